@@ -17,7 +17,7 @@ pub(crate) struct CountCheck {
 impl CountCheck {
     /// Compares after each marker, if `wanted`.
     pub(crate) fn new(wanted: bool) -> CountCheck {
-        CountCheck { icount: Icount::find().filter(|_| wanted), is_due: false }
+        CountCheck { icount: if wanted { Icount::find() } else { None }, is_due: false }
     }
 
     /// A marker was executed: counts are compared at the next discontinuity.
@@ -25,7 +25,8 @@ impl CountCheck {
         self.is_due = true;
     }
 
-    /// If a comparison is due, makes it; between two blocks. `unclocked` instructions are not among QEMU's.
+    /// Makes a comparison, if one is due. Call it between two blocks. `unclocked`: how many instructions QEMU has not
+    /// counted.
     pub(crate) fn compare(&mut self, level: &Level, unclocked: u64, writer: &mut Writer) {
         if std::mem::take(&mut self.is_due)
             && let Some(icount) = self.icount

@@ -1,4 +1,4 @@
-//! Files that the options name.
+//! Reads and parses the files that the options name.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use crate::guest::symbols::FILE_BYTES_MAX;
 /// The parsed content of a file, or the default without a file.
 ///
 /// # Errors
-/// As [`parse`].
+/// See [`parse`].
 pub(crate) fn parse_given<T: Default>(
     path: Option<&Path>,
     parse_text: fn(&str) -> Result<T, String>,

@@ -1,15 +1,27 @@
 //! The QEMU plugin of the simulated bench.
 //!
+//! Where to look:
+//! - `qemu`: what QEMU calls and what the plugin calls in QEMU. The entry point is `qemu/install.rs`.
+//! - `session.rs`: a recording. It holds one value of each part below and passes the machine's events to them.
+//! - `cpu`: the counts of each vCPU, and the callbacks that run at every block and memory access.
+//! - `models`: the models of processors and caches that count and time.
+//! - `time`: guest time: when a vCPU's time slice ends, how QEMU's clock follows a model, how long vCPUs are halted.
+//! - `devices`: the latency of disks, and what makes devices act at the same guest time in each run.
+//! - `guest`: the software in the guest: contexts, tasks, services, regions, symbols and annotations.
+//! - `pmu`: the performance monitoring unit that the guest sees.
+//! - `options.rs`, `files.rs`: the plugin's options, and the files that they name. `writer.rs`: the record.
+//!   `check.rs`: compares the plugin's counts with QEMU's.
+//!
 //! Design constraints:
 //! - Observation changes nothing: no callback writes registers or memory of the guest. The one
-//!   exception is the guest's PMU ([`options::Options::pmu`]), which is off unless it is asked for.
+//!   exception is the guest's PMU ([`options::Options::pmu`]), which is off by default.
 //! - Same guest, same options: the same record, byte for byte. It holds no wall clock, no address
 //!   of the host, nothing in the order of a hash.
 //! - Each block costs a few loads and stores on the state of one CPU: no lock, no hash, no
 //!   allocation. Rarer events (interrupts, annotations, markers) may take a lock.
 //! - All vCPUs run in one thread (`-accel tcg,thread=single`); the plugin refuses another.
-//! - No panic crosses into C: callbacks are `extern "C"` functions, in which a panic aborts the
-//!   process. QEMU is gone then, and the record has no end record, so its run is incomplete.
+//! - No panic crosses into C: a panic in an `extern "C"` callback aborts QEMU. The record then lacks its end
+//!   record, and the run counts as incomplete.
 //!
 //! `sim` starts QEMU with the plugin and reads the record (crate `simrecord`); the guest leaves
 //! markers. See docs/plugin.md.

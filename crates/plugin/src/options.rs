@@ -9,26 +9,26 @@ use crate::models::sampling::Sampling;
 /// How guest time advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// Guest time follows the model's cycles where there is a model, else instructions.
+    /// Guest time follows the model's cycles. Without a model it follows instructions.
     Model,
     /// Guest time follows instructions (`-icount`).
     Uniform,
-    /// With the host's clock (no `-icount`): not repeatable.
+    /// Guest time follows the host's clock (no `-icount`), so runs do not repeat.
     Host,
 }
 
 /// The most models of shadow caches.
 pub const ALSO_MAX: usize = 16;
-/// Cycles of a slice.
+/// The default length of a vCPU's time slice, in cycles.
 pub const VCPU_SLICE_DEFAULT: u64 = 1_000;
 /// The longest slice: beyond it QEMU's own round robin is as good.
 pub const VCPU_SLICE_MAX: u64 = 1 << 30;
-/// The most of `shift=`.
+/// The largest value of `shift=`.
 pub const SHIFT_MAX: u32 = 10;
 /// The longest text of `qemu=`.
 pub const VERSION_BYTES_MAX: usize = 16;
 
-/// The most disks.
+/// The most disks of a machine.
 pub const DISKS_MAX: usize = 16;
 /// The longest name of a block node: QEMU allows 31 bytes, and we add an ending.
 const NODE_BYTES_MAX: usize = 24;
@@ -74,13 +74,13 @@ pub struct Options {
     pub start_fast: bool,
     /// Whether each span is recorded.
     pub spans: bool,
-    /// Whether that is with the counters of the span itself.
+    /// Whether each span is recorded with its own counters.
     pub span_counts: bool,
     /// Whether each change of the context on top is recorded.
     pub transitions: bool,
     /// Whether services of the kernel are recorded.
     pub services: bool,
-    /// Whether that is with the locks that they take.
+    /// Whether the locks that services take are recorded.
     pub locks: bool,
     /// Where the region of interest starts.
     pub roi: Roi,
@@ -94,8 +94,8 @@ pub struct Options {
     pub qemu: String,
     /// Whether to compare counts with QEMU's own at each marker, and record both.
     pub check: bool,
-    /// Whether QEMU leaves its loop of translated blocks at the end of each slice, even with nothing to do
-    /// outside of it. Results are the same.
+    /// Whether QEMU leaves its loop of translated blocks at the end of each slice, even if nothing is due. The record
+    /// is the same.
     pub exits_all: bool,
     /// Disks of the machine.
     pub disks: Vec<Disk>,
@@ -103,9 +103,9 @@ pub struct Options {
     pub pmu: bool,
     /// The state of the PMUs at the start. `None`: zeros.
     pub pmu_state: Option<PathBuf>,
-    /// Where to keep what the PMUs hold when QEMU ends.
+    /// The file for the state of the PMUs when QEMU ends.
     pub pmu_save: Option<PathBuf>,
-    /// Where to say how far the guest is: [`simrecord::progress`].
+    /// The file for the guest's progress: [`simrecord::progress`].
     pub progress: Option<PathBuf>,
 }
 

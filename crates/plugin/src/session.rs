@@ -1,5 +1,4 @@
-//! A recording: the parts that follow the machine, and what they do together at its events. Each part has
-//! its own state; here they are only connected.
+//! A recording: connects the parts that follow the machine, and passes its events to them. Each part has its own state.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -33,7 +32,7 @@ static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 
 /// The recording, locked. `None` before it starts.
 pub(crate) fn lock() -> MutexGuard<'static, Option<Session>> {
-    // A panic aborts, so the lock is never poisoned in fact.
+    // A panic aborts the process, so no code sees a poisoned lock.
     SESSION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -55,7 +54,7 @@ pub(crate) struct Session {
     pub(crate) has_started: bool,
     /// How much is recorded now.
     pub(crate) level: Level,
-    /// The data that callbacks of translated code refer to.
+    /// The data that callbacks of translated code use.
     pub(crate) arena: Arena,
     pub(crate) decoder: Decoder,
     /// The models that count and time.
@@ -66,13 +65,12 @@ pub(crate) struct Session {
     pub(crate) tracker: Tracker,
     pub(crate) spans: Spans,
     pub(crate) annotations: AnnotationCounters,
-    /// The guest's PMUs, if it is to have any.
+    /// The guest's PMUs. `None`: the guest has no PMU.
     pub(crate) pmus: Option<Pmus>,
     pub(crate) regions: Regions,
     pub(crate) check: CountCheck,
-    /// The record.
     pub(crate) writer: Writer,
-    /// Where the host reads how far the guest is.
+    /// The file that tells the host the guest's progress.
     pub(crate) progress: Option<ProgressFile>,
 }
 
@@ -88,8 +86,8 @@ impl Session {
 
     /// A vCPU is about to execute, or takes an interrupt. Called between blocks.
     ///
-    /// The first call starts guest time. After a checkpoint, QEMU's clock is not at zero then, and vCPUs may be
-    /// halted although no halt was seen.
+    /// The first call starts guest time. In a restored machine, QEMU's clock is not at zero at that time, and vCPUs
+    /// may be halted although the plugin saw no halt.
     pub(crate) fn start(&mut self) {
         if !std::mem::replace(&mut self.has_started, true) && self.level.counts() {
             self.clock.restart(true);
@@ -144,8 +142,8 @@ impl Session {
         dma::follow(self.level.counts() && self.models.has_caches());
     }
 
-    /// The guest at an event on a vCPU, when `remaining` instructions of the block that was counted
-    /// are still to execute, and the tracker that follows it.
+    /// The tracker, and the guest's state at an event on a vCPU. `remaining`: counted instructions of the block that
+    /// have not executed yet. `None`: registers cannot be read.
     pub(crate) fn moment(
         &mut self,
         vcpu: u32,
@@ -159,7 +157,7 @@ impl Session {
 
     /// The counts of a vCPU that its PMU shows.
     pub(crate) fn pmu_now(&self, vcpu: u32, remaining: u32) -> Now {
-        Now::at(vcpu, remaining, &self.level, &self.tracker.cpus[vcpu as usize])
+        Now::of_vcpu(vcpu, remaining, &self.level, &self.tracker.cpus[vcpu as usize])
     }
 
     /// Writes the file of the PMUs' state, if one is wanted, once the vCPUs have stopped.
@@ -172,8 +170,8 @@ impl Session {
     /// Writes the spans and transitions that an event of a vCPU's tracker has ended, and updates
     /// the state that depends on its context.
     pub(crate) fn tracked(&mut self, vcpu: u32) {
-        let place = (vcpu, self.regions.number());
-        self.spans.write_ended(place, &mut self.tracker, &self.clock, &mut self.writer);
+        let vcpu_and_region = (vcpu, self.regions.number());
+        self.spans.write_ended(vcpu_and_region, &mut self.tracker, &self.clock, &mut self.writer);
         let Tracker { cpus, services, .. } = &mut self.tracker;
         let TrackedCpu { stack, task, .. } = &mut cpus[vcpu as usize];
         if let Some(services) = services {
@@ -204,7 +202,7 @@ impl Session {
         }
         self.tracker.open_services();
         self.models.set_sampled_region(Some(self.regions.number()));
-        // The open requests of each vCPU.
+        // Updates the state that depends on each vCPU's context.
         (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
     }
 
@@ -235,8 +233,8 @@ impl Session {
         writer.flush();
     }
 
-    /// Writes what the guest's kernel has counted itself, at the edges of a region. Without regions of our
-    /// own there is nothing to compare it with.
+    /// Writes the counts of the guest's own kernel, at the start and end of a region. Without counts of the plugin
+    /// there is nothing to compare them with.
     pub(crate) fn write_kernel_counts(&mut self, at_close: bool) {
         if self.level.ever_counts() {
             let Session { regions, tracker, qemu, writer, .. } = self;
@@ -281,7 +279,7 @@ impl Session {
         self.end(Ending::Annotation, &counted);
     }
 
-    /// QEMU ends.
+    /// QEMU ends: writes the rest of the record.
     pub(crate) fn exit(&mut self) {
         self.save_pmus();
         self.models.finish_trace();
@@ -294,7 +292,6 @@ impl Session {
         self.end(Ending::Exit, &counted);
     }
 
-    /// Ends the record.
     pub(crate) fn end(&mut self, by: Ending, counted: &[Counts]) {
         let instructions = counted.iter().map(|counts| counts[INSTRUCTIONS]).sum();
         self.writer.end(by, self.level.ever_counts().then_some(instructions));

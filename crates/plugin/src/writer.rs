@@ -12,15 +12,14 @@ use simrecord::record::{
 /// The event that ends a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// QEMU's end.
+    /// QEMU has ended.
     Exit,
-    /// The guest's marker.
+    /// The guest has executed the marker that ends the record.
     Marker,
     Annotation,
 }
 
-/// A record stream that is being written. When the disk is full it is left without an end, and so
-/// incomplete.
+/// A record stream that is being written. If the disk is full, the stream gets no end record, and is incomplete.
 pub(crate) struct Writer {
     to: BufWriter<File>,
     records: u64,
@@ -51,15 +50,15 @@ impl Writer {
         self.write(&Record::Notice(notice, cpu, value));
     }
 
-    /// Writes counters, some a record.
+    /// Writes counters, [`COUNTERS_PER_RECORD`] in each record.
     pub(crate) fn counters(&mut self, cpu: u32, of: CountersOf, counts: &Counts) {
         self.counters_if(cpu, of, counts, |_, _| true);
     }
 
-    /// Writes counters without records of zeros, but for the first.
+    /// Like [`Writer::counters`], without records that hold only zeros. The first record is always written.
     pub(crate) fn counters_without_zeros(&mut self, cpu: u32, of: CountersOf, counts: &Counts) {
-        self.counters_if(cpu, of, counts, |part, some| {
-            part == 0 || some.iter().any(|one| *one > 0)
+        self.counters_if(cpu, of, counts, |part, values| {
+            part == 0 || values.iter().any(|value| *value > 0)
         });
     }
 
@@ -70,10 +69,10 @@ impl Writer {
         counts: &Counts,
         is_wanted: impl Fn(usize, &[u64]) -> bool,
     ) {
-        for (part, some) in counts.chunks(COUNTERS_PER_RECORD).enumerate() {
-            if is_wanted(part, some) {
+        for (part, chunk) in counts.chunks(COUNTERS_PER_RECORD).enumerate() {
+            if is_wanted(part, chunk) {
                 let mut values = [0; COUNTERS_PER_RECORD];
-                values[..some.len()].copy_from_slice(some);
+                values[..chunk.len()].copy_from_slice(chunk);
                 let first = (part * COUNTERS_PER_RECORD) as u32;
                 self.write(&Record::Counters(Counters { cpu, of, first, values }));
             }

@@ -10,7 +10,7 @@ use crate::cpu;
 pub(crate) struct Level {
     /// The level of the options.
     wanted: Detail,
-    /// That, or [`Detail::Fast`].
+    /// The level in use: `wanted`, or [`Detail::Fast`].
     now: Detail,
     /// The level after QEMU has dropped its translated code.
     next: Option<Detail>,
@@ -24,7 +24,6 @@ impl Level {
         Level { wanted, now, next: None, cpus }
     }
 
-    /// The current level.
     pub(crate) fn now(&self) -> Detail {
         self.now
     }
@@ -50,7 +49,7 @@ impl Level {
         changes
     }
 
-    /// QEMU has forgotten its code: the requested level is that of now.
+    /// QEMU has dropped its translated code: the requested level is in use from now on.
     pub(crate) fn change(&mut self) {
         self.now = self.next.take().unwrap_or(self.now);
     }
@@ -81,7 +80,7 @@ mod tests {
         assert_eq!((level.now(), level.counted_of(3)), (Detail::Fast, 0));
         level.change();
         assert_eq!((level.now(), level.counted_of(3)), (Detail::Timed, 3));
-        // There and back before QEMU has forgotten its code.
+        // Two changes before QEMU has dropped its code cancel each other.
         assert!(level.request(false) && level.request(true));
         level.change();
         assert_eq!(level.now(), Detail::Timed);

@@ -1,4 +1,8 @@
-//! The state of a vCPU that every executed block touches.
+//! The state of a vCPU that every executed block touches: its counts, and when the plugin has to act next.
+//!
+//! Each level of detail has its own callbacks of blocks and accesses: `plain` counts without a model, `timed` and
+//! `ooo` pass accesses to the model of the level of that name, and `shadow_caches` passes them to shadow caches.
+//! `level` is the level in use now.
 
 pub(crate) mod level;
 
@@ -29,8 +33,8 @@ use simrecord::counters::{
 };
 use simrecord::record::{CPUS_MAX, Detail};
 
-/// The work before a block that [`Cpu::is_due`]. It needs all parts of a recording, which are above this
-/// module. So the callbacks of blocks take it as a parameter: [`crate::qemu::before_block::WhatIsDue`].
+/// The work that is due before a block: see [`Cpu::is_due`]. It needs all parts of a recording, and this module must
+/// not import them. So the callbacks of blocks take it as a parameter: [`crate::qemu::before_block::WhatIsDue`].
 pub(crate) trait BeforeBlock {
     /// `block` is about to start on a vCPU.
     fn before_block(vcpu: u32, block: &Block);
@@ -50,54 +54,54 @@ enum Counting {
     Ooo,
 }
 
-/// Counts of one vCPU. A line of its own, so that neighbours don't share one.
+/// Counts of one vCPU. Aligned to a cache line of the host, so that two vCPUs never share a line.
 #[repr(align(64))]
 pub(crate) struct Cpu {
-    /// Instructions of all blocks that were started, less those known not to have been executed.
-    /// With a model it is the model that counts them.
+    /// Instructions of all started blocks, minus those known not to have executed. The model of the level `timed`
+    /// counts in place of this field.
     instructions: u64,
     /// The block that was started last. Null once its executed part is known.
     block: *const Block,
-    /// Where a function that is followed returns to, [`NOWHERE`] for none.
+    /// The address to which a followed function returns, or [`NOWHERE`] if no function is followed.
     awaits: u64,
-    /// Where the slice ends: the count of cycles.
+    /// The count of cycles at which the time slice ends.
     slice_end: u64,
     /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
     pmu_deadline: u64,
-    /// The earlier of the two, as the model or core counts; 0 if the guest has read the clock, or a device
-    /// has written memory.
+    /// The count of cycles, by the model or core, from which on work is due before a block: the earlier of `slice_end`
+    /// and `pmu_deadline`. 0 if work is due at once: see [`Cpu::set_due`].
     due_at: u64,
     /// The correction to the time that the guest has just read from the clock, ns.
     clock_ahead: Option<i64>,
-    /// A device has written memory that caches may hold.
+    /// Whether a device has written memory that caches may hold.
     device_wrote: bool,
-    /// The block that runs is the last of a slice after which QEMU was to stay in its loop.
+    /// Whether the running block is the last of its time slice, and QEMU was to stay in its loop after it.
     in_last_block: bool,
-    /// Branches of the blocks that were started. With a model only.
+    /// Branches of the started blocks. Counted only with a model.
     branches: u64,
-    /// The model of the level `timed`, null without one.
+    /// The model of the level `timed`, or null.
     model: *mut BlockingMachine,
-    /// The core at the level `ooo`; null without one.
+    /// The core of the level `ooo`, or null.
     pipeline: *mut Pipeline,
-    /// Shadow caches, null without any.
+    /// Shadow caches, or null.
     shadow_caches: *mut ShadowCacheModels,
-    /// Whether the idle task runs, without any interrupt.
+    /// Whether the idle task runs, and no interrupt handler above it.
     idles: bool,
     /// The counter of cycles.
     counting: Counting,
     /// Whether the kernel runs.
     in_kernel: bool,
-    /// An exception was raised, and its handler not entered yet.
+    /// Whether an exception was raised whose handler is not entered yet.
     raising: bool,
-    /// QEMU abandoned the block and re-executes one of its instructions alone. Only at the level `ooo`.
-    left: bool,
-    /// QEMU's own description of the vCPU, to recognise it by.
+    /// Whether QEMU abandoned the block and re-executes one of its instructions alone. Only at the level `ooo`.
+    has_abandoned_block: bool,
+    /// The address of QEMU's description of the vCPU. It identifies the running vCPU.
     handle: *mut c_void,
     /// Cycles during which the vCPU was halted.
     halted_cycles: u64,
-    /// Cycles that its model or core does not count: a `pause` lasted until others were as far.
+    /// Cycles that the vCPU's model or core does not count: waits at a `pause` until other vCPUs had caught up.
     waited_cycles: u64,
-    /// The counts of user mode up to the last change of the mode.
+    /// The counts in user mode up to the last change of the mode.
     user: Counts,
     /// The counts at the last change of the mode.
     changed_at: Counts,
@@ -128,8 +132,7 @@ static MACHINE: Machine = Machine {
     }),
 };
 
-/// Runs `use_it` on the state of a vCPU. It must not call back into QEMU in a way that comes here
-/// again.
+/// Runs `use_it` on the state of a vCPU. `use_it` must not call `with` again, not even through a callback from QEMU.
 #[inline(always)]
 pub(crate) fn with<R>(vcpu: u32, use_it: impl FnOnce(&mut Cpu) -> R) -> R {
     let cell = &MACHINE.cpus[vcpu as usize % CPUS_MAX];
@@ -152,8 +155,8 @@ pub(crate) fn running() -> u32 {
     running.index
 }
 
-/// The running vCPU, if it is known without asking QEMU. With a single vCPU, `ALONE`, it always is; otherwise
-/// the last answer of [`running`] is compared.
+/// The running vCPU, if it is known at once. A machine with a single vCPU (`ALONE`) always knows it. Other machines
+/// know it while the running vCPU is the same as at the last call of [`running`].
 #[inline(always)]
 fn known_running<const ALONE: bool>() -> Option<u32> {
     if ALONE {
@@ -200,7 +203,7 @@ impl Cpu {
         counting: Counting::Plain,
         in_kernel: false,
         raising: false,
-        left: false,
+        has_abandoned_block: false,
         handle: ptr::null_mut(),
         halted_cycles: 0,
         waited_cycles: 0,
@@ -226,19 +229,19 @@ impl Cpu {
         self.set_due();
     }
 
-    /// When something is due.
+    /// Sets when work is due before a block: at once, at the end of the slice, or when the PMU must be checked.
     fn set_due(&mut self) {
         let at_once = self.has_read_clock() || self.device_wrote || self.in_last_block;
         let due_at = self.slice_end.min(self.pmu_deadline);
         self.due_at = if at_once { 0 } else { due_at.saturating_sub(self.waited_cycles) };
     }
 
-    /// Whether the block that runs is the last of a slice after which QEMU was to stay in its loop.
+    /// Whether the running block is the last of its time slice, and QEMU was to stay in its loop after it.
     pub(crate) fn is_in_last_block(&self) -> bool {
         self.in_last_block
     }
 
-    /// The block that starts is the last of such a slice, or the block after it.
+    /// Sets whether the starting block is the last of its time slice, and QEMU stays in its loop after it.
     pub(crate) fn set_in_last_block(&mut self, is_last: bool) {
         self.in_last_block = is_last;
         self.set_due();
@@ -249,12 +252,12 @@ impl Cpu {
         self.handle = handle;
     }
 
-    /// A function that is followed returns to `address`; to none if there is none.
+    /// Sets the address to which a followed function returns. `None`: no function is followed.
     pub(crate) fn await_at(&mut self, address: Option<u64>) {
         self.awaits = address.unwrap_or(NOWHERE);
     }
 
-    /// Whether a function that is followed returns to `address`.
+    /// Whether a followed function returns to `address`.
     pub(crate) fn awaits(&self, address: u64) -> bool {
         self.awaits == address
     }
@@ -273,13 +276,13 @@ impl Cpu {
 
     /// Counts with a model from now on.
     pub(crate) fn set_model(&mut self, model: &BlockingModel) {
-        // The model lives as long as the process, because the code that uses it may.
+        // The model is never freed, because translated code may use it until the process ends.
         self.model = Box::into_raw(Box::new(BlockingMachine::new(model)));
     }
 
     /// Executes on a core of a model from now on.
     pub(crate) fn set_pipeline(&mut self, pipeline: Pipeline) {
-        // As above.
+        // Never freed: see `set_model`.
         self.pipeline = Box::into_raw(Box::new(pipeline));
     }
 
@@ -306,21 +309,21 @@ impl Cpu {
         }
     }
 
-    /// The time that all vCPUs have in common is `cycles` now.
+    /// Sets the common time of all vCPUs, in cycles.
     pub(crate) fn set_time(&mut self, cycles: u64) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.set_time(cycles);
         }
     }
 
-    /// Counts as this level of detail does from now on.
+    /// Counts at this level of detail from now on.
     pub(crate) fn set_level(&mut self, level: Detail) {
         self.counting = match level {
             Detail::Timed if !self.model.is_null() => Counting::Timed,
             Detail::Ooo if !self.pipeline.is_null() => Counting::Ooo,
             _ => Counting::Plain,
         };
-        // Translations were not followed for a while.
+        // The previous level may not have followed changes of translations.
         if let Some(model) = self.model() {
             model.flush_tlbs(TlbFlush::All);
         }
@@ -331,7 +334,7 @@ impl Cpu {
 
     /// The address translations of this vCPU change.
     pub(crate) fn change_translations(&mut self, vcpu: u32, change: Change) {
-        // The fast machine has one address space: it drops one when another comes.
+        // The model of the level `timed` knows one address space, so it drops all translations of the old one.
         let flush = change.flush.or(change.space.map(|(space, _)| TlbFlush::Space(space)));
         if let Some((model, flush)) = self.model().zip(flush) {
             model.flush_tlbs(flush);
@@ -350,9 +353,9 @@ impl Cpu {
         self.shadow_caches = shadow_caches;
     }
 
-    /// The address translations have changed, for the shadow caches.
+    /// Tells the shadow caches that address translations have changed.
     pub(crate) fn forget_shadow_translations(&mut self, vcpu: u32) {
-        // SAFETY: null, or alive as long as the process; no use is nested in another.
+        // SAFETY: null, or valid until the process ends; no use is nested in another.
         if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
             shadow_caches.forget_translations(vcpu as usize);
         }
@@ -363,14 +366,14 @@ impl Cpu {
         self.idles = idles;
     }
 
-    /// This context executes from now on, for a sampler.
+    /// Tells the sampler which context executes from now on.
     pub(crate) fn set_sampled_context(&mut self, context: KernelContext) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.set_context(context.code());
         }
     }
 
-    /// A region of interest opens or closes, for a sampler.
+    /// Tells the sampler that a region of interest opens or closes.
     pub(crate) fn set_sampled_region(&mut self, region: Option<u32>) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.set_sampled_region(region);
@@ -386,7 +389,7 @@ impl Cpu {
         self.counting != Counting::Plain
     }
 
-    /// Whether a model counts, or did or will.
+    /// Whether the vCPU has a model, in use now or not.
     fn has_model(&self) -> bool {
         !(self.model.is_null() && self.pipeline.is_null())
     }
@@ -401,7 +404,7 @@ impl Cpu {
         unsafe { self.model.as_mut() }
     }
 
-    /// Cycles executed, where slices are measured; not to be compared over a change of the level.
+    /// Executed cycles, in the unit of time slices. Values before and after a change of the level cannot be compared.
     pub(crate) fn cycles(&mut self) -> u64 {
         let (plain, counting) = (self.instructions, self.counting);
         let counted = match counting {
@@ -414,15 +417,16 @@ impl Cpu {
 
     /// Instructions executed, if the block that was started last ran to its end.
     pub(crate) fn instructions(&mut self) -> u64 {
-        // The instructions of `counts`, without its other counters: clocks ask for them, of each vCPU.
-        let own = self.instructions;
+        // Cheaper than `counts`: clocks ask each vCPU for this number at every slice.
+        let plain = self.instructions;
         if !self.pipeline.is_null() {
-            return own;
+            return plain;
         }
-        self.model().map_or(own, |model| model.instructions())
+        self.model().map_or(plain, |model| model.instructions())
     }
 
-    /// Instructions executed by the present way of counting; not to be compared over a change of the level.
+    /// Instructions executed, as the current level counts them. Values before and after a change of the level cannot be
+    /// compared.
     pub(crate) fn executed(&mut self) -> u64 {
         match self.counting {
             Counting::Timed => self.instructions(),
@@ -436,7 +440,7 @@ impl Cpu {
         counts[INSTRUCTIONS] = self.instructions;
         counts[CYCLES] = self.instructions;
         if let Some(model) = self.model() {
-            counters::place(&model.counts(), &mut counts);
+            counters::put_model_counts(&model.counts(), &mut counts);
         }
         if let Some(pipeline) = self.pipeline() {
             pipeline.add_to(&mut counts);
@@ -456,21 +460,22 @@ impl Cpu {
     pub(crate) fn counts_before(&mut self, remaining: u32) -> Counts {
         self.retire_pending(remaining);
         let mut counts = self.counts();
-        // A core has not been handed them yet.
-        let of_each = self.model().map_or(1, |model| model.instruction_cycles());
-        let cycles = if self.pipeline.is_null() { u64::from(remaining) * of_each } else { 0 };
+        // A core has not received the remaining instructions yet, so their cycles are not in its counts.
+        let instruction_cycles = self.model().map_or(1, |model| model.instruction_cycles());
+        let cycles =
+            if self.pipeline.is_null() { u64::from(remaining) * instruction_cycles } else { 0 };
         counts[INSTRUCTIONS] -= u64::from(remaining);
         counts[CYCLES] -= cycles;
         counts[TIME] -= cycles;
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         let block = unsafe { self.block.as_ref() };
-        let branches = block.is_some_and(|block| block.ends_in_branch && remaining > 0);
-        counts[BRANCHES] -= u64::from(branches && self.has_model());
+        let has_pending_branch = block.is_some_and(|block| block.ends_in_branch && remaining > 0);
+        counts[BRANCHES] -= u64::from(has_pending_branch && self.has_model());
         counts
     }
 
-    /// Has the core execute the instructions that have executed when `remaining` of the block are
-    /// still to execute.
+    /// Has the core execute the block's instructions up to its last `remaining` ones, which the vCPU has not executed
+    /// yet.
     pub(crate) fn retire_pending(&mut self, remaining: u32) {
         if self.counting == Counting::Ooo
             && let Some(pipeline) = self.pipeline()
@@ -479,7 +484,7 @@ impl Cpu {
         }
     }
 
-    /// The part of `counts` that user mode has.
+    /// The part of `counts` from user mode.
     pub(crate) fn user_counts(&self, counts: &Counts) -> Counts {
         let mut user = self.user;
         if !self.in_kernel {
@@ -490,7 +495,7 @@ impl Cpu {
         user
     }
 
-    /// The mode changes if `in_kernel` is another than before.
+    /// Switches between user mode and kernel, if `in_kernel` differs from the current mode.
     pub(crate) fn set_mode(&mut self, in_kernel: bool) {
         if in_kernel != self.in_kernel {
             let counts = self.counts();
@@ -505,8 +510,8 @@ impl Cpu {
         self.raising = true;
     }
 
-    /// A handler is entered instead of the instruction at `address`. Returns whether it is that of
-    /// an exception; else the block before ran to its end.
+    /// A handler is entered instead of the instruction at `address`. Returns whether the handler is that of an
+    /// exception. Otherwise the previous block ran to its end.
     pub(crate) fn deliver(&mut self, address: u64) -> bool {
         let exception = std::mem::take(&mut self.raising);
         if exception {
@@ -520,15 +525,15 @@ impl Cpu {
         exception
     }
 
-    /// It makes these accesses itself as it enters a handler.
+    /// The vCPU makes these accesses itself as it enters a handler.
     pub(crate) fn enter_handler(&mut self, vcpu: u32, accesses: &[OwnAccess], in_kernel: bool) {
-        // The handler's accesses, not the interrupted context's.
+        // These accesses count for the handler, not for the interrupted context.
         self.set_mode(in_kernel);
         match self.counting {
             Counting::Timed => {
-                for own in accesses {
+                for access in accesses {
                     if let Some(model) = self.model() {
-                        own.execute(model);
+                        access.execute(model);
                     }
                 }
             }
@@ -541,15 +546,14 @@ impl Cpu {
         }
         // SAFETY: as in `forget_shadow_translations`.
         if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
-            for own in accesses {
-                let place = (own.virtual_address, own.physical);
-                shadow_caches.data(vcpu as usize, own.write, place, own.bytes.into());
+            for access in accesses {
+                let addresses = (access.virtual_address, access.physical);
+                shadow_caches.data(vcpu as usize, access.write, addresses, access.bytes.into());
             }
         }
     }
 
-    /// An exception came at `address`: the instruction there was not executed, nor were those after
-    /// it in the block.
+    /// An exception occurred at `address`. The block's instructions from that address on were not executed.
     fn interrupted_at(&mut self, address: u64) {
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };
@@ -634,10 +638,12 @@ impl Cpu {
         self.set_due();
     }
 
-    /// Memory was written: the vCPU's own caches of the level `timed`, and what its core has decoded
-    /// at the level `ooo`, see it.
+    /// Memory was written. The caches of the vCPU's model at the level `timed` see the write. At the level `ooo` its
+    /// core drops the instructions that it has decoded from this memory.
     pub(crate) fn written(&mut self, write: Write) {
-        if let Some(model) = self.model().filter(|_| write.by_device) {
+        if write.by_device
+            && let Some(model) = self.model()
+        {
             model.dma_write(write.physical, write.bytes);
         }
         if let Some(pipeline) = self.pipeline() {
@@ -645,8 +651,8 @@ impl Cpu {
         }
     }
 
-    /// It executes an instruction that flushes the line of an address, when `remaining` instructions
-    /// of the block, with itself, are still to execute.
+    /// The vCPU executes an instruction that flushes the line of an address. `remaining`: instructions of the block
+    /// that have not executed yet, this one included.
     pub(crate) fn flush_line(&mut self, flush: FlushedLine, remaining: u32, address: u64) {
         if self.counting == Counting::Ooo
             && let Some(pipeline) = self.pipeline()

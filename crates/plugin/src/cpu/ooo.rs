@@ -1,5 +1,5 @@
-//! The callbacks of the level `ooo`: accesses of a block are collected, and when the next one
-//! starts the block is handed to the vCPU's core.
+//! The callbacks of the level `ooo`. They collect the accesses of a block. When the next block starts, they pass the
+//! finished block to the vCPU's core.
 
 use std::ffi::{c_uint, c_void};
 
@@ -21,7 +21,7 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
     // SAFETY: the arena keeps the block while there is code that passes it.
     let block = unsafe { &*block.cast_const().cast::<OooBlock>() };
     let due = with(vcpu, |cpu| {
-        // SAFETY: these callbacks are registered when there is a pipeline only.
+        // SAFETY: these callbacks are registered only when there is a pipeline.
         let pipeline = unsafe { &mut *cpu.pipeline };
         pipeline.finish(block.known.address);
         cpu.is_due(&block.known, pipeline.cycles())
@@ -33,7 +33,7 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
         cpu.instructions += u64::from(block.known.length);
         cpu.branches += u64::from(block.known.ends_in_branch);
         cpu.block = &raw const block.known;
-        cpu.left = false;
+        cpu.has_abandoned_block = false;
         // SAFETY: as above.
         unsafe { (*cpu.pipeline).begin(&block.template) };
     });
@@ -61,8 +61,8 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
     keep::<STORES>(vcpu, number.addr() as u16, (access, address));
 }
 
-/// The only instruction of a block has loaded or stored. If that block was not started, it is one
-/// of the block that was, which QEMU has left to execute it: see [`super::on_single_access`].
+/// The only instruction of a block has loaded or stored. If that block was not started, QEMU has left the started block
+/// to execute one of its instructions alone: see [`super::plain::on_single_access`].
 extern "C" fn on_single_access<const ALONE: bool, const STORES: bool>(
     _: c_uint,
     access: u32,
@@ -72,16 +72,16 @@ extern "C" fn on_single_access<const ALONE: bool, const STORES: bool>(
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
     let single = block.cast_const().cast::<Block>();
     let number = with(vcpu, |cpu| {
-        // SAFETY: the arena keeps blocks while there is code that passes them; null if it was
-        // emptied.
+        // SAFETY: the arena keeps blocks while there is code that passes them. The started block is null if the arena
+        // was emptied.
         let (single, known) = unsafe { (&*single, cpu.block.as_ref()) };
         match known {
             Some(known) if !std::ptr::eq(known, single) => {
                 let number = known.index_of(single.address);
                 let last = known.length() - 1;
-                if number.is_some_and(|number| number < last) && !cpu.left {
+                if number.is_some_and(|number| number < last) && !cpu.has_abandoned_block {
                     cpu.left_after(single.address);
-                    cpu.left = true;
+                    cpu.has_abandoned_block = true;
                 }
                 number.unwrap_or(last)
             }
@@ -117,12 +117,12 @@ fn is_local_apic(physical: u64) -> bool {
     physical >> 12 == 0xfee00
 }
 
-/// An access of a sort that was not met before, to a page that is not known, or to two pages.
+/// Keeps an access of a new kind, an access to an unknown page, or an access to two pages.
 #[inline(never)]
 fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64), write: bool) {
     let bytes = physical::access_bytes(access);
     let first = bytes_in_first(address, bytes);
-    let of = |virtual_address, physical, bytes: u64| {
+    let access_of = |virtual_address, physical, bytes: u64| {
         let bytes = bytes.min(u8::MAX.into()) as u8;
         Access { virtual_address, physical, instruction: number, bytes, write }
     };
@@ -134,11 +134,12 @@ fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64)
     if physical.is_none() && physical::of_device(access, address).is_some_and(is_local_apic) {
         pipeline.map_local_apic(address);
     }
-    pipeline.push(of(address, physical, first));
+    pipeline.push(access_of(address, physical, first));
     if first < bytes {
         let next_page = address.wrapping_add(first);
-        // QEMU's last lookup was for the first page; an unknown page stands for itself.
+        // QEMU's last lookup was for the first page. The physical address of an unknown page is taken to be its virtual
+        // address.
         let physical = pipeline.pages.get(next_page).or_else(|| physical::of_address(next_page));
-        pipeline.push(of(next_page, Some(physical.unwrap_or(next_page)), bytes - first));
+        pipeline.push(access_of(next_page, Some(physical.unwrap_or(next_page)), bytes - first));
     }
 }

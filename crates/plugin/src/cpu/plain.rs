@@ -1,4 +1,4 @@
-//! The callbacks of machines without a model: blocks and their instructions are counted.
+//! The callbacks of machines without a model. They count blocks and their instructions.
 
 use std::ffi::{c_uint, c_void};
 
@@ -28,13 +28,12 @@ pub(super) fn begin<B: BeforeBlock>(vcpu: u32, block: *const Block) {
     });
 }
 
-/// After an access to memory by the only instruction of a block that is not a repeated string
-/// instruction.
+/// The only instruction of a block has accessed memory. Not called for repeated string instructions.
 ///
-/// QEMU can count time only at the end of a block. When an instruction in the middle turns out to
-/// access a device, it leaves the block there, executes that instruction in a block of its own, and
-/// goes on with the rest. Blocks of that sort have their memory callbacks, but not the others: so
-/// this callback without the one of its block says that the block before was left.
+/// QEMU can count time only at the end of a block. If an instruction in the middle accesses a device, QEMU leaves the
+/// block before it, executes the instruction in a block of its own, and continues with the rest. QEMU calls the memory
+/// callbacks of such a single-instruction block, but no callback at its start. A memory callback without a start
+/// therefore shows that QEMU has left the previous block.
 pub(crate) extern "C" fn on_single_access(_: c_uint, _: u32, _: u64, block: *mut c_void) {
     let block = block.cast_const().cast::<Block>();
     with(running(), |cpu| {

@@ -63,8 +63,8 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
             let next_page = address.wrapping_add(first);
             let physical =
                 shadow_caches.pages(cpu).get(next_page).or_else(|| physical::of_address(next_page));
-            let place = (next_page, physical.unwrap_or(next_page));
-            shadow_caches.data(cpu, STORES, place, (bytes - first) as u32);
+            let addresses = (next_page, physical.unwrap_or(next_page));
+            shadow_caches.data(cpu, STORES, addresses, (bytes - first) as u32);
         }
     });
 }

@@ -1,5 +1,4 @@
-//! The callbacks of a machine with a model: a block and each access to memory go through the
-//! model's caches.
+//! The callbacks of the level `timed`. Each block and each access to memory goes through the model's caches.
 
 use std::ffi::{c_uint, c_void};
 
@@ -12,8 +11,8 @@ use crate::qemu::ffi::MemoryCallback;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
 ///
-/// This and [`on_access`] are most of what the level costs. They handle the common case, and
-/// otherwise jump to a complete version. As they return from no call, they save no registers.
+/// This function and [`on_access`] take most of the level's time. They handle the common case, and jump to a complete
+/// version otherwise. No call returns to them, so they save no registers.
 pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
     _: c_uint,
     block: *mut c_void,
@@ -39,7 +38,7 @@ fn begin_late<B: BeforeBlock>(block: *const Block) {
 
 #[inline(always)]
 fn is_due(vcpu: u32, block: &Block) -> bool {
-    // SAFETY: these callbacks are registered when there is a model only.
+    // SAFETY: these callbacks are registered only when there is a model.
     with(vcpu, |cpu| cpu.is_due(block, unsafe { (*cpu.model).cycles() }))
 }
 
@@ -91,9 +90,10 @@ fn access_late<const STORES: bool>(access: u32, address: u64) {
         // SAFETY: as above.
         let model = unsafe { &mut *cpu.model };
         let translate = |address| physical::of_access(access, address);
-        match STORES {
-            true => model.store(address, translate),
-            false => model.load(address, translate),
+        if STORES {
+            model.store(address, translate);
+        } else {
+            model.load(address, translate);
         }
         let bytes = physical::access_bytes(access);
         if model.crosses(address, bytes) {
@@ -102,11 +102,11 @@ fn access_late<const STORES: bool>(access: u32, address: u64) {
     });
 }
 
-/// The further lines of an access that lies in more than one.
+/// Accesses the second and further lines of an access that spans several lines.
 #[inline(never)]
 fn beyond(model: &mut BlockingMachine, access: u32, (address, bytes): (u64, u64), write: bool) {
     for line in model.data_lines(address, bytes).skip(1) {
-        // The next page is not the one that QEMU has just looked up.
+        // QEMU's last lookup was for the page of `address`. A line in the next page needs a lookup of its own.
         let translate = |line: u64| {
             if line >> 12 == address >> 12 {
                 physical::of_access(access, line)
@@ -114,9 +114,10 @@ fn beyond(model: &mut BlockingMachine, access: u32, (address, bytes): (u64, u64)
                 physical::of_address(line)
             }
         };
-        match write {
-            true => model.store(line, translate),
-            false => model.load(line, translate),
+        if write {
+            model.store(line, translate);
+        } else {
+            model.load(line, translate);
         }
     }
 }

@@ -12,7 +12,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::options::Disk;
 use crate::qemu::qemu_internals::devices::{BlockNode, Coroutines, Timer};
 
-/// Held requests.
 #[derive(Debug)]
 struct Queue<T> {
     /// Requests without a latency, in the order of arrival.
@@ -21,7 +20,7 @@ struct Queue<T> {
     fresh: Vec<(u64, T)>,
     /// Held requests by deadline; requests with the same deadline in the order of arrival.
     waiting: BTreeMap<(i64, u64), T>,
-    /// Requests so far.
+    /// The number of requests that have got a deadline so far.
     count: u64,
 }
 
@@ -58,7 +57,7 @@ impl<T> Queue<T> {
         (first.key().0 <= now_ns).then(|| first.remove())
     }
 
-    /// Takes one, due or not.
+    /// Takes any request, due or not.
     fn take_any(&mut self) -> Option<T> {
         let waiting = || self.waiting.pop_first().map(|(_, request)| request);
         let taken = self.undelayed.pop_front().or_else(waiting);
@@ -93,8 +92,7 @@ struct Delays {
     disks: Vec<HeldDisk>,
     held: Option<HeldRequests>,
     queue: Queue<usize>,
-    /// Whether the machine runs. Otherwise guest time does not advance, and no timer would wake
-    /// them.
+    /// Whether the machine runs. While it is stopped, guest time stands still, and no timer would wake a request.
     runs: bool,
 }
 
@@ -111,8 +109,8 @@ fn lock() -> MutexGuard<'static, Delays> {
     DELAYS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Finds the disks; `begin` prepares at the node of the first one for holding requests of all. The error is
-/// the number of a disk that is not found.
+/// Finds the disks. `begin` prepares for holding the requests of all disks, at the node of the first. The error is the
+/// number of a disk that is not found.
 pub(crate) fn begin(
     disks: &[Disk],
     begin: impl Fn(BlockNode) -> Option<HeldRequests>,
@@ -153,7 +151,7 @@ pub(crate) fn is_transferring() -> bool {
     lock().data.iter().any(|node| node.in_flight() > 0)
 }
 
-/// Whether a request of a disk waits for its time.
+/// Whether any request of a disk is held.
 pub(crate) fn is_waiting() -> bool {
     !lock().queue.is_empty()
 }
@@ -230,9 +228,9 @@ mod tests {
             let mut done = Vec::new();
             // A timer that expires at the earliest deadline, as QEMU's does.
             let run_until = |queue: &mut Queue<usize>, until: i64, done: &mut Vec<(i64, usize)>| {
-                while let Some(at) = queue.earliest().filter(|at| *at <= until) {
-                    while let Some(request) = queue.take_due(at) {
-                        done.push((at, request));
+                while let Some(due_ns) = queue.earliest().filter(|due_ns| *due_ns <= until) {
+                    while let Some(request) = queue.take_due(due_ns) {
+                        done.push((due_ns, request));
                     }
                 }
             };

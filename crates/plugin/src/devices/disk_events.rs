@@ -48,12 +48,11 @@ extern "C" fn on_event(node: *mut c_void, event: c_int) {
     }
 }
 
-/// A request is due.
 extern "C" fn on_timer(_: *mut c_void) {
     let Some((coroutines, timer)) = delay::wakes() else { return };
     while let Some(request) = delay::take_due(timer.now_ns()) {
         coroutines.wake(request);
-        // Its transfer ends before the next one starts.
+        // The request's transfer ends before the next request starts.
         drain::drain_devices();
     }
     if let Some(at_ns) = delay::earliest() {

@@ -9,8 +9,8 @@
 //! instructions then drop the code, as processors do with self-modifying code.
 //!
 //! The writing thread of QEMU does not matter. Devices work at points that guest time determines
-//! ([`crate::devices::drain`], [`crate::devices::delay`]), in the thread of the vCPUs or, for packets of another machine, in the
-//! main loop. A run depended on the host when the writes of the main loop were left out.
+//! ([`crate::devices::drain`], [`crate::devices::delay`]), in the thread of the vCPUs or, for packets of another
+//! machine, in the main loop. A run depended on the host when the writes of the main loop were left out.
 //!
 //! Reads of devices change nothing in the caches, and are not followed.
 
@@ -21,14 +21,14 @@ use crate::cpu;
 use crate::models::accesses::Write;
 use crate::qemu::qemu_internals::dirty::{self, RamPiece, Written};
 
-/// The most writes that wait for the next block; further ones are counted, and the run says so.
+/// The most writes that wait for the next block. The record counts further writes as lost.
 const WRITES_MAX: usize = 1 << 16;
 
 /// Writes that wait for the next block.
 #[derive(Debug)]
 struct Waiting {
     writes: Vec<Write>,
-    /// How many more there were than are kept.
+    /// How many writes did not fit.
     lost: u64,
 }
 
@@ -37,7 +37,7 @@ impl Waiting {
         Waiting { writes: Vec::new(), lost: 0 }
     }
 
-    /// Keeps a write, or counts it where there is no room. Whether it is the first.
+    /// Keeps a write, or counts it as lost if there is no room. Returns whether it is the first.
     fn push(&mut self, write: Write) -> bool {
         if self.writes.len() == WRITES_MAX {
             self.lost += 1;
@@ -51,17 +51,17 @@ impl Waiting {
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting::new());
 static PIECES: OnceLock<Vec<RamPiece>> = OnceLock::new();
 static CPUS: AtomicU32 = AtomicU32::new(0);
-/// Whether caches are followed now.
+/// Whether writes are kept for the caches now.
 static FOLLOWS: AtomicBool = AtomicBool::new(false);
 
-/// Follows the writes of devices from now on, while the plugin is loaded. Returns whether this QEMU says
-/// when a device writes.
+/// Follows the writes of devices. Call it while the plugin is loaded. Returns whether this QEMU reports when a device
+/// writes.
 pub(crate) fn begin(cpus: u32) -> bool {
     CPUS.store(cpus, Ordering::Relaxed);
     dirty::on_write(on_write)
 }
 
-/// Caches are followed from now on, or no longer.
+/// Sets whether writes are kept for the caches from now on.
 pub(crate) fn follow(follows: bool) {
     FOLLOWS.store(follows, Ordering::Relaxed);
     *lock() = Waiting::new();
@@ -71,7 +71,6 @@ fn lock() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// RAM was written.
 fn on_write(written: Written) {
     if !FOLLOWS.load(Ordering::Relaxed) {
         return;
@@ -85,20 +84,21 @@ fn on_write(written: Written) {
     }
 }
 
-/// All vCPUs stop before their next block for writes that wait, or no longer do.
+/// Sets whether vCPUs stop before their next block because writes wait.
 fn set_device_wrote(wrote: bool) {
     let cpus = CPUS.load(Ordering::Relaxed);
     (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_device_wrote(wrote)));
 }
 
-/// Where the guest has a place of RAM; `None` for memory that is no RAM of the guest, as a display's.
+/// The guest's physical address of an offset in QEMU's RAM. `None` for memory that is no RAM of the guest, such as a
+/// display's.
 fn physical_of(ram: u64, pieces: &[RamPiece]) -> Option<u64> {
     let is_in = |piece: &&RamPiece| ram.wrapping_sub(piece.ram) < piece.bytes;
     pieces.iter().find(is_in).map(|piece| ram - piece.ram + piece.physical)
 }
 
-/// Takes the writes that wait, for the caches, before a block starts; and how many more there were than
-/// are kept.
+/// Takes the waiting writes, before a block starts. Returns them, and the number of writes that were lost for lack of
+/// room.
 pub(crate) fn take() -> (Vec<Write>, u64) {
     let Waiting { writes, lost } = std::mem::replace(&mut *lock(), Waiting::new());
     set_device_wrote(false);
@@ -125,11 +125,11 @@ mod tests {
             RamPiece { ram: 0x10_0000, physical: 0x10_0000, bytes: 0xbff0_0000 },
             RamPiece { ram: 0xc000_0000, physical: 1 << 32, bytes: 0x4000_0000 },
         ];
-        let of = |ram| physical_of(ram, &pieces);
-        assert_eq!(of(0x9_ffff), Some(0x9_ffff));
-        assert_eq!(of(0xa_0000), None);
-        assert_eq!(of(0x1234_5678), Some(0x1234_5678));
-        assert_eq!(of(0xc000_0010), Some((1 << 32) + 0x10));
-        assert_eq!(of(1 << 32), None);
+        let physical = |ram| physical_of(ram, &pieces);
+        assert_eq!(physical(0x9_ffff), Some(0x9_ffff));
+        assert_eq!(physical(0xa_0000), None);
+        assert_eq!(physical(0x1234_5678), Some(0x1234_5678));
+        assert_eq!(physical(0xc000_0010), Some((1 << 32) + 0x10));
+        assert_eq!(physical(1 << 32), None);
     }
 }

@@ -5,11 +5,12 @@
 //! and does the work that devices have deferred to the main loop, until nothing is left. Requests with a
 //! latency in the guest ([`crate::devices::delay`]) then wait for a timer in guest time.
 //!
-//! Two effects would still follow the host. First, the transfers of several requests end in the order in which
-//! threads of the host end them. So one request at a time is released, and its transfer is waited for. Second,
-//! the main loop may do deferred work between the store and the end of the block. Its clock of guest time then
-//! still has the value of the slice's start, and it may kick vCPUs out of their slices. So the main loop defers
-//! that work from before the store until the devices are drained.
+//! Two effects would still depend on the host:
+//! - Threads of the host end the transfers of several requests in any order. So the plugin releases one request at a
+//!   time, and waits for its transfer.
+//! - The main loop may do deferred work between the store and the end of the block. Its clock of guest time then still
+//!   shows the slice's start, and it may kick vCPUs out of their slices. So the main loop defers this work from before
+//!   the store until the devices are drained.
 //!
 //! Under `-icount` an access to a device is the last instruction of its block. Otherwise QEMU leaves the block
 //! and executes the instruction alone. So only last instructions are watched.
@@ -50,7 +51,7 @@ const QUIET_PORTS: [std::ops::RangeInclusive<u16>; 10] = [
     0x510..=0x51b,
     0xcf8..=0xcff,
 ];
-/// Bound on successive events: a device that never becomes idle.
+/// The most successive events, for a device that never becomes idle.
 const EVENTS_MAX: u32 = 1 << 20;
 
 /// Polling interval while a file is read or written.
@@ -62,7 +63,7 @@ static EVENTS: OnceLock<Option<EventLoop>> = OnceLock::new();
 /// The main loop's own way to do deferred work.
 static MAIN_LOOP: OnceLock<Option<MainLoop>> = OnceLock::new();
 static VCPU_THREAD: OnceLock<ThreadId> = OnceLock::new();
-/// Whether that thread is draining devices.
+/// Whether the vCPUs' thread is draining devices.
 static DRAINING: AtomicBool = AtomicBool::new(false);
 
 /// No doorbell is being rung.
@@ -146,22 +147,22 @@ fn may_ring() {
     let _ = DOORBELL.compare_exchange(QUIET, MAY_RING, Ordering::SeqCst, Ordering::Relaxed);
 }
 
-/// The instruction that may ring a doorbell did not: it stored to memory, or raised an exception.
+/// The instruction that might ring a doorbell did not ring one: it stored to memory, or raised an exception.
 pub(crate) fn does_not_ring() {
     if DOORBELL.load(Ordering::Relaxed) == MAY_RING {
         DOORBELL.store(QUIET, Ordering::SeqCst);
     }
 }
 
-/// Has the vCPU that runs leave its block, and devices drained. In the thread of all vCPUs.
+/// Has the running vCPU leave its block, and drains devices then. Call it in the thread of all vCPUs.
 fn drain_at_end_of_block() {
     let Some(Some(events)) = EVENTS.get() else { return };
     DOORBELL.store(RUNG, Ordering::SeqCst);
     events.at_end_of_block(cpu::running(), on_end_of_block);
 }
 
-/// A request of a disk is held that no doorbell started: an earlier one ended by itself, a port was
-/// read, or a timer of the device expired. In the thread of all vCPUs devices are then drained, too.
+/// A disk's request is held that no doorbell started: an earlier request ended by itself, a port was read, or a timer
+/// of the device expired. Drains devices in this case, too, if the caller is the thread of all vCPUs.
 pub(crate) fn drain_soon() {
     let drains = DRAINING.load(Ordering::Relaxed) || DOORBELL.load(Ordering::Relaxed) == RUNG;
     if in_vcpu_thread() && !drains {
@@ -202,8 +203,8 @@ extern "C" fn on_end_of_block(_: *mut c_void, _: usize) {
     DOORBELL.store(QUIET, Ordering::SeqCst);
 }
 
-/// Does the work that devices have deferred, and transfers what disks without a latency were asked
-/// for. Needs QEMU's big lock, outside of coroutines and of translated code.
+/// Does the work that devices have deferred, and the transfers of disks without a latency. Call it with QEMU's big
+/// lock, outside of coroutines and of translated code.
 pub(crate) fn drain_devices() {
     let Some(Some(events)) = EVENTS.get() else { return };
     DRAINING.store(true, Ordering::Relaxed);
@@ -217,14 +218,14 @@ pub(crate) fn drain_devices() {
     DRAINING.store(false, Ordering::Relaxed);
 }
 
-/// Does deferred work until nothing is left and no data is transferred.
+/// Does deferred work until there is none, and no data is being transferred.
 fn do_deferred(events: EventLoop) {
     let mut done = 0;
     while done < EVENTS_MAX {
         if events.poll() {
             done += 1;
         } else if delay::is_transferring() {
-            // A file is read and written by other threads, which defer the rest when they are done.
+            // Other threads read and write the file, and defer the rest of the request when they finish.
             std::thread::sleep(TRANSFER_POLL);
         } else {
             break;

@@ -5,8 +5,8 @@
 //! the monitor, saves it, and continues it. Nothing runs in that time, and guest time does not advance. So the
 //! guest is saved at the same place each time, and cannot detect it.
 //!
-//! Where vCPUs run in time slices, the place is the end of the slice in which the annotation was hit. An
-//! earlier end of that slice would change the order of all later slices.
+//! If vCPUs run in time slices, the machine is held when the slice with the annotation ends. An earlier end of that
+//! slice would change the order of all later slices.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,7 @@ impl Checkpoints {
     }
 }
 
-/// Requests a checkpoint; each number is saved once. With `in_slice`, not before the slice ends.
+/// Requests a checkpoint. Each number is saved once. With `in_slice`, the machine is not held before the slice ends.
 pub(crate) fn want(number: u32, in_slice: bool) {
     let mut checkpoints = lock();
     if checkpoints.all.contains(&number) {
@@ -60,15 +60,15 @@ pub(crate) fn want(number: u32, in_slice: bool) {
     }
 }
 
-/// If a checkpoint waits, has the record end after it. Returns whether one waits.
+/// If a checkpoint waits, the record ends after it. Returns whether a checkpoint waits.
 pub(crate) fn stops_too() -> bool {
     let mut checkpoints = lock();
     checkpoints.stops |= checkpoints.is_waiting();
     checkpoints.is_waiting()
 }
 
-/// Holds the machine if a checkpoint waits: the block that runs or starts is the last of a slice,
-/// or no disk has a request any longer.
+/// Holds the machine if a checkpoint waits. Called when the current block is the last of a slice, or when no disk has a
+/// request any longer.
 #[inline]
 pub(crate) fn ask() {
     if IS_WAITING.load(Ordering::Relaxed) {
@@ -78,7 +78,7 @@ pub(crate) fn ask() {
 
 #[cold]
 fn ask_for_one() {
-    // QEMU would complete waiting requests when it stops. After the last one this is called again.
+    // QEMU would complete waiting requests when it stops. This function is called again after the last request.
     if delay::is_waiting() {
         return;
     }

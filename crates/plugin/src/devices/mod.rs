@@ -1,4 +1,10 @@
-//! Devices: their accesses to memory, and when their requests complete.
+//! Devices: their writes to memory, and the guest time at which their requests complete.
+//!
+//! - `drain`: serves a CPU's request to a device before the CPU continues.
+//! - `delay`: the latency of disks: which requests are held, and until when. `disk_events` pauses and wakes these
+//!   requests in QEMU.
+//! - `dma`: passes the writes of devices to the caches of the models.
+//! - `held`: stops the machine at an annotation, so that its state can be saved as a checkpoint.
 
 pub(crate) mod delay;
 pub(crate) mod disk_events;

@@ -14,7 +14,7 @@ const LINES_MAX: usize = 4_096;
 #[derive(Clone, Copy, Debug)]
 struct Line {
     name: [u8; IRQ_NAME_BYTES],
-    /// Where its counts are, in a CPU's area.
+    /// The offset of its counts in each CPU's area.
     counts: Option<u64>,
 }
 
@@ -68,14 +68,14 @@ impl IrqLines {
         offsets: &Offsets,
         qemu: &mut Qemu,
     ) -> Vec<(KernelContext, u32)> {
-        let place = symbols.areas.wrapping_add(8 * u64::from(cpu));
-        let Some(area) = qemu.memory(place).map(u64::from_le_bytes) else { return Vec::new() };
+        let entry = symbols.areas.wrapping_add(8 * u64::from(cpu));
+        let Some(area) = qemu.memory(entry).map(u64::from_le_bytes) else { return Vec::new() };
         let mut counts = Vec::new();
-        let mut add = |context, at: Option<u64>| {
-            let count = at.and_then(|at| qemu.memory(area.wrapping_add(at)));
+        let mut add = |context, area_offset: Option<u64>| {
+            let count = area_offset.and_then(|offset| qemu.memory(area.wrapping_add(offset)));
             counts.extend(count.map(|count| (context, u32::from_le_bytes(count))));
         };
-        // Both sorts of function call IPIs have one count: the lower vector stands for both.
+        // The kernel counts both kinds of function call IPIs together. The lower vector gets the count.
         let vectors = [
             ("local_timer", offsets.timer_count),
             ("reschedule", offsets.reschedule_count),
@@ -84,13 +84,13 @@ impl IrqLines {
         ];
         for (name, offset) in vectors {
             let Some(vector) = vector_named(name) else { continue };
-            let at = symbols.irq_stat.zip(offset).map(|(base, offset)| base + offset);
-            add(KernelContext::Interrupt(vector), at);
+            let area_offset = symbols.irq_stat.zip(offset).map(|(base, offset)| base + offset);
+            add(KernelContext::Interrupt(vector), area_offset);
         }
         for softirq in 0..SOFTIRQS.len() as u8 {
             let base = symbols.kstat.zip(offsets.softirq_counts);
-            let at = base.map(|(base, offset)| base + offset + 4 * u64::from(softirq));
-            add(KernelContext::Softirq(softirq), at);
+            let area_offset = base.map(|(base, offset)| base + offset + 4 * u64::from(softirq));
+            add(KernelContext::Softirq(softirq), area_offset);
         }
         for (number, line) in &self.lines {
             add(KernelContext::Irq(*number), line.counts);
@@ -99,7 +99,7 @@ impl IrqLines {
     }
 }
 
-/// Zeros from the first one on.
+/// Replaces everything after the first zero by zeros.
 fn up_to_zero(mut text: [u8; IRQ_NAME_BYTES]) -> [u8; IRQ_NAME_BYTES] {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     text[end..].fill(0);

@@ -1,4 +1,4 @@
-//! A recording's actions at the guest's markers.
+//! Executes the guest's markers: they open and close regions, request snapshots, set the level, or end the record.
 
 use crate::guest::annotations;
 use crate::guest::service_sums::ServiceSums;
@@ -63,7 +63,9 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
         _ => {}
     }
     let is_open = session.regions.is_open();
-    if let Some(progress) = session.progress.as_mut().filter(|_| is_open != was_open) {
+    if is_open != was_open
+        && let Some(progress) = &mut session.progress
+    {
         progress.region(is_open, counted.get(vcpu as usize).map_or(0, |counts| counts[TIME]));
     }
     if ends {

@@ -1,4 +1,4 @@
-//! A context as the memory system knows it, and back.
+//! Converts between kernel contexts and the memory system's own form of a context.
 
 use attribution::{KernelContext, PID_UNKNOWN, SYSCALL_32};
 use machine::memory::{Context, Mode};

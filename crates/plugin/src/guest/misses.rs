@@ -1,5 +1,4 @@
-//! Why lines miss in the caches of the level `ooo`, for whom they had left, and where they are
-//! missed.
+//! Cache misses at the level `ooo`: why lines miss, which context evicted them, and where in code and data they miss.
 
 use attribution::KernelContext;
 use machine::memory::{
@@ -16,24 +15,24 @@ use simrecord::record::{ELSEWHERE, MissCount, MissKind, Record, UNKNOWN_FUNCTION
 /// Caches, in the order of [`MissCount::cache`].
 const CACHES: [CacheName; simrecord::record::CACHES] =
     [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
-/// The most single misses between two events: more than those of a tick.
+/// The most single misses that are kept between two events. A timer tick causes fewer.
 const KEPT: usize = 1 << 20;
 /// Places of each cache that are counted separately.
 const ROOM: usize = 1 << 17;
 /// Places of each cache that are written, the most frequent.
 const WRITTEN: usize = 32_768;
-/// The address of code of an access that no instruction makes: the processor does, when it enters a handler.
+/// The code address of accesses that the processor itself makes when it enters a handler.
 const NO_INSTRUCTION: u64 = 0;
 /// Data is counted by pieces of this many bytes.
 const DATA_BYTES: u64 = 64;
 
-/// Where lines are missed.
+/// The misses of all caches by location in code and data.
 pub(crate) struct Misses {
     code: [LocationCounts; 4],
     data: [LocationCounts; 4],
     /// Misses without a location, because there were too many.
     not_kept: u64,
-    /// There if services are recorded.
+    /// The misses of services. `None`: services are not recorded.
     services: Option<ServiceMisses>,
 }
 
@@ -50,7 +49,7 @@ impl Misses {
         Misses { code: places(), data: places(), not_kept: 0, services }
     }
 
-    /// A vCPU executes something else from now on, and faults have ended.
+    /// A vCPU executes another context or service from now on, and the faults `ended` have ended.
     pub(crate) fn execute(
         &mut self,
         cpu: usize,
@@ -66,7 +65,7 @@ impl Misses {
         self.services.as_ref().map_or_else(Vec::new, |services| services.rows(region))
     }
 
-    /// Counts the misses since the last time by their places.
+    /// Counts the misses since the last call by their locations.
     pub(crate) fn collect(&mut self, system: &mut MemorySystem, guest: &mut Guest<'_>) {
         let (mut misses, more) = system.take_misses();
         self.not_kept += more;
@@ -103,10 +102,10 @@ impl Misses {
             }
             for (kind, places) in [(MissKind::Code, &self.code), (MissKind::Data, &self.data)] {
                 let sorted = places[cache as usize].sorted();
-                let (first, rest) = sorted.split_at(sorted.len().min(WRITTEN));
-                first.iter().for_each(|(place, count)| put(kind, *place, *count));
-                let rest: u64 = rest.iter().map(|(_, count)| count).sum();
-                put(kind, ELSEWHERE, rest + places[cache as usize].other());
+                let (frequent, rare) = sorted.split_at(sorted.len().min(WRITTEN));
+                frequent.iter().for_each(|(address, count)| put(kind, *address, *count));
+                let rare_count: u64 = rare.iter().map(|(_, count)| count).sum();
+                put(kind, ELSEWHERE, rare_count + places[cache as usize].other());
             }
         }
         rows.extend((self.not_kept > 0).then_some(MissCount {
@@ -132,13 +131,12 @@ fn number_user_functions(misses: &mut [Miss], guest: &mut Guest<'_>) {
     }
 }
 
-/// For whom lines had left: user mode, the kernel outside of interrupts, and each interrupt, as the
-/// code of a
-/// [`KernelContext`] without the task; of the kernel it is that of [`KernelContext::Unknown`].
-fn evictors(by: &[(Context, u64)]) -> Vec<(u64, u64)> {
+/// How many lines each context evicted, by the code of a [`KernelContext`] without its task. Each interrupt has its own
+/// code. User mode has one code, and the rest of the kernel has the code of [`KernelContext::Unknown`].
+fn evictors(evictions: &[(Context, u64)]) -> Vec<(u64, u64)> {
     let mut sums = std::collections::BTreeMap::new();
-    for (who, count) in by {
-        let code = match KernelContext::from_code(service_of(*who)) {
+    for (context, count) in evictions {
+        let code = match KernelContext::from_code(service_of(*context)) {
             Some(KernelContext::User(_)) => KernelContext::User(0).code(),
             Some(interrupt) if is_interrupt(interrupt) => interrupt.code(),
             _ => KernelContext::Unknown.code(),
@@ -181,7 +179,7 @@ mod tests {
         assert_eq!((user.mode, user.process), (Mode::User, 42));
         let both = [(user, 1), (context_of(KernelContext::User(43)), 2)];
         assert_eq!(evictors(&both), [(KernelContext::User(0).code(), 3)]);
-        // Where services are not recorded, the rest of the kernel is one.
+        // All other kernel contexts count together if services are not recorded.
         let call = context_of(KernelContext::Syscall(3 | SYSCALL_32));
         assert_eq!(evictors(&[(call, 1)]), [(KernelContext::Unknown.code(), 1)]);
         assert_eq!(service_of(call), KernelContext::Syscall(3 | SYSCALL_32).code());

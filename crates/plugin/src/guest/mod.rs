@@ -1,5 +1,15 @@
-//! The software that runs in the guest: its tasks and contexts, its services, its structures and symbols, and what a
-//! recording does at places of it.
+//! The software that runs in the guest: what it executes, for whom, and where its data is.
+//!
+//! - Contexts: `tracker` follows the task and the stack of contexts on each CPU. `spans` writes spans and
+//!   transitions, and `irq` reads the numbers and names of IRQ lines. `memory_context` encodes a context for the
+//!   memory system.
+//! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
+//!   writes its rows.
+//! - Services of the kernel: `services` follows them, `service_sums` adds up their counts, and `service_misses` their
+//!   cache misses.
+//! - Cache misses of other contexts: `misses`.
+//! - Names of addresses: `symbols` for the kernel's code, `user_functions` for programs, and `structures` for data.
+//! - `annotations`: actions at addresses and events that the user chooses.
 
 pub mod annotations;
 pub(crate) mod irq;

@@ -1,4 +1,4 @@
-//! The rows of contexts in a region, and what the guest's kernel has counted in it.
+//! Writes the rows of contexts in a region, and the counts of the guest's own kernel.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ pub(crate) fn write_contexts(
     }
 }
 
-/// Writes the rows of one CPU; the tasks in them.
+/// Writes the rows of one CPU. Returns the tasks in them.
 fn write_cpu(
     regions: &Regions,
     (index, now): (usize, &Counts),

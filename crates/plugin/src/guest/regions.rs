@@ -1,4 +1,4 @@
-//! Regions of interest: which one is open.
+//! Regions of interest: the open region, and the counts at its start.
 
 use simrecord::counters::{Counts, TIME};
 
@@ -10,7 +10,7 @@ pub(crate) struct Regions {
     is_open: bool,
     /// The counts of each CPU when the region was opened.
     opened_at: Vec<Counts>,
-    /// The counts of each CPU when it went offline in the region, which ended there for it.
+    /// The counts of each CPU that went offline in the region. The region ended there for the CPU.
     left_at: Vec<Option<Counts>>,
 }
 
@@ -24,7 +24,7 @@ impl Regions {
         self.is_open
     }
 
-    /// Opens the next region, if none is open. Returns whether it does.
+    /// Opens the next region, if none is open. Returns whether a region was opened.
     pub(crate) fn open(&mut self, counted: &[Counts]) -> bool {
         if self.is_open {
             return false;
@@ -36,7 +36,7 @@ impl Regions {
         true
     }
 
-    /// A CPU goes offline. Returns whether that ends the open region for it.
+    /// A CPU goes offline. Returns whether this ends the open region for the CPU.
     pub(crate) fn leave(&mut self, cpu: usize, now: &Counts) -> bool {
         let ends = self.is_open && self.left_at.get(cpu) == Some(&None);
         if ends {
@@ -50,7 +50,6 @@ impl Regions {
         self.left_at.get(cpu).is_some_and(Option::is_some)
     }
 
-    /// Closes the region.
     pub(crate) fn close(&mut self) {
         self.is_open = false;
     }

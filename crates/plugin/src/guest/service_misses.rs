@@ -20,7 +20,7 @@ const ROOM: usize = 1 << 18;
 const WRITTEN: usize = 1 << 16;
 /// The most misses that wait for the end of faults.
 const PENDING_MAX: usize = 1 << 18;
-/// Size of the pieces by which code is counted, in bytes: functions start at multiples of it.
+/// Code is counted by pieces of this many bytes. Functions start at multiples of this size.
 const CODE_BYTES: u64 = 16;
 /// Data that CPUs share is counted by pieces of this many bytes.
 const SHARED_BYTES: u64 = 8;
@@ -91,7 +91,7 @@ pub(crate) struct ServiceMisses {
     /// Misses by the task and the number of frames below the fault.
     pending: FxHashMap<(u64, usize), Vec<Noted>>,
     pending_count: usize,
-    /// Where the last miss lay: one access may miss several caches.
+    /// Address and structure of the last miss. One access may miss several caches, and is located once.
     last: Option<(u64, u64, Located)>,
 }
 
@@ -103,12 +103,12 @@ impl ServiceMisses {
             let located = (!miss.is_fetch).then(|| self.locate(miss, guest));
             let Some(executing) = self.executing.get(miss.cpu).copied() else { continue };
             let noted = Noted { miss: *miss, located };
-            match executing.fault.filter(|_| self.pending_count < PENDING_MAX) {
-                Some(fault) => {
+            match executing.fault {
+                Some(fault) if self.pending_count < PENDING_MAX => {
                     self.pending.entry(fault).or_default().push(noted);
                     self.pending_count += 1;
                 }
-                None => self.count(executing.code, &noted),
+                _ => self.count(executing.code, &noted),
             }
         }
     }
@@ -174,8 +174,8 @@ impl ServiceMisses {
         count(&mut self.code, Key { what: ServiceMissKind::Code, key, ..plain }, 0);
         let Some(located) = located else { return };
         let Structure { kind: structure, place: key } = located.structure;
-        let what = ServiceMissKind::Data;
-        count(&mut self.data, Key { what, class, structure, key, ..plain }, 0);
+        let data = Key { what: ServiceMissKind::Data, class, structure, key, ..plain };
+        count(&mut self.data, data, 0);
         if miss.cache == CacheName::L1d {
             self.count_shared(code, miss, located);
         }
@@ -204,7 +204,7 @@ impl ServiceMisses {
     }
 
     pub(crate) fn rows(&self, region: u32) -> Vec<Record> {
-        // Open requests count by their kind as far as it is known.
+        // A fault that has not ended counts as the kind that is known so far.
         let mut open = ServiceMisses {
             few: self.few.clone(),
             code: self.code.clone(),
@@ -215,8 +215,8 @@ impl ServiceMisses {
         let mut pending: Vec<_> = self.pending.iter().collect();
         pending.sort_by_key(|(fault, _)| **fault);
         for (fault, misses) in pending {
-            let is_it = |executing: &&Executing| executing.fault == Some(*fault);
-            let code = self.executing.iter().find(is_it).map(|executing| executing.code);
+            let handles_fault = |executing: &&Executing| executing.fault == Some(*fault);
+            let code = self.executing.iter().find(handles_fault).map(|executing| executing.code);
             let unknown = KernelContext::Fault(attribution::FaultKind::Unclassified).code();
             misses.iter().for_each(|noted| open.count(code.unwrap_or(unknown), noted));
         }
@@ -283,9 +283,9 @@ fn elsewhere(key: Key) -> Key {
 fn most_frequent(counts: &FxHashMap<Key, (u64, u64)>) -> Vec<(Key, (u64, u64))> {
     let mut rows: Vec<_> = counts.iter().map(|(key, count)| (*key, *count)).collect();
     rows.sort_by_key(|(key, (count, _))| (std::cmp::Reverse(*count), *key));
-    let rest = rows.split_off(rows.len().min(WRITTEN));
+    let rare = rows.split_off(rows.len().min(WRITTEN));
     let mut sums = std::collections::BTreeMap::new();
-    for (key, (count, cycles)) in rest {
+    for (key, (count, cycles)) in rare {
         let sum: &mut (u64, u64) = sums.entry(elsewhere(key)).or_default();
         *sum = (sum.0 + count, sum.1 + cycles);
     }

@@ -15,14 +15,15 @@ const LOCKS_MAX: usize = 1 << 18;
 /// Names of locks, as numbers: all locks in the same member of the objects of a slab cache have one.
 #[derive(Debug, Default)]
 pub(crate) struct LockNames {
-    /// Numbers by the place that takes a lock, and the lock. One place takes one kind of locks.
+    /// Numbers by the return address of the call that takes the lock, and the lock. Each call takes one kind of locks.
     known: BTreeMap<(u64, u64), u32>,
     numbers: BTreeMap<(Structure, u32), u32>,
     names: Vec<Located>,
 }
 
 impl LockNames {
-    pub(crate) fn of(
+    /// The number of the name of `lock`, which the code before `return_to` takes. `locate` finds the lock's structure.
+    pub(crate) fn number_of(
         &mut self,
         return_to: u64,
         lock: u64,

@@ -1,5 +1,5 @@
-//! Services of the kernel: follows the scheduler, page faults and wake-ups, and writes what each service
-//! took in a region.
+//! Services of the kernel: follows the scheduler, page faults and wake-ups, and writes the counts of each service in a
+//! region.
 
 use attribution::{FaultKind, KernelContext, LockClient, LockPlace, Profile, RequestPart};
 
@@ -68,7 +68,7 @@ impl Tracker {
         }
     }
 
-    /// An instruction is about to execute that says something of a service.
+    /// An instruction that starts, ends or classifies a service is about to execute.
     pub(crate) fn service_point(
         &mut self,
         cpu: usize,
@@ -122,13 +122,13 @@ impl Tracker {
                     let mut guest = Guest { qemu, offsets, structures, area_array, cpus };
                     let name = services
                         .lock_names
-                        .of(return_to, lock, |lock| guest.locate(lock, None, pid));
+                        .number_of(return_to, lock, |lock| guest.locate(lock, None, pid));
                     let client = match self.cpus[cpu].stack.client() {
                         (_, Some(depth)) => LockClient::Fault { task, depth },
                         (service, None) => LockClient::Service(service.of_all_tasks()),
                     };
-                    let place = LockPlace { kind, return_to, name };
-                    services.locks.take(place, client, task, lock, now);
+                    let lock_place = LockPlace { kind, return_to, name };
+                    services.locks.take(lock_place, client, task, lock, now);
                 }
             }
             Action::ContendLock { sleeps } => {
@@ -157,7 +157,7 @@ impl Tracker {
         }
     }
 
-    /// A page fault, or the kernel in its place, reaches a function.
+    /// A page fault, or a kernel function that resolves a page itself, reaches a function that tells the fault's kind.
     fn fault_step(&mut self, cpu: usize, step: FaultStep, stack_pointer: u64, at: &mut Moment<'_>) {
         let argument = at.qemu.register_value(at.registers.rdi);
         let kind = match step {
@@ -198,7 +198,7 @@ impl Tracker {
         read().unwrap_or(false)
     }
 
-    /// The task that runs on `cpu` is about to leave it, for good if it has died.
+    /// The task that runs on `cpu` is about to leave it. `died`: whether the task has ended.
     pub(crate) fn leave(&mut self, cpu: usize, task: u64, died: bool, at: &mut Moment<'_>) {
         let stack_pointer = at.rsp();
         let on_rq = self.offsets.on_rq.and_then(|on_rq| at.half_word(task.wrapping_add(on_rq)));
@@ -211,7 +211,7 @@ impl Tracker {
     }
 }
 
-/// Writes what all CPUs together did over time.
+/// Writes the profile of all CPUs together over time.
 fn write_profile(writer: &mut Writer, region: u32, profile: &Profile<COUNTERS>) {
     let length = profile.length();
     for (number, slot) in (0_u64..).zip(profile.slots()) {
@@ -248,7 +248,7 @@ impl Tracker {
             let stack = &mut self.cpus[index].stack;
             stack.open_parts(*now).for_each(|part| sums.add(&part));
             let of_cpu = regions.used(index, now);
-            (0..COUNTERS).for_each(|at| used[at] += of_cpu[at]);
+            (0..COUNTERS).for_each(|counter| used[counter] += of_cpu[counter]);
         }
         let parked = self.tasks.open_parts(region);
         parked.for_each(|part: RequestPart<COUNTERS>| sums.add(&part));

@@ -1,4 +1,4 @@
-//! Spans and transitions between contexts, written when they end.
+//! Writes spans when they end, and transitions between contexts.
 
 use attribution::{ContextTransition, KernelSpan};
 
@@ -12,7 +12,7 @@ use simrecord::record::{CountersOf, Record, SPAN_COUNTS_MAX, Span, Transition};
 /// The spans of a recording.
 #[derive(Debug)]
 pub(crate) struct Spans {
-    /// How many more are written with their counters.
+    /// How many further spans are written with their counters.
     with_counters: u32,
 }
 

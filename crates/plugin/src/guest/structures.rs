@@ -34,11 +34,11 @@ const MAPPING_BITS: u64 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Structure {
     pub(crate) kind: StructureKind,
-    /// Which one: see [`StructureKind`].
+    /// The number that, with the kind, identifies the structure: see [`StructureKind`].
     pub(crate) place: u64,
 }
 
-/// Where an address lies.
+/// The structure at an address, and the offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Located {
     pub(crate) structure: Structure,
@@ -64,7 +64,7 @@ pub(crate) struct Structures {
     /// Tasks by their stacks.
     stacks: BTreeMap<u64, u32>,
     names: BTreeMap<Structure, ([u8; TEXT_BYTES_MAX], u32)>,
-    /// Where each CPU's own area is, from its distance.
+    /// The address of each CPU's own area.
     areas: Vec<u64>,
     /// The functions of user programs.
     pub(crate) user_functions: UserFunctions,
@@ -82,7 +82,7 @@ impl Structures {
         }
     }
 
-    /// Reads where the areas of the CPUs are, from the kernel's array of their distances.
+    /// Reads the addresses of the CPUs' areas from the kernel's array of them.
     fn read_areas(&mut self, array: Option<u64>, cpus: usize, qemu: &mut Qemu) {
         if self.areas.is_empty()
             && let Some(array) = array
@@ -143,12 +143,12 @@ impl Guest<'_> {
         }
     }
 
-    /// In the part of the addresses that has all memory.
+    /// The structure at an address in the kernel's direct map of all memory.
     fn in_memory(&mut self, address: u64, physical: u64) -> Located {
         self.structures.read_areas(self.area_array, self.cpus, self.qemu);
         let areas = &self.structures.areas;
-        let own = areas.iter().map(|area| address.wrapping_sub(*area));
-        if let Some(offset) = own.filter(|offset| *offset < AREA_BYTES_MAX).min() {
+        let offsets = areas.iter().map(|area| address.wrapping_sub(*area));
+        if let Some(offset) = offsets.filter(|offset| *offset < AREA_BYTES_MAX).min() {
             return Located::variable(StructureKind::PerCpu, offset);
         }
         self.page(physical, Some(address), 0)
@@ -188,20 +188,19 @@ impl Guest<'_> {
         let kind = match address {
             _ if is_table => StructureKind::PageTable,
             Some(_) => StructureKind::KernelPage,
-            // User memory that is neither: of a device or a driver.
+            // User memory that is neither anonymous nor of a file: it belongs to a device or a driver.
             None => StructureKind::OtherUser,
         };
         Some(Located::new(kind, 0, 0))
     }
 
-    /// The description of the first of the pages that a page is joined with: of the page itself, if it is joined
-    /// with none.
+    /// The description of the first page of a compound page. A page that is not part of one is its own first page.
     pub(crate) fn first_of_joined(&mut self, page: u64) -> Option<u64> {
         let joined = word(self.qemu, page.wrapping_add(self.offsets.compound_head?))?;
         Some(if joined & 1 == 1 { joined & !1 } else { page })
     }
 
-    /// In a page of a slab, `distance` from its start.
+    /// The object in a page of a slab, `distance` bytes from the start of the slab.
     fn object(&mut self, page: u64, distance: u64) -> Option<Located> {
         let offsets = self.offsets;
         let cache = word(self.qemu, page.wrapping_add(offsets.slab_cache?))?;
@@ -218,7 +217,7 @@ impl Guest<'_> {
         Some(Located::new(StructureKind::Slab, cache, distance % size))
     }
 
-    /// A page of a file: the kind of its file system.
+    /// The structure of a page of a file: the type of its file system.
     fn file(&mut self, mapping: u64) -> Option<Located> {
         let offsets = self.offsets;
         let inode = word(self.qemu, mapping.wrapping_add(offsets.mapping_host?))?;
@@ -246,11 +245,11 @@ impl Guest<'_> {
         }
     }
 
-    /// A text, which may end just before memory does that is not mapped.
+    /// A text of the guest. It is read byte by byte, because the next page may not be mapped.
     pub(crate) fn text(&mut self, address: u64) -> Option<[u8; TEXT_BYTES_MAX]> {
         let mut text = [0; TEXT_BYTES_MAX];
-        for (at, byte) in text.iter_mut().enumerate() {
-            let [read] = self.qemu.memory::<1>(address.wrapping_add(at as u64))?;
+        for (index, byte) in text.iter_mut().enumerate() {
+            let [read] = self.qemu.memory::<1>(address.wrapping_add(index as u64))?;
             if read == 0 {
                 break;
             }

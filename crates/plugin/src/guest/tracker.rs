@@ -1,4 +1,5 @@
-//! The task and the context of each CPU: turns the processor's actions into events of the context stacks.
+//! Follows the task and the contexts of each CPU. Turns interrupts, calls and task switches into events of the context
+//! stacks.
 
 use std::collections::BTreeMap;
 
@@ -35,11 +36,11 @@ pub(crate) struct TrackedCpu {
     /// Address of the task that runs; 0 if not known.
     pub(crate) task: u64,
     pid: Option<u32>,
-    /// Whether the task has ended and runs on to its last switch only.
+    /// Whether the task has ended and only runs until its last switch.
     dying: bool,
     /// The IRQ line whose handlers are about to be called.
     irq: Option<u32>,
-    /// Whether the part between the vector's probes has begun, of the interrupt that came last.
+    /// Whether the last interrupt has reached the part between the vector's probes.
     body_begun: bool,
     /// Interrupts taken.
     pub(crate) interrupts: u64,
@@ -54,7 +55,7 @@ impl TrackedCpu {
         self.pid.unwrap_or(PID_UNKNOWN)
     }
 
-    /// The process id of the task that runs; 0 if not known, and of the idle task.
+    /// The process id of the running task. 0 for the idle task, and if it is not known.
     pub(crate) fn pid_or_zero(&self) -> u32 {
         self.pid.unwrap_or(0)
     }
@@ -72,7 +73,7 @@ pub(crate) struct Tracker {
     pub(crate) offsets: Offsets,
     pub(crate) irqs: IrqLines,
     pub(crate) tasks: TaskStacks<COUNTERS>,
-    /// There if services are recorded.
+    /// The counts of services. `None`: services are not recorded.
     pub(crate) services: Option<ServiceSums>,
     /// The known structures of the guest.
     pub(crate) structures: Structures,
@@ -108,13 +109,13 @@ impl Moment<'_> {
     }
 }
 
-/// Whether an address is the kernel's.
+/// Whether an address is in the kernel's half of the address space.
 pub(crate) fn is_kernel(address: u64) -> bool {
     address >> 63 != 0
 }
 
 impl Tracker {
-    /// `symbols` may be empty: all is unknown then.
+    /// `symbols` may be empty. All contexts are then unknown.
     pub(crate) fn new(cpus: usize, symbols: KernelSymbols, offsets: Offsets) -> Tracker {
         let cpus = (0..cpus).map(|_| TrackedCpu::default()).collect();
         let (tasks, names) = (TaskStacks::default(), BTreeMap::new());
@@ -122,7 +123,7 @@ impl Tracker {
         Tracker { cpus, symbols, offsets, irqs, tasks, services, structures, names, misplaced: 0 }
     }
 
-    /// Forgets what a CPU is inside of: it was not followed for a while.
+    /// Forgets the contexts of a CPU, because it was not followed for a while.
     pub(crate) fn forget(&mut self, cpu: usize) {
         self.tasks = TaskStacks::default();
         let tracked = &mut self.cpus[cpu];
@@ -131,7 +132,7 @@ impl Tracker {
         (tracked.task, tracked.pid, tracked.dying, tracked.irq) = (0, None, false, None);
     }
 
-    /// The context and service of a CPU; the page faults that the last event ended; and the guest, to read its
+    /// The context and service of a CPU, the page faults that the last event ended, and a reader of the guest's
     /// structures.
     pub(crate) fn executing<'a>(
         &'a mut self,
@@ -156,7 +157,7 @@ impl Tracker {
         ((context, by_service), ended, guest)
     }
 
-    /// The guest, as its structures are read.
+    /// A reader of the guest's structures.
     pub(crate) fn guest<'a>(&'a mut self, qemu: &'a mut Qemu) -> Guest<'a> {
         let area_array = self.symbols.kernel_counts.map(|counts| counts.areas);
         let (offsets, structures) = (&self.offsets, &mut self.structures);
@@ -168,13 +169,13 @@ impl Tracker {
         self.names.get(&pid).copied()
     }
 
-    /// Events that could not be followed: tasks whose stacks were lost for lack of room, and interrupts on
-    /// another vCPU than the assumed one, of which there must be none.
+    /// How many events could not be followed: tasks whose stacks did not fit, and interrupts on another vCPU than the
+    /// assumed one. The second must be 0.
     pub(crate) fn lost(&self) -> u64 {
         self.tasks.dropped() + self.misplaced
     }
 
-    /// An interrupt came on another vCPU than the one that was assumed to run.
+    /// Counts an interrupt on another vCPU than the one that was assumed to run.
     pub(crate) fn note_misplaced(&mut self) {
         self.misplaced += 1;
     }
@@ -195,7 +196,7 @@ impl Tracker {
             return None; // firmware
         }
         let Some(context) = self.symbols.gate(to) else {
-            // The entries for system calls of 32 bits are annotated as such.
+            // The entry of 32-bit system calls is no gate, but annotated as a system call.
             if self.symbols.action_at(to).is_none() {
                 self.cpus[cpu].unknown_gates += 1;
             }
@@ -218,7 +219,7 @@ impl Tracker {
     pub(crate) fn point(&mut self, cpu: usize, action: Action, address: u64, mut at: Moment<'_>) {
         let now = at.now;
         match action {
-            // For others than the tracker.
+            // Not for the tracker: other parts of the plugin handle these actions.
             Action::Marker | Action::Halt | Action::Pause | Action::ReadClock | Action::CpuDead => {
             }
             Action::SyscallEntry { flags } => {
@@ -229,7 +230,7 @@ impl Tracker {
             Action::SoftirqEntry(number) => {
                 let stack_pointer = at.rsp();
                 let Some(return_to) = at.word(stack_pointer) else { return };
-                // Called by others than the softirq loop, it is a function as any.
+                // If another function than the softirq loop calls the handler, it is an ordinary function.
                 if self.symbols.calls_softirqs(return_to) {
                     let context = KernelContext::Softirq(number);
                     let stack = &mut self.cpus[cpu].stack;
@@ -272,7 +273,7 @@ impl Tracker {
         }
     }
 
-    /// A block starts at `address`, where a function that is followed returns to.
+    /// A followed function returns to a block that starts at `address`.
     pub(crate) fn returned(&mut self, cpu: usize, address: u64, mut at: Moment<'_>) {
         let stack_pointer = at.rsp();
         let tracked = &mut self.cpus[cpu];
@@ -281,8 +282,8 @@ impl Tracker {
             services.locks.obtain(tracked.task, kind.sleeps(), at.common_cycles());
         }
         tracked.stack.at_return_address(address, stack_pointer, at.now);
-        // The live bench measures from after the programs at a vector's entry: after the loop that calls them,
-        // where there are several.
+        // The live bench measures from the end of the programs at a vector's entry. If there are several, this is the
+        // end of the loop that calls them.
         let programs = [VECTOR_PROBE, ENTRY_LOOP];
         let programs = programs.map(|position| KernelContext::Function(PROBE_FIRST + position));
         if programs.contains(&was)
@@ -307,7 +308,7 @@ impl Tracker {
         stack.enter_call(context, return_to, stack_pointer, at.now);
     }
 
-    /// Reads the name of the task that runs on `cpu`, if it can be read from where the CPU is.
+    /// Reads the name of the task that runs on `cpu`, if its memory can be read in the current mode.
     pub(crate) fn name_current(&mut self, cpu: usize, qemu: &mut Qemu) {
         let (task, pid) = (self.cpus[cpu].task, self.cpus[cpu].pid);
         if let (true, Some(pid), Some(offset)) = (task != 0, pid, self.offsets.comm)
@@ -327,7 +328,7 @@ impl Tracker {
         let previous = at.qemu.register_value(at.registers.rdi);
         let next = at.qemu.register_value(at.registers.rsi);
         if self.cpus[cpu].task != previous {
-            // Its entry was not seen: tracking starts here.
+            // The task's entry into the kernel was not seen. Tracking starts here.
             self.cpus[cpu].task = previous;
             self.cpus[cpu].pid = self.pid_of(previous, at.qemu);
             let foot = self.foot_of(previous, self.cpus[cpu].pid, at.qemu);
@@ -354,7 +355,7 @@ impl Tracker {
         }
     }
 
-    /// The threads of IRQ lines have the part of the handlers that runs in threads: their runs are spans.
+    /// Completes a span of an IRQ line's thread, which runs the threaded part of the line's handlers.
     fn complete_run_of_irq_thread(&mut self, cpu: usize, now: Counts) {
         let name = self.cpus[cpu].pid.and_then(|pid| self.names.get(&pid));
         if name.is_some_and(|name| name.starts_with(IRQ_THREAD)) {
@@ -362,7 +363,7 @@ impl Tracker {
         }
     }
 
-    /// Remembers where the stack of a task is.
+    /// Remembers the address of a task's stack.
     fn note_stack(&mut self, task: u64, pid: Option<u32>, at: &mut Moment<'_>) {
         let base = self.offsets.stack.and_then(|stack| at.word(task.wrapping_add(stack)));
         if let Some((base, pid)) = base.zip(pid) {
@@ -392,14 +393,15 @@ impl Tracker {
         qemu.memory(task.wrapping_add(offset)).map(u32::from_le_bytes)
     }
 
-    /// The task that runs on a CPU. Before the first switch, the kernel's own pointer tells it.
+    /// The task that runs on a CPU. Before the first switch, it comes from the kernel's pointer to the current task.
     fn pid(&mut self, cpu: usize, at: &mut Moment<'_>) -> u32 {
         if self.cpus[cpu].task == 0
             && let Some(current) = self.symbols.current_task
         {
-            let own = at.qemu.register_value(at.registers.gs_base);
-            let other = at.registers.k_gs_base.map(|other| at.qemu.register_value(other));
-            let area = [Some(own), other].into_iter().flatten().find(|base| is_kernel(*base));
+            let gs_base = at.qemu.register_value(at.registers.gs_base);
+            let k_gs_base = at.registers.k_gs_base.map(|register| at.qemu.register_value(register));
+            let area =
+                [Some(gs_base), k_gs_base].into_iter().flatten().find(|base| is_kernel(*base));
             let task = area.and_then(|area| at.word(area.wrapping_add(current)));
             if let Some(task) = task.filter(|task| is_kernel(*task)) {
                 self.cpus[cpu].task = task;

@@ -12,26 +12,27 @@ pub(crate) struct Write {
     pub(crate) by_device: bool,
 }
 
-/// An access of the processor itself, inside a page.
+/// An access that a processor makes by itself, within one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnAccess {
     pub(crate) virtual_address: u64,
     pub(crate) physical: u64,
     pub(crate) bytes: u8,
     pub(crate) write: bool,
-    /// Whether its address comes from what the access before read.
+    /// Whether its address comes from the data that the previous access read.
     pub(crate) depends: bool,
 }
 
 impl OwnAccess {
-    /// Has the processor of the level `timed` make it.
+    /// Has the processor of the level `timed` make this access.
     pub(crate) fn execute(&self, model: &mut BlockingMachine) {
         for line in model.data_lines(self.virtual_address, self.bytes.into()) {
             let offset = line.wrapping_sub(self.virtual_address);
             let translate = |_| Some(self.physical.wrapping_add(offset));
-            match self.write {
-                true => model.store(line, translate),
-                false => model.load(line, translate),
+            if self.write {
+                model.store(line, translate);
+            } else {
+                model.load(line, translate);
             }
         }
     }

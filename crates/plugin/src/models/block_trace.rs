@@ -1,8 +1,8 @@
-//! Writes what the first vCPU executes at the level `ooo` as a [`machine::block_trace`], for those who
-//! develop the models: the example `replay` of `machine` executes it again without QEMU.
+//! Writes the execution of the first vCPU at the level `ooo` as a [`machine::block_trace`]. Developers of the models
+//! execute the trace again without QEMU, by the example `replay` of `machine`.
 //!
-//! The environment variable `IRQLAB_BLOCK_TRACE=FILE:SKIP:NUMBER` asks for it: NUMBER instructions after the
-//! first SKIP. The record does not depend on it.
+//! The environment variable `IRQLAB_BLOCK_TRACE=FILE:SKIP:NUMBER` asks for a trace of NUMBER instructions after the
+//! first SKIP. The record does not depend on the trace.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,18 +11,18 @@ use std::io::{self, Write};
 use machine::block_trace::{BlockCode, BlockRun, Event};
 use machine::core::{Access, Template};
 
-/// Size of a write.
+/// The buffer is written to the file when it has this many bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The trace of a vCPU.
+/// A trace that is being written.
 pub(crate) struct BlockTrace {
     file: File,
     buffer: Vec<u8>,
-    /// Instructions that are not traced, and instructions that are, still to execute.
+    /// How many instructions are still to execute before the trace starts, and then in the trace.
     skip: u64,
     number: u64,
-    /// Blocks by the addresses of their templates: the number in the trace, or the code of one that has
-    /// none yet.
+    /// Blocks by the addresses of their templates: the block's number in the trace, or the code of a block that is not
+    /// in the trace yet.
     blocks: BTreeMap<usize, Result<u32, BlockCode>>,
     next: u32,
 }
@@ -78,7 +78,7 @@ impl BlockTrace {
                 self.next - 1
             }
         };
-        let accesses = accesses.iter().filter(|one| u32::from(one.instruction) < until);
+        let accesses = accesses.iter().filter(|access| u32::from(access.instruction) < until);
         let accesses = accesses.copied().collect();
         self.event(&Event::Run(BlockRun { block, first, instructions: until, next, accesses }));
         self.number -= executed.min(self.number);
@@ -87,7 +87,7 @@ impl BlockTrace {
         }
     }
 
-    /// Something else happens.
+    /// Adds an event to the trace, if the trace has started and is not full.
     pub(crate) fn event(&mut self, event: &Event) {
         if self.skip > 0 || self.number == 0 {
             return;
@@ -103,8 +103,8 @@ impl BlockTrace {
         self.flush();
     }
 
-    /// Writes what is in the buffer. A trace that cannot be written ends the machine: who asked for it must not take
-    /// a part of it for the whole.
+    /// Writes the buffer to the file. An error ends the machine, because a part of a trace would look like a whole
+    /// trace.
     fn flush(&mut self) {
         if let Err(error) = self.write_buffer() {
             eprintln!(

@@ -22,8 +22,7 @@ pub(crate) struct Thread {
 
 impl Thread {
     fn core(&mut self) -> &mut MultithreadedCore {
-        // SAFETY: lives as long as the process; one thread of the host uses it, and no use is
-        // nested in another.
+        // SAFETY: never freed; one thread of the host uses it, and no use is nested in another.
         unsafe { &mut *self.core }
     }
 
@@ -46,9 +45,9 @@ impl Core {
         match self {
             Core::OutOfOrder(core) => core.run_from(first, block, executed, memory),
             Core::InOrder(core) => core.run_from(first, block, executed, memory),
-            Core::Thread(of) => {
-                let thread = of.thread;
-                of.core().run_from(thread, (first, block), executed, memory);
+            Core::Thread(thread) => {
+                let number = thread.thread;
+                thread.core().run_from(number, (first, block), executed, memory);
             }
         }
     }
@@ -76,21 +75,22 @@ impl Core {
         match self {
             Core::OutOfOrder(core) => core.interrupt(),
             Core::InOrder(core) => core.interrupt(),
-            Core::Thread(of) => {
-                let thread = of.thread;
-                of.core().interrupt(thread);
+            Core::Thread(thread) => {
+                let number = thread.thread;
+                thread.core().interrupt(number);
             }
         }
     }
 
-    /// The processor waits so long for what it reads itself before the handler's first instruction.
+    /// Delays the first instruction of a handler. `cycles`: how long the processor waits for the reads of the entry
+    /// itself.
     pub(crate) fn delay_entry(&mut self, cycles: u64) {
         match self {
             Core::OutOfOrder(core) => core.delay_entry(cycles),
             Core::InOrder(core) => core.delay_entry(cycles),
-            Core::Thread(of) => {
-                let thread = of.thread;
-                of.core().delay_entry(thread, cycles);
+            Core::Thread(thread) => {
+                let number = thread.thread;
+                thread.core().delay_entry(number, cycles);
             }
         }
     }
@@ -110,41 +110,41 @@ impl Core {
         match self {
             Core::OutOfOrder(core) => core.flush_translations(),
             Core::InOrder(core) => core.flush_translations(),
-            Core::Thread(of) => {
-                let thread = of.thread;
-                of.core().flush_translations(thread);
+            Core::Thread(thread) => {
+                let number = thread.thread;
+                thread.core().flush_translations(number);
             }
         }
     }
 
     /// Has the threads issue what does not depend on later instructions of each other.
     pub(crate) fn advance(&mut self) {
-        if let Core::Thread(of) = self {
-            of.core().advance();
+        if let Core::Thread(thread) = self {
+            thread.core().advance();
         }
     }
 
     /// Has the threads issue all their instructions, and continue at a common time.
     pub(crate) fn issue_all_threads(&mut self) {
-        if let Core::Thread(of) = self {
-            of.core().drain();
+        if let Core::Thread(thread) = self {
+            thread.core().drain();
         }
     }
 
     /// The vCPU is halted, or no longer is: the other threads of its core then do not wait for it.
     pub(crate) fn set_halted(&mut self, halted: bool) {
-        if let Core::Thread(of) = self {
-            let thread = of.thread;
-            of.core().set_halted(thread, halted);
+        if let Core::Thread(thread) = self {
+            let number = thread.thread;
+            thread.core().set_halted(number, halted);
         }
     }
 
     /// Makes a thread of a multithreaded core wait `cycles` before its next instruction. Returns whether the
     /// core is such a thread.
     pub(crate) fn wait_as_thread(&mut self, cycles: u64) -> bool {
-        let Core::Thread(of) = self else { return false };
-        let thread = of.thread;
-        of.core().wait(thread, cycles);
+        let Core::Thread(thread) = self else { return false };
+        let number = thread.thread;
+        thread.core().wait(number, cycles);
         true
     }
 
@@ -154,7 +154,7 @@ impl Core {
         match self {
             Core::OutOfOrder(core) => core.cycles(),
             Core::InOrder(core) => core.cycles(),
-            Core::Thread(of) => of.known().cycles(of.thread),
+            Core::Thread(thread) => thread.known().cycles(thread.thread),
         }
     }
 
@@ -162,7 +162,7 @@ impl Core {
     /// of a core let others pass.
     pub(crate) fn time(&self) -> u64 {
         match self {
-            Core::Thread(of) => of.known().time(of.thread),
+            Core::Thread(thread) => thread.known().time(thread.thread),
             _ => self.cycles(),
         }
     }
@@ -171,7 +171,7 @@ impl Core {
         match self {
             Core::OutOfOrder(core) => core.counts(),
             Core::InOrder(core) => core.counts(),
-            Core::Thread(of) => of.known().counts(of.thread),
+            Core::Thread(thread) => thread.known().counts(thread.thread),
         }
     }
 }

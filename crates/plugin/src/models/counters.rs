@@ -1,4 +1,4 @@
-//! From the counts of a model to the vector of counters.
+//! Fills the vector of counters from the counts of a model, and back.
 
 use machine::Counts as ModelCounts;
 use machine::core::CoreCounts;
@@ -8,10 +8,10 @@ use simrecord::counters::{
     PIPELINE_STALL_CYCLES, STLB_MISSES, UPGRADES,
 };
 
-/// Puts the counts of a vCPU's memory accesses into their places.
+/// Sets the counters of a vCPU's memory accesses.
 pub(crate) fn add_memory(memory: &CpuCounts, counts: &mut Counts) {
     let basic = &memory.basic;
-    place(basic, counts);
+    put_model_counts(basic, counts);
     counts[L3_MISSES] = memory.l3_misses;
     counts[STLB_MISSES] = basic.itlb_misses + basic.dtlb_misses - memory.stlb_hits;
     counts[CACHE_TO_CACHE] = memory.cache_to_cache;
@@ -20,27 +20,27 @@ pub(crate) fn add_memory(memory: &CpuCounts, counts: &mut Counts) {
     counts[DATA_WAIT_CYCLES] = memory.data_wait_cycles;
 }
 
-/// Adds the counts of a core. `width` slots are a cycle.
+/// Sets the counters of a core, which has `width` issue slots per cycle.
 pub(crate) fn add_core(core: &CoreCounts, width: u64, counts: &mut Counts) {
-    let lost = ModelCounts {
+    let with_stalls = ModelCounts {
         fetch_stall_cycles: core.fetch_stall_slots / width,
         data_stall_cycles: core.data_stall_slots / width,
         ..of_model(counts)
     };
-    place(&lost, counts);
+    put_model_counts(&with_stalls, counts);
     counts[BRANCH_MISSES] = core.mispredicted_branches;
-    // Slots that went to other threads are lost in the pipeline that they share.
+    // A slot that another thread of the core used is lost for this one.
     counts[PIPELINE_STALL_CYCLES] = (core.pipeline_stall_slots + core.shared_slots) / width;
 }
 
-/// The model's counters.
+/// The counters of a model in the vector of counters.
 pub(crate) fn of_model(counts: &Counts) -> ModelCounts {
     let part: [u64; ModelCounts::LEN] = std::array::from_fn(|position| counts[MODEL + position]);
     part.into()
 }
 
-/// Puts a model's counters into their places.
-pub(crate) fn place(model: &ModelCounts, counts: &mut Counts) {
+/// Sets the counters of a model in the vector of counters.
+pub(crate) fn put_model_counts(model: &ModelCounts, counts: &mut Counts) {
     counts[MODEL..MODEL + ModelCounts::LEN]
         .copy_from_slice(&<[u64; ModelCounts::LEN]>::from(*model));
 }

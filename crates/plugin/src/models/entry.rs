@@ -1,10 +1,10 @@
-//! What a processor itself reads and writes when it enters a handler: QEMU does that outside of
-//! translated code, so that no callback sees it.
+//! The accesses that a processor makes by itself when it enters a handler. QEMU makes them outside of translated code,
+//! so no callback reports them.
 //!
-//! In 64-bit mode (Intel SDM, volume 3, 6.14; AMD64 manual, volume 2, 8.9) it reads the gate in the IDT
+//! In 64-bit mode (Intel SDM, volume 3, 6.14; AMD64 manual, volume 2, 8.9) a processor reads the gate in the IDT
 //! and the descriptor of the code segment in the GDT. If the privilege changes or the gate names a
 //! stack, it reads the stack pointer in the TSS. Then it pushes five words, and an error code for some
-//! exceptions. What `iret` reads, it reads inside translated code, where callbacks see it.
+//! exceptions. The reads of `iret` are inside translated code, where callbacks report them.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ use crate::qemu::qemu_internals::tables::{CpuStates, DescriptorTables};
 const VECTORS: u64 = 256;
 const GATE_BYTES: u64 = 16;
 const DESCRIPTOR_BYTES: u64 = 8;
-/// In the TSS: the stack pointer of the kernel, and before the first of the seven of gates.
+/// Offsets in the TSS: of the kernel's stack pointer, and 8 bytes before the stack pointers of gates, which count
+/// from 1.
 const TSS_KERNEL_STACK: u64 = 4;
 const TSS_GATE_STACKS: u64 = 0x24 - 8;
 /// Exceptions that push an error code.
 const WITH_ERROR_CODE: [u64; 10] = [8, 10, 11, 12, 13, 14, 17, 21, 29, 30];
 
-/// A gate of the IDT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gate {
     vector: u64,
@@ -36,19 +36,22 @@ struct Gate {
 
 impl Gate {
     fn parse(vector: u64, bytes: [u8; 16]) -> Gate {
-        let part = |at: usize, length: usize| {
-            bytes[at..at + length].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        let number_at = |offset: usize, length: usize| {
+            bytes[offset..offset + length]
+                .iter()
+                .rev()
+                .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
         };
         Gate {
             vector,
-            selector: part(2, 2) as u16,
+            selector: number_at(2, 2) as u16,
             stack: bytes[4] & 7,
-            handler: part(0, 2) | part(6, 2) << 16 | part(8, 4) << 32,
+            handler: number_at(0, 2) | number_at(6, 2) << 16 | number_at(8, 4) << 32,
         }
     }
 
-    /// The accesses of an entry, as address, bytes, whether it writes, and whether its address
-    /// comes from the one before. The stack pointer is that after the pushes.
+    /// The accesses of an entry: address, bytes, whether the access writes, and whether its address comes from the
+    /// previous access. `stack_pointer` in `tables` is the value after the pushes.
     fn accesses(&self, tables: &DescriptorTables, from_user: bool) -> Vec<(u64, u64, bool, bool)> {
         let gate = (tables.idt + self.vector * GATE_BYTES, GATE_BYTES, false, false);
         let descriptor = tables.gdt + u64::from(self.selector & !7);
@@ -59,8 +62,8 @@ impl Gate {
             number => Some(TSS_GATE_STACKS + 8 * u64::from(number)),
         };
         accesses.extend(stack.map(|offset| (tables.tss + offset, 8, false, false)));
-        let words = 5 + u64::from(WITH_ERROR_CODE.contains(&self.vector));
-        accesses.push((tables.stack_pointer, 8 * words, true, false));
+        let pushed_words = 5 + u64::from(WITH_ERROR_CODE.contains(&self.vector));
+        accesses.push((tables.stack_pointer, 8 * pushed_words, true, false));
         accesses
     }
 }
@@ -76,17 +79,17 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Follows them if this QEMU shows where the tables are.
+    /// Follows entries if this QEMU shows where the descriptor tables are.
     pub(crate) fn find() -> Entries {
         Entries { states: CpuStates::find(), ..Entries::default() }
     }
 
-    /// Whether this QEMU shows where the tables are.
+    /// Whether this QEMU shows where the descriptor tables are.
     pub(crate) fn are_followed(&self) -> bool {
         self.states.is_some()
     }
 
-    /// A vCPU goes from one address to a handler: what it reads and writes for that.
+    /// The accesses that a vCPU makes as it goes from address `from` to the handler at `to`.
     pub(crate) fn enter(
         &mut self,
         vcpu: u32,
@@ -107,19 +110,19 @@ impl Entries {
             (0..VECTORS).filter_map(gate).find(|gate| gate.handler == to)
         });
         let Some(gate) = gate else { return Vec::new() };
-        let mut own = Vec::new();
+        let mut accesses = Vec::new();
         for (address, bytes, write, depends) in gate.accesses(&tables, !is_kernel(from)) {
             let first = bytes_in_first(address, bytes);
-            own.extend(own_access((address, first), write, depends));
+            accesses.extend(own_access((address, first), write, depends));
             if first < bytes {
-                own.extend(own_access((address + first, bytes - first), write, depends));
+                accesses.extend(own_access((address + first, bytes - first), write, depends));
             }
         }
-        own
+        accesses
     }
 }
 
-/// Absent where nothing is mapped.
+/// An access of the processor, or `None` where no memory is mapped.
 fn own_access(
     (virtual_address, bytes): (u64, u64),
     write: bool,
@@ -147,13 +150,13 @@ mod tests {
     #[test]
     fn entries_read_the_tables_and_push_a_frame() {
         let gate = |vector, stack| Gate { vector, selector: 0x10, stack, handler: 0 };
-        let of = |gate: Gate, from_user| gate.accesses(&TABLES, from_user);
+        let accesses_of = |gate: Gate, from_user| gate.accesses(&TABLES, from_user);
         let tables = [(14 * 16, 16, false, false), (0x1010, 8, false, true)];
-        let fault = of(gate(14, 0), true);
+        let fault = accesses_of(gate(14, 0), true);
         assert_eq!(fault[..2], tables);
         assert_eq!(fault[2..], [(0x3004, 8, false, false), (0x8fd0, 48, true, false)]);
         // An interrupt of the kernel stays on its stack; a gate with a stack of its own does not.
-        assert_eq!(of(gate(0xec, 0), false)[2..], [(0x8fd0, 40, true, false)]);
-        assert_eq!(of(gate(2, 1), false)[2], (0x3024, 8, false, false));
+        assert_eq!(accesses_of(gate(0xec, 0), false)[2..], [(0x8fd0, 40, true, false)]);
+        assert_eq!(accesses_of(gate(2, 1), false)[2], (0x3024, 8, false, false));
     }
 }

@@ -1,4 +1,17 @@
-//! The models that a recording counts with: cores and caches that time follows, and shadow caches.
+//! The models of processors and caches that a recording uses. Guest time can follow the model of the level `timed` or
+//! `ooo`. Shadow caches only count.
+//!
+//! - `recording_models`: all models of a recording, from reading their files to writing their counts.
+//! - The level `ooo`: `processors` has all processors, `cores` their cores, and `pipeline` the block that each vCPU is
+//!   executing. `template` prepares a block for a core when QEMU translates the block.
+//! - `sampling`: the instructions that a core executes in detail, where only some are.
+//! - `shadow_caches`: caches of other machines and of all sizes at the level `count`.
+//! - Addresses: `physical` asks QEMU for physical addresses, and `pages` keeps the answers. `translations` decodes the
+//!   instructions that change translations, and `translation_points` registers callbacks for these instructions.
+//! - Accesses that no callback reports: `accesses` describes them, and `entry` finds the accesses at the entry of a
+//!   handler.
+//! - Output: `counters` fills the vector of counters from a model's counts, and `block_trace` writes a trace of
+//!   execution.
 
 pub(crate) mod accesses;
 pub(crate) mod block_trace;
@@ -9,246 +22,11 @@ pub(crate) mod pages;
 pub(crate) mod physical;
 pub(crate) mod pipeline;
 pub(crate) mod processors;
+mod recording_models;
 pub mod sampling;
 pub mod shadow_caches;
 pub(crate) mod template;
 pub(crate) mod translation_points;
 pub(crate) mod translations;
 
-use std::path::Path;
-
-use machine::core::Layout;
-use machine::{BlockingMachine, BlockingModel, SystemModel};
-use simrecord::counters::{MASK_PLAIN, MASK_STALLS, MASK_TIMED, mask_of};
-use simrecord::record::{CountersOf, Detail, Record, SampledPart};
-
-use crate::cpu;
-use crate::files;
-use crate::guest::structures::Guest;
-use crate::guest::tracker::is_kernel;
-use crate::models::accesses::Write;
-use crate::models::entry::Entries;
-use crate::models::processors::Processors;
-use crate::models::sampling::UnitPart;
-use crate::models::shadow_caches::ShadowCacheModels;
-use crate::options::Options;
-use crate::qemu::Qemu;
-use crate::writer::Writer;
-
-/// All models of a recording.
-pub(crate) struct Models {
-    cpus: u32,
-    /// That of the level `timed`.
-    timed: Option<BlockingModel>,
-    /// The bits of an address within a line that it fetches.
-    fetch_line_shift: Option<u32>,
-    /// The processors of the level `ooo`.
-    processors: Option<Processors>,
-    /// Shadow caches, null without any. They live as long as the process.
-    shadow_caches: *mut ShadowCacheModels,
-    /// The reads and writes of vCPUs themselves at the entry of handlers.
-    entries: Entries,
-    /// The counters in use, as bits of the record's header.
-    counters: u32,
-    /// Whether the options ask for a level of detail that has caches.
-    has_caches: bool,
-}
-
-impl Models {
-    /// Reads the models that the options name.
-    ///
-    /// # Errors
-    /// When a file cannot be read, is no model, or its model does not fit the level.
-    pub(crate) fn load(options: &Options, cpus: u32) -> Result<Models, String> {
-        let (mut timed, mut processors, mut counters) = (None, None, MASK_PLAIN);
-        match (options.detail, options.model.as_deref()) {
-            (Detail::Timed, Some(path)) => {
-                let parsed =
-                    |text: &str| BlockingModel::parse(text).map_err(|error| error.to_string());
-                (timed, counters) = (Some(files::parse(path, parsed)?), MASK_TIMED);
-            }
-            (Detail::Ooo, Some(path)) => {
-                let model = system_model(path)?;
-                let unknown = if options.sampling.is_some() { MASK_STALLS } else { 0 };
-                counters = mask_of(&model, cpus) & !unknown;
-                let mut all = Processors::new(model, cpus)?;
-                options.sampling.map(|sampling| all.sample(sampling)).transpose()?;
-                processors = Some(all);
-            }
-            (Detail::Fast, _) => counters = 0,
-            _ => {}
-        }
-        let shadow_caches = shadow_caches(options, cpus)?;
-        let has_caches = options.detail.has_model() || !shadow_caches.is_null();
-        Ok(Models {
-            cpus,
-            fetch_line_shift: timed
-                .as_ref()
-                .map(|model| BlockingMachine::new(model).fetch_line_shift()),
-            timed,
-            processors,
-            shadow_caches,
-            entries: Entries::find(),
-            counters,
-            has_caches,
-        })
-    }
-
-    /// Cycles per second of the model that time follows.
-    pub(crate) fn hz(&self) -> Option<u64> {
-        let timed = self.timed.as_ref().map(|model| model.clock_hz);
-        timed.or(self.processors.as_ref().map(|of| of.hz))
-    }
-
-    /// The counters in use, as bits of the record's header.
-    pub(crate) fn counters(&self) -> u32 {
-        self.counters
-    }
-
-    /// Whether the options ask for a level of detail that has caches.
-    pub(crate) fn has_caches(&self) -> bool {
-        self.has_caches
-    }
-
-    pub(crate) fn has_shadow_caches(&self) -> bool {
-        !self.shadow_caches.is_null()
-    }
-
-    /// Whether the accesses of entries into handlers are known.
-    pub(crate) fn follow_entries(&self) -> bool {
-        self.entries.are_followed()
-    }
-
-    /// The bits of an address within a line that the level `timed` fetches.
-    pub(crate) fn fetch_line_shift(&self) -> Option<u32> {
-        self.fetch_line_shift
-    }
-
-    /// The layout that templates of the level `ooo` depend on.
-    pub(crate) fn layout(&self) -> Option<Layout> {
-        self.processors.as_ref().map(|of| of.layout)
-    }
-
-    /// A vCPU is made: it counts with the model, if there is one.
-    pub(crate) fn give(&self, vcpu: u32, level: Detail) {
-        cpu::with(vcpu, |cpu| {
-            if let Some(model) = &self.timed {
-                cpu.set_model(model);
-            }
-            if let Some(pipeline) = self.processors.as_ref().and_then(|of| of.pipeline(vcpu)) {
-                cpu.set_pipeline(pipeline);
-                // Others wait to be started.
-                cpu.set_halted(vcpu > 0);
-            }
-            cpu.set_shadow_caches(self.shadow_caches);
-            cpu.set_level(level);
-        });
-    }
-
-    /// Passes writes to memory on to the caches of each vCPU and to the shared caches.
-    pub(crate) fn written(&mut self, writes: &[Write]) {
-        for vcpu in 0..self.cpus {
-            cpu::with(vcpu, |cpu| writes.iter().for_each(|write| cpu.written(*write)));
-        }
-        let vcpu = cpu::running();
-        for write in writes {
-            if let Some(processors) = &mut self.processors {
-                processors.written(vcpu, *write);
-            }
-            if let Some(shadow_caches) = self.shadow_caches() {
-                shadow_caches.written(vcpu as usize, *write);
-            }
-        }
-    }
-
-    /// A vCPU enters a handler, and its context is known: caches see what it reads and writes for
-    /// that.
-    pub(crate) fn enter_handler(&mut self, vcpu: u32, (from, to): (u64, u64), qemu: &mut Qemu) {
-        if self.has_caches {
-            let accesses = self.entries.enter(vcpu, (from, to), qemu);
-            cpu::with(vcpu, |cpu| cpu.enter_handler(vcpu, &accesses, is_kernel(to)));
-        }
-    }
-
-    /// Opens a region. `misses`: misses are classified in it; `services`: also by service.
-    pub(crate) fn open_region(&mut self, misses: bool, services: bool) {
-        if let Some(shadow_caches) = self.shadow_caches() {
-            shadow_caches.open_region();
-        }
-        if let Some(processors) = self.processors.as_mut().filter(|_| misses) {
-            processors.watch_misses(services);
-        }
-    }
-
-    /// The processors, which follow what executes; none without a core.
-    pub(crate) fn processors(&mut self) -> Option<&mut Processors> {
-        self.processors.as_mut()
-    }
-
-    /// Tells the samplers of all vCPUs which region is open.
-    pub(crate) fn set_sampled_region(&self, region: Option<u32>) {
-        for vcpu in 0..self.cpus {
-            cpu::with(vcpu, |cpu| cpu.set_sampled_region(region));
-        }
-    }
-
-    /// Writes the parts of sampled units that have ended.
-    pub(crate) fn write_sampled(&self, writer: &mut Writer) {
-        for cpu in 0..self.cpus {
-            for UnitPart { region, unit, code, counts } in cpu::with(cpu, |cpu| cpu.take_sampled())
-            {
-                writer.write(&Record::SampledPart(SampledPart { cpu, region, code, unit }));
-                writer.counters_without_zeros(cpu, CountersOf::SampledPart, &counts);
-            }
-        }
-    }
-
-    /// Writes the classes of the model's own misses, and what they lie in.
-    pub(crate) fn write_misses(&mut self, region: u32, guest: &mut Guest<'_>, writer: &mut Writer) {
-        if let Some(processors) = &mut self.processors {
-            let rows = processors.miss_rows(region, guest);
-            rows.iter().for_each(|row| writer.write(row));
-        }
-        guest.structures.names().for_each(|name| writer.write(&name));
-        guest.structures.user_functions.names().for_each(|name| writer.write(&name));
-    }
-
-    /// QEMU ends: writes the rest of the block trace, if there is one.
-    pub(crate) fn finish_trace(&mut self) {
-        if let Some(trace) = self.processors.as_mut().and_then(Processors::trace) {
-            trace.finish();
-        }
-    }
-
-    /// Writes the counts of shadow caches.
-    pub(crate) fn write_shadow_caches(&mut self, region: u32, writer: &mut Writer) {
-        let Some(shadow_caches) = self.shadow_caches() else { return };
-        for (row, counts) in shadow_caches.rows(region) {
-            writer.write(&Record::ShadowCaches(row));
-            writer.counters(0, CountersOf::ShadowCaches, &counts);
-        }
-        for point in shadow_caches.points(region) {
-            writer.write(&Record::MissCurvePoint(point));
-        }
-    }
-
-    fn shadow_caches(&mut self) -> Option<&mut ShadowCacheModels> {
-        // SAFETY: null, or alive as long as the process; no use is nested in another.
-        unsafe { self.shadow_caches.as_mut() }
-    }
-}
-
-fn system_model(path: &Path) -> Result<SystemModel, String> {
-    files::parse(path, |text| SystemModel::parse(text).map_err(|error| error.to_string()))
-}
-
-/// Shadow caches, if any are wanted.
-fn shadow_caches(options: &Options, cpus: u32) -> Result<*mut ShadowCacheModels, String> {
-    if !options.has_shadow_caches() {
-        return Ok(std::ptr::null_mut());
-    }
-    let models: Result<Vec<_>, _> = options.also.iter().map(|path| system_model(path)).collect();
-    let shadow_caches = ShadowCacheModels::new(&models?, options.curves, cpus);
-    // The caches live as long as the process, because the code that uses them may.
-    Ok(Box::into_raw(Box::new(shadow_caches)))
-}
+pub(crate) use recording_models::Models;

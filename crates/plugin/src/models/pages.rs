@@ -1,5 +1,5 @@
-//! Where the guest's pages are: physical pages of the virtual ones that were used last, so that
-//! QEMU is asked seldom.
+//! The physical addresses of the virtual pages that a vCPU used last. Most accesses are then translated without a call
+//! to QEMU.
 
 use machine::memory::TlbFlush;
 
@@ -18,7 +18,7 @@ const NOTHING: u64 = u64::MAX;
 pub(crate) struct Pages(Box<[(u64, u64); PAGES]>);
 
 impl Pages {
-    /// None yet.
+    /// No page is known yet.
     pub(crate) fn new() -> Pages {
         Pages(Box::new([(NOTHING, 0); PAGES]))
     }
@@ -27,24 +27,24 @@ impl Pages {
     #[inline(always)]
     pub(crate) fn get(&self, address: u64) -> Option<u64> {
         let page = address >> PAGE_SHIFT;
-        let (known, physical) = self.0[place(page)];
+        let (known, physical) = self.0[entry_of(page)];
         (known == page).then_some(physical | address & IN_PAGE)
     }
 
     pub(crate) fn put(&mut self, address: u64, physical: u64) {
         let page = address >> PAGE_SHIFT;
-        self.0[place(page)] = (page, physical & !IN_PAGE);
+        self.0[entry_of(page)] = (page, physical & !IN_PAGE);
     }
 
     /// Forgets the translations that the guest drops, and the translations of another address space.
     pub(crate) fn change(&mut self, change: Change) {
         match change {
             Change { flush: Some(TlbFlush::Page { virtual_address, .. }), space: None } => {
-                // It may be a page of 2 MiB.
+                // The dropped page may have 2 MiB, so all small pages in that range are forgotten.
                 let first = virtual_address >> LARGE_SHIFT << (LARGE_SHIFT - PAGE_SHIFT);
                 for page in first..first + (1 << (LARGE_SHIFT - PAGE_SHIFT)) {
-                    if self.0[place(page)].0 == page {
-                        self.0[place(page)] = (NOTHING, 0);
+                    if self.0[entry_of(page)].0 == page {
+                        self.0[entry_of(page)] = (NOTHING, 0);
                     }
                 }
             }
@@ -54,7 +54,7 @@ impl Pages {
 }
 
 #[inline(always)]
-fn place(page: u64) -> usize {
+fn entry_of(page: u64) -> usize {
     page as usize & (PAGES - 1)
 }
 
@@ -74,21 +74,21 @@ mod tests {
         assert_eq!(pages.get(0x1234), None);
         pages.put(0x1234, 0x7_0fff);
         assert_eq!((pages.get(0x1000), pages.get(0x1fff)), (Some(0x7_0000), Some(0x7_0fff)));
-        let other = 0x1000 + ((PAGES as u64) << PAGE_SHIFT);
-        assert_eq!(pages.get(other), None);
-        pages.put(other, 0x9000);
-        assert_eq!((pages.get(0x1234), pages.get(other)), (None, Some(0x9000)));
+        let conflicting = 0x1000 + ((PAGES as u64) << PAGE_SHIFT);
+        assert_eq!(pages.get(conflicting), None);
+        pages.put(conflicting, 0x9000);
+        assert_eq!((pages.get(0x1234), pages.get(conflicting)), (None, Some(0x9000)));
         let page = |virtual_address| Change {
             flush: Some(TlbFlush::Page { virtual_address, space: 0, global: true }),
             space: None,
         };
         pages.change(page(0xf0_0000_1fff));
-        assert_eq!(pages.get(other), Some(0x9000));
-        pages.change(page(other + 5));
-        assert_eq!(pages.get(other), None);
-        pages.put(other, 0x9000);
+        assert_eq!(pages.get(conflicting), Some(0x9000));
+        pages.change(page(conflicting + 5));
+        assert_eq!(pages.get(conflicting), None);
+        pages.put(conflicting, 0x9000);
         pages.change(Change { flush: None, space: Some((1, 0x5000)) });
-        assert_eq!(pages.get(other), None);
+        assert_eq!(pages.get(conflicting), None);
     }
 
     #[test]

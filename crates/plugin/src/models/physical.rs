@@ -18,24 +18,23 @@ unsafe impl Sync for Sizes {}
 
 static SIZES: Sizes = Sizes(UnsafeCell::new([(0, 0); SORTS]));
 
-/// Makes ready to ask.
+/// Stores the functions that later calls use.
 pub(crate) fn begin(access: Access) {
     // A second recording in one process asks the same QEMU.
     let _ = ACCESS.set(access);
 }
 
-/// Where in physical memory the access at `address`, which has just been made, went; none for a
-/// device.
+/// The physical address of the access that has just been made at `address`. `None` if it went to a device.
 #[cold]
 pub(crate) fn of_access(access: u32, address: u64) -> Option<u64> {
     let api = ACCESS.get()?;
     // SAFETY: called in a memory callback, for the address that was accessed or one in its page.
     unsafe {
-        let place = (api.qemu_plugin_get_hwaddr)(access, address);
-        if place.is_null() || (api.qemu_plugin_hwaddr_is_io)(place) {
+        let hardware = (api.qemu_plugin_get_hwaddr)(access, address);
+        if hardware.is_null() || (api.qemu_plugin_hwaddr_is_io)(hardware) {
             return None;
         }
-        Some((api.qemu_plugin_hwaddr_phys_addr)(place))
+        Some((api.qemu_plugin_hwaddr_phys_addr)(hardware))
     }
 }
 
@@ -44,13 +43,13 @@ pub(crate) fn of_device(access: u32, address: u64) -> Option<u64> {
     let api = ACCESS.get()?;
     // SAFETY: called in a memory callback, for the address that was accessed.
     unsafe {
-        let place = (api.qemu_plugin_get_hwaddr)(access, address);
-        let is_device = !place.is_null() && (api.qemu_plugin_hwaddr_is_io)(place);
-        is_device.then(|| (api.qemu_plugin_hwaddr_phys_addr)(place))
+        let hardware = (api.qemu_plugin_get_hwaddr)(access, address);
+        let is_device = !hardware.is_null() && (api.qemu_plugin_hwaddr_is_io)(hardware);
+        is_device.then(|| (api.qemu_plugin_hwaddr_phys_addr)(hardware))
     }
 }
 
-/// Where in physical memory the current vCPU finds `address`; none if nothing is mapped there.
+/// The physical address of `address` for the current vCPU. `None` if nothing is mapped there.
 #[cold]
 pub(crate) fn of_address(address: u64) -> Option<u64> {
     let api = ACCESS.get()?;
@@ -60,13 +59,13 @@ pub(crate) fn of_address(address: u64) -> Option<u64> {
     found.then_some(physical)
 }
 
-/// How many bytes an access has, at least 1, if one of its sort was asked for before and not
-/// forgotten.
+/// How many bytes an access has, at least 1, if the size of this kind of access is known. Kinds can replace one another
+/// in the table.
 #[inline(always)]
 pub(crate) fn known_bytes(access: u32) -> Option<u64> {
     // SAFETY: one thread runs all vCPUs; this reference does not outlive the function.
-    let (sort, bytes) = unsafe { &*SIZES.0.get() }[place_of(access)];
-    (sort == access && bytes != 0).then_some(u64::from(bytes))
+    let (kind, bytes) = unsafe { &*SIZES.0.get() }[entry_of(access)];
+    (kind == access && bytes != 0).then_some(u64::from(bytes))
 }
 
 /// How many bytes an access has, at least 1.
@@ -75,14 +74,14 @@ pub(crate) fn access_bytes(access: u32) -> u64 {
         let bytes = ask_bytes(access);
         // SAFETY: as above.
         let sizes = unsafe { &mut *SIZES.0.get() };
-        sizes[place_of(access)] = (access, bytes);
+        sizes[entry_of(access)] = (access, bytes);
         u64::from(bytes)
     })
 }
 
-/// The index of a size. Its bits are in few fields, so all of them are mixed.
+/// The index of an access in the table of sizes. Few bits of `access` vary, so the multiplication mixes them all.
 #[inline(always)]
-fn place_of(access: u32) -> usize {
+fn entry_of(access: u32) -> usize {
     (access.wrapping_mul(0x9e37_79b9) >> (u32::BITS - SORTS.ilog2())) as usize
 }
 

@@ -1,5 +1,5 @@
-//! The pipeline of a vCPU at the level `ooo`: a core of the model, which gets a block once its
-//! accesses and its successor are known.
+//! The pipeline of a vCPU at the level `ooo`: a core of the model, and the block that the vCPU is executing. The core
+//! gets a block once the block's accesses and the next address are known.
 
 use machine::block_trace::Event;
 use machine::core::{Access, ExecutedBlock, Memory, Template, WaitParts};
@@ -29,27 +29,27 @@ pub(crate) struct Pipeline {
     /// The memory system of all vCPUs.
     system: *mut MemorySystem,
     cpu: usize,
-    /// The block that was started last. Null if the core has executed all of it.
+    /// The last started block, or null once the core has executed it.
     block: *const Template,
-    /// Number of its instructions that the core has executed.
+    /// How many instructions of `block` the core has executed.
     ran: u32,
-    /// The number of its instructions that execute, as far as it is known.
+    /// How many instructions of `block` the vCPU executes: all, unless it left the block early.
     executes: u32,
-    /// Their accesses that the core has not got yet.
+    /// Accesses of `block` that the core has not received yet.
     accesses: Vec<Access>,
-    /// Known physical pages.
+    /// The vCPU's known physical pages.
     pub(crate) pages: Pages,
     /// Offset from the core's time to the common time of all vCPUs.
     skew_cycles: u64,
-    /// Chooses what the core executes; absent if it executes all.
+    /// Chooses the instructions that the core executes in detail. `None`: all.
     sampler: Option<Box<Sampler>>,
-    /// Cycles that were estimated for what the core did not execute. Its own clock does not advance then.
+    /// Estimated cycles of the instructions that the core did not execute. They are not in the core's own clock.
     estimated_cycles: u64,
     /// The trace of executed blocks; null without one.
     trace: *mut BlockTrace,
 }
 
-/// A memory that adds up what accesses wait for.
+/// A memory that adds up the waits of accesses.
 struct WaitSum<M> {
     memory: M,
     waited_cycles: u64,
@@ -94,11 +94,11 @@ impl<M: Memory> Memory for WaitSum<M> {
 }
 
 const HOST_LINE: usize = 64;
-/// The most lines of a block that are asked for: later ones follow while the first are executed.
+/// How many of a block's lines are prefetched at most. Later lines follow while the first are executed.
 const PREFETCHED_LINES: usize = 4;
 
-/// Asks for what the core reads of a block once the vCPU has executed it: its code does not repeat soon, so
-/// that it is rarely in the host's caches.
+/// Prefetches the template of a block, which the core reads once the vCPU has executed the block. Few blocks repeat
+/// soon, so a template is rarely in the host's caches.
 #[inline(always)]
 fn prefetch(block: &Template) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -111,8 +111,8 @@ fn prefetch(block: &Template) {
             _mm_prefetch::<_MM_HINT_T0>(of_block.wrapping_add(line * HOST_LINE));
         }
         for line in 0..bytes.div_ceil(HOST_LINE).min(PREFETCHED_LINES) {
-            let at = of_instructions.start.wrapping_add(line * HOST_LINE);
-            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+            let address = of_instructions.start.wrapping_add(line * HOST_LINE);
+            _mm_prefetch::<_MM_HINT_T0>(address.cast());
         }
     }
 }
@@ -144,7 +144,7 @@ impl Pipeline {
         }
     }
 
-    /// A block starts. The one before is finished.
+    /// A block starts. The previous block is finished.
     #[inline(always)]
     pub(crate) fn begin(&mut self, block: &Template) {
         self.block = block;
@@ -204,25 +204,24 @@ impl Pipeline {
         self.core.interrupt();
     }
 
-    /// The processor makes these accesses itself as it enters a handler, after
-    /// [`Pipeline::interrupt`]. It waits for loads, one after the other where an address depends on
-    /// the one before; stores are buffered.
+    /// The processor makes these accesses itself as it enters a handler, after [`Pipeline::interrupt`]. It waits for
+    /// loads. A load whose address depends on the previous load starts after it. Stores are buffered.
     pub(crate) fn enter_handler(&mut self, accesses: &[OwnAccess]) {
         let now = self.core.time();
         let (mut started, mut ready) = (now, now);
         let mut port = self.port(None);
-        for own in accesses {
+        for entry_access in accesses {
             let access = Access {
-                virtual_address: own.virtual_address,
-                physical: Some(own.physical),
+                virtual_address: entry_access.virtual_address,
+                physical: Some(entry_access.physical),
                 instruction: 0,
-                bytes: own.bytes,
-                write: own.write,
+                bytes: entry_access.bytes,
+                write: entry_access.write,
             };
-            if own.depends {
+            if entry_access.depends {
                 started = ready;
             }
-            if own.write {
+            if access.write {
                 port.store(&access, ready);
             } else {
                 ready = ready.max(started + port.load(&access, started));
@@ -246,8 +245,7 @@ impl Pipeline {
             self.trace(&Event::Flush(flush));
         }
         self.core.forget_translations();
-        // SAFETY: lives as long as the process; one thread uses it, and no use is nested in
-        // another.
+        // SAFETY: never freed; one thread uses it, and no use is nested in another.
         translations::apply(change, unsafe { &mut *self.system }, self.cpu);
     }
 
@@ -288,24 +286,23 @@ impl Pipeline {
     #[cold]
     fn overflow(&mut self, access: Access) {
         let accesses = std::mem::take(&mut self.accesses);
-        for one in accesses.iter().chain([&access]) {
-            self.access_alone(one);
+        for access in accesses.iter().chain([&access]) {
+            self.access_alone(access);
         }
         self.accesses = accesses;
         self.accesses.clear();
     }
 
-    /// Has something traced, if there is a trace.
+    /// Adds an event to the trace, if there is a trace.
     fn trace(&mut self, event: &Event) {
-        // SAFETY: null, or alive as long as the process; one thread uses it, and no use is nested in
-        // another.
+        // SAFETY: null, or valid until the process ends; one thread uses it, and no use is nested in another.
         if let Some(trace) = unsafe { self.trace.as_mut() } {
             trace.event(event);
         }
     }
 
     fn port(&mut self, code: Option<&'static Template>) -> LinuxPort<'static> {
-        // SAFETY: as above; what is returned is used up before the next use.
+        // SAFETY: as above; the returned port is dropped before the next use.
         let system = unsafe { &mut *self.system };
         let page = PageSize::Small;
         let port = MemoryPort { system, cpu: self.cpu, code, pc: 0, page };
@@ -346,7 +343,7 @@ impl Pipeline {
             }
         }
         self.ran = until;
-        // Accesses come in program order. So none belongs to a later instruction.
+        // Accesses are in program order, so the last one decides whether any belongs to a later instruction.
         if self.accesses.last().is_none_or(|last| u32::from(last.instruction) < until) {
             self.accesses.clear();
         } else {
@@ -354,7 +351,7 @@ impl Pipeline {
         }
     }
 
-    /// Changes the way in which instructions are executed.
+    /// The next phase of sampling starts.
     #[cold]
     fn pass(&mut self, edge: Edge) {
         let counts = self.sampled_counts();
@@ -402,20 +399,19 @@ impl Pipeline {
         self.sampler.as_mut().map_or_else(Vec::new, |sampler| sampler.take())
     }
 
-    /// Accesses whose instructions the core executed before they were made.
+    /// Makes the accesses of instructions that the core executed before the accesses were known.
     #[cold]
     fn run_rest(&mut self) {
-        let late = self.accesses.iter().take_while(|one| u32::from(one.instruction) < self.ran);
-        let late = late.count();
-        for at in 0..late {
-            let access = self.accesses[at];
+        let is_late = |access: &&Access| u32::from(access.instruction) < self.ran;
+        let late_count = self.accesses.iter().take_while(is_late).count();
+        for index in 0..late_count {
+            let access = self.accesses[index];
             self.access_alone(&access);
         }
-        self.accesses.drain(..late);
+        self.accesses.drain(..late_count);
     }
 
-    /// Makes the remaining accesses: of instructions that the core has executed already, or that
-    /// did not complete.
+    /// Makes the remaining accesses. Their instructions did not complete, or the core has executed them already.
     #[inline(always)]
     fn drain(&mut self) {
         if !self.accesses.is_empty() {
@@ -425,8 +421,8 @@ impl Pipeline {
 
     #[cold]
     fn drain_all(&mut self) {
-        for at in 0..self.accesses.len() {
-            let access = self.accesses[at];
+        for index in 0..self.accesses.len() {
+            let access = self.accesses[index];
             self.access_alone(&access);
         }
         self.accesses.clear();
@@ -438,10 +434,11 @@ impl Pipeline {
         // SAFETY: as in `retire_pending`; null if the block is not known.
         let code = unsafe { self.block.as_ref() };
         let mut port = self.port(code);
-        match access.write {
-            true => port.store(access, now),
-            false => port.load(access, now),
-        };
+        if access.write {
+            port.store(access, now);
+        } else {
+            port.load(access, now);
+        }
     }
 
     /// The vCPU is halted, or no longer is.

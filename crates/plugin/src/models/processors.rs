@@ -1,4 +1,5 @@
-//! The processors of a model, as the level `ooo` runs them.
+//! The processors of the level `ooo`: their memory system, the cores that vCPUs share, and the classification of
+//! misses.
 
 use attribution::KernelContext;
 use machine::SystemModel;
@@ -21,16 +22,16 @@ pub(crate) struct Processors {
     model: SystemModel,
     /// The layout that templates depend on.
     pub(crate) layout: Layout,
-    /// Cycles per second.
+    /// Cycles per second of each processor.
     pub(crate) hz: u64,
     system: *mut MemorySystem,
-    /// Cores whose threads are vCPUs.
-    shared: Vec<*mut MultithreadedCore>,
+    /// Cores with several threads. Each thread is a vCPU.
+    multithreaded: Vec<*mut MultithreadedCore>,
     /// The classes of misses, once a region that records them was opened.
     misses: Option<Misses>,
     /// The units that the cores execute in detail. `None`: they execute everything.
     sampling: Option<Sampling>,
-    /// The trace of the first vCPU, null without one. It lives as long as the process.
+    /// The trace of the first vCPU, or null. It is never freed.
     trace: *mut BlockTrace,
 }
 
@@ -44,13 +45,14 @@ impl Processors {
         let layout = core.layout(model.l1i.cache.line_bytes);
         let system = MemorySystem::new(&without_mshr_limit(&model), cpus);
         let cores = core.threads.map_or(0, |threads| cpus.div_ceil(threads));
-        let threads = || MultithreadedCore::new(core).map(|core| Box::into_raw(Box::new(core)));
+        let multithreaded_core =
+            || MultithreadedCore::new(core).map(|core| Box::into_raw(Box::new(core)));
         Ok(Processors {
             layout,
             hz: model.clock_hz,
-            // They live as long as the process, because the code that uses them may.
+            // Never freed, because translated code may use the memory system until the process ends.
             system: Box::into_raw(Box::new(system)),
-            shared: (0..cores).filter_map(|_| threads()).collect(),
+            multithreaded: (0..cores).filter_map(|_| multithreaded_core()).collect(),
             misses: None,
             sampling: None,
             trace: BlockTrace::from_environment()?
@@ -66,16 +68,16 @@ impl Processors {
     }
 
     fn memory(&mut self) -> &mut MemorySystem {
-        // SAFETY: lives as long as the process; one thread of the host uses it, and no use is
-        // nested in another.
+        // SAFETY: never freed; one thread of the host uses it, and no use is nested in another.
         unsafe { &mut *self.system }
     }
 
-    /// Memory was written, if not by a device then by a store of `vcpu` to a page with code.
+    /// Memory was written by a device, or by a store of `vcpu` to a page with code.
     pub(crate) fn written(&mut self, vcpu: u32, write: Write) {
-        match write.by_device {
-            true => self.memory().dma_write(write.physical, write.bytes),
-            false => self.memory().code_written(vcpu as usize, write.physical, write.bytes),
+        if write.by_device {
+            self.memory().dma_write(write.physical, write.bytes);
+        } else {
+            self.memory().code_written(vcpu as usize, write.physical, write.bytes);
         }
     }
 
@@ -119,7 +121,7 @@ impl Processors {
         let model = self.model.core.as_ref();
         if model.is_none_or(|model| model.window.is_none() || model.threads.is_some()) {
             return Err(format!(
-                "{} has no out-of-order core: only such a core costs so much that it pays to sample it",
+                "{} has no out-of-order core: sampling saves no time with other cores",
                 self.model.name
             ));
         }
@@ -132,7 +134,7 @@ impl Processors {
         let line_bytes = self.model.l1d.cache.line_bytes;
         let core = match model.threads {
             Some(threads) => Core::Thread(Thread {
-                core: *self.shared.get((vcpu / threads) as usize)?,
+                core: *self.multithreaded.get((vcpu / threads) as usize)?,
                 thread: (vcpu % threads) as usize,
             }),
             None if model.window.is_some() => {

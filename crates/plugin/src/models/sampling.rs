@@ -1,4 +1,4 @@
-//! Sampling: which instructions a core executes in detail, and what it counts.
+//! Sampling: chooses the instructions that a core executes in detail, and estimates the cycles of all others.
 //!
 //! A vCPU's instructions are divided into periods of equal length. In each period, at a place that a seed
 //! chooses, the core executes a stretch in detail. The stretch starts with `warming` instructions, which fill
@@ -13,12 +13,12 @@ use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS};
 const RATE_SHIFT: u32 = 16;
 /// A unit changes a rate by this fraction of the difference, as a power of two.
 const RATE_WEIGHT_SHIFT: i64 = 3;
-/// How many waits for memory overlap, as a power of two, for the clock between units. What this is wrong by
-/// is in the rate; it is there so that time passes where a program waits, and prefetched lines arrive.
+/// How many waits for memory overlap, as a power of two, for the clock between units. The estimated rate absorbs the
+/// error of this constant. Without it, no time would pass where a program waits, and prefetched lines would not arrive.
 const OVERLAP_SHIFT: u32 = 2;
 /// The least cycles of an instruction, as fixed point: no core is wider than sixteen.
 const RATE_MIN: u64 = 1 << (RATE_SHIFT - 4);
-/// Fewer instructions of a mode say nothing of its rate.
+/// How many issue slots of a mode a unit must have used before it changes the rate of that mode.
 const RATE_SLOTS_MIN: u64 = 100;
 
 /// How units are chosen.
@@ -30,11 +30,11 @@ pub struct Sampling {
     pub warming: u64,
     /// Instructions of a unit.
     pub unit: u64,
-    /// Seed of the places.
+    /// Seed of the random positions of units in their periods.
     pub seed: u64,
 }
 
-/// The longest period.
+/// The longest period, in instructions.
 pub const PERIOD_MAX: u64 = 1 << 40;
 
 impl Sampling {
@@ -55,9 +55,9 @@ impl Sampling {
 
     /// The instruction of a vCPU at which the detail of a unit starts.
     fn start_of(&self, vcpu: u32, unit: u64) -> u64 {
-        let free = self.period - self.warming - self.unit + 1;
+        let positions = self.period - self.warming - self.unit + 1;
         let chosen = mixed(mixed(self.seed ^ u64::from(vcpu) << 48) ^ unit);
-        unit * self.period + ((u128::from(chosen) * u128::from(free)) >> 64) as u64
+        unit * self.period + ((u128::from(chosen) * u128::from(positions)) >> 64) as u64
     }
 }
 
@@ -72,15 +72,15 @@ fn mixed(number: u64) -> u64 {
 /// The phase of a vCPU's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// To keep caches and predictors warm.
+    /// Instructions keep caches and predictors warm.
     FunctionalWarming,
-    /// To fill the queues of the core.
+    /// Instructions fill the queues of the core, and are not counted.
     DetailedWarming,
-    /// To be measured.
+    /// Instructions are measured.
     Unit,
 }
 
-/// The next phase starts.
+/// The proof that the next phase starts: the result of [`Sampler::executed`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge;
 
@@ -98,7 +98,7 @@ pub(crate) struct UnitPart {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) counts: Counts,
-    /// Issue slots used.
+    /// Issue slots that the core has used so far.
     pub(crate) slots: u64,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct Sampler {
     branches: u64,
     /// The count of instructions at which the next phase starts.
     next_edge: u64,
-    /// The number of the next unit, or of the one that is measured.
+    /// The number of the unit that is measured now, or else of the next unit.
     unit: u64,
     /// The context that executes.
     code: u64,
@@ -130,7 +130,7 @@ pub(crate) struct Sampler {
     /// The unit's parts so far, up to `last`.
     parts: Vec<Part>,
     last: Moment,
-    /// Cycles that accesses have waited since then.
+    /// The waits of accesses since `last`, in cycles.
     waited_cycles: u64,
     ended: Vec<UnitPart>,
     /// Cycles of an instruction that uses a slot, in user mode and in the kernel, as fixed point.
@@ -160,7 +160,7 @@ impl Sampler {
         }
     }
 
-    /// Whether the core executes what comes next.
+    /// Whether the core executes the next instruction in detail.
     #[inline(always)]
     pub(crate) fn is_in_detail(&self) -> bool {
         self.phase != Phase::FunctionalWarming
@@ -192,7 +192,7 @@ impl Sampler {
         (self.executed >= self.next_edge).then_some(Edge)
     }
 
-    /// Adds what it counts itself.
+    /// Sets the counts of instructions and branches.
     pub(crate) fn add_to(&self, counts: &mut Counts) {
         counts[INSTRUCTIONS] = self.executed;
         counts[BRANCHES] = self.branches;
@@ -253,7 +253,7 @@ impl Sampler {
     /// Charges the counts since the last charge to the context.
     pub(crate) fn charge(&mut self, now: &Moment) {
         let last = self.last.counts;
-        let counts: Counts = std::array::from_fn(|at| now.counts[at].wrapping_sub(last[at]));
+        let counts: Counts = std::array::from_fn(|id| now.counts[id].wrapping_sub(last[id]));
         let slots = now.slots - self.last.slots;
         self.last = *now;
         let waited_cycles = std::mem::take(&mut self.waited_cycles);
@@ -308,8 +308,7 @@ mod tests {
 
     const SAMPLING: Sampling = Sampling { period: 1_000, warming: 100, unit: 50, seed: 7 };
 
-    /// Runs blocks of five instructions of the kernel, of which each takes `cycles`; returns cycles in
-    /// detail.
+    /// Runs blocks of five kernel instructions. Each instruction takes `cycles`. Returns the cycles executed in detail.
     fn run(sampler: &mut Sampler, blocks: u64, cycles: u64) -> u64 {
         let (mut now, mut in_detail) = (0, 0);
         for _ in 0..blocks {
@@ -336,27 +335,27 @@ mod tests {
         let in_detail = run(&mut sampler, 20_000, 3);
         let parts = sampler.take();
         assert_eq!(parts.len(), 100);
-        assert!(parts.iter().enumerate().all(|(at, part)| part.unit == at as u64));
+        assert!((0..).zip(&parts).all(|(unit, part)| part.unit == unit));
         let instructions: u64 = parts.iter().map(|part| part.counts[INSTRUCTIONS]).sum();
         let cycles: u64 = parts.iter().map(|part| part.counts[CYCLES]).sum();
         assert_eq!(cycles, 3 * instructions);
         // Phases end with a block.
         assert!((100 * 145..=100 * 155).contains(&instructions), "{instructions}");
         assert!((3 * 100 * 245..=3 * 100 * 260).contains(&in_detail), "{in_detail}");
-        // What is not measured takes what was.
+        // The rate of the measured instructions is used for all others.
         let rate = sampler.rates[1] as f64 / f64::from(1 << RATE_SHIFT);
         assert!((rate - 3.0).abs() < 0.001, "{rate}");
     }
 
     #[test]
     fn places_depend_on_the_seed_and_stay_within_their_period() {
-        let other = Sampling { seed: 8, ..SAMPLING };
+        let other_seed = Sampling { seed: 8, ..SAMPLING };
         let starts = |sampling: Sampling| (0..500).map(move |unit| sampling.start_of(0, unit));
         for (unit, start) in starts(SAMPLING).enumerate() {
             let within = start - unit as u64 * SAMPLING.period;
             assert!(within <= SAMPLING.period - SAMPLING.warming - SAMPLING.unit);
         }
-        assert!(starts(SAMPLING).eq(starts(SAMPLING)) && !starts(SAMPLING).eq(starts(other)));
+        assert!(starts(SAMPLING).eq(starts(SAMPLING)) && !starts(SAMPLING).eq(starts(other_seed)));
         // All of a period is reached.
         let within = |unit: u64| SAMPLING.start_of(0, unit) - unit * SAMPLING.period;
         assert!((0..500).any(|unit| within(unit) < 50) && (0..500).any(|unit| within(unit) > 800));

@@ -1,4 +1,4 @@
-//! Shadow caches: at the level `count`, the misses that other machines' caches, and caches of all
+//! Shadow caches, at the level `count`. They count the misses that the caches of other machines, and caches of all
 //! sizes, would have had for the same accesses. They do not affect time.
 
 use machine::memory::{
@@ -13,7 +13,7 @@ use crate::models::translations::{self, Change};
 use simrecord::counters::{COUNTERS, Counts, mask_of};
 use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
 
-/// Lines of the caches of all sizes, bytes.
+/// The line size of the caches of all sizes, in bytes.
 pub const CURVE_LINE_BYTES: u64 = 64;
 /// Sizes of the miss curve, as powers of two: 1 KiB to 1 GiB.
 const SIZES: std::ops::RangeInclusive<u32> = 10..=30;
@@ -38,11 +38,10 @@ struct Distances {
     buckets: [[u64; BUCKETS]; GROUPS],
 }
 
-/// The state of a vCPU.
 struct Vcpu {
     group: Group,
     pages: Pages,
-    /// Serves as its clock: shadow caches have none.
+    /// Executed instructions. They serve as the clock of shadow caches.
     instructions: u64,
 }
 
@@ -54,7 +53,7 @@ pub(crate) struct ShadowCacheModels {
 }
 
 impl ShadowCacheModels {
-    /// Makes the caches of the models, and those of all sizes if `curves`.
+    /// Makes the caches of the models, and caches of all sizes if `curves`.
     pub(crate) fn new(models: &[SystemModel], curves: bool, cpus: u32) -> ShadowCacheModels {
         let hierarchy = |model: &SystemModel| Hierarchy {
             system: MemorySystem::new(&without_mshr_limit(model), cpus),
@@ -94,11 +93,11 @@ impl ShadowCacheModels {
         self.vcpus[cpu].instructions += instructions;
     }
 
-    /// The vCPU has loaded or stored something that lies in one page.
+    /// The vCPU has loaded or stored within one page. `addresses`: the virtual and the physical address.
     #[inline]
-    pub(crate) fn data(&mut self, cpu: usize, write: bool, place: (u64, u64), bytes: u32) {
+    pub(crate) fn data(&mut self, cpu: usize, write: bool, addresses: (u64, u64), bytes: u32) {
         let kind = if write { AccessKind::Store } else { AccessKind::Load };
-        self.request(cpu, kind, place, bytes);
+        self.request(cpu, kind, addresses, bytes);
     }
 
     /// The vCPU has accessed a device.
@@ -110,12 +109,13 @@ impl ShadowCacheModels {
         }
     }
 
-    /// Memory was written, if not by a device then by a store of `cpu` to a page with code.
+    /// Memory was written by a device, or by a store of `cpu` to a page with code.
     pub(crate) fn written(&mut self, cpu: usize, write: Write) {
         for hierarchy in &mut self.hierarchies {
-            match write.by_device {
-                true => hierarchy.system.dma_write(write.physical, write.bytes),
-                false => hierarchy.system.code_written(cpu, write.physical, write.bytes),
+            if write.by_device {
+                hierarchy.system.dma_write(write.physical, write.bytes);
+            } else {
+                hierarchy.system.code_written(cpu, write.physical, write.bytes);
             }
         }
     }
@@ -159,15 +159,15 @@ impl ShadowCacheModels {
         }
     }
 
-    fn request(&mut self, cpu: usize, kind: AccessKind, place: (u64, u64), bytes: u32) {
-        let access = self.access(cpu, kind, place, bytes);
+    fn request(&mut self, cpu: usize, kind: AccessKind, addresses: (u64, u64), bytes: u32) {
+        let access = self.access(cpu, kind, addresses, bytes);
         for hierarchy in &mut self.hierarchies {
             hierarchy.system.access(&access);
         }
         if let Some(curves) = &mut self.curves {
             let group = self.vcpus[cpu].group;
             let stream = usize::from(kind != AccessKind::Fetch);
-            curves[stream].access(group, place.1, bytes.max(1).into());
+            curves[stream].access(group, addresses.1, bytes.max(1).into());
         }
     }
 
@@ -194,7 +194,7 @@ impl ShadowCacheModels {
     /// A region opens: all counts start at zero, and caches keep their content.
     pub(crate) fn open_region(&mut self) {
         (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
-        self.hierarchies.iter_mut().for_each(|one| one.sums = [[0; COUNTERS]; GROUPS]);
+        self.hierarchies.iter_mut().for_each(|hierarchy| hierarchy.sums = [[0; COUNTERS]; GROUPS]);
         for distances in self.curves.iter_mut().flat_map(|curves| curves.iter_mut()) {
             distances.buckets = [[0; BUCKETS]; GROUPS];
         }
@@ -204,10 +204,11 @@ impl ShadowCacheModels {
     pub(crate) fn rows(&mut self, region: u32) -> Vec<(ShadowCaches, Counts)> {
         (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
         let models = self.hierarchies.iter().zip(0..);
-        let rows = models.flat_map(|(one, model)| {
+        let rows = models.flat_map(|(hierarchy, model)| {
             let row = move |group: Group| {
-                let record = ShadowCaches { region, model, group, counters: one.counters };
-                (record, one.sums[group as usize])
+                let counters = hierarchy.counters;
+                let record = ShadowCaches { region, model, group, counters };
+                (record, hierarchy.sums[group as usize])
             };
             Group::ALL.map(row)
         });
@@ -278,14 +279,15 @@ mod tests {
         };
         assert_eq!((point(1024).accesses, point(1024).misses), (320, 320));
         assert_eq!((point(2048).accesses, point(2048).misses), (320, 32));
-        // What follows is of user mode.
+        // A fetch in user mode counts for that group alone.
         let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 4 };
         shadow_caches.block(0, Group::User, 1, (span, None));
         let rows = shadow_caches.rows(1);
-        let of = |group: Group| rows.iter().find(|(row, _)| row.group == group).unwrap().1;
+        let counts_of = |group: Group| rows.iter().find(|(row, _)| row.group == group).unwrap().1;
         let [loads, fetches] = ["loads", "fetches"]
-            .map(|wanted| (0..COUNTERS).find(|at| simrecord::counters::name(*at) == Some(wanted)));
-        assert_eq!(of(Group::Kernel)[loads.unwrap()], 320);
-        assert_eq!((of(Group::User)[loads.unwrap()], of(Group::User)[fetches.unwrap()]), (0, 1));
+            .map(|wanted| (0..COUNTERS).find(|id| simrecord::counters::name(*id) == Some(wanted)));
+        assert_eq!(counts_of(Group::Kernel)[loads.unwrap()], 320);
+        let user = counts_of(Group::User);
+        assert_eq!((user[loads.unwrap()], user[fetches.unwrap()]), (0, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! A block as a core sees it, prepared once, when QEMU translates the block.
+//! Makes the template of a block, which a core executes. This is done once, when QEMU translates the block.
 
 use machine::CodeSpan;
 use machine::core::{Instruction, Layout, Template};
@@ -34,14 +34,17 @@ mod tests {
         let span = CodeSpan { virtual_address: 0x1000, physical: 0x5000, bytes: 5 };
         let add: &[u8] = &[0x48, 0x01, 0xd8];
         let jump: &[u8] = &[0x75, 0xf9];
-        let mut of = |code: [(&[u8], u64); 2]| {
+        let mut template_of = |code: [(&[u8], u64); 2]| {
             let decoded = code.map(|(bytes, address)| decoder.decode(bytes, address));
             let lengths = code.map(|(bytes, _)| bytes.len() as u8);
             let code = decoded.iter().zip(lengths);
             template(&mut decoder, layout, (span, None), code)
         };
-        let with = of([(add, 0x1000), (jump, 0x1003)]);
-        assert_eq!((with.len(), with.ends_in_branch(), with.address()), (2, true, 0x1000));
-        assert!(!of([(jump, 0x1000), (add, 0x1002)]).ends_in_branch());
+        let with_branch = template_of([(add, 0x1000), (jump, 0x1003)]);
+        assert_eq!(
+            (with_branch.len(), with_branch.ends_in_branch(), with_branch.address()),
+            (2, true, 0x1000)
+        );
+        assert!(!template_of([(jump, 0x1000), (add, 0x1002)]).ends_in_branch());
     }
 }

@@ -70,7 +70,7 @@ extern "C" fn on_change(_: c_uint, point: *mut c_void) {
     let change = {
         let mut guard = session::lock();
         let Some(session) = guard.as_mut() else { return };
-        translations::at(&mut session.qemu, session.registers, point.change)
+        translations::next_change(&mut session.qemu, session.registers, point.change)
     };
     cpu::with(vcpu, |cpu| {
         // Accesses before it were made with the translations before it.

@@ -1,4 +1,4 @@
-//! Instructions that change the guest's translations of addresses, and what they drop from TLBs.
+//! Instructions that change the guest's address translations, and the entries that they drop from TLBs.
 //!
 //! Without PCIDs, which QEMU's own translator does not offer, a write of cr3 drops all pages that
 //! are not global. Both cases are handled.
@@ -37,7 +37,7 @@ pub(crate) fn apply(change: Change, system: &mut MemorySystem, cpu: usize) {
 /// The assumed change where operands are not known.
 const EVERYTHING: Change = Change { flush: Some(TlbFlush::All), space: None };
 
-/// Reads operands.
+/// Reads the registers and memory that an instruction's operands name.
 trait Guest {
     fn general(&mut self, number: u8) -> Option<u64>;
     fn cr3(&mut self) -> Option<u64>;
@@ -86,8 +86,8 @@ impl Guest for Operands<'_> {
     }
 }
 
-/// The change by the instruction that a vCPU is about to execute; everything if its registers are not known.
-pub(crate) fn at(
+/// The change by the instruction that a vCPU is about to execute. All translations, if its registers are not known.
+pub(crate) fn next_change(
     qemu: &mut Qemu,
     registers: Option<Registers>,
     change: TranslationChange,
@@ -113,32 +113,34 @@ fn known_change_of(guest: &mut impl Guest, change: TranslationChange) -> Option<
     let cr4 = guest.cr4()?;
     let (is_global, has_spaces) = (cr4 & CR4_PGE != 0, cr4 & CR4_PCIDE != 0);
     let space = if has_spaces { (guest.cr3()? & SPACE_MASK) as u16 } else { 0 };
-    let of = |flush| Some(Change { flush: Some(flush), space: None });
+    let flush_only = |flush| Some(Change { flush: Some(flush), space: None });
     match change {
-        TranslationChange::Mode => of(TlbFlush::All),
+        TranslationChange::Mode => flush_only(TlbFlush::All),
         TranslationChange::PageTables { from } => {
             let cr3 = guest.general(from)?;
             let space = if has_spaces { (cr3 & SPACE_MASK) as u16 } else { 0 };
             let keeps = has_spaces && cr3 & KEEPS_TRANSLATIONS != 0;
-            let flush = match is_global {
-                _ if keeps => None,
-                true => Some(TlbFlush::Space(space)),
-                false => Some(TlbFlush::All),
+            let flush = if keeps {
+                None
+            } else if is_global {
+                Some(TlbFlush::Space(space))
+            } else {
+                Some(TlbFlush::All)
             };
             Some(Change { flush, space: Some((space, cr3 & !KEEPS_TRANSLATIONS)) })
         }
         TranslationChange::Page(operand) => {
             let virtual_address = guest.address(operand?)?;
-            of(TlbFlush::Page { virtual_address, space, global: true })
+            flush_only(TlbFlush::Page { virtual_address, space, global: true })
         }
         TranslationChange::Described { kind, at } => {
             let kind = guest.general(kind)?;
-            let at = guest.address(at?)?;
-            let descriptor = guest.memory(at)?;
+            let descriptor_address = guest.address(at?)?;
+            let descriptor = guest.memory(descriptor_address)?;
             let (low, high) = descriptor.split_at(8);
             let [low, high] = [low, high].map(|half| half.try_into().map(u64::from_le_bytes));
             let (space, virtual_address) = ((low.ok()? & SPACE_MASK) as u16, high.ok()?);
-            of(match kind {
+            flush_only(match kind {
                 0 => TlbFlush::Page { virtual_address, space, global: false },
                 1 => TlbFlush::Space(space),
                 3 => TlbFlush::NonGlobal,
@@ -154,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// Registers that have 16 times their number, plus what is set.
+    /// A vCPU with the fields' values. Each further register holds 16 times its number.
     struct Fake {
         cr3: u64,
         cr4: u64,

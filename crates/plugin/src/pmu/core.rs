@@ -4,7 +4,7 @@ use super::events::{Event, event_of};
 
 /// Number of counters of a vCPU: the counters of AMD's core performance counter extensions.
 pub(crate) const COUNTERS: usize = 6;
-/// Bits of a counter.
+/// The width of a counter in bits.
 const WIDTH: u32 = 48;
 const VALUE_MASK: u64 = (1 << WIDTH) - 1;
 
@@ -39,15 +39,14 @@ pub(crate) trait Counts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counter {
     select: u64,
-    /// Its value when it was looked at last.
+    /// The value at the last synchronisation.
     value: u64,
-    /// The count at that time; `None` if it is off or not counted.
+    /// The count of the event at the last synchronisation; `None` if the counter is off or the event is not counted.
     since: Option<u64>,
-    /// It ran over with an interrupt wanted, and not yet reported.
+    /// Whether the counter has overflowed with its interrupt enabled, and this is not yet reported.
     ran_over: bool,
 }
 
-/// The PMU of one vCPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pmu {
     counters: [Counter; COUNTERS],
@@ -57,15 +56,15 @@ impl Counter {
     /// The privilege rings whose events are counted, or `None` if the counter is off.
     fn rings(&self) -> Option<PrivilegeRings> {
         let (user, kernel) = (self.select & USER != 0, self.select & SYSTEM != 0);
-        // The guest is no host of guests.
+        // The guest runs no guests of its own.
         let guests = self.select & (GUEST_ONLY | HOST_ONLY) == GUEST_ONLY;
         let on = self.select & ENABLE != 0 && (user || kernel) && !guests;
         on.then_some(PrivilegeRings { user, kernel })
     }
 
-    /// The selected event, if it is known here.
+    /// The selected event, or `None` if the plugin does not know it.
     fn event(&self) -> Option<Event> {
-        // Conditions on the number of events per cycle are not known.
+        // Conditions on the number of events per cycle are not emulated.
         if self.select & (COUNTER_MASK | INVERT | EDGE) != 0 {
             return None;
         }
@@ -115,7 +114,6 @@ impl Pmu {
         counter.restart(counts);
     }
 
-    /// Writes a counter.
     pub(crate) fn write_value(&mut self, index: usize, value: u64, counts: &impl Counts) {
         let counter = &mut self.counters[index];
         counter.value = value & VALUE_MASK;
@@ -135,7 +133,7 @@ impl Pmu {
         self.counters.iter_mut().for_each(|counter| counter.synchronise(counts));
     }
 
-    /// Whether a counter has run over that is to interrupt, since this was asked last.
+    /// Whether a counter with an enabled interrupt has overflowed since the last call.
     pub(crate) fn take_overflows(&mut self, counts: &impl Counts) -> bool {
         let mut any = false;
         for counter in &mut self.counters {
@@ -145,14 +143,17 @@ impl Pmu {
         any
     }
 
-    /// In how many cycles a counter can have run over that is to interrupt, at the earliest.
+    /// The least number of cycles after which a counter with an enabled interrupt can overflow.
     pub(crate) fn next_overflow(&self, counts: &impl Counts) -> Option<u64> {
         let due = |counter: &Counter| {
             let interrupts = counter.select & INTERRUPT != 0;
-            let event = counter.event().filter(|_| interrupts)?;
+            if !interrupts {
+                return None;
+            }
+            let event = counter.event()?;
             let ahead = counter.count(counts)?.saturating_sub(counter.since?);
-            let left = (VALUE_MASK + 1).saturating_sub(counter.value + ahead);
-            Some((left / event.per_cycle_max()).max(1))
+            let events_to_overflow = (VALUE_MASK + 1).saturating_sub(counter.value + ahead);
+            Some((events_to_overflow / event.per_cycle_max()).max(1))
         };
         self.counters.iter().filter_map(due).min()
     }
@@ -173,8 +174,7 @@ mod tests {
     const BRANCH_MISSES: u64 = 0xc3;
     const ON: u64 = ENABLE | USER | SYSTEM;
 
-    /// Instructions by ring; an instruction takes two cycles; nothing else is counted, and at times
-    /// not even that.
+    /// Instructions by ring. Each takes two cycles. No other event is counted, and no event at all while `paused`.
     #[derive(Clone, Copy, Debug, Default)]
     struct Executed {
         user: u64,
@@ -184,8 +184,9 @@ mod tests {
 
     impl Counts for Executed {
         fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64> {
-            let of = |wanted: bool, count: u64| if wanted { count } else { 0 };
-            let instructions = of(rings.user, self.user) + of(rings.kernel, self.kernel);
+            let count_if = |wanted: bool, count: u64| if wanted { count } else { 0 };
+            let instructions =
+                count_if(rings.user, self.user) + count_if(rings.kernel, self.kernel);
             match event {
                 _ if self.paused => None,
                 Event::Instructions => Some(instructions),
@@ -310,8 +311,7 @@ mod tests {
     }
 
     proptest! {
-        /// Read at whatever times, a counter shows what it has counted since it was written, in 48
-        /// bits, and every time that it overflows is reported.
+        /// At each read, a counter shows the events since the last write, in 48 bits. Each overflow is reported.
         #[test]
         fn a_counter_is_the_sum_of_what_was_executed_while_it_was_on(
             steps in prop::collection::vec(step(), 0..60),
@@ -323,8 +323,8 @@ mod tests {
                     Step::Execute { user, kernel } => {
                         now.user += u64::from(user);
                         now.kernel += u64::from(kernel);
-                        let of = |bit: u64, count: u16| if select & bit != 0 { count.into() } else { 0 };
-                        let rings: u64 = of(USER, user) + of(SYSTEM, kernel);
+                        let count_if = |bit: u64, count: u16| if select & bit != 0 { count.into() } else { 0 };
+                        let rings: u64 = count_if(USER, user) + count_if(SYSTEM, kernel);
                         let each = match select & 0xff { INSTRUCTIONS => 1, 0x76 => 2, _ => 0 };
                         if select & ENABLE != 0 {
                             expected += rings * each;

@@ -69,8 +69,8 @@ const FAMILY_17H: [Row; 20] = [
     (0x02c, 0x00, Event::Interrupts),
 ];
 
-/// The simulator's own, in a range where no processor has events. The low byte stays below 0xe0:
-/// kernels take those for events of the northbridge.
+/// The simulator's own events, in a range where no processor has events. The low byte stays below 0xe0, because kernels
+/// take higher numbers for events of the northbridge.
 const RAW: [Row; 10] = [
     (0xf00, 0x00, Event::Loads),
     (0xf01, 0x00, Event::Stores),
@@ -84,18 +84,18 @@ const RAW: [Row; 10] = [
     (0xf09, 0x00, Event::Exceptions),
 ];
 
-/// The event of a number and a unit mask, if it means anything here.
+/// The event of a number and a unit mask, or `None` if the plugin does not know it.
 pub(crate) fn event_of(number: u16, mask: u8) -> Option<Event> {
     let mut rows = FAMILY_17H.iter().chain(&RAW);
     rows.find(|row| (row.0, row.1) == (number, mask)).map(|row| row.2)
 }
 
 impl Event {
-    /// Maximum number of events per cycle, as far as it is known. It bounds how soon a counter can overflow.
+    /// The most events per cycle. It bounds how soon a counter can overflow.
     pub(crate) fn per_cycle_max(self) -> u64 {
         match self {
             Event::Instructions | Event::Cycles | Event::Branches | Event::BranchMisses => 1,
-            // Not a bound of any model; beyond it, an overflow is seen a little later.
+            // If a model exceeds this number, an overflow is reported a little later.
             _ => 64,
         }
     }
@@ -109,8 +109,8 @@ mod tests {
     fn no_number_means_two_things() {
         let rows: Vec<&Row> = FAMILY_17H.iter().chain(&RAW).collect();
         for (at, row) in rows.iter().enumerate() {
-            let same = |other: &&&Row| (other.0, other.1) == (row.0, row.1);
-            assert_eq!(rows.iter().filter(same).count(), 1, "{row:x?}");
+            let has_same_number = |candidate: &&&Row| (candidate.0, candidate.1) == (row.0, row.1);
+            assert_eq!(rows.iter().filter(has_same_number).count(), 1, "{row:x?}");
             assert_eq!(event_of(row.0, row.1), Some(rows[at].2));
         }
     }

@@ -29,7 +29,7 @@ pub(crate) enum PmuRegister {
     Value(usize),
 }
 
-/// An answer that waits for the instruction after the one that requested it.
+/// A result that is set before the instruction after the one that requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The value that `rdmsr` reads.
@@ -52,7 +52,7 @@ pub(crate) struct Pmus {
     vcpus: Vec<VcpuPmu>,
     /// Events named as not counted.
     reported: Vec<u64>,
-    /// Where to keep what they hold.
+    /// The file for their state when QEMU ends.
     save_to: Option<PathBuf>,
 }
 
@@ -67,8 +67,9 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// At an instruction of a vCPU with `remaining` more to execute in its block, itself among them.
-    pub(crate) fn at(vcpu: u32, remaining: u32, level: &Level, tracked: &TrackedCpu) -> Now {
+    /// The counts at an instruction of a vCPU. `remaining`: how many instructions of its block are still to execute,
+    /// this one included.
+    pub(crate) fn of_vcpu(vcpu: u32, remaining: u32, level: &Level, tracked: &TrackedCpu) -> Now {
         let (all, user) = cpu::with(vcpu, |cpu| {
             let all = cpu.counts_before(level.counted_of(remaining));
             (all, cpu.user_counts(&all))
@@ -77,18 +78,20 @@ impl Now {
         Now { level: Some(level.now()), all, user, interrupts, exceptions }
     }
 
-    /// That of all vCPUs, with `remaining` instructions of the block of `vcpu` still to execute.
+    /// The counts of all vCPUs, with `remaining` instructions of the block of `vcpu` still to execute.
     pub(crate) fn of_all(
         (vcpu, remaining): (u32, u32),
         level: &Level,
         tracked: &[TrackedCpu],
     ) -> Vec<Now> {
-        let at =
-            |(one, tracked)| Now::at(one, if one == vcpu { remaining } else { 0 }, level, tracked);
-        (0..).zip(tracked).map(at).collect()
+        let now = |(number, tracked): (u32, _)| {
+            let remaining = if number == vcpu { remaining } else { 0 };
+            Now::of_vcpu(number, remaining, level, tracked)
+        };
+        (0..).zip(tracked).map(now).collect()
     }
 
-    fn of(&self, rings: PrivilegeRings) -> Counts {
+    fn in_rings(&self, rings: PrivilegeRings) -> Counts {
         std::array::from_fn(|position| match (rings.user, rings.kernel) {
             (true, true) => self.all[position],
             (true, false) => self.user[position],
@@ -101,12 +104,12 @@ impl Now {
 impl CountsOfVcpu for Now {
     fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64> {
         let level = self.level.filter(|level| *level != Detail::Fast)?;
-        let counts = self.of(rings);
+        let counts = self.in_rings(rings);
         match event {
             // Without a model, an instruction takes a cycle.
             Event::Instructions => Some(counts[INSTRUCTIONS]),
             Event::Cycles => Some(counts[CYCLES]),
-            // The kernel takes them.
+            // Interrupts and exceptions count in the kernel, which handles them.
             Event::Interrupts => Some(if rings.kernel { self.interrupts } else { 0 }),
             Event::Exceptions => Some(if rings.kernel { self.exceptions } else { 0 }),
             Event::Branches if level.has_model() => Some(counts[BRANCHES]),
@@ -117,7 +120,7 @@ impl CountsOfVcpu for Now {
     }
 }
 
-/// An event that only a model counts; `None` if it has nothing of the kind.
+/// The count of an event that only a model counts; `None` if the model does not count it.
 fn of_model(event: Event, counts: &machine::Counts) -> Option<u64> {
     let l1d_misses = counts.l1d_load_misses + counts.l1d_store_misses;
     Some(match event {
@@ -129,7 +132,7 @@ fn of_model(event: Event, counts: &machine::Counts) -> Option<u64> {
         Event::L1iMisses => counts.l1i_misses,
         Event::L2Accesses => l1d_misses + counts.l1i_misses,
         Event::L2Misses => counts.l2_fetch_misses + counts.l2_data_misses,
-        // There is one level of TLBs: what misses it is looked up in the page table.
+        // The model has one level of TLBs, so each miss is a walk of the page table.
         Event::DtlbL1Misses | Event::DtlbMisses => counts.dtlb_misses,
         Event::ItlbMisses => counts.itlb_misses,
         Event::Loads => counts.loads,
@@ -156,7 +159,7 @@ impl Pmus {
     ///
     /// # Errors
     /// When this QEMU does not let a PMU be emulated, or the file does not have the state of `vcpus` PMUs.
-    pub(crate) fn of(options: &Options, vcpus: usize) -> Result<Option<Pmus>, String> {
+    pub(crate) fn requested(options: &Options, vcpus: usize) -> Result<Option<Pmus>, String> {
         if options.pmu && !MiddleOfBlock::is_exported() {
             return Err("this QEMU has no cpu_restore_state, which pmu=on needs".to_owned());
         }
@@ -171,7 +174,7 @@ impl Pmus {
         Ok(Some(pmus))
     }
 
-    /// Restores what they held when a checkpoint was made.
+    /// Restores their state at a checkpoint from a file.
     fn load(&mut self, path: &Path) -> Result<(), String> {
         let in_file = |error: String| format!("{}: {error}", path.display());
         let mut text = String::new();
@@ -227,11 +230,11 @@ impl Pmus {
         }
     }
 
-    /// Interrupts a vCPU whose counters have run over, and says when to look again.
+    /// Interrupts a vCPU if one of its counters has overflowed, and sets when to check it again.
     pub(crate) fn check(&mut self, vcpu: u32, now: &Now) {
         let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
         if pmu.take_overflows(now)
-            && let Some(interrupt) = NonMaskable::of(vcpu)
+            && let Some(interrupt) = NonMaskable::of_vcpu(vcpu)
         {
             interrupt.request();
         }
@@ -240,7 +243,7 @@ impl Pmus {
         cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(next));
     }
 
-    /// Counters stop here, or count again from the next block on, before which all are checked.
+    /// Has all counters checked before the next block, where counting stops or starts.
     pub(crate) fn check_soon(&self) {
         let vcpus = 0..self.vcpus.len() as u32;
         vcpus.for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(0)));
@@ -251,7 +254,7 @@ impl Pmus {
         self.vcpus.iter_mut().zip(now).for_each(|(vcpu, now)| vcpu.pmu.synchronise(now));
     }
 
-    /// Says once that the guest counts something that can't be counted.
+    /// Reports once that the guest uses an event that can't be counted.
     fn name_uncounted(&mut self, vcpu: u32, event: u64, writer: &mut Writer) {
         if self.reported.contains(&event) || self.reported.len() == REPORTED_MAX {
             return;

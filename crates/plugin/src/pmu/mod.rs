@@ -1,11 +1,11 @@
 //! A performance monitoring unit for the guest: TCG has none, so the plugin emulates one.
 //!
-//! It is the PMU of an AMD processor of family 17h with six counters, which stock kernels know. Its counters
+//! The PMU is that of an AMD processor of family 17h with six counters, which stock kernels support. Its counters
 //! hold the plugin's own counts, so a read of a counter is exact. See docs/guest-pmu.md.
 //!
-//! [`core`] is the state of one vCPU, and [`events`] the meaning of event numbers; both know nothing of QEMU.
-//! [`machine`] has the PMUs of all vCPUs, and [`msr`] the instructions that use them. [`state`] is their
-//! content as text, next to a checkpoint.
+//! - [`core`]: the PMU of one vCPU. [`events`]: the meaning of event numbers. Neither depends on QEMU.
+//! - [`machine`]: the PMUs of all vCPUs. [`msr`]: the instructions that use them.
+//! - [`state`]: the content of all PMUs as text, which is stored next to a checkpoint.
 
 pub(crate) mod core;
 pub(crate) mod events;

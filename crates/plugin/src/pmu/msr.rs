@@ -1,10 +1,11 @@
-//! The instructions by which the guest uses its PMU, and the answers.
+//! The guest's instructions that use its PMU (`rdmsr`, `wrmsr`, `rdpmc`, `cpuid`), and their results.
 //!
-//! QEMU's own `rdmsr` reads zero from registers that it doesn't know, and its `wrmsr` ignores them.
-//! So `wrmsr` is only observed, and after `rdmsr` the answer is put into the registers before the
-//! next instruction. Where there is none in the block, and for `rdpmc`, which QEMU doesn't have,
-//! the plugin answers and continues after the instruction; that never returns to the callback, so
-//! no value with a destructor may be alive there.
+//! QEMU's own `rdmsr` reads zero from registers that it doesn't know, and its `wrmsr` ignores them. So the plugin only
+//! observes `wrmsr`. After `rdmsr` it puts the result into the registers before the next instruction.
+//!
+//! At the end of a block there is no next instruction, and QEMU has no `rdpmc`. In both cases the plugin sets the
+//! result itself and continues after the instruction. This never returns to the callback, so no value with a
+//! destructor may be alive there.
 
 use std::arch::naked_asm;
 use std::ffi::{c_uint, c_void};
@@ -24,9 +25,9 @@ use crate::session::{self, Session};
 const SELECT_LEGACY: u64 = 0xc001_0000;
 const VALUE_LEGACY: u64 = 0xc001_0004;
 const COUNTERS_LEGACY: u64 = 4;
-/// Event selects and counters of the core performance counter extensions, in turn.
+/// The first register of the core performance counter extensions. Event selects and counters alternate from here.
 const EXTENDED: u64 = 0xc001_0200;
-/// The leaf of `cpuid` that reports them, and where in `ecx`.
+/// The leaf of `cpuid` that reports the extensions, and their bit in `ecx`.
 const FEATURES_LEAF: u64 = 0x8000_0001;
 const FEATURE_SIX_COUNTERS: u64 = 1 << 23;
 /// The bit of CR4 that lets user mode read counters.
@@ -35,11 +36,8 @@ const USER_READS_COUNTERS: u64 = 1 << 8;
 /// An instruction's use of the PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// `rdmsr`.
     Read,
-    /// `wrmsr`.
     Write,
-    /// `rdpmc`.
     ReadCounter,
     /// `cpuid`.
     Identify,
@@ -50,9 +48,9 @@ pub(crate) enum Use {
 pub(crate) struct Access {
     pub(crate) what: Use,
     pub(crate) address: u64,
-    /// Its length.
+    /// The length of the instruction.
     pub(crate) bytes: u8,
-    /// How many instructions of the block, with itself, are still to execute.
+    /// How many instructions of the block are still to execute, this one included.
     pub(crate) remaining: u32,
 }
 
@@ -67,7 +65,7 @@ pub(crate) fn use_of(operation: Operation, in_kernel: bool) -> Option<Use> {
     }
 }
 
-/// Annotates an instruction of a block that is translated, and `next`, the one after it.
+/// Registers callbacks for an instruction that uses the PMU, and for the `next` instruction of its block.
 pub(crate) fn annotate(
     session: &mut Session,
     instruction: TranslatedInstruction,
@@ -81,15 +79,15 @@ pub(crate) fn annotate(
         (Use::ReadCounter | Use::Read, _) => (on_read_and_leave, WRITES_PC),
         (Use::Identify, None) => (on_identify_at_end, WRITES_PC),
     };
-    let after = next.filter(|_| matches!(access.what, Use::Read | Use::Identify));
+    let is_answered_after = matches!(access.what, Use::Read | Use::Identify);
     let access = session.arena.keep_instruction(access).cast_mut().cast();
     session.qemu.on_instruction_with(instruction, before, flags, access);
-    if let Some(next) = after {
+    if is_answered_after && let Some(next) = next {
         session.qemu.on_instruction_with(next, on_answer, WRITES_REGISTERS, access);
     }
 }
 
-/// The PMU's register of this number of a model-specific register.
+/// The PMU's register with this number of a model-specific register.
 fn register_of(number: u64) -> Option<PmuRegister> {
     let below = |first: u64, count: u64| (first..first + count).contains(&number);
     if below(SELECT_LEGACY, COUNTERS_LEGACY) {
@@ -105,7 +103,7 @@ fn register_of(number: u64) -> Option<PmuRegister> {
     }
 }
 
-/// The PMU's register that `rdmsr`, `wrmsr` or `rdpmc` means, if it may.
+/// The PMU's register that `rdmsr`, `wrmsr` or `rdpmc` accesses, if the instruction is allowed to.
 fn register_meant(
     session: &mut Session,
     access: &Access,
@@ -201,7 +199,7 @@ extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usi
     let leave = with_access(access, |session, vcpu, access, registers| {
         let register = register_meant(session, access, registers)?;
         let value = read(session, vcpu, register, access.remaining)?;
-        if !MiddleOfBlock::of(vcpu)?.restore(return_address) {
+        if !MiddleOfBlock::of_vcpu(vcpu)?.restore(return_address) {
             return None;
         }
         session.qemu.put_value(registers, value)?;
@@ -210,14 +208,13 @@ extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usi
         Some((session.qemu.set_pc(), access.address + u64::from(access.bytes)))
     });
     if let Some((set_pc, address)) = leave {
-        // SAFETY: registered with `WRITES_PC`. Nothing with a destructor is held: the lock was
-        // given back above.
+        // SAFETY: registered with `WRITES_PC`. No value with a destructor is alive: the lock was released above.
         unsafe { set_pc(address) };
     }
 }
 
-/// `cpuid` is about to execute as the last instruction of its block. It is tried again, as the
-/// first of another block; if it stands alone there too, its answer stays as it is.
+/// `cpuid` is about to execute as the last instruction of its block. It is tried again as the first instruction of
+/// another block. If it is the only instruction there too, its result is not changed.
 // SAFETY: as above.
 #[unsafe(naked)]
 extern "C" fn on_identify_at_end(_: c_uint, _: *mut c_void) {
@@ -231,7 +228,7 @@ extern "C" fn identify_at_end(_: c_uint, access: *mut c_void, return_address: us
         if !features || asked.again_at.replace(access.address) == Some(access.address) {
             return None;
         }
-        if !MiddleOfBlock::of(vcpu)?.restore(return_address) {
+        if !MiddleOfBlock::of_vcpu(vcpu)?.restore(return_address) {
             return None;
         }
         cpu::with(vcpu, |cpu| cpu.leave_block(access.remaining));

@@ -1,7 +1,7 @@
 //! The content of all PMUs as text, stored next to a checkpoint: QEMU's own state does not hold it.
 //!
-//! A line for each counter, `VCPU COUNTER SELECT VALUE`, numbers in hexadecimal, below a first
-//! line.
+//! The first line is the version. Each further line, `VCPU COUNTER SELECT VALUE`, has a counter, with hexadecimal
+//! numbers.
 
 use super::core::COUNTERS;
 
@@ -31,16 +31,16 @@ pub(crate) fn read(text: &str, vcpus: usize) -> Result<Vec<Content>, String> {
     let mut next = 0;
     for (number, line) in lines.enumerate() {
         let wrong = || format!("line {}: not 'VCPU COUNTER SELECT VALUE' in order", number + 2);
-        let words: Result<Vec<u64>, _> =
-            line.split(' ').map(|word| u64::from_str_radix(word, 16)).collect();
-        let [vcpu, counter, select, value] = words.map_err(|_| wrong())?[..] else {
+        let columns: Result<Vec<u64>, _> =
+            line.split(' ').map(|column| u64::from_str_radix(column, 16)).collect();
+        let [vcpu, counter, select, value] = columns.map_err(|_| wrong())?[..] else {
             return Err(wrong());
         };
-        let place = (next / COUNTERS, next % COUNTERS);
-        if (vcpu, counter) != (place.0 as u64, place.1 as u64) || place.0 >= vcpus {
+        let (next_vcpu, next_counter) = (next / COUNTERS, next % COUNTERS);
+        if (vcpu, counter) != (next_vcpu as u64, next_counter as u64) || next_vcpu >= vcpus {
             return Err(wrong());
         }
-        contents[place.0][place.1] = (select, value);
+        contents[next_vcpu][next_counter] = (select, value);
         next += 1;
     }
     if next != vcpus * COUNTERS {

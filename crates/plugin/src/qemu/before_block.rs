@@ -1,4 +1,4 @@
-//! The work that is due before a block starts.
+//! Does the work that is due before a block starts.
 
 use crate::cpu::{self, BeforeBlock};
 use crate::devices::held;
@@ -16,8 +16,8 @@ impl BeforeBlock for WhatIsDue {
     }
 }
 
-/// The block that runs has written to a device: to the local APIC perhaps, which interrupts another vCPU. If it
-/// is the last block of a slice, the others run after it.
+/// The running block has written to a device, possibly to the local APIC, which interrupts another vCPU. If the block
+/// is the last of its time slice, QEMU leaves its loop after it, so that the other vCPUs run.
 pub(crate) fn device_written() {
     let vcpu = cpu::running();
     if cpu::with(vcpu, |cpu| cpu.is_in_last_block())
@@ -27,26 +27,28 @@ pub(crate) fn device_written() {
     }
 }
 
-/// The mode changes, the slice is over, a counter of the guest may have run over, a device has written to
-/// memory, or a function that is followed returns here.
+/// Does the work that is due before `block`: the mode changes, the time slice is over, a PMU counter may have
+/// overflowed, the guest has read its clock, a device has written memory, or a followed function returns to `block`.
 fn do_what_is_due(vcpu: u32, block: &Block) {
-    let (over, returns, looks, corrects, wrote) = cpu::with(vcpu, |cpu| {
-        cpu.set_mode(block.in_kernel);
-        if cpu.is_in_last_block() {
-            cpu.set_in_last_block(false);
-        }
-        let (over, looks) = (cpu.slice_is_over(), cpu.pmu_is_due());
-        (over, cpu.awaits(block.address), looks, cpu.has_read_clock(), cpu.device_wrote())
-    });
-    if !over && !returns && !looks && !corrects && !wrote {
+    let (slice_is_over, returns, pmu_is_due, has_read_clock, device_wrote) =
+        cpu::with(vcpu, |cpu| {
+            cpu.set_mode(block.in_kernel);
+            if cpu.is_in_last_block() {
+                cpu.set_in_last_block(false);
+            }
+            let (is_over, pmu_is_due) = (cpu.slice_is_over(), cpu.pmu_is_due());
+            let returns = cpu.awaits(block.address);
+            (is_over, returns, pmu_is_due, cpu.has_read_clock(), cpu.device_wrote())
+        });
+    if !slice_is_over && !returns && !pmu_is_due && !has_read_clock && !device_wrote {
         return;
     }
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
-    if wrote {
+    if device_wrote {
         session.written();
     }
-    if corrects {
+    if has_read_clock {
         session.tsc.correct(vcpu, &mut session.qemu, session.registers);
     }
     if returns && !session.writer.has_ended() {
@@ -55,13 +57,13 @@ fn do_what_is_due(vcpu: u32, block: &Block) {
         }
         session.tracked(vcpu);
     }
-    if looks {
+    if pmu_is_due {
         let now = session.pmu_now(vcpu, 0);
         if let Some(pmus) = &mut session.pmus {
             pmus.check(vcpu, &now);
         }
     }
-    if over {
+    if slice_is_over {
         session.clock.end_slice(vcpu, block);
         held::ask();
     }

@@ -16,9 +16,9 @@ pub(crate) struct Block {
     pub(crate) address: u64,
     /// The model's view of the code; without a model it has no lines.
     pub(crate) code: CodeBlock,
-    /// How many instructions it has.
+    /// The number of instructions.
     pub(crate) length: u16,
-    /// Whether it is the kernel's.
+    /// Whether the block is code of the kernel.
     pub(crate) in_kernel: bool,
     /// Whether its last instruction is a branch.
     pub(crate) ends_in_branch: bool,
@@ -27,13 +27,13 @@ pub(crate) struct Block {
     pub(crate) ends_in_trap: bool,
     /// Whether an instruction of the block may reach other vCPUs or devices in another way than by a store.
     pub(crate) acts_outside: bool,
-    /// Needed when the block is left early.
+    /// Where instructions start. Needed when a vCPU leaves the block early.
     starts: Box<Starts>,
 }
 
 const _: () = assert!(size_of::<Block>() == 64);
 
-/// Where each instruction starts, in bytes from the first.
+/// The start of each instruction, in bytes from the start of the block.
 #[derive(Debug)]
 struct Starts(Box<[u16]>);
 
@@ -42,7 +42,7 @@ impl Block {
     /// most, so offsets and numbers of instructions fit.
     pub(crate) fn new(addresses: &[u64], kind: Kind, code: CodeBlock) -> Block {
         let address = addresses.first().copied().unwrap_or(0);
-        let offset = |at: &u64| u16::try_from(at.wrapping_sub(address)).unwrap_or(u16::MAX);
+        let offset = |start: &u64| u16::try_from(start.wrapping_sub(address)).unwrap_or(u16::MAX);
         Block {
             address,
             length: u16::try_from(addresses.len()).expect("instructions of two pages"),
@@ -71,7 +71,7 @@ impl Block {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct OooBlock {
-    /// Comes first, so that its address is that of the whole.
+    /// Must come first: callbacks use the address of this field as the address of the whole description.
     pub(crate) known: Block,
     /// The block as the core sees it.
     pub(crate) template: Template,
@@ -81,9 +81,9 @@ pub(crate) struct OooBlock {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ShadowBlock {
-    /// As in [`OooBlock`].
+    /// Must come first: see [`OooBlock`].
     pub(crate) known: Block,
-    /// The one or two pages that it lies in.
+    /// The block's code in each of the one or two pages that it covers.
     pub(crate) spans: (CodeSpan, Option<CodeSpan>),
 }
 
@@ -106,29 +106,28 @@ pub(crate) struct Point {
     /// The action before the instruction executes.
     pub(crate) action: Action,
     pub(crate) address: u64,
-    /// How many instructions of the block, with itself, are still to execute.
+    /// How many instructions of the block are still to execute, this one included.
     pub(crate) remaining: u32,
 }
 
 impl Point {
-    /// How many instructions of the block are still to execute in the context after this point. A
-    /// return belongs to the context that it leaves.
+    /// How many instructions of the block execute in the context after this point. A return counts for the context that
+    /// it leaves.
     pub(crate) fn remaining_after(&self) -> u32 {
         self.remaining - u32::from(self.action.is_return())
     }
 }
 
-/// Blocks that are allocated at once: 8 MiB of addresses, which the host backs when they are used.
+/// The number of blocks per allocation: 8 MiB of addresses. The host provides memory when it is first used.
 const CHUNK: usize = 1 << 17;
 
-/// Room for blocks, in large pages where the host has them: it would miss its TLB at most blocks.
+/// Memory for blocks, in large pages if the host has them. With small pages the host would miss its TLB at most blocks.
 fn chunk<B>() -> Vec<B> {
     let chunk = Vec::with_capacity(CHUNK);
     let bytes = CHUNK * size_of::<B>();
     let start = chunk.as_ptr() as usize;
     let (first, end) = (start.next_multiple_of(HOST_PAGE), (start + bytes) & !(HOST_PAGE - 1));
-    // SAFETY: whole pages of memory that is this vector's. The advice changes none of it; if it is
-    // refused nothing is lost.
+    // SAFETY: whole pages of this vector's memory. The advice changes no data, and may be refused without harm.
     unsafe { libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_HUGEPAGE) };
     chunk
 }
@@ -136,15 +135,15 @@ fn chunk<B>() -> Vec<B> {
 /// Pages of the host, bytes.
 const HOST_PAGE: usize = 4_096;
 
-/// Keeps descriptions at addresses that don't change while translated code refers to them, which
-/// is until QEMU flushes its code cache. QEMU bounds that cache, and so this.
+/// Keeps descriptions at fixed addresses while translated code refers to them, until QEMU flushes its code cache. QEMU
+/// limits the size of its code cache, which also limits the size of the arena.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
-    /// Contiguous in chunks, in the order of translation, which is about that of execution.
+    /// Chunks of blocks in the order of translation. Blocks execute in about the same order.
     blocks: Vec<Vec<Block>>,
     templates: Vec<Vec<OooBlock>>,
     shadow_blocks: Vec<Vec<ShadowBlock>>,
-    /// Descriptions of single instructions: the vector grows, the boxes stay where they are.
+    /// Descriptions of single instructions. Boxes keep their address when the vector grows.
     instructions: Vec<Box<dyn Any>>,
 }
 
@@ -171,7 +170,7 @@ impl Arena {
         kept.map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
-    /// Forgets all: no translated code is left.
+    /// Drops all descriptions. No translated code may refer to them.
     pub(crate) fn clear(&mut self) {
         self.blocks.clear();
         self.templates.clear();
@@ -180,13 +179,13 @@ impl Arena {
     }
 }
 
-/// Appends something, and returns its address.
+/// Appends a description, and returns its address.
 fn keep<B>(chunks: &mut Vec<Vec<B>>, one: B) -> *const B {
     if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
         chunks.push(chunk());
     }
     let Some(chunk) = chunks.last_mut() else { return std::ptr::null() };
-    // There is room, so that those before it stay where they are.
+    // The chunk has room, so no earlier description moves.
     chunk.push(one);
     chunk.last().map_or(std::ptr::null(), std::ptr::from_ref)
 }

@@ -22,8 +22,8 @@ use crate::time::tsc::TscReadings;
 use simrecord::counters::TIME;
 use simrecord::record::Notice;
 
-/// The callbacks that the level of detail of now needs.
-pub(crate) fn of(session: &Session) -> Callbacks {
+/// The callbacks that the current level of detail needs.
+pub(crate) fn needed_callbacks(session: &Session) -> Callbacks {
     Callbacks {
         vcpu: on_vcpu,
         translation: on_translation,
@@ -63,21 +63,21 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
     limit::begin();
 }
 
-/// A vCPU is made, and nothing is recorded.
+/// A vCPU is made, on a machine that is not recorded.
 pub(crate) extern "C" fn on_vcpu_unwatched(_: c_uint, _: *mut c_void) {
     limit::begin();
 }
 
-/// Prepares for several vCPUs in time slices, and for knowing which one runs.
+/// Sets up the time slices of a vCPU. With several vCPUs, also finds out how to tell which one runs.
 fn begin_slices(session: &mut Session, vcpu: c_uint) {
-    let slices = Slices::of(vcpu);
+    let slices = Slices::of_vcpu(vcpu);
     if let Some(slices) = slices {
         session.clock.begin_slices(vcpu, slices);
     }
     if session.cpus == 1 && slices.is_some() {
         return;
     }
-    let all = (0..session.cpus).filter_map(Slices::of);
+    let all = (0..session.cpus).filter_map(Slices::of_vcpu);
     let handles: Vec<*mut c_void> = all.map(Slices::handle).collect();
     match CurrentCpu::of_this_thread(&handles) {
         Some(current) if slices.is_some() => {
@@ -89,7 +89,7 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
         _ => {
             session.writer.notice(Notice::NoSlices, vcpu, 0);
             session.writer.flush();
-            // Nothing can be said of any vCPU when it isn't known which one runs.
+            // Without knowing which vCPU runs, counts could not be assigned to any.
             std::process::abort();
         }
     }
@@ -112,7 +112,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     // SAFETY: the arena keeps the point while there is code that passes it.
     let point = unsafe { &*point.cast_const().cast::<Point>() };
     if point.action == Action::Halt {
-        // With the halt itself: later instructions execute when the vCPU has woken.
+        // The halt itself counts as executed. Later instructions execute when the vCPU has woken.
         cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining - 1));
         drain::does_not_ring();
         return halt(session, vcpu);
@@ -156,9 +156,9 @@ fn halt(session: &mut Session, vcpu: u32) {
 
 /// A vCPU raises an exception (`kind` 2), or jumps to the handler of an exception or interrupt (1).
 ///
-/// On x86, QEMU calls twice for an exception. First in the middle of the block, when registers, the
-/// program counter among them, are not what the guest would see; then, as for an interrupt, between
-/// two blocks, when all is in place.
+/// On x86, QEMU calls this function twice for an exception. The first call comes in the middle of the block, where
+/// registers and the program counter do not have the values that the guest sees. The second call comes between two
+/// blocks, as for an interrupt, and all values are right there.
 extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _: *mut c_void) {
     if kind == DISCONTINUITY_EXCEPTION {
         cpu::with(vcpu, |cpu| cpu.raise());
@@ -198,17 +198,17 @@ extern "C" fn on_flush(_: *mut c_void) {
     }
 }
 
-/// Code and callbacks were forgotten, as was asked for.
+/// QEMU has dropped code and callbacks, as [`crate::qemu::Qemu::reset`] requested.
 pub(crate) extern "C" fn on_reset(_: Id) {
     let mut guard = session::lock();
     if let Some(session) = guard.as_mut() {
         session.level_changed();
-        session.qemu.register(&of(session));
+        session.qemu.register(&needed_callbacks(session));
     }
 }
 
-/// QEMU ends; vCPUs have stopped. When QEMU gives up inside a callback, the lock is taken, and the
-/// record stays without an end.
+/// QEMU ends, and vCPUs have stopped. If QEMU gives up inside a callback, the lock is held, and the record stays
+/// without its end record.
 extern "C" fn on_exit(_: *mut c_void) {
     if let Some(mut guard) = session::try_lock()
         && let Some(session) = guard.as_mut()

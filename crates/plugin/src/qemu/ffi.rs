@@ -1,5 +1,5 @@
-//! QEMU's plugin API, version 7, as far as it is used: types, and a table of functions. The functions are found
-//! by name when the plugin is loaded, and not linked. A missing function is then a message, and programs other
+//! The part of QEMU's plugin API, version 7, that the plugin uses: types, and a table of functions. The functions are
+//! not linked, but found by name when the plugin is loaded. A missing function is then a message, and programs other
 //! than QEMU can link the rest of this crate.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -68,14 +68,14 @@ pub(crate) type DataCallback = extern "C" fn(*mut c_void);
 pub(crate) type VcpuCallback = extern "C" fn(c_uint, *mut c_void);
 pub(crate) type MemoryCallback = extern "C" fn(c_uint, u32, u64, *mut c_void);
 pub(crate) type TranslationCallback = extern "C" fn(*mut c_void, *mut c_void);
-/// `qemu_plugin_set_pc`: goes on at another instruction. Returns only if the callback was not
-/// registered for that.
+/// `qemu_plugin_set_pc`: continues at another instruction. Returns only if the callback was registered without
+/// [`WRITES_PC`].
 pub(crate) type SetPc = unsafe extern "C" fn(u64);
 pub(crate) type DiscontinuityCallback = extern "C" fn(c_uint, c_int, u64, u64, *mut c_void);
 
 /// A function or variable of this process, by name; null if there is none.
 pub(crate) fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: the name is a C string; RTLD_DEFAULT searches what is loaded.
+    // SAFETY: the name is a C string; RTLD_DEFAULT searches the loaded libraries.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
@@ -124,7 +124,7 @@ api! {
 }
 
 api! {
-    /// The functions of QEMU and GLib that are used.
+    /// The functions of QEMU and GLib that the plugin uses.
     struct Api;
     fn qemu_plugin_register_vcpu_init_cb(Id, VcpuCallback, *mut c_void);
     fn qemu_plugin_register_vcpu_tb_trans_cb(Id, TranslationCallback, *mut c_void);

@@ -1,4 +1,4 @@
-//! The entry point: what QEMU calls when it loads the plugin.
+//! The entry point, which QEMU calls when it loads the plugin: reads the options, and starts the recording.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let count = usize::try_from(argc).unwrap_or(0);
     let arguments: Vec<String> = (0..count)
         .map(|index| {
-            // SAFETY: QEMU passes `argc` C strings that live as long as the plugin.
+            // SAFETY: QEMU passes `argc` C strings that stay valid during this call.
             let argument = unsafe { CStr::from_ptr(*argv.add(index)) };
             argument.to_string_lossy().into_owned()
         })
@@ -90,7 +90,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         symbols.add_services(options.locks);
     }
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
-    let pmus = Pmus::of(&options, cpus as usize)?;
+    let pmus = Pmus::requested(&options, cpus as usize)?;
     let models = Models::load(&options, cpus)?;
     physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
     let annotations = parse_given(options.annotate.as_deref(), AnnotationList::parse)?;
@@ -142,7 +142,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         session.open_region(&vec![[0; COUNTERS]; cpus as usize]);
     }
     session.writer.flush();
-    session.qemu.register(&callbacks::of(&session));
+    session.qemu.register(&callbacks::needed_callbacks(&session));
     *session::lock() = Some(session);
     Ok(())
 }
@@ -157,7 +157,7 @@ fn clock_parts(options: &Options, cpus: u32, hz: Option<u64>) -> Parts {
         hz: hz.unwrap_or(1_000_000_000 >> options.shift),
         vcpu_slice: options.vcpu_slice,
         exits_all: options.exits_all,
-        bias: hz.filter(|_| follows).and_then(|_| Bias::find()),
+        bias: if follows && hz.is_some() { Bias::find() } else { None },
         guest: if counts { GuestClock::find() } else { None },
     }
 }
@@ -177,7 +177,7 @@ fn notices(options: &Options, parts: &Parts) -> Vec<Notice> {
     .collect()
 }
 
-/// The number of vCPUs, of a machine that can be watched.
+/// The number of vCPUs. The error says why the plugin cannot record the machine.
 fn machine(info: &Info) -> Result<u32, String> {
     if !(info.api_min..=info.api).contains(&API_VERSION) {
         return Err(format!(

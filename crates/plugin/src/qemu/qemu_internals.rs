@@ -1,6 +1,12 @@
-//! Functions and data that QEMU exports without promising them; no other module uses such exports. They are
-//! found by name when the plugin is loaded, and tried before they are used. A feature whose export is missing
-//! or behaves otherwise is switched off with a notice in the record.
+//! Functions and data that QEMU exports without promising them. No other module uses such exports. The plugin finds
+//! them by name when it is loaded, and tries them before it uses them. If an export is missing or behaves differently,
+//! its feature is off, and the record has a notice.
+//!
+//! This file has a vCPU's time slices and interrupts, QEMU's clock, and its count of instructions. Further modules:
+//! - `deadline`, `idle`: QEMU's next timer, and the jump of its clock when all vCPUs are halted.
+//! - `devices`: event loop, block layer, coroutines and timers. `dirty`: reports of writes to memory.
+//! - `held`: waits while the machine is stopped and saved.
+//! - `tables`, `vcpu_state`: a vCPU's descriptor tables, and whether it is halted.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -53,7 +59,7 @@ impl CurrentCpu {
         !ffi::find(c"current_cpu").is_null()
     }
 
-    /// That of this thread; `None` if QEMU doesn't export it, or it is not one of `handles`.
+    /// The variable of this thread. `None` if QEMU doesn't export it, or its value is not one of `handles`.
     pub(crate) fn of_this_thread(handles: &[*mut c_void]) -> Option<CurrentCpu> {
         let found = ffi::find(c"current_cpu").cast_const().cast::<*mut c_void>();
         if found.is_null() {
@@ -66,8 +72,7 @@ impl CurrentCpu {
     /// The description of the vCPU that runs.
     #[inline(always)]
     pub(crate) fn get(self) -> *mut c_void {
-        // SAFETY: a variable of the vCPUs' thread, which lives as long as QEMU; read in that
-        // thread.
+        // SAFETY: a variable of the vCPUs' thread, which ends with QEMU; read in that thread.
         unsafe { self.0.read_volatile() }
     }
 }
@@ -81,15 +86,15 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    /// Whether QEMU exports what it takes.
+    /// Whether QEMU exports the functions for it.
     pub(crate) fn are_exported() -> bool {
         let names = [c"cpu_exit", c"qemu_get_cpu"];
         names.iter().all(|name| !ffi::find(name).is_null()) && VcpuState::find().is_some()
     }
 
-    /// Slices of vCPU `vcpu`; `None` if QEMU doesn't export what it takes, or does not show
+    /// Slices of vCPU `vcpu`; `None` if QEMU doesn't export the functions for it, or does not show
     /// whether the vCPU is halted.
-    pub(crate) fn of(vcpu: c_uint) -> Option<Slices> {
+    pub(crate) fn of_vcpu(vcpu: c_uint) -> Option<Slices> {
         let cpu_exit = function!(c"cpu_exit" as CpuExit)?;
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
         let state = VcpuState::find()?;
@@ -122,7 +127,7 @@ impl Slices {
 
     /// Asks the vCPU to stop at the end of its block.
     pub(crate) fn end(self) {
-        // SAFETY: the vCPU lives as long as the machine; it is the one that runs.
+        // SAFETY: vCPUs exist until the machine ends; this one is running.
         unsafe { (self.cpu_exit)(self.cpu) };
     }
 }
@@ -149,7 +154,7 @@ impl GuestClock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bias(*mut i64);
 
-// SAFETY: it points into a variable of QEMU, which lives as long as the process; `add` says who calls it.
+// SAFETY: it points into a static variable of QEMU; `add` says where it may be called.
 unsafe impl Send for Bias {}
 // SAFETY: as above.
 unsafe impl Sync for Bias {}
@@ -157,22 +162,22 @@ unsafe impl Sync for Bias {}
 impl Bias {
     /// Range of the search in `timers_state`, in bytes: after the lock, which must not be touched for long, and
     /// before fields that do not concern instructions.
-    const PLACES: std::ops::Range<usize> = 0x20..0x60;
+    const OFFSETS: std::ops::Range<usize> = 0x20..0x60;
     /// Added for a try. The value is even, because an odd sequence number means that a writer is active.
     const TRIED_NS: i64 = 1 << 40;
 
-    /// Looks for it by adding to each number in turn, and taking the first that moves the clock as
-    /// far. To be called before the machine runs: no other thread reads then.
+    /// Finds the offset: adds to each number in turn, and takes the first that moves the clock by the same amount.
+    /// Call it before the machine runs, while no other thread reads these numbers.
     pub(crate) fn find() -> Option<Bias> {
         let state = ffi::find(c"timers_state").cast::<u8>();
         let clock = GuestClock::find()?;
         if state.is_null() {
             return None;
         }
-        Self::PLACES.step_by(size_of::<i64>()).find_map(|place| {
+        Self::OFFSETS.step_by(size_of::<i64>()).find_map(|offset| {
             // SAFETY: in a variable of QEMU that is longer than this in all versions with API 7,
             // and aligned as its type.
-            let number = unsafe { state.add(place) }.cast::<i64>();
+            let number = unsafe { state.add(offset) }.cast::<i64>();
             let before = clock.get_ns();
             // SAFETY: as above; it is put back at once.
             let after = unsafe {
@@ -213,15 +218,15 @@ pub(crate) struct NonMaskable {
 }
 
 impl NonMaskable {
-    /// Whether QEMU exports what it takes.
+    /// Whether QEMU exports the functions for it.
     pub(crate) fn is_exported() -> bool {
         [c"async_run_on_cpu", c"cpu_interrupt", c"qemu_get_cpu"]
             .into_iter()
             .all(|name| !ffi::find(name).is_null())
     }
 
-    /// NMIs of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
-    pub(crate) fn of(vcpu: c_uint) -> Option<NonMaskable> {
+    /// NMIs of vCPU `vcpu`; `None` if QEMU doesn't export the functions for it.
+    pub(crate) fn of_vcpu(vcpu: c_uint) -> Option<NonMaskable> {
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
         let run_on_cpu = function!(c"async_run_on_cpu" as RunOnCpu)?;
         let interrupt = function!(c"cpu_interrupt" as Interrupt)?;
@@ -232,8 +237,7 @@ impl NonMaskable {
 
     /// Interrupts the vCPU at the end of its block. Inside of one, QEMU does not allow it.
     pub(crate) fn request(self) {
-        // SAFETY: the vCPU lives as long as the machine; the function that is passed on is QEMU's
-        // own.
+        // SAFETY: vCPUs exist until the machine ends; `interrupt` is QEMU's own function.
         unsafe { (self.run_on_cpu)(self.cpu, on_vcpu_between_blocks, self.interrupt as usize) };
     }
 }
@@ -248,9 +252,9 @@ extern "C" fn on_vcpu_between_blocks(cpu: *mut c_void, interrupt: usize) {
 
 /// Leaves a block in its middle.
 ///
-/// Translated code keeps a part of the vCPU's state to itself until the block ends: how far it is,
-/// and from which results the flags are to be made. QEMU knows how to restore that from a place in
-/// the code. `qemu_plugin_set_pc` alone does not do it: the guest would go on with other flags.
+/// Translated code stores a part of the vCPU's state only when the block ends: the program counter, and the results
+/// from which the flags are computed. QEMU can restore this state from an address in the translated code.
+/// `qemu_plugin_set_pc` alone does not restore it, and the guest would continue with wrong flags.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MiddleOfBlock {
     cpu: *mut c_void,
@@ -260,13 +264,13 @@ pub(crate) struct MiddleOfBlock {
 type RestoreState = unsafe extern "C" fn(*mut c_void, usize) -> bool;
 
 impl MiddleOfBlock {
-    /// Whether QEMU exports what it takes.
+    /// Whether QEMU exports the functions for it.
     pub(crate) fn is_exported() -> bool {
         [c"cpu_restore_state", c"qemu_get_cpu"].into_iter().all(|name| !ffi::find(name).is_null())
     }
 
-    /// That of vCPU `vcpu`; `None` if QEMU doesn't export what it takes.
-    pub(crate) fn of(vcpu: c_uint) -> Option<MiddleOfBlock> {
+    /// Finds QEMU's functions for vCPU `vcpu`; `None` if QEMU doesn't export them.
+    pub(crate) fn of_vcpu(vcpu: c_uint) -> Option<MiddleOfBlock> {
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
         let restore_state = function!(c"cpu_restore_state" as RestoreState)?;
         // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
@@ -278,7 +282,7 @@ impl MiddleOfBlock {
     /// instruction, and those after it, are then not executed for QEMU's clock. Returns whether
     /// the address is one of translated code; otherwise nothing has changed.
     pub(crate) fn restore(self, return_address: usize) -> bool {
-        // SAFETY: the vCPU is the one that runs. The address is of the call, not after it.
+        // SAFETY: the vCPU is running. `- 1` gives an address inside the call instruction, as QEMU expects.
         unsafe { (self.restore_state)(self.cpu, return_address - 1) }
     }
 }
@@ -312,9 +316,9 @@ type OnNotifier = unsafe extern "C" fn(*mut Notifier);
 
 extern "C" fn ignore(_: *mut Notifier, _: *mut c_void) {}
 
-/// Keeps QEMU's memory reclamation from ending the slice of a vCPU at a moment that depends on the
-/// host. The vCPUs' thread is between two slices often enough for it. Whether that was to be had;
-/// called in the vCPUs' thread.
+/// Keeps QEMU's memory reclamation from ending the slice of a vCPU at a moment that depends on the host. Reclamation
+/// still works, because the vCPUs' thread is often between two slices. Returns whether this QEMU allows it. Call it in
+/// the vCPUs' thread.
 pub(crate) fn ignore_reclamation() -> bool {
     let Some(add) = function!(c"rcu_add_force_rcu_notifier" as OnNotifier) else { return false };
     let Some(remove) = function!(c"rcu_remove_force_rcu_notifier" as OnNotifier) else {
@@ -322,9 +326,9 @@ pub(crate) fn ignore_reclamation() -> bool {
     };
     let mut ours = Notifier { notify: ignore, next: ptr::null_mut(), previous: ptr::null_mut() };
     let ours = &raw mut ours;
-    // A thread's notifiers are a list, and a new one stands first.
-    // SAFETY: ours is in the list only while this function has it; what follows it was added in
-    // the same way, by the function in which this thread spends its life.
+    // A thread's notifiers are a list, and a new one comes first.
+    // SAFETY: our notifier is in the list only during this function. The next one is that of the vCPUs' thread, which
+    // added it when the thread started.
     unsafe {
         add(ours);
         let theirs = (*ours).next;

@@ -1,5 +1,5 @@
-//! Translation of a block: its instructions are decoded once, its description is prepared, and
-//! callbacks are registered for the instructions on which the plugin acts.
+//! Prepares a block when QEMU translates it: decodes its instructions, makes its description, and registers callbacks
+//! for the instructions on which the plugin acts.
 
 use std::ffi::c_void;
 
@@ -56,9 +56,9 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         in_kernel: is_kernel(first.address),
         ends_in_branch: last.decoded.is_branch(),
         ends_in_trap: last.decoded.operation() == Operation::SoftwareInterrupt,
-        acts_outside: instructions.iter().any(|one| one.decoded.may_act_outside()),
+        acts_outside: instructions.iter().any(|instruction| instruction.decoded.may_act_outside()),
     };
-    let addresses: Vec<u64> = instructions.iter().map(|one| one.address).collect();
+    let addresses: Vec<u64> = instructions.iter().map(|instruction| instruction.address).collect();
     let range = (first.address, last.address + u64::from(last.bytes));
     let code = session.models.fetch_line_shift().map_or_else(CodeBlock::default, |shift| {
         let (first, second) = spans(range);
@@ -69,7 +69,8 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         session.level.now() == Detail::Count && session.models.has_shadow_caches();
     let prepared = match session.models.layout() {
         Some(layout) if session.level.now() == Detail::Ooo => {
-            let code = instructions.iter().map(|one| (&one.decoded, one.bytes));
+            let code =
+                instructions.iter().map(|instruction| (&instruction.decoded, instruction.bytes));
             let template = template(&mut session.decoder, layout, spans(range), code);
             let kept = session.arena.keep_template(OooBlock { known, template });
             trace(session, kept, spans(range), &instructions);
@@ -110,7 +111,7 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
     }
 }
 
-/// Has the code of a block kept for a trace, if there is one.
+/// Passes the code of a block to the trace, if there is a trace.
 fn trace(
     session: &mut Session,
     kept: *const OooBlock,
@@ -119,12 +120,12 @@ fn trace(
 ) {
     let processors = session.models.processors();
     let Some(trace) = processors.and_then(|processors| processors.trace()) else { return };
-    let bytes = |one: &Instruction| {
-        let (bytes, length) = session.qemu.bytes(one.handle);
+    let bytes = |instruction: &Instruction| {
+        let (bytes, length) = session.qemu.bytes(instruction.handle);
         bytes[..length].to_vec()
     };
     let code = BlockCode { spans, instructions: instructions.iter().map(bytes).collect() };
-    // SAFETY: the arena keeps it; nothing of it is read.
+    // SAFETY: the arena keeps the block; only an address is taken, and nothing is read.
     trace.translated(unsafe { &raw const (*kept).template }, code);
 }
 
@@ -134,25 +135,25 @@ fn watch(
     instructions: &[Instruction],
     (on_load, on_store): (MemoryCallback, MemoryCallback),
 ) {
-    for one in instructions {
-        session.qemu.on_memory(one.handle, READS, on_load, std::ptr::null_mut());
-        session.qemu.on_memory(one.handle, WRITES, on_store, std::ptr::null_mut());
+    for instruction in instructions {
+        session.qemu.on_memory(instruction.handle, READS, on_load, std::ptr::null_mut());
+        session.qemu.on_memory(instruction.handle, WRITES, on_store, std::ptr::null_mut());
     }
     watch_translations(session, instructions);
 }
 
 /// Has the caches follow instructions that change translations.
 fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
-    for (index, one) in instructions.iter().enumerate() {
-        if let Some(change) = one.decoded.translation_change() {
+    for (index, instruction) in instructions.iter().enumerate() {
+        if let Some(change) = instruction.decoded.translation_change() {
             let remaining = (instructions.len() - index) as u32;
-            translation_points::watch(session, one.handle, change, remaining);
+            translation_points::watch(session, instruction.handle, change, remaining);
         }
-        if let Some(flush) =
-            one.decoded.flushed_line().filter(|_| session.level.now() == Detail::Ooo)
+        if session.level.now() == Detail::Ooo
+            && let Some(flush) = instruction.decoded.flushed_line()
         {
             let remaining = (instructions.len() - index) as u32;
-            translation_points::watch_flush(session, one.handle, flush, remaining);
+            translation_points::watch_flush(session, instruction.handle, flush, remaining);
         }
     }
 }
@@ -161,10 +162,10 @@ fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
 fn watch_ooo(session: &mut Session, instructions: &[Instruction], block: *mut c_void) {
     let is_single = matches!(instructions, [single] if !single.decoded.is_repeated_string());
     let (on_load, on_store) = ooo::accesses(session.cpus, is_single);
-    for (number, one) in instructions.iter().enumerate() {
+    for (number, instruction) in instructions.iter().enumerate() {
         let data = if is_single { block } else { std::ptr::without_provenance_mut(number) };
-        session.qemu.on_memory(one.handle, READS, on_load, data);
-        session.qemu.on_memory(one.handle, WRITES, on_store, data);
+        session.qemu.on_memory(instruction.handle, READS, on_load, data);
+        session.qemu.on_memory(instruction.handle, WRITES, on_store, data);
     }
     watch_translations(session, instructions);
 }
@@ -177,13 +178,14 @@ fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
         let (in_kernel, bytes) = (is_kernel(address), length as u8);
         let action = action_of(decoded.operation(), in_kernel).or_else(|| {
             let kernel = in_kernel.then_some(symbols)?;
-            match kernel.calls_irq_handler(address, &decoded) {
-                true => Some(Action::IrqCall { bytes }),
-                false => kernel.action_at(address),
+            if kernel.calls_irq_handler(address, &decoded) {
+                Some(Action::IrqCall { bytes })
+            } else {
+                kernel.action_at(address)
             }
         });
-        let pmu = msr::use_of(decoded.operation(), in_kernel);
-        let pmu = pmu.filter(|_| session.pmus.is_some());
+        let has_pmu = session.pmus.is_some();
+        let pmu = if has_pmu { msr::use_of(decoded.operation(), in_kernel) } else { None };
         Instruction { handle, address, bytes, decoded, action, pmu }
     };
     session.qemu.instructions(block).map(decode_one).collect()
@@ -204,12 +206,14 @@ fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
 
 /// Registers the callback for the instructions on which the plugin acts.
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
-    for (index, one) in instructions.iter().enumerate() {
+    for (index, instruction) in instructions.iter().enumerate() {
         let is_last = index + 1 == instructions.len();
         let Session { qemu, decoder, .. } = session;
-        drain::watch((qemu, decoder), one.handle, &one.decoded, is_last);
-        if session.level.now() == Detail::Fast && one.decoded.operation() == Operation::Pause {
-            pause::watch(&session.qemu, one.handle);
+        drain::watch((qemu, decoder), instruction.handle, &instruction.decoded, is_last);
+        if session.level.now() == Detail::Fast
+            && instruction.decoded.operation() == Operation::Pause
+        {
+            pause::watch(&session.qemu, instruction.handle);
         }
         let remaining = (instructions.len() - index) as u32;
         let wanted = |action: &Action| match action {
@@ -218,31 +222,36 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
             Action::ReadClock => session.level.now().has_model() && session.clock.follows_model(),
             _ => session.level.counts(),
         };
-        let action = one.action.filter(wanted);
-        // Counts must not decrease: what charges the instruction to another context is done last.
-        let notes_last = !action.is_some_and(Action::is_return);
-        if !notes_last {
-            annotations::watch(session, one.handle, one.address, remaining);
+        let action = instruction.action.filter(wanted);
+        // Counts must not decrease. So a return, which charges the instruction to another context, comes last.
+        let annotations_come_last = !action.is_some_and(Action::is_return);
+        if !annotations_come_last {
+            annotations::watch(session, instruction.handle, instruction.address, remaining);
         }
         if let Some(action) = action {
-            let point = Point { action, address: one.address, remaining };
+            let point = Point { action, address: instruction.address, remaining };
             let point = session.arena.keep_instruction(point);
-            session.qemu.on_instruction(one.handle, on_point, point.cast_mut().cast());
+            session.qemu.on_instruction(instruction.handle, on_point, point.cast_mut().cast());
         }
-        if notes_last {
-            annotations::watch(session, one.handle, one.address, remaining);
+        if annotations_come_last {
+            annotations::watch(session, instruction.handle, instruction.address, remaining);
         }
     }
 }
 
 /// Registers the guest's PMU for the instructions that use it.
 fn annotate_pmu(session: &mut Session, instructions: &[Instruction]) {
-    for (index, one) in instructions.iter().enumerate() {
-        if let Some(what) = one.pmu {
+    for (index, instruction) in instructions.iter().enumerate() {
+        if let Some(what) = instruction.pmu {
             let next = instructions.get(index + 1).map(|next| next.handle);
             let remaining = (instructions.len() - index) as u32;
-            let access = msr::Access { what, address: one.address, bytes: one.bytes, remaining };
-            msr::annotate(session, one.handle, next, access);
+            let access = msr::Access {
+                what,
+                address: instruction.address,
+                bytes: instruction.bytes,
+                remaining,
+            };
+            msr::annotate(session, instruction.handle, next, access);
         }
     }
 }
@@ -252,7 +261,7 @@ fn spans((start, end): (u64, u64)) -> (CodeSpan, Option<CodeSpan>) {
     let border = (start | (PAGE_BYTES - 1)).wrapping_add(1);
     let span = |from: u64, to: u64| CodeSpan {
         virtual_address: from,
-        // A translated block is mapped; an address that QEMU cannot translate stands for itself.
+        // A translated block is mapped. If QEMU cannot translate its address, the virtual address is used.
         physical: physical::of_address(from).unwrap_or(from),
         bytes: (to - from) as u32,
     };

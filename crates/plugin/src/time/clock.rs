@@ -1,4 +1,5 @@
-//! Guest time: slices of vCPUs, QEMU's clock and the model's, and how long vCPUs were halted.
+//! The clock of a machine: plans the time slices of vCPUs, sets QEMU's clock to the model's time, and adds up how long
+//! vCPUs were halted.
 
 use crate::cpu::{self, Cpu};
 use crate::qemu::block::Block;
@@ -21,9 +22,9 @@ pub(crate) struct Parts {
     pub(crate) vcpu_slice: u64,
     /// Whether QEMU leaves its loop at the end of each slice.
     pub(crate) exits_all: bool,
-    /// There if guest time follows the model.
+    /// QEMU's offset from instructions to its clock. `None`: guest time does not follow the model.
     pub(crate) bias: Option<Bias>,
-    /// There if QEMU's clock can be read.
+    /// QEMU's clock. `None`: it cannot be read.
     pub(crate) guest: Option<GuestClock>,
 }
 
@@ -48,10 +49,10 @@ impl LoopExit {
     /// Whether the next slice may follow without another exit. QEMU's clock has advanced by `executed_ns` since
     /// the exit, and advances by at most `slice_ns` in a slice, both by instructions.
     ///
-    /// QEMU counts instructions at an exit, if not later, so that its clock shows at most `executed_ns` more
-    /// than it has counted. It planned the time to the timer, an equal part of it for each of `cpus` vCPUs, and
-    /// has executed at most `executed_ns` of the plan. The rest must suffice for a slice, because QEMU divides
-    /// the block in which its plan ends. The factor of two covers instructions that QEMU and the plugin count
+    /// QEMU counts instructions at each exit at least. So its clock shows at most `executed_ns` more than it has
+    /// counted. At the exit, QEMU planned the time to the next timer, in equal parts for `cpus` vCPUs. It has
+    /// executed at most `executed_ns` of the plan. The rest of the plan must suffice for a slice, because QEMU
+    /// divides the block in which the plan ends. The factor of two covers instructions that QEMU and the plugin count
     /// differently.
     fn allows(&self, next: NextTimer, cpus: u32, executed_ns: u64, slice_ns: u64) -> bool {
         let now_ns = next.counted_ns.saturating_add(executed_ns);
@@ -83,9 +84,9 @@ pub(crate) struct Clock {
     /// The part of QEMU's clock that instructions do not explain: its start value, and its jumps
     /// while all vCPUs were halted.
     jumps_ns: u64,
-    /// There if QEMU can be asked whether it has anything to do between two slices.
+    /// Finds QEMU's next timer. `None`: this QEMU does not show it.
     deadlines: Option<Deadlines>,
-    /// There if QEMU can be asked which vCPUs have nothing to do.
+    /// Finds out which vCPUs have nothing to do. `None`: this QEMU does not show it.
     idle: Option<IdleVcpus>,
     last_exit: LoopExit,
     /// Instructions that the plugin executed in QEMU's place, and that QEMU's clock has not
@@ -111,14 +112,15 @@ impl Clock {
         }
     }
 
-    /// vCPUs count (again, or in another way), or no longer (`counts`), from here on. Called between blocks.
+    /// Restarts the clock when the level of detail changes. `counts`: whether vCPUs count instructions from here on.
+    /// Called between blocks.
     pub(crate) fn restart(&mut self, counts: bool) {
         (0..self.parts.cpus).for_each(|vcpu| cpu::with(vcpu, Cpu::issue_all_threads));
         self.rounds.restart(self.instructions());
         self.last_exit = LoopExit { instructions: self.executed(), due_ns: None };
         if let Some(guest) = self.parts.guest {
-            // QEMU's clock went on while instructions were not counted. The first halt would seem to
-            // have lasted for all of that.
+            // QEMU's clock advanced while instructions were not counted. Without this, the first halt would seem to
+            // have lasted for all that time.
             let shows = self.rounds.shows_ns(self.instructions());
             self.jumps_ns = guest.get_ns().wrapping_sub(shows);
         }
@@ -137,8 +139,8 @@ impl Clock {
                 let (since_ns, counted_ns) = (self.now_ns(vcpu), self.cycles_ns(vcpu));
                 self.halts[vcpu as usize] = Some(Halt { since_ns, counted_ns });
             }
-            // A memory that vCPUs share has one time. Without this, one that executes for the first time would
-            // wait for all the guest time before, at the first line that another has just used.
+            // vCPUs share a memory, and the memory has one time. Without this, a vCPU that executes for the first time
+            // would wait for all earlier guest time, at the first line that another vCPU has just used.
             self.publish_time(vcpu);
         }
     }
@@ -178,13 +180,13 @@ impl Clock {
         }
     }
 
-    /// QEMU leaves its loop after the last block of a slice, which runs, although it was to stay.
+    /// Makes QEMU leave its loop after the running block, the last of a slice, although it was to stay.
     pub(crate) fn leave_after_slice(&mut self, vcpu: u32) {
         cpu::with(vcpu, |cpu| cpu.set_in_last_block(false));
         self.leave_loop(vcpu);
     }
 
-    /// Has QEMU leave its loop when the block that runs has ended.
+    /// Makes QEMU leave its loop when the running block has ended.
     fn leave_loop(&mut self, vcpu: u32) {
         if let Some(slices) = self.slices[vcpu as usize] {
             self.last_exit.instructions = self.executed();
@@ -192,13 +194,14 @@ impl Clock {
         }
     }
 
-    /// Whether the next slice of a vCPU may follow at once after `block`: no timer is due soon, and no other
-    /// vCPU has anything to do. An exit from QEMU's loop takes as long as hundreds of instructions, and would
-    /// change nothing.
+    /// Whether the next slice of a vCPU may follow at once after `block`: no timer is due soon, and no other vCPU has
+    /// anything to do. An exit from QEMU's loop would then change nothing, and costs the time of hundreds of
+    /// instructions.
     fn continues(&mut self, vcpu: u32, block: &Block) -> bool {
-        let asks =
+        let may_stay =
             self.parts.guest.is_some() && !self.parts.exits_all && self.is_alone(vcpu, block);
-        let Some(deadlines) = self.deadlines.filter(|_| asks) else {
+        let deadlines = if may_stay { self.deadlines } else { None };
+        let Some(deadlines) = deadlines else {
             self.last_exit.due_ns = None;
             return false;
         };
@@ -211,21 +214,25 @@ impl Clock {
         allowed
     }
 
-    /// Whether all other vCPUs wait for interrupts, and `block` gives none of them anything to do but by a store.
+    /// Whether all other vCPUs wait for interrupts, and `block` can wake them only by a store.
     ///
-    /// One that halts without taking interrupts waits to be started, as does one that has not run yet. When it
-    /// is started (INIT), QEMU's clock jumps ahead by what was left of the vCPU's plan. So the plan must be that
-    /// of the last slice.
+    /// A vCPU that has not run yet, or halts without taking interrupts, waits to be started. When it is started (INIT),
+    /// QEMU's clock jumps ahead by the unused rest of the running vCPU's plan. So the plan must be the plan of the last
+    /// slice.
     fn is_alone(&self, vcpu: u32, block: &Block) -> bool {
-        let mut others = (0..self.parts.cpus).filter(|other| *other != vcpu);
         if self.parts.cpus == 1 {
             return true;
         }
-        let Some(idle) = self.idle.filter(|_| !block.acts_outside) else { return false };
-        others.all(|other| {
-            self.rounds.is_halted(other as usize)
-                && self.takes_interrupts[other as usize]
-                && self.slices[other as usize].is_some_and(|slices| idle.is_idle(slices))
+        if block.acts_outside {
+            return false;
+        }
+        let Some(idle) = self.idle else { return false };
+        let mut other_vcpus = (0..self.parts.cpus).filter(|number| *number != vcpu);
+        other_vcpus.all(|number| {
+            let index = number as usize;
+            self.rounds.is_halted(index)
+                && self.takes_interrupts[index]
+                && self.slices[index].is_some_and(|slices| idle.is_idle(slices))
         })
     }
 
@@ -241,7 +248,7 @@ impl Clock {
         }
     }
 
-    /// A vCPU is about to halt, and takes interrupts then, or not.
+    /// Sets whether a vCPU that is about to halt takes interrupts.
     pub(crate) fn set_takes_interrupts(&mut self, vcpu: u32, takes_interrupts: bool) {
         self.takes_interrupts[vcpu as usize] = takes_interrupts;
     }
@@ -251,7 +258,7 @@ impl Clock {
         cpu::with(vcpu, |cpu| cpu.set_halted(halted));
     }
 
-    /// Sets the next slice of a vCPU whose slice has ended, shorter by the excess of that one.
+    /// Sets the next slice of a vCPU. If the ended slice was too long, the next one is shorter by the excess.
     fn plan_slice(&self, vcpu: u32) {
         let planned = self.rounds.next_slice_ns(vcpu as usize);
         let cycles = match self.parts.bias {
@@ -293,8 +300,8 @@ impl Clock {
         }
     }
 
-    /// Adds the time for which a vCPU was halted, until `now_ns`. Returns the time from which it would be
-    /// halted further. The instructions before the halt may have retired later than was known at the halt.
+    /// Adds the halted time of a vCPU up to `now_ns`. Returns the halt from `now_ns` on, in case it lasts longer. The
+    /// instructions before the halt may have retired later than was known at the halt.
     fn end_halt(&self, vcpu: u32, halt: Halt, now_ns: u64) -> Halt {
         let counted_ns = self.cycles_ns(vcpu);
         let start_ns = halt.since_ns + (counted_ns - halt.counted_ns);
@@ -307,7 +314,7 @@ impl Clock {
         self.parts.bias.is_some()
     }
 
-    /// Adds to each halted vCPU the time for which it has been halted. `running` is the running vCPU.
+    /// Adds the halted time so far to each halted vCPU. `running` is the running vCPU.
     pub(crate) fn count_halts(&mut self, running: u32) {
         let now = self.now_ns(running);
         for vcpu in 0..self.parts.cpus {
@@ -343,7 +350,7 @@ impl Clock {
         now.wrapping_add(self.jumps_ns)
     }
 
-    /// [`Clock::tsc_at`] in cycles: a clock that all vCPUs have in common, but for a time slice.
+    /// [`Clock::tsc_at`] in cycles: a clock that all vCPUs share, with a difference of at most a time slice.
     pub(crate) fn common_cycles_at(&self, vcpu: u32, at: &Counts) -> u64 {
         cycles_of(self.tsc_at(vcpu, at), self.parts.hz)
     }
@@ -358,17 +365,20 @@ impl Clock {
         now.wrapping_add(self.jumps_ns)
     }
 
-    /// Has QEMU's clock follow the model, where it does, while the model counts.
+    /// Sets QEMU's clock to the model's time, where guest time follows a model and the model counts now.
     fn advance(&mut self, vcpu: u32) {
         let counts = cpu::with(vcpu, |cpu| cpu.counts_with_model());
-        let Some(bias) = self.parts.bias.filter(|_| counts) else { return };
+        if !counts {
+            return;
+        }
+        let Some(bias) = self.parts.bias else { return };
         let since = self.since_slice_ns(vcpu);
         self.counted_ns[vcpu as usize] += since;
         let instructions = self.instructions();
         let hz = self.parts.hz;
         let counted = &self.counted_ns;
-        let of = |other: usize| since_ns(hz, counted, other as u32);
-        bias.add(self.rounds.end_slice(vcpu as usize, since, of, instructions));
+        let since_slice = |cpu: usize| since_ns(hz, counted, cpu as u32);
+        bias.add(self.rounds.end_slice(vcpu as usize, since, since_slice, instructions));
         self.publish_time(vcpu);
     }
 
@@ -380,7 +390,7 @@ impl Clock {
         }
     }
 
-    /// A vCPU's cycles, ns.
+    /// The time of all cycles of a vCPU, ns.
     fn cycles_ns(&self, vcpu: u32) -> u64 {
         self.ns_of(cpu::with(vcpu, |cpu| cpu.cycles()))
     }
@@ -400,8 +410,8 @@ impl Clock {
     }
 
     fn instructions(&self) -> u64 {
-        let of = |vcpu| cpu::with(vcpu, |cpu| cpu.instructions());
-        (0..self.parts.cpus).map(of).sum::<u64>() - self.unclocked
+        let instructions_of = |vcpu| cpu::with(vcpu, |cpu| cpu.instructions());
+        (0..self.parts.cpus).map(instructions_of).sum::<u64>() - self.unclocked
     }
 }
 
@@ -438,7 +448,7 @@ mod tests {
 
     #[test]
     fn the_plan_of_the_last_exit_is_not_exceeded() {
-        // A clock that follows instructions alone: the plan was a million, and two thirds of it remain.
+        // QEMU planned a million ns, and two thirds of the plan remain.
         assert!(EXIT.allows(next(0), 1, 327_000, 16_000));
         assert!(!EXIT.allows(next(0), 1, 328_000, 16_000));
         let never = LoopExit { due_ns: None, ..EXIT };

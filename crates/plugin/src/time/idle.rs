@@ -16,13 +16,13 @@ use crate::session;
 use crate::writer::Writer;
 use simrecord::record::Notice;
 
-/// Jumps in a row. A machine that sleeps for longer, or for ever, is left to the main loop, which
-/// must run to end it. With several vCPUs a jump is at most 0.1 s of guest time.
+/// The most jumps in a row. If the machine sleeps for longer, the main loop makes the further jumps, because it must
+/// run to end the machine. With several vCPUs a jump is at most 0.1 s of guest time.
 const JUMPS_MAX: u32 = 10_000;
 
 /// `None` if the main loop jumps.
 static JUMPS: OnceLock<Option<Jumps>> = OnceLock::new();
-/// QEMU does not jump as expected.
+/// Whether QEMU did not jump as expected. The main loop then makes all further jumps.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 /// Finds QEMU's functions, when the first vCPU is created.
@@ -37,8 +37,7 @@ pub(crate) fn before_halt(cpus: u32) {
     if let Some(Some(jumps)) = JUMPS.get()
         && !GIVEN_UP.load(Ordering::Relaxed)
     {
-        // The work of the last vCPU is done last: no later work
-        // keeps a vCPU from being idle.
+        // Work of the last vCPU is done last. So no later work keeps a vCPU from being idle.
         jumps.at_end_of_block(cpus - 1, on_halted);
     }
 }

@@ -1,7 +1,7 @@
-//! Ends the guest when its time is up, whatever it does: a kernel that hangs takes no alarm.
+//! Ends the machine when its guest time is up, even if the kernel hangs.
 //!
-//! A timer in guest time, from when the machine first runs: no instruction is watched for it. A
-//! guest in which every CPU sleeps for good gets there at once.
+//! The limit is a timer in guest time, set when the machine first runs. It costs nothing at each instruction. If every
+//! CPU of the guest sleeps for good, guest time jumps to the limit at once.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -12,7 +12,7 @@ use simrecord::messages::LIMIT_REACHED;
 
 /// Guest time that is allowed, in nanoseconds.
 static LIMIT_NS: AtomicI64 = AtomicI64::new(i64::MAX);
-/// Made when the first vCPU is.
+/// The timer, once the first vCPU is made.
 static TIMER: Mutex<Option<Timer>> = Mutex::new(None);
 /// Whether the machine ran already.
 static HAS_RUN: AtomicBool = AtomicBool::new(false);
@@ -22,13 +22,16 @@ pub(crate) fn set(limit_ns: u64) {
     LIMIT_NS.store(i64::try_from(limit_ns).unwrap_or(i64::MAX), Ordering::Relaxed);
 }
 
-/// Makes ready, when a vCPU is made; once.
+/// Makes the timer, when the first vCPU is made.
 pub(crate) fn begin() {
     let mut timer = TIMER.lock().unwrap_or_else(PoisonError::into_inner);
     if timer.is_some() || LIMIT_NS.load(Ordering::Relaxed) == i64::MAX {
         return;
     }
-    *timer = Timer::new(on_timer).filter(|_| on_run_or_stop(on_state));
+    let new_timer = Timer::new(on_timer);
+    if new_timer.is_some() && on_run_or_stop(on_state) {
+        *timer = new_timer;
+    }
     if timer.is_none() {
         eprintln!("irqlab plugin: this QEMU has no timers for a plugin: guest time has no limit");
     }
@@ -40,12 +43,11 @@ extern "C" fn on_state(_: *mut c_void, runs: bool, _: i32) {
         return;
     }
     if let Some(timer) = *TIMER.lock().unwrap_or_else(PoisonError::into_inner) {
-        // A restored machine has a clock that is on its way.
+        // The clock of a restored machine does not start at zero.
         timer.set_ns(timer.now_ns().saturating_add(LIMIT_NS.load(Ordering::Relaxed)));
     }
 }
 
-/// The time is up.
 extern "C" fn on_timer(_: *mut c_void) {
     eprintln!("{}", LIMIT_REACHED);
     if !shut_down() {

@@ -1,5 +1,5 @@
-//! How several vCPUs share guest time: the host runs them one after the other, the guest sees them
-//! run at the same time.
+//! How several vCPUs share guest time. The host runs vCPUs one after the other; the guest sees them run at the same
+//! time.
 //!
 //! In a *round* each vCPU that is not halted runs one time slice; a shorter slice ends the round
 //! early. A slice ends with a block, so some are longer than planned: the excess counts as time of
@@ -8,7 +8,7 @@
 //! instruction of any vCPU, is set back to the start of the round between its slices, and to the
 //! end of the round after the last.
 //!
-//! This module is pure: QEMU's clock is an argument, the correction of it is the result.
+//! This module is pure: its arguments are times, and its result is the correction of QEMU's clock.
 
 /// Guest time of all vCPUs, in nanoseconds since the recording started, without the jumps that QEMU
 /// makes when all are halted.
@@ -16,8 +16,8 @@
 pub(crate) struct Rounds {
     /// When the round started.
     start_ns: u64,
-    /// The time that each vCPU had used since then at the end of its last slice, with its part of
-    /// the next round. Negative if the round started in the middle of its slice.
+    /// Each vCPU's time from `start_ns` to the end of its last slice. It can reach into the next round. Negative if the
+    /// round started in the middle of the slice.
     used_ns: Vec<i64>,
     /// Whether each vCPU is halted.
     halted: Vec<bool>,
@@ -38,7 +38,7 @@ pub(crate) struct Rounds {
     paused_ns: Vec<Option<u64>>,
 }
 
-/// Number of such rounds after which a vCPU is not waited for: one that was reset does not
+/// After this many rounds without length, no round waits for the vCPU that did not run. A vCPU that was reset does not
 /// continue.
 const WAITS_MAX: u32 = 1_000;
 
@@ -47,7 +47,7 @@ impl Rounds {
         Rounds {
             start_ns: 0,
             used_ns: vec![0; cpus],
-            // All but the first wait to be started.
+            // All vCPUs but the first wait to be started.
             halted: (0..cpus).map(|cpu| cpu > 0).collect(),
             last: None,
             shown_ns: 0,
@@ -80,13 +80,13 @@ impl Rounds {
         since: impl Fn(usize) -> u64,
         instructions: u64,
     ) -> i64 {
-        let others = |other| if other == cpu { 0 } else { since(other) };
+        let since_slice = |number| if number == cpu { 0 } else { since(number) };
         self.used_ns[cpu] += ns.cast_signed();
-        // It runs again before the others of the round did.
+        // The vCPU runs again before the other vCPUs of the round have run.
         let again = self.last.is_some_and(|last| cpu <= last);
         let others_follow = self.halted[cpu + 1..].iter().any(|halted| !halted);
         if again || !others_follow {
-            self.end_round(others);
+            self.end_round(since_slice);
         }
         self.last = others_follow.then_some(cpu);
         self.gone[cpu] = false;
@@ -97,8 +97,8 @@ impl Rounds {
         self.start_ns.wrapping_sub(shows_ns).cast_signed()
     }
 
-    /// `cpu` executes a `pause`. `since` gives the time that each vCPU has used since its last slice ended.
-    /// Returns how long `cpu` waits: until it is as far as the least advanced of the other running vCPUs.
+    /// `cpu` executes a `pause`. `since` gives the time that each vCPU has used since its last slice ended. Returns how
+    /// long `cpu` waits, in ns: until it has caught up with the least advanced of the other running vCPUs.
     ///
     /// At a `pause` QEMU goes on to the next vCPU. A vCPU that waits in a loop has executed only a few
     /// instructions by then. Each of the others executes at least a block before the turn comes back, however
@@ -107,15 +107,17 @@ impl Rounds {
     /// not executed a whole slice since its last `pause`.
     pub(crate) fn pause(&mut self, cpu: usize, since: impl Fn(usize) -> u64) -> u64 {
         let now = |cpu: usize| self.now_ns(cpu, since(cpu));
-        let pauses = |other: &usize| {
-            self.paused_ns[*other].is_some_and(|at| now(*other).saturating_sub(at) < self.round_ns)
+        let pauses = |number: &usize| {
+            self.paused_ns[*number]
+                .is_some_and(|paused_ns| now(*number).saturating_sub(paused_ns) < self.round_ns)
         };
-        let others = || (0..self.halted.len()).filter(|other| *other != cpu && self.runs(*other));
-        let least = others().filter(|other| !pauses(other)).map(now).min();
-        let least = least.or_else(|| others().map(now).min());
-        let own = now(cpu);
-        let lag_ns = least.map_or(0, |least| least.saturating_sub(own));
-        self.paused_ns[cpu] = Some(own + lag_ns);
+        let other_cpus =
+            || (0..self.halted.len()).filter(|number| *number != cpu && self.runs(*number));
+        let earliest_working_ns = other_cpus().filter(|number| !pauses(number)).map(now).min();
+        let earliest_ns = earliest_working_ns.or_else(|| other_cpus().map(now).min());
+        let now_ns = now(cpu);
+        let lag_ns = earliest_ns.map_or(0, |earliest_ns| earliest_ns.saturating_sub(now_ns));
+        self.paused_ns[cpu] = Some(now_ns + lag_ns);
         lag_ns
     }
 
@@ -125,7 +127,7 @@ impl Rounds {
         (rounds * self.round_ns).saturating_add_signed(-self.used_ns[cpu])
     }
 
-    /// Starts again where all have executed `instructions`, by another way of counting than before.
+    /// Starts again after a change of the way to count, when all vCPUs together have executed `instructions`.
     pub(crate) fn restart(&mut self, instructions: u64) {
         self.used_ns.fill(0);
         self.paused_ns.fill(None);
@@ -137,7 +139,7 @@ impl Rounds {
         let cpus = 0..self.halted.len();
         let used = cpus.clone().filter(runs).map(|cpu| self.used(cpu, since(cpu)).max(0));
         let length = match (used.min(), self.halted.iter().filter(|halted| !**halted).count()) {
-            // When all are halted, the slice of the last one is over.
+            // When all vCPUs are halted, the slice of the last one is over.
             (None, _) => {
                 cpus.clone().map(|cpu| self.used(cpu, since(cpu))).max().unwrap_or(0).max(0)
             }
@@ -157,7 +159,7 @@ impl Rounds {
         }
     }
 
-    /// `cpu` is halted, or no longer is. A vCPU that was not started yet is halted.
+    /// Sets whether `cpu` is halted. A vCPU that was not started yet is halted.
     pub(crate) fn set_halted(&mut self, cpu: usize, halted: bool) {
         (self.halted[cpu], self.gone[cpu]) = (halted, false);
     }
@@ -257,7 +259,7 @@ mod tests {
         // The least advanced waits, too.
         let since = [900, 400, 450];
         assert_eq!(rounds.pause(2, |cpu| since[cpu]), 450);
-        // It has executed a slice since.
+        // The vCPU has executed a slice since its last `pause`.
         let since = [2_900, 1_500, 950];
         assert_eq!(rounds.pause(2, |cpu| since[cpu]), 550);
         rounds.set_halted(0, true);
@@ -267,8 +269,8 @@ mod tests {
     }
 
     proptest! {
-        /// Those that wait in a loop of `pause` are as far as the one that executes, up to a slice and what
-        /// it was too long, whatever a block and a turn of the loop take.
+        /// vCPUs that wait in a loop of `pause` keep up with the executing vCPU. They lag by at most a slice and its
+        /// excess, for any length of a block and of an iteration of the loop.
         #[test]
         fn those_that_wait_in_a_loop_lag_by_a_slice_at_most(
             waiting in 1..4_usize,
@@ -332,9 +334,9 @@ mod tests {
             let (mut slices, mut used, mut since) = ([1_000; 3], [0; 3], [0; 3]);
             for (slice, (late, left_after)) in overruns.into_iter().enumerate() {
                 let cpu = slice % 3;
-                let rest = slices[cpu] - since[cpu];
-                let left_after = left_after.filter(|ns| *ns < rest);
-                let ns = left_after.unwrap_or(rest + late);
+                let remaining = slices[cpu] - since[cpu];
+                let left_after = left_after.filter(|ns| *ns < remaining);
+                let ns = left_after.unwrap_or(remaining + late);
                 (used[cpu], since[cpu]) = (used[cpu] + ns, since[cpu] + ns);
                 if left_after.is_none() {
                     let ended = std::mem::take(&mut since[cpu]);

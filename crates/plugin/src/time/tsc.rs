@@ -19,8 +19,8 @@ impl TscReadings {
         cpu::with(vcpu, |cpu| cpu.read_clock(ahead_ns));
     }
 
-    /// If a vCPU has read the counter, as the last instruction of its block, what it got becomes the
-    /// model's time.
+    /// Replaces the value that a vCPU has read from the counter by the model's time, if the last instruction of its
+    /// block read the counter.
     pub(crate) fn correct(&mut self, vcpu: u32, qemu: &mut Qemu, registers: Option<Registers>) {
         let ahead_ns = cpu::with(vcpu, |cpu| cpu.take_clock_ahead());
         if let Some((ahead_ns, registers)) = ahead_ns.zip(registers) {
@@ -31,7 +31,7 @@ impl TscReadings {
         }
     }
 
-    /// How many could not be corrected.
+    /// The number of reads that could not be corrected.
     pub(crate) fn uncorrected(&self) -> u64 {
         self.uncorrected
     }

@@ -57,17 +57,17 @@ fn measure() {
     marker::mark(marker::END, 0);
 }
 
-/// The time-stamp counter's cycles, which are nanoseconds here, of 1,000 pauses: the least of some,
-/// as a tick may come.
+/// The least time of 1,000 pauses in several tries, because a tick may interrupt one. In cycles of the time-stamp
+/// counter, which are nanoseconds here.
 fn pauses_ns() -> u64 {
-    let one = |_| {
+    let measure = |_| {
         // SAFETY: reads a counter.
         let now = || unsafe { std::arch::x86_64::_rdtsc() };
         let start = now();
         (0..1_000).for_each(|_| std::hint::spin_loop());
         now() - start
     };
-    (0..5).map(one).min().unwrap()
+    (0..5).map(measure).min().unwrap()
 }
 
 /// Runs, faults, calls the kernel, and sleeps.

@@ -10,8 +10,14 @@ unsafe extern "C" {
     fn read(file: c_int, to: *mut c_void, bytes: usize) -> isize;
     fn close(file: c_int) -> c_int;
     fn munmap(at: *mut c_void, bytes: usize) -> c_int;
-    fn mmap(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: i64)
-    -> *mut c_void;
+    fn mmap(
+        at: *mut c_void,
+        bytes: usize,
+        protection: c_int,
+        flags: c_int,
+        file: c_int,
+        offset: i64,
+    ) -> *mut c_void;
 }
 
 const PERF_EVENT_OPEN: c_long = 298;
@@ -69,7 +75,7 @@ impl Counter {
         Counter::open((HARDWARE, event), EXCLUDE_KERNEL, (0, -1))
     }
 
-    /// The same, disabled.
+    /// A generic hardware event of the calling task in user mode, disabled.
     pub fn off(event: u64) -> Counter {
         Counter::open((HARDWARE, event), EXCLUDE_KERNEL | OFF, (0, -1))
     }
@@ -111,14 +117,16 @@ impl Counter {
     /// The number of the processor's counter, for `rdpmc`.
     pub fn index_in_user_mode(&mut self) -> u32 {
         // SAFETY: maps the first page of the counter, which the kernel keeps up to date.
-        let page =
-            unsafe { mmap(std::ptr::null_mut(), PAGE_BYTES, PROTECTION_READ, MAP_SHARED, self.file, 0) };
+        let page = unsafe {
+            mmap(std::ptr::null_mut(), PAGE_BYTES, PROTECTION_READ, MAP_SHARED, self.file, 0)
+        };
         assert!(page as isize != -1, "mmap: {}", std::io::Error::last_os_error());
         self.page = page;
         let words: *const u32 = page.cast_const().cast();
         // SAFETY: the page is mapped. Words: version, compat_version, lock, index, offset (2),
         // time_enabled (2), time_running (2), capabilities.
-        let (index, capabilities) = unsafe { (words.add(3).read_volatile(), words.add(10).read_volatile()) };
+        let (index, capabilities) =
+            unsafe { (words.add(3).read_volatile(), words.add(10).read_volatile()) };
         assert!(capabilities & 1 << 2 != 0, "no cap_user_rdpmc: {capabilities:#x}");
         assert!(index > 0, "the counter is not on the processor");
         index - 1
@@ -238,14 +246,15 @@ pub fn counted_less_others((one, other): (u32, u32), iterations: u64) -> (u64, u
             options(nomem, nostack),
         );
     }
-    let more = one_after.wrapping_sub(one_before).wrapping_sub(other_after.wrapping_sub(other_before));
+    let more =
+        one_after.wrapping_sub(one_before).wrapping_sub(other_after.wrapping_sub(other_before));
     (u64::from(more), 2 + 2 * iterations + 4)
 }
 
 /// All flags after a comparison that `rdpmc` follows, and after one without.
 pub fn flags_beside_rdpmc(index: u32, (one, other): (u64, u64)) -> (u64, u64) {
     let (with, without): (u64, u64);
-    // SAFETY: as above; what is pushed is popped.
+    // SAFETY: as above; each pushed word is popped.
     unsafe {
         asm!(
             "cmp {one}, {other}",
@@ -271,7 +280,13 @@ pub fn flags_beside_rdpmc(index: u32, (one, other): (u64, u64)) -> (u64, u64) {
 /// Repeats a loop and a system call `repetitions` times, with a counter enabled from the first
 /// instruction to the last. Returns the number of user-mode instructions. The system call's
 /// arguments are 0, 8 and alternately each of `thirds`.
-pub fn rounds(counter: &Counter, iterations: u64, repetitions: u64, call: u64, thirds: [u64; 2]) -> u64 {
+pub fn rounds(
+    counter: &Counter,
+    iterations: u64,
+    repetitions: u64,
+    call: u64,
+    thirds: [u64; 2],
+) -> u64 {
     // SAFETY: system calls with valid arguments; of the registers, those named are changed.
     unsafe {
         asm!(

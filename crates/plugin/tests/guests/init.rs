@@ -63,7 +63,7 @@ pub fn power_off() {
     unsafe { reboot(POWER_OFF) };
 }
 
-/// The name in the source of a function of which the compiler has left one copy.
+/// The name of a function in the source, where the compiler has replaced the function by one copy.
 fn name_in_source(symbol: &str) -> &str {
     let is_copy = |suffix: &&str| matches!(*suffix, "constprop.0" | "isra.0");
     symbol.split_once('.').filter(|(_, suffix)| is_copy(suffix)).map_or(symbol, |(name, _)| name)
@@ -77,13 +77,18 @@ pub fn hand_over_symbols() {
     let mut list = String::new();
     let mut ends = false;
     for line in all.lines() {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let name = name_in_source(words[2]);
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        let name = name_in_source(columns[2]);
         let is_wanted = wanted.contains(&name);
         if is_wanted || ends {
-            list += &format!("{} {name}\n", words[0]);
+            list += &format!("{} {name}\n", columns[0]);
         }
         ends = is_wanted;
     }
-    fs::OpenOptions::new().write(true).open("/dev/ttyS1").unwrap().write_all(list.as_bytes()).unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/ttyS1")
+        .unwrap()
+        .write_all(list.as_bytes())
+        .unwrap();
 }

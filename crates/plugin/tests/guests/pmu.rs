@@ -105,7 +105,7 @@ fn not_where_it_may_not() {
     note(9, status.signal().unwrap_or(0) as u64, SEGMENTATION_FAULT);
 }
 
-/// All instructions minus those of the kernel, around a loop that is interrupted.
+/// The user-mode instructions of an interrupted loop: all instructions minus the kernel's.
 fn without_the_kernel() {
     let (mut all, mut kernel) = (Counter::of_cpu_0(RETIRED, 0), Counter::of_cpu_0(RETIRED, EXCLUDE_USER));
     let indices = (all.index_in_user_mode(), kernel.index_in_user_mode());

@@ -1,12 +1,12 @@
-//! What a guest is asked for: the phase, and more words, each NAME=VALUE.
+//! A request to a guest: the phase, and numbers in the form NAME=VALUE.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// The request `measure delay=2` has the phase `measure` and one word.
+/// The request `measure delay=2` has the phase `measure` and one number, `delay`.
 pub struct Request {
     pub phase: String,
-    words: BTreeMap<String, u64>,
+    numbers: BTreeMap<String, u64>,
 }
 
 impl Request {
@@ -29,16 +29,16 @@ impl Request {
 
     /// The interface of `firmware`, which the agent's own requests have, too.
     pub fn parse(text: &str) -> Request {
-        let mut words = text.split(' ');
-        let phase = words.next().unwrap_or_default().to_owned();
-        let pairs = words.map(|word| word.split_once('=').expect("NAME=VALUE"));
-        let words = pairs.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect();
-        Request { phase, words }
+        let mut parts = text.split(' ');
+        let phase = parts.next().unwrap_or_default().to_owned();
+        let pairs = parts.map(|pair| pair.split_once('=').expect("NAME=VALUE"));
+        let numbers = pairs.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect();
+        Request { phase, numbers }
     }
 
-    /// The value of a word, if it is there.
+    /// The number of this name, if the request has it.
     #[allow(dead_code)]
     pub fn word(&self, name: &str) -> Option<u64> {
-        self.words.get(name).copied()
+        self.numbers.get(name).copied()
     }
 }

@@ -112,12 +112,12 @@ fn hits(parsed: &ParsedRecord, annotation: u32, cpus: u32) -> u64 {
 fn values(parsed: &ParsedRecord, annotation: u32) -> (BTreeMap<Vec<Value>, u64>, u64) {
     let mut counted = BTreeMap::new();
     let mut others = 0;
-    for one in parsed.values.iter().filter(|one| one.values.annotation == annotation) {
-        match one.values.kind {
+    for row in parsed.values.iter().filter(|row| row.values.annotation == annotation) {
+        match row.values.kind {
             // Recorded again at each snapshot, and never less.
-            ValuesKind::Count => drop(counted.insert(one.recorded.clone(), one.values.number)),
-            ValuesKind::Others => others = one.values.number,
-            ValuesKind::Hit => panic!("{one:?}"),
+            ValuesKind::Count => drop(counted.insert(row.recorded.clone(), row.values.number)),
+            ValuesKind::Others => others = row.values.number,
+            ValuesKind::Hit => panic!("{row:?}"),
         }
     }
     (counted, others)
@@ -129,9 +129,12 @@ fn annotations_change_nothing_and_count_what_contexts_count() {
     for cpus in [1, 2] {
         let plain = bench.record(cpus, "plain", None);
         let annotated = bench.record(cpus, "annotated", Some(COUNTED));
-        let rest: Vec<&Record> =
+        let without_annotations: Vec<&Record> =
             annotated.records.iter().filter(|record| !is_of_annotations(record)).collect();
-        assert!(plain.records.iter().eq(rest), "{cpus} CPUs: the rest of the record differs");
+        assert!(
+            plain.records.iter().eq(without_annotations),
+            "{cpus} CPUs: the rest of the record differs"
+        );
         assert_eq!(plain.end.instructions, annotated.end.instructions);
         let parsed = parsed::parse(&annotated).unwrap();
         let regions = last(&parsed, cpus);
@@ -145,15 +148,16 @@ fn annotations_change_nothing_and_count_what_contexts_count() {
         for (values, count) in &numbers {
             let [Value::Number(number)] = values[..] else { panic!("{values:?}") };
             let context = KernelContext::Syscall(number as u32);
-            assert_eq!(*count, entries(regions, |one| one == context), "{context}");
+            assert_eq!(*count, entries(regions, |entered| entered == context), "{context}");
         }
         let (switches, others) = values(&parsed, 2);
         assert_eq!(switches.values().sum::<u64>() + others, hits(2));
         assert!(switches.keys().all(|pair| !pair.contains(&Value::Absent) && pair.len() == 2));
-        let is_interrupt = |one| matches!(one, KernelContext::Interrupt(_) | KernelContext::Nmi);
+        let is_interrupt =
+            |context| matches!(context, KernelContext::Interrupt(_) | KernelContext::Nmi);
         assert!(hits(3) >= entries(regions, is_interrupt), "firmware has some, too");
-        assert_eq!(hits(4), entries(regions, |one| one == KernelContext::Interrupt(0xec)));
-        assert_eq!(hits(5), entries(regions, |one| one == KernelContext::Exception(14)));
+        assert_eq!(hits(4), entries(regions, |entered| entered == KernelContext::Interrupt(0xec)));
+        assert_eq!(hits(5), entries(regions, |entered| entered == KernelContext::Exception(14)));
         let (faults, others) = values(&parsed, 5);
         assert_eq!(faults.values().sum::<u64>() + others, hits(5));
         let annotations = plain.records.iter().filter(
@@ -174,9 +178,12 @@ fn spans_are_contexts_and_the_guest_does_not_notice() {
     assert_eq!(before[0].used, regions[0].used);
     assert_eq!(regions[0].region.broken, 0);
     for row in &before[0].contexts {
-        let with_spans = regions[0].contexts.iter().find(|one| one.context == row.context).unwrap();
-        let of = |one: &parsed::ContextCounts| (one.row.entries, one.row.completed, one.inclusive);
-        assert_eq!(of(row), of(with_spans), "{}", row.context);
+        let with_spans =
+            regions[0].contexts.iter().find(|counts| counts.context == row.context).unwrap();
+        let counts_of = |counts: &parsed::ContextCounts| {
+            (counts.row.entries, counts.row.completed, counts.inclusive)
+        };
+        assert_eq!(counts_of(row), counts_of(with_spans), "{}", row.context);
     }
     let span = |number| {
         let context = KernelContext::Function(number);

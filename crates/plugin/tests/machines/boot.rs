@@ -69,7 +69,7 @@ fn record(machine: &Machine, cpus: u32, name: &str, options: &str) -> Vec<u8> {
     fs::read(out).unwrap()
 }
 
-/// The same without the boot: from a saved machine.
+/// The record of a guest from a saved machine, without its boot.
 fn record_from_saved(machine: &Machine, cpus: u32, name: &str, options: &str) -> Vec<u8> {
     let out = machine.path(&format!("record-{cpus}-{name}"));
     let options = format!("out={},roi=always,{options}", out.display());
@@ -96,7 +96,8 @@ fn counts_agree(booted: &Booted, counted_from_start: bool) -> BTreeMap<u32, usiz
             _ => continue,
         };
         let around = [position - 1, *position];
-        let [Some(before), Some(after)] = around.map(|at| booted.snapshots.get(at)) else {
+        let [Some(before), Some(after)] = around.map(|snapshot| booted.snapshots.get(snapshot))
+        else {
             continue;
         };
         let (before, after) = (entries(before, cpu, context), entries(after, cpu, context));
@@ -118,16 +119,17 @@ fn loops_count_exactly(booted: &Booted) {
         .notes
         .iter()
         .filter(|(_, note)| note.number == marker::USER_FIRST + 100)
-        .map(|(at, _)| {
-            let at_edge = |at: usize| user(&booted.snapshots[at], INSTRUCTIONS);
-            at_edge(at + 1) - at_edge(*at)
+        .map(|(snapshot, _)| {
+            let user_instructions =
+                |snapshot: usize| user(&booted.snapshots[snapshot], INSTRUCTIONS);
+            user_instructions(snapshot + 1) - user_instructions(*snapshot)
         })
         .collect();
     assert_eq!(loops.len(), 2);
     assert_eq!(loops[1] - loops[0], 2 * 2_000_000);
 }
 
-/// A machine, unless a part of it is missing.
+/// The machine of these tests, or `None` if a part of it is missing.
 fn find() -> Option<Machine> {
     Machine::find("tests/guests/boot.rs", &[])
 }
@@ -241,8 +243,7 @@ fn with_a_model_two_cpus_run_at_once_and_repeat() {
     sums_close(&booted(&reader::read(bytes.as_slice()).unwrap()));
 }
 
-/// The ways to run a guest whose records are compared with those of a run that leaves QEMU's loop of blocks
-/// after each slice.
+/// How a test runs the guest: [`record`] or [`record_from_saved`].
 type Run = fn(&Machine, u32, &str, &str) -> Vec<u8>;
 
 /// The record is the same whether QEMU leaves its loop after each slice, or only where it has something to do.
@@ -255,7 +256,7 @@ fn exits_do_not_matter(run: Run, cpus: u32, name: &str, options: &str) {
     sums_close(&booted(&reader::read(needed.as_slice()).unwrap()));
 }
 
-/// The same at a level with a model of this name.
+/// Like [`exits_do_not_matter`], at a level of detail with the model of this name.
 fn exits_do_not_matter_with_a_model(run: Run, cpus: u32, level: &str, model: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let model = root.join(format!("machines/{model}.toml"));

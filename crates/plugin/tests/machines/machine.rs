@@ -19,14 +19,13 @@ pub struct Machine {
     pub guest: &'static str,
     /// More for the kernel's command line.
     pub line: &'static str,
-    /// Scratch files.
     pub directory: tempfile::TempDir,
 }
 
 impl Machine {
     /// Finds the parts of the machine, or says which one is missing. The guest's first process is
-    /// compiled from `guest`, a file of this crate; `files` come into its root, with what is above
-    /// them.
+    /// compiled from `guest`, a file of this crate. `files` are put into its root file system, with their parent
+    /// directories.
     pub fn find(guest: &'static str, files: &[(String, Vec<u8>)]) -> Option<Machine> {
         let found = Machine::look_for(guest, files);
         found.map_err(|missing| needs::not_run(needs::Need::Qemu, missing)).ok()
@@ -220,7 +219,8 @@ fn entries(directory: &Path, prefix: &str) -> Vec<PathBuf> {
 /// The plugin as cargo has just built it for this test.
 fn plugin() -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
-    let places = test.ancestors().skip(1).take(2).map(|place| place.join("libplugin.so"));
+    let candidates =
+        test.ancestors().skip(1).take(2).map(|directory| directory.join("libplugin.so"));
     let built = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).ok();
-    places.filter(|path| path.is_file()).max_by_key(built)
+    candidates.filter(|path| path.is_file()).max_by_key(built)
 }

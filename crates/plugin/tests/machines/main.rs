@@ -1,6 +1,6 @@
 //! Guests that QEMU runs with the plugin. Without QEMU or a kernel, the tests say so and pass.
 //!
-//! One program, so that as many machines run at once as there are processors.
+//! All tests are in one program, because the test runner then limits how many machines run at once.
 
 mod annotations;
 mod boot;

@@ -1,4 +1,4 @@
-//! QEMU's monitor (QMP) on its standard input and output, as far as checkpoints need it.
+//! QEMU's monitor (QMP) on its standard input and output, with the commands that checkpoints need.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ pub struct Monitor {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// What QEMU writes to stderr.
+    /// The file of QEMU's stderr.
     errors: PathBuf,
 }
 
@@ -34,7 +34,6 @@ impl Monitor {
         wait(|| self.execute("query-migrate", "{}").contains("\"completed\""));
     }
 
-    /// Ends QEMU.
     pub fn quit(mut self) -> Child {
         self.execute("quit", "{}");
         self.let_go()

@@ -17,8 +17,8 @@ use simrecord::parsed::{self, CpuRegion};
 use simrecord::reader::{self, Stream};
 use simrecord::record::{Group, MissCurvePoint, MissKind, Record};
 
-/// The counts of user mode on all CPUs between the snapshots around a loop, those of the kernel
-/// without its idle task, and the loop's size.
+/// The size of a loop, and the counts of all CPUs between the snapshots around it: in user mode, and in the kernel
+/// without its idle task.
 #[derive(Debug)]
 struct Used {
     size: u64,
@@ -79,18 +79,19 @@ fn loops(stream: &Stream) -> Vec<Used> {
     let regions = parsed::parse(stream).unwrap().regions;
     regions.iter().for_each(contexts_add_up);
     let snapshots: Vec<&[CpuRegion]> = regions.chunks(cpus).collect();
-    let (mut at, mut loops) = (0, Vec::new());
+    let (mut snapshot, mut loops) = (0, Vec::new());
     for record in &stream.records {
         match record {
             Record::Marker(note) if note.number > marker::USER_FIRST => {
-                let of = |are: fn(KernelContext) -> bool| {
-                    let (before, after) = (sums(snapshots[at], are), sums(snapshots[at + 1], are));
+                let counts_of = |is_wanted: fn(KernelContext) -> bool| {
+                    let before = sums(snapshots[snapshot], is_wanted);
+                    let after = sums(snapshots[snapshot + 1], is_wanted);
                     std::array::from_fn(|counter| after[counter] - before[counter])
                 };
-                let (counts, kernel) = (of(is_user), of(is_kernel));
+                let (counts, kernel) = (counts_of(is_user), counts_of(is_kernel));
                 loops.push(Used { size: note.argument, counts, kernel });
             }
-            Record::Marker(marker) if marker.number == marker::SNAPSHOT => at += 1,
+            Record::Marker(marker) if marker.number == marker::SNAPSHOT => snapshot += 1,
             Record::Notice(..) => panic!("{record:?}"),
             _ => {}
         }
@@ -103,7 +104,7 @@ fn near(what: &str, measured: f64, expected: f64, ratio: f64) {
     assert!(fits, "{what}: {measured}, expected {expected} within {ratio}");
 }
 
-/// A machine with the kernel's symbols, unless a part of it is missing.
+/// A machine with the kernel's symbols, or `None` if a part of it is missing.
 fn find() -> Option<Machine> {
     let machine = Machine::find("tests/guests/ooo.rs", &[])?;
     machine.symbols();
@@ -123,12 +124,13 @@ fn a_guest_takes_what_the_contracts_of_zen3_say() {
     let stream = reader::read(bytes.as_slice()).unwrap();
     let loops = loops(&stream);
     for used in &loops {
-        let named = (0..COUNTERS).filter_map(|at| Some((name(at)?, used.counts[at])));
+        let named =
+            (0..COUNTERS).filter_map(|counter| Some((name(counter)?, used.counts[counter])));
         println!("{}: {:?}", used.size, named.collect::<Vec<_>>());
         let stalls = ["fetch_stall_cycles", "data_stall_cycles"];
         let stalls: u64 = (0..COUNTERS)
-            .filter(|at| name(*at).is_some_and(|name| stalls.contains(&name)))
-            .map(|at| used.counts[at])
+            .filter(|counter| name(*counter).is_some_and(|name| stalls.contains(&name)))
+            .map(|counter| used.counts[counter])
             .sum();
         assert!(stalls + used.counts[PIPELINE_STALL_CYCLES] <= used.counts[CYCLES] + 64);
         assert!(used.counts[TIME] >= used.counts[CYCLES]);
@@ -253,7 +255,7 @@ fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
     });
     let last = alone.regions.last().unwrap();
     let region = last.region.region;
-    let of = |model: u32| {
+    let counts_of = |model: u32| {
         let rows = shadow.shadow_caches.iter().rev().take(2 * Group::ALL.len());
         let rows = rows.filter(|row| row.caches.model == model && row.caches.region == region);
         let mut sums = [0; COUNTERS];
@@ -262,7 +264,7 @@ fn caches_beside_miss_what_those_of_a_run_of_their_own_miss() {
         }
         sums
     };
-    let (first, second) = (of(0), of(1));
+    let (first, second) = (counts_of(0), counts_of(1));
     for counter in (0..COUNTERS).filter(|counter| is_of_memory(*counter) && *counter < BRANCHES) {
         assert_eq!(first[counter], last.used[counter], "{:?}", name(counter));
         println!("{:?}: {} and {}", name(counter), first[counter], second[counter]);
@@ -295,8 +297,9 @@ fn misses_are_told_apart_to_the_last_one() {
         (0..COUNTERS).for_each(|counter| used[counter] += cpu.used[counter]);
     }
     let counted = |names: &[&str]| -> u64 {
-        let counter = |wanted: &&str| (0..COUNTERS).find(|at| name(*at) == Some(*wanted)).unwrap();
-        names.iter().map(|name| used[counter(name)]).sum()
+        let number_of =
+            |wanted: &&str| (0..COUNTERS).find(|id| name(*id) == Some(*wanted)).unwrap();
+        names.iter().map(|name| used[number_of(name)]).sum()
     };
     let caches: [&[&str]; 4] = [
         &["l1i_misses"],
@@ -304,17 +307,17 @@ fn misses_are_told_apart_to_the_last_one() {
         &["l2_fetch_misses", "l2_data_misses"],
         &["l3_misses"],
     ];
-    // Rows are for the whole region; those of the last snapshot replace earlier ones.
+    // Rows count from the start of the region. The rows of the last snapshot replace all earlier rows.
     let last: BTreeMap<_, _> = classified
         .misses
         .iter()
-        .map(|one| ((one.region, one.cache, one.kind, one.key), one.count))
+        .map(|row| ((row.region, row.cache, row.kind, row.key), row.count))
         .collect();
     for (cache, counters) in (0..).zip(caches) {
         let sum = |sort: MissKind| -> u64 {
-            let of =
+            let is_wanted =
                 |key: &(u32, u32, MissKind, u64)| (key.0, key.1, key.2) == (region, cache, sort);
-            last.iter().filter(|(key, _)| of(key)).map(|(_, count)| count).sum()
+            last.iter().filter(|(key, _)| is_wanted(key)).map(|(_, count)| count).sum()
         };
         let all = counted(counters);
         assert!(all > 100, "{counters:?}: {all}");

@@ -8,7 +8,7 @@ use std::process::Command;
 const PERF: &str = "/usr/bin/perf";
 const ELF: &[u8] = b"\x7fELF";
 
-/// `perf` and its libraries, each with its path below the root; or what is missing.
+/// `perf` and its libraries, each with its path below the root. The error names the missing part.
 pub fn perf() -> Result<Vec<(String, Vec<u8>)>, String> {
     let program = fs::read(PERF).map_err(|error| format!("{PERF}: {error}"))?;
     if !program.starts_with(ELF) {

@@ -23,7 +23,7 @@ fn run(machine: &Machine, cpus: u32, phase: &str, name: &str, more: &str) -> Vec
     fs::read(out).unwrap()
 }
 
-/// The same, without the boot.
+/// Like [`run`], from a saved machine instead of a boot.
 fn run_saved(machine: &Machine, cpus: u32, phase: &str, name: &str, more: &str) -> Vec<u8> {
     let out = machine.path(name);
     machine.continue_saved(cpus, phase, &format!("out={},pmu=on{more}", out.display()));
@@ -72,7 +72,8 @@ fn as_expected(notes: &[MarkerCounts], what: &str) {
     }
 }
 
-/// The counts of `rdpmc` between two markers equal those of the record, if they are counted at all.
+/// Checks that the counts of `rdpmc` between two markers equal the record's counts. Counts that the level does not have
+/// must be 0.
 fn as_recorded(notes: &BTreeMap<u32, Vec<MarkerCounts>>, detail: &str) {
     let [from, to, counted, number] = [2, 3, 4, 14].map(|number| &notes[&number]);
     assert!([to, counted, number].iter().all(|notes| notes.len() == from.len()));
@@ -89,7 +90,7 @@ fn as_recorded(notes: &BTreeMap<u32, Vec<MarkerCounts>>, detail: &str) {
             0xc2 => "branches",
             other => panic!("{other:#x}"),
         };
-        let position = (0..COUNTERS).find(|at| counters::name(*at) == Some(name)).unwrap();
+        let position = (0..COUNTERS).find(|id| counters::name(*id) == Some(name)).unwrap();
         let recorded = to[at].counts[position] - from[at].counts[position];
         *sums.entry(name).or_default() += recorded;
         assert_eq!(counted[at].argument, recorded, "{name} in {detail}");
@@ -166,7 +167,7 @@ fn the_distributions_perf_counts_and_samples_in_the_guest() {
         exact_counts(&output);
         exact_samples(&output);
         uncounted_is_named(&output, &reader::read(record.as_slice()).unwrap());
-        // The same guest gives the same bytes, with interrupts of counters, too.
+        // A second run gives the same bytes, although counters interrupt the guest.
         assert!(cpus == 2 || (record, output) == run_perf(&machine, cpus));
     }
 }
@@ -224,8 +225,8 @@ fn counted(output: &str, title: &str, event: &str) -> u64 {
 /// A loop with a number of further instructions takes exactly as many more.
 fn exact_counts(output: &str) {
     for event in ["instructions:u", "cycles:u"] {
-        let of = |iterations: &str| counted(output, &format!("stat {iterations}"), event);
-        assert_eq!(of("4000000") - of("1000000"), 2 * 3_000_000, "{event}");
+        let count = |iterations: &str| counted(output, &format!("stat {iterations}"), event);
+        assert_eq!(count("4000000") - count("1000000"), 2 * 3_000_000, "{event}");
     }
 }
 
@@ -251,7 +252,8 @@ fn uncounted_is_named(output: &str, stream: &Stream) {
             _ => None,
         })
         .collect();
-    let [instructions, cycles] = ["instructions", "cycles"].map(|of| counted(output, "stat", of));
+    let [instructions, cycles] =
+        ["instructions", "cycles"].map(|event| counted(output, "stat", event));
     assert!(instructions > 2_000_000 && cycles > 2_000_000);
     for (event, number) in [
         ("stalled-cycles-frontend", 0x287),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::machine::Machine;
 use crate::monitor::{self, Monitor};
 
-/// What a saved machine depends on.
+/// The properties that make two saved machines different.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Kind {
     guest: &'static str,

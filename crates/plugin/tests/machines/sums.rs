@@ -1,4 +1,4 @@
-//! What must hold of every region of a record.
+//! A check that holds for every region of a record.
 
 use simrecord::counters::{COUNTERS, Counts};
 use simrecord::parsed::CpuRegion;

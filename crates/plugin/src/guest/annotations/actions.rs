@@ -43,7 +43,7 @@ pub(crate) fn watch(
     address: u64,
     remaining: u32,
 ) {
-    let numbers: Vec<u32> = session.annotations.at(address).collect();
+    let numbers: Vec<u32> = session.annotations.numbers_at(address).collect();
     for number in numbers {
         let annotation = &session.annotations.list[number as usize];
         if !session.level.counts() && !annotation.is_for_all_levels() {
@@ -90,31 +90,33 @@ pub(crate) fn hit_marker(session: &mut Session, vcpu: u32, marker: u32, remainin
 /// A vCPU reaches an annotation, with `remaining` instructions of its block still to execute.
 fn hit(session: &mut Session, vcpu: u32, number: u32, remaining: u32) {
     let list = Arc::clone(&session.annotations.list);
-    let annotation = list.get(number as usize).filter(|_| !session.writer.has_ended());
-    let Some(annotation) = annotation else { return };
+    if session.writer.has_ended() {
+        return;
+    }
+    let Some(annotation) = list.get(number as usize) else { return };
     let counts = session.level.counts();
     if counts {
         session.annotations.count(number, vcpu);
     }
-    for (at, action) in annotation.actions.iter().enumerate() {
+    for (position, action) in annotation.actions.iter().enumerate() {
         match action {
             Action::Record(programs) if counts && session.regions.is_open() => {
-                record_values(session, vcpu, (number, at), programs, remaining);
+                record_values(session, vcpu, (number, position), programs, remaining);
             }
             Action::Span(span) if counts => {
-                change_span(session, (vcpu, remaining), number, |tracker, at| {
-                    open_call_span(tracker, *span, at)
+                change_span(session, (vcpu, remaining), number, |tracker, moment| {
+                    open_call_span(tracker, *span, moment)
                 });
             }
             Action::Open(span) if counts => {
-                change_span(session, (vcpu, remaining), number, |tracker, at| {
-                    open_span(tracker, *span, &at)
+                change_span(session, (vcpu, remaining), number, |tracker, moment| {
+                    open_span(tracker, *span, &moment)
                 });
             }
             Action::Close(span) if counts => {
-                change_span(session, (vcpu, remaining), number, |tracker, at| {
+                change_span(session, (vcpu, remaining), number, |tracker, moment| {
                     let stack = &mut tracker.cpus[vcpu as usize].stack;
-                    stack.leave_section_of(KernelContext::Function(*span), at.now)
+                    stack.leave_section_of(KernelContext::Function(*span), moment.now)
                 });
             }
             Action::Detail { full } => session.set_level(*full),
@@ -131,7 +133,7 @@ fn hit(session: &mut Session, vcpu: u32, number: u32, remaining: u32) {
 fn record_values(
     session: &mut Session,
     vcpu: u32,
-    (annotation, at): (u32, usize),
+    (annotation, position): (u32, usize),
     programs: &[Program],
     remaining: u32,
 ) {
@@ -144,10 +146,10 @@ fn record_values(
     }
     let head = || {
         let number = cpu::with(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
-        let (region, action, kind) = (regions.number(), at as u32, ValuesKind::Hit);
+        let (region, action, kind) = (regions.number(), position as u32, ValuesKind::Hit);
         Values { cpu: vcpu, region, annotation, action, kind, number }
     };
-    annotations.record((annotation, at), values, head, writer);
+    annotations.record((annotation, position), values, head, writer);
 }
 
 /// Opens or closes a span of an annotation, and counts it if `change` cannot.
@@ -157,14 +159,15 @@ fn change_span(
     annotation: u32,
     change: impl FnOnce(&mut Tracker, Moment<'_>) -> bool,
 ) {
-    let changed = session.moment(vcpu, remaining).is_some_and(|(tracker, at)| change(tracker, at));
+    let changed =
+        session.moment(vcpu, remaining).is_some_and(|(tracker, moment)| change(tracker, moment));
     if !changed {
         session.annotations.refuse(annotation);
     }
     session.tracked(vcpu);
 }
 
-/// Opens a span that the function's return closes. Returns whether it does.
+/// Opens a span that the function's return closes. Returns whether the span was opened.
 fn open_call_span(tracker: &mut Tracker, span: u32, mut at: Moment<'_>) -> bool {
     let stack_pointer = at.rsp();
     let return_to = at.word(stack_pointer).filter(|address| is_kernel(*address));
@@ -177,7 +180,7 @@ fn open_call_span(tracker: &mut Tracker, span: u32, mut at: Moment<'_>) -> bool 
     has_room
 }
 
-/// Opens a span that another annotation closes. Returns whether it does.
+/// Opens a span that another annotation closes. Returns whether the span was opened.
 fn open_span(tracker: &mut Tracker, span: u32, at: &Moment<'_>) -> bool {
     let stack = &mut tracker.cpus[at.vcpu as usize].stack;
     let context = KernelContext::Function(span);
@@ -216,17 +219,19 @@ impl Guest for Now<'_> {
     }
 
     fn per_cpu(&mut self) -> Option<u64> {
-        let own = self.qemu.register_value(self.registers.gs_base);
-        let other = self.registers.k_gs_base.map(|other| self.qemu.register_value(other));
-        [Some(own), other].into_iter().flatten().find(|base| is_kernel(*base))
+        // In the kernel `gs_base` is the CPU's area. Before `swapgs`, `k_gs_base` is.
+        let gs_base = self.qemu.register_value(self.registers.gs_base);
+        let k_gs_base = self.registers.k_gs_base.map(|register| self.qemu.register_value(register));
+        [Some(gs_base), k_gs_base].into_iter().flatten().find(|base| is_kernel(*base))
     }
 
     fn read(&mut self, address: u64, to: &mut [u8]) -> bool {
         let Some(last) = address.checked_add(to.len().saturating_sub(1) as u64) else {
             return false;
         };
-        let is_memory =
-            |at: u64| physical::of_address(at).is_some_and(|physical| self.is_memory(physical));
+        let is_memory = |address: u64| {
+            physical::of_address(address).is_some_and(|physical| self.is_memory(physical))
+        };
         is_memory(address) && is_memory(last) && self.qemu.read(address, to)
     }
 }

@@ -43,11 +43,11 @@ impl Hits {
 
 /// Called before an instruction whose annotations only count.
 pub(super) extern "C" fn on_hit(_: std::ffi::c_uint, hits: *mut c_void) {
-    // SAFETY: made by `as_data`, of what lives as long as the process.
+    // SAFETY: the pointer comes from `as_data`, of a `Hits` that is never freed.
     unsafe { &*hits.cast_const().cast::<Hits>() }.add(cpu::running());
 }
 
-/// One list of values of a annotation.
+/// One list of values of an annotation.
 #[derive(Default)]
 struct Recorded {
     counts: BTreeMap<Together, u64>,
@@ -57,11 +57,11 @@ struct Recorded {
 /// One annotation, with its results in the region of interest.
 struct HitState {
     hits: &'static Hits,
-    /// Its hits when the region was opened.
+    /// The hits when the region was opened.
     hits_before: [u64; CPUS_MAX],
     /// Spans that could not be opened or closed.
     refused: u64,
-    /// Its actions' values; of other actions they stay empty.
+    /// The recorded values of each action. Empty for an action that records none.
     recorded: Vec<Recorded>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct AnnotationCounters {
     pub(crate) list: Arc<[Annotation]>,
     pub(crate) log: bool,
     pub(crate) memory_bytes: u64,
-    /// Address and number of a annotation, ascending.
+    /// Address and number of an annotation, ascending.
     by_address: Vec<(u64, u32)>,
     state: Vec<HitState>,
     logged: u64,
@@ -100,8 +100,8 @@ impl AnnotationCounters {
         }
     }
 
-    /// AnnotationList at an address, by number.
-    pub(crate) fn at(&self, address: u64) -> impl Iterator<Item = u32> + '_ {
+    /// The numbers of the annotations at an address.
+    pub(crate) fn numbers_at(&self, address: u64) -> impl Iterator<Item = u32> + '_ {
         let first = self.by_address.partition_point(|entry| entry.0 < address);
         let here = self.by_address[first..].iter().take_while(move |entry| entry.0 == address);
         here.map(|entry| entry.1)
@@ -117,7 +117,7 @@ impl AnnotationCounters {
         }
     }
 
-    /// A span of a annotation could not be opened or closed.
+    /// A span of an annotation could not be opened or closed.
     pub(crate) fn refuse(&mut self, number: u32) {
         if let Some(state) = self.state.get_mut(number as usize) {
             state.refused += 1;
@@ -126,7 +126,7 @@ impl AnnotationCounters {
 
     /// Annotations at an interrupt or exception. `vector`: its number, where it is known.
     pub(crate) fn at_event(&self, exception: bool, vector: Option<u8>) -> Vec<u32> {
-        self.at_place(|place| match place {
+        self.numbers_where(|position| match position {
             Place::Interrupt(wanted) => !exception && (wanted.is_none() || wanted == vector),
             Place::Exception(wanted) => exception && (wanted.is_none() || wanted == vector),
             Place::Address(_) | Place::Marker(_) => false,
@@ -134,12 +134,16 @@ impl AnnotationCounters {
     }
 
     pub(crate) fn at_marker(&self, marker: u32) -> Vec<u32> {
-        self.at_place(|place| place == Place::Marker(marker))
+        self.numbers_where(|position| position == Place::Marker(marker))
     }
 
-    fn at_place(&self, is_there: impl Fn(Place) -> bool) -> Vec<u32> {
-        let all = self.list.iter().zip(0..);
-        all.filter(|(annotation, _)| is_there(annotation.place)).map(|of| of.1).collect()
+    /// The numbers of the annotations whose place fulfils a condition.
+    fn numbers_where(&self, is_wanted: impl Fn(Place) -> bool) -> Vec<u32> {
+        let numbered = self.list.iter().zip(0..);
+        numbered
+            .filter(|(annotation, _)| is_wanted(annotation.place))
+            .map(|(_, number)| number)
+            .collect()
     }
 
     /// An action records values; `head` says when and where, if the hit is recorded individually.
@@ -157,7 +161,7 @@ impl AnnotationCounters {
         }
     }
 
-    /// Values of a annotation's action were recorded.
+    /// Values of an annotation's action were recorded.
     fn add(&mut self, number: u32, action: usize, values: Together) {
         let state = self.state.get_mut(number as usize);
         let Some(recorded) = state.and_then(|state| state.recorded.get_mut(action)) else { return };
@@ -217,7 +221,7 @@ impl AnnotationCounters {
     }
 }
 
-/// How many values a action records.
+/// How many values an action records.
 fn size(action: &Action) -> usize {
     if let Action::Record(programs) = action { programs.len().min(VALUES_MAX) } else { 0 }
 }

@@ -1,5 +1,4 @@
-//! The list of annotations, as `sim` passes it to the plugin: a text of one word and its arguments
-//! a line.
+//! The list of annotations, as `sim` passes it to the plugin: a text with a word and its arguments on each line.
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ pub const SPANS_MAX: u32 = 1_024;
 /// The numbers of checkpoints are below this.
 pub const CHECKPOINTS_MAX: u32 = 1_024;
 
-/// Actions at a place.
+/// The actions at a place of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
     pub place: Place,
@@ -40,23 +39,20 @@ pub enum Place {
 /// An action of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Open the span of this number; it ends where the function returns whose first instruction
-    /// this is.
+    /// Open the span of this number, at the first instruction of a function. The span ends when the function returns.
     Span(u32),
     /// Open the span of this number, until [`Action::Close`].
     Open(u32),
     /// Close the span of this number.
     Close(u32),
-    /// Record these values.
     Record(Vec<Program>),
-    /// Change the level: to what the options say, or to markers only.
+    /// Change the level of detail to the level of the options, or to markers only.
     Detail {
-        /// To what the options say.
+        /// Whether the new level is the level of the options.
         full: bool,
     },
     /// Hold the machine for the checkpoint of this number, the first time that it is reached.
     Checkpoint(u32),
-    /// End the record.
     Stop,
 }
 
@@ -71,7 +67,7 @@ pub struct AnnotationList {
 }
 
 impl Annotation {
-    /// Whether it is done at the level `fast`, too.
+    /// Whether the annotation also acts at the level `fast`.
     #[must_use]
     pub fn is_for_all_levels(&self) -> bool {
         self.actions.iter().any(|action| {
@@ -189,8 +185,8 @@ impl fmt::Display for Action {
             Action::Open(span) => write!(out, "open {span}"),
             Action::Close(span) => write!(out, "close {span}"),
             Action::Record(programs) => {
-                let words: Vec<String> = programs.iter().map(Program::to_string).collect();
-                write!(out, "record {}", words.join(" ; "))
+                let programs: Vec<String> = programs.iter().map(Program::to_string).collect();
+                write!(out, "record {}", programs.join(" ; "))
             }
             Action::Detail { full } => {
                 write!(out, "detail {}", if *full { "full" } else { "fast" })

@@ -1,7 +1,7 @@
 //! Annotations: actions at places of the guest, and the counts and values that they record.
 //!
-//! An annotation at an address is looked up when its block is translated, and nowhere else. One
-//! that only counts costs a callback without a lock; the others lock the session.
+//! An annotation at an address is looked up only when its block is translated. If it only counts, it costs a callback
+//! without a lock. All other annotations lock the session.
 
 mod actions;
 mod counters;

@@ -40,7 +40,7 @@ pub trait Guest {
     fn register(&mut self, position: usize) -> Option<u64>;
     /// The start of the per-CPU area of the CPU that runs.
     fn per_cpu(&mut self) -> Option<u64>;
-    /// Copies memory at `address` to `to`. Returns whether all of it is mapped.
+    /// Copies memory at `address` to `to`. Returns whether the whole range is mapped.
     fn read(&mut self, address: u64, to: &mut [u8]) -> bool;
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Step {
 pub struct Program(Vec<Step>);
 
 impl Program {
-    /// Makes a program of these steps; `None` if their order is wrong, or if there are too many.
+    /// Makes a program from steps. `None`: their order is wrong, or there are too many.
     #[must_use]
     pub fn new(steps: Vec<Step>) -> Option<Program> {
         let (first, rest) = steps.split_first()?;
@@ -106,11 +106,11 @@ impl Program {
         fits.then_some(Program(steps))
     }
 
-    /// Parses the words that [`Program`] displays as; `None` for other words.
+    /// Parses the text that [`Program`] displays as; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Program> {
-        let words = text.split_ascii_whitespace().take(STEPS_MAX + 1);
-        Program::new(words.map(Step::parse).collect::<Option<_>>()?)
+        let steps = text.split_ascii_whitespace().take(STEPS_MAX + 1);
+        Program::new(steps.map(Step::parse).collect::<Option<_>>()?)
     }
 
     /// Computes the value from the current state of the guest.
@@ -211,7 +211,7 @@ mod tests {
             let there = (START..end).contains(&address)
                 && address.checked_add(to.len() as u64).is_some_and(|after| after <= end);
             if there {
-                (address - START..).zip(to).for_each(|(at, byte)| *byte = at as u8);
+                (address - START..).zip(to).for_each(|(offset, byte)| *byte = offset as u8);
             }
             there
         }

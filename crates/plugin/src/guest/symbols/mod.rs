@@ -1,4 +1,4 @@
-//! The meaning of addresses in the guest's kernel: annotations from a list of symbols.
+//! The meaning of code addresses in the guest's kernel, from a list of its symbols.
 
 use attribution::{KernelContext, LockKind};
 use machine::decode::Decoded;
@@ -41,7 +41,7 @@ pub fn probe_name(position: u32) -> Option<&'static str> {
     PROBES.get(position as usize).copied()
 }
 
-/// The meaning of an annotated instruction. The action is taken before the instruction executes.
+/// The meaning of an annotated instruction. The plugin acts before the instruction executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The guest's marker.
@@ -84,17 +84,17 @@ pub enum Action {
     Fault(FaultStep),
     /// First instruction of a function that waits.
     Wait {
-        /// For [`wait_name`].
+        /// The argument of [`wait_name`].
         number: u8,
-        /// Whether it says nothing where another one is known.
+        /// Whether the wait is ignored inside a more specific wait.
         is_general: bool,
     },
     /// First instruction of a function that takes the lock in rdi.
     TakeLock(LockKind),
-    /// First instruction of the slow way to the lock in rdi, which another has; it may also be a place in
-    /// which tasks wait.
+    /// First instruction of the slow path of the lock in rdi, which another task holds. Tasks may also wait in this
+    /// function.
     ContendLock {
-        /// Whether it may leave the CPU.
+        /// Whether the slow path can sleep.
         sleeps: bool,
     },
     /// First instruction of a function that releases the lock in rdi.
@@ -109,7 +109,7 @@ impl Action {
     /// How many arguments of the function that starts here are read from their registers.
     fn arguments(self) -> u8 {
         match self {
-            // The task and the states; the two tasks.
+            // `WakeUp` reads the task and the states, `Switch` the two tasks.
             Action::WakeUp | Action::Switch => 2,
             Action::IrqLine
             | Action::Fault(FaultStep::Handle | FaultStep::FilePage)
@@ -131,13 +131,13 @@ impl Action {
 pub struct Wanted {
     /// Its name in the kernel's source.
     pub name: &'static str,
-    /// Of a function how many arguments are read at its start, so that its bodies are those of
-    /// [`attribution::kernel_function`]; none of what is no function and has one place.
+    /// How many arguments of the function are read at its start. This decides which copies of the function can be used:
+    /// see [`attribution::kernel_function`]. `None`: the symbol is no function.
     pub arguments: Option<u8>,
 }
 
-/// The symbols that are used. `sim` need not pass others, but for the ends of functions. All are passed by the
-/// names in the source, whatever the compiler has called a copy.
+/// The symbols that the plugin uses. `sim` passes other symbols only to show where functions end. It passes copies that
+/// a compiler has made by their name in the source.
 pub fn wanted() -> impl Iterator<Item = Wanted> {
     let points = POINTS.iter().map(|point| point.0);
     let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES).chain(ENTRY_LOOPS);
@@ -168,15 +168,15 @@ pub struct KernelSymbols {
     waits: Vec<(u64, Action)>,
     /// Entry points by address, ascending.
     gates: Vec<(u64, KernelContext)>,
-    /// Where handlers of softirqs may return to: start, and end which is not in it.
+    /// The functions that call the handlers of softirqs: start, and end (exclusive).
     softirq_callers: Vec<(u64, u64)>,
-    /// Where handlers of IRQ lines are called, in the same form.
+    /// The functions that call the handlers of IRQ lines: start, and end (exclusive).
     irq_callers: Vec<(u64, u64)>,
     /// Thunks that call through a pointer.
     thunks: Vec<u64>,
     /// The kernel's own counts and where each CPU's area is.
     pub(crate) kernel_counts: Option<KernelCountSymbols>,
-    /// Where in a CPU's own area the pointer to the current task is.
+    /// The offset of the pointer to the current task, in each CPU's area.
     pub(crate) current_task: Option<u64>,
     /// The table of the functions of system calls.
     pub(crate) syscall_table: Option<u64>,
@@ -186,12 +186,12 @@ impl KernelSymbols {
     /// Reads lines `HEXADDRESS NAME`. Symbols that are not used are passed over.
     ///
     /// # Errors
-    /// The first line that is not of that form, or that no known symbol is there.
+    /// The first line that has another form, or the absence of any known symbol.
     pub fn parse(text: &str) -> Result<KernelSymbols, String> {
         let mut symbols = Vec::new();
         for (number, line) in text.lines().enumerate() {
-            let mut words = line.split_ascii_whitespace();
-            let (Some(address), Some(name)) = (words.next(), words.next()) else {
+            let mut columns = line.split_ascii_whitespace();
+            let (Some(address), Some(name)) = (columns.next(), columns.next()) else {
                 return Err(format!("line {}: not an address and a name", number + 1));
             };
             let Ok(address) = u64::from_str_radix(address, 16) else {
@@ -200,15 +200,15 @@ impl KernelSymbols {
             symbols.push((address, name));
         }
         symbols.sort_unstable();
-        let made = KernelSymbols::of(&symbols);
+        let made = KernelSymbols::from_sorted(&symbols);
         if made.points.is_empty() && made.gates.is_empty() {
-            return Err("none of the symbols is one that is annotated".to_owned());
+            return Err("none of the symbols is a known function of the kernel".to_owned());
         }
         Ok(made)
     }
 
     /// `symbols` are sorted by address.
-    fn of(symbols: &[(u64, &str)]) -> KernelSymbols {
+    fn from_sorted(symbols: &[(u64, &str)]) -> KernelSymbols {
         let mut made = KernelSymbols::default();
         for (address, name) in symbols {
             let ends = || {
@@ -265,12 +265,13 @@ impl KernelSymbols {
         Some(self.waits[index].1)
     }
 
-    /// Annotates the functions that distinguish services, and locks if `with_locks`. Locks come first, because
-    /// they mean more than a place that waits.
+    /// Annotates the functions that distinguish services, and locks if `with_locks`. A function can be both a lock's
+    /// slow path and a wait. Its lock is kept, because it says more.
     pub(crate) fn add_services(&mut self, with_locks: bool) {
         if with_locks {
-            let is_lock = |at: u64| self.lock_points.iter().any(|point| point.0 == at);
-            self.waits = self.service_points.iter().filter(|one| is_lock(one.0)).copied().collect();
+            let is_lock = |address: u64| self.lock_points.iter().any(|point| point.0 == address);
+            let waits = self.service_points.iter().filter(|point| is_lock(point.0));
+            self.waits = waits.copied().collect();
             self.waits.sort_by_key(|wait| wait.0);
             self.points.append(&mut self.lock_points);
         }
@@ -292,7 +293,9 @@ impl KernelSymbols {
         let system = (0..VECTORS - FIRST_SYSTEM_VECTOR)
             .map(|stub| (spurious + stub * length, FIRST_SYSTEM_VECTOR + stub));
         let gates = device.chain(system);
-        self.gates.extend(gates.map(|(at, vector)| (at, KernelContext::Interrupt(vector as u8))));
+        let gates =
+            gates.map(|(address, vector)| (address, KernelContext::Interrupt(vector as u8)));
+        self.gates.extend(gates);
     }
 
     /// The meaning of the instruction at `address`.
@@ -303,7 +306,8 @@ impl KernelSymbols {
 
     /// Whether the instruction at `address` calls the handler of an IRQ line.
     pub(crate) fn calls_irq_handler(&self, address: u64, decoded: &Decoded) -> bool {
-        let calls_thunk = || decoded.called_function().is_some_and(|at| self.thunks.contains(&at));
+        let calls_thunk =
+            || decoded.called_function().is_some_and(|function| self.thunks.contains(&function));
         holds(&self.irq_callers, address) && (decoded.calls_register() || calls_thunk())
     }
 
@@ -323,7 +327,7 @@ fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
     ranges.iter().any(|&(start, end)| start <= address && address < end)
 }
 
-/// Where the kernel keeps counts of its own.
+/// The addresses of the kernel's own counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KernelCountSymbols {
     /// Array of the distances of each CPU's area.
@@ -431,7 +435,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         assert_eq!(arguments("handle_softirqs"), Some(0));
         assert_eq!(arguments("try_to_wake_up"), Some(2));
         assert_eq!(arguments("do_fault"), Some(1));
-        // A place in which tasks wait, and a lock's slow way.
+        // Tasks wait in this function, and it is also a lock's slow path.
         assert_eq!(arguments("__mutex_lock"), Some(1));
         assert_eq!(arguments("sys_call_table"), None);
     }

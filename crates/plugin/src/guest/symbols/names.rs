@@ -1,4 +1,4 @@
-//! Names of the kernel that mean something here.
+//! The names of the kernel functions that the plugin uses, and their meanings.
 
 use attribution::context::SYSTEM_VECTORS;
 use attribution::{KernelContext, SYSCALL_32};
@@ -31,7 +31,7 @@ pub(super) const POINTS: [(&str, Action); 22] = [
     ("handle_irq_event_percpu", Action::IrqLine),
 ];
 
-/// Functions by which the kernel calls the BPF programs at the live bench's tracepoints, one for each class of
+/// The kernel calls the BPF programs at the live bench's tracepoints through these functions, one for each class of
 /// tracepoints.
 pub(super) const PROBES: [&str; 8] = [
     "__bpf_trace_irq_handler_entry",
@@ -44,7 +44,7 @@ pub(super) const PROBES: [&str; 8] = [
     "__bpf_prog_test_run_raw_tp",
 ];
 
-/// Where several programs are attached to a vector's entry, the function that calls one after the other.
+/// Functions that call several BPF programs one after the other, if several are attached to a vector's entry.
 pub(super) const ENTRY_LOOPS: [&str; 11] = [
     "__traceiter_local_timer_entry",
     "__traceiter_spurious_apic_entry",
@@ -94,22 +94,22 @@ const OTHER_GATES: [(&str, KernelContext); 31] = [
     ("asm_sysvec_reboot", KernelContext::Interrupt(0xf8)),
 ];
 
-/// The kernel's entry points to which the processor jumps by itself, and the contexts that start there.
+/// The kernel's entry points for interrupts and exceptions, and the contexts that start there.
 pub(super) fn gates() -> impl Iterator<Item = (&'static str, KernelContext)> {
     let system = SYSTEM_VECTORS.iter();
-    let system = system.map(|one| (one.entry_symbol, KernelContext::Interrupt(one.vector)));
+    let system = system.map(|row| (row.entry_symbol, KernelContext::Interrupt(row.vector)));
     OTHER_GATES.into_iter().chain(system)
 }
 
-/// Functions that call the handlers of softirqs, from Linux 6.11 (and stable 6.1) and before, and those that the
-/// first may be a part of.
+/// Functions that call the handlers of softirqs: `handle_softirqs` from Linux 6.11 on (and in stable 6.1), and
+/// `__do_softirq` before. The compiler can inline the first into the others.
 pub(super) const SOFTIRQ_CALLERS: [&str; 4] =
     ["handle_softirqs", "__do_softirq", "run_ksoftirqd", "run_ktimerd"];
 
 /// Functions that call the handlers of IRQ lines. The inner one may be part of the outer one.
 pub(super) const IRQ_CALLERS: [&str; 2] = ["__handle_irq_event_percpu", "handle_irq_event_percpu"];
 
-/// Thunks by which the kernel calls through a pointer, where it guards against speculation.
+/// Thunks through which a kernel with retpolines calls a function pointer.
 pub(super) const THUNKS: [&str; 16] = [
     "__x86_indirect_thunk_array",
     "__x86_indirect_thunk_rbx",
@@ -126,11 +126,11 @@ pub(super) const THUNKS: [&str; 16] = [
     "__x86_indirect_thunk_r13",
     "__x86_indirect_thunk_r14",
     "__x86_indirect_thunk_r15",
-    // At the address of the array, as it comes first in it.
+    // The first thunk in the array, at the array's own address.
     "__x86_indirect_thunk_rax",
 ];
 
-/// Symbols that are used in another way.
+/// Further symbols that the plugin uses: stubs of interrupts, and the kernel's data.
 pub(super) const OTHERS: [&str; 7] = [
     "irq_entries_start",
     "spurious_entries_start",

@@ -1,13 +1,14 @@
-//! Functions without which a part of the tables is missing or wrong. A kernel that has none of them is said so.
+//! The kernel functions that each part of the tables needs. [`unmet`] names the parts that a kernel without these
+//! functions cannot have.
 
 use super::Action;
 use super::names::POINTS;
 use attribution::context::SOFTIRQS;
 
-/// What is recorded, and so which functions are needed.
+/// A part of a recording that needs functions of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Contexts, always.
+    /// Contexts, which are part of every recording.
     Contexts,
     /// Services of the kernel.
     Services,
@@ -15,7 +16,7 @@ pub enum Part {
     Locks,
 }
 
-/// What a table lacks without any of some symbols.
+/// A table needs at least one of the symbols `any_of`. Without them it lacks the content `what`.
 struct Need {
     part: Part,
     what: &'static str,
@@ -66,29 +67,29 @@ const NEEDS: [Need; 25] = [
     need(Part::Locks, "how long a spin lock is held", &["_raw_spin_unlock"]),
 ];
 
-/// Functions that a kernel has in whose place others are followed; and what that means.
+/// Functions of a kernel whose locks the plugin does not follow, and the consequence.
 pub(super) const UNFOLLOWED: [&str; 1] = ["rt_spin_lock"];
 const UNFOLLOWED_WHAT: &str = "spin locks that sleep";
 const UNFOLLOWED_WHY: &str = "they are those of PREEMPT_RT (rt_spin_lock), which are not followed";
 
-/// What is missing of a part, and why, if the symbols of a kernel are those that `has` knows, by their names in the
-/// source.
+/// The missing content of a part, each with the reason. `has` says whether the kernel has a function, by its name in
+/// the source.
 #[must_use]
 pub fn unmet(part: Part, has: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let is_met = |any_of: &[&str]| any_of.iter().any(|name| has(name));
-    let without = |names: &[&str]| {
+    let reason = |names: &[&str]| {
         let names = names.join(" or ");
         format!("this kernel has no symbol {names}, and no copy of that function that starts alike")
     };
     let needs = NEEDS.iter().filter(|need| need.part == part && !is_met(need.any_of));
     let mut unmet: Vec<(String, String)> =
-        needs.map(|need| (need.what.to_owned(), without(need.any_of))).collect();
+        needs.map(|need| (need.what.to_owned(), reason(need.any_of))).collect();
     if part == Part::Contexts {
         for (number, name) in (0_u8..).zip(SOFTIRQS) {
             let handlers = POINTS.iter().filter(|point| point.1 == Action::SoftirqEntry(number));
             let handlers: Vec<&str> = handlers.map(|point| point.0).collect();
             if !is_met(&handlers) {
-                unmet.push((format!("softirq {name}"), without(&handlers)));
+                unmet.push((format!("softirq {name}"), reason(&handlers)));
             }
         }
     }
@@ -119,13 +120,13 @@ mod tests {
         }
         let without = |absent: &[&str], part| -> Vec<String> {
             let unmet = unmet(part, |name| !absent.contains(&name) && !UNFOLLOWED.contains(&name));
-            unmet.into_iter().map(|(what, why)| format!("{what}: {why}")).collect()
+            unmet.into_iter().map(|(content, reason)| format!("{content}: {reason}")).collect()
         };
         assert!(without(&["__do_softirq"], Part::Contexts).is_empty());
         let both = without(&["handle_softirqs", "__do_softirq"], Part::Contexts);
         assert!(both[0].starts_with("all rows of softirqs: this kernel has no symbol"), "{both:?}");
-        let one = without(&["net_rx_action"], Part::Contexts);
-        assert!(one[0].starts_with("softirq NET_RX: ") && one.len() == 1, "{one:?}");
+        let softirq = without(&["net_rx_action"], Part::Contexts);
+        assert!(softirq[0].starts_with("softirq NET_RX: ") && softirq.len() == 1, "{softirq:?}");
         let preempt_rt = unmet(Part::Locks, |_| true);
         assert_eq!(preempt_rt[0].0, "spin locks that sleep");
     }

@@ -17,8 +17,8 @@ macro_rules! offsets {
             }
         }
 
-        /// The members whose offsets are used, as `STRUCT.MEMBER`, or `sizeof STRUCT` or `enum ENUM.VALUE` for
-        /// sizes and numbers. What a kernel does not have is left out.
+        /// The members whose offsets the plugin uses, as `STRUCT.MEMBER`, and sizes and numbers as `sizeof STRUCT` and
+        /// `enum ENUM.VALUE`. A kernel may lack some of them.
         pub fn wanted_members() -> impl Iterator<Item = &'static str> {
             [$($name),*].into_iter()
         }
@@ -27,19 +27,19 @@ macro_rules! offsets {
 
 offsets! {
     pid = "task_struct.pid";
-    /// Offset of the name.
+    /// Offset of the task's name.
     comm = "task_struct.comm";
-    /// Offset of the pointer to the user memory.
+    /// Offset of the pointer to the task's user memory.
     mm = "task_struct.mm";
-    /// Offset of the state: 0 while it runs or could, else bits.
+    /// Offset of the task's state: 0 while the task runs or can run, bits otherwise.
     state = "task_struct.__state";
-    /// Offset of the flag that it is queued to run.
+    /// Offset of the flag that says whether the task is queued to run.
     on_rq = "task_struct.on_rq";
-    /// Offset of the pointer to the kernel's stack.
+    /// Offset of the pointer to the task's kernel stack.
     stack = "task_struct.stack";
     /// Offset of the operations of an area of user memory, a pointer; null without a file.
     vm_ops = "vm_area_struct.vm_ops";
-    /// Offset of the flags of such an area.
+    /// Offset of the flags of an area of user memory.
     vm_flags = "vm_area_struct.vm_flags";
     /// Offset of the area of a page fault, a pointer.
     fault_area = "vm_fault.vma";
@@ -57,7 +57,7 @@ offsets! {
     timer_count = "irq_cpustat_t.apic_timer_irqs";
     /// Offset of the count of reschedule IPIs.
     reschedule_count = "irq_cpustat_t.irq_resched_count";
-    /// Offset of the count of function call IPIs, of both sorts.
+    /// Offset of the count of function call IPIs of both kinds.
     call_count = "irq_cpustat_t.irq_call_count";
     /// Offset of the count of irq_work IPIs.
     irq_work_count = "irq_cpustat_t.apic_irq_work_irqs";
@@ -67,9 +67,9 @@ offsets! {
     page_bytes = "sizeof page";
     /// Offset of a page's flags.
     page_flags = "page.flags";
-    /// Offset of the pointer from a page to the first one that it is joined with; bit 0 says that it is.
+    /// Offset of the pointer from a page to the first page of its compound page. Bit 0 is set if there is one.
     compound_head = "page.compound_head";
-    /// Offset of the pointer to what a page of user memory belongs to.
+    /// Offset of the pointer to the owner of a page of user memory.
     mapping = "page.mapping";
     /// Offset of the type of a page outside of user memory.
     page_type = "page.page_type";
@@ -89,9 +89,9 @@ offsets! {
     mapping_host = "address_space.host";
     /// Offset of the pointer to a file's file system.
     inode_super = "inode.i_sb";
-    /// Offset of the pointer to the sort of a file system.
+    /// Offset of the pointer to the type of a file system.
     super_type = "super_block.s_type";
-    /// Offset of its name, a pointer.
+    /// Offset of the name of a file system's type, a pointer.
     file_system_name = "file_system_type.name";
     /// Offset of a page's position in its file, in pages.
     page_index = "page.index";
@@ -111,11 +111,11 @@ offsets! {
     inode_bytes = "inode.i_size";
     /// Offset of the time when a file was written last: seconds, then nanoseconds, 64 bits each.
     inode_written = "inode.i_mtime";
-    /// The same member from Linux 6.7 on.
+    /// Offset of the member that replaces `i_mtime` from Linux 6.7 on.
     inode_written_renamed = "inode.__i_mtime";
-    /// Offset of its seconds from Linux 6.11 on.
+    /// Offset of the seconds of that time from Linux 6.11 on.
     inode_written_seconds = "inode.i_mtime_sec";
-    /// Offset of its nanoseconds from Linux 6.11 on, 32 bits.
+    /// Offset of the nanoseconds of that time from Linux 6.11 on, 32 bits.
     inode_written_nanoseconds = "inode.i_mtime_nsec";
     /// Offset of the first of a file's names: a pointer into that name's description.
     inode_names = "inode.i_dentry.first";
@@ -126,7 +126,7 @@ offsets! {
 }
 
 impl Offsets {
-    /// The largest offset that is believed.
+    /// A larger offset is taken for an error.
     const MAX: u64 = 1 << 20;
 
     /// Reads lines `STRUCT.MEMBER OFFSET`, decimal, and the like. Other members are passed over.

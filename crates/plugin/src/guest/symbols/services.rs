@@ -1,5 +1,5 @@
-//! Functions of the kernel that distinguish services: the scheduler, the handling of page faults, and functions
-//! that wait.
+//! The kernel functions that tell services apart: the scheduler, the handling of page faults, locks, and functions that
+//! wait.
 
 use attribution::{FaultKind, LockKind};
 
@@ -8,19 +8,19 @@ use super::Action;
 /// The meaning of a function for the page fault that reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultStep {
-    /// The memory management starts to handle it; vm_area_struct in rdi.
+    /// The memory management starts to handle the fault. rdi points to its vm_area_struct.
     Handle,
-    /// It is about a page of a file, or of shared memory; vm_fault in rdi.
+    /// The fault is on a page of a file, or of shared memory. rdi points to its vm_fault.
     FilePage,
     /// The fault has found its page, and reads later pages ahead. It does not wait for them.
     ReadAhead,
-    /// It reads pages: its own, unless it reads ahead.
+    /// The fault reads its own page, unless it already reads ahead.
     Read,
-    /// The fault is of this kind, or of a more specific kind.
+    /// The fault has this kind, unless a later function shows a more specific kind.
     Is(FaultKind),
 }
 
-/// Functions at whose first instruction something is known.
+/// Functions whose first instruction shows the state of a service.
 const POINTS: [(&str, Action); 22] = [
     ("__schedule", Action::Schedule),
     ("try_to_wake_up", Action::WakeUp),
@@ -40,7 +40,7 @@ const POINTS: [(&str, Action); 22] = [
     // The page cache lacks the page.
     ("page_cache_sync_ra", Action::Fault(FaultStep::Is(FaultKind::File))),
     ("page_cache_ra_order", Action::Fault(FaultStep::Read)),
-    // It has the page, which says that the next ones are to be read.
+    // The page cache has the page. A mark on the page requests to read the next pages.
     ("page_cache_async_ra", Action::Fault(FaultStep::ReadAhead)),
     ("filemap_read_folio", Action::Fault(FaultStep::Is(FaultKind::File))),
     ("do_swap_page", Action::Fault(FaultStep::Is(FaultKind::Swap))),
@@ -50,8 +50,8 @@ const POINTS: [(&str, Action); 22] = [
     ("kernelmode_fixup_or_oops", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
 ];
 
-/// Functions that wait, and the awaited event. The innermost function counts. The functions that all others
-/// call, [`GENERAL_WAITS`], count only where no other is known.
+/// Functions that wait, and the awaited event. The innermost function counts. The last [`GENERAL_WAITS`] functions are
+/// called by all others, and count only if no other function is known.
 const WAITS: [(&str, &str); 58] = [
     ("pipe_read", "pipe: data"),
     ("pipe_write", "pipe: room"),
@@ -159,7 +159,7 @@ const LOCK_RELEASERS: [&str; 9] = [
     "up_write",
 ];
 
-/// How many of the last [`WAITS`] only say it where no other does.
+/// How many functions at the end of [`WAITS`] count only if no other function is known.
 const GENERAL_WAITS: usize = 4;
 
 /// The kernel's table of its system calls.
@@ -194,7 +194,7 @@ pub(super) fn wanted() -> impl Iterator<Item = &'static str> {
     points.chain(waits).chain(takers).chain(slow).chain(LOCK_RELEASERS)
 }
 
-/// For what a task waits in a function, by its number; none for 0 and numbers that are not given.
+/// The event for which a task waits in a function, by its number. `None` for 0 and unknown numbers.
 #[must_use]
 pub fn wait_name(number: u32) -> Option<&'static str> {
     let position = usize::try_from(number.checked_sub(1)?).ok()?;

@@ -1,9 +1,9 @@
-//! The functions of a program's file (ELF, 64 bits): those of `.symtab`, else those of `.dynsym`. Any file may be read:
-//! what is damaged has no functions.
+//! The functions of a program's file (ELF, 64 bits), from `.symtab`, or from `.dynsym` if there is no `.symtab`. A
+//! damaged file, or a file that is no program, has no functions.
 
 use std::cmp::Reverse;
 
-/// Reads a part of a file, from an offset, into a buffer of zeros; returns whether all of it could be read.
+/// Reads a part of a file from an offset into a buffer of zeros. Returns whether the whole buffer was read.
 pub(super) type ReadFile<'a> = dyn FnMut(u64, &mut [u8]) -> bool + 'a;
 
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
@@ -40,7 +40,7 @@ const DYNAMIC_GNU_HASH: u64 = 0x6fff_fef5;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Functions {
     segments: Vec<Segment>,
-    /// By start.
+    /// Sorted by `start`.
     functions: Vec<Function>,
     names: Vec<u8>,
 }
@@ -57,9 +57,9 @@ struct Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Function {
     start: u64,
-    /// The address after the last.
+    /// The address after its last byte.
     end: u64,
-    /// Where its name starts.
+    /// The offset of its name in the table of names.
     name: u32,
 }
 
@@ -79,17 +79,17 @@ struct Table {
 }
 
 impl Functions {
-    /// Reads the functions of a file; of a file that is no program, none.
+    /// Reads the functions of a file. A file that is no program has none.
     pub(super) fn read(file: &mut ReadFile<'_>) -> Functions {
         read(file).unwrap_or_default()
     }
 
-    /// The function at a place in the file, in bytes from its start. `None` where no symbol covers the place.
-    pub(super) fn at(&self, offset: u64) -> Option<&str> {
-        let is_there = |segment: &&Segment| {
+    /// The function at `offset` bytes from the start of the file. `None` if no symbol covers the offset.
+    pub(super) fn name_at(&self, offset: u64) -> Option<&str> {
+        let has_offset = |segment: &&Segment| {
             offset.checked_sub(segment.offset).is_some_and(|distance| distance < segment.bytes)
         };
-        let segment = self.segments.iter().find(is_there)?;
+        let segment = self.segments.iter().find(has_offset)?;
         let address = segment.address.wrapping_add(offset - segment.offset);
         let after = self.functions.partition_point(|function| function.start <= address);
         let before = self.functions[..after].iter().rev().take(OVERLAPS_MAX);
@@ -123,7 +123,7 @@ fn read(file: &mut ReadFile<'_>) -> Option<Functions> {
     });
     (functions.functions, functions.names) = found.unwrap_or_default();
     let Functions { functions: list, names, .. } = &mut functions;
-    // Of several names of a function the last is found.
+    // If a function has several names, `name_at` finds the last one in this order.
     list.sort_by_cached_key(|function| {
         let name = text(names, function.name);
         let underscores = name.iter().take_while(|byte| **byte == b'_').count();
@@ -169,9 +169,9 @@ fn of_sections(
     sections: &[Section],
     kind: u32,
 ) -> Option<(Vec<Function>, Vec<u8>)> {
-    let of = sections.iter().find(|section| section.kind == kind)?;
-    let strings = sections.get(of.strings as usize)?;
-    let symbols = table(file, of.offset, of.bytes)?;
+    let symbol_section = sections.iter().find(|section| section.kind == kind)?;
+    let strings = sections.get(symbol_section.strings as usize)?;
+    let symbols = table(file, symbol_section.offset, symbol_section.bytes)?;
     let names = complete_table(file, strings.offset, strings.bytes)?;
     let section_of = |entry: &[u8]| {
         let section = sections.get(usize::from(u16_at(entry, 6)?));
@@ -179,12 +179,12 @@ fn of_sections(
     };
     let entries = || symbols.bytes.chunks_exact(SYMBOL_BYTES);
     let is_code = |entry: &&[u8]| CODE_TYPES.contains(&(entry[4] & 0xf));
-    // A label without a size ends where the next one starts, and at the end of its section. Where symbols are
-    // missing, that is not known.
+    // A label without a size ends where the next symbol starts, or at the end of its section. This needs all symbols.
     let has_all = kind == SECTION_SYMBOLS && symbols.is_complete;
-    let mut starts: Vec<u64> = match has_all {
-        true => entries().filter(is_code).filter_map(|entry| u64_at(entry, 8)).collect(),
-        false => Vec::new(),
+    let mut starts: Vec<u64> = if has_all {
+        entries().filter(is_code).filter_map(|entry| u64_at(entry, 8)).collect()
+    } else {
+        Vec::new()
     };
     starts.sort_unstable();
     let function = |entry: &[u8]| {
@@ -196,7 +196,7 @@ fn of_sections(
         }
         let end = match bytes {
             0 if has_all => {
-                let next = starts.get(starts.partition_point(|other| *other <= start));
+                let next = starts.get(starts.partition_point(|later| *later <= start));
                 next.map_or(section_end, |next| section_end.min(*next))
             }
             0 => return None,
@@ -209,7 +209,7 @@ fn of_sections(
     Some((functions, names))
 }
 
-/// The functions in the table of symbols that the loader uses, of a file without a table of sections.
+/// The functions of a file without a table of sections, from the loader's table of symbols.
 fn of_dynamic(
     file: &mut ReadFile<'_>,
     loaded: &[Segment],
@@ -220,16 +220,17 @@ fn of_dynamic(
         let mut entries = dynamic.chunks_exact(DYNAMIC_BYTES);
         entries.find(|entry| u64_at(entry, 0) == Some(tag)).and_then(|entry| u64_at(entry, 8))
     };
-    let place = |address: u64| {
+    let file_offset = |address: u64| {
         loaded.iter().find_map(|segment| {
             let distance = address.checked_sub(segment.address)?;
             (distance < segment.bytes).then(|| segment.offset.wrapping_add(distance))
         })
     };
-    let symbols = place(value(DYNAMIC_SYMBOLS)?)?;
-    let strings = place(value(DYNAMIC_STRINGS)?)?;
-    let count = match (value(DYNAMIC_HASH).and_then(place), value(DYNAMIC_GNU_HASH).and_then(place))
-    {
+    let symbols = file_offset(value(DYNAMIC_SYMBOLS)?)?;
+    let strings = file_offset(value(DYNAMIC_STRINGS)?)?;
+    let hash = value(DYNAMIC_HASH).and_then(file_offset);
+    let gnu_hash = value(DYNAMIC_GNU_HASH).and_then(file_offset);
+    let count = match (hash, gnu_hash) {
         (Some(hash), _) => u32_at(&complete_table(file, hash, 8)?, 4)?,
         (None, Some(hash)) => gnu_hash_count(file, hash)?,
         (None, None) => return None,
@@ -247,7 +248,7 @@ fn of_dynamic(
     Some((functions, names))
 }
 
-/// How many symbols there are, by the table that finds them: one more than the last of the longest list.
+/// The number of symbols, from the hash table that finds them: the number of the last symbol in any list, plus 1.
 fn gnu_hash_count(file: &mut ReadFile<'_>, hash: u64) -> Option<u32> {
     let header = complete_table(file, hash, 16)?;
     let (buckets, first, words) = (u32_at(&header, 0)?, u32_at(&header, 4)?, u32_at(&header, 8)?);
@@ -261,10 +262,10 @@ fn gnu_hash_count(file: &mut ReadFile<'_>, hash: u64) -> Option<u32> {
     }
     let chains = at_buckets.checked_add(bucket_bytes)?;
     while u64::from(symbol) * (SYMBOL_BYTES as u64) < TABLE_BYTES_MAX {
-        let at = chains.checked_add(u64::from(symbol - first) * 4)?;
-        let chain = complete_table(file, at, 4)?;
+        let offset = chains.checked_add(u64::from(symbol - first) * 4)?;
+        let chain = complete_table(file, offset, 4)?;
         symbol += 1;
-        // The last of a list has this bit.
+        // The last symbol of a list has this bit.
         if u32_at(&chain, 0)? & 1 != 0 {
             return Some(symbol);
         }
@@ -285,23 +286,23 @@ fn complete_table(file: &mut ReadFile<'_>, offset: u64, bytes: u64) -> Option<Ve
     table(file, offset, bytes).filter(|table| table.is_complete).map(|table| table.bytes)
 }
 
-/// The text at a place of a table of names, up to its zero; empty where it does not end.
-fn text(names: &[u8], at: u32) -> &[u8] {
-    let bytes = names.get(at as usize..).unwrap_or_default();
+/// The text at an offset in a table of names, up to its zero byte. Empty if there is no zero byte.
+fn text(names: &[u8], offset: u32) -> &[u8] {
+    let bytes = names.get(offset as usize..).unwrap_or_default();
     let end = bytes.iter().take(NAME_BYTES_MAX).position(|byte| *byte == 0);
     &bytes[..end.unwrap_or(0)]
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -380,26 +381,30 @@ mod tests {
         })
     }
 
-    fn at(functions: &Functions, distance: u64) -> Option<&str> {
-        functions.at(SEGMENT_OFFSET + distance)
+    fn name_in_segment(functions: &Functions, distance: u64) -> Option<&str> {
+        functions.name_at(SEGMENT_OFFSET + distance)
     }
 
     #[test]
     fn an_address_has_the_name_of_the_symbol_that_covers_it() {
         let all = [MAIN, LABEL, HELPER, DATA, ABSENT];
         let functions = functions_of(&program(SECTION_SYMBOLS, &all));
-        assert_eq!(at(&functions, 0x1f), None, "before the first");
-        assert_eq!(at(&functions, 0x20), Some("main"));
-        assert_eq!(at(&functions, 0x5f), Some("main"));
-        assert_eq!(at(&functions, 0x60), None, "between two");
-        assert_eq!(at(&functions, 0xff), Some("label"), "a label without a size ends at the next");
-        assert_eq!(at(&functions, 0x10f), Some("helper"));
-        assert_eq!(at(&functions, 0x110), None, "after the last");
-        assert_eq!(functions.at(0), None, "not loaded");
-        assert_eq!(at(&functions, 0x200), None, "beyond the segment");
+        assert_eq!(name_in_segment(&functions, 0x1f), None, "before the first");
+        assert_eq!(name_in_segment(&functions, 0x20), Some("main"));
+        assert_eq!(name_in_segment(&functions, 0x5f), Some("main"));
+        assert_eq!(name_in_segment(&functions, 0x60), None, "between two");
+        assert_eq!(
+            name_in_segment(&functions, 0xff),
+            Some("label"),
+            "a label without a size ends at the next"
+        );
+        assert_eq!(name_in_segment(&functions, 0x10f), Some("helper"));
+        assert_eq!(name_in_segment(&functions, 0x110), None, "after the last");
+        assert_eq!(functions.name_at(0), None, "not loaded");
+        assert_eq!(name_in_segment(&functions, 0x200), None, "beyond the segment");
         let last = functions_of(&program(SECTION_SYMBOLS, &[MAIN, LABEL]));
         assert_eq!(
-            (at(&last, 0x17f), at(&last, 0x180)),
+            (name_in_segment(&last, 0x17f), name_in_segment(&last, 0x180)),
             (Some("label"), None),
             "the section's end"
         );
@@ -410,20 +415,20 @@ mod tests {
         let named = |name| (name, FUNCTION, 1, SEGMENT_ADDRESS + 0x20, 0x40);
         for names in [[31, 36, 42], [42, 31, 36], [36, 42, 31]] {
             let functions = functions_of(&program(SECTION_SYMBOLS, &names.map(named)));
-            assert_eq!(at(&functions, 0x20), Some("free"));
+            assert_eq!(name_in_segment(&functions, 0x20), Some("free"));
         }
     }
 
     #[test]
     fn in_the_loaders_table_labels_have_no_end() {
         let functions = functions_of(&program(SECTION_DYNAMIC_SYMBOLS, &[MAIN, LABEL, HELPER]));
-        assert_eq!(at(&functions, 0x20), Some("main"));
-        assert_eq!(at(&functions, 0x80), None);
+        assert_eq!(name_in_segment(&functions, 0x20), Some("main"));
+        assert_eq!(name_in_segment(&functions, 0x80), None);
     }
 
     #[test]
     fn a_stripped_program_has_no_functions() {
-        assert_eq!(at(&functions_of(&program(8, &[MAIN])), 0x20), None);
+        assert_eq!(name_in_segment(&functions_of(&program(8, &[MAIN])), 0x20), None);
         assert_eq!(functions_of(b"#!/bin/sh\n"), Functions::default());
     }
 
@@ -440,25 +445,28 @@ mod tests {
             }
             !is_table
         });
-        assert_eq!((at(&functions, 0x20), at(&functions, 0x80)), (Some("main"), None));
+        assert_eq!(
+            (name_in_segment(&functions, 0x20), name_in_segment(&functions, 0x80)),
+            (Some("main"), None)
+        );
     }
 
     #[test]
     fn a_file_without_sections_has_the_loaders_functions() {
-        let place = |bytes: &[u8], file: &mut Vec<u8>| {
-            let at = file.len() as u64;
+        let append = |bytes: &[u8], file: &mut Vec<u8>| {
+            let offset = file.len() as u64;
             file.extend(bytes);
             file.resize(file.len().next_multiple_of(8), 0);
-            at
+            offset
         };
         // Segments map the file at its own offsets.
         let main = (1, FUNCTION, 1, 0x20, 0x40);
         let mut file = vec![0; 64 + 2 * SEGMENT_BYTES];
-        let at_symbols = place(&symbols(&[(0, 0, 0, 0, 0), ABSENT, main]), &mut file);
-        let at_names = place(NAMES, &mut file);
+        let at_symbols = append(&symbols(&[(0, 0, 0, 0, 0), ABSENT, main]), &mut file);
+        let at_names = append(NAMES, &mut file);
         // One bucket, whose list starts at symbol 2 and ends there.
         let hash = [1_u32, 2, 1, 0, 0, 0, 2, 1].map(u32::to_le_bytes).concat();
-        let at_hash = place(&hash, &mut file);
+        let at_hash = append(&hash, &mut file);
         let dynamic = numbers(&[
             DYNAMIC_SYMBOLS,
             at_symbols,
@@ -469,7 +477,7 @@ mod tests {
             DYNAMIC_GNU_HASH,
             at_hash,
         ]);
-        let at_dynamic = place(&dynamic, &mut file);
+        let at_dynamic = append(&dynamic, &mut file);
         let end = file.len() as u64;
         file[..MAGIC.len()].copy_from_slice(MAGIC);
         file[32..40].copy_from_slice(&64_u64.to_le_bytes());
@@ -485,7 +493,7 @@ mod tests {
             file[start..start + SEGMENT_BYTES].copy_from_slice(&segment);
         }
         let functions = functions_of(&file);
-        assert_eq!((functions.at(0x5f), functions.at(0x60)), (Some("main"), None));
+        assert_eq!((functions.name_at(0x5f), functions.name_at(0x60)), (Some("main"), None));
     }
 
     proptest::proptest! {
@@ -495,16 +503,16 @@ mod tests {
             place: u64,
         ) {
             let mut file = program(SECTION_SYMBOLS, &[MAIN, LABEL, HELPER, DATA]);
-            for (at, byte) in changes {
+            for (position, byte) in changes {
                 // The code in the middle is not read.
                 let (headers, tables) = (64 + SEGMENT_BYTES, SEGMENT_OFFSET as usize + 0x200);
-                let at = at % (headers + file.len() - tables);
-                let at = if at < headers { at } else { at - headers + tables };
-                file[at] = byte;
+                let position = position % (headers + file.len() - tables);
+                let offset = if position < headers { position } else { position - headers + tables };
+                file[offset] = byte;
             }
             let functions = functions_of(&file);
-            let _ = functions.at(place);
-            let _ = functions.at(SEGMENT_OFFSET + place % 0x200);
+            let _ = functions.name_at(place);
+            let _ = functions.name_at(SEGMENT_OFFSET + place % 0x200);
             file.truncate(file.len() / 2);
             let _ = functions_of(&file);
         }

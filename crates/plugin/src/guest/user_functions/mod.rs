@@ -1,9 +1,9 @@
 //! The functions of user programs, by the symbols of their files.
 //!
-//! A virtual address names nothing: each process has its own program there, and QEMU translates code that processes share
-//! at different addresses once, with the address that it has in the first of them. The physical address names one page,
-//! which belongs to a file. The file's symbols are read from the guest's memory when the page is first seen. Code that no
-//! symbol covers has the file's name, and code outside of files has none.
+//! A virtual address does not identify a function, because each process has its own program there. Processes can also
+//! share code at different addresses. QEMU translates it once, with the address in the first process. A physical
+//! address identifies a page of a file. The file's symbols are read from the guest's memory when the page is first
+//! seen. Code that no symbol covers has the file's name, and code outside of files has no name.
 
 mod elf;
 mod page_cache;
@@ -29,7 +29,7 @@ pub(crate) struct UserFunctions {
     /// Positions in `programs`.
     files: BTreeMap<FileVersion, usize>,
     programs: Vec<Program>,
-    /// Numbers by name.
+    /// The numbers of functions and programs by their names.
     numbers: BTreeMap<String, u64>,
 }
 
@@ -40,7 +40,6 @@ struct Program {
     functions: Functions,
 }
 
-/// A page of code.
 #[derive(Clone, Copy, Debug)]
 struct CodePage {
     /// Position of its program.
@@ -49,22 +48,23 @@ struct CodePage {
     offset: u64,
 }
 
-/// Pages of code by their numbers, for as long as no process enters the kernel: a page keeps its content.
+/// Known pages of code by their physical page numbers. Valid until a process enters the kernel, which may change the
+/// content of a page.
 #[derive(Debug, Default)]
 pub(crate) struct CodePages(FxHashMap<u64, Option<CodePage>>);
 
 impl UserFunctions {
-    /// The number of the function at a place of a program's file; the program itself has a number, too.
+    /// The number of the function at an offset in a program's file. Code outside of functions has the program's number.
     fn number(&mut self, program: usize, offset: u64) -> u64 {
         let Some(program) = self.programs.get(program) else { return UNKNOWN_FUNCTION };
-        let name = match program.functions.at(offset) {
+        let name = match program.functions.name_at(offset) {
             Some(function) => format!("{function} [{}]", program.name),
             None => format!("[{}]", program.name),
         };
         self.number_of_name(name)
     }
 
-    /// The number of what a processor does itself when it enters a handler: no instruction does it.
+    /// The number that stands for a processor's own accesses at the entry of a handler.
     pub(crate) fn handler_entry(&mut self) -> u64 {
         self.number_of_name(HANDLER_ENTRY.to_owned())
     }
@@ -86,7 +86,7 @@ impl UserFunctions {
 }
 
 impl Guest<'_> {
-    /// The number of the function at a physical address: [`UNKNOWN_FUNCTION`] where the memory is not that of a file, or
+    /// The number of the function at a physical address. [`UNKNOWN_FUNCTION`] if the memory belongs to no file, or
     /// cannot be read.
     pub(crate) fn user_function(&mut self, physical: u64, known: &mut CodePages) -> u64 {
         let number = physical >> PAGE_SHIFT;

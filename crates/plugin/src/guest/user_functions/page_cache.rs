@@ -1,15 +1,15 @@
-//! The guest's files by their pages in memory: the file that a page belongs to, and the content of a file as far as the
-//! guest's kernel has it in memory.
+//! The guest's files, read from the page cache of its kernel: the file that a page belongs to, and the part of a file's
+//! content that is in memory.
 //!
-//! Everything is read through the part of the kernel's addresses that has all memory, which is the same in each process.
+//! All reads go through the kernel's direct map of memory, which is the same in each process.
 
 use crate::guest::structures::{ALL_MEMORY, Guest, PAGE_ARRAY, PAGE_SHIFT, word};
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 /// Bits of `page.mapping` that are zero in a page of a file.
 const MAPPING_BITS: u64 = 3;
-/// Entries of a tree of pages (include/linux/xarray.h): pages have none of these bits; nodes, and numbers below 64
-/// that stand for another entry of the same node, are internal.
+/// Bits of an entry in a tree of pages (include/linux/xarray.h). A page has none of these bits. Internal entries are
+/// nodes, and numbers below 64, which refer to another entry of the same node.
 const ENTRY_BITS: u64 = 3;
 const ENTRY_INTERNAL: u64 = 2;
 /// Internal entries from here on are nodes.
@@ -51,7 +51,7 @@ impl Guest<'_> {
         self.qemu.memory(address).map(u32::from_le_bytes)
     }
 
-    /// The page of a file at a physical address, or `None` if the memory is of another sort.
+    /// The page of a file at a physical address, or `None` if there is other memory.
     pub(super) fn file_page(&mut self, physical: u64) -> Option<FilePage> {
         let description_bytes = self.offsets.page_bytes.filter(|bytes| *bytes > 0)?;
         let page = (physical >> PAGE_SHIFT).wrapping_mul(description_bytes);
@@ -71,19 +71,19 @@ impl Guest<'_> {
     fn file_version(&mut self, pages: u64) -> Option<FileVersion> {
         let offsets = self.offsets;
         let inode = self.word(pages.wrapping_add(offsets.mapping_host?))?;
-        let at = |offset: u64| inode.wrapping_add(offset);
+        let address = |offset: u64| inode.wrapping_add(offset);
         let written = match offsets.inode_written.or(offsets.inode_written_renamed) {
-            Some(offset) => (self.word(at(offset))?, self.word(at(offset + 8))?),
+            Some(offset) => (self.word(address(offset))?, self.word(address(offset + 8))?),
             None => (
-                self.word(at(offsets.inode_written_seconds?))?,
-                self.half_word(at(offsets.inode_written_nanoseconds?))?.into(),
+                self.word(address(offsets.inode_written_seconds?))?,
+                self.half_word(address(offsets.inode_written_nanoseconds?))?.into(),
             ),
         };
         Some(FileVersion {
             inode,
-            number: self.word(at(offsets.inode_number?))?,
-            generation: self.half_word(at(offsets.inode_generation?))?,
-            bytes: self.word(at(offsets.inode_bytes?))?,
+            number: self.word(address(offsets.inode_number?))?,
+            generation: self.half_word(address(offsets.inode_generation?))?,
+            bytes: self.word(address(offsets.inode_bytes?))?,
             written,
         })
     }
@@ -102,17 +102,17 @@ impl Guest<'_> {
         Some(String::from_utf8_lossy(text).into_owned()).filter(|text| !text.is_empty())
     }
 
-    /// Reads a part of a file from the memory of the guest's kernel. Returns whether all of it is there; the rest of
-    /// `to` stays as it is.
+    /// Reads a part of a file from the memory of the guest's kernel. Returns whether the whole part is in memory.
+    /// Missing bytes of `to` keep their value.
     pub(super) fn read_file(&mut self, page: &FilePage, offset: u64, to: &mut [u8]) -> bool {
         let mut is_complete = true;
         let mut done = 0;
         while done < to.len() {
-            let Some(at) = offset.checked_add(done as u64) else { return false };
-            let in_page = at % PAGE_BYTES;
+            let Some(file_offset) = offset.checked_add(done as u64) else { return false };
+            let in_page = file_offset % PAGE_BYTES;
             let length = (to.len() - done).min((PAGE_BYTES - in_page) as usize);
             let part = &mut to[done..done + length];
-            match self.content_of_page(page.pages, at / PAGE_BYTES) {
+            match self.content_of_page(page.pages, file_offset / PAGE_BYTES) {
                 Some(content) => {
                     for (from, piece) in (0..).step_by(READ_BYTES).zip(part.chunks_mut(READ_BYTES))
                     {
@@ -126,7 +126,7 @@ impl Guest<'_> {
         is_complete
     }
 
-    /// Where the kernel has a page of a file, if it has the page and its content.
+    /// The address of a file's page in the direct map, or `None` if the kernel lacks the page or its content.
     fn content_of_page(&mut self, pages: u64, index: u64) -> Option<u64> {
         let offsets = self.offsets;
         let mut entry = self.word(pages.wrapping_add(offsets.page_tree?))?;
@@ -151,7 +151,7 @@ impl Guest<'_> {
                 entry = self.word(entries.wrapping_add((entry >> 2) * 8))?;
             }
         }
-        // What is left is a page, or nothing, or what stands for a page that is elsewhere.
+        // The entry is now a page, or empty, or a mark for a page that is not in memory.
         if entry == 0 || entry & ENTRY_BITS != 0 {
             return None;
         }

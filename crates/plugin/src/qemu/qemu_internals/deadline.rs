@@ -1,4 +1,4 @@
-//! When QEMU has something to do between two slices: its next timer.
+//! QEMU's next timer: the time at which QEMU has work to do between two slices.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -13,9 +13,9 @@ const ALL_TIMERS: c_int = !0;
 /// QEMU's next timer in guest time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextTimer {
-    /// The clock's time when QEMU counted instructions last; not later than now.
+    /// The clock's time when QEMU last counted instructions. Not later than now.
     pub(crate) counted_ns: u64,
-    /// When the timer is due by that clock; none without a timer.
+    /// When the timer is due by the same clock; `None` without a timer.
     pub(crate) due_ns: Option<u64>,
 }
 
@@ -42,22 +42,22 @@ impl Deadlines {
         })
     }
 
-    /// The next timer. In the vCPUs' thread.
+    /// The next timer. Call it in the vCPUs' thread.
     ///
-    /// QEMU refuses to read its clock inside of a block, because it would count the instructions of the
-    /// vCPU that runs. Where none runs, it shows what it has counted so far.
+    /// Inside a block QEMU refuses to read its clock, because it would have to count the instructions of the running
+    /// vCPU. If no vCPU seems to run, QEMU's clock shows the instructions that are counted so far.
     pub(crate) fn next_timer(self) -> NextTimer {
-        // SAFETY: a variable of this thread, which QEMU reads in this thread alone; it has its value again
-        // before anything but these two functions runs. They read clocks and lists of timers, under their
-        // own locks.
+        // SAFETY: a variable of this thread, which only this thread reads. It has its value again before any code runs
+        // other than the two functions below. They read clocks and lists of timers under their own locks.
         unsafe {
             let running = self.current.read_volatile();
             self.current.write_volatile(ptr::null_mut());
             let counted_ns = (self.clock)().cast_unsigned();
             let left_ns = (self.deadline)(GUEST_TIME, ALL_TIMERS);
             self.current.write_volatile(running);
-            let left_ns = u64::try_from(left_ns).ok();
-            NextTimer { counted_ns, due_ns: left_ns.map(|left| counted_ns.saturating_add(left)) }
+            let due_ns =
+                u64::try_from(left_ns).ok().map(|wait_ns| counted_ns.saturating_add(wait_ns));
+            NextTimer { counted_ns, due_ns }
         }
     }
 }

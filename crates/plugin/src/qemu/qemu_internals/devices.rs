@@ -1,5 +1,4 @@
-//! QEMU's event loop, block layer, coroutines and timers, as far as repeatable devices and the latency of disks
-//! need them.
+//! QEMU's event loop, block layer, coroutines and timers. Repeatable devices and the latency of disks need them.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -24,7 +23,7 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    /// `None` if QEMU doesn't export what it takes.
+    /// `None` if QEMU doesn't export the functions for it.
     pub(crate) fn find() -> Option<EventLoop> {
         Some(EventLoop {
             run_on_cpu: function!(c"async_run_on_cpu" as RunOnCpu)?,
@@ -39,21 +38,20 @@ impl EventLoop {
     /// work has QEMU's big lock.
     pub(crate) fn at_end_of_block(self, vcpu: u32, work: Work) {
         let number = c_int::try_from(vcpu).unwrap_or(NO_CPU);
-        // SAFETY: called in the vCPUs' thread; vCPUs live as long as the machine, and so does the
-        // function.
+        // SAFETY: called in the vCPUs' thread; vCPUs and functions exist until the machine ends.
         unsafe {
             let cpu = (self.get_cpu)(number);
             if cpu.is_null() {
                 return;
             }
             (self.run_on_cpu)(cpu, work, 0);
-            // The others run before QEMU checks for work, unless they are to leave, too.
-            for other in 0.. {
-                let other = (self.get_cpu)(other);
-                if other.is_null() {
+            // Without this the other vCPUs would run before QEMU checks for work.
+            for number in 0.. {
+                let cpu = (self.get_cpu)(number);
+                if cpu.is_null() {
                     break;
                 }
-                (self.cpu_exit)(other);
+                (self.cpu_exit)(cpu);
             }
         }
     }
@@ -64,7 +62,7 @@ impl EventLoop {
     /// QEMU's `aio_poll` would also serve file descriptors, including calls that wake the main loop. With
     /// io_uring that can leave the main loop asleep for good.
     pub(crate) fn poll(self) -> bool {
-        // SAFETY: who has the big lock may do what was put off to the main loop.
+        // SAFETY: the holder of the big lock may do deferred work.
         unsafe { (self.poll)((self.get_context)()) != 0 }
     }
 }
@@ -111,12 +109,12 @@ impl MainLoop {
     pub(crate) const LATER: c_int = 1;
 
     /// Has the main loop call `dispatch` instead of doing deferred work; `None` if QEMU doesn't export
-    /// what it takes. Until the result is kept, `dispatch` may only return [`MainLoop::LATER`].
+    /// the functions for it. Until the result is stored, `dispatch` may only return [`MainLoop::LATER`].
     pub(crate) fn hook(dispatch: Dispatch) -> Option<MainLoop> {
         let get_context = function!(c"qemu_get_aio_context" as GetContext)?;
         let get_source = function!(c"aio_get_g_source" as GetSource)?;
         let unreference = function!(c"g_source_unref" as Unreference)?;
-        // SAFETY: the context of the main loop lives as long as QEMU, and its source in it. The
+        // SAFETY: the context of the main loop and its source exist until QEMU ends. The
         // structures are GLib's public ones. GLib reads the table's address as one aligned word each
         // time, and the new table is the old one with another function.
         unsafe {
@@ -149,7 +147,7 @@ pub(crate) struct BlockNode {
     in_flight: *const u32,
 }
 
-// SAFETY: nodes of disks live as long as the machine; used by who has QEMU's big lock.
+// SAFETY: nodes of disks exist until the machine ends; they are used only with QEMU's big lock.
 unsafe impl Send for BlockNode {}
 
 impl BlockNode {
@@ -166,15 +164,16 @@ impl BlockNode {
             return None;
         }
         // SAFETY: nodes are allocated by themselves, so this is the size of what may be read.
-        let words = unsafe { libc::malloc_usable_size(node) } / size_of::<u32>();
+        let word_count = unsafe { libc::malloc_usable_size(node) } / size_of::<u32>();
         let word = |index: usize| node.cast_const().cast::<u32>().wrapping_add(index);
         // SAFETY: the index is below the number of words.
         let read = |index: usize| unsafe { word(index).read_volatile() };
-        let before: Vec<u32> = (0..words).map(read).collect();
+        let before: Vec<u32> = (0..word_count).map(read).collect();
         // SAFETY: a request that starts, and ends.
         let moved = unsafe {
             increase(node);
-            let moved = (0..words).find(|index| read(*index) == before[*index].wrapping_add(1));
+            let moved =
+                (0..word_count).find(|index| read(*index) == before[*index].wrapping_add(1));
             decrease(node);
             moved
         }?;
@@ -198,7 +197,7 @@ type OnEvent = unsafe extern "C" fn(*mut c_void, c_int);
 type ParseEnum =
     unsafe extern "C" fn(*const c_void, *const c_char, c_int, *mut *mut c_void) -> c_int;
 
-/// Words of the description of a block driver that are looked at.
+/// How many words of a block driver's description are searched.
 const DRIVER_WORDS: usize = 256;
 static PROBED: AtomicBool = AtomicBool::new(false);
 
@@ -264,7 +263,7 @@ pub(crate) struct Coroutines {
 }
 
 impl Coroutines {
-    /// `None` if QEMU doesn't export what it takes.
+    /// `None` if QEMU doesn't export the functions for it.
     pub(crate) fn find() -> Option<Coroutines> {
         Some(Coroutines {
             itself: function!(c"qemu_coroutine_self" as GetContext)?,
@@ -273,19 +272,19 @@ impl Coroutines {
         })
     }
 
-    /// The one that runs. Only inside one.
+    /// The running coroutine. Call it only inside a coroutine.
     pub(crate) fn current(self) -> usize {
         // SAFETY: called inside a coroutine.
         unsafe { (self.itself)() as usize }
     }
 
-    /// Leaves the one that runs until it is woken. No lock may be held.
+    /// Pauses the running coroutine until it is woken. The caller must hold no lock.
     pub(crate) fn pause(self) {
         // SAFETY: called inside a coroutine; somebody has its handle, and wakes it.
         unsafe { (self.leave)() };
     }
 
-    /// Goes on with one that paused, once. With QEMU's big lock, and outside of coroutines.
+    /// Continues a paused coroutine. Call it once for each pause, with QEMU's big lock, and outside of coroutines.
     pub(crate) fn wake(self, coroutine: usize) {
         // SAFETY: the handle of a coroutine that paused, and was not woken since.
         unsafe { (self.wake)(coroutine as *mut c_void) };
@@ -311,11 +310,11 @@ pub(crate) struct Timer {
     now: GetClock,
 }
 
-// SAFETY: the timer lives as long as QEMU, and is used by who has QEMU's big lock.
+// SAFETY: the timer is never freed, and is used only with QEMU's big lock.
 unsafe impl Send for Timer {}
 
 impl Timer {
-    /// Makes one that calls back with QEMU's big lock; `None` if QEMU doesn't export what it takes.
+    /// Makes a timer that calls `callback` with QEMU's big lock; `None` if QEMU doesn't export the functions for it.
     pub(crate) fn new(callback: TimerCallback) -> Option<Timer> {
         let init = function!(c"timer_init_full" as TimerInit)?;
         let set = function!(c"timer_mod_ns" as TimerSet)?;
@@ -348,7 +347,7 @@ pub(crate) fn on_run_or_stop(callback: StateCallback) -> bool {
     let Some(add) = function!(c"qemu_add_vm_change_state_handler" as AddStateCallback) else {
         return false;
     };
-    // SAFETY: the function lives as long as QEMU; it takes no data.
+    // SAFETY: the function is never unloaded; it takes no data.
     unsafe { !add(callback, ptr::null_mut()).is_null() }
 }
 

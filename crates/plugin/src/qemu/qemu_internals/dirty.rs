@@ -1,11 +1,9 @@
-//! Where QEMU notes that memory was written by other means than a vCPU's own fast path: devices' DMA
-//! above all.
+//! Reports writes to memory that do not take a vCPU's own fast path: DMA of devices above all.
 //!
-//! The plugin interface has no callback for it. All of QEMU's ways to write the guest's memory for a
-//! device (a write through the bus, the end of a mapping, a cached descriptor ring) end in one
-//! exported function with the place and the exact length, which marks pages for migration and
-//! displays. Its entry is replaced by a jump: QEMU calls it directly, so there is no pointer to
-//! exchange.
+//! The plugin API has no callback for such writes. QEMU writes the guest's memory for a device in several ways: through
+//! the bus, at the end of a mapping, or to a cached descriptor ring. All of them call one exported function with the
+//! address and the exact length. It marks pages for migration and displays. The plugin replaces the start of this
+//! function by a jump, because QEMU calls it directly and there is no pointer to exchange.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -36,16 +34,15 @@ static CALLBACK: OnceLock<fn(Written)> = OnceLock::new();
 /// Memory that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// Where in QEMU's RAM.
+    /// The offset in QEMU's RAM.
     pub(crate) ram: u64,
     pub(crate) bytes: u64,
     /// Whether a device wrote. Otherwise a vCPU stored to a page from which QEMU has translated code.
     pub(crate) by_device: bool,
 }
 
-/// Has `callback` called whenever a device has written memory, or a vCPU a page with code, in
-/// whichever thread. Whether this QEMU could be changed so. To be called while the plugin is
-/// loaded, when no vCPU and no device exists.
+/// Calls `callback`, in any thread, whenever a device has written memory or a vCPU has stored to a page with code.
+/// Returns whether this QEMU allows the change. Call it while the plugin is loaded, before any vCPU or device exists.
 pub(crate) fn on_write(callback: fn(Written)) -> bool {
     if ORIGINAL.get().is_some() {
         return true; // a second recording in one process
@@ -57,7 +54,7 @@ pub(crate) fn on_write(callback: fn(Written)) -> bool {
     // SAFETY: the code of a function, whose end is more than this away; QEMU's text is readable.
     let code = unsafe { std::slice::from_raw_parts(found, JUMP_BYTES + INSTRUCTION_BYTES_MAX) };
     let Some(moved) = movable_bytes(code) else { return false };
-    // SAFETY: `moved` bytes of whole instructions that mean the same at any address.
+    // SAFETY: `moved` bytes are whole instructions that work the same at any address.
     let Some(original) = (unsafe { copied(found, moved) }) else { return false };
     let _ = CALLBACK.set(callback);
     let _ = ORIGINAL.set(original);
@@ -67,26 +64,27 @@ pub(crate) fn on_write(callback: fn(Written)) -> bool {
     unsafe { patch(found, &jump) }
 }
 
-/// How many bytes the first instructions have that make room for the jump; `None` if one of them
-/// means something else at another address.
+/// The length in bytes of the first instructions, which make room for the jump. `None` if one of them depends on its
+/// address.
 fn movable_bytes(code: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut bytes = 0;
     while bytes < JUMP_BYTES {
-        let one = decoder.decode();
-        let elsewhere = one.is_ip_rel_memory_operand() || one.flow_control() != FlowControl::Next;
-        if one.is_invalid() || elsewhere {
+        let instruction = decoder.decode();
+        let depends_on_address = instruction.is_ip_rel_memory_operand()
+            || instruction.flow_control() != FlowControl::Next;
+        if instruction.is_invalid() || depends_on_address {
             return None;
         }
-        bytes += one.len();
+        bytes += instruction.len();
     }
     Some(bytes)
 }
 
-/// A function that executes the first `bytes` of `function`, and goes on in it after them.
+/// A function that executes the first `bytes` bytes of `function`, and continues in `function` after them.
 ///
 /// # Safety
-/// They must be whole instructions that mean the same at another address.
+/// The bytes must be whole instructions that work the same at any address.
 unsafe fn copied(function: *mut u8, bytes: usize) -> Option<SetDirty> {
     let size = bytes + LONG_JUMP.len() + size_of::<usize>();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -97,11 +95,11 @@ unsafe fn copied(function: *mut u8, bytes: usize) -> Option<SetDirty> {
         if room == libc::MAP_FAILED {
             return None;
         }
-        let at = room.cast::<u8>();
-        at.copy_from_nonoverlapping(function, bytes);
-        at.add(bytes).copy_from_nonoverlapping(LONG_JUMP.as_ptr(), LONG_JUMP.len());
+        let copy = room.cast::<u8>();
+        copy.copy_from_nonoverlapping(function, bytes);
+        copy.add(bytes).copy_from_nonoverlapping(LONG_JUMP.as_ptr(), LONG_JUMP.len());
         let target = (function as usize + bytes).to_le_bytes();
-        at.add(bytes + LONG_JUMP.len()).copy_from_nonoverlapping(target.as_ptr(), target.len());
+        copy.add(bytes + LONG_JUMP.len()).copy_from_nonoverlapping(target.as_ptr(), target.len());
         if libc::mprotect(room, size, libc::PROT_READ | libc::PROT_EXEC) != 0 {
             libc::munmap(room, size);
             return None;
@@ -110,10 +108,10 @@ unsafe fn copied(function: *mut u8, bytes: usize) -> Option<SetDirty> {
     }
 }
 
-/// Writes `bytes` over code. Whether the system allows that.
+/// Writes `bytes` over code. Returns whether the system allows it.
 ///
 /// # Safety
-/// No thread executes there meanwhile.
+/// No other thread executes this code meanwhile.
 unsafe fn patch(code: *mut u8, bytes: &[u8]) -> bool {
     // SAFETY: asks for a constant.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
@@ -148,7 +146,7 @@ type Map = unsafe extern "C" fn(*mut c_void, u64, *mut u64, bool, Attributes) ->
 type Unmap = unsafe extern "C" fn(*mut c_void, *mut c_void, u64, bool, u64);
 type RamOfHost = unsafe extern "C" fn(*mut c_void) -> u64;
 
-/// A piece of RAM, and where the guest has it.
+/// A piece of RAM, and its physical address in the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RamPiece {
     pub(crate) ram: u64,
@@ -156,13 +154,13 @@ pub(crate) struct RamPiece {
     pub(crate) bytes: u64,
 }
 
-/// Where a PC has RAM: from 0, from 1 MiB, and from 4 GiB on.
+/// The physical addresses at which pieces of a PC's RAM start: 0, 1 MiB and 4 GiB.
 const RAM_STARTS: [u64; 3] = [0, 1 << 20, 1 << 32];
 /// More than any guest has.
 const RAM_BYTES_MAX: u64 = 1 << 44;
 
-/// The pieces of RAM of the machine; none if QEMU does not export what it takes. With QEMU's big
-/// lock, when the machine is complete.
+/// The pieces of RAM of the machine; empty if QEMU does not export the functions for it. Call it with QEMU's big lock,
+/// when the machine is complete.
 pub(crate) fn ram_pieces() -> Vec<RamPiece> {
     let space = ffi::find(c"address_space_memory");
     let map = function!(c"address_space_map" as Map);
@@ -174,8 +172,8 @@ pub(crate) fn ram_pieces() -> Vec<RamPiece> {
     }
     let piece = |physical: u64| {
         let mut bytes = RAM_BYTES_MAX;
-        // SAFETY: QEMU's address space of all vCPUs, for reading; unmapped at once, as long as it
-        // was mapped and without a byte that was accessed.
+        // SAFETY: QEMU's address space of all vCPUs, for reading. The mapping is released at once with its own length,
+        // and nothing accessed it.
         unsafe {
             let host = map(space, physical, &raw mut bytes, false, 0);
             if host.is_null() {
@@ -220,7 +218,7 @@ mod tests {
     #[test]
     fn a_moved_start_goes_on_in_the_function() {
         let function = (sum as SetDirty as *mut c_void).cast::<u8>();
-        // SAFETY: the test's own function; nothing of it is moved.
+        // SAFETY: the test's own function; no instruction is moved.
         let moved = unsafe { copied(function, 0) }.unwrap();
         moved(3, 4, 5);
         assert_eq!(SUM.load(std::sync::atomic::Ordering::SeqCst), 12);

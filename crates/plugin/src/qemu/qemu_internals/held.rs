@@ -1,5 +1,4 @@
-//! The vCPUs' thread waits, between two blocks, while the machine is stopped and its state is
-//! saved.
+//! Lets the vCPUs' thread wait between two blocks while the machine is stopped and its state is saved.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -35,7 +34,7 @@ pub(crate) struct HeldMachine {
 }
 
 impl HeldMachine {
-    /// `None` if QEMU doesn't export what it takes.
+    /// `None` if QEMU doesn't export the functions for it.
     pub(crate) fn find() -> Option<HeldMachine> {
         Some(HeldMachine {
             run_on_cpu: function!(c"async_run_on_cpu" as RunOnCpu)?,
@@ -50,7 +49,6 @@ impl HeldMachine {
         })
     }
 
-    /// The machine's vCPUs.
     fn cpus(self) -> impl Iterator<Item = *mut c_void> {
         let get = self.get_cpu;
         // SAFETY: looks a vCPU up by its number; called in the vCPUs' thread.
@@ -61,8 +59,7 @@ impl HeldMachine {
     /// after all other work that is queued by then. The work has QEMU's big lock.
     pub(crate) fn at_end_of_block(self, work: Work) {
         let Some(last) = self.cpus().last() else { return };
-        // SAFETY: vCPUs live as long as the machine, and so does the function. Work for the last
-        // vCPU is done last.
+        // SAFETY: vCPUs and functions exist until the machine ends. Work for the last vCPU is done last.
         unsafe { (self.run_on_cpu)(last, work, 0) };
         for cpu in self.cpus() {
             // SAFETY: as above. Otherwise the others run before QEMU checks for work.
@@ -89,8 +86,8 @@ impl HeldMachine {
         unsafe { (self.pause)() };
         self.wait_until(|| {
             for cpu in self.cpus() {
-                // SAFETY: saving asks the vCPUs' thread for work and waits for it. Work may be done
-                // inside of work: what is done is out of the list.
+                // SAFETY: saving asks the vCPUs' thread for work and waits for it. Work may do other work,
+                // because QEMU removes work from its list before it starts.
                 unsafe { (self.do_work)(cpu) };
             }
             // SAFETY: asks under the lock. The thread that starts the machine has started all vCPUs,

@@ -27,7 +27,7 @@ pub(crate) enum Jump {
     /// A vCPU has something to do, or the machine is stopped.
     NotIdle,
     NoTimer,
-    /// The clock is not where it must be: this QEMU jumps otherwise.
+    /// The clock did not jump to the next timer: this QEMU works differently.
     Wrong,
 }
 
@@ -43,8 +43,8 @@ impl IdleVcpus {
 
     /// Whether a vCPU is halted, and neither an interrupt nor work waits for it. In the vCPUs' thread.
     pub(crate) fn is_idle(self, vcpu: Slices) -> bool {
-        // SAFETY: vCPUs live as long as the machine. It reads the vCPU's state, which QEMU writes in this
-        // thread; what other threads write (work, interrupts) it reads as QEMU itself does.
+        // SAFETY: vCPUs exist until the machine ends. The function reads the vCPU's state, which QEMU writes in this
+        // thread. It reads the data of other threads (work, interrupts) in QEMU's own way.
         unsafe { (self.0)(vcpu.handle()) }
     }
 }
@@ -63,7 +63,7 @@ pub(crate) struct Jumps {
 }
 
 impl Jumps {
-    /// `None` if QEMU doesn't export what it takes, or instructions don't make guest time.
+    /// `None` if QEMU doesn't export the functions for it, or guest time does not follow instructions.
     pub(crate) fn find() -> Option<Jumps> {
         let counts = ffi::find(c"use_icount").cast_const().cast::<c_int>();
         // SAFETY: a variable of QEMU, set before the machine is made.
@@ -86,8 +86,7 @@ impl Jumps {
     /// Until then QEMU does not take `vcpu` for idle.
     pub(crate) fn at_end_of_block(self, vcpu: u32, work: Work) {
         let number = c_int::try_from(vcpu).unwrap_or(NO_CPU);
-        // SAFETY: called in the vCPUs' thread; vCPUs live as long as the machine, and so does the
-        // function.
+        // SAFETY: called in the vCPUs' thread; vCPUs and functions exist until the machine ends.
         unsafe {
             let cpu = (self.get_cpu)(number);
             if !cpu.is_null() {

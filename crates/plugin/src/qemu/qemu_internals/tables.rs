@@ -1,7 +1,7 @@
-//! Where a vCPU has its descriptor tables, which the plugin interface does not show.
+//! The addresses of a vCPU's descriptor tables, which the plugin API does not show.
 //!
-//! QEMU writes them into the notes of a memory dump, in a structure with a version and a length, and
-//! exports the function that does.
+//! QEMU writes these addresses into the notes of a memory dump, in a structure with a version and a length. It exports
+//! the function that writes them.
 
 use std::ffi::{c_int, c_void};
 
@@ -31,13 +31,13 @@ pub(crate) struct DescriptorTables {
     pub(crate) tss: u64,
     /// The table of segments.
     pub(crate) gdt: u64,
-    /// The table of gates.
+    /// The table of gates (IDT).
     pub(crate) idt: u64,
     /// The stack pointer at the same time.
     pub(crate) stack_pointer: u64,
 }
 
-/// Asks QEMU for them.
+/// Reads [`DescriptorTables`] from QEMU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuStates {
     get_cpu: GetCpu,
@@ -45,7 +45,7 @@ pub(crate) struct CpuStates {
 }
 
 impl CpuStates {
-    /// `None` if QEMU doesn't export what it takes.
+    /// `None` if QEMU doesn't export the functions for it.
     pub(crate) fn find() -> Option<CpuStates> {
         Some(CpuStates {
             get_cpu: function!(c"qemu_get_cpu" as GetCpu)?,
@@ -53,12 +53,11 @@ impl CpuStates {
         })
     }
 
-    /// The tables of a vCPU; `None` if QEMU describes it otherwise. In the vCPUs' thread, between two
+    /// The tables of a vCPU; `None` if this QEMU uses another structure. Call it in the vCPUs' thread, between two
     /// blocks.
     pub(crate) fn tables(self, vcpu: u32) -> Option<DescriptorTables> {
         let mut found: Option<DescriptorTables> = None;
-        // SAFETY: the vCPU lives as long as the machine; `keep` is called with `found` alone, before
-        // the function returns.
+        // SAFETY: vCPUs exist until the machine ends. QEMU calls `keep` with `found` only, before the function returns.
         unsafe {
             let cpu = (self.get_cpu)(c_int::try_from(vcpu).ok()?);
             if cpu.is_null() {
@@ -71,7 +70,7 @@ impl CpuStates {
 }
 
 unsafe extern "C" fn keep(note: *const c_void, bytes: usize, found: *mut c_void) -> c_int {
-    // SAFETY: QEMU passes a note of that many bytes, and what `tables` gave it.
+    // SAFETY: QEMU passes a note of `bytes` bytes, and the pointer that `tables` gave it.
     let (note, found) = unsafe {
         let note = std::slice::from_raw_parts(note.cast::<u8>(), bytes);
         (note, &mut *found.cast::<Option<DescriptorTables>>())
@@ -81,8 +80,10 @@ unsafe extern "C" fn keep(note: *const c_void, bytes: usize, found: *mut c_void)
 }
 
 fn parse(state: &[u8]) -> Option<DescriptorTables> {
-    let half = |at: usize| Some(u32::from_le_bytes(state.get(at..at + 4)?.try_into().ok()?));
-    let word = |at: usize| Some(u64::from_le_bytes(state.get(at..at + 8)?.try_into().ok()?));
+    let half =
+        |offset: usize| Some(u32::from_le_bytes(state.get(offset..offset + 4)?.try_into().ok()?));
+    let word =
+        |offset: usize| Some(u64::from_le_bytes(state.get(offset..offset + 8)?.try_into().ok()?));
     let is_whole = state.len() >= STATE_BYTES;
     if !is_whole || half(0)? != 1 || half(4)? as usize != STATE_BYTES {
         return None;

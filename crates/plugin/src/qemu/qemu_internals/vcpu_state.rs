@@ -1,4 +1,4 @@
-//! Whether a vCPU is halted and takes interrupts, from what QEMU's monitor prints of it (`info registers`).
+//! Whether a vCPU is halted and takes interrupts, from the text that QEMU's monitor prints for `info registers`.
 //!
 //! QEMU's own question, `cpu_thread_is_idle`, is about its threads: a halted vCPU with queued work, such as
 //! the flush of its TLB, is not idle.
@@ -35,7 +35,7 @@ impl VcpuState {
     fn text(self, cpu: *mut c_void) -> Option<String> {
         let (mut text, mut bytes): (*mut c_char, usize) = (ptr::null_mut(), 0);
         // SAFETY: the stream writes into a buffer of its own, and sets both variables when it is closed;
-        // until then they live. QEMU only reads the vCPU, which lives as long as the machine.
+        // they exist until then. QEMU only reads the vCPU, which exists until the machine ends.
         unsafe {
             let stream = libc::open_memstream(&raw mut text, &raw mut bytes);
             if stream.is_null() {
@@ -47,7 +47,7 @@ impl VcpuState {
         if text.is_null() {
             return None;
         }
-        // SAFETY: the buffer has so many bytes, and is this function's to free.
+        // SAFETY: the buffer has `bytes` bytes, and this function frees it.
         let copied = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) }.to_vec();
         // SAFETY: as above.
         unsafe { libc::free(text.cast()) };
