@@ -1,4 +1,4 @@
-//! What a machine executed, and for whom: the plugin's record, checked and summed up.
+//! Checks the plugin's record and sums it up: how much a machine executed, by CPU and context.
 //!
 //! Only this module reads records. [`Accounting::broken`] says why the numbers of a record cannot be
 //! trusted; they must not be used then.
@@ -27,10 +27,10 @@ use crate::{Result, SimError};
 pub use sampled::{SampledCycles, WARMING_ERROR};
 pub use services::{ServiceUse, ServiceWaitUse, ServicesUse};
 
-/// The label of warnings of a CPU, which do not say in which region they were seen.
+/// The label of a CPU's warnings. It is empty because these warnings do not name a region.
 const ALL_REGIONS: &str = "";
 
-/// What a machine executed in its regions of interest.
+/// The counters and events of a machine in its regions of interest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounting {
     /// vCPUs of the machine.
@@ -41,8 +41,8 @@ pub struct Accounting {
     pub has_tasks: bool,
     /// Whether guest time followed the model's cycles.
     pub has_model_time: bool,
-    /// Whether a core executed sampled units only: cycles of contexts are estimates of the plugin's clock,
-    /// and better ones in [`Accounting::sampled_cycles`].
+    /// Whether the core was simulated in detail for sampled units only. The cycles of contexts are then
+    /// estimates by the plugin's clock; [`Accounting::sampled_cycles`] has better estimates.
     pub is_sampled: bool,
     /// Bit N is set if counter N of [`simrecord::counters`] was counted.
     pub counters: u32,
@@ -83,23 +83,23 @@ pub struct Accounting {
 /// A region of interest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionUse {
-    /// Each CPU, by number.
+    /// All CPUs of the machine, sorted by number.
     pub cpus: Vec<CpuUse>,
-    /// What a core executed in detail of it, if that were sampled units only.
+    /// Counters of each context in each sampled unit. Empty if nothing was sampled.
     pub sampled: Vec<SampledPartUse>,
 }
 
 impl RegionUse {
-    /// Returns the warnings of CPUs that went offline in the region, and of those that came back. `clock_hz`: cycles
-    /// of a second.
+    /// Returns a warning for each CPU that went offline or came online in the region. `clock_hz`: cycles per
+    /// second.
     #[must_use]
     pub fn hotplug_warnings(&self, clock_hz: u64) -> Vec<CpuWarning> {
-        let went = self.cpus.iter().filter_map(|cpu| {
-            let after = cpu.offline_after_cycles()? as f64 / clock_hz.max(1) as f64;
-            Some(lab::cpus::went_offline(cpu.cpu, after))
+        let offline = self.cpus.iter().filter_map(|cpu| {
+            let after_s = cpu.offline_after_cycles()? as f64 / clock_hz.max(1) as f64;
+            Some(lab::cpus::went_offline(cpu.cpu, after_s))
         });
-        let came = self.cpus.iter().filter(|cpu| cpu.came_online);
-        went.chain(came.map(|cpu| lab::cpus::came_online(cpu.cpu))).collect()
+        let online = self.cpus.iter().filter(|cpu| cpu.came_online);
+        offline.chain(online.map(|cpu| lab::cpus::came_online(cpu.cpu))).collect()
     }
 }
 
@@ -111,18 +111,17 @@ impl CpuUse {
     }
 }
 
-/// What one context executed of a sampled unit.
+/// Counters of one context in one sampled unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampledPartUse {
     pub cpu: u32,
-    /// The unit of the CPU.
+    /// Number of the unit among the units of this CPU.
     pub unit: u64,
     pub context: KernelContext,
-    /// What was counted.
     pub counts: Counts,
 }
 
-/// What a CPU executed in a region.
+/// Counters and events of a CPU in a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuUse {
     pub cpu: u32,
@@ -130,21 +129,21 @@ pub struct CpuUse {
     pub opened_at_cycles: u64,
     /// When the CPU went offline in the region, in cycles on its time axis: the region ended there for it.
     pub offline_at_cycles: Option<u64>,
-    /// Whether the CPU came back in the region. What it did then is not in it.
+    /// Whether the CPU came online in the region. Its counters do not include what it executed afterwards.
     pub came_online: bool,
-    /// Its counters.
     pub used: Counts,
     /// Entries of handlers without a symbol, since the record started.
     pub unknown_gates: u64,
-    /// Contexts that ended otherwise than by their own return, since the record started.
+    /// Contexts that ended without their own return, since the record started.
     pub abandoned: u64,
     /// Entries that were not followed because too many were nested, since the record started.
     pub overflows: u64,
-    /// By context, in the order of contexts.
+    /// Counters by context, sorted by context.
     pub contexts: Vec<ContextUse>,
     /// Spans that ended on this CPU, in the order of their ends, if they were requested.
     pub spans: Vec<SpanUse>,
-    /// Counters of the spans themselves, if they were requested: of all, or of the first of them.
+    /// Self counters of the spans, in the same order, if they were requested. The record may have them for the
+    /// first spans only.
     pub span_counts: Vec<Counts>,
     /// Changes of the context on top of its stack, in order, if they were requested.
     pub transitions: Vec<ContextTransition>,
@@ -158,7 +157,7 @@ pub struct ContextUse {
     pub context: KernelContext,
     /// Counters of the context itself.
     pub self_counts: Counts,
-    /// Counters from its entries to its exits, of spans with both in the region.
+    /// Counters from entry to exit, summed over the spans that have both in the region.
     pub inclusive: Counts,
     /// How often it was entered.
     pub entries: u64,
@@ -199,16 +198,16 @@ pub struct ContextTransition {
     pub context: KernelContext,
     /// The task at the bottom of the stack.
     pub task: KernelContext,
-    /// When, in cycles that the CPU had executed, without those in which it was halted.
+    /// Cycles that the CPU had executed before the transition. Halted cycles do not count.
     pub cycles: u64,
-    /// The value of the CPU's time-stamp counter then.
+    /// The value of the CPU's time-stamp counter at the transition.
     pub tsc: u64,
 }
 
 /// A counter that the guest's kernel keeps itself on a CPU, from the opening of the region to its close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelUse {
-    /// What is counted.
+    /// The context whose entries the kernel counts.
     pub context: KernelContext,
     /// How much it advanced.
     pub count: u64,
@@ -229,24 +228,24 @@ pub struct AnnotationUse {
 /// Values that were recorded together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedValues {
-    /// The position among the annotation's actions of the one that recorded them.
+    /// The position of the recording action in the annotation's list of actions.
     pub action: u32,
     /// The values; absent for all values without a row of their own.
     pub values: Option<Vec<Value>>,
-    /// How often.
+    /// How often these values were recorded.
     pub count: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// The region, from 1.
+    /// Counts from 1.
     pub region: u32,
     /// The annotation's position in the list.
     pub annotation: u32,
-    /// The position among the annotation's actions of the one that recorded the values.
+    /// The position of the recording action in the annotation's list of actions.
     pub action: u32,
     pub cpu: u32,
-    /// When, in cycles on the time axis of the CPU.
+    /// Time of the hit, in cycles on the CPU's time axis.
     pub at_cycles: u64,
     pub values: Vec<Value>,
 }
@@ -254,9 +253,9 @@ pub struct Hit {
 /// Counts of the shadow caches of a model in a region, of all CPUs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowCacheUse {
-    /// The region, from 1.
+    /// Counts from 1.
     pub region: u32,
-    /// Which model, from 0 in the order in which they were given.
+    /// The position of the model in the user's list of models, from 0.
     pub model: u32,
     /// Context of the accesses.
     pub group: Group,
@@ -272,7 +271,8 @@ impl Accounting {
     /// not have, contexts that do not exist.
     pub(crate) fn of(stream: &Stream) -> Result<Accounting> {
         let has = |feature: u32| stream.header.features & feature != 0;
-        let parsed = parse(stream).map_err(|at| bad(&format!("record {at} does not fit")))?;
+        let parsed =
+            parse(stream).map_err(|position| bad(&format!("record {position} does not fit")))?;
         let named = |names: &[(u32, String)]| -> BTreeMap<u32, String> {
             names.iter().map(|(number, name)| (*number, printable(name))).collect()
         };
@@ -293,8 +293,8 @@ impl Accounting {
             ..Accounting::default()
         };
         if stream.end.truncated {
-            let most = "there are more spans or markers than a record has room for (choose a shorter window)";
-            accounting.broken.push(most.to_owned());
+            let reason = "there are more spans or markers than a record has room for (choose a shorter window)";
+            accounting.broken.push(reason.to_owned());
         }
         (accounting.shadow_caches, accounting.miss_curves) = shadow_caches(&parsed);
         accounting.misses = misses(&parsed);
@@ -327,9 +327,9 @@ impl Accounting {
             if self.regions.len() + 1 == region as usize && cpu == 0 {
                 self.regions.push(RegionUse::default());
             }
-            let place = self.regions.get_mut((region as usize).wrapping_sub(1));
-            let place = place.filter(|place| place.cpus.len() == cpu as usize);
-            place.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(used));
+            let region_use = self.regions.get_mut((region as usize).wrapping_sub(1));
+            let region_use = region_use.filter(|found| found.cpus.len() == cpu as usize);
+            region_use.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(used));
             let broken = used.region.broken;
             if broken > 0 {
                 let warning = CpuWarning::new(cpu, "events were out of order or without a place");
@@ -363,10 +363,8 @@ impl Accounting {
 
     fn add_sampled(&mut self, parts: &[(SampledPart, Counts)]) -> Result<()> {
         for (part, counts) in parts {
-            let context = match self.has_contexts {
-                true => context_of(part.code)?,
-                false => KernelContext::Unknown,
-            };
+            let context =
+                if self.has_contexts { context_of(part.code)? } else { KernelContext::Unknown };
             let used = SampledPartUse { cpu: part.cpu, unit: part.unit, context, counts: *counts };
             let region = self.regions.get_mut((part.region as usize).wrapping_sub(1));
             region.ok_or_else(|| bad("a sampled unit belongs to no region"))?.sampled.push(used);
@@ -380,7 +378,7 @@ impl Accounting {
         counts: &[Counts],
         broken_cpus: &mut CpuWarnings,
     ) -> Result<()> {
-        let mut wrong: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut broken_spans: BTreeMap<u32, u64> = BTreeMap::new();
         let counts = counts.iter().map(Some).chain(std::iter::repeat(None));
         for (span, counts) in spans.iter().zip(counts) {
             let used = SpanUse {
@@ -394,26 +392,28 @@ impl Accounting {
             cpu.spans.push(used);
             cpu.span_counts.extend(counts);
             if counts.is_some_and(|counts| counts[CYCLES] != span.self_cycles) {
-                *wrong.entry(span.cpu).or_default() += 1;
+                *broken_spans.entry(span.cpu).or_default() += 1;
             }
         }
-        for (cpu, count) in wrong {
-            let warning = CpuWarning::new(cpu, "the counters of spans are not those of the spans");
+        for (cpu, count) in broken_spans {
+            let warning =
+                CpuWarning::new(cpu, "the counters of spans contradict the cycles of the spans");
             broken_cpus.add(ALL_REGIONS, warning.counted(count, "spans"));
         }
         Ok(())
     }
 
     fn add_transitions(&mut self, transitions: &[Transition]) -> Result<()> {
-        for one in transitions {
-            let (context, task) = (context_of(one.code)?, context_of(one.task)?);
-            let transition = ContextTransition { context, task, cycles: one.cycles, tsc: one.tsc };
-            self.cpu_mut(one.region, one.cpu)?.transitions.push(transition);
+        for row in transitions {
+            let (context, task) = (context_of(row.code)?, context_of(row.task)?);
+            let transition = ContextTransition { context, task, cycles: row.cycles, tsc: row.tsc };
+            self.cpu_mut(row.region, row.cpu)?.transitions.push(transition);
         }
         Ok(())
     }
 
-    /// Subtracts the kernel's counters at both edges; ignores those that are not known at both.
+    /// Stores how far each of the kernel's counters advanced between the edges of a region. Skips a counter
+    /// without a reading at both edges.
     fn add_kernel_counts(&mut self, counts: &[KernelCount]) -> Result<()> {
         let mut opened: BTreeMap<(u32, u32, u64), &KernelCount> = BTreeMap::new();
         for count in counts {
@@ -458,24 +458,24 @@ impl Accounting {
                 add(&mut sums, &row.self_counts);
             }
             if sums != used.used {
-                let words = "the counters of contexts do not add up to those of the CPU";
-                broken_cpus.add(ALL_REGIONS, CpuWarning::new(used.cpu, words));
+                let reason = "the counters of contexts do not add up to those of the CPU";
+                broken_cpus.add(ALL_REGIONS, CpuWarning::new(used.cpu, reason));
             }
             for row in used.contexts.iter().filter(|row| has_spans && is_interrupt(row.context)) {
                 let spans = used.spans.iter().filter(|span| span.context == row.context).count();
                 let (spans, completed) = (spans as u64, row.completed);
                 if spans != completed {
-                    let what = format!("spans of {} are not those that ended", row.context);
-                    let words = format!("{spans} spans, and {completed} ended");
+                    let reason = format!("spans of {} are not those that ended", row.context);
+                    let extent = format!("{spans} spans, and {completed} ended");
                     let size = spans.abs_diff(completed) as f64;
-                    let warning = CpuWarning::new(used.cpu, &what).with_extent(size, words);
+                    let warning = CpuWarning::new(used.cpu, &reason).with_extent(size, extent);
                     broken_cpus.add(ALL_REGIONS, warning);
                 }
             }
         }
     }
 
-    /// Returns whether a CPU went offline in a region, which ended there for it.
+    /// Returns whether a CPU went offline in any region. The region ends early for such a CPU.
     #[must_use]
     pub fn lacks_cpus(&self) -> bool {
         let mut cpus = self.regions.iter().flat_map(|region| &region.cpus);
@@ -494,7 +494,7 @@ impl Accounting {
         self.counts(simrecord::counters::BRANCHES)
     }
 
-    /// Returns the name of a context, with that of its task or line if it has one.
+    /// Returns the name of a context, followed by the name of its task or IRQ line if it is known.
     #[must_use]
     pub fn name_of(&self, context: KernelContext) -> String {
         if let KernelContext::Function(span) = context
@@ -538,7 +538,7 @@ pub(crate) fn read(mut file: &File) -> Result<Stream> {
 /// Checks that a file starts as a record does.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error says why the file is not a record.
 pub(crate) fn check_is_record(file: &File) -> std::result::Result<(), String> {
     let mut first = [0; record::BYTES];
     file.read_exact_at(&mut first, 0).map_err(|error| format!("it is no record: {error}"))?;
@@ -553,13 +553,12 @@ pub(crate) fn check_is_record(file: &File) -> std::result::Result<(), String> {
 pub(crate) fn is_stopped(file: &File) -> bool {
     let mut last = [0; record::BYTES];
     let bytes = file.metadata().map_or(0, |data| data.len());
-    let whole = bytes - bytes % last.len() as u64;
-    let read = whole.checked_sub(last.len() as u64);
-    let read = read.is_some_and(|at| file.read_exact_at(&mut last, at).is_ok());
-    read && matches!(Record::decode(&last), Ok(Record::End(end)) if end.by_annotation)
+    let bytes_of_whole_records = bytes - bytes % last.len() as u64;
+    let offset = bytes_of_whole_records.checked_sub(last.len() as u64);
+    let is_read = offset.is_some_and(|offset| file.read_exact_at(&mut last, offset).is_ok());
+    is_read && matches!(Record::decode(&last), Ok(Record::End(end)) if end.by_annotation)
 }
 
-/// Adds counters.
 fn user_function((number, name): (&u64, &Vec<u8>)) -> (u64, String) {
     (*number, printable(&String::from_utf8_lossy(name)))
 }
@@ -588,18 +587,18 @@ fn is_interrupt(context: KernelContext) -> bool {
     )
 }
 
-/// What the plugin warned of. For lost writes, their total number.
+/// Returns the plugin's warnings. All notices of lost writes become one warning with the total number.
 fn notices(stream: &Stream) -> Vec<String> {
     let lost_writes = |record: &Record| match record {
         Record::Notice(Notice::DeviceWritesLost, _, number) => Some(*number),
         _ => None,
     };
-    let other = |record: &Record| match record {
+    let other_notice = |record: &Record| match record {
         Record::Notice(Notice::DeviceWritesLost, ..) => None,
         Record::Notice(notice, ..) => Some(notice.to_string()),
         _ => None,
     };
-    let mut notices: Vec<String> = stream.records.iter().filter_map(other).collect();
+    let mut notices: Vec<String> = stream.records.iter().filter_map(other_notice).collect();
     let lost = stream.records.iter().filter_map(lost_writes).reduce(u64::saturating_add);
     if let Some(lost) = lost {
         notices.push(format!("{} ({lost} writes)", Notice::DeviceWritesLost));
@@ -608,12 +607,12 @@ fn notices(stream: &Stream) -> Vec<String> {
 }
 
 fn cpu_use(region: &CpuRegion) -> CpuUse {
-    let of = |one: &ContextCounts| ContextUse {
-        context: one.context,
-        self_counts: one.self_counts,
-        inclusive: one.inclusive,
-        entries: one.row.entries,
-        completed: one.row.completed,
+    let context_use = |counts: &ContextCounts| ContextUse {
+        context: counts.context,
+        self_counts: counts.self_counts,
+        inclusive: counts.inclusive,
+        entries: counts.row.entries,
+        completed: counts.row.completed,
     };
     CpuUse {
         cpu: region.region.cpu,
@@ -624,7 +623,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
         unknown_gates: region.region.unknown_gates,
         abandoned: region.region.abandoned,
         overflows: region.region.overflows,
-        contexts: region.contexts.iter().map(of).collect(),
+        contexts: region.contexts.iter().map(context_use).collect(),
         spans: Vec::new(),
         span_counts: Vec::new(),
         transitions: Vec::new(),
@@ -643,7 +642,7 @@ fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
     let (mut results, mut hits) = (Annotations::new(), Vec::new());
     for row in &parsed.annotations {
         let used = results.entry((row.region, row.annotation)).or_default();
-        // Later rows replace those of an earlier snapshot.
+        // Rows of a later snapshot replace the rows of an earlier snapshot.
         if row.cpu == 0 {
             *used = AnnotationUse { refused: row.refused, ..AnnotationUse::default() };
         }
@@ -653,8 +652,8 @@ fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
         used.hits.push(row.hits);
     }
     let mut counts: BTreeMap<(u32, u32), ValueCounts> = BTreeMap::new();
-    for one in &parsed.values {
-        let (head, values) = (one.values, one.recorded.clone());
+    for row in &parsed.values {
+        let (head, values) = (row.values, row.recorded.clone());
         let key = (head.region, head.annotation);
         let values = match head.kind {
             ValuesKind::Count => Some(values),
@@ -678,33 +677,33 @@ fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
         let used = results.get_mut(&key).ok_or_else(|| bad("values of no annotation"))?;
         let row = |((action, values), count)| RecordedValues { action, values, count };
         used.values = values.into_iter().map(row).collect();
-        used.values.sort_by_key(|one| (one.action, one.values.is_none(), u64::MAX - one.count));
+        used.values.sort_by_key(|row| (row.action, row.values.is_none(), u64::MAX - row.count));
     }
     Ok((results, hits))
 }
 
-/// Returns the counts of misses; later records replace those of an earlier snapshot.
+/// Returns the counts of misses. The records of a later snapshot replace the records of an earlier snapshot.
 fn misses(parsed: &ParsedRecord) -> Vec<MissCount> {
-    let key = |one: &MissCount| (one.region, one.cache, one.kind, one.key);
-    let last: BTreeMap<_, _> = parsed.misses.iter().map(|one| (key(one), *one)).collect();
+    let key = |count: &MissCount| (count.region, count.cache, count.kind, count.key);
+    let last: BTreeMap<_, _> = parsed.misses.iter().map(|count| (key(count), *count)).collect();
     last.into_values().collect()
 }
 
-/// Returns the counts of shadow caches and the miss curves; later records replace those of an earlier
-/// snapshot.
+/// Returns the counts of shadow caches and the miss curves. The records of a later snapshot replace the
+/// records of an earlier snapshot.
 fn shadow_caches(parsed: &ParsedRecord) -> (Vec<ShadowCacheUse>, Vec<MissCurvePoint>) {
     let uses = parsed.shadow_caches.iter().map(shadow_cache_use);
-    let key = |one: &ShadowCacheUse| (one.region, one.model, one.group as u32);
+    let key = |caches: &ShadowCacheUse| (caches.region, caches.model, caches.group as u32);
     let caches = last_of_each(uses, key);
-    let key = |one: &MissCurvePoint| {
-        let of = (one.group as u32) << 8 | one.stream as u32;
-        (one.region, of, one.size_bytes.checked_ilog2().unwrap_or(0))
+    let key = |point: &MissCurvePoint| {
+        let group_and_stream = (point.group as u32) << 8 | point.stream as u32;
+        (point.region, group_and_stream, point.size_bytes.checked_ilog2().unwrap_or(0))
     };
     (caches, last_of_each(parsed.miss_curves.iter().copied(), key))
 }
 
 fn last_of_each<T>(all: impl Iterator<Item = T>, key: fn(&T) -> (u32, u32, u32)) -> Vec<T> {
-    all.map(|one| (key(&one), one)).collect::<BTreeMap<_, _>>().into_values().collect()
+    all.map(|row| (key(&row), row)).collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 fn shadow_cache_use(row: &ShadowCacheCounts) -> ShadowCacheUse {

@@ -1,5 +1,5 @@
-//! Cycles of contexts from sampled units: what a core executed in detail of them, and what is known of all
-//! that they executed.
+//! Estimates the cycles of contexts from sampled units. A core executes these units in detail; the other
+//! counters cover everything that a context executed.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use stats::regression::{
 
 use super::{Accounting, RegionUse, SampledPartUse, add};
 
-/// By what the cycles of a part are predicted: counters that are known of everything that was executed, and
-/// mean the same in detail and in between. Missing stores do not: in detail each store to a line that is on
-/// its way is one, in between only the first.
+/// Number of counters that predict the cycles of a part. Each counter covers everything that was executed, and
+/// means the same in units and between them. Missing stores are no predictor: in units every store to a line
+/// that is being filled is a miss, between units only the first such store.
 const PREDICTORS: usize = 10;
 
-/// The error of warming that an interval allows for, over the cycles: what caches and predictors hold after
-/// functional warming is not quite what they would hold. It does not shrink with more units. Measured: the
-/// mean over several seeds differs from full detail by up to half a hundredth where units are many
-/// (docs/validation.md).
+/// Error of functional warming that an interval allows for, as a fraction of the cycles. Warming leaves
+/// slightly other content in caches and predictors than detailed execution. More units do not reduce this
+/// error. Measured: the mean over several seeds differs from full detail by up to half a hundredth where units
+/// are many (docs/validation.md).
 pub const WARMING_ERROR: f64 = 0.005;
 
-/// How much wider an interval is than its sample says: coefficients are fitted to the same units, and differences of
-/// few units are skewed. Chosen so that 95 % of the rows of five programs with three seeds were inside, and tried
-/// with three other seeds and a sixth program (docs/validation.md).
+/// Factor that widens an interval: coefficients are fitted to the same units, and differences of few units are
+/// skewed. Chosen so that 95 % of the rows of five programs with three seeds were inside; tested with three
+/// other seeds and a sixth program (docs/validation.md).
 const WIDENING: f64 = 1.2;
 
 /// The cycles of a context in a region, on all CPUs, from a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampledCycles {
-    /// The context; none for all of them together.
+    /// `None` for the sum of all contexts.
     pub context: Option<KernelContext>,
     /// Its instructions: counted, not sampled.
     pub instructions: u64,
@@ -40,14 +40,15 @@ pub struct SampledCycles {
     pub entries: u64,
     /// Its cycles, and half the width of their 95 % confidence interval.
     pub cycles: TotalEstimate,
-    /// Units that it executed in, or in a part of.
+    /// Number of sampled units that the context executed, fully or in part.
     pub units: u64,
-    /// Its instructions in them.
+    /// Instructions of the context in these units.
     pub sampled_instructions: u64,
 }
 
 impl SampledCycles {
-    /// Half the width of the interval over the cycles; none without an interval.
+    /// Returns half the width of the interval as a fraction of the cycles; `None` without an interval or
+    /// cycles.
     #[must_use]
     pub fn relative(&self) -> Option<f64> {
         let half_width = self.cycles.half_width?;
@@ -55,7 +56,7 @@ impl SampledCycles {
     }
 }
 
-/// What was measured of a context: by CPU and unit.
+/// The measured counters of a context, by CPU and unit.
 #[derive(Default)]
 struct Sample {
     units: BTreeMap<(u32, u64), Counts>,
@@ -70,14 +71,14 @@ impl Sample {
         self.units.values().map(|counts| counts[INSTRUCTIONS]).sum()
     }
 
-    /// Its units with instructions.
+    /// Returns the units with at least one instruction of the context.
     fn units(&self, coefficients: &[f64; PREDICTORS]) -> Vec<SampledUnit> {
-        let of = |counts: &Counts| SampledUnit {
+        let sampled_unit = |counts: &Counts| SampledUnit {
             measured: counts[CYCLES] as f64,
             predicted: predicted(counts, coefficients),
             size: counts[INSTRUCTIONS] as f64,
         };
-        self.units.values().map(of).filter(|unit| unit.size > 0.0).collect()
+        self.units.values().map(sampled_unit).filter(|unit| unit.size > 0.0).collect()
     }
 }
 
@@ -89,24 +90,24 @@ impl Accounting {
         if !self.is_sampled {
             return Vec::new();
         }
-        self.regions.iter().map(of_region).collect()
+        self.regions.iter().map(cycles_of_region).collect()
     }
 }
 
-fn of_region(region: &RegionUse) -> Vec<SampledCycles> {
+fn cycles_of_region(region: &RegionUse) -> Vec<SampledCycles> {
     let (mut all_used, mut used) = ((Counts::default(), 0), BTreeMap::new());
     for context in region.cpus.iter().flat_map(|cpu| &cpu.contexts) {
-        let own: &mut (Counts, u64) = used.entry(context.context).or_default();
-        for sum in [&mut all_used, own] {
+        let context_used: &mut (Counts, u64) = used.entry(context.context).or_default();
+        for sum in [&mut all_used, context_used] {
             add(&mut sum.0, &context.self_counts);
             sum.1 += context.entries;
         }
     }
     let (mut all, mut samples) = (Sample::default(), BTreeMap::<KernelContext, Sample>::new());
-    let mut of_mode = [Sample::default(), Sample::default()];
+    let mut samples_of_mode = [Sample::default(), Sample::default()];
     for part in &region.sampled {
         all.add(part);
-        of_mode[usize::from(is_user(part.context))].add(part);
+        samples_of_mode[usize::from(is_user(part.context))].add(part);
         samples.entry(part.context).or_default().add(part);
     }
     let row = |part: &SampledPartUse| (part.counts[CYCLES] as f64, predictors(&part.counts));
@@ -124,9 +125,9 @@ fn of_region(region: &RegionUse) -> Vec<SampledCycles> {
             half_width.map(|half_width| (half_width * WIDENING).hypot(WARMING_ERROR * total));
         Some(TotalEstimate { total, half_width })
     };
-    // What was never sampled is as the rest of its mode.
+    // A context without samples has the ratio of measured to predicted cycles of its mode: user or kernel.
     let as_others = |context: Option<KernelContext>, used: &Counts| {
-        let mode = context.map_or(&all, |context| &of_mode[usize::from(is_user(context))]);
+        let mode = context.map_or(&all, |context| &samples_of_mode[usize::from(is_user(context))]);
         let ratio = |units: &[SampledUnit]| {
             let measured: f64 = units.iter().map(|unit| unit.measured).sum();
             let predicted: f64 = units.iter().map(|unit| unit.predicted).sum();
@@ -162,13 +163,17 @@ fn is_user(context: KernelContext) -> bool {
 }
 
 fn predicted(counts: &Counts, coefficients: &[f64; PREDICTORS]) -> f64 {
-    predictors(counts).iter().zip(coefficients).map(|(one, by)| one * by).sum()
+    predictors(counts)
+        .iter()
+        .zip(coefficients)
+        .map(|(predictor, coefficient)| predictor * coefficient)
+        .sum()
 }
 
 fn predictors(counts: &Counts) -> [f64; PREDICTORS] {
     let named = |wanted: &str| {
-        let at = (0..COUNTERS).find(|at| name(*at) == Some(wanted));
-        at.map_or(0, |at| counts[at])
+        let counter = (0..COUNTERS).find(|counter| name(*counter) == Some(wanted));
+        counter.map_or(0, |counter| counts[counter])
     };
     [
         counts[INSTRUCTIONS],
@@ -201,7 +206,7 @@ mod tests {
         ContextUse { context, self_counts, inclusive: Counts::default(), entries: 2, completed: 2 }
     }
 
-    /// Cycles are twice the instructions and 20 for each misprediction, in user mode half as much again.
+    /// Cycles are twice the instructions plus 20 for each misprediction, times 1.5 in user mode.
     #[test]
     fn what_was_executed_and_not_sampled_is_predicted() {
         let (user, idle) = (KernelContext::User(7), KernelContext::Idle);
@@ -220,16 +225,16 @@ mod tests {
             used(idle, counts(1_000, 10, 0)),
         ];
         let cpu = CpuUse { contexts, ..CpuUse::default() };
-        let rows = of_region(&RegionUse { cpus: vec![cpu], sampled });
-        let of = |context| *rows.iter().find(|row| row.context == context).unwrap();
+        let rows = cycles_of_region(&RegionUse { cpus: vec![cpu], sampled });
+        let row_of = |context| *rows.iter().find(|row| row.context == context).unwrap();
         let about =
             |row: SampledCycles, cycles: f64| (row.cycles.total / cycles - 1.0).abs() < 0.01;
-        assert!(about(of(Some(user)), 1.5 * (2_000_000.0 + 20.0 * 3_000.0)), "{rows:?}");
-        assert!(about(of(Some(system_call)), 1_000_000.0 + 20.0 * 500.0), "{rows:?}");
-        assert!(of(Some(user)).relative().is_some_and(|relative| relative < 0.02));
-        // Never sampled: as the kernel, without an interval.
-        assert!(about(of(Some(idle)), 2_000.0 + 200.0), "{rows:?}");
-        assert_eq!((of(Some(idle)).relative(), of(Some(idle)).units), (None, 0));
-        assert_eq!((of(None).units, of(None).sampled_instructions), (40, 80_000));
+        assert!(about(row_of(Some(user)), 1.5 * (2_000_000.0 + 20.0 * 3_000.0)), "{rows:?}");
+        assert!(about(row_of(Some(system_call)), 1_000_000.0 + 20.0 * 500.0), "{rows:?}");
+        assert!(row_of(Some(user)).relative().is_some_and(|relative| relative < 0.02));
+        // The idle context was never sampled: it has the ratio of the kernel, without an interval.
+        assert!(about(row_of(Some(idle)), 2_000.0 + 200.0), "{rows:?}");
+        assert_eq!((row_of(Some(idle)).relative(), row_of(Some(idle)).units), (None, 0));
+        assert_eq!((row_of(None).units, row_of(None).sampled_instructions), (40, 80_000));
     }
 }

@@ -16,24 +16,25 @@ use crate::Result;
 /// The services of a region, of all CPUs together. Times are in cycles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServicesUse {
-    /// The services, user mode and idle with them, in the order of contexts.
+    /// The services, sorted by context. User mode and idle are services, too.
     pub services: Vec<ServiceUse>,
-    /// For what tasks were blocked.
+    /// Blocked times of tasks, by service and reason.
     pub waits: Vec<ServiceWaitUse>,
-    /// How often the kernel's memory management handled a page fault, with those that it causes itself.
+    /// Page faults that the kernel's memory management handled, including the faults that the kernel itself
+    /// causes.
     pub handled_faults: u64,
-    /// Those between the guest's readings of its kernel's counters and the region's edges: the kernel's count
-    /// may be higher by this number.
+    /// Page faults between the guest's readings of its kernel's counters and the region's edges. The kernel's
+    /// count may be higher by this number.
     pub edge_faults: u64,
-    /// Places of the kernel that take locks, each for each service, if they were requested.
+    /// Lock counts by place in the kernel and by service, if they were requested.
     pub locks: Vec<LockCounts>,
     /// Addresses of the functions of system calls, by number.
     pub functions: BTreeMap<u32, u64>,
-    /// What all CPUs together did over time: by start, then by mode.
+    /// The time of all CPUs together in each slot, sorted by start and then by mode.
     pub profile: Vec<ProfileSlot>,
     /// Misses, if they were requested.
     pub misses: Vec<ServiceMisses>,
-    /// Misses of lines that other CPUs had written, likewise.
+    /// Misses of lines that other CPUs had written, if they were requested.
     pub shared: Vec<SharedMisses>,
     /// Names of structures, and how many caches of the kernel share each.
     pub structures: BTreeMap<(StructureKind, u64), (String, u32)>,
@@ -44,38 +45,39 @@ pub struct ServiceUse {
     pub service: KernelContext,
     /// Requests that started in the region.
     pub requests: u64,
-    /// Those of them that completed in it.
+    /// Requests that started and completed in the region.
     pub completed: u64,
     /// Counters of the service itself.
     pub self_counts: Counts,
-    /// Counters of completed requests with what was nested in them, without other tasks.
+    /// Counters of completed requests, including nested contexts and excluding other tasks.
     pub inclusive: Counts,
     /// Cycles of the service itself in completed requests.
     pub computation_cycles: u64,
-    /// Cycles for which their tasks were blocked.
+    /// Cycles during which the tasks of completed requests were blocked.
     pub blocked_cycles: u64,
-    /// Cycles for which their tasks could have run but did not.
+    /// Cycles during which the tasks of completed requests were runnable but did not run.
     pub descheduled_cycles: u64,
-    /// Completed requests by latency: lowest value of a bucket, and how many.
+    /// Completed requests by latency: from the lowest value of a bucket to the number of requests in it.
     pub latencies: BTreeMap<u64, u64>,
-    /// Completed requests by computation, likewise.
+    /// Completed requests by computation time: from the lowest value of a bucket to the number of requests in
+    /// it.
     pub computations: BTreeMap<u64, u64>,
 }
 
-/// For what tasks were blocked in a service.
+/// Blocked times of tasks in a service for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceWaitUse {
     pub service: KernelContext,
-    /// What they waited for, by number: see [`plugin::guest::symbols::wait_name`].
+    /// Number of the reason: see [`plugin::guest::symbols::wait_name`].
     pub wait: u32,
-    /// How often.
+    /// How often tasks were blocked for this reason.
     pub count: u64,
-    /// How long, in cycles.
+    /// Sum of the blocked times.
     pub blocked_cycles: u64,
 }
 
-/// Collects the services by region; later records replace those of an earlier snapshot. What does not
-/// add up goes to `broken`.
+/// Collects the services by region. The records of a later snapshot replace the records of an earlier
+/// snapshot. Adds a reason to `broken` for sums that do not add up.
 pub(super) fn services(
     parsed: &ParsedServices,
     markers: &[MarkerCounts],
@@ -83,14 +85,14 @@ pub(super) fn services(
     broken: &mut Vec<String>,
 ) -> Result<BTreeMap<u32, ServicesUse>> {
     let mut rows: BTreeMap<(u32, u64), ServiceUse> = BTreeMap::new();
-    for one in &parsed.rows {
-        let row = &one.row;
+    for counts in &parsed.rows {
+        let row = &counts.row;
         let used = ServiceUse {
-            service: one.service,
+            service: counts.service,
             requests: row.requests,
             completed: row.completed,
-            self_counts: one.self_counts,
-            inclusive: one.inclusive,
+            self_counts: counts.self_counts,
+            inclusive: counts.inclusive,
             computation_cycles: row.computation,
             blocked_cycles: row.blocked,
             descheduled_cycles: row.descheduled,
@@ -121,41 +123,41 @@ pub(super) fn services(
         let wait = ServiceWaitUse { service, wait, count, blocked_cycles };
         services.entry(region).or_default().waits.push(wait);
     }
-    let mut places = BTreeMap::new();
-    for place in &parsed.locks {
-        let lock = (place.structure, place.place, place.offset);
-        places.insert((place.region, place.kind, place.return_to, lock, place.code), *place);
+    let mut locks = BTreeMap::new();
+    for counts in &parsed.locks {
+        let lock = (counts.structure, counts.place, counts.offset);
+        locks.insert((counts.region, counts.kind, counts.return_to, lock, counts.code), *counts);
     }
-    for ((region, ..), place) in places {
-        services.entry(region).or_default().locks.push(place);
+    for ((region, ..), counts) in locks {
+        services.entry(region).or_default().locks.push(counts);
     }
     for slot in &parsed.profile {
         let profile = &mut services.entry(slot.region).or_default().profile;
-        let place = (slot.start, slot.mode);
-        if profile.last().is_some_and(|last| (last.start, last.mode) >= place) {
-            // That of an earlier snapshot, whose slots may have been shorter.
+        let start_and_mode = (slot.start, slot.mode);
+        if profile.last().is_some_and(|last| (last.start, last.mode) >= start_and_mode) {
+            // The profile belongs to an earlier snapshot, whose slots may have been shorter.
             profile.clear();
         }
         profile.push(*slot);
     }
     let mut misses = BTreeMap::new();
-    for one in &parsed.misses {
-        let of = (one.what, one.cache, one.code, one.class, one.structure, one.key);
-        misses.insert((one.region, of), *one);
+    for row in &parsed.misses {
+        let key = (row.what, row.cache, row.code, row.class, row.structure, row.key);
+        misses.insert((row.region, key), *row);
     }
-    for ((region, _), one) in misses {
-        services.entry(region).or_default().misses.push(one);
+    for ((region, _), row) in misses {
+        services.entry(region).or_default().misses.push(row);
     }
     let mut shared = BTreeMap::new();
-    for one in &parsed.shared {
-        let of = (one.address, one.pc, one.code, one.structure, one.place, one.offset);
-        shared.insert((one.region, of), *one);
+    for row in &parsed.shared {
+        let key = (row.address, row.pc, row.code, row.structure, row.place, row.offset);
+        shared.insert((row.region, key), *row);
     }
-    for ((region, _), one) in shared {
-        services.entry(region).or_default().shared.push(one);
+    for ((region, _), row) in shared {
+        services.entry(region).or_default().shared.push(row);
     }
     let structures: BTreeMap<_, _> = parsed.structures.iter().cloned().collect();
-    let functions = parsed.functions.iter().map(|one| (one.number, one.address));
+    let functions = parsed.functions.iter().map(|function| (function.number, function.address));
     let functions: BTreeMap<u32, u64> = functions.collect();
     let edges = edge_faults(markers, regions.len());
     for totals in &parsed.totals {
@@ -174,47 +176,47 @@ pub(super) fn services(
     for (region, used) in &services {
         let region = regions.get((*region as usize).wrapping_sub(1));
         let Some(region) = region else { continue };
-        let (mut sum, mut whole) = (Counts::default(), Counts::default());
-        used.services.iter().for_each(|service| add(&mut sum, &service.self_counts));
-        region.cpus.iter().for_each(|cpu| add(&mut whole, &cpu.used));
-        if sum != whole {
+        let (mut service_sum, mut cpu_sum) = (Counts::default(), Counts::default());
+        used.services.iter().for_each(|service| add(&mut service_sum, &service.self_counts));
+        region.cpus.iter().for_each(|cpu| add(&mut cpu_sum, &cpu.used));
+        if service_sum != cpu_sum {
             broken.push("the counters of services do not add up to those of the CPUs".to_owned());
         }
         let in_profile: u64 = used.profile.iter().map(|slot| slot.time).sum();
-        if in_profile != whole[TIME] {
+        if in_profile != cpu_sum[TIME] {
             broken.push("the times of the profile do not add up to those of the CPUs".to_owned());
         }
     }
     Ok(services)
 }
 
-/// Page faults between a reading of the kernel's counters and the edge of a region next to it, by region.
-/// Readings are marked by the guest; a region without them has no row.
+/// Returns the page faults between the edges of a region and the readings of the kernel's counters next to
+/// them, by region. The guest marks its readings; a region without readings has no row.
 fn edge_faults(markers: &[MarkerCounts], regions: usize) -> BTreeMap<u32, u64> {
     let mut edges = BTreeMap::new();
-    // The last of the regions are those that markers open; one that is open from the start is before them.
+    // A region that is open from the start comes before the regions that markers open.
     let mut is_open = false;
     let opens = |is_open: &mut bool, open: bool| !std::mem::replace(is_open, open) && open;
-    let opened = markers.iter().filter(|one| opens(&mut is_open, one.marker.open)).count();
+    let opened = markers.iter().filter(|row| opens(&mut is_open, row.marker.open)).count();
     let (mut region, mut is_open) = (regions.saturating_sub(opened) as u32, false);
-    // Faults up to the marker before.
+    // Fault counts at the last reading, and at the last close.
     let (mut read_at, mut closed_at) = (None, None);
-    for MarkerCounts { marker: one, .. } in markers {
-        let faults = one.handled_faults;
-        let was_open = std::mem::replace(&mut is_open, one.open);
-        if one.number == marker::READING {
+    for MarkerCounts { marker, .. } in markers {
+        let faults = marker.handled_faults;
+        let was_open = std::mem::replace(&mut is_open, marker.open);
+        if marker.number == marker::READING {
             match closed_at.take() {
                 Some(closed_at) => {
                     *edges.entry(region).or_default() += faults.saturating_sub(closed_at);
                 }
                 None => read_at = Some(faults),
             }
-        } else if one.open && !was_open {
+        } else if marker.open && !was_open {
             region += 1;
             if let Some(read_at) = read_at.take() {
                 *edges.entry(region).or_default() += faults.saturating_sub(read_at);
             }
-        } else if was_open && !one.open {
+        } else if was_open && !marker.open {
             closed_at = Some(faults);
         }
     }
@@ -237,7 +239,7 @@ mod tests {
             exceptions: 0,
             handled_faults,
         };
-        let counts = |one| MarkerCounts { marker: marker(one), counts: [0; COUNTERS] };
+        let counts = |row| MarkerCounts { marker: marker(row), counts: [0; COUNTERS] };
         list.iter().map(counts).collect()
     }
 
