@@ -29,7 +29,8 @@ const HALVES: [(&str, &str); 16] = [
     ("r14d", "r14"),
     ("r15d", "r15"),
 ];
-/// Integers to which a pointer may be cast without the kernel's types: size in bytes, and whether signed.
+/// Integer types that a cast may name without the kernel's types: name, size in bytes, and whether it is
+/// signed.
 const INTEGERS: [(&str, u8, bool); 10] = [
     ("u8", 1, false),
     ("u16", 2, false),
@@ -42,7 +43,7 @@ const INTEGERS: [(&str, u8, bool); 10] = [
     ("int", 4, true),
     ("long", 8, true),
 ];
-/// How much of a text that a pointer refers to is recorded, bytes.
+/// Maximum length of a recorded text, bytes.
 const TEXT_BYTES: u8 = TEXT_BYTES_MAX as u8;
 
 /// How a value is printed.
@@ -50,9 +51,7 @@ const TEXT_BYTES: u8 = TEXT_BYTES_MAX as u8;
 pub enum Show {
     /// A register or a pointer, in hexadecimal.
     Hex,
-    /// A number.
     Unsigned,
-    /// A signed number.
     Signed,
     Text,
 }
@@ -65,7 +64,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) function: Option<&'a str>,
 }
 
-/// The type to which a pointer refers.
+/// The type of the value that a pointer points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pointee {
     Type(TypeId),
@@ -79,7 +78,7 @@ enum Meaning {
     PointerTo(Pointee),
     /// The address of a value.
     PlaceOf(Pointee),
-    /// The address of a value in some bits: first, count, whether signed.
+    /// The address of a bit field: its first bit, its number of bits, and whether it is signed.
     BitsAt(u8, u8, bool),
     Text,
 }
@@ -87,10 +86,10 @@ enum Meaning {
 /// Compiles an expression; returns its program, and how its value is printed.
 ///
 /// # Errors
-/// Names what does not exist, with similar names.
+/// [`SimError::Invalid`] names what does not exist, and similar names.
 pub(crate) fn compile(expression: &Expression, scope: Scope<'_>) -> Result<(Program, Show)> {
     let mut compiler = Compiler { scope, steps: Vec::new() };
-    let meaning = compiler.place(expression)?;
+    let meaning = compiler.compile_expression(expression)?;
     let show = match compiler.value(meaning)? {
         Meaning::Number(show) => show,
         Meaning::Text => Show::Text,
@@ -121,7 +120,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles an expression whose result may be a place in memory.
-    fn place(&mut self, expression: &Expression) -> Result<Meaning> {
+    fn compile_expression(&mut self, expression: &Expression) -> Result<Meaning> {
         match expression {
             Expression::Name(name) => self.name(name),
             Expression::Number(number) => {
@@ -129,28 +128,28 @@ impl<'a> Compiler<'a> {
                 Ok(Meaning::Number(Show::Unsigned))
             }
             Expression::AddressOf(name) => self.address_of(name),
-            Expression::Arrow(of, member) => {
-                let of = self.pointer(of, &format!("->{member}"))?;
-                self.member(of, member)
+            Expression::Arrow(pointer, member) => {
+                let pointee = self.pointer(pointer, &format!("->{member}"))?;
+                self.member(pointee, member)
             }
-            Expression::Dot(of, member) => match self.place(of)? {
-                Meaning::PlaceOf(of) => self.member(of, member),
+            Expression::Dot(aggregate, member) => match self.compile_expression(aggregate)? {
+                Meaning::PlaceOf(pointee) => self.member(pointee, member),
                 Meaning::PointerTo(_) => {
                     Err(invalid(format!(".{member}: this is a pointer (write ->{member})")))
                 }
                 _ => Err(invalid(format!(".{member}: this is not a struct"))),
             },
-            Expression::Index(of, index) => self.element(of, *index),
-            Expression::Cast(name, of) => {
-                let of = self.place(of)?;
-                self.value(of)?;
-                self.named(name).map(Meaning::PointerTo)
+            Expression::Index(base, index) => self.element(base, *index),
+            Expression::Cast(name, operand) => {
+                let meaning = self.compile_expression(operand)?;
+                self.value(meaning)?;
+                self.pointee_named(name).map(Meaning::PointerTo)
             }
-            Expression::Text(of) => {
-                let of = self.place(of)?;
-                // An array of characters is a text itself; other texts are referred to by a pointer.
-                if !self.is_text(of)? {
-                    self.value(of)?;
+            Expression::Text(operand) => {
+                let meaning = self.compile_expression(operand)?;
+                // An array of characters is the text; any other operand is a pointer to the text.
+                if !self.is_text(meaning)? {
+                    self.value(meaning)?;
                 }
                 self.steps.push(Step::Text(TEXT_BYTES));
                 Ok(Meaning::Text)
@@ -173,20 +172,21 @@ impl<'a> Compiler<'a> {
         let parameters = parameters.and_then(|(function, btf)| btf.parameters(function));
         let parameters = parameters.unwrap_or_default();
         let found = parameters.iter().zip(PARAMETERS).find(|((known, _), _)| known == name);
-        if let Some(((_, of), register)) = found {
-            return self.parameter(*of, register);
+        if let Some(((_, type_id), register)) = found {
+            return self.parameter(*type_id, register);
         }
-        let of_function = parameters.iter().map(|parameter| parameter.0.as_str());
-        let known = of_function.chain(REGISTERS).chain(["current"]);
+        let parameter_names = parameters.iter().map(|parameter| parameter.0.as_str());
+        let known = parameter_names.chain(REGISTERS).chain(["current"]);
         let all: Vec<&str> = known.collect();
         Err(invalid(format!("{name}: there is no such register or parameter; {}", all.join(", "))))
     }
 
-    /// Compiles a parameter of the function, which is in its register.
-    fn parameter(&mut self, of: TypeId, register: &str) -> Result<Meaning> {
+    /// Compiles a parameter of the function. `register` holds the parameter at the function's first
+    /// instruction.
+    fn parameter(&mut self, type_id: TypeId, register: &str) -> Result<Meaning> {
         let position = REGISTERS.iter().position(|known| *known == register).unwrap_or(0);
         self.steps.push(Step::Register(position as u8));
-        Ok(match self.btf()?.shape(of)? {
+        Ok(match self.btf()?.shape(type_id)? {
             Shape::Pointer(to) => Meaning::PointerTo(Pointee::Type(to)),
             Shape::Number { bytes, is_signed, .. } => {
                 self.number_of(bytes * 8, is_signed, bytes < 8)
@@ -195,7 +195,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// Extends the loaded number, which has `bits` bits.
+    /// Extends the loaded number of `bits` bits to 64 bits. `has_more`: its upper bits are not 0 yet.
     fn number_of(&mut self, bits: u8, is_signed: bool, has_more: bool) -> Meaning {
         if has_more {
             self.steps.push(Step::Bits(0, bits));
@@ -228,7 +228,7 @@ impl<'a> Compiler<'a> {
         Ok(Meaning::Number(Show::Hex))
     }
 
-    fn named(&self, name: &str) -> Result<Pointee> {
+    fn pointee_named(&self, name: &str) -> Result<Pointee> {
         if let Some((_, bytes, is_signed)) = INTEGERS.iter().find(|known| known.0 == name) {
             return Ok(Pointee::Integer { bytes: *bytes, is_signed: *is_signed });
         }
@@ -237,37 +237,37 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles an expression that must be a pointer.
-    fn pointer(&mut self, of: &Expression, what: &str) -> Result<Pointee> {
-        let of = self.place(of)?;
-        match self.value(of)? {
+    fn pointer(&mut self, expression: &Expression, suffix: &str) -> Result<Pointee> {
+        let meaning = self.compile_expression(expression)?;
+        match self.value(meaning)? {
             Meaning::PointerTo(to) => Ok(to),
             _ => Err(invalid(format!(
-                "{what}: this is no pointer (write ((struct NAME*)...){what})"
+                "{suffix}: this is no pointer (write ((struct NAME*)...){suffix})"
             ))),
         }
     }
 
-    fn member(&mut self, of: Pointee, member: &str) -> Result<Meaning> {
-        let Pointee::Type(of) = of else {
+    fn member(&mut self, pointee: Pointee, member: &str) -> Result<Meaning> {
+        let Pointee::Type(aggregate) = pointee else {
             return Err(invalid(format!("{member}: an integer has no members")));
         };
         let btf = self.btf()?;
-        if btf.shape(of)? != Shape::Aggregate {
-            let name = btf.name_of(of);
+        if btf.shape(aggregate)? != Shape::Aggregate {
+            let name = btf.name_of(aggregate);
             return Err(invalid(format!("{member}: {name} has no members")));
         }
-        let Field { offset_bytes, of, bit_field } = btf.field(of, member)?;
+        let Field { offset_bytes, of: type_id, bit_field } = btf.field(aggregate, member)?;
         self.add(offset_bytes);
         let Some((first, bits)) = bit_field else {
-            return Ok(Meaning::PlaceOf(Pointee::Type(of)));
+            return Ok(Meaning::PlaceOf(Pointee::Type(type_id)));
         };
-        let is_signed = matches!(btf.shape(of)?, Shape::Number { is_signed: true, .. });
+        let is_signed = matches!(btf.shape(type_id)?, Shape::Number { is_signed: true, .. });
         Ok(Meaning::BitsAt(first, bits, is_signed))
     }
 
-    fn element(&mut self, of: &Expression, index: u64) -> Result<Meaning> {
-        let of = self.place(of)?;
-        if let Meaning::PlaceOf(Pointee::Type(array)) = of
+    fn element(&mut self, base: &Expression, index: u64) -> Result<Meaning> {
+        let meaning = self.compile_expression(base)?;
+        if let Meaning::PlaceOf(Pointee::Type(array)) = meaning
             && let Shape::Array(element, count) = self.btf()?.shape(array)?
         {
             if index >= u64::from(count) {
@@ -275,19 +275,19 @@ impl<'a> Compiler<'a> {
             }
             return self.at_index(Pointee::Type(element), index);
         }
-        match self.value(of)? {
+        match self.value(meaning)? {
             Meaning::PointerTo(to) => self.at_index(to, index),
             _ => Err(invalid(format!("[{index}]: this is neither an array nor a pointer"))),
         }
     }
 
-    fn at_index(&mut self, of: Pointee, index: u64) -> Result<Meaning> {
-        let bytes = match of {
-            Pointee::Type(of) => self.btf()?.bytes_of(of)?,
+    fn at_index(&mut self, pointee: Pointee, index: u64) -> Result<Meaning> {
+        let bytes = match pointee {
+            Pointee::Type(type_id) => self.btf()?.bytes_of(type_id)?,
             Pointee::Integer { bytes, .. } => bytes.into(),
         };
         self.add(bytes.wrapping_mul(index));
-        Ok(Meaning::PlaceOf(of))
+        Ok(Meaning::PlaceOf(pointee))
     }
 
     fn add(&mut self, bytes: u64) {
@@ -299,13 +299,13 @@ impl<'a> Compiler<'a> {
     }
 
     fn is_text(&self, meaning: Meaning) -> Result<bool> {
-        let Meaning::PlaceOf(Pointee::Type(of)) = meaning else { return Ok(false) };
+        let Meaning::PlaceOf(Pointee::Type(type_id)) = meaning else { return Ok(false) };
         let btf = self.btf()?;
-        let Shape::Array(element, _) = btf.shape(of)? else { return Ok(false) };
+        let Shape::Array(element, _) = btf.shape(type_id)? else { return Ok(false) };
         Ok(matches!(btf.shape(element)?, Shape::Number { is_char: true, .. }))
     }
 
-    /// Loads the value at a place.
+    /// Loads the value if `meaning` is an address. Returns the meaning of the value.
     fn value(&mut self, meaning: Meaning) -> Result<Meaning> {
         match meaning {
             Meaning::Number(_) | Meaning::PointerTo(_) | Meaning::Text => Ok(meaning),
@@ -322,13 +322,13 @@ impl<'a> Compiler<'a> {
                 self.steps.push(Step::Bits(first, bits));
                 Ok(self.number_of(bits, is_signed, false))
             }
-            Meaning::PlaceOf(Pointee::Type(of)) => self.load(of),
+            Meaning::PlaceOf(Pointee::Type(type_id)) => self.load(type_id),
         }
     }
 
-    fn load(&mut self, of: TypeId) -> Result<Meaning> {
+    fn load(&mut self, type_id: TypeId) -> Result<Meaning> {
         let btf = self.btf()?;
-        match btf.shape(of)? {
+        match btf.shape(type_id)? {
             Shape::Number { bytes, is_signed, .. } => {
                 self.steps.push(Step::Load(bytes));
                 Ok(self.number_of(bytes * 8, is_signed, false))
@@ -337,7 +337,7 @@ impl<'a> Compiler<'a> {
                 self.steps.push(Step::Load(8));
                 Ok(Meaning::PointerTo(Pointee::Type(to)))
             }
-            Shape::Array(_, count) if self.is_text(Meaning::PlaceOf(Pointee::Type(of)))? => {
+            Shape::Array(_, count) if self.is_text(Meaning::PlaceOf(Pointee::Type(type_id)))? => {
                 self.steps.push(Step::Text(count.min(TEXT_BYTES.into()) as u8));
                 Ok(Meaning::Text)
             }
@@ -345,15 +345,15 @@ impl<'a> Compiler<'a> {
                 Err(invalid(format!("this is an array of {count} (name an element, as in [0])")))
             }
             Shape::Aggregate => {
-                let name = btf.name_of(of);
+                let name = btf.name_of(type_id);
                 Err(invalid(format!("{name} has no value (name a member)")))
             }
-            Shape::Other => Err(invalid(format!("{} has no value", btf.name_of(of)))),
+            Shape::Other => Err(invalid(format!("{} has no value", btf.name_of(type_id)))),
         }
     }
 }
 
-/// Suggests similar words for a message.
-pub(crate) fn near(word: &str, words: &[&str]) -> String {
-    hint(word, words.iter().copied())
+/// Returns a suggestion of similar words for an error message.
+pub(crate) fn near(word: &str, known: &[&str]) -> String {
+    hint(word, known.iter().copied())
 }

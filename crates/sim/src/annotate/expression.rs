@@ -8,7 +8,7 @@
 
 /// Maximum length of an expression, bytes.
 const BYTES_MAX: usize = 256;
-/// Maximum nesting.
+/// Maximum depth of nested parentheses and casts.
 const DEPTH_MAX: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,62 +18,62 @@ pub(crate) enum Expression {
     Number(u64),
     /// The address of a variable.
     AddressOf(String),
-    /// A member of the struct that a pointer refers to.
+    /// A member of the struct that a pointer points to: `a->b`.
     Arrow(Box<Expression>, String),
-    /// A member.
+    /// A member of a struct: `a.b`.
     Dot(Box<Expression>, String),
-    /// An element.
+    /// An element of an array, or of the array that a pointer points to: `a[1]`.
     Index(Box<Expression>, u64),
-    /// A pointer to the type of this name.
+    /// A cast to a pointer to the named type.
     Cast(String, Box<Expression>),
-    /// The text that a pointer refers to.
+    /// The text that a pointer points to: `str(a)`.
     Text(Box<Expression>),
 }
 
 /// Parses expressions that are separated by spaces; returns each with its own text.
 ///
 /// # Errors
-/// Says where parsing stopped, and what was expected.
+/// The error says where parsing stopped, and which token was expected.
 pub(crate) fn parse_all(text: &str) -> Result<Vec<(String, Expression)>, String> {
     if text.len() > BYTES_MAX {
         return Err(format!("longer than {BYTES_MAX} bytes"));
     }
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = Reader { text, position: 0 };
     let mut found = Vec::new();
     loop {
         reader.skip_spaces();
-        let start = reader.at;
-        if reader.rest().is_empty() {
+        let start = reader.position;
+        if reader.remaining().is_empty() {
             return Ok(found);
         }
         let expression = reader.expression(0)?;
-        found.push((text[start..reader.at].to_owned(), expression));
+        found.push((text[start..reader.position].to_owned(), expression));
     }
 }
 
 struct Reader<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
 }
 
 impl<'a> Reader<'a> {
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
+    fn remaining(&self) -> &'a str {
+        &self.text[self.position..]
     }
 
     fn skip_spaces(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start().len();
+        self.position = self.text.len() - self.remaining().trim_start().len();
     }
 
     /// Consumes `token` if it comes next; returns whether it did.
     fn takes(&mut self, token: &str) -> bool {
-        let before = self.at;
+        let before = self.position;
         self.skip_spaces();
-        if self.rest().starts_with(token) {
-            self.at += token.len();
+        if self.remaining().starts_with(token) {
+            self.position += token.len();
             return true;
         }
-        self.at = before;
+        self.position = before;
         false
     }
 
@@ -82,41 +82,45 @@ impl<'a> Reader<'a> {
     }
 
     fn wrong(&self, wanted: &str) -> String {
-        let rest: String = self.rest().trim_start().chars().take(20).collect();
-        let place = if rest.is_empty() { "at the end".to_owned() } else { format!("at {rest:?}") };
-        format!("{:?}: {wanted} is missing {place}", self.text)
+        let remaining: String = self.remaining().trim_start().chars().take(20).collect();
+        let location = if remaining.is_empty() {
+            "at the end".to_owned()
+        } else {
+            format!("at {remaining:?}")
+        };
+        format!("{:?}: {wanted} is missing {location}", self.text)
     }
 
     /// Consumes a word of letters, digits and underscores.
     fn word(&mut self) -> Option<&'a str> {
-        let before = self.at;
+        let before = self.position;
         self.skip_spaces();
         let ends = |sign: char| !sign.is_ascii_alphanumeric() && sign != '_';
-        let rest = self.rest();
-        let length = rest.find(ends).unwrap_or(rest.len());
+        let remaining = self.remaining();
+        let length = remaining.find(ends).unwrap_or(remaining.len());
         if length == 0 {
-            self.at = before;
+            self.position = before;
             return None;
         }
-        self.at += length;
-        Some(&rest[..length])
+        self.position += length;
+        Some(&remaining[..length])
     }
 
     fn name(&mut self) -> Result<String, String> {
-        let before = self.at;
+        let before = self.position;
         match self.word() {
             Some(word) if !word.starts_with(|sign: char| sign.is_ascii_digit()) => Ok(word.into()),
             _ => {
-                self.at = before;
+                self.position = before;
                 Err(self.wrong("a name"))
             }
         }
     }
 
     fn number(&mut self) -> Result<u64, String> {
-        let before = self.at;
+        let before = self.position;
         self.word().and_then(parse_number).ok_or_else(|| {
-            self.at = before;
+            self.position = before;
             self.wrong("a number")
         })
     }
@@ -128,15 +132,15 @@ impl<'a> Reader<'a> {
         let mut found = self.primary(depth)?;
         for _ in 0..BYTES_MAX {
             // Postfix operators follow without a space.
-            let rest = self.rest();
-            if rest.starts_with("->") {
-                self.at += 2;
+            let remaining = self.remaining();
+            if remaining.starts_with("->") {
+                self.position += 2;
                 found = Expression::Arrow(Box::new(found), self.name()?);
-            } else if rest.starts_with('.') {
-                self.at += 1;
+            } else if remaining.starts_with('.') {
+                self.position += 1;
                 found = Expression::Dot(Box::new(found), self.name()?);
-            } else if rest.starts_with('[') {
-                self.at += 1;
+            } else if remaining.starts_with('[') {
+                self.position += 1;
                 found = Expression::Index(Box::new(found), self.number()?);
                 self.expect("]")?;
             } else {
@@ -151,29 +155,29 @@ impl<'a> Reader<'a> {
             return Ok(Expression::AddressOf(self.name()?));
         }
         if self.takes("(") {
-            let before = self.at;
+            let before = self.position;
             if let Some(name) = self.pointer_type() {
-                let of = self.expression(depth + 1)?;
-                return Ok(Expression::Cast(name, Box::new(of)));
+                let operand = self.expression(depth + 1)?;
+                return Ok(Expression::Cast(name, Box::new(operand)));
             }
-            self.at = before;
+            self.position = before;
             let inner = self.expression(depth + 1)?;
             self.expect(")")?;
             return Ok(inner);
         }
-        let before = self.at;
+        let before = self.position;
         let word = self.word().unwrap_or("");
         if word.starts_with(|sign: char| sign.is_ascii_digit()) {
-            self.at = before;
+            self.position = before;
             return self.number().map(Expression::Number);
         }
-        if word == "str" && self.rest().starts_with('(') {
-            self.at += 1;
+        if word == "str" && self.remaining().starts_with('(') {
+            self.position += 1;
             let inner = self.expression(depth + 1)?;
             self.expect(")")?;
             return Ok(Expression::Text(Box::new(inner)));
         }
-        self.at = before;
+        self.position = before;
         self.name().map(Expression::Name)
     }
 

@@ -1,4 +1,4 @@
-//! Annotations: the user's description of what to do at which places of the guest, translated for the
+//! Annotations: the user names places of the guest and the actions there. This module translates them for the
 //! plugin.
 //!
 //! Symbols and types are looked up here, once; the plugin gets addresses and short programs. See
@@ -65,7 +65,6 @@ pub struct Annotation {
 pub struct Recorded {
     /// The expression as the user wrote it.
     pub expression: String,
-    /// How it is printed.
     pub show: Show,
 }
 
@@ -74,7 +73,7 @@ impl Annotations {
     /// types in the kernel.
     ///
     /// # Errors
-    /// [`SimError::Invalid`] with what is wrong, and similar names.
+    /// [`SimError::Invalid`] says what is wrong, and suggests similar names.
     pub fn read(arguments: &[String], log: bool, facts: &GuestFacts) -> Result<Annotations> {
         let mut annotations = Annotations { log, ..Annotations::default() };
         for argument in arguments {
@@ -93,7 +92,7 @@ impl Annotations {
         Annotations::at_marker(marker::READY)
     }
 
-    /// [`Annotations::when_ready`] for a machine that has executed what prepares a workload.
+    /// Returns the one annotation that saves a machine after it has prepared a workload.
     pub(crate) fn when_prepared() -> Annotations {
         Annotations::at_marker(marker::PREPARED)
     }
@@ -101,8 +100,7 @@ impl Annotations {
     fn at_marker(marker: u32) -> Annotations {
         let mut ready = Annotations::default();
         let actions = vec![Action::Checkpoint(0)];
-        let place = Place::Marker(marker);
-        ready.translated.push(annotations::Annotation { place, actions });
+        ready.translated.push(annotations::Annotation { place: Place::Marker(marker), actions });
         ready.list.push(Annotation {
             name: READY.to_owned(),
             place: format!("marker {marker}"),
@@ -138,7 +136,7 @@ impl Annotations {
             };
             let mut annotation = Annotation {
                 name: name.clone(),
-                place: placed.words.clone(),
+                place: placed.label.clone(),
                 address,
                 records: Vec::new(),
                 spans: Vec::new(),
@@ -156,7 +154,7 @@ impl Annotations {
         Ok(())
     }
 
-    /// Translates an action; none if it needs nothing from the plugin.
+    /// Translates an action. Returns `None` if the plugin has nothing to do for it.
     fn action(
         &mut self,
         text: &str,
@@ -165,16 +163,16 @@ impl Annotations {
         facts: &GuestFacts,
     ) -> Result<Option<Action>> {
         let invalid = |reason: &str| Err(SimError::Invalid(format!("{text}: {reason}")));
-        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let rest = rest.trim();
+        let (word, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let argument = argument.trim();
         let mut recorded = Vec::new();
-        let action = match (word, rest) {
+        let action = match (word, argument) {
             // Every hit is counted anyway.
             ("count", "") => return Ok(None),
             ("record", _) => {
                 let scope = Scope { facts, function: placed.function.as_deref() };
                 let programs;
-                (programs, recorded) = values(rest, scope)?;
+                (programs, recorded) = values(argument, scope)?;
                 Action::Record(programs)
             }
             ("span", "") if placed.function.is_none() => {
@@ -189,7 +187,7 @@ impl Annotations {
                     "is for addresses and markers (at the level fast, events are not detected)",
                 );
             }
-            ("detail", "full" | "fast") => Action::Detail { full: rest == "full" },
+            ("detail", "full" | "fast") => Action::Detail { full: argument == "full" },
             ("detail", _) => return invalid("must be full or fast"),
             ("stop", "") => Action::Stop,
             ("checkpoint", name) if !name.is_empty() => Action::Checkpoint(self.checkpoint(name)?),
@@ -219,7 +217,9 @@ impl Annotations {
 
     /// Checks that each span that is opened is also closed, and vice versa.
     fn check(&self) -> Result<()> {
-        let has = |wanted: Action| self.translated.iter().any(|one| one.actions.contains(&wanted));
+        let has = |wanted: Action| {
+            self.translated.iter().any(|annotation| annotation.actions.contains(&wanted))
+        };
         for (name, number) in self.spans.iter().zip(0..) {
             let problem = match (has(Action::Open(number)), has(Action::Close(number))) {
                 (true, false) => "opened, but closed nowhere",
@@ -249,12 +249,12 @@ impl Recorded {
     }
 }
 
-/// Returns the position of a name in a list, to which it is added if needed.
-fn number_in(names: &mut Vec<String>, name: &str, most: u32, what: &str) -> Result<u32> {
+/// Returns the position of `name` in `names`. Adds the name if `names` does not have it.
+fn number_in(names: &mut Vec<String>, name: &str, count_max: u32, things: &str) -> Result<u32> {
     let known = names.iter().position(|known| known == name);
     let number = known.unwrap_or(names.len());
-    if number == most as usize {
-        return Err(SimError::Invalid(format!("more than {most} {what}")));
+    if number == count_max as usize {
+        return Err(SimError::Invalid(format!("more than {count_max} {things}")));
     }
     if known.is_none() {
         names.push(name.to_owned());
@@ -276,13 +276,13 @@ fn values(
         let reason = format!("record: 1 to {VALUES_MAX} expressions; for more, write it twice");
         return Err(SimError::Invalid(reason));
     }
-    let mut made = (Vec::new(), Vec::new());
+    let mut compiled = (Vec::new(), Vec::new());
     for (expression, parsed) in all {
         let (program, show) = compile(&parsed, scope)?;
-        made.0.push(program);
-        made.1.push(Recorded { expression, show });
+        compiled.0.push(program);
+        compiled.1.push(Recorded { expression, show });
     }
-    Ok(made)
+    Ok(compiled)
 }
 
 #[cfg(test)]

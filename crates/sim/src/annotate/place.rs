@@ -18,15 +18,16 @@ pub(crate) struct Placed {
     pub(crate) place: Place,
     /// The function, if the place is its first instruction.
     pub(crate) function: Option<String>,
-    /// The name of the place: a symbol or an event.
-    pub(crate) words: String,
+    /// The name of the place: a symbol, an event or a marker.
+    pub(crate) label: String,
 }
 
-/// Returns the places that a text names; several if static functions share a name, or the compiler has made copies
-/// of one. A copy has its own arguments, so only its registers can be read, not its parameters.
+/// Returns the places that `at` names. There are several if static functions share the name, or if the
+/// compiler has copied the function. A copy has its own arguments, so its registers can be recorded, but not
+/// its parameters.
 ///
 /// # Errors
-/// When there is none; the message suggests similar names.
+/// When there is no such place; the message suggests similar names.
 pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
     if let Some(event) = at.strip_prefix("event:") {
         return self::event(at, event, facts);
@@ -34,8 +35,8 @@ pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
     if let Some(number) = at.strip_prefix("marker:") {
         let number = parse_number(number).and_then(|number| u32::try_from(number).ok());
         let number = number.ok_or_else(|| invalid(format!("{at}: a marker has a number")))?;
-        let words = format!("marker {number}");
-        return Ok(vec![Placed { place: Place::Marker(number), function: None, words }]);
+        let label = format!("marker {number}");
+        return Ok(vec![Placed { place: Place::Marker(number), function: None, label }]);
     }
     let (name, offset) = match at.split_once('+') {
         Some((name, offset)) => {
@@ -64,13 +65,13 @@ fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
         }
         None => (event, None),
     };
-    let place = match (kind, vector) {
+    let event_place = match (kind, vector) {
         ("interrupt", vector) => Place::Interrupt(vector),
         ("exception", vector) => Place::Exception(vector),
         ("switch", None) => {
             let mut places = symbol(SWITCH, 0, facts)?;
             for placed in &mut places {
-                placed.words = "switch".to_owned();
+                placed.label = "switch".to_owned();
                 placed.function = None;
             }
             return Ok(places);
@@ -83,8 +84,8 @@ fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
     if vector.is_some() && facts.symbols.is_none() {
         return Err(invalid(format!("{at}: this kernel has no symbols, which vectors need")));
     }
-    let words = vector.map_or_else(|| kind.to_owned(), |vector| format!("{kind} {vector:#x}"));
-    Ok(vec![Placed { place, function: None, words }])
+    let label = vector.map_or_else(|| kind.to_owned(), |vector| format!("{kind} {vector:#x}"));
+    Ok(vec![Placed { place: event_place, function: None, label }])
 }
 
 /// Parses an address, unless there is a symbol of this name.
@@ -102,7 +103,7 @@ fn address(text: &str, facts: &GuestFacts) -> Option<u64> {
 
 fn at_address(address: u64, facts: &GuestFacts) -> Placed {
     let symbol = facts.symbols.as_ref().and_then(|symbols| symbols.at(address));
-    let (words, function) = match symbol {
+    let (label, function) = match symbol {
         Some((symbol, 0)) => (symbol.label(), Some(symbol.name.clone())),
         Some((symbol, offset)) => (format!("{}+{offset:#x}", symbol.label()), None),
         None => {
@@ -110,12 +111,12 @@ fn at_address(address: u64, facts: &GuestFacts) -> Placed {
             (nameless.unwrap_or_default(), None)
         }
     };
-    Placed { place: Place::Address(address), function, words }
+    Placed { place: Place::Address(address), function, label }
 }
 
 fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Placed>> {
-    let none = || invalid(format!("{name}: this kernel has no symbols (CONFIG_KALLSYMS)"));
-    let symbols = facts.symbols.as_ref().ok_or_else(none)?;
+    let no_symbols = || invalid(format!("{name}: this kernel has no symbols (CONFIG_KALLSYMS)"));
+    let symbols = facts.symbols.as_ref().ok_or_else(no_symbols)?;
     // The error suggests similar names.
     symbols.address(name)?;
     let bodies = symbols.functions(name, 0);
@@ -126,28 +127,29 @@ fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Placed>> {
     if offset > 0 && !bodies.iter().all(is_of_name) {
         let copies: Vec<&str> = bodies.iter().map(|symbol| symbol.name.as_str()).collect();
         let copies = copies.join(", ");
-        let reason = format!("the compiler has made copies of it: name one of {copies}");
+        let reason = format!("the compiler has copied this function: name one of {copies}");
         return Err(invalid(format!("{name}+{offset:#x}: {reason}")));
     }
     let placed = |symbol: &Symbol| {
         let (base, name) = (symbol.address, symbol.name.as_str());
         let address = base.wrapping_add(offset);
-        let beyond = symbols.after(base).is_some_and(|next| offset > 0 && address >= next.address);
-        if beyond {
+        let is_beyond =
+            symbols.after(base).is_some_and(|next| offset > 0 && address >= next.address);
+        if is_beyond {
             let reason = format!("{name}+{offset:#x}: the function is shorter");
             return Err(invalid(reason));
         }
-        let place = Place::Address(address);
-        Ok(match offset {
-            0 => Placed { place, function: Some(name.to_owned()), words: name.to_owned() },
-            _ => Placed { place, function: None, words: format!("{name}+{offset:#x}") },
-        })
+        let (label, function) = match offset {
+            0 => (name.to_owned(), Some(name.to_owned())),
+            _ => (format!("{name}+{offset:#x}"), None),
+        };
+        Ok(Placed { place: Place::Address(address), function, label })
     };
     bodies.into_iter().map(placed).collect()
 }
 
 /// Returns the error for an unknown action, with similar names.
-pub(crate) fn unknown(word: &str, words: &[&str]) -> SimError {
-    let all = words.join(", ");
-    invalid(format!("{word}: no such action{}; there are {all}", near(word, words)))
+pub(crate) fn unknown(word: &str, known: &[&str]) -> SimError {
+    let all = known.join(", ");
+    invalid(format!("{word}: no such action{}; there are {all}", near(word, known)))
 }

@@ -16,7 +16,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct Written {
     /// Its name, if it has one.
     pub(crate) name: Option<String>,
-    /// The place.
+    /// A symbol, an address, an event or a marker.
     pub(crate) at: String,
     /// The actions; if there are none, hits are counted.
     #[serde(default, rename = "do")]
@@ -42,7 +42,7 @@ pub(crate) fn read(argument: &str) -> Result<Vec<Written>> {
             .map_err(|_| SimError::Invalid(format!("{argument}: is not text")))?;
         return in_file(&text).map_err(|error| SimError::Invalid(format!("{argument}: {error}")));
     }
-    on_line(argument).map(|one| vec![one])
+    on_line(argument).map(|annotation| vec![annotation])
 }
 
 fn in_file(text: &str) -> std::result::Result<Vec<Written>, String> {
@@ -55,18 +55,18 @@ fn in_file(text: &str) -> std::result::Result<Vec<Written>, String> {
 
 fn on_line(text: &str) -> Result<Written> {
     // Events contain colons without a space after them.
-    let (place, actions) = text.split_once(": ").unwrap_or((text.trim_end_matches(':'), ""));
-    let (name, at) = match place.split_once('=') {
-        Some((name, at)) => (Some(name.trim().to_owned()), at),
-        None => (None, place),
+    let (named_place, actions) = text.split_once(": ").unwrap_or((text.trim_end_matches(':'), ""));
+    let (name, place_text) = match named_place.split_once('=') {
+        Some((name, place_text)) => (Some(name.trim().to_owned()), place_text),
+        None => (None, named_place),
     };
-    let at = at.trim().to_owned();
-    if at.is_empty() || name.as_ref().is_some_and(String::is_empty) {
+    let place_text = place_text.trim().to_owned();
+    if place_text.is_empty() || name.as_ref().is_some_and(String::is_empty) {
         let form = "must be [NAME=]AT[: DO, DO] or a file FILE.toml";
         return Err(SimError::Invalid(format!("{text:?}: {form}")));
     }
     let actions = actions.split(',').map(str::trim).filter(|action| !action.is_empty());
-    Ok(Written { name, at, actions: actions.map(str::to_owned).collect() })
+    Ok(Written { name, at: place_text, actions: actions.map(str::to_owned).collect() })
 }
 
 #[cfg(test)]
@@ -80,13 +80,13 @@ mod tests {
 
     #[test]
     fn on_the_command_line() {
-        let one = |text| on_line(text).unwrap();
-        let open = one("do_sys_openat2: count, record current->comm rsi");
+        let parsed = |text| on_line(text).unwrap();
+        let open = parsed("do_sys_openat2: count, record current->comm rsi");
         let actions = ["count", "record current->comm rsi"];
         assert_eq!(open, written(None, "do_sys_openat2", &actions));
-        assert_eq!(one("event:exception:14"), written(None, "event:exception:14", &[]));
-        assert_eq!(one("event:switch: stop"), written(None, "event:switch", &["stop"]));
-        assert_eq!(one("open=f+0x10: span"), written(Some("open"), "f+0x10", &["span"]));
+        assert_eq!(parsed("event:exception:14"), written(None, "event:exception:14", &[]));
+        assert_eq!(parsed("event:switch: stop"), written(None, "event:switch", &["stop"]));
+        assert_eq!(parsed("open=f+0x10: span"), written(Some("open"), "f+0x10", &["span"]));
         assert!(on_line("=f").is_err() && on_line("").is_err() && on_line("a=").is_err());
     }
 

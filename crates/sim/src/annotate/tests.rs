@@ -63,7 +63,7 @@ fn read_with(facts: &GuestFacts, arguments: &[&str]) -> Result<Annotations> {
 
 fn text(arguments: &[&str]) -> String {
     let text = read_with(&facts(), arguments).unwrap().text(512);
-    // What the plugin reads is what was meant.
+    // The plugin's parser reads the text without loss.
     assert_eq!(AnnotationList::parse(&text).unwrap().to_string(), text);
     text.strip_prefix("memory 536870912\n").unwrap().to_owned()
 }
@@ -181,16 +181,16 @@ fn errors_suggest_similar_names() {
 #[test]
 fn a_function_is_annotated_in_all_of_its_copies() {
     let read = read_with(&facts(), &["copied: record rdi", "copied: span"]).unwrap();
-    let places: Vec<&str> = read.list.iter().map(|one| one.place.as_str()).collect();
+    let places: Vec<&str> = read.list.iter().map(|annotation| annotation.place.as_str()).collect();
     let copies = ["copied.constprop.0", "copied.isra.0"];
     assert_eq!(places, [copies, copies].concat());
-    let one = read_with(&facts(), &["copied.isra.0+0x4: record rax"]).unwrap();
-    assert_eq!(one.list[0].address, Some(0xffff_ffff_8100_0704));
+    let in_copy = read_with(&facts(), &["copied.isra.0+0x4: record rax"]).unwrap();
+    assert_eq!(in_copy.list[0].address, Some(0xffff_ffff_8100_0704));
     assert!(error("copied+0x4").contains("name one of copied.constprop.0, copied.isra.0"));
     // Beyond the image, and where modules are.
-    let at = |address: &str| read_with(&facts(), &[address]).unwrap().list[0].place.clone();
-    assert_eq!(at("ffffffffc0000010"), "[module]");
-    assert_eq!(at("ffffffff81000310"), "do_open+0x10");
+    let place_of = |address: &str| read_with(&facts(), &[address]).unwrap().list[0].place.clone();
+    assert_eq!(place_of("ffffffffc0000010"), "[module]");
+    assert_eq!(place_of("ffffffff81000310"), "do_open+0x10");
 }
 
 #[test]
