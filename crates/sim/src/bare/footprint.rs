@@ -18,15 +18,13 @@ pub const REPETITIONS_MAX: u64 = 1 << 12;
 /// The cache that is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// L1, with data.
     L1d,
-    /// L1, with instructions.
     L1i,
-    /// L2, with data.
+    /// The program fills it with data.
     L2,
 }
 
-/// The paper's methods.
+/// The methods of the paper `footprint-1999` (`docs/bare.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Fills the cache, waits, and touches all lines again.
@@ -35,29 +33,27 @@ pub enum Method {
     Refined,
 }
 
-/// What displaces lines.
+/// The code that displaces lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The handler of an interrupt.
     Interrupt,
-    /// The program itself, by as many lines: a calibration of the cost of a displaced line. Only with the
-    /// basic method.
+    /// The program itself displaces the same number of lines. This run calibrates the cost of a displaced
+    /// line; it needs the basic method.
     Program,
 }
 
-/// What to measure.
 #[derive(Clone, Debug)]
 pub struct FootprintSettings {
-    /// The processor and the level of detail; its caches determine what is filled.
+    /// The processor and the level of detail. The program fills a cache with the geometry of this model.
     pub model: Model,
-    /// Which cache is filled.
+    /// The cache that the program fills.
     pub level: Level,
     pub method: Method,
-    /// What displaces lines.
     pub by: By,
     /// Data lines that the handler touches, at most [`LINES_MAX`].
     pub data_lines: u64,
-    /// Instruction lines that it touches, at most [`LINES_MAX`].
+    /// Instruction lines that the handler touches, at most [`LINES_MAX`].
     pub code_lines: u64,
     /// Repetitions, each without and with an interrupt; 1 to [`REPETITIONS_MAX`].
     pub repetitions: u64,
@@ -69,7 +65,7 @@ pub struct FootprintSettings {
     pub wait_ns: u64,
     /// Event selects of the guest's PMU that the program reads; at most [`PMU_COUNTERS`].
     pub events: Vec<u64>,
-    /// Cycles of a vCPU time slice: the steps in which the program's clock follows the model.
+    /// Length of a vCPU time slice, cycles. The program's clock advances in steps of this length.
     pub vcpu_slice: u64,
     /// How long the machine may run.
     pub limits: Limits,
@@ -80,11 +76,11 @@ pub struct FootprintSettings {
 pub struct Footprints {
     /// Alternately without and with an interrupt.
     pub repetitions: Vec<Repetition>,
-    /// What the handler touches in addition to its data and instruction lines.
+    /// Memory that the handler touches in addition to its data and instruction lines.
     pub own: Own,
 }
 
-/// What the handler touches in addition: physical addresses.
+/// Physical addresses of the memory that the handler touches in addition to its data and instruction lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// The lowest address of its stack.
@@ -97,7 +93,7 @@ pub struct Own {
     pub work: u64,
     /// The gate that the processor reads as it enters the handler.
     pub gate: u64,
-    /// The descriptor of the code segment that it then reads.
+    /// The descriptor of the code segment that the processor reads after the gate.
     pub descriptor: u64,
 }
 
@@ -111,16 +107,14 @@ pub struct Repetition {
     pub touch: u64,
     /// Time from the start of the counters to their end, cycles of the program's clock (ns).
     pub all: u64,
-    /// What the program read from its PMU.
+    /// Values that the program read from its PMU; 0 for unused counters.
     pub read: [u64; PMU_COUNTERS],
-    /// What the simulator counted from marker to marker, in the order of [`crate::counters::name`].
+    /// The simulator's counters from marker to marker, in the order of [`crate::counters::name`].
     pub exact: Counts,
 }
 
-/// Size of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Size, bytes.
     pub bytes: u64,
     /// Size of a line, bytes.
     pub line_bytes: u64,
@@ -161,12 +155,12 @@ impl FootprintSettings {
 
     fn command_line(&self) -> String {
         let Geometry { bytes, line_bytes, ways } = self.geometry();
-        let by = if self.by == By::Program { "program" } else { "interrupt" };
+        let displacer = if self.by == By::Program { "program" } else { "interrupt" };
         let side = if self.level == Level::L1i { "code" } else { "data" };
         let method = if self.method == Method::Basic { "basic" } else { "refined" };
         let events: String = self.events.iter().map(|event| format!(" event={event}")).collect();
         format!(
-            "footprint side={side} method={method} by={by} data={} code={} cache={bytes} \
+            "footprint side={side} method={method} by={displacer} data={} code={} cache={bytes} \
              line={line_bytes} ways={ways} repetitions={} passes={} delay={} wait={}{events}",
             self.data_lines,
             self.code_lines,
@@ -178,7 +172,7 @@ impl FootprintSettings {
     }
 }
 
-/// Runs the experiment; none if `stop` returned true.
+/// Runs the experiment. Returns `None` if `stop` returned true.
 ///
 /// # Errors
 /// When the machine does not run, or its output is malformed.
@@ -195,12 +189,12 @@ pub fn footprint(
     outcome.map(|run| joined(&run, settings.events.len())).transpose()
 }
 
-/// Joins the program's output for each repetition with what the simulator counted in it.
+/// Joins the program's output for each repetition with the simulator's counters of the repetition.
 fn joined(run: &RunOutcome, events: usize) -> Result<Footprints> {
     let (repetitions, regions) = (&run.output.repetitions, &run.accounting.regions);
     if repetitions.len() != regions.len() {
-        let what = format!("{} repetitions in {} regions", repetitions.len(), regions.len());
-        return Err(SimError::data("the record of the machine", what));
+        let reason = format!("{} repetitions in {} regions", repetitions.len(), regions.len());
+        return Err(SimError::data("the record of the machine", reason));
     }
     let join = |(numbers, region): (&Vec<u64>, &crate::RegionUse)| {
         let [irq, happened, touch, all, read @ ..] = numbers.as_slice() else { return None };
@@ -217,8 +211,7 @@ fn joined(run: &RunOutcome, events: usize) -> Result<Footprints> {
     };
     let joined: Option<Vec<Repetition>> = repetitions.iter().zip(regions).map(join).collect();
     let malformed = || SimError::data("the bare machine", "a repetition is malformed");
-    let own = run.output.own.ok_or_else(malformed)?;
-    let [stack, code, code_end, work, gate, descriptor] = own;
-    let own = Own { stack, code, code_end, work, gate, descriptor };
-    Ok(Footprints { repetitions: joined.ok_or_else(malformed)?, own })
+    let [stack, code, code_end, work, gate, descriptor] = run.output.own.ok_or_else(malformed)?;
+    let handler = Own { stack, code, code_end, work, gate, descriptor };
+    Ok(Footprints { repetitions: joined.ok_or_else(malformed)?, own: handler })
 }

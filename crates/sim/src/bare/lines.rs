@@ -7,10 +7,9 @@ pub const RECORDS_MAX: usize = 1 << 17;
 /// Maximum number of numbers in a line.
 pub const NUMBERS_MAX: usize = 16;
 
-/// The parsed output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// Frequency of its clock, Hz; above 0.
+    /// Frequency of the program's clock, Hz; above 0.
     pub hz: u64,
     /// Iterations of the body in a quantum.
     pub iterations: u64,
@@ -18,7 +17,7 @@ pub struct Output {
     pub start: u64,
     /// End of the window, cycles.
     pub end: u64,
-    /// Records for which there was no room.
+    /// Number of records that did not fit into the program's buffer.
     pub lost: u64,
     /// Iterations of the loop itself.
     pub loops: u64,
@@ -26,7 +25,7 @@ pub struct Output {
     pub records: Vec<[u64; 2]>,
     /// The numbers of each repetition of `footprint`, at most [`NUMBERS_MAX`] each.
     pub repetitions: Vec<Vec<u64>>,
-    /// The addresses of what the handler touches in addition.
+    /// The addresses of [`super::Own`], in the order of its fields.
     pub own: Option<[u64; 6]>,
 }
 
@@ -34,7 +33,7 @@ impl Output {
     /// Parses the output, which may follow that of the firmware.
     ///
     /// # Errors
-    /// What is malformed: the output comes from a guest.
+    /// The error names the malformed line. The output comes from a guest, so it can be any text.
     pub fn parse(text: &[u8]) -> Result<Output, String> {
         let text = String::from_utf8_lossy(text);
         let mut lines = text.lines().skip_while(|line| !line.ends_with("irqlab-bare 1"));
@@ -43,13 +42,13 @@ impl Output {
         }
         let mut output = Output::default();
         for line in lines {
-            let mut words = line.split_ascii_whitespace();
-            let word = words.next().unwrap_or_default();
-            if word == "error" {
+            let mut fields = line.split_ascii_whitespace();
+            let keyword = fields.next().unwrap_or_default();
+            if keyword == "error" {
                 return Err(format!("the program reports {line:?}"));
             }
-            let numbers: Option<Vec<u64>> = words.map(|number| number.parse().ok()).collect();
-            match (word, numbers.as_deref()) {
+            let numbers: Option<Vec<u64>> = fields.map(|number| number.parse().ok()).collect();
+            match (keyword, numbers.as_deref()) {
                 ("hz", Some([hz])) if *hz > 0 => output.hz = *hz,
                 ("iterations", Some([iterations])) => output.iterations = *iterations,
                 ("ran", Some([start, end, lost, loops])) if start <= end => {

@@ -1,8 +1,8 @@
 //! The machine without a kernel: QEMU starts the program `crates/bare` directly, which runs with interrupts
 //! off, writes its results to the serial port, and powers the machine off.
 //!
-//! The program has no symbols for the plugin, which counts all of it as the context `unknown`. It runs at
-//! the addresses of kernels, so it counts as kernel.
+//! The program has no symbols, so the plugin counts all its instructions in the context `unknown`. The program
+//! runs at addresses of the kernel, so its instructions count as kernel code.
 
 mod footprint;
 mod lines;
@@ -30,7 +30,7 @@ pub use truth::{Counted, Point, Truth, TruthSettings, displaced};
 use lines::Output;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bare"));
-/// Why it could not be built.
+/// Why the program could not be built.
 const PROGRAM_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/bare-missing"));
 /// Maximum length of the program's output, bytes.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
@@ -67,7 +67,7 @@ fn machine(cache: &Cache) -> Result<Machine> {
     Ok(Machine { memory_mib: MEMORY_MIB, ..Machine::bare(program, sha256) })
 }
 
-/// Runs the program with a command line and observes it; none if `stop` returned true.
+/// Runs the program with a command line and observes it. Returns `None` if `stop` returned true.
 fn run(
     cache: &Cache,
     qemu: &Qemu,
@@ -131,8 +131,8 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
             None => {
                 vm.kill();
                 let seconds = limits.wall.as_secs_f64();
-                let what = format!("the bare machine was killed after {seconds:.0} s (--limit)");
-                return Err(vm.failure(&what));
+                let reason = format!("the bare machine was killed after {seconds:.0} s (--limit)");
+                return Err(vm.failure(&reason));
             }
         }
     }

@@ -23,17 +23,17 @@ const LOAD_BYTES: u64 = 16 << 10;
 const MEMORY_BYTES: u64 = 16 << 20;
 /// Maximum number of quanta that are stored one by one, as on the live bench.
 const QUANTA_MAX: usize = 10_000;
-/// Number of parts of a window for which the minimum time of a quantum is found.
+/// Number of parts of a window. Each part has its own minimum time of a quantum.
 const BLOCKS: usize = 10;
 
 /// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct BareNoiseSettings {
-    /// What the loops with work do.
+    /// The work of the loops that have work.
     pub body: Body,
     /// Time of a quantum, and of a slot, ns.
     pub quantum_ns: u64,
-    /// Iterations of the body in a quantum; absent for as many as take `quantum_ns`.
+    /// Iterations of the body in a quantum. `None`: the program finds the number that takes `quantum_ns`.
     pub iterations: Option<u64>,
     /// Quanta, and slots; 1 to 131,072.
     pub repetitions: u64,
@@ -175,9 +175,12 @@ fn facts(looping: Loop, run: &RunOutcome) -> Map<String, serde_json::Value> {
     }
     let region = run.accounting.regions.first();
     if let Some(used) = region.and_then(|region| region.cpus.first()).map(|cpu| cpu.used) {
-        let counted = (0..counters::COUNTERS).filter(|at| run.accounting.counters & (1 << at) != 0);
-        for (at, name) in counted.filter_map(|at| Some((at, counters::name(at)?))) {
-            facts.insert(name.to_owned(), json!(used[at]));
+        let counted =
+            (0..counters::COUNTERS).filter(|counter| run.accounting.counters & (1 << counter) != 0);
+        for (counter, name) in
+            counted.filter_map(|counter| Some((counter, counters::name(counter)?)))
+        {
+            facts.insert(name.to_owned(), json!(used[counter]));
         }
     }
     facts

@@ -21,13 +21,13 @@ pub struct TruthSettings {
     pub curve_points: u64,
 }
 
-/// Displaced lines by counters of user mode.
+/// The number of displaced lines: the truth, and the number that counters of user mode found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Lines of the program that were displaced, including those by the handler's own code and data. They
-    /// depend on the address of its stack, and so on the method.
+    /// Lines of the program that were displaced, also by the handler's own code and data. The number depends
+    /// on the address of the handler's stack, and so on the method.
     pub truth: u64,
-    /// Misses of the program beyond those of the control.
+    /// Misses of the program minus the misses of the control.
     pub found: i64,
 }
 
@@ -51,63 +51,65 @@ impl Counted {
 pub struct Point {
     /// Lines that the handler was configured to touch.
     pub handler_lines: u64,
-    /// With the refined method.
+    /// Displaced lines, counted with the refined method.
     pub refined: Counted,
-    /// With the basic one.
+    /// Displaced lines, counted with the basic method.
     pub basic: Counted,
-    /// Estimate from time, with the basic method; absent below the detection limit, and if the time exceeds
-    /// that of all lines displaced.
+    /// Displaced lines, estimated from time with the basic method. Absent below the detection limit, or if the
+    /// time is longer than for all lines of the cache.
     pub timed: Option<f64>,
     /// The detection limit of the estimate from time, lines.
     pub limit: f64,
 }
 
 impl Point {
-    /// Returns the relative error of the estimate from time; absent if either value is.
+    /// Returns the relative error of the estimate from time; `None` without an estimate, or if no line was
+    /// displaced.
     #[must_use]
     pub fn timed_error_ratio(&self) -> Option<f64> {
         let truth = self.basic.truth as f64;
-        self.timed.filter(|_| truth > 0.0).map(|timed| (timed - truth) / truth)
+        let timed = self.timed?;
+        (truth > 0.0).then(|| (timed - truth) / truth)
     }
 
-    /// Returns whether the estimate from time is accurate to 10 % or to a line, which is the smallest
-    /// difference; or absent below the detection limit.
+    /// Returns whether the estimate from time is within 10 %, or within one line, of the truth. An absent
+    /// estimate passes if the truth is below the detection limit.
     #[must_use]
     pub fn time_holds(&self) -> bool {
         let truth = self.basic.truth as f64;
         match self.timed {
             Some(timed) => (timed - truth).abs() <= (0.1 * truth).max(1.0),
-            // Above the limit 10 % of error is allowed.
-            None => self.timed.is_none() && self.basic.truth as f64 <= 1.1 * self.limit,
+            // Allows an error of 10 % of the limit.
+            None => truth <= 1.1 * self.limit,
         }
     }
 }
 
 /// Bytes on the stack: registers that the handler saves, and the interrupt's frame.
 const SAVED_BYTES: u64 = 72 + 40;
-/// Bytes of its table that it uses.
+/// Bytes of its table that the handler uses.
 const WORK_BYTES: u64 = 48;
-/// What a processor reads at the entry of a handler (Intel SDM, volume 3, 6.14).
+/// Bytes of the gate that a processor reads at the entry of a handler (Intel SDM, volume 3, 6.14).
 const GATE_BYTES: u64 = 16;
 const DESCRIPTOR_BYTES: u64 = 8;
-/// Where its lines start, as in the program.
+/// Addresses of the handler's first data line and first instruction line, as in the program.
 const HANDLER_DATA_AT: u64 = (16 << 20) + (256 << 10);
 const HANDLER_CODE_AT: u64 = (32 << 20) + (384 << 10);
-/// Passes over all lines of the refined method.
+/// Number of passes over all lines in the refined method.
 const PASSES: u64 = 8;
 
-/// Returns how many lines a handler displaces from a full cache: in each set as many as it touches, at most
-/// all. The `handler_lines` are consecutive: one in each set until all sets have one, then a second in each. `own`
-/// are the addresses of its own code and data.
+/// Returns how many lines a handler displaces from a full cache. In each set it displaces one line for each
+/// line that it touches, at most all ways. The `handler_lines` are consecutive, so they fill the sets evenly.
+/// `handler` has the addresses of the handler's own code and data.
 #[must_use]
-pub fn displaced(cache: Geometry, level: Level, handler_lines: u64, own: Own) -> u64 {
+pub fn displaced(cache: Geometry, level: Level, handler_lines: u64, handler: Own) -> u64 {
     let data = [
-        (own.stack, SAVED_BYTES),
-        (own.work, WORK_BYTES),
-        (own.gate, GATE_BYTES),
-        (own.descriptor, DESCRIPTOR_BYTES),
+        (handler.stack, SAVED_BYTES),
+        (handler.work, WORK_BYTES),
+        (handler.gate, GATE_BYTES),
+        (handler.descriptor, DESCRIPTOR_BYTES),
     ];
-    let code = [(own.code, own.code_end.saturating_sub(own.code))];
+    let code = [(handler.code, handler.code_end.saturating_sub(handler.code))];
     let (first, ranges) = match level {
         Level::L1d => (HANDLER_DATA_AT, data.to_vec()),
         Level::L1i => (HANDLER_CODE_AT, code.to_vec()),
@@ -128,7 +130,7 @@ pub fn displaced(cache: Geometry, level: Level, handler_lines: u64, own: Own) ->
     sets.values().map(|foreign| (*foreign).min(cache.ways)).sum()
 }
 
-/// Measures a machine with an increasing number of lines.
+/// Measures handlers that touch a known number of lines.
 #[derive(Debug)]
 pub struct Truth<'a> {
     cache: &'a Cache,
@@ -138,8 +140,9 @@ pub struct Truth<'a> {
 }
 
 impl<'a> Truth<'a> {
-    /// Chooses the times of interrupts, and measures the cost of displaced lines with one run for each point of
-    /// the curve and two more; none if `stop` returned true.
+    /// Chooses the times of interrupts, and measures the cost of displaced lines. Runs the machine once for
+    /// the times, once without displaced lines, and once for each point of the curve. Returns `None` if `stop`
+    /// returned true.
     ///
     /// # Errors
     /// As [`footprint`].
@@ -150,17 +153,18 @@ impl<'a> Truth<'a> {
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Self>> {
         let mut truth = Truth { cache, qemu, settings, curve: Curve::default() };
-        let of = &mut truth.settings.of;
-        of.events = vec![event(of.level)];
-        (of.passes, of.delay_ns, of.wait_ns) = (PASSES, 1, 1);
+        let settings = &mut truth.settings.of;
+        settings.events = vec![event(settings.level)];
+        (settings.passes, settings.delay_ns, settings.wait_ns) = (PASSES, 1, 1);
         let Some(probe) = truth.measured(Method::Basic, By::Program, 0, stop)? else {
             return Ok(None);
         };
-        // From the time of a pass: the interrupt arrives in the fourth of eight, or while nothing is touched.
-        let pass_ns = probe.repetitions.iter().map(|one| one.touch).max().unwrap_or(0).max(1);
-        let of = &mut truth.settings.of;
-        (of.delay_ns, of.wait_ns) = (7 * pass_ns / 2, 7 * pass_ns);
-        let (lines, steps) = (of.geometry().lines(), truth.settings.curve_points.max(1));
+        // The interrupt arrives in the fourth of eight passes, or in the middle of the waiting time.
+        let pass_ns =
+            probe.repetitions.iter().map(|repetition| repetition.touch).max().unwrap_or(0).max(1);
+        let settings = &mut truth.settings.of;
+        (settings.delay_ns, settings.wait_ns) = (7 * pass_ns / 2, 7 * pass_ns);
+        let (lines, steps) = (settings.geometry().lines(), truth.settings.curve_points.max(1));
         let mut points = Vec::new();
         for step in 0..=steps {
             let handler_lines = lines * step / steps;
@@ -178,7 +182,7 @@ impl<'a> Truth<'a> {
         &self.curve
     }
 
-    /// Measures a handler that touches `handler_lines`; none if `stop` returned true.
+    /// Measures a handler that touches `handler_lines` lines. Returns `None` if `stop` returned true.
     ///
     /// # Errors
     /// As [`footprint`], and when an interrupt did not arrive in its phase.
@@ -186,17 +190,18 @@ impl<'a> Truth<'a> {
         let basic = self.measured(Method::Basic, By::Interrupt, handler_lines, stop)?;
         let refined = self.measured(Method::Refined, By::Interrupt, handler_lines, stop)?;
         let Some((basic, refined)) = basic.zip(refined) else { return Ok(None) };
-        let of = &self.settings.of;
+        let settings = &self.settings.of;
         let counted = |found: &Footprints| -> Result<Counted> {
-            let more = excess(&found.repetitions, |one| one.read[0])?.0;
-            let truth = displaced(of.geometry(), of.level, handler_lines, found.own);
-            Ok(Counted { truth, found: more.mean.round() as i64 })
+            let misses = excess(&found.repetitions, |repetition| repetition.read[0])?.0;
+            let truth = displaced(settings.geometry(), settings.level, handler_lines, found.own);
+            Ok(Counted { truth, found: misses.mean.round() as i64 })
         };
-        let (mut more, _) = excess(&basic.repetitions, touch)?;
+        let (mut extra_time, _) = excess(&basic.repetitions, touch)?;
         // The clock advances in slices, so a difference of two times is off by up to two of them.
-        let slice_ns = of.vcpu_slice as f64 * 1e9 / of.model.model.clock_hz.max(1) as f64;
-        more.half_width = more.half_width.hypot(2.0 * slice_ns);
-        let lines = estimate::lines(more, &self.curve).ok_or_else(|| {
+        let slice_ns =
+            settings.vcpu_slice as f64 * 1e9 / settings.model.model.clock_hz.max(1) as f64;
+        extra_time.half_width = extra_time.half_width.hypot(2.0 * slice_ns);
+        let lines = estimate::lines(extra_time, &self.curve).ok_or_else(|| {
             SimError::data(
                 "the curve",
                 "displaced lines take no longer than others (choose more repetitions)",
@@ -225,10 +230,12 @@ impl<'a> Truth<'a> {
         };
         let found = footprint(self.cache, self.qemu, &settings, stop)?;
         let Some(found) = found else { return Ok(None) };
-        let came = |one: &Repetition| one.ran == u64::from(one.irq && by == By::Interrupt);
-        if !found.repetitions.iter().all(came) {
-            let what = "an interrupt did not arrive while all lines were touched";
-            return Err(SimError::data("the bare machine", what));
+        let has_expected_runs = |repetition: &Repetition| {
+            repetition.ran == u64::from(repetition.irq && by == By::Interrupt)
+        };
+        if !found.repetitions.iter().all(has_expected_runs) {
+            let reason = "an interrupt did not arrive while all lines were touched";
+            return Err(SimError::data("the bare machine", reason));
         }
         Ok(Some(found))
     }
@@ -244,23 +251,23 @@ fn event(level: Level) -> u64 {
     }
 }
 
-fn touch(one: &Repetition) -> u64 {
-    one.touch
+fn touch(repetition: &Repetition) -> u64 {
+    repetition.touch
 }
 
-/// Returns the mean with an interrupt minus that without, and the mean without.
+/// Returns the mean with an interrupt minus the mean without one, and the mean without one.
 fn excess(repetitions: &[Repetition], value: fn(&Repetition) -> u64) -> Result<(Mean, Mean)> {
-    let of = |irq: bool| {
-        let all = repetitions.iter().filter(|one| one.irq == irq);
-        estimate::mean(&all.map(|one| value(one) as f64).collect::<Vec<_>>())
+    let mean_of = |irq: bool| {
+        let selected = repetitions.iter().filter(|repetition| repetition.irq == irq);
+        estimate::mean(&selected.map(|repetition| value(repetition) as f64).collect::<Vec<_>>())
     };
-    let both = of(true).zip(of(false));
+    let both = mean_of(true).zip(mean_of(false));
     let found = both.and_then(|(irq, idle)| Some((estimate::difference(irq, idle)?, idle)));
     found.ok_or_else(|| SimError::data("the bare machine", "fewer than two repetitions"))
 }
 
-/// Returns how much longer the last pass of each repetition with an interrupt took than that of the one
-/// before it, without.
+/// Returns the extra time of the last pass, for each repetition with an interrupt that follows a repetition
+/// without one.
 fn excesses(repetitions: &[Repetition]) -> Vec<i64> {
     let pairs = repetitions.windows(2).filter(|pair| !pair[0].irq && pair[1].irq);
     pairs.map(|pair| pair[1].touch.cast_signed() - pair[0].touch.cast_signed()).collect()
@@ -277,8 +284,8 @@ mod tests {
     fn lines_of_a_set_are_displaced_once_each() {
         let (gate, descriptor) = ((3 << 30) + 100 * 16, (3 << 30) + 101 * 16);
         let nothing = Own { stack: 1 << 30, code: 0, code_end: 0, work: 2 << 30, gate, descriptor };
-        let own = displaced(CACHE, Level::L1d, 0, nothing);
-        assert_eq!(own, 7 + 3 + 2);
+        let by_handler_alone = displaced(CACHE, Level::L1d, 0, nothing);
+        assert_eq!(by_handler_alone, 7 + 3 + 2);
         assert_eq!(displaced(CACHE, Level::L1d, 1024, nothing), 1024);
         assert_eq!(displaced(CACHE, Level::L1i, 100, nothing), 100);
         // One in each set, and the handler's own; then no more room in the first sets.
@@ -296,8 +303,8 @@ mod tests {
         assert!(!point.time_holds());
         assert!(Point { timed: Some(91.0), ..point }.time_holds());
         assert!(!Point { timed: Some(111.0), ..point }.time_holds());
-        let few = Point { basic: Counted { truth: 9, found: 9 }, ..point };
-        assert!(few.time_holds() && !Point { timed: Some(20.0), ..few }.time_holds());
+        let few_lines = Point { basic: Counted { truth: 9, found: 9 }, ..point };
+        assert!(few_lines.time_holds() && !Point { timed: Some(20.0), ..few_lines }.time_holds());
     }
 
     proptest! {
@@ -305,10 +312,10 @@ mod tests {
         fn at_most_all_lines_are_displaced_and_never_fewer_by_more(handler_lines in 0..3000_u64, more in 0..99_u64,
             stack: u32, work: u32, gate: u32, descriptor: u32) {
             let (gate, descriptor) = (gate.into(), descriptor.into());
-            let own = Own { stack: stack.into(), code: 0, code_end: 0, work: work.into(), gate, descriptor };
-            let found = displaced(CACHE, Level::L1d, handler_lines, own);
+            let handler = Own { stack: stack.into(), code: 0, code_end: 0, work: work.into(), gate, descriptor };
+            let found = displaced(CACHE, Level::L1d, handler_lines, handler);
             prop_assert!(found <= CACHE.lines() && found >= handler_lines.min(CACHE.lines()));
-            prop_assert!(found <= displaced(CACHE, Level::L1d, handler_lines + more, own));
+            prop_assert!(found <= displaced(CACHE, Level::L1d, handler_lines + more, handler));
         }
     }
 }
