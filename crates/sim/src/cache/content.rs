@@ -1,4 +1,4 @@
-//! What a file of the cache contained when it was made, to detect damage.
+//! Records the content of the cache's files when they are made, to detect damage.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::regular_file::{open_regular, read_bounded};
 use crate::{Result, SimError};
 
-/// The file of a directory that lists the content of the others.
+/// Name of the file that lists the content of the other files in its directory.
 pub(super) const LIST: &str = "content.json";
-/// Size of a list, at most.
+/// Maximum size of a list, bytes.
 const LIST_BYTES_MAX: u64 = 64 * 1024;
 
 /// The content of a file: its size and its CRC-32. This detects damage, not an attack, because a process that
@@ -24,7 +24,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    pub(crate) fn of(path: &Path) -> Result<Content> {
+    pub(crate) fn of_file(path: &Path) -> Result<Content> {
         let mut file = open_regular(path)?;
         let mut digest = crc32fast::Hasher::new();
         let mut bytes = 0;
@@ -45,7 +45,7 @@ impl Content {
     /// # Errors
     /// [`SimError::Data`] with the file's name if the content differs; [`SimError::File`] if it cannot be read.
     pub(crate) fn check(self, directory: &Path, name: &str) -> Result<()> {
-        let found = Content::of(&directory.join(name))?;
+        let found = Content::of_file(&directory.join(name))?;
         if found == self {
             return Ok(());
         }
@@ -57,11 +57,11 @@ impl Content {
     }
 }
 
-/// Writes the list of a directory's files; those in directories below are not in it.
+/// Writes the list of a directory's files. The list does not include files of subdirectories.
 pub(super) fn write_list(directory: &Path) -> Result<()> {
     let mut list = BTreeMap::new();
     for name in file_names(directory)? {
-        list.insert(name.clone(), Content::of(&directory.join(name))?);
+        list.insert(name.clone(), Content::of_file(&directory.join(name))?);
     }
     let text = serde_json::to_string_pretty(&list)
         .map_err(|error| SimError::data(LIST, error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The cache's limit: what is made again by itself goes first, the least recently used before the others.
+//! Keeps the cache within its limit: evicts derived entries, the least recently used first.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -16,26 +16,25 @@ pub const LIMIT_BYTES_DEFAULT: u64 = 16 << 30;
 const LIMIT_FILE: &str = "limit";
 /// How long an entry stays after its last use: a process that has looked it up may not have opened it yet.
 const GRACE: Duration = Duration::from_secs(600);
-/// The same for `irqlab sim cache prune`.
+/// Like [`GRACE`], for `irqlab sim cache prune`.
 const GRACE_PRUNE: Duration = Duration::from_secs(60);
-/// What an entry of the cache is for. The name of an entry starts with the word of its kind.
+/// Whether the cache may evict an entry. The prefix of the entry's name determines its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// Made again at need, within a minute: it is evicted.
+    /// May be evicted: irqlab makes the entry again when it needs it, within a minute.
     Derived,
-    /// A checkpoint that the user made, or what was fetched or built: it stays.
+    /// Is never evicted: a checkpoint of the user, a download, or the result of a build.
     Kept,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheEntry {
-    /// Its name in the directory.
+    /// Its name in the cache's directory.
     pub name: String,
     /// Whether it may be evicted.
     pub kind: EntryKind,
-    /// Bytes of its files.
     pub bytes: u64,
-    /// When it was used last; where that is not noted, when it was made.
+    /// Time of the last use. If no use was recorded: the time at which the entry was made.
     pub last_used: SystemTime,
 }
 
@@ -61,13 +60,15 @@ impl Cache {
             .flatten()
             .filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;
-                let is_own = [".lock", ".aside", ".old", outputs::TEMPORARY_SUFFIX]
+                let is_internal = [".lock", ".aside", ".old", outputs::TEMPORARY_SUFFIX]
                     .iter()
                     .any(|end| name.ends_with(end));
-                (!is_own && name != LIMIT_FILE).then(|| examine(&entry.path(), name))?
+                (!is_internal && name != LIMIT_FILE).then(|| examine(&entry.path(), name))?
             })
             .collect();
-        found.sort_by(|one, other| (other.last_used, &other.name).cmp(&(one.last_used, &one.name)));
+        found.sort_by(|first, second| {
+            (second.last_used, &second.name).cmp(&(first.last_used, &first.name))
+        });
         found
     }
 
@@ -79,16 +80,14 @@ impl Cache {
         number.unwrap_or(LIMIT_BYTES_DEFAULT)
     }
 
-    /// Sets the limit.
-    ///
     /// # Errors
     /// When the cache cannot be written.
     pub fn set_limit(&self, bytes: u64) -> Result<()> {
         self.file(LIMIT_FILE, format!("{bytes}\n").as_bytes()).map(drop)
     }
 
-    /// Removes derived entries, the least recently used first, until the rest is within the limit. What is
-    /// in use or was used a moment ago stays.
+    /// Removes derived entries, the least recently used first, until the rest is within the limit. Entries
+    /// stay if they are in use or were used within [`GRACE`].
     pub(crate) fn evict(&self, progress: Progress) {
         self.remove_leftovers();
         let removed = self.shrink(self.limit_bytes(), GRACE);
@@ -123,21 +122,22 @@ impl Cache {
             return false;
         };
         if let Ok(lock) = File::open(self.path(&format!("{entry}.lock"))) {
-            // Who makes an entry holds its lock. It is held here until the leftover is gone.
+            // The process that makes an entry holds its lock. This process now holds the lock until the
+            // leftover is gone.
             return flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
                 && self.delete(name);
         }
-        // Without a lock: made within a moment, by the process whose number ends the name.
+        // A leftover without a lock lives for a moment only; the number of its process ends its name.
         let has_number = Path::new(entry).extension().is_some_and(|end| {
             end.to_str().is_some_and(|end| end.bytes().all(|byte| byte.is_ascii_digit()))
         });
         has_number && self.is_old(name) && self.delete(name)
     }
 
-    /// Whether an entry was modified longer than [`GRACE`] ago.
+    /// Returns whether an entry was modified longer than [`GRACE`] ago.
     fn is_old(&self, name: &str) -> bool {
         let modified = fs::symlink_metadata(self.path(name)).and_then(|data| data.modified()).ok();
-        modified.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > GRACE)
+        modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > GRACE)
     }
 
     fn delete(&self, name: &str) -> bool {
@@ -146,7 +146,7 @@ impl Cache {
     }
 
     fn shrink(&self, limit_bytes: u64, grace: Duration) -> Vec<String> {
-        let derived = self.entries().into_iter().filter(|one| one.kind == EntryKind::Derived);
+        let derived = self.entries().into_iter().filter(|entry| entry.kind == EntryKind::Derived);
         let mut kept_bytes = 0;
         let mut removed = Vec::new();
         for entry in derived {
@@ -159,10 +159,10 @@ impl Cache {
         removed
     }
 
-    /// Removes an entry unless it is in use or was used within `grace`; whether it is gone.
+    /// Removes an entry unless it is in use or was used within `grace`. Returns whether it was removed.
     fn remove(&self, name: &str, grace: Duration) -> bool {
         let path = self.path(name);
-        // It may have been used since the entries were listed.
+        // Another process may have used the entry since the entries were listed.
         let entry = examine(&path, name.to_owned());
         if entry.is_none_or(|entry| entry.last_used.elapsed().unwrap_or_default() < grace) {
             return false;
@@ -171,7 +171,7 @@ impl Cache {
         if path.is_dir() { self.discard(name).is_ok() } else { fs::remove_file(&path).is_ok() }
     }
 
-    /// Removes a directory: first its name, so that nobody finds half of it.
+    /// Renames a directory and then removes it. Other processes never find a directory that is half removed.
     pub(crate) fn discard(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         loop {
@@ -226,12 +226,12 @@ mod tests {
 
     /// Makes a machine of this size that was used some hours ago.
     fn add(cache: &Cache, name: &str, bytes: usize, hours: u64) {
-        let place = cache.path(name);
-        fs::create_dir(&place).unwrap();
-        fs::write(place.join("state"), vec![7; bytes]).unwrap();
-        fs::write(place.join("checkpoint.json"), "").unwrap();
+        let directory = cache.path(name);
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("state"), vec![7; bytes]).unwrap();
+        fs::write(directory.join("checkpoint.json"), "").unwrap();
         let used = SystemTime::now() - Duration::from_secs(hours * 3600);
-        let file = File::options().write(true).open(place.join("checkpoint.json")).unwrap();
+        let file = File::options().write(true).open(directory.join("checkpoint.json")).unwrap();
         file.set_times(FileTimes::new().set_modified(used)).unwrap();
     }
 
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(cache.prune(), ["ready-used"]);
     }
 
-    /// As if this time had passed since the last use.
+    /// Sets the time of the last use back by this time.
     fn age(path: &Path, hours: u64) {
         let used = SystemTime::now() - Duration::from_secs(hours * 3600);
         File::open(path).unwrap().set_times(FileTimes::new().set_modified(used)).unwrap();
@@ -290,7 +290,7 @@ mod tests {
         }
         assert_eq!(cache.prune(), ["model-1.toml"]);
         assert!(image.is_file() && files.join("symbols").is_file());
-        // Found in the cache, it is in use, too, and was used now.
+        // A directory that is found in the cache is in use, too, and its last use is now.
         cache.held_directory("kernel-files-1", &|_| {}, |_| panic!("made twice")).unwrap();
         assert_eq!(names(&cache)[0], "kernel-files-1");
     }

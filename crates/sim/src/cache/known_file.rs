@@ -9,16 +9,16 @@ use crate::hash::{key, of_bytes, of_file};
 use crate::regular_file::read_bounded;
 use crate::{Cache, Result};
 
-/// Size of an entry of the cache with a hash, at most.
+/// Maximum size of a cache entry that holds a hash, bytes.
 const KNOWN_BYTES_MAX: u64 = 128;
 
 /// Longest step of a file system's clock, seconds (FAT: 2).
 const CLOCK_STEP_S_MAX: i64 = 2;
 
-/// [`of_file`] of a large file that changes rarely: the cache keeps its hash for as long as the file system
-/// says that it is the same file and unchanged.
+/// Returns the SHA-256 of a large file that changes rarely, in hexadecimal. The cache keeps the hash for as
+/// long as the file system reports no change of the file.
 pub(crate) fn hash_of(cache: &Cache, path: &Path) -> Result<String> {
-    let identity = |path: &Path| fs::metadata(path).ok().map(|data| Identity::of(&data));
+    let identity = |path: &Path| fs::metadata(path).ok().map(|data| Identity::from_metadata(&data));
     let Some(before) = identity(path) else { return of_file(path) };
     let name = before.name();
     let kept = read_bounded(&cache.path(&name), KNOWN_BYTES_MAX).unwrap_or_default();
@@ -27,13 +27,13 @@ pub(crate) fn hash_of(cache: &Cache, path: &Path) -> Result<String> {
     }
     let hash = of_file(path)?;
     if identity(path) == Some(before) && before.is_old() {
-        // A cache that cannot be written is of no use here, and reported where it is needed.
+        // Ignores that the cache cannot be written: the hash is correct without it.
         let _ = cache.file(&name, known_entry(&name, &hash).as_bytes());
     }
     Ok(hash)
 }
 
-/// The content of an entry of the cache: a hash, and a check sum of it.
+/// Returns the text of a cache entry: a hash, and the check sum of this hash.
 fn known_entry(name: &str, hash: &str) -> String {
     format!("{hash} {}", key(&of_bytes(format!("{name} {hash}").as_bytes())))
 }
@@ -44,25 +44,26 @@ fn known_hash(name: &str, entry: &[u8]) -> Option<String> {
     (known_entry(name, hash) == entry).then(|| hash.to_owned())
 }
 
-/// What changes with the content of a file.
+/// Metadata of a file. At least one field changes when the content of the file changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     device: u64,
     inode: u64,
     bytes: u64,
-    /// Seconds and nanoseconds of the last change of the content, and of anything.
+    /// Last change of the content (`modified`) and of content or metadata (`changed`), in seconds and
+    /// nanoseconds.
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
 impl Identity {
-    /// Returns the identity of a file, unless that changed so recently that its next change may leave the
-    /// same.
+    /// Returns the identity of a file. Returns `None` if the file changed so recently that the next change may
+    /// have the same time.
     pub(crate) fn of_unchanged(data: &fs::Metadata) -> Option<Identity> {
-        Some(Identity::of(data)).filter(|identity| identity.is_old())
+        Some(Identity::from_metadata(data)).filter(|identity| identity.is_old())
     }
 
-    fn of(data: &fs::Metadata) -> Identity {
+    fn from_metadata(data: &fs::Metadata) -> Identity {
         Identity {
             device: data.dev(),
             inode: data.ino(),
@@ -72,7 +73,7 @@ impl Identity {
         }
     }
 
-    /// Whether a later change certainly gives the file another time: the clocks of file systems have steps.
+    /// Returns whether a later change certainly has another time. The clocks of file systems advance in steps.
     fn is_old(self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         (now.as_secs() as i64).saturating_sub(self.changed.0) > CLOCK_STEP_S_MAX
@@ -102,13 +103,16 @@ mod tests {
         std::thread::sleep(Duration::from_secs(CLOCK_STEP_S_MAX as u64 + 2));
         assert_eq!(hash_of(&cache, &path).unwrap(), of_bytes(b"abc"));
         assert_eq!(entries(), 1);
-        // It is the cache's hash that is returned, unless the entry is damaged.
+        // The result is the cache's hash, unless the entry is damaged.
         let name = cache.entries()[0].name.clone();
-        let other = of_bytes(b"other");
-        fs::write(cache.path(&name), known_entry(&name, &other)).unwrap();
-        assert_eq!(hash_of(&cache, &path).unwrap(), other);
-        fs::write(cache.path(&name), known_entry(&name, &other).replacen(&other[..1], "x", 1))
-            .unwrap();
+        let other_hash = of_bytes(b"other");
+        fs::write(cache.path(&name), known_entry(&name, &other_hash)).unwrap();
+        assert_eq!(hash_of(&cache, &path).unwrap(), other_hash);
+        fs::write(
+            cache.path(&name),
+            known_entry(&name, &other_hash).replacen(&other_hash[..1], "x", 1),
+        )
+        .unwrap();
         assert_eq!(hash_of(&cache, &path).unwrap(), of_bytes(b"abc"));
         fs::write(&path, b"abd").unwrap();
         assert_eq!(hash_of(&cache, &path).unwrap(), of_bytes(b"abd"));

@@ -32,7 +32,8 @@ impl Cache {
     /// Opens `$IRQLAB_CACHE`, else `$XDG_CACHE_HOME/irqlab`, else `$HOME/.cache/irqlab`.
     ///
     /// # Errors
-    /// When none of the three is set, the directory cannot be made, or another user could change what is in it.
+    /// When none of the three variables is set, the directory cannot be made, or another user could change its
+    /// files.
     pub fn from_environment() -> Result<Cache> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let root = set("IRQLAB_CACHE")
@@ -50,7 +51,7 @@ impl Cache {
     /// Opens a cache in a given directory, which is created if needed.
     ///
     /// # Errors
-    /// When it cannot be created, or another user could change what is in it.
+    /// When the directory cannot be created, or another user could change its files.
     pub fn at(root: &Path) -> Result<Cache> {
         fs::create_dir_all(root).map_err(SimError::file(root))?;
         let root = fs::canonicalize(root).map_err(SimError::file(root))?;
@@ -63,7 +64,7 @@ impl Cache {
         self.root.join(name)
     }
 
-    /// Takes the lock of this name; reports if it has to wait.
+    /// Takes the lock of this name. Reports a wait to `progress`.
     pub(crate) fn lock(&self, name: &str, progress: Progress) -> Result<Lock> {
         let path = self.path(&format!("{name}.lock"));
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -90,21 +91,21 @@ impl Cache {
         self.find_or_make(name, Path::is_dir, progress, make)
     }
 
-    /// Like [`Cache::directory`]; it is not evicted while this process lives.
+    /// Like [`Cache::directory`], but the directory is not evicted while this process lives.
     pub(crate) fn held_directory(
         &self,
         name: &str,
         progress: Progress,
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
-        let place = self.find_or_make(name, in_use::hold, progress, make)?;
-        in_use::hold(&place);
-        Ok(place)
+        let directory = self.find_or_make(name, in_use::hold, progress, make)?;
+        in_use::hold(&directory);
+        Ok(directory)
     }
 
-    /// Like [`Cache::held_directory`], for files whose damage would go unnoticed where they are read. A list of
-    /// what `make` wrote is kept next to it. If a file differs from the list, `progress` reports that, and the
-    /// directory is made again.
+    /// Like [`Cache::held_directory`], for files whose readers would not notice damage. The directory also
+    /// holds a list of the files that `make` wrote. If a file differs from the list, `progress` reports the
+    /// damage, and the directory is made again.
     pub(crate) fn checked_directory(
         &self,
         name: &str,
@@ -112,17 +113,17 @@ impl Cache {
         make: impl Fn(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
         let make_with_list = |aside: &Path| make(aside).and_then(|()| content::write_list(aside));
-        let place = self.held_directory(name, progress, make_with_list)?;
-        let Err(damage) = content::check_list(&place) else { return Ok(place) };
-        // Before the lock, which a read-only cache refuses.
+        let directory = self.held_directory(name, progress, make_with_list)?;
+        let Err(damage) = content::check_list(&directory) else { return Ok(directory) };
+        // Reports the damage before it takes the lock, which fails in a read-only cache.
         progress(&format!("{name} in the cache is damaged and made again: {damage}"));
         let _lock = self.lock(name, progress)?;
         // Another process may have made it again in the meantime.
-        if content::check_list(&place).is_err() {
+        if content::check_list(&directory).is_err() {
             self.replace_directory_locked(name, make_with_list)?;
         }
-        in_use::hold(&place);
-        Ok(place)
+        in_use::hold(&directory);
+        Ok(directory)
     }
 
     fn find_or_make(
@@ -132,13 +133,13 @@ impl Cache {
         progress: Progress,
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
-        let place = self.path(name);
-        if is_there(&place) {
-            return Ok(place);
+        let directory = self.path(name);
+        if is_there(&directory) {
+            return Ok(directory);
         }
         let _lock = self.lock(name, progress)?;
-        if is_there(&place) {
-            return Ok(place);
+        if is_there(&directory) {
+            return Ok(directory);
         }
         self.replace_directory_locked(name, make)
     }
@@ -159,20 +160,20 @@ impl Cache {
         name: &str,
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
-        let place = self.path(name);
+        let directory = self.path(name);
         let aside = self.path(&format!("{name}.aside"));
         let old = self.path(&format!("{name}.old"));
         remove_directory(&aside)?;
         remove_directory(&old)?;
         fs::create_dir(&aside).map_err(SimError::file(&aside))?;
         let made = make(&aside).and_then(|()| {
-            if place.exists() {
-                fs::rename(&place, &old).map_err(SimError::file(&place))?;
+            if directory.exists() {
+                fs::rename(&directory, &old).map_err(SimError::file(&directory))?;
             }
-            fs::rename(&aside, &place).map_err(SimError::file(&place))
+            fs::rename(&aside, &directory).map_err(SimError::file(&directory))
         });
         let cleaned = remove_directory(&aside).and_then(|()| remove_directory(&old));
-        made.and(cleaned).map(|()| place)
+        made.and(cleaned).map(|()| directory)
     }
 
     /// Writes a file whose name is `PREFIX-KEY` with the suffix, where the key is a hash of its content.
@@ -197,11 +198,11 @@ impl Cache {
         Ok((path, sha256))
     }
 
-    /// Writes a file, which replaces one of that name.
+    /// Writes a file. Replaces an existing file of this name.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
-        let place = self.path(name);
-        outputs::write(&place, bytes, Existing::Replaced).map_err(SimError::file(&place))?;
-        Ok(place)
+        let path = self.path(name);
+        outputs::write(&path, bytes, Existing::Replaced).map_err(SimError::file(&path))?;
+        Ok(path)
     }
 }
 
@@ -274,11 +275,11 @@ mod tests {
                 Ok(())
             }
         };
-        let place = cache.directory("thing", &quiet, make("1")).unwrap();
+        let directory = cache.directory("thing", &quiet, make("1")).unwrap();
         cache.directory("thing", &quiet, |_| panic!("made twice")).unwrap();
-        assert!(!place.join("junk").exists());
+        assert!(!directory.join("junk").exists());
         cache.replace_directory("thing", &quiet, make("2")).unwrap();
-        assert_eq!(fs::read_to_string(place.join("whole")).unwrap(), "2");
+        assert_eq!(fs::read_to_string(directory.join("whole")).unwrap(), "2");
     }
 
     /// A flipped bit in any byte, a missing file, and an additional file are each reported, and the directory is
@@ -295,12 +296,12 @@ mod tests {
                 fs::write(aside.join("offsets"), "pid 4\n").unwrap();
                 Ok(())
             });
-            let place = made.unwrap();
-            assert_eq!(fs::read(place.join("offsets")).unwrap(), b"pid 4\n");
-            assert_eq!(fs::read(place.join("symbols")).unwrap().len(), 23);
-            (place, said.take())
+            let directory = made.unwrap();
+            assert_eq!(fs::read(directory.join("offsets")).unwrap(), b"pid 4\n");
+            assert_eq!(fs::read(directory.join("symbols")).unwrap().len(), 23);
+            (directory, said.take())
         };
-        let (place, _) = find();
+        let (directory, _) = find();
         assert!(find().1.is_empty());
         let check = |damage: &dyn Fn(), what: &str| {
             damage();
@@ -313,7 +314,7 @@ mod tests {
             assert!(find().1.is_empty());
         };
         for name in ["symbols", "offsets"] {
-            let path = place.join(name);
+            let path = directory.join(name);
             let bytes = fs::read(&path).unwrap();
             for at in 0..bytes.len() {
                 let mut damaged = bytes.clone();
@@ -321,12 +322,12 @@ mod tests {
                 check(&|| fs::write(&path, &damaged).unwrap(), name);
             }
         }
-        let list = place.join(content::LIST);
-        check(&|| fs::remove_file(place.join("offsets")).unwrap(), "offsets");
-        check(&|| fs::write(place.join("more"), "x").unwrap(), "more");
+        let list = directory.join(content::LIST);
+        check(&|| fs::remove_file(directory.join("offsets")).unwrap(), "offsets");
+        check(&|| fs::write(directory.join("more"), "x").unwrap(), "more");
         check(&|| fs::write(&list, "{}").unwrap(), "content.json");
         check(&|| fs::remove_file(&list).unwrap(), "content.json");
-        assert!(!place.join("more").exists());
+        assert!(!directory.join("more").exists());
     }
 
     #[test]

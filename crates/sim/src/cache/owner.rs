@@ -1,5 +1,5 @@
-//! Whose cache it is. irqlab executes QEMU and loads its plugin from there, so nobody else may be able to change a
-//! file of it.
+//! Checks who owns the cache. irqlab executes QEMU and loads its plugin from the cache, so no other user may
+//! be able to change its files.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -12,25 +12,26 @@ use crate::{Result, SimError};
 const WRITE_BY_GROUP: u32 = 0o020;
 const WRITE_BY_OTHERS: u32 = 0o002;
 const STICKY: u32 = 0o1000;
-/// The owner of files whose owner is not mapped into the user namespace.
+/// The user ID that the kernel shows for owners outside of the user namespace.
 const OVERFLOW_UID: u32 = 65534;
-/// The map of the first user namespace, in words.
+/// The fields of `/proc/self/uid_map` in the initial user namespace.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
-/// Who may own files that this process trusts.
+/// The user and group whose files this process trusts.
 #[derive(Clone, Copy, Debug)]
 struct Trusted {
     uid: u32,
     gid: u32,
-    /// Directories above the cache may belong to users outside of the user namespace, as those of its host's root do.
+    /// Whether this process is in a user namespace. Directories above the cache may then belong to users
+    /// outside of it, such as the host's root.
     in_user_namespace: bool,
 }
 
-/// Checks that the cache and what is in it belong to this user or to root, and that no other user can write to
-/// them or to a directory above.
+/// Checks that the cache and its entries belong to this user or to root. Checks also that no other user can
+/// write to them, or to a directory above.
 ///
 /// # Errors
-/// [`SimError::Missing`] with what another user can change, and the remedy.
+/// [`SimError::Missing`] names the path that another user can change, and the remedy.
 pub(super) fn check(root: &Path) -> Result<()> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let trusted = Trusted {
@@ -74,7 +75,8 @@ impl Trusted {
         Err(format!("belongs to user {}", data.uid()))
     }
 
-    /// A file or directory of the cache. A group of its user's own may write to it, as some distributions have it.
+    /// Checks a file or directory of the cache. The private group of the user may write to it: some
+    /// distributions give each user such a group.
     fn check_own(self, data: &Metadata) -> std::result::Result<(), String> {
         self.check_owner(data)?;
         let is_own_group = data.gid() == 0 || (data.gid() == self.gid && self.gid == self.uid);
@@ -87,7 +89,8 @@ impl Trusted {
         Ok(())
     }
 
-    /// A directory above: whoever can write to it can replace the cache, unless it is sticky.
+    /// Checks a directory above the cache. A user who can write to it can replace the cache, unless it is
+    /// sticky.
     fn check_above(self, data: &Metadata) -> std::result::Result<(), String> {
         let is_outside = self.in_user_namespace && data.uid() == OVERFLOW_UID;
         if !is_outside {
@@ -133,16 +136,16 @@ mod tests {
         trusted().check(&root).unwrap();
         for path in [root.clone(), root.join("qemu-root-1"), root.join("plugin-1.so")] {
             set(&path, 0o757);
-            let what = refusal(trusted(), &root);
+            let message = refusal(trusted(), &root);
             assert!(
-                what.contains(&format!("{} can be written by every", path.display())),
-                "{what}"
+                message.contains(&format!("{} can be written by every", path.display())),
+                "{message}"
             );
             set(&path, 0o755);
         }
         set(&above, 0o777);
         assert!(refusal(trusted(), &root).contains("above can be written by every user"));
-        // Nobody but the owner can rename what is in a sticky directory.
+        // Only the owner can rename an entry of a sticky directory.
         set(&above, 0o1777);
         trusted().check(&root).unwrap();
     }
@@ -155,7 +158,7 @@ mod tests {
         let file = root.join("plugin-1.so");
         fs::write(&file, "").unwrap();
         let ours = trusted();
-        // As another user than the owner sees it, who is not root.
+        // The check of a user who is neither the owner nor root.
         if ours.uid != 0 {
             let another = Trusted { uid: ours.uid + 1, ..ours };
             assert!(refusal(another, &root).contains(&format!("belongs to user {}", ours.uid)));
@@ -163,9 +166,12 @@ mod tests {
         }
         for path in [&file, &root, &scratch.path().join("above")] {
             chown(path, Some(1000), None).unwrap();
-            let what = refusal(ours, &root);
-            assert!(what.contains(&format!("{} belongs to user 1000", path.display())), "{what}");
-            // Its owner may use it, where all above is root's or the owner's.
+            let message = refusal(ours, &root);
+            assert!(
+                message.contains(&format!("{} belongs to user 1000", path.display())),
+                "{message}"
+            );
+            // The owner may use the file.
             Trusted { uid: 1000, ..ours }.check_own(&fs::metadata(path).unwrap()).unwrap();
             chown(path, Some(0), None).unwrap();
         }

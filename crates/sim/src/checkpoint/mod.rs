@@ -1,12 +1,12 @@
 //! Checkpoints: the whole state of a machine on disk, booted once and restored any number of times.
 //!
-//! The guest is stopped at a marker of its first process, before that waits for a request. Whoever
-//! restores it provides a request, so that each restored machine continues from the same instruction. An
-//! annotation may instead save the machine in the middle of a command, which a restored machine then
-//! continues. A checkpoint belongs to its QEMU, kernel, initramfs and devices, and is refused for others.
+//! The guest stops at a marker of its first process, before this process waits for a request. The caller of a
+//! restore provides the request, so each restored machine continues from the same instruction. Alternatively,
+//! an annotation saves the machine in the middle of a command, which a restored machine then continues. A
+//! checkpoint belongs to its QEMU, kernel, initramfs and devices, and is refused for others.
 //!
-//! [`ready`] keeps such machines in the cache under a key of all that they depend on, so that no
-//! experiment boots a machine that was booted before.
+//! [`ready`] keeps such machines in the cache, so that no experiment boots a machine again. The key of a
+//! machine covers everything that its state depends on.
 
 mod pmu;
 mod ready;
@@ -46,17 +46,18 @@ const SAVE_TIMEOUT: Duration = Duration::from_secs(300);
 const SAVE_POLL: Duration = Duration::from_millis(20);
 /// Guest time that a kernel may take until its first process starts, in seconds: some ten times the usual.
 const BOOT_S_MAX: u64 = 30;
-/// The same where guest time follows a model.
+/// Like [`BOOT_S_MAX`], where guest time follows a model.
 const BOOT_TIMED_S_MAX: u64 = 120;
-/// Maximum time for reading it: hundreds of MiB, from a disk that others may use. A QEMU that fails ends.
+/// Maximum time for reading the state: hundreds of MiB, from a disk that other processes may use. A QEMU that
+/// fails to read it ends by itself.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(600);
-/// How often it is asked whether it has.
+/// Interval at which QEMU is asked whether it has read the state.
 const RESTORE_POLL: Duration = Duration::from_millis(5);
 
-/// What a machine starts from.
+/// The state from which a machine starts.
 #[derive(Clone, Debug, Default)]
 pub enum Start {
-    /// Its kernel boots.
+    /// The machine boots its kernel.
     #[default]
     Boot,
     /// A checkpoint that the user made, by its name.
@@ -66,8 +67,8 @@ pub enum Start {
 }
 
 impl Start {
-    /// Describes the start for the settings of a run; it holds no key and no path, so that it depends
-    /// only on what the user asked for.
+    /// Describes the start for the settings of a run. The text has no key and no path, so it depends only on
+    /// the user's options.
     #[must_use]
     pub fn described(&self) -> String {
         match self {
@@ -79,7 +80,8 @@ impl Start {
 }
 
 impl Start {
-    /// Returns the modules that the machine has loaded; none where that is not known before it runs.
+    /// Returns the modules that the machine has loaded at its start. Empty for a boot, whose modules are not
+    /// known yet.
     ///
     /// # Errors
     /// As [`open`].
@@ -92,7 +94,7 @@ impl Start {
     }
 }
 
-/// A boot for `None`.
+/// Starts from the named checkpoint, or boots for `None`.
 impl From<Option<&str>> for Start {
     fn from(name: Option<&str>) -> Start {
         name.map_or(Start::Boot, |name| Start::Named(name.to_owned()))
@@ -103,16 +105,17 @@ impl From<Option<&str>> for Start {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Checkpoint {
     schema: String,
-    /// Version of QEMU.
+    /// The line that QEMU prints as its version.
     pub qemu: String,
     pub machine: Machine,
     /// The kernel's command line.
     pub command_line: String,
-    /// What the kernel reported about itself; absent if an annotation saved the machine.
+    /// The guest's report about its kernel; absent if an annotation saved the machine.
     pub report: Option<GuestReport>,
-    /// Its other files, by name.
+    /// The other files of the checkpoint, by name.
     files: BTreeMap<String, Content>,
-    /// What it executed when an annotation saved it; absent if it waits for a request.
+    /// The request that an annotation interrupted to save the machine; absent if the machine waits for a
+    /// request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mid_run: Option<MidRun>,
     /// CRC-32 of the other fields, written as JSON without white space and with this field as 0.
@@ -142,14 +145,14 @@ pub fn create(
     made.ok_or_else(|| refused(name, "it was not written".to_owned()))
 }
 
-/// A boot to the place where the machine is saved.
+/// A boot up to the point at which the machine is saved.
 struct Boot<'a> {
     machine: &'a Machine,
-    /// A command that is executed before.
+    /// A command that the guest executes before the machine is saved.
     prepares: Option<&'a str>,
-    /// How long it may take until there.
+    /// Limits for the boot and the command.
     limits: Limits,
-    /// The limit that the guest has for itself, which goes on after a restore: in seconds.
+    /// The guest's own time limit, in seconds. It continues after a restore.
     alarm_s: u32,
 }
 
@@ -158,17 +161,17 @@ struct Boot<'a> {
 fn save_when_ready(
     cache: &Cache,
     qemu: &Qemu,
-    what: &Boot<'_>,
+    target: &Boot<'_>,
     aside: &Path,
     stop: &dyn Fn() -> bool,
 ) -> Result<Checkpoint> {
-    let Boot { machine, prepares, limits, alarm_s } = *what;
+    let Boot { machine, prepares, limits, alarm_s } = *target;
     let annotations = match prepares {
         Some(_) => Annotations::when_prepared(),
         None => Annotations::when_ready(),
     };
     let request = prepares.map(|command| format!("prepare:{command}"));
-    // The counters of a machine with a PMU advance during its boot, too; at level `fast` they do not.
+    // With a PMU, the counters must advance during the boot, too. They do not advance at level `fast`.
     let detail = if machine.pmu { Detail::Count } else { Detail::Fast };
     let watch = Watch { detail, annotations, ..Watch::default() };
     let recording = Recording::new(cache, qemu, machine, &KernelFiles::nothing(), &watch, None)?;
@@ -199,7 +202,7 @@ fn describe(
     let names = [STATE].into_iter().chain(machine.pmu.then_some(pmu::CONTENT)).map(str::to_owned);
     let names = names.chain(saved_names(&machine.disks));
     let files = names.map(|name| {
-        let content = Content::of(&aside.join(&name))?;
+        let content = Content::of_file(&aside.join(&name))?;
         Ok((name, content))
     });
     let mut checkpoint = Checkpoint {
@@ -307,19 +310,19 @@ impl Checkpoint {
     /// [`SimError::Checkpoint`] that names each difference.
     pub fn check(&self, name: &str, qemu: &Qemu, machine: &Machine) -> Result<()> {
         let cpus = |machine: &Machine| format!("{} CPUs, {} MiB", machine.cpus, machine.memory_mib);
-        let was = &self.machine;
+        let saved = &self.machine;
         let pairs = [
             ("QEMU", self.qemu.clone(), qemu.version_text.clone()),
-            ("kernel", key(&was.kernel_sha256), key(&machine.kernel_sha256)),
-            ("initramfs", key(&was.initramfs_sha256), key(&machine.initramfs_sha256)),
-            ("size", cpus(was), cpus(machine)),
-            ("device set", was.device_set(), machine.device_set()),
-            ("PMU", pmu::described(was).to_owned(), pmu::described(machine).to_owned()),
+            ("kernel", key(&saved.kernel_sha256), key(&machine.kernel_sha256)),
+            ("initramfs", key(&saved.initramfs_sha256), key(&machine.initramfs_sha256)),
+            ("size", cpus(saved), cpus(machine)),
+            ("device set", saved.device_set(), machine.device_set()),
+            ("PMU", pmu::described(saved).to_owned(), pmu::described(machine).to_owned()),
         ];
         let differences: Vec<String> = pairs
             .into_iter()
-            .filter(|(_, was, is)| was != is)
-            .map(|(what, was, is)| format!("{what}: made with {was}, this is {is}"))
+            .filter(|(_, saved, current)| saved != current)
+            .map(|(part, saved, current)| format!("{part}: made with {saved}, this is {current}"))
             .collect();
         if differences.is_empty() {
             return Ok(());
@@ -327,14 +330,14 @@ impl Checkpoint {
         let differences = differences.join("\n  ");
         let remedy =
             format!("make it again with the same options: irqlab sim checkpoint {name} ...");
-        Err(refused(name, format!("it is of another machine:\n  {differences}\n({remedy})")))
+        Err(refused(name, format!("it belongs to another machine:\n  {differences}\n({remedy})")))
     }
 }
 
 /// Restores a checkpoint with a request; the machine continues at once.
 ///
 /// # Errors
-/// When the checkpoint is of another machine, kernel or QEMU, or QEMU does not start.
+/// When the checkpoint belongs to another machine, kernel or QEMU, or QEMU does not start.
 pub fn restore(
     cache: &Cache,
     qemu: &Qemu,
@@ -347,33 +350,39 @@ pub fn restore(
     checkpoint.check(name, qemu, machine)?;
     let request = checkpoint.request(name, request)?;
     check_files(machine, name)?;
-    let place = cache.path(&directory(name));
+    let directory = cache.path(&directory(name));
     let modules = checkpoint.modules();
-    let mut vm =
-        restore_from(&place, &checkpoint.command_line, qemu, machine, request, instrumentation)?;
+    let mut vm = restore_from(
+        &directory,
+        &checkpoint.command_line,
+        qemu,
+        machine,
+        request,
+        instrumentation,
+    )?;
     vm.set_modules(modules);
     Ok(vm)
 }
 
-/// Restores what is in a directory.
+/// Restores the state in a directory, and continues the machine.
 fn restore_from(
-    place: &Path,
+    directory: &Path,
     command_line: &str,
     qemu: &Qemu,
     machine: &Machine,
     request: String,
     mut instrumentation: Instrumentation<'_>,
 ) -> Result<Vm> {
-    pmu::restore(machine, place, &mut instrumentation)?;
-    let (command_line, state) = (command_line.to_owned(), place.join(STATE));
+    pmu::restore(machine, directory, &mut instrumentation)?;
+    let (command_line, state) = (command_line.to_owned(), directory.join(STATE));
     let config = StartConfig { command_line, request, state: Some(&state), instrumentation };
     let mut vm = Vm::start(qemu, machine, &config)?;
     resume(&mut vm)?;
     Ok(vm)
 }
 
-/// Starts a machine from `from` with a request. The plugin ends the guest when its time is over, whatever
-/// it executes; the time counts from the restore, or from the boot with some time added.
+/// Starts a machine from `from` with a request. The plugin ends the guest at its time limit, whatever the
+/// guest executes. The limit counts from the restore, or from the boot with some time added.
 ///
 /// # Errors
 /// As [`restore`] and [`boot::start_with`].
@@ -401,7 +410,8 @@ pub fn start(
     }
 }
 
-/// Continues a restored machine when QEMU has read all its state. It was saved stopped.
+/// Waits until QEMU has read all the state of a restored machine, and continues the machine. The machine was
+/// stopped when it was saved.
 fn resume(vm: &mut Vm) -> Result<()> {
     let deadline = Instant::now() + RESTORE_TIMEOUT;
     loop {
@@ -419,8 +429,8 @@ fn resume(vm: &mut Vm) -> Result<()> {
     }
 }
 
-/// Waits until the plugin holds the machine at its marker; returns what the kernel reported. The report
-/// comes over another channel, and may arrive after the message of the plugin.
+/// Waits until the plugin holds the machine at its marker. Returns the guest's report about its kernel. The
+/// report comes over another channel, and may arrive after the plugin's message.
 fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<GuestReport> {
     let mut deadline = Instant::now() + limits.wall;
     let (mut report, mut is_held) = (None, false);
@@ -446,10 +456,10 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
             Some(VmEvent::Ended(_)) => {
                 return Err(match failed {
                     Some((name, status)) => {
-                        let what = boot::step_failed(&name, status);
+                        let reason = boot::step_failed(&name, status);
                         match status {
-                            boot::STATUS_LIMIT => vm.time_limit(&what),
-                            _ => vm.failure(&what),
+                            boot::STATUS_LIMIT => vm.time_limit(&reason),
+                            _ => vm.failure(&reason),
                         }
                     }
                     None if vm.reached_limit() => {
@@ -496,7 +506,7 @@ fn save(vm: &mut Vm, aside: &Path) -> Result<()> {
     }
 }
 
-/// Checks that the files still have their hashes.
+/// Checks that the kernel and the initramfs still have their hashes.
 fn check_files(machine: &Machine, name: &str) -> Result<()> {
     for (path, expected) in
         [(&machine.kernel, &machine.kernel_sha256), (&machine.initramfs, &machine.initramfs_sha256)]
@@ -523,7 +533,7 @@ fn refused(name: &str, reason: String) -> SimError {
 /// The request with which a machine that was saved in the middle of a command is restored.
 pub const RESUME: &str = "resume";
 
-/// What a machine executed when an annotation saved it.
+/// The request that a machine was executing when an annotation saved it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MidRun {
@@ -652,14 +662,14 @@ mod tests {
             (|machine| machine.pmu = true, "PMU: made with none, this is one (--pmu)"),
         ];
         for (change, words) in changes {
-            let mut other = machine();
-            change(&mut other);
-            let error = checkpoint().check("x", &qemu(), &other).unwrap_err().to_string();
+            let mut changed = machine();
+            change(&mut changed);
+            let error = checkpoint().check("x", &qemu(), &changed).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        let mut other = qemu();
-        other.version_text = "QEMU 11.2".to_owned();
-        let error = checkpoint().check("x", &other, &machine()).unwrap_err().to_string();
+        let mut other_qemu = qemu();
+        other_qemu.version_text = "QEMU 11.2".to_owned();
+        let error = checkpoint().check("x", &other_qemu, &machine()).unwrap_err().to_string();
         assert!(error.contains("QEMU: made with") && error.contains("11.2"), "{error}");
     }
 
@@ -671,18 +681,18 @@ mod tests {
             assert!(open(&cache, name).unwrap_err().to_string().contains("no name"), "{name}");
         }
         assert!(open(&cache, "one").unwrap_err().to_string().contains("there are: none"));
-        let place = scratch.path().join("checkpoint-one");
-        fs::create_dir(&place).unwrap();
-        fs::write(place.join(MANIFEST), serde_json::to_string(&checkpoint()).unwrap()).unwrap();
-        fs::write(place.join(STATE), "abc").unwrap();
+        let directory = scratch.path().join("checkpoint-one");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join(MANIFEST), serde_json::to_string(&checkpoint()).unwrap()).unwrap();
+        fs::write(directory.join(STATE), "abc").unwrap();
         assert_eq!(list(&cache), ["one"]);
         assert!(open(&cache, "one").is_ok());
         for damaged in ["ab", "abd", "bac"] {
-            fs::write(place.join(STATE), damaged).unwrap();
+            fs::write(directory.join(STATE), damaged).unwrap();
             let error = open(&cache, "one").unwrap_err().to_string();
             assert!(error.contains("state") && error.contains("with CRC-32"), "{error}");
         }
-        fs::write(place.join(MANIFEST), "{}").unwrap();
+        fs::write(directory.join(MANIFEST), "{}").unwrap();
         assert!(open(&cache, "one").unwrap_err().to_string().contains("damaged"));
     }
 

@@ -1,8 +1,8 @@
 //! Machines that are up and wait for a request, kept in the cache.
 //!
-//! Such a machine is keyed by all that it depends on. It is always restored, also right after it was
-//! booted, and it is saved at a place that the guest determines; so results do not depend on whether
-//! the cache had it.
+//! The key of such a machine covers everything that its state depends on. The machine is always restored, also
+//! right after its boot, and the guest determines the point at which it is saved. Results therefore do not
+//! depend on whether the cache had the machine.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -21,28 +21,29 @@ use crate::machine::{Machine, Timing};
 use crate::qemu::Qemu;
 use crate::{Cache, Progress, Result, SimError, Vm, hash, watch};
 
-/// How the names of such machines start in the cache.
+/// Prefix of the names of such machines in the cache.
 pub(crate) const PREFIX: &str = "ready-";
 /// Limit of a guest's own clock in its command line: a year. The plugin limits each run.
 const GUEST_LIMIT_S: u32 = 365 * 86_400;
-/// How often a machine that is damaged, or that another process removes, is made again.
+/// Maximum number of attempts to keep a machine in the cache. An attempt fails if the machine is damaged, or
+/// if another process removes it.
 const ATTEMPTS: usize = 3;
 
 /// A machine that waits for a request. While it exists, the cache does not remove it.
 #[derive(Debug)]
 pub struct Ready {
-    place: PathBuf,
+    directory: PathBuf,
     command_line: String,
     modules: Vec<LoadedModule>,
-    /// Locked, shared.
+    /// Holds the shared lock that protects the entry from eviction.
     _in_use: File,
-    /// Where it is kept if not in the cache.
+    /// The temporary directory of a machine that the cache cannot keep.
     _scratch: Option<NewDirectory>,
 }
 
-/// Returns what to start a machine from so that it waits for a request: from the cache, if it was booted
-/// before; otherwise it boots now, at the level `fast`. A machine whose time follows the host's clock is
-/// not repeatable and always boots.
+/// Returns the start of a machine that waits for a request. The cache has the machine if it was booted before;
+/// otherwise it boots now, at the level `fast`. A machine whose time follows the host's clock is not
+/// repeatable and always boots.
 ///
 /// # Errors
 /// As [`crate::boot::follow`]; [`SimError::Stopped`] when `stop` returns true; and when the state can be
@@ -57,8 +58,8 @@ pub fn ready(
     kept(cache, qemu, machine, None, Limits::default(), progress, stop)
 }
 
-/// [`ready`] of a machine that has executed a command, too: what prepares a workload. Its state and the
-/// content of its disks are kept where the command has ended.
+/// Like [`ready`], for a machine that has also executed a command, which prepares a workload. The machine's
+/// state and the content of its disks are saved after the end of the command.
 ///
 /// # Errors
 /// As [`ready`]; [`SimError::Machine`] when the command fails, with its status and its last output, or does
@@ -92,35 +93,35 @@ fn kept(
         return Ok(Start::Boot);
     }
     let mut machine = machine.clone();
-    // Not part of the guest's devices; a restored machine has its own.
+    // The latency is not part of the guest's devices: a restored machine has its own.
     machine.disks.iter_mut().for_each(|disk| disk.latency_ns = 0);
     let name = format!("{PREFIX}{}", key(qemu, &machine, prepares)?);
     let boot = |aside: &Path| {
-        let what = Boot { machine: &machine, prepares, limits, alarm_s: GUEST_LIMIT_S };
-        save_when_ready(cache, qemu, &what, aside, stop).map(drop)
+        let target = Boot { machine: &machine, prepares, limits, alarm_s: GUEST_LIMIT_S };
+        save_when_ready(cache, qemu, &target, aside, stop).map(drop)
     };
-    let done = if prepares.is_some() { "booting and preparing" } else { "booting" };
+    let activity = if prepares.is_some() { "booting and preparing" } else { "booting" };
     let mut last = None;
     for _ in 0..ATTEMPTS {
         let booted = cache.directory(&name, progress, |aside| {
             let line = "the machine once, at level fast; the cache keeps it for later runs";
-            progress(&format!("{done} {line}"));
+            progress(&format!("{activity} {line}"));
             boot(aside)
         });
-        let place = match booted {
-            Ok(place) => place,
-            Err(error) if is_about(&error, cache) => {
+        let directory = match booted {
+            Ok(directory) => directory,
+            Err(error) if is_about_cache(&error, cache) => {
                 last = Some(error);
                 break;
             }
             Err(error) => return Err(error),
         };
-        match Ready::open(place, None) {
+        match Ready::open(directory, None) {
             Ok(Some(ready)) => {
                 cache.evict(progress);
                 return Ok(Start::Ready(Arc::new(ready)));
             }
-            // What replaced it is opened next.
+            // Another process removed or replaced the directory: the next attempt opens it again.
             Ok(None) => {}
             Err(error) => {
                 progress(&format!("{name} in the cache is damaged and made again: {error}"));
@@ -131,17 +132,17 @@ fn kept(
     }
     let error = last.unwrap_or(SimError::Stopped);
     progress(&format!("the cache cannot keep the machine, which boots for this run only: {error}"));
-    // Never finished: it is removed with the machine, or after a kill by the next start.
+    // The directory is never finished: it is removed with the machine, or after a kill by the next start.
     let scratch = NewDirectory::create(&std::env::temp_dir().join("irqlab-machine"));
     let Ok(scratch) = scratch else { return Err(error) };
-    let place = scratch.hidden_path();
-    boot(&place)?;
-    let ready = Ready::open(place, Some(scratch))?.ok_or(error)?;
+    let directory = scratch.hidden_path();
+    boot(&directory)?;
+    let ready = Ready::open(directory, Some(scratch))?.ok_or(error)?;
     Ok(Start::Ready(Arc::new(ready)))
 }
 
-/// Whether the machine is all right and the cache cannot keep it.
-fn is_about(error: &SimError, cache: &Cache) -> bool {
+/// Returns whether the error concerns the cache only, not the machine.
+fn is_about_cache(error: &SimError, cache: &Cache) -> bool {
     match error {
         SimError::File { path, .. } => path.starts_with(cache.path("")),
         SimError::Unsaved(_) => true,
@@ -152,27 +153,28 @@ fn is_about(error: &SimError, cache: &Cache) -> bool {
 impl Ready {
     /// Opens a directory, checks its files, and notes that it was used now. `None` if another process
     /// removed or replaced the directory in that moment.
-    fn open(place: PathBuf, scratch: Option<NewDirectory>) -> Result<Option<Ready>> {
-        let path = place.join(MANIFEST);
+    fn open(directory: PathBuf, scratch: Option<NewDirectory>) -> Result<Option<Ready>> {
+        let path = directory.join(MANIFEST);
         let opened = in_use::open(&path).map_err(SimError::file(&path))?;
         let Some(file) = opened else {
-            // Without a manifest it is damaged, unless it is gone as a whole.
-            return match place.exists() && !path.exists() {
-                true => Err(SimError::file(&path)(ErrorKind::NotFound.into())),
-                false => Ok(None),
-            };
+            // A directory without a manifest is damaged. A directory that is gone was removed by another
+            // process.
+            if directory.exists() && !path.exists() {
+                return Err(SimError::file(&path)(ErrorKind::NotFound.into()));
+            }
+            return Ok(None);
         };
-        let checkpoint = Checkpoint::read(&place)?;
+        let checkpoint = Checkpoint::read(&directory)?;
         let command_line = checkpoint.command_line;
         let modules = checkpoint.report.unwrap_or_default().modules;
-        Ok(Some(Ready { place, command_line, modules, _in_use: file, _scratch: scratch }))
+        Ok(Some(Ready { directory, command_line, modules, _in_use: file, _scratch: scratch }))
     }
 
     pub(super) fn modules(&self) -> &[LoadedModule] {
         &self.modules
     }
 
-    /// Restores it with a request.
+    /// Restores the machine with a request.
     pub(super) fn restore(
         &self,
         qemu: &Qemu,
@@ -181,14 +183,15 @@ impl Ready {
         instrumentation: Instrumentation<'_>,
     ) -> Result<Vm> {
         let request = request.to_owned();
-        let (place, command_line) = (&self.place, &self.command_line);
-        let mut vm = restore_from(place, command_line, qemu, machine, request, instrumentation)?;
+        let (directory, command_line) = (&self.directory, &self.command_line);
+        let mut vm =
+            restore_from(directory, command_line, qemu, machine, request, instrumentation)?;
         vm.set_modules(self.modules.clone());
         Ok(vm)
     }
 }
 
-/// Returns the key of all that the state of a machine depends on.
+/// Returns a machine's key, which covers everything that the machine's state depends on.
 fn key(qemu: &Qemu, machine: &Machine, prepares: Option<&str>) -> Result<String> {
     let mut depends_on = json!({
         "schema": SCHEMA,
@@ -217,7 +220,7 @@ mod tests {
     #[test]
     fn the_key_changes_with_all_that_the_state_depends_on() {
         let key_of = |machine: &Machine| key(&qemu(), machine, None).unwrap();
-        let of_base = key_of(&machine());
+        let base_key = key_of(&machine());
         let changes: [fn(&mut Machine); 10] = [
             |machine| machine.kernel_sha256 = "cc".to_owned(),
             |machine| machine.initramfs_sha256 = "cc".to_owned(),
@@ -230,19 +233,19 @@ mod tests {
             |machine| machine.pmu = true,
             |machine| machine.append.push("nohz=off".to_owned()),
         ];
-        let mut keys = std::collections::BTreeSet::from([of_base.clone()]);
+        let mut keys = std::collections::BTreeSet::from([base_key.clone()]);
         for change in changes {
-            let mut other = machine();
-            change(&mut other);
-            assert!(keys.insert(key_of(&other)), "{other:?}");
+            let mut changed = machine();
+            change(&mut changed);
+            assert!(keys.insert(key_of(&changed)), "{changed:?}");
         }
-        let mut other = qemu();
-        other.version_text = "QEMU 11.2".to_owned();
-        assert_ne!(key(&other, &machine(), None).unwrap(), of_base);
-        assert_ne!(key(&qemu(), &machine(), Some("true")).unwrap(), of_base);
-        // Where the files lie is not in it.
+        let mut other_qemu = qemu();
+        other_qemu.version_text = "QEMU 11.2".to_owned();
+        assert_ne!(key(&other_qemu, &machine(), None).unwrap(), base_key);
+        assert_ne!(key(&qemu(), &machine(), Some("true")).unwrap(), base_key);
+        // The key does not depend on the paths of the files.
         let mut moved = machine();
         moved.kernel = "/elsewhere/bzImage".into();
-        assert_eq!(key_of(&moved), of_base);
+        assert_eq!(key_of(&moved), base_key);
     }
 }
