@@ -1,5 +1,5 @@
-//! The footprint experiment in a simulated machine: the irqlab in the guest executes it by the code of
-//! the live bench, and its counters are the simulator's.
+//! The footprint experiment in a simulated machine. The irqlab in the guest executes the code of the live
+//! bench; the simulator provides the counters.
 
 mod trace;
 mod windows;
@@ -16,20 +16,20 @@ use serde_json::{Map, Value as Json, json};
 use crate::guest_run::{Expected, GuestRun};
 use crate::machine::found::check_cards;
 
-/// Page that a first-level translation buffer is filled with.
+/// Size of the pages that fill a first-level TLB, bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// How to measure.
+/// The footprint experiment on a simulated machine.
 pub struct SimFootprint {
     /// The machine. Its guest has counters, and it runs a model.
     pub guest: GuestRun,
-    /// What is measured, for progress.
+    /// Label of the measurement in progress messages.
     pub label: String,
-    /// What is asked of the guest; [`FootprintBench::measure`] sets its plan.
+    /// The request to the guest; [`FootprintBench::measure`] sets its plan.
     pub request: FootprintRequest,
-    /// What is true of this host or this moment only.
+    /// Facts that hold for this host or this moment only.
     pub on_host: Map<String, Json>,
-    /// What the bench knows of itself once it has measured.
+    /// The facts of the bench; complete after the measurement.
     pub facts: BenchFacts,
 }
 
@@ -44,12 +44,13 @@ impl Bench for SimFootprint {
 }
 
 impl SimFootprint {
-    /// Checks that the messages came over the machine's cards, if it has any.
+    /// Checks that the messages came over the machine's network cards, if it has any.
     fn check_network(&self, facts: &BenchFacts) -> Result<(), BenchError> {
-        let is_net = |one: &Stimulus| matches!(one, Stimulus::Net | Stimulus::NetSignal);
-        let cards = self.guest.machine.nics;
-        let cards = cards.filter(|_| self.request.plan.stimuli.iter().any(is_net));
-        let Some(cards) = cards else { return Ok(()) };
+        let is_net = |stimulus: &Stimulus| matches!(stimulus, Stimulus::Net | Stimulus::NetSignal);
+        if !self.request.plan.stimuli.iter().any(is_net) {
+            return Ok(());
+        }
+        let Some(cards) = self.guest.machine.nics else { return Ok(()) };
         let reported = facts.settings.get(NETWORK).and_then(Json::as_object);
         check_cards(cards, reported.unwrap_or(&Map::new())).map_err(BenchError::Failed)
     }
@@ -76,16 +77,16 @@ impl FootprintBench for SimFootprint {
         let mut facts = facts.unwrap_or_default();
         self.check_network(&facts)?;
         if let Some(broken) = account.broken.first() {
-            let words = format!("the record of the machine is broken: {broken}");
-            return Err(BenchError::Failed(words));
+            let reason = format!("the record of the machine is broken: {broken}");
+            return Err(BenchError::Failed(reason));
         }
         let Measured { samples, absent, .. } = &mut measured;
         samples.traces.retain_mut(|trace| match trace::fill(trace, &account) {
             Ok(()) => true,
             Err(reason) => {
-                let what = format!("trace of {}, {}", trace.level, trace.stimulus);
+                let series = format!("trace of {}, {}", trace.level, trace.stimulus);
                 let table = "footprint".to_owned();
-                absent.push(Absence { table, what, reason, remedy: None });
+                absent.push(Absence { table, what: series, reason, remedy: None });
                 false
             }
         });
@@ -143,8 +144,7 @@ fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
     })
 }
 
-/// A line is what a miss brings in: where that is a part of a line, the cache is one of such parts, in
-/// sets as long.
+/// Returns the geometry of a cache. Where a miss fills only a part of a line, each part counts as a line.
 fn cache(model: &LevelModel) -> Option<Geometry> {
     let line_bytes = u32::try_from(model.sub_block_bytes).ok()?;
     Some(Geometry { size_bytes: model.cache.size_bytes, line_bytes, ways: model.cache.ways })
@@ -176,13 +176,13 @@ mod tests {
         }
         let model = SystemModel::parse(&models::text("zen3").unwrap()).unwrap();
         let warning = prefetched(&model, Level::ALL).unwrap();
-        // What a front end fetches ahead of execution misses as any fetch does.
+        // The front end's fetches ahead of execution miss like any other fetch.
         assert!(warning.starts_with("l1d, l2: "), "{warning}");
         let model = SystemModel::parse(&models::text("ultra-1").unwrap()).unwrap();
         assert_eq!(prefetched(&model, Level::ALL), None);
         let levels = geometries(&model);
         let l1d = levels.iter().find(|(level, _)| *level == Level::L1d).unwrap().1;
-        // The halves of its lines, as the paper has them.
+        // The paper counts the halves of this cache's lines.
         assert_eq!((l1d.size_bytes, l1d.line_bytes, l1d.ways), (16 << 10, 16, 1));
     }
 }

@@ -1,4 +1,5 @@
-//! What ran on each CPU during a repetition, from the simulator's context transitions.
+//! Fills the trace of a repetition from the simulator's context transitions: which context ran when on each
+//! CPU.
 
 use attribution::KernelContext;
 use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};
@@ -6,19 +7,23 @@ use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};
 use crate::accounting::{Accounting, ContextTransition, CpuUse};
 use crate::contexts::source_name;
 
-/// Fills in what ran. The guest reports the times of the window by its time-stamp counter.
+/// Fills in the spans of a trace. The guest reports the times of the window as values of its time-stamp
+/// counter.
 ///
 /// # Errors
-/// When no region was open then.
+/// When no region has a context transition of the loop's CPU from before the window.
 pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String> {
     let times = trace.times;
-    let since = |at: u64| at.saturating_sub(times.opened);
-    trace.window_ns = since(times.ended);
-    trace.stalled_ns =
-        (since(times.resumed.saturating_sub(times.stalled_cycles)), since(times.resumed));
+    let since_opened = |tsc: u64| tsc.saturating_sub(times.opened);
+    trace.window_ns = since_opened(times.ended);
+    trace.stalled_ns = (
+        since_opened(times.resumed.saturating_sub(times.stalled_cycles)),
+        since_opened(times.resumed),
+    );
     let of_loop = |cpu: &&CpuUse| cpu.cpu == trace.cpu;
-    let is_before =
-        |cpu: &CpuUse| cpu.transitions.first().is_some_and(|turn| turn.tsc <= times.opened);
+    let is_before = |cpu: &CpuUse| {
+        cpu.transitions.first().is_some_and(|transition| transition.tsc <= times.opened)
+    };
     let mut regions = account.regions.iter().rev();
     let region = regions.find(|region| region.cpus.iter().find(of_loop).is_some_and(is_before));
     let region = region.ok_or("no trace: no context transition was recorded before it")?;
@@ -34,13 +39,13 @@ pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String
 fn spans(cpu: &CpuUse, trace: &Trace, account: &Accounting) -> Vec<TraceSpan> {
     let (from, to) = (trace.times.opened, trace.times.ended);
     let mut spans: Vec<TraceSpan> = Vec::new();
-    for (place, turn) in cpu.transitions.iter().enumerate() {
-        let ends = cpu.transitions.get(place + 1).map_or(to, |next| next.tsc);
-        let (start, end) = (turn.tsc.max(from), ends.min(to));
+    for (position, transition) in cpu.transitions.iter().enumerate() {
+        let ends = cpu.transitions.get(position + 1).map_or(to, |next| next.tsc);
+        let (start, end) = (transition.tsc.max(from), ends.min(to));
         if start >= end {
             continue;
         }
-        let (who, kind) = who(turn, trace, account);
+        let (who, kind) = who(transition, trace, account);
         let (from_ns, to_ns) = (start - from, end - from);
         match spans.last_mut() {
             Some(last) if last.who == who && last.to_ns == from_ns => last.to_ns = to_ns,
@@ -50,11 +55,11 @@ fn spans(cpu: &CpuUse, trace: &Trace, account: &Accounting) -> Vec<TraceSpan> {
     spans
 }
 
-fn who(turn: &ContextTransition, trace: &Trace, account: &Accounting) -> (String, String) {
-    if turn.context == KernelContext::User(trace.thread) {
+fn who(transition: &ContextTransition, trace: &Trace, account: &Accounting) -> (String, String) {
+    if transition.context == KernelContext::User(trace.thread) {
         return (LOOP.0.to_owned(), LOOP.1.to_owned());
     }
-    words(&source_name(turn.context, turn.task, account))
+    words(&source_name(transition.context, transition.task, account))
 }
 
 #[cfg(test)]
@@ -64,18 +69,29 @@ mod tests {
     use lab::footprint::trace::TraceTimes;
     use lab::footprint::{Level, Method, Stimulus, Verdict};
 
-    fn turn(context: KernelContext, tsc: u64) -> ContextTransition {
+    fn transition(context: KernelContext, tsc: u64) -> ContextTransition {
         ContextTransition { context, task: KernelContext::User(7), cycles: 0, tsc }
     }
 
     #[test]
     fn transitions_in_the_window_become_spans_of_each_cpu() {
-        let (own, irq) = (KernelContext::User(7), KernelContext::Irq(30));
+        let (loop_context, irq) = (KernelContext::User(7), KernelContext::Irq(30));
         let cpu = |cpu, transitions| CpuUse { cpu, transitions, ..CpuUse::default() };
-        let loops = cpu(1, vec![turn(own, 900), turn(irq, 1100), turn(own, 1200), turn(own, 1300)]);
-        let other = cpu(0, vec![turn(KernelContext::Idle, 950)]);
-        let late = RegionUse { cpus: vec![cpu(1, vec![turn(own, 5000)])], ..RegionUse::default() };
-        let early = RegionUse { cpus: vec![other, loops], ..RegionUse::default() };
+        let loop_cpu = cpu(
+            1,
+            vec![
+                transition(loop_context, 900),
+                transition(irq, 1100),
+                transition(loop_context, 1200),
+                transition(loop_context, 1300),
+            ],
+        );
+        let other_cpu = cpu(0, vec![transition(KernelContext::Idle, 950)]);
+        let late = RegionUse {
+            cpus: vec![cpu(1, vec![transition(loop_context, 5000)])],
+            ..RegionUse::default()
+        };
+        let early = RegionUse { cpus: vec![other_cpu, loop_cpu], ..RegionUse::default() };
         let account = Accounting { regions: vec![early, late], ..Accounting::default() };
         let times = TraceTimes { opened: 1000, ended: 1500, resumed: 1210, stalled_cycles: 120 };
         let mut trace = Trace {
@@ -93,7 +109,7 @@ mod tests {
         fill(&mut trace, &account).unwrap();
         assert_eq!((trace.window_ns, trace.stalled_ns), (500, (90, 210)));
         let seen: Vec<_> =
-            trace.spans.iter().map(|one| (one.cpu, one.from_ns, one.to_ns)).collect();
+            trace.spans.iter().map(|span| (span.cpu, span.from_ns, span.to_ns)).collect();
         assert_eq!(seen, [(0, 0, 500), (1, 0, 100), (1, 100, 200), (1, 200, 500)]);
         assert_eq!((trace.spans[1].who.as_str(), trace.spans[2].kind.as_str()), ("loop", "irq"));
         trace.times.opened = 10;

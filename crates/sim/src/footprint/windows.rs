@@ -1,4 +1,4 @@
-//! The windows of the guest's loop as the simulator counted them: by context, level by level.
+//! Converts the simulator's counters to the misses in the windows of the guest's loop, by context and level.
 
 use lab::footprint::Level;
 use lab::footprint::contexts::{ContextMisses, LevelMisses, Windows};
@@ -7,7 +7,7 @@ use simrecord::counters::{COUNTERS, Counts, name};
 use crate::accounting::ContextUse;
 use crate::{Accounting, RegionUse};
 
-/// Names of the counters whose sum is what a level missed.
+/// Names of the counters whose sum is the misses of a level.
 fn counters(level: Level) -> &'static [&'static str] {
     match level {
         Level::L1d => &["l1d_load_misses", "l1d_store_misses"],
@@ -22,33 +22,33 @@ fn counters(level: Level) -> &'static [&'static str] {
 /// Positions of the counters of each level that this account has.
 fn positions(account: &Accounting) -> Vec<Option<Vec<usize>>> {
     let position = |wanted: &&str| {
-        let found = (0..COUNTERS).find(|at| name(*at) == Some(*wanted));
-        found.filter(|at| account.counts(*at))
+        let found = (0..COUNTERS).find(|counter| name(*counter) == Some(*wanted));
+        found.filter(|counter| account.counts(*counter))
     };
     Level::ALL.iter().map(|level| counters(*level).iter().map(position).collect()).collect()
 }
 
-/// What the loop's CPU did in each region, in order.
+/// Returns the misses of the loop's CPU in each region, in order.
 pub(super) fn windows(account: &Accounting, cpu: u32) -> Windows {
     let positions = positions(account);
-    let misses = |own: &Counts| -> LevelMisses {
+    let misses = |counts: &Counts| -> LevelMisses {
         std::array::from_fn(|level| {
-            let some = positions.get(level)?.as_ref()?;
-            Some(some.iter().map(|at| own[*at]).sum())
+            let level_counters = positions.get(level)?.as_ref()?;
+            Some(level_counters.iter().map(|counter| counts[*counter]).sum())
         })
     };
-    let one = |used: &ContextUse| ContextMisses {
+    let context_misses = |used: &ContextUse| ContextMisses {
         context: used.context,
         entries: used.entries,
         misses: misses(&used.self_counts),
     };
     let window = |region: &RegionUse| {
         let used = region.cpus.get(cpu as usize);
-        used.map(|used| used.contexts.iter().map(one).collect()).unwrap_or_default()
+        used.map(|used| used.contexts.iter().map(context_misses).collect()).unwrap_or_default()
     };
     let mut seen =
         Windows { all: account.regions.iter().map(window).collect(), ..Windows::default() };
-    for context in seen.all.iter().flatten().map(|one| one.context) {
+    for context in seen.all.iter().flatten().map(|row| row.context) {
         seen.names.entry(context).or_insert_with(|| account.name_of(context));
     }
     seen
@@ -61,30 +61,40 @@ mod tests {
     use super::*;
     use crate::accounting::CpuUse;
 
-    fn at(wanted: &str) -> usize {
-        (0..COUNTERS).find(|at| name(*at) == Some(wanted)).unwrap()
+    fn counter_named(wanted: &str) -> usize {
+        (0..COUNTERS).find(|counter| name(*counter) == Some(wanted)).unwrap()
     }
 
     #[test]
     fn each_level_has_counters_of_that_name() {
         for level in Level::ALL {
-            counters(*level).iter().for_each(|name| assert!(at(name) > 0, "{level} {name}"));
+            counters(*level)
+                .iter()
+                .for_each(|name| assert!(counter_named(name) > 0, "{level} {name}"));
         }
     }
 
     #[test]
     fn levels_that_are_not_counted_are_absent() {
-        let mut own = Counts::default();
-        (own[at("l1d_load_misses")], own[at("l1d_store_misses")], own[at("l1i_misses")]) =
-            (3, 4, 5);
+        let mut counts = Counts::default();
+        (
+            counts[counter_named("l1d_load_misses")],
+            counts[counter_named("l1d_store_misses")],
+            counts[counter_named("l1i_misses")],
+        ) = (3, 4, 5);
         let context = KernelContext::Interrupt(0x22);
-        let used =
-            ContextUse { context, self_counts: own, inclusive: own, entries: 1, completed: 1 };
+        let used = ContextUse {
+            context,
+            self_counts: counts,
+            inclusive: counts,
+            entries: 1,
+            completed: 1,
+        };
         let cpu = |contexts| CpuUse { contexts, ..CpuUse::default() };
         let region =
             RegionUse { cpus: vec![cpu(Vec::new()), cpu(vec![used])], ..RegionUse::default() };
         let all = ["l1d_load_misses", "l1d_store_misses", "l1i_misses", "dtlb_misses"];
-        let counters = all.iter().fold(0, |bits, name| bits | 1 << at(name));
+        let counters = all.iter().fold(0, |bits, name| bits | 1 << counter_named(name));
         let account = Accounting { counters, regions: vec![region], ..Accounting::default() };
         let seen = windows(&account, 1);
         let expected = [Some(7), Some(5), None, None, Some(0), None];

@@ -1,4 +1,4 @@
-//! [`SimBench`]: starts a machine for each condition, and makes samples of its record.
+//! [`SimBench`]: starts a machine for each condition, and converts its record to a sample.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,20 +24,20 @@ use crate::services::{self, KernelNames};
 use crate::watch::Detail;
 use crate::{Accounting, LoadedModule, Symbols};
 
-/// How to measure.
+/// The settings of a [`SimBench`].
 pub struct SimSettings {
-    /// The machine, of which one is started for each condition.
+    /// The machine. The bench starts another one for each condition.
     pub guest: GuestRun,
-    /// What is asked of the guest, in each condition.
+    /// The request to the guest; the bench sets its condition.
     pub request: HandlersRequest,
-    /// Names of the events to show: none for all, `none` for none.
+    /// Names of the events to show. An empty list means all events; the name `none` means no events.
     pub events: Vec<String>,
-    /// What is true of this host or this moment only: all of a run that another start of the same
-    /// changes stands under one key of its settings.
+    /// Facts that hold for this host or this moment only. They are under one key of the settings, because all
+    /// other settings stay the same when the run is repeated.
     pub on_host: Map<String, Json>,
     /// How many conditions are measured at the same time.
     pub jobs: Jobs,
-    /// Symbols and types of its kernel, for the names in tables of misses.
+    /// Symbols and types of the guest's kernel, for the names in tables of misses.
     pub kernel: (Option<Symbols>, Option<Btf>),
 }
 
@@ -45,13 +45,13 @@ pub struct SimSettings {
 pub struct SimBench {
     pub(super) settings: SimSettings,
     reading: Reading,
-    /// Events that were asked for and are not counted.
+    /// Requested events that are not counted.
     not_counted: Vec<String>,
-    /// The condition that was run last, with all that was counted in it.
+    /// The last measured condition, with its sample.
     last: Option<(Condition, WindowSample)>,
-    /// What was measured ahead, by the label of its condition.
+    /// Outcomes that were measured ahead, by the label of the condition.
     ahead: BTreeMap<String, Result<Option<Outcome>, BenchError>>,
-    /// As in the settings, and what each condition took on the host's clock.
+    /// [`SimSettings::on_host`], and the time of each condition on the host's clock.
     on_host: Map<String, Json>,
     notices: Vec<String>,
 }
@@ -60,13 +60,13 @@ pub struct SimBench {
 pub(super) struct Outcome {
     pub(super) account: Accounting,
     pub(super) window: GuestWindow,
-    /// The modules that a machine has loaded which booted for this run.
+    /// The modules that the guest loaded; empty unless it booted for this run.
     modules: Vec<LoadedModule>,
     wall: Duration,
 }
 
 impl SimBench {
-    /// A bench; nothing is started yet.
+    /// Makes a bench. Starts no machine yet.
     #[must_use]
     pub fn new(settings: SimSettings) -> SimBench {
         let model = settings.guest.watch.model.as_ref();
@@ -86,12 +86,12 @@ impl SimBench {
         }
     }
 
-    /// The time of a number of cycles, ns.
+    /// Converts cycles to ns.
     pub(super) fn ns_of(&self, cycles: u64) -> f64 {
         cycles as f64 * 1e9 / self.reading.clock_hz as f64
     }
 
-    /// Runs a machine for a condition; none when the user asked to stop.
+    /// Runs a machine for a condition. Returns `None` when the user asked to stop.
     fn run(&self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
         let settings = &self.settings;
         let request = HandlersRequest { condition, ..settings.request.clone() };
@@ -109,22 +109,23 @@ impl SimBench {
         Ok(Some(Outcome { account, window, modules, wall: exit.wall }))
     }
 
-    /// Checks that packets went over the machine's cards, if it has any.
-    fn check_network(&self, of: Condition, window: &GuestWindow) -> Result<(), BenchError> {
-        let is_net = matches!(of, Condition::Made { stimulus: Stimulus::Net, .. });
-        let cards = self.settings.guest.machine.nics.filter(|_| is_net);
-        let Some(cards) = cards else { return Ok(()) };
+    /// Checks that packets went over the machine's network cards, if it has any.
+    fn check_network(&self, condition: Condition, window: &GuestWindow) -> Result<(), BenchError> {
+        if !matches!(condition, Condition::Made { stimulus: Stimulus::Net, .. }) {
+            return Ok(());
+        }
+        let Some(cards) = self.settings.guest.machine.nics else { return Ok(()) };
         let reported = window.facts.get("stimulus").and_then(Json::as_object);
         check_cards(cards, reported.unwrap_or(&Map::new())).map_err(BenchError::Failed)
     }
 
-    /// Runs the machines of several conditions, [`SimSettings::jobs`] at the same time; their
-    /// results wait until each condition is asked for.
+    /// Runs the machines of several conditions, [`SimSettings::jobs`] at the same time. Keeps each outcome
+    /// until its condition is measured.
     pub fn measure_ahead(&mut self, conditions: &[Condition]) {
         let bench = &*self;
         let mut conditions = conditions.to_vec();
         if bench.settings.jobs.count > 1 {
-            // The long ones first: started last, one of them would run alone.
+            // Long conditions start first: a long condition that starts last would run alone.
             conditions.sort_by_key(|&condition| std::cmp::Reverse(amount_of_work(condition)));
         }
         let outcomes = for_each(bench.settings.jobs, &conditions, |_, &condition| {
@@ -134,30 +135,32 @@ impl SimBench {
         self.ahead = labels.zip(outcomes).collect();
     }
 
-    /// Returns the outcome of a condition: measured ahead, or now. None when the user asked to stop.
+    /// Returns the outcome of a condition, which is measured now unless it was measured ahead. Returns `None`
+    /// when the user asked to stop.
     pub(super) fn take(&mut self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
         let ahead = self.ahead.remove(&condition.label());
         ahead.unwrap_or_else(|| self.run(condition))
     }
 
-    /// What is not available, and why.
+    /// Returns the contents that the tables lack, with the reasons.
     fn absent(&self) -> Vec<Absence> {
-        let absence = |what: &str, reason: &str| Absence {
+        let absence = |missing: &str, reason: &str| Absence {
             table: "handlers".to_owned(),
-            what: what.to_owned(),
+            what: missing.to_owned(),
             reason: reason.to_owned(),
             remedy: None,
         };
-        let of_kernel =
+        let kernel_absences =
             self.settings.guest.kernel_files.absent(&self.settings.guest.watch).into_iter();
-        let mut absent: Vec<Absence> = of_kernel.map(|(what, why)| absence(&what, &why)).collect();
+        let mut absent: Vec<Absence> =
+            kernel_absences.map(|(missing, reason)| absence(&missing, &reason)).collect();
         if !self.not_counted.is_empty() {
-            let what = format!("events {}", self.not_counted.join(" "));
-            let why = match self.settings.guest.watch.model {
+            let events = format!("events {}", self.not_counted.join(" "));
+            let reason = match self.settings.guest.watch.model {
                 Some(_) => "the model does not count them",
                 None => "instructions alone are counted without a model (--on sim:MODEL)",
             };
-            absent.push(absence(&what, why));
+            absent.push(absence(&events, reason));
         }
         absent
     }
@@ -178,7 +181,7 @@ impl SimBench {
         sample.map(|sample| WindowSample { services, ..sample }).map_err(BenchError::Failed)
     }
 
-    /// What services took and missed; nothing where that is not recorded.
+    /// Returns the times and misses of the services; `None` if they were not recorded.
     fn services(&self, outcome: &Outcome) -> Result<Option<Box<ServicesSample>>, BenchError> {
         let settings = &self.settings;
         let watch = &settings.guest.watch;
@@ -196,21 +199,21 @@ impl SimBench {
 
 impl Bench for SimBench {
     fn facts(&self) -> BenchFacts {
-        let of = &self.settings;
+        let config = &self.settings;
         let mut settings = Map::new();
-        settings.insert("qemu".into(), json!(of.guest.qemu.version_text));
-        settings.insert("machine".into(), json!(of.guest.machine.described()));
-        settings.insert("cpus".into(), json!(cpu_list(of.guest.machine.cpus)));
-        settings.insert("clock".into(), json!(clock(of)));
-        settings.insert("vcpu_slice_cycles".into(), json!(of.guest.watch.vcpu_slice));
-        let model = of.guest.watch.model.as_ref();
+        settings.insert("qemu".into(), json!(config.guest.qemu.version_text));
+        settings.insert("machine".into(), json!(config.guest.machine.described()));
+        settings.insert("cpus".into(), json!(cpu_list(config.guest.machine.cpus)));
+        settings.insert("clock".into(), json!(clock(config)));
+        settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
+        let model = config.guest.watch.model.as_ref();
         settings.insert("model".into(), json!(model.map(|model| &model.described)));
-        settings.insert("start".into(), json!(of.guest.start.described()));
+        settings.insert("start".into(), json!(config.guest.start.described()));
         settings.insert("on_host".into(), Json::Object(self.on_host.clone()));
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
         let mut warnings = self.notices.clone();
-        if of.guest.machine.timing == Timing::HostClock {
+        if config.guest.machine.timing == Timing::HostClock {
             warnings.push("guest time follows the host's clock: no two runs are the same".into());
         }
         BenchFacts { bench: "sim".to_owned(), settings, observer, absent: self.absent(), warnings }
@@ -239,16 +242,16 @@ impl HandlersBench for SimBench {
         passes
     }
 
-    /// Each condition is a machine of its own.
+    /// Each condition runs on its own machine.
     fn prepare(&mut self, conditions: &[Condition]) {
         self.measure_ahead(conditions);
     }
 
-    /// All passes are one run of the machine: what is counted does not disturb.
+    /// All passes share one run of the machine, because counting does not disturb the guest.
     fn measure(&mut self, condition: Condition, pass: usize) -> Result<WindowSample, BenchError> {
-        let same = |(of, _): &(Condition, WindowSample)| *of == condition;
+        let is_same = |(measured, _): &(Condition, WindowSample)| *measured == condition;
         if pass > 0
-            && let Some((_, sample)) = self.last.take().filter(same)
+            && let Some((_, sample)) = self.last.take().filter(is_same)
         {
             // The warnings of the first pass hold for this one.
             return Ok(WindowSample { warnings: Vec::new(), ..sample });
@@ -259,7 +262,7 @@ impl HandlersBench for SimBench {
     }
 }
 
-/// How much the guest executes in a window, compared with others: a load keeps it from being idle, a high
+/// Returns a rank of how much the guest executes in a window. A load keeps the guest from being idle; a high
 /// rate keeps it busy with the stimulus.
 fn amount_of_work(condition: Condition) -> u32 {
     match condition {
@@ -274,8 +277,8 @@ fn cpu_list(cpus: u32) -> String {
     if cpus == 1 { "0".to_owned() } else { format!("0-{}", cpus.saturating_sub(1)) }
 }
 
-fn clock(of: &SimSettings) -> String {
-    match (&of.guest.watch.model, of.guest.machine.timing) {
+fn clock(settings: &SimSettings) -> String {
+    match (&settings.guest.watch.model, settings.guest.machine.timing) {
         (_, Timing::HostClock) => "guest time that follows the host's clock".to_owned(),
         (Some(model), _) => {
             let (name, hz) = (&model.model.name, model.model.clock_hz);

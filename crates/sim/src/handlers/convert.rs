@@ -20,9 +20,8 @@ const BATCHES_MAX: u64 = 64;
 
 /// Parameters of the conversion.
 pub(super) struct Reading {
-    /// Cycles of a second.
     pub(super) clock_hz: u64,
-    /// The events of the tables.
+    /// The events of the tables, in the order of their columns.
     pub(super) events: Vec<Event>,
 }
 
@@ -86,9 +85,9 @@ pub(super) fn sample_of(
             sample.contexts.push(source);
         }
         if cpu.overflows > 0 {
-            let what =
+            let reason =
                 "since the machine's start, entries were nested too deep and were not followed";
-            let warning = CpuWarning::new(cpu.cpu, what);
+            let warning = CpuWarning::new(cpu.cpu, reason);
             sample.cpu_warnings.push(warning.counted(cpu.overflows, "entries"));
         }
     }
@@ -110,7 +109,7 @@ fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -
     }
 }
 
-/// Adds the times of the spans, and when in the window they ended.
+/// Adds the times of the spans, in batches of the time in the window at which they ended.
 fn add_spans(
     source: &mut ContextStats,
     cpu: &CpuUse,
@@ -127,13 +126,13 @@ fn add_spans(
         source.inclusive.record(reading.ns(span.inclusive_cycles), at_ns);
         source.nested_count += u64::from(span.inclusive_cycles > span.self_cycles);
     }
-    // Counters of only some of the spans would say nothing of the others.
+    // Without the counters of all spans, the batches would be incomplete.
     if cpu.span_counts.len() == cpu.spans.len() {
         source.events.batches = event_batches(cpu, used, reading, length_ns);
     }
 }
 
-/// The events of the spans, by when in the window they ended.
+/// Returns the events of the spans, in batches of the time in the window at which the spans ended.
 fn event_batches(
     cpu: &CpuUse,
     used: &ContextUse,
@@ -162,9 +161,9 @@ mod tests {
     const READING: Reading = Reading { clock_hz: 500_000_000, events: Vec::new() };
 
     fn used(context: KernelContext) -> ContextUse {
-        let mut own: Counts = [0; COUNTERS];
-        (own[INSTRUCTIONS], own[CYCLES]) = (70, 80);
-        ContextUse { context, self_counts: own, inclusive: own, entries: 4, completed: 2 }
+        let mut counts: Counts = [0; COUNTERS];
+        (counts[INSTRUCTIONS], counts[CYCLES]) = (70, 80);
+        ContextUse { context, self_counts: counts, inclusive: counts, entries: 4, completed: 2 }
     }
 
     fn account() -> Accounting {
@@ -211,7 +210,7 @@ mod tests {
         let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
         let events = vec![("cycles", CYCLES), ("instructions", INSTRUCTIONS)];
         let sample = sample_of(&account(), window, &Reading { events, ..READING }).unwrap();
-        let names: Vec<&str> = sample.contexts.iter().map(|one| &*one.context.name).collect();
+        let names: Vec<&str> = sample.contexts.iter().map(|stats| &*stats.context.name).collect();
         assert_eq!(names, ["page_fault", "local_timer", "NET_RX", "nvme0q0"]);
         let timer = &sample.contexts[1];
         assert_eq!((timer.count, timer.events.own.as_slice()), (2, &[80, 70][..]));
@@ -221,15 +220,20 @@ mod tests {
         assert_eq!(timer.own.batches.cells.iter().map(|cell| cell.sum).sum::<u64>(), 160);
         let filled: Vec<&JointBatch> =
             timer.events.batches.cells.iter().filter(|cell| cell.count > 0).collect();
-        let of = |sums: [i64; 2]| JointBatch { count: 1, sums: sums.to_vec() };
-        assert_eq!(filled, [&of([30, 25]), &of([50, 45])], "ended after 200 and 600 ns");
+        let batch_of = |sums: [i64; 2]| JointBatch { count: 1, sums: sums.to_vec() };
+        assert_eq!(
+            filled,
+            [&batch_of([30, 25]), &batch_of([50, 45])],
+            "ended after 200 and 600 ns"
+        );
         assert_eq!((sample.length_ns(), sample.lost()), (1000, 0));
         let nested =
             "since the machine's start, entries were nested too deep and were not followed";
         assert_eq!(sample.cpu_warnings, [CpuWarning::new(0, nested).counted(2, "entries")]);
     }
 
-    /// Its window ends where it went offline. One that was offline before has none, also if it comes.
+    /// The window of a CPU that goes offline ends at that time. A CPU that was offline when the window opened
+    /// has no window, even if it comes online.
     #[test]
     fn a_cpu_that_went_offline_has_a_part_of_the_window() {
         let mut account = account();
@@ -246,12 +250,15 @@ mod tests {
             ..GuestWindow::default()
         };
         let sample = sample_of(&account, window, &READING).unwrap();
-        let windows: Vec<_> =
-            sample.windows.iter().map(|one| (one.cpu, one.length_ns, one.went_offline)).collect();
+        let windows: Vec<_> = sample
+            .windows
+            .iter()
+            .map(|window| (window.cpu, window.length_ns, window.went_offline))
+            .collect();
         // A cycle is 2 ns.
         assert_eq!(windows, [(0, 500, true), (1, 1000, false)]);
         assert_eq!((sample.length_ns(), sample.cpu_time_ns()), (1000, 1500));
-        assert!(sample.contexts.iter().all(|one| one.cpu < 2) && !sample.has_all_cpus());
+        assert!(sample.contexts.iter().all(|stats| stats.cpu < 2) && !sample.has_all_cpus());
         let [unmeasured] = &sample.unmeasured[..] else { panic!("{:?}", sample.unmeasured) };
         assert_eq!((unmeasured.cpu, &*unmeasured.reason), (2, OFFLINE_BEFORE));
         assert_eq!(sample.came_online, [2, 0]);
@@ -263,7 +270,7 @@ mod tests {
         account.regions[0].cpus[0].span_counts.pop();
         let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
         let sample = sample_of(&account, window, &READING).unwrap();
-        assert!(sample.contexts.iter().all(|one| one.events.batches.cells.is_empty()));
+        assert!(sample.contexts.iter().all(|stats| stats.events.batches.cells.is_empty()));
     }
 
     #[test]

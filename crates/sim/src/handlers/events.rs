@@ -19,7 +19,7 @@ const PERF_NAMES: [(&str, &str); 10] = [
 /// An event: its name, and the position of its counter.
 pub(super) type Event = (&'static str, usize);
 
-/// Returns the events that are counted: with a model that has the counters of a mask, or without a model.
+/// Returns the events that are counted. `counters`: mask of the model's counters, or `None` without a model.
 pub(super) fn known(counters: Option<u32>) -> Vec<Event> {
     let counted = |counter: &usize| match *counter {
         TIME => false,
@@ -28,9 +28,9 @@ pub(super) fn known(counters: Option<u32>) -> Vec<Event> {
         counter => counters.is_some_and(|mask| mask >> counter & 1 == 1),
     };
     let named = |counter: usize| {
-        let own = name(counter)?;
-        let perf = PERF_NAMES.iter().find(|(known, _)| *known == own);
-        Some((perf.map_or(own, |(_, perf)| *perf), counter))
+        let plugin_name = name(counter)?;
+        let perf = PERF_NAMES.iter().find(|(known, _)| *known == plugin_name);
+        Some((perf.map_or(plugin_name, |(_, perf)| *perf), counter))
     };
     let order = [INSTRUCTIONS, CYCLES].into_iter().chain(0..COUNTERS);
     let mut events: Vec<Event> = order.filter(counted).filter_map(named).collect();
@@ -39,8 +39,8 @@ pub(super) fn known(counters: Option<u32>) -> Vec<Event> {
     events
 }
 
-/// Returns the requested events that are counted (all if none is named, and none if `none` is), and the
-/// names of the others.
+/// Returns the requested events that are counted, and the names of the requested events that are not counted.
+/// An empty request means all events; the name `none` means no events.
 pub(super) fn choose(requested: &[String], counters: Option<u32>) -> (Vec<Event>, Vec<String>) {
     let known = known(counters);
     if requested.is_empty() {

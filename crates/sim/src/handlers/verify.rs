@@ -1,4 +1,4 @@
-//! The live bench in the guest, compared with what the simulator recorded.
+//! Compares the measurements of the live bench in the guest with the simulator's record.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,15 @@ use crate::accounting::{CpuUse, RegionUse, SpanUse};
 pub struct Verified {
     /// Sources that the probes timed.
     pub sources: Vec<CheckedContext>,
-    /// What the probes used.
+    /// Cost of the probes, by class of tracepoints.
     pub costs: Vec<ProbeCost>,
-    /// What the live bench measured in the guest.
+    /// The measurements of the live bench in the guest.
     pub probed: Probed,
-    /// What a reader must know.
     pub warnings: Vec<String>,
 }
 
 impl SimBench {
-    /// Has the live bench measure a condition in the guest; none when the user asked to stop.
+    /// Has the live bench measure a condition in the guest. Returns `None` when the user asked to stop.
     ///
     /// # Errors
     /// As [`lab::handlers::HandlersBench::measure`], and when the live bench can't measure there.
@@ -39,10 +38,10 @@ impl SimBench {
                 "the record of the machine is broken: {broken}"
             )));
         }
-        let nothing = || BenchError::Failed("the window was never opened".to_owned());
-        let region = outcome.account.regions.first().ok_or_else(nothing)?;
+        let never_opened = || BenchError::Failed("the window was never opened".to_owned());
+        let region = outcome.account.regions.first().ok_or_else(never_opened)?;
         let events = outcome.account.regions.get(1);
-        let probed = outcome.window.probed.ok_or_else(nothing)?;
+        let probed = outcome.window.probed.ok_or_else(never_opened)?;
         let label = condition.label();
         let sources = by_source(&probed).into_values();
         let sources =
@@ -63,7 +62,7 @@ impl SimBench {
         Ok(Some(Verified { sources, costs: costs.collect(), warnings, probed }))
     }
 
-    /// The truth of a source that the probes timed.
+    /// Returns the simulator's values for a source that the probes timed.
     fn check(
         &self,
         condition: &str,
@@ -96,7 +95,7 @@ impl SimBench {
         })
     }
 
-    /// What the programs at a class of tracepoints used.
+    /// Returns the cost of the programs at a class of tracepoints; `None` if they never ran.
     fn cost(
         &self,
         condition: &str,
@@ -105,7 +104,8 @@ impl SimBench {
         region: &RegionUse,
     ) -> Option<ProbeCost> {
         let context = KernelContext::Function(PROBE_FIRST + position);
-        let of = |cpu: &CpuUse| cpu.contexts.iter().find(|used| used.context == context).copied();
+        let use_on =
+            |cpu: &CpuUse| cpu.contexts.iter().find(|used| used.context == context).copied();
         let mut cost = ProbeCost {
             condition: condition.to_owned(),
             function: name.to_owned(),
@@ -114,7 +114,7 @@ impl SimBench {
             cycles: 0,
             ns: 0.0,
         };
-        for used in region.cpus.iter().filter_map(of) {
+        for used in region.cpus.iter().filter_map(use_on) {
             cost.calls += used.completed;
             cost.instructions += used.inclusive[INSTRUCTIONS];
             cost.cycles += used.inclusive[CYCLES];
@@ -127,10 +127,11 @@ impl SimBench {
 const GATE_UNSEEN: &str = "this kernel does not show where the probes' window opens and closes on a \
                            CPU: counts of what is true are of a slightly longer one";
 
-/// Spans of a context that the probes' window holds, their own cycles and their own instructions.
+/// Returns the number of a context's spans in the probes' window, their self cycles and their self
+/// instructions.
 ///
-/// The probes see the part of a nested interrupt that lies between two tracepoints. What the kernel does
-/// before the first and after the last of them is self time of the interrupted span, here as there.
+/// The probes see the part of a nested interrupt between two tracepoints. The kernel's work before the first
+/// and after the last tracepoint counts as self time of the interrupted span, as it does for the probes.
 fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
     let mut sum = [0; 3];
     for cpu in &region.cpus {
@@ -147,13 +148,13 @@ fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
     sum
 }
 
-/// For each span the own cycles and instructions of the interrupts directly inside it, which those are
-/// that lie outside of their tracepoints. `spans` are in the order of their ends.
+/// Returns for each span the self cycles and self instructions of the interrupts directly inside it. An
+/// interrupt executes them outside of its tracepoints. `spans` are in the order of their ends.
 fn around_tracepoints(spans: &[SpanUse]) -> Vec<[u64; 2]> {
     let mut around = vec![[0; 2]; spans.len()];
-    // From the last end back, so that a span comes after the one around it.
+    // Goes backwards from the last end, so that a span comes after the span that encloses it.
     let mut enclosing: Vec<usize> = Vec::new();
-    for (at, span) in spans.iter().enumerate().rev() {
+    for (position, span) in spans.iter().enumerate().rev() {
         while enclosing
             .last()
             .is_some_and(|outer| started_at(&spans[*outer]) >= span.ended_at_cycles)
@@ -164,7 +165,7 @@ fn around_tracepoints(spans: &[SpanUse]) -> Vec<[u64; 2]> {
             around[*outer][0] += span.self_cycles;
             around[*outer][1] += span.self_instructions;
         }
-        enclosing.push(at);
+        enclosing.push(position);
     }
     around
 }
@@ -173,9 +174,9 @@ fn started_at(span: &SpanUse) -> u64 {
     span.ended_at_cycles - span.inclusive_cycles
 }
 
-/// When the window opened on a CPU, and when it closed, on the CPU's time axis: the markers stand
-/// around the first and the last run of the gate there, in a task that other tasks and interrupts may
-/// hold up.
+/// Returns when the window opened and closed on a CPU, in cycles on the CPU's time axis. The window opens at
+/// the end of the gate's first run on the CPU, and closes at the start of its last run. Other contexts may
+/// delay the task that runs the gate, so the task's markers are further apart.
 fn gates(cpu: &CpuUse) -> Option<(u64, u64)> {
     let is_gate =
         |span: &&SpanUse| span.context == KernelContext::Function(PROBE_FIRST + GATE_PROBE);
@@ -185,7 +186,7 @@ fn gates(cpu: &CpuUse) -> Option<(u64, u64)> {
     Some((opens.ended_at_cycles, started_at(closes)))
 }
 
-/// When the window was open on a CPU; always if that is not known.
+/// Returns when the window opened and closed on a CPU. If this is not known, the window is always open.
 fn window_of(cpu: &CpuUse) -> (u64, u64) {
     gates(cpu).unwrap_or((0, u64::MAX))
 }
@@ -194,7 +195,7 @@ fn is_within(span: &SpanUse, (opened, closed): (u64, u64)) -> bool {
     span.ended_at_cycles <= closed && started_at(span) >= opened
 }
 
-/// The sources, each summed up over the CPUs.
+/// Sums up each source over the CPUs.
 fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedContext> {
     let mut sums: BTreeMap<_, ProbedContext> = BTreeMap::new();
     for source in &probed.contexts {
@@ -213,7 +214,7 @@ fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedContext> 
     sums
 }
 
-/// What lies between the two probes of a source.
+/// Returns the context between the two probes of a source.
 fn context_of(source: &ProbedContext) -> Option<KernelContext> {
     match source.kind.as_str() {
         "irq" => Some(KernelContext::Irq(source.number)),
@@ -249,12 +250,12 @@ mod tests {
 
     #[test]
     fn sources_are_found_between_their_probes() {
-        let of = |kind, number, name| context_of(&source(kind, number, name, 0));
-        assert_eq!(of("irq", 24, "nvme0q1"), Some(KernelContext::Irq(24)));
-        assert_eq!(of("softirq", 3, "NET_RX"), Some(KernelContext::Softirq(3)));
+        let found = |kind, number, name| context_of(&source(kind, number, name, 0));
+        assert_eq!(found("irq", 24, "nvme0q1"), Some(KernelContext::Irq(24)));
+        assert_eq!(found("softirq", 3, "NET_RX"), Some(KernelContext::Softirq(3)));
         let timer = KernelContext::Function(BODY_FIRST + 0xec);
-        assert_eq!(of("vector", 0, "local_timer"), Some(timer));
-        assert_eq!((of("vector", 0, "unheard_of"), of("nmi", 2, "nmi")), (None, None));
+        assert_eq!(found("vector", 0, "local_timer"), Some(timer));
+        assert_eq!((found("vector", 0, "unheard_of"), found("nmi", 2, "nmi")), (None, None));
     }
 
     #[test]
