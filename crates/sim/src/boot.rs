@@ -22,9 +22,10 @@ pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
 /// How long a machine may run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// On the host's clock; the machine is killed then.
+    /// Limit on the host's clock, at which the machine is killed.
     pub wall: Duration,
-    /// On the guest's clock, in seconds from the start of its first process; it powers itself off then.
+    /// Limit on the guest's clock, in seconds from the start of its first process. The guest powers itself off
+    /// then.
     pub guest_s: u32,
 }
 
@@ -35,32 +36,33 @@ impl Default for Limits {
     }
 }
 
-/// How a machine ended that executed its request.
+/// The end of a machine that executed its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestExit {
-    /// Exit status of the request: that of a command (128 and the number of the signal that ended it), 0, or
-    /// [`STATUS_LIMIT`].
+    /// Exit status of the request: the status of a command (128 plus the number of the signal that ended it),
+    /// 0, or [`STATUS_LIMIT`].
     pub status: u8,
     /// Whether the guest reached its time limit.
     pub reached_limit: bool,
-    /// The step of a workload that failed; none if there is none, or it is not a workload.
+    /// The failed step of a workload; `None` if no step failed, or if the request is no workload.
     pub failed: Option<Step>,
     /// Page faults of the region of interest of a workload, as the guest's kernel counts them.
     pub faults: Option<GuestFaults>,
-    /// What the kernel reported about itself; absent after a restore, because it reports that once.
+    /// The guest's report about its kernel. Absent after a restore: the guest reports only once, after its
+    /// boot.
     pub report: Option<GuestReport>,
     /// The output of the guest's irqlab, line by line.
     pub output: Vec<String>,
-    /// From the start of QEMU to the end.
+    /// Host time from the start of the machine to its end.
     pub wall: Duration,
 }
 
 /// Page faults of all CPUs, from `/proc/vmstat` of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestFaults {
-    /// All of them.
+    /// Minor and major faults.
     pub all: u64,
-    /// Those that waited for a disk.
+    /// Faults that waited for a disk.
     pub major: u64,
 }
 
@@ -69,7 +71,7 @@ pub struct GuestFaults {
 pub enum Step {
     /// Mounting the root file system.
     Root,
-    /// What is executed before the machine is kept.
+    /// The preparation of the workload, after which the machine is saved.
     SetUp,
     /// The region of interest.
     Region,
@@ -78,7 +80,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns the step that the guest's first process names; none if it names none.
+    /// Returns the step with the name that the guest's first process uses; `None` for an unknown name.
     fn named(name: &str) -> Option<Step> {
         Some(match name {
             "root" => Step::Root,
@@ -90,7 +92,7 @@ impl Step {
     }
 }
 
-/// Says that a step failed which the guest's first process names.
+/// Returns the message for a failed step. `name` is the name that the guest's first process uses.
 pub(crate) fn step_failed(name: &str, status: u8) -> String {
     let step = Step::named(name).map_or_else(|| "a step".to_owned(), |step| step.to_string());
     match status {
@@ -110,8 +112,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// Output of the guest's irqlab in bounded memory. Lines beyond a bound of the guest protocol are dropped,
-/// and the response then has no end.
+/// Output of the guest's irqlab in bounded memory. Lines beyond the bounds of the guest protocol are dropped.
+/// The response then lacks its end.
 #[derive(Default)]
 struct Output {
     lines: Vec<String>,
@@ -136,7 +138,7 @@ pub fn start(qemu: &Qemu, machine: &Machine, request: &str, limits: Limits) -> R
     start_with(qemu, machine, request, limits, Instrumentation::default())
 }
 
-/// [`start`] with what observes the machine.
+/// Like [`start`], with instrumentation that observes the machine.
 ///
 /// # Errors
 /// As [`start`].
@@ -147,7 +149,7 @@ pub fn start_with(
     limits: Limits,
     instrumentation: Instrumentation<'_>,
 ) -> Result<Vm> {
-    // The guest reads from the firmware what the kernel's command line cannot hold.
+    // The guest reads a request from the firmware if the kernel's command line cannot hold it.
     let (on_line, in_firmware) =
         if is_for_firmware(request) { ("ready", request) } else { (request, NO_REQUEST) };
     let command_line = machine.command_line(on_line, limits.guest_s)?;
@@ -164,15 +166,15 @@ fn is_for_firmware(request: &str) -> bool {
 /// Follows a machine to its end; passes the output of its console to `console`.
 ///
 /// # Errors
-/// [`SimError::Machine`] with the last lines of the console when the kernel panics, resets or does
-/// not end in time, or QEMU ends by itself; [`SimError::TimeLimit`] when its first process has sent nothing
-/// within the guest's time.
+/// [`SimError::Machine`] with the last lines of the console when the kernel panics, resets or does not end in
+/// time, or when QEMU ends by itself. [`SimError::TimeLimit`] when the first process has sent nothing within
+/// the guest's time limit.
 pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<GuestExit> {
     let exit = follow_unless(vm, limits, console, &|| false)?;
     exit.ok_or_else(|| vm.failure("the machine was stopped"))
 }
 
-/// [`follow`], but kills the machine and returns nothing when `stop` returns true.
+/// Like [`follow`], but kills the machine and returns `None` when `stop` returns true.
 ///
 /// # Errors
 /// As [`follow`].
@@ -186,11 +188,11 @@ pub fn follow_unless(
     follow_saving(vm, limits, console, stop, &mut { refuse })
 }
 
-/// [`follow_unless`], but calls `save` when the plugin holds the machine. The limit does not include the
-/// time that this takes.
+/// Like [`follow_unless`], but calls `save` when the plugin holds the machine. The limit does not include the
+/// time of `save`.
 ///
 /// # Errors
-/// As [`follow`], and those of `save`.
+/// As [`follow`], and the errors of `save`.
 pub fn follow_saving(
     vm: &mut Vm,
     limits: Limits,
@@ -238,7 +240,7 @@ pub fn follow_saving(
         }
     };
     let wall = start.elapsed();
-    // A restored machine was up before, and does not report again.
+    // A restored machine has reported before, and does not report again.
     let is_up = vm.is_restored() || report.is_some();
     let exit = |status, reached_limit| {
         Ok(Some(GuestExit {
@@ -253,7 +255,7 @@ pub fn follow_saving(
     };
     match (status, ended) {
         (Some(status), Some(_)) => exit(status, reached_limit),
-        // It has reported its status, but the kernel cannot power the machine off.
+        // The guest has reported its status, but its kernel cannot power the machine off.
         (Some(status), None) => vm.quit().and_then(|()| exit(status, reached_limit)),
         (None, Some(_)) if is_up && vm.reached_limit() => exit(STATUS_LIMIT, true),
         (None, Some(ended)) => Err(ended_early(vm, ended, is_up)),
@@ -266,11 +268,11 @@ pub fn follow_saving(
     }
 }
 
-/// Says why QEMU ended before the guest reported its status.
+/// Returns why QEMU ended before the guest reported its status.
 fn ended_early(vm: &Vm, ended: ExitStatus, is_up: bool) -> SimError {
     if vm.reached_limit() {
-        let what = "the guest has reached its time limit (--guest-limit)";
-        return vm.time_limit(&format!("{what}; its first process has sent nothing"));
+        let reason = "the guest has reached its time limit (--guest-limit)";
+        return vm.time_limit(&format!("{reason}; its first process has sent nothing"));
     }
     if !ended.success() {
         return vm.failure(&format!("QEMU {} before the guest did", describe_exit(ended)));

@@ -1,8 +1,8 @@
 //! Where the records of two runs of a machine start to differ.
 //!
-//! Records are written in the order of guest time, so the first difference is the first event that was not
-//! the same. With a record of all context transitions ([`crate::watch::Watch::transitions`]) that is the
-//! task, system call or interrupt in which the runs parted.
+//! Records are written in the order of guest time, so the first difference shows the first event that differs
+//! between the runs. With a record of all context transitions ([`crate::watch::Watch::transitions`]), the
+//! event is the first task, system call or interrupt that differs.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -19,9 +19,9 @@ use crate::{Accounting, Result, SimError, accounting};
 pub struct Divergence {
     /// The position of the first record that differs, from 0.
     pub at: u64,
-    /// The last events of both before it.
+    /// The last events before the difference, which both records share.
     pub before: Vec<RecordedEvent>,
-    /// The events of each from there on; none if its record has ended.
+    /// The events of each record from the difference on; empty if the record has ended.
     pub after: [Vec<RecordedEvent>; 2],
 }
 
@@ -33,18 +33,18 @@ pub struct RecordedEvent {
     pub cpu: Option<u32>,
     /// When, in cycles on the time axis of the CPU, where that is known.
     pub at_cycles: Option<u64>,
-    /// What it is: `transition`, `span`, `marker`, ...
+    /// The kind of record: `transition`, `span`, `marker`, ...
     pub kind: &'static str,
     pub context: Option<String>,
     /// Its other fields, as text.
     pub detail: String,
 }
 
-/// Compares the records in two files, which `--record` kept. `around` is how many events are returned before
-/// and after the difference. None if the files are equal.
+/// Compares two files of records, which `--record` kept. Returns `None` if the files are equal. `around`: the
+/// number of events to return before and after the difference.
 ///
 /// # Errors
-/// When a file cannot be read, or the first does not start as a record does.
+/// When a file cannot be read, or does not start with the header of a record.
 pub fn find(paths: [&Path; 2], around: usize) -> Result<Option<Divergence>> {
     let files = [open_regular(paths[0])?, open_regular(paths[1])?];
     for (file, path) in files.iter().zip(paths) {
@@ -55,7 +55,7 @@ pub fn find(paths: [&Path; 2], around: usize) -> Result<Option<Divergence>> {
     let found = difference::first([&mut one, &mut other], around)
         .map_err(|(which, error)| SimError::file(paths[which])(error))?;
     let Some(found) = found else { return Ok(None) };
-    // Names of tasks come late in a record. One that is damaged has events without names.
+    // The names of tasks come late in a record. A damaged record therefore has events without names.
     let names = files.iter().find_map(|file| Accounting::of(&accounting::read(file).ok()?).ok());
     let names = names.unwrap_or_default();
     let first = found.at - found.before.len() as u64;
@@ -74,37 +74,43 @@ fn event(block: Option<&Record>, position: u64, names: &Accounting) -> RecordedE
     let name = |code: u64| KernelContext::from_code(code).map(|context| names.name_of(context));
     let (cpu, at_cycles, kind, context, detail) = match block {
         None => (None, None, "no record", None, String::new()),
-        Some(Record::Transition(it)) => {
-            let task = name(it.task).unwrap_or_default();
-            let detail = format!("task {task}, {} cycles executed, tsc {}", it.cycles, it.tsc);
-            (Some(it.cpu), Some(it.at), "transition", name(it.code), detail)
+        Some(Record::Transition(transition)) => {
+            let task = name(transition.task).unwrap_or_default();
+            let detail = format!(
+                "task {task}, {} cycles executed, tsc {}",
+                transition.cycles, transition.tsc
+            );
+            (Some(transition.cpu), Some(transition.at), "transition", name(transition.code), detail)
         }
-        Some(Record::Span(it)) => {
+        Some(Record::Span(span)) => {
             let detail = format!(
                 "{} cycles, {} of them self; {} instructions, {} self",
-                it.inclusive_cycles,
-                it.self_cycles,
-                it.inclusive_instructions,
-                it.self_instructions
+                span.inclusive_cycles,
+                span.self_cycles,
+                span.inclusive_instructions,
+                span.self_instructions
             );
-            (Some(it.cpu), Some(it.start), "span", name(it.code), detail)
+            (Some(span.cpu), Some(span.start), "span", name(span.code), detail)
         }
-        Some(Record::Marker(it)) => {
-            let counts = format!("{} interrupts, {} exceptions", it.interrupts, it.exceptions);
-            let detail = format!("number {}, argument {}, {counts}", it.number, it.argument);
-            (Some(it.cpu), None, "marker", None, detail)
+        Some(Record::Marker(marker)) => {
+            let counts =
+                format!("{} interrupts, {} exceptions", marker.interrupts, marker.exceptions);
+            let detail =
+                format!("number {}, argument {}, {counts}", marker.number, marker.argument);
+            (Some(marker.cpu), None, "marker", None, detail)
         }
-        Some(Record::Region(it)) => {
-            let detail = format!("number {}", it.region);
-            (Some(it.cpu), Some(it.opened_at), "region", None, detail)
+        Some(Record::Region(region)) => {
+            let detail = format!("number {}", region.region);
+            (Some(region.cpu), Some(region.opened_at), "region", None, detail)
         }
-        Some(Record::Context(it)) => {
-            let detail = format!("{} entries, {} completed", it.entries, it.completed);
-            (Some(it.cpu), None, "context", name(it.code), detail)
+        Some(Record::Context(row)) => {
+            let detail = format!("{} entries, {} completed", row.entries, row.completed);
+            (Some(row.cpu), None, "context", name(row.code), detail)
         }
-        Some(Record::Counters(it)) => {
-            let detail = format!("{:?} from {}: {:?}", it.of, it.first, it.values);
-            (Some(it.cpu), None, "counters", None, detail)
+        Some(Record::Counters(counters)) => {
+            let detail =
+                format!("{:?} from {}: {:?}", counters.of, counters.first, counters.values);
+            (Some(counters.cpu), None, "counters", None, detail)
         }
         Some(other) => (None, None, "other", None, format!("{other:?}")),
     };
@@ -119,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream of these records, without an end.
+    /// Returns a stream of a header and these records, without an end record.
     fn stream(records: &[Record]) -> Vec<u8> {
         let header = Record::Header(Header {
             cpus: 2,
@@ -143,8 +149,9 @@ mod tests {
     #[test]
     fn a_planted_difference_is_found_at_its_place() {
         let scratch = tempfile::tempdir().unwrap();
-        let events: Vec<Record> =
-            (0..50).map(|at| transition(at * 100, KernelContext::Syscall(at as u32))).collect();
+        let events: Vec<Record> = (0..50)
+            .map(|number| transition(number * 100, KernelContext::Syscall(number as u32)))
+            .collect();
         let mut bytes = stream(&events);
         let (one, other) = (scratch.path().join("one"), scratch.path().join("other"));
         fs::write(&one, &bytes).unwrap();

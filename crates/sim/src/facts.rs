@@ -28,7 +28,7 @@ use crate::{Cache, Progress, Result, SimError, Symbols, hash};
 const FILE_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of pieces of the window.
 const RUNS_MAX: usize = 4096;
-/// Changes with the content of the cached directory.
+/// Version of the cached directory's content. Increase it when the content changes.
 const RECIPE: u32 = 2;
 const LIMITS: Limits = Limits { wall: Duration::from_secs(300), guest_s: 200 };
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,9 +43,8 @@ pub struct GuestFacts {
     pub release: String,
     /// Symbols with addresses (without address randomisation).
     pub symbols: Option<Symbols>,
-    /// Types.
     pub btf: Option<Btf>,
-    /// Ticks per second.
+    /// Timer ticks per second (`CONFIG_HZ`).
     pub hz: Option<u32>,
     /// Configuration as text, from the kernel itself or from a file next to it.
     pub config: Option<String>,
@@ -116,7 +115,7 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
 
 /// Boots the kernel and writes the files that it transfers.
 fn probe(cache: &Cache, qemu: &Qemu, kernel: &Kernel, into: &Path) -> Result<()> {
-    // Without modules: their symbols are not those of other images of the same kernel.
+    // Boots without modules, because other images of the same kernel may have other modules.
     let bare = Kernel { modules: None, ..kernel.clone() };
     let mut machine = Machine::new(&bare, &image::build(cache, &bare, Tools::None)?);
     machine.timing = Timing::HostClock;
@@ -131,7 +130,7 @@ fn probe(cache: &Cache, qemu: &Qemu, kernel: &Kernel, into: &Path) -> Result<()>
     fs::write(&path, report).map_err(SimError::file(&path))
 }
 
-/// What the guest transferred.
+/// The report and the files that the guest transferred.
 #[derive(Debug, Default)]
 struct Received {
     report: GuestReport,
@@ -200,10 +199,10 @@ fn check_window(runs: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
 
 /// Copies the first `bytes` bytes of the window.
 fn copy(vm: &mut Vm, window: &[(u64, u64)], bytes: u64, piece: &Path) -> Result<Vec<u8>> {
-    let mut left = bytes;
+    let mut remaining_bytes = bytes;
     let mut copied = Vec::new();
     for (address, length) in window {
-        let length = left.min(*length);
+        let length = remaining_bytes.min(*length);
         if length == 0 {
             break;
         }
@@ -211,7 +210,7 @@ fn copy(vm: &mut Vm, window: &[(u64, u64)], bytes: u64, piece: &Path) -> Result<
         let arguments = json!({ "val": address, "size": length, "filename": name });
         vm.command("pmemsave", &arguments, MONITOR_TIMEOUT)?;
         copied.extend(read_bounded(piece, length)?);
-        left -= length;
+        remaining_bytes -= length;
     }
     let _ = fs::remove_file(piece);
     if copied.len() as u64 != bytes {

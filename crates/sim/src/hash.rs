@@ -33,14 +33,14 @@ pub(crate) fn of_file(path: &Path) -> Result<String> {
 
 /// Returns the SHA-256 of an open file, in hexadecimal.
 pub(crate) fn of_open_file(file: &fs::File) -> std::io::Result<String> {
-    let (mut digest, mut at) = (Sha256::new(), 0);
+    let (mut digest, mut offset) = (Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 16];
     loop {
-        match file.read_at(&mut buffer, at)? {
+        match file.read_at(&mut buffer, offset)? {
             0 => return Ok(hex(&digest.finalize())),
             count => {
                 digest.update(&buffer[..count]);
-                at += count as u64;
+                offset += count as u64;
             }
         }
     }
