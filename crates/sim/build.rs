@@ -114,8 +114,8 @@ fn workloads(directory: &Path) -> Result<String, Box<dyn Error>> {
         if path.extension().is_some_and(|extension| extension == "toml") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             list += &format!("({name:?}, include_str!({path:?}), &[\n");
-            let own = path.with_extension("");
-            add_files(&own, &own, &mut list)?;
+            let files_directory = path.with_extension("");
+            add_files(&files_directory, &files_directory, &mut list)?;
             list += "]),\n";
         }
     }

@@ -57,10 +57,10 @@ impl Expected<'_> {
     fn state(&self, progress: GuestProgress) -> (MachinePhase, Option<f64>) {
         let GuestProgress { regions, is_open, opened_at, now } = progress;
         let elapsed = now.saturating_sub(opened_at) as f64;
-        let of = |cycles: u64| (elapsed / cycles.max(1) as f64).min(1.0);
+        let fraction = |cycles: u64| (elapsed / cycles.max(1) as f64).min(1.0);
         match (regions, is_open) {
             (0, _) => (MachinePhase::Starts, None),
-            (number, true) => (MachinePhase::Window(number), self.window_cycles.map(of)),
+            (number, true) => (MachinePhase::Window(number), self.window_cycles.map(fraction)),
             (_, false) => (MachinePhase::Drains, None),
         }
     }

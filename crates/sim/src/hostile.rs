@@ -138,10 +138,10 @@ fn wait_until_stopped(pid: u32, thread: i32) -> bool {
     let Ok(number) = libc::id_t::try_from(thread) else { return false };
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let keeps = if number == pid { libc::WNOWAIT } else { 0 };
-    let what = libc::WSTOPPED | libc::WEXITED | libc::__WALL | keeps;
+    let events = libc::WSTOPPED | libc::WEXITED | libc::__WALL | keeps;
     // SAFETY: the information is written to memory of its size, which is all zeros otherwise.
     let (result, info) = unsafe {
-        let result = libc::waitid(libc::P_PID, number, info.as_mut_ptr(), what);
+        let result = libc::waitid(libc::P_PID, number, info.as_mut_ptr(), events);
         (result, info.assume_init())
     };
     result == 0 && matches!(info.si_code, libc::CLD_TRAPPED | libc::CLD_STOPPED)
@@ -162,8 +162,8 @@ fn hog_processor(mut random: Random, ends: &AtomicBool) {
 fn write_out(ends: &AtomicBool) {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR;
-    let place = std::env::temp_dir();
-    let Ok(file) = rustix::fs::open(&place, flags, Mode::from_raw_mode(0o600)) else { return };
+    let directory = std::env::temp_dir();
+    let Ok(file) = rustix::fs::open(&directory, flags, Mode::from_raw_mode(0o600)) else { return };
     let file = File::from(file);
     let data = vec![0x5a; WRITTEN_BYTES];
     while !ends.load(Ordering::Relaxed) {

@@ -31,8 +31,8 @@ pub fn measure(
     request: KernelsRequest,
 ) -> Result<Option<SimKernels>, BenchError> {
     let expected = Expected { label, window_cycles: None };
-    let ran = guest.run::<KernelsResponse>(&Request::Kernels(request), expected)?;
-    let Some((response, exit, account)) = ran else { return Ok(None) };
+    let outcome = guest.run::<KernelsResponse>(&Request::Kernels(request), expected)?;
+    let Some((response, exit, account)) = outcome else { return Ok(None) };
     if let Some(broken) = account.broken.first() {
         return Err(BenchError::Failed(format!("the record of the machine is broken: {broken}")));
     }

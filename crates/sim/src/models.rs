@@ -40,9 +40,9 @@ pub const HOST: &str = "host";
 /// The file of the model [`HOST`] of this user; `None` without a home directory.
 #[must_use]
 pub fn host_file() -> Option<PathBuf> {
-    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let config = of("XDG_CONFIG_HOME").map(PathBuf::from);
-    let config = config.or_else(|| Some(Path::new(&of("HOME")?).join(".config")))?;
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let config = variable("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| Some(Path::new(&variable("HOME")?).join(".config")))?;
     Some(config.join("irqlab").join("host.toml"))
 }
 
@@ -83,10 +83,10 @@ pub fn text(name: &str) -> Result<String> {
     let known = KNOWN.iter().find(|(known, _)| *known == name);
     let none = || {
         let names = names().join(", ");
-        let what = format!(
+        let message = format!(
             "no model {name:?}; there are: {names}, host (the model that machines fit made), and files (as in ./M.toml)"
         );
-        SimError::Invalid(what)
+        SimError::Invalid(message)
     };
     Ok(known.ok_or_else(none)?.1.to_owned())
 }

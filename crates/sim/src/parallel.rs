@@ -94,9 +94,9 @@ mod tests {
         assert_eq!(jobs(4, Some(2_100)), Jobs { count: 2, limited_by_memory: true });
         assert_eq!(jobs(4, Some(10)), Jobs { count: 1, limited_by_memory: true });
         assert_eq!(jobs(0, None), Jobs { count: 1, limited_by_memory: false });
-        let of = |count| Jobs::choose(NonZeroU32::new(count), 3, 64, None);
-        assert!((1..=3).contains(&of(1000).count));
-        assert_eq!(of(1).count, 1);
+        let chosen = |count| Jobs::choose(NonZeroU32::new(count), 3, 64, None);
+        assert!((1..=3).contains(&chosen(1000).count));
+        assert_eq!(chosen(1).count, 1);
     }
 
     #[test]

@@ -94,7 +94,9 @@ pub(crate) fn output_to(command: &mut Command, stdout: Stdio) -> Result<()> {
 
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|place| place.join(program)).find(|file| file.is_file())
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
 }
 
 #[cfg(test)]

@@ -14,10 +14,10 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
     let file = file.map_err(SimError::file(path))?;
-    match file.metadata().map_err(SimError::file(path))?.is_file() {
-        true => Ok(file),
-        false => Err(SimError::data(path.display().to_string(), "not a regular file")),
+    if !file.metadata().map_err(SimError::file(path))?.is_file() {
+        return Err(SimError::data(path.display().to_string(), "not a regular file"));
     }
+    Ok(file)
 }
 
 /// Returns the first file of a directory whose name has the prefix.

@@ -69,7 +69,7 @@ impl Tail {
     pub(crate) fn after(&self, text: &str) -> Option<String> {
         let kept = self.text();
         let found = kept.lines().find_map(|line| Some(line.split_once(text)?.1.to_owned()));
-        found.map(|rest| clean(&rest).unwrap_or_default())
+        found.map(|remainder| clean(&remainder).unwrap_or_default())
     }
 
     /// Returns the last lines for people: without control characters, each of bounded length.

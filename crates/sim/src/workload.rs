@@ -206,8 +206,8 @@ fn parse(name: &str, text: &str, files: Vec<RootFile>, cpus: u32) -> Result<Work
 fn files_below(directory: &Path) -> Result<Vec<RootFile>> {
     let mut files = Vec::new();
     let mut waiting = vec![directory.to_owned()];
-    while let Some(place) = waiting.pop().filter(|place| place != directory || place.is_dir()) {
-        for entry in fs::read_dir(&place).map_err(SimError::file(&place))?.flatten() {
+    while let Some(folder) = waiting.pop().filter(|folder| folder != directory || folder.is_dir()) {
+        for entry in fs::read_dir(&folder).map_err(SimError::file(&folder))?.flatten() {
             let path = entry.path();
             if path.is_dir() {
                 waiting.push(path);
@@ -221,7 +221,7 @@ fn files_below(directory: &Path) -> Result<Vec<RootFile>> {
             }
         }
     }
-    files.sort_by(|one, other| one.path.cmp(&other.path));
+    files.sort_by(|first, second| first.path.cmp(&second.path));
     Ok(files)
 }
 
@@ -356,9 +356,10 @@ impl Outcome {
         let status = self.exit.status;
         if self.reached_limit() {
             let limit = "the workload reached the guest's time limit (--guest-limit)";
-            let where_it_was = match self.accounting.regions.is_empty() {
-                true => "before it opened its region of interest",
-                false => "in its region of interest or its check",
+            let where_it_was = if self.accounting.regions.is_empty() {
+                "before it opened its region of interest"
+            } else {
+                "in its region of interest or its check"
             };
             return Some(format!("{limit} {where_it_was}\n{}", output()));
         }

@@ -29,9 +29,11 @@ pub(crate) struct Area {
 
 /// The areas of a kernel, and of the modules in its list of symbols.
 pub(super) fn of_kernel(table: &[Symbol]) -> Vec<Area> {
-    let own = || table.iter().filter(|symbol| symbol.module.is_none());
+    let kernel_symbols = || table.iter().filter(|symbol| symbol.module.is_none());
     let between = |(start, end): (&str, &str)| {
-        let find = |name: &str| own().find(|symbol| symbol.name == name).map(|at| at.address);
+        let find = |name: &str| {
+            kernel_symbols().find(|symbol| symbol.name == name).map(|symbol| symbol.address)
+        };
         let (start, end) = (find(start)?, find(end)?);
         (start < end).then_some(Area { start, end, module: None })
     };
@@ -39,7 +41,7 @@ pub(super) fn of_kernel(table: &[Symbol]) -> Vec<Area> {
         Some(image) => vec![image],
         None => PARTS.into_iter().filter_map(between).collect(),
     };
-    let mut areas = if image.is_empty() { around(own(), None) } else { image };
+    let mut areas = if image.is_empty() { around(kernel_symbols(), None) } else { image };
     let is_apart = |per_cpu: &Area| areas.iter().all(|area| area.start >= per_cpu.end);
     let per_cpu = between(PER_CPU).filter(is_apart);
     areas.extend(per_cpu);
@@ -48,8 +50,8 @@ pub(super) fn of_kernel(table: &[Symbol]) -> Vec<Area> {
     modules.sort_unstable();
     modules.dedup();
     for module in modules {
-        let of = table.iter().filter(|symbol| symbol.module.as_ref() == Some(module));
-        areas.extend(around(of, Some(module)));
+        let module_symbols = table.iter().filter(|symbol| symbol.module.as_ref() == Some(module));
+        areas.extend(around(module_symbols, Some(module)));
     }
     areas
 }

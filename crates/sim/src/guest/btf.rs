@@ -128,20 +128,20 @@ impl Btf {
     /// # Errors
     /// When it is damaged, of another byte order or version, or too large.
     pub fn parse(bytes: Vec<u8>) -> Result<Btf> {
-        let sections = Sections::of(&bytes)?;
+        let sections = Sections::read(&bytes)?;
         let mut btf = Btf { bytes, sections, types: Vec::new(), by_name: HashMap::new() };
-        let mut at = btf.sections.types_start;
-        while at < btf.sections.types_end {
-            let head = TypeHead::read(&btf.bytes[..btf.sections.types_end], at)
+        let mut offset = btf.sections.types_start;
+        while offset < btf.sections.types_end {
+            let head = TypeHead::read(&btf.bytes[..btf.sections.types_end], offset)
                 .ok_or_else(|| bad("a type is cut off"))?;
             if btf.types.len() >= TYPES_MAX {
                 return Err(bad("too many types"));
             }
-            let start = u32::try_from(at).map_err(|_| bad("too large"))?;
+            let start = u32::try_from(offset).map_err(|_| bad("too large"))?;
             btf.types.push(start);
             btf.index(&head);
-            let end = at.checked_add(head.bytes()).filter(|&end| end <= btf.sections.types_end);
-            at = end.ok_or_else(|| bad("a type is cut off"))?;
+            let end = offset.checked_add(head.bytes()).filter(|&end| end <= btf.sections.types_end);
+            offset = end.ok_or_else(|| bad("a type is cut off"))?;
         }
         Ok(btf)
     }
@@ -166,16 +166,16 @@ impl Btf {
         let id = self.types.len() as u32; // at most TYPES_MAX
         let Some(name) = self.string(head.name).filter(|name| !name.is_empty()) else { return };
         let name = name.to_owned();
-        match self.by_name.get(&name).and_then(|&other| self.head(other)) {
+        match self.by_name.get(&name).and_then(|&kept| self.head(kept)) {
             // The first type of a name is kept, except that a struct replaces a typedef.
-            Some(other) if !is_aggregate || other.kind != Kind::Typedef => {}
+            Some(kept) if !is_aggregate || kept.kind != Kind::Typedef => {}
             _ => drop(self.by_name.insert(name, id)),
         }
     }
 
     fn head(&self, id: u32) -> Option<TypeHead> {
-        let at = *self.types.get(id.checked_sub(1)? as usize)?;
-        TypeHead::read(&self.bytes[..self.sections.types_end], at as usize)
+        let offset = *self.types.get(id.checked_sub(1)? as usize)?;
+        TypeHead::read(&self.bytes[..self.sections.types_end], offset as usize)
     }
 
     fn string(&self, offset: u32) -> Option<&str> {
@@ -239,13 +239,13 @@ impl Btf {
         let types = &self.bytes[..self.sections.types_end];
         let heads = (1..=self.types.len() as u32).filter_map(|id| self.head(id));
         let is_it = |head: &TypeHead| {
-            head.kind == Kind::Enum && head.rest_bytes == head.count * ENUMERATOR_BYTES
+            head.kind == Kind::Enum && head.body_bytes == head.count * ENUMERATOR_BYTES
         };
         for head in heads.filter(is_it).filter(|head| self.string(head.name) == Some(name)) {
             for index in 0..head.count {
-                let at = head.rest + index * ENUMERATOR_BYTES;
-                if read_u32(types, at).and_then(|text| self.string(text)) == Some(value) {
-                    return read_u32(types, at + 4).map(u64::from);
+                let entry_offset = head.body + index * ENUMERATOR_BYTES;
+                if read_u32(types, entry_offset).and_then(|text| self.string(text)) == Some(value) {
+                    return read_u32(types, entry_offset + 4).map(u64::from);
                 }
             }
         }
@@ -297,8 +297,8 @@ impl Btf {
         }
         let types = &self.bytes[..self.sections.types_end];
         for index in 0..head.count {
-            let at = head.rest + index * MEMBER_BYTES;
-            let word = |n: usize| read_u32(types, at + 4 * n);
+            let entry_offset = head.body + index * MEMBER_BYTES;
+            let word = |n: usize| read_u32(types, entry_offset + 4 * n);
             let (name, type_id, place) = (word(0)?, word(1)?, word(2)?);
             let bits = if head.has_bit_sizes { place & 0xff_ffff } else { place };
             let start = u64::from(bits) / 8;
@@ -338,8 +338,9 @@ impl Btf {
             if *visits > VISITS_MAX {
                 return Err(bad("too many members"));
             }
-            let at = head.rest + index * MEMBER_BYTES;
-            let word = |n: usize| read_u32(&self.bytes[..self.sections.types_end], at + 4 * n);
+            let entry_offset = head.body + index * MEMBER_BYTES;
+            let word =
+                |n: usize| read_u32(&self.bytes[..self.sections.types_end], entry_offset + 4 * n);
             let (Some(member), Some(type_id), Some(place)) = (word(0), word(1), word(2)) else {
                 return Err(bad("a member is cut off"));
             };
@@ -367,17 +368,17 @@ impl Btf {
         let mut elements = 1u64;
         for _ in 0..DIMENSIONS_MAX {
             let head = self.resolve(id)?;
-            let one = match head.kind {
+            let element_bytes = match head.kind {
                 Kind::Pointer => POINTER_BYTES,
                 Kind::Int | Kind::Struct | Kind::Union | Kind::Enum => head.size_or_type.into(),
                 Kind::Array => {
                     let types = &self.bytes[..self.sections.types_end];
-                    let (Some(of), Some(count)) =
-                        (read_u32(types, head.rest), read_u32(types, head.rest + 8))
+                    let (Some(element), Some(count)) =
+                        (read_u32(types, head.body), read_u32(types, head.body + 8))
                     else {
                         return Err(bad("an array is cut off"));
                     };
-                    id = of;
+                    id = element;
                     elements = elements.saturating_mul(count.into());
                     continue;
                 }
@@ -385,7 +386,7 @@ impl Btf {
                     return Err(bad("a type without a size"));
                 }
             };
-            return Ok(elements.saturating_mul(one));
+            return Ok(elements.saturating_mul(element_bytes));
         }
         Err(bad("an array of too many dimensions"))
     }
@@ -412,7 +413,8 @@ impl Btf {
         }
         let head = self.resolve(id.0)?;
         let types = &self.bytes[..self.sections.types_end];
-        let word = |at: usize| read_u32(types, head.rest + at).ok_or_else(|| bad("a type is cut"));
+        let word =
+            |offset: usize| read_u32(types, head.body + offset).ok_or_else(|| bad("a type is cut"));
         Ok(match head.kind {
             Kind::Int => {
                 let is_char = self.string(head.name) == Some("char");
@@ -445,9 +447,9 @@ impl Btf {
         let Some(found) = self.find(id.0, name, 0, &mut 0)? else {
             let mut names = Vec::new();
             self.names(id.0, 0, &mut names);
-            let of = self.name_of(id);
+            let type_name = self.name_of(id);
             let reason = format!("has no member {name:?}{}", hint(name, names.into_iter()));
-            return Err(SimError::data(of, reason));
+            return Err(SimError::data(type_name, reason));
         };
         let bits = u8::try_from(found.bit_size).map_err(|_| bad("a bit field of over 255 bits"))?;
         Ok(Field {
@@ -486,30 +488,33 @@ impl Btf {
         }
         let types = &self.bytes[..self.sections.types_end];
         let parameter = |index: usize| {
-            let at = prototype.rest + index * PARAMETER_BYTES;
-            let name = self.string(read_u32(types, at)?)?;
-            Some((name.to_owned(), TypeId(read_u32(types, at + 4)?)))
+            let entry_offset = prototype.body + index * PARAMETER_BYTES;
+            let name = self.string(read_u32(types, entry_offset)?)?;
+            Some((name.to_owned(), TypeId(read_u32(types, entry_offset + 4)?)))
         };
         (0..prototype.count.min(PARAMETERS_MAX)).map(parameter).collect()
     }
 
     /// Collects the names of the members of a type.
     fn names<'a>(&'a self, id: u32, depth: usize, names: &mut Vec<&'a str>) {
-        let Some(head) = self.resolve(id).ok().filter(|_| depth < SUGGESTION_DEPTH_MAX) else {
+        if depth >= SUGGESTION_DEPTH_MAX {
             return;
-        };
+        }
+        let Ok(head) = self.resolve(id) else { return };
         if !matches!(head.kind, Kind::Struct | Kind::Union) {
             return;
         }
         let types = &self.bytes[..self.sections.types_end];
         for index in 0..head.count {
-            let at = head.rest + index * MEMBER_BYTES;
-            let (Some(name), Some(of)) = (read_u32(types, at), read_u32(types, at + 4)) else {
+            let entry_offset = head.body + index * MEMBER_BYTES;
+            let (Some(name), Some(member_type)) =
+                (read_u32(types, entry_offset), read_u32(types, entry_offset + 4))
+            else {
                 return;
             };
             match self.string(name) {
                 _ if names.len() >= NAMES_MAX => return,
-                Some("") => self.names(of, depth + 1, names),
+                Some("") => self.names(member_type, depth + 1, names),
                 Some(name) => names.push(name),
                 None => {}
             }
@@ -542,8 +547,8 @@ struct Sections {
 }
 
 impl Sections {
-    fn of(bytes: &[u8]) -> Result<Sections> {
-        let number = |at| read_u32(bytes, at).ok_or_else(|| bad("the header is cut off"));
+    fn read(bytes: &[u8]) -> Result<Sections> {
+        let number = |offset| read_u32(bytes, offset).ok_or_else(|| bad("the header is cut off"));
         let magic = bytes.get(..2).ok_or_else(|| bad("is empty"))?;
         if magic != MAGIC.to_le_bytes() {
             return Err(bad("no BTF of this byte order"));
@@ -599,17 +604,17 @@ struct TypeHead {
     /// The size of the type in bytes, or the type that it refers to, by kind.
     size_or_type: u32,
     /// Offset of the data that follow the head, bytes.
-    rest: usize,
-    rest_bytes: usize,
+    body: usize,
+    body_bytes: usize,
 }
 
 impl TypeHead {
-    fn read(bytes: &[u8], at: usize) -> Option<TypeHead> {
-        let name = read_u32(bytes, at)?;
-        let info = read_u32(bytes, at.checked_add(4)?)?;
-        let size_or_type = read_u32(bytes, at.checked_add(8)?)?;
+    fn read(bytes: &[u8], offset: usize) -> Option<TypeHead> {
+        let name = read_u32(bytes, offset)?;
+        let info = read_u32(bytes, offset.checked_add(4)?)?;
+        let size_or_type = read_u32(bytes, offset.checked_add(8)?)?;
         let count = (info & 0xffff) as usize;
-        let (kind, rest_bytes) = match (info >> 24) & 0x1f {
+        let (kind, body_bytes) = match (info >> 24) & 0x1f {
             1 => (Kind::Int, 4),
             2 => (Kind::Pointer, 0),
             3 => (Kind::Array, 12),
@@ -626,19 +631,19 @@ impl TypeHead {
             19 => (Kind::Enum, count * 12),
             _ => return None,
         };
-        let rest = at.checked_add(HEAD_BYTES)?;
+        let body = offset.checked_add(HEAD_BYTES)?;
         let has_bit_sizes = info >> 31 == 1;
-        Some(TypeHead { name, kind, has_bit_sizes, count, size_or_type, rest, rest_bytes })
+        Some(TypeHead { name, kind, has_bit_sizes, count, size_or_type, body, body_bytes })
     }
 
     /// Returns the size of the whole type, bytes.
     fn bytes(&self) -> usize {
-        HEAD_BYTES + self.rest_bytes
+        HEAD_BYTES + self.body_bytes
     }
 }
 
-fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    let word = bytes.get(at..at.checked_add(4)?)?;
+fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
+    let word = bytes.get(offset..offset.checked_add(4)?)?;
     Some(u32::from_le_bytes(word.try_into().ok()?))
 }
 
@@ -670,12 +675,12 @@ pub(crate) mod tests {
 
         /// Parameters of a function without a result, and the function: name, type.
         pub(crate) fn function(&mut self, name: &str, prototype: u32, parameters: &[(&str, u32)]) {
-            let mut words = vec![0, PROTOTYPE << 24 | parameters.len() as u32, 0];
-            for (parameter, of) in parameters {
-                words.extend([self.name(parameter), *of]);
+            let mut fields = vec![0, PROTOTYPE << 24 | parameters.len() as u32, 0];
+            for (parameter, parameter_type) in parameters {
+                fields.extend([self.name(parameter), *parameter_type]);
             }
-            words.extend([self.name(name), FUNCTION << 24, prototype]);
-            for word in words {
+            fields.extend([self.name(name), FUNCTION << 24, prototype]);
+            for word in fields {
                 self.types.extend(word.to_le_bytes());
             }
         }
@@ -684,10 +689,10 @@ pub(crate) mod tests {
             if name.is_empty() {
                 return 0;
             }
-            let at = self.strings.len() as u32;
+            let offset = self.strings.len() as u32;
             self.strings.extend(name.bytes());
             self.strings.push(0);
-            at
+            offset
         }
 
         pub(crate) fn add(&mut self, kind: u32, name: &str, size_or_type: u32, rest: &[u32]) {
@@ -707,22 +712,22 @@ pub(crate) mod tests {
         ) {
             let flag = u32::from(members.iter().any(|(_, _, place)| place >> 24 != 0)) << 31;
             let name = self.name(name);
-            let mut words = vec![name, flag | kind << 24 | members.len() as u32, size];
-            for (member, of, place) in members {
-                words.extend([self.name(member), *of, *place]);
+            let mut fields = vec![name, flag | kind << 24 | members.len() as u32, size];
+            for (member, member_type, place) in members {
+                fields.extend([self.name(member), *member_type, *place]);
             }
-            for word in words {
+            for word in fields {
                 self.types.extend(word.to_le_bytes());
             }
         }
 
         /// An enumeration: names and numbers.
         fn enumeration(&mut self, name: &str, values: &[(&str, u32)]) {
-            let mut words = vec![self.name(name), ENUM << 24 | values.len() as u32, 4];
+            let mut fields = vec![self.name(name), ENUM << 24 | values.len() as u32, 4];
             for (value, number) in values {
-                words.extend([self.name(value), *number]);
+                fields.extend([self.name(value), *number]);
             }
-            for word in words {
+            for word in fields {
                 self.types.extend(word.to_le_bytes());
             }
         }
@@ -760,14 +765,14 @@ pub(crate) mod tests {
         maker.aggregate(STRUCT, "queue", 12, &[("length", 1, 0), ("lock", 3, 64)]); // 4
         maker.aggregate(STRUCT, "device", 28, &[("id", 1, 0), ("", 4, 32), ("q", 4, 128)]); // 5
         let btf = Btf::parse(maker.finish()).unwrap();
-        let at = |offset| btf.member_at("device", offset);
-        assert_eq!(at(0), Some(("id".to_owned(), 0)));
-        assert_eq!(at(16), Some(("q.length".to_owned(), 0)));
-        assert_eq!(at(24), Some(("q.lock".to_owned(), 0)));
-        assert_eq!(at(26), Some(("q.lock".to_owned(), 2)));
+        let member = |offset| btf.member_at("device", offset);
+        assert_eq!(member(0), Some(("id".to_owned(), 0)));
+        assert_eq!(member(16), Some(("q.length".to_owned(), 0)));
+        assert_eq!(member(24), Some(("q.lock".to_owned(), 0)));
+        assert_eq!(member(26), Some(("q.lock".to_owned(), 2)));
         // A member of an unnamed structure counts as a member of the outer structure.
-        assert_eq!(at(4), Some(("length".to_owned(), 0)));
-        assert_eq!((at(28), btf.member_at("none", 0)), (None, None));
+        assert_eq!(member(4), Some(("length".to_owned(), 0)));
+        assert_eq!((member(28), btf.member_at("none", 0)), (None, None));
         assert_eq!(btf.size_of("device").unwrap(), 28);
     }
 
@@ -827,9 +832,9 @@ pub(crate) mod tests {
 
     #[test]
     fn every_cut_is_an_error_or_consistent() {
-        let whole = example();
-        for length in 0..whole.len() {
-            assert!(Btf::parse(whole[..length].to_vec()).is_err(), "{length}");
+        let bytes = example();
+        for length in 0..bytes.len() {
+            assert!(Btf::parse(bytes[..length].to_vec()).is_err(), "{length}");
         }
         assert!(Btf::parse(vec![0xeb, 0x9f, 1, 0]).is_err());
     }

@@ -50,29 +50,34 @@ pub(super) fn sections(file: &[u8]) -> Option<Vec<Section>> {
     }
     let table = usize::try_from(table).ok()?;
     let headers: Vec<Header> = (0..usize::from(count))
-        .map(|at| header(file, table.checked_add(at * HEADER_BYTES)?))
+        .map(|index| header(file, table.checked_add(index * HEADER_BYTES)?))
         .collect::<Option<_>>()?;
     let names = content(file, headers.get(usize::from(names))?)?;
     let mut sections: Vec<Section> = headers
         .iter()
-        .map(|one| {
-            let is_there = one.flags & FLAG_ALLOCATED != 0;
-            let bytes = if is_there { one.bytes } else { 0 };
-            Section { name: text(names, one.name), bytes, symbols: Vec::new() }
+        .map(|header| {
+            let is_there = header.flags & FLAG_ALLOCATED != 0;
+            let bytes = if is_there { header.bytes } else { 0 };
+            Section { name: text(names, header.name), bytes, symbols: Vec::new() }
         })
         .collect();
-    for symbols in headers.iter().filter(|one| one.kind == TYPE_SYMBOLS) {
+    for symbols in headers.iter().filter(|header| header.kind == TYPE_SYMBOLS) {
         let names = content(file, headers.get(symbols.link as usize)?)?;
         for entry in content(file, symbols)?.chunks_exact(SYMBOL_BYTES).take(SYMBOLS_MAX) {
             let (name, section) = (u32_at(entry, 0)?, usize::from(u16_at(entry, 6)?));
             let (kind, offset) = (entry[4] & 0xf, u64_at(entry, 8)?);
             let name = text(names, name);
-            let (Some(of), Some(header)) = (sections.get_mut(section), headers.get(section)) else {
+            let (Some(target), Some(header)) = (sections.get_mut(section), headers.get(section))
+            else {
                 continue;
             };
-            if section > 0 && !name.is_empty() && NAMED_TYPES.contains(&kind) && offset < of.bytes {
+            if section > 0
+                && !name.is_empty()
+                && NAMED_TYPES.contains(&kind)
+                && offset < target.bytes
+            {
                 let is_code = header.flags & FLAG_EXECUTED != 0;
-                of.symbols.push(SectionSymbol { name, offset, is_code });
+                target.symbols.push(SectionSymbol { name, offset, is_code });
             }
         }
     }
@@ -80,8 +85,8 @@ pub(super) fn sections(file: &[u8]) -> Option<Vec<Section>> {
     Some(sections)
 }
 
-fn header(file: &[u8], at: usize) -> Option<Header> {
-    let bytes = file.get(at..at.checked_add(HEADER_BYTES)?)?;
+fn header(file: &[u8], offset: usize) -> Option<Header> {
+    let bytes = file.get(offset..offset.checked_add(HEADER_BYTES)?)?;
     Some(Header {
         name: u32_at(bytes, 0)?,
         kind: u32_at(bytes, 4)?,
@@ -92,28 +97,28 @@ fn header(file: &[u8], at: usize) -> Option<Header> {
     })
 }
 
-fn content<'a>(file: &'a [u8], of: &Header) -> Option<&'a [u8]> {
-    let start = usize::try_from(of.offset).ok()?;
-    file.get(start..start.checked_add(usize::try_from(of.bytes).ok()?)?)
+fn content<'a>(file: &'a [u8], section: &Header) -> Option<&'a [u8]> {
+    let start = usize::try_from(section.offset).ok()?;
+    file.get(start..start.checked_add(usize::try_from(section.bytes).ok()?)?)
 }
 
 /// Returns the text that starts at `start` in a table of names, up to its zero.
-fn text(names: &[u8], at: u32) -> String {
-    let bytes = names.get(at as usize..).unwrap_or_default();
+fn text(names: &[u8], start: u32) -> String {
+    let bytes = names.get(start as usize..).unwrap_or_default();
     let end = bytes.iter().take(NAME_BYTES_MAX).position(|byte| *byte == 0).unwrap_or(0);
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -138,25 +143,25 @@ pub(super) mod tests {
         let symbols = symbols.concat();
         let mut file = vec![0; 64];
         file[..6].copy_from_slice(MAGIC);
-        let place = |content: &[u8], file: &mut Vec<u8>| {
-            let at = file.len() as u64;
+        let append = |content: &[u8], file: &mut Vec<u8>| {
+            let offset = file.len() as u64;
             file.extend(content);
-            at
+            offset
         };
-        let (at_names, at_strings) = (place(names, &mut file), place(strings, &mut file));
-        let at_symbols = place(&symbols, &mut file);
+        let (at_names, at_strings) = (append(names, &mut file), append(strings, &mut file));
+        let at_symbols = append(&symbols, &mut file);
         let table = file.len() as u64;
         let header = |name: u32, kind: u32, flags: u64, offset: u64, bytes: u64, link: u32| {
-            let mut one = [name.to_le_bytes(), kind.to_le_bytes()].concat();
+            let mut encoded = [name.to_le_bytes(), kind.to_le_bytes()].concat();
             for number in [flags, 0, offset, bytes] {
-                one.extend(number.to_le_bytes());
+                encoded.extend(number.to_le_bytes());
             }
-            one.extend(link.to_le_bytes());
-            one.resize(HEADER_BYTES, 0);
-            one
+            encoded.extend(link.to_le_bytes());
+            encoded.resize(HEADER_BYTES, 0);
+            encoded
         };
         let length = |bytes: &[u8]| bytes.len() as u64;
-        for one in [
+        for section_header in [
             header(0, 0, 0, 0, 0, 0),
             header(1, 1, 6, 0, 0x40, 0),
             header(7, 1, 3, 0, 8, 0),
@@ -164,7 +169,7 @@ pub(super) mod tests {
             header(21, 3, 0, at_strings, length(strings), 0),
             header(29, 3, 0, at_names, length(names), 0),
         ] {
-            file.extend(one);
+            file.extend(section_header);
         }
         file[0x28..0x30].copy_from_slice(&table.to_le_bytes());
         file[0x3c..0x3e].copy_from_slice(&6_u16.to_le_bytes());
@@ -193,8 +198,8 @@ pub(super) mod tests {
         #[test]
         fn damaged_files_never_panic(changes in proptest::collection::vec((0_usize..600, 0_u8..), 0..20)) {
             let mut file = file();
-            for (at, byte) in changes {
-                if let Some(old) = file.get_mut(at).filter(|_| at >= MAGIC.len()) {
+            for (offset, byte) in changes {
+                if offset >= MAGIC.len() && let Some(old) = file.get_mut(offset) {
                     *old = byte;
                 }
             }

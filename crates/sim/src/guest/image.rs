@@ -204,9 +204,9 @@ mod tests {
         assert!(first.starts_with(b"070701") && first.len().is_multiple_of(4));
         let text = String::from_utf8_lossy(&first);
         // From the end: the program inside has such names too.
-        let at = |name: &str| text.rfind(name).unwrap_or_else(|| panic!("{name}"));
-        assert!(at("dev/console\0") < at("irqlab/virtio.ko\0"));
-        assert!(at("irqlab/virtio.ko\0") < at("irqlab/modules\0"));
+        let position = |name: &str| text.rfind(name).unwrap_or_else(|| panic!("{name}"));
+        assert!(position("dev/console\0") < position("irqlab/virtio.ko\0"));
+        assert!(position("irqlab/virtio.ko\0") < position("irqlab/modules\0"));
     }
 
     #[test]
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(Vec::from_iter(directories(&layer)), ["irqlab/lib", "lib64"]);
         let packed = pack(&[], GUEST, None, &layer).unwrap();
         let text = String::from_utf8_lossy(&packed);
-        let at = |name: &str| text.rfind(name).unwrap_or_else(|| panic!("{name}"));
-        assert!(at("lib64\0") < at("lib64/ld.so\0"));
+        let position = |name: &str| text.rfind(name).unwrap_or_else(|| panic!("{name}"));
+        assert!(position("lib64\0") < position("lib64/ld.so\0"));
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) fn of_this_program() -> Result<Vec<LayerFile>> {
         files.push(LayerFile { path, bytes: read_loaded(&library)? });
     }
     // The loader's order is not specified.
-    files.sort_by(|one, other| one.path.cmp(&other.path));
+    files.sort_by(|first, second| first.path.cmp(&second.path));
     Ok(files)
 }
 
@@ -113,7 +113,7 @@ fn read_loaded(path: &Path) -> Result<Vec<u8>> {
         if is_whole { Ok(()) } else { Err(bad(path, "is cut off")) }
     };
     read_to(&mut bytes, HEADER_BYTES as u64)?;
-    let table = Table::of(&bytes).ok_or_else(|| bad(path, "is not an ELF file for x86-64"))?;
+    let table = Table::read(&bytes).ok_or_else(|| bad(path, "is not an ELF file for x86-64"))?;
     read_to(&mut bytes, table.end)?;
     let end = table.loaded_end(&bytes).filter(|end| *end <= FILE_BYTES_MAX);
     read_to(&mut bytes, end.ok_or_else(|| bad(path, "has absurd program headers"))?)?;
@@ -129,7 +129,7 @@ struct Table {
 }
 
 impl Table {
-    fn of(header: &[u8]) -> Option<Table> {
+    fn read(header: &[u8]) -> Option<Table> {
         // 64 bits, little-endian; machine 62 is x86-64.
         let is_right = header.get(..6)? == b"\x7fELF\x02\x01" && word(header, 18, 2)? == 62;
         let (start, size) = (word(header, 32, 8)?, word(header, 54, 2)?);
@@ -145,9 +145,9 @@ impl Table {
     fn entries<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = Option<(u32, u64, u64)>> + 'a {
         let start = self.start;
         (0..self.count).map(move |index| {
-            let at = start + index * ENTRY_BYTES;
-            let kind = word(bytes, at, 4)? as u32;
-            Some((kind, word(bytes, at + 8, 8)?, word(bytes, at + 32, 8)?))
+            let entry_offset = start + index * ENTRY_BYTES;
+            let kind = word(bytes, entry_offset, 4)? as u32;
+            Some((kind, word(bytes, entry_offset + 8, 8)?, word(bytes, entry_offset + 32, 8)?))
         })
     }
 
@@ -157,14 +157,14 @@ impl Table {
             let (_, offset, length) = entry?;
             offset.checked_add(length)
         });
-        ends.try_fold(self.end, |most, end| Some(most.max(end?)))
+        ends.try_fold(self.end, |end_max, end| Some(end_max.max(end?)))
     }
 }
 
 /// Returns the loader that a program names; `None` if it is linked statically.
 fn loader_of(program: &[u8]) -> Result<Option<String>> {
     let bad = || bad(Path::new(PROGRAM), "names no loader");
-    let table = Table::of(program).ok_or_else(bad)?;
+    let table = Table::read(program).ok_or_else(bad)?;
     let found = table.entries(program).flatten().find(|(kind, ..)| *kind == PT_INTERP);
     let Some((_, offset, length)) = found.filter(|(.., length)| *length <= LOADER_BYTES_MAX) else {
         return Ok(None);
@@ -185,8 +185,8 @@ fn without_sections(bytes: &mut [u8]) {
 }
 
 /// Reads a little-endian number of `length` bytes.
-fn word(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at.checked_add(length)?)?;
+fn word(bytes: &[u8], offset: usize, length: usize) -> Option<u64> {
+    let bytes = bytes.get(offset..offset.checked_add(length)?)?;
     Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }
 
@@ -203,10 +203,10 @@ mod tests {
         let files = of_this_program().unwrap();
         let scratch = tempfile::tempdir().unwrap();
         for file in &files {
-            let place = scratch.path().join(&file.path);
-            fs::create_dir_all(place.parent().unwrap()).unwrap();
-            fs::write(&place, &file.bytes).unwrap();
-            fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+            let target = scratch.path().join(&file.path);
+            fs::create_dir_all(target.parent().unwrap()).unwrap();
+            fs::write(&target, &file.bytes).unwrap();
+            fs::set_permissions(&target, fs::Permissions::from_mode(0o755)).unwrap();
         }
         let program = scratch.path().join("irqlab/irqlab");
         let output = Command::new(&program)
@@ -216,8 +216,8 @@ mod tests {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("a_trimmed_program_runs_with_the_copied_libraries"), "{output:?}");
-        let whole = fs::metadata("/proc/self/exe").unwrap().len();
-        assert!(fs::metadata(&program).unwrap().len() < whole);
+        let program_bytes = fs::metadata("/proc/self/exe").unwrap().len();
+        assert!(fs::metadata(&program).unwrap().len() < program_bytes);
         let has = |name: &str| files.iter().any(|file| file.path.contains(name));
         assert!(has("irqlab/lib/libc.so") && has("ld-linux"), "{files:?}", files = paths(&files));
     }
@@ -229,12 +229,14 @@ mod tests {
     #[test]
     fn files_that_are_no_programs_are_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let whole = fs::read("/proc/self/exe").unwrap();
-        let mut absurd = whole[..4096].to_vec();
+        let program = fs::read("/proc/self/exe").unwrap();
+        let mut absurd = program[..4096].to_vec();
         absurd[32..40].fill(0xff);
-        let mut other = whole[..4096].to_vec();
-        other[18] = 3;
-        for bytes in [&b""[..], b"#!/bin/sh\n", &whole[..100], &whole[..4096], &absurd, &other] {
+        let mut other_machine = program[..4096].to_vec();
+        other_machine[18] = 3;
+        for bytes in
+            [&b""[..], b"#!/bin/sh\n", &program[..100], &program[..4096], &absurd, &other_machine]
+        {
             fs::write(file.path(), bytes).unwrap();
             assert!(read_loaded(file.path()).is_err(), "{} bytes", bytes.len());
         }
@@ -249,7 +251,7 @@ mod tests {
             for (at, byte) in changes {
                 bytes[usize::from(at)] = byte;
             }
-            if let Some(table) = Table::of(&bytes) {
+            if let Some(table) = Table::read(&bytes) {
                 let _ = table.loaded_end(&bytes);
             }
             let _ = loader_of(&bytes);

@@ -29,21 +29,22 @@ pub fn with_modules(
     kernel: &Kernel,
     loaded: &[LoadedModule],
 ) -> Result<Symbols> {
-    let Some(directory) = kernel.modules.as_deref().filter(|_| !loaded.is_empty()) else {
+    if loaded.is_empty() {
         return Ok(symbols.clone());
-    };
+    }
+    let Some(directory) = kernel.modules.as_deref() else { return Ok(symbols.clone()) };
     let files = modules::in_order(directory, true)?;
     let (mut table, mut areas) = (Vec::new(), Vec::new());
     for module in loaded {
         let file = files.iter().find(|file| file.name == module.name);
         let sections = file.and_then(|file| elf::sections(&file.bytes)).unwrap_or_default();
-        place(module, &sections, &mut table, &mut areas);
+        add_sections(module, &sections, &mut table, &mut areas);
     }
     Ok(symbols.with_modules(table, areas))
 }
 
 /// Adds the sections of a module and their symbols where the guest has them.
-fn place(
+fn add_sections(
     module: &LoadedModule,
     sections: &[elf::Section],
     table: &mut Vec<Symbol>,
@@ -77,7 +78,7 @@ mod tests {
         let module = LoadedModule { name: "nic".to_owned(), sections: [text].into() };
         let sections = elf::sections(&elf::tests::file()).unwrap();
         let (mut table, mut areas) = (Vec::new(), Vec::new());
-        place(&module, &sections, &mut table, &mut areas);
+        add_sections(&module, &sections, &mut table, &mut areas);
         let symbols = symbols.with_modules(table, areas);
         assert_eq!(symbols.code_name(0xffff_ffff_c000_0014), "probe [nic]");
         assert_eq!(symbols.code_name(0xffff_ffff_c000_0040), "[module]");

@@ -55,7 +55,7 @@ pub(crate) fn in_order(directory: &Path, with_root: bool) -> Result<Vec<Module>>
     let mut count = 0;
     collect(directory, 0, &mut count, &mut files)?;
     let mut modules = Vec::new();
-    let of_root = WANTED_BY_ROOT.into_iter().filter(|_| with_root);
+    let of_root = with_root.then_some(WANTED_BY_ROOT).into_iter().flatten();
     for name in WANTED.into_iter().chain(of_root) {
         add(name, &files, &mut modules, 0)?;
     }

@@ -34,7 +34,7 @@ pub struct Symbols {
     table: Vec<Symbol>,
     by_name: HashMap<String, usize>,
     /// Copies and parts of functions by the name in the source, and further symbols of one name.
-    more: HashMap<String, Vec<usize>>,
+    by_source_name: HashMap<String, Vec<usize>>,
     /// Areas whose addresses symbols name, sorted by address.
     areas: Vec<Area>,
 }
@@ -77,23 +77,23 @@ impl Symbols {
             return Err(bad("no addresses".to_owned()));
         }
         let areas = areas::of_kernel(&table);
-        Ok(Symbols::of(table, areas))
+        Ok(Symbols::from_parts(table, areas))
     }
 
-    fn of(mut table: Vec<Symbol>, mut areas: Vec<Area>) -> Symbols {
+    fn from_parts(mut table: Vec<Symbol>, mut areas: Vec<Area>) -> Symbols {
         table.sort_by_key(|symbol| symbol.address);
         areas.sort_by_key(|area| area.start);
         let mut by_name: HashMap<String, usize> = HashMap::with_capacity(table.len());
-        let mut more: HashMap<String, Vec<usize>> = HashMap::new();
-        for (at, symbol) in table.iter().enumerate() {
+        let mut by_source_name: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, symbol) in table.iter().enumerate() {
             let (function, _) = kernel_function::split(&symbol.name);
             if function != symbol.name || by_name.contains_key(function) {
-                more.entry(function.to_owned()).or_default().push(at);
+                by_source_name.entry(function.to_owned()).or_default().push(index);
             }
             // The first of several static functions of one name.
-            by_name.entry(symbol.name.clone()).or_insert(at);
+            by_name.entry(symbol.name.clone()).or_insert(index);
         }
-        Symbols { table, by_name, more, areas }
+        Symbols { table, by_name, by_source_name, areas }
     }
 
     /// Replaces the symbols and areas of modules by `symbols` and `sections`.
@@ -102,7 +102,7 @@ impl Symbols {
         let is_kernel = |symbol: &&Symbol| symbol.module.is_none();
         let table = self.table.iter().filter(is_kernel).cloned().chain(symbols).collect();
         let areas = self.areas.iter().filter(|area| area.module.is_none()).cloned();
-        Symbols::of(table, areas.chain(sections).collect())
+        Symbols::from_parts(table, areas.chain(sections).collect())
     }
 
     /// Returns the number of symbols.
@@ -128,15 +128,15 @@ impl Symbols {
     #[must_use]
     pub fn functions(&self, name: &str, arguments: u8) -> Vec<&Symbol> {
         let first = self.by_name.get(name).into_iter();
-        let all = first.chain(self.more.get(name).into_iter().flatten());
-        let all = all.filter_map(|at| self.table.get(*at)).filter(|symbol| symbol.is_code());
+        let all = first.chain(self.by_source_name.get(name).into_iter().flatten());
+        let all = all.filter_map(|index| self.table.get(*index)).filter(|symbol| symbol.is_code());
         // A name with the compiler's suffix means only the symbol itself.
-        let body = |symbol: &Symbol| match symbol.name == name {
-            true => Body::Whole,
-            false => kernel_function::split(&symbol.name).1,
+        let body = |symbol: &Symbol| {
+            if symbol.name == name { Body::Whole } else { kernel_function::split(&symbol.name).1 }
         };
         let starts = all.filter(|symbol| body(symbol).starts(arguments));
-        let (rests, bodies): (Vec<_>, Vec<_>) = starts.partition(|one| body(one) == Body::Rest);
+        let (rests, bodies): (Vec<_>, Vec<_>) =
+            starts.partition(|symbol| body(symbol) == Body::Rest);
         let mut found = if bodies.is_empty() { rests } else { bodies };
         found.sort_by_key(|symbol| symbol.address);
         found.dedup_by_key(|symbol| symbol.address);
@@ -231,12 +231,12 @@ impl Symbols {
 }
 
 fn parse_line(line: &str) -> Option<Symbol> {
-    let mut words = line.split_ascii_whitespace();
-    let address = words.next().filter(|word| word.len() <= 16)?;
+    let mut fields = line.split_ascii_whitespace();
+    let address = fields.next().filter(|word| word.len() <= 16)?;
     let address = u64::from_str_radix(address, 16).ok()?;
-    let mut kind = words.next()?.chars();
-    let name = words.next().filter(|name| name.len() <= NAME_BYTES_MAX)?;
-    let module = words.next().map(|word| word.trim_matches(['[', ']']).to_owned());
+    let mut kind = fields.next()?.chars();
+    let name = fields.next().filter(|name| name.len() <= NAME_BYTES_MAX)?;
+    let module = fields.next().map(|word| word.trim_matches(['[', ']']).to_owned());
     Some(Symbol { address, name: name.to_owned(), kind: kind.next()?, module })
 }
 
@@ -257,9 +257,9 @@ mod tests {
     fn both_ways() {
         let symbols = Symbols::parse(TEXT.as_bytes()).unwrap();
         assert_eq!(symbols.address("__do_softirq").unwrap(), 0xffff_ffff_8100_0100);
-        let at = |address| symbols.at(address).map(|(symbol, off)| (symbol.name.as_str(), off));
-        assert_eq!(at(0xffff_ffff_8100_00ff), Some(("handle_softirqs", 0xbf)));
-        assert_eq!(at(0xffff_ffff_8100_0001), Some(("_stext", 1)));
+        let found = |address| symbols.at(address).map(|(symbol, off)| (symbol.name.as_str(), off));
+        assert_eq!(found(0xffff_ffff_8100_00ff), Some(("handle_softirqs", 0xbf)));
+        assert_eq!(found(0xffff_ffff_8100_0001), Some(("_stext", 1)));
         assert_eq!(symbols.get("probe").unwrap().module.as_deref(), Some("virtio_net"));
         assert_eq!(symbols.per_cpu_offset("current_task").unwrap(), 0x1000);
         assert!(symbols.per_cpu_offset("_stext").is_err());
@@ -316,16 +316,16 @@ mod tests {
                     ffffffff81000700 d f\n\
                     ffffffff81000800 t f.constprop.0.cold\n";
         let symbols = Symbols::parse(text.as_bytes()).unwrap();
-        let of = |name, arguments| -> Vec<u64> {
+        let addresses = |name, arguments| -> Vec<u64> {
             let found = symbols.functions(name, arguments);
             found.iter().map(|symbol| symbol.address & 0xfff).collect()
         };
-        assert_eq!(of("f", 0), [0, 0x100, 0x200, 0x500]);
-        assert_eq!(of("f", 1), [0, 0x100, 0x500]);
-        assert_eq!(of("f", 2), [0, 0x500]);
-        assert_eq!(of("g", 0), [0x600]);
-        assert!(of("g", 1).is_empty() && of("h", 0).is_empty());
-        assert_eq!(of("f.isra.0", 6), [0x200], "the symbol itself");
+        assert_eq!(addresses("f", 0), [0, 0x100, 0x200, 0x500]);
+        assert_eq!(addresses("f", 1), [0, 0x100, 0x500]);
+        assert_eq!(addresses("f", 2), [0, 0x500]);
+        assert_eq!(addresses("g", 0), [0x600]);
+        assert!(addresses("g", 1).is_empty() && addresses("h", 0).is_empty());
+        assert_eq!(addresses("f.isra.0", 6), [0x200], "the symbol itself");
         assert_eq!(symbols.address("g").unwrap() & 0xfff, 0x600);
     }
 

@@ -76,7 +76,7 @@ mod tests {
         let (mut writes, mut reads) = (File::from(writes), File::from(reads));
         // As QEMU does: byte by byte, without waiting.
         let written =
-            (0..100_000_u32).map_while(|at| writes.write(&[at as u8]).ok()).sum::<usize>();
+            (0..100_000_u32).map_while(|index| writes.write(&[index as u8]).ok()).sum::<usize>();
         assert!(written >= 65_536, "{written}");
         let mut first = [0; 300];
         serial.from_guest.read_exact(&mut first).unwrap();

@@ -309,13 +309,14 @@ impl Disk {
     /// Opens the file of the disk. A writable disk gets a copy without a name, which ends with its last user.
     /// `saved` replaces the content that the disk names.
     fn open(&self, index: usize, saved: Option<&Path>) -> Result<Option<OwnedFd>> {
-        let place = std::env::temp_dir();
-        let failed = |what: String| {
+        let directory = std::env::temp_dir();
+        let failed = |action: String| {
             move |source: io::Error| {
-                SimError::data(format!("disk {index}: {what}"), source.to_string())
+                SimError::data(format!("disk {index}: {action}"), source.to_string())
             }
         };
-        let copying = |path: &Path| format!("copying {} to {}", path.display(), place.display());
+        let copying =
+            |path: &Path| format!("copying {} to {}", path.display(), directory.display());
         let opened = match (&self.backing, saved) {
             (Backing::Null { .. }, _) => return Ok(None),
             (Backing::ReadOnly { path, sha256, known, .. }, _) => {
@@ -323,13 +324,14 @@ impl Disk {
                     .map_err(failed(format!("opening {}", path.display())))
             }
             (Backing::File { bytes, .. } | Backing::Scratch { bytes }, Some(saved)) => {
-                copy_of(saved, *bytes, &place).map_err(failed(copying(saved)))
+                copy_of(saved, *bytes, &directory).map_err(failed(copying(saved)))
             }
             (Backing::File { path, bytes, sha256, known }, None) => {
-                copy_unchanged(path, *bytes, &place, sha256, *known).map_err(failed(copying(path)))
+                copy_unchanged(path, *bytes, &directory, sha256, *known)
+                    .map_err(failed(copying(path)))
             }
-            (Backing::Scratch { bytes }, None) => scratch(*bytes, &place)
-                .map_err(failed(format!("making {bytes} bytes in {}", place.display()))),
+            (Backing::Scratch { bytes }, None) => scratch(*bytes, &directory)
+                .map_err(failed(format!("making {bytes} bytes in {}", directory.display()))),
         };
         opened.map(Some)
     }
@@ -353,13 +355,13 @@ fn open_unchanged(path: &Path, sha256: &str, known: Option<Identity>) -> io::Res
 fn copy_unchanged(
     path: &Path,
     bytes: u64,
-    place: &Path,
+    directory: &Path,
     sha256: &str,
     known: Option<Identity>,
 ) -> io::Result<OwnedFd> {
     let identity = || Ok::<_, io::Error>(Identity::of_unchanged(&fs::metadata(path)?));
     let before = identity()?;
-    let copy = copy_of(path, bytes, place)?;
+    let copy = copy_of(path, bytes, directory)?;
     let is_same = known.is_some() && before == known && identity()? == known;
     if is_same {
         return Ok(copy);
@@ -372,25 +374,25 @@ fn copy_unchanged(
 }
 
 /// Makes a file of zeros without a name.
-fn scratch(bytes: u64, place: &Path) -> io::Result<OwnedFd> {
-    let file = unnamed(place)?;
+fn scratch(bytes: u64, directory: &Path) -> io::Result<OwnedFd> {
+    let file = unnamed(directory)?;
     rustix::fs::ftruncate(&file, bytes)?;
     Ok(file)
 }
 
-fn unnamed(place: &Path) -> io::Result<OwnedFd> {
+fn unnamed(directory: &Path) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(0o600);
-    Ok(rustix::fs::open(place, OFlags::TMPFILE | OFlags::RDWR, mode)?)
+    Ok(rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR, mode)?)
 }
 
 /// Copies a file of this length to a file without a name. Shares the blocks if the file system can; otherwise
 /// copies everything but the holes.
-fn copy_of(path: &Path, bytes: u64, place: &Path) -> io::Result<OwnedFd> {
+fn copy_of(path: &Path, bytes: u64, directory: &Path) -> io::Result<OwnedFd> {
     let from = File::open(path)?;
     if from.metadata()?.len() != bytes {
         return Err(io::Error::other(HAS_CHANGED));
     }
-    let copy = unnamed(place)?;
+    let copy = unnamed(directory)?;
     copy_content(&from, &copy, bytes)?;
     Ok(copy)
 }
@@ -400,17 +402,17 @@ fn copy_content(from: &impl AsFd, to: &impl AsFd, bytes: u64) -> io::Result<()> 
     let (from, to) = (from.as_fd(), to.as_fd());
     if rustix::fs::ioctl_ficlone(to, from).is_err() {
         rustix::fs::ftruncate(to, bytes)?;
-        let mut at = 0;
-        while let Some(data) = next_data(from, at, bytes)? {
+        let mut offset = 0;
+        while let Some(data) = next_data(from, offset, bytes)? {
             copy_range(from, to, data.clone())?;
-            at = data.end;
+            offset = data.end;
         }
     }
     Ok(())
 }
 
 /// Returns the next range of a file, from `offset`, that is no hole.
-fn next_data(file: BorrowedFd<'_>, at: u64, bytes: u64) -> io::Result<Option<Range<u64>>> {
+fn next_data(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<Option<Range<u64>>> {
     let seek = |to| -> io::Result<Option<u64>> {
         match rustix::fs::seek(file, to) {
             // There is no more data.
@@ -418,10 +420,10 @@ fn next_data(file: BorrowedFd<'_>, at: u64, bytes: u64) -> io::Result<Option<Ran
             found => Ok(Some(found?)),
         }
     };
-    if at >= bytes {
+    if offset >= bytes {
         return Ok(None);
     }
-    let Some(start) = seek(SeekFrom::Data(at))? else { return Ok(None) };
+    let Some(start) = seek(SeekFrom::Data(offset))? else { return Ok(None) };
     let end = seek(SeekFrom::Hole(start))?.unwrap_or(bytes).min(bytes);
     Ok((start < end).then_some(start..end))
 }
@@ -460,8 +462,8 @@ fn copy_by_buffer(
         }
         let mut written = 0;
         while written < count {
-            let at = range.start + written as u64;
-            written += rustix::io::pwrite(to, &buffer[written..count], at)?;
+            let offset = range.start + written as u64;
+            written += rustix::io::pwrite(to, &buffer[written..count], offset)?;
         }
         range.start += count as u64;
     }
@@ -525,12 +527,12 @@ pub(crate) fn saved_names(disks: &[Disk]) -> impl Iterator<Item = String> {
 /// Saves what the guest has written, in a directory. The machine is stopped: all requests have ended.
 pub(crate) fn save(files: &[DiskFile], aside: &Path) -> Result<()> {
     for disk in files.iter().filter(|disk| disk.is_writable) {
-        let place = aside.join(saved_name(disk.index));
-        let copied = File::create(&place).and_then(|to| {
+        let target = aside.join(saved_name(disk.index));
+        let copied = File::create(&target).and_then(|to| {
             let bytes = rustix::fs::fstat(&disk.file)?.st_size;
             copy_content(&disk.file, &to, u64::try_from(bytes).unwrap_or(0))
         });
-        copied.map_err(SimError::file(&place))?;
+        copied.map_err(SimError::file(&target))?;
     }
     Ok(())
 }

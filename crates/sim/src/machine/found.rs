@@ -31,7 +31,7 @@ struct Sort {
 pub(crate) struct Requested(Vec<Sort>);
 
 impl Requested {
-    pub(crate) fn of(machine: &Machine) -> Requested {
+    pub(crate) fn from_machine(machine: &Machine) -> Requested {
         let disks = machine.disks.iter().map(|disk| Sort {
             word: disk.model.word(),
             kind: "disk",
@@ -59,7 +59,8 @@ impl Requested {
         let has = |sort: &Sort, all: usize| {
             found.iter().filter(|device| device.pci == sort.pci).count() >= all
         };
-        let wanted = |sort: &Sort| self.0.iter().filter(|other| other.pci == sort.pci).count();
+        let wanted =
+            |sort: &Sort| self.0.iter().filter(|candidate| candidate.pci == sort.pci).count();
         let Some(absent) = self.0.iter().find(|sort| !has(sort, wanted(sort))) else {
             return Ok(());
         };
@@ -117,7 +118,7 @@ mod tests {
         let mut machine = machine();
         machine.nics = "e1000".parse().ok();
         machine.disks = vec!["ahci".parse().unwrap(), "ide".parse().unwrap()];
-        let requested = Requested::of(&machine);
+        let requested = Requested::from_machine(&machine);
         assert_eq!(requested.count(), 4);
         let mut all = vec![
             found("sda", "8086:2922", "ahci"),
@@ -134,7 +135,7 @@ mod tests {
             assert!(error.contains(words) && error.contains("--flavour full"), "{error}");
             assert!(error.contains("refused the modules e1000"), "{error}");
         }
-        assert!(Requested::of(&crate::machine::tests::machine()).check(&[], &[]).is_ok());
+        assert!(Requested::from_machine(&crate::machine::tests::machine()).check(&[], &[]).is_ok());
     }
 
     #[test]
@@ -145,8 +146,8 @@ mod tests {
         };
         let end = |name: &str, pci: &str| json!({ "name": name, "pci": pci, "driver": "e1000" });
         assert_eq!(check(json!([end("eth0", "8086:100e"), end("eth1", "8086:100e")])), Ok(()));
-        let other = check(json!([end("eth0", "8086:100e"), end("eth1", "1af4:1000")]));
-        assert!(other.unwrap_err().contains("not the cards e1000"));
+        let mixed = check(json!([end("eth0", "8086:100e"), end("eth1", "1af4:1000")]));
+        assert!(mixed.unwrap_err().contains("not the cards e1000"));
         let veth = check(json!([{ "name": "irqlab-near" }, { "name": "irqlab-far" }]));
         assert!(veth.unwrap_err().contains("measured irqlab-near, irqlab-far"));
         assert!(check(json!([])).unwrap_err().contains("unknown"));

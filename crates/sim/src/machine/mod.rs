@@ -133,7 +133,7 @@ impl Machine {
         // Symbols at the addresses of /proc/kallsyms; no self-tests of ciphers, which are half of a boot's
         // instructions; a panic resets, and the reset ends QEMU.
         let fixed = "console=ttyS0 nokaslr cryptomgr.notests panic=-1 oops=panic";
-        let words = self.append.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
+        let appended = self.append.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
         let request = quoted(&format!("irqlab.do={request}"))?;
         let mut parts = vec![fixed.to_owned()];
         if self.cpus > 1 {
@@ -144,12 +144,12 @@ impl Machine {
         if self.root {
             parts.push(format!("irqlab.root={ROOT_DEVICE}"));
         }
-        let devices = Requested::of(self).count();
+        let devices = Requested::from_machine(self).count();
         if devices > 0 {
             // The guest waits for them, and reports what it finds.
             parts.push(format!("irqlab.devices={devices}"));
         }
-        parts.extend(words);
+        parts.extend(appended);
         parts.push(format!("irqlab.limit_s={guest_limit_s} {request}"));
         let line = parts.join(" ");
         if line.len() > COMMAND_LINE_BYTES_MAX {
@@ -169,8 +169,8 @@ impl Machine {
             return Err(SimError::Invalid(format!("{} CPUs; allowed: 1 to {CPUS_MAX}", self.cpus)));
         }
         if !MEMORY_MIB.contains(&self.memory_mib) {
-            let (least, most) = (MEMORY_MIB.start(), MEMORY_MIB.end());
-            return Err(SimError::Invalid(format!("memory: allowed: {least}M to {most}M")));
+            let (minimum, maximum) = (MEMORY_MIB.start(), MEMORY_MIB.end());
+            return Err(SimError::Invalid(format!("memory: allowed: {minimum}M to {maximum}M")));
         }
         if matches!(self.timing, Timing::Instructions { shift: 11.. }) {
             return Err(SimError::Invalid("shift of guest time: allowed: 0 to 10".to_owned()));

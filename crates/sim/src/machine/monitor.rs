@@ -58,9 +58,9 @@ impl Qmp {
 }
 
 fn reply(line: &[u8]) -> Result<Reply> {
-    let nonsense = |what: &str| {
+    let nonsense = |problem: &str| {
         let line: String = String::from_utf8_lossy(line).chars().take(200).collect();
-        SimError::Monitor(format!("{what}: {line:?}"))
+        SimError::Monitor(format!("{problem}: {line:?}"))
     };
     let mut value: Value = serde_json::from_slice(line).map_err(|_| nonsense("not JSON"))?;
     if value.get("QMP").is_some() {
@@ -71,8 +71,8 @@ fn reply(line: &[u8]) -> Result<Reply> {
     }
     let id = value["id"].as_u64();
     if let Some(error) = value.get("error") {
-        let words = error["desc"].as_str().unwrap_or("refused without a reason");
-        return Ok(Reply::Error(id.unwrap_or(0), words.to_owned()));
+        let description = error["desc"].as_str().unwrap_or("refused without a reason");
+        return Ok(Reply::Error(id.unwrap_or(0), description.to_owned()));
     }
     match (id, value.get_mut("return")) {
         (Some(id), Some(answer)) => Ok(Reply::Return(id, answer.take())),
@@ -90,8 +90,9 @@ mod tests {
         let (id, line) = qmp.command("qmp_capabilities", &Value::Null);
         assert_eq!(line, b"{\"execute\":\"qmp_capabilities\",\"id\":1}\n");
         assert!(qmp.push(br#"{"QMP": {"version": {}}}"#).unwrap().is_empty());
-        let rest = b"\r\n{\"return\": {}, \"id\": 1}\n{\"event\": \"STOP\", \"timestamp\": {}}\n";
-        let replies = qmp.push(rest).unwrap();
+        let remainder =
+            b"\r\n{\"return\": {}, \"id\": 1}\n{\"event\": \"STOP\", \"timestamp\": {}}\n";
+        let replies = qmp.push(remainder).unwrap();
         let stop = Reply::Event("STOP".to_owned(), Value::Null);
         assert_eq!(replies, [Reply::Greeting, Reply::Return(id, json!({})), stop]);
         let (id, _) = qmp.command("migrate", &json!({ "uri": "file:x" }));

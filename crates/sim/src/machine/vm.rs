@@ -111,8 +111,8 @@ impl Instrumentation<'_> {
 
     /// Adds an option for the plugin, if it is loaded.
     pub(crate) fn add_option(&mut self, name: &str, value: &str) {
-        let at = self.arguments.iter().position(|argument| argument == "-plugin");
-        if let Some(plugin) = at.and_then(|at| self.arguments.get_mut(at + 1)) {
+        let position = self.arguments.iter().position(|argument| argument == "-plugin");
+        if let Some(plugin) = position.and_then(|position| self.arguments.get_mut(position + 1)) {
             *plugin += &format!(",{name}={}", doubled_commas(value));
         }
     }
@@ -160,7 +160,7 @@ impl Vm {
             stderr,
             pidfd,
             disks,
-            requested: Requested::of(machine),
+            requested: Requested::from_machine(machine),
             modules: Vec::new(),
             console,
             agent,
@@ -302,8 +302,8 @@ impl Vm {
     }
 
     /// Returns the rest of a recent console line, after `text`.
-    pub(crate) fn console_line_after(&self, words: &str) -> Option<String> {
-        self.console_tail.after(words)
+    pub(crate) fn console_line_after(&self, text: &str) -> Option<String> {
+        self.console_tail.after(text)
     }
 
     /// Returns whether the plugin ended the guest because it reached its time limit.
@@ -312,15 +312,15 @@ impl Vm {
     }
 
     /// Returns an error with the last lines of the console and of QEMU, without QEMU's usual warnings.
-    pub(crate) fn failure(&self, what: &str) -> SimError {
+    pub(crate) fn failure(&self, problem: &str) -> SimError {
         let (console, qemu) = self.last_lines();
-        SimError::Machine { what: what.to_owned(), console, qemu }
+        SimError::Machine { what: problem.to_owned(), console, qemu }
     }
 
     /// As [`Vm::failure`], of a guest whose time is over.
-    pub(crate) fn time_limit(&self, what: &str) -> SimError {
+    pub(crate) fn time_limit(&self, problem: &str) -> SimError {
         let (console, qemu) = self.last_lines();
-        SimError::TimeLimit { what: what.to_owned(), console, qemu }
+        SimError::TimeLimit { what: problem.to_owned(), console, qemu }
     }
 
     /// The last lines of the console and of QEMU.
@@ -347,9 +347,11 @@ impl Vm {
     /// Waits until there is input; `true` if the process ended.
     fn wait(&mut self, deadline: Instant) -> Result<bool> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left =
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let remaining = Timespec {
+                tv_sec: remaining.as_secs() as i64,
+                tv_nsec: remaining.subsec_nanos().into(),
+            };
             let fd = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
             let mut fds = [
                 fd(self.pidfd.as_fd()),
@@ -358,7 +360,7 @@ impl Vm {
                 fd(self.monitor.as_fd()),
                 fd(self.stderr.as_fd()),
             ];
-            match poll(&mut fds, Some(&left)) {
+            match poll(&mut fds, Some(&remaining)) {
                 Ok(_) => return Ok(fds[0].revents().contains(PollFlags::IN)),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(SimError::system("poll")(error.into())),
@@ -384,7 +386,7 @@ impl Vm {
             }
         }
         let messages = self.messages.push(&agent);
-        self.events.extend(messages.into_iter().map(|it| VmEvent::Guest(GuestEvent(it))));
+        self.events.extend(messages.into_iter().map(|message| VmEvent::Guest(GuestEvent(message))));
         let any = [&console, &agent, &monitor, &stderr].iter().any(|bytes| !bytes.is_empty());
         if !console.is_empty() {
             self.console_tail.push(&console);

@@ -49,7 +49,7 @@ pub struct SimNoise {
     /// CPUs and loops whose ledger does not close, or whose times are none.
     broken: u64,
     /// Whether the machine has run, or why it failed.
-    ran: Option<Result<(), BenchError>>,
+    outcome: Option<Result<(), BenchError>>,
 }
 
 impl SimNoise {
@@ -67,7 +67,7 @@ impl SimNoise {
             failed: Vec::new(),
             warnings: Vec::new(),
             broken: 0,
-            ran: None,
+            outcome: None,
         }
     }
 
@@ -79,14 +79,14 @@ impl SimNoise {
     }
 
     fn run(&mut self) -> Result<(), BenchError> {
-        let of = &self.settings;
-        let request = Request::Noise(of.request.clone());
+        let settings = &self.settings;
+        let request = Request::Noise(settings.request.clone());
         let expected = Expected { label: "the loops", window_cycles: None };
-        let ran = of.guest.run::<NoiseResponse>(&request, expected)?;
-        let Some((response, exit, account)) = ran else { return Ok(()) };
+        let outcome = settings.guest.run::<NoiseResponse>(&request, expected)?;
+        let Some((response, exit, account)) = outcome else { return Ok(()) };
         if let Some(broken) = account.broken.first() {
-            let words = format!("the record of the machine is broken: {broken}");
-            return Err(BenchError::Failed(words));
+            let message = format!("the record of the machine is broken: {broken}");
+            return Err(BenchError::Failed(message));
         }
         self.samples = self.join(&response, &account)?;
         self.failed = response.failed;
@@ -108,11 +108,12 @@ impl SimNoise {
         let mut samples = Vec::new();
         let mut regions = account.regions.iter();
         for &looping in &self.settings.request.loops {
-            let failed = response.failed.iter().find(|one| one.looping == looping);
+            let failed = response.failed.iter().find(|failure| failure.looping == looping);
             if failed.is_some_and(|failed| !failed.opened) {
                 continue;
             }
-            let guest_loop = response.loops.iter().filter(|one| one.run.looping == looping);
+            let guest_loop =
+                response.loops.iter().filter(|candidate| candidate.run.looping == looping);
             let region = regions.next().ok_or_else(|| {
                 BenchError::Failed(format!("the window of loop {looping} was never opened"))
             })?;
@@ -131,7 +132,7 @@ impl SimNoise {
         (account, region): (&Accounting, &RegionUse),
     ) -> Result<NoiseSample, BenchError> {
         let mut names = Names::default();
-        let mut made = Made::default();
+        let mut results = LoopResults::default();
         let mut threads = BTreeMap::new();
         for guest_loop in loops {
             threads.insert(guest_loop.run.cpu, guest_loop.run.thread);
@@ -139,48 +140,48 @@ impl SimNoise {
             let no_cpu = || BenchError::Failed("a loop ran on a CPU that there is not".to_owned());
             let timeline = Timeline::new(&cpu.ok_or_else(no_cpu)?.transitions, self.clock_hz);
             let timeline = timeline.map_err(BenchError::Failed)?;
-            made.traced.marks += cpu.map_or(0, |cpu| cpu.transitions.len() as u64);
+            results.traced.marks += cpu.map_or(0, |cpu| cpu.transitions.len() as u64);
             let broken = Vec::new();
             let join = Join { guest_loop, timeline, account, names: &mut names, broken };
-            self.add_cpu(&mut made, join);
+            self.add_cpu(&mut results, join);
         }
-        made.traced.whole = true;
+        results.traced.whole = true;
         let activity = concurrent_activity(region, &threads, self.threads_per_core());
         Ok(NoiseSample {
             activity,
             names: names.list,
-            traced: (looping != Loop::Ftq).then_some(made.traced),
-            injected: made.injected,
-            cpu_warnings: made.cpu_warnings,
-            facts: made.facts,
-            ..NoiseSample::in_exact_clock(looping, made.cpus)
+            traced: (looping != Loop::Ftq).then_some(results.traced),
+            injected: results.injected,
+            cpu_warnings: results.cpu_warnings,
+            facts: results.facts,
+            ..NoiseSample::in_exact_clock(looping, results.cpus)
         })
     }
 
-    fn add_cpu(&self, made: &mut Made, mut join: Join<'_>) {
+    fn add_cpu(&self, results: &mut LoopResults, mut join: Join<'_>) {
         let guest_loop = join.guest_loop;
-        let ran = guest_loop.run;
-        let result = match ran.looping {
+        let loop_run = guest_loop.run;
+        let result = match loop_run.looping {
             Loop::Ftq => {
                 LoopResult::Slots(Box::new(slots(guest_loop, self.settings.request.quantum_ns)))
             }
             Loop::Fwq => LoopResult::Quanta(Box::new(join.quanta())),
             Loop::Detour => {
-                let seed = self.settings.seed ^ u64::from(ran.cpu);
-                let detours = join.detours(ran.iteration_cycles, seed);
+                let seed = self.settings.seed ^ u64::from(loop_run.cpu);
+                let detours = join.detours(loop_run.iteration_cycles, seed);
                 if let Some(inject) = self.settings.request.inject {
                     let window = join.window();
-                    made.injected.extend(injected(inject, &ran, &window, &detours.found));
+                    results.injected.extend(injected(inject, &loop_run, &window, &detours.found));
                 }
-                made.traced.outside += detours.unseen;
-                let of = |what: &str| format!("{what}_on_cpu_{}", ran.cpu);
+                results.traced.outside += detours.unseen;
+                let name_on_cpu = |quantity: &str| format!("{quantity}_on_cpu_{}", loop_run.cpu);
                 // The counter of such a machine counts ns.
-                made.facts.insert(of("threshold_ns"), json!(ran.threshold_cycles));
-                made.facts.insert(of("iteration_ns"), json!(detours.iteration_ns));
-                made.facts.insert(of("iterations"), json!(ran.iterations));
-                made.facts.insert(of("recording_ns"), json!(ran.recording_cycles));
-                made.facts.insert(of("taken_ns"), json!(detours.taken_ns));
-                made.facts.insert(of("taken_in_detours_ns"), json!(detours.seen_ns));
+                results.facts.insert(name_on_cpu("threshold_ns"), json!(loop_run.threshold_cycles));
+                results.facts.insert(name_on_cpu("iteration_ns"), json!(detours.iteration_ns));
+                results.facts.insert(name_on_cpu("iterations"), json!(loop_run.iterations));
+                results.facts.insert(name_on_cpu("recording_ns"), json!(loop_run.recording_cycles));
+                results.facts.insert(name_on_cpu("taken_ns"), json!(detours.taken_ns));
+                results.facts.insert(name_on_cpu("taken_in_detours_ns"), json!(detours.seen_ns));
                 let unknown = detours.ledger.parts.get(&Part::Unknown).map_or(0, |part| part.sum);
                 if unknown > 0 {
                     join.broken.push(format!("{unknown} ns of detours belong to nobody"));
@@ -188,20 +189,20 @@ impl SimNoise {
                 LoopResult::Gaps(Box::new(detours.ledger))
             }
         };
-        if ran.looping != Loop::Detour {
-            let name = format!("iterations_on_cpu_{}", ran.cpu);
-            made.facts.insert(name, json!(ran.body_iterations));
+        if loop_run.looping != Loop::Detour {
+            let name = format!("iterations_on_cpu_{}", loop_run.cpu);
+            results.facts.insert(name, json!(loop_run.body_iterations));
         }
-        made.cpu_warnings.extend(does_not_close(ran.cpu, &join.broken));
-        made.cpus.push(CpuNoise {
-            cpu: ran.cpu,
-            start_ns: ran.start,
-            window_ns: ran.end.saturating_sub(ran.start),
+        results.cpu_warnings.extend(does_not_close(loop_run.cpu, &join.broken));
+        results.cpus.push(CpuNoise {
+            cpu: loop_run.cpu,
+            start_ns: loop_run.start,
+            window_ns: loop_run.end.saturating_sub(loop_run.start),
             result,
-            lost_records: ran.lost,
+            lost_records: loop_run.lost,
             left: false,
-            page_faults: ran.page_faults,
-            switches: ran.switches,
+            page_faults: loop_run.page_faults,
+            switches: loop_run.switches,
             steal_ns: None,
             smi_count: None,
         });
@@ -211,13 +212,13 @@ impl SimNoise {
 /// The warning of a CPU whose ledger does not close, for these reasons; `None` if there are none.
 fn does_not_close(cpu: u32, reasons: &[String]) -> Option<CpuWarning> {
     let (first, count) = (reasons.first()?, reasons.len());
-    let words = format!("{count} times, first: {first}");
-    Some(CpuWarning::new(cpu, DOES_NOT_CLOSE).with_extent(count as f64, words))
+    let extent = format!("{count} times, first: {first}");
+    Some(CpuWarning::new(cpu, DOES_NOT_CLOSE).with_extent(count as f64, extent))
 }
 
 /// Results of a loop, CPU by CPU.
 #[derive(Default)]
-struct Made {
+struct LoopResults {
     cpus: Vec<CpuNoise>,
     injected: Vec<Injected>,
     traced: Traced,
@@ -227,17 +228,17 @@ struct Made {
 
 impl Bench for SimNoise {
     fn facts(&self) -> BenchFacts {
-        let of = &self.settings;
+        let config = &self.settings;
         let mut settings = Map::new();
-        settings.insert("qemu".into(), json!(of.guest.qemu.version_text));
-        settings.insert("machine".into(), json!(of.guest.machine.described()));
-        let model = of.guest.watch.model.as_ref().map(|model| &model.described);
+        settings.insert("qemu".into(), json!(config.guest.qemu.version_text));
+        settings.insert("machine".into(), json!(config.guest.machine.described()));
+        let model = config.guest.watch.model.as_ref().map(|model| &model.described);
         settings.insert("model".into(), json!(model));
-        settings.insert("loops_on".into(), json!(of.request.cpus));
-        settings.insert("vcpu_slice_cycles".into(), json!(of.guest.watch.vcpu_slice));
-        settings.insert("body".into(), json!(of.request.body.word()));
-        settings.insert("inject".into(), json!(of.request.inject));
-        settings.insert("start".into(), json!(of.guest.start.described()));
+        settings.insert("loops_on".into(), json!(config.request.cpus));
+        settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
+        settings.insert("body".into(), json!(config.request.body.word()));
+        settings.insert("inject".into(), json!(config.request.inject));
+        settings.insert("start".into(), json!(config.guest.start.described()));
         settings.insert("broken".into(), json!(self.broken));
         if let Some(resolution) = self.resolution {
             settings.insert("tsc_hz".into(), json!(resolution.hz));
@@ -246,11 +247,11 @@ impl Bench for SimNoise {
             settings.insert("threshold_ns".into(), json!(resolution.threshold_ns));
             settings.insert("threshold_ns_min".into(), json!(resolution.threshold_ns_min));
         }
-        settings.insert("on_host".into(), Json::Object(of.on_host.clone()));
+        settings.insert("on_host".into(), Json::Object(config.on_host.clone()));
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
         observer.insert("guest_overhead_ns".into(), json!(0));
-        let absent = of.guest.kernel_files.absent(&of.guest.watch).into_iter();
+        let absent = config.guest.kernel_files.absent(&config.guest.watch).into_iter();
         let absent = absent.map(|(what, why)| Absence {
             table: "causes".to_owned(),
             what,
@@ -278,18 +279,18 @@ impl NoiseBench for SimNoise {
 
     /// The first request for a loop runs one machine for all loops.
     fn measure(&mut self, looping: Loop, _traced: bool) -> Result<NoiseSample, BenchError> {
-        if self.ran.is_none() {
-            self.ran = Some(self.run());
+        if self.outcome.is_none() {
+            self.outcome = Some(self.run());
         }
-        if let Some(Err(error)) = &self.ran {
+        if let Some(Err(error)) = &self.outcome {
             return Err(error.clone());
         }
         if let Some(failed) = self.failed.iter().find(|failed| failed.looping == looping) {
             return Err(failed.error.clone());
         }
-        let place = self.samples.iter().position(|sample| sample.looping == looping);
-        Ok(match place {
-            Some(place) => self.samples.remove(place),
+        let position = self.samples.iter().position(|sample| sample.looping == looping);
+        Ok(match position {
+            Some(position) => self.samples.remove(position),
             None => NoiseSample {
                 interrupted: true,
                 ..NoiseSample::in_exact_clock(looping, Vec::new())

@@ -15,9 +15,9 @@ pub(super) fn concurrent_activity(
 ) -> Vec<CpuActivity> {
     let of_cpu = |cpu: &crate::accounting::CpuUse| {
         let mut intervals = BusyIntervals::default();
-        let own = threads.get(&cpu.cpu).copied();
+        let loop_thread = threads.get(&cpu.cpu).copied();
         for transition in &cpu.transitions {
-            intervals.transition(transition.tsc, is_handlers(transition.context, own));
+            intervals.transition(transition.tsc, is_handlers(transition.context, loop_thread));
         }
         let end_ns = cpu.transitions.last().map_or(0, |last| last.tsc);
         let core = (cpu.cpu / threads_per_core.max(1)).cast_signed();
@@ -27,10 +27,10 @@ pub(super) fn concurrent_activity(
 }
 
 /// Returns `None` for the loop and for an idle CPU; otherwise whether `context` handles an interrupt.
-fn is_handlers(context: KernelContext, own: Option<u32>) -> Option<bool> {
+fn is_handlers(context: KernelContext, loop_thread: Option<u32>) -> Option<bool> {
     match context {
         KernelContext::Idle => None,
-        KernelContext::User(thread) if Some(thread) == own => None,
+        KernelContext::User(thread) if Some(thread) == loop_thread => None,
         KernelContext::Interrupt(_)
         | KernelContext::Softirq(_)
         | KernelContext::Nmi
@@ -45,13 +45,13 @@ mod tests {
 
     #[test]
     fn neither_the_loop_nor_an_idle_cpu_is_concurrent_activity() {
-        let own = Some(7);
-        assert_eq!(is_handlers(KernelContext::User(7), own), None);
-        assert_eq!(is_handlers(KernelContext::Idle, own), None);
-        assert_eq!(is_handlers(KernelContext::User(8), own), Some(false));
+        let loop_thread = Some(7);
+        assert_eq!(is_handlers(KernelContext::User(7), loop_thread), None);
+        assert_eq!(is_handlers(KernelContext::Idle, loop_thread), None);
+        assert_eq!(is_handlers(KernelContext::User(8), loop_thread), Some(false));
         assert_eq!(is_handlers(KernelContext::User(7), None), Some(false));
-        assert_eq!(is_handlers(KernelContext::KernelThread(7), own), Some(false));
-        assert_eq!(is_handlers(KernelContext::Interrupt(0xec), own), Some(true));
-        assert_eq!(is_handlers(KernelContext::Softirq(1), own), Some(true));
+        assert_eq!(is_handlers(KernelContext::KernelThread(7), loop_thread), Some(false));
+        assert_eq!(is_handlers(KernelContext::Interrupt(0xec), loop_thread), Some(true));
+        assert_eq!(is_handlers(KernelContext::Softirq(1), loop_thread), Some(true));
     }
 }

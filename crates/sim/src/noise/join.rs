@@ -61,14 +61,14 @@ impl Join<'_> {
 
     /// Returns the contexts of the CPU in the window.
     pub(super) fn window(&mut self) -> Vec<Piece> {
-        let ran = self.guest_loop.run;
-        self.pieces(ran.start, ran.end)
+        let loop_run = self.guest_loop.run;
+        self.pieces(loop_run.start, loop_run.end)
     }
 
     /// Makes the ledger of the detour loop. `taken_off_ns` is what the loop subtracts as its own iteration.
     pub(super) fn detours(&mut self, taken_off_ns: u64, seed: u64) -> Detours {
         let guest_loop = self.guest_loop;
-        let gaps: Vec<Raw> = guest_loop.records.iter().map(Raw::of).collect();
+        let gaps: Vec<Raw> = guest_loop.records.iter().map(Raw::from_record).collect();
         let is_plain = |gap: &&Raw| gap.taken_off_ns <= taken_off_ns;
         let plain = gaps.iter().filter(is_plain).count() as u64;
         let iteration_ns = iteration_ns(guest_loop, &gaps, plain);
@@ -82,7 +82,7 @@ impl Join<'_> {
         };
         let thread = self.thread();
         let others = |pieces: &[Piece]| -> u64 {
-            pieces.iter().filter(|one| !one.is_of(thread)).map(Piece::length_ns).sum()
+            pieces.iter().filter(|piece| !piece.is_of(thread)).map(Piece::length_ns).sum()
         };
         let window = self.window();
         detours.taken_ns = others(&window);
@@ -110,11 +110,11 @@ impl Join<'_> {
             detours.found.push(Found { last_ns, gap, own_ns });
         }
         let found = &detours.found;
-        let is_seen = |one: &Piece| {
-            let after = found.partition_point(|found| found.gap.end_ns <= one.from_ns);
-            found.get(after).is_some_and(|found| found.last_ns < one.to_ns)
+        let is_seen = |piece: &Piece| {
+            let after = found.partition_point(|found| found.gap.end_ns <= piece.from_ns);
+            found.get(after).is_some_and(|found| found.last_ns < piece.to_ns)
         };
-        let is_unseen = |one: &&Piece| !one.is_of(thread) && !is_seen(one);
+        let is_unseen = |piece: &&Piece| !piece.is_of(thread) && !is_seen(piece);
         detours.unseen = window.iter().filter(is_unseen).count() as u64;
         detours
     }
@@ -169,14 +169,18 @@ impl Join<'_> {
         parts.retain(|part| part.0 != Part::Own);
         let first = parts.first().map(|part| part.0);
         quantum.named_ns = Some(parts.iter().map(|part| part.1).sum());
-        let faults = |one: &Piece| one.context == PAGE_FAULT && one.task == task;
+        let faults = |piece: &Piece| piece.context == PAGE_FAULT && piece.task == task;
         quantum.faulted = Some(pieces.iter().any(faults));
         parts.sort_unstable();
         let sums = parts.chunk_by(|a, b| a.0 == b.0);
         let sums = sums.map(|same| (same.iter().map(|part| part.1).sum::<u64>(), same[0].0));
         quantum.main = sums.max().map(|(_, part)| part);
-        let cycles = |own: bool| -> u64 {
-            pieces.iter().filter(|one| one.is_of(thread) == own).map(|one| one.cycles).sum()
+        let cycles = |is_loop: bool| -> u64 {
+            pieces
+                .iter()
+                .filter(|piece| piece.is_of(thread) == is_loop)
+                .map(|piece| piece.cycles)
+                .sum()
         };
         QuantumCycles {
             own: cycles(true),
@@ -184,27 +188,27 @@ impl Join<'_> {
             departures: departures(pieces, thread),
             departures_before: departures(before, thread),
             first,
-            switched: pieces.iter().any(|one| one.task != task),
+            switched: pieces.iter().any(|piece| piece.task != task),
         }
     }
 }
 
 /// Counts the transitions from the loop to other contexts.
 fn departures(pieces: &[Piece], thread: u32) -> u64 {
-    let runs = pieces.chunk_by(|one, next| one.is_of(thread) == next.is_of(thread));
+    let runs = pieces.chunk_by(|piece, next| piece.is_of(thread) == next.is_of(thread));
     runs.filter(|run| !run[0].is_of(thread)).count() as u64
 }
 
 /// Returns the mean time of an iteration of the detour loop without a gap. `plain` of the gaps follow such an
 /// iteration.
 fn iteration_ns(guest_loop: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
-    let ran = &guest_loop.run;
+    let loop_run = &guest_loop.run;
     // The subtracted times come from the guest: gaps may overlap.
     let in_gaps = gaps.iter().map(Raw::length_ns).fold(0, u64::saturating_add);
-    let rest = ran.end.saturating_sub(ran.start).saturating_sub(in_gaps);
-    let rest = rest.saturating_sub(ran.recording_cycles);
-    let iterations = ran.iterations.saturating_sub(plain).max(1);
-    rest.saturating_add(iterations / 2) / iterations
+    let loop_ns = loop_run.end.saturating_sub(loop_run.start).saturating_sub(in_gaps);
+    let loop_ns = loop_ns.saturating_sub(loop_run.recording_cycles);
+    let iterations = loop_run.iterations.saturating_sub(plain).max(1);
+    loop_ns.saturating_add(iterations / 2) / iterations
 }
 
 /// A gap between two readings of the clock.
@@ -216,7 +220,7 @@ struct Raw {
 }
 
 impl Raw {
-    fn of(record: &[u64; 3]) -> Raw {
+    fn from_record(record: &[u64; 3]) -> Raw {
         let taken_off_ns = record[2].min(record[0]);
         Raw { last_ns: record[0] - taken_off_ns, seen_ns: record[1], taken_off_ns }
     }

@@ -23,13 +23,13 @@ impl Names {
             return Part::Own;
         }
         // System calls are distinguished by the task that makes them.
-        let of = match piece.context {
+        let task = match piece.context {
             KernelContext::Unknown => return Part::Unknown,
             KernelContext::Syscall(_) => Some(piece.task),
             _ => None,
         };
         let next = self.list.len() as u32;
-        let number = *self.numbers.entry((piece.context, of)).or_insert(next);
+        let number = *self.numbers.entry((piece.context, task)).or_insert(next);
         if number == next {
             self.list.push(source_name(piece.context, piece.task, account));
         }

@@ -108,18 +108,18 @@ impl<'a> Timeline<'a> {
     /// Returns the cycle at which a CPU whose last transition was `transition` read `tsc`.
     fn cycle_at(&self, transition: &ContextTransition, tsc: u64) -> Result<u64, String> {
         let since_ns = tsc.checked_sub(transition.tsc).ok_or(OUT_OF_ORDER)?;
-        let at = || {
+        let first_cycle = || {
             let ns = self.ns_of(transition.cycles).checked_add(since_ns)?;
             let cycle = (u128::from(ns) * u128::from(self.hz)).div_ceil(NS_PER_S);
             Some((ns, u64::try_from(cycle).ok()?))
         };
-        let (ns, cycle) =
-            at().ok_or_else(|| format!("the guest has read {tsc}, a time that never comes"))?;
-        match self.ns_of(cycle) == ns {
-            // One of several cycles in the same ns, not before the transition.
-            true => Ok(cycle.max(transition.cycles)),
-            false => Err(format!("the guest has read {tsc}, a time between two cycles")),
+        let (ns, cycle) = first_cycle()
+            .ok_or_else(|| format!("the guest has read {tsc}, a time that never comes"))?;
+        if self.ns_of(cycle) != ns {
+            return Err(format!("the guest has read {tsc}, a time between two cycles"));
         }
+        // One of several cycles in the same ns, not before the transition.
+        Ok(cycle.max(transition.cycles))
     }
 
     /// Converts cycles to ns, rounded down and saturated, as the plugin does for the counter.
@@ -148,10 +148,10 @@ mod tests {
             [transition(LOOP, 10, 1050), transition(TIMER, 30, 1150), transition(LOOP, 90, 1450)];
         let timeline = Timeline::new(&transitions, 200_000_000).unwrap();
         let pieces = timeline.pieces(1100, 1500).unwrap();
-        let of = |one: &Piece| (one.context, one.length_ns(), one.cycles);
-        let seen: Vec<_> = pieces.iter().map(of).collect();
+        let summary = |piece: &Piece| (piece.context, piece.length_ns(), piece.cycles);
+        let seen: Vec<_> = pieces.iter().map(summary).collect();
         assert_eq!(seen, [(LOOP, 50, 10), (TIMER, 300, 60), (LOOP, 50, 10)]);
-        assert!(pieces.iter().all(|one| one.unaccounted_ns == 0));
+        assert!(pieces.iter().all(|piece| piece.unaccounted_ns == 0));
         assert!(timeline.pieces(1102, 1500).unwrap_err().contains("between two cycles"));
         assert!(timeline.pieces(1000, 1500).unwrap_err().contains("before the window"));
     }
@@ -162,7 +162,7 @@ mod tests {
             let transitions = [transition(context, 0, 0), transition(LOOP, 50, 150)];
             let timeline = Timeline::new(&transitions, 1_000_000_000).unwrap();
             let pieces = timeline.pieces(0, 160).unwrap();
-            assert_eq!(pieces.iter().map(|one| one.unaccounted_ns).sum::<u64>(), lost_ns);
+            assert_eq!(pieces.iter().map(|piece| piece.unaccounted_ns).sum::<u64>(), lost_ns);
         }
         assert!(Timeline::new(&[transition(LOOP, 5, 9), transition(LOOP, 6, 8)], 1).is_err());
         assert!(Timeline::new(&[], 1).is_err());
@@ -223,7 +223,7 @@ mod tests {
             let sum: u64 = pieces.iter().map(Piece::length_ns).sum();
             prop_assert_eq!(sum, to - from);
             prop_assert!(pieces.windows(2).all(|two| two[0].to_ns == two[1].from_ns));
-            prop_assert!(pieces.iter().all(|one| one.unaccounted_ns == 0), "{:?}", pieces);
+            prop_assert!(pieces.iter().all(|piece| piece.unaccounted_ns == 0), "{:?}", pieces);
         }
     }
 }

@@ -120,9 +120,9 @@ pub(super) fn merge(spec: &RootSpec, archives: &[Archive], aside: &Path) -> Resu
         contents.push(file);
     }
     complete(spec, &mut entries);
-    let place = aside.join("merged.tar");
-    let sizes = write(&entries, &mut contents, &place).map_err(SimError::file(&place))?;
-    Ok(Extent { archive: place, entries: entries.len() as u64, sizes })
+    let target = aside.join("merged.tar");
+    let sizes = write(&entries, &mut contents, &target).map_err(SimError::file(&target))?;
+    Ok(Extent { archive: target, entries: entries.len() as u64, sizes })
 }
 
 /// Writes the archive of the files of a package to `to`.
@@ -133,31 +133,31 @@ fn unpack(package: &Path, to: &Path) -> Result<()> {
 
 /// Reads the entries of the archive of a package.
 fn read(file: &File, number: usize, entries: &mut BTreeMap<String, Entry>) -> std::io::Result<()> {
-    let other = |text: String| std::io::Error::other(text);
+    let io_error = |text: String| std::io::Error::other(text);
     let mut archive = tar::Archive::new(BufReader::new(file));
     for entry in archive.entries()? {
         let entry = entry?;
         let header = entry.header();
-        let path = text(&entry.path_bytes()).map_err(other)?;
-        let Some(path) = normalised(&path).map_err(other)? else { continue };
+        let path = text(&entry.path_bytes()).map_err(io_error)?;
+        let Some(path) = normalised(&path).map_err(io_error)? else { continue };
         let link = || -> std::io::Result<String> {
             let name =
-                entry.link_name_bytes().ok_or_else(|| other(format!("{path}: no target")))?;
-            text(&name).map_err(other)
+                entry.link_name_bytes().ok_or_else(|| io_error(format!("{path}: no target")))?;
+            text(&name).map_err(io_error)
         };
         let kind = match header.entry_type() {
             EntryType::Directory => Kind::Directory,
             EntryType::Symlink => Kind::Symlink(link()?),
             EntryType::Link => {
-                let target = normalised(&link()?).map_err(other)?;
-                Kind::Hardlink(target.ok_or_else(|| other(format!("{path}: no target")))?)
+                let target = normalised(&link()?).map_err(io_error)?;
+                Kind::Hardlink(target.ok_or_else(|| io_error(format!("{path}: no target")))?)
             }
             EntryType::Regular | EntryType::Continuous => Kind::Packed {
                 archive: number,
                 at: entry.raw_file_position(),
                 bytes: header.size()?,
             },
-            kind => return Err(other(format!("{path}: an entry of type {kind:?}"))),
+            kind => return Err(io_error(format!("{path}: an entry of type {kind:?}"))),
         };
         let made = Entry {
             kind,
@@ -168,7 +168,7 @@ fn read(file: &File, number: usize, entries: &mut BTreeMap<String, Entry>) -> st
             time_s: header.mtime()?.min(EPOCH_S),
         };
         if entries.len() >= ENTRIES_MAX {
-            return Err(other(format!("over {ENTRIES_MAX} entries")));
+            return Err(io_error(format!("over {ENTRIES_MAX} entries")));
         }
         // The first package's directories, the last package's files.
         if matches!(made.kind, Kind::Directory) {
@@ -202,7 +202,8 @@ fn complete(spec: &RootSpec, entries: &mut BTreeMap<String, Entry>) {
     let omitted: Vec<&str> =
         OMITTED.into_iter().chain(spec.omit.iter().map(String::as_str)).collect();
     let is_below = |path: &str, above: &str| {
-        path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        path.strip_prefix(above)
+            .is_some_and(|remainder| remainder.is_empty() || remainder.starts_with('/'))
     };
     entries.retain(|path, _| !omitted.iter().any(|above| is_below(path, above)));
     for name in MERGED {
@@ -272,9 +273,9 @@ fn group(spec: &RootSpec) -> String {
 fn write(
     entries: &BTreeMap<String, Entry>,
     contents: &mut [File],
-    place: &Path,
+    target: &Path,
 ) -> std::io::Result<Vec<u64>> {
-    let mut builder = Builder::new(BufWriter::new(File::create(place)?));
+    let mut builder = Builder::new(BufWriter::new(File::create(target)?));
     let mut sizes = Vec::new();
     let is_link = |entry: &Entry| matches!(entry.kind, Kind::Hardlink(_));
     let files = entries.iter().filter(|(_, entry)| !is_link(entry));
@@ -356,11 +357,11 @@ mod tests {
         }
         complete(spec, &mut entries);
         let scratch = tempfile::tempdir().unwrap();
-        let place = scratch.path().join("merged.tar");
+        let target = scratch.path().join("merged.tar");
         let mut contents: Vec<File> =
             archives.iter().map(|file| file.try_clone().unwrap()).collect();
-        write(&entries, &mut contents, &place).unwrap();
-        let mut archive = tar::Archive::new(File::open(&place).unwrap());
+        write(&entries, &mut contents, &target).unwrap();
+        let mut archive = tar::Archive::new(File::open(&target).unwrap());
         let entry = |entry: std::io::Result<tar::Entry<'_, File>>| {
             let mut entry = entry.unwrap();
             let path = entry.path().unwrap().display().to_string();
@@ -379,30 +380,30 @@ mod tests {
     #[test]
     fn archives_are_merged_sorted_and_clamped() {
         let future = EPOCH_S + 1000;
-        let one = data_archive(&[
+        let first = data_archive(&[
             ("./bin/", EntryType::Directory, 0o755, "", 7),
             ("./bin/dash", EntryType::Regular, 0o755, "shell", future),
             ("./usr/share/doc/dash", EntryType::Regular, 0o644, "words", 7),
             ("./usr/bin/zz", EntryType::Link, 0o755, "./bin/dash", 7),
         ]);
-        let other = data_archive(&[("./lib/x.so", EntryType::Symlink, 0o777, "x.so.1", 7)]);
+        let second = data_archive(&[("./lib/x.so", EntryType::Symlink, 0o777, "x.so.1", 7)]);
         let file = RootFile { path: "a/b".to_owned(), is_program: true, bytes: b"own".to_vec() };
         let user = RootUser { name: "u".to_owned(), id: 9, home: "/var/lib/u".to_owned() };
         let spec = RootSpec { files: vec![file], users: vec![user], ..RootSpec::default() };
-        let all = merged(&spec, &[one, other]);
-        let of = |path: &str| all.iter().find(|entry| entry.0 == path).cloned();
+        let all = merged(&spec, &[first, second]);
+        let find = |path: &str| all.iter().find(|entry| entry.0 == path).cloned();
         let dash = ("usr/bin/dash".to_owned(), 0o755, 5, EPOCH_S, "shell".to_owned());
-        assert_eq!(of("usr/bin/dash"), Some(dash));
-        assert_eq!(of("bin").unwrap().4, "usr/bin");
-        assert_eq!(of("usr/bin/sh").unwrap().4, "dash");
+        assert_eq!(find("usr/bin/dash"), Some(dash));
+        assert_eq!(find("bin").unwrap().4, "usr/bin");
+        assert_eq!(find("usr/bin/sh").unwrap().4, "dash");
         assert_eq!(
-            of("usr/lib/x.so").unwrap(),
+            find("usr/lib/x.so").unwrap(),
             ("usr/lib/x.so".to_owned(), 0o777, 5, 7, "x.so.1".to_owned())
         );
-        assert_eq!(of("usr/share/doc/dash"), None);
-        assert_eq!(of("a/b").unwrap(), ("a/b".to_owned(), 0o755, 0, EPOCH_S, "own".to_owned()));
-        assert_eq!((of("var/lib/u/").unwrap().2, of("tmp/").unwrap().1), (9, 0o1777));
-        assert!(of("etc/passwd").unwrap().4.contains("u:x:9:9::/var/lib/u:/bin/sh\n"));
+        assert_eq!(find("usr/share/doc/dash"), None);
+        assert_eq!(find("a/b").unwrap(), ("a/b".to_owned(), 0o755, 0, EPOCH_S, "own".to_owned()));
+        assert_eq!((find("var/lib/u/").unwrap().2, find("tmp/").unwrap().1), (9, 0o1777));
+        assert!(find("etc/passwd").unwrap().4.contains("u:x:9:9::/var/lib/u:/bin/sh\n"));
         // A hard link comes after all files, whatever its name.
         assert_eq!(all.last().unwrap().0, "usr/bin/zz");
         let others = all[..all.len() - 1].iter().map(|entry| entry.0.trim_end_matches('/'));

@@ -65,7 +65,7 @@ pub(super) fn tools(cache: &Cache, progress: Progress) -> Result<Tools> {
 }
 
 /// Makes an image of an archive, and removes the archive.
-pub(super) fn make(tools: &Tools, extent: &Extent, place: &Path) -> Result<()> {
+pub(super) fn make(tools: &Tools, extent: &Extent, image: &Path) -> Result<()> {
     let inodes = extent.entries + INODES_SPARE;
     let blocks = extent.content_blocks(BLOCK_BYTES) + inodes * INODE_BYTES / BLOCK_BYTES;
     let blocks = blocks + blocks / OVERHEAD_PART + OVERHEAD_BLOCKS;
@@ -86,7 +86,7 @@ pub(super) fn make(tools: &Tools, extent: &Extent, place: &Path) -> Result<()> {
     command.args(["-q", "-F", "-t", "ext4", "-m", "0", "-O", &features, "-E", &fixed]);
     command.args(["-b", &BLOCK_BYTES.to_string(), "-I", &INODE_BYTES.to_string()]);
     command.args(["-N", &inodes.to_string(), "-U", UUID, "-L", "irqlab"]);
-    command.arg("-d").arg(&extent.archive).arg(place).arg(blocks.to_string());
+    command.arg("-d").arg(&extent.archive).arg(image).arg(blocks.to_string());
     output(&mut command)?;
     fs::remove_file(&extent.archive).map_err(SimError::file(&extent.archive))
 }

@@ -132,8 +132,8 @@ impl RootFile {
 impl RootSpec {
     /// Returns all packages that are named, in order and once each.
     fn all_packages(&self) -> Vec<&str> {
-        let own = self.packages.iter().map(String::as_str);
-        let mut all: Vec<&str> = BASE_PACKAGES.into_iter().chain(own).collect();
+        let named = self.packages.iter().map(String::as_str);
+        let mut all: Vec<&str> = BASE_PACKAGES.into_iter().chain(named).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -202,14 +202,14 @@ pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) ->
     let name = format!("{PREFIX}{}", key(spec, &archives, &tools)?);
     let directory = cache.held_directory(&name, progress, |aside| {
         progress("making the image of the root file system; the cache keeps it for later runs");
-        let place = aside.join(IMAGE);
+        let image_path = aside.join(IMAGE);
         let extent = archive::merge(spec, &archives, aside)?;
-        image::make(&tools, &extent, &place)?;
+        image::make(&tools, &extent, &image_path)?;
         let made = RootImage {
             schema: SCHEMA.to_owned(),
-            bytes: fs::metadata(&place).map_err(SimError::file(&place))?.len(),
-            sha256: hash::of_file(&place)?,
-            path: place,
+            bytes: fs::metadata(&image_path).map_err(SimError::file(&image_path))?.len(),
+            sha256: hash::of_file(&image_path)?,
+            path: image_path,
             packages: archives.iter().map(|archive| archive.package.clone()).collect(),
         };
         let text = serde_json::to_string_pretty(&made)
@@ -279,9 +279,10 @@ fn archives(
         apt.download(RELEASE, &wanted, aside)?;
         crate::cache::remove_directory(&state)
     };
-    let directory = match again {
-        true => cache.replace_directory(&name, progress, download)?,
-        false => cache.directory(&name, progress, download)?,
+    let directory = if again {
+        cache.replace_directory(&name, progress, download)?
+    } else {
+        cache.directory(&name, progress, download)?
     };
     let mut archives = Vec::new();
     for entry in fs::read_dir(&directory).map_err(SimError::file(&directory))?.flatten() {
@@ -297,7 +298,7 @@ fn archives(
         let (name, version) = (name.to_owned(), version.replace("%3a", ":"));
         archives.push(Archive { path, package: InstalledPackage { name, version, sha256 } });
     }
-    archives.sort_by(|one, other| one.package.name.cmp(&other.package.name));
+    archives.sort_by(|first, second| first.package.name.cmp(&second.package.name));
     Ok(archives)
 }
 

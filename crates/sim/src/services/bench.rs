@@ -106,7 +106,7 @@ impl SimServices {
             guest.progress.update(&self.settings.label, MachinePhase::Window(1), None);
             (guest.stop)()
         };
-        let ran = workload::run(
+        let result = workload::run(
             &guest.cache,
             &guest.qemu,
             prepared,
@@ -118,11 +118,12 @@ impl SimServices {
             &stop,
         );
         guest.progress.done(&self.settings.label);
-        let Some(outcome) = ran.map_err(bench_error)? else { return Ok(None) };
+        let Some(outcome) = result.map_err(bench_error)? else { return Ok(None) };
         if let Some(failure) = outcome.failure() {
-            return Err(match outcome.reached_limit() {
-                true => BenchError::TimeLimit(failure),
-                false => BenchError::Failed(failure),
+            return Err(if outcome.reached_limit() {
+                BenchError::TimeLimit(failure)
+            } else {
+                BenchError::Failed(failure)
             });
         }
         let Outcome { exit, accounting, .. } = outcome;
@@ -145,16 +146,16 @@ impl SimServices {
     /// As [`ServicesBench::measure`].
     pub fn measure_recorded(&mut self) -> Result<Option<(ServicesSample, Accounting)>, BenchError> {
         let settings = &self.settings;
-        let ran = match &settings.work {
+        let measured = match &settings.work {
             Work::Command(request) => {
                 let request = Request::Services(request.clone());
                 let expected = Expected { label: &settings.label, window_cycles: None };
-                let ran = settings.guest.run::<ServicesResponse>(&request, expected)?;
-                ran.map(|(response, exit, account)| (response.window, exit, account))
+                let measured = settings.guest.run::<ServicesResponse>(&request, expected)?;
+                measured.map(|(response, exit, account)| (response.window, exit, account))
             }
             Work::Workload(prepared) => self.run_workload(prepared)?,
         };
-        let Some((window, exit, account)) = ran else { return Ok(None) };
+        let Some((window, exit, account)) = measured else { return Ok(None) };
         self.notices.clone_from(&account.notices);
         let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
         let modules = exit.report.map_or_else(Vec::new, |report| report.modules);

@@ -45,13 +45,13 @@ pub(crate) fn sample_of(
     let used = account.services.get(&1).ok_or("the record has no services")?;
     let names = Names { account, used, symbols, btf };
     let counted: Vec<usize> =
-        (0..COUNTERS).filter(|&at| at != TIME && account.counts(at)).collect();
+        (0..COUNTERS).filter(|&counter| counter != TIME && account.counts(counter)).collect();
     let mut services: Vec<ServiceStats> =
         used.services.iter().map(|service| stats(service, &names, &counted)).collect();
-    services.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
+    services.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
     let mut merged = merge(services);
     let counters: Vec<String> =
-        counted.iter().filter_map(|&at| name(at)).map(str::to_owned).collect();
+        counted.iter().filter_map(|&counter| name(counter)).map(str::to_owned).collect();
     page_walks::separate(&mut merged, &counters);
     let window_ticks: u64 = region.cpus.iter().map(|cpu| cpu.used[TIME]).sum();
     // A CPU that went offline has a part of the window; one must stay.
@@ -108,25 +108,25 @@ fn unseen(account: &Accounting, region: &RegionUse) -> Vec<String> {
 
 /// Converts the profile of the CPUs over time.
 fn profile(used: &ServicesUse) -> Vec<ProfileSlot> {
-    let slot = |one: &simrecord::record::ProfileSlot| ProfileSlot {
-        mode: match Mode::ALL.get(one.mode as usize) {
+    let slot = |recorded: &simrecord::record::ProfileSlot| ProfileSlot {
+        mode: match Mode::ALL.get(recorded.mode as usize) {
             Some(Mode::User) => ProfileMode::User,
             Some(Mode::Sync) => ProfileMode::Sync,
             Some(Mode::Idle) => ProfileMode::Idle,
             Some(Mode::Kernel) | None => ProfileMode::Kernel,
         },
-        start_ticks: one.start,
-        length_ticks: one.length,
-        ticks: one.time,
-        fetch_stall_ticks: one.fetch_stall,
-        data_stall_ticks: one.data_stall,
-        pipeline_stall_ticks: one.pipeline_stall,
+        start_ticks: recorded.start,
+        length_ticks: recorded.length,
+        ticks: recorded.time,
+        fetch_stall_ticks: recorded.fetch_stall,
+        data_stall_ticks: recorded.data_stall,
+        pipeline_stall_ticks: recorded.pipeline_stall,
     };
     used.profile.iter().map(slot).collect()
 }
 
 fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceStats {
-    let (class, name) = names.of(service.service);
+    let (class, name) = names.class_and_name(service.service);
     let has_requests =
         !matches!(class, Class::User | Class::Idle | Class::KernelThread | Class::Other);
     let latency = service.inclusive[TIME] + service.blocked_cycles + service.descheduled_cycles;
@@ -148,7 +148,7 @@ fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceS
         page_walk_ticks: None,
         requests: has_requests.then_some(service.requests),
         times: has_requests.then_some(times),
-        counters: counted.iter().map(|&at| service.self_counts[at]).collect(),
+        counters: counted.iter().map(|&counter| service.self_counts[counter]).collect(),
     }
 }
 
@@ -162,9 +162,9 @@ fn distribution(count: u64, sum: u64, buckets: &BTreeMap<u64, u64>) -> Distribut
         peak = peak.max(stats::histogram::bounds_of(slot).1);
     }
     let histogram = stats::LogLinear::from_counts(counts).unwrap_or_default();
-    let mut of = Distribution { count, sum, histogram, ..Distribution::default() };
-    of.peak.value = peak;
-    of
+    let mut distribution = Distribution { count, sum, histogram, ..Distribution::default() };
+    distribution.peak.value = peak;
+    distribution
 }
 
 /// Joins services of the same name, such as the threads of several workers; they are sorted.
@@ -177,7 +177,7 @@ fn merge(services: Vec<ServiceStats>) -> Vec<ServiceStats> {
             merged.push(service);
             continue;
         };
-        let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+        let sum = |first: Option<u64>, second: Option<u64>| Some(first? + second?);
         last.self_ticks = sum(last.self_ticks, service.self_ticks);
         last.requests = sum(last.requests, service.requests);
         for (to, more) in last.counters.iter_mut().zip(&service.counters) {
@@ -199,7 +199,7 @@ fn merge(services: Vec<ServiceStats>) -> Vec<ServiceStats> {
 fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
     let mut sums: BTreeMap<(Class, String, Option<&str>), (u64, u64)> = BTreeMap::new();
     for wait in &used.waits {
-        let (class, service) = names.of(wait.service);
+        let (class, service) = names.class_and_name(wait.service);
         let (count, blocked) = sums.entry((class, service, wait_name(wait.wait))).or_default();
         *count += wait.count;
         *blocked += wait.blocked_cycles;
@@ -212,29 +212,29 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
 }
 
 fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String> {
-    let place = |address: u64| match names.symbols {
+    let site = |address: u64| match names.symbols {
         Some(symbols) => match symbols.at(address).filter(|(symbol, _)| symbol.is_code()) {
             Some((symbol, offset)) => format!("{}+{offset:#x}", symbol.label()),
             None => format!("{} {address:#x}", symbols.place_name(address)),
         },
         None => format!("{address:#x}"),
     };
-    let stats = |one: &LockCounts| {
-        let kind = LockKind::of_number(one.kind).ok_or("a lock of an unknown kind")?;
+    let stats = |lock: &LockCounts| {
+        let kind = LockKind::of_number(lock.kind).ok_or("a lock of an unknown kind")?;
         let is_shared = matches!(kind, LockKind::SpinRead | LockKind::SemaphoreRead);
-        let service = KernelContext::from_code(one.code).ok_or("a lock of an unknown service")?;
-        let (class, service) = names.of(service);
+        let service = KernelContext::from_code(lock.code).ok_or("a lock of an unknown service")?;
+        let (class, service) = names.class_and_name(service);
         Ok(LockStats {
             class,
             service,
             kind: kind.label().to_owned(),
             spins: !kind.sleeps(),
-            place: place(one.return_to),
-            lock: names.structure(one.structure, one.place, Some(one.offset)).1,
-            acquires: one.acquires,
-            contended: one.contended,
-            waited_ticks: one.waited,
-            held_ticks: (!is_shared).then_some(one.held),
+            place: site(lock.return_to),
+            lock: names.structure(lock.structure, lock.place, Some(lock.offset)).1,
+            acquires: lock.acquires,
+            contended: lock.contended,
+            waited_ticks: lock.waited,
+            held_ticks: (!is_shared).then_some(lock.held),
         })
     };
     used.locks.iter().map(stats).collect()
@@ -248,8 +248,8 @@ fn agreement(
 ) -> Vec<Agreement> {
     let vmstat = |name: &str| window.and_then(|window| window.vmstat.get(name).copied());
     let requests = |is_it: &dyn Fn(KernelContext) -> bool| {
-        let services = used.services.iter().filter(|one| is_it(one.service));
-        services.map(|one| one.requests).sum::<u64>()
+        let services = used.services.iter().filter(|row| is_it(row.service));
+        services.map(|row| row.requests).sum::<u64>()
     };
     let read = |service| {
         let read = |kind| matches!(kind, FaultKind::File | FaultKind::Swap);
@@ -275,7 +275,7 @@ fn agreement(
         },
     ];
     let Some(counts) = window.and_then(|window| window.syscalls.as_ref()) else { return rows };
-    let numbers = used.services.iter().filter_map(|one| match one.service {
+    let numbers = used.services.iter().filter_map(|row| match row.service {
         KernelContext::Syscall(number) if number & SYSCALL_32 == 0 => Some(number),
         _ => None,
     });

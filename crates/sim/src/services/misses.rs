@@ -29,8 +29,8 @@ pub(super) fn sample(
     }
     Some(MissSample {
         rows: rows(used, names),
-        evictors: parts(used, names, ServiceMissKind::Evictor, &|one| names.evictor(one.key)),
-        functions: parts(used, names, ServiceMissKind::Code, &|one| names.function(one.key)),
+        evictors: parts(used, names, ServiceMissKind::Evictor, &|misses| names.evictor(misses.key)),
+        functions: parts(used, names, ServiceMissKind::Code, &|misses| names.function(misses.key)),
         data: data(used, names),
         waits: waits(used, names),
         shared: shared(used, names),
@@ -38,34 +38,37 @@ pub(super) fn sample(
     })
 }
 
-fn of(used: &ServicesUse, what: ServiceMissKind) -> impl Iterator<Item = &ServiceMisses> {
-    used.misses.iter().filter(move |one| one.what == what)
+fn misses_of_kind(
+    used: &ServicesUse,
+    kind: ServiceMissKind,
+) -> impl Iterator<Item = &ServiceMisses> {
+    used.misses.iter().filter(move |misses| misses.what == kind)
 }
 
 fn service(code: u64, names: &Names<'_>) -> ServiceName {
     let service = KernelContext::from_code(code).unwrap_or(KernelContext::Unknown);
-    let (class, name) = names.of(service);
+    let (class, name) = names.class_and_name(service);
     ServiceName { class, name }
 }
 
-fn cache(one: &ServiceMisses) -> &'static str {
-    CACHES.get(one.cache as usize).copied().unwrap_or("")
+fn cache(misses: &ServiceMisses) -> &'static str {
+    CACHES.get(misses.cache as usize).copied().unwrap_or("")
 }
 
 fn rows(used: &ServicesUse, names: &Names<'_>) -> Vec<MissRow> {
     let mut sums: BTreeMap<_, ([u64; CLASSES.len()], [u64; 3])> = BTreeMap::new();
-    for one in of(used, ServiceMissKind::Class) {
-        let sum = sums.entry((service(one.code, names), one.cache, cache(one))).or_default();
-        if let Some(count) = sum.0.get_mut(one.class as usize) {
-            *count += one.count;
+    for misses in misses_of_kind(used, ServiceMissKind::Class) {
+        let sum =
+            sums.entry((service(misses.code, names), misses.cache, cache(misses))).or_default();
+        if let Some(count) = sum.0.get_mut(misses.class as usize) {
+            *count += misses.count;
         }
-        if let Some(count) = sum.1.get_mut(one.key as usize) {
-            *count += one.count;
+        if let Some(count) = sum.1.get_mut(misses.key as usize) {
+            *count += misses.count;
         }
     }
     type Sums = ([u64; CLASSES.len()], [u64; 3]);
-    let row = |((service, _, cache), (classes, of)): ((_, _, &str), Sums)| {
-        let [_, capacity, conflict] = of;
+    let row = |((service, _, cache), (classes, [_, capacity, conflict])): ((_, _, &str), Sums)| {
         MissRow { service, cache: cache.to_owned(), classes, capacity, conflict }
     };
     sums.into_iter().map(row).collect()
@@ -74,14 +77,15 @@ fn rows(used: &ServicesUse, names: &Names<'_>) -> Vec<MissRow> {
 fn parts(
     used: &ServicesUse,
     names: &Names<'_>,
-    what: ServiceMissKind,
+    kind: ServiceMissKind,
     name: &dyn Fn(&ServiceMisses) -> String,
 ) -> Vec<MissPart> {
     let mut sums: BTreeMap<_, u64> = BTreeMap::new();
-    for one in of(used, what) {
-        let by = if one.key == ELSEWHERE { "elsewhere".to_owned() } else { name(one) };
-        *sums.entry((service(one.code, names), one.cache, cache(one), by)).or_default() +=
-            one.count;
+    for misses in misses_of_kind(used, kind) {
+        let part_name = if misses.key == ELSEWHERE { "elsewhere".to_owned() } else { name(misses) };
+        *sums
+            .entry((service(misses.code, names), misses.cache, cache(misses), part_name))
+            .or_default() += misses.count;
     }
     let part = |((service, _, cache, by), count): ((_, _, &str, _), _)| MissPart {
         service,
@@ -94,11 +98,11 @@ fn parts(
 
 fn data(used: &ServicesUse, names: &Names<'_>) -> Vec<DataMisses> {
     let mut sums: BTreeMap<_, [u64; CLASSES.len()]> = BTreeMap::new();
-    for one in of(used, ServiceMissKind::Data) {
-        let (kind, structure) = names.structure(one.structure, one.key, None);
-        let key = (service(one.code, names), one.cache, cache(one), kind, structure);
-        if let Some(count) = sums.entry(key).or_default().get_mut(one.class as usize) {
-            *count += one.count;
+    for misses in misses_of_kind(used, ServiceMissKind::Data) {
+        let (kind, structure) = names.structure(misses.structure, misses.key, None);
+        let key = (service(misses.code, names), misses.cache, cache(misses), kind, structure);
+        if let Some(count) = sums.entry(key).or_default().get_mut(misses.class as usize) {
+            *count += misses.count;
         }
     }
     let row = |((service, _, cache, kind, structure), classes): ((_, _, &str, &str, _), _)| {
@@ -110,10 +114,10 @@ fn data(used: &ServicesUse, names: &Names<'_>) -> Vec<DataMisses> {
 
 fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
     let mut sums: BTreeMap<_, (u64, u64)> = BTreeMap::new();
-    for one in of(used, ServiceMissKind::Wait) {
-        let key = (service(one.code, names), one.cache == L1I, one.key);
+    for misses in misses_of_kind(used, ServiceMissKind::Wait) {
+        let key = (service(misses.code, names), misses.cache == L1I, misses.key);
         let sum = sums.entry(key).or_default();
-        *sum = (sum.0 + one.count, sum.1 + one.cycles);
+        *sum = (sum.0 + misses.count, sum.1 + misses.cycles);
     }
     let row = |((service, is_fetch, level), (count, wait_ticks)): ((_, _, u64), _)| MissWait {
         service,
@@ -127,14 +131,15 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
 
 fn shared(used: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
     let mut sums: BTreeMap<_, (u32, u64, u64)> = BTreeMap::new();
-    for one in &used.shared {
-        let (kind, structure) = names.structure(one.structure, one.place, Some(one.offset));
-        let function = names.function(one.pc);
-        let key = (one.address, service(one.code, names), kind, structure, function);
+    for misses in &used.shared {
+        let (kind, structure) =
+            names.structure(misses.structure, misses.place, Some(misses.offset));
+        let function = names.function(misses.pc);
+        let key = (misses.address, service(misses.code, names), kind, structure, function);
         let sum = sums.entry(key).or_default();
-        sum.0 |= one.cpus;
-        sum.1 += u64::from(one.true_sharing);
-        sum.2 += u64::from(one.false_sharing);
+        sum.0 |= misses.cpus;
+        sum.1 += u64::from(misses.true_sharing);
+        sum.2 += u64::from(misses.false_sharing);
     }
     let row = |((address, service, kind, structure, function), sum): ((_, _, &str, _, _), _)| {
         let (cpus, true_sharing, false_sharing) = sum;

@@ -20,7 +20,7 @@ pub(super) struct Names<'a> {
 }
 
 impl Names<'_> {
-    pub(super) fn of(&self, service: KernelContext) -> (Class, String) {
+    pub(super) fn class_and_name(&self, service: KernelContext) -> (Class, String) {
         if let KernelContext::Fault(kind) = service {
             return (Class::Fault, kind.label().to_owned());
         }

@@ -15,8 +15,8 @@ const KINDS: [[&str; 3]; 2] = [
 /// does nothing while it waits stalls for all of a walk; another one hides a part of what its accesses
 /// wait for, and its stalls are divided as these waits.
 pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
-    let at = |name: &str| counters.iter().position(|counter| counter == name);
-    let Some(cycles) = at("cycles") else { return };
+    let position = |name: &str| counters.iter().position(|counter| counter == name);
+    let Some(cycles) = position("cycles") else { return };
     let mut rows = ROWS.map(|name| ServiceStats {
         class: Class::PageWalk,
         name: name.to_owned(),
@@ -30,9 +30,9 @@ pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
         let row = &mut rows[usize::from(service.class != Class::User)];
         let mut moved = [0; 2];
         for (kind, moved) in KINDS.iter().zip(&mut moved) {
-            let [Some(stall), Some(walk)] = [at(kind[0]), at(kind[1])] else { return };
+            let [Some(stall), Some(walk)] = [position(kind[0]), position(kind[1])] else { return };
             let (stalled, walked) = (service.counters[stall], service.counters[walk]);
-            *moved = match at(kind[2]).map(|wait| service.counters[wait]) {
+            *moved = match position(kind[2]).map(|wait| service.counters[wait]) {
                 Some(waited) => part(stalled, walked, waited),
                 None => walked.min(stalled),
             };
@@ -45,13 +45,13 @@ pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
         service.self_ticks = service.self_ticks.map(|ticks| ticks.saturating_sub(sum));
         service.page_walk_ticks = Some(moved);
         row.self_ticks = row.self_ticks.map(|ticks| ticks + sum);
-        let count = |name| at(name).map(|at| service.counters[at]);
+        let count = |name| position(name).map(|position| service.counters[position]);
         let misses = count("itlb_misses").unwrap_or(0) + count("dtlb_misses").unwrap_or(0);
         let walks = count("stlb_misses").unwrap_or(misses);
         row.requests = row.requests.map(|requests| requests + walks);
     }
     services.extend(rows.into_iter().filter(|row| row.requests > Some(0)));
-    services.sort_by(|one, other| (one.class, &one.name).cmp(&(other.class, &other.name)));
+    services.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
 }
 
 /// Returns `stalled * walked / waited`, rounded down and at most `stalled`.
@@ -97,10 +97,10 @@ mod tests {
             service(Class::Syscall, &[200, 40, 50, 15, 0, 3, 0]),
         ];
         separate(&mut services, &names(&TIMED));
-        let sum: u64 = services.iter().filter_map(|one| one.self_ticks).sum();
-        let cycles: u64 = services.iter().map(|one| one.counters[0]).sum();
+        let sum: u64 = services.iter().filter_map(|service| service.self_ticks).sum();
+        let cycles: u64 = services.iter().map(|service| service.counters[0]).sum();
         assert_eq!((sum, cycles), (300, 300));
-        let row = |name: &str| services.iter().find(|one| one.name == name).unwrap();
+        let row = |name: &str| services.iter().find(|service| service.name == name).unwrap();
         let user = row("of user mode");
         assert_eq!((user.self_ticks, user.requests), (Some(15), Some(3)));
         assert_eq!(row("of the kernel").self_ticks, Some(15));
@@ -115,7 +115,7 @@ mod tests {
         let mut services = vec![service(Class::User, &[100, 20, 30, 10, 50, 1, 2, 40, 100])];
         separate(&mut services, &names(&all));
         assert_eq!(services[0].page_walk_ticks, Some([5, 15]));
-        assert_eq!(services.iter().filter_map(|one| one.self_ticks).sum::<u64>(), 100);
+        assert_eq!(services.iter().filter_map(|service| service.self_ticks).sum::<u64>(), 100);
     }
 
     #[test]

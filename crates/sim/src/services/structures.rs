@@ -130,7 +130,8 @@ impl Names<'_> {
     fn slab(&self, place: u64, offset: Option<u32>) -> Option<String> {
         let (name, shared_by) = self.used.structures.get(&(StructureKind::Slab, place))?;
         let Some(offset) = offset else { return Some(name.clone()) };
-        let typed = TYPES.iter().find(|(cache, _)| cache == name).map_or(name.as_str(), |of| of.1);
+        let typed =
+            TYPES.iter().find(|(cache, _)| cache == name).map_or(name.as_str(), |known| known.1);
         let member = (*shared_by == 1).then(|| self.btf?.member_at(typed, offset.into())).flatten();
         Some(match member {
             Some((member, 0)) => format!("{typed}.{member}"),
@@ -153,7 +154,7 @@ impl Names<'_> {
             Some(KernelContext::User(_)) => "user".to_owned(),
             Some(KernelContext::Unknown) | None => "kernel".to_owned(),
             Some(service) => {
-                let (class, name) = self.of(service);
+                let (class, name) = self.class_and_name(service);
                 if class.label() == name { name } else { format!("{} {name}", class.label()) }
             }
         }

@@ -30,9 +30,9 @@ impl Apt {
     /// Makes the state in `directory` and downloads the package lists.
     pub(crate) fn new(directory: &Path, progress: Progress) -> Result<Apt> {
         let keyring = check_host()?;
-        for place in ["sources", "preferences", "lists/partial", "cache/archives/partial"] {
-            let place = directory.join(place);
-            fs::create_dir_all(&place).map_err(SimError::file(&place))?;
+        for path in ["sources", "preferences", "lists/partial", "cache/archives/partial"] {
+            let path = directory.join(path);
+            fs::create_dir_all(&path).map_err(SimError::file(&path))?;
         }
         let mirror = mirror::debian_mirror().ok_or_else(|| SimError::Missing {
             what: "no Debian mirror is known: this machine's apt sources name none".to_owned(),
@@ -122,15 +122,15 @@ impl Apt {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        let place = |name: &str| self.directory.join(name).display().to_string();
+        let path_of = |name: &str| self.directory.join(name).display().to_string();
         for (key, value) in [
             ("Dir::Etc::sourcelist", "/dev/null".to_owned()),
-            ("Dir::Etc::sourceparts", place("sources")),
+            ("Dir::Etc::sourceparts", path_of("sources")),
             ("Dir::Etc::preferences", "/dev/null".to_owned()),
-            ("Dir::Etc::preferencesparts", place("preferences")),
-            ("Dir::State::lists", place("lists")),
-            ("Dir::State::status", place("status")),
-            ("Dir::Cache", place("cache")),
+            ("Dir::Etc::preferencesparts", path_of("preferences")),
+            ("Dir::State::lists", path_of("lists")),
+            ("Dir::State::status", path_of("status")),
+            ("Dir::Cache", path_of("cache")),
             ("APT::Architecture", "amd64".to_owned()),
             ("APT::Architectures", "amd64".to_owned()),
             // The cache belongs to the current user and not to the user _apt.
@@ -158,7 +158,10 @@ pub(crate) struct Package {
 impl Package {
     /// Returns the first dependency whose name starts with `prefix`.
     pub(crate) fn dependency(&self, prefix: &str) -> Option<&str> {
-        let names = self.depends.split([',', '|']).filter_map(|one| one.split_whitespace().next());
+        let names = self
+            .depends
+            .split([',', '|'])
+            .filter_map(|alternative| alternative.split_whitespace().next());
         names.into_iter().find(|name| name.starts_with(prefix))
     }
 }
@@ -166,9 +169,9 @@ impl Package {
 /// Names the package that apt does not know, if that is the error.
 fn unknown_package(error: SimError, release: &str) -> SimError {
     let text = error.to_string();
-    let after = |words: &str| text.split_once(words).map(|(_, rest)| rest);
+    let after = |marker: &str| text.split_once(marker).map(|(_, remainder)| remainder);
     let name = after("Unable to locate package ")
-        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|remainder| remainder.split_whitespace().next())
         .or_else(|| Some(after("Package '")?.split_once("' has no installation candidate")?.0));
     match name {
         Some(name) => SimError::Invalid(format!(
@@ -180,8 +183,8 @@ fn unknown_package(error: SimError, release: &str) -> SimError {
 
 /// Checks that this machine can install Debian packages; returns the keyring.
 fn check_host() -> Result<&'static str> {
-    let missing = |what: &str, remedy: &str| SimError::Missing {
-        what: what.to_owned(),
+    let missing = |need: &str, remedy: &str| SimError::Missing {
+        what: need.to_owned(),
         remedy: remedy.to_owned(),
     };
     if std::env::consts::ARCH != "x86_64" {

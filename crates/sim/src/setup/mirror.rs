@@ -37,15 +37,15 @@ fn configured(root: &Path) -> Option<String> {
 
 /// Parses `deb [options] URI SUITE COMPONENT...`.
 fn of_line(line: &str) -> Option<String> {
-    let rest = line.trim().strip_prefix("deb ")?.trim_start();
-    let rest = match rest.strip_prefix('[') {
+    let remainder = line.trim().strip_prefix("deb ")?.trim_start();
+    let remainder = match remainder.strip_prefix('[') {
         Some(options) => options.split_once(']')?.1,
-        None => rest,
+        None => remainder,
     };
-    let mut words = rest.split_whitespace();
-    let uri = words.next()?;
-    let suite = words.next()?;
-    accept(uri, suite, words.collect::<Vec<_>>().join(" ").as_str())
+    let mut fields = remainder.split_whitespace();
+    let uri = fields.next()?;
+    let suite = fields.next()?;
+    accept(uri, suite, fields.collect::<Vec<_>>().join(" ").as_str())
 }
 
 /// Parses a paragraph of the deb822 format.

@@ -151,12 +151,12 @@ fn fetch(
 
 fn install_qemu(cache: &Cache, apt: &Apt, again: bool, progress: Progress) -> Result<()> {
     let package = apt.package(qemu::PACKAGES[0], qemu::RELEASE)?;
-    let place = qemu::private_root(cache);
-    if !again && manifest(&place).is_some_and(|made| made.version == package.version) {
+    let qemu_root = qemu::private_root(cache);
+    if !again && manifest(&qemu_root).is_some_and(|made| made.version == package.version) {
         return Ok(());
     }
     progress(&format!("fetching QEMU {} (40 MB, 190 MB on disk)", package.version));
-    let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = qemu_root.file_name().unwrap_or_default().to_string_lossy().into_owned();
     cache.replace_directory(&name, progress, |aside| {
         apt.install(qemu::RELEASE, &qemu::PACKAGES, aside)?;
         note(aside, &package)

@@ -109,37 +109,37 @@ impl SimSignal {
     /// Runs a machine for a window.
     fn run(&self, window: Window, seed: u64) -> Outcome {
         self.check(window)?;
-        let of = &self.settings;
+        let settings = &self.settings;
         let clock_hz = self.clock_hz().ok_or_else(|| {
             BenchError::Failed("two CPUs need a model: without one they share one time".to_owned())
         })?;
-        let length_ns = u64::try_from(of.length.as_nanos()).unwrap_or(u64::MAX);
+        let length_ns = u64::try_from(settings.length.as_nanos()).unwrap_or(u64::MAX);
         let request = Request::Signal(SignalRequest {
-            rig: of.rig,
+            rig: settings.rig,
             window,
-            sender_cpu: of.sender_cpu,
-            receiver_cpu: of.receiver_cpu,
+            sender_cpu: settings.sender_cpu,
+            receiver_cpu: settings.receiver_cpu,
             length_ns,
-            work_additions: of.work_additions,
+            work_additions: settings.work_additions,
             seed,
         });
         let cycles = u128::from(length_ns) * u128::from(clock_hz) / 1_000_000_000;
         let label = window.label();
         let window_cycles = Some(u64::try_from(cycles).unwrap_or(u64::MAX));
         let expected = Expected { label: &label, window_cycles };
-        let ran = of.guest.run::<SignalResponse>(&request, expected)?;
-        let Some((response, exit, account)) = ran else { return Ok(None) };
+        let outcome = settings.guest.run::<SignalResponse>(&request, expected)?;
+        let Some((response, exit, account)) = outcome else { return Ok(None) };
         let mut found = response
             .window
-            .filter(|one| one.measured.window() == window)
+            .filter(|guest_window| guest_window.measured.window() == window)
             .ok_or_else(|| BenchError::Failed("the guest measured another window".to_owned()))?;
-        if let Some(cards) = of.guest.machine.nics {
+        if let Some(cards) = settings.guest.machine.nics {
             check_cards(cards, &found.facts).map_err(BenchError::Failed)?;
         }
-        let counted = Counted::of(&account, of.receiver_cpu, clock_hz);
+        let counted = Counted::find(&account, settings.receiver_cpu, clock_hz);
         let irqs = irqs(found.facts.remove(lab::signal::in_guest::CARD_IRQS));
         let counted = counted.map_err(BenchError::Failed)?;
-        counted.add_to(activity(&mut found.measured), of.rig, &irqs);
+        counted.add_to(activity(&mut found.measured), settings.rig, &irqs);
         Ok(Some(WindowRun { window: found, notices: account.notices, wall: exit.wall }))
     }
 
@@ -161,22 +161,22 @@ impl SimSignal {
         if self.planned.contains(&key) {
             self.measure_ahead();
         }
-        let ahead = self.ahead.iter().position(|(one, _)| *one == key);
-        let outcome = ahead.and_then(|at| self.ahead.remove(at)).map(|(_, outcome)| outcome);
-        let ran = match outcome {
+        let ahead = self.ahead.iter().position(|(known, _)| *known == key);
+        let outcome = ahead.and_then(|index| self.ahead.remove(index)).map(|(_, outcome)| outcome);
+        let window_run = match outcome {
             Some(outcome) => outcome?,
             None => self.run_or_again(window, seed)?,
         };
-        let ran = ran.ok_or_else(|| BenchError::Failed("stopped".to_owned()))?;
+        let window_run = window_run.ok_or_else(|| BenchError::Failed("stopped".to_owned()))?;
         self.machines += 1;
-        self.wall += ran.wall;
-        self.found = ran.window.facts;
-        for notice in ran.notices {
+        self.wall += window_run.wall;
+        self.found = window_run.window.facts;
+        for notice in window_run.notices {
             if !self.notices.contains(&notice) {
                 self.notices.push(notice);
             }
         }
-        Ok(ran.window.measured)
+        Ok(window_run.window.measured)
     }
 }
 
@@ -194,28 +194,28 @@ fn irqs(named: Option<Json>) -> Vec<u32> {
 }
 
 /// A window of another kind than was asked for; [`SimSignal::run`] refuses it.
-fn other() -> BenchError {
+fn another_window() -> BenchError {
     BenchError::Failed("the guest measured another window".to_owned())
 }
 
 impl Bench for SimSignal {
     fn facts(&self) -> BenchFacts {
-        let of = &self.settings;
-        let mut on_host = of.on_host.clone();
+        let config = &self.settings;
+        let mut on_host = config.on_host.clone();
         let wall_ns = u64::try_from(self.wall.as_nanos()).unwrap_or(u64::MAX);
         on_host.insert("wall_ns".into(), json!(wall_ns));
-        let model = of.guest.watch.model.as_ref();
+        let model = config.guest.watch.model.as_ref();
         let settings = [
-            ("qemu", json!(of.guest.qemu.version_text)),
-            ("machine", json!(of.guest.machine.described())),
+            ("qemu", json!(config.guest.qemu.version_text)),
+            ("machine", json!(config.guest.machine.described())),
             ("model", json!(model.map(|model| &model.described))),
-            ("vcpu_slice_cycles", json!(of.guest.watch.vcpu_slice)),
-            ("start", json!(of.guest.start.described())),
-            ("rig", json!(of.rig.word())),
-            ("sender_cpu", json!(of.sender_cpu)),
-            ("receiver_cpu", json!(of.receiver_cpu)),
-            ("window_ns", json!(u64::try_from(of.length.as_nanos()).unwrap_or(u64::MAX))),
-            ("work_additions", json!(of.work_additions)),
+            ("vcpu_slice_cycles", json!(config.guest.watch.vcpu_slice)),
+            ("start", json!(config.guest.start.described())),
+            ("rig", json!(config.rig.word())),
+            ("sender_cpu", json!(config.sender_cpu)),
+            ("receiver_cpu", json!(config.receiver_cpu)),
+            ("window_ns", json!(u64::try_from(config.length.as_nanos()).unwrap_or(u64::MAX))),
+            ("work_additions", json!(config.work_additions)),
             ("machines", json!(self.machines)),
             ("on_host", Json::Object(on_host)),
         ];
@@ -226,18 +226,18 @@ impl Bench for SimSignal {
             ("method", json!("QEMU plugin; the guest does not see it")),
             ("guest_overhead_ns", json!(0)),
         ];
-        let absence = |what: &str, reason: &str| Absence {
+        let absence = |unknown: &str, reason: &str| Absence {
             table: "rates".to_owned(),
-            what: what.to_owned(),
+            what: unknown.to_owned(),
             reason: reason.to_owned(),
             remedy: None,
         };
         let mut absent = Vec::new();
-        if of.rig.has_sockets() {
+        if config.rig.has_sockets() {
             absent.push(absence("NAPI polls", "the simulator counts softirqs, not NAPI's polls"));
         }
-        let kernel = of.guest.kernel_files.absent(&of.guest.watch);
-        absent.extend(kernel.into_iter().map(|(what, why)| absence(&what, &why)));
+        let kernel = config.guest.kernel_files.absent(&config.guest.watch);
+        absent.extend(kernel.into_iter().map(|(unknown, reason)| absence(&unknown, &reason)));
         BenchFacts {
             bench: "sim".to_owned(),
             settings,
@@ -267,7 +267,7 @@ impl SignalBench for SimSignal {
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
         match self.take(Window::Rate(*point), seed)? {
             MeasuredWindow::Rate(window) => Ok(window),
-            _ => Err(other()),
+            _ => Err(another_window()),
         }
     }
 
@@ -278,7 +278,7 @@ impl SignalBench for SimSignal {
     ) -> Result<TransferWindow, BenchError> {
         match self.take(Window::Transfer(*point), seed)? {
             MeasuredWindow::Transfer(window) => Ok(window),
-            _ => Err(other()),
+            _ => Err(another_window()),
         }
     }
 
@@ -289,7 +289,7 @@ impl SignalBench for SimSignal {
     ) -> Result<RoundTripWindow, BenchError> {
         match self.take(Window::RoundTrip(*point), seed)? {
             MeasuredWindow::RoundTrip(window) => Ok(window),
-            _ => Err(other()),
+            _ => Err(another_window()),
         }
     }
 }

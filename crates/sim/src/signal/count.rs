@@ -24,7 +24,7 @@ impl<'a> Counted<'a> {
     ///
     /// # Errors
     /// When a region is missing, or the record cannot be trusted.
-    pub(super) fn of(
+    pub(super) fn find(
         account: &'a Accounting,
         cpu: u32,
         clock_hz: u64,
@@ -35,9 +35,9 @@ impl<'a> Counted<'a> {
         if !account.ended_by_guest {
             return Err("the guest did not end the record".to_owned());
         }
-        let of_region = |at: usize| {
-            let used = |region: &'a RegionUse| region.cpus.iter().find(|one| one.cpu == cpu);
-            let found = account.regions.get(at).and_then(used);
+        let of_region = |index: usize| {
+            let used = |region: &'a RegionUse| region.cpus.iter().find(|row| row.cpu == cpu);
+            let found = account.regions.get(index).and_then(used);
             found.ok_or_else(|| "the window was never opened".to_owned())
         };
         Ok(Counted { control: of_region(CONTROL)?, window: of_region(WINDOW)?, clock_hz })
@@ -53,11 +53,12 @@ impl<'a> Counted<'a> {
             matches!(context, KernelContext::Softirq(number)
                 if SOFTIRQS.get(usize::from(number)) == Some(&"NET_RX"))
         });
-        activity.interrupts = Some(entries(&|one| matches!(one, KernelContext::Interrupt(_))));
+        activity.interrupts =
+            Some(entries(&|context| matches!(context, KernelContext::Interrupt(_))));
         activity.net_rx = rig.has_sockets().then_some(net_rx);
         if rig.has_cards() {
             let is_card =
-                |one| matches!(one, KernelContext::Irq(line) if card_irqs.contains(&line));
+                |context| matches!(context, KernelContext::Irq(line) if card_irqs.contains(&line));
             activity.card_interrupts = Some(entries(&is_card));
         }
         if rig.has_sockets() {
@@ -132,7 +133,7 @@ mod tests {
             regions: vec![region(control), region(window)],
             ..Accounting::default()
         };
-        let counted = Counted::of(&account, 1, 500_000_000).unwrap();
+        let counted = Counted::find(&account, 1, 500_000_000).unwrap();
         let mut activity = Activity { job_thread: Some(7), ..Activity::default() };
         counted.add_to(&mut activity, Rig::E1000, &[24]);
         let used =
@@ -151,6 +152,6 @@ mod tests {
             (Some(1), None, None)
         );
         let missing = Accounting { regions: vec![RegionUse::default()], ..account };
-        assert!(Counted::of(&missing, 1, 1).is_err());
+        assert!(Counted::find(&missing, 1, 1).is_err());
     }
 }

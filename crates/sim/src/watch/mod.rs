@@ -160,11 +160,11 @@ pub fn kernel_files(
 fn unmet(list: &str) -> Vec<(Part, String, String)> {
     let names: std::collections::HashSet<&str> =
         list.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
-    let of = |part| {
+    let absences = |part| {
         let unmet = plugin::guest::symbols::unmet(part, |name| names.contains(name));
-        unmet.into_iter().map(move |(what, why)| (part, what, why))
+        unmet.into_iter().map(move |(missing, why)| (part, missing, why))
     };
-    [Part::Contexts, Part::Services, Part::Locks].into_iter().flat_map(of).collect()
+    [Part::Contexts, Part::Services, Part::Locks].into_iter().flat_map(absences).collect()
 }
 
 impl KernelFiles {
@@ -183,8 +183,8 @@ impl KernelFiles {
         };
         let unmet = self.unmet.iter().filter(|(part, ..)| is_recorded(part));
         let unmet = unmet.map(|(_, what, why)| (what.clone(), why.clone()));
-        let whole = self.absent_as_a_whole().into_iter();
-        whole.map(|(what, why)| (what.to_owned(), why.to_owned())).chain(unmet).collect()
+        let as_a_whole = self.absent_as_a_whole().into_iter();
+        as_a_whole.map(|(missing, why)| (missing.to_owned(), why.to_owned())).chain(unmet).collect()
     }
 
     fn absent_as_a_whole(&self) -> Vec<(&'static str, &'static str)> {
@@ -222,7 +222,8 @@ fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> Stri
         }
     }
     let mut lines = starts.clone();
-    let is_start = |address| starts.range((address, "")..).next().is_some_and(|at| at.0 == address);
+    let is_start =
+        |address| starts.range((address, "")..).next().is_some_and(|start| start.0 == address);
     let ends = ends.into_iter().filter(|end| !is_start(end.address));
     // The symbol after a function only marks its end, under the name [`END`].
     lines.extend(ends.map(|end| (end.address, END)));
@@ -235,12 +236,12 @@ fn offset_list(facts: &GuestFacts) -> String {
         let number = match member.split_once(' ') {
             Some(("sizeof", name)) => btf.size_of(name).ok()?,
             Some((_, value)) => {
-                let (of, value) = value.split_once('.')?;
-                btf.enumerator(of, value)?
+                let (enumeration, value) = value.split_once('.')?;
+                btf.enumerator(enumeration, value)?
             }
             None => {
-                let (of, path) = member.split_once('.')?;
-                btf.offset_of(of, path).ok()?
+                let (type_name, path) = member.split_once('.')?;
+                btf.offset_of(type_name, path).ok()?
             }
         };
         Some(format!("{member} {number}\n"))
@@ -553,18 +554,18 @@ mod tests {
         let new = || Recording::new(&cache, &qemu(), &machine(), &NOTHING, &watch, None).unwrap();
         let mut short = new();
         short.file.write_all(&[0; 7]).unwrap();
-        let place = scratch.path().join("kept");
-        short.keep_at = Some((place.clone(), Existing::Stays));
+        let target = scratch.path().join("kept");
+        short.keep_at = Some((target.clone(), Existing::Stays));
         for recording in [short, new()] {
             let error = recording.accounting().unwrap_err().to_string();
             assert!(error.contains("the record of the machine: incomplete"), "{error}");
             assert!(error.contains("the disk was full"), "{error}");
         }
-        assert!(!place.exists(), "half a record is none");
+        assert!(!target.exists(), "half a record is none");
         assert!(check_place((Path::new("/nowhere/at-all"), Existing::Stays)).is_err());
-        keep(&fs::File::open("/proc/self/stat").unwrap(), (&place, Existing::Stays)).unwrap();
-        assert!(fs::metadata(&place).unwrap().len() > 0);
-        fs::remove_file(&place).unwrap();
+        keep(&fs::File::open("/proc/self/stat").unwrap(), (&target, Existing::Stays)).unwrap();
+        assert!(fs::metadata(&target).unwrap().len() > 0);
+        fs::remove_file(&target).unwrap();
         let names: Vec<_> = fs::read_dir(scratch.path()).unwrap().flatten().collect();
         assert_eq!(names.len(), 1, "a plugin and nothing else: {names:?}");
     }

@@ -64,12 +64,12 @@ mod tests {
     #[test]
     fn a_cache_that_is_gone_leaves_the_directory_for_temporary_files() {
         let scratch = tempfile::tempdir().unwrap();
-        let place = scratch.path().join("cache");
-        let cache = Cache::at(&place).unwrap();
+        let directory = scratch.path().join("cache");
+        let cache = Cache::at(&directory).unwrap();
         unnamed(&cache).unwrap().write_all(b"in the cache").unwrap();
-        fs::remove_dir_all(&place).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
         let mut file = unnamed(&cache).unwrap();
         file.write_all(b"elsewhere").unwrap();
-        assert!(!place.exists());
+        assert!(!directory.exists());
     }
 }

@@ -34,7 +34,7 @@ fn watched(bench: &Bench, cpus: u32, annotations: Annotations) -> (Accounting, O
 }
 
 /// The account without the rows of annotations.
-fn rest(account: &Accounting) -> Accounting {
+fn without_annotations(account: &Accounting) -> Accounting {
     let (annotations, hits, spans) = (BTreeMap::new(), Vec::new(), Vec::new());
     Accounting { annotations, hits, spans, ..account.clone() }
 }
@@ -50,13 +50,13 @@ fn note(account: &Accounting, number: u32) -> (&AnnotationUse, u64) {
 }
 
 /// Returns the texts at `position` among the values that were recorded together.
-fn texts(note: &AnnotationUse, at: usize) -> Vec<String> {
+fn texts(note: &AnnotationUse, position: usize) -> Vec<String> {
     let text = |values: &Vec<Value>| {
-        let Value::Text(text) = values[at] else { panic!("{values:?}") };
+        let Value::Text(text) = values[position] else { panic!("{values:?}") };
         let end = text.iter().position(|byte| *byte == 0).unwrap();
         String::from_utf8(text[..end].to_vec()).unwrap()
     };
-    note.values.iter().filter_map(|one| one.values.as_ref().map(text)).collect()
+    note.values.iter().filter_map(|entry| entry.values.as_ref().map(text)).collect()
 }
 
 #[test]
@@ -71,12 +71,12 @@ fn values_are_what_the_guest_does_and_the_rest_is_as_without() {
     ];
     let (annotated, status) = watched(bench, 2, annotations(bench, &list, true));
     let (plain, _) = watched(bench, 2, Annotations::default());
-    assert_eq!(rest(&annotated), plain);
+    assert_eq!(without_annotations(&annotated), plain);
     assert_eq!((status, annotated.broken.len()), (Some(0), 0));
     let is_syscall = |context| matches!(context, KernelContext::Syscall(_));
     assert_eq!(note(&annotated, 0).1, entries(&annotated, is_syscall));
     let (opens, hits) = note(&annotated, 1);
-    assert!(hits >= 2 && opens.values.iter().map(|one| one.count).sum::<u64>() == hits);
+    assert!(hits >= 2 && opens.values.iter().map(|entry| entry.count).sum::<u64>() == hits);
     let names = texts(opens, 0);
     assert!(names.iter().any(|name| name == "ls"), "{names:?}");
     // A task is named like the program that it was started from, until that renames it.
@@ -87,18 +87,19 @@ fn values_are_what_the_guest_does_and_the_rest_is_as_without() {
         files.contains(&"/".to_owned()) && files.contains(&"/dev/null".to_owned()),
         "{files:?}"
     );
-    for values in opens.values.iter().filter_map(|one| one.values.as_ref()) {
+    for values in opens.values.iter().filter_map(|entry| entry.values.as_ref()) {
         let at_fdcwd = (-100_i64).cast_unsigned();
         assert_eq!(values[2], Value::Number(at_fdcwd), "{values:?}");
     }
     let (lines, _) = note(&annotated, 2);
-    for line in lines.values.iter().filter_map(|one| one.values.as_ref()) {
+    for line in lines.values.iter().filter_map(|entry| entry.values.as_ref()) {
         let Value::Number(line) = line[0] else { panic!("{line:?}") };
         assert!(annotated.irqs.contains_key(&(line as u32)), "{line}");
     }
     let (switches, hits) = note(&annotated, 3);
     assert!(
-        hits > 2 && switches.values.iter().any(|one| one.values == Some(vec![Value::Number(0)]))
+        hits > 2
+            && switches.values.iter().any(|entry| entry.values == Some(vec![Value::Number(0)]))
     );
     let is_fault = |context| context == KernelContext::Exception(14);
     assert_eq!(note(&annotated, 4).1, entries(&annotated, is_fault));
@@ -119,14 +120,14 @@ fn spans_tell_what_functions_use() {
     let rows = &account.regions[0].cpus[0].contexts;
     let open = rows.iter().find(|row| row.context == KernelContext::Function(0)).unwrap();
     assert_eq!((open.entries, open.completed), (note(&account, 0).1, note(&account, 0).1));
-    let of = |counts: sim::ContextUse| {
-        let at = sim::counters::INSTRUCTIONS;
-        (counts.self_counts[at], counts.inclusive[at])
+    let counts_of = |counts: sim::ContextUse| {
+        let index = sim::counters::INSTRUCTIONS;
+        (counts.self_counts[index], counts.inclusive[index])
     };
-    assert!(of(*open).0 > 100 * open.completed && of(*open).1 >= of(*open).0);
+    assert!(counts_of(*open).0 > 100 * open.completed && counts_of(*open).1 >= counts_of(*open).0);
     assert_eq!(account.name_of(open.context), "span open");
     let syscalls = rows.iter().find(|row| row.context == KernelContext::Syscall(257)).unwrap();
-    assert!(of(*syscalls).1 > of(*open).1);
+    assert!(counts_of(*syscalls).1 > counts_of(*open).1);
 }
 
 fn annotations_fit(bench: &Bench, argument: &str) -> bool {

@@ -76,7 +76,7 @@ fn held_against_the_truth(
     level: Level,
     handler_lines: &[u64],
 ) {
-    let of = FootprintSettings {
+    let settings = FootprintSettings {
         model: models::find(&bench.cache, model, &[], detail).unwrap(),
         level,
         method: Method::Basic,
@@ -91,7 +91,7 @@ fn held_against_the_truth(
         vcpu_slice: 100,
         limits: LIMITS,
     };
-    let settings = TruthSettings { of, curve_points: 4 };
+    let settings = TruthSettings { of: settings, curve_points: 4 };
     let truth = Truth::new(&bench.cache, &bench.qemu, settings, &|| false).unwrap().unwrap();
     for handler_lines in handler_lines {
         let point = truth.point(*handler_lines, &|| false).unwrap().unwrap();
@@ -144,11 +144,12 @@ fn added(
     let all = footprint(&bench.cache, &bench.qemu, &settings, &|| false).unwrap().unwrap();
     let all = all.repetitions;
     assert_eq!(all.len(), 4);
-    assert!(all.iter().all(|one| one.ran == u64::from(one.irq)), "{all:?}");
+    assert!(all.iter().all(|repetition| repetition.ran == u64::from(repetition.irq)), "{all:?}");
     let (idle, irq) = (all[2], all[3]);
-    let exact = |one: &Repetition, names: &[&str]| -> u64 {
-        let is_in = |at: &usize| counters::name(*at).is_some_and(|name| names.contains(&name));
-        (0..counters::COUNTERS).filter(is_in).map(|at| one.exact[at]).sum()
+    let exact = |repetition: &Repetition, names: &[&str]| -> u64 {
+        let is_in =
+            |counter: &usize| counters::name(*counter).is_some_and(|name| names.contains(&name));
+        (0..counters::COUNTERS).filter(is_in).map(|counter| repetition.exact[counter]).sum()
     };
     let data = ["l1d_load_misses", "l1d_store_misses"];
     let difference = [

@@ -31,15 +31,15 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    fn run(&self, order: &str) -> (Vec<u8>, String) {
-        let (record, console, _) = self.observed(order, Watch::default(), None);
+    fn run(&self, request: &str) -> (Vec<u8>, String) {
+        let (record, console, _) = self.observed(request, Watch::default(), None);
         (record, console)
     }
 
     /// A run on a host that is hostile with a seed, or friendly.
     fn observed(
         &self,
-        order: &str,
+        request: &str,
         watch: Watch,
         hostile: Option<u64>,
     ) -> (Vec<u8>, String, Accounting) {
@@ -55,11 +55,11 @@ impl Runs<'_> {
             Some((&path, outputs::Existing::Replaced)),
         )
         .unwrap();
-        let order = format!("run:{order}");
+        let request = format!("run:{request}");
         let mut console = Vec::new();
         let more = recording.instrumentation();
         let mut vm =
-            checkpoint::start(cache, qemu, &self.machine, &self.start, &order, LIMITS, more)
+            checkpoint::start(cache, qemu, &self.machine, &self.start, &request, LIMITS, more)
                 .unwrap();
         let host = hostile.map(|seed| HostileHost::start(vm.pid(), seed).unwrap());
         let ending = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
@@ -74,9 +74,9 @@ impl Runs<'_> {
     }
 
     /// The console of two runs that are the same.
-    fn twice(&self, order: &str) -> String {
-        let first = self.run(order);
-        assert!(first == self.run(order), "two runs differ\n{}", first.1);
+    fn twice(&self, request: &str) -> String {
+        let first = self.run(request);
+        assert!(first == self.run(request), "two runs differ\n{}", first.1);
         first.1
     }
 }
@@ -99,7 +99,7 @@ fn nanoseconds(console: &str) -> u64 {
 fn disks_are_repeatable_and_have_the_latency_that_was_asked_for() {
     let Some(bench) = bench() else { return };
     let content = tempfile::NamedTempFile::new().unwrap();
-    let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 512) as u8).collect();
+    let bytes: Vec<u8> = (0..1 << 20).map(|index: u32| (index / 512) as u8).collect();
     fs::write(content.path(), &bytes).unwrap();
     let disks = |latency: &str| {
         let file = format!("virtio-blk,file={}{latency}", content.path().display());
@@ -108,10 +108,10 @@ fn disks_are_repeatable_and_have_the_latency_that_was_asked_for() {
     let mut runs = runs(bench, |machine| machine.disks = disks(""));
     for disk in ["vda", "nvme0n1"] {
         runs.machine.disks = disks("");
-        let order = format!("D={disk}; {READ} od -An -N1 -j1024 -tu1 /tmp/read");
-        let quick = runs.twice(&order);
+        let request = format!("D={disk}; {READ} od -An -N1 -j1024 -tu1 /tmp/read");
+        let quick = runs.twice(&request);
         runs.machine.disks = disks(",latency=1ms");
-        let slow = runs.twice(&order);
+        let slow = runs.twice(&request);
         let byte = if disk == "vda" { "2" } else { "0" };
         assert!(slow.trim_end().ends_with(byte), "{slow}");
         // The guest's own work is the same; each read waits for a millisecond of guest time.
@@ -129,11 +129,11 @@ fn disks_are_repeatable_and_have_the_latency_that_was_asked_for() {
 fn two_network_cards_talk_to_each_other_repeatably() {
     let Some(bench) = bench() else { return };
     let runs = runs(bench, |machine| machine.nics = "virtio-net".parse().ok());
-    let order = "unshare -n sleep 60 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
+    let request = "unshare -n sleep 60 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
         nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
         ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.1; \
         ping -c 20 -A -q 10.0.0.2; kill $P; grep virtio /proc/interrupts";
-    let console = runs.twice(order);
+    let console = runs.twice(request);
     assert!(console.contains("20 packets received"), "{console}");
 }
 

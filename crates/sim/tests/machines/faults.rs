@@ -8,13 +8,13 @@ use sim::boot::{self, Limits};
 use sim::{Instrumentation, Machine, Timing, checkpoint};
 
 /// The outcome of a machine whose kernel only repeats this.
-fn ended(bench: &Bench, code: [u8; 2], place: &Path) -> String {
+fn ended(bench: &Bench, code: [u8; 2], kernel_file: &Path) -> String {
     let mut bytes = fs::read(&bench.kernel.image).unwrap();
     // Real-mode sectors at 0x1f1, after which the kernel proper starts (boot.rst).
     let start = (usize::from(bytes[0x1f1]) + 1) * 512;
     bytes[start..].chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&code));
-    fs::write(place, bytes).unwrap();
-    let mut machine = Machine { kernel: place.to_owned(), ..bench.machine() };
+    fs::write(kernel_file, bytes).unwrap();
+    let mut machine = Machine { kernel: kernel_file.to_owned(), ..bench.machine() };
     // Some 1 us an instruction: the limit is then some 30 million of them away.
     machine.timing = Timing::Instructions { shift: 10 };
     let limits = Limits { guest_s: 1, ..LIMITS };
@@ -31,8 +31,8 @@ fn a_kernel_that_hangs_is_ended_by_the_guests_time() {
     // `jmp .`, which takes no alarm, and `cli; hlt`, after which nothing ever happens.
     for code in [[0xeb, 0xfe], [0xfa, 0xf4]] {
         let error = ended(bench, code, &scratch.path().join("bzImage"));
-        let words = "the guest has reached its time limit (--guest-limit); its first process has sent nothing";
-        assert!(error.starts_with(words) && error.contains("  | "), "{error}");
+        let message = "the guest has reached its time limit (--guest-limit); its first process has sent nothing";
+        assert!(error.starts_with(message) && error.contains("  | "), "{error}");
     }
 }
 
@@ -42,10 +42,11 @@ fn a_restored_guest_has_its_time_from_there_on() {
     let machine = bench.machine();
     let start = bench.ready(&machine);
     let (cache, qemu) = (&bench.cache, &bench.qemu);
-    let ended = |order: &str| {
+    let ended = |request: &str| {
         let limits = Limits { guest_s: 2, ..LIMITS };
         let more = Instrumentation::default();
-        let mut vm = checkpoint::start(cache, qemu, &machine, &start, order, limits, more).unwrap();
+        let mut vm =
+            checkpoint::start(cache, qemu, &machine, &start, request, limits, more).unwrap();
         let exit = boot::follow(&mut vm, limits, &mut |_| {}).map_err(|error| error.to_string());
         exit.map(|exit| (exit.status, exit.reached_limit))
     };

@@ -11,10 +11,10 @@ use sim::watch::{self, Detail, Recording, Watch};
 use sim::{Cache, Instrumentation, Machine, VmEvent, checkpoint, image};
 
 /// Returns the status and the console output of a restored machine.
-fn restored(bench: &Bench, name: &str, machine: &Machine, order: &str) -> (u8, String) {
+fn restored(bench: &Bench, name: &str, machine: &Machine, request: &str) -> (u8, String) {
     let more = Instrumentation::default();
     let mut vm =
-        checkpoint::restore(&bench.cache, &bench.qemu, machine, name, order, more).unwrap();
+        checkpoint::restore(&bench.cache, &bench.qemu, machine, name, request, more).unwrap();
     let mut console = Vec::new();
     let exit = boot::follow(&mut vm, LIMITS, &mut |bytes| console.extend(bytes)).unwrap();
     (exit.status, String::from_utf8_lossy(&console).into_owned())
@@ -23,7 +23,7 @@ fn restored(bench: &Bench, name: &str, machine: &Machine, order: &str) -> (u8, S
 /// Whether a process is there and not a zombie.
 fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+    stat.rsplit(')').next().is_some_and(|state| !state.is_empty() && !state.starts_with(" Z"))
 }
 
 fn wait_until_gone(pid: u32) {
@@ -41,8 +41,8 @@ fn from_boot_to_power_off() {
     let mut machine = bench.machine();
     machine.timing = sim::Timing::HostClock;
     machine.cpus = 2;
-    let order = "run:echo out of the guest; exit 3";
-    let exit = boot::run(&bench.qemu, &machine, order, LIMITS, &mut |bytes| {
+    let request = "run:echo out of the guest; exit 3";
+    let exit = boot::run(&bench.qemu, &machine, request, LIMITS, &mut |bytes| {
         console.extend(bytes);
     });
     let exit = exit.unwrap();
@@ -58,16 +58,19 @@ fn from_boot_to_power_off() {
 fn the_image_is_the_same_byte_for_byte() {
     let Some(bench) = bench() else { return };
     let first = image::build(&bench.cache, &bench.kernel, Tools::None).unwrap();
-    let other = tempfile::tempdir().unwrap();
-    let cache = Cache::at(other.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::at(directory.path()).unwrap();
     let tools = first.path.with_file_name("guest-tools-1");
-    std::os::unix::fs::symlink(tools, other.path().join("guest-tools-1")).unwrap();
+    std::os::unix::fs::symlink(tools, directory.path().join("guest-tools-1")).unwrap();
     let second = image::build(&cache, &bench.kernel, Tools::None).unwrap();
     assert_ne!(first.path, second.path);
     assert_eq!(first.sha256, second.sha256);
     assert_eq!(fs::read(first.path).unwrap(), fs::read(second.path).unwrap());
-    let at = |name: &str| first.modules.iter().position(|module| module == name).unwrap();
-    assert!(at("virtio_ring") < at("virtio_pci") && at("virtio_pci") < at("virtio_blk"));
+    let position = |name: &str| first.modules.iter().position(|module| module == name).unwrap();
+    assert!(
+        position("virtio_ring") < position("virtio_pci")
+            && position("virtio_pci") < position("virtio_blk")
+    );
 }
 
 #[test]
@@ -77,21 +80,21 @@ fn a_checkpoint_restored_twice_goes_on_the_same() {
     let name = format!("test-{}", std::process::id());
     checkpoint::create(&bench.cache, &bench.qemu, &machine, &name, LIMITS, &|_| {}).unwrap();
     // Guest time, interrupts so far, and what the kernel draws by lot.
-    let order = "run:cat /proc/uptime /proc/interrupts; head -c 32 /dev/urandom | od -x";
-    let first = restored(bench, &name, &machine, order);
-    assert_eq!(first, restored(bench, &name, &machine, order));
+    let request = "run:cat /proc/uptime /proc/interrupts; head -c 32 /dev/urandom | od -x";
+    let first = restored(bench, &name, &machine, request);
+    assert_eq!(first, restored(bench, &name, &machine, request));
     assert!(first.1.contains("LOC:") && first.1.contains("0000020"), "{}", first.1);
 
     let start = Instant::now();
     assert_eq!(restored(bench, &name, &machine, "poweroff").0, 0);
     eprintln!("restored and powered off in {:?}", start.elapsed());
 
-    let mut other = machine.clone();
-    other.cpus = 2;
+    let mut two_cpus = machine.clone();
+    two_cpus.cpus = 2;
     let refused = checkpoint::restore(
         &bench.cache,
         &bench.qemu,
-        &other,
+        &two_cpus,
         &name,
         "poweroff",
         Instrumentation::default(),
@@ -118,15 +121,15 @@ fn a_kernel_that_does_not_come_up_is_an_error_with_its_last_words() {
     // Kernels that start as they should. One stumbles and resets the machine, one loops on its
     // first instruction (`jmp .`) until the limit.
     let scratch = tempfile::tempdir().unwrap();
-    let whole = fs::read(&bench.kernel.image).unwrap();
+    let kernel = fs::read(&bench.kernel.image).unwrap();
     // Real-mode sectors at 0x1f1, after which the kernel proper starts (boot.rst).
-    let start = (usize::from(whole[0x1f1]) + 1) * 512;
+    let start = (usize::from(kernel[0x1f1]) + 1) * 512;
     let limits = Limits { wall: Duration::from_secs(4), ..LIMITS };
     for (code, words) in [
         ([0x0f, 0x0b], "the guest reset the machine before its first process"),
         ([0xeb, 0xfe], "killed after 4 s; its first process has sent nothing"),
     ] {
-        let mut bytes = whole.clone();
+        let mut bytes = kernel.clone();
         for pair in bytes[start..].chunks_exact_mut(2) {
             pair.copy_from_slice(&code);
         }

@@ -57,8 +57,8 @@ fn recording(bench: &Bench, machine: &Machine, detail: Detail) -> Recording {
 }
 
 fn restore(bench: &Bench, machine: &Machine, name: &str, more: Instrumentation<'_>) -> Result<Vm> {
-    let order = "run:until test -e /counted; do sleep 0.05; done; cat /counted; echo";
-    checkpoint::restore(&bench.cache, &bench.qemu, machine, name, order, more)
+    let request = "run:until test -e /counted; do sleep 0.05; done; cat /counted; echo";
+    checkpoint::restore(&bench.cache, &bench.qemu, machine, name, request, more)
 }
 
 /// The counters in a checkpoint that count.
@@ -89,11 +89,12 @@ fn a_counter_that_was_open_goes_on_in_a_restored_machine() {
         .find(|line| line.starts_with("counted "))
         .unwrap_or_else(|| panic!("{output}"));
     println!("{line}");
-    let words: Vec<&str> = line.split_whitespace().collect();
-    assert!(words[1] == words[3] && words[3].len() > 9, "{line}");
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    assert!(fields[1] == fields[3] && fields[3].len() > 9, "{line}");
 
-    let other = Machine { pmu: false, ..machine };
-    let error = restore(bench, &other, &name, Instrumentation::default()).unwrap_err().to_string();
+    let without_pmu = Machine { pmu: false, ..machine };
+    let error =
+        restore(bench, &without_pmu, &name, Instrumentation::default()).unwrap_err().to_string();
     assert!(error.contains("PMU: made with one (--pmu), this is none"), "{error}");
     fs::remove_dir_all(bench.cache.path(&format!("checkpoint-{name}"))).unwrap();
     fs::remove_file(bench.cache.path(&format!("checkpoint-{name}.lock"))).unwrap();

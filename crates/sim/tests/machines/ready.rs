@@ -67,10 +67,10 @@ fn a_run_does_not_depend_on_whether_its_machine_was_in_the_cache() {
     drop(both);
     let state = cache.path(&entry.name).join("state");
     let file = File::options().read(true).write(true).open(&state).unwrap();
-    let at = file.metadata().unwrap().len() / 2;
+    let offset = file.metadata().unwrap().len() / 2;
     let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
     let (start, messages) = ready(bench, &cache, &machine);
     assert!(
         messages.iter().any(|line| line.contains("damaged") && line.contains("state")),

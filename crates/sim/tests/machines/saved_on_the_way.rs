@@ -19,16 +19,16 @@ struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
-    fn new(bench: &'a Bench, what: &str) -> Checkpoint<'a> {
-        Checkpoint { bench, name: format!("test-way-{what}-{}", std::process::id()) }
+    fn new(bench: &'a Bench, kind: &str) -> Checkpoint<'a> {
+        Checkpoint { bench, name: format!("test-way-{kind}-{}", std::process::id()) }
     }
 }
 
 impl Drop for Checkpoint<'_> {
     fn drop(&mut self) {
-        let place = self.bench.cache.path(&format!("checkpoint-{}", self.name));
-        let _ = fs::remove_dir_all(&place);
-        let _ = fs::remove_file(place.with_extension("lock"));
+        let path = self.bench.cache.path(&format!("checkpoint-{}", self.name));
+        let _ = fs::remove_dir_all(&path);
+        let _ = fs::remove_file(path.with_extension("lock"));
     }
 }
 
@@ -46,7 +46,7 @@ fn run(
     bench: &Bench,
     machine: &Machine,
     annotation: &str,
-    (from, order): (Option<&str>, &str),
+    (from, request): (Option<&str>, &str),
 ) -> (Outcome, u32) {
     let (cache, qemu) = (&bench.cache, &bench.qemu);
     let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
@@ -57,7 +57,7 @@ fn run(
     let watch = Watch { annotations, roi, ..Watch::default() };
     let recording = Recording::new(cache, qemu, machine, &kernel_files, &watch, None).unwrap();
     let more = recording.instrumentation();
-    let mut vm = checkpoint::start(cache, qemu, machine, &start, order, LIMITS, more).unwrap();
+    let mut vm = checkpoint::start(cache, qemu, machine, &start, request, LIMITS, more).unwrap();
     let (mut console, mut saved) = (Vec::new(), 0);
     let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
     let ending = boot::follow_saving(
@@ -106,11 +106,11 @@ fn requests_of_a_disk_are_waited_for() {
     let saved = Checkpoint::new(bench, "disk");
     let mut machine = bench.machine();
     machine.disks = vec!["virtio-blk,latency=200us".parse().unwrap()];
-    let order = "run:dd if=/dev/vda of=/dev/null bs=4k count=20; cat /proc/uptime";
+    let request = "run:dd if=/dev/vda of=/dev/null bs=4k count=20; cat /proc/uptime";
     // A task that waits for a page from a disk reaches it.
-    let (plain, _) = run(bench, &machine, "io_schedule", (None, order));
+    let (plain, _) = run(bench, &machine, "io_schedule", (None, request));
     let annotation = format!("io_schedule: checkpoint {}", saved.name);
-    let (held, times) = run(bench, &machine, &annotation, (None, order));
+    let (held, times) = run(bench, &machine, &annotation, (None, request));
     assert_eq!(times, 1);
     assert_eq!(held, plain);
 }

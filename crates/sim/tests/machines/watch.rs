@@ -90,10 +90,10 @@ fn ticks(bench: &Bench, machine: &Machine, from: &Start, model: &std::path::Path
     let model =
         models::find(&bench.cache, &model.display().to_string(), &[], Detail::Timed).unwrap();
     let watch = Watch { detail: Detail::Timed, model: Some(model), ..Watch::default() };
-    let order = "run:dd if=/dev/zero of=/tmp/filled bs=4M count=8";
+    let request = "run:dd if=/dev/zero of=/tmp/filled bs=4M count=8";
     let recording = recording(bench, machine, &watch);
     let (cache, qemu, more) = (&bench.cache, &bench.qemu, recording.instrumentation());
-    let mut vm = checkpoint::start(cache, qemu, machine, from, order, LIMITS, more).unwrap();
+    let mut vm = checkpoint::start(cache, qemu, machine, from, request, LIMITS, more).unwrap();
     assert_eq!(boot::follow(&mut vm, LIMITS, &mut |_| {}).unwrap().status, 0);
     let account = recording.accounting().unwrap();
     let ticks = entries(&account, |context| context == KernelContext::Interrupt(0xec));

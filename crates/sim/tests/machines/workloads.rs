@@ -55,23 +55,23 @@ fn a_root_file_system_is_the_same_bytes_wherever_it_is_made() {
     let names: Vec<&str> = first.packages.iter().map(|package| package.name.as_str()).collect();
     assert!(names.is_sorted() && names.contains(&"dash") && names.contains(&"libc6"), "{names:?}");
     let scratch = tempfile::tempdir().unwrap();
-    let other = Cache::at(scratch.path()).unwrap();
+    let other_cache = Cache::at(scratch.path()).unwrap();
     share_downloads(&bench.cache, scratch.path());
-    let second = image(&other, &spec()).unwrap();
+    let second = image(&other_cache, &spec()).unwrap();
     assert_ne!(first.path, second.path);
     assert_eq!((&first.sha256, first.bytes), (&second.sha256, second.bytes));
     assert_eq!(fs::read(&first.path).unwrap(), fs::read(&second.path).unwrap());
     // Another file is another image; the same again is the same.
     let mut changed = spec();
     changed.files[0].bytes.push(b'\n');
-    assert_ne!(image(&other, &changed).unwrap().sha256, first.sha256);
-    assert_eq!(image(&other, &spec()).unwrap(), second);
+    assert_ne!(image(&other_cache, &changed).unwrap().sha256, first.sha256);
+    assert_eq!(image(&other_cache, &spec()).unwrap(), second);
     // It has a name, until it is gone.
-    rootfs::keep_as(&other, "mine", &second).unwrap();
-    assert_eq!(rootfs::named(&other, "mine").unwrap().unwrap().sha256, second.sha256);
-    assert!(rootfs::named(&other, "theirs").unwrap().is_none());
+    rootfs::keep_as(&other_cache, "mine", &second).unwrap();
+    assert_eq!(rootfs::named(&other_cache, "mine").unwrap().unwrap().sha256, second.sha256);
+    assert!(rootfs::named(&other_cache, "theirs").unwrap().is_none());
     fs::remove_dir_all(second.path.parent().unwrap()).unwrap();
-    let gone = rootfs::named(&other, "mine").unwrap_err().to_string();
+    let gone = rootfs::named(&other_cache, "mine").unwrap_err().to_string();
     assert!(gone.contains("irqlab sim rootfs mine"), "{gone}");
 }
 
@@ -99,7 +99,7 @@ fn small(set_up: &str, region: &str, check: &str) -> Workload {
 }
 
 /// Runs a workload; returns its outcome and its record.
-fn run(bench: &Bench, workload: &Workload, limits: Limits, place: &Path) -> (Outcome, Vec<u8>) {
+fn run(bench: &Bench, workload: &Workload, limits: Limits, directory: &Path) -> (Outcome, Vec<u8>) {
     let (cache, qemu, kernel) = (&bench.cache, &bench.qemu, &bench.kernel);
     let quiet = |_: &str| {};
     let kernel_files = watch::kernel_files(cache, qemu, kernel, &quiet).unwrap();
@@ -107,7 +107,7 @@ fn run(bench: &Bench, workload: &Workload, limits: Limits, place: &Path) -> (Out
         workload::prepare(cache, qemu, kernel, workload, LIMITS, |_| {}, &quiet, &|| false)
             .unwrap();
     let watch = Watch { start_fast: true, ..Watch::default() };
-    let record = place.join("record");
+    let record = directory.join("record");
     let (keep, mut ignore) = (Some(record.as_path()), |_: &[u8]| {});
     let outcome = workload::run(
         cache,
@@ -158,9 +158,9 @@ fn what_fails_in_the_guest_is_named_with_its_status_and_output() {
     let run = |workload: &Workload, limits| run(bench, workload, limits, scratch.path()).0;
     let region = run(&small("", "echo why; exit 3", ""), LIMITS);
     assert_eq!((region.exit.status, region.exit.failed), (3, Some(Step::Region)));
-    let words = region.failure().unwrap();
-    assert!(words.contains("region of interest failed in the guest with status 3"), "{words}");
-    assert!(words.contains("| why"), "{words}");
+    let message = region.failure().unwrap();
+    assert!(message.contains("region of interest failed in the guest with status 3"), "{message}");
+    assert!(message.contains("| why"), "{message}");
     let check = run(&small("", "true", "echo wrong; false"), LIMITS);
     assert_eq!((check.exit.status, check.exit.failed), (1, Some(Step::Check)));
     assert!(check.failure().unwrap().contains("the check failed in the guest with status 1"));
@@ -170,13 +170,13 @@ fn what_fails_in_the_guest_is_named_with_its_status_and_output() {
     let limits = Limits { guest_s: 1, ..LIMITS };
     let endless = run(&endless, limits);
     assert_eq!((endless.exit.status, endless.exit.reached_limit), (STATUS_LIMIT, true));
-    let words = endless.failure().unwrap();
-    assert!(words.contains("(--guest-limit) before it opened its region"), "{words}");
+    let message = endless.failure().unwrap();
+    assert!(message.contains("(--guest-limit) before it opened its region"), "{message}");
     // A region that opens and closes itself.
-    let mut own = small("", "/irqlab/mark open; /irqlab/mark 16 5; /irqlab/mark close", "true");
-    own.marks_itself = true;
-    let own = run(&own, LIMITS);
-    assert_eq!((own.failure(), own.accounting.regions.len()), (None, 1));
+    let mut marking = small("", "/irqlab/mark open; /irqlab/mark 16 5; /irqlab/mark close", "true");
+    marking.marks_itself = true;
+    let marking = run(&marking, LIMITS);
+    assert_eq!((marking.failure(), marking.accounting.regions.len()), (None, 1));
     // The set-up, which runs before anything is kept.
     let prepare = |workload: &Workload| {
         let (cache, qemu, kernel) = (&bench.cache, &bench.qemu, &bench.kernel);
