@@ -32,8 +32,8 @@ fn uses<'a>(
 ) -> impl Iterator<Item = (u64, &'a Annotation, &'a AnnotationUse, &'a [CpuUse])> {
     account.annotations.iter().filter_map(|((region, note), used)| {
         let annotation = annotations.list.get(*note as usize)?;
-        let of = account.regions.get((*region as usize).checked_sub(1)?)?;
-        Some((u64::from(*region), annotation, used, of.cpus.as_slice()))
+        let region_use = account.regions.get((*region as usize).checked_sub(1)?)?;
+        Some((u64::from(*region), annotation, used, region_use.cpus.as_slice()))
     })
 }
 
@@ -82,8 +82,8 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
         let refused = (used.refused > 0 || span.is_some()).then_some(used.refused);
         push("all", used.hits.iter().sum(), sum(cpus, span).as_ref(), refused);
         for (cpu, hits) in cpus.iter().zip(&used.hits) {
-            let of = std::slice::from_ref(cpu);
-            push(&cpu.cpu.to_string(), *hits, sum(of, span).as_ref(), None);
+            let this_cpu = std::slice::from_ref(cpu);
+            push(&cpu.cpu.to_string(), *hits, sum(this_cpu, span).as_ref(), None);
         }
     }
     table
@@ -93,10 +93,10 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
 fn sum(cpus: &[CpuUse], span: Option<u32>) -> Option<ContextUse> {
     let context = KernelContext::Function(span?);
     let rows = cpus.iter().flat_map(|cpu| &cpu.contexts).filter(|row| row.context == context);
-    rows.copied().reduce(|mut sum, one| {
-        sum.self_counts.iter_mut().zip(one.self_counts).for_each(|(sum, own)| *sum += own);
-        sum.inclusive.iter_mut().zip(one.inclusive).for_each(|(sum, one)| *sum += one);
-        sum.completed += one.completed;
+    rows.copied().reduce(|mut sum, row| {
+        sum.self_counts.iter_mut().zip(row.self_counts).for_each(|(sum, count)| *sum += count);
+        sum.inclusive.iter_mut().zip(row.inclusive).for_each(|(sum, count)| *sum += count);
+        sum.completed += row.completed;
         sum
     })
 }
@@ -129,13 +129,14 @@ fn span_cells(
 
 /// Returns the expressions that the annotation evaluates together, and their values as text. Without `values`
 /// the text is "others".
-fn shown(
+fn record_cells(
     annotation: &Annotation,
-    deed: u32,
+    action: u32,
     values: Option<&[annotate::Value]>,
 ) -> Option<[Value; 2]> {
-    let records = annotation.records.get(deed as usize)?;
-    let expressions: Vec<&str> = records.iter().map(|one| one.expression.as_str()).collect();
+    let records = annotation.records.get(action as usize)?;
+    let expressions: Vec<&str> =
+        records.iter().map(|recorded| recorded.expression.as_str()).collect();
     let values = values.map(|values| {
         let pairs = records.iter().zip(values);
         pairs.map(|(recorded, value)| recorded.shown(*value)).collect::<Vec<_>>().join(", ")
@@ -162,8 +163,8 @@ fn values(annotations: &Annotations, account: &Accounting) -> Table {
     let mut table = Table::new("annotation_values", doc, columns).displayed(display);
     table.display.rows_max = None;
     for (region, annotation, used, _) in uses(annotations, account) {
-        for one in &used.values {
-            let shown = shown(annotation, one.action, one.values.as_deref());
+        for entry in &used.values {
+            let shown = record_cells(annotation, entry.action, entry.values.as_deref());
             let Some([recorded, values]) = shown else { continue };
             table.push(vec![
                 region.into(),
@@ -171,7 +172,7 @@ fn values(annotations: &Annotations, account: &Accounting) -> Table {
                 annotation.place.as_str().into(),
                 recorded,
                 values,
-                one.count.into(),
+                entry.count.into(),
             ]);
         }
     }
@@ -195,7 +196,7 @@ fn log(annotations: &Annotations, account: &Accounting) -> Table {
     let mut table = Table::new("annotation_hits", doc, columns);
     for hit in &account.hits {
         let Some(annotation) = annotations.list.get(hit.annotation as usize) else { continue };
-        let shown = shown(annotation, hit.action, Some(&hit.values));
+        let shown = record_cells(annotation, hit.action, Some(&hit.values));
         let Some([recorded, values]) = shown else { continue };
         table.push(vec![
             u64::from(hit.region).into(),

@@ -98,8 +98,8 @@ impl BareNoiseArgs {
         if let (Some(asked), Some(slice_ns)) = (self.threshold.map(ns), slice_ns)
             && asked <= slice_ns
         {
-            let words = "--threshold: the model's time shows at the ends of slices; at least";
-            bail!(Usage(format!("{words} {}ns", slice_ns + 1)));
+            let message = "--threshold: the model's time shows at the ends of slices; at least";
+            bail!(Usage(format!("{message} {}ns", slice_ns + 1)));
         }
         Ok(BareNoiseSettings {
             body: self.body,
@@ -115,7 +115,7 @@ impl BareNoiseArgs {
 
     fn settings(&self) -> Map<String, Json> {
         let mut settings = Map::new();
-        let loops: Vec<&str> = self.loops.iter().map(|one| one.word()).collect();
+        let loops: Vec<&str> = self.loops.iter().map(|noise_loop| noise_loop.word()).collect();
         settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
         settings.insert("loops".into(), json!(loops));
         settings.insert("quantum_ns".into(), json!(ns(self.quantum)));

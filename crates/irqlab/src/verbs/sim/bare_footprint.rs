@@ -160,12 +160,10 @@ impl BareFootprintArgs {
             passes: args.passes,
             delay_ns: ns(args.delay),
             wait_ns: ns(args.wait),
-            events: match args.pmu {
-                true => EVENTS
-                    .iter()
-                    .map(|(_, event, mask, whose)| select(*event, *mask, *whose))
-                    .collect(),
-                false => Vec::new(),
+            events: if args.pmu {
+                EVENTS.iter().map(|(_, event, mask, whose)| select(*event, *mask, *whose)).collect()
+            } else {
+                Vec::new()
             },
             vcpu_slice: args.vcpu_slice,
             limits: Limits { wall: args.limit, guest_s: GUEST_LIMIT_S },
@@ -181,12 +179,12 @@ fn run_of(
     repetitions: &[Repetition],
 ) -> Run {
     let mut run = empty_run(started, qemu, settings);
-    let of = &mut run.settings;
-    of.insert("data_lines".into(), json!(settings.data_lines));
-    of.insert("code_lines".into(), json!(settings.code_lines));
-    of.insert("passes".into(), json!(settings.passes));
-    of.insert("delay_ns".into(), json!(settings.delay_ns));
-    of.insert("wait_ns".into(), json!(settings.wait_ns));
+    let run_settings = &mut run.settings;
+    run_settings.insert("data_lines".into(), json!(settings.data_lines));
+    run_settings.insert("code_lines".into(), json!(settings.code_lines));
+    run_settings.insert("passes".into(), json!(settings.passes));
+    run_settings.insert("delay_ns".into(), json!(settings.delay_ns));
+    run_settings.insert("wait_ns".into(), json!(settings.wait_ns));
     run.tables.push(table(settings, repetitions));
     run
 }
@@ -204,24 +202,27 @@ fn table(settings: &FootprintSettings, repetitions: &[Repetition]) -> Table {
         Column::new("counted_ns", Kind::Uint, "Time from the start to the end of the counters."),
     ];
     let read = &EVENTS[..settings.events.len()];
-    let words = "Counted by the guest's performance counters.";
-    columns.extend(read.iter().map(|(name, ..)| Column::new(name, Kind::Uint, words)));
-    let words = "Counted by the simulator, including the reading of the counters.";
-    columns.extend(EXACT.iter().map(|name| Column::new(name, Kind::Uint, words)));
+    let description = "Counted by the guest's performance counters.";
+    columns.extend(read.iter().map(|(name, ..)| Column::new(name, Kind::Uint, description)));
+    let description = "Counted by the simulator, including the reading of the counters.";
+    columns.extend(EXACT.iter().map(|name| Column::new(name, Kind::Uint, description)));
     let doc = "Misses and times of a filled cache, without an interrupt and with it.";
     let mut table = Table::new("bare_footprint", doc, columns);
-    for (at, one) in repetitions.iter().enumerate() {
+    for (index, repetition) in repetitions.iter().enumerate() {
         let mut row = vec![
-            (at as u64 / 2 + 1).into(),
-            one.irq.into(),
-            one.ran.into(),
-            one.touch.into(),
-            one.all.into(),
+            (index as u64 / 2 + 1).into(),
+            repetition.irq.into(),
+            repetition.ran.into(),
+            repetition.touch.into(),
+            repetition.all.into(),
         ];
-        row.extend(one.read[..read.len()].iter().map(|count| (*count).into()));
-        let position =
-            |wanted: &str| (0..counters::COUNTERS).find(|at| counters::name(*at) == Some(wanted));
-        row.extend(EXACT.iter().map(|name| position(name).map(|at| one.exact[at]).into()));
+        row.extend(repetition.read[..read.len()].iter().map(|count| (*count).into()));
+        let position = |wanted: &str| {
+            (0..counters::COUNTERS).find(|index| counters::name(*index) == Some(wanted))
+        };
+        row.extend(
+            EXACT.iter().map(|name| position(name).map(|index| repetition.exact[index]).into()),
+        );
         table.push(row);
     }
     table

@@ -9,17 +9,17 @@ use sim::watch::Detail;
 pub(super) fn empty_run(started: Timestamp, qemu: &str, settings: &FootprintSettings) -> Run {
     let cache = settings.geometry();
     let detail = if settings.model.detail == Detail::Ooo { "ooo" } else { "timed" };
-    let mut of = Map::new();
-    of.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
-    of.insert("qemu".into(), json!(qemu));
-    of.insert("system".into(), json!("none"));
-    of.insert("model".into(), json!(settings.model.model.name));
-    of.insert("model_sha256".into(), json!(settings.model.sha256));
-    of.insert("detail".into(), json!(detail));
-    of.insert("cache_bytes".into(), json!(cache.bytes));
-    of.insert("line_bytes".into(), json!(cache.line_bytes));
-    of.insert("ways".into(), json!(cache.ways));
-    of.insert("vcpu_slice_cycles".into(), json!(settings.vcpu_slice));
+    let mut run_settings = Map::new();
+    run_settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
+    run_settings.insert("qemu".into(), json!(qemu));
+    run_settings.insert("system".into(), json!("none"));
+    run_settings.insert("model".into(), json!(settings.model.model.name));
+    run_settings.insert("model_sha256".into(), json!(settings.model.sha256));
+    run_settings.insert("detail".into(), json!(detail));
+    run_settings.insert("cache_bytes".into(), json!(cache.bytes));
+    run_settings.insert("line_bytes".into(), json!(cache.line_bytes));
+    run_settings.insert("ways".into(), json!(cache.ways));
+    run_settings.insert("vcpu_slice_cycles".into(), json!(settings.vcpu_slice));
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "bare-footprint".to_owned(),
@@ -27,7 +27,7 @@ pub(super) fn empty_run(started: Timestamp, qemu: &str, settings: &FootprintSett
         started_utc: started.to_string(),
         complete: true,
         host: Map::new(),
-        settings: of,
+        settings: run_settings,
         observer: Map::new(),
         warnings: Vec::new(),
         absent: Vec::new(),

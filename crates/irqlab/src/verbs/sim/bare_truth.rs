@@ -24,9 +24,9 @@ pub fn run(
 ) -> anyhow::Result<Option<Run>> {
     let lines = settings.geometry().lines();
     let mut run = empty_run(started, &qemu.version_text, &settings);
-    let of = TruthSettings { of: settings, curve_points: CURVE_POINTS };
-    let Some(truth) = Truth::new(cache, qemu, of, stop)? else { return Ok(None) };
-    let mut numbers: Vec<u64> = FEW.into_iter().filter(|few| *few <= lines).collect();
+    let truth_settings = TruthSettings { of: settings, curve_points: CURVE_POINTS };
+    let Some(truth) = Truth::new(cache, qemu, truth_settings, stop)? else { return Ok(None) };
+    let mut numbers: Vec<u64> = FEW.into_iter().filter(|number| *number <= lines).collect();
     numbers.extend(EIGHTHS.map(|part| lines * part / 8));
     numbers.sort_unstable();
     numbers.dedup();

@@ -206,7 +206,7 @@ pub fn boot(
     let mid_run =
         args.guest.from.as_deref().map(|name| checkpoint::open(cache, name)).transpose()?;
     let mid_run = mid_run.and_then(|checkpoint| checkpoint.mid_run);
-    let order = match command {
+    let request = match command {
         [] if mid_run.is_some() => checkpoint::RESUME.to_owned(),
         [] => "poweroff".to_owned(),
         words => format!("run:{}", shell_line(words)),
@@ -214,16 +214,16 @@ pub fn boot(
     let Some(mut how) = watch.watch(cache)? else {
         let qemu = qemu::find(cache)?;
         let (machine, _) = args.machine(cache)?;
-        let mut vm = start(cache, &qemu, &machine, args, &order, Instrumentation::default())?;
+        let mut vm = start(cache, &qemu, &machine, args, &request, Instrumentation::default())?;
         return follow(&mut vm, args);
     };
     if mid_run.is_some_and(|mid_run| mid_run.in_region) {
         how.roi = Roi::Always;
     }
-    if command.is_empty() && order != checkpoint::RESUME {
+    if command.is_empty() && request != checkpoint::RESUME {
         bail!(Usage("--detail watches a command: add -- COMMAND".to_owned()));
     }
-    watched(cache, args, watch, how, &order)
+    watched(cache, args, watch, how, &request)
 }
 
 fn watched(
@@ -231,7 +231,7 @@ fn watched(
     args: &MachineArgs,
     options: &WatchArgs,
     mut how: Watch,
-    order: &str,
+    request: &str,
 ) -> anyhow::Result<ExitCode> {
     let mut open = OpenRun::if_asked(&options.results)?;
     let qemu = qemu::find(cache)?;
@@ -249,12 +249,13 @@ fn watched(
         let (machine, qemu) = (&machine, &qemu);
         let watched = Watched { cache, args, options, qemu, machine, how: &how, record };
         let shown = (runs == 0).then_some(&console);
-        let (exit, account) = match watched.run(&kernel_files, order, shown)? {
+        let (exit, account) = match watched.run(&kernel_files, request, shown)? {
             Ok(ended) => ended,
             Err(code) => return Ok(code),
         };
         runs += 1;
-        let sampling = how.sampling.filter(|_| exit.is_some() && account.broken.is_empty());
+        let sampling =
+            if exit.is_some() && account.broken.is_empty() { how.sampling } else { None };
         match sampling.and_then(|last| options.sample.next(last, runs, &account)) {
             Some(next) => how.sampling = Some(next),
             None => break (exit, account),
@@ -322,12 +323,12 @@ impl Watched<'_> {
     fn run(
         &self,
         kernel_files: &KernelFiles,
-        order: &str,
+        request: &str,
         console: Option<&GuestConsole>,
     ) -> anyhow::Result<Result<(Option<GuestExit>, Accounting), ExitCode>> {
         let Watched { cache, args, options, qemu, machine, how, record } = *self;
         let recording = Recording::new(cache, qemu, machine, kernel_files, how, record)?;
-        let mut vm = start(cache, qemu, machine, args, order, recording.instrumentation())?;
+        let mut vm = start(cache, qemu, machine, args, request, recording.instrumentation())?;
         let progress = boot_progress(how, args);
         let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
         let mut saved = Vec::new();
@@ -413,11 +414,11 @@ fn start(
     qemu: &Qemu,
     machine: &Machine,
     args: &MachineArgs,
-    order: &str,
+    request: &str,
     more: Instrumentation<'_>,
 ) -> anyhow::Result<Vm> {
     let from = args.guest.from.as_deref().into();
-    Ok(checkpoint::start(cache, qemu, machine, &from, order, args.guest.limits(), more)?)
+    Ok(checkpoint::start(cache, qemu, machine, &from, request, args.guest.limits(), more)?)
 }
 
 /// Follows the machine, with its console on stdout, to its end, or until stdout takes no more.
@@ -449,13 +450,14 @@ impl GuestConsole {
         if self.has_failed() {
             return;
         }
-        let written = console::above_progress(|| match self.to_stdout {
-            true => {
+        let written = console::above_progress(|| {
+            if self.to_stdout {
                 let mut out = io::stdout().lock();
                 out.write_all(bytes).and_then(|()| out.flush())
+            } else {
+                // On stderr the console is not a result: a failure is ignored.
+                io::stderr().write_all(bytes).or(Ok(()))
             }
-            // On stderr the console is not a result: a failure is ignored.
-            false => io::stderr().write_all(bytes).or(Ok(())),
         });
         *self.failure.borrow_mut() = written.err();
     }

@@ -95,6 +95,7 @@ fn as_json(cache: &Cache) -> String {
     format!("{:#}\n", json!({ "limit_bytes": cache.limit_bytes(), "entries": entries }))
 }
 
-fn time(at: SystemTime) -> String {
-    Timestamp::try_from(at).map_or_else(|_| "?".to_owned(), |at| format!("{at:.0}"))
+fn time(last_use: SystemTime) -> String {
+    Timestamp::try_from(last_use)
+        .map_or_else(|_| "?".to_owned(), |timestamp| format!("{timestamp:.0}"))
 }

@@ -97,8 +97,8 @@ fn table(account: &Accounting) -> Table {
     ];
     for name in more_counters(account).filter_map(name) {
         let doc = format!("{name} of the context itself, by the model.");
-        let own = Column::new(&format!("self_{name}"), Kind::Uint, &doc);
-        columns.push(if name == "cycles" { own.priority(85) } else { own.detail() });
+        let column = Column::new(&format!("self_{name}"), Kind::Uint, &doc);
+        columns.push(if name == "cycles" { column.priority(85) } else { column.detail() });
         let doc = format!("{name} from entry to exit, by the model.");
         columns.push(Column::new(&format!("inclusive_{name}"), Kind::Uint, &doc).detail());
     }
@@ -143,8 +143,8 @@ fn more_counters(account: &Accounting) -> impl Iterator<Item = usize> {
 }
 
 fn add(sum: &mut ContextUse, used: &ContextUse) {
-    sum.self_counts.iter_mut().zip(used.self_counts).for_each(|(sum, own)| *sum += own);
-    sum.inclusive.iter_mut().zip(used.inclusive).for_each(|(sum, one)| *sum += one);
+    sum.self_counts.iter_mut().zip(used.self_counts).for_each(|(sum, count)| *sum += count);
+    sum.inclusive.iter_mut().zip(used.inclusive).for_each(|(sum, count)| *sum += count);
     sum.entries += used.entries;
     sum.completed += used.completed;
 }

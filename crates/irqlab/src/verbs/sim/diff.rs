@@ -39,10 +39,10 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
 
 fn as_json(found: Option<&Divergence>) -> String {
     let events = |events: &[RecordedEvent]| -> Vec<Json> {
-        let event = |one: &RecordedEvent| {
+        let event = |recorded: &RecordedEvent| {
             json!({
-                "record": one.position, "cpu": one.cpu, "at_cycles": one.at_cycles,
-                "event": one.kind, "context": one.context, "detail": one.detail,
+                "record": recorded.position, "cpu": recorded.cpu, "at_cycles": recorded.at_cycles,
+                "event": recorded.kind, "context": recorded.context, "detail": recorded.detail,
             })
         };
         events.iter().map(event).collect()
@@ -72,7 +72,7 @@ fn as_text(found: &Divergence) -> String {
 }
 
 fn row(side: &str, event: &RecordedEvent) -> [String; 7] {
-    let number = |number: Option<u64>| number.map_or_else(String::new, |it| it.to_string());
+    let number = |number: Option<u64>| number.map_or_else(String::new, |value| value.to_string());
     [
         side.to_owned(),
         event.position.to_string(),

@@ -32,10 +32,10 @@ pub fn facts(cache: &Cache, args: &KernelArgs, look_up: &[String]) -> anyhow::Re
 }
 
 fn found(facts: &sim::GuestFacts, name: &str) -> anyhow::Result<String> {
-    let none = |what: &str| Usage(format!("this kernel has no {what}"));
-    if let Some((of, path)) = name.split_once('.') {
+    let none = |part: &str| Usage(format!("this kernel has no {part}"));
+    if let Some((type_name, path)) = name.split_once('.') {
         let member =
-            facts.btf.as_ref().ok_or_else(|| none("type information"))?.member(of, path)?;
+            facts.btf.as_ref().ok_or_else(|| none("type information"))?.member(type_name, path)?;
         return Ok(format!(
             "offset {} bytes, size {} bytes",
             member.offset_bytes, member.size_bytes

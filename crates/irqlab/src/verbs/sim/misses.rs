@@ -28,33 +28,32 @@ pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
     if account.misses.is_empty() || !account.has_contexts {
         return Vec::new();
     }
-    let of = |sort| account.misses.iter().filter(move |one| one.kind == sort);
     let function = |code: u64| code_name(code, account, symbols);
     let data = |address: u64| data_name(address, symbols);
     vec![
         classes(account),
         evictors(account),
-        places("miss_functions", "function", of(MissKind::Code), &function),
-        places("miss_data", "data", of(MissKind::Data), &data),
+        places("miss_functions", "function", counts_of_kind(account, MissKind::Code), &function),
+        places("miss_data", "data", counts_of_kind(account, MissKind::Data), &data),
     ]
 }
 
 /// A warning when there were too many places to keep.
 pub fn warning(account: &Accounting) -> Option<String> {
-    let not_kept = of(account, MissKind::NotKept).map(|one| one.count);
+    let not_kept = counts_of_kind(account, MissKind::NotKept).map(|miss_count| miss_count.count);
     let not_kept = not_kept.fold(0, u64::saturating_add);
     (not_kept > 0).then(|| {
         format!("{not_kept} misses are not attributed to a function or data: too many places")
     })
 }
 
-fn of(account: &Accounting, sort: MissKind) -> impl Iterator<Item = &MissCount> {
-    account.misses.iter().filter(move |one| one.kind == sort)
+fn counts_of_kind(account: &Accounting, sort: MissKind) -> impl Iterator<Item = &MissCount> {
+    account.misses.iter().filter(move |miss_count| miss_count.kind == sort)
 }
 
 /// The name of the cache.
-pub(in crate::verbs) fn cache(one: &MissCount) -> &'static str {
-    CACHES.get(one.cache as usize).copied().unwrap_or("")
+pub(in crate::verbs) fn cache(miss_count: &MissCount) -> &'static str {
+    CACHES.get(miss_count.cache as usize).copied().unwrap_or("")
 }
 
 /// The class in the key of [`MissKind::Class`].
@@ -73,15 +72,15 @@ pub(in crate::verbs) fn class(key: u64) -> &'static str {
 /// Number of misses of a kind in each region and cache.
 fn sums(account: &Accounting, sort: MissKind) -> BTreeMap<(u32, u32), u64> {
     let mut sums = BTreeMap::new();
-    for one in of(account, sort) {
-        let sum: &mut u64 = sums.entry((one.region, one.cache)).or_default();
-        *sum = sum.saturating_add(one.count);
+    for miss_count in counts_of_kind(account, sort) {
+        let sum: &mut u64 = sums.entry((miss_count.region, miss_count.cache)).or_default();
+        *sum = sum.saturating_add(miss_count.count);
     }
     sums
 }
 
-fn ratio(count: u64, sums: &BTreeMap<(u32, u32), u64>, one: &MissCount) -> Value {
-    let sum = sums.get(&(one.region, one.cache)).copied().unwrap_or(0);
+fn ratio(count: u64, sums: &BTreeMap<(u32, u32), u64>, miss_count: &MissCount) -> Value {
+    let sum = sums.get(&(miss_count.region, miss_count.cache)).copied().unwrap_or(0);
     (sum > 0).then(|| count as f64 / sum as f64).into()
 }
 
@@ -111,15 +110,15 @@ fn classes(account: &Accounting) -> Table {
     let doc = "Misses by class, without those of page-table walks and prefetches.";
     let mut table = Table::new("misses", doc, columns);
     let sums = sums(account, MissKind::Class);
-    for one in of(account, MissKind::Class) {
-        let by = if one.key & BY_USER != 0 { "user" } else { "kernel" };
+    for miss_count in counts_of_kind(account, MissKind::Class) {
+        let mode = if miss_count.key & BY_USER != 0 { "user" } else { "kernel" };
         table.push(vec![
-            u64::from(one.region).into(),
-            cache(one).into(),
-            by.into(),
-            class(one.key).into(),
-            one.count.into(),
-            ratio(one.count, &sums, one),
+            u64::from(miss_count.region).into(),
+            cache(miss_count).into(),
+            mode.into(),
+            class(miss_count.key).into(),
+            miss_count.count.into(),
+            ratio(miss_count.count, &sums, miss_count),
         ]);
     }
     table
@@ -139,9 +138,9 @@ fn evictors(account: &Accounting) -> Table {
                cache of the same size would have avoided.";
     let mut table = Table::new("miss_evictors", doc, columns);
     let sums = sums(account, MissKind::Class);
-    let ways = of(account, MissKind::Associativity);
-    for one in of(account, MissKind::Evictor).chain(ways) {
-        let who = match (one.kind, one.key) {
+    let ways = counts_of_kind(account, MissKind::Associativity);
+    for miss_count in counts_of_kind(account, MissKind::Evictor).chain(ways) {
+        let who = match (miss_count.kind, miss_count.key) {
             (MissKind::Associativity, 0) => "all: capacity".to_owned(),
             (MissKind::Associativity, _) => "all: conflict".to_owned(),
             (_, code) => match KernelContext::from_code(code) {
@@ -151,11 +150,11 @@ fn evictors(account: &Accounting) -> Table {
             },
         };
         table.push(vec![
-            u64::from(one.region).into(),
-            cache(one).into(),
+            u64::from(miss_count.region).into(),
+            cache(miss_count).into(),
             who.into(),
-            one.count.into(),
-            ratio(one.count, &sums, one),
+            miss_count.count.into(),
+            ratio(miss_count.count, &sums, miss_count),
         ]);
     }
     table
@@ -164,32 +163,36 @@ fn evictors(account: &Accounting) -> Table {
 /// Misses by place, the most frequent places of each cache first.
 fn places<'a>(
     name: &str,
-    what: &str,
+    title: &str,
     counts: impl Iterator<Item = &'a MissCount>,
     named: &dyn Fn(u64) -> String,
 ) -> Table {
     let columns = columns(&[
-        (what, Kind::Text, "Place of the access."),
+        (title, Kind::Text, "Place of the access."),
         ("misses", Kind::Uint, "Misses there."),
         ("share_ratio", Kind::Real, "misses over all misses of the cache with a known place."),
     ]);
     let doc = "Misses by place: the most frequent places of each cache.";
     let mut table = Table::new(name, doc, columns);
     let mut of_caches: BTreeMap<(u32, u32), BTreeMap<String, u64>> = BTreeMap::new();
-    for one in counts {
-        let place = if one.key == ELSEWHERE { "elsewhere".to_owned() } else { named(one.key) };
-        let of_cache = of_caches.entry((one.region, one.cache)).or_default();
-        let sum = of_cache.entry(place).or_default();
-        *sum = sum.saturating_add(one.count);
+    for miss_count in counts {
+        let name = if miss_count.key == ELSEWHERE {
+            "elsewhere".to_owned()
+        } else {
+            named(miss_count.key)
+        };
+        let of_cache = of_caches.entry((miss_count.region, miss_count.cache)).or_default();
+        let sum = of_cache.entry(name).or_default();
+        *sum = sum.saturating_add(miss_count.count);
     }
     for ((region, cache), places) in of_caches {
         let sum = places.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
         let mut places: Vec<_> = places.into_iter().collect();
         places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let rest = places.iter().skip(PLACES_MAX).map(|(_, count)| *count);
-        let rest = rest.fold(0, u64::saturating_add);
+        let remainder = places.iter().skip(PLACES_MAX).map(|(_, count)| *count);
+        let remainder = remainder.fold(0, u64::saturating_add);
         places.truncate(PLACES_MAX);
-        places.extend((rest > 0).then(|| ("all other places".to_owned(), rest)));
+        places.extend((remainder > 0).then(|| ("all other places".to_owned(), remainder)));
         for (place, count) in places {
             table.push(vec![
                 u64::from(region).into(),
@@ -241,20 +244,20 @@ mod tests {
     use super::*;
 
     fn account() -> Accounting {
-        let one = |cache, kind, key, count| MissCount { region: 1, cache, kind, key, count };
+        let miss = |cache, kind, key, count| MissCount { region: 1, cache, kind, key, count };
         let timer = KernelContext::Interrupt(0xec).code();
         Accounting {
             has_contexts: true,
             misses: vec![
-                one(1, MissKind::Class, 0, 10),
-                one(1, MissKind::Class, BY_USER | 2, 30),
-                one(1, MissKind::Evictor, timer, 25),
-                one(1, MissKind::Associativity, 1, 5),
-                one(1, MissKind::Code, 1, 20),
-                one(1, MissKind::Code, UNKNOWN_FUNCTION, 10),
-                one(1, MissKind::Code, 0xffff_ffff_8100_0010, 8),
-                one(1, MissKind::Code, ELSEWHERE, 2),
-                one(1, MissKind::Data, 0xffff_ea00_0000_0040, 40),
+                miss(1, MissKind::Class, 0, 10),
+                miss(1, MissKind::Class, BY_USER | 2, 30),
+                miss(1, MissKind::Evictor, timer, 25),
+                miss(1, MissKind::Associativity, 1, 5),
+                miss(1, MissKind::Code, 1, 20),
+                miss(1, MissKind::Code, UNKNOWN_FUNCTION, 10),
+                miss(1, MissKind::Code, 0xffff_ffff_8100_0010, 8),
+                miss(1, MissKind::Code, ELSEWHERE, 2),
+                miss(1, MissKind::Data, 0xffff_ea00_0000_0040, 40),
             ],
             user_functions: [(1, "main [cc1]".to_owned())].into(),
             ..Accounting::default()

@@ -65,7 +65,8 @@ pub fn table(account: &Accounting) -> Option<Table> {
     for (region, rows) in account.sampled_cycles().iter().enumerate() {
         for row in rows {
             let (total, half_width) = (row.cycles.total, row.cycles.half_width);
-            let name = row.context.map_or_else(|| "all".to_owned(), |one| account.name_of(one));
+            let name =
+                row.context.map_or_else(|| "all".to_owned(), |context| account.name_of(context));
             let entries = row.context.map(|_| row.entries);
             let per_entry = entries.filter(|entries| *entries > 0);
             let values: Vec<Value> = vec![

@@ -149,7 +149,8 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         runs += 1;
         let done = outcome.as_ref().filter(|outcome| outcome.failure().is_none());
         let sampling = watch.sampling.zip(done);
-        match sampling.and_then(|(last, of)| args.sample.next(last, runs, &of.accounting)) {
+        match sampling.and_then(|(last, outcome)| args.sample.next(last, runs, &outcome.accounting))
+        {
             Some(next) => watch.sampling = Some(next),
             None => break (outcome, start.elapsed().as_secs_f64()),
         }
