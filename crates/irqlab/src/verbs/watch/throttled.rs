@@ -1,4 +1,4 @@
-//! How a CPU quota stopped irqlab between two readings: it reads later then, and an interval is longer.
+//! How a CPU quota stopped irqlab between two readings. irqlab then reads later, and the interval is longer.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use lab::handlers::WindowSample;
 use live::window::{THROTTLED_NS, THROTTLED_PERIODS};
 use serde_json::{Value as Json, json};
 
-/// What a CPU quota took from irqlab in an interval.
+/// How often and for how long a CPU quota stopped irqlab in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttled {
     /// Periods of the quota in which threads were stopped.
     pub periods: u64,
-    /// For how long, summed over the CPUs, ns.
+    /// Time for which threads were stopped, summed over the CPUs, ns.
     pub time_ns: u64,
 }
 
 impl Throttled {
-    /// Of the time between two readings; since the window opened without the first. `None` where irqlab has no quota.
+    /// The stops between two readings. Without `before`, those since the window opened. `None` if irqlab has no quota.
     pub fn between(before: Option<&WindowSample>, reading: &WindowSample) -> Option<Throttled> {
         let count =
             |reading: &WindowSample, name: &str| reading.facts.get(name).and_then(Json::as_u64);
@@ -28,7 +28,7 @@ impl Throttled {
         Some(Throttled { periods, time_ns })
     }
 
-    /// For the settings of a run, as in those of other verbs.
+    /// The settings of a run that other verbs record, too.
     pub fn settings(&self) -> [(String, Json); 2] {
         [
             (THROTTLED_PERIODS.to_owned(), json!(self.periods)),
@@ -36,13 +36,13 @@ impl Throttled {
         ]
     }
 
-    /// For a line of the screen; `None` where the quota stopped nothing.
+    /// The text of a line of the screen, or `None` if the quota stopped nothing.
     pub fn words(&self) -> Option<String> {
         let time = Duration::from_nanos(self.time_ns);
         (self.periods > 0).then(|| format!("stopped by a CPU quota for {time:.1?}"))
     }
 
-    /// For a run.
+    /// The warning of a run, or `None` if the quota stopped nothing.
     pub fn warning(&self) -> Option<String> {
         let time = Duration::from_nanos(self.time_ns);
         (self.periods > 0).then(|| {
