@@ -11,12 +11,8 @@ pub mod experiment;
 pub mod footprint;
 pub mod guest_protocol;
 pub mod handlers;
-mod judge;
 pub mod kernels;
 pub mod noise;
-mod published;
 mod quantiles;
 pub mod services;
 pub mod signal;
-
-pub use published::PublishedError;

@@ -14,7 +14,6 @@ pub mod estimate;
 pub mod experiment;
 pub mod in_guest;
 pub mod order;
-pub mod paper;
 mod plan;
 pub mod rounds;
 pub mod sample;

@@ -7,7 +7,6 @@ pub mod condition;
 pub mod experiment;
 mod hotplug;
 pub mod in_guest;
-pub mod paper;
 pub mod probe_check;
 pub mod rates;
 pub mod sample;

@@ -9,7 +9,6 @@ pub mod experiment;
 pub mod in_guest;
 pub mod ledger;
 pub mod loops;
-pub mod paper;
 pub mod placement;
 mod quantum;
 pub mod sample;

@@ -5,11 +5,10 @@
 
 pub mod bench;
 mod class;
-mod counters;
+pub mod counters;
 pub mod experiment;
 pub mod in_guest;
 pub mod misses;
-pub mod paper;
 pub mod sample;
 mod tables;
 

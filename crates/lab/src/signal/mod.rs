@@ -5,7 +5,6 @@ mod bench;
 mod experiment;
 pub mod in_guest;
 pub mod observations;
-pub mod paper;
 mod plan;
 mod rig;
 mod sample;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use lab::experiment::{BenchError, Experiment, Outcome, finish};
-use lab::signal::paper::{Published, findings, round_trips, throughput};
 use lab::signal::{Load, Part, Plan, Rig, SignalBench};
 use live::host::{Root, host_facts, run_host_block};
 use live::signal::{LiveSignal, SignalSettings, VethPolling};
+use papers::signal_afterburner::{Published, findings, round_trips, throughput};
 use serde_json::{Map, Value as Json, json};
 
 use super::ReproduceArgs;

@@ -5,12 +5,10 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use lab::experiment::{Bench, Experiment};
-use lab::services::paper::{
-    ClassifiedMisses, MachineRun, MissCosts, Paper, Role, findings, tables,
-};
 use lab::services::{Class, Plan, Samples};
 use live::window::Stop;
 use machine::SystemModel;
+use papers::simos_1995::{ClassifiedMisses, MachineRun, MissCosts, Paper, Role, findings, tables};
 use record::{Absence, Run, Table, Value};
 use serde_json::{Map, Value as Json, json};
 use sim::models::Model;

@@ -46,22 +46,21 @@ fn key_values(class: Class, service: &str) -> [Value; 2] {
 
 impl ServicesSample {
     /// A counter of a service, or `None` if the bench does not count it.
-    pub(super) fn count(&self, service: &ServiceStats, name: &str) -> Option<u64> {
+    #[must_use]
+    pub fn count(&self, service: &ServiceStats, name: &str) -> Option<u64> {
         service.counters.get(self.counter(name)?).copied()
     }
 
     /// The sum of a counter over the included services, or `None` if the bench does not count it.
-    pub(super) fn sum(
-        &self,
-        name: &str,
-        is_included: impl Fn(&ServiceStats) -> bool,
-    ) -> Option<u64> {
+    #[must_use]
+    pub fn sum(&self, name: &str, is_included: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
         let services = self.services.iter().filter(|service| is_included(service));
         services.map(|service| self.count(service, name)).sum()
     }
 
     /// Total time of the included services, in ticks. `None` if no included service has a known time.
-    pub(super) fn ticks(&self, is_included: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
+    #[must_use]
+    pub fn ticks(&self, is_included: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
         let services = self.services.iter().filter(|service| is_included(service));
         let ticks: Vec<u64> = services.filter_map(|service| service.self_ticks).collect();
         (!ticks.is_empty()).then(|| ticks.iter().sum())

@@ -1,0 +1,411 @@
+//! The paper's findings, judged on simulated machines and, where the paper has numbers, on its own figures.
+
+use lab::handlers::{Load, Rate, Stimulus};
+use record::Table;
+
+use super::interrupt::ModelRun;
+use super::published::{Family, Paper};
+use super::tables::{Quantity, STIMULI};
+use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, greater};
+
+const TABLE: FindingsTable = FindingsTable {
+    subject: "What the finding is about: stimulus, load, machines.",
+    evidence: "Both sides, with the half widths of their 95 % confidence intervals: cycles, ns, or ratios.",
+    has_models: true,
+    ..FindingsTable::SIMULATED
+};
+
+/// Section 4.1: a Pentium 4 takes at least this factor more cycles than a Pentium II or III.
+const CYCLES_FACTOR: f64 = 2.0;
+
+/// The mean of several figures from different windows, with independent errors.
+fn mean_of(figures: impl IntoIterator<Item = Known>) -> Known {
+    let figures = figures.into_iter().collect::<Result<Vec<Figure>, String>>()?;
+    if figures.is_empty() {
+        return Err("not measured".to_owned());
+    }
+    let count = figures.len() as f64;
+    let half_width = figures.iter().map(|figure| figure.half_width.powi(2)).sum::<f64>().sqrt();
+    let sum = figures.iter().map(|figure| figure.mean).sum::<f64>();
+    Ok(Figure { mean: sum / count, half_width: half_width / count })
+}
+
+/// The four combinations of load and rate.
+fn conditions() -> impl Iterator<Item = (Load, Rate)> {
+    Load::ALL.iter().flat_map(|load| Rate::ALL.iter().map(|rate| (*load, *rate)))
+}
+
+/// A function that returns one figure of a model in a condition.
+type FigureOf<'a> = dyn Fn(&ModelRun, (Load, Rate, Stimulus)) -> Known + 'a;
+
+/// The mean of a figure over the four conditions of a stimulus.
+fn mean_over_conditions(run: &ModelRun, stimulus: Stimulus, figure: &FigureOf<'_>) -> Known {
+    mean_of(conditions().map(|(load, rate)| figure(run, (load, rate, stimulus))))
+}
+
+/// The simulated runs, and the paper's figures.
+struct Comparison<'a> {
+    paper: &'a Paper,
+    runs: &'a [ModelRun],
+}
+
+impl Comparison<'_> {
+    fn run(&self, model: &str) -> Option<&ModelRun> {
+        self.runs.iter().find(|run| run.model == model)
+    }
+
+    fn family_runs(&self, family: Family) -> impl Iterator<Item = &ModelRun> {
+        let is_of_family = move |run: &&ModelRun| {
+            self.paper.machine(&run.model).is_some_and(|machine| machine.family == family)
+        };
+        self.runs.iter().filter(is_of_family)
+    }
+
+    /// The mean of a figure over a family and over the conditions of a stimulus.
+    fn family_mean(&self, family: Family, stimulus: Stimulus, figure: &FigureOf<'_>) -> Known {
+        let runs = self.family_runs(family);
+        mean_of(runs.map(|run| mean_over_conditions(run, stimulus, figure)))
+    }
+
+    /// Pairs of simulated machines with neighbouring clock frequencies, the slower machine first.
+    fn neighbours(&self, family: Option<Family>) -> Vec<(&ModelRun, &ModelRun)> {
+        let machines = self.paper.machines.iter();
+        let machines =
+            machines.filter(|machine| family.is_none_or(|family| machine.family == family));
+        let runs: Vec<&ModelRun> =
+            machines.filter_map(|machine| self.run(&machine.model)).collect();
+        runs.windows(2).map(|pair| (pair[0], pair[1])).collect()
+    }
+
+    /// Sections 4.1, 4.2, 4.5: Pentium 4 compared with Pentium II and III.
+    fn between_families(&self) -> Vec<Finding> {
+        let cycles: &FigureOf<'_> = &|run, condition| run.figure(Quantity::Cycles, condition);
+        let branches: &FigureOf<'_> =
+            &|run, condition| run.figure(Quantity::BranchMisses, condition);
+        let time: &FigureOf<'_> = &ModelRun::time_ns;
+        let mut all = Vec::new();
+        for stimulus in STIMULI {
+            let family = |family, figure| self.family_mean(family, stimulus, figure);
+            all.push(finding(
+                "a Pentium 4 takes twice the cycles",
+                stimulus.word(),
+                "mean cycles of Pentium 4 > 2 x mean cycles of Pentium II and III",
+                greater(
+                    family(Family::P4, cycles),
+                    times(family(Family::P6, cycles), CYCLES_FACTOR),
+                ),
+            ));
+            all.push(finding(
+                "a Pentium 4 predicts branches worse",
+                stimulus.word(),
+                "mean misprediction ratio: Pentium 4 > Pentium II and III",
+                greater(family(Family::P4, branches), family(Family::P6, branches)),
+            ));
+            let Some(fastest) = self.family_runs(Family::P6).last() else { continue };
+            for run in self.family_runs(Family::P4) {
+                all.push(finding(
+                    "the fastest Pentium III beats a Pentium 4",
+                    format!("{stimulus}, {} and {}", run.model, fastest.model),
+                    "time of the Pentium 4 > time of the Pentium III",
+                    greater(
+                        mean_over_conditions(run, stimulus, time),
+                        mean_over_conditions(fastest, stimulus, time),
+                    ),
+                ));
+            }
+        }
+        all
+    }
+
+    /// Sections 4.2 and 4.3: effects of a faster clock.
+    fn between_clocks(&self) -> Vec<Finding> {
+        let ipc: &FigureOf<'_> =
+            &|run, condition| run.figure(Quantity::InstructionsPerCycle, condition);
+        let mut all = Vec::new();
+        for stimulus in STIMULI {
+            let mean = |run, figure: &FigureOf<'_>| mean_over_conditions(run, stimulus, figure);
+            for (slower, faster) in self.neighbours(Some(Family::P6)) {
+                all.push(finding(
+                    "a faster clock makes interrupts shorter",
+                    format!("{stimulus}, {} and {}", slower.model, faster.model),
+                    "time with the slower clock > time with the faster clock",
+                    greater(mean(slower, &ModelRun::time_ns), mean(faster, &ModelRun::time_ns)),
+                ));
+            }
+            for (slower, faster) in self.neighbours(None) {
+                all.push(finding(
+                    "a faster clock lowers instructions per cycle",
+                    format!("{stimulus}, {} and {}", slower.model, faster.model),
+                    "IPC with the slower clock > IPC with the faster clock",
+                    greater(mean(slower, ipc), mean(faster, ipc)),
+                ));
+            }
+        }
+        all
+    }
+
+    /// Sections 4.1, 4.3, 4.5, 4.6: the conditions of one machine compared.
+    fn between_conditions(&self, run: &ModelRun) -> Vec<Finding> {
+        let cycles: &FigureOf<'_> = &|run, condition| run.figure(Quantity::Cycles, condition);
+        let mean = |stimulus| mean_over_conditions(run, stimulus, cycles);
+        let mut all = vec![finding(
+            "a network interrupt costs more than a disk interrupt",
+            "all conditions",
+            "mean cycles, net > disk",
+            greater(mean(Stimulus::Net), mean(Stimulus::Disk)),
+        )];
+        let machine = self.paper.machine(&run.model);
+        let is_p4 = machine.is_some_and(|machine| machine.family == Family::P4);
+        for &load in Load::ALL {
+            let net = |quantity, rate| run.figure(quantity, (load, rate, Stimulus::Net));
+            all.push(finding(
+                "frequent network interrupts have more instructions per cycle",
+                format!("net, {load}"),
+                "IPC at the high rate > IPC at the low rate",
+                greater(
+                    net(Quantity::InstructionsPerCycle, Rate::High),
+                    net(Quantity::InstructionsPerCycle, Rate::Low),
+                ),
+            ));
+            if is_p4 {
+                all.push(finding(
+                    "a Pentium 4 predicts frequent network interrupts well",
+                    format!("net, {load}"),
+                    "misprediction ratio at the low rate > ratio at the high rate",
+                    greater(
+                        net(Quantity::BranchMisses, Rate::Low),
+                        net(Quantity::BranchMisses, Rate::High),
+                    ),
+                ));
+            }
+        }
+        for stimulus in STIMULI {
+            let quiet = (Load::Idle, Rate::Low, stimulus);
+            all.push(self.data_misses(
+                run,
+                "load raises data misses",
+                "L1D miss ratio, busy/low > idle/low",
+                ((Load::Busy, Rate::Low, stimulus), quiet),
+            ));
+            all.push(self.data_misses(
+                run,
+                "a high rate raises data misses on an idle machine",
+                "L1D miss ratio, idle/high > idle/low",
+                ((Load::Idle, Rate::High, stimulus), quiet),
+            ));
+        }
+        for finding in &mut all {
+            finding.model = Some(run.model.clone());
+        }
+        all
+    }
+
+    /// Judges whether the first condition has the greater L1D miss ratio.
+    fn data_misses(
+        &self,
+        run: &ModelRun,
+        name: &'static str,
+        claim: &str,
+        (loaded, quiet): ((Load, Rate, Stimulus), (Load, Rate, Stimulus)),
+    ) -> Finding {
+        let quantity = Quantity::L1dMisses;
+        let published =
+            |condition| quantity.published(self.paper, &run.model, condition).map(exactly);
+        let both = published(loaded).zip(published(quiet));
+        Finding {
+            published: both.map(|(loaded, quiet)| greater(Ok(loaded), Ok(quiet))),
+            ..finding(
+                name,
+                quiet.2.word(),
+                claim,
+                greater(run.figure(quantity, loaded), run.figure(quantity, quiet)),
+            )
+        }
+    }
+}
+
+fn times(figure: Known, factor: f64) -> Known {
+    figure
+        .map(|figure| Figure { mean: figure.mean * factor, half_width: figure.half_width * factor })
+}
+
+fn finding(
+    name: &'static str,
+    subject: impl Into<String>,
+    claim: &str,
+    measured: Judged,
+) -> Finding {
+    let (subject, claim) = (subject.into(), claim.to_owned());
+    Finding { name, model: None, subject, claim, measured, published: None }
+}
+
+/// Table `findings`: all findings. One finding cannot be judged: 15 to 30 % of the decoded instructions do not
+/// complete (section 4.4). The simulated cores execute no wrong path.
+#[must_use]
+pub fn findings(paper: &Paper, runs: &[ModelRun]) -> Table {
+    let comparison = Comparison { paper, runs };
+    let mut all = comparison.between_families();
+    all.extend(comparison.between_clocks());
+    all.extend(runs.iter().flat_map(|run| comparison.between_conditions(run)));
+    let wrong_path = "the simulated cores execute no wrong path".to_owned();
+    all.push(finding(
+        "15 to 30 % of the decoded instructions do not complete",
+        "all machines",
+        "completion rate from 0.70 to 0.85",
+        greater(Err(wrong_path.clone()), Err(wrong_path)),
+    ));
+    TABLE.of(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use attribution::{Context, ContextKind};
+    use lab::experiment::{Absence, Measured};
+    use lab::handlers::{
+        Condition, ConditionSamples, ContextStats, EventSums, Pass, Samples, Timing, WindowSample,
+    };
+    use record::Value;
+    use stats::{Batches, JointBatch};
+
+    use super::super::tables::paper;
+    use super::*;
+
+    const EVENTS: [&str; 10] = [
+        "cycles",
+        "instructions",
+        "branches",
+        "branch-misses",
+        "L1-icache-loads",
+        "L1-icache-load-misses",
+        "L1-dcache-loads",
+        "L1-dcache-stores",
+        "L1-dcache-load-misses",
+        "L1-dcache-store-misses",
+    ];
+    /// Number of batches of a window. Each has one span.
+    const SPANS: u64 = 16;
+
+    /// A context whose spans take alternately `cycles` and `cycles + 2`.
+    fn context(kind: ContextKind, name: &str, cycles: u64) -> ContextStats {
+        let cell = |index: u64| {
+            let cycles = (cycles + index % 2 * 2) as i64;
+            let sums = vec![cycles, cycles / 4, 100, 5, 200, 10, 60, 40, 3, 1];
+            JointBatch { count: 1, sums }
+        };
+        let cells: Vec<JointBatch> = (0..SPANS).map(cell).collect();
+        let total = |event: usize| cells.iter().map(|cell| cell.sums[event] as u64).sum();
+        let totals: Vec<u64> = (0..EVENTS.len()).map(total).collect();
+        let context = Context { kind, number: 0, name: name.to_owned() };
+        ContextStats {
+            events: EventSums {
+                spans: SPANS,
+                inclusive: totals.clone(),
+                own: totals,
+                batches: Batches { shift: 20, cells },
+                ..EventSums::default()
+            },
+            ..ContextStats::new(0, context, Timing::Simulator, SPANS)
+        }
+    }
+
+    /// A run whose device interrupts take `cycles` in total. The timer's contexts do not belong to the device.
+    fn run(model: &str, clock_hz: u64, cycles: u64) -> ModelRun {
+        let window = || WindowSample {
+            contexts: vec![
+                context(ContextKind::Vector, "local_timer", 70_000),
+                context(ContextKind::Vector, "vector 0x27", cycles / 2),
+                context(ContextKind::HardIrq, "ata_piix", cycles / 4),
+                context(ContextKind::Softirq, "BLOCK", cycles / 4),
+                context(ContextKind::Softirq, "TIMER", 90_000),
+            ],
+            ..WindowSample::default()
+        };
+        let samples_of = |condition| ConditionSamples {
+            condition,
+            timing: window(),
+            events: vec![(1, window())],
+        };
+        let events = EVENTS.map(str::to_owned).to_vec();
+        let samples = Samples {
+            conditions: Condition::combinations(Load::ALL, Rate::ALL, &STIMULI)
+                .into_iter()
+                .map(samples_of)
+                .collect(),
+            passes: vec![Pass::default(), Pass { events }],
+            ..Samples::default()
+        };
+        ModelRun { model: model.to_owned(), clock_hz, measured: Measured::new(samples) }
+    }
+
+    fn verdicts(runs: &[ModelRun], name: &str) -> Vec<(String, String)> {
+        let table = findings(&Paper::handlers_ia32().unwrap(), runs);
+        let text = |row: &[Value], column: &str| match table.get(row, column) {
+            Some(Value::Text(text)) => text.to_string(),
+            _ => String::new(),
+        };
+        let rows = table.rows().iter().filter(|row| text(row, "finding") == name);
+        rows.map(|row| (text(row, "verdict"), text(row, "published_verdict"))).collect()
+    }
+
+    #[test]
+    fn an_interrupt_includes_its_entry_its_handler_and_its_softirqs() {
+        let run = run("p2-333", 333_000_000, 4_000);
+        let condition = (Load::Idle, Rate::Low, Stimulus::Disk);
+        // Half of the spans of each of the three contexts take 2 cycles more: on average 3 in total.
+        let cycles = run.figure(Quantity::Cycles, condition).unwrap();
+        assert_eq!(cycles.mean, 4_003.0);
+        assert!(cycles.half_width.is_finite() && cycles.half_width < 10.0, "{cycles:?}");
+        let (load, rate, stimulus) = condition;
+        assert_eq!(run.interrupts(load, rate, stimulus).unwrap().count, SPANS);
+        let ns = run.time_ns(condition).unwrap().mean;
+        assert!((ns - 4_003.0 / 0.333).abs() < 1e-6, "{ns}");
+        assert_eq!(run.figure(Quantity::L1dMisses, condition).unwrap().mean, 0.04);
+    }
+
+    #[test]
+    fn machines_are_compared_by_cycles_and_by_time() {
+        let pentium_3 = || run("p3-1266", 1_266_000_000, 10_000);
+        let twice = "a Pentium 4 takes twice the cycles";
+        let beats = "the fastest Pentium III beats a Pentium 4";
+        let both = |cycles| {
+            let runs = [pentium_3(), run("p4-1800", 1_800_000_000, cycles)];
+            [twice, beats].map(|name| verdicts(&runs, name)[0].0.clone())
+        };
+        assert_eq!(both(30_000), ["holds", "holds"]);
+        assert_eq!(both(15_000), ["fails", "holds"]);
+        assert_eq!(both(12_000), ["fails", "fails"]);
+        // A single family cannot be compared.
+        assert_eq!(verdicts(&[pentium_3()], twice)[0].0, "not judged");
+    }
+
+    #[test]
+    fn published_ratios_are_judged_like_simulated_ratios() {
+        let runs = [run("p2-450", 450_000_000, 4_000), run("p3-600", 600_000_000, 4_000)];
+        // Table 2, P2-450: net 4.246 to 3.792 %, disk 1.063 to 7.635 %. The simulated ratios are equal.
+        let verdicts = verdicts(&runs, "load raises data misses");
+        let published: Vec<&str> =
+            verdicts.iter().map(|(_, published)| published.as_str()).collect();
+        assert_eq!(published, ["fails", "holds", "", ""]);
+        assert!(verdicts.iter().all(|(simulated, _)| simulated == "not judged"));
+    }
+
+    #[test]
+    fn a_condition_that_was_not_measured_has_its_reason() {
+        let mut run = run("p2-450", 450_000_000, 4_000);
+        let missing =
+            Condition::Made { load: Load::Idle, rate: Rate::Low, stimulus: Stimulus::Net };
+        run.measured.samples.conditions.retain(|samples| samples.condition != missing);
+        run.measured.absent.push(Absence {
+            table: "handlers".to_owned(),
+            what: missing.label(),
+            reason: "no card".to_owned(),
+            remedy: None,
+        });
+        let table = paper(&Paper::handlers_ia32().unwrap(), &[run]);
+        let row = &table.rows()[0];
+        assert_eq!(table.get(row, "reason"), Some(&Value::from("no card")));
+        assert_eq!(table.get(row, "cycles"), Some(&Value::Absent));
+        // The row still has the published figures.
+        assert_eq!(table.get(row, "published_l1d_miss_ratio"), Some(&Value::from(4.246 / 100.0)));
+    }
+}

@@ -1,0 +1,196 @@
+//! The published figures: a data file, read with bounds.
+
+use lab::handlers::{Load, Rate, Stimulus};
+use serde::Deserialize;
+
+use crate::published::{PublishedError, at_most, read, short};
+
+/// The data file of the paper `handlers-ia32`.
+const TEXT: &str = include_str!("../../../../papers/handlers-ia32.toml");
+
+/// Maximum number of machines, and maximum number of rows of a machine.
+const ITEMS_MAX: usize = 32;
+
+/// The two microarchitectures that the paper compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// Pentium II and III.
+    P6,
+    /// Pentium 4.
+    P4,
+}
+
+/// A machine that the paper measured.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperMachine {
+    /// The model that simulates the machine.
+    pub model: String,
+    pub measured: String,
+    pub family: Family,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Paper {
+    pub title: String,
+    /// The measured machines, by ascending clock frequency.
+    pub machines: Vec<PaperMachine>,
+    misses: Vec<RawMisses>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPaper {
+    #[allow(dead_code)] // for readers of the data file
+    name: String,
+    title: String,
+    machine: Vec<PaperMachine>,
+    misses: Vec<RawMisses>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawMisses {
+    model: String,
+    rows: Vec<RawRow>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRow {
+    load: Load,
+    rate: Rate,
+    l1i_percent: ByStimulus,
+    l1d_percent: ByStimulus,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ByStimulus {
+    net: f64,
+    disk: f64,
+}
+
+impl ByStimulus {
+    /// The figure as a ratio from 0 to 1; `None` for a stimulus that the paper does not have.
+    fn ratio(self, stimulus: Stimulus) -> Option<f64> {
+        match stimulus {
+            Stimulus::Net => Some(self.net / 100.0),
+            Stimulus::Disk => Some(self.disk / 100.0),
+            _ => None,
+        }
+    }
+
+    fn are_percent(self) -> bool {
+        [self.net, self.disk].iter().all(|figure| (0.0..=100.0).contains(figure))
+    }
+}
+
+impl Paper {
+    /// Reads the paper's figures.
+    ///
+    /// # Errors
+    /// The errors of [`Paper::parse`].
+    pub fn handlers_ia32() -> Result<Paper, PublishedError> {
+        Paper::parse(TEXT)
+    }
+
+    /// Reads and checks a data file.
+    ///
+    /// # Errors
+    /// If the text is not TOML, is too long, names an unknown machine, load or rate, or has a figure that is no
+    /// percentage from 0 to 100.
+    pub fn parse(text: &str) -> Result<Paper, PublishedError> {
+        let raw: RawPaper = read(text)?;
+        at_most(raw.machine.len().max(raw.misses.len()), ITEMS_MAX, "machines")?;
+        for machine in &raw.machine {
+            short(machine.model.clone())?;
+            short(machine.measured.clone())?;
+        }
+        for misses in &raw.misses {
+            let model = &misses.model;
+            at_most(misses.rows.len(), ITEMS_MAX, "rows").map_err(|error| error.at(model))?;
+            if raw.machine.iter().all(|machine| machine.model != *model) {
+                return Err(PublishedError::new(format!("no machine: {model:.40?}")));
+            }
+            let is_wrong =
+                |row: &&RawRow| !row.l1i_percent.are_percent() || !row.l1d_percent.are_percent();
+            if let Some(row) = misses.rows.iter().find(is_wrong) {
+                let error = format!("{}/{}: no percentage", row.load, row.rate);
+                return Err(PublishedError::new(error).at(model));
+            }
+        }
+        Ok(Paper { title: short(raw.title)?, machines: raw.machine, misses: raw.misses })
+    }
+
+    /// The machine that a model simulates; `None` if the paper did not measure it.
+    #[must_use]
+    pub fn machine(&self, model: &str) -> Option<&PaperMachine> {
+        self.machines.iter().find(|machine| machine.model == model)
+    }
+
+    fn row(&self, model: &str, load: Load, rate: Rate) -> Option<&RawRow> {
+        let misses = self.misses.iter().find(|misses| misses.model == model)?;
+        misses.rows.iter().find(|row| (row.load, row.rate) == (load, rate))
+    }
+
+    /// Misses of the first-level instruction cache over its accesses, 0 to 1 (Table 2).
+    #[must_use]
+    pub fn l1i_miss_ratio(
+        &self,
+        model: &str,
+        load: Load,
+        rate: Rate,
+        stimulus: Stimulus,
+    ) -> Option<f64> {
+        self.row(model, load, rate)?.l1i_percent.ratio(stimulus)
+    }
+
+    /// Misses of the first-level data cache over its accesses, 0 to 1 (Table 2).
+    #[must_use]
+    pub fn l1d_miss_ratio(
+        &self,
+        model: &str,
+        load: Load,
+        rate: Rate,
+        stimulus: Stimulus,
+    ) -> Option<f64> {
+        self.row(model, load, rate)?.l1d_percent.ratio(stimulus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_figures_are_read() {
+        let paper = Paper::handlers_ia32().unwrap();
+        let families: Vec<Family> = paper.machines.iter().map(|machine| machine.family).collect();
+        assert_eq!(families, [[Family::P6; 4].as_slice(), &[Family::P4; 2]].concat());
+        let l1d = |model, load, rate, stimulus| paper.l1d_miss_ratio(model, load, rate, stimulus);
+        let near = |found: Option<f64>, ratio: f64| (found.unwrap() - ratio).abs() < 1e-9;
+        assert!(near(l1d("p2-450", Load::Busy, Rate::Low, Stimulus::Disk), 0.07635));
+        assert!(near(l1d("p3-1266", Load::Idle, Rate::High, Stimulus::Net), 0.09591));
+        let l1i = paper.l1i_miss_ratio("p3-1266", Load::Busy, Rate::High, Stimulus::Net);
+        assert!(near(l1i, 0.01705));
+        assert_eq!(l1d("p3-600", Load::Idle, Rate::Low, Stimulus::Net), None);
+        assert_eq!(l1d("p2-450", Load::Idle, Rate::Low, Stimulus::Timer), None);
+    }
+
+    #[test]
+    fn a_wrong_figure_is_rejected() {
+        for (from, to, says) in [
+            ("load = \"idle\"", "load = \"full\"", "published figures"),
+            ("family = \"p6\"", "family = \"p7\"", "published figures"),
+            ("net = 2.656", "net = 102.656", "no percentage"),
+            ("net = 2.656", "net = nan", "no percentage"),
+            ("[[misses]]\nmodel = \"p2-450\"", "[[misses]]\nmodel = \"z80\"", "no machine"),
+        ] {
+            assert!(TEXT.contains(from), "{from}");
+            let error = Paper::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(says), "{to}: {error}");
+        }
+    }
+}

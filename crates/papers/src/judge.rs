@@ -1,0 +1,335 @@
+//! Findings of a paper as claims about numbers, their verdicts, and the table `findings`.
+
+use std::fmt;
+
+use record::{Column, Format, Kind, Table, Value};
+
+/// Two counts are close if their ratio differs from 1 by at most this. The paper calls 273 and 298, and 286 and
+/// 300, "almost equal".
+pub(crate) const CLOSE_RATIO: f64 = 0.10;
+
+/// The verdict on a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Holds,
+    Fails,
+    /// The finding cannot be judged, for this reason.
+    NotJudged(String),
+}
+
+impl Verdict {
+    fn from_bool(holds: bool) -> Verdict {
+        if holds { Verdict::Holds } else { Verdict::Fails }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Verdict::Holds => "holds",
+            Verdict::Fails => "fails",
+            Verdict::NotJudged(_) => "not judged",
+        })
+    }
+}
+
+/// A verdict, with the numbers from which it follows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Judged {
+    /// The ratio that decides; `None` if there is none.
+    pub(crate) number: Option<f64>,
+    /// Both sides of the claim, in words.
+    pub(crate) numbers: String,
+    pub(crate) verdict: Verdict,
+}
+
+/// A finding about one subject, judged by the measured and by the published figures.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Finding {
+    /// The paper's finding, in words.
+    pub(crate) name: &'static str,
+    /// Model of the simulated machine. In one table, all findings have a model or none has.
+    pub(crate) model: Option<String>,
+    /// Subject of the finding, such as level and stimulus.
+    pub(crate) subject: String,
+    /// The claim that must be true for the finding to hold.
+    pub(crate) claim: String,
+    pub(crate) measured: Judged,
+    /// Judged by the published figures; `None` if the paper has none for this subject.
+    pub(crate) published: Option<Judged>,
+}
+
+/// A finding without a model.
+pub(crate) fn finding(
+    name: &'static str,
+    subject: impl Into<String>,
+    claim: &str,
+    measured: Judged,
+    published: Option<Judged>,
+) -> Finding {
+    let (subject, claim) = (subject.into(), claim.to_owned());
+    Finding { name, model: None, subject, claim, measured, published }
+}
+
+/// The parts of the table `findings` that differ between papers.
+pub(crate) struct FindingsTable {
+    /// Documentation of the table.
+    pub(crate) doc: &'static str,
+    /// Documentation of the column `subject`.
+    pub(crate) subject: &'static str,
+    /// Name and documentation of the column with the measured ratio.
+    pub(crate) ratio: (&'static str, &'static str),
+    /// Documentation of the column `evidence`.
+    pub(crate) evidence: &'static str,
+    /// Priorities of the columns `claim` and `evidence`. 0: the terminal does not show the column.
+    pub(crate) priorities: (u8, u8),
+    pub(crate) has_models: bool,
+}
+
+impl FindingsTable {
+    /// The table of findings that are judged on simulated machines. A paper should replace `subject` and `evidence`.
+    pub(crate) const SIMULATED: FindingsTable = FindingsTable {
+        doc: "The paper's findings as claims about numbers, judged by the simulated and by the published figures.",
+        subject: "What the finding is about.",
+        ratio: (
+            "simulated_ratio",
+            "The ratio of both sides of the claim on the simulated machines.",
+        ),
+        evidence: "Both sides.",
+        priorities: (90, 70),
+        has_models: false,
+    };
+
+    /// Table `findings`: one row per finding.
+    pub(crate) fn of(&self, findings: Vec<Finding>) -> Table {
+        let mut table = Table::new("findings", self.doc, self.columns());
+        for finding in findings {
+            let reason = match &finding.measured.verdict {
+                Verdict::NotJudged(reason) => Some(reason.clone()),
+                Verdict::Holds | Verdict::Fails => None,
+            };
+            let published = finding.published.as_ref();
+            let mut row: Vec<Value> = vec![finding.name.into()];
+            row.extend(self.has_models.then(|| finding.model.into()));
+            row.extend([
+                finding.subject.into(),
+                finding.claim.into(),
+                finding.measured.verdict.to_string().into(),
+                finding.measured.number.into(),
+                Some(finding.measured.numbers).filter(|numbers| !numbers.is_empty()).into(),
+                published.map(|judged| judged.verdict.to_string()).into(),
+                published.and_then(|judged| judged.number).into(),
+                reason.into(),
+            ]);
+            table.push(row);
+        }
+        table
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let text = |name: &str, doc: &str| Column::new(name, Kind::Text, doc);
+        let ratio =
+            |name: &str, doc: &str| Column::new(name, Kind::Real, doc).format(Format::Factor);
+        let model = text("model", "Model of the simulated machine.").key();
+        let mut columns = vec![text("finding", "The paper's finding.").priority(100).key()];
+        columns.extend(self.has_models.then_some(model));
+        columns.extend([
+            text("subject", self.subject).priority(99).key(),
+            text("claim", "The claim that must be true for the finding to hold.")
+                .priority(self.priorities.0)
+                .key(),
+            text("verdict", "holds, fails, or not judged.").priority(98),
+            ratio(self.ratio.0, self.ratio.1).title("ratio").priority(97),
+            text("evidence", self.evidence).priority(self.priorities.1),
+            text("published_verdict", "Verdict of the published figures.")
+                .title("published")
+                .priority(96),
+            ratio("published_ratio", "The same ratio of the published figures.").priority(95),
+            text("reason", "Why the finding is not judged.").priority(60),
+        ]);
+        columns
+    }
+}
+
+/// A measured or published number.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) mean: f64,
+    /// Half the width of the 95 % confidence interval. 0 for a published number. Infinite for a number that was
+    /// measured once or in too few batches.
+    pub(crate) half_width: f64,
+}
+
+/// A figure, or the reason for a missing figure.
+pub(crate) type Known = Result<Figure, String>;
+
+impl Judged {
+    fn not_judged(reason: String) -> Judged {
+        Judged { number: None, numbers: String::new(), verdict: Verdict::NotJudged(reason) }
+    }
+}
+
+/// The figure with its interval, in words. It has at least three significant digits and one decimal place.
+fn in_words(figure: Figure) -> String {
+    let size = if figure.mean == 0.0 { 1.0 } else { figure.mean.abs().max(1e-6) };
+    let decimals = (2.0 - size.log10().floor()).max(1.0) as usize;
+    if figure.half_width.is_finite() {
+        format!("{:.decimals$} ± {:.decimals$}", figure.mean, figure.half_width)
+    } else {
+        format!("{:.decimals$} (no interval)", figure.mean)
+    }
+}
+
+/// A published figure: a number without an error.
+pub(crate) fn exactly(number: f64) -> Figure {
+    Figure { mean: number, half_width: 0.0 }
+}
+
+/// Judges whether `left` is greater than `right`. Not judged if their intervals overlap.
+pub(crate) fn greater(left: Known, right: Known) -> Judged {
+    let (left, right) = match (left, right) {
+        (Ok(left), Ok(right)) => (left, right),
+        (Err(reason), _) | (_, Err(reason)) => return Judged::not_judged(reason),
+    };
+    let numbers = format!("{} and {}", in_words(left), in_words(right));
+    let number = (right.mean > 0.0).then(|| left.mean / right.mean);
+    let gap = (left.mean - right.mean).abs() - left.half_width - right.half_width;
+    let verdict = if gap > 0.0 {
+        Verdict::from_bool(left.mean > right.mean)
+    } else if gap.is_infinite() {
+        Verdict::NotJudged("a figure has no interval".to_owned())
+    } else {
+        Verdict::NotJudged("the intervals overlap".to_owned())
+    };
+    Judged { number, numbers, verdict }
+}
+
+/// Judges whether the refined method has the narrower interval, relative to its mean.
+pub(crate) fn narrower(refined: Known, basic: Known) -> Judged {
+    let (refined, basic) = match (refined, basic) {
+        (Ok(refined), Ok(basic)) => (refined, basic),
+        (Err(reason), _) | (_, Err(reason)) => return Judged::not_judged(reason),
+    };
+    let relative_half_width = |figure: Figure| figure.half_width / figure.mean.abs();
+    let numbers = format!("refined {}, basic {}", in_words(refined), in_words(basic));
+    let (refined, basic) = (relative_half_width(refined), relative_half_width(basic));
+    if refined.is_nan() || basic.is_nan() {
+        return Judged::not_judged(format!("a figure is 0 ± 0: {numbers}"));
+    }
+    let number = Some(basic / refined).filter(|ratio| ratio.is_finite());
+    Judged { number, numbers, verdict: Verdict::from_bool(refined < basic) }
+}
+
+/// Judges whether the sum of the parts differs from the whole by at most [`CLOSE_RATIO`].
+pub(crate) fn close(parts: [Known; 2], whole: Known) -> Judged {
+    let [first, second] = parts;
+    let (first, second, whole) = match (first, second, whole) {
+        (Ok(first), Ok(second), Ok(whole)) => (first, second, whole),
+        (Err(reason), ..) | (_, Err(reason), _) | (.., Err(reason)) => {
+            return Judged::not_judged(reason);
+        }
+    };
+    let ratio = (first.mean + second.mean) / whole.mean;
+    let numbers = format!("{} and {}; {}", in_words(first), in_words(second), in_words(whole));
+    if !ratio.is_finite() {
+        return Judged::not_judged(format!("nothing to compare with: {numbers}"));
+    }
+    let verdict = Verdict::from_bool((ratio - 1.0).abs() <= CLOSE_RATIO);
+    Judged { number: Some(ratio), numbers, verdict }
+}
+
+/// Judges whether lines of `factor` times the length do not reduce misses. The full benefit is the ratio
+/// 1 / `factor`. No benefit: the ratio is nearer to 1 than to 1 / `factor`.
+pub(crate) fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
+    let (long, short) = match (long, short) {
+        (Ok(long), Ok(short)) => (long, short),
+        (Err(reason), _) | (_, Err(reason)) => return Judged::not_judged(reason),
+    };
+    let ratio = long.mean / short.mean;
+    let numbers = format!("{} and {}", in_words(long), in_words(short));
+    if !ratio.is_finite() || factor <= 1.0 {
+        return Judged::not_judged(format!("nothing to compare: {numbers}"));
+    }
+    let verdict = Verdict::from_bool(ratio > half_way(factor));
+    Judged { number: Some(ratio), numbers, verdict }
+}
+
+/// The middle between no benefit, 1, and the full benefit, 1 / `factor`.
+pub(crate) fn half_way(factor: f64) -> f64 {
+    (1.0 + 1.0 / factor) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn mean(mean: f64, half_width: f64) -> Known {
+        Ok(Figure { mean, half_width })
+    }
+
+    fn not_measured() -> Known {
+        Err("no L2".to_owned())
+    }
+
+    #[test]
+    fn a_figure_that_was_measured_once_is_not_judged() {
+        let once = Figure { mean: 12.5, half_width: f64::INFINITY };
+        let judged = greater(Ok(once), Ok(exactly(2.0)));
+        let why = "a figure has no interval".to_owned();
+        assert_eq!((judged.number, judged.verdict), (Some(6.25), Verdict::NotJudged(why)));
+        assert_eq!(judged.numbers, "12.5 (no interval) and 2.00 ± 0.00");
+    }
+
+    #[test]
+    fn an_unknown_figure_is_not_judged() {
+        let unknown = Verdict::NotJudged("no L2".to_owned());
+        assert_eq!(greater(mean(1.0, 0.1), not_measured()).verdict, unknown);
+        assert_eq!(narrower(not_measured(), mean(1.0, 0.1)).verdict, unknown);
+        assert_eq!(close([mean(1.0, 0.1), not_measured()], mean(2.0, 0.1)).verdict, unknown);
+        assert_eq!(close([mean(1.0, 0.1), mean(1.0, 0.1)], not_measured()).verdict, unknown);
+        assert_eq!(no_benefit(not_measured(), not_measured(), 2.0).verdict, unknown);
+        let zeros = close([mean(0.0, 0.0), mean(0.0, 0.0)], mean(0.0, 0.0)).verdict;
+        assert!(matches!(zeros, Verdict::NotJudged(_)));
+        let zeros = narrower(mean(0.0, 0.0), mean(0.0, 0.0)).verdict;
+        assert!(matches!(zeros, Verdict::NotJudged(_)));
+    }
+
+    #[test]
+    fn numbers_decide() {
+        assert_eq!(greater(mean(30.0, 2.0), mean(20.0, 2.0)).verdict, Verdict::Holds);
+        assert_eq!(greater(mean(20.0, 2.0), mean(30.0, 2.0)).verdict, Verdict::Fails);
+        let overlap = greater(mean(30.0, 6.0), mean(20.0, 6.0)).verdict;
+        assert!(matches!(overlap, Verdict::NotJudged(_)));
+        let judged = narrower(mean(104.0, 5.0), mean(17.0, 30.0));
+        assert_eq!(judged.verdict, Verdict::Holds);
+        assert!(judged.number.is_some_and(|ratio| ratio > 36.0 && ratio < 37.0));
+        assert_eq!(narrower(mean(17.0, 30.0), mean(104.0, 5.0)).verdict, Verdict::Fails);
+        let close_to =
+            |whole| close([mean(104.0, 1.0), mean(169.0, 1.0)], mean(whole, 1.0)).verdict;
+        assert_eq!((close_to(298.0), close_to(350.0)), (Verdict::Holds, Verdict::Fails));
+        let without_benefit =
+            |long, factor| no_benefit(mean(long, 1.0), mean(100.0, 1.0), factor).verdict;
+        let twice = (without_benefit(80.0, 2.0), without_benefit(70.0, 2.0));
+        assert_eq!(twice, (Verdict::Holds, Verdict::Fails));
+        let four_times = (without_benefit(70.0, 4.0), without_benefit(60.0, 4.0));
+        assert_eq!(four_times, (Verdict::Holds, Verdict::Fails));
+    }
+
+    proptest! {
+        #[test]
+        fn greater_and_its_converse_never_both_hold(
+            left in 0.0..1e4_f64, right in 0.0..1e4_f64, half_width in 0.0..100.0_f64,
+        ) {
+            let verdict = greater(mean(left, half_width), mean(right, half_width)).verdict;
+            let converse = greater(mean(right, half_width), mean(left, half_width)).verdict;
+            let expected = match verdict {
+                Verdict::Holds => Verdict::Fails,
+                Verdict::Fails => Verdict::Holds,
+                not_judged => not_judged,
+            };
+            prop_assert_eq!(converse, expected);
+        }
+    }
+}

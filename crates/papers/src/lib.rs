@@ -1,0 +1,14 @@
+//! Papers: published figures next to measured ones, and a paper's findings judged on both. One module for each paper
+//! of `papers/*.toml`. This crate uses the experiments' samples; no experiment knows a paper.
+
+#![forbid(unsafe_code)]
+
+pub mod footprint_1999;
+pub mod handlers_ia32;
+mod judge;
+pub mod noise_t1;
+mod published;
+pub mod signal_afterburner;
+pub mod simos_1995;
+
+pub use published::PublishedError;

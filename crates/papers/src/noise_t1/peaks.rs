@@ -1,0 +1,129 @@
+//! Finds the peaks of a loop of fixed work from its times alone, like the paper.
+
+use lab::noise::{Fixed, LoopResult, NoiseSample, Quantum, Relation};
+use stats::interval::{Interval, from_moments};
+use stats::median;
+use stats::periodicity::{Event, Search, periods};
+
+use super::published::Tick;
+use crate::judge::{Figure, Known, exactly};
+
+/// A quantum is a peak if it exceeds the median by this fraction plus a step of the clock.
+pub(super) const PEAK_RATIO: f64 = 0.001;
+
+/// A run of the loop at one placement.
+#[derive(Debug)]
+pub struct PlacedRun {
+    /// The CPUs that the tick interrupts.
+    pub tick: Tick,
+    /// Relation of the loop's CPU to CPU 0.
+    pub placement: Relation,
+    pub cpu: u32,
+    /// Step of the clock that measures quanta, ns.
+    pub step_ns: u64,
+    /// The window, or the reason why it is missing.
+    pub sample: Result<NoiseSample, String>,
+}
+
+/// The peaks among a loop's quanta.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Peaks {
+    /// Number of all quanta.
+    pub quanta: usize,
+    /// Number of peaks among the quanta.
+    pub count: usize,
+    /// Median time of a quantum, ns.
+    pub median_ns: f64,
+    /// Slowdown of the longest quantum, as a share of the median.
+    pub max_ratio: f64,
+    /// Mean slowdown of the peaks, as a share of the median. `None` without peaks.
+    pub mean: Option<Figure>,
+    /// Period of the peaks, ns. `None` without a period.
+    pub period_ns: Option<Figure>,
+}
+
+impl PlacedRun {
+    /// Finds the peaks among the quanta of the run.
+    ///
+    /// # Errors
+    /// Returns the reason why no quanta are known.
+    pub(super) fn peaks(&self) -> Result<Peaks, String> {
+        let sample = self.sample.as_ref().map_err(Clone::clone)?;
+        let loop_on_cpu = sample.cpus.iter().find(|cpu| cpu.cpu == self.cpu);
+        match loop_on_cpu.map(|cpu| &cpu.result) {
+            Some(LoopResult::Quanta(fixed)) => Peaks::find(fixed, self.step_ns),
+            _ => Err(format!("no loop of fixed work ran on CPU {}", self.cpu)),
+        }
+    }
+
+    /// Slowdown of the longest quantum.
+    pub(super) fn max_ratio(&self) -> Known {
+        self.peaks().map(|peaks| exactly(peaks.max_ratio))
+    }
+
+    /// Mean slowdown of the peaks, or 0 without peaks.
+    pub(super) fn mean_ratio(&self) -> Known {
+        self.peaks().map(|peaks| peaks.mean.unwrap_or_default())
+    }
+
+    /// Period of the peaks, ns.
+    pub(super) fn period_ns(&self) -> Known {
+        self.peaks()?.period_ns.ok_or_else(|| "no period".to_owned())
+    }
+
+    /// The largest slowdown of a quantum that is not a peak.
+    pub(super) fn limit_ratio(&self) -> Known {
+        let peaks = self.peaks()?;
+        Ok(exactly(PEAK_RATIO + self.step_ns as f64 / peaks.median_ns))
+    }
+}
+
+impl Peaks {
+    fn find(fixed: &Fixed, step_ns: u64) -> Result<Peaks, String> {
+        let is_sound = |quantum: &&Quantum| quantum.faulted != Some(true);
+        let quanta: Vec<&Quantum> = fixed.first.iter().filter(is_sound).collect();
+        let mut times: Vec<f64> = quanta.iter().map(|quantum| quantum.time_ns as f64).collect();
+        times.sort_unstable_by(f64::total_cmp);
+        let Some(median_ns) = median(&times).filter(|median| *median > 0.0) else {
+            return Err("no quantum was measured".to_owned());
+        };
+        let slowdown = |quantum: &Quantum| quantum.time_ns as f64 / median_ns - 1.0;
+        let limit = PEAK_RATIO + step_ns as f64 / median_ns;
+        let peaks: Vec<&&Quantum> =
+            quanta.iter().filter(|quantum| slowdown(quantum) > limit).collect();
+        let events: Vec<Event> =
+            peaks.iter().map(|peak| Event { at_ns: peak.start_ns, weight: 1.0 }).collect();
+        let peak_times: Vec<u64> = peaks.iter().map(|peak| peak.time_ns).collect();
+        let found = periods(&events, &SEARCH);
+        let period_ns = found
+            .first()
+            .map(|period| Figure { mean: period.period_ns, half_width: period.half_width_ns });
+        Ok(Peaks {
+            quanta: quanta.len(),
+            count: peaks.len(),
+            median_ns,
+            max_ratio: quanta.iter().map(|quantum| slowdown(quantum)).fold(0.0, f64::max),
+            mean: mean_slowdown(&peak_times, median_ns),
+            period_ns,
+        })
+    }
+}
+
+/// The search for the period of peaks. The paper's ticks have periods of 4 and 10 ms.
+const SEARCH: Search = Search {
+    period_ns_min: 500_000,
+    period_ns_max: 50_000_000,
+    periods_max: 1,
+    resultant_length_min: 0.3,
+    p_value_max: 1e-6,
+};
+
+/// Mean slowdown of quanta with these times, as a share of the median. `None` without times.
+fn mean_slowdown(times_ns: &[u64], median_ns: f64) -> Option<Figure> {
+    let (count, sum) = (times_ns.len() as u64, times_ns.iter().sum::<u64>());
+    let squares = times_ns.iter().map(|time| u128::from(*time).pow(2)).sum();
+    let interval: Option<Interval> = from_moments(count, sum, squares);
+    let half_width = interval.map_or(f64::INFINITY, |interval| interval.half_width / median_ns);
+    let mean = sum as f64 / count as f64 / median_ns - 1.0;
+    (count > 0).then_some(Figure { mean, half_width })
+}

@@ -1,0 +1,148 @@
+//! The published figures: a data file that is read with bounds.
+
+use lab::noise::Relation;
+use serde::Deserialize;
+
+use crate::published::{PublishedError, at_most, read, short};
+
+/// The figures of the paper `noise-t1`.
+const TEXT: &str = include_str!("../../../../papers/noise-t1.toml");
+
+const ROWS_MAX: usize = 32;
+/// Upper bound on published slowdowns.
+const RATIO_MAX: f64 = 100.0;
+
+/// The CPUs that the tick interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tick {
+    /// Each CPU has its own tick, as under Linux.
+    EveryCpu,
+    /// CPU 0 has the tick for all CPUs, as under Solaris.
+    OneCpu,
+    /// No operating system runs, and there is no tick, as under Netra DPS.
+    None,
+}
+
+impl Tick {
+    /// Name of the variant in tables.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Tick::EveryCpu => "every CPU",
+            Tick::OneCpu => "one CPU",
+            Tick::None => "none",
+        }
+    }
+}
+
+/// The paper's figures of a loop on one CPU under one system.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PaperRow {
+    /// The system that the paper measured.
+    pub system: String,
+    /// The CPUs that the system's tick interrupts.
+    pub tick: Tick,
+    /// Relation of the loop's CPU to CPU 0.
+    pub placement: Relation,
+    /// Frequency of the tick, Hz. `None` if the tick does not disturb the loop.
+    pub tick_hz: Option<u32>,
+    /// Slowdown of the longest quanta, as a ratio. 0 without peaks. `None` if the paper has no figure.
+    pub slowdown_max_ratio: Option<f64>,
+}
+
+/// The published figures of a paper.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Paper {
+    pub title: String,
+    /// The rows, in the paper's order.
+    pub rows: Vec<PaperRow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPaper {
+    #[allow(dead_code)] // only for readers of the file
+    name: String,
+    title: String,
+    row: Vec<RawRow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRow {
+    system: String,
+    tick: Tick,
+    placement: String,
+    tick_hz: Option<u32>,
+    slowdown_max_ratio: Option<f64>,
+}
+
+impl Paper {
+    /// Reads the figures that are built into the program.
+    ///
+    /// # Errors
+    /// Fails for the reasons that [`Paper::parse`] lists.
+    pub fn noise_t1() -> Result<Paper, PublishedError> {
+        Paper::parse(TEXT)
+    }
+
+    /// Reads figures from TOML.
+    ///
+    /// # Errors
+    /// Fails if the text is not TOML, is too long, names unknown placements, or has impossible figures.
+    pub fn parse(text: &str) -> Result<Paper, PublishedError> {
+        let raw: RawPaper = read(text)?;
+        at_most(raw.row.len(), ROWS_MAX, "rows")?;
+        let rows = raw.row.into_iter().map(row).collect::<Result<_, _>>()?;
+        Ok(Paper { title: short(raw.title)?, rows })
+    }
+}
+
+fn row(raw: RawRow) -> Result<PaperRow, PublishedError> {
+    let placement = Relation::ALL.into_iter().find(|relation| relation.word() == raw.placement);
+    let unknown = || PublishedError::new(format!("no placement: {:.40?}", raw.placement));
+    let is_ratio = |ratio: &f64| (0.0..=RATIO_MAX).contains(ratio);
+    if !raw.slowdown_max_ratio.as_ref().is_none_or(is_ratio) || raw.tick_hz == Some(0) {
+        return Err(PublishedError::new("a slowdown or a frequency out of range"));
+    }
+    Ok(PaperRow {
+        placement: placement.ok_or_else(unknown)?,
+        system: short(raw.system)?,
+        tick: raw.tick,
+        tick_hz: raw.tick_hz,
+        slowdown_max_ratio: raw.slowdown_max_ratio,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_figures_are_read() {
+        let rows = Paper::noise_t1().unwrap().rows;
+        let rows_with = |tick| rows.iter().filter(|row| row.tick == tick).collect::<Vec<_>>();
+        assert_eq!(
+            [Tick::EveryCpu, Tick::OneCpu, Tick::None].map(|tick| rows_with(tick).len()),
+            [3, 3, 1]
+        );
+        let solaris: Vec<_> =
+            rows_with(Tick::OneCpu).iter().map(|row| row.slowdown_max_ratio).collect();
+        assert_eq!(solaris, [Some(0.3), Some(0.1), Some(0.0)]);
+    }
+
+    #[test]
+    fn what_is_no_figure_is_refused() {
+        for (from, to) in [
+            ("tick = \"none\"", "tick = \"some\""),
+            ("placement = \"same core\"", "placement = \"same room\""),
+            ("slowdown_max_ratio = 0.10", "slowdown_max_ratio = -0.10"),
+            ("slowdown_max_ratio = 0.10", "slowdown_max_ratio = nan"),
+            ("tick_hz = 250", "tick_hz = 0"),
+        ] {
+            assert!(TEXT.contains(from), "{from}");
+            assert!(Paper::parse(&TEXT.replacen(from, to, 1)).is_err(), "{to}");
+        }
+    }
+}

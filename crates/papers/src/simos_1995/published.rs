@@ -1,0 +1,309 @@
+//! The published figures: a data file that is read with bounds.
+
+use std::collections::BTreeMap;
+
+use lab::services::{Class, ServiceStats};
+use serde::Deserialize;
+
+use crate::published::{PublishedError, at_most, read, short};
+
+/// The figures of the paper `simos-1995`.
+const TEXT: &str = include_str!("../../../../papers/simos-1995.toml");
+
+const WORKLOADS_MAX: usize = 8;
+const ROWS_MAX: usize = 64;
+const NAMES_MAX: usize = 8;
+/// No number of the paper is larger: instructions per second of eight processors.
+const NUMBER_MAX: f64 = 1e10;
+
+/// The figures in the tables and the text of a paper.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paper {
+    #[allow(dead_code)] // only for readers of the file
+    name: String,
+    pub title: String,
+    /// The models of its uniprocessors, by year.
+    pub machines: [String; 3],
+    /// The model of its multiprocessor.
+    pub multiprocessor: String,
+    /// Shares of the time in user mode, kernel and idle (Table 2.1).
+    pub validation: Validation,
+    workload: Vec<Workload>,
+    event_rates: EventRates,
+    uniprocessor_services: Rows<ServiceRow>,
+    multiprocessor_services: Rows<SlowdownRow>,
+}
+
+/// Shares of the time on the simulated and on the real machine (Table 2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Validation {
+    /// The shares that the paper's simulator gives.
+    pub simulated: ModePercent,
+    /// The shares that a bus monitor measured on the real machine.
+    pub measured: ModePercent,
+}
+
+/// Percentages of the time in each mode.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModePercent {
+    pub kernel_percent: f64,
+    pub user_percent: f64,
+    pub idle_percent: f64,
+}
+
+/// Figures of a workload in the paper's text.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Workload {
+    pub(super) name: String,
+    /// The kernel's share of the time that is not idle, on the first machine.
+    pub(super) kernel_percent: f64,
+    /// The kernel's share of the time that is not idle, on the multiprocessor.
+    pub(super) multiprocessor_kernel_percent: f64,
+    /// Idle share of the time, by model.
+    pub(super) idle_percent: BTreeMap<String, f64>,
+    /// Speed-ups of the time that is not idle, on the second and the third machine.
+    pub(super) speed_up: [f64; 2],
+    /// Share of lock waits in the kernel's time on the multiprocessor.
+    pub(super) sync_percent: f64,
+    /// Share of waits for instructions in the kernel's memory stalls, on the first and the last machine.
+    pub(super) fetch_stall_percent: Option<[f64; 2]>,
+}
+
+/// Events per second, by event and workload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventRates {
+    uniprocessor: BTreeMap<String, BTreeMap<String, f64>>,
+    multiprocessor: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rows<Row> {
+    rows: Vec<Row>,
+}
+
+/// A row of Table 4.8. Pairs of speed-ups belong to the second and third machine. All other pairs belong to the
+/// first and third machine.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ServiceRow {
+    pub(super) workload: String,
+    pub(super) service: String,
+    class: Option<String>,
+    #[serde(default)]
+    names: Vec<String>,
+    pub(super) kernel_percent: [f64; 3],
+    pub(super) computation_us: f64,
+    pub(super) speed_up: [f64; 2],
+    pub(super) cpi: [f64; 2],
+    pub(super) fetch_mcpi: [f64; 2],
+    pub(super) data_mcpi: [f64; 2],
+    pub(super) latency_us: f64,
+    pub(super) latency_speed_up: [f64; 2],
+    pub(super) rate_hz: f64,
+    pub(super) cold_percent: f64,
+}
+
+/// A service on the multiprocessor: a row of Table 5.4.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SlowdownRow {
+    pub(super) workload: String,
+    pub(super) service: String,
+    class: Option<String>,
+    #[serde(default)]
+    names: Vec<String>,
+    /// Share of the kernel's time on the multiprocessor and on the uniprocessor.
+    pub(super) kernel_percent: [f64; 2],
+    pub(super) computation_us: f64,
+    pub(super) slowdown_percent: f64,
+    /// Shares of the service's time: instructions, spin locks, coherence, upgrades, instruction cache, data cache.
+    pub(super) parts_percent: [f64; 6],
+    pub(super) latency_us: f64,
+    pub(super) latency_slowdown_percent: f64,
+    pub(super) blocked_us: Option<f64>,
+    pub(super) descheduled_us: Option<f64>,
+    pub(super) rate_hz: f64,
+    pub(super) lock_acquires: f64,
+    pub(super) coherence_misses: f64,
+}
+
+/// The services of the measured kernel that correspond to one service of the paper.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct MatchingServices<'a> {
+    class: &'a str,
+    names: &'a [String],
+}
+
+impl MatchingServices<'_> {
+    /// Whether `service` matches. A name that ends in `*` matches by its start.
+    pub(super) fn holds(&self, service: &ServiceStats) -> bool {
+        self.has_name(service.class, &service.name)
+    }
+
+    fn has_name(&self, class: Class, name: &str) -> bool {
+        class.label() == self.class
+            && self.names.iter().any(|pattern| match pattern.strip_suffix('*') {
+                Some(start) => name.starts_with(start),
+                None => name == pattern,
+            })
+    }
+
+    /// The class and the names, as a table shows them.
+    pub(super) fn label(&self) -> String {
+        format!("{} {}", self.class, self.names.join(", "))
+    }
+}
+
+fn matching_services<'a>(
+    class: Option<&'a String>,
+    names: &'a [String],
+) -> Option<MatchingServices<'a>> {
+    class.map(|class| MatchingServices { class, names })
+}
+
+impl ServiceRow {
+    pub(super) fn matching_services(&self) -> Option<MatchingServices<'_>> {
+        matching_services(self.class.as_ref(), &self.names)
+    }
+}
+
+impl SlowdownRow {
+    pub(super) fn matching_services(&self) -> Option<MatchingServices<'_>> {
+        matching_services(self.class.as_ref(), &self.names)
+    }
+}
+
+impl Paper {
+    /// Reads the figures that are built into the program.
+    ///
+    /// # Errors
+    /// Fails for the reasons that [`Paper::parse`] lists.
+    pub fn simos_1995() -> Result<Paper, PublishedError> {
+        Paper::parse(TEXT)
+    }
+
+    /// Reads figures from TOML.
+    ///
+    /// # Errors
+    /// Fails if the text is not TOML, is too long, or has numbers outside the range of such a table.
+    pub fn parse(text: &str) -> Result<Paper, PublishedError> {
+        let mut paper: Paper = read(text)?;
+        paper.title = short(paper.title)?;
+        at_most(paper.workload.len(), WORKLOADS_MAX, "workloads")?;
+        at_most(paper.uniprocessor_services.rows.len(), ROWS_MAX, "services")?;
+        at_most(paper.multiprocessor_services.rows.len(), ROWS_MAX, "services")?;
+        for row in &paper.uniprocessor_services.rows {
+            let arrays = [&row.kernel_percent[..], &row.speed_up, &row.cpi, &row.fetch_mcpi];
+            let more_arrays = [&row.data_mcpi[..], &row.latency_speed_up];
+            let arrays = arrays.into_iter().chain(more_arrays).flatten();
+            let scalars = [row.computation_us, row.latency_us, row.rate_hz, row.cold_percent];
+            check(&row.service, &row.names, arrays.chain(&scalars))?;
+        }
+        for row in &paper.multiprocessor_services.rows {
+            let arrays = row.kernel_percent.iter().chain(&row.parts_percent);
+            let scalars = [row.computation_us, row.latency_us, row.rate_hz, row.coherence_misses];
+            check(&row.service, &row.names, arrays.chain(&scalars))?;
+        }
+        let rates = &paper.event_rates;
+        for (event, rates) in rates.uniprocessor.iter().chain(&rates.multiprocessor) {
+            check(event, &[], rates.values())?;
+        }
+        Ok(paper)
+    }
+
+    /// Names of the workloads, in the paper's order.
+    pub fn workloads(&self) -> impl Iterator<Item = &str> {
+        self.workload.iter().map(|workload| workload.name.as_str())
+    }
+
+    pub(super) fn workload(&self, name: &str) -> Option<&Workload> {
+        self.workload.iter().find(|workload| workload.name == name)
+    }
+
+    /// Events per second of the first machine, or of the multiprocessor.
+    pub(super) fn event_rate(&self, event: &str, workload: &str, is_multi: bool) -> Option<f64> {
+        let rates = if is_multi {
+            &self.event_rates.multiprocessor
+        } else {
+            &self.event_rates.uniprocessor
+        };
+        rates.get(event)?.get(workload).copied()
+    }
+
+    /// The rows of a workload in Table 4.8.
+    pub(super) fn services(&self, workload: &str) -> impl Iterator<Item = &ServiceRow> {
+        self.uniprocessor_services.rows.iter().filter(move |row| row.workload == workload)
+    }
+
+    /// The rows of a workload in Table 5.4.
+    pub(super) fn slowdowns(&self, workload: &str) -> impl Iterator<Item = &SlowdownRow> {
+        self.multiprocessor_services.rows.iter().filter(move |row| row.workload == workload)
+    }
+}
+
+fn check<'a>(
+    name: &str,
+    names: &[String],
+    numbers: impl Iterator<Item = &'a f64>,
+) -> Result<(), PublishedError> {
+    short(name.to_owned())?;
+    at_most(names.len(), NAMES_MAX, "names")?;
+    for number in numbers {
+        if !(0.0..=NUMBER_MAX).contains(number) {
+            return Err(PublishedError::new("a number outside the range of this table").at(name));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paper_is_read() {
+        let paper = Paper::simos_1995().unwrap();
+        assert_eq!(paper.workloads().collect::<Vec<_>>(), ["progdev", "database", "engineering"]);
+        let count =
+            |workload| (paper.services(workload).count(), paper.slowdowns(workload).count());
+        assert_eq!(["progdev", "database", "engineering"].map(count), [(15, 15), (15, 17), (7, 7)]);
+        let first = paper.services("progdev").next().unwrap();
+        assert_eq!((first.service.as_str(), first.speed_up), ("DEMAND ZERO", [3.3, 5.1]));
+        // Table 4.8: the listed services and the others make up the kernel's time.
+        for (workload, other) in [("progdev", 7.8), ("database", 9.2), ("engineering", 4.6)] {
+            let listed: f64 = paper.services(workload).map(|row| row.kernel_percent[0]).sum();
+            assert!((listed + other - 100.0).abs() < 5.0, "{workload}: {listed}");
+        }
+        assert_eq!(paper.event_rate("system_calls", "database", false), Some(4632.0));
+        assert_eq!(paper.event_rate("process_creations", "database", false), None);
+    }
+
+    #[test]
+    fn a_service_of_the_paper_has_names_here() {
+        let paper = Paper::simos_1995().unwrap();
+        let row = |name| paper.services("database").find(|row| row.service == name).unwrap();
+        let select = row("select").matching_services().unwrap();
+        assert!(select.has_name(Class::Syscall, "epoll_wait"));
+        assert!(!select.has_name(Class::Fault, "epoll_wait"));
+        assert!(row("DISK INT").matching_services().unwrap().has_name(Class::Irq, "virtio2-req.0"));
+        assert!(row("UTLB").matching_services().unwrap().has_name(Class::PageWalk, "of user mode"));
+        assert_eq!(row("DBL_FAULT").matching_services(), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let change = |from: &str, to: &str| {
+            assert!(TEXT.contains(from), "{from}");
+            Paper::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string()
+        };
+        assert!(change("cold_percent = 54.0", "cold_percent = -1.0").contains("DEMAND ZERO"));
+        assert!(change("cold_percent = 54.0", "warm_percent = 1.0").contains("warm_percent"));
+        assert!(change("speed_up = [3.0, 7.4]", "speed_up = [3.0]").contains("length"));
+    }
+}

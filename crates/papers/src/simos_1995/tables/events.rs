@@ -1,0 +1,141 @@
+//! Event rates: Tables 4.2 and 5.2.
+
+use lab::services::Class;
+use lab::services::counters::INSTRUCTIONS;
+use record::{Column, Kind, Table, TableDisplay, Value};
+
+use super::super::runs::{MachineRun, ratio};
+use super::{Sides, model_column, real, text, workload_column};
+
+/// The counts that make up an event.
+enum Source {
+    Seconds,
+    /// Requests of the class's services with these names. No names: all services of the class. A name that ends in
+    /// `*` matches by its start.
+    Requests(Class, &'static [&'static str]),
+    /// The sum of the named counters, on all CPUs.
+    Counters(&'static [&'static str]),
+}
+
+/// The events: name in the paper's data, name in the table, and source of the count.
+const EVENTS: [(&str, &str, Source); 13] = [
+    ("duration_s", "duration, s", Source::Seconds),
+    (
+        "process_creations",
+        "process creations",
+        Source::Requests(Class::Syscall, &["fork", "vfork", "clone", "clone3"]),
+    ),
+    ("context_switches", "passes through the scheduler", Source::Requests(Class::Scheduler, &[])),
+    ("interrupts", "interrupts", Source::Requests(Class::Interrupt, &[])),
+    ("system_calls", "system calls", Source::Requests(Class::Syscall, &[])),
+    ("tlb_refills", "TLB misses", Source::Counters(&["itlb_misses", "dtlb_misses"])),
+    ("vm_faults", "page faults", Source::Requests(Class::Fault, &[])),
+    ("other_exceptions", "other exceptions", Source::Requests(Class::Exception, &[])),
+    ("instructions", "instructions", Source::Counters(&[INSTRUCTIONS])),
+    ("l1i_misses", "L1I misses", Source::Counters(&["l1i_misses"])),
+    ("l1d_misses", "L1D misses", Source::Counters(&["l1d_load_misses", "l1d_store_misses"])),
+    ("l2_misses", "L2 misses", Source::Counters(&["l2_fetch_misses", "l2_data_misses"])),
+    ("disk_ios", "disk interrupts", Source::Requests(Class::Irq, &["virtio*"])),
+];
+
+impl Source {
+    fn count(&self, run: &MachineRun) -> Option<f64> {
+        match self {
+            Source::Seconds => Some(run.seconds()),
+            Source::Counters(names) => {
+                let sums = names.iter().map(|name| run.sum(name, |_| true));
+                sums.sum::<Option<u64>>().map(|sum| sum as f64)
+            }
+            Source::Requests(class, names) => {
+                let is_named = |name: &str| {
+                    names.is_empty()
+                        || names.iter().any(|pattern| match pattern.strip_suffix('*') {
+                            Some(start) => name.starts_with(start),
+                            None => name == *pattern,
+                        })
+                };
+                let services = run.sample.services.iter();
+                let found = services.filter(|stats| stats.class == *class && is_named(&stats.name));
+                let requests = found.filter_map(|service| service.requests);
+                Some(requests.sum::<u64>() as f64)
+            }
+        }
+    }
+}
+
+fn columns() -> Vec<Column> {
+    vec![
+        workload_column(),
+        model_column(),
+        text("event", "The event.").priority(99).key(),
+        Column::new(
+            "count",
+            Kind::Real,
+            "Events in the window; in the row of the duration: seconds.",
+        )
+        .priority(60),
+        real("simulated_per_second", "Events per second; in the row of the duration: seconds.")
+            .title("simulated")
+            .priority(98),
+        real("published_per_second", "The paper's figure; absent if it has none.")
+            .title("paper")
+            .priority(97),
+        real(
+            "simulated_per_kinstruction",
+            "Events per 1,000 instructions, comparable between the two machines.",
+        )
+        .title("per 1,000 instr.")
+        .priority(90),
+        real("published_per_kinstruction", "The paper's events per 1,000 of its instructions.")
+            .title("paper's")
+            .priority(89),
+    ]
+}
+
+/// A row for each event of a workload on the first machine and on the multiprocessor.
+pub(super) fn event_rates(sides: &Sides<'_>) -> Table {
+    let doc = "Events of the operating system and the hardware, per second and per 1,000 \
+               instructions: Table 4.2 (one CPU) and Table 5.2 (eight, all together).";
+    let display = TableDisplay {
+        title: "Event rates (Tables 4.2 and 5.2)".to_owned(),
+        group_by: vec!["workload".to_owned()],
+        ..TableDisplay::default()
+    };
+    let mut table = Table::new("event_rates", doc, columns()).displayed(display);
+    for workload in sides.workloads() {
+        let first = sides.machine(workload, 0).map(|run| (run, false));
+        let multi = sides.multiprocessor(workload).map(|run| (run, true));
+        for (run, is_multi) in first.into_iter().chain(multi) {
+            let published = |event: &str| sides.paper.event_rate(event, workload, is_multi);
+            let instructions = run.sum(INSTRUCTIONS, |_| true).map(|sum| sum as f64);
+            for (event, label, source) in &EVENTS {
+                let count = source.count(run);
+                let is_time = matches!(source, Source::Seconds);
+                let rate = if is_time {
+                    count
+                } else {
+                    count.and_then(|count| ratio(count, run.seconds()))
+                };
+                let per_kinstruction = |count: Option<f64>, instructions: Option<f64>| -> Value {
+                    if is_time {
+                        return Value::Absent;
+                    }
+                    let both = count.zip(instructions);
+                    both.and_then(|(count, instructions)| ratio(count * 1000.0, instructions))
+                        .into()
+                };
+                table.push(vec![
+                    workload.into(),
+                    run.model.as_str().into(),
+                    (*label).into(),
+                    count.into(),
+                    rate.into(),
+                    published(event).into(),
+                    per_kinstruction(count, instructions),
+                    per_kinstruction(published(event), published("instructions")),
+                ]);
+            }
+        }
+    }
+    table
+}

@@ -1,0 +1,393 @@
+//! Tests of the tables and findings on synthetic machines.
+
+use lab::services::misses::{MissRow, MissSample, ServiceName};
+use lab::services::{Class, LockStats, ServiceStats, ServicesSample, Times};
+use record::{Table, Value};
+use stats::Distribution;
+
+use super::*;
+
+const COUNTERS: [&str; 11] = [
+    "cycles",
+    "instructions",
+    "fetch_stall_cycles",
+    "data_stall_cycles",
+    "l1i_misses",
+    "l1d_load_misses",
+    "l1d_store_misses",
+    "l2_fetch_misses",
+    "l2_data_misses",
+    "cache_to_cache",
+    "upgrades",
+];
+const INSTRUCTIONS: u64 = 100_000;
+
+/// A service with `instructions`, and the cycles that it waits for instructions (`fetch`) and for `data`.
+fn service(class: Class, name: &str, instructions: u64, fetch: u64, data: u64) -> ServiceStats {
+    let cycles = instructions + fetch + data;
+    let mut latency = Distribution::default();
+    (0..10).for_each(|_| latency.record(cycles / 10, 0));
+    let has_requests = !matches!(class, Class::User | Class::Idle);
+    // A miss of L1 takes 10 cycles, one of L2 100.
+    let (l2f, l2d) = (fetch / 200, data / 200);
+    let l1 = |stall: u64, l2: u64| (stall - l2 * 100) / 10 + l2;
+    let counters =
+        [cycles, instructions, fetch, data, l1(fetch, l2f), l1(data, l2d), 0, l2f, l2d, 0, 0];
+    ServiceStats {
+        class,
+        name: name.to_owned(),
+        self_ticks: Some(cycles),
+        page_walk_ticks: None,
+        requests: has_requests.then_some(10),
+        times: has_requests.then_some(Times {
+            latency,
+            computation: None,
+            computation_ticks: Some(cycles),
+            blocked_ticks: Some(0),
+            descheduled_ticks: Some(0),
+        }),
+        counters: counters.to_vec(),
+    }
+}
+
+/// A run of `database` with `idle` cycles of idle time. Most waits for memory are shorter by the factor `faster`.
+fn run(model: &str, clock_hz: u64, idle: u64, faster: u64) -> MachineRun {
+    let wait = |cycles: u64| cycles / faster / 1000 * 1000;
+    let services = vec![
+        service(Class::User, "user", INSTRUCTIONS, wait(100_000), wait(100_000)),
+        service(Class::Syscall, "read", 20_000, wait(40_000), wait(20_000)),
+        service(Class::Syscall, "pwrite64", 10_000, wait(20_000), wait(10_000)),
+        service(Class::Fault, "demand-zero", 10_000, wait(10_000), 20_000),
+        service(Class::Softirq, "NET_RX", 1_000, wait(2_000), 0),
+        service(Class::Syscall, "sendto", 1_000, wait(2_000), 0),
+        ServiceStats { self_ticks: Some(idle), ..service(Class::Idle, "idle", 0, 0, 0) },
+    ];
+    let window_ticks: u64 = services.iter().filter_map(|service| service.self_ticks).sum();
+    let sample = ServicesSample {
+        window_ticks,
+        window_ns: window_ticks * 1_000_000_000 / clock_hz,
+        cpus: 1,
+        ticks_hz: clock_hz,
+        counters: COUNTERS.map(str::to_owned).to_vec(),
+        services,
+        ..ServicesSample::default()
+    };
+    MachineRun {
+        workload: "database".to_owned(),
+        model: model.to_owned(),
+        cpus: 1,
+        role: Role::Machine,
+        costs: MissCosts {
+            l2_hit_cycles: 10,
+            memory_cycles: 100,
+            transfer_cycles: 100,
+            upgrade_cycles: 100,
+            is_blocking: faster == 1,
+        },
+        sample,
+        page_walks: vec![walks(60_000 / faster)],
+        misses: Vec::new(),
+    }
+}
+
+/// A thousand page walks for user mode, a third of them for instructions.
+fn walks(cycles: u64) -> ServiceStats {
+    let mut walks = service(Class::PageWalk, "of user mode", 0, 0, 0);
+    (walks.self_ticks, walks.requests, walks.times) = (Some(cycles), Some(1000), None);
+    walks.counters[..4].copy_from_slice(&[cycles, 0, cycles / 3, cycles - cycles / 3]);
+    walks
+}
+
+/// Misses of L2 of a service: `cold` cold misses, and `sharing` misses of each kind of sharing.
+fn l2_misses(class: Class, name: &str, cold: u64, sharing: u64) -> MissRow {
+    MissRow {
+        service: ServiceName { class, name: name.to_owned() },
+        cache: "L2".to_owned(),
+        classes: [cold, 7, 7, sharing, sharing, 7, 7],
+        capacity: 0,
+        conflict: 0,
+    }
+}
+
+fn misses(cache: &str, is_user: bool, class: &str, count: u64) -> ClassifiedMisses {
+    ClassifiedMisses { cache: cache.to_owned(), is_user, class: class.to_owned(), count }
+}
+
+/// Gives a run caches of the size `number`. Larger caches have fewer misses on the context's own lines.
+fn with_caches(run: MachineRun, number: u64) -> MachineRun {
+    let (l1_bytes, l2_bytes) = (16 << 10 << number, 1 << 20 << number);
+    let mut classified = Vec::new();
+    for cache in ["L1I", "L1D", "L2"] {
+        for is_user in [false, true] {
+            classified.push(misses(cache, is_user, "self", 8_000 >> number));
+            classified.push(misses(cache, is_user, "other", 2_000 - 100 * number));
+            classified.push(misses(cache, is_user, "false sharing", 1_000));
+        }
+    }
+    let mut sample = run.sample;
+    let rows = vec![
+        l2_misses(Class::User, "user", 1_000, 1_000),
+        l2_misses(Class::Syscall, "read", 30, 15),
+        l2_misses(Class::Fault, "demand-zero", 90, 0),
+    ];
+    sample.misses = Some(MissSample { rows, ..MissSample::default() });
+    MachineRun { role: Role::Caches { l1_bytes, l2_bytes }, misses: classified, sample, ..run }
+}
+
+fn eight(mut run: MachineRun) -> MachineRun {
+    run.model = "r4400-smp8".to_owned();
+    run.cpus = 8;
+    run.sample.cpus = 8;
+    // Each instruction of the kernel waits for one more cycle.
+    for service in run.sample.services.iter_mut().filter(|service| service.class.is_kernel()) {
+        let more = service.counters[1];
+        service.counters[0] += more;
+        service.counters[3] += more;
+        service.counters[9] = more / 200;
+        service.counters[10] = more / 400;
+        service.self_ticks = service.self_ticks.map(|ticks| ticks + more);
+        if let Some(times) = &mut service.times {
+            times.computation_ticks = times.computation_ticks.map(|ticks| ticks + more);
+        }
+        run.sample.window_ticks += more;
+    }
+    // Each request of `read` takes a spinning lock, for a tenth of the call's time, and a sleeping lock.
+    let lock = |spins, acquires, waited_ticks| LockStats {
+        class: Class::Syscall,
+        service: "read".to_owned(),
+        kind: String::new(),
+        spins,
+        place: String::new(),
+        lock: None,
+        acquires,
+        contended: 1,
+        waited_ticks,
+        held_ticks: None,
+    };
+    let read = run.sample.services.iter().find(|service| service.name == "read").unwrap();
+    let (requests, ticks) = (read.requests.unwrap(), read.self_ticks.unwrap());
+    run.sample.locks = Some(vec![lock(true, requests, ticks / 10), lock(false, requests, ticks)]);
+    run
+}
+
+fn all_runs() -> Vec<MachineRun> {
+    let first = || run("r4400-1994", 200_000_000, 200_000, 1);
+    let mut runs = vec![
+        first(),
+        run("r10000-1996", 200_000_000, 300_000, 4),
+        run("next-1998", 500_000_000, 900_000, 5),
+        eight(first()),
+    ];
+    let in_order = run("r10000-1996", 200_000_000, 300_000, 2);
+    runs.push(MachineRun { role: Role::InOrder, ..in_order });
+    for number in 0..3 {
+        runs.push(with_caches(first(), number));
+        runs.push(with_caches(eight(first()), number));
+    }
+    runs
+}
+
+fn cell<'t>(table: &'t Table, row: &'t [Value], column: &str) -> &'t Value {
+    table.get(row, column).unwrap_or_else(|| panic!("{}: no column {column}", table.name))
+}
+
+fn text(table: &Table, row: &[Value], column: &str) -> String {
+    match cell(table, row, column) {
+        Value::Text(text) => text.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn number(table: &Table, keys: &[(&str, &str)], column: &str) -> Option<f64> {
+    let has_keys = |row: &&[Value]| keys.iter().all(|(key, value)| text(table, row, key) == *value);
+    let row = table.rows().iter().map(|row| &row[..]).find(has_keys);
+    cell(table, row.unwrap_or_else(|| panic!("{keys:?}")), column).number()
+}
+
+fn table<'t>(all: &'t [Table], name: &str) -> &'t Table {
+    all.iter().find(|table| table.name == name).unwrap_or_else(|| panic!("no table {name}"))
+}
+
+#[test]
+fn each_table_of_the_paper_has_rows_and_hints_that_fit() {
+    let paper = Paper::simos_1995().unwrap();
+    let all = tables(&paper, &all_runs());
+    let names: Vec<&str> = all.iter().map(|table| table.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "event_rates",
+            "execution",
+            "mcpi",
+            "hidden_stalls",
+            "cache_misses",
+            "uniprocessor_services",
+            "multiprocessor_services"
+        ]
+    );
+    for table in all.iter().chain([&findings(&paper, &all_runs())]) {
+        assert_eq!(table.check_display(), Ok(()), "{}", table.name);
+    }
+}
+
+#[test]
+fn the_same_work_is_compared() {
+    let paper = Paper::simos_1995().unwrap();
+    let all = tables(&paper, &all_runs());
+    let execution = table(&all, "execution");
+    let cell = |model, mode, column| number(execution, &[("model", model), ("mode", mode)], column);
+    // 466,000 cycles that are not idle.
+    let idle = cell("r4400-1994", "idle", "time_ratio").unwrap();
+    assert!((idle - 200.0 / 666.0).abs() < 1e-9, "{idle}");
+    assert_eq!(cell("r4400-1994", "idle", "published_time_ratio"), Some(0.36));
+    assert_eq!(cell("next-1998", "idle", "published_time_ratio"), Some(0.9));
+    assert_eq!(cell("r4400-1994", "user", "speed_up_ratio"), Some(1.0));
+    // 300,000 cycles of 200 MHz, and 140,000 of 500 MHz.
+    let faster = cell("next-1998", "user", "speed_up_ratio").unwrap();
+    assert!((faster - 300.0 / 140.0 * 2.5).abs() < 1e-9, "{faster}");
+    assert_eq!(cell("r4400-smp8", "user", "speed_up_ratio"), None);
+    assert_eq!(cell("r4400-smp8", "sync", "kernel_ratio"), Some(0.0));
+}
+
+#[test]
+fn stalls_are_divided_by_level_where_a_core_waits_for_each_miss() {
+    let paper = Paper::simos_1995().unwrap();
+    let all = tables(&paper, &all_runs());
+    let mcpi = table(&all, "mcpi");
+    let keys = |model| [("model", model), ("mode", "user"), ("stream", "instructions")];
+    let first = keys("r4400-1994");
+    assert_eq!(number(mcpi, &first, "mcpi_ratio"), Some(1.0));
+    // 500 misses of L2, and 5,000 of L1 that hit it.
+    assert_eq!(number(mcpi, &first, "l2_mcpi_ratio"), Some(0.5));
+    assert_eq!(number(mcpi, &first, "l1_mcpi_ratio"), Some(0.5));
+    assert_eq!(number(mcpi, &keys("next-1998"), "l1_mcpi_ratio"), None);
+    let hidden = table(&all, "hidden_stalls");
+    assert_eq!(number(hidden, &keys("r10000-1996"), "hidden_ratio"), Some(0.5));
+}
+
+#[test]
+fn services_are_compared_with_published_ones() {
+    let paper = Paper::simos_1995().unwrap();
+    let all = tables(&paper, &all_runs());
+    let services = table(&all, "uniprocessor_services");
+    let read = |column| number(services, &[("service", "read")], column);
+    assert_eq!(read("published_computation_1994_ns"), Some(80_000.0));
+    // 80,000 cycles of ten requests at 200 MHz.
+    assert_eq!(read("computation_1994_ns"), Some(40_000.0));
+    let faster = read("computation_speed_up_1996_ratio").unwrap();
+    assert!((faster - 80.0 / 35.0).abs() < 1e-9, "{faster}");
+    assert_eq!(read("published_computation_speed_up_1996_ratio"), Some(3.6));
+    assert_eq!(read("cpi_1994_ratio"), Some(4.0));
+    assert_eq!(
+        (read("cold_miss_ratio"), read("published_cold_miss_ratio")),
+        (Some(0.25), Some(0.3))
+    );
+    // Page walks of user mode: 1,000 in 60,000 cycles of 200 MHz, next to 166,000 cycles of the kernel.
+    let utlb = |column| number(services, &[("service", "UTLB")], column);
+    assert_eq!(utlb("kernel_1994_ratio"), Some(60.0 / 226.0));
+    assert_eq!((utlb("computation_1994_ns"), utlb("latency_1994_ns")), (Some(300.0), Some(300.0)));
+    assert_eq!(utlb("computation_speed_up_1998_ratio"), Some(12.5));
+    assert_eq!((utlb("cpi_1994_ratio"), utlb("cold_miss_ratio")), (None, None));
+    assert_eq!(number(services, &[("service", "DBL_FAULT")], "kernel_1994_ratio"), None);
+    let eight = table(&all, "multiprocessor_services");
+    let read = |column| number(eight, &[("service", "read")], column);
+    assert_eq!(read("slowdown_ratio"), Some(1.25));
+    assert_eq!(read("published_slowdown_ratio"), Some(1.51));
+    // 100 transfers and 50 upgrades of 100 cycles each, of 100,000 cycles.
+    assert_eq!((read("coherence_ratio"), read("upgrade_ratio")), (Some(0.1), Some(0.05)));
+    // Each request takes a spinning and a sleeping lock; only the first counts here. Walks take no locks.
+    assert_eq!(read("lock_acquires_per_request"), Some(2.0));
+    assert_eq!(read("spin_lock_ratio"), Some(0.1));
+    // Both kinds of sharing, over ten requests. Sharing of page walks is not known.
+    assert_eq!(read("coherence_misses_per_request"), Some(3.0));
+    let utlb = |column| number(eight, &[("service", "UTLB")], column);
+    assert_eq!(utlb("slowdown_ratio"), Some(1.0));
+    assert!(utlb("execution_ratio").is_some_and(|ratio| ratio < 1e-9));
+    assert_eq!((utlb("coherence_ratio"), utlb("coherence_misses_per_request")), (None, None));
+    let data_stall = read("data_stall_ratio").unwrap();
+    assert!((data_stall - 0.25).abs() < 1e-9, "{data_stall}");
+}
+
+#[test]
+fn findings_follow_from_the_numbers() {
+    let paper = Paper::simos_1995().unwrap();
+    let verdicts = |runs: &[MachineRun], name: &str| -> Vec<String> {
+        let table = findings(&paper, runs);
+        let rows = table.rows().iter().filter(|row| text(&table, row, "finding") == name);
+        rows.map(|row| text(&table, row, "verdict")).collect()
+    };
+    let idle = "waiting for the disk takes a larger share on a faster processor";
+    let grows = "the share of memory stalls does not grow on faster machines";
+    let shrinks = "the share of memory stalls does not shrink on faster machines";
+    let own_lines =
+        "a larger cache removes more of the misses on own lines than of those that others cause";
+    let coherence = "coherence misses do not fall with the size of the cache";
+    let slower = "most services take more time on eight CPUs";
+    let runs = all_runs();
+    assert_eq!(verdicts(&runs, idle), ["holds", "holds"]);
+    assert_eq!(verdicts(&runs, grows), ["holds"]);
+    assert_eq!(verdicts(&runs, shrinks), ["fails"]);
+    assert_eq!(verdicts(&runs, own_lines), ["holds", "holds", "holds", "holds"]);
+    assert_eq!(verdicts(&runs, coherence), ["holds"]);
+    assert_eq!(verdicts(&runs, slower), ["holds"]);
+    // With opposite misses, the findings fail.
+    let mut opposite = runs.clone();
+    for run in &mut opposite {
+        run.misses.iter_mut().for_each(|row| match (row.class.as_str(), run.role) {
+            ("other", Role::Caches { l1_bytes, .. }) => row.count = 1 << 27 >> l1_bytes.ilog2(),
+            ("false sharing", Role::Caches { l1_bytes, .. }) => {
+                row.count = 1 << 27 >> l1_bytes.ilog2()
+            }
+            ("self", _) => row.count = 8_000,
+            _ => {}
+        });
+    }
+    assert_eq!(verdicts(&opposite, own_lines), ["fails", "fails", "fails", "fails"]);
+    assert_eq!(verdicts(&opposite, coherence), ["fails"]);
+    // A single machine cannot be compared.
+    let single = &runs[..1];
+    assert_eq!(verdicts(single, idle), ["not judged", "not judged"]);
+    assert_eq!(verdicts(single, coherence), ["not judged"]);
+    assert_eq!(verdicts(single, slower), ["not judged"]);
+}
+
+#[test]
+fn published_figures_are_judged_alike() {
+    let paper = Paper::simos_1995().unwrap();
+    let table = findings(&paper, &all_runs());
+    let verdicts = |name: &str| -> Vec<String> {
+        let rows = table.rows().iter().filter(|row| text(&table, row, "finding") == name);
+        rows.map(|row| text(&table, row, "published_verdict")).collect()
+    };
+    assert_eq!(
+        verdicts("waiting for the disk takes a larger share on a faster processor"),
+        ["holds", "holds"]
+    );
+    // Table 4.8, database: computation 3.8 to 11.4, latency 1.0 to 11.4.
+    assert_eq!(
+        verdicts("speed-ups of services differ by an order of magnitude"),
+        ["fails", "holds"]
+    );
+    assert_eq!(
+        verdicts("the kernel's share of the time that is not idle grows on eight CPUs"),
+        ["fails"]
+    );
+}
+
+/// Moving page walks out of their services and in again restores the sample.
+#[test]
+fn page_walks_can_be_part_of_their_services() {
+    let original = run("r4400-1994", 1000, 0, 1).sample;
+    let mut apart = original.clone();
+    let positions = ["cycles", "fetch_stall_cycles", "data_stall_cycles"]
+        .map(|name| apart.counter(name).expect("a counter of the model"));
+    let mut walks = service(Class::PageWalk, "of the kernel", 0, 0, 0);
+    for (position, ticks) in positions.into_iter().zip([7, 3, 4]) {
+        apart.services[1].counters[position] -= ticks;
+        walks.counters[position] += ticks;
+    }
+    apart.services[1].self_ticks = apart.services[1].self_ticks.map(|ticks| ticks - 7);
+    apart.services[1].page_walk_ticks = Some([3, 4]);
+    apart.services.push(ServiceStats { self_ticks: Some(7), ..walks });
+    assert!(apart.with_page_walks_in_services() == original);
+}
