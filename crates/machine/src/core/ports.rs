@@ -243,10 +243,11 @@ impl PortScheduler {
         }
     }
 
-    /// [`PortScheduler::reserve`] with a fast path. The slow path serves units that an operation occupies for
-    /// several cycles, and units without a free cycle in the tracked range.
+    /// Reserves a unit in its first free cycle from `earliest` on, and returns the cycle. `earliest` is at
+    /// least the present. The slow path serves units that an operation occupies for several cycles, and units
+    /// without a free cycle in the tracked range.
     #[inline(always)]
-    pub(super) fn reserve_quickly(&mut self, earliest: u64, unit: Unit) -> u64 {
+    pub(super) fn reserve(&mut self, earliest: u64, unit: Unit) -> u64 {
         let (one_operation, full_until) = self.quick[unit as usize];
         if earliest <= full_until {
             return self.reserve_slowly(earliest, unit);
@@ -264,11 +265,6 @@ impl PortScheduler {
             }
             cycle += 1;
         }
-    }
-
-    #[inline(never)]
-    fn reserve_slowly(&mut self, earliest: u64, unit: Unit) -> u64 {
-        self.reserve(earliest, unit)
     }
 
     /// Whether operations of a unit are bound to ports.
@@ -296,10 +292,9 @@ impl PortScheduler {
         Some(cycle)
     }
 
-    /// Reserves a unit in its first free cycle from `earliest` on, and returns the cycle. `earliest` is at
-    /// least the present.
-    #[inline]
-    pub(super) fn reserve(&mut self, earliest: u64, unit: Unit) -> u64 {
+    /// [`PortScheduler::reserve`] of any unit.
+    #[inline(never)]
+    fn reserve_slowly(&mut self, earliest: u64, unit: Unit) -> u64 {
         self.clear_passed();
         if let Some(cycle) = self.reserve_bound(earliest, unit) {
             return cycle;
@@ -334,10 +329,10 @@ impl PortScheduler {
     pub(super) fn reserve_for(&mut self, earliest: u64, unit: Unit, interval: u32) -> u64 {
         if self.is_bound(unit) {
             // A port executes an operation a cycle, whatever it is.
-            return self.reserve(earliest, unit);
+            return self.reserve_slowly(earliest, unit);
         }
         let usual_interval = std::mem::replace(&mut self.intervals[unit as usize], interval);
-        let cycle = self.reserve(earliest, unit);
+        let cycle = self.reserve_slowly(earliest, unit);
         self.intervals[unit as usize] = usual_interval;
         let full_until = self.full_until[unit as usize];
         self.quick[unit as usize].1 = if usual_interval > 1 { u64::MAX } else { full_until };
@@ -345,11 +340,13 @@ impl PortScheduler {
     }
 
     /// Reserves a load unit; a wide load can only use some of them.
-    #[inline]
-    pub(super) fn reserve_load(&mut self, earliest: u64, wide: bool) -> u64 {
-        if !wide {
-            return self.reserve(earliest, Unit::Load);
-        }
+    #[inline(always)]
+    pub(super) fn reserve_load(&mut self, earliest: u64, is_wide: bool) -> u64 {
+        if is_wide { self.reserve_wide_load(earliest) } else { self.reserve(earliest, Unit::Load) }
+    }
+
+    #[inline(never)]
+    fn reserve_wide_load(&mut self, earliest: u64) -> u64 {
         self.clear_passed();
         let mut cycle = earliest.max(self.full_until[Unit::Load as usize]);
         while cycle - self.now < AHEAD as u64 {
@@ -597,7 +594,7 @@ mod tests {
                 now += passes;
                 ports.advance(now);
                 let unit = kinds[kind].0;
-                let cycle = ports.reserve_quickly(now + ahead, unit);
+                let cycle = ports.reserve(now + ahead, unit);
                 ports.wait_until(cycle, Some(unit));
                 prop_assert!(cycle >= now + ahead);
                 prop_assert!(cycle == now + ahead || taken.contains_key(&(now + ahead)));
@@ -645,8 +642,8 @@ mod tests {
                 (cycle..cycle + length)
                     .for_each(|cycle| *taken.entry((at, cycle)).or_insert(0) += 1);
                 let reserved = match quickly {
-                    true => ports.reserve_quickly(now + ahead, EACH[at]),
-                    false => ports.reserve(now + ahead, EACH[at]),
+                    true => ports.reserve(now + ahead, EACH[at]),
+                    false => ports.reserve_slowly(now + ahead, EACH[at]),
                 };
                 prop_assert_eq!(reserved, cycle);
             }

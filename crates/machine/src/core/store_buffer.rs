@@ -301,18 +301,25 @@ impl StoreBuffer {
     /// [`StoreBuffer::leave_by_line`] of an instruction with one store, which crosses no line.
     #[inline(always)]
     pub(super) fn leave_alone(&mut self, store: &Access, earliest: u64, missed: bool) -> u64 {
-        let from = store.virtual_address;
         if self.one_line {
-            let to = from.wrapping_add(store.bytes.max(1).into());
-            let same_line = (from ^ self.last.0) >> LINE_SHIFT == 0;
-            let apart = to <= self.last.0 || from >= self.last.1;
-            if !(same_line && (apart && store.bytes <= 16 || self.any_of_line)) {
-                self.leaving.end_cycle();
-            }
-            self.last = (from, to);
+            self.join_line(store);
         }
-        let leaves = self.leaving.take(earliest.max(self.last_left));
-        self.record_leave(leaves, missed)
+        self.leave(earliest, missed)
+    }
+
+    /// Lets a store drain in the cycle of the last store if the rules of its line allow that, or else in a later one.
+    #[inline(always)]
+    fn join_line(&mut self, store: &Access) {
+        let from = store.virtual_address;
+        let to = from.wrapping_add(store.bytes.max(1).into());
+        let same_line = (from ^ self.last.0) >> LINE_SHIFT == 0;
+        let apart = to <= self.last.0 || from >= self.last.1;
+        // Two of up to 16 bytes each.
+        let narrow = store.bytes <= 16;
+        if !(same_line && (apart && narrow || self.any_of_line)) {
+            self.leaving.end_cycle();
+        }
+        self.last = (from, to);
     }
 
     /// Like `leave`, on a core that writes one line per cycle: stores to the same line drain together.
@@ -332,22 +339,13 @@ impl StoreBuffer {
         let mut any = false;
         while let Some(store) = next_access(&mut remaining, true, bytes_max) {
             any = true;
-            let from = store.virtual_address;
-            let to = from.wrapping_add(store.bytes.max(1).into());
-            let same_line = from >> LINE_SHIFT == self.last.0 >> LINE_SHIFT;
-            let apart = to <= self.last.0 || from >= self.last.1;
-            // Two of up to 16 bytes each.
-            let narrow = store.bytes <= 16;
-            if !(same_line && (apart && narrow || self.any_of_line)) {
-                self.leaving.end_cycle();
-            }
+            self.join_line(&store);
             leaves = self.leaving.take(leaves);
             if is_split(&store) {
                 self.leaving.end_cycle();
                 leaves = self.leaving.take(leaves);
                 self.leaving.end_cycle();
             }
-            self.last = (from, to);
         }
         if !any {
             // A fence takes a cycle of its own.
@@ -366,26 +364,21 @@ impl StoreBuffer {
         leaves
     }
 
-    /// [`StoreBuffer::remember`] of a store that crosses no line.
+    /// Remembers the value of a store by the form of its address. Both are known at `known`, and the store
+    /// drains at `leaves`.
     #[inline(always)]
-    pub(super) fn remember_one(&mut self, store: &Access, form: u16, known: Known, leaves: u64) {
+    pub(super) fn remember(&mut self, store: &Access, form: u16, known: Known, leaves: u64) {
         let (granule, at) = (store.virtual_address >> 3, store.virtual_address & 7);
         if at + u64::from(store.bytes) > 8 || store.bytes == 0 {
-            return self.remember(store, form, known, leaves);
+            return self.remember_parts(store, form, known, leaves);
         }
         let mask = (0xff_u64 >> (8 - u32::from(store.bytes)) << at) as u8;
         self.remember_part(granule, leaves, (known, form, mask));
     }
 
-    /// Remembers the value of a store by the form of its address. Both are known at `known`, and the store
-    /// drains at `leaves`.
-    #[inline]
-    pub(super) fn remember(&mut self, store: &Access, form: u16, known: Known, leaves: u64) {
-        if store.virtual_address & 7 == 0 && store.bytes == 8 {
-            // The common case.
-            let (granule, mask) = (store.virtual_address >> 3, 0xff);
-            return self.remember_part(granule, leaves, (known, form, mask));
-        }
+    /// [`StoreBuffer::remember`] of a store to any number of granules.
+    #[inline(never)]
+    fn remember_parts(&mut self, store: &Access, form: u16, known: Known, leaves: u64) {
         for (granule, mask) in parts(store) {
             self.remember_part(granule, leaves, (known, form, mask));
         }

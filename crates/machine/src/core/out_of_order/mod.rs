@@ -1,0 +1,330 @@
+//! The out-of-order core.
+//!
+//! Each instruction gets its times in program order: fetch, entry into the reorder buffer, issue, completion,
+//! retirement. Everything that a time depends on is known at that point: operands from the ready times of
+//! registers, entries of queues from the times at which they became free, units from the scheduler of the issue
+//! ports.
+
+mod load;
+mod parts;
+mod repeat;
+mod step;
+mod store;
+
+use super::fill_buffers::LineFillBuffers;
+use super::forwarding::Forwarding;
+use super::front_end::FrontEnd;
+use super::instruction::{Class, Instruction, REGISTERS, Template};
+use super::load_banks::LoadBanks;
+use super::model::{CoreModel, WindowModel};
+use super::ports::PortScheduler;
+use super::retirement::Retirement;
+use super::stages::{EntryQueue, WidthLimiter};
+use super::store_buffer::StoreBuffer;
+use super::strings::Strings;
+use super::{Access, Accesses, CoreCounts, ExecutedBlock, Latencies, Memory};
+use crate::predict::BranchKind;
+use parts::{AllParts, CommonAccesses, Operations, take_common, take_common_pair};
+
+#[derive(Clone, Debug)]
+pub struct OutOfOrderCore {
+    loads_pass_stores: bool,
+    stores_hold_retirement: bool,
+    pub(super) access_bytes: u8,
+    has_wide_limit: bool,
+    splits_take_two: bool,
+    /// Cycles from one load that crosses lines to the next, and from one that crosses pages.
+    split_loads: [u64; 2],
+    /// No load that crosses lines issues before.
+    splits_from: u64,
+    banks: Option<Box<LoadBanks>>,
+    /// Extra cycles of a store that crosses a page boundary.
+    page_split: u64,
+    /// Cycles that a load waits for a store with the same offset in another page (4K aliasing).
+    alias: u64,
+    renames_memory: bool,
+    renames_without_index: bool,
+    /// Latencies of loads, by [`Instruction::load_form`].
+    load_latencies: [u64; 4],
+    forwarding: Option<Box<Forwarding>>,
+    /// Cycles that a square root occupies its unit. `None`: the interval of a division.
+    root_interval: Option<u32>,
+    /// Cycles that a flag-setting comparison occupies its unit. `None`: the interval of an addition.
+    flags_interval: Option<u32>,
+    forward_vector: u64,
+    /// Latency of forwarding more than 16 bytes.
+    forward_wide: u64,
+    /// After how many cycles a load tries again that was too early for the address of a store; 0: none is.
+    forward_again: u64,
+    forward_fail: u64,
+    latencies: Latencies,
+    pub(super) front: FrontEnd,
+    entering: WidthLimiter,
+    ports: PortScheduler,
+    reorder: EntryQueue,
+    loads: EntryQueue,
+    stores: StoreBuffer,
+    fill_buffers: LineFillBuffers,
+    /// When each of the branches that can be unresolved at a time is resolved; empty without a
+    /// limit.
+    unresolved: Box<[u64]>,
+    ready: Box<[u64; REGISTERS]>,
+    /// No load issues before.
+    loads_from: u64,
+    /// When the addresses of all stores are known.
+    addresses_known: u64,
+    pub(super) retirement: Retirement,
+    pub(super) strings: Option<Strings>,
+    /// Instructions that kept the core's state warm and got no times.
+    pub(super) warmed: u64,
+}
+
+impl OutOfOrderCore {
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted,
+    /// or none if the model executes in order. `data_line_bytes` is the line size of its L1D, a
+    /// power of two.
+    #[must_use]
+    pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<OutOfOrderCore> {
+        let window: &WindowModel = model.window.as_ref()?;
+        let forward = u64::from(model.data.forward_cycles);
+        let forward_vector = model.data.forward_vector_cycles.map_or(forward, u64::from);
+        Some(OutOfOrderCore {
+            loads_pass_stores: window.loads_pass_stores,
+            stores_hold_retirement: window.stores_hold_retirement,
+            access_bytes: model.data.access_bytes,
+            has_wide_limit: model.data.wide_loads.is_some(),
+            splits_take_two: model.data.splits_take_two,
+            split_loads: [model.data.split_load_cycles, model.data.page_split_load_cycles]
+                .map(u64::from),
+            splits_from: 0,
+            banks: model.data.bank_loads.map(|loads_max| Box::new(LoadBanks::new(loads_max))),
+            page_split: model.data.page_split_store_cycles.into(),
+            alias: model.data.alias_cycles.into(),
+            renames_memory: model.data.renames_memory,
+            renames_without_index: model.data.renames_without_index,
+            load_latencies: [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(scaled, vector)| {
+                u64::from(
+                    model.units.load.latency_cycles
+                        + scaled * model.data.scaled_index_cycles
+                        + vector * model.data.vector_load_cycles,
+                )
+            }),
+            forwarding: Forwarding::new(model),
+            root_interval: model.units.of.float_root_interval_cycles,
+            flags_interval: model.units.of.float_flags_interval_cycles,
+            forward_vector,
+            forward_wide: model.data.forward_wide_cycles.map_or(forward_vector, u64::from),
+            forward_again: model.data.forward_again_cycles.into(),
+            forward_fail: model.data.forward_fail_cycles.into(),
+            latencies: Latencies::new(model),
+            front: FrontEnd::new(model),
+            entering: WidthLimiter::new(model.width),
+            ports: PortScheduler::new(model),
+            reorder: EntryQueue::new(window.reorder_entries),
+            loads: EntryQueue::new(model.data.load_entries),
+            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count)
+                .one_line_per_cycle(
+                    model.data.stores_one_line_per_cycle,
+                    model.data.stores_any_of_line,
+                )
+                .with_vector_limit(model.data.vector_stores)
+                .with_aliases(model.data.alias_cycles > 0)
+                .with_addresses(model.data.forward_again_cycles > 0),
+            fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
+            unresolved: vec![0; window.unresolved_branches.unwrap_or(0) as usize].into(),
+            ready: Box::new([0; REGISTERS]),
+            loads_from: 0,
+            addresses_known: 0,
+            retirement: Retirement::new(model.width),
+            strings: model.strings.map(Strings::new),
+            warmed: 0,
+        })
+    }
+
+    /// Executes a block, or the part that the guest executed.
+    pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
+        self.run_from(0, block, executed, memory);
+    }
+
+    /// Executes the rest of a block from instruction `first` on, with the same result as if all of
+    /// it had executed at once. `executed` counts from the start of the block, and has the accesses
+    /// of the rest.
+    pub fn run_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) {
+        // A core without such results executes no code for them.
+        match self.forwarding {
+            None => self.run_specialised::<false, M>(first, block, executed, memory),
+            Some(_) => self.run_specialised::<true, M>(first, block, executed, memory),
+        }
+    }
+
+    /// [`OutOfOrderCore::run_from`] by copies of the timing rule that have only the [`Parts`](parts::Parts) that an
+    /// instruction needs.
+    #[inline(always)]
+    fn run_specialised<const FORWARDING: bool, M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) {
+        self.run_by(first, block, executed, |core, numbered, accesses| {
+            let (index, instruction) = numbered;
+            let common = match instruction.class {
+                Class::Operation => {
+                    return core.step::<Operations<FORWARDING>, M>(block, instruction, &[], memory);
+                }
+                Class::Load => take_common(accesses, index, false),
+                Class::Store => take_common(accesses, index, true),
+                Class::LoadAndStore => take_common_pair(accesses, index),
+                Class::Fused => return core.fused(block, instruction, memory),
+                Class::Any | Class::Repetition => None,
+            };
+            match common {
+                Some(common) => {
+                    core.step_common::<FORWARDING, M>(block, instruction, common, memory)
+                }
+                None => core.step_any(block, numbered, accesses, memory),
+            }
+        });
+    }
+
+    /// [`OutOfOrderCore::run_from`] with all parts of the timing rule for each instruction. Times and counts are equal;
+    /// tests compare both.
+    pub fn run_slowly_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) {
+        self.run_by(first, block, executed, |core, numbered, accesses| {
+            core.step_any(block, numbered, accesses, memory)
+        });
+    }
+
+    /// Executes a block from instruction `first` on. `step` gives an instruction its times. It gets the instruction with
+    /// its number, and the remaining accesses of the block.
+    #[inline(always)]
+    fn run_by<'a>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock<'a>,
+        mut step: impl FnMut(&mut Self, (usize, &Instruction), &mut &'a [Access]) -> (u64, u64),
+    ) {
+        let number = block.len().min(executed.instructions as usize);
+        let is_complete = number == block.len();
+        let Some(instructions) = block.instructions.get(first..number) else { return };
+        let mut accesses = executed.accesses;
+        let mut times = (0, 0);
+        for numbered in (first..).zip(instructions) {
+            times = step(self, numbered, &mut accesses);
+        }
+        let last = if is_complete { instructions.last() } else { None };
+        if let Some(kind) = last.and_then(|last| last.branch) {
+            self.branch(block, kind, executed.next, times);
+        }
+    }
+
+    /// Gives an instruction with common accesses its times. One copy serves three classes, so that little code is
+    /// executed per instruction: the host's L1I also holds QEMU and the translated code.
+    #[inline(never)]
+    fn step_common<const FORWARDING: bool, M: Memory>(
+        &mut self,
+        block: &Template,
+        instruction: &Instruction,
+        accesses: &[Access],
+        memory: &mut M,
+    ) -> (u64, u64) {
+        self.step::<CommonAccesses<FORWARDING>, M>(block, instruction, accesses, memory)
+    }
+
+    /// Gives instruction `index` of a block its times, whatever it needs. Returns when it is fetched and when
+    /// it is done.
+    #[inline(never)]
+    fn step_any<M: Memory>(
+        &mut self,
+        block: &Template,
+        (index, instruction): (usize, &Instruction),
+        accesses: &mut &[Access],
+        memory: &mut M,
+    ) -> (u64, u64) {
+        // Skips the accesses of earlier instructions.
+        while let [first, rest @ ..] = *accesses
+            && usize::from(first.instruction) < index
+        {
+            *accesses = rest;
+        }
+        let mut of_block = Accesses::new(accesses);
+        let own_accesses = of_block.next(index);
+        *accesses = of_block.remaining();
+        match instruction.class {
+            Class::Repetition => self.repeat(block, instruction, own_accesses, memory),
+            Class::Fused => self.fused(block, instruction, memory),
+            _ => self.step::<AllParts, M>(block, instruction, own_accesses, memory),
+        }
+    }
+
+    /// An interrupt or exception comes after the last instruction: the front end is flushed.
+    pub fn interrupt(&mut self) {
+        self.retirement.counts.interrupts += 1;
+        let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
+        self.front.resume_at(self.latencies.interrupted(retired, left));
+        self.front.forget_line();
+    }
+
+    /// Delays the first instruction of an interrupt handler by `cycles`: the processor itself reads memory at
+    /// the entry. Call it after [`OutOfOrderCore::interrupt`].
+    pub fn delay_entry(&mut self, cycles: u64) {
+        self.front.delay(cycles);
+    }
+
+    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
+    /// instructions.
+    pub fn forget_code(&mut self, physical: std::ops::Range<u64>) {
+        self.front.forget_code(physical);
+    }
+
+    /// Translations of addresses have changed.
+    pub fn flush_translations(&mut self) {
+        self.front.forget_line();
+    }
+
+    /// The cycle of the last retirement.
+    #[must_use]
+    #[inline]
+    pub fn cycles(&self) -> u64 {
+        self.retirement.cycle()
+    }
+
+    #[must_use]
+    pub fn counts(&self) -> CoreCounts {
+        self.retirement.counts()
+    }
+
+    /// Instructions and interrupts so far.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        let counts = &self.retirement.counts;
+        (counts.instructions + counts.slotless_instructions + self.warmed, counts.interrupts)
+    }
+
+    fn branch(
+        &mut self,
+        block: &Template,
+        kind: BranchKind,
+        next: u64,
+        (fetched, done): (u64, u64),
+    ) {
+        if let Some(free) = self.unresolved.iter_mut().min() {
+            *free = done;
+        }
+        let counts = &mut self.retirement.counts;
+        self.front.branch((block, kind), next, (fetched, done), counts);
+    }
+}

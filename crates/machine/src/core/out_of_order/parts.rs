@@ -1,0 +1,85 @@
+//! The parts of the timing rule that an instruction may need.
+//!
+//! [`OutOfOrderCore::step`](super::OutOfOrderCore::step) is the only definition of the rule. The compiler makes a
+//! copy of it for each [`Parts`], without the parts that the instructions of that copy never need.
+
+use crate::core::Access;
+
+/// Which parts of the timing rule the compiler keeps.
+pub(super) trait Parts {
+    /// Results that some operations have later than others; see [`Forwarding`](crate::core::forwarding::Forwarding).
+    const FORWARDING: bool;
+    /// Loads and stores.
+    const ACCESSES: bool;
+    /// Special effects, intervals of single operations, and any accesses. Without this part, each load and store is
+    /// common (see [`is_common`]), and an instruction has at most one load before one store.
+    const RARE: bool;
+}
+
+/// The parts for instructions that operate on registers only.
+pub(super) struct Operations<const FORWARDING: bool>;
+
+impl<const FORWARDING: bool> Parts for Operations<FORWARDING> {
+    const FORWARDING: bool = FORWARDING;
+    const ACCESSES: bool = false;
+    const RARE: bool = false;
+}
+
+/// The parts for instructions with common accesses.
+pub(super) struct CommonAccesses<const FORWARDING: bool>;
+
+impl<const FORWARDING: bool> Parts for CommonAccesses<FORWARDING> {
+    const FORWARDING: bool = FORWARDING;
+    const ACCESSES: bool = true;
+    const RARE: bool = false;
+}
+
+/// All parts, for any instruction.
+pub(super) struct AllParts;
+
+impl Parts for AllParts {
+    const FORWARDING: bool = true;
+    const ACCESSES: bool = true;
+    const RARE: bool = true;
+}
+
+/// Whether an access is common: to memory, of at most 16 bytes, and within one line.
+#[inline(always)]
+fn is_common(access: &Access) -> bool {
+    let end = (access.virtual_address & 63) + u64::from(access.bytes);
+    (end <= 64) & (access.bytes <= 16) & access.physical.is_some()
+}
+
+/// Takes the access of instruction `index`, if it is common and the instruction has no other.
+#[inline(always)]
+pub(super) fn take_common<'a>(
+    accesses: &mut &'a [Access],
+    index: usize,
+    write: bool,
+) -> Option<&'a [Access]> {
+    let (taken, rest) = accesses.split_at_checked(1)?;
+    let belongs = usize::from(taken[0].instruction) == index && taken[0].write == write;
+    let has_more = rest.first().is_some_and(|next| usize::from(next.instruction) <= index);
+    if !belongs || has_more || !is_common(&taken[0]) {
+        return None;
+    }
+    *accesses = rest;
+    Some(taken)
+}
+
+/// Takes the accesses of instruction `index`, if they are a common load and then a common store.
+#[inline(always)]
+pub(super) fn take_common_pair<'a>(
+    accesses: &mut &'a [Access],
+    index: usize,
+) -> Option<&'a [Access]> {
+    let (pair, rest) = accesses.split_at_checked(2)?;
+    let belong =
+        pair.iter().all(|access| usize::from(access.instruction) == index && is_common(access));
+    let has_more = rest.first().is_some_and(|next| usize::from(next.instruction) <= index);
+    if !belong || pair[0].write || !pair[1].write || has_more {
+        return None;
+    }
+    *accesses = rest;
+    Some(pair)
+}

@@ -1,0 +1,240 @@
+//! The timing rule of an instruction: fetch, entry into the reorder buffer, issue, completion, retirement.
+
+use super::OutOfOrderCore;
+use super::load::LoadTimes;
+use super::parts::Parts;
+use crate::core::front_end::Fetched;
+use crate::core::instruction::{
+    Instruction, Operation, REGISTERS, Special, Template, register_index,
+};
+use crate::core::retirement::{Interval, StallCauses};
+use crate::core::{Access, Memory};
+
+impl OutOfOrderCore {
+    /// Gives an instruction its times. Returns when it is fetched and when it is done.
+    #[inline(always)]
+    pub(super) fn step<P: Parts, M: Memory>(
+        &mut self,
+        block: &Template,
+        instruction: &Instruction,
+        accesses: &[Access],
+        memory: &mut M,
+    ) -> (u64, u64) {
+        let loads = P::ACCESSES && instruction.loads();
+        let stores = P::ACCESSES && instruction.stores();
+        let fetched = if instruction.starts() {
+            self.fetch_first(block, instruction, memory)
+        } else {
+            Fetched { cycle: self.front.fetch_next(instruction), wait: (0, 0) }
+        };
+        let (entered, full) = self.enter::<P>(instruction, fetched.cycle);
+        self.front.entered(entered);
+        let (address, operands) = self.operands::<P>(instruction, entered);
+        let loaded = if loads {
+            self.load::<P, M>(instruction, accesses, address, memory)
+        } else {
+            LoadTimes { issued: operands, cycle: entered, wait: (0, 0) }
+        };
+        let executed = self.execute::<P>(instruction, (entered, operands), &loaded);
+        let waits = || StallCauses { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
+        let retired = if stores {
+            self.store::<P, M>(instruction, accesses, (address, executed), waits, memory)
+        } else if !P::ACCESSES && fetched.wait.1 == 0 {
+            self.retirement.retire_unhindered(executed)
+        } else {
+            self.retirement.retire(executed, waits)
+        };
+        self.reorder.push(retired);
+        if loads {
+            self.loads.push(retired);
+        }
+        self.write_results::<P>(instruction, executed, address + 1);
+        if P::RARE && instruction.special != Special::None {
+            self.finish_special(instruction.special, entered, executed.max(retired));
+        }
+        (fetched.cycle, executed)
+    }
+
+    /// Fetches an instruction that starts a line.
+    #[inline(never)]
+    fn fetch_first<M: Memory>(
+        &mut self,
+        block: &Template,
+        instruction: &Instruction,
+        memory: &mut M,
+    ) -> Fetched {
+        self.front.fetch(block, instruction, memory, &mut self.retirement.counts)
+    }
+
+    /// When an instruction enters the reorder buffer, and when it waited for stores that missed.
+    #[inline(always)]
+    fn enter<P: Parts>(&mut self, instruction: &Instruction, fetched: u64) -> (u64, Interval) {
+        let mut earliest = fetched.max(self.reorder.oldest());
+        let mut full = (0, 0);
+        if P::ACCESSES && instruction.loads() {
+            earliest = earliest.max(self.loads.oldest());
+        }
+        if P::ACCESSES && instruction.stores() {
+            let (free, missed) = self.stores.next_entry();
+            if missed && free > earliest {
+                full = (earliest + 1, free + 1);
+            }
+            earliest = earliest.max(free);
+        }
+        if !self.unresolved.is_empty() && instruction.branch.is_some() {
+            earliest = earliest.max(self.next_resolved());
+        }
+        if P::RARE && instruction.special.drains() {
+            earliest = earliest.max(self.retirement.cycle());
+            if instruction.special.drains_stores() {
+                earliest = earliest.max(self.stores.all_left());
+            }
+        }
+        let mut entered = self.entering.take(earliest);
+        self.ports.advance(entered);
+        if self.ports.is_full(instruction.unit) {
+            entered = self.entering.take(self.ports.until_room(instruction.unit));
+        }
+        (entered, full)
+    }
+
+    /// The time at which one of the unresolved branches resolves, so that another branch may enter.
+    #[inline(never)]
+    fn next_resolved(&self) -> u64 {
+        self.unresolved.iter().copied().min().unwrap_or(0)
+    }
+
+    /// When the address of an instruction is known, and when its operands are ready. It has entered at `entered`.
+    #[inline(always)]
+    fn operands<P: Parts>(&self, instruction: &Instruction, entered: u64) -> (u64, u64) {
+        if instruction.has_many() {
+            return self.all_operands(instruction, entered);
+        }
+        let two = |ready: &[u64; REGISTERS], [first, second]: [u8; 2]| {
+            ready[register_index(first)].max(ready[register_index(second)])
+        };
+        let [addresses, reads, _] = instruction.first_registers();
+        let operands = entered.max(two(&self.ready, reads));
+        let address = if P::ACCESSES { entered.max(two(&self.ready, addresses)) } else { entered };
+        (address, operands)
+    }
+
+    /// [`OutOfOrderCore::operands`] of an instruction with any number of registers.
+    #[inline(never)]
+    fn all_operands(&self, instruction: &Instruction, entered: u64) -> (u64, u64) {
+        let ready = |registers: &[u8]| {
+            let times = registers.iter().map(|register| self.ready[register_index(*register)]);
+            times.fold(entered, u64::max)
+        };
+        (ready(&instruction.addresses), ready(&instruction.reads))
+    }
+
+    /// When the result of an instruction is ready.
+    #[inline(always)]
+    fn execute<P: Parts>(
+        &mut self,
+        instruction: &Instruction,
+        (entered, mut operands): (u64, u64),
+        loaded: &LoadTimes,
+    ) -> u64 {
+        let special = instruction.special;
+        let special_latency = if P::RARE { self.latencies.executing(special) } else { 0 };
+        let Some(unit) = instruction.unit else {
+            // A load or store alone, or an instruction that needs no unit. If it does nothing more, renaming
+            // registers executes it.
+            if P::ACCESSES && !instruction.is_plain() {
+                self.ports.wait_until(loaded.issued, None);
+            }
+            let mut ready = operands.max(loaded.cycle);
+            if P::RARE && special == Special::Barrier {
+                ready = ready.max(self.stores.all_left()).max(self.loads_from);
+            }
+            return ready.max(entered + 1) + special_latency;
+        };
+        if P::FORWARDING
+            && let Some(forwarding) = &self.forwarding
+        {
+            operands = forwarding.operands(instruction, &self.ready, (entered, operands));
+        }
+        let mut earliest = operands.max(loaded.cycle);
+        if P::RARE && special.orders_memory() {
+            earliest = earliest.max(self.stores.all_left());
+        }
+        let interval = if P::RARE { self.single_interval(instruction) } else { None };
+        let issued = match interval {
+            Some(interval) => self.ports.reserve_for(earliest, unit, interval),
+            None => self.ports.reserve(earliest, unit),
+        };
+        self.ports.wait_until(issued, Some(unit));
+        let executed = issued + self.latencies.executed(instruction) + special_latency;
+        match &mut self.forwarding {
+            Some(forwarding) if P::FORWARDING => {
+                forwarding.result(instruction, &self.ready, executed)
+            }
+            _ => executed,
+        }
+    }
+
+    /// Cycles that an instruction occupies its unit, or `None`: the interval of the unit.
+    fn single_interval(&self, instruction: &Instruction) -> Option<u32> {
+        if instruction.is_root() {
+            self.root_interval
+        } else if instruction.is(Operation::FloatFlags) {
+            self.flags_interval
+        } else {
+            None
+        }
+    }
+
+    /// Sets the ready time of an instruction's results to `executed`, and of the registers that it changes as a
+    /// side effect to `moved`.
+    #[inline(always)]
+    fn write_results<P: Parts>(&mut self, instruction: &Instruction, executed: u64, moved: u64) {
+        let [_, _, writes] = instruction.first_registers();
+        for register in writes {
+            self.ready[register_index(register)] = executed;
+        }
+        if instruction.has_many() {
+            self.write_all(instruction, executed, moved);
+        }
+        // No instruction with accesses adds a constant to a register.
+        if P::FORWARDING
+            && (P::RARE || !P::ACCESSES)
+            && instruction.unit.is_none()
+            && instruction.adds_constant()
+        {
+            self.added_constant(instruction, executed);
+        }
+    }
+
+    /// [`OutOfOrderCore::write_results`] of an instruction with any number of registers.
+    #[inline(never)]
+    fn write_all(&mut self, instruction: &Instruction, executed: u64, moved: u64) {
+        for register in instruction.writes {
+            self.ready[register_index(register)] = executed;
+        }
+        for register in instruction.moves {
+            self.ready[register_index(register)] = moved;
+        }
+    }
+
+    /// Renaming has added a constant to a register.
+    #[inline(never)]
+    fn added_constant(&mut self, instruction: &Instruction, executed: u64) {
+        if let Some(forwarding) = &mut self.forwarding {
+            forwarding.constant_added(instruction, &mut self.ready, executed);
+        }
+    }
+
+    fn finish_special(&mut self, special: Special, entered: u64, done: u64) {
+        if special.drains() {
+            self.front.resume_at(done);
+        }
+        if special.stops_fetch() {
+            self.front.resume_at(entered + self.latencies.special(special));
+        }
+        if special.orders_memory() {
+            self.loads_from = self.loads_from.max(done);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! When the stores of an instruction issue, when the instruction retires, and when its stores leave for the cache.
+
+use super::OutOfOrderCore;
+use super::parts::{AllParts, Parts};
+use crate::core::instruction::{Instruction, Special, Unit};
+use crate::core::retirement::StallCauses;
+use crate::core::store_buffer::{Known, crosses_pages, next_access};
+use crate::core::{Access, Memory, wait_parts};
+
+impl OutOfOrderCore {
+    /// Stores a value that is ready at `executed` to an address that is known at `address`, and
+    /// retires the instruction. Returns when it retires.
+    #[inline(always)]
+    pub(super) fn store<P: Parts, M: Memory>(
+        &mut self,
+        instruction: &Instruction,
+        accesses: &[Access],
+        (address, executed): (u64, u64),
+        waits: impl Fn() -> StallCauses,
+        memory: &mut M,
+    ) -> u64 {
+        let issued = self.ports.reserve(address, Unit::Store);
+        self.addresses_known = self.addresses_known.max(issued);
+        let filled = match accesses {
+            [.., store] if !P::RARE => self.store_part::<P, M>(instruction, store, issued, memory),
+            _ => self.store_parts(instruction, accesses, issued, memory),
+        };
+        let done = executed.max(issued + self.latencies.of_unit(Unit::Store));
+        let retired = if self.stores_hold_retirement && filled > done {
+            self.retire_held(issued, filled, &waits())
+        } else {
+            self.retirement.retire(done, waits)
+        };
+        let known = Known { value: executed, address: issued };
+        let (earliest, missed) = (retired.max(filled), filled > issued);
+        match accesses {
+            [.., store] if !P::RARE => {
+                let earliest = self.stores.after_vectors(earliest, instruction.stores_vector());
+                let leaves = self.stores.leave_alone(store, earliest, missed);
+                self.stores.remember(store, instruction.address_form, known, leaves);
+            }
+            _ => self.leave_parts(instruction, accesses, (earliest, missed), known),
+        }
+        retired
+    }
+
+    /// The stores of an instruction with any effects and accesses leave for the cache, not before `earliest`.
+    #[inline(never)]
+    fn leave_parts(
+        &mut self,
+        instruction: &Instruction,
+        accesses: &[Access],
+        (mut earliest, missed): (u64, bool),
+        known: Known,
+    ) {
+        let special = instruction.special;
+        if special == Special::FlushLine {
+            // The line is being written back, and everything that is ordered after stores waits.
+            earliest += self.latencies.special(special);
+        }
+        if self.page_split > 0 && accesses.len() > 1 && crosses_pages(accesses, true) {
+            earliest = earliest.max(self.stores.all_left()) + self.page_split;
+        }
+        earliest = self.stores.after_vectors(earliest, instruction.stores_vector());
+        if special == Special::StoreFence {
+            earliest = earliest.max(self.stores.all_left()) + self.latencies.special(special);
+        }
+        let leaves = self.stores.leave_by_line(accesses, self.access_bytes, earliest, missed);
+        let mut remaining = accesses;
+        while let Some(store) = next_access(&mut remaining, true, self.access_bytes) {
+            self.stores.remember(&store, instruction.address_form, known, leaves);
+        }
+    }
+
+    /// A store that was issued at `issued` holds up retirement until its line is filled.
+    #[inline(never)]
+    fn retire_held(&mut self, issued: u64, filled: u64, waits: &StallCauses) -> u64 {
+        let from = issued.max(self.ports.now() + 1);
+        let from = if waits.data.1 == 0 { from } else { waits.data.0 };
+        self.retirement.retire(filled, || StallCauses { data: (from, filled), ..*waits })
+    }
+
+    /// When the lines of all stores of an instruction are there, which issue at `issued`.
+    #[inline(never)]
+    fn store_parts<M: Memory>(
+        &mut self,
+        instruction: &Instruction,
+        accesses: &[Access],
+        issued: u64,
+        memory: &mut M,
+    ) -> u64 {
+        let mut filled = issued;
+        let mut remaining = accesses;
+        while let Some(store) = next_access(&mut remaining, true, self.access_bytes) {
+            let part = self.store_part::<AllParts, M>(instruction, &store, issued, memory);
+            filled = filled.max(part);
+        }
+        filled
+    }
+
+    /// When the line of a store is there, or the store itself issues.
+    #[inline(always)]
+    fn store_part<P: Parts, M: Memory>(
+        &mut self,
+        instruction: &Instruction,
+        store: &Access,
+        issued: u64,
+        memory: &mut M,
+    ) -> u64 {
+        self.retirement.counts.stores += 1;
+        if P::RARE && instruction.streams() {
+            // The store has a combining buffer, where the line waits until memory has it.
+            return issued + memory.store_around(store, issued);
+        }
+        let wait = memory.store(store, issued);
+        let parts = wait_parts(memory, wait);
+        let present = self.ports.now();
+        let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
+        self.retirement.counts.store_misses += u64::from(served.missed);
+        issued.max(served.cycle)
+    }
+}
