@@ -3,7 +3,7 @@
 //! The number of spans is no Poisson variable: interrupts come in bursts, or as regularly as a clock. The interval
 //! comes from how much the batches of the window differ. Counts and totals have none: windows differ in length.
 
-use record::{Column, Kind, Value};
+use record::{Column, IntervalColumns, Kind, Value};
 use stats::interval::Batch;
 use stats::{Distribution, Interval};
 
@@ -14,6 +14,20 @@ const UNITS: [&str; 3] = ["_ns", "_hz", "_ratio"];
 fn stem_and_unit(name: &str) -> (&str, &str) {
     let unit = UNITS.into_iter().find(|unit| name.ends_with(unit)).unwrap_or("");
     (name.strip_suffix(unit).unwrap_or(name), unit)
+}
+
+/// The link from a column to its [`interval_columns`].
+pub(crate) fn interval_link(name: &str) -> IntervalColumns {
+    let (stem, unit) = stem_and_unit(name);
+    spread_link(name, &format!("{stem}_ci95{unit}"))
+}
+
+/// The link from a column to a half width and its [`spread_columns`].
+pub(crate) fn spread_link(name: &str, half_width: &str) -> IntervalColumns {
+    let (stem, unit) = stem_and_unit(name);
+    IntervalColumns::half_width(half_width)
+        .degrees_of_freedom(&format!("{stem}_ci95_dof"))
+        .drift(&format!("{stem}_drift{unit}"))
 }
 
 /// The columns of what a column's interval is: of `rate_hz`, `rate_ci95_hz` and those of [`spread_columns`].

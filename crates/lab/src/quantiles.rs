@@ -1,6 +1,6 @@
 //! The columns of the confidence intervals of quantiles.
 
-use record::{Column, Kind, Value};
+use record::{Column, IntervalColumns, Kind, Value};
 use stats::{Distribution, Inflation, QuantileMethod};
 
 /// The shares of 100,000 of a median and a 99th percentile.
@@ -8,6 +8,28 @@ const P50_P99: [u32; 2] = [50_000, 99_000];
 
 /// The probability that a quantile is beyond one end of its interval in the columns `ci9999`.
 pub(crate) const WIDE_TAIL: f64 = 0.5e-4;
+
+/// The name of the column that says how the intervals of a row's quantiles were computed.
+const METHOD: &str = "quantiles_ci95_method";
+
+/// The names of the columns with the ends of an interval: of `self_p99_ns` and `ci95`, `self_p99_ci95_low_ns` and
+/// `self_p99_ci95_high_ns`.
+fn bounds_names(quantile: &str, interval: &str) -> [String; 2] {
+    let (stem, unit) = quantile.strip_suffix("_ns").map_or((quantile, ""), |stem| (stem, "_ns"));
+    ["low", "high"].map(|side| format!("{stem}_{interval}_{side}{unit}"))
+}
+
+/// The link from a quantile to its [`interval_columns`].
+pub(crate) fn interval_link(quantile: &str) -> IntervalColumns {
+    let [low, high] = bounds_names(quantile, "ci95");
+    IntervalColumns::bounds(&low, &high)
+}
+
+/// The link from a quantile to its [`section_interval_columns`].
+pub(crate) fn section_link(quantile: &str) -> IntervalColumns {
+    let [low, high] = bounds_names(quantile, "ci9999");
+    interval_link(quantile).wide_bounds(&low, &high).method(METHOD)
+}
 
 /// The columns of a quantile's interval: of `self_p99_ns` they are `self_p99_ci95_low_ns` and
 /// `self_p99_ci95_high_ns`.

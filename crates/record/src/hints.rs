@@ -3,6 +3,7 @@
 use crate::display::{
     ColumnDisplay, Combine, DIGITS_MAX, Format, Keep, Piece, RowFilter, TableDisplay, Template,
 };
+use crate::interval::IntervalColumns;
 use crate::limits::{GROUP_COLUMNS_MAX, NOTES_MAX, TEMPLATE_BYTES_MAX, TITLE_BYTES_MAX};
 use crate::table::{Column, Table, Value};
 
@@ -56,10 +57,12 @@ impl Column {
         self
     }
 
-    /// Shows the half width of an interval in the same cell.
+    /// Shows the half width of an interval in the same cell. Without another [`Column::interval`], links the column to
+    /// that interval.
     #[must_use]
     pub fn plus_minus(mut self, half_width: &str) -> Column {
         self.display.combine = Some(Combine::PlusMinus(half_width.to_owned()));
+        self.interval.get_or_insert_with(|| IntervalColumns::half_width(half_width));
         self
     }
 
@@ -140,6 +143,8 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
         combine.iter().flat_map(Combine::columns).try_for_each(exists)?;
         below_limit.iter().map(String::as_str).try_for_each(exists)?;
     }
+    let intervals = columns.iter().filter_map(|column| column.interval.as_ref());
+    intervals.flat_map(IntervalColumns::columns).try_for_each(exists)?;
     let TableDisplay { title, headline, group_by, sort_by, filter, notes, .. } = display;
     is_short(title, TEMPLATE_BYTES_MAX)?;
     for (subject, count, max) in [
@@ -190,6 +195,7 @@ mod tests {
         for (columns, display, expected) in [
             (column().plus_minus("b"), plain(), "no column \"b\""),
             (column().below_limit("b"), plain(), "no column \"b\""),
+            (column().interval(IntervalColumns::bounds("a", "b")), plain(), "no column \"b\""),
             (column().bound("a", &long()), plain(), "bytes, more than"),
             (column().title(&long()), plain(), "bytes, more than"),
             (column().digits(16), plain(), "16 digits"),

@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod check;
+pub mod columns;
 mod decode;
 pub mod display;
 mod encode;
 mod hints;
+pub mod interval;
 pub mod limits;
 mod manifest;
 pub mod place;
@@ -18,7 +20,9 @@ pub mod run;
 pub mod table;
 pub mod writer;
 
+pub use columns::{Cell, Columns, column};
 pub use display::{ColumnDisplay, Combine, Format, Keep, RowFilter, TableDisplay};
+pub use interval::IntervalColumns;
 pub use jiff::Timestamp;
 pub use outputs::{leftovers as partial_dirs, remove_leftovers};
 pub use place::{default_dir, default_dir_name, now};

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use crate::display::TableDisplay;
+use crate::interval::link_by_names;
 use crate::run::{Absence, Run};
 use crate::table::Column;
 
@@ -25,6 +26,9 @@ pub(crate) struct Manifest {
     pub observer: Map<String, Json>,
     pub warnings: Vec<String>,
     pub absent: Vec<Absence>,
+    /// Whether a column with an interval names the columns that hold it. False for runs of earlier versions.
+    #[serde(rename = "links", default)]
+    pub has_links: bool,
     pub tables: Vec<TableEntry>,
     /// The files of the run directory that are not tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -79,8 +83,17 @@ impl Manifest {
             observer: run.observer.clone(),
             warnings: run.warnings.clone(),
             absent: run.absent.clone(),
+            has_links: true,
             tables,
             attachments,
+        }
+    }
+
+    /// Links the columns of a run of an earlier version by their names.
+    pub fn link_columns(&mut self) {
+        if !self.has_links {
+            self.tables.iter_mut().for_each(|table| link_by_names(&mut table.columns));
+            self.has_links = true;
         }
     }
 

@@ -222,8 +222,9 @@ fn read_manifest(path: &Path) -> Result<Manifest, ReadError> {
     if !READABLE.contains(&schema.as_str()) {
         return Err(ReadError::Schema { path: path.to_owned(), found: schema });
     }
-    let manifest: Manifest = serde_json::from_slice(&json).map_err(parsed)?;
+    let mut manifest: Manifest = serde_json::from_slice(&json).map_err(parsed)?;
     check(&manifest).map_err(|error| corrupt(path, error))?;
+    manifest.link_columns();
     Ok(manifest)
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::display::{ColumnDisplay, TableDisplay};
+use crate::interval::IntervalColumns;
 
 /// One cell. Absent is not zero: a value that could not be measured is [`Value::Absent`], and the run gives the reason
 /// ([`crate::Absence`]).
@@ -45,6 +46,12 @@ pub struct Column {
     /// The meaning of the column in a comparison of two runs.
     #[serde(default, skip_serializing_if = "Role::is_figure")]
     pub role: Role,
+    /// Whether the column is the share of CPU time that a row took.
+    #[serde(rename = "cpu_share", default, skip_serializing_if = "is_false")]
+    pub is_cpu_share: bool,
+    /// The columns that hold the confidence interval of this column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<IntervalColumns>,
     #[serde(default, skip_serializing_if = "ColumnDisplay::is_default")]
     pub display: ColumnDisplay,
 }
@@ -68,6 +75,10 @@ impl Role {
     fn is_figure(&self) -> bool {
         *self == Role::Figure
     }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// A table. Every row has one value for each column, which is absent or has the column's kind.
@@ -186,8 +197,15 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 impl Column {
     /// A figure without display hints.
     pub fn new(name: &str, kind: Kind, doc: &str) -> Self {
-        let (role, display) = (Role::default(), ColumnDisplay::default());
-        Column { name: name.to_owned(), kind, doc: doc.to_owned(), role, display }
+        Column {
+            name: name.to_owned(),
+            kind,
+            doc: doc.to_owned(),
+            role: Role::default(),
+            is_cpu_share: false,
+            interval: None,
+            display: ColumnDisplay::default(),
+        }
     }
 
     /// Marks the column as a part of the row's name.

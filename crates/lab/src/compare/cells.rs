@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use record::{Column, Combine, Role, Run, Table, Value};
+use record::interval::{Bounds, Ends, Freedom};
+use record::{Column, IntervalColumns, Role, Run, Table, Value};
 use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quantile};
 
 use super::series::Repeats;
@@ -139,92 +140,49 @@ impl Pair<'_> {
 
 /// The column with the share of CPU time that a row took.
 fn cpu_share_column(table: &Table) -> Option<usize> {
-    table
-        .columns
-        .iter()
-        .position(|column| column.role == Role::Cost && column.name.ends_with("cpu_ratio"))
+    table.columns.iter().position(|column| column.is_cpu_share)
 }
 
-/// Units that a column's name may end in; the longest first.
-const UNITS: [&str; 7] = ["_cycles", "_bytes", "_ratio", "_lines", "_ns", "_hz", ""];
-
-/// Where the interval of a column is.
-enum Ends {
-    /// The column that holds half of its width.
-    HalfWidth(usize),
-    /// The columns of its ends.
-    LowAndHigh(usize, usize),
+/// Whether the interval is that of a quantile, from the order of its values alone. Means have half widths.
+fn is_quantile_by_order(column: &Column) -> bool {
+    column.interval.as_ref().is_some_and(|interval| {
+        matches!(interval.ends, Ends::Bounds(_))
+            && interval.freedom.is_none()
+            && interval.wide.is_none()
+    })
 }
 
-/// Where the degrees of freedom of a column's interval are.
-enum Freedom {
-    /// The column that has them.
-    Column(usize),
-    /// The column with the number of repetitions over which the interval is: one more.
-    Repetitions(usize),
-}
-
-/// Where the intervals of a column are.
-struct Place {
-    interval: Option<Ends>,
-    freedom: Option<Freedom>,
-    drift: Option<usize>,
-    wide: Option<(usize, usize)>,
-}
-
-fn place(table: &Table, column: &Column) -> Place {
-    let unit = UNITS.into_iter().find(|unit| column.name.ends_with(unit)).unwrap_or("");
-    let stem = column.name.strip_suffix(unit).unwrap_or(&column.name);
-    let companion = |what: &str| table.column(&format!("{stem}_{what}{unit}"));
-    let ends = |interval: &str| {
-        companion(&format!("{interval}_low")).zip(companion(&format!("{interval}_high")))
+/// The figure of `row` in a column, with the intervals that the column links to.
+fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Figure> {
+    let cell = |name: &str| table.get(row, name).and_then(Value::number);
+    let bounds = |Bounds { low, high }: &Bounds| cell(low).zip(cell(high));
+    let value = cell(&column.name)?;
+    let mut figure = Figure {
+        value,
+        interval: None,
+        degrees_of_freedom: FREEDOM_UNKNOWN,
+        drift: 0.0,
+        wide: None,
     };
-    let combined = match &column.display.combine {
-        Some(Combine::PlusMinus(half_width)) => table.column(half_width).map(Ends::HalfWidth),
-        _ => None,
+    let Some(IntervalColumns { ends, freedom, drift, wide, .. }) = &column.interval else {
+        return Some(figure);
     };
-    let interval = combined
-        .or_else(|| ends("ci95").map(|(low, high)| Ends::LowAndHigh(low, high)))
-        .or_else(|| companion("ci95").map(Ends::HalfWidth));
-    let freedom = table.column(&format!("{stem}_ci95_dof")).map(Freedom::Column);
-    let freedom = freedom.or_else(|| table.column("repetitions").map(Freedom::Repetitions));
-    Place { interval, freedom, drift: companion("drift"), wide: ends("ci9999") }
-}
-
-impl Place {
-    /// Whether the interval is that of a quantile, from the order of its values alone. Means have half widths.
-    fn is_quantile_by_order(&self) -> bool {
-        matches!(self.interval, Some(Ends::LowAndHigh(..)))
-            && self.freedom.is_none()
-            && self.wide.is_none()
-    }
-}
-
-pub fn has_interval(table: &Table, column: &Column) -> bool {
-    place(table, column).interval.is_some()
-}
-
-fn figure(row: &[Value], at: usize, place: &Place) -> Option<Figure> {
-    let value = row.get(at)?.number()?;
-    let cell = |at: usize| row.get(at).and_then(Value::number);
-    let ends = |(low, high): (usize, usize)| cell(low).zip(cell(high));
-    let interval = match place.interval {
-        Some(Ends::HalfWidth(half)) => cell(half).map(|half| (value - half, value + half)),
-        Some(Ends::LowAndHigh(low, high)) => ends((low, high)),
-        None => None,
-    };
-    let degrees_of_freedom = match place.freedom {
-        Some(Freedom::Column(at)) => cell(at),
-        Some(Freedom::Repetitions(at)) => cell(at).map(|repetitions| repetitions - 1.0),
-        None => None,
-    };
-    let degrees_of_freedom = degrees_of_freedom.unwrap_or(FREEDOM_UNKNOWN);
-    let drift = place.drift.and_then(cell).unwrap_or(0.0);
+    figure.wide = wide.as_ref().and_then(bounds);
     // Where a table has wide intervals, one that is absent is not known: the narrow one may take values as
     // independent.
-    let wide = place.wide.and_then(ends);
-    let interval = interval.filter(|_| place.wide.is_none() || wide.is_some());
-    Some(Figure { value, interval, degrees_of_freedom, drift, wide })
+    if wide.is_none() || figure.wide.is_some() {
+        figure.interval = match ends {
+            Ends::HalfWidth(half) => cell(half).map(|half| (value - half, value + half)),
+            Ends::Bounds(ends) => bounds(ends),
+        };
+    }
+    let degrees_of_freedom = freedom.as_ref().and_then(|freedom| match freedom {
+        Freedom::Degrees(column) => cell(column),
+        Freedom::Repetitions(column) => cell(column).map(|repetitions| repetitions - 1.0),
+    });
+    figure.degrees_of_freedom = degrees_of_freedom.unwrap_or(FREEDOM_UNKNOWN);
+    figure.drift = drift.as_deref().and_then(cell).unwrap_or(0.0);
+    Some(figure)
 }
 
 /// The rows of a table by the values of its key columns; `None` where the keys do not name them.
@@ -285,7 +243,10 @@ pub fn matched<'a>(
             continue;
         };
         found.added += others.keys().filter(|key| !rows.contains_key(*key)).count();
-        let figures = figures(table, other);
+        let figures = table.columns.iter().filter(|column| column.role != Role::Key);
+        let figures: Vec<_> = figures
+            .map(|column| (column, other.column(&column.name).map(|at| &other.columns[at])))
+            .collect();
         let (share_at, other_share_at) = (cpu_share_column(table), cpu_share_column(other));
         let share = |row: &[Value], at: Option<usize>| row.get(at?).and_then(Value::number);
         for (key, row) in &rows {
@@ -294,15 +255,15 @@ pub fn matched<'a>(
             let counterpart = others.get(key);
             let other_share = counterpart.and_then(|row| share(row, other_share_at));
             let cpu_share = share(row, share_at).map(|base| base.max(other_share.unwrap_or(0.0)));
-            for FigureColumn { column, at, place, other_at, other_place } in &figures {
+            for (column, other_column) in &figures {
                 if !wanted(table, column, row) {
                     continue;
                 }
-                let Some(base) = figure(row, *at, place) else { continue };
-                let new = counterpart.zip(*other_at);
-                let new = new.and_then(|(row, at)| figure(row, at, other_place));
+                let Some(base) = figure(table, row, column) else { continue };
+                let new = counterpart.zip(*other_column);
+                let new = new.and_then(|(row, column)| figure(other, row, column));
                 let row = Rc::clone(&names);
-                let takes_independent = place.is_quantile_by_order();
+                let takes_independent = is_quantile_by_order(column);
                 let repeats = None;
                 let pair =
                     Pair { table, row, column, base, new, cpu_share, takes_independent, repeats };
@@ -311,25 +272,4 @@ pub fn matched<'a>(
         }
     }
     found
-}
-
-/// A column of figures, and where it is in both tables.
-struct FigureColumn<'a> {
-    column: &'a Column,
-    at: usize,
-    place: Place,
-    other_at: Option<usize>,
-    other_place: Place,
-}
-
-fn figures<'a>(table: &'a Table, other: &Table) -> Vec<FigureColumn<'a>> {
-    let columns = table.columns.iter().enumerate().filter(|(_, column)| column.role != Role::Key);
-    let figure_column = |(at, column): (usize, &'a Column)| FigureColumn {
-        column,
-        at,
-        place: place(table, column),
-        other_at: other.column(&column.name),
-        other_place: place(other, column),
-    };
-    columns.map(figure_column).collect()
 }

@@ -22,7 +22,7 @@ use record::{Column, Role, Run, Table, Value};
 use serde_json::Value as Json;
 
 pub use cells::{Figure, Pair};
-use cells::{Matched, has_interval, matched};
+use cells::{Matched, matched};
 pub use rules::{Limit, Rule, RuleError};
 pub use series::PAIRS_MIN;
 pub use tables::{Listed, tables};
@@ -260,7 +260,7 @@ fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Va
     let is_judged = match column.role {
         Role::Key => false,
         Role::Cost | Role::Benefit => true,
-        Role::Figure => column.display.priority > 0 && (exact || has_interval(table, column)),
+        Role::Figure => column.display.priority > 0 && (exact || column.interval.is_some()),
     };
     let is_shown = table.display.filter.as_ref().is_none_or(|filter| filter.keeps(table, row));
     (is_ruled || is_judged) && (plan.all_rows || is_ruled || is_shown)

@@ -1,6 +1,6 @@
 //! Comparisons of small runs with known differences.
 
-use record::{Column, Kind, Run, SCHEMA, Table, Value};
+use record::{Column, IntervalColumns, Kind, Run, SCHEMA, Table, Value};
 
 use super::*;
 
@@ -99,23 +99,31 @@ fn measured_figures_differ_beyond_their_intervals() {
     assert_eq!(verdict(&compare(&base, &new, &plan(&[])).unwrap(), "b"), Verdict::Worse);
 }
 
-/// A run with one row, whose columns say how uncertain the mean and the quantile are.
+/// A run with one row, whose columns say how uncertain the mean and the quantile are. The names of these columns mean
+/// nothing.
 fn run_with_spread(mean: f64, quantile: u64, spread: (u64, f64)) -> Run {
     let real = |name: &str| Column::new(name, Kind::Real, "").detail();
     let uint = |name: &str| Column::new(name, Kind::Uint, "").detail();
     let columns = vec![
         Column::new("name", Kind::Text, "").key(),
-        Column::new("mean_ns", Kind::Real, "").plus_minus("mean_ci95_ns").cost(),
-        real("mean_ci95_ns"),
-        uint("mean_ci95_dof"),
-        real("mean_drift_ns"),
-        Column::new("p99_ns", Kind::Uint, "").cost(),
-        uint("p99_ci95_low_ns"),
-        uint("p99_ci95_high_ns"),
-        uint("p99_ci9999_low_ns"),
-        uint("p99_ci9999_high_ns"),
-        Column::new("rate_hz", Kind::Real, "").priority(40),
-        real("rate_ci95_hz"),
+        Column::new("mean_ns", Kind::Real, "")
+            .interval(IntervalColumns::half_width("b").degrees_of_freedom("c").drift("d"))
+            .plus_minus("b")
+            .cost(),
+        real("b"),
+        uint("c"),
+        real("d"),
+        Column::new("p99_ns", Kind::Uint, "")
+            .interval(IntervalColumns::bounds("e", "f").wide_bounds("g", "h"))
+            .cost(),
+        uint("e"),
+        uint("f"),
+        uint("g"),
+        uint("h"),
+        Column::new("rate_hz", Kind::Real, "")
+            .interval(IntervalColumns::half_width("i"))
+            .priority(40),
+        real("i"),
     ];
     let mut table = Table::new("handlers", "", columns);
     table.push(vec![
@@ -141,6 +149,22 @@ fn distances_of(found: &Comparison<'_>, column: &str) -> (f64, f64) {
     let difference = found.differences.iter().find(is_column).unwrap();
     let (low, high) = difference.interval.unwrap();
     (difference.change.unwrap() - low, high - difference.change.unwrap())
+}
+
+#[test]
+fn a_name_alone_links_no_interval_and_no_share_of_cpu_time() {
+    let columns = vec![
+        Column::new("name", Kind::Text, "").key(),
+        Column::new("mean_ns", Kind::Real, "").cost(),
+        Column::new("mean_ci95_ns", Kind::Real, "").detail(),
+        Column::new("self_cpu_ratio", Kind::Real, "").detail(),
+    ];
+    let mut table = Table::new("handlers", "", columns);
+    table.push(vec!["a".into(), 5.0.into(), 0.1.into(), 0.001.into()]);
+    let run = run_of_table("live", table);
+    let found = compare(&run, &run, &plan(&[])).unwrap();
+    let [mean] = &found.differences[..] else { panic!("{:?}", found.differences) };
+    assert_eq!((mean.method, mean.pair.cpu_share), (Method::NoInterval, None));
 }
 
 #[test]
@@ -280,7 +304,7 @@ fn run_with_shares(timer_ns: f64, softirq_ns: f64, started_utc: &str) -> Run {
         Column::new("name", Kind::Text, "").key(),
         Column::new("self_mean_ns", Kind::Real, "").plus_minus("self_mean_ci95_ns").cost(),
         Column::new("self_mean_ci95_ns", Kind::Real, "").detail(),
-        Column::new("self_cpu_ratio", Kind::Real, "").cost(),
+        Column::new("busy", Kind::Real, "").cpu_share(),
     ];
     let mut table = Table::new("handlers", "", columns);
     table.push(vec!["timer".into(), timer_ns.into(), (0.001 * timer_ns).into(), 0.1.into()]);
@@ -377,9 +401,11 @@ fn a_quantile_by_the_order_of_dependent_values_needs_several_runs() {
         let mut run = run("live", &[]);
         let columns = vec![
             Column::new("name", Kind::Text, "").key(),
-            Column::new("p99_ns", Kind::Uint, "").cost(),
-            Column::new("p99_ci95_low_ns", Kind::Uint, "").detail(),
-            Column::new("p99_ci95_high_ns", Kind::Uint, "").detail(),
+            Column::new("p99_ns", Kind::Uint, "")
+                .interval(IntervalColumns::bounds("from", "to"))
+                .cost(),
+            Column::new("from", Kind::Uint, "").detail(),
+            Column::new("to", Kind::Uint, "").detail(),
         ];
         let mut table = Table::new("noise", "", columns);
         let ends = [(quantile - 1).into(), (quantile + 1).into()];

@@ -1,6 +1,6 @@
 //! The tables `footprint` and `calibration`.
 
-use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Absence, Column, Format, IntervalColumns, Kind, Table, TableDisplay, Value};
 
 use super::columns::{all_rows, column, key, key_columns};
 use super::curve::Curve;
@@ -33,6 +33,7 @@ fn columns() -> Vec<Column> {
         .cost(),
         ci95("user_misses_ci95", "user_misses"),
         column("kernel_misses", Real, "Misses in kernel mode per interrupt: treatment minus control.")
+            .interval(IntervalColumns::half_width("kernel_misses_ci95"))
             .title("kernel misses")
             .priority(97)
             .cost(),
@@ -45,6 +46,7 @@ fn columns() -> Vec<Column> {
              and the calibration curve. Absent below detection_limit_lines.",
         )
         .title("lines")
+        .interval(IntervalColumns::bounds("displaced_ci95_low_lines", "displaced_ci95_high_lines"))
         .bound("is_upper_bound", "≤")
         .digits(4)
         .priority(99)

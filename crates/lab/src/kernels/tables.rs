@@ -1,77 +1,74 @@
 //! Tables of kernels: one table for a processor alone, and two that compare a processor with its model.
 
 use record::display::{Format, TableDisplay};
-use record::{Column, Kind, Table, Value};
+use record::{Columns, IntervalColumns, Table, column};
 
 use super::comparison::{Comparison, Pair, error_factor};
-use super::sample::KernelSample;
+use super::sample::{Figures, KernelSample};
 
 /// The table of the kernels of one processor.
 #[must_use]
 pub fn measured_table(samples: &[KernelSample]) -> Table {
-    let columns = vec![
-        group(),
-        kernel(),
-        Column::new("cycles", Kind::Real, "Cycles of the core per unit: median of the windows.")
+    type Row<'s> = (&'s KernelSample, &'s Figures);
+    let [low, high] = ["ci95_low_cycles", "ci95_high_cycles"];
+    let columns = name_columns().of_ref(|(sample, _): &Row<'_>| *sample).and([
+        column("cycles", "Cycles of the core per unit: median of the windows.")
+            .interval(IntervalColumns::bounds(low, high))
             .cost()
             .title("cycles")
-            .digits(4),
-        Column::new("low_cycles", Kind::Real, "Tenth percentile of the windows.")
+            .digits(4)
+            .real(|(_, figures): &Row<'_>| figures.cycles),
+        column("low_cycles", "Tenth percentile of the windows.")
             .title("p10")
-            .digits(4),
-        Column::new("ci95_low_cycles", Kind::Real, "Lower end of the 95 % interval of the median.")
+            .digits(4)
+            .real(|(_, figures): &Row<'_>| figures.low_cycles),
+        column(low, "Lower end of the 95 % interval of the median.")
             .title("95 %")
             .digits(4)
-            .up_to("ci95_high_cycles"),
-        Column::new(
-            "ci95_high_cycles",
-            Kind::Real,
-            "Upper end of the 95 % interval of the median.",
-        )
-        .priority(0),
-        Column::new("unit", Kind::Text, "The unit that the cycles are counted per."),
-        Column::new("windows", Kind::Uint, "Undisturbed windows; only they count."),
-        Column::new(
+            .up_to(high)
+            .real(|(_, figures): &Row<'_>| figures.cycles_95.map(|(low, _)| low)),
+        column(high, "Upper end of the 95 % interval of the median.")
+            .detail()
+            .real(|(_, figures): &Row<'_>| figures.cycles_95.map(|(_, high)| high)),
+        column("unit", "The unit that the cycles are counted per.")
+            .text(|(sample, _): &Row<'_>| sample.unit.clone()),
+        column("windows", "Undisturbed windows; only they count.")
+            .uint(|(_, figures): &Row<'_>| figures.windows),
+        column(
             "disturbed_windows",
-            Kind::Uint,
             "Windows that do not count: the core's rate changed, its sibling was busy, or other \
              work ran.",
         )
-        .title("disturbed"),
-        about(),
-    ];
+        .title("disturbed")
+        .uint(|(_, figures): &Row<'_>| figures.rate_changed + figures.sibling_busy),
+        about_column().of_ref(|(sample, _): &Row<'_>| *sample),
+    ]);
+    let rows = samples.iter().filter_map(|sample| Some((sample, sample.figures.as_ref().ok()?)));
     let doc = "Kernels of the validation suite on this processor.";
-    let display = TableDisplay { group_by: vec!["group".to_owned()], ..TableDisplay::default() };
-    let mut table = Table::new("kernels", doc, columns).displayed(display);
-    for sample in samples {
-        let Ok(figures) = &sample.figures else { continue };
-        let (low, high) = figures.cycles_95.unzip();
-        table.push(vec![
-            sample.group.as_str().into(),
-            sample.name.as_str().into(),
-            figures.cycles.into(),
-            figures.low_cycles.into(),
-            low.into(),
-            high.into(),
-            sample.unit.as_str().into(),
-            figures.windows.into(),
-            (figures.rate_changed + figures.sibling_busy).into(),
-            sample.about.as_str().into(),
-        ]);
-    }
-    table
+    columns.table("kernels", doc, rows).displayed(by_group())
 }
 
-fn group() -> Column {
-    Column::new("group", Kind::Text, "The group of the kernel, by its subject.").key()
+fn by_group() -> TableDisplay {
+    TableDisplay { group_by: vec!["group".to_owned()], ..TableDisplay::default() }
 }
 
-fn kernel() -> Column {
-    Column::new("kernel", Kind::Text, "Name of the kernel.").key().priority(100)
+/// Columns of the group and the name of a kernel.
+fn name_columns<'a>() -> Columns<'a, KernelSample> {
+    Columns::all([
+        column("group", "The group of the kernel, by its subject.")
+            .key()
+            .text(|sample: &KernelSample| sample.group.clone()),
+        column("kernel", "Name of the kernel.")
+            .key()
+            .priority(100)
+            .text(|sample: &KernelSample| sample.name.clone()),
+    ])
 }
 
-fn about() -> Column {
-    Column::new("about", Kind::Text, "What the kernel measures.").priority(0)
+fn about_column<'a>() -> Columns<'a, KernelSample> {
+    column("about", "What the kernel measures.")
+        .detail()
+        .text(|sample: &KernelSample| sample.about.clone())
 }
 
 /// The tables of the comparison by group and by kernel.
@@ -88,152 +85,128 @@ pub fn comparison_tables(host: &[KernelSample], model: &[KernelSample]) -> Vec<T
 }
 
 fn kernels(pairs: &[Pair<'_>]) -> Table {
-    let columns = vec![
-        group(),
-        kernel(),
-        Column::new(
-            "host_cycles",
-            Kind::Real,
-            "Cycles of the real processor: the figure in column statistic.",
-        )
-        .title("host")
-        .digits(4)
-        .priority(90),
-        Column::new(
-            "host_ci95_low_cycles",
-            Kind::Real,
-            "Lower end of the 95 % interval of the host's median.",
-        )
-        .title("95 %")
-        .digits(4)
-        .up_to("host_ci95_high_cycles"),
-        Column::new(
-            "host_ci95_high_cycles",
-            Kind::Real,
-            "Upper end of the 95 % interval of the median.",
-        )
-        .priority(0),
-        Column::new(
-            "model_cycles",
-            Kind::Real,
-            "Cycles of the model: the figure in column statistic.",
-        )
-        .title("model")
-        .digits(4)
-        .priority(90),
-        Column::new("ratio", Kind::Real, "The model's cycles over the host's cycles.")
+    /// A pair and the ratio of its cycles.
+    type Row<'s> = (&'s Pair<'s>, f64);
+    fn figures<'s>(pair: &Pair<'s>) -> Option<&'s Figures> {
+        pair.host.figures.as_ref().ok()
+    }
+    let interval = |pair: &Pair<'_>| figures(pair)?.cycles_95;
+    let [low, high] = ["host_ci95_low_cycles", "host_ci95_high_cycles"];
+    let columns = name_columns().of_ref(|(pair, _): &Row<'_>| pair.host).and([
+        column("host_cycles", "Cycles of the real processor: the figure in column statistic.")
+            .interval(IntervalColumns::bounds(low, high))
+            .title("host")
+            .digits(4)
+            .priority(90)
+            .real(|(pair, _): &Row<'_>| pair.host.compared_cycles()),
+        column(low, "Lower end of the 95 % interval of the host's median.")
+            .title("95 %")
+            .digits(4)
+            .up_to(high)
+            .real(move |(pair, _): &Row<'_>| interval(pair).map(|(low, _)| low)),
+        column(high, "Upper end of the 95 % interval of the median.")
+            .detail()
+            .real(move |(pair, _): &Row<'_>| interval(pair).map(|(_, high)| high)),
+        column("model_cycles", "Cycles of the model: the figure in column statistic.")
+            .title("model")
+            .digits(4)
+            .priority(90)
+            .real(|(pair, _): &Row<'_>| pair.model.compared_cycles()),
+        column("ratio", "The model's cycles over the host's cycles.")
             .title("ratio")
             .format(Format::Factor)
-            .priority(95),
-        Column::new("error_factor", Kind::Real, "The larger of the ratio and its inverse.")
+            .priority(95)
+            .real(|(_, ratio): &Row<'_>| *ratio),
+        column("error_factor", "The larger of the ratio and its inverse.")
             .cost()
-            .priority(0),
-        Column::new("unit", Kind::Text, "The unit that the cycles are counted per."),
-        Column::new(
+            .detail()
+            .real(|(_, ratio): &Row<'_>| error_factor(*ratio)),
+        column("unit", "The unit that the cycles are counted per.")
+            .text(|(pair, _): &Row<'_>| pair.host.unit.clone()),
+        column(
             "statistic",
-            Kind::Text,
             "Figure of the windows: median, or p10 (tenth percentile) if other guests share the \
              hardware that the kernel depends on.",
         )
-        .title("figure"),
-        Column::new(
-            "host_windows",
-            Kind::Uint,
-            "Undisturbed windows of the host; only they count.",
-        )
-        .priority(0),
-        Column::new("host_disturbed_windows", Kind::Uint, "Windows of the host that do not count.")
-            .priority(0),
-        Column::new("held_out", Kind::Bool, "Whether fits do not use the kernel.").priority(0),
-        about(),
-    ];
+        .title("figure")
+        .text(|(pair, _): &Row<'_>| pair.host.statistic()),
+        column("host_windows", "Undisturbed windows of the host; only they count.")
+            .detail()
+            .uint(|(pair, _): &Row<'_>| figures(pair).map(|figures| figures.windows)),
+        column("host_disturbed_windows", "Windows of the host that do not count.").detail().uint(
+            |(pair, _): &Row<'_>| {
+                figures(pair).map(|figures| figures.rate_changed + figures.sibling_busy)
+            },
+        ),
+        column("held_out", "Whether fits do not use the kernel.")
+            .detail()
+            .bool(|(pair, _): &Row<'_>| super::is_held_out(&pair.host.name)),
+        about_column().of_ref(|(pair, _): &Row<'_>| pair.host),
+    ]);
+    let rows = pairs.iter().filter_map(|pair| Some((pair, pair.ratio()?)));
     let doc = "Kernels of the validation suite: cycles of the real processor and of its model.";
-    let display = TableDisplay { group_by: vec!["group".to_owned()], ..TableDisplay::default() };
-    let mut table = Table::new("kernels", doc, columns).displayed(display);
-    for pair in pairs {
-        let Some(ratio) = pair.ratio() else { continue };
-        let figures = pair.host.figures.as_ref().ok();
-        let (low, high) = figures.and_then(|figures| figures.cycles_95).unzip();
-        table.push(vec![
-            pair.host.group.as_str().into(),
-            pair.host.name.as_str().into(),
-            pair.host.compared_cycles().into(),
-            low.into(),
-            high.into(),
-            pair.model.compared_cycles().into(),
-            ratio.into(),
-            error_factor(ratio).into(),
-            pair.host.unit.as_str().into(),
-            pair.host.statistic().into(),
-            figures.map(|figures| figures.windows).into(),
-            figures.map(|figures| figures.rate_changed + figures.sibling_busy).into(),
-            Value::Bool(super::is_held_out(&pair.host.name)),
-            pair.host.about.as_str().into(),
-        ]);
-    }
-    table
+    columns.table("kernels", doc, rows).displayed(by_group())
 }
 
 fn groups(pairs: &[Pair<'_>]) -> Table {
-    let factor = |name, doc| Column::new(name, Kind::Real, doc).format(Format::Factor);
-    let columns = vec![
-        Column::new(
+    /// The name of a group, and the errors of its kernels.
+    type Row<'s> = (&'s str, Comparison);
+    let factor = |name, doc| column(name, doc).format(Format::Factor);
+    let columns = Columns::all([
+        column(
             "group",
-            Kind::Text,
             "Group of kernels; all; all but system; or the kernels that fits do not use.",
         )
         .key()
-        .priority(100),
-        Column::new("kernels", Kind::Uint, "Kernels with cycles of both host and model."),
+        .priority(100)
+        .text(|(name, _): &Row<'_>| (*name).to_owned()),
+        column("kernels", "Kernels with cycles of both host and model.")
+            .uint(|(_, errors): &Row<'_>| errors.kernels),
         factor(
             "mean_error_factor",
             "Mean of the error factors: the larger of model over host and its inverse.",
         )
         .title("mean factor")
-        .cost(),
+        .cost()
+        .real(|(_, errors): &Row<'_>| errors.mean),
         factor("geometric_mean_error_factor", "Geometric mean of the error factors.")
-            .title("geometric"),
-        factor("median_error_factor", "Median of the error factors.").title("median"),
+            .title("geometric")
+            .real(|(_, errors): &Row<'_>| errors.geometric_mean),
+        factor("median_error_factor", "Median of the error factors.")
+            .title("median")
+            .real(|(_, errors): &Row<'_>| errors.median),
         factor("bias_factor", "Geometric mean of model over host; below 1, the model is too fast.")
-            .title("bias"),
-        Column::new("off_by_20_percent", Kind::Uint, "Kernels that are off by more than 20 %.")
-            .title("off by 20 %"),
-        Column::new("worst_kernel", Kind::Text, "The kernel with the largest error factor.")
-            .title("worst"),
-        factor("worst_ratio", "Ratio of model over host of the worst kernel.").title("its ratio"),
-    ];
-    let doc = "How far the model is from the real processor, by group of kernels.";
-    let mut table = Table::new("groups", doc, columns);
+            .title("bias")
+            .real(|(_, errors): &Row<'_>| errors.bias),
+        column("off_by_20_percent", "Kernels that are off by more than 20 %.")
+            .title("off by 20 %")
+            .uint(|(_, errors): &Row<'_>| errors.far),
+        column("worst_kernel", "The kernel with the largest error factor.")
+            .title("worst")
+            .text(|(_, errors): &Row<'_>| errors.worst.0.clone()),
+        factor("worst_ratio", "Ratio of model over host of the worst kernel.")
+            .title("its ratio")
+            .real(|(_, errors): &Row<'_>| errors.worst.1),
+    ]);
     let mut names: Vec<&str> = Vec::new();
     for pair in pairs {
         if !names.contains(&pair.host.group.as_str()) {
             names.push(&pair.host.group);
         }
     }
-    for name in names {
-        add(&mut table, name, pairs.iter().filter(|pair| pair.host.group == name));
-    }
-    add(&mut table, "all", pairs.iter());
-    let is_user = |pair: &&Pair<'_>| pair.host.group != "system";
-    add(&mut table, "all but system", pairs.iter().filter(is_user));
-    let is_held_out = |pair: &&Pair<'_>| super::is_held_out(&pair.host.name);
-    add(&mut table, "held out of fits", pairs.iter().filter(is_held_out));
-    table
-}
-
-fn add<'s>(table: &mut Table, name: &str, pairs: impl Iterator<Item = &'s Pair<'s>>) {
-    let Some(errors) = Comparison::of(pairs.copied()) else { return };
-    table.push(vec![
-        name.into(),
-        errors.kernels.into(),
-        errors.mean.into(),
-        errors.geometric_mean.into(),
-        errors.median.into(),
-        errors.bias.into(),
-        errors.far.into(),
-        errors.worst.0.as_str().into(),
-        errors.worst.1.into(),
-    ]);
+    type IsIn<'s> = &'s dyn Fn(&Pair<'_>) -> bool;
+    let errors = |name, is_in: IsIn<'_>| {
+        Some((name, Comparison::of(pairs.iter().filter(|pair| is_in(pair)).copied())?))
+    };
+    let mut rows: Vec<Row<'_>> = names
+        .into_iter()
+        .filter_map(|name| errors(name, &|pair| pair.host.group == name))
+        .collect();
+    rows.extend(errors("all", &|_| true));
+    rows.extend(errors("all but system", &|pair| pair.host.group != "system"));
+    rows.extend(errors("held out of fits", &|pair| super::is_held_out(&pair.host.name)));
+    let doc = "How far the model is from the real processor, by group of kernels.";
+    columns.table("groups", doc, rows)
 }
 
 #[cfg(test)]

@@ -425,7 +425,7 @@ fn model_table(rows: &[Row]) -> Table {
         )
         .title("cpu")
         .priority(99)
-        .cost(),
+        .cpu_share(),
         column("throughput_hz", Real, "Events handled per second.").priority(60),
         column("interrupts_hz", Real, "Interrupts or clock ticks per second.").priority(70),
         column("events_per_interrupt", Real, "Events handled per interrupt or tick; absent if there is none.")

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use attribution::Context;
-use record::{Column, Kind, Table, TableDisplay, Value};
+use record::{Column, IntervalColumns, Kind, Table, TableDisplay, Value};
 use stats::interval::BATCHES_MIN;
 use stats::{Batches, Interval, JointBatch, Term};
 
 use super::super::bench::{Pass, ProbeOverhead};
 use super::super::sample::{ContextStats, EventSums};
 use super::super::samples::ConditionSamples;
-use crate::amounts::{spread_columns, spread_values};
+use crate::amounts::{interval_link, spread_columns, spread_link, spread_values};
 
 use super::{Group, condition_column, context_columns, context_values, display, groups};
 
@@ -162,6 +162,7 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
             Kind::Real,
             "Events that reading the counters adds to a span, measured in this run.",
         )
+        .interval(IntervalColumns::half_width("read_overhead_mean_ci95"))
         .title("read overhead")
         .priority(50),
         Column::new(
@@ -178,6 +179,7 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
              overhead exceeds the count.",
         )
         .title("mean per span ± ci95")
+        .interval(interval_link("self_mean").method("self_mean_ci95_method"))
         .plus_minus("self_mean_ci95")
         .priority(90)
         .cost(),
@@ -320,6 +322,7 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
         let (width, method) = (format!("{name}_ci95"), format!("{name}_ci95_method"));
         columns.extend([
             with_role(Column::new(name, Kind::Real, doc).title(title))
+                .interval(spread_link(name, &width).method(&method))
                 .plus_minus(&width)
                 .priority(90 - index),
             Column::new(

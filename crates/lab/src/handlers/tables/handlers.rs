@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
+use record::{Column, Format, IntervalColumns, Kind, RowFilter, Table, TableDisplay, Value};
 use stats::{Distribution, Inflation};
 
 use super::super::bench::ProbeOverhead;
 use super::super::sample::{ContextStats, Timing, probe_overhead_error};
 use super::super::samples::ConditionSamples;
 use super::{Group, display, groups, key_columns, key_values, offline_column, rate_hz};
-use crate::amounts::{interval_columns, rate_values, share_values, spread_columns, spread_values};
+use crate::amounts::{
+    interval_columns, interval_link, rate_values, share_values, spread_columns, spread_values,
+};
 use crate::quantiles::{
-    method_column, method_value, section_interval_columns, section_interval_values,
+    method_column, method_value, section_interval_columns, section_interval_values, section_link,
 };
 
 /// Quantiles of the table: suffix of the column, and quantile in units of 1/100,000.
@@ -32,7 +34,10 @@ fn time_columns(prefix: &str, name: &str, is_shown: bool) -> Vec<Column> {
     let mean = shown(mean, "mean ± ci95", 99);
     let mut columns = vec![if is_shown {
         let half_width = format!("{prefix}_mean_ci95_ns");
-        mean.plus_minus(&half_width).below_limit(&format!("{prefix}_mean_below_limit"))
+        let link = interval_link(&mean.name).method(&format!("{prefix}_mean_ci95_method"));
+        mean.interval(link)
+            .plus_minus(&half_width)
+            .below_limit(&format!("{prefix}_mean_below_limit"))
     } else {
         mean
     }];
@@ -46,6 +51,7 @@ fn time_columns(prefix: &str, name: &str, is_shown: bool) -> Vec<Column> {
         );
         let column = Column::new(&format!("{prefix}_{suffix}_ns"), Kind::Uint, &doc);
         let interval = section_interval_columns(&column.name);
+        let column = column.interval(section_link(&format!("{prefix}_{suffix}_ns")));
         columns.push(shown(column, title, priority));
         columns.extend(interval);
     }
@@ -77,7 +83,9 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
              include these spans.",
         )
         .detail(),
-        Column::new("rate_hz", Kind::Real, "Spans per second of the window.").priority(40),
+        Column::new("rate_hz", Kind::Real, "Spans per second of the window.")
+            .interval(interval_link("rate_hz"))
+            .priority(40),
     ]);
     columns.extend(time_columns("self", "self time (without nested spans)", true));
     columns.extend([
@@ -101,6 +109,7 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
             "Mean probe overhead that was subtracted from a span. The sum of self_mean_ns and \
              probe_overhead_mean_ns is the mean before the subtraction.",
         )
+        .interval(IntervalColumns::half_width("probe_overhead_mean_ci95_ns"))
         .detail(),
         Column::new(
             "probe_overhead_mean_ci95_ns",
@@ -122,7 +131,8 @@ fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
         )
         .title("CPU")
         .priority(85)
-        .cost(),
+        .cpu_share()
+        .interval(interval_link("self_cpu_ratio")),
         Column::new(
             "self_mean_tsc_cycles",
             Kind::Real,

@@ -6,8 +6,8 @@ use stats::Distribution;
 use super::super::sample::Timing;
 use super::super::samples::ConditionSamples;
 use super::{display, groups, key_columns, key_values, offline_column, rate_hz};
-use crate::amounts::{interval_columns, interval_values, rate_values};
-use crate::quantiles::{p50_p99_section_columns, p50_p99_section_values};
+use crate::amounts::{interval_columns, interval_link, interval_values, rate_values};
+use crate::quantiles::{p50_p99_section_columns, p50_p99_section_values, section_link};
 
 /// Table `napi`: one row per NAPI instance and CPU, and one per instance over all CPUs.
 pub fn napi(measured: &[ConditionSamples]) -> Table {
@@ -20,12 +20,15 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
         )
         .title("polls")
         .priority(90),
-        Column::new("rate_hz", Kind::Real, "Polls per second of the window.").priority(60),
+        Column::new("rate_hz", Kind::Real, "Polls per second of the window.")
+            .interval(interval_link("rate_hz"))
+            .priority(60),
         Column::new("packet_count", Kind::Uint, "Packets that these polls handled.")
             .title("packets")
             .priority(70),
         Column::new("packets_per_poll_mean", Kind::Real, "Mean number of packets per poll.")
             .title("packets/poll")
+            .interval(interval_link("packets_per_poll_mean"))
             .plus_minus("packets_per_poll_mean_ci95")
             .priority(80),
         Column::new(
@@ -33,9 +36,11 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
             Kind::Uint,
             "Median of the packets per poll; within 1/16.",
         )
+        .interval(section_link("packets_per_poll_p50"))
         .title("p50")
         .priority(40),
         Column::new("packets_per_poll_p99", Kind::Uint, "99th percentile; within 1/16.")
+            .interval(section_link("packets_per_poll_p99"))
             .title("p99")
             .priority(45),
         Column::new("packets_per_poll_max", Kind::Uint, "Maximum number of packets in one poll.")

@@ -21,7 +21,7 @@ fn columns() -> Vec<Column> {
         )
         .title("CPU")
         .priority(85)
-        .cost(),
+        .cpu_share(),
         time(
             "self_mean_ns",
             Kind::Real,

@@ -1,6 +1,6 @@
 //! Makes the run that `noise scale` writes.
 
-use record::{Absence, Kind, Run, SCHEMA, Table};
+use record::{Absence, IntervalColumns, Kind, Run, SCHEMA, Table};
 use serde_json::{Map, Value as Json, json};
 
 use super::job::{Job, Row, scale};
@@ -123,6 +123,7 @@ fn table(rows: &[Row]) -> Table {
             Real,
             "delay_mean_ns over the sum of granularity_ns and barrier_latency_ns.",
         )
+        .interval(IntervalColumns::bounds("slowdown_ci95_low_ratio", "slowdown_ci95_high_ratio"))
         .bound("is_lower_bound", "≥")
         .priority(97),
         column(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Absence, Column, Kind, Table, Value};
+use record::{Absence, Column, IntervalColumns, Kind, Table, Value};
 use stats::interval::{from_moments, order_95, t_95};
 
 use super::super::sample::{LoopResult, NoiseSample, QuantumCycles};
@@ -54,6 +54,10 @@ fn columns() -> Vec<Column> {
         .priority(99),
         ci95("indirect_ci95_cycles", "indirect_mean_cycles"),
         column("indirect_p50_cycles", Real, "Median of the indirect cost.")
+            .interval(IntervalColumns::bounds(
+                "indirect_p50_ci95_low_cycles",
+                "indirect_p50_ci95_high_cycles",
+            ))
             .title("p50")
             .priority(55),
         column(

@@ -4,7 +4,7 @@ use record::{Format, Keep, Kind, RowFilter, Table, TableDisplay};
 
 use super::super::sample::NoiseSample;
 use super::{all_rows, column, cpu_column, kind_and_name, ledgers, rate_hz, ratio};
-use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
+use crate::quantiles::{interval_link, p50_p99_interval_columns, p50_p99_interval_values};
 
 /// One row per CPU and cause; the largest first within a CPU.
 pub fn causes(samples: &[NoiseSample]) -> Table {
@@ -46,7 +46,7 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
         column("cpu_ratio", Real, "Share of the CPU: total_ns over the length of the window.")
             .title("CPU")
             .priority(85)
-            .cost(),
+            .cpu_share(),
         column(
             "lost_ratio",
             Real,
@@ -56,6 +56,7 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
         .title("of lost time")
         .priority(98),
         column("p50_ns", Uint, "Median time of the cause in a detour; exact within 1/16.")
+            .interval(interval_link("p50_ns"))
             .format(Format::Microseconds)
             .priority(50),
         column(
@@ -63,6 +64,7 @@ pub fn causes(samples: &[NoiseSample]) -> Table {
             Uint,
             "99th percentile of the cause's time in a detour; exact within 1/16.",
         )
+        .interval(interval_link("p99_ns"))
         .format(Format::Microseconds)
         .priority(65),
         column("max_ns", Uint, "Longest time of the cause in one detour; exact.")

@@ -6,7 +6,7 @@ use super::super::ledger::GapLedger;
 use super::super::sample::{CpuNoise, LoopResult, NoiseSample};
 use super::super::split::Class;
 use super::{all_rows, column, cpu_column, no_rows, rate_hz, ratio};
-use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
+use crate::quantiles::{interval_link, p50_p99_interval_columns, p50_p99_interval_values};
 
 fn columns() -> Vec<Column> {
     use Kind::{Bool, Real, Uint};
@@ -32,10 +32,12 @@ fn columns() -> Vec<Column> {
             .priority(98)
             .cost(),
         us("detour_p50_ns", "Median length of a detour; exact within 1/16.")
+            .interval(interval_link("detour_p50_ns"))
             .title("p50")
             .priority(70)
             .cost(),
         us("detour_p99_ns", "99th percentile of the lengths; exact within 1/16.")
+            .interval(interval_link("detour_p99_ns"))
             .title("p99")
             .priority(75)
             .cost(),

@@ -4,7 +4,7 @@ use record::{Format, Kind, Table};
 
 use super::super::sample::{LoopResult, NoiseSample};
 use super::{all_rows, column, cpu_column, ratio};
-use crate::quantiles::{p50_p99_interval_columns, p50_p99_interval_values};
+use crate::quantiles::{interval_link, p50_p99_interval_columns, p50_p99_interval_values};
 
 /// One row per CPU and window of fixed work.
 pub fn fwq(samples: &[NoiseSample]) -> Table {
@@ -28,8 +28,9 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
             "Half width of the mean's 95 % confidence interval, from the sample variance.",
         )
         .detail(),
-        us("p50_ns", Uint, "Median duration; exact within 1/16."),
-        us("p99_ns", Uint, "99th percentile of the durations; exact within 1/16."),
+        us("p50_ns", Uint, "Median duration; exact within 1/16.").interval(interval_link("p50_ns")),
+        us("p99_ns", Uint, "99th percentile of the durations; exact within 1/16.")
+            .interval(interval_link("p99_ns")),
         us("max_ns", Uint, "Longest duration; exact.").priority(85),
         column("slowdown_ratio", Real, "mean_ns over min_ns, minus 1.").priority(95),
         column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.")

@@ -1,6 +1,6 @@
 //! Table `modes`: time and stalls of user mode, kernel and idle.
 
-use record::{Column, Kind, Table, TableDisplay, Value};
+use record::{Columns, Table, column};
 
 use super::super::class::Class;
 use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL};
@@ -20,75 +20,93 @@ const MODES: [(&str, Belongs); 4] = [
     ("idle", |service| service.class == Class::Idle),
 ];
 
-fn columns() -> Vec<Column> {
-    let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
-    let uint = |name: &str, doc: &str| Column::new(name, Kind::Uint, doc).detail();
-    vec![
-        Column::new(
-            "mode",
-            Kind::Text,
-            "user, kernel, page walk (by the hardware, for any of them) or idle.",
-        )
-        .priority(100)
-        .key(),
-        real("time_ratio", "Share of the time of all CPUs.").title("% time").priority(99),
-        real("self_total_ns", "Time, sum over the CPUs.").title("time").priority(90),
-        uint("self_total_cycles", "self_total_ns in cycles."),
-        uint("instruction_count", "Instructions.").title("instructions").priority(85),
-        real("cpi_ratio", "Cycles per instruction; halted CPUs do not count.")
+/// The figures of a mode, in ticks.
+struct ModeTicks<'s> {
+    mode: &'static str,
+    sample: &'s ServicesSample,
+    belongs: Belongs,
+    ticks: Option<u64>,
+}
+
+impl ModeTicks<'_> {
+    fn sum(&self, counter: &str) -> Option<u64> {
+        self.sample.sum(counter, self.belongs)
+    }
+
+    fn share(&self, ticks: Option<u64>) -> Option<f64> {
+        ratio(ticks, self.ticks)
+    }
+
+    /// Ticks without waits for memory and losses in the pipeline.
+    fn execution(&self) -> Option<u64> {
+        let stalls = self.sum(FETCH_STALL)? + self.sum(DATA_STALL)?;
+        self.sum(CYCLES)?.checked_sub(stalls + self.sum(PIPELINE_STALL).unwrap_or(0))
+    }
+}
+
+fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
+    type Row<'s> = ModeTicks<'s>;
+    Columns::all([
+        column("mode", "user, kernel, page walk (by the hardware, for any of them) or idle.")
+            .priority(100)
+            .key()
+            .text(|row: &Row<'_>| row.mode),
+        column("time_ratio", "Share of the time of all CPUs.")
+            .title("% time")
+            .priority(99)
+            .real(|row: &Row<'_>| ratio(row.ticks, Some(row.sample.window_ticks))),
+        column("self_total_ns", "Time, sum over the CPUs.")
+            .title("time")
+            .priority(90)
+            .real(|row: &Row<'_>| row.ticks.map(|ticks| row.sample.ns_of(ticks as f64))),
+        column("self_total_cycles", "self_total_ns in cycles.")
+            .detail()
+            .uint(|row: &Row<'_>| row.ticks.filter(|_| row.sample.has_cycles())),
+        column("instruction_count", "Instructions.")
+            .title("instructions")
+            .priority(85)
+            .uint(|row: &Row<'_>| row.sum(INSTRUCTIONS)),
+        column("cpi_ratio", "Cycles per instruction; halted CPUs do not count.")
             .title("CPI")
             .format(record::Format::Factor)
-            .priority(80),
-        real(
+            .priority(80)
+            .real(|row: &Row<'_>| ratio(row.sum(CYCLES), row.sum(INSTRUCTIONS))),
+        column(
             "execution_ratio",
             "Share of the mode's time without waits for memory and losses in the pipeline.",
         )
         .title("execution")
-        .priority(70),
-        real("fetch_stall_ratio", "Share of the mode's time that waits for instructions.")
+        .priority(70)
+        .real(|row: &Row<'_>| row.share(row.execution())),
+        column("fetch_stall_ratio", "Share of the mode's time that waits for instructions.")
             .title("I stall")
-            .priority(69),
-        real("data_stall_ratio", "Share of the mode's time that waits for data.")
+            .priority(69)
+            .real(|row: &Row<'_>| row.share(row.sum(FETCH_STALL))),
+        column("data_stall_ratio", "Share of the mode's time that waits for data.")
             .title("D stall")
-            .priority(68),
-        real(
+            .priority(68)
+            .real(|row: &Row<'_>| row.share(row.sum(DATA_STALL))),
+        column(
             "pipeline_stall_ratio",
             "Share of the mode's time that is otherwise lost in the pipeline.",
         )
         .title("pipeline")
-        .priority(67),
-    ]
+        .priority(67)
+        .real(|row: &Row<'_>| row.share(row.sum(PIPELINE_STALL))),
+    ])
 }
 
 /// One row for each mode.
 pub(in super::super) fn modes(sample: &ServicesSample) -> Table {
+    let is_measured = |(mode, belongs): &(&str, Belongs)| {
+        *mode != PAGE_WALK || sample.services.iter().any(belongs)
+    };
+    let rows = MODES.into_iter().filter(is_measured).map(|(mode, belongs)| ModeTicks {
+        mode,
+        sample,
+        belongs,
+        ticks: sample.ticks(belongs),
+    });
     let doc = "User mode, kernel and idle; the times add up to the time of all CPUs.";
-    let mut table = Table::new("modes", doc, columns()).displayed(TableDisplay::default());
-    for (mode, is_in) in MODES {
-        if mode == PAGE_WALK && !sample.services.iter().any(is_in) {
-            continue;
-        }
-        let ticks = sample.ticks(is_in);
-        let sum = |name| sample.sum(name, is_in);
-        let stalls = [FETCH_STALL, DATA_STALL, PIPELINE_STALL].map(sum);
-        let share = |part| ratio(part, ticks);
-        let execution = || {
-            let stalls = stalls[0]? + stalls[1]? + stalls[2].unwrap_or(0);
-            sum(CYCLES)?.checked_sub(stalls)
-        };
-        let row: Vec<Value> = vec![
-            mode.into(),
-            ratio(ticks, Some(sample.window_ticks)).into(),
-            ticks.map(|ticks| sample.ns_of(ticks as f64)).into(),
-            if sample.has_cycles() { ticks.into() } else { Value::Absent },
-            sum(INSTRUCTIONS).into(),
-            ratio(sum(CYCLES), sum(INSTRUCTIONS)).into(),
-            share(execution()).into(),
-            share(stalls[0]).into(),
-            share(stalls[1]).into(),
-            share(stalls[2]).into(),
-        ];
-        table.push(row);
-    }
-    table
+    columns().table("modes", doc, rows)
 }

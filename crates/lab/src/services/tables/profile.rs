@@ -1,48 +1,64 @@
 //! Table `profile`: what the CPUs did over time.
 
-use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::super::sample::{ProfileSlot, ServicesSample};
 
-fn columns() -> Vec<Column> {
-    let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
-    vec![
-        real("start_ns", "Time from the opening of the window to the start of the slot.")
+fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
+    let share = |slot: &ProfileSlot, ticks: u64| {
+        let slot_ticks = slot.length_ticks.saturating_mul(u64::from(sample.cpus)).max(1);
+        ticks as f64 / slot_ticks as f64
+    };
+    let stalls = |slot: &ProfileSlot| {
+        slot.fetch_stall_ticks + slot.data_stall_ticks + slot.pipeline_stall_ticks
+    };
+    Columns::all([
+        column("start_ns", "Time from the opening of the window to the start of the slot.")
             .title("start")
             .format(Format::Milliseconds)
             .priority(100)
-            .key(),
-        real("length_ns", "Length of the slot.")
+            .key()
+            .real(|slot: &ProfileSlot| sample.ns_of(slot.start_ticks as f64)),
+        column("length_ns", "Length of the slot.")
             .title("length")
             .format(Format::Milliseconds)
-            .priority(90),
-        Column::new(
+            .priority(90)
+            .real(|slot: &ProfileSlot| sample.ns_of(slot.length_ticks as f64)),
+        column(
             "mode",
-            Kind::Text,
             "user, kernel, idle, or sync: the kernel waits for a lock that another context holds \
              (with --locks).",
         )
         .priority(99)
-        .key(),
-        real("time_ratio", "Share of the time of all CPUs in the slot.")
+        .key()
+        .text(|slot: &ProfileSlot| slot.mode.label()),
+        column("time_ratio", "Share of the time of all CPUs in the slot.")
             .title("% time")
-            .priority(98),
-        real(
+            .priority(98)
+            .real(move |slot: &ProfileSlot| share(slot, slot.ticks)),
+        column(
             "execution_ratio",
             "Part of time_ratio without waits for memory and losses in the pipeline.",
         )
         .title("execution")
-        .priority(97),
-        real("fetch_stall_ratio", "Part of time_ratio that waits for instructions.")
+        .priority(97)
+        .real(move |slot: &ProfileSlot| share(slot, slot.ticks.saturating_sub(stalls(slot)))),
+        column("fetch_stall_ratio", "Part of time_ratio that waits for instructions.")
             .title("I stall")
-            .priority(96),
-        real("data_stall_ratio", "Part of time_ratio that waits for data.")
+            .priority(96)
+            .real(move |slot: &ProfileSlot| share(slot, slot.fetch_stall_ticks)),
+        column("data_stall_ratio", "Part of time_ratio that waits for data.")
             .title("D stall")
-            .priority(95),
-        real("pipeline_stall_ratio", "Part of time_ratio that is otherwise lost in the pipeline.")
-            .title("pipeline")
-            .priority(94),
-    ]
+            .priority(95)
+            .real(move |slot: &ProfileSlot| share(slot, slot.data_stall_ticks)),
+        column(
+            "pipeline_stall_ratio",
+            "Part of time_ratio that is otherwise lost in the pipeline.",
+        )
+        .title("pipeline")
+        .priority(94)
+        .real(move |slot: &ProfileSlot| share(slot, slot.pipeline_stall_ticks)),
+    ])
 }
 
 /// A row for each mode in each slot.
@@ -52,27 +68,7 @@ pub(in super::super) fn profile(sample: &ServicesSample) -> Table {
                slots is spread evenly over them.";
     // Only figures and programs use this table: print no rows.
     let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
-    let mut table = Table::new("profile", doc, columns()).displayed(display);
-    for slot in &sample.profile {
-        table.push(row(sample, slot));
-    }
-    table
-}
-
-fn row(sample: &ServicesSample, slot: &ProfileSlot) -> Vec<Value> {
-    let slot_ticks = slot.length_ticks.saturating_mul(u64::from(sample.cpus)).max(1) as f64;
-    let share = |ticks: u64| Value::from(ticks as f64 / slot_ticks);
-    let stalls = slot.fetch_stall_ticks + slot.data_stall_ticks + slot.pipeline_stall_ticks;
-    vec![
-        sample.ns_of(slot.start_ticks as f64).into(),
-        sample.ns_of(slot.length_ticks as f64).into(),
-        slot.mode.label().into(),
-        share(slot.ticks),
-        share(slot.ticks.saturating_sub(stalls)),
-        share(slot.fetch_stall_ticks),
-        share(slot.data_stall_ticks),
-        share(slot.pipeline_stall_ticks),
-    ]
+    columns(sample).table("profile", doc, &sample.profile).displayed(display)
 }
 
 #[cfg(test)]

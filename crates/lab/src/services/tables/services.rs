@@ -7,7 +7,7 @@ use stats::Distribution;
 use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS};
 use super::super::sample::{ServiceStats, ServicesSample, Times, Undelivered};
 use super::{is_kernel, key_columns, key_values, ratio};
-use crate::quantiles::interval_columns;
+use crate::quantiles::{interval_columns, interval_link};
 
 /// Quantiles: suffix of the column, and share in units of 1/100,000.
 const QUANTILES: [(&str, u32); 2] = [("p50", 50_000), ("p99", 99_000)];
@@ -116,6 +116,7 @@ fn columns(sample: &ServicesSample) -> Vec<Column> {
             );
             let column = uint(&format!("{prefix}_{suffix}_ns"), &doc);
             let interval = interval_columns(&column.name);
+            let column = column.interval(interval_link(&format!("{prefix}_{suffix}_ns")));
             let column = column.format(Format::Microseconds);
             let is_shown = (prefix, suffix) == ("latency", "p99");
             columns.push(if is_shown { column.title("p99").priority(70) } else { column.detail() });

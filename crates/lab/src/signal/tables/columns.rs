@@ -1,6 +1,6 @@
 //! Columns that several tables have: keys, latencies, and the activity of the receiving CPU.
 
-use record::{Column, Format, Kind, TableDisplay, Value};
+use record::{Column, Format, IntervalColumns, Kind, TableDisplay, Value};
 use stats::interval::{self, Interval};
 
 use super::super::sample::{Activity, Load};
@@ -48,6 +48,11 @@ pub(super) fn per_second(count: u64, activity: &Activity) -> Option<f64> {
 
 pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
     Column::new(name, kind, doc)
+}
+
+/// The link to a column with the half width of an interval over the repetitions.
+pub(super) fn over_repetitions(half_width: &str) -> IntervalColumns {
+    IntervalColumns::half_width(half_width).repetitions("repetitions")
 }
 
 /// A column `name` with the half width of the interval of the column `mean_column`.
@@ -100,9 +105,10 @@ pub(super) fn activity_columns() -> Vec<Column> {
              but the job and the idle task, in excess of this share without events.",
         )
         .title("CPU")
+        .interval(over_repetitions("cpu_ci95_ratio"))
         .plus_minus("cpu_ci95_ratio")
         .priority(95)
-        .cost(),
+        .cpu_share(),
         ci95("cpu_ci95_ratio", "cpu_ratio"),
         column(
             "leftover_ratio",
@@ -112,6 +118,7 @@ pub(super) fn activity_columns() -> Vec<Column> {
              cpu_ratio.",
         )
         .title("leftover")
+        .interval(over_repetitions("leftover_ci95_ratio"))
         .plus_minus("leftover_ci95_ratio")
         .priority(60),
         ci95("leftover_ci95_ratio", "leftover_ratio"),
@@ -200,6 +207,7 @@ pub(super) fn latency_columns(stem: &str, meaning: &str) -> Vec<Column> {
     let mut columns = vec![
         time("mean", Kind::Real, format!("Mean of {meaning}."))
             .title(&format!("{stem} mean"))
+            .interval(over_repetitions(&half))
             .plus_minus(&half)
             .priority(90)
             .cost(),

@@ -7,7 +7,7 @@ use super::super::sample::TransferWindow;
 use super::THROUGHPUT;
 use super::columns::{
     Values, activity_columns, activity_values, ci95, column, grouped, grouped_by_load, key_columns,
-    per_second,
+    over_repetitions, per_second,
 };
 
 fn columns() -> Vec<Column> {
@@ -25,6 +25,7 @@ fn columns() -> Vec<Column> {
         column("repetitions", Kind::Uint, "Windows that were measured.").detail(),
         column("throughput_bytes_per_second", Kind::Real, "Bytes received per second.")
             .title("throughput")
+            .interval(over_repetitions("throughput_ci95_bytes_per_second"))
             .plus_minus("throughput_ci95_bytes_per_second")
             .priority(97)
             .benefit(),
