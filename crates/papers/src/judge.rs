@@ -1,4 +1,4 @@
-//! Findings of a paper as claims about numbers, their verdicts, and the table `findings`.
+//! Findings of a paper: claims about figures as rows, one judge for all of them, and the table `findings`.
 
 use std::fmt;
 
@@ -38,37 +38,122 @@ impl fmt::Display for Verdict {
 pub(crate) struct Judged {
     /// The ratio that decides; `None` if there is none.
     pub(crate) number: Option<f64>,
-    /// Both sides of the claim, in words.
+    /// The sides of the claim, in words.
     pub(crate) numbers: String,
     pub(crate) verdict: Verdict,
 }
 
-/// A finding about one subject, judged by the measured and by the published figures.
+/// A measured or published number.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) mean: f64,
+    /// Half the width of the 95 % confidence interval. 0 for a published number. Infinite for a number that was
+    /// measured once or in too few batches.
+    pub(crate) half_width: f64,
+}
+
+/// A figure, or the reason for a missing figure.
+pub(crate) type Known = Result<Figure, String>;
+
+/// A published figure: a number without an error.
+pub(crate) fn exactly(number: f64) -> Figure {
+    Figure { mean: number, half_width: 0.0 }
+}
+
+/// The figures that claims compare, each named by a cell.
+pub(crate) trait Figures<Cell> {
+    fn measured(&self, cell: &Cell) -> Known;
+
+    /// The paper's figure, or why it is missing. `None` if the claims about the cell are not judged by published figures.
+    fn published(&self, cell: &Cell) -> Option<Known>;
+}
+
+/// A side of a claim.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Finding {
+pub(crate) enum Side<Cell> {
+    Cell(Cell),
+    /// The cell's figure times a factor.
+    Times(f64, Cell),
+    /// The cell's figure plus a number.
+    Plus(f64, Cell),
+    Number(f64),
+}
+
+impl<Cell> Side<Cell> {
+    /// The figure of the side. `None` if `figure_of` returns `None`.
+    fn figure(&self, figure_of: impl Fn(&Cell) -> Option<Known>) -> Option<Known> {
+        let change = |cell, change: &dyn Fn(Figure) -> Figure| Some(figure_of(cell)?.map(change));
+        match self {
+            Side::Cell(cell) => figure_of(cell),
+            Side::Times(factor, cell) => change(cell, &|Figure { mean, half_width }| Figure {
+                mean: mean * factor,
+                half_width: half_width * factor,
+            }),
+            Side::Plus(more, cell) => {
+                change(cell, &|figure| Figure { mean: figure.mean + more, ..figure })
+            }
+            Side::Number(number) => Some(Ok(exactly(*number))),
+        }
+    }
+}
+
+/// How the sides of a claim decide.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Test {
+    /// The first side is greater than the second. Not judged if their intervals overlap.
+    Greater,
+    /// The first side, by the refined method, has a narrower interval relative to its mean than the second, by the
+    /// basic method. Published figures have no intervals.
+    Narrower,
+    /// The sum of the first two sides differs from the third by at most [`CLOSE_RATIO`].
+    Close,
+    /// Lines of this factor times the length do not reduce misses. The first side has the longer lines. The full
+    /// benefit is the ratio 1 / factor. No benefit: the ratio is nearer to 1 than to 1 / factor.
+    NoBenefit(f64),
+}
+
+/// A claim of a paper about one subject: a row of a table of claims.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Claim<Cell> {
     /// The paper's finding, in words.
-    pub(crate) name: &'static str,
-    /// Model of the simulated machine. In one table, all findings have a model or none has.
+    pub(crate) finding: &'static str,
+    /// Model of the simulated machine. In one table, all claims have a model or none has.
     pub(crate) model: Option<String>,
     /// Subject of the finding, such as level and stimulus.
     pub(crate) subject: String,
     /// The claim that must be true for the finding to hold.
     pub(crate) claim: String,
-    pub(crate) measured: Judged,
-    /// Judged by the published figures; `None` if the paper has none for this subject.
-    pub(crate) published: Option<Judged>,
+    pub(crate) test: Test,
+    /// The figures that the test compares.
+    pub(crate) sides: Vec<Side<Cell>>,
 }
 
-/// A finding without a model.
-pub(crate) fn finding(
-    name: &'static str,
-    subject: impl Into<String>,
-    claim: &str,
-    measured: Judged,
-    published: Option<Judged>,
-) -> Finding {
-    let (subject, claim) = (subject.into(), claim.to_owned());
-    Finding { name, model: None, subject, claim, measured, published }
+impl<Cell> Claim<Cell> {
+    /// A claim without a model.
+    pub(crate) fn new(
+        finding: &'static str,
+        subject: impl Into<String>,
+        claim: impl Into<String>,
+        test: Test,
+        sides: impl Into<Vec<Side<Cell>>>,
+    ) -> Claim<Cell> {
+        let (subject, claim, sides) = (subject.into(), claim.into(), sides.into());
+        Claim { finding, model: None, subject, claim, test, sides }
+    }
+
+    /// The verdicts of the measured and of the published figures.
+    fn judge(&self, figures: &impl Figures<Cell>) -> (Judged, Option<Judged>) {
+        let judge = |figure_of: &dyn Fn(&Cell) -> Option<Known>| {
+            let sides = self.sides.iter().map(|side| side.figure(figure_of));
+            let sides: Vec<Known> = sides.collect::<Option<_>>()?;
+            Some(self.test.judge(sides.into_iter().collect()))
+        };
+        let published = match self.test {
+            Test::Narrower => None,
+            _ => judge(&|cell| figures.published(cell)),
+        };
+        (judge(&|cell| Some(figures.measured(cell))).expect("measured cells"), published)
+    }
 }
 
 /// The parts of the table `findings` that differ between papers.
@@ -100,24 +185,28 @@ impl FindingsTable {
         has_models: false,
     };
 
-    /// Table `findings`: one row per finding.
-    pub(crate) fn of(&self, findings: Vec<Finding>) -> Table {
+    /// Table `findings`: one row per claim.
+    pub(crate) fn judge<Cell>(
+        &self,
+        claims: Vec<Claim<Cell>>,
+        figures: &impl Figures<Cell>,
+    ) -> Table {
         let mut table = Table::new("findings", self.doc, self.columns());
-        for finding in findings {
-            let reason = match &finding.measured.verdict {
+        for claim in claims {
+            let (measured, published) = claim.judge(figures);
+            let reason = match &measured.verdict {
                 Verdict::NotJudged(reason) => Some(reason.clone()),
                 Verdict::Holds | Verdict::Fails => None,
             };
-            let published = finding.published.as_ref();
-            let mut row: Vec<Value> = vec![finding.name.into()];
-            row.extend(self.has_models.then(|| finding.model.into()));
+            let mut row: Vec<Value> = vec![claim.finding.into()];
+            row.extend(self.has_models.then(|| claim.model.into()));
             row.extend([
-                finding.subject.into(),
-                finding.claim.into(),
-                finding.measured.verdict.to_string().into(),
-                finding.measured.number.into(),
-                Some(finding.measured.numbers).filter(|numbers| !numbers.is_empty()).into(),
-                published.map(|judged| judged.verdict.to_string()).into(),
+                claim.subject.into(),
+                claim.claim.into(),
+                measured.verdict.to_string().into(),
+                measured.number.into(),
+                Some(measured.numbers).filter(|numbers| !numbers.is_empty()).into(),
+                published.as_ref().map(|judged| judged.verdict.to_string()).into(),
                 published.and_then(|judged| judged.number).into(),
                 reason.into(),
             ]);
@@ -151,18 +240,6 @@ impl FindingsTable {
     }
 }
 
-/// A measured or published number.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Figure {
-    pub(crate) mean: f64,
-    /// Half the width of the 95 % confidence interval. 0 for a published number. Infinite for a number that was
-    /// measured once or in too few batches.
-    pub(crate) half_width: f64,
-}
-
-/// A figure, or the reason for a missing figure.
-pub(crate) type Known = Result<Figure, String>;
-
 impl Judged {
     fn not_judged(reason: String) -> Judged {
         Judged { number: None, numbers: String::new(), verdict: Verdict::NotJudged(reason) }
@@ -180,78 +257,61 @@ fn in_words(figure: Figure) -> String {
     }
 }
 
-/// A published figure: a number without an error.
-pub(crate) fn exactly(number: f64) -> Figure {
-    Figure { mean: number, half_width: 0.0 }
-}
-
-/// Judges whether `left` is greater than `right`. Not judged if their intervals overlap.
-pub(crate) fn greater(left: Known, right: Known) -> Judged {
-    let (left, right) = match (left, right) {
-        (Ok(left), Ok(right)) => (left, right),
-        (Err(reason), _) | (_, Err(reason)) => return Judged::not_judged(reason),
-    };
-    let numbers = format!("{} and {}", in_words(left), in_words(right));
-    let number = (right.mean > 0.0).then(|| left.mean / right.mean);
-    let gap = (left.mean - right.mean).abs() - left.half_width - right.half_width;
-    let verdict = if gap > 0.0 {
-        Verdict::from_bool(left.mean > right.mean)
-    } else if gap.is_infinite() {
-        Verdict::NotJudged("a figure has no interval".to_owned())
-    } else {
-        Verdict::NotJudged("the intervals overlap".to_owned())
-    };
-    Judged { number, numbers, verdict }
-}
-
-/// Judges whether the refined method has the narrower interval, relative to its mean.
-pub(crate) fn narrower(refined: Known, basic: Known) -> Judged {
-    let (refined, basic) = match (refined, basic) {
-        (Ok(refined), Ok(basic)) => (refined, basic),
-        (Err(reason), _) | (_, Err(reason)) => return Judged::not_judged(reason),
-    };
-    let relative_half_width = |figure: Figure| figure.half_width / figure.mean.abs();
-    let numbers = format!("refined {}, basic {}", in_words(refined), in_words(basic));
-    let (refined, basic) = (relative_half_width(refined), relative_half_width(basic));
-    if refined.is_nan() || basic.is_nan() {
-        return Judged::not_judged(format!("a figure is 0 ± 0: {numbers}"));
-    }
-    let number = Some(basic / refined).filter(|ratio| ratio.is_finite());
-    Judged { number, numbers, verdict: Verdict::from_bool(refined < basic) }
-}
-
-/// Judges whether the sum of the parts differs from the whole by at most [`CLOSE_RATIO`].
-pub(crate) fn close(parts: [Known; 2], whole: Known) -> Judged {
-    let [first, second] = parts;
-    let (first, second, whole) = match (first, second, whole) {
-        (Ok(first), Ok(second), Ok(whole)) => (first, second, whole),
-        (Err(reason), ..) | (_, Err(reason), _) | (.., Err(reason)) => {
-            return Judged::not_judged(reason);
+impl Test {
+    /// Judges the figures of the sides.
+    ///
+    /// # Panics
+    /// If the claim has not as many sides as the test compares.
+    fn judge(self, sides: Result<Vec<Figure>, String>) -> Judged {
+        let sides = match sides {
+            Ok(sides) => sides,
+            Err(reason) => return Judged::not_judged(reason),
+        };
+        let two_in_words = |first, second| format!("{} and {}", in_words(first), in_words(second));
+        match (self, sides[..].as_ref()) {
+            (Test::Greater, &[left, right]) => {
+                let gap = (left.mean - right.mean).abs() - left.half_width - right.half_width;
+                let verdict = if gap > 0.0 {
+                    Verdict::from_bool(left.mean > right.mean)
+                } else if gap.is_infinite() {
+                    Verdict::NotJudged("a figure has no interval".to_owned())
+                } else {
+                    Verdict::NotJudged("the intervals overlap".to_owned())
+                };
+                let number = (right.mean > 0.0).then(|| left.mean / right.mean);
+                Judged { number, numbers: two_in_words(left, right), verdict }
+            }
+            (Test::Narrower, &[refined, basic]) => {
+                let relative_half_width = |figure: Figure| figure.half_width / figure.mean.abs();
+                let numbers = format!("refined {}, basic {}", in_words(refined), in_words(basic));
+                let (refined, basic) = (relative_half_width(refined), relative_half_width(basic));
+                if refined.is_nan() || basic.is_nan() {
+                    return Judged::not_judged(format!("a figure is 0 ± 0: {numbers}"));
+                }
+                let number = Some(basic / refined).filter(|ratio| ratio.is_finite());
+                Judged { number, numbers, verdict: Verdict::from_bool(refined < basic) }
+            }
+            (Test::Close, &[first, second, whole]) => {
+                let ratio = (first.mean + second.mean) / whole.mean;
+                let numbers = format!("{}; {}", two_in_words(first, second), in_words(whole));
+                if !ratio.is_finite() {
+                    return Judged::not_judged(format!("nothing to compare with: {numbers}"));
+                }
+                let verdict = Verdict::from_bool((ratio - 1.0).abs() <= CLOSE_RATIO);
+                Judged { number: Some(ratio), numbers, verdict }
+            }
+            (Test::NoBenefit(factor), &[long, short]) => {
+                let ratio = long.mean / short.mean;
+                let numbers = two_in_words(long, short);
+                if !ratio.is_finite() || factor <= 1.0 {
+                    return Judged::not_judged(format!("nothing to compare: {numbers}"));
+                }
+                let verdict = Verdict::from_bool(ratio > half_way(factor));
+                Judged { number: Some(ratio), numbers, verdict }
+            }
+            _ => panic!("{self:?} of {} sides", sides.len()),
         }
-    };
-    let ratio = (first.mean + second.mean) / whole.mean;
-    let numbers = format!("{} and {}; {}", in_words(first), in_words(second), in_words(whole));
-    if !ratio.is_finite() {
-        return Judged::not_judged(format!("nothing to compare with: {numbers}"));
     }
-    let verdict = Verdict::from_bool((ratio - 1.0).abs() <= CLOSE_RATIO);
-    Judged { number: Some(ratio), numbers, verdict }
-}
-
-/// Judges whether lines of `factor` times the length do not reduce misses. The full benefit is the ratio
-/// 1 / `factor`. No benefit: the ratio is nearer to 1 than to 1 / `factor`.
-pub(crate) fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
-    let (long, short) = match (long, short) {
-        (Ok(long), Ok(short)) => (long, short),
-        (Err(reason), _) | (_, Err(reason)) => return Judged::not_judged(reason),
-    };
-    let ratio = long.mean / short.mean;
-    let numbers = format!("{} and {}", in_words(long), in_words(short));
-    if !ratio.is_finite() || factor <= 1.0 {
-        return Judged::not_judged(format!("nothing to compare: {numbers}"));
-    }
-    let verdict = Verdict::from_bool(ratio > half_way(factor));
-    Judged { number: Some(ratio), numbers, verdict }
 }
 
 /// The middle between no benefit, 1, and the full benefit, 1 / `factor`.
@@ -264,6 +324,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn greater(left: Known, right: Known) -> Judged {
+        Test::Greater.judge([left, right].into_iter().collect())
+    }
+
+    fn narrower(refined: Known, basic: Known) -> Judged {
+        Test::Narrower.judge([refined, basic].into_iter().collect())
+    }
+
+    fn close([first, second]: [Known; 2], whole: Known) -> Judged {
+        Test::Close.judge([first, second, whole].into_iter().collect())
+    }
+
+    fn no_benefit(long: Known, short: Known, factor: f64) -> Judged {
+        Test::NoBenefit(factor).judge([long, short].into_iter().collect())
+    }
 
     fn mean(mean: f64, half_width: f64) -> Known {
         Ok(Figure { mean, half_width })

@@ -1,4 +1,4 @@
-//! The paper's findings, each checked on every model and on the published figures.
+//! The paper's findings as claims about misses, judged on every model and on the published figures.
 
 use lab::footprint::contexts::Mode;
 use lab::footprint::estimate::Mean;
@@ -8,12 +8,12 @@ use record::Table;
 use super::published::{Count, Paper};
 use super::tables::{ModelRun, SeriesKey, by_model};
 use crate::judge::{
-    CLOSE_RATIO, Figure, Finding, FindingsTable, Judged, Known, close, exactly, greater, half_way,
-    narrower, no_benefit,
+    CLOSE_RATIO, Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly, half_way,
 };
 
 /// The disk stimuli: a read without a notification, and a read whose completion an eventfd reports.
 const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
+const STIMULI: [Stimulus; 3] = [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net];
 const LEVELS: [Level; 3] = [Level::L1d, Level::L1i, Level::L2];
 
 impl From<Mean> for Figure {
@@ -31,196 +31,167 @@ const TABLE: FindingsTable = FindingsTable {
     ..FindingsTable::SIMULATED
 };
 
-/// The run of one model, and the paper's figures.
-struct Comparison<'a> {
+/// Misses of the loop per interrupt.
+#[derive(Clone, Copy)]
+enum Cell<'a> {
+    /// In short windows, by the refined method, on the model or with a change of it.
+    Short(&'a ModelRun, Option<&'a str>, Level, Stimulus),
+    /// Of L1D in long windows.
+    Long(&'a ModelRun, Stimulus, Method),
+}
+
+impl Figures<Cell<'_>> for Paper {
+    fn measured(&self, cell: &Cell<'_>) -> Known {
+        let misses = match *cell {
+            Cell::Short(run, change, level, stimulus) => {
+                let method = Method::Refined;
+                let key = SeriesKey { long: false, change, level, stimulus, method };
+                run.beyond(key, Mode::User, true)
+            }
+            Cell::Long(run, stimulus, method) => run.long_effect(stimulus, method),
+        };
+        misses.map(Figure::from)
+    }
+
+    fn published(&self, cell: &Cell<'_>) -> Option<Known> {
+        let (Cell::Short(run, ..) | Cell::Long(run, ..)) = *cell;
+        self.machines.get(&run.model)?;
+        let misses = |level, stimulus, method, count| {
+            let misses = self.figure(&run.model, level, stimulus, (method, Mode::User, count));
+            misses.map(f64::from).ok_or_else(|| "the paper has no figure".to_owned())
+        };
+        let effect = |stimulus, method| {
+            // Both disk stimuli share one row without the interrupt.
+            let with = misses(Level::L1d, stimulus, method, Count::With)?;
+            Ok(with - misses(Level::L1d, Stimulus::Disk, method, Count::Without)?)
+        };
+        let published = match *cell {
+            Cell::Short(_, Some(_), ..) => return None,
+            Cell::Short(_, None, level, stimulus) => {
+                misses(level, stimulus, Method::Refined, Count::Beyond)
+            }
+            Cell::Long(_, stimulus, method) => effect(stimulus, method),
+        };
+        Some(published.map(exactly))
+    }
+}
+
+/// The claims about one model.
+fn claims(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
+    let short = |level, stimulus| Side::Cell(Cell::Short(run, None, level, stimulus));
+    // Section 4: in windows of 25 ms, the basic method cannot show the effect of a disk interrupt. The effect of the
+    // clock's interrupts masks it.
+    let methods = READS.into_iter().flat_map(|stimulus| {
+        let sides = || {
+            [Method::Refined, Method::Basic]
+                .map(|method| Side::Cell(Cell::Long(run, stimulus, method)))
+        };
+        let subject = format!("l1d, {stimulus}, long windows");
+        [
+            Claim::new(
+                "refined beats basic: spread",
+                subject.as_str(),
+                "half width / effect by refined < half width / effect by basic",
+                Test::Narrower,
+                sides(),
+            ),
+            Claim::new(
+                "refined beats basic: effect",
+                subject.as_str(),
+                "effect by refined > effect by basic",
+                Test::Greater,
+                sides(),
+            ),
+        ]
+    });
+    // Section 4.2: a network interrupt displaces more lines than a disk interrupt.
+    let devices = LEVELS.into_iter().map(|level| {
+        Claim::new(
+            "network > disk",
+            format!("{level}, user"),
+            "net > disk",
+            Test::Greater,
+            [short(level, Stimulus::Net), short(level, Stimulus::Disk)],
+        )
+    });
+    // Section 4.1: both L1 caches together and the L2 cache lose about the same number of lines.
+    let levels = STIMULI.into_iter().map(|stimulus| {
+        Claim::new(
+            "L1I + L1D close to L2",
+            format!("{stimulus}, user"),
+            format!("L1D + L1I within {:.0} % of L2", CLOSE_RATIO * 100.0),
+            Test::Close,
+            LEVELS.map(|level| short(level, stimulus)),
+        )
+    });
+    let changes = run.parts.iter().filter_map(|part| part.change.as_deref());
+    let lines = changes.flat_map(|change| {
+        [Stimulus::Disk, Stimulus::Net]
+            .map(|stimulus| longer_lines_in_one_model(run, change, stimulus))
+    });
+    let claims = methods.chain(devices).chain(levels).chain(lines);
+    claims.map(|claim| Claim { model: Some(run.model.clone()), ..claim }).collect()
+}
+
+/// Section 4.1 on one model: compares its L2 cache with the L2 cache of another line length.
+fn longer_lines_in_one_model<'a>(
     run: &'a ModelRun,
-    paper: &'a Paper,
-}
-
-impl Comparison<'_> {
-    fn simulated(&self, change: Option<&str>, level: Level, stimulus: Stimulus) -> Known {
-        let key = SeriesKey { long: false, change, level, stimulus, method: Method::Refined };
-        self.run.beyond(key, Mode::User, true).map(Figure::from)
-    }
-
-    fn published(&self, level: Level, stimulus: Stimulus) -> Known {
-        let key = (Method::Refined, Mode::User, Count::Beyond);
-        figure(self.paper, &self.run.model, level, stimulus, key)
-    }
-
-    /// Returns `judged` if the paper measured this machine.
-    fn if_published(&self, judged: Judged) -> Option<Judged> {
-        self.paper.machines.contains_key(&self.run.model).then_some(judged)
-    }
-
-    fn finding(
-        &self,
-        name: &'static str,
-        subject: String,
-        claim: String,
-        measured: Judged,
-    ) -> Finding {
-        let model = Some(self.run.model.clone());
-        Finding { name, model, subject, claim, measured, published: None }
-    }
-}
-
-fn figure(
-    paper: &Paper,
-    model: &str,
-    level: Level,
+    change: &'a str,
     stimulus: Stimulus,
-    key: (Method, Mode, Count),
-) -> Known {
-    paper
-        .figure(model, level, stimulus, key)
-        .map(|number| exactly(f64::from(number)))
-        .ok_or_else(|| "the paper has no figure".to_owned())
+) -> Claim<Cell<'a>> {
+    let line_bytes = |change| {
+        let (level, method) = (Level::L2, Method::Refined);
+        let series = run.series(SeriesKey { long: false, change, level, stimulus, method });
+        series.ok().map(|(series, _)| series.ready.geometry.line_bytes)
+    };
+    let (lengths, factor, changes) = match (line_bytes(None), line_bytes(Some(change))) {
+        (Some(unchanged), Some(changed)) => {
+            let (max, min) = (unchanged.max(changed), unchanged.min(changed));
+            let changes =
+                if unchanged > changed { [None, Some(change)] } else { [Some(change), None] };
+            (format!("{max} B and {min} B"), f64::from(max) / f64::from(min.max(1)), changes)
+        }
+        // The first side that is missing gives the reason.
+        (None, _) => (change.to_owned(), 2.0, [None, Some(change)]),
+        (_, None) => (change.to_owned(), 2.0, [Some(change), None]),
+    };
+    Claim::new(
+        NO_BENEFIT,
+        format!("l2, {stimulus}, lines of {lengths}"),
+        format!(
+            "misses with lines of twice the length > {} of the misses with the shorter lines",
+            half_way(2.0)
+        ),
+        Test::NoBenefit(factor),
+        changes.map(|change| Side::Cell(Cell::Short(run, change, Level::L2, stimulus))),
+    )
+}
+
+const NO_BENEFIT: &str = "no benefit from longer lines";
+
+/// Section 4.1 as in the paper: compares its two machines, whose L2 lines differ by a factor of 2.
+fn longer_lines_between_models(runs: &[ModelRun]) -> Vec<Claim<Cell<'_>>> {
+    let run = |model: &str| runs.iter().find(|run| run.model == model);
+    let (Some(long), Some(short)) = (run("origin-200"), run("ultra-1")) else { return Vec::new() };
+    let claim = |stimulus| Claim {
+        model: Some("origin-200, ultra-1".to_owned()),
+        ..Claim::new(
+            NO_BENEFIT,
+            format!("l2, {stimulus}, lines of 128 B and 64 B"),
+            format!("misses of origin-200 > {} of the misses of ultra-1", half_way(2.0)),
+            Test::NoBenefit(2.0),
+            [long, short].map(|run| Side::Cell(Cell::Short(run, None, Level::L2, stimulus))),
+        )
+    };
+    STIMULI.map(claim).into()
 }
 
 /// Table `findings`: all findings, for all runs.
 #[must_use]
 pub fn statements(paper: &Paper, runs: &[ModelRun]) -> Table {
-    let mut all = Vec::new();
-    for run in runs {
-        let comparison = Comparison { run, paper };
-        all.extend(refined_beats_basic(&comparison));
-        all.extend(network_over_disk(&comparison));
-        all.extend(l1_sum_close_to_l2(&comparison));
-        all.extend(longer_lines_in_one_model(&comparison));
-    }
-    all.extend(longer_lines_between_models(paper, runs));
-    TABLE.of(all).displayed(by_model())
-}
-
-/// Section 4: in windows of 25 ms, the basic method cannot show the effect of a disk interrupt. The effect of the
-/// clock's interrupts masks it.
-fn refined_beats_basic(comparison: &Comparison<'_>) -> Vec<Finding> {
-    let effect = |stimulus, method| comparison.run.long_effect(stimulus, method).map(Figure::from);
-    let published = |stimulus, method| {
-        let misses = |stimulus, count| {
-            let key = (method, Mode::User, count);
-            figure(comparison.paper, &comparison.run.model, Level::L1d, stimulus, key)
-        };
-        // Both disk stimuli share one row without the interrupt.
-        let with = misses(stimulus, Count::With)?;
-        let without = misses(Stimulus::Disk, Count::Without)?;
-        Ok(exactly(with.mean - without.mean))
-    };
-    let mut all = Vec::new();
-    for stimulus in READS {
-        let (refined, basic) = (effect(stimulus, Method::Refined), effect(stimulus, Method::Basic));
-        let claim = "half width / effect by refined < half width / effect by basic".to_owned();
-        let judged = narrower(refined.clone(), basic.clone());
-        let subject = format!("l1d, {stimulus}, long windows");
-        all.push(comparison.finding("refined beats basic: spread", subject.clone(), claim, judged));
-        let claim = "effect by refined > effect by basic".to_owned();
-        let judged = greater(refined, basic);
-        let paper =
-            greater(published(stimulus, Method::Refined), published(stimulus, Method::Basic));
-        let finding = comparison.finding("refined beats basic: effect", subject, claim, judged);
-        all.push(Finding { published: comparison.if_published(paper), ..finding });
-    }
-    all
-}
-
-/// Section 4.2: a network interrupt displaces more lines than a disk interrupt.
-fn network_over_disk(comparison: &Comparison<'_>) -> Vec<Finding> {
-    let finding = |level: Level| {
-        let judged = greater(
-            comparison.simulated(None, level, Stimulus::Net),
-            comparison.simulated(None, level, Stimulus::Disk),
-        );
-        let paper = greater(
-            comparison.published(level, Stimulus::Net),
-            comparison.published(level, Stimulus::Disk),
-        );
-        let claim = "net > disk".to_owned();
-        let subject = format!("{level}, user");
-        let finding = comparison.finding("network > disk", subject, claim, judged);
-        Finding { published: comparison.if_published(paper), ..finding }
-    };
-    LEVELS.into_iter().map(finding).collect()
-}
-
-/// Section 4.1: both L1 caches together and the L2 cache lose about the same number of lines.
-fn l1_sum_close_to_l2(comparison: &Comparison<'_>) -> Vec<Finding> {
-    let finding = |stimulus: Stimulus| {
-        let [l1d, l1i, l2] = LEVELS.map(|level| comparison.simulated(None, level, stimulus));
-        let [paper_l1d, paper_l1i, paper_l2] =
-            LEVELS.map(|level| comparison.published(level, stimulus));
-        let claim = format!("L1D + L1I within {:.0} % of L2", CLOSE_RATIO * 100.0);
-        let judged = close([l1d, l1i], l2);
-        let subject = format!("{stimulus}, user");
-        let finding = comparison.finding("L1I + L1D close to L2", subject, claim, judged);
-        let published = comparison.if_published(close([paper_l1d, paper_l1i], paper_l2));
-        Finding { published, ..finding }
-    };
-    [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(finding).collect()
-}
-
-/// Section 4.1 on one model: compares its L2 cache with the L2 cache of another line length.
-fn longer_lines_in_one_model(comparison: &Comparison<'_>) -> Vec<Finding> {
-    let changes: Vec<&str> =
-        comparison.run.parts.iter().filter_map(|part| part.change.as_deref()).collect();
-    let line_bytes = |change, stimulus| {
-        let key =
-            SeriesKey { long: false, change, level: Level::L2, stimulus, method: Method::Refined };
-        comparison.run.series(key).map(|(series, _)| series.ready.geometry.line_bytes)
-    };
-    let mut all = Vec::new();
-    for change in changes {
-        for stimulus in [Stimulus::Disk, Stimulus::Net] {
-            let lengths = line_bytes(None, stimulus)
-                .and_then(|unchanged| Ok((unchanged, line_bytes(Some(change), stimulus)?)));
-            let (judged, lengths) = match lengths {
-                Err(why) => (no_benefit(Err(why.clone()), Err(why), 2.0), change.to_owned()),
-                Ok((unchanged, changed)) => {
-                    let (long, short) = if unchanged > changed {
-                        (None, Some(change))
-                    } else {
-                        (Some(change), None)
-                    };
-                    let misses = |change| comparison.simulated(change, Level::L2, stimulus);
-                    let (max, min) = (unchanged.max(changed), unchanged.min(changed));
-                    let factor = f64::from(max) / f64::from(min.max(1));
-                    let judged = no_benefit(misses(long), misses(short), factor);
-                    (judged, format!("{max} B and {min} B"))
-                }
-            };
-            let claim = format!(
-                "misses with lines of twice the length > {} of the misses with the shorter lines",
-                half_way(2.0)
-            );
-            let subject = format!("l2, {stimulus}, lines of {lengths}");
-            all.push(comparison.finding("no benefit from longer lines", subject, claim, judged));
-        }
-    }
-    all
-}
-
-/// Section 4.1 as in the paper: compares its two machines, whose L2 lines differ by a factor of 2.
-fn longer_lines_between_models(paper: &Paper, runs: &[ModelRun]) -> Vec<Finding> {
-    let comparison = |model: &str| {
-        let run = runs.iter().find(|run| run.model == model)?;
-        Some(Comparison { run, paper })
-    };
-    let (Some(long), Some(short)) = (comparison("origin-200"), comparison("ultra-1")) else {
-        return Vec::new();
-    };
-    let finding = |stimulus: Stimulus| {
-        let simulated = |model: &Comparison<'_>| model.simulated(None, Level::L2, stimulus);
-        let published = |model: &Comparison<'_>| model.published(Level::L2, stimulus);
-        Finding {
-            name: "no benefit from longer lines",
-            model: Some("origin-200, ultra-1".to_owned()),
-            subject: format!("l2, {stimulus}, lines of 128 B and 64 B"),
-            claim: format!("misses of origin-200 > {} of the misses of ultra-1", half_way(2.0)),
-            measured: no_benefit(simulated(&long), simulated(&short), 2.0),
-            published: Some(no_benefit(published(&long), published(&short), 2.0)),
-        }
-    };
-    [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net].into_iter().map(finding).collect()
+    let mut all: Vec<Claim<Cell<'_>>> = runs.iter().flat_map(claims).collect();
+    all.extend(longer_lines_between_models(runs));
+    TABLE.judge(all, paper).displayed(by_model())
 }
 
 #[cfg(test)]
@@ -302,6 +273,27 @@ mod tests {
         assert_eq!(spread, ["not judged", "not judged"]);
         let l2 = table.rows().iter().find(|row| row[2] == Value::from("l2, user")).unwrap();
         assert_eq!(l2[9], Value::from("no time"));
+    }
+
+    #[test]
+    fn methods_and_lengths_of_lines_are_compared_on_one_model() {
+        let mut run = run("origin-200");
+        let effect = |method, misses: u64| Series {
+            method,
+            ..counted(Level::L1d, Stimulus::Disk, misses + 10, 10)
+        };
+        let long = part(vec![effect(Method::Refined, 60), effect(Method::Basic, 30)]);
+        let mut longer_lines = counted(Level::L2, Stimulus::Disk, 90, 10);
+        longer_lines.ready.geometry.line_bytes = 64;
+        let change = Some("l2.line=64B".to_owned());
+        run.parts
+            .extend([Part { long: true, ..long }, Part { change, ..part(vec![longer_lines]) }]);
+        let table = statements(&Paper::footprint_1999().unwrap(), &[run]);
+        for name in ["refined beats basic: spread", "refined beats basic: effect"] {
+            assert_eq!(verdicts(&table, name), ["holds", "not judged"], "{name}");
+        }
+        // 80 of 95 misses remain with lines of twice the length.
+        assert_eq!(verdicts(&table, "no benefit from longer lines"), ["holds", "not judged"]);
     }
 
     /// The published figures support exactly the findings that the paper states.

@@ -1,4 +1,5 @@
-//! The paper's findings, judged on simulated machines and, where the paper has numbers, on its own figures.
+//! The paper's findings as claims about means over machines and conditions, judged on simulated machines and, where the
+//! paper has numbers, on its own figures.
 
 use lab::handlers::{Load, Rate, Stimulus};
 use record::Table;
@@ -6,7 +7,7 @@ use record::Table;
 use super::interrupt::ModelRun;
 use super::published::{Family, Paper};
 use super::tables::{Quantity, STIMULI};
-use crate::judge::{Figure, Finding, FindingsTable, Judged, Known, exactly, greater};
+use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "What the finding is about: stimulus, load, machines.",
@@ -17,6 +18,34 @@ const TABLE: FindingsTable = FindingsTable {
 
 /// Section 4.1: a Pentium 4 takes at least this factor more cycles than a Pentium II or III.
 const CYCLES_FACTOR: f64 = 2.0;
+
+#[derive(Clone)]
+enum Cell<'a> {
+    /// The mean of a quantity over machines; on each machine, over conditions.
+    Mean(Quantity, Vec<&'a ModelRun>, Vec<(Load, Rate, Stimulus)>),
+    /// Completed instructions over decoded instructions.
+    CompletionRate,
+}
+
+type Claims<'a> = Vec<Claim<Cell<'a>>>;
+
+impl Figures<Cell<'_>> for Paper {
+    fn measured(&self, cell: &Cell<'_>) -> Known {
+        let Cell::Mean(quantity, runs, conditions) = cell else {
+            return Err("the simulated cores execute no wrong path".to_owned());
+        };
+        mean_of(runs.iter().map(|run| {
+            mean_of(conditions.iter().map(|condition| run.figure(*quantity, *condition)))
+        }))
+    }
+
+    /// The paper has numbers of single machines and conditions only.
+    fn published(&self, cell: &Cell<'_>) -> Option<Known> {
+        let Cell::Mean(quantity, runs, conditions) = cell else { return None };
+        let (&[run], &[condition]) = (&runs[..], &conditions[..]) else { return None };
+        quantity.published(self, &run.model, condition).map(|ratio| Ok(exactly(ratio)))
+    }
+}
 
 /// The mean of several figures from different windows, with independent errors.
 fn mean_of(figures: impl IntoIterator<Item = Known>) -> Known {
@@ -30,231 +59,177 @@ fn mean_of(figures: impl IntoIterator<Item = Known>) -> Known {
     Ok(Figure { mean: sum / count, half_width: half_width / count })
 }
 
-/// The four combinations of load and rate.
-fn conditions() -> impl Iterator<Item = (Load, Rate)> {
-    Load::ALL.iter().flat_map(|load| Rate::ALL.iter().map(|rate| (*load, *rate)))
+/// The four combinations of load and rate with a stimulus.
+fn conditions(stimulus: Stimulus) -> Vec<(Load, Rate, Stimulus)> {
+    let rates = |load| Rate::ALL.iter().map(move |&rate| (load, rate, stimulus));
+    Load::ALL.iter().flat_map(|&load| rates(load)).collect()
 }
 
-/// A function that returns one figure of a model in a condition.
-type FigureOf<'a> = dyn Fn(&ModelRun, (Load, Rate, Stimulus)) -> Known + 'a;
-
-/// The mean of a figure over the four conditions of a stimulus.
-fn mean_over_conditions(run: &ModelRun, stimulus: Stimulus, figure: &FigureOf<'_>) -> Known {
-    mean_of(conditions().map(|(load, rate)| figure(run, (load, rate, stimulus))))
+/// The simulated runs of a family, in the order of measurement.
+fn family_runs<'a>(paper: &Paper, runs: &'a [ModelRun], family: Family) -> Vec<&'a ModelRun> {
+    let is_of_family =
+        |run: &&ModelRun| paper.machine(&run.model).is_some_and(|machine| machine.family == family);
+    runs.iter().filter(is_of_family).collect()
 }
 
-/// The simulated runs, and the paper's figures.
-struct Comparison<'a> {
-    paper: &'a Paper,
+/// Pairs of simulated machines with neighbouring clock frequencies, the slower machine first.
+fn neighbours<'a>(
+    paper: &Paper,
     runs: &'a [ModelRun],
+    family: Option<Family>,
+) -> Vec<[&'a ModelRun; 2]> {
+    let machines = paper.machines.iter();
+    let machines = machines.filter(|machine| family.is_none_or(|family| machine.family == family));
+    let runs: Vec<&ModelRun> =
+        machines.filter_map(|machine| runs.iter().find(|run| run.model == machine.model)).collect();
+    runs.windows(2).map(|pair| [pair[0], pair[1]]).collect()
 }
 
-impl Comparison<'_> {
-    fn run(&self, model: &str) -> Option<&ModelRun> {
-        self.runs.iter().find(|run| run.model == model)
-    }
+/// Compares the means of a quantity over all conditions of a stimulus: those of one machine and of another.
+fn between_two<'a>(
+    finding: &'static str,
+    claim: &str,
+    stimulus: Stimulus,
+    quantity: Quantity,
+    [left, right]: [&'a ModelRun; 2],
+) -> Claim<Cell<'a>> {
+    Claim::new(
+        finding,
+        format!("{stimulus}, {} and {}", left.model, right.model),
+        claim,
+        Test::Greater,
+        [left, right].map(|run| Side::Cell(Cell::Mean(quantity, vec![run], conditions(stimulus)))),
+    )
+}
 
-    fn family_runs(&self, family: Family) -> impl Iterator<Item = &ModelRun> {
-        let is_of_family = move |run: &&ModelRun| {
-            self.paper.machine(&run.model).is_some_and(|machine| machine.family == family)
+/// Sections 4.1, 4.2, 4.5: Pentium 4 compared with Pentium II and III.
+fn between_families<'a>(paper: &Paper, runs: &'a [ModelRun], stimulus: Stimulus) -> Claims<'a> {
+    let family = |family| family_runs(paper, runs, family);
+    let mean = |quantity, wanted| Cell::Mean(quantity, family(wanted), conditions(stimulus));
+    let mut all = vec![
+        Claim::new(
+            "a Pentium 4 takes twice the cycles",
+            stimulus.word(),
+            "mean cycles of Pentium 4 > 2 x mean cycles of Pentium II and III",
+            Test::Greater,
+            [
+                Side::Cell(mean(Quantity::Cycles, Family::P4)),
+                Side::Times(CYCLES_FACTOR, mean(Quantity::Cycles, Family::P6)),
+            ],
+        ),
+        Claim::new(
+            "a Pentium 4 predicts branches worse",
+            stimulus.word(),
+            "mean misprediction ratio: Pentium 4 > Pentium II and III",
+            Test::Greater,
+            [Family::P4, Family::P6].map(|wanted| Side::Cell(mean(Quantity::BranchMisses, wanted))),
+        ),
+    ];
+    if let Some(fastest) = family(Family::P6).last() {
+        all.extend(family(Family::P4).into_iter().map(|run| {
+            between_two(
+                "the fastest Pentium III beats a Pentium 4",
+                "time of the Pentium 4 > time of the Pentium III",
+                stimulus,
+                Quantity::Time,
+                [run, fastest],
+            )
+        }));
+    }
+    all
+}
+
+/// Sections 4.2 and 4.3: effects of a faster clock.
+fn between_clocks<'a>(paper: &Paper, runs: &'a [ModelRun], stimulus: Stimulus) -> Claims<'a> {
+    let shorter = neighbours(paper, runs, Some(Family::P6)).into_iter().map(|pair| {
+        between_two(
+            "a faster clock makes interrupts shorter",
+            "time with the slower clock > time with the faster clock",
+            stimulus,
+            Quantity::Time,
+            pair,
+        )
+    });
+    let slower = neighbours(paper, runs, None).into_iter().map(|pair| {
+        between_two(
+            "a faster clock lowers instructions per cycle",
+            "IPC with the slower clock > IPC with the faster clock",
+            stimulus,
+            Quantity::InstructionsPerCycle,
+            pair,
+        )
+    });
+    shorter.chain(slower).collect()
+}
+
+/// Sections 4.1, 4.3, 4.5, 4.6: the conditions of one machine compared.
+fn between_conditions<'a>(paper: &Paper, run: &'a ModelRun) -> Claims<'a> {
+    use Load::{Busy, Idle};
+    use Quantity::{BranchMisses, Cycles, InstructionsPerCycle, L1dMisses};
+    use Rate::{High, Low};
+    let mean = |quantity, conditions| Side::Cell(Cell::Mean(quantity, vec![run], conditions));
+    let mut all = vec![Claim::new(
+        "a network interrupt costs more than a disk interrupt",
+        "all conditions",
+        "mean cycles, net > disk",
+        Test::Greater,
+        [Stimulus::Net, Stimulus::Disk].map(|stimulus| mean(Cycles, conditions(stimulus))),
+    )];
+    let is_p4 = paper.machine(&run.model).is_some_and(|machine| machine.family == Family::P4);
+    for &load in Load::ALL {
+        let net = |quantity, rates: [Rate; 2]| {
+            rates.map(|rate| mean(quantity, vec![(load, rate, Stimulus::Net)]))
         };
-        self.runs.iter().filter(is_of_family)
-    }
-
-    /// The mean of a figure over a family and over the conditions of a stimulus.
-    fn family_mean(&self, family: Family, stimulus: Stimulus, figure: &FigureOf<'_>) -> Known {
-        let runs = self.family_runs(family);
-        mean_of(runs.map(|run| mean_over_conditions(run, stimulus, figure)))
-    }
-
-    /// Pairs of simulated machines with neighbouring clock frequencies, the slower machine first.
-    fn neighbours(&self, family: Option<Family>) -> Vec<(&ModelRun, &ModelRun)> {
-        let machines = self.paper.machines.iter();
-        let machines =
-            machines.filter(|machine| family.is_none_or(|family| machine.family == family));
-        let runs: Vec<&ModelRun> =
-            machines.filter_map(|machine| self.run(&machine.model)).collect();
-        runs.windows(2).map(|pair| (pair[0], pair[1])).collect()
-    }
-
-    /// Sections 4.1, 4.2, 4.5: Pentium 4 compared with Pentium II and III.
-    fn between_families(&self) -> Vec<Finding> {
-        let cycles: &FigureOf<'_> = &|run, condition| run.figure(Quantity::Cycles, condition);
-        let branches: &FigureOf<'_> =
-            &|run, condition| run.figure(Quantity::BranchMisses, condition);
-        let time: &FigureOf<'_> = &ModelRun::time_ns;
-        let mut all = Vec::new();
-        for stimulus in STIMULI {
-            let family = |family, figure| self.family_mean(family, stimulus, figure);
-            all.push(finding(
-                "a Pentium 4 takes twice the cycles",
-                stimulus.word(),
-                "mean cycles of Pentium 4 > 2 x mean cycles of Pentium II and III",
-                greater(
-                    family(Family::P4, cycles),
-                    times(family(Family::P6, cycles), CYCLES_FACTOR),
-                ),
-            ));
-            all.push(finding(
-                "a Pentium 4 predicts branches worse",
-                stimulus.word(),
-                "mean misprediction ratio: Pentium 4 > Pentium II and III",
-                greater(family(Family::P4, branches), family(Family::P6, branches)),
-            ));
-            let Some(fastest) = self.family_runs(Family::P6).last() else { continue };
-            for run in self.family_runs(Family::P4) {
-                all.push(finding(
-                    "the fastest Pentium III beats a Pentium 4",
-                    format!("{stimulus}, {} and {}", run.model, fastest.model),
-                    "time of the Pentium 4 > time of the Pentium III",
-                    greater(
-                        mean_over_conditions(run, stimulus, time),
-                        mean_over_conditions(fastest, stimulus, time),
-                    ),
-                ));
-            }
-        }
-        all
-    }
-
-    /// Sections 4.2 and 4.3: effects of a faster clock.
-    fn between_clocks(&self) -> Vec<Finding> {
-        let ipc: &FigureOf<'_> =
-            &|run, condition| run.figure(Quantity::InstructionsPerCycle, condition);
-        let mut all = Vec::new();
-        for stimulus in STIMULI {
-            let mean = |run, figure: &FigureOf<'_>| mean_over_conditions(run, stimulus, figure);
-            for (slower, faster) in self.neighbours(Some(Family::P6)) {
-                all.push(finding(
-                    "a faster clock makes interrupts shorter",
-                    format!("{stimulus}, {} and {}", slower.model, faster.model),
-                    "time with the slower clock > time with the faster clock",
-                    greater(mean(slower, &ModelRun::time_ns), mean(faster, &ModelRun::time_ns)),
-                ));
-            }
-            for (slower, faster) in self.neighbours(None) {
-                all.push(finding(
-                    "a faster clock lowers instructions per cycle",
-                    format!("{stimulus}, {} and {}", slower.model, faster.model),
-                    "IPC with the slower clock > IPC with the faster clock",
-                    greater(mean(slower, ipc), mean(faster, ipc)),
-                ));
-            }
-        }
-        all
-    }
-
-    /// Sections 4.1, 4.3, 4.5, 4.6: the conditions of one machine compared.
-    fn between_conditions(&self, run: &ModelRun) -> Vec<Finding> {
-        let cycles: &FigureOf<'_> = &|run, condition| run.figure(Quantity::Cycles, condition);
-        let mean = |stimulus| mean_over_conditions(run, stimulus, cycles);
-        let mut all = vec![finding(
-            "a network interrupt costs more than a disk interrupt",
-            "all conditions",
-            "mean cycles, net > disk",
-            greater(mean(Stimulus::Net), mean(Stimulus::Disk)),
-        )];
-        let machine = self.paper.machine(&run.model);
-        let is_p4 = machine.is_some_and(|machine| machine.family == Family::P4);
-        for &load in Load::ALL {
-            let net = |quantity, rate| run.figure(quantity, (load, rate, Stimulus::Net));
-            all.push(finding(
-                "frequent network interrupts have more instructions per cycle",
+        all.push(Claim::new(
+            "frequent network interrupts have more instructions per cycle",
+            format!("net, {load}"),
+            "IPC at the high rate > IPC at the low rate",
+            Test::Greater,
+            net(InstructionsPerCycle, [High, Low]),
+        ));
+        all.extend(is_p4.then(|| {
+            Claim::new(
+                "a Pentium 4 predicts frequent network interrupts well",
                 format!("net, {load}"),
-                "IPC at the high rate > IPC at the low rate",
-                greater(
-                    net(Quantity::InstructionsPerCycle, Rate::High),
-                    net(Quantity::InstructionsPerCycle, Rate::Low),
-                ),
-            ));
-            if is_p4 {
-                all.push(finding(
-                    "a Pentium 4 predicts frequent network interrupts well",
-                    format!("net, {load}"),
-                    "misprediction ratio at the low rate > ratio at the high rate",
-                    greater(
-                        net(Quantity::BranchMisses, Rate::Low),
-                        net(Quantity::BranchMisses, Rate::High),
-                    ),
-                ));
-            }
-        }
-        for stimulus in STIMULI {
-            let quiet = (Load::Idle, Rate::Low, stimulus);
-            all.push(self.data_misses(
-                run,
-                "load raises data misses",
-                "L1D miss ratio, busy/low > idle/low",
-                ((Load::Busy, Rate::Low, stimulus), quiet),
-            ));
-            all.push(self.data_misses(
-                run,
+                "misprediction ratio at the low rate > ratio at the high rate",
+                Test::Greater,
+                net(BranchMisses, [Low, High]),
+            )
+        }));
+    }
+    for stimulus in STIMULI {
+        for (finding, claim, loaded) in [
+            ("load raises data misses", "L1D miss ratio, busy/low > idle/low", (Busy, Low)),
+            (
                 "a high rate raises data misses on an idle machine",
                 "L1D miss ratio, idle/high > idle/low",
-                ((Load::Idle, Rate::High, stimulus), quiet),
-            ));
-        }
-        for finding in &mut all {
-            finding.model = Some(run.model.clone());
-        }
-        all
-    }
-
-    /// Judges whether the first condition has the greater L1D miss ratio.
-    fn data_misses(
-        &self,
-        run: &ModelRun,
-        name: &'static str,
-        claim: &str,
-        (loaded, quiet): ((Load, Rate, Stimulus), (Load, Rate, Stimulus)),
-    ) -> Finding {
-        let quantity = Quantity::L1dMisses;
-        let published =
-            |condition| quantity.published(self.paper, &run.model, condition).map(exactly);
-        let both = published(loaded).zip(published(quiet));
-        Finding {
-            published: both.map(|(loaded, quiet)| greater(Ok(loaded), Ok(quiet))),
-            ..finding(
-                name,
-                quiet.2.word(),
-                claim,
-                greater(run.figure(quantity, loaded), run.figure(quantity, quiet)),
-            )
+                (Idle, High),
+            ),
+        ] {
+            let sides = [loaded, (Idle, Low)]
+                .map(|(load, rate)| mean(L1dMisses, vec![(load, rate, stimulus)]));
+            all.push(Claim::new(finding, stimulus.word(), claim, Test::Greater, sides));
         }
     }
-}
-
-fn times(figure: Known, factor: f64) -> Known {
-    figure
-        .map(|figure| Figure { mean: figure.mean * factor, half_width: figure.half_width * factor })
-}
-
-fn finding(
-    name: &'static str,
-    subject: impl Into<String>,
-    claim: &str,
-    measured: Judged,
-) -> Finding {
-    let (subject, claim) = (subject.into(), claim.to_owned());
-    Finding { name, model: None, subject, claim, measured, published: None }
+    all.into_iter().map(|claim| Claim { model: Some(run.model.clone()), ..claim }).collect()
 }
 
 /// Table `findings`: all findings. One finding cannot be judged: 15 to 30 % of the decoded instructions do not
 /// complete (section 4.4). The simulated cores execute no wrong path.
 #[must_use]
 pub fn findings(paper: &Paper, runs: &[ModelRun]) -> Table {
-    let comparison = Comparison { paper, runs };
-    let mut all = comparison.between_families();
-    all.extend(comparison.between_clocks());
-    all.extend(runs.iter().flat_map(|run| comparison.between_conditions(run)));
-    let wrong_path = "the simulated cores execute no wrong path".to_owned();
-    all.push(finding(
+    let mut all = Vec::new();
+    all.extend(STIMULI.into_iter().flat_map(|stimulus| between_families(paper, runs, stimulus)));
+    all.extend(STIMULI.into_iter().flat_map(|stimulus| between_clocks(paper, runs, stimulus)));
+    all.extend(runs.iter().flat_map(|run| between_conditions(paper, run)));
+    all.push(Claim::new(
         "15 to 30 % of the decoded instructions do not complete",
         "all machines",
         "completion rate from 0.70 to 0.85",
-        greater(Err(wrong_path.clone()), Err(wrong_path)),
+        Test::Greater,
+        [Side::Cell(Cell::CompletionRate), Side::Number(0.7)],
     ));
-    TABLE.of(all)
+    TABLE.judge(all, paper)
 }
 
 #[cfg(test)]
@@ -357,7 +332,7 @@ mod tests {
         assert!(cycles.half_width.is_finite() && cycles.half_width < 10.0, "{cycles:?}");
         let (load, rate, stimulus) = condition;
         assert_eq!(run.interrupts(load, rate, stimulus).unwrap().count, SPANS);
-        let ns = run.time_ns(condition).unwrap().mean;
+        let ns = run.figure(Quantity::Time, condition).unwrap().mean;
         assert!((ns - 4_003.0 / 0.333).abs() < 1e-6, "{ns}");
         assert_eq!(run.figure(Quantity::L1dMisses, condition).unwrap().mean, 0.04);
     }

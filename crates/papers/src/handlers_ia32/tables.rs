@@ -13,6 +13,8 @@ pub(super) const STIMULI: [Stimulus; 2] = [Stimulus::Net, Stimulus::Disk];
 /// A quantity of the paper: a mean or a ratio over the interrupts of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantity {
+    /// Time in ns (Figure 2).
+    Time,
     /// Figure 1.
     Cycles,
     /// Figure 3.
@@ -26,7 +28,8 @@ pub(super) enum Quantity {
 }
 
 impl Quantity {
-    const ALL: [Quantity; 5] = [
+    const ALL: [Quantity; 6] = [
+        Quantity::Time,
         Quantity::Cycles,
         Quantity::InstructionsPerCycle,
         Quantity::BranchMisses,
@@ -37,6 +40,7 @@ impl Quantity {
     /// Name, title and documentation of the column.
     fn column(self) -> (&'static str, &'static str, &'static str) {
         match self {
+            Quantity::Time => ("time_ns", "time", "Time per interrupt (Figure 2)"),
             Quantity::Cycles => ("cycles", "cycles", "Cycles per interrupt (Figure 1)"),
             Quantity::InstructionsPerCycle => {
                 ("instructions_per_cycle", "IPC", "Instructions per cycle (Figure 3)")
@@ -57,8 +61,13 @@ impl Quantity {
         }
     }
 
-    fn value(self, interrupts: &Interrupts<'_>) -> Known {
+    fn value(self, interrupts: &Interrupts<'_>, clock_hz: u64) -> Known {
         match self {
+            Quantity::Time => {
+                let Figure { mean, half_width } = interrupts.mean("cycles")?;
+                let cycle_ns = 1e9 / clock_hz as f64;
+                Ok(Figure { mean: mean * cycle_ns, half_width: half_width * cycle_ns })
+            }
             Quantity::Cycles => interrupts.mean("cycles"),
             Quantity::InstructionsPerCycle => interrupts.ratio(&["instructions"], &["cycles"]),
             Quantity::BranchMisses => interrupts.ratio(&["branch-misses"], &["branches"]),
@@ -94,14 +103,7 @@ impl ModelRun {
         quantity: Quantity,
         (load, rate, stimulus): (Load, Rate, Stimulus),
     ) -> Known {
-        quantity.value(&self.interrupts(load, rate, stimulus)?)
-    }
-
-    /// Time per interrupt, ns (Figure 2).
-    pub(super) fn time_ns(&self, condition: (Load, Rate, Stimulus)) -> Known {
-        let cycles = self.figure(Quantity::Cycles, condition)?;
-        let cycle_ns = 1e9 / self.clock_hz as f64;
-        Ok(Figure { mean: cycles.mean * cycle_ns, half_width: cycles.half_width * cycle_ns })
+        quantity.value(&self.interrupts(load, rate, stimulus)?, self.clock_hz)
     }
 }
 
@@ -113,17 +115,16 @@ fn columns() -> Vec<Column> {
         text("load", "Concurrent load of the CPU.").priority(99).key(),
         text("rate", "Rate of the stimulus: low or high.").priority(98).key(),
         Column::new("count", Kind::Uint, "Interrupts of the device in the window.").priority(40),
-        Column::new("time_ns", Kind::Real, "Time per interrupt (Figure 2).")
-            .title("time")
-            .format(Format::Microseconds)
-            .priority(96)
-            .cost(),
     ];
     for quantity in Quantity::ALL {
         let (name, title, doc) = quantity.column();
+        let column = Column::new(name, Kind::Real, &format!("{doc}.")).title(title);
+        if quantity == Quantity::Time {
+            columns.push(column.format(Format::Microseconds).priority(96).cost());
+            continue;
+        }
         let width = format!("{name}_ci95");
-        let column =
-            Column::new(name, Kind::Real, &format!("{doc}.")).title(title).plus_minus(&width);
+        let column = column.plus_minus(&width);
         let is_benefit = quantity == Quantity::InstructionsPerCycle;
         let column = if is_benefit { column.benefit() } else { column.cost() };
         columns.push(column.priority(95));
@@ -173,11 +174,13 @@ fn row(published: &Paper, run: &ModelRun, condition: (Load, Rate, Stimulus)) -> 
         load.word().into(),
         rate.word().into(),
         interrupts.as_ref().ok().map(|interrupts| interrupts.count).into(),
-        run.time_ns(condition).ok().map(|time| time.mean).into(),
     ];
     for quantity in Quantity::ALL {
         let figure = run.figure(quantity, condition).ok();
         row.push(figure.map(|figure| figure.mean).into());
+        if quantity == Quantity::Time {
+            continue;
+        }
         let half_width = figure.map(|figure| figure.half_width);
         row.push(half_width.filter(|half_width| half_width.is_finite()).into());
         if matches!(quantity, Quantity::L1iMisses | Quantity::L1dMisses) {

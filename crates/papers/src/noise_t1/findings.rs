@@ -1,11 +1,12 @@
-//! The paper's findings, each judged by the simulated machine and by the published figures.
+//! The paper's findings as claims about the peaks of a loop, judged by the simulated machine and by the published
+//! figures.
 
 use lab::noise::Relation;
 use record::Table;
 
-use super::peaks::PlacedRun;
+use super::peaks::{PEAK_RATIO, PlacedRun};
 use super::published::{Paper, Tick};
-use crate::judge::{Finding, FindingsTable, Known, close, exactly, finding, greater};
+use crate::judge::{Claim, Figures, FindingsTable, Known, Side, Test, exactly};
 
 const TABLE: FindingsTable = FindingsTable {
     subject: "Subject of the finding: the CPUs that the tick interrupts, and the placement of the \
@@ -19,98 +20,122 @@ const TABLE: FindingsTable = FindingsTable {
 /// Minimum slowdown of the longest quanta with a tick on their own hardware thread (section 3).
 const SAME_THREAD_RATIO: f64 = 0.2;
 
+/// A figure of the loop at one placement.
+enum Cell {
+    /// Slowdown of the longest quantum.
+    MaxRatio(Tick, Relation),
+    /// Mean slowdown of the peaks, or 0 without peaks.
+    MeanRatio(Tick, Relation),
+    /// The largest slowdown of a quantum that is not a peak.
+    LimitRatio(Tick, Relation),
+    /// Period of the peaks, ns.
+    PeriodNs(Tick, Relation),
+}
+
 struct Sides<'a> {
     paper: &'a Paper,
     runs: &'a [PlacedRun],
-    /// Period of the tick of the simulated machine, ns.
-    tick_ns: f64,
 }
 
-impl Sides<'_> {
-    fn figure(&self, tick: Tick, placement: Relation, figure: fn(&PlacedRun) -> Known) -> Known {
-        let found = self.runs.iter().find(|run| (run.tick, run.placement) == (tick, placement));
-        figure(found.ok_or_else(|| "not measured".to_owned())?)
-    }
-
-    /// The paper's slowdown of the longest quanta.
-    fn published(&self, tick: Tick, placement: Relation) -> Known {
-        let mut rows = self.paper.rows.iter();
-        let row = rows.find(|row| (row.tick, row.placement) == (tick, placement));
-        let ratio = row.and_then(|row| row.slowdown_max_ratio);
-        ratio.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
-    }
-
-    /// Under Linux, each hardware thread has the peaks of its own tick.
-    fn on_every_cpu(&self) -> Vec<Finding> {
-        let placements = [Relation::SameThread, Relation::SameCore, Relation::OtherCore];
-        let judge = |placement: Relation| {
-            let period = self.figure(Tick::EveryCpu, placement, PlacedRun::period_ns);
-            finding(
-                "with a tick on every CPU, peaks come with the tick wherever the loop runs",
-                subject(Tick::EveryCpu, placement),
-                "period of the peaks = period of the tick, within 10 %",
-                close([period, Ok(exactly(0.0))], Ok(exactly(self.tick_ns))),
-                None,
-            )
+impl Figures<Cell> for Sides<'_> {
+    fn measured(&self, cell: &Cell) -> Known {
+        let peaks = |tick, placement| {
+            let run = self.runs.iter().find(|run| (run.tick, run.placement) == (tick, placement));
+            let run = run.ok_or_else(|| "not measured".to_owned())?;
+            Ok((run.peaks()?, run.step_ns as f64))
         };
-        placements.into_iter().map(judge).collect()
+        match *cell {
+            Cell::MaxRatio(tick, placement) => {
+                peaks(tick, placement).map(|(peaks, _)| exactly(peaks.max_ratio))
+            }
+            Cell::MeanRatio(tick, placement) => {
+                peaks(tick, placement).map(|(peaks, _)| peaks.mean.unwrap_or_default())
+            }
+            Cell::LimitRatio(tick, placement) => peaks(tick, placement)
+                .map(|(peaks, step_ns)| exactly(PEAK_RATIO + step_ns / peaks.median_ns)),
+            Cell::PeriodNs(tick, placement) => {
+                peaks(tick, placement)?.0.period_ns.ok_or_else(|| "no period".to_owned())
+            }
+        }
     }
 
-    fn same_thread(&self, tick: Tick) -> Finding {
-        let limit = || Ok(exactly(SAME_THREAD_RATIO));
-        let placement = Relation::SameThread;
-        finding(
+    /// The paper has slowdowns of the longest quanta.
+    fn published(&self, cell: &Cell) -> Option<Known> {
+        match *cell {
+            Cell::MaxRatio(tick, placement) | Cell::MeanRatio(tick, placement) => {
+                let mut rows = self.paper.rows.iter();
+                let row = rows.find(|row| (row.tick, row.placement) == (tick, placement));
+                let ratio = row.and_then(|row| row.slowdown_max_ratio);
+                Some(ratio.map(exactly).ok_or_else(|| "the paper has no figure".to_owned()))
+            }
+            Cell::LimitRatio(..) => Some(Ok(exactly(PEAK_RATIO))),
+            Cell::PeriodNs(..) => None,
+        }
+    }
+}
+
+/// The claims. `tick_ns` is the period of the simulated machine's tick.
+fn claims(tick_ns: f64) -> Vec<Claim<Cell>> {
+    use Relation::{OtherCore, SameCore, SameThread};
+    let subject =
+        |tick: Tick, placement: Relation| format!("{}, {}", tick.word(), placement.word());
+    // Under Linux, each hardware thread has the peaks of its own tick.
+    let on_every_cpu = [SameThread, SameCore, OtherCore].map(|placement| {
+        Claim::new(
+            "with a tick on every CPU, peaks come with the tick wherever the loop runs",
+            subject(Tick::EveryCpu, placement),
+            "period of the peaks = period of the tick, within 10 %",
+            Test::Close,
+            [
+                Side::Cell(Cell::PeriodNs(Tick::EveryCpu, placement)),
+                Side::Number(0.0),
+                Side::Number(tick_ns),
+            ],
+        )
+    });
+    let same_thread = [Tick::EveryCpu, Tick::OneCpu].map(|tick| {
+        Claim::new(
             "a tick on its own hardware thread costs a repetition a fifth and more",
-            subject(tick, placement),
+            subject(tick, SameThread),
             "slowdown of the longest quantum > 0.2",
-            greater(self.figure(tick, placement, PlacedRun::max_ratio), limit()),
-            Some(greater(self.published(tick, placement), limit())),
+            Test::Greater,
+            [Side::Cell(Cell::MaxRatio(tick, SameThread)), Side::Number(SAME_THREAD_RATIO)],
         )
-    }
-
-    /// Peaks are larger if the loop is closer to the tick.
-    fn closer(&self, closer: Relation, farther: Relation) -> Finding {
-        let simulated = |placement| self.figure(Tick::OneCpu, placement, PlacedRun::mean_ratio);
-        let published = |placement| self.published(Tick::OneCpu, placement);
-        finding(
+    });
+    let closer = [[SameThread, SameCore], [SameCore, OtherCore]].map(|pair| {
+        let [closer, farther] = pair.map(Relation::word);
+        Claim::new(
             "the more a loop shares with the tick's CPU, the larger the peaks",
-            format!("{}; {} and {}", Tick::OneCpu.word(), closer.word(), farther.word()),
+            format!("{}; {closer} and {farther}", Tick::OneCpu.word()),
             "mean slowdown of the peaks: closer > farther",
-            greater(simulated(closer), simulated(farther)),
-            Some(greater(published(closer), published(farther))),
+            Test::Greater,
+            pair.map(|placement| Side::Cell(Cell::MeanRatio(Tick::OneCpu, placement))),
         )
-    }
-
-    fn no_peaks(&self, name: &'static str, tick: Tick, placement: Relation) -> Finding {
-        let limit = self.figure(tick, placement, PlacedRun::limit_ratio);
-        finding(
-            name,
+    });
+    let no_peaks = [
+        ("with a tick on one CPU, a loop on another core has no peaks", Tick::OneCpu, OtherCore),
+        ("without an operating system there are no peaks", Tick::None, SameThread),
+    ]
+    .map(|(finding, tick, placement)| {
+        Claim::new(
+            finding,
             subject(tick, placement),
             "slowdown of the longest quantum < 0.1 % and a step of the clock",
-            greater(limit.clone(), self.figure(tick, placement, PlacedRun::max_ratio)),
-            Some(greater(Ok(exactly(super::peaks::PEAK_RATIO)), self.published(tick, placement))),
+            Test::Greater,
+            [
+                Side::Cell(Cell::LimitRatio(tick, placement)),
+                Side::Cell(Cell::MaxRatio(tick, placement)),
+            ],
         )
-    }
+    });
+    let all = on_every_cpu.into_iter().chain(same_thread);
+    all.chain(closer).chain(no_peaks).collect()
 }
 
-fn subject(tick: Tick, placement: Relation) -> String {
-    format!("{}, {}", tick.word(), placement.word())
-}
-
-/// All findings. `tick_ns` is the period of the simulated machine's tick.
+/// Table `findings`: all findings. `tick_ns` is the period of the simulated machine's tick.
 #[must_use]
 pub fn findings(paper: &Paper, runs: &[PlacedRun], tick_ns: f64) -> Table {
-    let sides = Sides { paper, runs, tick_ns };
-    let mut all = sides.on_every_cpu();
-    all.push(sides.same_thread(Tick::EveryCpu));
-    all.push(sides.same_thread(Tick::OneCpu));
-    all.push(sides.closer(Relation::SameThread, Relation::SameCore));
-    all.push(sides.closer(Relation::SameCore, Relation::OtherCore));
-    let on_other_core = "with a tick on one CPU, a loop on another core has no peaks";
-    all.push(sides.no_peaks(on_other_core, Tick::OneCpu, Relation::OtherCore));
-    let without_tick = "without an operating system there are no peaks";
-    all.push(sides.no_peaks(without_tick, Tick::None, Relation::SameThread));
-    TABLE.of(all)
+    TABLE.judge(claims(tick_ns), &Sides { paper, runs })
 }
 
 #[cfg(test)]

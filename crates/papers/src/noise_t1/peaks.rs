@@ -6,7 +6,7 @@ use stats::median;
 use stats::periodicity::{Event, Search, periods};
 
 use super::published::Tick;
-use crate::judge::{Figure, Known, exactly};
+use crate::judge::Figure;
 
 /// A quantum is a peak if it exceeds the median by this fraction plus a step of the clock.
 pub(super) const PEAK_RATIO: f64 = 0.001;
@@ -54,27 +54,6 @@ impl PlacedRun {
             Some(LoopResult::Quanta(fixed)) => Peaks::find(fixed, self.step_ns),
             _ => Err(format!("no loop of fixed work ran on CPU {}", self.cpu)),
         }
-    }
-
-    /// Slowdown of the longest quantum.
-    pub(super) fn max_ratio(&self) -> Known {
-        self.peaks().map(|peaks| exactly(peaks.max_ratio))
-    }
-
-    /// Mean slowdown of the peaks, or 0 without peaks.
-    pub(super) fn mean_ratio(&self) -> Known {
-        self.peaks().map(|peaks| peaks.mean.unwrap_or_default())
-    }
-
-    /// Period of the peaks, ns.
-    pub(super) fn period_ns(&self) -> Known {
-        self.peaks()?.period_ns.ok_or_else(|| "no period".to_owned())
-    }
-
-    /// The largest slowdown of a quantum that is not a peak.
-    pub(super) fn limit_ratio(&self) -> Known {
-        let peaks = self.peaks()?;
-        Ok(exactly(PEAK_RATIO + self.step_ns as f64 / peaks.median_ns))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The paper's findings, each judged by the measured and by the published figures.
+//! The paper's findings as claims about throughput and round trips, judged by the measured and by the published figures.
 
 use lab::signal::{Load, Samples};
 use record::Table;
@@ -6,16 +6,13 @@ use signalling::{BUDGET_DEFAULT, Scheme};
 
 use super::measured::{Measured, max, mean};
 use super::published::Published;
-use crate::judge::{Figure, Finding, FindingsTable, Known, exactly, finding, greater};
+use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly};
 
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
 // The slowest and the fastest clock that all tables have.
 const SLOW: Scheme = Scheme::Clocked { period_ns: 2_000_000 };
 const FAST: Scheme = Scheme::Clocked { period_ns: 250_000 };
 const SLOW_PERIOD_NS: f64 = 2e6;
-// Load, and number of the paper's table with that load. Both tables have figures of the same machine.
-const IDLE: (Load, u32) = (Load::Idle, 2);
-const BUSY: (Load, u32) = (Load::Busy, 3);
 /// A throughput keeps up with another if it is at least this fraction of the other.
 const KEEPS_UP: f64 = 0.9;
 
@@ -30,194 +27,199 @@ const TABLE: FindingsTable = FindingsTable {
     has_models: false,
 };
 
-/// A figure of round trips.
 #[derive(Clone, Copy)]
-enum TripFigure {
-    Mean,
-    Max,
+enum Cell {
+    /// Throughput of a scheme with socket buffers of this number of KiB, Mbit/s.
+    Throughput(Load, u64, Scheme),
+    /// Throughput with the slow clock over throughput with interrupts.
+    Gain(Load, u64),
+    /// Mean of the round trips, alone or during a bulk transfer, ns.
+    MeanTrip(Scheme, bool),
+    /// Maximum of the round trips, ns.
+    LongestTrip(Scheme, bool),
+    /// CPU use with packets at a rate, 0 to 1.
+    Cpu(Scheme),
 }
 
-/// The published and the measured side of the findings.
+/// The published and the measured figures.
 struct Sides<'a> {
     paper: &'a Published,
     measured: Measured<'a>,
 }
 
-impl Sides<'_> {
-    /// Judges `more > factor * less` for the throughputs of two schemes with buffers of `kib`, measured and published.
-    fn throughput(
-        &self,
-        name: &'static str,
-        claim: &'static str,
-        (load, table): (Load, u32),
-        kib: u64,
-        (more, less, factor): (Scheme, Scheme, f64),
-    ) -> Finding {
-        let bytes = kib * 1024;
-        let measured = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
-        let published = |scheme| self.published(table, scheme, bytes);
-        finding(
-            name,
-            format!("{kib} KiB, {}", load.word()),
-            claim,
-            greater(measured(more), scaled(measured(less), factor)),
-            Some(greater(published(more), scaled(published(less), factor))),
-        )
-    }
-
-    fn published(&self, table: u32, scheme: Scheme, bytes: u64) -> Known {
-        let found = self.paper.mbit_per_s(table, scheme, bytes);
-        found.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
-    }
-
-    /// Judges the gain, the throughput with the clock over the throughput with interrupts: is it larger with load?
-    fn gains(&self, kib: u64) -> Finding {
-        let bytes = kib * 1024;
-        let measured = |(load, _): (Load, u32)| {
-            let mbit_per_s = |scheme| self.measured.mbit_per_s(load, scheme, bytes);
-            quotient(mbit_per_s(SLOW), mbit_per_s(INTERRUPT))
-        };
-        let published = |(_, table): (Load, u32)| {
-            let mbit_per_s = |scheme| self.published(table, scheme, bytes);
-            quotient(mbit_per_s(SLOW), mbit_per_s(INTERRUPT))
-        };
-        finding(
-            "a loaded receiver gains most",
-            format!("{kib} KiB"),
-            "clock 500 Hz / interrupt: busy > idle",
-            greater(measured(BUSY), measured(IDLE)),
-            Some(greater(published(BUSY), published(IDLE))),
-        )
-    }
-
-    /// A figure of the published round trips.
-    fn published_trip(&self, scheme: Scheme, bulk: bool, figure: TripFigure) -> Known {
-        let found = self.paper.round_trip_ns(scheme, bulk);
-        let ns = found.map(|[_, mean, max]| match figure {
-            TripFigure::Mean => mean,
-            TripFigure::Max => max,
-        });
-        ns.map(exactly).ok_or_else(|| "the paper has no figure".to_owned())
-    }
-
-    fn latencies(&self) -> Vec<Finding> {
-        use TripFigure::{Max, Mean};
-        let measured = |scheme, bulk, figure| self.measured.round_trip_ns(scheme, bulk, figure);
-        let published = |scheme, bulk, figure| self.published_trip(scheme, bulk, figure);
-        let judge = |name, bulk: bool, claim, measured, published| {
-            let subject = if bulk { "during a bulk transfer" } else { "alone" };
-            finding(name, subject, claim, measured, published)
-        };
-        let mut all = vec![
-            judge(
-                "the clock costs latency",
-                false,
-                "mean: clock 500 Hz > interrupt",
-                greater(measured(SLOW, false, mean), measured(INTERRUPT, false, mean)),
-                Some(greater(published(SLOW, false, Mean), published(INTERRUPT, false, Mean))),
+impl Figures<Cell> for Sides<'_> {
+    fn measured(&self, cell: &Cell) -> Known {
+        match *cell {
+            Cell::Throughput(load, kib, scheme) => {
+                self.measured.mbit_per_s(load, scheme, kib * 1024)
+            }
+            Cell::Gain(load, kib) => quotient(
+                [SLOW, INTERRUPT].map(|scheme| self.measured(&Cell::Throughput(load, kib, scheme))),
             ),
-            judge(
-                "a higher clock rate narrows the latency",
-                false,
-                "maximum: clock 500 Hz > clock 4 kHz",
-                greater(measured(SLOW, false, max), measured(FAST, false, max)),
-                None,
-            ),
-            judge(
-                "the clock does better under a bulk transfer",
-                true,
-                "mean: interrupt > clock 500 Hz",
-                greater(measured(INTERRUPT, true, mean), measured(SLOW, true, mean)),
-                Some(greater(published(INTERRUPT, true, Mean), published(SLOW, true, Mean))),
-            ),
-        ];
-        all.extend([false, true].map(|bulk| {
-            let bound =
-                |max: Known| max.map(|max| Figure { mean: max.mean + SLOW_PERIOD_NS, ..max });
-            judge(
-                "the clock bounds the longest round trip",
-                bulk,
-                "maximum of interrupt + 2 ms > maximum of clock 500 Hz",
-                greater(bound(measured(INTERRUPT, bulk, max)), measured(SLOW, bulk, max)),
-                Some(greater(bound(published(INTERRUPT, bulk, Max)), published(SLOW, bulk, Max))),
-            )
-        }));
-        all
+            Cell::MeanTrip(scheme, bulk) => self.measured.round_trip_ns(scheme, bulk, mean),
+            Cell::LongestTrip(scheme, bulk) => self.measured.round_trip_ns(scheme, bulk, max),
+            Cell::Cpu(scheme) => self.measured.cpu_ratio(scheme),
+        }
+    }
+
+    fn published(&self, cell: &Cell) -> Option<Known> {
+        let number = match *cell {
+            Cell::Throughput(load, kib, scheme) => {
+                self.paper.mbit_per_s(table_number(load)?, scheme, kib * 1024)?
+            }
+            Cell::Gain(load, kib) => {
+                let figure = |scheme| self.published(&Cell::Throughput(load, kib, scheme));
+                return Some(quotient([figure(SLOW)?, figure(INTERRUPT)?]));
+            }
+            Cell::MeanTrip(scheme, bulk) => self.paper.round_trip_ns(scheme, bulk)?[1],
+            Cell::LongestTrip(scheme, bulk) => self.paper.round_trip_ns(scheme, bulk)?[2],
+            Cell::Cpu(_) => return None,
+        };
+        Some(Ok(exactly(number)))
     }
 }
 
-fn scaled(known: Known, factor: f64) -> Known {
-    known
-        .map(|figure| Figure { mean: figure.mean * factor, half_width: figure.half_width * factor })
+/// The number of the paper's table with this load. Both tables have figures of the same machine.
+fn table_number(load: Load) -> Option<u32> {
+    match load {
+        Load::Idle => Some(2),
+        Load::Busy => Some(3),
+        Load::Background => None,
+    }
 }
 
 /// The ratio of two independent figures, with its interval by the delta method.
-fn quotient(dividend: Known, divisor: Known) -> Known {
+fn quotient([dividend, divisor]: [Known; 2]) -> Known {
     let (dividend, divisor) = (dividend?, divisor?);
     let mean = dividend.mean / divisor.mean;
     let relative = |figure: Figure| figure.half_width / figure.mean;
     Ok(Figure { mean, half_width: mean * relative(dividend).hypot(relative(divisor)) })
 }
 
-#[must_use]
-pub fn findings(paper: &Published, samples: &Samples) -> Table {
-    let sides = Sides { paper, measured: Measured { samples } };
+/// The claims about throughput.
+fn throughputs() -> Vec<Claim<Cell>> {
+    use Scheme::Spin;
     let mut all = Vec::new();
-    for kib in [1, 4] {
-        all.push(sides.throughput(
+    for (finding, claim, sizes_kib, more, less, factor) in [
+        (
             "the clock beats interrupts with small socket buffers",
             "clock 4 kHz > interrupt",
-            IDLE,
-            kib,
-            (FAST, INTERRUPT, 1.0),
-        ));
-    }
-    for kib in [2, 8] {
-        all.push(sides.throughput(
+            &[1, 4][..],
+            FAST,
+            INTERRUPT,
+            1.0,
+        ),
+        (
             "polling does best with small socket buffers",
             "poll > interrupt",
-            IDLE,
-            kib,
-            (Scheme::Spin, INTERRUPT, 1.0),
-        ));
+            &[2, 8],
+            Spin,
+            INTERRUPT,
+            1.0,
+        ),
+        (
+            "the clock keeps up with interrupts with large ones",
+            "clock 4 kHz > 0.9 interrupt",
+            &[256],
+            FAST,
+            INTERRUPT,
+            KEEPS_UP,
+        ),
+        (
+            "polling does not keep up with large ones",
+            "interrupt > poll",
+            &[128],
+            INTERRUPT,
+            Spin,
+            1.0,
+        ),
+        (
+            "a higher clock rate has more throughput",
+            "clock 4 kHz > clock 500 Hz",
+            &[4],
+            FAST,
+            SLOW,
+            1.0,
+        ),
+    ] {
+        for &kib in sizes_kib {
+            let throughput = |scheme| Cell::Throughput(Load::Idle, kib, scheme);
+            let sides = [Side::Cell(throughput(more)), Side::Times(factor, throughput(less))];
+            let subject = format!("{kib} KiB, {}", Load::Idle.word());
+            all.push(Claim::new(finding, subject, claim, Test::Greater, sides));
+        }
     }
-    all.push(sides.throughput(
-        "the clock keeps up with interrupts with large ones",
-        "clock 4 kHz > 0.9 interrupt",
-        IDLE,
-        256,
-        (FAST, INTERRUPT, KEEPS_UP),
-    ));
-    all.push(sides.throughput(
-        "polling does not keep up with large ones",
-        "interrupt > poll",
-        IDLE,
-        128,
-        (INTERRUPT, Scheme::Spin, 1.0),
-    ));
-    all.push(sides.throughput(
-        "a higher clock rate has more throughput",
-        "clock 4 kHz > clock 500 Hz",
-        IDLE,
-        4,
-        (FAST, SLOW, 1.0),
-    ));
-    all.extend([64, 128].map(|kib| sides.gains(kib)));
-    all.extend(sides.latencies());
-    all.push(finding(
-        "a higher clock rate costs CPU time",
-        "packets at a rate",
-        "clock 4 kHz > clock 500 Hz",
-        greater(sides.measured.cpu_ratio(FAST), sides.measured.cpu_ratio(SLOW)),
-        None,
-    ));
-    TABLE.of(all)
+    all.extend([64, 128].map(|kib| {
+        Claim::new(
+            "a loaded receiver gains most",
+            format!("{kib} KiB"),
+            "clock 500 Hz / interrupt: busy > idle",
+            Test::Greater,
+            [Load::Busy, Load::Idle].map(|load| Side::Cell(Cell::Gain(load, kib))),
+        )
+    }));
+    all
+}
+
+/// The claims about latency and CPU use.
+fn latencies() -> Vec<Claim<Cell>> {
+    use Cell::{Cpu, LongestTrip, MeanTrip};
+    let cells = |cells: [Cell; 2]| cells.map(Side::Cell);
+    let bound = |bulk| {
+        [
+            Side::Plus(SLOW_PERIOD_NS, LongestTrip(INTERRUPT, bulk)),
+            Side::Cell(LongestTrip(SLOW, bulk)),
+        ]
+    };
+    let bounds = "the clock bounds the longest round trip";
+    let bounds_claim = "maximum of interrupt + 2 ms > maximum of clock 500 Hz";
+    let (alone, bulk) = ("alone", "during a bulk transfer");
+    [
+        (
+            "the clock costs latency",
+            alone,
+            "mean: clock 500 Hz > interrupt",
+            cells([MeanTrip(SLOW, false), MeanTrip(INTERRUPT, false)]),
+        ),
+        (
+            "a higher clock rate narrows the latency",
+            alone,
+            "maximum: clock 500 Hz > clock 4 kHz",
+            cells([LongestTrip(SLOW, false), LongestTrip(FAST, false)]),
+        ),
+        (
+            "the clock does better under a bulk transfer",
+            bulk,
+            "mean: interrupt > clock 500 Hz",
+            cells([MeanTrip(INTERRUPT, true), MeanTrip(SLOW, true)]),
+        ),
+        (bounds, alone, bounds_claim, bound(false)),
+        (bounds, bulk, bounds_claim, bound(true)),
+        (
+            "a higher clock rate costs CPU time",
+            "packets at a rate",
+            "clock 4 kHz > clock 500 Hz",
+            cells([Cpu(FAST), Cpu(SLOW)]),
+        ),
+    ]
+    .map(|(finding, subject, claim, sides)| {
+        Claim::new(finding, subject, claim, Test::Greater, sides)
+    })
+    .into()
+}
+
+/// Table `findings`: all findings.
+#[must_use]
+pub fn findings(paper: &Published, samples: &Samples) -> Table {
+    let claims = throughputs().into_iter().chain(latencies()).collect();
+    TABLE.judge(claims, &Sides { paper, measured: Measured { samples } })
 }
 
 #[cfg(test)]
 mod tests {
-    use lab::signal::{Activity, TransferPoint, TransferWindow};
+    use lab::signal::{Activity, RoundTripPoint, RoundTripWindow, TransferPoint, TransferWindow};
     use record::Value;
+    use stats::Distribution;
 
     use super::super::tables;
     use super::*;
@@ -228,7 +230,7 @@ mod tests {
         table.rows().iter().map(word).collect()
     }
 
-    /// The published throughput as two measured repetitions. A single repetition would have no interval.
+    /// The published figures as two measured repetitions. A single repetition would have no interval.
     fn as_published(paper: &Published) -> Samples {
         let mut samples = Samples::default();
         for table in paper.tables.iter().filter(|table| table.number > 1) {
@@ -245,6 +247,18 @@ mod tests {
                     samples.transfers.extend([window.clone(), window]);
                 }
             }
+        }
+        for trips in &paper.round_trips {
+            let [min, mean, max] = trips.ns;
+            let mut round_trip = Distribution::default();
+            for ns in [min, 3.0 * mean - min - max, max] {
+                round_trip.record(ns as u64, 0);
+            }
+            let (scheme, bulk) = (trips.scheme, trips.bulk);
+            let point = RoundTripPoint { scheme, load: Load::Idle, rate_hz: 10, bulk };
+            let activity = Activity::default();
+            let window = RoundTripWindow { point, sent: 3, round_trip, activity };
+            samples.round_trips.extend([window.clone(), window]);
         }
         samples
     }
@@ -263,13 +277,14 @@ mod tests {
         assert_eq!(published[..9], expected);
         // Round trips: mean 4 > 3, no figure at 4 kHz, mean 12 > 11, 6 > 3 + 2, 25 > 18 + 2.
         assert_eq!(published[9..], ["holds", "-", "holds", "fails", "fails", "-"]);
-        assert!(measured[9..].iter().all(|verdict| verdict == "not judged"));
+        let expected = ["holds", "not judged", "holds", "fails", "fails", "not judged"];
+        assert_eq!(measured[9..], expected);
     }
 
     #[test]
     fn one_repetition_decides_nothing() {
         let paper = Published::signal_afterburner().unwrap();
-        let mut samples = as_published(&paper);
+        let mut samples = Samples { round_trips: Vec::new(), ..as_published(&paper) };
         let mut seen = Vec::new();
         samples.transfers.retain(|window| {
             let is_new = !seen.contains(&window.point);
