@@ -67,7 +67,7 @@ const PRODUCTS: [Product; 3] = [
         file: "libplugin.so",
         flags: "",
         features: "",
-        crates: &["plugin", "attribution", "machine", "simrecord"],
+        crates: &["plugin", "attribution", "machine", "plugin_interface", "simrecord"],
         files: &[],
         needs: "it is a shared object for QEMU",
     },

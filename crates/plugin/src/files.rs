@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::guest::symbols::FILE_BYTES_MAX;
+use plugin_interface::symbols::FILE_BYTES_MAX;
 
 /// The parsed content of a file, or the default without a file.
 ///

@@ -9,12 +9,12 @@
 //! - `devices`: the latency of disks, and what makes devices act at the same guest time in each run.
 //! - `guest`: the software in the guest: contexts, tasks, services, regions, symbols and annotations.
 //! - `pmu`: the performance monitoring unit that the guest sees.
-//! - `options.rs`, `files.rs`: the plugin's options, and the files that they name. `writer.rs`: the record.
-//!   `check.rs`: compares the plugin's counts with QEMU's.
+//! - `files.rs`: the files that the plugin's options name. `writer.rs`: the record. `check.rs`: compares the plugin's
+//!   counts with QEMU's.
 //!
 //! Design constraints:
 //! - Observation changes nothing: no callback writes registers or memory of the guest. The one
-//!   exception is the guest's PMU ([`options::Options::pmu`]), which is off by default.
+//!   exception is the guest's PMU ([`Options::pmu`](plugin_interface::options::Options::pmu)), which is off by default.
 //! - Same guest, same options: the same record, byte for byte. It holds no wall clock, no address
 //!   of the host, nothing in the order of a hash.
 //! - Each block costs a few loads and stores on the state of one CPU: no lock, no hash, no
@@ -23,17 +23,15 @@
 //! - No panic crosses into C: a panic in an `extern "C"` callback aborts QEMU. The record then lacks its end
 //!   record, and the run counts as incomplete.
 //!
-//! `sim` starts QEMU with the plugin and reads the record (crate `simrecord`); the guest leaves
-//! markers. See docs/plugin.md.
-
-pub mod guest;
-pub mod models;
-pub mod options;
+//! `sim` starts QEMU with the plugin, tells it what to do (crate `plugin_interface`) and reads the record (crate
+//! `simrecord`); the guest leaves markers. See docs/plugin.md.
 
 mod check;
 mod cpu;
 mod devices;
 mod files;
+mod guest;
+mod models;
 mod pmu;
 mod qemu;
 mod session;

@@ -16,7 +16,6 @@ use crate::guest::regions::Regions;
 use crate::guest::spans::Spans;
 use crate::guest::tracker::{Moment, TrackedCpu, Tracker};
 use crate::models::Models;
-use crate::options::Options;
 use crate::pmu::machine::{Now, Pmus};
 use crate::qemu::block::Arena;
 use crate::qemu::{Qemu, Registers};
@@ -24,6 +23,7 @@ use crate::time::clock::Clock;
 use crate::time::progress::ProgressFile;
 use crate::time::tsc::TscReadings;
 use crate::writer::{Ending, Writer};
+use plugin_interface::options::Options;
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::record::{Hotplug, HotplugState, Notice, Record};
 

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::options::Disk;
 use crate::qemu::qemu_internals::devices::{BlockNode, Coroutines, Timer};
+use plugin_interface::options::Disk;
 
 #[derive(Debug)]
 struct Queue<T> {

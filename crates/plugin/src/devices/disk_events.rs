@@ -10,11 +10,11 @@ use std::ffi::{c_int, c_void};
 use crate::devices::delay::{self, HeldRequests};
 use crate::devices::drain;
 use crate::devices::held;
-use crate::options::Disk;
 use crate::qemu::qemu_internals::devices::{
     BlockNode, Coroutines, Timer, hook_block_events, on_run_or_stop,
 };
 use crate::writer::Writer;
+use plugin_interface::options::Disk;
 use simrecord::record::Notice;
 
 /// Starts draining devices and holding requests of disks, when the first vCPU is created.

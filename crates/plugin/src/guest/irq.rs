@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use attribution::KernelContext;
 use attribution::context::{SOFTIRQS, vector_named};
 
-use crate::guest::symbols::{KernelCountSymbols, Offsets};
 use crate::qemu::Qemu;
+use plugin_interface::symbols::{KernelCountSymbols, Offsets};
 use simrecord::record::IRQ_NAME_BYTES;
 
 /// The most lines that are known by name.

@@ -8,14 +8,14 @@
 //! - Services of the kernel: `services` follows them, `service_sums` adds up their counts, and `service_misses` their
 //!   cache misses.
 //! - Cache misses of other contexts: `misses`.
-//! - Names of addresses: `symbols` for the kernel's code, `user_functions` for programs, and `structures` for data.
+//! - Names of addresses: `user_functions` for programs, and `structures` for data.
 //! - `annotations`: actions at addresses and events that the user chooses.
 
-pub mod annotations;
+pub(crate) mod annotations;
 pub(crate) mod irq;
 pub(crate) mod markers;
 pub(crate) mod memory_context;
-pub mod misses;
+pub(crate) mod misses;
 pub(crate) mod region_rows;
 pub(crate) mod regions;
 pub(crate) mod service_misses;
@@ -23,6 +23,5 @@ pub(crate) mod service_sums;
 pub(crate) mod services;
 pub(crate) mod spans;
 pub(crate) mod structures;
-pub mod symbols;
 pub(crate) mod tracker;
-pub mod user_functions;
+pub(crate) mod user_functions;

@@ -6,9 +6,9 @@ use attribution::{FaultKind, KernelContext, LockClient, LockPlace, Profile, Requ
 use crate::guest::regions::Regions;
 use crate::guest::service_sums::ServiceSums;
 use crate::guest::structures::Guest;
-use crate::guest::symbols::{Action, FaultStep};
 use crate::guest::tracker::{Moment, Tracker};
 use crate::writer::Writer;
+use plugin_interface::symbols::{Action, FaultStep};
 use simrecord::counters::{
     COUNTERS, Counts, DATA_STALL_CYCLES, FETCH_STALL_CYCLES, PIPELINE_STALL_CYCLES, TIME,
 };

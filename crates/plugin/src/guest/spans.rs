@@ -3,9 +3,9 @@
 use attribution::{ContextTransition, KernelSpan};
 
 use crate::guest::tracker::Tracker;
-use crate::options::Options;
 use crate::time::clock::Clock;
 use crate::writer::Writer;
+use plugin_interface::options::Options;
 use simrecord::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME};
 use simrecord::record::{CountersOf, Record, SPAN_COUNTS_MAX, Span, Transition};
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use simrecord::record::{Record, StructureKind, StructureName, TEXT_BYTES_MAX};
 
-use crate::guest::symbols::Offsets;
 use crate::guest::user_functions::UserFunctions;
 use crate::qemu::Qemu;
+use plugin_interface::symbols::Offsets;
 
 /// Parts of the kernel's addresses (Documentation/arch/x86/x86_64/mm.rst, four levels).
 pub(crate) const ALL_MEMORY: std::ops::Range<u64> = 0xffff_8880_0000_0000..0xffff_c880_0000_0000;

@@ -10,9 +10,11 @@ use crate::guest::irq::IrqLines;
 use crate::guest::service_misses::{EndedFault, Executing};
 use crate::guest::service_sums::ServiceSums;
 use crate::guest::structures::{Guest, Structures};
-use crate::guest::symbols::{Action, BODY_FIRST, ENTRY_LOOP, KernelSymbols, Offsets, PROBE_FIRST};
 use crate::qemu::{Qemu, Registers};
 use crate::time::clock::Clock;
+use plugin_interface::symbols::{
+    Action, BODY_FIRST, ENTRY_LOOP, KernelSymbols, Offsets, PROBE_FIRST,
+};
 use simrecord::counters::{COUNTERS, Counts};
 
 type Stack = KernelStack<COUNTERS>;

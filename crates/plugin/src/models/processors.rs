@@ -14,7 +14,8 @@ use crate::models::accesses::Write;
 use crate::models::block_trace::BlockTrace;
 use crate::models::cores::{Core, Thread};
 use crate::models::pipeline::Pipeline;
-use crate::models::sampling::{Sampler, Sampling};
+use crate::models::sampling::Sampler;
+use plugin_interface::sampling::Sampling;
 use simrecord::record::Record;
 
 /// A model with all its processors.

@@ -17,9 +17,9 @@ use crate::models::entry::Entries;
 use crate::models::processors::Processors;
 use crate::models::sampling::UnitPart;
 use crate::models::shadow_caches::ShadowCacheModels;
-use crate::options::Options;
 use crate::qemu::Qemu;
 use crate::writer::Writer;
+use plugin_interface::options::Options;
 
 /// All models of a recording.
 pub(crate) struct Models {

@@ -7,6 +7,7 @@
 //! 2003. Here the place within a period is random, so that a period of the program itself cannot hide.)
 
 use attribution::KernelContext;
+use plugin_interface::sampling::Sampling;
 use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS};
 
 /// Fraction bits of a rate.
@@ -21,44 +22,11 @@ const RATE_MIN: u64 = 1 << (RATE_SHIFT - 4);
 /// How many issue slots of a mode a unit must have used before it changes the rate of that mode.
 const RATE_SLOTS_MIN: u64 = 100;
 
-/// How units are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sampling {
-    /// Instructions of a period.
-    pub period: u64,
-    /// Instructions that are executed in detail before a unit.
-    pub warming: u64,
-    /// Instructions of a unit.
-    pub unit: u64,
-    /// Seed of the random positions of units in their periods.
-    pub seed: u64,
-}
-
-/// The longest period, in instructions.
-pub const PERIOD_MAX: u64 = 1 << 40;
-
-impl Sampling {
-    /// Reads `PERIOD:WARMING:UNIT:SEED`.
-    pub(crate) fn parse(text: &str) -> Option<Sampling> {
-        let mut numbers = text.split(':').map(|number| number.parse::<u64>().ok());
-        let mut next = || numbers.next().flatten();
-        let (period, warming, unit, seed) = (next()?, next()?, next()?, next()?);
-        let fits = unit > 0 && period <= PERIOD_MAX && warming.checked_add(unit)? <= period;
-        (fits && numbers.next().is_none()).then_some(Sampling { period, warming, unit, seed })
-    }
-
-    /// The value of the plugin's option `sample`.
-    #[must_use]
-    pub fn text(&self) -> String {
-        format!("{}:{}:{}:{}", self.period, self.warming, self.unit, self.seed)
-    }
-
-    /// The instruction of a vCPU at which the detail of a unit starts.
-    fn start_of(&self, vcpu: u32, unit: u64) -> u64 {
-        let positions = self.period - self.warming - self.unit + 1;
-        let chosen = mixed(mixed(self.seed ^ u64::from(vcpu) << 48) ^ unit);
-        unit * self.period + ((u128::from(chosen) * u128::from(positions)) >> 64) as u64
-    }
+/// The instruction of a vCPU at which the detail of a unit starts.
+fn start_of_unit(sampling: &Sampling, vcpu: u32, unit: u64) -> u64 {
+    let positions = sampling.period - sampling.warming - sampling.unit + 1;
+    let chosen = mixed(mixed(sampling.seed ^ u64::from(vcpu) << 48) ^ unit);
+    unit * sampling.period + ((u128::from(chosen) * u128::from(positions)) >> 64) as u64
 }
 
 /// SplitMix64 (Steele and others, OOPSLA 2014): a number that depends on all bits of another.
@@ -147,7 +115,7 @@ impl Sampler {
             phase: Phase::FunctionalWarming,
             executed: 0,
             branches: 0,
-            next_edge: sampling.start_of(vcpu, 0),
+            next_edge: start_of_unit(&sampling, vcpu, 0),
             unit: 0,
             code: KernelContext::Unknown.code(),
             region: None,
@@ -217,7 +185,7 @@ impl Sampler {
                 self.end_unit();
                 self.phase = Phase::FunctionalWarming;
                 self.unit += 1;
-                self.next_edge = self.sampling.start_of(self.vcpu, self.unit);
+                self.next_edge = start_of_unit(&self.sampling, self.vcpu, self.unit);
             }
         }
         if self.executed >= self.next_edge {
@@ -350,14 +318,15 @@ mod tests {
     #[test]
     fn places_depend_on_the_seed_and_stay_within_their_period() {
         let other_seed = Sampling { seed: 8, ..SAMPLING };
-        let starts = |sampling: Sampling| (0..500).map(move |unit| sampling.start_of(0, unit));
+        let starts =
+            |sampling: Sampling| (0..500).map(move |unit| start_of_unit(&sampling, 0, unit));
         for (unit, start) in starts(SAMPLING).enumerate() {
             let within = start - unit as u64 * SAMPLING.period;
             assert!(within <= SAMPLING.period - SAMPLING.warming - SAMPLING.unit);
         }
         assert!(starts(SAMPLING).eq(starts(SAMPLING)) && !starts(SAMPLING).eq(starts(other_seed)));
         // All of a period is reached.
-        let within = |unit: u64| SAMPLING.start_of(0, unit) - unit * SAMPLING.period;
+        let within = |unit: u64| start_of_unit(&SAMPLING, 0, unit) - unit * SAMPLING.period;
         assert!((0..500).any(|unit| within(unit) < 50) && (0..500).any(|unit| within(unit) > 800));
     }
 
@@ -386,13 +355,5 @@ mod tests {
         let found = sampler.take();
         let found = found.iter().map(|part| (part.region, part.code, part.counts[CYCLES]));
         assert_eq!(found.collect::<Vec<_>>(), [(4, unknown, 4), (4, 77, 8), (4, 78, 2)]);
-    }
-
-    #[test]
-    fn options_are_checked() {
-        assert_eq!(Sampling::parse(&SAMPLING.text()), Some(SAMPLING));
-        for wrong in ["", "1:2:3", "100:60:50:1", "100:0:0:1", "100:1:1:1:1", "x:1:1:1"] {
-            assert_eq!(Sampling::parse(wrong), None, "{wrong}");
-        }
     }
 }

@@ -6,8 +6,8 @@
 use machine::decode::{MemoryOperand, TranslationChange};
 use machine::memory::{MemorySystem, TlbFlush};
 
-use crate::guest::annotations::REGISTERS;
 use crate::qemu::{Qemu, Registers};
+use plugin_interface::annotations::REGISTERS;
 
 /// Bits of cr4: pages can be global; PCIDs are enabled.
 const CR4_PGE: u64 = 1 << 7;

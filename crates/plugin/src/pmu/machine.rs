@@ -11,9 +11,9 @@ use crate::cpu;
 use crate::cpu::level::Level;
 use crate::guest::tracker::TrackedCpu;
 use crate::models::counters;
-use crate::options::Options;
 use crate::qemu::qemu_internals::{MiddleOfBlock, NonMaskable};
 use crate::writer::Writer;
+use plugin_interface::options::Options;
 use simrecord::counters::{BRANCH_MISSES, BRANCHES, CYCLES, Counts, INSTRUCTIONS};
 use simrecord::record::{Detail, Notice, Record};
 

@@ -5,7 +5,7 @@ use std::any::Any;
 use machine::core::Template;
 use machine::{CodeBlock, CodeSpan};
 
-use crate::guest::symbols::Action;
+use plugin_interface::symbols::Action;
 
 /// The description of a block. It fits one cache line of the host: each execution reads it, and
 /// there are more blocks than the host's cache holds.

@@ -8,8 +8,6 @@ use crate::devices::drain;
 use crate::devices::held;
 use crate::guest::annotations;
 use crate::guest::markers;
-use crate::guest::symbols::Action;
-use crate::options::Time;
 use crate::qemu::block::Point;
 use crate::qemu::ffi::{DISCONTINUITY_EXCEPTION, Id};
 use crate::qemu::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
@@ -19,6 +17,8 @@ use crate::session::{self, Session};
 use crate::time::idle;
 use crate::time::limit;
 use crate::time::tsc::TscReadings;
+use plugin_interface::options::Time;
+use plugin_interface::symbols::Action;
 use simrecord::counters::TIME;
 use simrecord::record::Notice;
 

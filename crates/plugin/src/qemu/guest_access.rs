@@ -9,7 +9,7 @@ use crate::qemu::ffi::{
     READS_REGISTERS, RegisterDescriptor, ResetCallback, SetPc, TranslationCallback, VcpuCallback,
 };
 
-use crate::guest::annotations::REGISTERS;
+use plugin_interface::annotations::REGISTERS;
 
 /// The most bytes that are read from the guest at once.
 const READ_BYTES_MAX: usize = 64;

@@ -8,14 +8,12 @@ use crate::check::CountCheck;
 use crate::cpu::level::Level;
 use crate::devices::dma;
 use crate::files::parse_given;
-use crate::guest::annotations::{AnnotationCounters, AnnotationList};
+use crate::guest::annotations::AnnotationCounters;
 use crate::guest::regions::Regions;
 use crate::guest::spans::Spans;
-use crate::guest::symbols::{KernelSymbols, Offsets};
 use crate::guest::tracker::Tracker;
 use crate::models::Models;
 use crate::models::physical;
-use crate::options::{Options, Time, VERSION_BYTES_MAX};
 use crate::pmu::machine::Pmus;
 use crate::qemu::Qemu;
 use crate::qemu::block::Arena;
@@ -29,6 +27,9 @@ use crate::time::pause;
 use crate::time::progress::ProgressFile;
 use crate::time::tsc::TscReadings;
 use crate::writer::Writer;
+use plugin_interface::annotations::AnnotationList;
+use plugin_interface::options::{Options, Time, VERSION_BYTES_MAX};
+use plugin_interface::symbols::{KernelSymbols, Offsets};
 use simrecord::counters::COUNTERS;
 use simrecord::record::{
     CPUS_MAX, Detail, FEATURE_CONTEXTS, FEATURE_HALTED, FEATURE_MODEL_TIME, FEATURE_PMU,
@@ -76,10 +77,10 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let qemu = Qemu::new(id, callbacks::on_reset)
         .map_err(|missing| format!("this QEMU has no {missing}"))?;
     options.limit_ns.into_iter().for_each(limit::set);
-    if options.out.as_os_str().is_empty() {
+    let Some(out) = &options.out else {
         qemu.register_limit(callbacks::on_vcpu_unwatched);
         return Ok(());
-    }
+    };
     if cpus > 1 && !(Slices::are_exported() && CurrentCpu::is_exported()) {
         return Err(
             "this QEMU doesn't tell which vCPU runs; with one (-smp 1) it serves".to_owned()
@@ -97,7 +98,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let parts = clock_parts(&options, cpus, models.hz());
     pause::begin(&options);
     let notices = notices(&options, &parts);
-    let mut writer = Writer::create(&options.out)?;
+    let mut writer = Writer::create(out)?;
     writer.write(&Record::Header(header(&options, info, &parts, &offsets, models.counters())));
     let mut tracker = Tracker::new(cpus as usize, symbols, offsets);
     let spans = Spans::new(&options, &mut tracker);

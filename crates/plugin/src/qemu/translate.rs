@@ -10,7 +10,6 @@ use machine::{CodeBlock, CodeSpan};
 use crate::cpu::{ooo, plain, shadow_caches, timed};
 use crate::devices::drain;
 use crate::guest::annotations;
-use crate::guest::symbols::Action;
 use crate::guest::tracker::is_kernel;
 use crate::models::physical;
 use crate::models::template::template;
@@ -25,6 +24,7 @@ use crate::qemu::ffi::{
 use crate::qemu::{TranslatedBlock, TranslatedInstruction};
 use crate::session::Session;
 use crate::time::pause;
+use plugin_interface::symbols::Action;
 use simrecord::marker;
 use simrecord::record::Detail;
 

@@ -9,10 +9,10 @@
 use std::ffi::{c_uint, c_void};
 use std::sync::OnceLock;
 
-use crate::options::{Options, Time};
 use crate::qemu::ffi::NO_REGISTERS;
 use crate::qemu::qemu_internals::Bias;
 use crate::qemu::{Qemu, TranslatedInstruction};
+use plugin_interface::options::{Options, Time};
 
 /// Guest time of a `pause`.
 const PAUSE_NS: i64 = 250;

@@ -68,7 +68,7 @@ pub struct ServiceUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceWaitUse {
     pub service: KernelContext,
-    /// Number of the reason: see [`plugin::guest::symbols::wait_name`].
+    /// Number of the reason: see [`plugin_interface::symbols::wait_name`].
     pub wait: u32,
     /// How often tasks were blocked for this reason.
     pub count: u64,

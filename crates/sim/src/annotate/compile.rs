@@ -1,6 +1,6 @@
 //! Compiles expressions to programs for the plugin, with the types of the kernel.
 
-use plugin::guest::annotations::{Program, REGISTERS, Step};
+use plugin_interface::annotations::{Program, REGISTERS, Step};
 use simrecord::record::TEXT_BYTES_MAX;
 
 use super::expression::Expression;

@@ -9,7 +9,7 @@ mod expression;
 mod place;
 mod source;
 
-use plugin::guest::annotations::{
+use plugin_interface::annotations::{
     self, ACTIONS_MAX, ANNOTATIONS_MAX, Action, AnnotationList, CHECKPOINTS_MAX, Place, SPANS_MAX,
     VALUES_MAX,
 };
@@ -270,7 +270,7 @@ fn is_event(placed: &Placed) -> bool {
 fn values(
     text: &str,
     scope: Scope<'_>,
-) -> Result<(Vec<plugin::guest::annotations::Program>, Vec<Recorded>)> {
+) -> Result<(Vec<plugin_interface::annotations::Program>, Vec<Recorded>)> {
     let all = expression::parse_all(text).map_err(SimError::Invalid)?;
     if all.is_empty() || all.len() > VALUES_MAX {
         let reason = format!("record: 1 to {VALUES_MAX} expressions; for more, write it twice");

@@ -1,6 +1,6 @@
 //! The places of annotations: symbols, addresses, events, markers.
 
-use plugin::guest::annotations::Place;
+use plugin_interface::annotations::Place;
 
 use super::compile::near;
 use super::expression::parse_number;

@@ -8,7 +8,7 @@ use lab::experiment::BenchError;
 use lab::handlers::Condition;
 use lab::handlers::in_guest::{Probed, ProbedContext};
 use lab::handlers::probe_check::{CheckedContext, CheckedEvent, ProbeCost};
-use plugin::guest::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
+use plugin_interface::symbols::{BODY_FIRST, GATE_PROBE, PROBE_FIRST, probe_name};
 use simrecord::counters::{CYCLES, INSTRUCTIONS};
 
 use super::bench::SimBench;

@@ -301,9 +301,10 @@ impl Disk {
         format!("{}: {content}", self.model.arguments(index).join(" "))
     }
 
-    /// Returns the plugin's option for disk `index`: `NODE:LATENCY_NS`.
-    pub(crate) fn plugin_option(&self, index: usize) -> String {
-        format!("disk{index}:{}", self.latency_ns)
+    /// Describes the disk at this index to the plugin.
+    pub(crate) fn for_plugin(&self, index: usize) -> plugin_interface::options::Disk {
+        let node = format!("disk{index}");
+        plugin_interface::options::Disk { node, latency_ns: self.latency_ns }
     }
 
     /// Opens the file of the disk. A writable disk gets a copy without a name, which ends with its last user.
@@ -598,7 +599,8 @@ mod tests {
         assert_eq!(disk.model, DiskModel::Nvme);
         assert_eq!(disk.backing, Backing::Null { bytes: 64 << 20 });
         assert_eq!(disk.latency_ns, 100_000);
-        assert_eq!(disk.plugin_option(2), "disk2:100000");
+        let for_plugin = disk.for_plugin(2);
+        assert_eq!((for_plugin.node.as_str(), for_plugin.latency_ns), ("disk2", 100_000));
         let plain: Disk = "virtio-blk".parse().unwrap();
         assert_eq!((plain.latency_ns, plain.model), (0, DiskModel::VirtioBlk));
         for (text, words) in [

@@ -8,7 +8,7 @@ use lab::services::{
     Agreement, Class, LockStats, ProfileMode, ProfileSlot, ServiceStats, ServicesSample, Times,
     WaitStats,
 };
-use plugin::guest::symbols::wait_name;
+use plugin_interface::symbols::wait_name;
 use serde_json::{Map, json};
 use simrecord::counters::{COUNTERS, TIME, name};
 use simrecord::record::LockCounts;

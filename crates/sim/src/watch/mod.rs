@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 use outputs::Existing;
 
-use plugin::guest::symbols::{Part, Wanted};
-pub use plugin::models::sampling::{PERIOD_MAX, Sampling};
-pub use plugin::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
+pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
+use plugin_interface::options::{Options, Time};
+pub use plugin_interface::sampling::{PERIOD_MAX, Sampling};
+use plugin_interface::symbols::{Part, Wanted};
 pub use record_file::KeptRecord;
 use record_file::{check_place, keep, unnamed};
 use simrecord::progress::{self, GuestProgress};
@@ -161,7 +162,7 @@ fn unmet(list: &str) -> Vec<(Part, String, String)> {
     let names: std::collections::HashSet<&str> =
         list.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
     let absences = |part| {
-        let unmet = plugin::guest::symbols::unmet(part, |name| names.contains(name));
+        let unmet = plugin_interface::symbols::unmet(part, |name| names.contains(name));
         unmet.into_iter().map(move |(missing, why)| (part, missing, why))
     };
     [Part::Contexts, Part::Services, Part::Locks].into_iter().flat_map(absences).collect()
@@ -206,7 +207,7 @@ impl KernelFiles {
 /// its end. All bodies of a function have its name in the source. Empty if the kernel has no such symbols.
 fn symbol_list(facts: &GuestFacts) -> String {
     let Some(symbols) = &facts.symbols else { return String::new() };
-    wanted_lines(symbols, plugin::guest::symbols::wanted())
+    wanted_lines(symbols, plugin_interface::symbols::wanted())
 }
 
 fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> String {
@@ -246,14 +247,14 @@ fn offset_list(facts: &GuestFacts) -> String {
         };
         Some(format!("{member} {number}\n"))
     };
-    plugin::guest::symbols::wanted_members().filter_map(line).collect()
+    plugin_interface::symbols::wanted_members().filter_map(line).collect()
 }
 
 /// A record before, during and after a run.
 #[derive(Debug)]
 pub struct Recording {
     plugin: PathBuf,
-    options: Vec<(&'static str, String)>,
+    options: Options,
     file: File,
     /// The annotations for the plugin.
     annotations_file: Option<File>,
@@ -289,46 +290,44 @@ impl Recording {
         let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
         to.map(check_place).transpose()?;
         let file = unnamed(cache)?;
-        let path = |path: &PathBuf| path.display().to_string();
-        let mut options = vec![
-            ("out", inherited(&file)),
-            ("detail", detail_word(watch.detail).to_owned()),
-            ("roi", roi_word(watch.roi).to_owned()),
-            ("vcpu_slice", watch.vcpu_slice.to_string()),
-            ("qemu", qemu.version.to_string()),
-            ("check", if watch.check { "on" } else { "off" }.to_owned()),
-        ];
-        options.push(match machine.timing {
-            Timing::Instructions { shift } => ("shift", shift.to_string()),
-            Timing::HostClock => ("time", "host".to_owned()),
-        });
-        let disks = machine.disks.iter().enumerate();
-        options.extend(disks.map(|(index, disk)| ("disk", disk.plugin_option(index))));
-        options.push(("start", if watch.start_fast { "fast" } else { "full" }.to_owned()));
-        options.push(("pmu", if machine.pmu { "on" } else { "off" }.to_owned()));
-        let spans = match (watch.spans, watch.span_counts) {
-            (true, true) => "counts",
-            (true, false) => "on",
-            (false, _) => "off",
-        };
-        options.push(("spans", spans.to_owned()));
-        options.push(("transitions", if watch.transitions { "on" } else { "off" }.to_owned()));
-        let services = if watch.locks { "locks" } else { "on" };
-        options.extend(watch.services.then(|| ("services", services.to_owned())));
-        options.extend(watch.model.as_ref().map(|model| ("model", path(&model.path))));
-        options.extend(watch.shadow_models.iter().map(|model| ("also", path(&model.path))));
-        options.extend(watch.miss_curves.then(|| ("curves", "on".to_owned())));
-        options.extend(watch.misses.then(|| ("misses", "on".to_owned())));
-        options.extend(watch.sampling.map(|sampling| ("sample", sampling.text())));
-        options.extend(kernel_files.symbols.as_ref().map(|symbols| (SYMBOLS, path(symbols))));
-        options.extend(kernel_files.offsets.as_ref().map(|offsets| (OFFSETS, path(offsets))));
+        let progress = unnamed(cache)?;
         let annotations = watch.annotations.clone();
         let annotations_file = annotations_file(cache, &annotations, machine)?;
-        options.extend(annotations_file.as_ref().map(|file| ("annotate", inherited(file))));
         let counters = counters(cache, &annotations, machine)?;
-        options.extend(counters.as_ref().map(|counters| ("pmu_save", inherited(counters))));
-        let progress = unnamed(cache)?;
-        options.push(("progress", inherited(&progress)));
+        let (shift, time) = match machine.timing {
+            Timing::Instructions { shift } => (shift.into(), Time::Model),
+            Timing::HostClock => (0, Time::Host),
+        };
+        let disks = machine.disks.iter().enumerate();
+        let options = Options {
+            out: Some(inherited(&file)),
+            detail: watch.detail,
+            roi: watch.roi,
+            vcpu_slice: watch.vcpu_slice,
+            qemu: qemu.version.to_string(),
+            check: watch.check,
+            shift,
+            time,
+            disks: disks.map(|(index, disk)| disk.for_plugin(index)).collect(),
+            start_fast: watch.start_fast,
+            pmu: machine.pmu,
+            spans: watch.spans,
+            span_counts: watch.spans && watch.span_counts,
+            transitions: watch.transitions,
+            services: watch.services,
+            locks: watch.services && watch.locks,
+            model: watch.model.as_ref().map(|model| model.path.clone()),
+            also: watch.shadow_models.iter().map(|model| model.path.clone()).collect(),
+            curves: watch.miss_curves,
+            misses: watch.misses,
+            sampling: watch.sampling,
+            symbols: kernel_files.symbols.clone(),
+            offsets: kernel_files.offsets.clone(),
+            annotate: annotations_file.as_ref().map(inherited),
+            pmu_save: counters.as_ref().map(inherited),
+            progress: Some(inherited(&progress)),
+            ..Options::default()
+        };
         let keep_at = to.map(|(path, existing)| (path.to_owned(), existing));
         Ok(Recording {
             plugin,
@@ -345,16 +344,12 @@ impl Recording {
     /// Returns the arguments and files that start the machine with the plugin.
     #[must_use]
     pub fn instrumentation(&self) -> Instrumentation<'_> {
-        let options =
-            self.options.iter().map(|(name, value)| format!(",{name}={}", doubled_commas(value)));
-        let path = self.plugin.display().to_string();
-        let plugin = doubled_commas(&path) + &options.collect::<String>();
         let files = [self.annotations_file.as_ref(), self.counters.as_ref()];
         let files = [&self.file, &self.progress].into_iter().chain(files.into_iter().flatten());
         Instrumentation {
-            arguments: vec!["-plugin".to_owned(), plugin],
+            arguments: plugin_arguments(&self.plugin, &self.options),
             files: files.map(AsFd::as_fd).collect(),
-            is_timed: self.options.iter().any(|(name, _)| *name == "model"),
+            is_timed: self.options.model.is_some(),
         }
     }
 
@@ -418,14 +413,20 @@ pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
-    let limit_ns = limit_s.saturating_mul(1_000_000_000);
-    let plugin = doubled_commas(&plugin.display().to_string());
-    Ok(vec!["-plugin".to_owned(), format!("{plugin},limit_ns={limit_ns}")])
+    let limit_ns = Some(limit_s.saturating_mul(1_000_000_000));
+    Ok(plugin_arguments(&plugin, &Options { limit_ns, ..Options::default() }))
+}
+
+/// Returns the arguments of QEMU that load a plugin with these options.
+fn plugin_arguments(plugin: &Path, options: &Options) -> Vec<String> {
+    let parts = std::iter::once(plugin.display().to_string()).chain(options.arguments());
+    let parts: Vec<String> = parts.map(|part| doubled_commas(&part)).collect();
+    vec!["-plugin".to_owned(), parts.join(",")]
 }
 
 /// Returns the path of an inherited file in QEMU's process.
-fn inherited(file: &File) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
+fn inherited(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 /// Writes annotations for the plugin to a file without a name.
@@ -449,22 +450,6 @@ fn counters(cache: &Cache, annotations: &Annotations, machine: &Machine) -> Resu
         return Ok(None);
     }
     machine.pmu.then(|| unnamed(cache)).transpose()
-}
-
-fn detail_word(detail: Detail) -> &'static str {
-    match detail {
-        Detail::Fast => "fast",
-        Detail::Count => "count",
-        Detail::Timed => "timed",
-        Detail::Ooo => "ooo",
-    }
-}
-
-fn roi_word(roi: Roi) -> &'static str {
-    match roi {
-        Roi::Marker => "marker",
-        Roi::Always => "always",
-    }
 }
 
 #[cfg(test)]
@@ -508,7 +493,7 @@ mod tests {
         };
         for copy in ["constprop.0", "isra.0"] {
             let symbols = Symbols::parse(text(copy).as_bytes()).unwrap();
-            let lines = wanted_lines(&symbols, plugin::guest::symbols::wanted());
+            let lines = wanted_lines(&symbols, plugin_interface::symbols::wanted());
             let expected = "ffffffff81099000 handle_softirqs\n\
                             ffffffff81099400 run_ksoftirqd\n\
                             ffffffff810a0000 sigsuspend\n\

@@ -24,7 +24,7 @@ const CRATES: [&str; 12] = [
     "live",
     "machine",
     "outputs",
-    "plugin",
+    "plugin_interface",
     "record",
     "report",
     "sim",

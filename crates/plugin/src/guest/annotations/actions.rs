@@ -7,8 +7,6 @@ use attribution::KernelContext;
 use attribution::stack::DEPTH_MAX;
 
 use super::counters::on_hit;
-use super::list::{Action, VALUES_MAX};
-use super::program::{Guest, Program};
 use crate::cpu;
 use crate::devices::held;
 use crate::guest::tracker::{Moment, Tracker, is_kernel};
@@ -16,6 +14,8 @@ use crate::models::physical;
 use crate::qemu::ffi::NO_REGISTERS;
 use crate::qemu::{Qemu, Registers, TranslatedInstruction};
 use crate::session::{self, Session};
+use plugin_interface::annotations::{Action, VALUES_MAX};
+use plugin_interface::annotations::{Guest, Program};
 use simrecord::counters::TIME;
 use simrecord::record::{Value, Values, ValuesKind};
 

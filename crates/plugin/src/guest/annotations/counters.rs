@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::list::{Action, Annotation, AnnotationList, Place, VALUES_MAX};
 use crate::cpu;
 use crate::writer::Writer;
+use plugin_interface::annotations::{Action, Annotation, AnnotationList, Place, VALUES_MAX};
 use simrecord::record::{AnnotationRow, CPUS_MAX, Record, Value, Values, ValuesKind};
 
 /// Maximum number of distinct values of an action; others are counted together.

@@ -5,14 +5,6 @@
 
 mod actions;
 mod counters;
-mod list;
-mod program;
-
-pub use list::{
-    ACTIONS_MAX, ANNOTATIONS_MAX, Action, Annotation, AnnotationList, CHECKPOINTS_MAX, Place,
-    SPANS_MAX, VALUES_MAX,
-};
-pub use program::{Guest, Program, REGISTERS, STEPS_MAX, Step};
 
 pub(crate) use actions::{hit_event, hit_marker, watch};
 pub(crate) use counters::AnnotationCounters;

@@ -121,7 +121,7 @@ impl Action {
     }
 
     /// Whether another context starts after the instruction, and not before it.
-    pub(crate) fn is_return(self) -> bool {
+    pub fn is_return(self) -> bool {
         matches!(self, Action::InterruptReturn | Action::SyscallReturn)
     }
 }
@@ -175,11 +175,11 @@ pub struct KernelSymbols {
     /// Thunks that call through a pointer.
     thunks: Vec<u64>,
     /// The kernel's own counts and where each CPU's area is.
-    pub(crate) kernel_counts: Option<KernelCountSymbols>,
+    pub kernel_counts: Option<KernelCountSymbols>,
     /// The offset of the pointer to the current task, in each CPU's area.
-    pub(crate) current_task: Option<u64>,
+    pub current_task: Option<u64>,
     /// The table of the functions of system calls.
-    pub(crate) syscall_table: Option<u64>,
+    pub syscall_table: Option<u64>,
 }
 
 impl KernelSymbols {
@@ -260,14 +260,14 @@ impl KernelSymbols {
     }
 
     /// The wait of a lock's slow path at `address`.
-    pub(crate) fn wait_at(&self, address: u64) -> Option<Action> {
+    pub fn wait_at(&self, address: u64) -> Option<Action> {
         let index = self.waits.binary_search_by_key(&address, |wait| wait.0).ok()?;
         Some(self.waits[index].1)
     }
 
     /// Annotates the functions that distinguish services, and locks if `with_locks`. A function can be both a lock's
     /// slow path and a wait. Its lock is kept, because it says more.
-    pub(crate) fn add_services(&mut self, with_locks: bool) {
+    pub fn add_services(&mut self, with_locks: bool) {
         if with_locks {
             let is_lock = |address: u64| self.lock_points.iter().any(|point| point.0 == address);
             let waits = self.service_points.iter().filter(|point| is_lock(point.0));
@@ -299,25 +299,25 @@ impl KernelSymbols {
     }
 
     /// The meaning of the instruction at `address`.
-    pub(crate) fn action_at(&self, address: u64) -> Option<Action> {
+    pub fn action_at(&self, address: u64) -> Option<Action> {
         let index = self.points.binary_search_by_key(&address, |point| point.0).ok()?;
         Some(self.points[index].1)
     }
 
     /// Whether the instruction at `address` calls the handler of an IRQ line.
-    pub(crate) fn calls_irq_handler(&self, address: u64, decoded: &Decoded) -> bool {
+    pub fn calls_irq_handler(&self, address: u64, decoded: &Decoded) -> bool {
         let calls_thunk =
             || decoded.called_function().is_some_and(|function| self.thunks.contains(&function));
         holds(&self.irq_callers, address) && (decoded.calls_register() || calls_thunk())
     }
 
     /// Whether `address` is in a function that calls the handlers of softirqs.
-    pub(crate) fn calls_softirqs(&self, address: u64) -> bool {
+    pub fn calls_softirqs(&self, address: u64) -> bool {
         holds(&self.softirq_callers, address)
     }
 
     /// The context that starts when the processor jumps to `address` by itself.
-    pub(crate) fn gate(&self, address: u64) -> Option<KernelContext> {
+    pub fn gate(&self, address: u64) -> Option<KernelContext> {
         let index = self.gates.binary_search_by_key(&address, |gate| gate.0).ok()?;
         Some(self.gates[index].1)
     }
@@ -329,13 +329,13 @@ fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
 
 /// The addresses of the kernel's own counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KernelCountSymbols {
+pub struct KernelCountSymbols {
     /// Array of the distances of each CPU's area.
-    pub(crate) areas: u64,
+    pub areas: u64,
     /// Counts of system vectors, in a CPU's area.
-    pub(crate) irq_stat: Option<u64>,
+    pub irq_stat: Option<u64>,
     /// Counts of softirqs, in a CPU's area.
-    pub(crate) kstat: Option<u64>,
+    pub kstat: Option<u64>,
 }
 
 #[cfg(test)]

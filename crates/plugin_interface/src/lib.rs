@@ -1,0 +1,15 @@
+//! What `sim` tells the plugin. `sim` prints each part as text, and the plugin parses the text.
+//!
+//! - [`options`]: the plugin's options. Some name files with the following parts.
+//! - [`annotations`]: actions at places of the guest.
+//! - [`symbols`]: the functions and structures of the guest's kernel that the plugin uses, and their meanings.
+//! - [`sampling`]: which instructions a core executes in detail.
+//!
+//! The plugin answers with a record, whose format is the crate `simrecord`.
+
+#![forbid(unsafe_code)]
+
+pub mod annotations;
+pub mod options;
+pub mod sampling;
+pub mod symbols;

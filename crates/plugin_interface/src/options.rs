@@ -1,0 +1,487 @@
+//! The options of the plugin: `-plugin FILE,out=FILE,detail=count,...`. `sim` prints them and the plugin parses them,
+//! both by the rows of one table.
+
+use std::path::PathBuf;
+
+use simrecord::record::{Detail, Roi};
+
+use crate::sampling::Sampling;
+
+/// How guest time advances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// Guest time follows the model's cycles. Without a model it follows instructions.
+    #[default]
+    Model,
+    /// Guest time follows instructions (`-icount`).
+    Uniform,
+    /// Guest time follows the host's clock (no `-icount`), so runs do not repeat.
+    Host,
+}
+
+/// The most models of shadow caches.
+pub const ALSO_MAX: usize = 16;
+/// The default length of a vCPU's time slice, in cycles.
+pub const VCPU_SLICE_DEFAULT: u64 = 1_000;
+/// The longest slice: beyond it QEMU's own round robin is as good.
+pub const VCPU_SLICE_MAX: u64 = 1 << 30;
+/// The largest value of `shift=`.
+pub const SHIFT_MAX: u32 = 10;
+/// The longest text of `qemu=`.
+pub const VERSION_BYTES_MAX: usize = 16;
+
+/// The most disks of a machine.
+pub const DISKS_MAX: usize = 16;
+/// The longest name of a block node: QEMU allows 31 bytes, and we add an ending.
+const NODE_BYTES_MAX: usize = 24;
+/// The longest latency of a disk.
+pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
+
+/// A disk that is drained: block node `NODE` with `NODE-data` and `NODE-delay` below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Name of the uppermost node.
+    pub node: String,
+    /// From request to completion, in nanoseconds of guest time.
+    pub latency_ns: u64,
+}
+
+/// The plugin's options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The file of the record. `None`: the plugin only enforces the limit.
+    pub out: Option<PathBuf>,
+    /// Guest time that the machine may take from when it runs, in nanoseconds.
+    pub limit_ns: Option<u64>,
+    /// How much is recorded.
+    pub detail: Detail,
+    /// Cycles of a slice. Without a model a cycle is an instruction.
+    pub vcpu_slice: u64,
+    /// The model, a TOML file: see `machines/`. Needed for [`Detail::Timed`] and
+    /// [`Detail::Ooo`].
+    pub model: Option<PathBuf>,
+    /// Models of shadow caches, which see all accesses: for [`Detail::Count`].
+    pub also: Vec<PathBuf>,
+    /// Whether there are shadow caches of all sizes, too.
+    pub curves: bool,
+    /// The units that cores execute in detail, for [`Detail::Ooo`]. `None`: cores execute everything in detail.
+    pub sampling: Option<Sampling>,
+    /// Whether misses are classified by cause, evicting context and place: for [`Detail::Ooo`].
+    pub misses: bool,
+    /// How guest time advances.
+    pub time: Time,
+    /// An instruction takes `2^shift` ns of QEMU's clock: that of `-icount`.
+    pub shift: u32,
+    /// Whether only markers are recorded until one asks for more.
+    pub start_fast: bool,
+    /// Whether each span is recorded.
+    pub spans: bool,
+    /// Whether each span is recorded with its own counters. Needs `spans`.
+    pub span_counts: bool,
+    /// Whether each change of the context on top is recorded.
+    pub transitions: bool,
+    /// Whether services of the kernel are recorded.
+    pub services: bool,
+    /// Whether the locks that services take are recorded. Needs `services`.
+    pub locks: bool,
+    /// Where the region of interest starts.
+    pub roi: Roi,
+    /// Addresses of kernel symbols.
+    pub symbols: Option<PathBuf>,
+    /// Offsets in structs of the kernel.
+    pub offsets: Option<PathBuf>,
+    /// Annotations: [`crate::annotations::AnnotationList`] as text.
+    pub annotate: Option<PathBuf>,
+    /// QEMU's version as `sim` found it, for the header.
+    pub qemu: String,
+    /// Whether to compare counts with QEMU's own at each marker, and record both.
+    pub check: bool,
+    /// Whether QEMU leaves its loop of translated blocks at the end of each slice, even if nothing is due. The record
+    /// is the same.
+    pub exits_all: bool,
+    /// Disks of the machine.
+    pub disks: Vec<Disk>,
+    /// Whether the guest has a PMU. Only this feature changes the guest.
+    pub pmu: bool,
+    /// The state of the PMUs at the start. `None`: zeros.
+    pub pmu_state: Option<PathBuf>,
+    /// The file for the state of the PMUs when QEMU ends.
+    pub pmu_save: Option<PathBuf>,
+    /// The file for the guest's progress: [`simrecord::progress`].
+    pub progress: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            out: None,
+            limit_ns: None,
+            detail: Detail::Count,
+            vcpu_slice: VCPU_SLICE_DEFAULT,
+            model: None,
+            also: Vec::new(),
+            curves: false,
+            misses: false,
+            sampling: None,
+            time: Time::Model,
+            shift: 0,
+            start_fast: false,
+            spans: false,
+            span_counts: false,
+            transitions: false,
+            services: false,
+            locks: false,
+            roi: Roi::Marker,
+            symbols: None,
+            offsets: None,
+            annotate: None,
+            qemu: String::new(),
+            check: false,
+            exits_all: false,
+            disks: Vec::new(),
+            pmu: false,
+            pmu_state: None,
+            pmu_save: None,
+            progress: None,
+        }
+    }
+}
+
+/// An option: how it is parsed and printed.
+struct Row {
+    name: &'static str,
+    /// The allowed values, for messages.
+    allowed: &'static str,
+    /// Sets the value with this text. `None`: the value is not allowed.
+    set: fn(&mut Options, &str) -> Option<()>,
+    /// The texts of the values. An option with several values is repeated.
+    values: fn(&Options) -> Vec<String>,
+}
+
+/// The row of an option that names a file: its name is that of its field.
+macro_rules! file_row {
+    ($field:ident) => {
+        Row {
+            name: stringify!($field),
+            allowed: "a file",
+            set: |options, path| {
+                options.$field = Some(path.into());
+                Some(())
+            },
+            values: |options| {
+                options.$field.iter().map(|path| path.display().to_string()).collect()
+            },
+        }
+    };
+}
+
+/// The row of an option whose values are words. Each word stands for a value of the fields.
+macro_rules! words_row {
+    ($name:literal, $allowed:literal, $($field:ident),+: $($word:literal => $value:expr),+) => {
+        Row {
+            name: $name,
+            allowed: $allowed,
+            set: |options, word| {
+                ($(options.$field),+) = match word {
+                    $($word => $value,)+
+                    _ => return None,
+                };
+                Some(())
+            },
+            values: |options| {
+                let words = [$(($word, $value)),+].into_iter();
+                let words = words.filter(|(_, value)| *value == ($(options.$field),+));
+                words.map(|(word, _)| word.to_owned()).collect()
+            },
+        }
+    };
+}
+
+const ROWS: [Row; 27] = [
+    file_row!(out),
+    words_row!("detail", "fast, count, timed or ooo", detail:
+        "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
+    words_row!("roi", "marker or always", roi: "marker" => Roi::Marker, "always" => Roi::Always),
+    Row {
+        name: "vcpu_slice",
+        allowed: "a number of cycles, 1 to 1073741824",
+        set: |options, text| {
+            options.vcpu_slice =
+                number(text).filter(|cycles| (1..=VCPU_SLICE_MAX).contains(cycles))?;
+            Some(())
+        },
+        values: |options| vec![options.vcpu_slice.to_string()],
+    },
+    Row {
+        name: "limit_ns",
+        allowed: "nanoseconds, 1 or more",
+        set: |options, text| {
+            options.limit_ns = Some(number(text).filter(|nanoseconds| *nanoseconds > 0)?);
+            Some(())
+        },
+        values: |options| options.limit_ns.iter().map(u64::to_string).collect(),
+    },
+    file_row!(model),
+    Row {
+        name: "also",
+        allowed: "given at most 16 times",
+        set: |options, path| {
+            (options.also.len() < ALSO_MAX).then(|| options.also.push(path.into()))
+        },
+        values: |options| options.also.iter().map(|path| path.display().to_string()).collect(),
+    },
+    words_row!("curves", "on or off", curves: "on" => true, "off" => false),
+    Row {
+        name: "sample",
+        allowed: "PERIOD:WARMING:UNIT:SEED, with WARMING + UNIT <= PERIOD",
+        set: |options, text| {
+            options.sampling = Some(Sampling::parse(text)?);
+            Some(())
+        },
+        values: |options| options.sampling.iter().map(Sampling::to_string).collect(),
+    },
+    words_row!("misses", "on or off", misses: "on" => true, "off" => false),
+    words_row!("time", "model, uniform or host", time:
+        "model" => Time::Model, "uniform" => Time::Uniform, "host" => Time::Host),
+    Row {
+        name: "shift",
+        allowed: "a number, 0 to 10",
+        set: |options, text| {
+            options.shift =
+                u32::try_from(number(text)?).ok().filter(|shift| *shift <= SHIFT_MAX)?;
+            Some(())
+        },
+        values: |options| vec![options.shift.to_string()],
+    },
+    words_row!("start", "fast or full", start_fast: "fast" => true, "full" => false),
+    words_row!("spans", "on, off or counts", spans, span_counts:
+        "off" => (false, false), "on" => (true, false), "counts" => (true, true)),
+    words_row!("transitions", "on or off", transitions: "on" => true, "off" => false),
+    words_row!("services", "on, off or locks", services, locks:
+        "off" => (false, false), "on" => (true, false), "locks" => (true, true)),
+    file_row!(symbols),
+    file_row!(offsets),
+    file_row!(annotate),
+    Row {
+        name: "qemu",
+        allowed: "ASCII of at most 16 bytes",
+        set: |options, text| {
+            let fits = text.len() <= VERSION_BYTES_MAX && text.is_ascii();
+            fits.then(|| options.qemu = text.to_owned())
+        },
+        values: |options| vec![options.qemu.clone()],
+    },
+    words_row!("check", "on or off", check: "on" => true, "off" => false),
+    words_row!("exits", "all or needed", exits_all: "all" => true, "needed" => false),
+    Row {
+        name: "disk",
+        allowed: "NODE:LATENCY_NS, at most 16 times",
+        set: |options, text| {
+            let disk = Disk::parse(text)?;
+            (options.disks.len() < DISKS_MAX).then(|| options.disks.push(disk))
+        },
+        values: |options| {
+            let disks = options.disks.iter();
+            disks.map(|disk| format!("{}:{}", disk.node, disk.latency_ns)).collect()
+        },
+    },
+    words_row!("pmu", "on or off", pmu: "on" => true, "off" => false),
+    file_row!(pmu_state),
+    file_row!(pmu_save),
+    file_row!(progress),
+];
+
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok()
+}
+
+impl Options {
+    /// Parses `key=value` arguments. An absent option has its default.
+    ///
+    /// # Errors
+    /// Says which argument is wrong and what would be right.
+    pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Options, String> {
+        let mut options = Options::default();
+        for argument in arguments {
+            let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
+            let row = ROWS.iter().find(|row| row.name == key);
+            let row = row.ok_or_else(|| format!("{key}: no such option"))?;
+            (row.set)(&mut options, value)
+                .ok_or_else(|| format!("{key}={value}: must be {}", row.allowed))?;
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    /// The arguments that [`Options::parse`] parses to these options, each `key=value`. Options with their default are
+    /// left out.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let default = Options::default();
+        let changed = ROWS.iter().map(|row| (row, (row.values)(self)));
+        let changed = changed.filter(|(row, values)| *values != (row.values)(&default));
+        let printed = |(row, values): (&Row, Vec<String>)| {
+            let name = row.name;
+            values.into_iter().map(move |value| format!("{name}={value}"))
+        };
+        changed.flat_map(printed).collect()
+    }
+
+    /// Checks that the options fit together.
+    fn check(&self) -> Result<(), String> {
+        let conflict = if self.out.is_none() && self.limit_ns.is_none() {
+            "out=FILE is missing"
+        } else if !self.pmu && (self.pmu_state.is_some() || self.pmu_save.is_some()) {
+            "pmu_state= and pmu_save= need pmu=on"
+        } else if self.has_shadow_caches() && self.detail != Detail::Count {
+            "also=FILE and curves=on are for detail=count"
+        } else if self.misses && self.detail != Detail::Ooo {
+            "misses=on is for detail=ooo"
+        } else if self.sampling.is_some() && (self.detail != Detail::Ooo || self.misses) {
+            "sample= is for detail=ooo without misses=on"
+        } else if self.detail.has_model() && self.model.is_none() {
+            "detail=timed and detail=ooo need model=FILE"
+        } else if !self.detail.has_model() && self.model.is_some() {
+            "model=FILE is for detail=timed and detail=ooo"
+        } else {
+            return Ok(());
+        };
+        Err(conflict.to_owned())
+    }
+
+    /// Whether shadow caches are wanted.
+    #[must_use]
+    pub fn has_shadow_caches(&self) -> bool {
+        self.curves || !self.also.is_empty()
+    }
+}
+
+impl Disk {
+    fn parse(text: &str) -> Option<Disk> {
+        let (node, latency_ns) = text.split_once(':')?;
+        let latency_ns = number(latency_ns).filter(|latency_ns| *latency_ns <= LATENCY_NS_MAX)?;
+        let fits = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
+        let is_name = (1..=NODE_BYTES_MAX).contains(&node.len()) && node.chars().all(fits);
+        is_name.then(|| Disk { node: node.to_owned(), latency_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_has_a_default() {
+        let options = Options::parse(["out=/r"]).unwrap();
+        assert_eq!((options.detail, options.roi), (Detail::Count, Roi::Marker));
+        assert_eq!((options.vcpu_slice, options.check), (VCPU_SLICE_DEFAULT, false));
+        assert!(!options.pmu && !options.exits_all);
+    }
+
+    #[test]
+    fn all_options_are_read() {
+        let all = "out=/r,detail=fast,vcpu_slice=500,roi=always,symbols=/s,offsets=/o,qemu=11.1.3,check=on,\
+             exits=all,disk=d0:5,pmu=on,pmu_state=/p,pmu_save=/q,limit_ns=7";
+        let options = Options::parse(all.split(',')).unwrap();
+        assert_eq!((options.detail, options.roi), (Detail::Fast, Roi::Always));
+        assert_eq!((options.vcpu_slice, options.check), (500, true));
+        assert_eq!((options.symbols, options.offsets), (Some("/s".into()), Some("/o".into())));
+        assert_eq!((options.qemu.as_str(), options.limit_ns), ("11.1.3", Some(7)));
+        assert_eq!(options.disks, [Disk { node: "d0".to_owned(), latency_ns: 5 }]);
+        assert!(options.pmu && options.exits_all);
+        assert_eq!((options.pmu_state, options.pmu_save), (Some("/p".into()), Some("/q".into())));
+        let timed =
+            "out=/r,detail=timed,model=/m,time=uniform,shift=2,spans=on,transitions=on,annotate=/a";
+        let options = Options::parse(timed.split(',')).unwrap();
+        assert_eq!((options.detail, options.time), (Detail::Timed, Time::Uniform));
+        assert_eq!(options.annotate, Some("/a".into()));
+        assert_eq!((options.model, options.shift), (Some("/m".into()), 2));
+        assert!(options.spans && !options.span_counts && options.transitions);
+        let options = Options::parse(["out=/r", "spans=counts"]).unwrap();
+        assert!(options.spans && options.span_counts);
+    }
+
+    #[test]
+    fn wrong_arguments_are_named() {
+        for (argument, names) in [
+            ("detail=slow", "fast, count, timed or ooo"),
+            ("detail=timed", "model=FILE"),
+            ("detail=ooo", "model=FILE"),
+            ("curves=yes", "on or off"),
+            ("misses=yes", "on or off"),
+            ("sample=100:60:50:1", "WARMING + UNIT"),
+            ("sample=100:60:40:1", "detail=ooo"),
+            ("model=/m", "detail=timed"),
+            ("time=now", "uniform"),
+            ("shift=11", "0 to 10"),
+            ("spans=", "on, off or counts"),
+            ("transitions=yes", "on or off"),
+            ("services=yes", "on, off or locks"),
+            ("start=slow", "fast or full"),
+            ("vcpu_slice=0", "1 to"),
+            ("vcpu_slice=x", "1 to"),
+            ("roi=", "marker or always"),
+            ("check=yes", "on or off"),
+            ("exits=on", "all or needed"),
+            ("pmu=yes", "on or off"),
+            ("pmu_save=/p", "need pmu=on"),
+            ("qemu=11.1.3-and-a-long-tail", "16 bytes"),
+            ("disk=a", "NODE:LATENCY_NS"),
+            ("disk=:1", "NODE:LATENCY_NS"),
+            ("disk=a,b:1", "NODE:LATENCY_NS"),
+            ("disk=a:1000000001", "NODE:LATENCY_NS"),
+            ("limit_ns=0", "1 or more"),
+            ("spam=1", "no such option"),
+        ] {
+            let error = Options::parse(["out=/r", argument]).unwrap_err();
+            assert!(error.contains(names), "{argument}: {error}");
+        }
+        assert!(Options::parse([]).unwrap_err().contains("out=FILE"));
+        assert!(Options::parse(["limit_ns=1"]).is_ok());
+    }
+    #[test]
+    fn messages_have_the_limits_of_the_checks() {
+        for (name, limit) in [
+            ("vcpu_slice", VCPU_SLICE_MAX),
+            ("shift", SHIFT_MAX.into()),
+            ("also", ALSO_MAX as u64),
+            ("disk", DISKS_MAX as u64),
+            ("qemu", VERSION_BYTES_MAX as u64),
+        ] {
+            let row = ROWS.iter().find(|row| row.name == name).unwrap();
+            assert!(row.allowed.contains(&format!(" {limit}")), "{name}: {}", row.allowed);
+        }
+    }
+
+    /// A value that an option may have, or may not.
+    fn value() -> impl Strategy<Value = String> {
+        let words = "fast|count|timed|ooo|marker|always|on|off|counts|locks|model|uniform|host|full|all|needed";
+        let numbers = "[0-9]{1,10}|[1-9][0-9]{2}:[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,4}";
+        let others = "disk[0-9]:[0-9]{1,10}|/[a-z,= ]{0,9}|[0-9.]{0,17}|\\PC{0,9}";
+        prop_oneof![words, numbers, others]
+    }
+
+    proptest! {
+        #[test]
+        fn printed_options_are_parsed_to_the_same_options(
+            detail in prop::sample::select(vec![Detail::Fast, Detail::Count, Detail::Timed, Detail::Ooo]),
+            arguments in prop::collection::vec((0..ROWS.len(), value()), 0..40),
+        ) {
+            let model = detail.has_model().then(|| "/m".into());
+            let out = Some("/r".into());
+            let mut options = Options { out, detail, model, ..Options::default() };
+            for (row, value) in arguments {
+                let before = options.clone();
+                let is_set = (ROWS[row].set)(&mut options, &value).is_some();
+                prop_assert!(is_set || options == before);
+                if options.check().is_err() {
+                    options = before;
+                }
+            }
+            let printed = options.arguments();
+            prop_assert_eq!(Options::parse(printed.iter().map(String::as_str)), Ok(options));
+        }
+    }
+}

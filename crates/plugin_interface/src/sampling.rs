@@ -1,0 +1,51 @@
+//! The sampling of an execution: which instructions a core executes in detail.
+
+use std::fmt;
+
+/// How units are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Instructions of a period.
+    pub period: u64,
+    /// Instructions that are executed in detail before a unit.
+    pub warming: u64,
+    /// Instructions of a unit.
+    pub unit: u64,
+    /// Seed of the random positions of units in their periods.
+    pub seed: u64,
+}
+
+/// The longest period, in instructions.
+pub const PERIOD_MAX: u64 = 1 << 40;
+
+impl Sampling {
+    /// Parses `PERIOD:WARMING:UNIT:SEED`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Sampling> {
+        let mut numbers = text.split(':').map(|number| number.parse::<u64>().ok());
+        let mut next = || numbers.next().flatten();
+        let (period, warming, unit, seed) = (next()?, next()?, next()?, next()?);
+        let fits = unit > 0 && period <= PERIOD_MAX && warming.checked_add(unit)? <= period;
+        (fits && numbers.next().is_none()).then_some(Sampling { period, warming, unit, seed })
+    }
+}
+
+impl fmt::Display for Sampling {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}:{}:{}", self.period, self.warming, self.unit, self.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_longer_than_their_period_are_refused() {
+        let sampling = Sampling { period: 1_000, warming: 100, unit: 50, seed: 7 };
+        assert_eq!(Sampling::parse(&sampling.to_string()), Some(sampling));
+        for wrong in ["", "1:2:3", "100:60:50:1", "100:0:0:1", "100:1:1:1:1", "x:1:1:1"] {
+            assert_eq!(Sampling::parse(wrong), None, "{wrong}");
+        }
+    }
+}
