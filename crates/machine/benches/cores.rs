@@ -13,8 +13,8 @@
 use std::hint::black_box;
 
 use machine::core::{
-    Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Layout, Memory,
-    MultithreadedCore, OutOfOrderCore, Register, Template, Unit,
+    Access, AnyCore, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Memory,
+    MultithreadedCore, OutOfOrderCore, Register, SingleThreadCore, Template, Unit,
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::predict::BranchKind;
@@ -131,11 +131,7 @@ fn execute(
 
 /// Runs the blocks on the core of a model.
 fn on_core(model: &CoreModel, blocks: &[Block], thrown: &mut Thrown) -> CoreCounts {
-    if let Some(mut core) = OutOfOrderCore::new(model, 64) {
-        execute(blocks, thrown, |block, executed, memory| core.run(block, executed, memory));
-        return core.counts();
-    }
-    if let Some(mut core) = InOrderCore::new(model, 64) {
+    if let Some(mut core) = AnyCore::new(model, 64) {
         execute(blocks, thrown, |block, executed, memory| core.run(block, executed, memory));
         return core.counts();
     }

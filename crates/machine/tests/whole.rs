@@ -6,7 +6,7 @@
 mod support;
 
 use machine::SystemModel;
-use machine::core::{ExecutedBlock, OutOfOrderCore, chase_cycles};
+use machine::core::{ExecutedBlock, OutOfOrderCore, SingleThreadCore, chase_cycles};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::system_model::Prefetch;
 

@@ -2,8 +2,8 @@
 
 use super::{BlockCode, BlockRun, Event};
 use crate::core::{
-    Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Layout,
-    MultithreadedCore, OutOfOrderCore, Template,
+    Access, AnyCore, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, MultithreadedCore,
+    SingleThreadCore, Template,
 };
 use crate::decode::Decoder;
 use crate::memory::{
@@ -44,33 +44,28 @@ pub enum Way {
 /// A core of any sort.
 #[derive(Debug)]
 enum Core {
-    OutOfOrder(Box<OutOfOrderCore>),
-    InOrder(Box<InOrderCore>),
+    Single(AnyCore),
     Thread(Box<MultithreadedCore>),
 }
 
 impl Core {
     fn new(model: &CoreModel, line_bytes: u64) -> Option<Core> {
-        let in_order =
-            || InOrderCore::new(model, line_bytes).map(|core| Core::InOrder(core.into()));
-        OutOfOrderCore::new(model, line_bytes)
-            .map(|core| Core::OutOfOrder(core.into()))
-            .or_else(in_order)
-            .or_else(|| MultithreadedCore::new(model).map(|core| Core::Thread(core.into())))
+        match AnyCore::new(model, line_bytes) {
+            Some(core) => Some(Core::Single(core)),
+            None => MultithreadedCore::new(model).map(|core| Core::Thread(core.into())),
+        }
     }
 
     fn flush_translations(&mut self) {
         match self {
-            Core::OutOfOrder(core) => core.flush_translations(),
-            Core::InOrder(core) => core.flush_translations(),
+            Core::Single(core) => core.flush_translations(),
             Core::Thread(core) => core.flush_translations(0),
         }
     }
 
     fn interrupt(&mut self) {
         match self {
-            Core::OutOfOrder(core) => core.interrupt(),
-            Core::InOrder(core) => core.interrupt(),
+            Core::Single(core) => core.interrupt(),
             Core::Thread(core) => core.interrupt(0),
         }
     }
@@ -85,14 +80,14 @@ impl Core {
         way: Way,
     ) -> u64 {
         match self {
-            Core::OutOfOrder(core) => match way {
+            Core::Single(AnyCore::OutOfOrder(core)) => match way {
                 Way::Detail => core.run_from(first, block, executed, port),
                 Way::Slow => core.run_slowly_from(first, block, executed, port),
                 Way::Warming => {
                     return core.warm_from(first, block, executed, port).slots.into();
                 }
             },
-            Core::InOrder(core) => core.run_from(first, block, executed, port),
+            Core::Single(core) => core.run_from(first, block, executed, port),
             Core::Thread(core) => core.run_from(0, (first, block), executed, port),
         }
         0
@@ -100,16 +95,14 @@ impl Core {
 
     fn cycles(&self) -> u64 {
         match self {
-            Core::OutOfOrder(core) => core.cycles(),
-            Core::InOrder(core) => core.cycles(),
+            Core::Single(core) => core.cycles(),
             Core::Thread(core) => core.cycles(0),
         }
     }
 
     fn counts(&mut self) -> CoreCounts {
         match self {
-            Core::OutOfOrder(core) => core.counts(),
-            Core::InOrder(core) => core.counts(),
+            Core::Single(core) => core.counts(),
             Core::Thread(core) => {
                 core.drain();
                 core.counts(0)

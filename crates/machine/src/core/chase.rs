@@ -1,11 +1,8 @@
 //! A pointer chase on a model: the latency of a chain of dependent loads.
 
-use super::ExecutedBlock;
-use super::in_order::InOrderCore;
-use super::instruction::{Instruction, Register};
-use super::instruction::{Layout, Template};
-use super::out_of_order::OutOfOrderCore;
-use super::{Access, Memory};
+use super::instruction::{Instruction, Layout, Register, Template};
+use super::single_thread::{AnyCore, SingleThreadCore};
+use super::{Access, ExecutedBlock};
 use crate::CodeSpan;
 use crate::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use crate::system_model::SystemModel;
@@ -14,35 +11,6 @@ use crate::system_model::SystemModel;
 const BLOCK: usize = 32;
 /// The address of its code.
 const CODE: u64 = 0x40_0000;
-
-enum Core {
-    OutOfOrder(Box<OutOfOrderCore>),
-    InOrder(Box<InOrderCore>),
-}
-
-impl Core {
-    fn new(model: &SystemModel) -> Option<Core> {
-        let core = model.core.as_ref()?;
-        let line_bytes = model.l1d.cache.line_bytes;
-        let window =
-            OutOfOrderCore::new(core, line_bytes).map(|core| Core::OutOfOrder(Box::new(core)));
-        window.or_else(|| Some(Core::InOrder(Box::new(InOrderCore::new(core, line_bytes)?))))
-    }
-
-    fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
-        match self {
-            Core::OutOfOrder(core) => core.run(block, executed, memory),
-            Core::InOrder(core) => core.run(block, executed, memory),
-        }
-    }
-
-    fn cycles(&self) -> u64 {
-        match self {
-            Core::OutOfOrder(core) => core.cycles(),
-            Core::InOrder(core) => core.cycles(),
-        }
-    }
-}
 
 /// The cycles of a chain of dependent loads from `addresses` in their order, in the round after
 /// `warm` rounds. Virtual addresses equal physical ones, in pages of `page`. The whole model takes
@@ -54,8 +22,9 @@ pub fn chase_cycles(
     page: PageSize,
     warm: u32,
 ) -> Option<u64> {
-    let mut core = Core::new(model)?;
-    let layout = model.core.as_ref()?.layout(model.l1i.cache.line_bytes);
+    let core_model = model.core.as_ref()?;
+    let mut core = AnyCore::new(core_model, model.l1d.cache.line_bytes)?;
+    let layout = core_model.layout(model.l1i.cache.line_bytes);
     let mut system = MemorySystem::new(&without_mshr_limit(model), 1);
     let mut port = MemoryPort { system: &mut system, cpu: 0, code: None, pc: CODE, page };
     let block = loads(layout);

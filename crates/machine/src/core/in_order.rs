@@ -1,17 +1,14 @@
 //! The in-order core: it issues one or more instructions per cycle, and stalls at each miss
 //! (blocking) or at the first use of missing data (stall on use).
 
-use super::CoreCounts;
-use super::fill_buffers::LineFillBuffers;
-use super::front_end::{Fetched, FrontEnd};
-use super::instruction::Template;
-use super::instruction::{Instruction, REGISTERS, Special, UNITS, Unit, register_index};
+use super::front_end::Fetched;
+use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, register_index};
 use super::model::CoreModel;
 use super::ports::{Cycle, Limits};
-use super::retirement::{Retirement, StallCauses};
+use super::retirement::StallCauses;
+use super::single_thread::{CommonParts, SingleThreadCore};
 use super::store_buffer::{Known, Source, StoreBuffer};
-use super::{Access, Memory};
-use super::{Accesses, ExecutedBlock, Latencies, load_as, wait_parts};
+use super::{Access, Accesses, ExecutedBlock, Memory, load_as, wait_parts};
 
 /// When a value is ready, and whether it waits for a miss: in one number, which orders by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,24 +47,19 @@ impl ReadyTime {
 /// back in that cycle. A late result delays only the instructions that need it.
 #[derive(Clone, Debug)]
 pub struct InOrderCore {
+    common: CommonParts,
     blocking: bool,
-    latencies: Latencies,
-    front: FrontEnd,
     limits: Limits,
     /// The operations that have issued in the current cycle.
     cycle: Cycle,
     /// When units that operations occupy for several cycles are free.
     free: [u64; UNITS],
     intervals: [u64; UNITS],
-    stores: StoreBuffer,
-    fill_buffers: LineFillBuffers,
     ready: Box<[ReadyTime; REGISTERS]>,
     /// Nothing issues before.
     earliest: ReadyTime,
-    loads_from: u64,
     /// The time at which all issued instructions are done.
     all_done: ReadyTime,
-    retirement: Retirement,
 }
 
 impl InOrderCore {
@@ -80,87 +72,18 @@ impl InOrderCore {
             return None;
         }
         let limits = Limits::new(model, model.width.min(model.issue_width));
+        let stores = StoreBuffer::new(model.data.store_entries, model.units.store.count);
         Some(InOrderCore {
+            common: CommonParts::new(model, data_line_bytes, stores),
             blocking: model.data.blocking,
-            latencies: Latencies::new(model),
-            front: FrontEnd::new(model),
             limits,
             cycle: limits.cycle(0),
             free: [0; UNITS],
             intervals: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
-            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count),
-            fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
             ready: Box::new([ReadyTime::default(); REGISTERS]),
             earliest: ReadyTime::default(),
-            loads_from: 0,
             all_done: ReadyTime::default(),
-            retirement: Retirement::new(model.width),
         })
-    }
-
-    /// Executes a block, or the part that the guest executed.
-    pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
-        self.run_from(0, block, executed, memory);
-    }
-
-    /// Executes the rest of a block from instruction `first` on, with the same result as if all of
-    /// it had executed at once. `executed` counts from the start of the block, and has the accesses
-    /// of the rest.
-    pub fn run_from<M: Memory>(
-        &mut self,
-        first: usize,
-        block: &Template,
-        executed: &ExecutedBlock,
-        memory: &mut M,
-    ) {
-        let mut accesses = Accesses::new(executed.accesses);
-        let number = block.len().min(executed.instructions as usize);
-        let is_complete = number == block.len();
-        for (index, instruction) in block.instructions[..number].iter().enumerate().skip(first) {
-            let own_accesses = accesses.next(index);
-            let (fetched, done) = self.step(block, instruction, own_accesses, memory);
-            if let Some(kind) = instruction.branch.filter(|_| is_complete && index + 1 == number) {
-                let counts = &mut self.retirement.counts;
-                self.front.branch((block, kind), executed.next, (fetched, done), counts);
-            }
-        }
-    }
-
-    /// An interrupt or exception comes after the last instruction.
-    pub fn interrupt(&mut self) {
-        self.retirement.counts.interrupts += 1;
-        let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
-        self.front.resume_at(self.latencies.interrupted(retired, left));
-        self.front.forget_line();
-    }
-
-    /// Delays the first instruction of an interrupt handler by `cycles`: the processor itself reads memory at
-    /// the entry. Call it after [`InOrderCore::interrupt`].
-    pub fn delay_entry(&mut self, cycles: u64) {
-        self.front.delay(cycles);
-    }
-
-    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
-    /// instructions.
-    pub fn forget_code(&mut self, physical: std::ops::Range<u64>) {
-        self.front.forget_code(physical);
-    }
-
-    /// Translations of addresses have changed.
-    pub fn flush_translations(&mut self) {
-        self.front.forget_line();
-    }
-
-    /// Cycles until the last instruction has issued, and its misses if the core is blocking.
-    #[must_use]
-    #[inline]
-    pub fn cycles(&self) -> u64 {
-        self.retirement.cycle()
-    }
-
-    #[must_use]
-    pub fn counts(&self) -> CoreCounts {
-        self.retirement.counts()
     }
 
     /// Gives an instruction its times. Returns when it is fetched and when it is done.
@@ -171,10 +94,10 @@ impl InOrderCore {
         accesses: &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
-        let fetched = self.front.fetch(block, instruction, memory, &mut self.retirement.counts);
+        let fetched = self.common.fetch(block, instruction, memory);
         let waits_for = self.operands(instruction);
         let issued = self.start_block(instruction, fetched, waits_for);
-        self.front.entered(issued);
+        self.common.front.entered(issued);
         self.retire(fetched, waits_for, issued);
         let loaded = self.load((instruction.special, accesses), issued, memory);
         let done = self.execute(instruction, issued, loaded);
@@ -189,7 +112,7 @@ impl InOrderCore {
         if self.blocking {
             self.wait_for(issued, loaded, stored);
         }
-        self.finish_special(instruction.special, issued, done.cycle());
+        self.common.finish_special(instruction.special, issued, done.cycle());
         (fetched.cycle, done.cycle())
     }
 
@@ -202,14 +125,14 @@ impl InOrderCore {
             until = until.max(self.all_done);
         }
         if instruction.stores() {
-            let (cycle, missed) = self.stores.next_entry();
+            let (cycle, missed) = self.common.stores.next_entry();
             until = until.max(ReadyTime::new(cycle, missed));
         }
         if instruction.special.orders_memory() || instruction.special.drains_stores() {
-            until = until.at_least(self.stores.all_left());
+            until = until.at_least(self.common.stores.all_left());
         }
         if instruction.loads() {
-            until = until.at_least(self.loads_from);
+            until = until.at_least(self.common.loads_from);
         }
         until
     }
@@ -249,7 +172,7 @@ impl InOrderCore {
         // Where it waits for both, the slots are charged to data.
         let fetch = (fetched.wait.0.max(data.1), fetched.wait.1);
         let waits = || StallCauses { fetch, data, ..StallCauses::default() };
-        self.retirement.retire(issued + 1, waits);
+        self.common.retirement.retire(issued + 1, waits);
     }
 
     fn load<M: Memory>(
@@ -259,24 +182,24 @@ impl InOrderCore {
         memory: &mut M,
     ) -> ReadyTime {
         let mut loaded = ReadyTime::new(issued, false);
-        let latency = self.latencies.of_unit(Unit::Load);
+        let latency = self.common.latencies.of_unit(Unit::Load);
         for load in accesses.iter().filter(|access| !access.write) {
-            self.retirement.counts.loads += 1;
+            self.common.retirement.counts.loads += 1;
             let wait = load_as(special, load, issued, memory);
             let parts = wait_parts(memory, wait);
-            let start = match self.stores.source(load, 0, issued) {
+            let start = match self.common.stores.source(load, 0, issued) {
                 Source::Cache => issued,
                 Source::CacheAfter(left) => issued.max(left),
                 Source::Store(known) | Source::Renamed(known) => {
-                    self.retirement.counts.forwarded_loads += 1;
-                    let cycle = issued.max(known) + self.latencies.forward;
+                    self.common.retirement.counts.forwarded_loads += 1;
+                    let cycle = issued.max(known) + self.common.latencies.forward;
                     loaded = loaded.max(ReadyTime::new(cycle, false));
                     continue;
                 }
             };
             let served =
-                self.fill_buffers.serve(load.virtual_address, start, (wait, parts), issued);
-            self.retirement.counts.load_misses += u64::from(served.missed);
+                self.common.fill_buffers.serve(load.virtual_address, start, (wait, parts), issued);
+            self.common.retirement.counts.load_misses += u64::from(served.missed);
             let until = ReadyTime::new(served.cycle + latency, served.missed);
             loaded = loaded.max(until);
         }
@@ -285,8 +208,8 @@ impl InOrderCore {
 
     /// When the result of an instruction is ready.
     fn execute(&self, instruction: &Instruction, issued: u64, loaded: ReadyTime) -> ReadyTime {
-        let latency = instruction.unit.map_or(0, |_| self.latencies.executed(instruction));
-        let latency = latency + self.latencies.executing(instruction.special);
+        let latency = instruction.unit.map_or(0, |_| self.common.latencies.executed(instruction));
+        let latency = latency + self.common.latencies.executing(instruction.special);
         let earliest = issued + 1;
         ReadyTime::new((loaded.cycle() + latency).max(earliest), loaded.missed())
     }
@@ -304,43 +227,56 @@ impl InOrderCore {
             return filled;
         }
         for store in accesses.iter().filter(|access| access.write) {
-            let wait = memory.store(store, issued);
-            let parts = wait_parts(memory, wait);
-            let served =
-                self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), issued);
-            self.retirement.counts.stores += 1;
-            self.retirement.counts.store_misses += u64::from(served.missed);
+            let served = self.common.store(store, issued, issued, memory);
             filled = filled.max(ReadyTime::new(served.cycle, served.missed));
         }
-        let leaves = self.stores.leave(known.max(filled.cycle()), filled.missed());
+        let leaves = self.common.stores.leave(known.max(filled.cycle()), filled.missed());
         for store in accesses.iter().filter(|access| access.write) {
-            self.stores.remember(store, 0, Known { value: known, address: known }, leaves);
+            self.common.stores.remember(store, 0, Known { value: known, address: known }, leaves);
         }
         filled
     }
 
     /// A blocking core does nothing until its misses are filled.
     fn wait_for(&mut self, issued: u64, loaded: ReadyTime, stored: ReadyTime) {
-        let line = loaded.cycle().saturating_sub(self.latencies.of_unit(Unit::Load));
+        let line = loaded.cycle().saturating_sub(self.common.latencies.of_unit(Unit::Load));
         let waited = if loaded.missed() { line.saturating_sub(issued) } else { 0 };
         let waited = waited + if stored.missed() { stored.cycle() - issued } else { 0 };
         if waited > 0 {
             let cycle = issued + 1 + waited;
             self.earliest = self.earliest.max(ReadyTime::new(cycle, true));
-            self.front.resume_at(cycle);
-            self.retirement.wait_for_data(cycle);
+            self.common.front.resume_at(cycle);
+            self.common.retirement.wait_for_data(cycle);
+        }
+    }
+}
+
+impl SingleThreadCore for InOrderCore {
+    fn run_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) {
+        let (instructions, branch) = block.executed_from(first, executed);
+        let mut accesses = Accesses::new(executed.accesses);
+        let mut times = (0, 0);
+        for (index, instruction) in (first..).zip(instructions) {
+            times = self.step(block, instruction, accesses.next(index), memory);
+        }
+        if let Some(kind) = branch {
+            self.common.branch(block, kind, executed.next, times);
         }
     }
 
-    fn finish_special(&mut self, special: Special, issued: u64, done: u64) {
-        if special.drains() {
-            self.front.resume_at(done);
-        }
-        if special.stops_fetch() {
-            self.front.resume_at(issued + self.latencies.special(special));
-        }
-        if special.orders_memory() {
-            self.loads_from = self.loads_from.max(done);
-        }
+    #[inline(always)]
+    fn common(&self) -> &CommonParts {
+        &self.common
+    }
+
+    #[inline(always)]
+    fn common_mut(&mut self) -> &mut CommonParts {
+        &mut self.common
     }
 }

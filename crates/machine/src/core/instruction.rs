@@ -1,5 +1,6 @@
 //! Instructions and blocks as a core sees them: prepared once, read at each execution.
 
+use super::ExecutedBlock;
 use crate::CodeSpan;
 use crate::predict::BranchKind;
 
@@ -913,6 +914,20 @@ impl Template {
     pub fn host_range(&self) -> std::ops::Range<*const u8> {
         let instructions = self.instructions.as_ptr_range();
         instructions.start.cast()..instructions.end.cast()
+    }
+
+    /// The executed instructions from number `first` on. The kind of the branch at the end of the block, if the
+    /// branch is one of them.
+    #[inline(always)]
+    pub(super) fn executed_from(
+        &self,
+        first: usize,
+        executed: &ExecutedBlock,
+    ) -> (&[Instruction], Option<BranchKind>) {
+        let number = self.len().min(executed.instructions as usize);
+        let instructions = self.instructions.get(first..number).unwrap_or_default();
+        let last = if number == self.len() { instructions.last() } else { None };
+        (instructions, last.and_then(|last| last.branch))
     }
 
     /// The number of instructions.

@@ -7,6 +7,7 @@
 //!
 //! - [`OutOfOrderCore`] has a reorder buffer.
 //! - [`InOrderCore`] issues in order; a blocking one waits for each miss.
+//! - [`AnyCore`] is one of these two, as its model says.
 //! - [`MultithreadedCore`] issues in each cycle from one of several threads.
 //!
 //! No core loops over cycles. Instructions come in program order, and each gets its times at once:
@@ -25,6 +26,7 @@ mod multithreaded;
 mod out_of_order;
 mod ports;
 mod retirement;
+mod single_thread;
 mod stages;
 mod store_buffer;
 mod strings;
@@ -41,6 +43,7 @@ pub use model::{
 };
 pub use multithreaded::MultithreadedCore;
 pub use out_of_order::OutOfOrderCore;
+pub use single_thread::{AnyCore, SingleThreadCore};
 pub use warming::Warmed;
 
 pub(crate) use instruction::ADDRESS_HAS_INDEX;

@@ -76,7 +76,7 @@ impl MultithreadedCore {
     }
 
     /// Queues the rest of a block from instruction `first` on; see
-    /// [`OutOfOrderCore::run_from`](super::OutOfOrderCore::run_from).
+    /// [`SingleThreadCore::run_from`](super::SingleThreadCore::run_from).
     pub fn run_from<M: Memory>(
         &mut self,
         number: usize,
@@ -88,17 +88,18 @@ impl MultithreadedCore {
         self.set_halted(number, false);
         let thread = &mut self.threads[number];
         let mut accesses = Accesses::new(executed.accesses);
-        let until = block.len().min(executed.instructions as usize);
-        let is_complete = until == block.len();
+        let (instructions, branch) = block.executed_from(first, executed);
         let empty = thread.queue.is_empty();
-        for (index, instruction) in block.instructions[..until].iter().enumerate().skip(first) {
+        for (index, instruction) in (first..).zip(instructions) {
             let own_accesses = accesses.next(index);
             let now = thread.time();
             let fetch_wait = thread.fetch(block, instruction, memory, now);
             let (load_wait, store_wait) =
                 thread.access((instruction.special, own_accesses), memory, now);
             let mut prediction = Prediction::Predicted;
-            if let Some(kind) = instruction.branch.filter(|_| is_complete && index + 1 == until) {
+            if index + 1 == block.len()
+                && let Some(kind) = branch
+            {
                 let (address, fall_through, target) =
                     (block.address_of(instruction), block.fall_through, block.target);
                 let branch = Branch { address, kind, fall_through, target, next: executed.next };

@@ -3,6 +3,7 @@
 
 use super::instruction::{Instruction, Special};
 use super::out_of_order::OutOfOrderCore;
+use super::single_thread::SingleThreadCore;
 use super::store_buffer::next_access;
 use super::strings::Repetition;
 use super::{Access, Accesses, ExecutedBlock, Memory, Template, load_as};
@@ -16,7 +17,7 @@ pub struct Warmed {
 }
 
 impl OutOfOrderCore {
-    /// Takes the part of [`OutOfOrderCore::run_from`] that outlives the block: fetches, loads and stores
+    /// Takes the part of [`SingleThreadCore::run_from`] that outlives the block: fetches, loads and stores
     /// reach the memory, all at the core's own cycle, which does not advance; the cache of decoded
     /// instructions and the predictors learn. Fetches of the block come before its loads and stores, which
     /// keep the order of the program.
@@ -58,7 +59,7 @@ impl OutOfOrderCore {
             }
         }
         if number == block.len() {
-            self.front.warm_branch(block, executed.next, &mut self.retirement.counts);
+            self.common.front.warm_branch(block, executed.next, &mut self.common.retirement.counts);
         }
         debug_assert_eq!(now, self.cycles());
         let slots = (number - first) as u32;
@@ -82,12 +83,14 @@ impl OutOfOrderCore {
         let mut starts = of_block.starts & from_first & to_last;
         while starts != 0 {
             let instruction = &block.instructions[starts.trailing_zeros() as usize];
-            self.front.warm(block, instruction, now, memory);
+            self.common.front.warm(block, instruction, now, memory);
             starts &= starts - 1;
         }
         if of_block.starts_later && number > 64 {
             let later: &[Instruction] = &block.instructions[first.max(64)..number];
-            later.iter().for_each(|instruction| self.front.warm(block, instruction, now, memory));
+            later
+                .iter()
+                .for_each(|instruction| self.common.front.warm(block, instruction, now, memory));
         }
     }
 

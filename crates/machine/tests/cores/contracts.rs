@@ -1,6 +1,8 @@
 //! Timing contracts of the core out of order: streams whose cycles can be computed by hand.
 
-use machine::core::{CoreCounts, CoreModel, Instruction, Register, Special, Unit, UnitModel};
+use machine::core::{
+    CoreCounts, CoreModel, Instruction, Register, SingleThreadCore, Special, Unit, UnitModel,
+};
 
 use crate::support::{
     Block, Core, FAR, MXS, Step, Waits, add, block, branch, closed, layout, load, model, operation,

@@ -3,7 +3,7 @@
 use machine::CodeSpan;
 use machine::core::{
     Access, CoreModel, ExecutedBlock, Instruction, Memory, Operation, OutOfOrderCore, Register,
-    Special, StringOperation, Template, Unit, WaitParts,
+    SingleThreadCore, Special, StringOperation, Template, Unit, WaitParts,
 };
 use machine::predict::BranchKind;
 use proptest::prelude::*;

@@ -1,28 +1,18 @@
 //! Timing contracts of cores in order, and the one that waits for each miss against the reference.
 
-use machine::core::{Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Memory, Unit};
+use machine::core::{
+    Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Memory, SingleThreadCore, Unit,
+};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::{BlockingMachine, BlockingModel, CodeBlock, CodeSpan, SystemModel};
 use proptest::prelude::*;
 
 use crate::support::{
-    Block, Core, FAR, Step, Waits, add, block, branch, closed, layout, load, model, operation,
-    run_on, set, store,
+    Core, FAR, Step, Waits, add, block, branch, closed, layout, load, model, operation, run_on,
+    set, store,
 };
 
 const R4400: &str = include_str!("../../../../machines/r4400-1994.toml");
-
-impl Core for InOrderCore {
-    fn play(&mut self, block: &Block, next: u64, waits: &mut Waits) {
-        let instructions = block.template.len() as u32;
-        let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
-        self.run(&block.template, &executed, waits);
-    }
-
-    fn counted(&self) -> CoreCounts {
-        self.counts()
-    }
-}
 
 /// Two wide, not blocking, latencies of one.
 fn two_wide() -> CoreModel {

@@ -1,7 +1,9 @@
 //! Kernels: loops of real instructions through the decoder and a core, in cycles per iteration.
 //! The expected figures come from a real processor or its manual, and have a tolerance.
 
-use machine::core::{Access, ExecutedBlock, Instruction, OutOfOrderCore, Template};
+use machine::core::{
+    Access, ExecutedBlock, Instruction, OutOfOrderCore, SingleThreadCore, Template,
+};
 use machine::decode::Decoder;
 use machine::{CodeSpan, SystemModel};
 

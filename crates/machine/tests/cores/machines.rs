@@ -1,7 +1,9 @@
 //! Cores with the memory systems of their machines: published latencies and overlap.
 
 use machine::SystemModel;
-use machine::core::{Access, ExecutedBlock, Instruction, Layout, OutOfOrderCore, Special, Unit};
+use machine::core::{
+    Access, ExecutedBlock, Instruction, Layout, OutOfOrderCore, SingleThreadCore, Special, Unit,
+};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 
 use crate::streams::Thrown;

@@ -1,7 +1,7 @@
 //! Blocks that are executed in parts, and threads that are advanced while others continue.
 
 use machine::core::{
-    Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, MultithreadedCore, OutOfOrderCore,
+    Access, AnyCore, CoreCounts, CoreModel, ExecutedBlock, MultithreadedCore, SingleThreadCore,
 };
 use proptest::prelude::*;
 
@@ -28,17 +28,13 @@ fn parts(block: &Block, cut: usize) -> Vec<(usize, usize, Vec<Access>)> {
 fn play(model: &CoreModel, seed: u64, cut: usize) -> CoreCounts {
     let program = program(model, seed, 200);
     let mut waits = Waits { fetch_cycles: 20, ..Waits::far(80) };
-    let mut out_of_order = OutOfOrderCore::new(model, 64);
-    let mut in_order = InOrderCore::new(model, 64);
+    let mut single = AnyCore::new(model, 64);
     let mut threads = MultithreadedCore::new(model);
     for (at, (block, next, _)) in program.each().enumerate() {
         for (from, to, accesses) in parts(block, cut * at) {
             let executed = ExecutedBlock { instructions: to as u32, accesses: &accesses, next };
             let template = &block.template;
-            if let Some(core) = &mut out_of_order {
-                core.run_from(from, template, &executed, &mut waits);
-            }
-            if let Some(core) = &mut in_order {
+            if let Some(core) = &mut single {
                 core.run_from(from, template, &executed, &mut waits);
             }
             if let Some(core) = &mut threads {
@@ -50,7 +46,7 @@ fn play(model: &CoreModel, seed: u64, cut: usize) -> CoreCounts {
         core.drain();
         core.counts(0)
     });
-    let counts = out_of_order.map(|core| core.counts()).or(in_order.map(|core| core.counts()));
+    let counts = single.map(|core| core.counts());
     counts.or(issued).expect("some sort of core")
 }
 

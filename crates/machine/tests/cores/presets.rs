@@ -1,6 +1,6 @@
 //! The cores of real machines: their files, published figures, and results that must not change.
 
-use machine::core::{CoreModel, InOrderCore, Instruction, OutOfOrderCore, Unit};
+use machine::core::{AnyCore, CoreModel, Instruction, Unit};
 
 use crate::streams::{play, program};
 use crate::support::{Core, MXS, Step, Waits, add, block, branch, layout, load, model, set};
@@ -40,10 +40,7 @@ fn round_cycles(model: &CoreModel, steps: &[Step], next: impl Fn(u64, u64) -> u6
         let before = rounds(0, 2_000);
         (rounds(2_000, 4_000) - before) * 100 / 2_000
     };
-    match OutOfOrderCore::new(model, 64) {
-        Some(mut core) => run(&mut core),
-        None => run(&mut InOrderCore::new(model, 64).expect("one or the other")),
-    }
+    run(&mut AnyCore::new(model, 64).expect("a core of one thread"))
 }
 
 fn repeat(number: u64, step: impl Fn(u64) -> Step) -> Vec<Step> {
@@ -116,10 +113,7 @@ fn a_branch_that_cannot_be_foreseen_costs_what_is_published() {
             let thrown = (thrown ^ thrown >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             if thrown >> 40 & 1 == 1 { fall_through } else { 0x40_0000 }
         };
-        let mut core = match OutOfOrderCore::new(&model, 64) {
-            Some(core) => Box::new(core) as Box<dyn Core>,
-            None => Box::new(InOrderCore::new(&model, 64).expect("one or the other")),
-        };
+        let mut core = AnyCore::new(&model, 64).expect("a core of one thread");
         let block = block(layout(&model), 0x40_0000, &[branch(0)]);
         let mut waits = Waits::default();
         for round in 0..10_000 {

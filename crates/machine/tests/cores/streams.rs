@@ -2,8 +2,8 @@
 //! gives the same program on any host.
 
 use machine::core::{
-    CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Instruction, Layout, OutOfOrderCore,
-    Register, Special, Unit,
+    AnyCore, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Register, SingleThreadCore,
+    Special, Unit,
 };
 use machine::predict::BranchKind;
 
@@ -131,7 +131,7 @@ impl Program {
 /// Runs a program on the core of a model, and checks the properties of any core.
 pub fn play(model: &CoreModel, program: &Program, far_cycles: u64) -> CoreCounts {
     let mut waits = Waits { fetch_cycles: far_cycles / 4, ..Waits::far(far_cycles) };
-    let counts = match OutOfOrderCore::new(model, 64) {
+    let counts = match AnyCore::new(model, 64) {
         Some(mut core) => {
             for (block, next, interrupted) in program.each() {
                 core.play(block, next, &mut waits);
@@ -142,25 +142,11 @@ pub fn play(model: &CoreModel, program: &Program, far_cycles: u64) -> CoreCounts
             }
             core.counts()
         }
-        None => play_in_order(model, program, &mut waits),
+        None => play_threads(model, program, &mut waits),
     };
     assert_eq!(counts.instructions, program.instructions());
     assert!(counts.instructions <= counts.cycles * u64::from(model.width));
     counts
-}
-
-fn play_in_order(model: &CoreModel, program: &Program, waits: &mut Waits) -> CoreCounts {
-    let Some(mut core) = InOrderCore::new(model, 64) else {
-        return play_threads(model, program, waits);
-    };
-    for (block, next, interrupted) in program.each() {
-        core.play(block, next, waits);
-        if interrupted {
-            core.interrupt();
-        }
-        closed(core.counts(), model);
-    }
-    core.counts()
 }
 
 /// Runs a program on one of the threads, with all others idle.

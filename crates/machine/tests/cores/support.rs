@@ -2,7 +2,7 @@
 
 use machine::core::{
     Access, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Memory, OutOfOrderCore,
-    Register, Template, Unit,
+    Register, SingleThreadCore, Template, Unit,
 };
 use machine::predict::BranchKind;
 use machine::{CodeSpan, SystemModel};
@@ -154,15 +154,15 @@ pub trait Core {
     fn counted(&self) -> CoreCounts;
 }
 
-impl Core for OutOfOrderCore {
+impl<C: SingleThreadCore> Core for C {
     fn play(&mut self, block: &Block, next: u64, waits: &mut Waits) {
         let instructions = block.template.len() as u32;
         let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
-        OutOfOrderCore::run(self, &block.template, &executed, waits);
+        self.run(&block.template, &executed, waits);
     }
 
     fn counted(&self) -> CoreCounts {
-        OutOfOrderCore::counts(self)
+        self.counts()
     }
 }
 

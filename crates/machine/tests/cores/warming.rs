@@ -1,6 +1,6 @@
 //! Functional warming: memory and predictors see what they see when the core executes.
 
-use machine::core::{Access, ExecutedBlock, Memory, OutOfOrderCore};
+use machine::core::{Access, ExecutedBlock, Memory, OutOfOrderCore, SingleThreadCore};
 use proptest::prelude::*;
 
 use crate::presets::ALL;

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use machine::core::{
-    CoreCounts, ExecutedBlock, InOrderCore, Memory, MultithreadedCore, OutOfOrderCore, Template,
+    AnyCore, CoreCounts, ExecutedBlock, Memory, MultithreadedCore, SingleThreadCore, Template,
     Warmed,
 };
 
 /// The core that a vCPU executes on.
 pub(crate) enum Core {
-    InOrder(Box<InOrderCore>),
-    OutOfOrder(Box<OutOfOrderCore>),
+    /// A core of its own.
+    Single(AnyCore),
     /// A thread of a core that several vCPUs share.
     Thread(Thread),
 }
@@ -43,8 +43,7 @@ impl Core {
         memory: &mut M,
     ) {
         match self {
-            Core::OutOfOrder(core) => core.run_from(first, block, executed, memory),
-            Core::InOrder(core) => core.run_from(first, block, executed, memory),
+            Core::Single(core) => core.run_from(first, block, executed, memory),
             Core::Thread(thread) => {
                 let number = thread.thread;
                 thread.core().run_from(number, (first, block), executed, memory);
@@ -52,7 +51,7 @@ impl Core {
         }
     }
 
-    /// Executes a block without times: see [`OutOfOrderCore::warm_from`]. Only an out-of-order core can.
+    /// Executes a block without times: see [`OutOfOrderCore::warm_from`](machine::core::OutOfOrderCore::warm_from). Only an out-of-order core can.
     #[inline]
     pub(crate) fn warm_from<M: Memory>(
         &mut self,
@@ -62,8 +61,10 @@ impl Core {
         memory: &mut M,
     ) -> Warmed {
         match self {
-            Core::OutOfOrder(core) => core.warm_from(first, block, executed, memory),
-            Core::InOrder(_) | Core::Thread(_) => {
+            Core::Single(AnyCore::OutOfOrder(core)) => {
+                core.warm_from(first, block, executed, memory)
+            }
+            Core::Single(AnyCore::InOrder(_)) | Core::Thread(_) => {
                 self.run_from(first, block, executed, memory);
                 Warmed::default()
             }
@@ -73,8 +74,7 @@ impl Core {
     /// An interrupt or exception is taken after the instruction that was executed last.
     pub(crate) fn interrupt(&mut self) {
         match self {
-            Core::OutOfOrder(core) => core.interrupt(),
-            Core::InOrder(core) => core.interrupt(),
+            Core::Single(core) => core.interrupt(),
             Core::Thread(thread) => {
                 let number = thread.thread;
                 thread.core().interrupt(number);
@@ -86,8 +86,7 @@ impl Core {
     /// itself.
     pub(crate) fn delay_entry(&mut self, cycles: u64) {
         match self {
-            Core::OutOfOrder(core) => core.delay_entry(cycles),
-            Core::InOrder(core) => core.delay_entry(cycles),
+            Core::Single(core) => core.delay_entry(cycles),
             Core::Thread(thread) => {
                 let number = thread.thread;
                 thread.core().delay_entry(number, cycles);
@@ -99,8 +98,7 @@ impl Core {
     /// instructions.
     pub(crate) fn forget_code(&mut self, physical: Range<u64>) {
         match self {
-            Core::OutOfOrder(core) => core.forget_code(physical),
-            Core::InOrder(core) => core.forget_code(physical),
+            Core::Single(core) => core.forget_code(physical),
             Core::Thread(_) => {}
         }
     }
@@ -108,8 +106,7 @@ impl Core {
     /// The address translations have changed.
     pub(crate) fn forget_translations(&mut self) {
         match self {
-            Core::OutOfOrder(core) => core.flush_translations(),
-            Core::InOrder(core) => core.flush_translations(),
+            Core::Single(core) => core.flush_translations(),
             Core::Thread(thread) => {
                 let number = thread.thread;
                 thread.core().flush_translations(number);
@@ -152,8 +149,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn cycles(&self) -> u64 {
         match self {
-            Core::OutOfOrder(core) => core.cycles(),
-            Core::InOrder(core) => core.cycles(),
+            Core::Single(core) => core.cycles(),
             Core::Thread(thread) => thread.known().cycles(thread.thread),
         }
     }
@@ -169,8 +165,7 @@ impl Core {
 
     pub(crate) fn counts(&self) -> CoreCounts {
         match self {
-            Core::OutOfOrder(core) => core.counts(),
-            Core::InOrder(core) => core.counts(),
+            Core::Single(core) => core.counts(),
             Core::Thread(thread) => thread.known().counts(thread.thread),
         }
     }

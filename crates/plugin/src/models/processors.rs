@@ -3,7 +3,7 @@
 
 use attribution::KernelContext;
 use machine::SystemModel;
-use machine::core::{InOrderCore, Layout, MultithreadedCore, OutOfOrderCore};
+use machine::core::{AnyCore, Layout, MultithreadedCore};
 use machine::memory::{MemorySystem, without_mshr_limit};
 
 use crate::guest::memory_context::context_of;
@@ -138,10 +138,7 @@ impl Processors {
                 core: *self.multithreaded.get((vcpu / threads) as usize)?,
                 thread: (vcpu % threads) as usize,
             }),
-            None if model.window.is_some() => {
-                Core::OutOfOrder(Box::new(OutOfOrderCore::new(model, line_bytes)?))
-            }
-            None => Core::InOrder(Box::new(InOrderCore::new(model, line_bytes)?)),
+            None => Core::Single(AnyCore::new(model, line_bytes)?),
         };
         let sampler = self.sampling.map(|sampling| Sampler::new(sampling, vcpu));
         let trace = if vcpu == 0 { self.trace } else { std::ptr::null_mut() };

@@ -43,16 +43,16 @@ impl OutOfOrderCore {
         address: u64,
         memory: &mut M,
     ) -> LoadTimes {
-        let mut earliest = address.max(self.loads_from);
+        let mut earliest = address.max(self.common.loads_from);
         if !self.loads_pass_stores {
             earliest = earliest.max(self.addresses_known);
         }
         if P::RARE && instruction.special.orders_memory() {
-            earliest = earliest.max(self.stores.all_left());
+            earliest = earliest.max(self.common.stores.all_left());
         }
         if P::RARE && accesses.iter().any(|access| access.physical.is_none()) {
             // A load from a device is not speculative: all before it has retired.
-            earliest = earliest.max(self.retirement.cycle());
+            earliest = earliest.max(self.common.retirement.cycle());
         }
         match accesses {
             [load, ..] if !P::RARE => self.load_part::<P, M>(instruction, load, earliest, memory),
@@ -71,7 +71,7 @@ impl OutOfOrderCore {
     ) -> LoadTimes {
         let mut loaded = LoadTimes { issued: earliest, cycle: 0, wait: (0, 0) };
         if accesses.is_empty() {
-            loaded.cycle = earliest + self.latencies.of_unit(Unit::Load);
+            loaded.cycle = earliest + self.common.latencies.of_unit(Unit::Load);
             return loaded;
         }
         let crosses = self.split_loads[1] > 0 && crosses_pages(accesses, false);
@@ -113,22 +113,22 @@ impl OutOfOrderCore {
         if splits && self.split_loads[0] > 0 {
             self.splits_from = issued + self.split_loads[0];
         }
-        self.retirement.counts.loads += 1;
+        self.common.retirement.counts.loads += 1;
         let wait = if P::RARE {
             load_as(instruction.special, load, issued, memory)
         } else {
             memory.load(load, issued)
         };
-        let is_alone = !self.stores.may_be_source(load, issued) && self.alias == 0;
+        let is_alone = !self.common.stores.may_be_source(load, issued) && self.alias == 0;
         let is_memory = !P::RARE || load.physical.is_some();
         let cycle = issued + self.load_latencies[instruction.load_form()];
-        if wait == 0 && is_alone && is_memory && self.fill_buffers.are_filled(issued) {
+        if wait == 0 && is_alone && is_memory && self.common.fill_buffers.are_filled(issued) {
             return LoadTimes { issued, cycle, wait: (0, 0) };
         }
         let (cycle, missed) = self.loaded_at(instruction, load, (issued, wait), memory);
         let mut loaded = LoadTimes { issued, cycle, wait: (0, 0) };
         if missed {
-            self.retirement.counts.load_misses += 1;
+            self.common.retirement.counts.load_misses += 1;
             loaded.wait = (issued.max(self.ports.now() + 1), cycle);
         }
         loaded
@@ -161,22 +161,22 @@ impl OutOfOrderCore {
         let is_renamed =
             self.renames_memory && !(self.renames_without_index && instruction.address_has_index());
         let form = if is_renamed { instruction.address_form } else { 0 };
-        let start = match self.stores.source(load, form, issued) {
-            Source::Cache => match self.stores.aliased(load, issued) {
+        let start = match self.common.stores.source(load, form, issued) {
+            Source::Cache => match self.common.stores.aliased(load, issued) {
                 Some(known) => issued.max(known) + self.alias,
                 None => issued,
             },
             Source::CacheAfter(left) => issued.max(left + self.forward_fail),
             Source::Renamed(known) => {
-                self.retirement.counts.forwarded_loads += 1;
+                self.common.retirement.counts.forwarded_loads += 1;
                 return (known, false);
             }
             Source::Store(known) => {
-                self.retirement.counts.forwarded_loads += 1;
+                self.common.retirement.counts.forwarded_loads += 1;
                 let forward = match instruction.loads_vector() {
                     true if load.bytes > 16 => self.forward_wide,
                     true => self.forward_vector,
-                    false => self.latencies.forward,
+                    false => self.common.latencies.forward,
                 };
                 let start = issued.max(known);
                 let again = self.tries_again(load, issued);
@@ -188,7 +188,8 @@ impl OutOfOrderCore {
             return (issued + wait + latency, true);
         }
         let present = self.ports.now();
-        let served = self.fill_buffers.serve(load.virtual_address, start, (wait, parts), present);
+        let served =
+            self.common.fill_buffers.serve(load.virtual_address, start, (wait, parts), present);
         (served.cycle + latency, served.missed)
     }
 
@@ -202,8 +203,8 @@ impl OutOfOrderCore {
     /// address.
     #[inline(never)]
     fn tries_again(&self, load: &Access, issued: u64) -> Option<u64> {
-        let address = self.stores.address_known(load)?;
-        let forward = self.latencies.forward;
+        let address = self.common.stores.address_known(load)?;
+        let forward = self.common.latencies.forward;
         let after_address = (address + self.forward_again).saturating_sub(forward);
         (issued < address + 2).then(|| (issued + self.forward_again).max(after_address))
     }

@@ -11,23 +11,21 @@ mod repeat;
 mod step;
 mod store;
 
-use super::fill_buffers::LineFillBuffers;
 use super::forwarding::Forwarding;
-use super::front_end::FrontEnd;
 use super::instruction::{Class, Instruction, REGISTERS, Template};
 use super::load_banks::LoadBanks;
 use super::model::{CoreModel, WindowModel};
 use super::ports::PortScheduler;
-use super::retirement::Retirement;
+use super::single_thread::{CommonParts, SingleThreadCore};
 use super::stages::{EntryQueue, WidthLimiter};
 use super::store_buffer::StoreBuffer;
 use super::strings::Strings;
-use super::{Access, Accesses, CoreCounts, ExecutedBlock, Latencies, Memory};
-use crate::predict::BranchKind;
+use super::{Access, Accesses, ExecutedBlock, Memory};
 use parts::{AllParts, CommonAccesses, Operations, take_common, take_common_pair};
 
 #[derive(Clone, Debug)]
 pub struct OutOfOrderCore {
+    pub(super) common: CommonParts,
     loads_pass_stores: bool,
     stores_hold_retirement: bool,
     pub(super) access_bytes: u8,
@@ -57,23 +55,16 @@ pub struct OutOfOrderCore {
     /// After how many cycles a load tries again that was too early for the address of a store; 0: none is.
     forward_again: u64,
     forward_fail: u64,
-    latencies: Latencies,
-    pub(super) front: FrontEnd,
     entering: WidthLimiter,
     ports: PortScheduler,
     reorder: EntryQueue,
     loads: EntryQueue,
-    stores: StoreBuffer,
-    fill_buffers: LineFillBuffers,
     /// When each of the branches that can be unresolved at a time is resolved; empty without a
     /// limit.
     unresolved: Box<[u64]>,
     ready: Box<[u64; REGISTERS]>,
-    /// No load issues before.
-    loads_from: u64,
     /// When the addresses of all stores are known.
     addresses_known: u64,
-    pub(super) retirement: Retirement,
     pub(super) strings: Option<Strings>,
     /// Instructions that kept the core's state warm and got no times.
     pub(super) warmed: u64,
@@ -88,7 +79,13 @@ impl OutOfOrderCore {
         let window: &WindowModel = model.window.as_ref()?;
         let forward = u64::from(model.data.forward_cycles);
         let forward_vector = model.data.forward_vector_cycles.map_or(forward, u64::from);
+        let stores = StoreBuffer::new(model.data.store_entries, model.units.store.count)
+            .one_line_per_cycle(model.data.stores_one_line_per_cycle, model.data.stores_any_of_line)
+            .with_vector_limit(model.data.vector_stores)
+            .with_aliases(model.data.alias_cycles > 0)
+            .with_addresses(model.data.forward_again_cycles > 0);
         Some(OutOfOrderCore {
+            common: CommonParts::new(model, data_line_bytes, stores),
             loads_pass_stores: window.loads_pass_stores,
             stores_hold_retirement: window.stores_hold_retirement,
             access_bytes: model.data.access_bytes,
@@ -116,54 +113,19 @@ impl OutOfOrderCore {
             forward_wide: model.data.forward_wide_cycles.map_or(forward_vector, u64::from),
             forward_again: model.data.forward_again_cycles.into(),
             forward_fail: model.data.forward_fail_cycles.into(),
-            latencies: Latencies::new(model),
-            front: FrontEnd::new(model),
             entering: WidthLimiter::new(model.width),
             ports: PortScheduler::new(model),
             reorder: EntryQueue::new(window.reorder_entries),
             loads: EntryQueue::new(model.data.load_entries),
-            stores: StoreBuffer::new(model.data.store_entries, model.units.store.count)
-                .one_line_per_cycle(
-                    model.data.stores_one_line_per_cycle,
-                    model.data.stores_any_of_line,
-                )
-                .with_vector_limit(model.data.vector_stores)
-                .with_aliases(model.data.alias_cycles > 0)
-                .with_addresses(model.data.forward_again_cycles > 0),
-            fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
             unresolved: vec![0; window.unresolved_branches.unwrap_or(0) as usize].into(),
             ready: Box::new([0; REGISTERS]),
-            loads_from: 0,
             addresses_known: 0,
-            retirement: Retirement::new(model.width),
             strings: model.strings.map(Strings::new),
             warmed: 0,
         })
     }
 
-    /// Executes a block, or the part that the guest executed.
-    pub fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
-        self.run_from(0, block, executed, memory);
-    }
-
-    /// Executes the rest of a block from instruction `first` on, with the same result as if all of
-    /// it had executed at once. `executed` counts from the start of the block, and has the accesses
-    /// of the rest.
-    pub fn run_from<M: Memory>(
-        &mut self,
-        first: usize,
-        block: &Template,
-        executed: &ExecutedBlock,
-        memory: &mut M,
-    ) {
-        // A core without such results executes no code for them.
-        match self.forwarding {
-            None => self.run_specialised::<false, M>(first, block, executed, memory),
-            Some(_) => self.run_specialised::<true, M>(first, block, executed, memory),
-        }
-    }
-
-    /// [`OutOfOrderCore::run_from`] by copies of the timing rule that have only the [`Parts`](parts::Parts) that an
+    /// [`SingleThreadCore::run_from`] by copies of the timing rule that have only the [`Parts`](parts::Parts) that an
     /// instruction needs.
     #[inline(always)]
     fn run_specialised<const FORWARDING: bool, M: Memory>(
@@ -194,7 +156,7 @@ impl OutOfOrderCore {
         });
     }
 
-    /// [`OutOfOrderCore::run_from`] with all parts of the timing rule for each instruction. Times and counts are equal;
+    /// [`SingleThreadCore::run_from`] with all parts of the timing rule for each instruction. Times and counts are equal;
     /// tests compare both.
     pub fn run_slowly_from<M: Memory>(
         &mut self,
@@ -218,17 +180,17 @@ impl OutOfOrderCore {
         executed: &ExecutedBlock<'a>,
         mut step: impl FnMut(&mut Self, (usize, &Instruction), &mut &'a [Access]) -> (u64, u64),
     ) {
-        let number = block.len().min(executed.instructions as usize);
-        let is_complete = number == block.len();
-        let Some(instructions) = block.instructions.get(first..number) else { return };
+        let (instructions, branch) = block.executed_from(first, executed);
         let mut accesses = executed.accesses;
         let mut times = (0, 0);
         for numbered in (first..).zip(instructions) {
             times = step(self, numbered, &mut accesses);
         }
-        let last = if is_complete { instructions.last() } else { None };
-        if let Some(kind) = last.and_then(|last| last.branch) {
-            self.branch(block, kind, executed.next, times);
+        if let Some(kind) = branch {
+            if let Some(free) = self.unresolved.iter_mut().min() {
+                *free = times.1;
+            }
+            self.common.branch(block, kind, executed.next, times);
         }
     }
 
@@ -271,60 +233,36 @@ impl OutOfOrderCore {
         }
     }
 
-    /// An interrupt or exception comes after the last instruction: the front end is flushed.
-    pub fn interrupt(&mut self) {
-        self.retirement.counts.interrupts += 1;
-        let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
-        self.front.resume_at(self.latencies.interrupted(retired, left));
-        self.front.forget_line();
-    }
-
-    /// Delays the first instruction of an interrupt handler by `cycles`: the processor itself reads memory at
-    /// the entry. Call it after [`OutOfOrderCore::interrupt`].
-    pub fn delay_entry(&mut self, cycles: u64) {
-        self.front.delay(cycles);
-    }
-
-    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
-    /// instructions.
-    pub fn forget_code(&mut self, physical: std::ops::Range<u64>) {
-        self.front.forget_code(physical);
-    }
-
-    /// Translations of addresses have changed.
-    pub fn flush_translations(&mut self) {
-        self.front.forget_line();
-    }
-
-    /// The cycle of the last retirement.
-    #[must_use]
-    #[inline]
-    pub fn cycles(&self) -> u64 {
-        self.retirement.cycle()
-    }
-
-    #[must_use]
-    pub fn counts(&self) -> CoreCounts {
-        self.retirement.counts()
-    }
-
     /// Instructions and interrupts so far.
     pub(super) fn progress(&self) -> (u64, u64) {
-        let counts = &self.retirement.counts;
+        let counts = &self.common.retirement.counts;
         (counts.instructions + counts.slotless_instructions + self.warmed, counts.interrupts)
     }
+}
 
-    fn branch(
+impl SingleThreadCore for OutOfOrderCore {
+    #[inline(always)]
+    fn run_from<M: Memory>(
         &mut self,
+        first: usize,
         block: &Template,
-        kind: BranchKind,
-        next: u64,
-        (fetched, done): (u64, u64),
+        executed: &ExecutedBlock,
+        memory: &mut M,
     ) {
-        if let Some(free) = self.unresolved.iter_mut().min() {
-            *free = done;
+        // A core without such results executes no code for them.
+        match self.forwarding {
+            None => self.run_specialised::<false, M>(first, block, executed, memory),
+            Some(_) => self.run_specialised::<true, M>(first, block, executed, memory),
         }
-        let counts = &mut self.retirement.counts;
-        self.front.branch((block, kind), next, (fetched, done), counts);
+    }
+
+    #[inline(always)]
+    fn common(&self) -> &CommonParts {
+        &self.common
+    }
+
+    #[inline(always)]
+    fn common_mut(&mut self) -> &mut CommonParts {
+        &mut self.common
     }
 }

@@ -26,9 +26,9 @@ impl OutOfOrderCore {
         }
         let address = block.address_of(instruction);
         let which = strings.next(operation, address, accesses, self.progress());
-        let mut times = (self.retirement.cycle(), self.retirement.cycle());
+        let mut times = (self.common.retirement.cycle(), self.common.retirement.cycle());
         if which == Repetition::Within {
-            self.retirement.counts.slotless_instructions += 1;
+            self.common.retirement.counts.slotless_instructions += 1;
         } else {
             times = self.step::<AllParts, M>(block, instruction, accesses, memory);
             if strings.ends_cycle() {
@@ -36,7 +36,7 @@ impl OutOfOrderCore {
             }
         }
         if let Some(wait) = strings.wait_cycles(operation, which) {
-            self.front.resume_at(self.entering.cycle() + wait);
+            self.common.front.resume_at(self.entering.cycle() + wait);
         }
         strings.executed(self.progress());
         self.strings = Some(strings);
@@ -52,7 +52,7 @@ impl OutOfOrderCore {
         instruction: &Instruction,
         memory: &mut M,
     ) -> (u64, u64) {
-        let fetched = self.front.fetch(block, instruction, memory, &mut self.retirement.counts);
+        let fetched = self.common.fetch(block, instruction, memory);
         let earliest = fetched.cycle.max(self.reorder.oldest());
         let entered = self.entering.next(earliest).max(self.ports.now());
         let ready = instruction.reads.iter().map(|register| self.ready[register_index(*register)]);
@@ -61,7 +61,7 @@ impl OutOfOrderCore {
             let latency = if register == Register::FLAGS.number() { 0 } else { 1 };
             self.ready[register_index(register)] = operands + latency;
         }
-        self.retirement.counts.slotless_instructions += 1;
+        self.common.retirement.counts.slotless_instructions += 1;
         (fetched.cycle, operands)
     }
 }

@@ -25,10 +25,10 @@ impl OutOfOrderCore {
         let fetched = if instruction.starts() {
             self.fetch_first(block, instruction, memory)
         } else {
-            Fetched { cycle: self.front.fetch_next(instruction), wait: (0, 0) }
+            Fetched { cycle: self.common.front.fetch_next(instruction), wait: (0, 0) }
         };
         let (entered, full) = self.enter::<P>(instruction, fetched.cycle);
-        self.front.entered(entered);
+        self.common.front.entered(entered);
         let (address, operands) = self.operands::<P>(instruction, entered);
         let loaded = if loads {
             self.load::<P, M>(instruction, accesses, address, memory)
@@ -40,9 +40,9 @@ impl OutOfOrderCore {
         let retired = if stores {
             self.store::<P, M>(instruction, accesses, (address, executed), waits, memory)
         } else if !P::ACCESSES && fetched.wait.1 == 0 {
-            self.retirement.retire_unhindered(executed)
+            self.common.retirement.retire_unhindered(executed)
         } else {
-            self.retirement.retire(executed, waits)
+            self.common.retirement.retire(executed, waits)
         };
         self.reorder.push(retired);
         if loads {
@@ -50,7 +50,7 @@ impl OutOfOrderCore {
         }
         self.write_results::<P>(instruction, executed, address + 1);
         if P::RARE && instruction.special != Special::None {
-            self.finish_special(instruction.special, entered, executed.max(retired));
+            self.common.finish_special(instruction.special, entered, executed.max(retired));
         }
         (fetched.cycle, executed)
     }
@@ -63,7 +63,7 @@ impl OutOfOrderCore {
         instruction: &Instruction,
         memory: &mut M,
     ) -> Fetched {
-        self.front.fetch(block, instruction, memory, &mut self.retirement.counts)
+        self.common.fetch(block, instruction, memory)
     }
 
     /// When an instruction enters the reorder buffer, and when it waited for stores that missed.
@@ -75,7 +75,7 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.loads.oldest());
         }
         if P::ACCESSES && instruction.stores() {
-            let (free, missed) = self.stores.next_entry();
+            let (free, missed) = self.common.stores.next_entry();
             if missed && free > earliest {
                 full = (earliest + 1, free + 1);
             }
@@ -85,9 +85,9 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.next_resolved());
         }
         if P::RARE && instruction.special.drains() {
-            earliest = earliest.max(self.retirement.cycle());
+            earliest = earliest.max(self.common.retirement.cycle());
             if instruction.special.drains_stores() {
-                earliest = earliest.max(self.stores.all_left());
+                earliest = earliest.max(self.common.stores.all_left());
             }
         }
         let mut entered = self.entering.take(earliest);
@@ -138,7 +138,7 @@ impl OutOfOrderCore {
         loaded: &LoadTimes,
     ) -> u64 {
         let special = instruction.special;
-        let special_latency = if P::RARE { self.latencies.executing(special) } else { 0 };
+        let special_latency = if P::RARE { self.common.latencies.executing(special) } else { 0 };
         let Some(unit) = instruction.unit else {
             // A load or store alone, or an instruction that needs no unit. If it does nothing more, renaming
             // registers executes it.
@@ -147,7 +147,7 @@ impl OutOfOrderCore {
             }
             let mut ready = operands.max(loaded.cycle);
             if P::RARE && special == Special::Barrier {
-                ready = ready.max(self.stores.all_left()).max(self.loads_from);
+                ready = ready.max(self.common.stores.all_left()).max(self.common.loads_from);
             }
             return ready.max(entered + 1) + special_latency;
         };
@@ -158,7 +158,7 @@ impl OutOfOrderCore {
         }
         let mut earliest = operands.max(loaded.cycle);
         if P::RARE && special.orders_memory() {
-            earliest = earliest.max(self.stores.all_left());
+            earliest = earliest.max(self.common.stores.all_left());
         }
         let interval = if P::RARE { self.single_interval(instruction) } else { None };
         let issued = match interval {
@@ -166,7 +166,7 @@ impl OutOfOrderCore {
             None => self.ports.reserve(earliest, unit),
         };
         self.ports.wait_until(issued, Some(unit));
-        let executed = issued + self.latencies.executed(instruction) + special_latency;
+        let executed = issued + self.common.latencies.executed(instruction) + special_latency;
         match &mut self.forwarding {
             Some(forwarding) if P::FORWARDING => {
                 forwarding.result(instruction, &self.ready, executed)
@@ -223,18 +223,6 @@ impl OutOfOrderCore {
     fn added_constant(&mut self, instruction: &Instruction, executed: u64) {
         if let Some(forwarding) = &mut self.forwarding {
             forwarding.constant_added(instruction, &mut self.ready, executed);
-        }
-    }
-
-    fn finish_special(&mut self, special: Special, entered: u64, done: u64) {
-        if special.drains() {
-            self.front.resume_at(done);
-        }
-        if special.stops_fetch() {
-            self.front.resume_at(entered + self.latencies.special(special));
-        }
-        if special.orders_memory() {
-            self.loads_from = self.loads_from.max(done);
         }
     }
 }

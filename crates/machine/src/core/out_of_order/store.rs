@@ -5,7 +5,7 @@ use super::parts::{AllParts, Parts};
 use crate::core::instruction::{Instruction, Special, Unit};
 use crate::core::retirement::StallCauses;
 use crate::core::store_buffer::{Known, crosses_pages, next_access};
-use crate::core::{Access, Memory, wait_parts};
+use crate::core::{Access, Memory};
 
 impl OutOfOrderCore {
     /// Stores a value that is ready at `executed` to an address that is known at `address`, and
@@ -25,19 +25,20 @@ impl OutOfOrderCore {
             [.., store] if !P::RARE => self.store_part::<P, M>(instruction, store, issued, memory),
             _ => self.store_parts(instruction, accesses, issued, memory),
         };
-        let done = executed.max(issued + self.latencies.of_unit(Unit::Store));
+        let done = executed.max(issued + self.common.latencies.of_unit(Unit::Store));
         let retired = if self.stores_hold_retirement && filled > done {
             self.retire_held(issued, filled, &waits())
         } else {
-            self.retirement.retire(done, waits)
+            self.common.retirement.retire(done, waits)
         };
         let known = Known { value: executed, address: issued };
         let (earliest, missed) = (retired.max(filled), filled > issued);
         match accesses {
             [.., store] if !P::RARE => {
-                let earliest = self.stores.after_vectors(earliest, instruction.stores_vector());
-                let leaves = self.stores.leave_alone(store, earliest, missed);
-                self.stores.remember(store, instruction.address_form, known, leaves);
+                let earliest =
+                    self.common.stores.after_vectors(earliest, instruction.stores_vector());
+                let leaves = self.common.stores.leave_alone(store, earliest, missed);
+                self.common.stores.remember(store, instruction.address_form, known, leaves);
             }
             _ => self.leave_parts(instruction, accesses, (earliest, missed), known),
         }
@@ -56,19 +57,21 @@ impl OutOfOrderCore {
         let special = instruction.special;
         if special == Special::FlushLine {
             // The line is being written back, and everything that is ordered after stores waits.
-            earliest += self.latencies.special(special);
+            earliest += self.common.latencies.special(special);
         }
         if self.page_split > 0 && accesses.len() > 1 && crosses_pages(accesses, true) {
-            earliest = earliest.max(self.stores.all_left()) + self.page_split;
+            earliest = earliest.max(self.common.stores.all_left()) + self.page_split;
         }
-        earliest = self.stores.after_vectors(earliest, instruction.stores_vector());
+        earliest = self.common.stores.after_vectors(earliest, instruction.stores_vector());
         if special == Special::StoreFence {
-            earliest = earliest.max(self.stores.all_left()) + self.latencies.special(special);
+            earliest = earliest.max(self.common.stores.all_left())
+                + self.common.latencies.special(special);
         }
-        let leaves = self.stores.leave_by_line(accesses, self.access_bytes, earliest, missed);
+        let leaves =
+            self.common.stores.leave_by_line(accesses, self.access_bytes, earliest, missed);
         let mut remaining = accesses;
         while let Some(store) = next_access(&mut remaining, true, self.access_bytes) {
-            self.stores.remember(&store, instruction.address_form, known, leaves);
+            self.common.stores.remember(&store, instruction.address_form, known, leaves);
         }
     }
 
@@ -77,7 +80,7 @@ impl OutOfOrderCore {
     fn retire_held(&mut self, issued: u64, filled: u64, waits: &StallCauses) -> u64 {
         let from = issued.max(self.ports.now() + 1);
         let from = if waits.data.1 == 0 { from } else { waits.data.0 };
-        self.retirement.retire(filled, || StallCauses { data: (from, filled), ..*waits })
+        self.common.retirement.retire(filled, || StallCauses { data: (from, filled), ..*waits })
     }
 
     /// When the lines of all stores of an instruction are there, which issue at `issued`.
@@ -107,16 +110,11 @@ impl OutOfOrderCore {
         issued: u64,
         memory: &mut M,
     ) -> u64 {
-        self.retirement.counts.stores += 1;
         if P::RARE && instruction.streams() {
             // The store has a combining buffer, where the line waits until memory has it.
+            self.common.retirement.counts.stores += 1;
             return issued + memory.store_around(store, issued);
         }
-        let wait = memory.store(store, issued);
-        let parts = wait_parts(memory, wait);
-        let present = self.ports.now();
-        let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
-        self.retirement.counts.store_misses += u64::from(served.missed);
-        issued.max(served.cycle)
+        issued.max(self.common.store(store, issued, self.ports.now(), memory).cycle)
     }
 }

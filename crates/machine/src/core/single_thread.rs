@@ -1,0 +1,212 @@
+//! What cores of one thread have in common, whether they execute in order or out of order.
+
+use std::ops::Range;
+
+use super::fill_buffers::{LineFillBuffers, Served};
+use super::front_end::{Fetched, FrontEnd};
+use super::in_order::InOrderCore;
+use super::instruction::{Instruction, Special, Template};
+use super::model::CoreModel;
+use super::out_of_order::OutOfOrderCore;
+use super::retirement::Retirement;
+use super::store_buffer::StoreBuffer;
+use super::{Access, CoreCounts, ExecutedBlock, Latencies, Memory, wait_parts};
+use crate::predict::BranchKind;
+
+/// A core that executes one thread.
+pub trait SingleThreadCore {
+    /// Executes the rest of a block from instruction `first` on, with the same result as if all of
+    /// it had executed at once. `executed` counts from the start of the block, and has the accesses
+    /// of the rest.
+    fn run_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    );
+
+    #[doc(hidden)]
+    fn common(&self) -> &CommonParts;
+
+    #[doc(hidden)]
+    fn common_mut(&mut self) -> &mut CommonParts;
+
+    /// Executes a block, or the part that the guest executed.
+    fn run<M: Memory>(&mut self, block: &Template, executed: &ExecutedBlock, memory: &mut M) {
+        self.run_from(0, block, executed, memory);
+    }
+
+    /// An interrupt or exception comes after the last instruction: the front end is flushed.
+    fn interrupt(&mut self) {
+        self.common_mut().interrupt();
+    }
+
+    /// Delays the first instruction of an interrupt handler by `cycles`: the processor itself reads memory at
+    /// the entry. Call it after [`SingleThreadCore::interrupt`].
+    fn delay_entry(&mut self, cycles: u64) {
+        self.common_mut().front.delay(cycles);
+    }
+
+    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
+    /// instructions.
+    fn forget_code(&mut self, physical: Range<u64>) {
+        self.common_mut().front.forget_code(physical);
+    }
+
+    /// Translations of addresses have changed.
+    fn flush_translations(&mut self) {
+        self.common_mut().front.forget_line();
+    }
+
+    /// The cycle of the last retirement. A core in order retires an instruction when it has issued; a blocking one,
+    /// when its misses are filled, too.
+    #[must_use]
+    #[inline(always)]
+    fn cycles(&self) -> u64 {
+        self.common().retirement.cycle()
+    }
+
+    #[must_use]
+    fn counts(&self) -> CoreCounts {
+        self.common().retirement.counts()
+    }
+}
+
+/// The parts of each core of one thread.
+#[derive(Clone, Debug)]
+pub struct CommonParts {
+    pub(super) latencies: Latencies,
+    pub(super) front: FrontEnd,
+    pub(super) stores: StoreBuffer,
+    pub(super) fill_buffers: LineFillBuffers,
+    /// No load issues before.
+    pub(super) loads_from: u64,
+    pub(super) retirement: Retirement,
+}
+
+impl CommonParts {
+    /// `data_line_bytes` is the line size of the L1D, a power of two.
+    pub(super) fn new(model: &CoreModel, data_line_bytes: u64, stores: StoreBuffer) -> CommonParts {
+        CommonParts {
+            latencies: Latencies::new(model),
+            front: FrontEnd::new(model),
+            stores,
+            fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
+            loads_from: 0,
+            retirement: Retirement::new(model.width),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn fetch<M: Memory>(
+        &mut self,
+        block: &Template,
+        instruction: &Instruction,
+        memory: &mut M,
+    ) -> Fetched {
+        self.front.fetch(block, instruction, memory, &mut self.retirement.counts)
+    }
+
+    /// A store that issues at `issued`. Returns when its line is there. No later access starts before `present`.
+    #[inline(always)]
+    pub(super) fn store<M: Memory>(
+        &mut self,
+        store: &Access,
+        issued: u64,
+        present: u64,
+        memory: &mut M,
+    ) -> Served {
+        let wait = memory.store(store, issued);
+        let parts = wait_parts(memory, wait);
+        let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
+        self.retirement.counts.stores += 1;
+        self.retirement.counts.store_misses += u64::from(served.missed);
+        served
+    }
+
+    /// The effects of a special instruction on later ones. It issues or enters at `started`, and is done at `done`.
+    pub(super) fn finish_special(&mut self, special: Special, started: u64, done: u64) {
+        if special.drains() {
+            self.front.resume_at(done);
+        }
+        if special.stops_fetch() {
+            self.front.resume_at(started + self.latencies.special(special));
+        }
+        if special.orders_memory() {
+            self.loads_from = self.loads_from.max(done);
+        }
+    }
+
+    /// Predicts the branch at the end of a block, which leads to `next`. It was fetched and resolved at `times`.
+    pub(super) fn branch(
+        &mut self,
+        block: &Template,
+        kind: BranchKind,
+        next: u64,
+        times: (u64, u64),
+    ) {
+        self.front.branch((block, kind), next, times, &mut self.retirement.counts);
+    }
+
+    fn interrupt(&mut self) {
+        self.retirement.counts.interrupts += 1;
+        let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
+        self.front.resume_at(self.latencies.interrupted(retired, left));
+        self.front.forget_line();
+    }
+}
+
+/// A core of one thread of the kind that its model describes.
+#[derive(Clone, Debug)]
+pub enum AnyCore {
+    OutOfOrder(Box<OutOfOrderCore>),
+    InOrder(Box<InOrderCore>),
+}
+
+impl AnyCore {
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted, or none if the
+    /// model has threads. `data_line_bytes` is the line size of its L1D, a power of two.
+    #[must_use]
+    pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<AnyCore> {
+        match OutOfOrderCore::new(model, data_line_bytes) {
+            Some(core) => Some(AnyCore::OutOfOrder(Box::new(core))),
+            None => {
+                let core = InOrderCore::new(model, data_line_bytes)?;
+                Some(AnyCore::InOrder(Box::new(core)))
+            }
+        }
+    }
+}
+
+impl SingleThreadCore for AnyCore {
+    #[inline(always)]
+    fn run_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) {
+        match self {
+            AnyCore::OutOfOrder(core) => core.run_from(first, block, executed, memory),
+            AnyCore::InOrder(core) => core.run_from(first, block, executed, memory),
+        }
+    }
+
+    #[inline(always)]
+    fn common(&self) -> &CommonParts {
+        match self {
+            AnyCore::OutOfOrder(core) => core.common(),
+            AnyCore::InOrder(core) => core.common(),
+        }
+    }
+
+    #[inline(always)]
+    fn common_mut(&mut self) -> &mut CommonParts {
+        match self {
+            AnyCore::OutOfOrder(core) => core.common_mut(),
+            AnyCore::InOrder(core) => core.common_mut(),
+        }
+    }
+}
