@@ -31,7 +31,7 @@ struct Line {
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).ok_or("usage: lackey MODEL.toml < TRACE")?;
     let model = SystemModel::parse(&std::fs::read_to_string(path)?)?;
-    let line_bytes = model.l1d.cache.line_bytes as u32;
+    let line_bytes = model.l1d.line_bytes as u32;
     let mut system = MemorySystem::new(&model, 1);
     let [mut code, mut reads, mut writes] = [(); 3].map(|()| Line::default());
     for line in stdin().lock().lines() {

@@ -46,7 +46,7 @@ fn main() {
     let model = SystemModel::parse(&text).expect("a model");
     let of_core = model.core.as_ref().expect("a model with a core");
     let bytes = std::fs::read(path).expect("a readable trace");
-    let trace = RecordedBlocks::read(&bytes, of_core.layout(model.l1i.cache.line_bytes));
+    let trace = RecordedBlocks::read(&bytes, of_core.layout(model.l1i.line_bytes));
     drop(bytes);
     let (blocks, instructions, accesses) = trace.sizes();
     println!("{blocks} blocks, {accesses} accesses");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// Why a model is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +34,7 @@ impl fmt::Display for ModelError {
 }
 
 /// The replacement policy: which line of a set is evicted for a new line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
     /// The least recently used line.
@@ -47,15 +47,13 @@ pub enum Replacement {
 }
 
 /// The geometry of a cache.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheModel {
     /// Capacity, bytes.
     pub size_bytes: u64,
     pub ways: u32,
     /// Line size, bytes; a power of two.
     pub line_bytes: u64,
-    #[serde(default)]
     pub replacement: Replacement,
 }
 
@@ -108,15 +106,13 @@ impl CacheModel {
 }
 
 /// The geometry of a TLB.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlbModel {
     pub entries: u32,
     /// Associativity; `entries` for a fully associative one.
     pub ways: u32,
     /// Page size, bytes: a power of two, at least the 4 KiB of the guest's pages.
     pub page_bytes: u64,
-    #[serde(default)]
     pub replacement: Replacement,
 }
 

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use serde::Deserialize;
+
 /// Processors of a vendor and a family, with a range of models.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ProcessorRange {
     /// The CPUID vendor, such as `AuthenticAMD`.
     pub vendor: String,
@@ -34,6 +37,16 @@ impl ProcessorRange {
     #[must_use]
     pub fn holds(&self, vendor: &str, family: u32, model: u32) -> bool {
         self.vendor == vendor && self.family == family && self.models.contains(&model)
+    }
+}
+
+impl TryFrom<String> for ProcessorRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let allowed =
+            "\"VENDOR FAMILY MODEL\" or \"VENDOR FAMILY FIRST-LAST\", as \"AuthenticAMD 25 0-15\"";
+        ProcessorRange::parse(&text).ok_or_else(|| format!("{text:?}; allowed: {allowed}"))
     }
 }
 

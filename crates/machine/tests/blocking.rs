@@ -170,16 +170,17 @@ fn general(model: &BlockingModel) -> SystemModel {
     (system.clock_hz, system.instruction_cycles) = (model.clock_hz, model.instruction_cycles);
     let levels = [&mut system.l1i, &mut system.l1d, &mut system.l2];
     for (level, cache) in levels.into_iter().zip([&model.l1i, &model.l1d, &model.l2]) {
-        level.cache = cache.clone();
-        level.sub_block_bytes = cache.line_bytes;
+        (level.size_bytes, level.ways) = (cache.size_bytes, cache.ways);
+        (level.line_bytes, level.replacement) = (cache.line_bytes, cache.replacement);
+        level.sub_block_bytes = None;
     }
     for (level, tlb) in [(&mut system.itlb, &model.itlb), (&mut system.dtlb, &model.dtlb)] {
-        level.tlb = tlb.clone();
-        level.pages_bytes = vec![tlb.page_bytes];
+        (level.entries, level.ways) = (tlb.entries, Some(tlb.ways));
+        (level.replacement, level.pages_bytes) = (tlb.replacement, vec![tlb.page_bytes]);
     }
-    system.latencies.l2_hit_cycles = model.l2_hit_cycles;
-    system.latencies.memory_cycles = model.memory_cycles;
-    system.latencies.tlb_miss_cycles = model.tlb_miss_cycles;
+    system.l2_hit_cycles = model.l2_hit_cycles;
+    system.memory_cycles = model.memory_cycles;
+    system.tlb_miss_cycles = model.tlb_miss_cycles;
     system.dma = model.dma;
     assert_eq!(system.blocking().as_ref(), Ok(model));
     system

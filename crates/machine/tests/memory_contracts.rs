@@ -7,7 +7,7 @@ use machine::memory::{
     PageSize, SupplyingLevel, TlbFlush,
 };
 use machine::schema::set;
-use machine::system_model::{Latencies, Prefetch, Walk};
+use machine::system_model::{Prefetch, Walk};
 use machine::{AccessKind, CodeSpan, SystemModel};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
@@ -61,22 +61,21 @@ fn chase(model: &SystemModel, bytes: u64, line_bytes: u64) -> u64 {
 fn m1_a_pointer_chase_takes_the_latency_of_the_level_it_fits_into() {
     for text in [ZEN3, R4400] {
         let mut model = plain(text);
-        (model.latencies.tlb_miss_cycles, model.latencies.memory_line_cycles) = (0, 0);
+        (model.tlb_miss_cycles, model.memory_line_cycles) = (0, 0);
         if let Some(l3) = &mut model.l3 {
             // Smaller, so that it takes less time to fill.
-            l3.cache.size_bytes = 2 << 20;
+            l3.size_bytes = 2 << 20;
         }
-        let waits = model.latencies;
-        let (l1, l2) = (&model.l1d.cache, &model.l2.cache);
+        let (l1, l2) = (&model.l1d, &model.l2);
         assert_eq!(chase(&model, l1.size_bytes, l1.line_bytes), 0);
         // Twice the size of a cache misses it each time with LRU.
-        assert_eq!(chase(&model, 2 * l1.size_bytes, l1.line_bytes), waits.l2_hit_cycles);
-        assert_eq!(chase(&model, l2.size_bytes, l2.line_bytes), waits.l2_hit_cycles);
-        let next = if model.l3.is_some() { waits.l3_hit_cycles } else { waits.memory_cycles };
+        assert_eq!(chase(&model, 2 * l1.size_bytes, l1.line_bytes), model.l2_hit_cycles);
+        assert_eq!(chase(&model, l2.size_bytes, l2.line_bytes), model.l2_hit_cycles);
+        let next = model.l3_hit_cycles.unwrap_or(model.memory_cycles);
         assert_eq!(chase(&model, 2 * l2.size_bytes, l2.line_bytes), next);
         if let Some(l3) = &model.l3 {
-            assert_eq!(chase(&model, l3.cache.size_bytes, 64), waits.l3_hit_cycles);
-            assert_eq!(chase(&model, 2 * l3.cache.size_bytes, 64), waits.memory_cycles);
+            assert_eq!(chase(&model, l3.size_bytes, 64), next);
+            assert_eq!(chase(&model, 2 * l3.size_bytes, 64), model.memory_cycles);
         }
     }
 }
@@ -84,7 +83,7 @@ fn m1_a_pointer_chase_takes_the_latency_of_the_level_it_fits_into() {
 #[test]
 fn m2_a_stride_over_sets_keeps_as_many_lines_as_there_are_ways() {
     let model = plain(ZEN3);
-    let way_bytes = model.l1d.cache.size_bytes / u64::from(model.l1d.cache.ways);
+    let way_bytes = model.l1d.size_bytes / u64::from(model.l1d.ways);
     for lines in 1..=16u64 {
         let mut system = MemorySystem::new(&model, 1);
         for _ in 0..3 {
@@ -105,8 +104,8 @@ fn m2_a_stride_over_sets_keeps_as_many_lines_as_there_are_ways() {
 fn m3_misses_overlap_up_to_the_registers_and_take_turns_beyond() {
     for mshrs in [1u64, 4, 10] {
         let mut model = plain(ZEN3);
-        (model.l1d.mshrs, model.latencies.memory_line_cycles) = (mshrs as u32, 0);
-        let memory = model.latencies.memory_cycles;
+        (model.l1d.mshrs, model.memory_line_cycles) = (mshrs as u32, 0);
+        let memory = model.memory_cycles;
         let mut system = MemorySystem::new(&model, 1);
         // Translates the page before the timed accesses.
         system.access(&load(0, 1 << 29, 0));
@@ -129,7 +128,7 @@ fn m4_a_second_miss_of_a_line_waits_for_the_first() {
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 1 << 29, 0));
     let first = system.access(&load(0, 0, 1000)).ready_cycles;
-    assert_eq!(first, 1000 + model.latencies.memory_cycles);
+    assert_eq!(first, 1000 + model.memory_cycles);
     assert_eq!(system.access(&load(0, 8, 1100)).ready_cycles, first);
     assert_eq!(system.access(&load(0, 8, first + 5)).ready_cycles, first + 5);
     assert_eq!(system.counts(0).memory_reads, 2);
@@ -138,12 +137,12 @@ fn m4_a_second_miss_of_a_line_waits_for_the_first() {
 #[test]
 fn m5_the_way_to_memory_limits_the_bandwidth() {
     let mut model = plain(ZEN3);
-    (model.latencies.memory_line_cycles, model.l1d.mshrs) = (50, 64);
+    (model.memory_line_cycles, model.l1d.mshrs) = (50, 64);
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 1 << 29, 0));
     for n in 0..30u64 {
         let ready = system.access(&load(0, n * 64, 5000)).ready_cycles;
-        assert_eq!(ready, 5000 + n * 50 + model.latencies.memory_cycles, "{n}");
+        assert_eq!(ready, 5000 + n * 50 + model.memory_cycles, "{n}");
     }
     assert_eq!(system.counts(0).bus_wait_cycles, (0..30).map(|n| n * 50).sum::<u64>());
 }
@@ -152,7 +151,7 @@ fn m5_the_way_to_memory_limits_the_bandwidth() {
 fn m6_tlbs_reach_as_far_as_their_entries() {
     // 64 entries; pages of 4 KiB, each with a line in another set.
     let mut model = plain(ZEN3);
-    model.latencies.tlb_miss_cycles = 33;
+    model.tlb_miss_cycles = 33;
     let wait = |pages: u64, page: PageSize, shift: u32, model: &SystemModel| {
         let mut system = MemorySystem::new(model, 1);
         let mut total = 0;
@@ -164,11 +163,12 @@ fn m6_tlbs_reach_as_far_as_their_entries() {
         total / pages
     };
     assert_eq!(wait(64, PageSize::Small, 12, &model), 0);
+    let stlb_hit_cycles = model.stlb_hit_cycles.unwrap();
     // 65 pages in a cycle miss each time with LRU; the second TLB holds them.
-    assert_eq!(wait(65, PageSize::Small, 12, &model), model.latencies.stlb_hit_cycles);
+    assert_eq!(wait(65, PageSize::Small, 12, &model), stlb_hit_cycles);
     assert_eq!(wait(64, PageSize::Large, 21, &model), 0);
     // The second TLB holds pages of 1 GiB as pages of 2 MiB; here all of them share a set.
-    assert_eq!(wait(65, PageSize::Huge, 30, &model), model.latencies.stlb_hit_cycles + 33);
+    assert_eq!(wait(65, PageSize::Huge, 30, &model), stlb_hit_cycles + 33);
     model.stlb = None;
     assert_eq!(wait(65, PageSize::Small, 12, &model), 33);
 }
@@ -176,10 +176,9 @@ fn m6_tlbs_reach_as_far_as_their_entries() {
 #[test]
 fn m7_a_walk_loads_a_table_for_each_level() {
     let mut model = plain(ZEN3);
-    (model.walk, model.latencies.memory_line_cycles) = (Walk::Caches, 0);
-    let waits = model.latencies;
-    let cold = waits.stlb_hit_cycles + waits.memory_cycles;
-    let table = waits.l1_hit_cycles + waits.memory_cycles;
+    (model.walk, model.memory_line_cycles) = (Walk::Caches, 0);
+    let cold = model.stlb_hit_cycles.unwrap() + model.memory_cycles;
+    let table = model.l1_hit_cycles + model.memory_cycles;
     for (page, levels) in [(PageSize::Small, 4), (PageSize::Large, 3), (PageSize::Huge, 2)] {
         let mut system = MemorySystem::new(&model, 1);
         let first = Access { page, ..load(0, 0x7123_4567_8000, 0) };
@@ -193,7 +192,7 @@ fn m7_a_walk_loads_a_table_for_each_level() {
         let mut system = MemorySystem::new(&model, 1);
         system.access_blocking(&Access { page: PageSize::Small, ..load(0, 0x10_0000, 0) });
         let next = Access { page: PageSize::Small, ..load(0, 0x10_1000, 0) };
-        let hits = loads * waits.l1_hit_cycles;
+        let hits = loads * model.l1_hit_cycles;
         assert_eq!(system.access_blocking(&next), cold + hits, "{entries} entries");
         assert_eq!(system.counts(0).walk_loads, 4 + loads);
     }
@@ -202,8 +201,8 @@ fn m7_a_walk_loads_a_table_for_each_level() {
 #[test]
 fn m8_coherence_takes_its_time_by_case() {
     let mut model = plain(&set(SMP8, &["cache_to_cache_cycles=70"]).unwrap());
-    model.latencies.upgrade_cycles = 30;
-    let (memory, l2) = (model.latencies.memory_cycles, model.latencies.l2_hit_cycles);
+    model.upgrade_cycles = Some(30);
+    let (memory, l2) = (model.memory_cycles, model.l2_hit_cycles);
     let mut system = MemorySystem::new(&model, 8);
     for cpu in 0..8 {
         // A load of another granule translates the page.
@@ -350,7 +349,7 @@ fn m12_prefetchers_hide_what_they_foresee() {
 #[test]
 fn m13_a_fixed_stream_counts_the_same_for_ever() {
     let mut model = SystemModel::parse(ZEN3).unwrap();
-    (model.l1d.cache.replacement, model.cpus) = (machine::Replacement::Random, 4);
+    (model.l1d.replacement, model.cpus) = (machine::Replacement::Random, 4);
     let mut system = MemorySystem::new(&model, 4);
     system.classify_misses(ClassifierConfig::default());
     let mut state = 1u64;
@@ -420,8 +419,8 @@ fn m15_lines_of_one_set_that_there_is_room_for_miss_for_conflict() {
             shadow_caches: true,
             ..ClassifierConfig::default()
         });
-        let ways = u64::from(model.l2.cache.ways.max(model.l1d.cache.ways));
-        let apart = model.l2.cache.size_bytes;
+        let ways = u64::from(model.l2.ways.max(model.l1d.ways));
+        let apart = model.l2.size_bytes;
         for _ in 0..5 {
             (0..2 * ways).for_each(|n| {
                 system.access_blocking(&store(0, n * apart, 0));
@@ -435,7 +434,8 @@ fn m15_lines_of_one_set_that_there_is_room_for_miss_for_conflict() {
 #[test]
 fn m16_a_locked_read_modify_write_is_one_request_for_ownership() {
     let (model, at) = (plain(ZEN3), 0x4000);
-    let Latencies { cache_to_cache_cycles: other, upgrade_cycles: upgrade, .. } = model.latencies;
+    let other = model.cache_to_cache_cycles.unwrap();
+    let upgrade = model.upgrade_cycles.unwrap();
     let mut system = MemorySystem::new(&model, 4);
     for cpu in 0..4 {
         system.access_blocking(&load(cpu, 0x4800, 0));
@@ -510,15 +510,15 @@ fn m17_a_flush_drops_what_it_names_and_nothing_else() {
     system.set_address_space(0, 0, 0x7000);
     system.flush_tlbs(0, TlbFlush::Space(0));
     let wait = system.access_blocking(&read);
-    assert!(wait > 4 * model.latencies.memory_cycles, "{wait}");
+    assert!(wait > 4 * model.memory_cycles, "{wait}");
 }
 
 #[test]
 fn m18_a_prefetched_line_arrives_when_memory_delivers_it() {
     let mut model = plain(ZEN3);
-    (model.latencies.memory_line_cycles, model.l1d.prefetch) = (0, Prefetch::NextLine);
+    (model.memory_line_cycles, model.l1d.prefetch) = (0, Prefetch::NextLine);
     model.l1i.prefetch = Prefetch::NextLine;
-    let memory = model.latencies.memory_cycles;
+    let memory = model.memory_cycles;
     for kind in [AccessKind::Load, AccessKind::Fetch] {
         let request = |address, now| Access { kind, ..load(0, address, now) };
         let mut system = MemorySystem::new(&model, 1);
@@ -537,16 +537,13 @@ fn m18_a_prefetched_line_arrives_when_memory_delivers_it() {
     // Into L2, too: the line that L2 prefetched with the first one comes from L2, but not earlier
     // than it gets there.
     let mut model = plain(ZEN3);
-    (model.latencies.memory_line_cycles, model.l2.prefetch) = (0, Prefetch::NextLine);
+    (model.memory_line_cycles, model.l2.prefetch) = (0, Prefetch::NextLine);
     model.l2.prefetch_distance = 1;
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 1 << 29, 0));
     system.access(&load(0, 0, 1000));
     assert_eq!(system.access(&load(0, 64, 1100)).ready_cycles, 1000 + memory);
-    assert_eq!(
-        system.access(&load(0, 128, 5000)).ready_cycles,
-        5000 + model.latencies.l2_hit_cycles
-    );
+    assert_eq!(system.access(&load(0, 128, 5000)).ready_cycles, 5000 + model.l2_hit_cycles);
 }
 
 #[test]
@@ -561,7 +558,7 @@ fn m19_a_line_occupies_the_way_from_its_level() {
     for n in 0..20 {
         let response = system.access(&load(0, n * 64, 1_000_000));
         assert_eq!(response.supplier, SupplyingLevel::L2);
-        let expected = 1_000_000 + n * 5 + model.latencies.l2_hit_cycles;
+        let expected = 1_000_000 + n * 5 + model.l2_hit_cycles;
         assert_eq!(response.ready_cycles, expected, "{n}");
     }
 }
@@ -569,9 +566,9 @@ fn m19_a_line_occupies_the_way_from_its_level() {
 #[test]
 fn m20_walks_wait_for_a_walker_and_for_lines_under_way() {
     let mut model = plain(ZEN3);
-    (model.walk, model.latencies.memory_line_cycles, model.stlb) = (Walk::Caches, 0, None);
-    (model.l1d.mshrs, model.latencies.tlb_miss_cycles) = (64, 0);
-    let table = model.latencies.l1_hit_cycles + model.latencies.memory_cycles;
+    (model.walk, model.memory_line_cycles, model.stlb) = (Walk::Caches, 0, None);
+    (model.l1d.mshrs, model.tlb_miss_cycles) = (64, 0);
+    let table = model.l1_hit_cycles + model.memory_cycles;
     // Pages of 1 GiB, 512 GiB apart: each walk loads two tables, which are in lines of their own.
     let translated = |walkers, at: fn(u64) -> u64| {
         model.walkers = walkers;
@@ -595,9 +592,9 @@ fn m20_walks_wait_for_a_walker_and_for_lines_under_way() {
 #[test]
 fn m21_accesses_to_devices_come_one_after_the_other_and_stores_are_posted() {
     let mut model = plain(ZEN3);
-    model.latencies.device_read_cycles = Some(1_000);
+    model.device_read_cycles = Some(1_000);
     let mut ready = |write_cycles| {
-        model.latencies.device_write_cycles = write_cycles;
+        model.device_write_cycles = write_cycles;
         let mut system = MemorySystem::new(&model, 2);
         // Translates the page before the timed accesses.
         for cpu in 0..2 {
@@ -621,8 +618,8 @@ fn m21_accesses_to_devices_come_one_after_the_other_and_stores_are_posted() {
 #[test]
 fn m22_a_load_from_the_local_apic_does_not_leave_the_core() {
     let mut model = plain(ZEN3);
-    model.latencies.device_read_cycles = Some(1_000);
-    model.latencies.local_device_cycles = Some(80);
+    model.device_read_cycles = Some(1_000);
+    model.local_device_cycles = Some(80);
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 0x20_0000, 0));
     let mut wait = |address, now| system.access_device(&load(0, address, now)).ready_cycles - now;
@@ -635,7 +632,7 @@ fn m22_a_load_from_the_local_apic_does_not_leave_the_core() {
 #[test]
 fn m23_a_flushed_line_comes_from_memory_again() {
     let model = plain(ZEN3);
-    let memory = model.latencies.memory_cycles;
+    let memory = model.memory_cycles;
     let mut system = MemorySystem::new(&model, 2);
     let load_at = |system: &mut MemorySystem, cpu| system.access_blocking(&load(cpu, 0x4000, 0));
     load_at(&mut system, 0);
@@ -656,7 +653,7 @@ fn m23_a_flushed_line_comes_from_memory_again() {
 #[test]
 fn m24_stores_around_the_caches_are_combined_by_line() {
     let model = plain(ZEN3);
-    let memory = model.latencies.memory_cycles;
+    let memory = model.memory_cycles;
     let mut system = MemorySystem::new(&model, 1);
     system.access_blocking(&load(0, 0x4000, 0));
     let mut around = |address: u64, now| {

@@ -9,7 +9,7 @@ use machine::memory::{
 use machine::system_model::{
     Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, Walk, WritePolicy,
 };
-use machine::{AccessKind, CacheModel, Replacement, SystemModel};
+use machine::{AccessKind, Replacement, SystemModel};
 use proptest::prelude::*;
 
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
@@ -32,11 +32,6 @@ fn kind() -> impl Strategy<Value = AccessKind> {
     prop::sample::select(&[AccessKind::Fetch, AccessKind::Load, AccessKind::Store][..])
 }
 
-/// A cache of `ways` times `sets` lines.
-fn cache(ways: u32, sets: u64, line_bytes: u64, replacement: Replacement) -> CacheModel {
-    CacheModel { size_bytes: u64::from(ways) * sets * line_bytes, ways, line_bytes, replacement }
-}
-
 fn replacement() -> impl Strategy<Value = Replacement> {
     prop::sample::select(&[Replacement::Lru, Replacement::TreePlru, Replacement::Random][..])
 }
@@ -52,11 +47,14 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
         |(flags, (l2, l3), replacement, (prefetch, distance), ways, mshrs)| {
             let mut model = SystemModel::parse(ZEN3).unwrap();
             let level = |ways: u32, sets, inclusion, shared| LevelModel {
-                cache: cache(ways, sets, 64, replacement),
+                size_bytes: u64::from(ways) * sets * 64,
+                ways,
+                line_bytes: 64,
+                replacement,
                 write: WritePolicy::Back,
                 allocate: true,
                 index: Index::Physical,
-                sub_block_bytes: 64,
+                sub_block_bytes: None,
                 mshrs: 1,
                 prefetch: Prefetch::None,
                 prefetch_distance: 1,
@@ -77,7 +75,7 @@ fn any_machine() -> impl Strategy<Value = SystemModel> {
             model.l1d = LevelModel {
                 write: if through { WritePolicy::Through } else { WritePolicy::Back },
                 allocate: !around,
-                sub_block_bytes: if parts { 16 } else { 64 },
+                sub_block_bytes: parts.then_some(16),
                 index: if virtual_index { Index::Virtual } else { Index::Physical },
                 mshrs,
                 prefetch,
@@ -263,9 +261,11 @@ proptest! {
     ) {
         let mut model = SystemModel::parse(R4400).unwrap();
         // Sets of four pages: two bits of the virtual page number select a set.
-        model.l1d.cache = cache(ways, 256, 64, Replacement::Lru);
+        (model.l1d.ways, model.l1d.line_bytes) = (ways, 64);
+        model.l1d.size_bytes = u64::from(ways) * 256 * 64;
+        model.l1d.replacement = Replacement::Lru;
         model.l1d.index = Index::Virtual;
-        model.l1d.sub_block_bytes = 1 << part_log;
+        model.l1d.sub_block_bytes = Some(1 << part_log);
         let mut system = MemorySystem::new(&model, 1);
         let mut naive = Naive::default();
         let mut misses = 0;
@@ -490,7 +490,7 @@ proptest! {
                         prop_assert_eq!(from, 4, "another core had {:#x}", address);
                     } else if let Some(nearest) = nearest {
                         // Another part of a line that is filled in parts may be dirty.
-                        let in_parts = nearest == 1 && model.l1d.sub_block_bytes < 64;
+                        let in_parts = nearest == 1 && model.l1d.fill_bytes() < 64;
                         let is_seen = from <= nearest || from == 4 || in_parts;
                         prop_assert!(is_seen, "stale {:#x}: {} from {}", address, nearest, from);
                     }

@@ -71,7 +71,7 @@ fn latencies_are_within_a_tenth_of_what_is_published() {
         for level in [&mut model.l1i, &mut model.l1d, &mut model.l2] {
             level.prefetch = Prefetch::None;
         }
-        let l2 = model.l2.cache.size_bytes;
+        let l2 = model.l2.size_bytes;
         let measured = [
             ("L1", chain(&model, &lines(16 << 10), 2), published.l1),
             ("L2", chain(&model, &lines(l2 / 2), 2), published.l2),
@@ -92,7 +92,7 @@ fn misses_of_a_core_overlap() {
     for level in [&mut model.l1i, &mut model.l1d, &mut model.l2] {
         level.prefetch = Prefetch::None;
     }
-    model.latencies.memory_line_cycles = 0;
+    model.memory_line_cycles = 0;
     let core = model.core.clone().unwrap();
     let mut system = MemorySystem::new(&without_mshr_limit(&model), 1);
     let mut runs = OutOfOrderCore::new(&core, 64).unwrap();
@@ -107,7 +107,7 @@ fn misses_of_a_core_overlap() {
         runs.run(&block.template, &executed, &mut port);
     }
     // An MSHR is in use until the line is filled, without the latency of a hit.
-    let each = model.latencies.memory_cycles;
+    let each = model.memory_cycles;
     let ideal = each * addresses.len() as u64 / u64::from(core.data.mshrs);
     let ours = runs.cycles();
     assert!(ours >= ideal && ours < ideal * 11 / 10, "{ours} cycles, {ideal} at least");

@@ -38,7 +38,7 @@ fn fast_paths_do_not_change_the_cycles_of_recorded_code() {
         let Some(core) = model.core.as_ref().filter(|core| core.window.is_some()) else {
             continue;
         };
-        let trace = RecordedBlocks::read(&bytes, core.layout(model.l1i.cache.line_bytes));
+        let trace = RecordedBlocks::read(&bytes, core.layout(model.l1i.line_bytes));
         assert!(trace.sizes().1 >= INSTRUCTIONS, "{name}: {:?}", trace.sizes());
         let replay = |way| {
             let mut machine = ReplayMachine::new(&model).expect("a core");

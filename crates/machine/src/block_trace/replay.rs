@@ -122,7 +122,7 @@ impl ReplayMachine {
     /// Returns the machine of a model; none without a core.
     #[must_use]
     pub fn new(model: &SystemModel) -> Option<ReplayMachine> {
-        let core = Core::new(model.core.as_ref()?, model.l1d.cache.line_bytes)?;
+        let core = Core::new(model.core.as_ref()?, model.l1d.line_bytes)?;
         Some(ReplayMachine { core, system: MemorySystem::new(&without_mshr_limit(model), 1) })
     }
 
@@ -284,7 +284,7 @@ mod tests {
     fn executed(bytes: &[u8], way: Way) -> (u64, u64) {
         let model = include_str!("../../../../machines/zen3.toml");
         let model = SystemModel::parse(model).expect("a model");
-        let layout = model.core.as_ref().expect("a core").layout(model.l1i.cache.line_bytes);
+        let layout = model.core.as_ref().expect("a core").layout(model.l1i.line_bytes);
         let trace = RecordedBlocks::read(bytes, layout);
         let mut machine = ReplayMachine::new(&model).expect("a core");
         (machine.execute(&trace, way), trace.sizes().1)

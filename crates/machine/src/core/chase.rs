@@ -23,8 +23,8 @@ pub fn chase_cycles(
     warm: u32,
 ) -> Option<u64> {
     let core_model = model.core.as_ref()?;
-    let mut core = AnyCore::new(core_model, model.l1d.cache.line_bytes)?;
-    let layout = core_model.layout(model.l1i.cache.line_bytes);
+    let mut core = AnyCore::new(core_model, model.l1d.line_bytes)?;
+    let layout = core_model.layout(model.l1i.line_bytes);
     let mut system = MemorySystem::new(&without_mshr_limit(model), 1);
     let mut port = MemoryPort { system: &mut system, cpu: 0, code: None, pc: CODE, page };
     let block = loads(layout);

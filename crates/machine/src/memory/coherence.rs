@@ -116,7 +116,7 @@ impl MemorySystem {
         if self.invalidate_all(others, granule, core, mask) != 0 {
             self.write_back_granule(cpu, granule);
         }
-        self.config.latencies.upgrade_cycles
+        self.config.upgrade_cycles
     }
 
     /// Writes what another core wrote to the first level that all cores share.

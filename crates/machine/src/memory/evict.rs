@@ -332,8 +332,7 @@ impl MemorySystem {
     /// Writes a combined line to memory from `now` on. Returns when it is there.
     fn write_combined(&mut self, cpu: usize, now: u64) -> u64 {
         self.cpus[cpu].counts.memory_writes += 1;
-        let latencies = &self.config.latencies;
-        let write_cycles = latencies.memory_write_cycles.unwrap_or(latencies.memory_cycles);
+        let write_cycles = self.config.memory_write_cycles;
         self.bus.reserve(now) + write_cycles
     }
 

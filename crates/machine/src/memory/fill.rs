@@ -104,7 +104,7 @@ impl MemorySystem {
         let mut ready_cycles = match from_core {
             Some(dirty) => {
                 flags |= dirty;
-                request.start_cycles + self.config.latencies.cache_to_cache_cycles
+                request.start_cycles + self.config.cache_to_cache_cycles
             }
             None if hit_level == levels => self.read_memory(request),
             None => {
@@ -190,7 +190,7 @@ impl MemorySystem {
         if request.purpose != Purpose::Prefetch {
             counts.bus_wait_cycles += start - request.start_cycles;
         }
-        start + self.config.latencies.memory_cycles
+        start + self.config.memory_cycles
     }
 
     fn count_misses(&mut self, request: &FillRequest, missed_levels: u8) {

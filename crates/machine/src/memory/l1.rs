@@ -424,7 +424,7 @@ impl MemorySystem {
     pub(super) fn load_table_entry(&mut self, cpu: usize, physical: u64, now: u64) -> u64 {
         let core = self.core_of(cpu);
         self.cpus[cpu].counts.walk_loads += 1;
-        let hit_cycles = now + self.config.latencies.l1_hit_cycles;
+        let hit_cycles = now + self.config.l1_hit_cycles;
         let line = physical >> self.config.l1d_shift;
         let sub_block = self.config.sub_block_bit(physical);
         let how = ShadowUse { is_access: false, leaves: Leaves::Present };

@@ -51,7 +51,7 @@ use translation::Tlbs;
 use crate::core::{Memory, Template, WaitParts};
 use crate::counts::Counts;
 use crate::system_model::{
-    Dma, Inclusion, Index, Latencies, LevelModel, Prefetch, Protocol, SystemModel, WritePolicy,
+    Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, SystemModel, WritePolicy,
 };
 use crate::tag_array::TagArray;
 
@@ -277,7 +277,16 @@ struct Config {
     trace: bool,
     write_through: bool,
     write_allocate: bool,
-    latencies: Latencies,
+    l1_hit_cycles: u64,
+    stlb_hit_cycles: u64,
+    tlb_miss_cycles: u64,
+    memory_cycles: u64,
+    memory_write_cycles: u64,
+    cache_to_cache_cycles: u64,
+    upgrade_cycles: u64,
+    device_read_cycles: u64,
+    local_device_cycles: u64,
+    device_write_cycles: Option<u64>,
     instruction_cycles: u64,
     protocol: Protocol,
     dma: Dma,
@@ -291,13 +300,13 @@ struct Config {
 
 impl Config {
     fn new(model: &SystemModel) -> Config {
-        let shift = |level: &LevelModel| level.cache.line_bytes.ilog2();
+        let shift = |level: &LevelModel| level.line_bytes.ilog2();
         let private_levels = model.outer().take_while(|level| !level.shared).count();
         let private = model.outer().take(private_levels).map(shift);
         Config {
             l1i_shift: shift(&model.l1i),
             l1d_shift: shift(&model.l1d),
-            sub_block_shift: model.l1d.sub_block_bytes.ilog2(),
+            sub_block_shift: model.l1d.fill_bytes().ilog2(),
             l1i_virtual: model.l1i.index == Index::Virtual,
             l1d_virtual: model.l1d.index == Index::Virtual,
             l1i_prefetch: model.l1i.prefetch,
@@ -307,7 +316,17 @@ impl Config {
             trace: model.l1i.trace,
             write_through: model.l1d.write == WritePolicy::Through,
             write_allocate: model.l1d.allocate,
-            latencies: model.latencies,
+            l1_hit_cycles: model.l1_hit_cycles,
+            stlb_hit_cycles: model.stlb_hit_cycles.unwrap_or(0),
+            tlb_miss_cycles: model.tlb_miss_cycles,
+            memory_cycles: model.memory_cycles,
+            memory_write_cycles: model.or_memory(model.memory_write_cycles),
+            cache_to_cache_cycles: model.or_memory(model.cache_to_cache_cycles),
+            upgrade_cycles: model.or_memory(model.upgrade_cycles),
+            device_read_cycles: model.or_memory(model.device_read_cycles),
+            local_device_cycles: model
+                .or_memory(model.local_device_cycles.or(model.device_read_cycles)),
+            device_write_cycles: model.device_write_cycles,
             instruction_cycles: model.instruction_cycles,
             protocol: model.protocol,
             dma: model.dma,
@@ -374,7 +393,7 @@ impl MemorySystem {
         let threads = model.threads_per_core.min(cpus);
         let cores = cpus.div_ceil(threads) as usize;
         let config = Config::new(model);
-        let hit_cycles = [model.latencies.l2_hit_cycles, model.latencies.l3_hit_cycles];
+        let hit_cycles = [model.l2_hit_cycles, model.l3_hit_cycles.unwrap_or(0)];
         let cpu = |cpu: u32| Cpu {
             core: (cpu / threads) as usize,
             thread: u64::from(cpu % threads),
@@ -387,13 +406,12 @@ impl MemorySystem {
                 .map(|(level, hit_cycles)| new_level(level, cores, hit_cycles))
                 .collect(),
             directory: (cores > 1).then(Directory::default),
-            bus: MemoryBus::new(model.latencies.memory_line_cycles, BUS_SLOTS),
+            bus: MemoryBus::new(model.memory_line_cycles, BUS_SLOTS),
             dma: DmaCounts::default(),
             last_wait: WaitParts::default(),
             local_device_page: u64::MAX,
             classifier: Classifier::default(),
-            slow_stores: config.write_through
-                || model.l1d.sub_block_bytes != model.l1d.cache.line_bytes,
+            slow_stores: config.write_through || model.l1d.fill_bytes() != model.l1d.line_bytes,
             may_hit_at_once: false,
             config,
         }
@@ -428,14 +446,13 @@ impl MemorySystem {
         cpu.counts.basic.device_accesses += 1;
         let page = access.virtual_address >> 12 | cpu.thread << 58;
         let now = self.translate_data(access, page);
-        let latencies = &self.config.latencies;
         let is_local = access.virtual_address >> 12 == self.local_device_page;
-        let read_cycles = latencies.device_read_cycles.unwrap_or(latencies.memory_cycles);
-        let local_cycles = latencies.local_device_cycles.filter(|_| is_local);
-        let read_cycles = local_cycles.unwrap_or(read_cycles);
+        let config = &self.config;
+        let read_cycles =
+            if is_local { config.local_device_cycles } else { config.device_read_cycles };
         let free_cycles = &mut self.cpus[access.cpu].device_free_cycles;
         let start = now.max(*free_cycles);
-        let ready_cycles = match latencies.device_write_cycles.filter(|_| write) {
+        let ready_cycles = match config.device_write_cycles.filter(|_| write) {
             Some(posted) => {
                 *free_cycles = start + posted;
                 start
@@ -497,12 +514,6 @@ impl MemorySystem {
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.cpus.len()
-    }
-
-    /// The latencies of the model.
-    #[must_use]
-    pub fn latencies(&self) -> &Latencies {
-        &self.config.latencies
     }
 
     /// Classifies misses from now on, and forgets earlier classifications.
@@ -605,10 +616,10 @@ impl MemorySystem {
 }
 
 fn new_core(model: &SystemModel) -> Core {
-    let l1d = TagArray::indexed(&model.l1d.cache, model.l1d.index);
-    let has_sub_blocks = model.l1d.sub_block_bytes != model.l1d.cache.line_bytes;
+    let l1d = TagArray::indexed(&model.l1d.cache(), model.l1d.index);
+    let has_sub_blocks = model.l1d.fill_bytes() != model.l1d.line_bytes;
     Core {
-        l1i: TagArray::indexed(&model.l1i.cache, model.l1i.index),
+        l1i: TagArray::indexed(&model.l1i.cache(), model.l1i.index),
         valid_sub_blocks: vec![0; if has_sub_blocks { l1d.capacity() } else { 0 }],
         written: Vec::new(),
         l1d,
@@ -616,7 +627,7 @@ fn new_core(model: &SystemModel) -> Core {
         combining: CombiningBuffers::new(
             // A core limits its misses itself, and then L1D has no limit.
             model.core.as_ref().map_or(model.l1d.mshrs, |core| core.data.mshrs),
-            model.l1d.cache.line_bytes,
+            model.l1d.line_bytes,
         ),
         strides: StridePrefetcher::default(),
         streams: StreamPrefetcher::default(),
@@ -631,8 +642,8 @@ fn new_core(model: &SystemModel) -> Core {
 fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> OuterLevel {
     let caches = if level.shared { 1 } else { cores };
     OuterLevel {
-        caches: (0..caches).map(|_| TagArray::new(&level.cache)).collect(),
-        line_shift: level.cache.line_bytes.ilog2(),
+        caches: (0..caches).map(|_| TagArray::new(&level.cache())).collect(),
+        line_shift: level.line_bytes.ilog2(),
         inclusion: level.inclusion,
         shared: level.shared,
         prefetch: level.prefetch,

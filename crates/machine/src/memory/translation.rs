@@ -125,7 +125,7 @@ fn access_tag(array: &mut TagArray, index: u64, tag: u64) -> bool {
 }
 
 fn new_tlb(level: &TlbLevel) -> TagArray {
-    TagArray::new(&level.tlb.as_cache())
+    TagArray::new(&level.tlb().as_cache())
 }
 
 /// The first-level TLBs for instructions or for data.
@@ -401,14 +401,14 @@ impl MemorySystem {
         let mut now = access.now_cycles;
         if let Some((second, shifts)) = &mut tlbs.second {
             let shift = shifts[size as usize];
-            now += self.config.latencies.stlb_hit_cycles;
+            now += self.config.stlb_hit_cycles;
             if access_tlb(second, access.virtual_address, shift, owner) {
                 self.cpus[access.cpu].counts.stlb_hits += 1;
                 return now;
             }
         }
         let walk = tlbs.walk;
-        now += self.config.latencies.tlb_miss_cycles;
+        now += self.config.tlb_miss_cycles;
         if walk != Walk::Fixed {
             let start = self.cores[context.core].walkers.free_cycles(now);
             now = self.walk(access, start);

@@ -1,29 +1,21 @@
 //! Checks of a model's parts against each other.
 
-use super::reader::Reader;
 use crate::model::ModelError;
-use crate::system_model::{Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk};
+use crate::system_model::{
+    CYCLES_MAX, Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk, WritePolicy,
+};
 
-/// Page sizes of the guest, bytes.
-pub(crate) const GUEST_PAGES_BYTES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];
-
-/// Whether a TLB can hold pages of these sizes: a single power of two, or sizes of the guest's pages, the smallest
-/// first.
-pub(super) fn is_page_list(sizes: &[u64]) -> bool {
-    match sizes {
-        [] => false,
-        [size] => size.is_power_of_two(),
-        sizes => {
-            sizes.iter().all(|size| GUEST_PAGES_BYTES.contains(size))
-                && sizes.windows(2).all(|pair| pair[0] < pair[1])
-        }
+pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
+    if let Some(core) = &model.core {
+        core.check("core")?;
     }
-}
-
-pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelError> {
+    geometries(model)?;
+    fields_of_other_caches(model)?;
+    latency_of_level("l3", model.l3.is_some(), model.l3_hit_cycles)?;
+    latency_of_level("stlb", model.stlb.is_some(), model.stlb_hit_cycles)?;
     if !model.cpus.is_multiple_of(model.threads_per_core) {
         let problem = format!("does not divide cpus, {}", model.cpus);
-        return Err(file.fail("threads_per_core", problem));
+        return refuse("threads_per_core", problem);
     }
     if let Some(core) = &model.core {
         let threads = core.threads.unwrap_or(1);
@@ -32,78 +24,73 @@ pub(super) fn check(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelE
                 "{} with core.threads of {threads}; allowed: the same",
                 model.threads_per_core
             );
-            return Err(file.fail("threads_per_core", problem));
+            return refuse("threads_per_core", problem);
         }
-        let (load, hit) = (core.units.load.latency_cycles, model.latencies.l1_hit_cycles);
+        let (load, hit) = (core.units.load.latency_cycles, model.l1_hit_cycles);
         if u64::from(load) != hit {
             let problem =
                 format!("{hit} with core.units.load.latency_cycles of {load}; allowed: the same");
-            return Err(file.fail("l1_hit_cycles", problem));
+            return refuse("l1_hit_cycles", problem);
         }
     }
     let l1 = [("l1i", &model.l1i), ("l1d", &model.l1d)];
-    level(file, "l2", &model.l2, &l1)?;
+    level("l2", &model.l2, &l1)?;
     if let Some(l3) = &model.l3 {
-        level(file, "l3", l3, &[("l2", &model.l2)])?;
+        level("l3", l3, &[("l2", &model.l2)])?;
         if model.l2.shared && !l3.shared {
-            return Err(inside(file, "l3", "shared", "false below a shared l2; allowed: true"));
+            return refuse("l3.shared", "false below a shared l2; allowed: true");
         }
     }
     let code = &model.l1i;
     if code.trace && (code.index == Index::Virtual || code.prefetch != Prefetch::None) {
         let problem = "is set together with index or prefetch, which a trace cache does not have";
-        return Err(inside(file, "l1i", "trace", problem));
+        return refuse("l1i.trace", problem);
     }
     if model.walk == Walk::Fixed && model.walk_entries > 0 {
-        return Err(file.fail("walk_entries", "has no effect without walk = \"caches\""));
+        return refuse("walk_entries", "has no effect without walk = \"caches\"");
     }
     if model.walk == Walk::Fixed && model.walkers > 0 {
-        return Err(file.fail("walkers", "has no effect without walk = \"caches\""));
+        return refuse("walkers", "has no effect without walk = \"caches\"");
     }
     if model.walk == Walk::Fixed && model.nested.is_some() {
-        return Err(inside(file, "nested", "page", "has no effect without walk = \"caches\""));
+        return refuse("nested.page", "has no effect without walk = \"caches\"");
     }
     if model.dma == Dma::Allocate {
         let last = model.l3.as_ref().unwrap_or(&model.l2);
         if !last.shared && model.cores() > 1 {
             let problem = "\"allocate\" with a last level that the cores do not share";
-            return Err(file.fail("dma", problem));
+            return refuse("dma", problem);
         }
-        if model.dma_ways > last.cache.ways {
-            let problem = format!("{}; allowed: 1..={}", model.dma_ways, last.cache.ways);
-            return Err(file.fail("dma_ways", problem));
+        if model.dma_ways > last.ways {
+            let problem = format!("{}; allowed: 1..={}", model.dma_ways, last.ways);
+            return refuse("dma_ways", problem);
         }
     }
-    tlbs(model, file)
+    tlbs(model)
 }
 
-fn level(
-    file: &Reader<'_>,
-    name: &str,
-    level: &LevelModel,
-    above: &[(&str, &LevelModel)],
-) -> Result<(), ModelError> {
+fn level(name: &str, level: &LevelModel, above: &[(&str, &LevelModel)]) -> Result<(), ModelError> {
     for (other_name, other) in above {
-        let (line, other_line) = (level.cache.line_bytes, other.cache.line_bytes);
+        let (line, other_line) = (level.line_bytes, other.line_bytes);
         let exclusive = level.inclusion == Inclusion::Exclusive;
         if line < other_line || exclusive && line != other_line {
             let allowed = if exclusive { "" } else { " or more" };
             let problem =
                 format!("{line} under lines of {other_name}; allowed: {other_line}{allowed}");
-            return Err(inside(file, name, "line", problem));
+            return refuse(format!("{name}.line"), problem);
         }
-        let (size, least) = (level.cache.size_bytes, other.cache.size_bytes);
+        let (size, least) = (level.size_bytes, other.size_bytes);
         if level.inclusion == Inclusion::Inclusive && size < least && !other.trace {
             let problem = format!(
                 "{size}, and {other_name} that it includes has {least}; allowed: that or more"
             );
-            return Err(inside(file, name, "size", problem));
+            return refuse(format!("{name}.size"), problem);
         }
     }
     Ok(())
 }
 
-fn tlbs(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelError> {
+fn tlbs(model: &SystemModel) -> Result<(), ModelError> {
     let pairs = [
         ("itlb_large", &model.itlb, &model.itlb_large),
         ("dtlb_large", &model.dtlb, &model.dtlb_large),
@@ -113,7 +100,7 @@ fn tlbs(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelError> {
         let again = large.pages_bytes.iter().any(|size| small.pages_bytes.contains(size));
         if again || large.pages_bytes[0] < small.pages_bytes[0] {
             let problem = "a size that the small TLB has, or below; allowed: larger ones";
-            return Err(inside(file, name, "pages", problem));
+            return refuse(format!("{name}.pages"), problem);
         }
     }
     for (name, first) in [("itlb", &model.itlb), ("dtlb", &model.dtlb)] {
@@ -121,21 +108,77 @@ fn tlbs(model: &SystemModel, file: &Reader<'_>) -> Result<(), ModelError> {
             && stlb.pages_bytes[0] != first.pages_bytes[0]
         {
             let problem = format!("its smallest page is not that of {name}; allowed: the same");
-            return Err(inside(file, "stlb", "pages", problem));
+            return refuse("stlb.pages", problem);
         }
     }
     Ok(())
 }
 
-/// An error in a field of a table.
-fn inside(
-    file: &Reader<'_>,
-    table: &str,
-    field: &str,
-    problem: impl std::fmt::Display,
-) -> ModelError {
-    match file.table(table) {
-        Ok(Some(reader)) => reader.fail(field, problem),
-        _ => file.fail(table, problem),
+/// Checks the geometry of each cache and TLB.
+fn geometries(model: &SystemModel) -> Result<(), ModelError> {
+    for (name, level) in caches(model) {
+        level.cache().check(name)?;
+        let fill_bytes = level.fill_bytes();
+        let is_part = fill_bytes.is_power_of_two() && fill_bytes <= level.line_bytes;
+        if !is_part || level.line_bytes / fill_bytes > 64 {
+            let problem = "is no power of two, longer than a line, or less than a 64th of a line";
+            return refuse(format!("{name}.sub_block"), problem);
+        }
     }
+    let tlbs = [
+        ("itlb", Some(&model.itlb)),
+        ("itlb_large", model.itlb_large.as_ref()),
+        ("dtlb", Some(&model.dtlb)),
+        ("dtlb_large", model.dtlb_large.as_ref()),
+        ("stlb", model.stlb.as_ref()),
+    ];
+    tlbs.into_iter()
+        .try_for_each(|(name, level)| level.map_or(Ok(()), |level| level.tlb().check(name)))
+}
+
+fn caches(model: &SystemModel) -> impl Iterator<Item = (&'static str, &LevelModel)> {
+    let l3 = model.l3.iter().map(|level| ("l3", level));
+    [("l1i", &model.l1i), ("l1d", &model.l1d), ("l2", &model.l2)].into_iter().chain(l3)
+}
+
+/// Refuses fields of a cache that only other caches have.
+fn fields_of_other_caches(model: &SystemModel) -> Result<(), ModelError> {
+    let (l1, outer): (&[_], &[_]) = (&["l1i", "l1d"], &["l2", "l3"]);
+    let (l1i, l1d) = l1.split_at(1);
+    for (name, level) in caches(model) {
+        let fields = [
+            ("write", "", level.write != WritePolicy::Back, l1d),
+            ("allocate", "", !level.allocate, l1d),
+            ("sub_block", "", level.sub_block_bytes.is_some(), l1d),
+            ("mshrs", "", level.mshrs != 1, l1d),
+            ("trace", "", level.trace, l1i),
+            ("index", "", level.index != Index::Physical, l1),
+            ("prefetch", "\"stride\" ", level.prefetch == Prefetch::Stride, l1d),
+            ("prefetch", "\"stream\" ", level.prefetch == Prefetch::Stream, outer),
+            ("line_cycles", "", level.line_cycles > 0, outer),
+            ("inclusion", "", level.inclusion != Inclusion::NonInclusive, outer),
+            ("shared", "", level.shared, outer),
+        ];
+        for (field, value, is_set, has_it) in fields {
+            if is_set && !has_it.contains(&name) {
+                let problem = format!("{value}is only for {}", has_it.join(", "));
+                return refuse(format!("{name}.{field}"), problem);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a latency is there if, and only if, the level is.
+fn latency_of_level(level: &str, has_level: bool, latency: Option<u64>) -> Result<(), ModelError> {
+    let problem = match (has_level, latency) {
+        (true, None) => format!("is missing; allowed: 0..={CYCLES_MAX}"),
+        (false, Some(_)) => format!("is only for machines with {level}"),
+        _ => return Ok(()),
+    };
+    refuse(format!("{level}_hit_cycles"), problem)
+}
+
+fn refuse(field: impl Into<String>, problem: impl Into<String>) -> Result<(), ModelError> {
+    Err(ModelError::new(field, problem))
 }

@@ -32,16 +32,15 @@ pub fn draw(model: &SystemModel) -> String {
     if let Some(core) = &model.core {
         text += &executes(core);
     }
-    let latencies = &model.latencies;
     let first = answer(model, 0);
     text += &row(0, "L1I", &level(&model.l1i, false), &first);
     text += &row(0, "L1D", &level(&model.l1d, false), &first);
-    text += &row(1, "L2", &level(&model.l2, true), &answer(model, latencies.l2_hit_cycles));
+    text += &row(1, "L2", &level(&model.l2, true), &answer(model, model.l2_hit_cycles));
     if let Some(l3) = &model.l3 {
-        text += &row(2, "L3", &level(l3, true), &answer(model, latencies.l3_hit_cycles));
+        text += &row(2, "L3", &level(l3, true), &answer(model, model.l3_hit_cycles.unwrap_or(0)));
     }
     let depth = 2 + usize::from(model.l3.is_some());
-    text += &row(depth, "memory", &memory(model), &answer(model, latencies.memory_cycles));
+    text += &row(depth, "memory", &memory(model), &answer(model, model.memory_cycles));
     text += "\n";
     for (name, tlb) in tlbs(model) {
         let _ = writeln!(text, "{name:<11}{tlb}");
@@ -112,21 +111,20 @@ fn row(depth: usize, name: &str, what: &str, answer: &str) -> String {
 
 /// The latency of a load that takes `wait` cycles more than an L1 hit.
 fn answer(model: &SystemModel, wait: u64) -> String {
-    let total = model.latencies.l1_hit_cycles + wait;
+    let total = model.l1_hit_cycles + wait;
     let tenths_of_ns = u128::from(total) * 10_000_000_000 / u128::from(model.clock_hz);
     format!("{total:>5} cycles {:>5}.{} ns", tenths_of_ns / 10, tenths_of_ns % 10)
 }
 
 fn level(level: &LevelModel, outer: bool) -> String {
-    let cache = &level.cache;
     let mut properties = vec![
-        size_text(cache.size_bytes),
-        format!("{} {}", cache.ways, if cache.ways == 1 { "way" } else { "ways" }),
-        format!("lines of {}", size_text(cache.line_bytes)),
+        size_text(level.size_bytes),
+        format!("{} {}", level.ways, if level.ways == 1 { "way" } else { "ways" }),
+        format!("lines of {}", size_text(level.line_bytes)),
     ];
     let mut say = |holds: bool, what: &str| properties.extend(holds.then(|| what.to_owned()));
-    say(cache.replacement == Replacement::TreePlru, "tree-plru");
-    say(cache.replacement == Replacement::Random, "random");
+    say(level.replacement == Replacement::TreePlru, "tree-plru");
+    say(level.replacement == Replacement::Random, "random");
     say(level.trace, "by entry (trace)");
     say(level.write == WritePolicy::Through, "write-through");
     say(!level.allocate, "no allocation");
@@ -137,8 +135,8 @@ fn level(level: &LevelModel, outer: bool) -> String {
     say(level.inclusion == Inclusion::Inclusive, "inclusive");
     say(level.inclusion == Inclusion::Exclusive, "exclusive");
     say(outer && level.shared, "shared");
-    if level.sub_block_bytes != cache.line_bytes {
-        properties.push(format!("in parts of {}", size_text(level.sub_block_bytes)));
+    if level.fill_bytes() != level.line_bytes {
+        properties.push(format!("in parts of {}", size_text(level.fill_bytes())));
     }
     if level.mshrs > 1 {
         properties.push(format!("{} misses at once", level.mshrs));
@@ -147,10 +145,10 @@ fn level(level: &LevelModel, outer: bool) -> String {
 }
 
 fn memory(model: &SystemModel) -> String {
-    match model.latencies.memory_line_cycles {
+    match model.memory_line_cycles {
         0 => "any number of lines at once".to_owned(),
         line => {
-            let outermost = model.l3.as_ref().unwrap_or(&model.l2).cache.line_bytes;
+            let outermost = model.l3.as_ref().unwrap_or(&model.l2).line_bytes;
             let bytes = u128::from(outermost) * u128::from(model.clock_hz) / u128::from(line);
             format!("a line every {}: {} MB/s", cycles(line), bytes / 1_000_000)
         }
@@ -165,7 +163,7 @@ fn tlbs(model: &SystemModel) -> Vec<(&'static str, String)> {
         ("DTLB large", model.dtlb_large.as_ref()),
         ("STLB", model.stlb.as_ref()),
     ];
-    let second = match model.latencies.stlb_hit_cycles {
+    let second = match model.stlb_hit_cycles.unwrap_or(0) {
         0 => String::new(),
         wait => format!(", {} more", cycles(wait)),
     };
@@ -176,18 +174,18 @@ fn tlbs(model: &SystemModel) -> Vec<(&'static str, String)> {
 }
 
 fn tlb(level: &TlbLevel) -> String {
-    let TlbLevel { tlb, pages_bytes } = level;
+    let tlb = level.tlb();
     let ways = match tlb.ways {
         ways if ways == tlb.entries => "fully associative".to_owned(),
         ways => format!("{ways} ways"),
     };
-    let pages: Vec<_> = pages_bytes.iter().map(|size| size_text(*size)).collect();
+    let pages: Vec<_> = level.pages_bytes.iter().map(|size| size_text(*size)).collect();
     let random = if tlb.replacement == Replacement::Random { ", random" } else { "" };
     format!("{} entries, {ways}, pages of {}{random}", tlb.entries, pages.join(", "))
 }
 
 fn walk(model: &SystemModel) -> String {
-    let fixed = cycles(model.latencies.tlb_miss_cycles);
+    let fixed = cycles(model.tlb_miss_cycles);
     let walk = match (model.walk, model.walk_entries) {
         (Walk::Fixed, _) => fixed,
         (Walk::Caches, 0) => format!("{fixed}, and loads of the tables through the caches"),
@@ -210,10 +208,9 @@ fn coherence(model: &SystemModel) -> String {
         Protocol::Msi => "invalid, shared, dirty (MSI)",
         Protocol::Mesi => "MESI",
     };
-    let latencies = &model.latencies;
     format!(
         "{protocol}; from another core {}, upgrade {}",
-        cycles(latencies.cache_to_cache_cycles),
-        cycles(latencies.upgrade_cycles)
+        cycles(model.or_memory(model.cache_to_cache_cycles)),
+        cycles(model.or_memory(model.upgrade_cycles))
     )
 }

@@ -2,8 +2,8 @@
 
 mod check;
 mod draw;
+pub(crate) mod fields;
 mod parse;
-mod reader;
 mod set;
 pub mod units;
 

@@ -8,11 +8,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::parse::without_unit;
 use crate::model::ModelError;
 use crate::system_model::SystemModel;
 
-/// Units of fields that may be written without one.
-const SUFFIXES: [&str; 2] = ["_bytes", "_hz"];
 /// The deepest nesting of tables in a model.
 const TABLES_MAX: usize = 4;
 
@@ -95,11 +94,7 @@ fn in_table(
     name: &str,
     literal: &str,
 ) -> Option<String> {
-    let bare = |name: &str| -> String {
-        let suffix = SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
-        suffix.unwrap_or(name).to_owned()
-    };
-    let old = fields.iter().find(|(key, _)| bare(key.get_ref()) == bare(name));
+    let old = fields.iter().find(|(key, _)| without_unit(key.get_ref()) == without_unit(name));
     let (replaced, new) = match old {
         Some((key, value)) => (key.span().start..value.span().end, format!("{name} = {literal}")),
         None => {

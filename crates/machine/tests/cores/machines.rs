@@ -23,7 +23,7 @@ struct Bench {
 impl Bench {
     fn new(text: &str) -> Bench {
         let machine = SystemModel::parse(text).expect("a good machine");
-        let line_bytes = machine.l1d.cache.line_bytes;
+        let line_bytes = machine.l1d.line_bytes;
         let core = machine.core.as_ref().expect("with a core");
         Bench {
             core: OutOfOrderCore::new(core, line_bytes).expect("a window"),
@@ -226,7 +226,7 @@ fn stores_around_the_caches_wait_until_their_line_is_in_memory() {
         bench.run(&steps[..1_000]);
         bench.run(&steps) as f64 / steps.len() as f64
     };
-    let memory = SystemModel::parse(ZEN3).unwrap().latencies.memory_cycles as f64;
+    let memory = SystemModel::parse(ZEN3).unwrap().memory_cycles as f64;
     let same = around(1);
     assert!((memory / 8.0 * 0.95..memory / 8.0 * 1.1).contains(&same), "{same}");
     // Stores to many lines wait for one of 24 buffers.

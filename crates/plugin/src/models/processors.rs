@@ -43,7 +43,7 @@ impl Processors {
             .core
             .as_ref()
             .ok_or_else(|| format!("{} has no [core], which the level ooo needs", model.name))?;
-        let layout = core.layout(model.l1i.cache.line_bytes);
+        let layout = core.layout(model.l1i.line_bytes);
         let system = MemorySystem::new(&without_mshr_limit(&model), cpus);
         let cores = core.threads.map_or(0, |threads| cpus.div_ceil(threads));
         let multithreaded_core =
@@ -132,7 +132,7 @@ impl Processors {
 
     pub(crate) fn pipeline(&self, vcpu: u32) -> Option<Pipeline> {
         let model = self.model.core.as_ref()?;
-        let line_bytes = self.model.l1d.cache.line_bytes;
+        let line_bytes = self.model.l1d.line_bytes;
         let core = match model.threads {
             Some(threads) => Core::Thread(Thread {
                 core: *self.multithreaded.get((vcpu / threads) as usize)?,

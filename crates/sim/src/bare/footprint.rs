@@ -145,7 +145,6 @@ impl FootprintSettings {
             Level::L1i => &model.l1i,
             Level::L2 => &model.l2,
         };
-        let cache = &cache.cache;
         Geometry {
             bytes: cache.size_bytes,
             line_bytes: cache.line_bytes,

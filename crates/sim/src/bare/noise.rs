@@ -91,7 +91,7 @@ impl BareNoise {
 
     /// Returns twice the size of the model's second-level cache, up to the program's limit.
     fn memory_bytes(&self) -> u64 {
-        let l2 = self.settings.model.as_ref().map(|model| model.model.l2.cache.size_bytes);
+        let l2 = self.settings.model.as_ref().map(|model| model.model.l2.size_bytes);
         l2.map_or(MEMORY_BYTES, |bytes| bytes.saturating_mul(2)).clamp(1 << 20, WALK_BYTES_MAX)
     }
 

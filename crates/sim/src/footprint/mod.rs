@@ -146,15 +146,15 @@ fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
 
 /// Returns the geometry of a cache. Where a miss fills only a part of a line, each part counts as a line.
 fn cache(model: &LevelModel) -> Option<Geometry> {
-    let line_bytes = u32::try_from(model.sub_block_bytes).ok()?;
-    Some(Geometry { size_bytes: model.cache.size_bytes, line_bytes, ways: model.cache.ways })
+    let line_bytes = u32::try_from(model.fill_bytes()).ok()?;
+    Some(Geometry { size_bytes: model.size_bytes, line_bytes, ways: model.ways })
 }
 
 fn tlb(level: &TlbLevel) -> Option<Geometry> {
     if level.pages_bytes.first() != Some(&PAGE_BYTES) {
         return None;
     }
-    let (entries, ways) = (level.tlb.entries, level.tlb.ways);
+    let (entries, ways) = (level.entries, level.tlb().ways);
     let line_bytes = PAGE_BYTES as u32;
     Some(Geometry { size_bytes: u64::from(entries) * PAGE_BYTES, line_bytes, ways })
 }

@@ -34,7 +34,7 @@ pub(super) fn sample(
         data: data(used, names),
         waits: waits(used, names),
         shared: shared(used, names),
-        line_bytes: model.map_or(0, |model| model.model.l1d.cache.line_bytes),
+        line_bytes: model.map_or(0, |model| model.model.l1d.line_bytes),
     })
 }
 

@@ -170,10 +170,9 @@ fn other_clock(model: &SystemModel, hz: u64) -> Option<u64> {
 
 /// The estimated time of a pass over L2: each line misses L1 and, with pages of 4 KiB, the TLB.
 fn l2_pass_ns(model: &SystemModel) -> f64 {
-    let lines = model.l2.cache.size_bytes / model.l2.cache.line_bytes.max(1);
-    let waits = &model.latencies;
-    let walk = if model.stlb.is_some() { waits.stlb_hit_cycles } else { waits.tlb_miss_cycles };
-    let cycles = waits.l1_hit_cycles + waits.l2_hit_cycles + walk;
+    let lines = model.l2.size_bytes / model.l2.line_bytes.max(1);
+    let walk = model.stlb_hit_cycles.unwrap_or(model.tlb_miss_cycles);
+    let cycles = model.l1_hit_cycles + model.l2_hit_cycles + walk;
     lines as f64 * cycles as f64 * 1e9 / clock_hz(model) as f64
 }
 
@@ -182,11 +181,11 @@ fn other_line(model: &SystemModel) -> Option<String> {
     if model.l2.inclusion == Inclusion::Exclusive {
         return None; // L1 evicts whole lines into an exclusive L2, so both have the same length
     }
-    let line = model.l2.cache.line_bytes;
-    let first = model.l1d.cache.line_bytes.max(model.l1i.cache.line_bytes);
+    let line = model.l2.line_bytes;
+    let first = model.l1d.line_bytes.max(model.l1i.line_bytes);
     let other = if line / 2 >= first { line / 2 } else { line * 2 };
     // The lines of a third level must not be shorter.
-    let third = model.l3.as_ref().filter(|third| third.cache.line_bytes < other);
+    let third = model.l3.as_ref().filter(|third| third.line_bytes < other);
     let third = third.map(|_| format!(" l3.line={other}B")).unwrap_or_default();
     (other <= LINE_BYTES_MAX).then(|| format!("l2.line={other}B{third}"))
 }
@@ -240,7 +239,7 @@ mod tests {
             };
             let changes: Vec<String> = change.split(' ').map(str::to_owned).collect();
             let (_, changed) = sim::models::changed(name, &changes).unwrap();
-            assert!(changed.l2.cache.line_bytes >= changed.l1d.cache.line_bytes, "{name}");
+            assert!(changed.l2.line_bytes >= changed.l1d.line_bytes, "{name}");
         }
     }
 }

@@ -94,20 +94,18 @@ impl Item {
 fn caches_of(other: &SystemModel) -> Vec<String> {
     let levels = [("l1i", &other.l1i), ("l1d", &other.l1d), ("l2", &other.l2)];
     let level = |(name, level): (&str, &machine::system_model::LevelModel)| {
-        let cache = &level.cache;
         [
-            format!("{name}.size_bytes={}", cache.size_bytes),
-            format!("{name}.ways={}", cache.ways),
-            format!("{name}.line_bytes={}", cache.line_bytes),
+            format!("{name}.size_bytes={}", level.size_bytes),
+            format!("{name}.ways={}", level.ways),
+            format!("{name}.line_bytes={}", level.line_bytes),
         ]
     };
-    let waits = &other.latencies;
     let mut changes: Vec<String> = levels.into_iter().flat_map(level).collect();
     changes.extend([
         format!("clock_hz={}", other.clock_hz),
-        format!("l2_hit_cycles={}", waits.l2_hit_cycles),
-        format!("memory_cycles={}", waits.memory_cycles),
-        format!("tlb_miss_cycles={}", waits.tlb_miss_cycles),
+        format!("l2_hit_cycles={}", other.l2_hit_cycles),
+        format!("memory_cycles={}", other.memory_cycles),
+        format!("tlb_miss_cycles={}", other.tlb_miss_cycles),
     ]);
     changes
 }
@@ -326,14 +324,14 @@ fn measure(
 }
 
 fn costs(model: &Model) -> MissCosts {
-    let waits = &model.model.latencies;
+    let Model { model, detail, .. } = model;
     MissCosts {
-        l2_hit_cycles: waits.l2_hit_cycles,
-        memory_cycles: waits.memory_cycles,
-        transfer_cycles: waits.cache_to_cache_cycles,
-        upgrade_cycles: waits.upgrade_cycles,
+        l2_hit_cycles: model.l2_hit_cycles,
+        memory_cycles: model.memory_cycles,
+        transfer_cycles: model.or_memory(model.cache_to_cache_cycles),
+        upgrade_cycles: model.or_memory(model.upgrade_cycles),
         // The level of detail that has only blocking caches.
-        is_blocking: model.detail == Detail::Timed,
+        is_blocking: *detail == Detail::Timed,
     }
 }
 
