@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use record::{Column, Format, Kind, Table, Value};
+use record::{Column, Columns, Format, Table, column};
 
 /// Two counts are close if their ratio differs from 1 by at most this. The paper calls 273 and 298, and 286 and
 /// 300, "almost equal".
@@ -156,6 +156,13 @@ impl<Cell> Claim<Cell> {
     }
 }
 
+/// A claim with the verdicts of the measured and of the published figures. `None` if the paper has no figures for it.
+struct Finding<Cell> {
+    claim: Claim<Cell>,
+    measured: Judged,
+    published: Option<Judged>,
+}
+
 /// The parts of the table `findings` that differ between papers.
 pub(crate) struct FindingsTable {
     /// Documentation of the table.
@@ -191,53 +198,74 @@ impl FindingsTable {
         claims: Vec<Claim<Cell>>,
         figures: &impl Figures<Cell>,
     ) -> Table {
-        let mut table = Table::new("findings", self.doc, self.columns());
-        for claim in claims {
+        let rows = claims.into_iter().map(|claim| {
             let (measured, published) = claim.judge(figures);
-            let reason = match &measured.verdict {
-                Verdict::NotJudged(reason) => Some(reason.clone()),
-                Verdict::Holds | Verdict::Fails => None,
-            };
-            let mut row: Vec<Value> = vec![claim.finding.into()];
-            row.extend(self.has_models.then(|| claim.model.into()));
-            row.extend([
-                claim.subject.into(),
-                claim.claim.into(),
-                measured.verdict.to_string().into(),
-                measured.number.into(),
-                Some(measured.numbers).filter(|numbers| !numbers.is_empty()).into(),
-                published.as_ref().map(|judged| judged.verdict.to_string()).into(),
-                published.and_then(|judged| judged.number).into(),
-                reason.into(),
-            ]);
-            table.push(row);
-        }
-        table
+            Finding { claim, measured, published }
+        });
+        self.columns().table("findings", self.doc, rows)
     }
 
-    fn columns(&self) -> Vec<Column> {
-        let text = |name: &str, doc: &str| Column::new(name, Kind::Text, doc);
-        let ratio =
-            |name: &str, doc: &str| Column::new(name, Kind::Real, doc).format(Format::Factor);
-        let model = text("model", "Model of the simulated machine.").key();
-        let mut columns = vec![text("finding", "The paper's finding.").priority(100).key()];
-        columns.extend(self.has_models.then_some(model));
-        columns.extend([
-            text("subject", self.subject).priority(99).key(),
-            text("claim", "The claim that must be true for the finding to hold.")
-                .priority(self.priorities.0)
-                .key(),
-            text("verdict", "holds, fails, or not judged.").priority(98),
-            ratio(self.ratio.0, self.ratio.1).title("ratio").priority(97),
-            text("evidence", self.evidence).priority(self.priorities.1),
-            text("published_verdict", "Verdict of the published figures.")
-                .title("published")
-                .priority(96),
-            ratio("published_ratio", "The same ratio of the published figures.").priority(95),
-            text("reason", "Why the finding is not judged.").priority(60),
-        ]);
-        columns
+    fn columns<'a, Cell: 'a>(&'a self) -> Columns<'a, Finding<Cell>> {
+        type Row<Cell> = Finding<Cell>;
+        let ratio = |name: &str, doc: &str| column(name, doc).format(Format::Factor);
+        let model = column("model", "Model of the simulated machine.")
+            .key()
+            .text(|row: &Row<Cell>| row.claim.model.clone());
+        let finding = column("finding", "The paper's finding.").priority(100).key();
+        finding.text(|row: &Row<Cell>| row.claim.finding).and(self.has_models.then_some(model)).and(
+            [
+                column("subject", self.subject)
+                    .priority(99)
+                    .key()
+                    .text(|row: &Row<Cell>| row.claim.subject.clone()),
+                column("claim", "The claim that must be true for the finding to hold.")
+                    .priority(self.priorities.0)
+                    .key()
+                    .text(|row: &Row<Cell>| row.claim.claim.clone()),
+                column("verdict", "holds, fails, or not judged.")
+                    .priority(98)
+                    .text(|row: &Row<Cell>| row.measured.verdict.to_string()),
+                ratio(self.ratio.0, self.ratio.1)
+                    .title("ratio")
+                    .priority(97)
+                    .real(|row: &Row<Cell>| row.measured.number),
+                column("evidence", self.evidence).priority(self.priorities.1).text(
+                    |row: &Row<Cell>| {
+                        Some(row.measured.numbers.clone()).filter(|numbers| !numbers.is_empty())
+                    },
+                ),
+                column("published_verdict", "Verdict of the published figures.")
+                    .title("published")
+                    .priority(96)
+                    .text(|row: &Row<Cell>| Some(row.published.as_ref()?.verdict.to_string())),
+                ratio("published_ratio", "The same ratio of the published figures.")
+                    .priority(95)
+                    .real(|row: &Row<Cell>| row.published.as_ref()?.number),
+                column("reason", "Why the finding is not judged.").priority(60).text(
+                    |row: &Row<Cell>| match &row.measured.verdict {
+                        Verdict::NotJudged(reason) => Some(reason.clone()),
+                        Verdict::Holds | Verdict::Fails => None,
+                    },
+                ),
+            ],
+        )
     }
+}
+
+/// The columns of a figure. `mean` is the column of the mean. Its interval is in a detail column of this name; `source`
+/// ends the description of that column.
+pub(crate) fn figure_columns<'a>(
+    mean: Column,
+    half_width: &str,
+    source: &str,
+) -> Columns<'a, Option<Figure>> {
+    let doc = format!("Half width of the 95 % confidence interval of {}{source}.", mean.name);
+    Columns::all([
+        mean.plus_minus(half_width).real(|figure: &Option<Figure>| Some(figure.as_ref()?.mean)),
+        column(half_width, &doc)
+            .detail()
+            .real(|figure: &Option<Figure>| Some(figure.as_ref()?.half_width)),
+    ])
 }
 
 impl Judged {

@@ -7,9 +7,10 @@ use lab::footprint::estimate::{
 };
 use lab::footprint::{Level, Method, Samples, Series, Stimulus};
 use record::limits::ROWS_MAX;
-use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Absence, Columns, Format, Table, TableDisplay, column};
 
 use super::published::{Count, Paper, PaperRow, PaperTable};
+use crate::judge::{Figure, figure_columns};
 
 /// The measurements of one guest.
 #[derive(Clone, Debug)]
@@ -150,118 +151,116 @@ pub(super) fn by_model() -> TableDisplay {
     }
 }
 
+/// A figure of a published table, and its simulated counterpart.
+struct Row<'s> {
+    run: &'s ModelRun,
+    table: &'s PaperTable,
+    row: &'s PaperRow,
+    simulated: Result<Mean, String>,
+    /// The machine that the paper measured.
+    machine: Option<&'s str>,
+}
+
+impl Row<'_> {
+    fn simulated(&self) -> Option<Mean> {
+        self.simulated.as_ref().ok().copied()
+    }
+
+    fn published(&self) -> Option<u32> {
+        self.row.published.get(&self.run.model).copied()
+    }
+
+    fn absence(&self) -> Option<Absence> {
+        let (mode, name) = (self.row.mode.word(), &self.row.what);
+        Some(Absence {
+            table: "paper".to_owned(),
+            what: format!("{}, table {}, {mode}, {name}", self.run.model, self.table.number),
+            reason: self.simulated.as_ref().err()?.clone(),
+            remedy: None,
+        })
+    }
+}
+
 /// Table `paper`: the paper's tables, with simulated and published figures. Adds a reason to `absent` for each
 /// figure that was not simulated.
 #[must_use]
 pub fn paper(paper: &Paper, runs: &[ModelRun], absent: &mut Vec<Absence>) -> Table {
-    let doc = "The paper's tables: misses per interrupt, simulated and published. The guest is Linux on \
-               x86-64, not the system that the paper measured: differences are not errors.";
-    let mut out = Table::new("paper", doc, columns()).displayed(by_model());
+    let mut rows = Vec::new();
     for run in runs {
         let machine = paper.machines.get(&run.model);
         let apart = machine.is_none_or(|(_, apart)| *apart);
-        for table in &paper.tables {
-            for row in &table.rows {
-                if row.mode == Mode::Exception && !apart {
-                    continue;
-                }
-                let simulated = run.simulated(table, row, apart);
-                if let Err(reason) = &simulated {
-                    absent.push(absence(run, table, row, reason));
-                }
-                let measured = machine.map(|(measured, _)| measured.as_str());
-                out.push(cells(run, table, row, simulated.ok(), measured));
-            }
-        }
+        let machine = machine.map(|(measured, _)| measured.as_str());
+        let all =
+            paper.tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
+        let shown = all.filter(|(_, row)| row.mode != Mode::Exception || apart);
+        rows.extend(shown.map(|(table, row)| Row {
+            run,
+            table,
+            row,
+            simulated: run.simulated(table, row, apart),
+            machine,
+        }));
     }
-    out
+    absent.extend(rows.iter().filter_map(Row::absence));
+    let doc = "The paper's tables: misses per interrupt, simulated and published. The guest is Linux on \
+               x86-64, not the system that the paper measured: differences are not errors.";
+    columns().table("paper", doc, rows).displayed(by_model())
 }
 
-fn absence(run: &ModelRun, table: &PaperTable, row: &PaperRow, reason: &str) -> Absence {
-    let (mode, name) = (row.mode.word(), &row.what);
-    Absence {
-        table: "paper".to_owned(),
-        what: format!("{}, table {}, {mode}, {name}", run.model, table.number),
-        reason: reason.to_owned(),
-        remedy: None,
-    }
-}
-
-fn columns() -> Vec<Column> {
-    use Kind::{Real, Text, Uint};
-    let column = Column::new;
-    vec![
-        column("model", Text, "Model of the simulated machine."),
-        column("paper_table", Uint, "Number of the table in the paper.")
+fn columns<'s>() -> Columns<'s, Row<'s>> {
+    let quantity = "start, with, without, or beyond (the difference of with and without).";
+    let repetitions =
+        "Repetitions of simulated_misses: the smaller number of treatment and control.";
+    Columns::all([
+        column("model", "Model of the simulated machine.")
+            .text(|row: &Row<'_>| row.run.model.clone()),
+        column("paper_table", "Number of the table in the paper.")
             .title("table")
-            .priority(100),
-        column("title", Text, "Title of that table.").detail(),
-        column("level", Text, "Cache that is filled.").priority(99),
-        column("mode", Text, "Processor mode of the misses: user, kernel or exception.")
-            .priority(98),
-        column("row", Text, "The row of that table.").priority(97),
-        column("method", Text, "basic or refined.").priority(80),
-        column(
-            "quantity",
-            Text,
-            "start, with, without, or beyond (the difference of with and without).",
-        )
-        .priority(79),
-        column("simulated_misses", Real, "Misses on the simulated machine.")
-            .title("simulated ± ci95")
-            .plus_minus("simulated_misses_ci95")
-            .digits(4)
-            .priority(96),
-        column(
+            .priority(100)
+            .uint(|row: &Row<'_>| row.table.number),
+        column("title", "Title of that table.")
+            .detail()
+            .text(|row: &Row<'_>| row.table.title.clone()),
+        column("level", "Cache that is filled.")
+            .priority(99)
+            .text(|row: &Row<'_>| row.row.level.word()),
+        column("mode", "Processor mode of the misses: user, kernel or exception.")
+            .priority(98)
+            .text(|row: &Row<'_>| row.row.mode.word()),
+        column("row", "The row of that table.")
+            .priority(97)
+            .text(|row: &Row<'_>| row.row.what.clone()),
+        column("method", "basic or refined.")
+            .priority(80)
+            .text(|row: &Row<'_>| row.row.method.word()),
+        column("quantity", quantity).priority(79).text(|row: &Row<'_>| row.row.count.word()),
+        figure_columns(
+            column("simulated_misses", "Misses on the simulated machine.")
+                .title("simulated ± ci95")
+                .digits(4)
+                .priority(96),
             "simulated_misses_ci95",
-            Real,
-            "Half width of the 95 % confidence interval of simulated_misses.",
+            "",
         )
-        .detail(),
-        column(
-            "repetition_count",
-            Uint,
-            "Repetitions of simulated_misses: the smaller number of treatment and control.",
-        )
-        .detail(),
-        column("published_misses", Uint, "Misses that the paper reports.")
+        .of(|row: &Row<'_>| {
+            let Mean { mean, half_width, count, .. } = row.simulated()?;
+            // The misses by starting the counters are a median without an interval.
+            Some(Figure { mean, half_width: if count > 0 { half_width } else { f64::INFINITY } })
+        }),
+        column("repetition_count", repetitions)
+            .detail()
+            .uint(|row: &Row<'_>| Some(row.simulated()?.count).filter(|count| *count > 0)),
+        column("published_misses", "Misses that the paper reports.")
             .title("published")
-            .priority(95),
-        column("simulated_over_published_ratio", Real, "simulated_misses over published_misses.")
+            .priority(95)
+            .uint(|row: &Row<'_>| row.published()),
+        column("simulated_over_published_ratio", "simulated_misses over published_misses.")
             .title("ratio")
             .format(Format::Factor)
-            .priority(94),
-        column("published_machine", Text, "Machine that the paper measured.").detail(),
-    ]
-}
-
-fn cells(
-    run: &ModelRun,
-    table: &PaperTable,
-    row: &PaperRow,
-    simulated: Option<Mean>,
-    measured: Option<&str>,
-) -> Vec<Value> {
-    let published = row.published.get(&run.model).copied();
-    let ratio =
-        simulated.zip(published).map(|(simulated, figure)| simulated.mean / f64::from(figure));
-    let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
-    // The misses by starting the counters are a median without an interval.
-    let spread = simulated.filter(|mean| mean.count > 0);
-    vec![
-        run.model.as_str().into(),
-        u64::from(table.number).into(),
-        table.title.as_str().into(),
-        row.level.word().into(),
-        row.mode.word().into(),
-        row.what.as_str().into(),
-        row.method.word().into(),
-        row.count.word().into(),
-        real(simulated.map(|mean| mean.mean)),
-        real(spread.map(|mean| mean.half_width)),
-        spread.map(|mean| mean.count as u64).into(),
-        published.map(u64::from).into(),
-        real(ratio),
-        measured.map_or(Value::Absent, Value::from),
-    ]
+            .priority(94)
+            .real(|row: &Row<'_>| Some(row.simulated()?.mean / f64::from(row.published()?))),
+        column("published_machine", "Machine that the paper measured.")
+            .detail()
+            .text(|row: &Row<'_>| row.machine.map(str::to_owned)),
+    ])
 }

@@ -6,7 +6,7 @@ use record::Table;
 
 use super::interrupt::ModelRun;
 use super::published::{Family, Paper};
-use super::tables::{Quantity, STIMULI};
+use super::tables::{Quantity, STIMULI, conditions};
 use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly};
 
 const TABLE: FindingsTable = FindingsTable {
@@ -57,12 +57,6 @@ fn mean_of(figures: impl IntoIterator<Item = Known>) -> Known {
     let half_width = figures.iter().map(|figure| figure.half_width.powi(2)).sum::<f64>().sqrt();
     let sum = figures.iter().map(|figure| figure.mean).sum::<f64>();
     Ok(Figure { mean: sum / count, half_width: half_width / count })
-}
-
-/// The four combinations of load and rate with a stimulus.
-fn conditions(stimulus: Stimulus) -> Vec<(Load, Rate, Stimulus)> {
-    let rates = |load| Rate::ALL.iter().map(move |&rate| (load, rate, stimulus));
-    Load::ALL.iter().flat_map(|&load| rates(load)).collect()
 }
 
 /// The simulated runs of a family, in the order of measurement.

@@ -1,11 +1,11 @@
 //! Table `paper`: simulated and published figures of each condition.
 
 use lab::handlers::{Load, Rate, Stimulus};
-use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::interrupt::{Interrupts, ModelRun};
 use super::published::Paper;
-use crate::judge::{Figure, Known};
+use crate::judge::{Figure, Known, figure_columns};
 
 /// The stimuli of the paper.
 pub(super) const STIMULI: [Stimulus; 2] = [Stimulus::Net, Stimulus::Disk];
@@ -107,86 +107,91 @@ impl ModelRun {
     }
 }
 
-fn columns() -> Vec<Column> {
-    let text = |name: &str, doc: &str| Column::new(name, Kind::Text, doc);
-    let mut columns = vec![
-        text("model", "Model of the simulated machine.").priority(101).key(),
-        text("stimulus", "Source of the interrupts: net or disk.").priority(100).key(),
-        text("load", "Concurrent load of the CPU.").priority(99).key(),
-        text("rate", "Rate of the stimulus: low or high.").priority(98).key(),
-        Column::new("count", Kind::Uint, "Interrupts of the device in the window.").priority(40),
-    ];
-    for quantity in Quantity::ALL {
-        let (name, title, doc) = quantity.column();
-        let column = Column::new(name, Kind::Real, &format!("{doc}.")).title(title);
-        if quantity == Quantity::Time {
-            columns.push(column.format(Format::Microseconds).priority(96).cost());
-            continue;
-        }
-        let width = format!("{name}_ci95");
-        let column = column.plus_minus(&width);
-        let is_benefit = quantity == Quantity::InstructionsPerCycle;
-        let column = if is_benefit { column.benefit() } else { column.cost() };
-        columns.push(column.priority(95));
-        let doc = format!(
-            "Half width of the 95 % confidence interval of {name}, from batches of the window."
-        );
-        columns.push(Column::new(&width, Kind::Real, &doc).detail());
-        if matches!(quantity, Quantity::L1iMisses | Quantity::L1dMisses) {
-            let doc = "The paper's figure; absent if the paper has none for this machine.";
-            let published = Column::new(&format!("published_{name}"), Kind::Real, doc);
-            columns.push(published.title(&format!("paper {title}")).priority(94));
-        }
+/// The interrupts of a condition on a model.
+struct Row<'s> {
+    run: &'s ModelRun,
+    condition: (Load, Rate, Stimulus),
+    interrupts: Result<Interrupts<'s>, String>,
+}
+
+impl Row<'_> {
+    fn figure(&self, quantity: Quantity) -> Option<Figure> {
+        quantity.value(self.interrupts.as_ref().ok()?, self.run.clock_hz).ok()
     }
-    columns.push(text("reason", "Why there are no figures.").priority(60));
-    columns
+}
+
+fn quantity_columns(published: &Paper, quantity: Quantity) -> Columns<'_, Row<'_>> {
+    let (name, title, doc) = quantity.column();
+    let column = column(name, &format!("{doc}.")).title(title);
+    let column = match quantity {
+        Quantity::Time => {
+            let time = column.format(Format::Microseconds).priority(96).cost();
+            return time.real(move |row: &Row<'_>| Some(row.figure(quantity)?.mean));
+        }
+        Quantity::InstructionsPerCycle => column.priority(95).benefit(),
+        _ => column.priority(95).cost(),
+    };
+    let source = ", from batches of the window";
+    let simulated = figure_columns(column, &format!("{name}_ci95"), source)
+        .of(move |row: &Row<'_>| row.figure(quantity));
+    if !matches!(quantity, Quantity::L1iMisses | Quantity::L1dMisses) {
+        return simulated;
+    }
+    let doc = "The paper's figure; absent if the paper has none for this machine.";
+    let paper = record::column(&format!("published_{name}"), doc)
+        .title(&format!("paper {title}"))
+        .priority(94)
+        .real(move |row: &Row<'_>| quantity.published(published, &row.run.model, row.condition));
+    simulated.and([paper])
 }
 
 /// Table `paper`: Figures 1 to 3 and 5 and Table 2, one row per model and condition.
 #[must_use]
 pub fn paper(published: &Paper, runs: &[ModelRun]) -> Table {
+    let columns = Columns::all([
+        column("model", "Model of the simulated machine.")
+            .priority(101)
+            .key()
+            .text(|row: &Row<'_>| row.run.model.clone()),
+        column("stimulus", "Source of the interrupts: net or disk.")
+            .priority(100)
+            .key()
+            .text(|row: &Row<'_>| row.condition.2.word()),
+        column("load", "Concurrent load of the CPU.")
+            .priority(99)
+            .key()
+            .text(|row: &Row<'_>| row.condition.0.word()),
+        column("rate", "Rate of the stimulus: low or high.")
+            .priority(98)
+            .key()
+            .text(|row: &Row<'_>| row.condition.1.word()),
+        column("count", "Interrupts of the device in the window.")
+            .priority(40)
+            .uint(|row: &Row<'_>| Some(row.interrupts.as_ref().ok()?.count)),
+    ]);
+    let columns = columns
+        .and(Quantity::ALL.map(|quantity| quantity_columns(published, quantity)))
+        .and([column("reason", "Why there are no figures.")
+            .priority(60)
+            .text(|row: &Row<'_>| row.interrupts.as_ref().err().cloned())]);
+    let conditions = STIMULI.into_iter().flat_map(conditions);
+    let rows = runs.iter().flat_map(|run| {
+        conditions.clone().map(move |condition| {
+            let (load, rate, stimulus) = condition;
+            Row { run, condition, interrupts: run.interrupts(load, rate, stimulus) }
+        })
+    });
     let doc = "Interrupts of a network card and of a disk, from their entries to the ends of their softirqs: \
                simulated, and published where the paper has numbers.";
-    let display = TableDisplay {
+    columns.table("paper", doc, rows).displayed(TableDisplay {
         title: "Figures 1, 2, 3, 5 and Table 2 of the paper".to_owned(),
         group_by: vec!["model".to_owned()],
         ..TableDisplay::default()
-    };
-    let mut table = Table::new("paper", doc, columns()).displayed(display);
-    for run in runs {
-        for stimulus in STIMULI {
-            for &load in Load::ALL {
-                for &rate in Rate::ALL {
-                    table.push(row(published, run, (load, rate, stimulus)));
-                }
-            }
-        }
-    }
-    table
+    })
 }
 
-fn row(published: &Paper, run: &ModelRun, condition: (Load, Rate, Stimulus)) -> Vec<Value> {
-    let (load, rate, stimulus) = condition;
-    let interrupts = run.interrupts(load, rate, stimulus);
-    let mut row: Vec<Value> = vec![
-        run.model.as_str().into(),
-        stimulus.word().into(),
-        load.word().into(),
-        rate.word().into(),
-        interrupts.as_ref().ok().map(|interrupts| interrupts.count).into(),
-    ];
-    for quantity in Quantity::ALL {
-        let figure = run.figure(quantity, condition).ok();
-        row.push(figure.map(|figure| figure.mean).into());
-        if quantity == Quantity::Time {
-            continue;
-        }
-        let half_width = figure.map(|figure| figure.half_width);
-        row.push(half_width.filter(|half_width| half_width.is_finite()).into());
-        if matches!(quantity, Quantity::L1iMisses | Quantity::L1dMisses) {
-            row.push(quantity.published(published, &run.model, condition).into());
-        }
-    }
-    row.push(interrupts.err().into());
-    row
+/// The four combinations of load and rate with a stimulus.
+pub(super) fn conditions(stimulus: Stimulus) -> Vec<(Load, Rate, Stimulus)> {
+    let rates = |load| Rate::ALL.iter().map(move |&rate| (load, rate, stimulus));
+    Load::ALL.iter().flat_map(|&load| rates(load)).collect()
 }

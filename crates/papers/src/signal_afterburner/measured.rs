@@ -9,6 +9,7 @@ use crate::judge::{Figure, Known};
 const MBIT: f64 = 1e6;
 
 /// Figures from the samples, as the paper defines them.
+#[derive(Clone, Copy)]
 pub(super) struct Measured<'a> {
     pub samples: &'a Samples,
 }

@@ -1,130 +1,130 @@
 //! The paper's figures and the measured ones, row by row.
 
 use lab::signal::{RoundTripWindow, Samples};
-use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Columns, Format, Table, TableDisplay, column};
+use signalling::Scheme;
 
 use super::measured::{Measured, max, mean, min};
-use super::published::Published;
+use super::published::{Published, PublishedRoundTrip, PublishedTable};
+use crate::judge::{Figure, figure_columns};
 
-fn column(name: &str, kind: Kind, doc: &str) -> Column {
-    Column::new(name, kind, doc)
+/// A figure of a published table.
+struct Throughput<'s> {
+    table: &'s PublishedTable,
+    socket_buffer_bytes: u64,
+    scheme: &'s (String, Scheme),
+    published: f64,
+    /// The paper's figure with interrupts.
+    published_interrupt: f64,
+    measured: Option<Figure>,
+    measured_interrupt: Option<Figure>,
 }
 
-fn throughput_columns() -> Vec<Column> {
-    use Kind::{Real, Text, Uint};
-    let ratio = |name: &str, doc: &str| column(name, Real, doc).format(Format::Factor);
-    vec![
-        column("table", Uint, "Number of the paper's table.").format(Format::Identifier),
-        column("title", Text, "What the paper measured.").priority(10),
-        column("load", Text, "What else runs on the receiving CPU.").priority(95),
-        column("socket_buffer_bytes", Uint, "Size of the socket buffers.")
+fn throughput_columns<'s>() -> Columns<'s, Throughput<'s>> {
+    type Row<'s> = Throughput<'s>;
+    let ratio = |name: &str, doc: &str| column(name, doc).format(Format::Factor).priority(96);
+    let measured = "Measured here, Mbit/s; absent if not measured.";
+    Columns::all([
+        column("table", "Number of the paper's table.")
+            .format(Format::Identifier)
+            .uint(|row: &Row<'_>| row.table.number),
+        column("title", "What the paper measured.")
+            .priority(10)
+            .text(|row: &Row<'_>| row.table.title.clone()),
+        column("load", "What else runs on the receiving CPU.")
+            .priority(95)
+            .text(|row: &Row<'_>| row.table.load.word()),
+        column("socket_buffer_bytes", "Size of the socket buffers.")
             .title("socket buffer")
-            .priority(99),
-        column("paper_scheme", Text, "The paper's name of the scheme.")
+            .priority(99)
+            .uint(|row: &Row<'_>| row.socket_buffer_bytes),
+        column("paper_scheme", "The paper's name of the scheme.")
             .title("paper's")
-            .priority(100),
-        column("scheme", Text, "The scheme that was measured.").priority(80),
-        column("published_mbit_per_s", Real, "The paper's figure, Mbit/s.")
+            .priority(100)
+            .text(|row: &Row<'_>| row.scheme.0.clone()),
+        column("scheme", "The scheme that was measured.")
+            .priority(80)
+            .text(|row: &Row<'_>| row.scheme.1.to_string()),
+        column("published_mbit_per_s", "The paper's figure, Mbit/s.")
             .title("paper Mbit/s")
-            .priority(97),
-        column("measured_mbit_per_s", Real, "Measured here, Mbit/s; absent if not measured.")
-            .title("here Mbit/s")
-            .plus_minus("measured_ci95_mbit_per_s")
-            .priority(98),
-        column(
+            .priority(97)
+            .real(|row: &Row<'_>| row.published),
+        figure_columns(
+            column("measured_mbit_per_s", measured).title("here Mbit/s").priority(98),
             "measured_ci95_mbit_per_s",
-            Real,
-            "Half width of the 95 % confidence interval of measured_mbit_per_s over the \
-             repetitions.",
+            " over the repetitions",
         )
-        .detail(),
+        .of(|row: &Row<'_>| row.measured),
         ratio(
             "published_to_interrupt_ratio",
             "The paper's figure over its figure with interrupts.",
         )
         .title("paper / interrupt")
-        .priority(96),
+        .real(|row: &Row<'_>| row.published / row.published_interrupt),
         ratio(
             "measured_to_interrupt_ratio",
             "The measured figure over the measured figure with interrupts.",
         )
         .title("here / interrupt")
-        .priority(96),
-    ]
+        .real(|row: &Row<'_>| Some(row.measured?.mean / row.measured_interrupt?.mean)),
+    ])
 }
 
 /// The rows of Tables 1 to 3 next to measured figures.
 #[must_use]
 pub fn throughput(paper: &Published, samples: &Samples) -> Table {
+    let measured = Measured { samples };
+    let mut rows = Vec::new();
+    for table in &paper.tables {
+        for (bytes, figures) in &table.rows {
+            let measured = |scheme| measured.mbit_per_s(table.load, scheme, *bytes).ok();
+            let cells = table.schemes.iter().zip(figures);
+            rows.extend(cells.map(|(scheme, figure)| Throughput {
+                table,
+                socket_buffer_bytes: *bytes,
+                scheme,
+                published: *figure,
+                published_interrupt: figures[0],
+                measured: measured(scheme.1),
+                measured_interrupt: measured(table.schemes[0].1),
+            }));
+        }
+    }
     let doc = "TCP throughput by scheme and size of the socket buffers, published and measured.";
-    let display = TableDisplay {
+    throughput_columns().table("paper", doc, rows).displayed(TableDisplay {
         title: "Tables 1 to 3 of the paper".to_owned(),
         group_by: vec!["table".to_owned()],
         ..TableDisplay::default()
-    };
-    let mut table = Table::new("paper", doc, throughput_columns()).displayed(display);
-    let measured = Measured { samples };
-    for published in &paper.tables {
-        for (bytes, figures) in &published.rows {
-            let measured_rate = |scheme| measured.mbit_per_s(published.load, scheme, *bytes).ok();
-            let interrupt = measured_rate(published.schemes[0].1);
-            for ((name, scheme), figure) in published.schemes.iter().zip(figures) {
-                let found = measured_rate(*scheme);
-                let ratio =
-                    found.zip(interrupt).map(|(found, interrupt)| found.mean / interrupt.mean);
-                table.push(vec![
-                    u64::from(published.number).into(),
-                    published.title.as_str().into(),
-                    published.load.word().into(),
-                    (*bytes).into(),
-                    name.as_str().into(),
-                    scheme.to_string().into(),
-                    (*figure).into(),
-                    found.map(|figure| figure.mean).into(),
-                    found.map(|figure| figure.half_width).into(),
-                    (figure / figures[0]).into(),
-                    ratio.into(),
-                ]);
-            }
-        }
-    }
-    table
-}
-
-fn round_trip_columns() -> Vec<Column> {
-    let mut columns = vec![
-        column("scheme", Kind::Text, "The scheme.").priority(100),
-        column("bulk", Kind::Bool, "Whether a bulk transfer ran in the meantime.").priority(99),
-    ];
-    for (prefix, title, doc) in
-        [("published", "paper", "published"), ("measured", "here", "measured, load idle")]
-    {
-        for word in ["min", "mean", "max"] {
-            let doc = format!("The {word} of the round trips, {doc}.");
-            columns.push(
-                column(&format!("{prefix}_{word}_ns"), Kind::Real, &doc)
-                    .title(&format!("{title} {word}"))
-                    .format(Format::Milliseconds),
-            );
-        }
-    }
-    columns
+    })
 }
 
 /// The round trips of section 8.3 next to measured figures.
 #[must_use]
 pub fn round_trips(paper: &Published, samples: &Samples) -> Table {
-    let doc = "Round trips of ICMP echo with 4 KB, published and measured.";
-    let mut table = Table::new("paper_round_trips", doc, round_trip_columns());
+    type Row = PublishedRoundTrip;
     let measured = Measured { samples };
-    for published in &paper.round_trips {
-        let figures: [fn(&RoundTripWindow) -> Option<f64>; 3] = [min, mean, max];
-        let measured_figures = figures
-            .map(|figure| measured.round_trip_ns(published.scheme, published.bulk, figure).ok());
-        let mut row: Vec<Value> = vec![published.scheme.to_string().into(), published.bulk.into()];
-        row.extend(published.ns.map(Value::from));
-        row.extend(measured_figures.map(|figure| Value::from(figure.map(|figure| figure.mean))));
-        table.push(row);
-    }
-    table
+    let trip_figures: [fn(&RoundTripWindow) -> Option<f64>; 3] = [min, mean, max];
+    let words = || ["min", "mean", "max"].into_iter().enumerate();
+    let time = |word: &str, prefix: &str, title: &str, doc: &str| {
+        column(&format!("{prefix}_{word}_ns"), &format!("The {word} of the round trips, {doc}."))
+            .title(&format!("{title} {word}"))
+            .format(Format::Milliseconds)
+    };
+    let keys = [
+        column("scheme", "The scheme.").priority(100).text(|row: &Row| row.scheme.to_string()),
+        column("bulk", "Whether a bulk transfer ran in the meantime.")
+            .priority(99)
+            .bool(|row: &Row| row.bulk),
+    ];
+    let published = words().map(|(position, word)| {
+        time(word, "published", "paper", "published").real(move |row: &Row| row.ns[position])
+    });
+    let here = words().map(|(position, word)| {
+        time(word, "measured", "here", "measured, load idle").real(move |row: &Row| {
+            let figure = trip_figures[position];
+            Some(measured.round_trip_ns(row.scheme, row.bulk, figure).ok()?.mean)
+        })
+    });
+    let doc = "Round trips of ICMP echo with 4 KB, published and measured.";
+    Columns::all(keys).and(published).and(here).table("paper_round_trips", doc, &paper.round_trips)
 }

@@ -73,8 +73,6 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    pub(super) const ALL: [Mode; 3] = [Mode::User, Mode::Kernel, Mode::Idle];
-
     pub(super) fn label(self) -> &'static str {
         match self {
             Mode::User => "user",

@@ -2,10 +2,10 @@
 
 use lab::services::Class;
 use lab::services::counters::INSTRUCTIONS;
-use record::{Column, Kind, Table, TableDisplay, Value};
+use record::{Columns, Table, column};
 
 use super::super::runs::{MachineRun, ratio};
-use super::{Sides, model_column, real, text, workload_column};
+use super::{Sides, by_workload, run_columns};
 
 /// The counts that make up an event.
 enum Source {
@@ -63,79 +63,84 @@ impl Source {
     }
 }
 
-fn columns() -> Vec<Column> {
-    vec![
-        workload_column(),
-        model_column(),
-        text("event", "The event.").priority(99).key(),
-        Column::new(
-            "count",
-            Kind::Real,
-            "Events in the window; in the row of the duration: seconds.",
-        )
-        .priority(60),
-        real("simulated_per_second", "Events per second; in the row of the duration: seconds.")
+/// An event of a workload on a machine.
+struct Event<'s> {
+    run: &'s MachineRun,
+    label: &'static str,
+    is_time: bool,
+    /// Events in the window.
+    count: Option<f64>,
+    /// The paper's events per second.
+    published: Option<f64>,
+    /// The paper's instructions per second.
+    published_instructions: Option<f64>,
+}
+
+impl Event<'_> {
+    fn per_kinstruction(&self, count: Option<f64>, instructions: Option<f64>) -> Option<f64> {
+        if self.is_time {
+            return None;
+        }
+        ratio(count? * 1000.0, instructions?)
+    }
+}
+
+fn columns<'s>() -> Columns<'s, Event<'s>> {
+    run_columns().of_ref(|event: &Event<'_>| event.run).and([
+        column("event", "The event.").priority(99).key().text(|event: &Event<'_>| event.label),
+        column("count", "Events in the window; in the row of the duration: seconds.")
+            .priority(60)
+            .real(|event: &Event<'_>| event.count),
+        column("simulated_per_second", "Events per second; in the row of the duration: seconds.")
             .title("simulated")
-            .priority(98),
-        real("published_per_second", "The paper's figure; absent if it has none.")
+            .priority(98)
+            .real(|event: &Event<'_>| {
+                if event.is_time { event.count } else { ratio(event.count?, event.run.seconds()) }
+            }),
+        column("published_per_second", "The paper's figure; absent if it has none.")
             .title("paper")
-            .priority(97),
-        real(
+            .priority(97)
+            .real(|event: &Event<'_>| event.published),
+        column(
             "simulated_per_kinstruction",
             "Events per 1,000 instructions, comparable between the two machines.",
         )
         .title("per 1,000 instr.")
-        .priority(90),
-        real("published_per_kinstruction", "The paper's events per 1,000 of its instructions.")
+        .priority(90)
+        .real(|event: &Event<'_>| {
+            let instructions = event.run.sum(INSTRUCTIONS, |_| true).map(|sum| sum as f64);
+            event.per_kinstruction(event.count, instructions)
+        }),
+        column("published_per_kinstruction", "The paper's events per 1,000 of its instructions.")
             .title("paper's")
-            .priority(89),
-    ]
+            .priority(89)
+            .real(|event: &Event<'_>| {
+                event.per_kinstruction(event.published, event.published_instructions)
+            }),
+    ])
 }
 
 /// A row for each event of a workload on the first machine and on the multiprocessor.
 pub(super) fn event_rates(sides: &Sides<'_>) -> Table {
     let doc = "Events of the operating system and the hardware, per second and per 1,000 \
                instructions: Table 4.2 (one CPU) and Table 5.2 (eight, all together).";
-    let display = TableDisplay {
-        title: "Event rates (Tables 4.2 and 5.2)".to_owned(),
-        group_by: vec!["workload".to_owned()],
-        ..TableDisplay::default()
-    };
-    let mut table = Table::new("event_rates", doc, columns()).displayed(display);
+    let mut rows = Vec::new();
     for workload in sides.workloads() {
         let first = sides.machine(workload, 0).map(|run| (run, false));
         let multi = sides.multiprocessor(workload).map(|run| (run, true));
         for (run, is_multi) in first.into_iter().chain(multi) {
             let published = |event: &str| sides.paper.event_rate(event, workload, is_multi);
-            let instructions = run.sum(INSTRUCTIONS, |_| true).map(|sum| sum as f64);
-            for (event, label, source) in &EVENTS {
-                let count = source.count(run);
-                let is_time = matches!(source, Source::Seconds);
-                let rate = if is_time {
-                    count
-                } else {
-                    count.and_then(|count| ratio(count, run.seconds()))
-                };
-                let per_kinstruction = |count: Option<f64>, instructions: Option<f64>| -> Value {
-                    if is_time {
-                        return Value::Absent;
-                    }
-                    let both = count.zip(instructions);
-                    both.and_then(|(count, instructions)| ratio(count * 1000.0, instructions))
-                        .into()
-                };
-                table.push(vec![
-                    workload.into(),
-                    run.model.as_str().into(),
-                    (*label).into(),
-                    count.into(),
-                    rate.into(),
-                    published(event).into(),
-                    per_kinstruction(count, instructions),
-                    per_kinstruction(published(event), published("instructions")),
-                ]);
-            }
+            rows.extend(EVENTS.iter().map(|(event, label, source)| Event {
+                run,
+                label,
+                is_time: matches!(source, Source::Seconds),
+                count: source.count(run),
+                published: published(event),
+                published_instructions: published("instructions"),
+            }));
         }
     }
-    table
+    columns()
+        .table("event_rates", doc, rows)
+        .displayed(by_workload("Event rates (Tables 4.2 and 5.2)"))
 }

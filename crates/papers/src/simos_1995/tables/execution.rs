@@ -1,61 +1,144 @@
 //! Where the time goes on each machine: Figures 4.1, 4.3 and 5.1.
 
 use lab::services::Class;
-use record::{Column, Table, TableDisplay, Value};
+use record::{Column, Columns, Table, column};
 
-use super::super::runs::{MachineRun, Mode, ratio};
-use super::{Sides, factor, model_column, percent_to_ratio, real, text, workload_column};
+use super::super::runs::{MachineRun, Mode, Parts, ratio};
+use super::{Sides, by_workload, factor, percent_to_ratio, run_columns};
 
-const COLUMNS: usize = 15;
+/// Rows of each machine: label, and the modes whose time they have.
+const ROWS: [(&str, &[Mode]); 4] = [
+    ("user", &[Mode::User]),
+    ("kernel", &[Mode::Kernel]),
+    ("idle", &[Mode::Idle]),
+    ("not idle", &[Mode::User, Mode::Kernel]),
+];
 
-fn columns() -> Vec<Column> {
-    let part = |name: &str, title: &str, doc: &str| real(name, doc).title(title);
-    vec![
-        workload_column(),
-        model_column(),
-        text("mode", "user, kernel or idle; sync: the kernel's waits for locks, a part of kernel.")
-            .priority(99)
-            .key(),
-        part("time_ratio", "% time", "Share of the time of all CPUs.").priority(98),
-        part("published_time_ratio", "paper", "The paper's share; only of idle time.").priority(97),
-        part("busy_ratio", "% busy", "Share of the time that is not idle.").priority(96),
-        part("published_busy_ratio", "paper's", "The paper's figure.").priority(95),
-        part("kernel_ratio", "% kernel", "Share of sync in the kernel's time.").priority(85),
-        part("published_kernel_ratio", "paper's", "The paper's figure.").priority(84),
+/// The time of modes on a machine.
+struct Row<'s> {
+    run: &'s MachineRun,
+    /// The first machine.
+    base: Option<&'s MachineRun>,
+    label: &'static str,
+    /// Empty for waits for locks, which are a part of the kernel's time.
+    modes: &'static [Mode],
+    ticks: u64,
+}
+
+impl Row<'_> {
+    fn time_over(&self, ticks: u64) -> Option<f64> {
+        ratio(self.ticks as f64, ticks as f64)
+    }
+
+    fn busy_ratio(&self) -> Option<f64> {
+        let is_part = matches!(self.modes, [] | [Mode::User] | [Mode::Kernel]);
+        if is_part { self.time_over(self.run.busy_ticks()) } else { None }
+    }
+
+    /// Time for the same work, over the time of all modes on the first machine. `None` on several CPUs.
+    fn relative_time(&self) -> Option<f64> {
+        let (run, base) = (self.run, self.base?);
+        if run.cpus != 1 || self.modes.is_empty() {
+            return None;
+        }
+        let base_seconds = base.seconds_per_user_instruction(base.sample.window_ticks)?;
+        ratio(run.seconds_per_user_instruction(self.ticks)?, base_seconds)
+    }
+
+    fn speed_up(&self) -> Option<f64> {
+        let has_speed_up = !self.modes.is_empty() && !self.modes.contains(&Mode::Idle);
+        if self.run.cpus != 1 || !has_speed_up {
+            return None;
+        }
+        let ticks = |run: &MachineRun| self.modes.iter().map(|mode| run.ticks(*mode)).sum();
+        speed_up(self.run, self.base?, ticks)
+    }
+
+    /// The share of a part of the time.
+    fn part(&self, part: impl Fn(&Parts) -> u64) -> Option<f64> {
+        if self.modes.is_empty() {
+            return None;
+        }
+        let is_included = |service: &_| self.modes.iter().any(|mode| mode.holds(service));
+        ratio(part(&self.run.parts(is_included)?) as f64, self.ticks as f64)
+    }
+
+    /// The paper's share of the time of all CPUs, of the time that is not idle, and of the kernel's time.
+    fn published_percents(&self, sides: &Sides<'_>) -> [Option<f64>; 3] {
+        let Some(published) = sides.paper.workload(&self.run.workload) else { return [None; 3] };
+        let is_first = sides.paper.machines.first() == Some(&self.run.model);
+        let kernel = if self.run.cpus > 1 {
+            Some(published.multiprocessor_kernel_percent)
+        } else {
+            is_first.then_some(published.kernel_percent)
+        };
+        match self.modes {
+            [] => [None, None, Some(published.sync_percent)],
+            [Mode::User] => [None, kernel.map(|percent| 100.0 - percent), None],
+            [Mode::Kernel] => [None, kernel, None],
+            [Mode::Idle] if self.run.cpus == 1 => {
+                [published.idle_percent.get(&self.run.model).copied(), None, None]
+            }
+            _ => [None; 3],
+        }
+    }
+}
+
+fn columns<'s>(sides: &'s Sides<'_>) -> Columns<'s, Row<'s>> {
+    let published = |name: &str, title: &str, doc: &str, priority, position: usize| {
+        let column = column(name, doc).title(title).priority(priority);
+        column.real(move |row: &Row<'_>| {
+            row.published_percents(sides)[position].map(percent_to_ratio)
+        })
+    };
+    let part = |column: Column, title: &str, priority, part: fn(&Parts) -> u64| {
+        column.title(title).priority(priority).real(move |row: &Row<'_>| row.part(part))
+    };
+    let mode = "user, kernel or idle; sync: the kernel's waits for locks, a part of kernel.";
+    let idle = "The paper's share; only of idle time.";
+    let executes = "Share of the mode's time that executes instructions.";
+    let fetches = "Share of the mode's time that waits for instructions.";
+    let waits = "Share of the mode's time that waits for data.";
+    let pipeline = "Share of the mode's time that is lost in the pipeline.";
+    run_columns().of_ref(|row: &Row<'_>| row.run).and([
+        column("mode", mode).priority(99).key().text(|row: &Row<'_>| row.label),
+        column("time_ratio", "Share of the time of all CPUs.")
+            .title("% time")
+            .priority(98)
+            .real(|row: &Row<'_>| row.time_over(row.run.sample.window_ticks)),
+        published("published_time_ratio", "paper", idle, 97, 0),
+        column("busy_ratio", "Share of the time that is not idle.")
+            .title("% busy")
+            .priority(96)
+            .real(|row: &Row<'_>| row.busy_ratio()),
+        published("published_busy_ratio", "paper's", "The paper's figure.", 95, 1),
+        column("kernel_ratio", "Share of sync in the kernel's time.")
+            .title("% kernel")
+            .priority(85)
+            .real(|row: &Row<'_>| {
+                if row.modes.is_empty() { row.time_over(row.run.ticks(Mode::Kernel)) } else { None }
+            }),
+        published("published_kernel_ratio", "paper's", "The paper's figure.", 84, 2),
         factor(
             "relative_time_ratio",
             "Time for the same work: the mode's time per instruction of user mode, over the time \
              of all modes per instruction of user mode on the first machine (Figure 4.3).",
         )
         .title("relative time")
-        .priority(94),
+        .priority(94)
+        .real(|row: &Row<'_>| row.relative_time()),
         factor(
             "speed_up_ratio",
             "Speed-up over the first machine for the same work, in this mode.",
         )
         .title("speed-up")
-        .priority(93),
-        part(
-            "execution_ratio",
-            "execution",
-            "Share of the mode's time that executes instructions.",
-        )
-        .priority(80),
-        part(
-            "fetch_stall_ratio",
-            "I stall",
-            "Share of the mode's time that waits for instructions.",
-        )
-        .priority(79),
-        part("data_stall_ratio", "D stall", "Share of the mode's time that waits for data.")
-            .priority(78),
-        part(
-            "pipeline_stall_ratio",
-            "pipeline",
-            "Share of the mode's time that is lost in the pipeline.",
-        )
-        .priority(77),
-    ]
+        .priority(93)
+        .real(|row: &Row<'_>| row.speed_up()),
+        part(column("execution_ratio", executes), "execution", 80, |parts| parts.execution),
+        part(column("fetch_stall_ratio", fetches), "I stall", 79, |parts| parts.fetch),
+        part(column("data_stall_ratio", waits), "D stall", 78, |parts| parts.data),
+        part(column("pipeline_stall_ratio", pipeline), "pipeline", 77, |parts| parts.pipeline),
+    ])
 }
 
 /// Rows of user mode, kernel, idle, not idle, and lock waits (only on several CPUs).
@@ -63,35 +146,23 @@ pub(super) fn execution(sides: &Sides<'_>) -> Table {
     let doc = "Where the time goes: user mode, kernel, waiting for locks and idle, each divided \
                into execution and stalls, and the time for the same work on each machine. The \
                paper shows bars, and gives some numbers in its text.";
-    let display = TableDisplay {
-        title: "Execution time (Figures 4.1, 4.3, 5.1)".to_owned(),
-        group_by: vec!["workload".to_owned()],
-        ..TableDisplay::default()
-    };
-    let mut table = Table::new("execution", doc, columns()).displayed(display);
+    let mut rows = Vec::new();
     for workload in sides.workloads() {
         let base = sides.machine(workload, 0);
         for run in sides.machines(workload) {
-            for mode in Mode::ALL {
-                table.push(row(sides, run, base, mode));
-            }
-            table.push(busy(run, base));
-            if let Some(row) = sync(sides, run) {
-                table.push(row);
+            rows.extend(ROWS.map(|(label, modes)| {
+                let ticks = modes.iter().map(|mode| run.ticks(*mode)).sum();
+                Row { run, base, label, modes, ticks }
+            }));
+            if run.cpus > 1 && run.sample.locks.is_some() {
+                let ticks = run.sample.ticks(|service| service.class == Class::Lock).unwrap_or(0);
+                rows.push(Row { run, base, label: "sync", modes: &[], ticks });
             }
         }
     }
-    table
-}
-
-/// `ticks` for the same work, over the time of all modes on the first machine. `None` on several CPUs.
-fn relative(run: &MachineRun, base: Option<&MachineRun>, ticks: u64) -> Option<f64> {
-    if run.cpus != 1 {
-        return None;
-    }
-    let base = base?;
-    let base_seconds = base.seconds_per_user_instruction(base.sample.window_ticks)?;
-    ratio(run.seconds_per_user_instruction(ticks)?, base_seconds)
+    columns(sides)
+        .table("execution", doc, rows)
+        .displayed(by_workload("Execution time (Figures 4.1, 4.3, 5.1)"))
 }
 
 /// Speed-up over the first machine for the same work.
@@ -102,97 +173,4 @@ pub(in super::super) fn speed_up(
 ) -> Option<f64> {
     let seconds = |run: &MachineRun| run.seconds_per_user_instruction(ticks(run));
     ratio(seconds(base)?, seconds(run)?)
-}
-
-fn shares(run: &MachineRun, ticks: u64, is_included: impl Fn(Mode) -> bool) -> [Value; 4] {
-    let included = Mode::ALL.into_iter().filter(|mode| is_included(*mode));
-    let parts = run.parts(|service| included.clone().any(|mode| mode.holds(service)));
-    let share = |part: u64| -> Value { ratio(part as f64, ticks as f64).into() };
-    match parts {
-        Some(parts) => {
-            [share(parts.execution), share(parts.fetch), share(parts.data), share(parts.pipeline)]
-        }
-        None => [Value::Absent, Value::Absent, Value::Absent, Value::Absent],
-    }
-}
-
-fn row(sides: &Sides<'_>, run: &MachineRun, base: Option<&MachineRun>, mode: Mode) -> Vec<Value> {
-    let ticks = run.ticks(mode);
-    let published = sides.paper.workload(&run.workload);
-    let is_first = sides.paper.machines.first().is_some_and(|model| *model == run.model);
-    let kernel_percent = if run.cpus > 1 {
-        published.map(|published| published.multiprocessor_kernel_percent)
-    } else if is_first {
-        published.map(|published| published.kernel_percent)
-    } else {
-        None
-    };
-    let idle_percents = published.map(|published| &published.idle_percent);
-    let idle_percent = idle_percents.and_then(|percents| percents.get(&run.model).copied());
-    let (time, busy) = match mode {
-        Mode::User => (None, kernel_percent.map(|percent| 100.0 - percent)),
-        Mode::Kernel => (None, kernel_percent),
-        Mode::Idle => (if run.cpus == 1 { idle_percent } else { None }, None),
-    };
-    let busy_ratio =
-        (mode != Mode::Idle).then(|| ratio(ticks as f64, run.busy_ticks() as f64)).flatten();
-    let speed_up_base = if run.cpus == 1 && mode != Mode::Idle { base } else { None };
-    let mut row: Vec<Value> = vec![
-        run.workload.as_str().into(),
-        run.model.as_str().into(),
-        mode.label().into(),
-        ratio(ticks as f64, run.sample.window_ticks as f64).into(),
-        time.map(percent_to_ratio).into(),
-        busy_ratio.into(),
-        busy.map(percent_to_ratio).into(),
-        Value::Absent,
-        Value::Absent,
-        relative(run, base, ticks).into(),
-        speed_up_base.and_then(|base| speed_up(run, base, |run| run.ticks(mode))).into(),
-    ];
-    row.extend(shares(run, ticks, |candidate| candidate == mode));
-    row
-}
-
-/// The row of all time that is not idle.
-fn busy(run: &MachineRun, base: Option<&MachineRun>) -> Vec<Value> {
-    let ticks = run.busy_ticks();
-    let speed_up_base = if run.cpus == 1 { base } else { None };
-    let mut row: Vec<Value> = vec![
-        run.workload.as_str().into(),
-        run.model.as_str().into(),
-        "not idle".into(),
-        ratio(ticks as f64, run.sample.window_ticks as f64).into(),
-        Value::Absent,
-        Value::Absent,
-        Value::Absent,
-        Value::Absent,
-        Value::Absent,
-        relative(run, base, ticks).into(),
-        speed_up_base.and_then(|base| speed_up(run, base, MachineRun::busy_ticks)).into(),
-    ];
-    row.extend(shares(run, ticks, |mode| mode != Mode::Idle));
-    row
-}
-
-/// The row of lock waits, which are a part of the kernel's time. `None` on one CPU, or if locks were not measured.
-fn sync(sides: &Sides<'_>, run: &MachineRun) -> Option<Vec<Value>> {
-    let is_measured = run.cpus > 1 && run.sample.locks.is_some();
-    let waits = run.sample.ticks(|service| service.class == Class::Lock);
-    let ticks = is_measured.then(|| waits.unwrap_or(0))?;
-    let published = sides.paper.workload(&run.workload);
-    let sync_ratio = published.map(|published| percent_to_ratio(published.sync_percent));
-    let mut row: Vec<Value> = vec![
-        run.workload.as_str().into(),
-        run.model.as_str().into(),
-        "sync".into(),
-        ratio(ticks as f64, run.sample.window_ticks as f64).into(),
-        Value::Absent,
-        ratio(ticks as f64, run.busy_ticks() as f64).into(),
-        Value::Absent,
-        ratio(ticks as f64, run.ticks(Mode::Kernel) as f64).into(),
-        sync_ratio.into(),
-    ];
-    row.resize(COLUMNS, Value::Absent);
-    Some(row)
 }

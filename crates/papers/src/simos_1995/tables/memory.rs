@@ -1,169 +1,69 @@
 //! Memory stall cycles per instruction (Figure 4.4), and the share that an out-of-order core hides (Figure 4.5).
 
 use lab::services::counters::INSTRUCTIONS;
-use record::{Column, Table, TableDisplay, Value};
+use record::{Columns, Table, column};
 
-use super::super::runs::{MachineRun, Mode, Stream, ratio};
-use super::{Sides, factor, model_column, percent_to_ratio, real, text, workload_column};
+use super::super::runs::{MachineRun, Mode, StallLevels, Stream, ratio};
+use super::{Sides, by_workload, factor, percent_to_ratio, run_columns};
 
 /// Modes that execute instructions.
 const MODES: [Mode; 2] = [Mode::Kernel, Mode::User];
 
-fn mcpi_columns() -> Vec<Column> {
-    vec![
-        workload_column(),
-        model_column(),
-        text("mode", "kernel or user.").priority(99).key(),
-        text("stream", "The processor waits for instructions or data.").priority(98).key(),
-        factor("mcpi_ratio", "Cycles that the processor waits, per instruction of the mode.")
-            .title("MCPI")
-            .priority(97),
-        factor(
-            "l1_mcpi_ratio",
-            "Part of mcpi_ratio from misses of L1 that hit L2. Absent on a core that overlaps \
-             misses.",
-        )
-        .title("L1")
-        .priority(90),
-        factor(
-            "l2_mcpi_ratio",
-            "Part of mcpi_ratio from misses of L2. Absent on a core that overlaps misses.",
-        )
-        .title("L2")
-        .priority(89),
-        factor(
-            "other_mcpi_ratio",
-            "Part of mcpi_ratio from page walks and devices. Absent on a core that overlaps \
-             misses.",
-        )
-        .title("other")
-        .priority(88),
-        real("stall_ratio", "Share of the mode's memory stalls.").title("% stalls").priority(95),
-        real("published_stall_ratio", "The paper's figure; only of the kernel under progdev.")
-            .title("paper")
-            .priority(94),
-    ]
+/// The waits of a stream in a mode.
+struct Waits<'s> {
+    run: &'s MachineRun,
+    /// The run of the first machine's core with the caches of this model.
+    in_order: Option<&'s MachineRun>,
+    mode: Mode,
+    stream: Stream,
 }
 
-/// A row for each stream of a mode on a machine.
-pub(super) fn mcpi(sides: &Sides<'_>) -> Table {
-    let doc = "Memory stall cycles per instruction, without idle time, by stream and by the level \
-               that supplies the line (Figure 4.4).";
-    let display = TableDisplay {
-        title: "Memory stall cycles per instruction (Figure 4.4)".to_owned(),
-        group_by: vec!["workload".to_owned()],
-        ..TableDisplay::default()
-    };
-    let mut table = Table::new("mcpi", doc, mcpi_columns()).displayed(display);
-    for workload in sides.workloads() {
-        for run in sides.machines(workload) {
-            for mode in MODES {
-                for stream in Stream::ALL {
-                    table.push(mcpi_row(sides, run, mode, stream));
-                }
-            }
+impl<'s> Waits<'s> {
+    /// The waits of both streams in all modes.
+    fn all(run: &'s MachineRun, in_order: Option<&'s MachineRun>) -> Vec<Waits<'s>> {
+        let of_mode = |mode| Stream::ALL.map(|stream| Waits { run, in_order, mode, stream });
+        MODES.into_iter().flat_map(of_mode).collect()
+    }
+
+    /// Stall cycles of the stream, over those of both streams.
+    fn stall_ratio(&self) -> Option<f64> {
+        let stall = |stream: Stream| self.run.mode_sum(stream.stall(), self.mode);
+        let both = Stream::ALL.into_iter().map(stall).sum::<Option<u64>>()?;
+        ratio(stall(self.stream)? as f64, both as f64)
+    }
+
+    /// The paper's share of waits for instructions in the kernel's memory stalls, which it gives for two machines.
+    fn published_stall_percent(&self, sides: &Sides<'_>) -> Option<f64> {
+        let run = self.run;
+        if (self.mode, self.stream, run.cpus) != (Mode::Kernel, Stream::Instructions, 1) {
+            return None;
+        }
+        let [first, last] = sides.paper.workload(&run.workload)?.fetch_stall_percent?;
+        let machines = &sides.paper.machines;
+        if run.model == machines[0] {
+            Some(first)
+        } else {
+            (run.model == machines[2]).then_some(last)
         }
     }
-    table
+
+    fn stall_per_instruction(&self, run: Option<&MachineRun>) -> Option<f64> {
+        stall_per_instruction(run?, self.mode, self.stream)
+    }
+
+    /// Stall cycles of a level per instruction.
+    fn level_per_instruction(
+        &self,
+        run: Option<&MachineRun>,
+        cycles: impl Fn(StallLevels) -> u64,
+    ) -> Option<f64> {
+        let levels = run?.stall_levels(self.stream, self.mode);
+        per_instruction(run?, self.mode, levels.map(cycles))
+    }
 }
 
 fn per_instruction(run: &MachineRun, mode: Mode, cycles: Option<u64>) -> Option<f64> {
     ratio(cycles? as f64, run.mode_sum(INSTRUCTIONS, mode)? as f64)
-}
-
-fn mcpi_row(sides: &Sides<'_>, run: &MachineRun, mode: Mode, stream: Stream) -> Vec<Value> {
-    let stall = run.mode_sum(stream.stall(), mode);
-    let levels = run.stall_levels(stream, mode);
-    let stalls = Stream::ALL.map(|stream| run.mode_sum(stream.stall(), mode));
-    let mode_stall = stalls.into_iter().sum::<Option<u64>>();
-    let mut row: Vec<Value> = vec![
-        run.workload.as_str().into(),
-        run.model.as_str().into(),
-        mode.label().into(),
-        stream.label().into(),
-    ];
-    let parts = [
-        stall,
-        levels.map(|levels| levels.l1),
-        levels.map(|levels| levels.l2),
-        levels.map(|levels| levels.other),
-    ];
-    row.extend(parts.map(|cycles| Value::from(per_instruction(run, mode, cycles))));
-    let share = stall
-        .zip(mode_stall)
-        .and_then(|(stall, mode_stall)| ratio(stall as f64, mode_stall as f64));
-    row.push(share.into());
-    let is_published = mode == Mode::Kernel && stream == Stream::Instructions && run.cpus == 1;
-    let percent = if is_published { published_fetch_percent(sides, run) } else { None };
-    row.push(percent.map(percent_to_ratio).into());
-    row
-}
-
-/// The paper's share of waits for instructions in the kernel's memory stalls, which it gives for two machines.
-fn published_fetch_percent(sides: &Sides<'_>, run: &MachineRun) -> Option<f64> {
-    let [first, last] = sides.paper.workload(&run.workload)?.fetch_stall_percent?;
-    let machines = &sides.paper.machines;
-    if run.model == machines[0] {
-        Some(first)
-    } else if run.model == machines[2] {
-        Some(last)
-    } else {
-        None
-    }
-}
-
-fn hidden_columns() -> Vec<Column> {
-    vec![
-        workload_column(),
-        model_column(),
-        text("mode", "kernel or user.").priority(99).key(),
-        text("stream", "The processor waits for instructions or data.").priority(98).key(),
-        factor(
-            "in_order_mcpi_ratio",
-            "Stall cycles per instruction of the first machine's core with the caches and the \
-             memory of this model.",
-        )
-        .title("in order")
-        .priority(97),
-        factor("mcpi_ratio", "Stall cycles per instruction of the model itself.")
-            .title("out of order")
-            .priority(96),
-        real("hidden_ratio", "Share that the core hides: 1 - out of order / in order.")
-            .title("hidden")
-            .priority(95),
-        factor(
-            "in_order_l1_mcpi_ratio",
-            "Part of in_order_mcpi_ratio from misses of L1 that hit L2.",
-        )
-        .title("L1, in order")
-        .priority(80),
-        factor("in_order_l2_mcpi_ratio", "Part of in_order_mcpi_ratio from misses of L2.")
-            .title("L2, in order")
-            .priority(79),
-    ]
-}
-
-/// A row for each stream of a mode on a machine with a run of the in-order core.
-pub(super) fn hidden(sides: &Sides<'_>) -> Table {
-    let doc = "The share of memory stalls that an out-of-order core hides, compared with the core \
-               of the first machine with the same caches (Figure 4.5).";
-    let display = TableDisplay {
-        title: "Stalls hidden by the out-of-order core (Figure 4.5)".to_owned(),
-        group_by: vec!["workload".to_owned()],
-        ..TableDisplay::default()
-    };
-    let mut table = Table::new("hidden_stalls", doc, hidden_columns()).displayed(display);
-    for workload in sides.workloads() {
-        for run in sides.machines(workload) {
-            let Some(in_order) = sides.in_order(workload, &run.model) else { continue };
-            for mode in MODES {
-                for stream in Stream::ALL {
-                    table.push(hidden_row(run, in_order, mode, stream));
-                }
-            }
-        }
-    }
-    table
 }
 
 /// Stall cycles per instruction of a stream in a mode.
@@ -180,26 +80,98 @@ pub(in super::super) fn hidden_ratio(out_of_order: f64, in_order: f64) -> Option
     ratio(in_order - out_of_order, in_order)
 }
 
-fn hidden_row(
-    out_of_order: &MachineRun,
-    in_order: &MachineRun,
-    mode: Mode,
-    stream: Stream,
-) -> Vec<Value> {
-    let stall = stall_per_instruction(out_of_order, mode, stream);
-    let in_order_stall = stall_per_instruction(in_order, mode, stream);
-    let levels = in_order.stall_levels(stream, mode);
-    let hidden =
-        stall.zip(in_order_stall).and_then(|(stall, in_order)| hidden_ratio(stall, in_order));
-    vec![
-        out_of_order.workload.as_str().into(),
-        out_of_order.model.as_str().into(),
-        mode.label().into(),
-        stream.label().into(),
-        in_order_stall.into(),
-        stall.into(),
-        hidden.into(),
-        per_instruction(in_order, mode, levels.map(|levels| levels.l1)).into(),
-        per_instruction(in_order, mode, levels.map(|levels| levels.l2)).into(),
-    ]
+fn key_columns<'s>() -> Columns<'s, Waits<'s>> {
+    run_columns().of_ref(|waits: &Waits<'_>| waits.run).and([
+        column("mode", "kernel or user.")
+            .priority(99)
+            .key()
+            .text(|waits: &Waits<'_>| waits.mode.label()),
+        column("stream", "The processor waits for instructions or data.")
+            .priority(98)
+            .key()
+            .text(|waits: &Waits<'_>| waits.stream.label()),
+    ])
+}
+
+/// A row for each stream of a mode on a machine.
+pub(super) fn mcpi(sides: &Sides<'_>) -> Table {
+    let doc = "Memory stall cycles per instruction, without idle time, by stream and by the level \
+               that supplies the line (Figure 4.4).";
+    let level = |[name, title, misses]: [&str; 3], priority, cycles: fn(StallLevels) -> u64| {
+        let doc =
+            format!("Part of mcpi_ratio from {misses}. Absent on a core that overlaps misses.");
+        factor(&format!("{name}_mcpi_ratio"), &doc)
+            .title(title)
+            .priority(priority)
+            .real(move |waits: &Waits<'_>| waits.level_per_instruction(Some(waits.run), cycles))
+    };
+    let columns = key_columns().and([
+        factor("mcpi_ratio", "Cycles that the processor waits, per instruction of the mode.")
+            .title("MCPI")
+            .priority(97)
+            .real(|waits: &Waits<'_>| waits.stall_per_instruction(Some(waits.run))),
+        level(["l1", "L1", "misses of L1 that hit L2"], 90, |levels| levels.l1),
+        level(["l2", "L2", "misses of L2"], 89, |levels| levels.l2),
+        level(["other", "other", "page walks and devices"], 88, |levels| levels.other),
+        column("stall_ratio", "Share of the mode's memory stalls.")
+            .title("% stalls")
+            .priority(95)
+            .real(|waits: &Waits<'_>| waits.stall_ratio()),
+        column("published_stall_ratio", "The paper's figure; only of the kernel under progdev.")
+            .title("paper")
+            .priority(94)
+            .real(|waits: &Waits<'_>| waits.published_stall_percent(sides).map(percent_to_ratio)),
+    ]);
+    let workloads = sides.workloads().into_iter();
+    let runs = workloads.flat_map(|workload| sides.machines(workload));
+    columns
+        .table("mcpi", doc, runs.flat_map(|run| Waits::all(run, None)))
+        .displayed(by_workload("Memory stall cycles per instruction (Figure 4.4)"))
+}
+
+/// A row for each stream of a mode on a machine with a run of the in-order core.
+pub(super) fn hidden(sides: &Sides<'_>) -> Table {
+    let doc = "The share of memory stalls that an out-of-order core hides, compared with the core \
+               of the first machine with the same caches (Figure 4.5).";
+    let columns = key_columns().and([
+        factor(
+            "in_order_mcpi_ratio",
+            "Stall cycles per instruction of the first machine's core with the caches and the \
+             memory of this model.",
+        )
+        .title("in order")
+        .priority(97)
+        .real(|waits: &Waits<'_>| waits.stall_per_instruction(waits.in_order)),
+        factor("mcpi_ratio", "Stall cycles per instruction of the model itself.")
+            .title("out of order")
+            .priority(96)
+            .real(|waits: &Waits<'_>| waits.stall_per_instruction(Some(waits.run))),
+        column("hidden_ratio", "Share that the core hides: 1 - out of order / in order.")
+            .title("hidden")
+            .priority(95)
+            .real(|waits: &Waits<'_>| {
+                let stall = waits.stall_per_instruction(Some(waits.run))?;
+                hidden_ratio(stall, waits.stall_per_instruction(waits.in_order)?)
+            }),
+        factor(
+            "in_order_l1_mcpi_ratio",
+            "Part of in_order_mcpi_ratio from misses of L1 that hit L2.",
+        )
+        .title("L1, in order")
+        .priority(80)
+        .real(|waits: &Waits<'_>| waits.level_per_instruction(waits.in_order, |levels| levels.l1)),
+        factor("in_order_l2_mcpi_ratio", "Part of in_order_mcpi_ratio from misses of L2.")
+            .title("L2, in order")
+            .priority(79)
+            .real(|waits: &Waits<'_>| {
+                waits.level_per_instruction(waits.in_order, |levels| levels.l2)
+            }),
+    ]);
+    let workloads = sides.workloads().into_iter();
+    let runs = workloads.flat_map(|workload| sides.machines(workload));
+    let rows = runs
+        .filter_map(|run| Some(Waits::all(run, Some(sides.in_order(&run.workload, &run.model)?))));
+    columns
+        .table("hidden_stalls", doc, rows.flatten())
+        .displayed(by_workload("Stalls hidden by the out-of-order core (Figure 4.5)"))
 }

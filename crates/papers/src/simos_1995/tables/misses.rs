@@ -1,27 +1,44 @@
 //! Misses by size of the cache and class: Figures 4.6, 4.7 and 5.3.
 
 use lab::services::counters::INSTRUCTIONS;
-use record::{Column, Kind, Table, TableDisplay, Value};
+use record::{Columns, Table, TableDisplay, column};
 
 use super::super::runs::{MachineRun, Mode, Role, ratio};
-use super::{Sides, model_column, real, text, workload_column};
+use super::{Sides, by_workload, run_columns};
 
 const CACHES: [&str; 3] = ["L1I", "L1D", "L2"];
 const CLASSES: [&str; 7] =
     ["cold", "self", "other", "true sharing", "false sharing", "device", "untracked"];
 
-fn columns() -> Vec<Column> {
-    vec![
-        workload_column(),
-        model_column(),
-        Column::new("cpus", Kind::Uint, "CPUs of the machine.").priority(96).key(),
-        text("cache", "L1I, L1D or L2.").priority(99).key(),
-        Column::new("cache_bytes", Kind::Uint, "Size of this cache.")
+/// Misses of a class, or upgrades.
+struct Misses<'s> {
+    run: &'s MachineRun,
+    cache: &'static str,
+    is_user: bool,
+    class: &'static str,
+    count: u64,
+}
+
+fn columns<'s>() -> Columns<'s, Misses<'s>> {
+    run_columns().of_ref(|misses: &Misses<'_>| misses.run).and([
+        column("cpus", "CPUs of the machine.")
+            .priority(96)
+            .key()
+            .uint(|misses: &Misses<'_>| misses.run.cpus),
+        column("cache", "L1I, L1D or L2.")
+            .priority(99)
+            .key()
+            .text(|misses: &Misses<'_>| misses.cache),
+        column("cache_bytes", "Size of this cache.")
             .title("size")
             .priority(98)
-            .key(),
-        text("mode", "The context that misses: user or kernel.").priority(97).key(),
-        text(
+            .key()
+            .uint(|misses: &Misses<'_>| size_of(misses.run, misses.cache)),
+        column("mode", "The context that misses: user or kernel.")
+            .priority(97)
+            .key()
+            .text(|misses: &Misses<'_>| if misses.is_user { "user" } else { "kernel" }),
+        column(
             "class",
             "cold: first use of the line; self: the same context (the kernel, the process) had \
              evicted the line; other: another context had evicted it; true sharing: another core \
@@ -30,19 +47,25 @@ fn columns() -> Vec<Column> {
              other caches; untracked: not known.",
         )
         .priority(95)
-        .key(),
-        Column::new("misses", Kind::Uint, "Misses of the class.").priority(60),
-        real(
+        .key()
+        .text(|misses: &Misses<'_>| misses.class),
+        column("misses", "Misses of the class.")
+            .priority(60)
+            .uint(|misses: &Misses<'_>| misses.count),
+        column(
             "misses_per_kinstruction",
             "Misses per 1,000 instructions of the workload, without the idle task's.",
         )
         .title("per 1,000 instr.")
-        .priority(94),
-    ]
+        .priority(94)
+        .real(|misses: &Misses<'_>| {
+            ratio(misses.count as f64 * 1000.0, busy_instructions(misses.run)? as f64)
+        }),
+    ])
 }
 
 /// Instructions outside the idle task.
-pub(in super::super) fn busy_instructions(run: &MachineRun) -> Option<u64> {
+fn busy_instructions(run: &MachineRun) -> Option<u64> {
     run.sum(INSTRUCTIONS, |service| !Mode::Idle.holds(service))
 }
 
@@ -71,61 +94,48 @@ pub(super) fn cache_misses(sides: &Sides<'_>) -> Table {
     let doc = "Misses of caches of several sizes, by mode and cause: L1I and L1D (Figure 4.6), L2 \
                (Figure 4.7), and both kinds of machines (Figure 5.3). The first and the second \
                level grow together.";
-    let display = TableDisplay {
-        title: "Misses by size and class (Figures 4.6, 4.7, 5.3)".to_owned(),
-        group_by: vec!["workload".to_owned(), "cache".to_owned()],
-        ..TableDisplay::default()
-    };
-    let mut table = Table::new("cache_misses", doc, columns()).displayed(display);
+    let mut rows = Vec::new();
     for workload in sides.workloads() {
         for cache in CACHES {
             for is_multi in [false, true] {
                 for run in sides.cache_sizes(workload, is_multi) {
-                    for is_user in [false, true] {
-                        push(&mut table, run, cache, is_user);
-                    }
+                    rows.extend(
+                        [false, true].into_iter().flat_map(|is_user| classes(run, cache, is_user)),
+                    );
                     if cache == "L2" && is_multi {
-                        push_upgrades(&mut table, run, cache);
+                        rows.extend(upgrades(run, cache));
                     }
                 }
             }
         }
     }
-    table
+    let by_workload = by_workload("Misses by size and class (Figures 4.6, 4.7, 5.3)");
+    let group_by = vec!["workload".to_owned(), "cache".to_owned()];
+    columns().table("cache_misses", doc, rows).displayed(TableDisplay { group_by, ..by_workload })
 }
 
-/// Adds the rows of upgrades: stores to lines that other caches hold, too. Such a store waits, but does not miss.
-fn push_upgrades(table: &mut Table, run: &MachineRun, cache: &str) {
-    for mode in [Mode::Kernel, Mode::User] {
-        if let Some(upgrades) = run.mode_sum("upgrades", mode) {
-            table.push(row(run, cache, mode == Mode::User, "upgrade", upgrades));
-        }
-    }
+/// Upgrades: stores to lines that other caches hold, too. Such a store waits, but does not miss.
+fn upgrades<'s>(
+    run: &'s MachineRun,
+    cache: &'static str,
+) -> impl Iterator<Item = Misses<'s>> + use<'s> {
+    [Mode::Kernel, Mode::User].into_iter().filter_map(move |mode| {
+        let (count, is_user) = (run.mode_sum("upgrades", mode)?, mode == Mode::User);
+        Some(Misses { run, cache, is_user, class: "upgrade", count })
+    })
 }
 
-fn push(table: &mut Table, run: &MachineRun, cache: &str, is_user: bool) {
-    for class in CLASSES {
-        let misses = run.misses_of(cache, is_user, &[class]);
-        // A uniprocessor has no sharing misses: leave out such rows.
-        if misses == 0 && !["cold", "self", "other"].contains(&class) {
-            continue;
-        }
-        table.push(row(run, cache, is_user, class, misses));
-    }
-}
-
-fn row(run: &MachineRun, cache: &str, is_user: bool, class: &str, misses: u64) -> Vec<Value> {
-    let instructions = busy_instructions(run).map(|count| count as f64);
-    let rate = instructions.and_then(|count| ratio(misses as f64 * 1000.0, count));
-    vec![
-        run.workload.as_str().into(),
-        run.model.as_str().into(),
-        u64::from(run.cpus).into(),
-        cache.into(),
-        size_of(run, cache).into(),
-        if is_user { "user" } else { "kernel" }.into(),
-        class.into(),
-        misses.into(),
-        rate.into(),
-    ]
+fn classes<'s>(
+    run: &'s MachineRun,
+    cache: &'static str,
+    is_user: bool,
+) -> impl Iterator<Item = Misses<'s>> + use<'s> {
+    let of_class = move |class| {
+        let count = run.misses_of(cache, is_user, &[class]);
+        Misses { run, cache, is_user, class, count }
+    };
+    // A uniprocessor has no sharing misses: leave out such rows.
+    let is_shown =
+        |misses: &Misses<'_>| misses.count > 0 || ["cold", "self", "other"].contains(&misses.class);
+    CLASSES.into_iter().map(of_class).filter(is_shown)
 }

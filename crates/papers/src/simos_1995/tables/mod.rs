@@ -12,9 +12,9 @@ pub(super) use memory::{hidden_ratio, stall_per_instruction};
 pub(super) use misses::{per_kinstruction, size_of};
 pub(super) use services::on_machines;
 
-use record::{Column, Format, Kind, Table};
+use record::{Column, Columns, Format, Table, TableDisplay, column};
 
-use super::published::Paper;
+use super::published::{MatchingServices, Paper};
 use super::runs::{MachineRun, Role};
 
 /// The published and the measured sides of the comparison.
@@ -106,25 +106,81 @@ pub fn tables(paper: &Paper, runs: &[MachineRun]) -> Vec<Table> {
     all
 }
 
-fn text(name: &str, doc: &str) -> Column {
-    Column::new(name, Kind::Text, doc)
-}
-
-fn real(name: &str, doc: &str) -> Column {
-    Column::new(name, Kind::Real, doc)
-}
-
 /// A column of factors, such as speed-ups.
 fn factor(name: &str, doc: &str) -> Column {
-    real(name, doc).format(Format::Factor)
+    column(name, doc).format(Format::Factor)
 }
 
-fn workload_column() -> Column {
-    text("workload", "The workload.").priority(101).key()
+fn workload_column<'a>() -> Columns<'a, String> {
+    column("workload", "The workload.")
+        .priority(101)
+        .key()
+        .text(|workload: &String| workload.clone())
 }
 
-fn model_column() -> Column {
-    text("model", "Model of the simulated machine.").priority(100).key()
+/// The columns of the workload and of the machine.
+fn run_columns<'a>() -> Columns<'a, MachineRun> {
+    let model = column("model", "Model of the simulated machine.").priority(100).key();
+    workload_column()
+        .of_ref(|run: &MachineRun| &run.workload)
+        .and([model.text(|run: &MachineRun| run.model.clone())])
+}
+
+/// A service of the paper, and its counterpart here.
+struct ServiceName {
+    workload: String,
+    service: String,
+    here: Option<String>,
+}
+
+impl ServiceName {
+    fn new(workload: &str, service: &str, matching: Option<MatchingServices<'_>>) -> ServiceName {
+        let here = matching.map(|matching| matching.label());
+        ServiceName { workload: workload.to_owned(), service: service.to_owned(), here }
+    }
+}
+
+fn service_columns<'a>() -> Columns<'a, ServiceName> {
+    workload_column().of_ref(|name: &ServiceName| &name.workload).and([
+        column("service", "The service, as the paper names it.")
+            .priority(100)
+            .key()
+            .text(|name: &ServiceName| name.service.clone()),
+        column("here", "The corresponding services of this kernel; absent if there is none.")
+            .priority(70)
+            .text(|name: &ServiceName| name.here.clone()),
+    ])
+}
+
+/// A column of simulated figures, and next to it the column of the paper's figures. `figures` returns both figures.
+fn with_published<'a, R: 'a>(
+    simulated: Column,
+    title: &str,
+    [priority, published_priority]: [u8; 2],
+    figures: impl Fn(&R) -> (Option<f64>, Option<f64>) + Copy + 'a,
+) -> Columns<'a, R> {
+    let published = column(&format!("published_{}", simulated.name), "The paper's figure.")
+        .title("paper")
+        .format(simulated.display.format)
+        .priority(published_priority);
+    let simulated = simulated.title(title).priority(priority);
+    Columns::all([
+        simulated.real(move |row| figures(row).0),
+        published.real(move |row| figures(row).1),
+    ])
+}
+
+/// A column of times of a service.
+fn time(name: &str, doc: &str) -> Column {
+    column(name, doc).format(Format::Microseconds)
+}
+
+fn by_workload(title: &str) -> TableDisplay {
+    TableDisplay {
+        title: title.to_owned(),
+        group_by: vec!["workload".to_owned()],
+        ..TableDisplay::default()
+    }
 }
 
 fn percent_to_ratio(percent: f64) -> f64 {

@@ -1,114 +1,168 @@
 //! Services on three machines: Table 4.8.
 
 use lab::services::counters::{CYCLES, DATA_STALL, FETCH_STALL};
-use record::{Column, Table, TableDisplay, Value};
+use record::{Columns, Table, column};
 
 use super::super::published::{MatchingServices, ServiceRow};
 use super::super::runs::{Joined, ratio};
-use super::{Sides, factor, percent_to_ratio, real, text, workload_column};
+use super::{
+    ServiceName, Sides, by_workload, factor, percent_to_ratio, service_columns, time,
+    with_published,
+};
 
 /// The class of misses on the first use of a line.
 const COLD: &[&str] = &["cold"];
 /// Years of the machines; names of columns contain them.
 const YEARS: [&str; 3] = ["1994", "1996", "1998"];
 
-fn columns() -> Vec<Column> {
-    let mut columns = vec![
-        workload_column(),
-        text("service", "The service, as the paper names it.").priority(100).key(),
-        text("here", "The corresponding services of this kernel; absent if there is none.")
-            .priority(70),
-    ];
-    for (position, year) in (0_u8..).zip(YEARS) {
-        let doc = format!("Share of the kernel's time on the machine of {year}.");
-        let column = real(&format!("kernel_{year}_ratio"), &doc);
-        columns.push(column.title(&format!("% kernel {year}")).priority(97 - position));
-        columns.push(
-            real(&format!("published_kernel_{year}_ratio"), "The paper's figure.")
+/// A service of the paper, and the corresponding services of each machine.
+struct Row<'s> {
+    name: ServiceName,
+    published: &'s ServiceRow,
+    machines: [Option<Joined<'s>>; 3],
+    cold_miss_ratio: Option<f64>,
+    reason: Option<String>,
+}
+
+/// A figure of a service.
+pub(super) type Figure<'s> = fn(&Joined<'s>) -> Option<f64>;
+
+impl<'s> Row<'s> {
+    fn on(&self, position: usize, figure: impl Fn(&Joined<'s>) -> Option<f64>) -> Option<f64> {
+        self.machines[position].as_ref().and_then(figure)
+    }
+
+    fn speed_up(&self, position: usize, figure: Figure<'s>) -> Option<f64> {
+        ratio(self.on(0, figure)?, self.on(position, figure)?)
+    }
+}
+
+/// Counters per instruction: name of the column, title, documentation, counter, and the paper's figures on the first and
+/// the third machine.
+type PerInstruction =
+    (&'static str, &'static str, &'static str, &'static str, fn(&ServiceRow) -> [f64; 2]);
+const PER_INSTRUCTION: [PerInstruction; 3] = [
+    ("cpi", "CPI", "Cycles per instruction", CYCLES, |row| row.cpi),
+    (
+        "fetch_mcpi",
+        "i-MCPI",
+        "Cycles of waiting for instructions per instruction",
+        FETCH_STALL,
+        |row| row.fetch_mcpi,
+    ),
+    ("data_mcpi", "d-MCPI", "Cycles of waiting for data per instruction", DATA_STALL, |row| {
+        row.data_mcpi
+    }),
+];
+
+/// Speed-ups of a time on the second and the third machine.
+fn speed_ups<'s>(
+    title: &str,
+    time: &str,
+    figure: Figure<'s>,
+    published: fn(&ServiceRow) -> [f64; 2],
+) -> Columns<'s, Row<'s>> {
+    Columns::all([1, 2].map(|position: usize| {
+        let year = YEARS[position];
+        let doc = format!("{time} of 1994 over {time} of {year}.");
+        let name = format!("{time}_speed_up_{year}_ratio");
+        let paper =
+            factor(&format!("published_{name}"), &format!("The paper's speed-up of {time}."));
+        Columns::all([
+            factor(&name, &doc)
+                .title(&format!("{title} {year}"))
+                .priority(93 - position as u8)
+                .real(move |row: &Row<'s>| row.speed_up(position, figure)),
+            paper
                 .title("paper")
-                .priority(60),
-        );
-    }
-    let time = |name: &str, doc: &str| real(name, doc).format(record::Format::Microseconds);
-    columns.extend([
-        time("computation_1994_ns", "Mean time of the service itself on the machine of 1994.")
-            .title("computation")
-            .priority(93),
-        time("published_computation_1994_ns", "The paper's figure.").title("paper").priority(59),
-    ]);
-    for (name, title, what) in [
-        ("computation_speed_up", "speed-up", "computation"),
-        ("latency_speed_up", "latency's", "latency"),
-    ] {
-        if name == "latency_speed_up" {
-            columns.extend([
-                time("latency_1994_ns", "Mean time from start to end on the machine of 1994.")
-                    .title("latency")
-                    .priority(85),
-                time("published_latency_1994_ns", "The paper's figure.")
-                    .title("paper")
-                    .priority(56),
-            ]);
-        }
-        for (position, year) in (0_u8..).zip(&YEARS[1..]) {
-            let doc = format!("{what} of 1994 over {what} of {year}.");
-            let column = factor(&format!("{name}_{year}_ratio"), &doc);
-            columns.push(column.title(&format!("{title} {year}")).priority(92 - position));
-            let doc = format!("The paper's speed-up of {what}.");
-            columns.push(
-                factor(&format!("published_{name}_{year}_ratio"), &doc).title("paper").priority(58),
-            );
-        }
-    }
-    for year in [YEARS[0], YEARS[2]] {
-        for (name, title, doc) in [
-            ("cpi", "CPI", "Cycles per instruction"),
-            ("fetch_mcpi", "i-MCPI", "Cycles of waiting for instructions per instruction"),
-            ("data_mcpi", "d-MCPI", "Cycles of waiting for data per instruction"),
-        ] {
+                .priority(58)
+                .real(move |row: &Row<'s>| published(row.published)[position - 1]),
+        ])
+    }))
+}
+
+fn columns<'s>() -> Columns<'s, Row<'s>> {
+    let percent = |percent: f64| Some(percent_to_ratio(percent));
+    let kernel = (0..3).zip(YEARS).map(|(position, year)| {
+        let doc = format!("Share of the kernel's time on the machine of {year}.");
+        let column = column(&format!("kernel_{year}_ratio"), &doc);
+        let (title, priority) = (format!("% kernel {year}"), 97 - position as u8);
+        with_published(column, &title, [priority, 60], move |row: &Row<'_>| {
+            let published = percent(row.published.kernel_percent[position]);
+            (row.on(position, Joined::kernel_ratio), published)
+        })
+    });
+    let per_instruction = [0, 2].into_iter().enumerate().flat_map(|(pair, position)| {
+        PER_INSTRUCTION.map(|(name, title, doc, counter, published)| {
+            let year = YEARS[position];
             let column = factor(&format!("{name}_{year}_ratio"), &format!("{doc}, {year}."));
-            columns.push(column.title(&format!("{title} {year}")).priority(80));
-            let column = factor(&format!("published_{name}_{year}_ratio"), "The paper's figure.");
-            columns.push(column.title("paper").priority(50));
-        }
-    }
-    columns.extend([
-        real("rate_1994_hz", "Requests per second on the machine of 1994.")
-            .title("rate")
-            .priority(55),
-        real("published_rate_1994_hz", "The paper's figure.").title("paper").priority(49),
-        real(
-            "cold_miss_ratio",
-            "Share of the kernel's cold misses of L2 on the machine of 1994 with the smallest of \
-             the chosen sizes of caches; absent if these sizes were not measured.",
-        )
-        .title("% of cold misses")
-        .priority(54),
-        real("published_cold_miss_ratio", "The paper's figure.").title("paper").priority(48),
-        text("reason", "Why there are no figures.").priority(40),
-    ]);
-    columns
+            with_published(column, &format!("{title} {year}"), [80, 50], move |row: &Row<'_>| {
+                let simulated = row.on(position, |joined| joined.per_instruction(counter));
+                (simulated, Some(published(row.published)[pair]))
+            })
+        })
+    });
+    let computation = "Mean time of the service itself on the machine of 1994.";
+    let computation = time("computation_1994_ns", computation);
+    let latency = "Mean time from start to end on the machine of 1994.";
+    let latency = time("latency_1994_ns", latency);
+    let rate = column("rate_1994_hz", "Requests per second on the machine of 1994.");
+    let cold_misses = column(
+        "cold_miss_ratio",
+        "Share of the kernel's cold misses of L2 on the machine of 1994 with the smallest of \
+         the chosen sizes of caches; absent if these sizes were not measured.",
+    );
+    service_columns()
+        .of_ref(|row: &Row<'_>| &row.name)
+        .and(kernel)
+        .and([
+            with_published(computation, "computation", [93, 59], |row: &Row<'_>| {
+                (row.on(0, Joined::computation_ns), Some(row.published.computation_us * 1e3))
+            }),
+            speed_ups("speed-up", "computation", Joined::computation_ns, |row| row.speed_up),
+            with_published(latency, "latency", [85, 56], |row: &Row<'_>| {
+                (row.on(0, Joined::latency_ns), Some(row.published.latency_us * 1e3))
+            }),
+            speed_ups("latency's", "latency", Joined::latency_ns, |row| row.latency_speed_up),
+        ])
+        .and(per_instruction)
+        .and([
+            with_published(rate, "rate", [55, 49], |row: &Row<'_>| {
+                (row.on(0, Joined::rate_hz), Some(row.published.rate_hz))
+            }),
+            with_published(cold_misses, "% of cold misses", [54, 48], move |row: &Row<'_>| {
+                (row.cold_miss_ratio, percent(row.published.cold_percent))
+            }),
+            column("reason", "Why there are no figures.")
+                .priority(40)
+                .text(|row: &Row<'_>| row.reason.clone()),
+        ])
 }
 
 /// A row for each service of the paper.
 pub(super) fn uniprocessor_services(sides: &Sides<'_>) -> Table {
     let doc = "Services of the kernel on the machines of 1994, 1996 and 1998, simulated and \
                published (Table 4.8).";
-    let display = TableDisplay {
-        title: "Services on three machines (Table 4.8)".to_owned(),
-        group_by: vec!["workload".to_owned()],
-        ..TableDisplay::default()
+    let is_measured = |workload: &&str| {
+        (0..YEARS.len()).any(|position| sides.machine(workload, position).is_some())
     };
-    let mut table = Table::new("uniprocessor_services", doc, columns()).displayed(display);
-    for workload in sides.workloads() {
-        if (0..YEARS.len()).all(|number| sides.machine(workload, number).is_none()) {
-            continue;
-        }
-        for published in sides.paper.services(workload) {
-            table.push(row(sides, workload, published));
-        }
-    }
-    table
+    let workloads = sides.workloads().into_iter().filter(is_measured);
+    let rows = workloads.flat_map(|workload| {
+        sides.paper.services(workload).map(move |published| {
+            let matching = published.matching_services();
+            let found = on_machines(sides, workload, matching);
+            Row {
+                name: ServiceName::new(workload, &published.service, matching),
+                published,
+                reason: found.as_ref().err().cloned(),
+                machines: found.unwrap_or_default(),
+                cold_miss_ratio: cold_misses(sides, workload, matching),
+            }
+        })
+    });
+    columns()
+        .table("uniprocessor_services", doc, rows)
+        .displayed(by_workload("Services on three machines (Table 4.8)"))
 }
 
 /// The services on each machine that correspond to one service of the paper, or the reason why there are none.
@@ -140,62 +194,4 @@ fn cold_misses(
     let service_misses = run.joined(&matching?)?.misses("L2", COLD)?;
     let kernel_misses = run.misses_by_service("L2", COLD, |row| row.service.class.is_kernel())?;
     ratio(service_misses as f64, kernel_misses as f64)
-}
-
-fn row(sides: &Sides<'_>, workload: &str, published: &ServiceRow) -> Vec<Value> {
-    let matching = published.matching_services();
-    let mut row: Vec<Value> = vec![
-        workload.into(),
-        published.service.as_str().into(),
-        matching.map(|matching| matching.label()).into(),
-    ];
-    let found = on_machines(sides, workload, matching);
-    let reason = found.as_ref().err().cloned();
-    let machines = found.unwrap_or_default();
-    let on_machine = |number: usize, figure: &dyn Fn(&Joined<'_>) -> Option<f64>| {
-        machines[number].as_ref().and_then(figure)
-    };
-    for (number, percent) in published.kernel_percent.into_iter().enumerate() {
-        row.extend([
-            on_machine(number, &|joined: &Joined<'_>| joined.kernel_ratio()).into(),
-            percent_to_ratio(percent).into(),
-        ]);
-    }
-    let speed_ups =
-        |figure: &dyn Fn(&Joined<'_>) -> Option<f64>, published: [f64; 2]| -> Vec<Value> {
-            let speed_up = |number| ratio(on_machine(0, figure)?, on_machine(number, figure)?);
-            let pairs = [(speed_up(1), published[0]), (speed_up(2), published[1])];
-            pairs
-                .into_iter()
-                .flat_map(|(simulated, paper)| [Value::from(simulated), paper.into()])
-                .collect()
-        };
-    row.extend([
-        on_machine(0, &|joined: &Joined<'_>| joined.computation_ns()).into(),
-        (published.computation_us * 1e3).into(),
-    ]);
-    row.extend(speed_ups(&|joined: &Joined<'_>| joined.computation_ns(), published.speed_up));
-    row.extend([
-        on_machine(0, &|joined: &Joined<'_>| joined.latency_ns()).into(),
-        (published.latency_us * 1e3).into(),
-    ]);
-    row.extend(speed_ups(&|joined: &Joined<'_>| joined.latency_ns(), published.latency_speed_up));
-    for (position, number) in [0, 2].into_iter().enumerate() {
-        for (name, published) in [
-            (CYCLES, published.cpi[position]),
-            (FETCH_STALL, published.fetch_mcpi[position]),
-            (DATA_STALL, published.data_mcpi[position]),
-        ] {
-            let found = on_machine(number, &|joined: &Joined<'_>| joined.per_instruction(name));
-            row.extend([found.into(), published.into()]);
-        }
-    }
-    row.extend([
-        on_machine(0, &|joined: &Joined<'_>| joined.rate_hz()).into(),
-        published.rate_hz.into(),
-        cold_misses(sides, workload, matching).into(),
-        percent_to_ratio(published.cold_percent).into(),
-        reason.into(),
-    ]);
-    row
 }
