@@ -3,7 +3,7 @@
 //! The number of spans is no Poisson variable: interrupts come in bursts, or as regularly as a clock. The interval
 //! comes from how much the batches of the window differ. Counts and totals have none: windows differ in length.
 
-use record::{Column, IntervalColumns, Kind, Value};
+use record::{Columns, IntervalColumns, column};
 use stats::interval::Batch;
 use stats::{Distribution, Interval};
 
@@ -31,20 +31,21 @@ pub(crate) fn spread_link(name: &str, half_width: &str) -> IntervalColumns {
 }
 
 /// The columns of what a column's interval is: of `rate_hz`, `rate_ci95_hz` and those of [`spread_columns`].
-pub(crate) fn interval_columns(name: &str) -> Vec<Column> {
+pub(crate) fn interval_columns<'a>(name: &str) -> Columns<'a, Option<Interval>> {
     let (stem, unit) = stem_and_unit(name);
     let doc = format!(
         "Half width of the 95 % confidence interval of {name}, from the batches of the window; absent where \
          fewer than 8 of them have a span."
     );
-    let mut columns = vec![Column::new(&format!("{stem}_ci95{unit}"), Kind::Real, &doc).detail()];
-    columns.extend(spread_columns(name));
-    columns
+    let half_width = column(&format!("{stem}_ci95{unit}"), &doc)
+        .detail()
+        .real(|interval: &Option<Interval>| interval.map(|interval| interval.half_width));
+    half_width.and([spread_columns(name)])
 }
 
 /// The columns from which `compare` computes wider intervals of a column: of `rate_hz`, `rate_ci95_dof` and
 /// `rate_drift_hz`.
-pub(crate) fn spread_columns(name: &str) -> [Column; 2] {
+pub(crate) fn spread_columns<'a>(name: &str) -> Columns<'a, Option<Interval>> {
     let (stem, unit) = stem_and_unit(name);
     let freedom = format!(
         "Degrees of freedom of the 95 % confidence interval of {name} (Student's t); `compare` computes wider \
@@ -54,46 +55,44 @@ pub(crate) fn spread_columns(name: &str) -> [Column; 2] {
         "Standard deviation of {name} between windows of this length because of what changes slowly: the variance \
          of the batches that does not fall with their length."
     );
-    [
-        Column::new(&format!("{stem}_ci95_dof"), Kind::Uint, &freedom).detail(),
-        Column::new(&format!("{stem}_drift{unit}"), Kind::Real, &drift).detail(),
-    ]
-}
-
-/// The values of [`interval_columns`].
-pub(crate) fn interval_values(interval: Option<Interval>) -> [Value; 3] {
-    let [freedom, drift] = spread_values(interval);
-    [interval.map(|interval| interval.half_width).into(), freedom, drift]
-}
-
-/// The values of [`spread_columns`].
-pub(crate) fn spread_values(interval: Option<Interval>) -> [Value; 2] {
-    [
-        interval.map(|interval| interval.degrees_of_freedom).into(),
-        interval.map(|interval| interval.drift).into(),
-    ]
+    Columns::all([
+        column(&format!("{stem}_ci95_dof"), &freedom).detail().uint(
+            |interval: &Option<Interval>| interval.map(|interval| interval.degrees_of_freedom),
+        ),
+        column(&format!("{stem}_drift{unit}"), &drift)
+            .detail()
+            .real(|interval: &Option<Interval>| interval.map(|interval| interval.drift)),
+    ])
 }
 
 /// The interval of the number of spans per second of a window of `length_ns`, of all CPUs together `cpu_time_ns`.
-pub(crate) fn rate_values(of: &Distribution, length_ns: u64, cpu_time_ns: u64) -> [Value; 3] {
+pub(crate) fn rate_interval(
+    of: &Distribution,
+    length_ns: u64,
+    cpu_time_ns: u64,
+) -> Option<Interval> {
     // A span at an edge of the window is in it or not, however regularly spans come.
     let length = length_ns.max(1) as f64;
     let edge = cpu_time_ns as f64 / length / length;
     let rate = of.batches.per_time(length_ns, |batch| batch.count);
-    interval_values(rate.map(|rate| Interval {
+    rate.map(|rate| Interval {
         half_width: rate.half_width.hypot(edge) * 1e9,
         drift: rate.drift * 1e9,
         ..rate
-    }))
+    })
 }
 
 /// The interval of the share of `cpu_time_ns` that the spans took, in a window of `length_ns`.
-pub(crate) fn share_values(of: &Distribution, length_ns: u64, cpu_time_ns: u64) -> [Value; 3] {
+pub(crate) fn share_interval(
+    of: &Distribution,
+    length_ns: u64,
+    cpu_time_ns: u64,
+) -> Option<Interval> {
     let cpus = cpu_time_ns as f64 / length_ns.max(1) as f64;
     let share = of.batches.per_time(length_ns, |batch: &Batch| batch.sum);
-    interval_values(share.map(|share| Interval {
+    share.map(|share| Interval {
         half_width: share.half_width / cpus,
         drift: share.drift / cpus,
         ..share
-    }))
+    })
 }

@@ -148,16 +148,29 @@ impl<'a, R: 'a> Columns<'a, R> {
         Columns { columns, append_values }
     }
 
-    /// The columns of a part that some rows lack: all of them are absent there.
+    /// Like [`Columns::of_ref`], for a part that some rows lack: all columns are absent there.
     #[must_use]
-    pub fn optional(self) -> Columns<'a, Option<R>> {
+    pub fn of_optional<Row>(self, part: impl Fn(&Row) -> Option<&R> + 'a) -> Columns<'a, Row> {
         let Columns { columns, append_values } = self;
         let count = columns.len();
-        let append_values = Box::new(move |part: &Option<R>, values: &mut Vec<Value>| match part {
+        let append_values = Box::new(move |row: &Row, values: &mut Vec<Value>| match part(row) {
             Some(part) => append_values(part, values),
             None => values.extend(iter::repeat_n(Value::Absent, count)),
         });
         Columns { columns, append_values }
+    }
+
+    /// The columns of a part that some rows lack: all of them are absent there.
+    #[must_use]
+    pub fn optional(self) -> Columns<'a, Option<R>> {
+        self.of_optional(|part: &Option<R>| part.as_ref())
+    }
+
+    /// The columns, each with its value in a row.
+    pub fn cells_of(&self, row: &R) -> Vec<(Column, Value)> {
+        let mut values = Vec::with_capacity(self.columns.len());
+        (self.append_values)(row, &mut values);
+        self.columns.iter().cloned().zip(values).collect()
     }
 
     /// A table with these columns and a row for each of `rows`: values of the type `R`, or references to them.

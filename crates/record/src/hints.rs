@@ -37,6 +37,12 @@ impl Column {
         self
     }
 
+    /// Sets the heading and the priority.
+    #[must_use]
+    pub fn shown_as(self, title: &str, priority: u8) -> Column {
+        self.title(title).priority(priority)
+    }
+
     /// Shows the column on request only.
     #[must_use]
     pub fn detail(self) -> Column {

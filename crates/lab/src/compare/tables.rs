@@ -73,16 +73,13 @@ fn rules(comparison: &Comparison<'_>) -> Table {
              beyond it and its interval is not, or a row is missing. holds: none is.",
         )
         .priority(99),
-        column("cell_count", Kind::Uint, "Figures that were compared.").title("figures").priority(80),
+        column("cell_count", Kind::Uint, "Figures that were compared.").shown_as("figures", 80),
         column("missing_count", Kind::Uint, "Figures that the second run lacks.")
-            .title("missing")
-            .priority(70),
+            .shown_as("missing", 70),
         column("worst_row", Kind::Text, "The row of the figure that is farthest from holding.")
-            .title("worst")
-            .priority(90),
+            .shown_as("worst", 90),
         column("worst_change_ratio", Kind::Real, "Its change, as a part of the first run's figure.")
-            .title("change")
-            .priority(95),
+            .shown_as("change", 95),
     ]);
     let mut table = Table::new("rules", "What each rule of the gate came to.", columns);
     for outcome in &comparison.outcomes {
@@ -116,8 +113,7 @@ fn self_tests(tests: &[SelfTest]) -> Table {
             "Smallest change of the rule's figures, as a part of them, that breaks it: its limit and, on a live \
              bench, half the width of the widened interval of the difference. Absent where no change breaks it.",
         )
-        .title("breaks from")
-        .priority(98),
+        .shown_as("breaks from", 98),
     ]);
     let doc = "Whether each rule can be broken, and by how small a change.";
     let mut table = Table::new("self_test", doc, columns);
@@ -156,15 +152,13 @@ fn difference_columns() -> Vec<Column> {
         real("new_low", "Lower end of its 95 % interval.").detail(),
         real("new_high", "Upper end of that interval.").detail(),
         real("change_ratio", "Second less first, as a part of the first; absent where that is 0.")
-            .title("change")
-            .priority(97),
+            .shown_as("change", 97),
         real(
             "change_low_ratio",
             "Lower end of the simultaneous 95 % interval of change_ratio; the change itself where it is exact.",
         )
-        .title("ci95 from")
-        .priority(90),
-        real("change_high_ratio", "Upper end of that interval.").title("to").priority(89),
+        .shown_as("ci95 from", 90),
+        real("change_high_ratio", "Upper end of that interval.").shown_as("to", 89),
         real("change", "Second less first, in the unit of the column.").format(Format::Auto).detail(),
         column(
             "method",

@@ -34,8 +34,7 @@ fn columns() -> Vec<Column> {
         ci95("user_misses_ci95", "user_misses"),
         column("kernel_misses", Real, "Misses in kernel mode per interrupt: treatment minus control.")
             .interval(IntervalColumns::half_width("kernel_misses_ci95"))
-            .title("kernel misses")
-            .priority(97)
+            .shown_as("kernel misses", 97)
             .cost(),
         ci95("kernel_misses_ci95", "kernel_misses"),
         count("counter_start_misses", "Misses of the loop that starting the counters causes.").detail(),
@@ -81,8 +80,7 @@ fn columns() -> Vec<Column> {
              error. More repetitions do not reduce this part. With rounds, each with its own curve: the curves' \
              part of the spread between rounds.",
         )
-        .title("by curve ±")
-        .priority(70),
+        .shown_as("by curve ±", 70),
         column(
             "detection_limit_lines",
             Real,
@@ -92,9 +90,8 @@ fn columns() -> Vec<Column> {
         .digits(4)
         .priority(80),
         column("displaced_ratio", Real, "displaced_lines over level_lines.")
-            .title("of level")
-            .priority(85),
-        count("displaced_bytes", "displaced_lines times line_bytes.").title("size").priority(60),
+            .shown_as("of level", 85),
+        count("displaced_bytes", "displaced_lines times line_bytes.").shown_as("size", 60),
         column(
             "displaced_line_mean_cycles",
             Real,
@@ -108,15 +105,12 @@ fn columns() -> Vec<Column> {
             .priority(92),
         ci95("indirect_ci95_ns", "indirect_mean_ns"),
         us("stalled_p50_ns", Uint, "Median time that the interrupt stalled the loop.")
-            .title("stalled p50")
-            .priority(88),
+            .shown_as("stalled p50", 88),
         count("round_count", "Rounds, each with new memory and a new calibration; 1: no rounds.").detail(),
         count("accepted_treatment_count", "Repetitions with the interrupt (treatment) that count.")
-            .title("treatment")
-            .priority(75),
+            .shown_as("treatment", 75),
         count("accepted_control_count", "Repetitions without the interrupt (control) that count.")
-            .title("control")
-            .priority(50),
+            .shown_as("control", 50),
         count(
             "not_interrupted_count",
             "Repetitions excluded because the interrupt did not come within the window.",
@@ -127,8 +121,7 @@ fn columns() -> Vec<Column> {
             "contaminated_count",
             "Repetitions excluded because other interrupts came, treatment and control together.",
         )
-        .title("contaminated")
-        .priority(40),
+        .shown_as("contaminated", 40),
         count(
             "switched_or_faulted_count",
             "Repetitions excluded because the loop was switched out or had a page fault.",

@@ -2,7 +2,7 @@
 //! simulator's values for the same spans.
 
 use record::limits::ROWS_MAX;
-use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Columns, Format, Table, TableDisplay, column};
 
 /// The measured and the exact values of one context in one condition.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +69,17 @@ impl CheckedContext {
         mean(self.true_self_ns, self.true_count)
     }
 
+    /// Mean probe overhead that the live bench subtracted from a span.
+    fn overhead_ns(&self) -> Option<f64> {
+        mean(self.probe_overhead_total_ns as f64, self.probed_count)
+    }
+
+    /// The mean probe overhead, plus the error of the mean self time.
+    fn exact_overhead_ns(&self) -> Option<f64> {
+        let (measured, exact) = self.probed_mean_ns().zip(self.true_mean_ns())?;
+        Some(self.overhead_ns()? + (measured - exact))
+    }
+
     /// Mean of an event per span by the probes, the exact mean, and the relative error.
     fn event_means(&self, event: CheckedEvent) -> [Option<f64>; 3] {
         let probed = event.probed.and_then(|sum| mean(sum, self.probed_event_spans));
@@ -103,125 +114,123 @@ fn by_condition() -> TableDisplay {
 /// Table `probes`: one row per context and condition.
 #[must_use]
 pub fn probes(checked: &[CheckedContext]) -> Table {
-    let doc = "Each context in the guest: measurements of the live bench's probes, and the exact values of the \
-               simulator.";
-    let ns =
-        |name: &str, doc: &str| Column::new(name, Kind::Real, doc).format(Format::Microseconds);
-    let uint = |name: &str, doc: &str| Column::new(name, Kind::Uint, doc);
-    let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
-    let columns = vec![
-        Column::new("condition", Kind::Text, "Condition: load/rate/stimulus."),
-        Column::new("kind", Kind::Text, "Kind of context.").priority(90),
-        uint("number", "IRQ number, index of the vector or softirq number.").detail(),
-        Column::new("name", Kind::Text, "Name of the context.")
+    let doc = "Each context in the guest: measurements of the live bench's probes, and the exact \
+             values of the simulator.";
+    let ns = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let columns = Columns::all([
+        column("condition", "Condition: load/rate/stimulus.")
+            .text(|context: &CheckedContext| context.condition.clone()),
+        column("kind", "Kind of context.")
+            .priority(90)
+            .text(|context: &CheckedContext| context.kind.clone()),
+        column("number", "IRQ number, index of the vector or softirq number.")
+            .detail()
+            .uint(|context: &CheckedContext| context.number),
+        column("name", "Name of the context.")
             .prefixed("number", "kind", "irq")
-            .priority(100),
-        uint("measured_count", "Spans that the probes counted.").title("measured").priority(80),
-        uint("exact_count", "Spans between the markers, by the simulator.")
-            .title("exact")
-            .priority(79),
+            .priority(100)
+            .text(|context: &CheckedContext| context.name.clone()),
+        column("measured_count", "Spans that the probes counted.")
+            .shown_as("measured", 80)
+            .uint(|context: &CheckedContext| context.probed_count),
+        column("exact_count", "Spans between the markers, by the simulator.")
+            .shown_as("exact", 79)
+            .uint(|context: &CheckedContext| context.true_count),
         ns("measured_self_mean_ns", "Mean self time by the probes, probe overhead subtracted.")
-            .title("measured mean")
-            .priority(98),
+            .shown_as("measured mean", 98)
+            .real(|context: &CheckedContext| context.probed_mean_ns()),
         ns("exact_self_mean_ns", "Exact mean self time, without the time of the probes.")
-            .title("exact mean")
-            .priority(97),
-        real("self_mean_error_ratio", "measured_self_mean_ns over exact_self_mean_ns, minus 1.")
-            .title("error")
-            .priority(99),
+            .shown_as("exact mean", 97)
+            .real(|context: &CheckedContext| context.true_mean_ns()),
+        column("self_mean_error_ratio", "measured_self_mean_ns over exact_self_mean_ns, minus 1.")
+            .shown_as("error", 99)
+            .real(|context: &CheckedContext| context.error_ratio()),
         ns(
             "probe_overhead_mean_ns",
             "Probe overhead that the live bench subtracted from a span on average.",
         )
-        .title("subtracted")
-        .priority(70),
+        .shown_as("subtracted", 70)
+        .real(|context: &CheckedContext| context.overhead_ns()),
         ns(
             "exact_probe_overhead_mean_ns",
-            "Exact mean probe overhead of a span: probe_overhead_mean_ns plus the error of the mean.",
+            "Exact mean probe overhead of a span: probe_overhead_mean_ns plus the error of the \
+             mean.",
         )
-        .detail(),
-        real("exact_self_mean_instructions", "Exact mean of the instructions of a span.")
-            .title("instructions")
-            .priority(60),
-        uint(
+        .detail()
+        .real(|context: &CheckedContext| context.exact_overhead_ns()),
+        column("exact_self_mean_instructions", "Exact mean of the instructions of a span.")
+            .shown_as("instructions", 60)
+            .real(|context: &CheckedContext| {
+                mean(context.true_self_instructions as f64, context.true_count)
+            }),
+        column(
             "measured_event_span_count",
             "Spans whose PMU events the probes read, in a second window.",
         )
-        .detail(),
-        uint("exact_event_span_count", "Exact number of spans in the second window.").detail(),
-        real("measured_mean_instructions", "Mean instructions per span in the second window, by the probes.")
-            .detail(),
-        real("exact_mean_instructions", "Exact mean instructions per span in the second window.").detail(),
-        real("instructions_error_ratio", "measured over exact mean instructions, minus 1.")
-            .detail(),
-        real("measured_mean_cycles", "Mean cycles per span in the second window, by the probes.").detail(),
-        real("exact_mean_cycles", "Exact mean cycles per span in the second window.").detail(),
-        real("cycles_error_ratio", "measured over exact mean cycles, minus 1.").detail(),
-    ];
-    let mut table = Table::new("probes", doc, columns).displayed(by_condition());
-    for context in checked {
-        let overhead = mean(context.probe_overhead_total_ns as f64, context.probed_count);
-        let error_ns = context
-            .probed_mean_ns()
-            .zip(context.true_mean_ns())
-            .map(|(measured, exact)| measured - exact);
-        let instructions = mean(context.true_self_instructions as f64, context.true_count);
-        let has_events = context.probed_event_spans > 0;
-        let mut row: Vec<Value> = vec![
-            context.condition.as_str().into(),
-            context.kind.as_str().into(),
-            u64::from(context.number).into(),
-            context.name.as_str().into(),
-            context.probed_count.into(),
-            context.true_count.into(),
-            context.probed_mean_ns().into(),
-            context.true_mean_ns().into(),
-            context.error_ratio().into(),
-            overhead.into(),
-            overhead.zip(error_ns).map(|(overhead, error)| overhead + error).into(),
-            instructions.into(),
-            has_events.then_some(context.probed_event_spans).into(),
-            has_events.then_some(context.true_event_spans).into(),
-        ];
-        row.extend(context.event_means(context.instructions).map(Value::from));
-        row.extend(context.event_means(context.cycles).map(Value::from));
-        table.push(row);
-    }
-    table
+        .detail()
+        .uint(|context: &CheckedContext| {
+            (context.probed_event_spans > 0).then_some(context.probed_event_spans)
+        }),
+        column("exact_event_span_count", "Exact number of spans in the second window.")
+            .detail()
+            .uint(|context: &CheckedContext| {
+                (context.probed_event_spans > 0).then_some(context.true_event_spans)
+            }),
+        column(
+            "measured_mean_instructions",
+            "Mean instructions per span in the second window, by the probes.",
+        )
+        .detail()
+        .real(|context: &CheckedContext| context.event_means(context.instructions)[0]),
+        column("exact_mean_instructions", "Exact mean instructions per span in the second window.")
+            .detail()
+            .real(|context: &CheckedContext| context.event_means(context.instructions)[1]),
+        column("instructions_error_ratio", "measured over exact mean instructions, minus 1.")
+            .detail()
+            .real(|context: &CheckedContext| context.event_means(context.instructions)[2]),
+        column("measured_mean_cycles", "Mean cycles per span in the second window, by the probes.")
+            .detail()
+            .real(|context: &CheckedContext| context.event_means(context.cycles)[0]),
+        column("exact_mean_cycles", "Exact mean cycles per span in the second window.")
+            .detail()
+            .real(|context: &CheckedContext| context.event_means(context.cycles)[1]),
+        column("cycles_error_ratio", "measured over exact mean cycles, minus 1.")
+            .detail()
+            .real(|context: &CheckedContext| context.event_means(context.cycles)[2]),
+    ]);
+    columns.table("probes", doc, checked).displayed(by_condition())
 }
 
 /// Table `probe_costs`: one row per class of tracepoints and condition.
 #[must_use]
 pub fn probe_costs(costs: &[ProbeCost]) -> Table {
     let doc = "Cost of one call of the BPF programs, for each class of tracepoints.";
-    let columns = vec![
-        Column::new("condition", Kind::Text, "Condition: load/rate/stimulus."),
-        Column::new("function", Kind::Text, "Kernel function that calls the programs.")
-            .priority(100),
-        Column::new("call_count", Kind::Uint, "Calls in the window.").title("calls").priority(90),
-        Column::new("mean_instructions", Kind::Real, "Instructions per call.")
-            .title("instructions")
-            .priority(80),
-        Column::new("mean_cycles", Kind::Real, "Cycles per call.").priority(85),
-        Column::new("mean_ns", Kind::Real, "Time per call.").priority(95),
-    ];
-    let mut table = Table::new("probe_costs", doc, columns).displayed(by_condition());
-    for cost in costs {
-        let row: Vec<Value> = vec![
-            cost.condition.as_str().into(),
-            cost.function.as_str().into(),
-            cost.calls.into(),
-            mean(cost.instructions as f64, cost.calls).into(),
-            mean(cost.cycles as f64, cost.calls).into(),
-            mean(cost.ns, cost.calls).into(),
-        ];
-        table.push(row);
-    }
-    table
+    let columns = Columns::all([
+        column("condition", "Condition: load/rate/stimulus.")
+            .text(|cost: &ProbeCost| cost.condition.clone()),
+        column("function", "Kernel function that calls the programs.")
+            .priority(100)
+            .text(|cost: &ProbeCost| cost.function.clone()),
+        column("call_count", "Calls in the window.")
+            .shown_as("calls", 90)
+            .uint(|cost: &ProbeCost| cost.calls),
+        column("mean_instructions", "Instructions per call.")
+            .shown_as("instructions", 80)
+            .real(|cost: &ProbeCost| mean(cost.instructions as f64, cost.calls)),
+        column("mean_cycles", "Cycles per call.")
+            .priority(85)
+            .real(|cost: &ProbeCost| mean(cost.cycles as f64, cost.calls)),
+        column("mean_ns", "Time per call.")
+            .priority(95)
+            .real(|cost: &ProbeCost| mean(cost.ns, cost.calls)),
+    ]);
+    columns.table("probe_costs", doc, costs).displayed(by_condition())
 }
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
+
     use super::*;
 
     /// A context with the measured and the exact number of spans and sum of self times, ns.

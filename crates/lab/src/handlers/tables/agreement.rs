@@ -1,6 +1,6 @@
 //! Table `agreement`: irqlab's counts compared with the kernel's counters.
 
-use record::{Column, Keep, Kind, RowFilter, Table, TableDisplay, Value};
+use record::{Columns, Keep, RowFilter, Table, TableDisplay, column};
 
 use super::super::sample::Agreement;
 use super::super::samples::ConditionSamples;
@@ -8,67 +8,69 @@ use super::condition_column;
 
 /// Table `agreement`: one row per counter line and CPU of the timing pass.
 pub fn agreement(measured: &[ConditionSamples]) -> Table {
-    let columns = vec![
-        condition_column().priority(90),
-        Column::new("cpu", Kind::Uint, "CPU.").priority(80),
-        Column::new(
+    /// The label of a condition, and a counter of its window.
+    type Row<'a> = (String, &'a Agreement);
+    let columns = Columns::all([
+        condition_column(90).of_ref(|(condition, _): &Row<'_>| condition),
+        column("cpu", "CPU.").priority(80).uint(|(_, line): &Row<'_>| line.cpu),
+        column(
             "line",
-            Kind::Text,
             "Line of /proc/interrupts or /proc/softirqs; `devices` stands for all IRQ lines.",
         )
-        .priority(100),
-        Column::new("name", Kind::Text, "Name of the line's interrupt or softirq.").priority(30),
-        Column::new("irqlab_count", Kind::Uint, "Entries that irqlab's probes counted in the window.")
-            .title("irqlab")
-            .priority(95),
-        Column::new(
+        .priority(100)
+        .text(|(_, line): &Row<'_>| line.line.clone()),
+        column("name", "Name of the line's interrupt or softirq.")
+            .priority(30)
+            .text(|(_, line): &Row<'_>| line.name.clone()),
+        column("irqlab_count", "Entries that irqlab's probes counted in the window.")
+            .shown_as("irqlab", 95)
+            .uint(|(_, line): &Row<'_>| line.counted),
+        column(
             "kernel_count",
-            Kind::Uint,
-            "The kernel's own counter, read on that CPU with interrupts disabled when the window \
-             opened and closed.",
+            "The kernel's own counter, read on that CPU with interrupts disabled when the \
+             window opened and closed.",
         )
-        .title("kernel")
-        .priority(94),
-        Column::new(
+        .shown_as("kernel", 94)
+        .uint(|(_, line): &Row<'_>| line.kernel_exact),
+        column(
             "kernel_min_count",
-            Kind::Uint,
-            "Lower bound by the files in /proc: the difference of readings just inside the window.",
+            "Lower bound by the files in /proc: the difference of readings just inside the \
+             window.",
         )
-        .title("kernel min")
-        .priority(45),
-        Column::new(
+        .shown_as("kernel min", 45)
+        .uint(|(_, line): &Row<'_>| line.kernel_min),
+        column(
             "kernel_max_count",
-            Kind::Uint,
-            "Upper bound by the files in /proc: the difference of readings just outside the window.",
+            "Upper bound by the files in /proc: the difference of readings just outside the \
+             window.",
         )
-        .title("kernel max")
-        .priority(44),
-        Column::new(
+        .shown_as("kernel max", 44)
+        .uint(|(_, line): &Row<'_>| line.kernel_max),
+        column(
             "difference_count",
-            Kind::Int,
             "irqlab_count minus kernel_count or, where that is absent, minus the nearer of \
              kernel_min_count and kernel_max_count; 0 between the two.",
         )
-        .title("difference")
-        .priority(93),
-        Column::new(
+        .shown_as("difference", 93)
+        .int(|(_, line): &Row<'_>| difference(line)),
+        column(
             "edge_tolerance_count",
-            Kind::Uint,
-            "Maximum difference that is allowed, because an interrupt may fall on an edge of the window. \
-             For all IRQ lines together, also because the kernel counts nested threaded interrupts, \
-             which have no tracepoint.",
+            "Maximum difference that is allowed, because an interrupt may fall on an edge of \
+             the window. For all IRQ lines together, also because the kernel counts nested \
+             threaded interrupts, which have no tracepoint.",
         )
-        .title("tolerance")
-        .priority(40),
-        Column::new(
+        .shown_as("tolerance", 40)
+        .uint(|(_, line): &Row<'_>| line.edge_max),
+        column(
             "agrees",
-            Kind::Bool,
             "Whether irqlab_count equals the kernel's counter, within edge_tolerance_count or \
              within the bounds of the files.",
         )
-        .priority(85),
-    ];
-    let doc = "irqlab's counts compared with the kernel's own, for every line that either counted.";
+        .priority(85)
+        .bool(|(_, line): &Row<'_>| agrees(line)),
+    ]);
+    let doc = "irqlab's counts compared with the kernel's own, for every line that either \
+             counted.";
     let filter = RowFilter {
         column: "agrees".to_owned(),
         keep: Keep::Bool(false),
@@ -80,26 +82,11 @@ pub fn agreement(measured: &[ConditionSamples]) -> Table {
         rows_max: Some(10),
         ..TableDisplay::default()
     };
-    let mut table = Table::new("agreement", doc, columns).displayed(display);
-    for condition in measured {
-        for line in condition.timing.agreement.iter().filter(|line| has_moved(line)) {
-            let row: Vec<Value> = vec![
-                condition.condition.label().into(),
-                u64::from(line.cpu).into(),
-                line.line.clone().into(),
-                line.name.clone().into(),
-                line.counted.into(),
-                line.kernel_exact.into(),
-                line.kernel_min.into(),
-                line.kernel_max.into(),
-                difference(line).map_or(Value::Absent, Value::Int),
-                line.edge_max.into(),
-                agrees(line).into(),
-            ];
-            table.push(row);
-        }
-    }
-    table
+    let rows = measured.iter().flat_map(|condition| {
+        let lines = condition.timing.agreement.iter().filter(|line| has_moved(line));
+        lines.map(|line| (condition.condition.label(), line))
+    });
+    columns.table("agreement", doc, rows).displayed(display)
 }
 
 /// Whether either side counted an event.

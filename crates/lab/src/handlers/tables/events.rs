@@ -1,18 +1,19 @@
 //! Tables `events` and `ratios`: PMU events of each context, and ratios of two events.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use attribution::Context;
-use record::{Column, IntervalColumns, Kind, Table, TableDisplay, Value};
+use record::{Column, Columns, IntervalColumns, Table, TableDisplay, column};
 use stats::interval::BATCHES_MIN;
 use stats::{Batches, Interval, JointBatch, Term};
 
 use super::super::bench::{Pass, ProbeOverhead};
 use super::super::sample::{ContextStats, EventSums};
 use super::super::samples::ConditionSamples;
-use crate::amounts::{interval_link, spread_columns, spread_link, spread_values};
+use crate::amounts::{interval_link, spread_columns, spread_link};
 
-use super::{Group, condition_column, context_columns, context_values, display, groups};
+use super::{Group, condition_column, context_columns, display, groups};
 
 /// Reasons for a missing interval.
 const TOO_FEW_BATCHES: &str = "too-few-batches";
@@ -20,14 +21,15 @@ const NEVER_COUNTED: &str = "never-counted";
 const NOT_KEPT: &str = "not-kept";
 const DENOMINATOR_NEAR_ZERO: &str = "denominator-near-zero";
 /// The methods of intervals, for the documentation of columns.
-const METHODS: &str = "batch-means; batch-means-correlated where the window was too short for uncorrelated \
-                       batches (the interval may be too narrow)";
+const METHODS: &str = "batch-means; batch-means-correlated where the window was too short for \
+             uncorrelated batches (the interval may be too narrow)";
 /// The reasons for a missing interval, for the documentation of columns.
-const REASONS: &str = "If the interval is absent, the reason: too-few-batches (fewer than 8 batches have spans), \
-                       never-counted (no span has the event), not-kept (too many spans in a simulated machine)";
+const REASONS: &str = "If the interval is absent, the reason: too-few-batches (fewer than 8 batches have \
+             spans), never-counted (no span has the event), not-kept (too many spans in a \
+             simulated machine)";
 
 /// The mean of an event per span of one context, all CPUs together.
-struct EventMean<'a> {
+struct EventMean {
     pass: usize,
     /// Index among the events of the pass.
     index: usize,
@@ -41,7 +43,7 @@ struct EventMean<'a> {
     /// Half width of the 95 % confidence interval of `overhead`.
     overhead_ci95: Option<f64>,
     /// Batches of the window: the number of spans, and the sum of each event of the pass.
-    batches: &'a Batches<JointBatch>,
+    batches: Rc<Batches<JointBatch>>,
 }
 
 /// The batches of a context's spans, all CPUs together. Without cells if a CPU did not keep its batches.
@@ -57,14 +59,14 @@ fn merged_batches(samples: &[&ContextStats]) -> Batches<JointBatch> {
     merged
 }
 
-impl<'a> EventMean<'a> {
+impl EventMean {
     /// The mean of each event of a pass, over the spans of a group. Empty if no span has events.
     fn of_group(
         group: &Group<'_>,
         pass: usize,
         events: usize,
         probes: &ProbeOverhead,
-        batches: &'a Batches<JointBatch>,
+        batches: &Rc<Batches<JointBatch>>,
     ) -> Vec<Self> {
         let samples = &group.samples;
         let spans: u64 = samples.iter().map(|sample| sample.events.spans).sum();
@@ -80,7 +82,7 @@ impl<'a> EventMean<'a> {
                 inclusive_total: sum(|sample| &sample.events.inclusive),
                 overhead: overhead(probes, pass, index, samples),
                 overhead_ci95: overhead_ci95(index, samples),
-                batches,
+                batches: Rc::clone(batches),
             }
         };
         if spans > 0 { (0..events).map(mean).collect() } else { Vec::new() }
@@ -117,118 +119,116 @@ impl<'a> EventMean<'a> {
     }
 }
 
-/// The values of an interval's columns: half width, degrees of freedom, drift, and method. A missing interval has
-/// the reason in place of the method.
-fn interval_values(interval: Option<Result<Interval, &'static str>>) -> [Value; 4] {
-    let known = interval.and_then(Result::ok);
-    let [freedom, drift] = spread_values(known);
-    let method = match interval {
-        Some(Ok(interval)) => interval.method.label().into(),
-        Some(Err(reason)) => reason.into(),
-        None => Value::Absent,
+/// An interval, or the reason why it is missing. `None`: there is no figure.
+type KnownInterval = Option<Result<Interval, &'static str>>;
+
+fn half_width(interval: &KnownInterval) -> Option<f64> {
+    Some((*interval)?.ok()?.half_width)
+}
+
+/// The columns of an interval after the half width: degrees of freedom, drift, and method. A missing interval has the
+/// reason in place of the method.
+fn interval_columns<'a>(name: &str, method_doc: &str) -> Columns<'a, KnownInterval> {
+    let spread = spread_columns(name).of(|interval: &KnownInterval| interval.and_then(Result::ok));
+    let method = |interval: &KnownInterval| match interval {
+        Some(Ok(interval)) => Some(interval.method.label()),
+        Some(Err(reason)) => Some(*reason),
+        None => None,
     };
-    [known.map(|interval| interval.half_width).into(), freedom, drift, method]
+    spread.and([column(&format!("{name}_ci95_method"), method_doc).detail().text(method)])
 }
 
 /// Table `events`: one row per context and event, all CPUs together.
 pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOverhead) -> Table {
-    let mut columns = vec![condition_column()];
-    columns.extend(context_columns());
-    columns.extend([
-        Column::new("event", Kind::Text, "PMU event, by its name in perf.").priority(95).key(),
-        Column::new(
-            "pass",
-            Kind::Uint,
-            "Pass in which the event was counted; each pass has its own window.",
-        )
-        .priority(20),
-        Column::new("span_count", Kind::Uint, "Spans whose counters were read at entry and exit.")
-            .title("spans")
-            .priority(70),
-        Column::new(
+    /// The mean of an event in a condition.
+    struct Row<'a> {
+        condition: String,
+        context: &'a Context,
+        event: &'a String,
+        mean: EventMean,
+        interval: KnownInterval,
+    }
+    let columns = Columns::all([
+        condition_column(50).of_ref(|row: &Row<'_>| &row.condition),
+        context_columns().of_ref(|row: &Row<'_>| row.context),
+        column("event", "PMU event, by its name in perf.")
+            .priority(95)
+            .key()
+            .text(|row: &Row<'_>| row.event.clone()),
+        column("pass", "Pass in which the event was counted; each pass has its own window.")
+            .priority(20)
+            .uint(|row: &Row<'_>| row.mean.pass as u64),
+        column("span_count", "Spans whose counters were read at entry and exit.")
+            .shown_as("spans", 70)
+            .uint(|row: &Row<'_>| row.mean.spans),
+        column(
             "self_total",
-            Kind::Uint,
-            "Events of the spans, without the events of nested spans, with the overhead of reading.",
+            "Events of the spans, without the events of nested spans, with the overhead of \
+             reading.",
         )
-        .priority(30),
-        Column::new(
+        .priority(30)
+        .uint(|row: &Row<'_>| row.mean.self_total),
+        column(
             "inclusive_total",
-            Kind::Uint,
             "Events of the spans, with the events of nested spans and the overhead of reading.",
         )
-        .detail(),
-        Column::new(
+        .detail()
+        .uint(|row: &Row<'_>| row.mean.inclusive_total),
+        column(
             "read_overhead_mean",
-            Kind::Real,
             "Events that reading the counters adds to a span, measured in this run.",
         )
         .interval(IntervalColumns::half_width("read_overhead_mean_ci95"))
-        .title("read overhead")
-        .priority(50),
-        Column::new(
+        .shown_as("read overhead", 50)
+        .real(|row: &Row<'_>| row.mean.overhead),
+        column(
             "read_overhead_mean_ci95",
-            Kind::Real,
-            "Half width of the 95 % confidence interval of read_overhead_mean. It includes the spread of this \
-             condition's empty spans and the assumption about a cold exit; absent with too few empty spans.",
+            "Half width of the 95 % confidence interval of read_overhead_mean. It includes the \
+             spread of this condition's empty spans and the assumption about a cold exit; \
+             absent with too few empty spans.",
         )
-        .detail(),
-        Column::new(
+        .detail()
+        .real(|row: &Row<'_>| row.mean.overhead_ci95),
+        column(
             "self_mean",
-            Kind::Real,
-            "Mean events per span: self_total over span_count, minus read_overhead_mean; negative if the \
-             overhead exceeds the count.",
+            "Mean events per span: self_total over span_count, minus read_overhead_mean; \
+             negative if the overhead exceeds the count.",
         )
         .title("mean per span ± ci95")
         .interval(interval_link("self_mean").method("self_mean_ci95_method"))
         .plus_minus("self_mean_ci95")
         .priority(90)
-        .cost(),
-        Column::new(
+        .cost()
+        .real(|row: &Row<'_>| row.mean.mean()),
+        column(
             "self_mean_ci95",
-            Kind::Real,
-            "Half width of the 95 % confidence interval of self_mean. It includes the interval of \
-             read_overhead_mean, if known.",
+            "Half width of the 95 % confidence interval of self_mean. It includes the interval \
+             of read_overhead_mean, if known.",
         )
-        .detail(),
+        .detail()
+        .real(|row: &Row<'_>| half_width(&row.interval)),
+        interval_columns("self_mean", &format!("Method of the interval: {METHODS}. {REASONS}."))
+            .of_ref(|row: &Row<'_>| &row.interval),
     ]);
-    columns.extend(spread_columns("self_mean"));
-    columns.extend([Column::new(
-        "self_mean_ci95_method",
-        Kind::Text,
-        &format!("Method of the interval: {METHODS}. {REASONS}."),
-    )
-    .detail()]);
-    let doc = "PMU events of each context, all CPUs together.";
-    let display =
-        display("PMU events of each context, all CPUs together; means without the read overhead");
-    let mut table = Table::new("events", doc, columns).displayed(display);
+    let mut rows = Vec::new();
     for condition in measured {
-        let label = condition.condition.label();
         for (pass, window) in &condition.events {
             let names = &passes[*pass].events;
             for group in groups(window).iter().filter(|group| group.cpu.is_none()) {
-                let batches = merged_batches(&group.samples);
+                let batches = Rc::new(merged_batches(&group.samples));
                 let means = EventMean::of_group(group, *pass, names.len(), probes, &batches);
-                for (event, mean) in names.iter().zip(means) {
-                    let mut row: Vec<Value> = vec![label.as_str().into()];
-                    row.extend(context_values(group.context));
-                    row.extend([
-                        event.clone().into(),
-                        (*pass as u64).into(),
-                        mean.spans.into(),
-                        mean.self_total.into(),
-                        mean.inclusive_total.into(),
-                        mean.overhead.into(),
-                        mean.overhead_ci95.into(),
-                        mean.mean().into(),
-                    ]);
-                    row.extend(interval_values(Some(mean.interval())));
-                    table.push(row);
-                }
+                rows.extend(names.iter().zip(means).map(|(event, mean)| {
+                    let interval = Some(mean.interval());
+                    let condition = condition.condition.label();
+                    Row { condition, context: group.context, event, mean, interval }
+                }));
             }
         }
     }
-    table
+    let doc = "PMU events of each context, all CPUs together.";
+    let display =
+        display("PMU events of each context, all CPUs together; means without the read overhead");
+    columns.table("events", doc, rows).displayed(display)
 }
 
 /// Overhead of reading: events that it adds to a span, on average over the samples. `None` if unknown.
@@ -259,7 +259,9 @@ fn overhead_ci95(event: usize, samples: &[&ContextStats]) -> Option<f64> {
 }
 
 /// The ratios: name, title, numerator, denominator, documentation (paper, sections 4.3 to 4.6).
-const RATIOS: [(&str, &str, &str, &str, &str); 8] = [
+type Ratio = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+const RATIOS: [Ratio; 8] = [
     ("instructions_per_cycle", "IPC", "instructions", "cycles", "Instructions per cycle."),
     (
         "retired_ratio",
@@ -312,102 +314,99 @@ const RATIOS: [(&str, &str, &str, &str, &str); 8] = [
     ),
 ];
 
-/// Table `ratios`: one row per context, with each ratio whose two events were counted.
-pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOverhead) -> Table {
-    let mut columns = vec![condition_column()];
-    columns.extend(context_columns());
-    for (index, (name, title, _, _, doc)) in (0..).zip(&RATIOS) {
+/// The ratios of a context in a condition. Both lists follow [`RATIOS`].
+struct RatioRow<'a> {
+    condition: String,
+    context: &'a Context,
+    ratios: [Option<f64>; RATIOS.len()],
+    intervals: [KnownInterval; RATIOS.len()],
+    two_window_ratios: Vec<&'static str>,
+}
+
+fn ratio_columns<'a>() -> Columns<'a, RatioRow<'a>> {
+    let mut columns = Columns::all([
+        condition_column(50).of_ref(|row: &RatioRow<'_>| &row.condition),
+        context_columns().of_ref(|row: &RatioRow<'_>| row.context),
+    ]);
+    for (index, (name, title, _, _, doc)) in RATIOS.iter().enumerate() {
         let is_benefit = matches!(*name, "instructions_per_cycle" | "retired_ratio");
         let with_role = if is_benefit { Column::benefit } else { Column::cost };
         let (width, method) = (format!("{name}_ci95"), format!("{name}_ci95_method"));
-        columns.extend([
-            with_role(Column::new(name, Kind::Real, doc).title(title))
+        let width_doc = format!(
+            "Half width of the 95 % confidence interval of {name}. It includes the intervals \
+             of read_overhead_mean, if known."
+        );
+        let method_doc = format!(
+            "Method of the interval: {METHODS}; two-windows or two-windows-correlated where \
+             the events were counted in different windows and are treated as independent. \
+             {REASONS}, denominator-near-zero (the denominator's interval contains 0)."
+        );
+        columns = columns.and([
+            with_role(column(name, doc).title(title))
                 .interval(spread_link(name, &width).method(&method))
                 .plus_minus(&width)
-                .priority(90 - index),
-            Column::new(
-                &width,
-                Kind::Real,
-                &format!(
-                    "Half width of the 95 % confidence interval of {name}. It includes the intervals of \
-                     read_overhead_mean, if known."
-                ),
-            )
-            .detail(),
-        ]);
-        columns.extend(spread_columns(name));
-        columns.extend([
-            Column::new(
-                &method,
-                Kind::Text,
-                &format!(
-                    "Method of the interval: {METHODS}; two-windows or two-windows-correlated where the events \
-                     were counted in different windows and are treated as independent. {REASONS}, \
-                     denominator-near-zero (the denominator's interval contains 0)."
-                ),
-            )
-            .detail(),
+                .priority(90 - index as u8)
+                .real(move |row: &RatioRow<'_>| row.ratios[index]),
+            column(&width, &width_doc)
+                .detail()
+                .real(move |row: &RatioRow<'_>| half_width(&row.intervals[index])),
+            interval_columns(name, &method_doc)
+                .of_ref(move |row: &RatioRow<'_>| &row.intervals[index]),
         ]);
     }
-    columns.push(
-        Column::new(
-            "two_window_ratios",
-            Kind::Text,
-            "Ratios whose numerator and denominator were counted in different windows, and so in different spans.",
-        )
-        .detail(),
-    );
+    columns.and([column(
+        "two_window_ratios",
+        "Ratios whose numerator and denominator were counted in different windows, and so \
+             in different spans.",
+    )
+    .detail()
+    .text(|row: &RatioRow<'_>| {
+        (!row.two_window_ratios.is_empty()).then(|| row.two_window_ratios.join(" "))
+    })])
+}
+
+/// Table `ratios`: one row per context, with each ratio whose two events were counted.
+pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOverhead) -> Table {
+    let mut rows = Vec::new();
+    for condition in measured {
+        let mut contexts: BTreeMap<&Context, Means<'_>> = BTreeMap::new();
+        for (pass, window) in &condition.events {
+            let names = &passes[*pass].events;
+            for group in groups(window).iter().filter(|group| group.cpu.is_none()) {
+                let batches = Rc::new(merged_batches(&group.samples));
+                let means = EventMean::of_group(group, *pass, names.len(), probes, &batches);
+                let named = names.iter().map(String::as_str).zip(means);
+                contexts.entry(group.context).or_default().extend(named);
+            }
+        }
+        rows.extend(contexts.into_iter().map(|(context, means)| {
+            let of_both = |(_, _, numerator, denominator, _): Ratio| (numerator, denominator);
+            let ratios = RATIOS.map(of_both).map(|(above, below)| ratio(&means, above, below));
+            let intervals = RATIOS.map(|of| {
+                let (above, below) = of_both(of);
+                ratio(&means, above, below).and_then(|_| ratio_interval(&means, above, below))
+            });
+            let two_windows = RATIOS.into_iter().filter(|of| {
+                let (above, below) = of_both(*of);
+                has_two_windows(&means, above, below)
+            });
+            let two_window_ratios = two_windows.map(|(name, ..)| name).collect();
+            let condition = condition.condition.label();
+            RatioRow { condition, context, ratios, intervals, two_window_ratios }
+        }));
+    }
+    // A context without any ratio: the user asked for no event of these ratios.
+    rows.retain(|row: &RatioRow<'_>| row.ratios.iter().any(Option::is_some));
     let doc = "Ratios of mean events per span, all CPUs together.";
     let display = TableDisplay {
         notes: vec!["± is half of the ratio's 95\u{a0}% confidence interval".to_owned()],
         ..display("")
     };
-    let mut table = Table::new("ratios", doc, columns).displayed(display);
-    for condition in measured {
-        let label = condition.condition.label();
-        let windows: Vec<_> =
-            condition.events.iter().map(|(pass, window)| (*pass, groups(window))).collect();
-        let all_cpus: Vec<_> = windows
-            .iter()
-            .flat_map(|(pass, groups)| groups.iter().map(|group| (*pass, group)))
-            .filter(|(_, group)| group.cpu.is_none())
-            .map(|(pass, group)| (pass, group, merged_batches(&group.samples)))
-            .collect();
-        let mut contexts: BTreeMap<&Context, Means<'_>> = BTreeMap::new();
-        for (pass, group, batches) in &all_cpus {
-            let names = &passes[*pass].events;
-            let means = EventMean::of_group(group, *pass, names.len(), probes, batches);
-            let named = names.iter().map(String::as_str).zip(means);
-            contexts.entry(group.context).or_default().extend(named);
-        }
-        for (context, means) in contexts {
-            let ratios = RATIOS
-                .map(|(_, _, numerator, denominator, _)| ratio(&means, numerator, denominator));
-            if ratios.iter().all(Option::is_none) {
-                continue; // the user asked for no event of these ratios
-            }
-            let mut row: Vec<Value> = vec![label.as_str().into()];
-            row.extend(context_values(context));
-            let mut two_window_ratios = Vec::new();
-            for ((name, _, numerator, denominator, _), ratio) in RATIOS.iter().zip(ratios) {
-                row.push(ratio.into());
-                row.extend(interval_values(
-                    ratio.and_then(|_| ratio_interval(&means, numerator, denominator)),
-                ));
-                if has_two_windows(&means, numerator, denominator) {
-                    two_window_ratios.push(*name);
-                }
-            }
-            let has_any = !two_window_ratios.is_empty();
-            row.push(has_any.then(|| two_window_ratios.join(" ")).into());
-            table.push(row);
-        }
-    }
-    table
+    ratio_columns().table("ratios", doc, rows).displayed(display)
 }
 
 /// The events of one context by name.
-type Means<'a> = BTreeMap<&'a str, EventMean<'a>>;
+type Means<'a> = BTreeMap<&'a str, EventMean>;
 
 fn ratio(means: &Means<'_>, numerator: &str, denominator: &str) -> Option<f64> {
     let denominator = means.get(denominator).map(EventMean::mean).filter(|mean| *mean > 0.0)?;
@@ -427,8 +426,8 @@ fn ratio_interval(
 /// The interval of a ratio. Events of one window have common batches. Events of two windows are treated as
 /// independent values.
 fn interval_of_ratio(
-    numerator: &EventMean<'_>,
-    denominator: &EventMean<'_>,
+    numerator: &EventMean,
+    denominator: &EventMean,
 ) -> Result<Interval, &'static str> {
     let (numerator_interval, denominator_interval) =
         (numerator.interval()?, denominator.interval()?);
@@ -456,6 +455,8 @@ fn has_two_windows(means: &Means<'_>, numerator: &str, denominator: &str) -> boo
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
+
     use super::*;
 
     /// 16 batches with 10 spans each. A span of an even batch has 100 of event 0 and 50 of event 1. A span of an odd
@@ -468,7 +469,7 @@ mod tests {
         Batches { shift: 4, cells: (0..16).map(cell).collect() }
     }
 
-    fn mean(batches: &Batches<JointBatch>, pass: usize, index: usize) -> EventMean<'_> {
+    fn mean(batches: &Batches<JointBatch>, pass: usize, index: usize) -> EventMean {
         let self_total = batches.cells.iter().map(|cell| cell.sums[index] as u64).sum();
         EventMean {
             pass,
@@ -478,7 +479,7 @@ mod tests {
             inclusive_total: self_total,
             overhead: Some(0.0),
             overhead_ci95: None,
-            batches,
+            batches: Rc::new(batches.clone()),
         }
     }
 
@@ -538,12 +539,18 @@ mod tests {
         let not_kept = Batches { shift: 0, cells: Vec::new() };
         let counted = mean(&kept, 1, 0);
         assert_eq!(mean(&few, 1, 0).interval(), Err(TOO_FEW_BATCHES));
-        assert_eq!(EventMean { batches: &not_kept, ..mean(&kept, 1, 0) }.interval(), Err(NOT_KEPT));
+        assert_eq!(
+            EventMean { batches: Rc::new(not_kept), ..mean(&kept, 1, 0) }.interval(),
+            Err(NOT_KEPT)
+        );
         assert_eq!(mean(&kept, 1, 2).interval(), Err(NEVER_COUNTED));
         assert_eq!(interval_of_ratio(&mean(&kept, 1, 2), &counted), Err(NEVER_COUNTED));
         let small = EventMean { overhead: Some(149.0), ..mean(&kept, 1, 0) };
         assert_eq!(interval_of_ratio(&counted, &small), Err(DENOMINATOR_NEAR_ZERO));
-        let values = interval_values(Some(Err(NEVER_COUNTED)));
-        assert_eq!(values, [Value::Absent, Value::Absent, Value::Absent, NEVER_COUNTED.into()]);
+        let missing = Some(Err(NEVER_COUNTED));
+        let values =
+            interval_columns("a", "").cells_of(&missing).into_iter().map(|(_, value)| value);
+        assert_eq!(half_width(&missing), None);
+        assert!(values.eq([Value::Absent, Value::Absent, NEVER_COUNTED.into()]));
     }
 }

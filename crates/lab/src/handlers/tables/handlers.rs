@@ -2,181 +2,337 @@
 
 use std::collections::BTreeSet;
 
-use record::{Column, Format, IntervalColumns, Kind, RowFilter, Table, TableDisplay, Value};
-use stats::{Distribution, Inflation};
+use record::{Column, Columns, Format, IntervalColumns, RowFilter, Table, TableDisplay, column};
+use stats::{Distribution, Inflation, Interval};
 
 use super::super::bench::ProbeOverhead;
 use super::super::sample::{ContextStats, Timing, probe_overhead_error};
 use super::super::samples::ConditionSamples;
-use super::{Group, display, groups, key_columns, key_values, offline_column, rate_hz};
+use super::{Group, GroupRow, display, group_rows, groups, key_columns, offline_column, rate_hz};
 use crate::amounts::{
-    interval_columns, interval_link, rate_values, share_values, spread_columns, spread_values,
+    interval_columns, interval_link, rate_interval, share_interval, spread_columns,
 };
-use crate::quantiles::{
-    method_column, method_value, section_interval_columns, section_interval_values, section_link,
-};
+use crate::quantiles::{SectionIntervals, method_column, section_interval_columns, section_link};
 
 /// Quantiles of the table: suffix of the column, and quantile in units of 1/100,000.
 const QUANTILES: [(&str, u32); 4] =
     [("p50", 50_000), ("p90", 90_000), ("p99", 99_000), ("p999", 99_900)];
 
+/// One kind of times of the spans of a row.
+struct Times {
+    distribution: Distribution,
+    mean: Option<f64>,
+    /// The inflations of [`QUANTILES`].
+    inflations: [Option<Inflation>; QUANTILES.len()],
+    peak_at_ns: Option<u64>,
+}
+
+impl Times {
+    /// The inflations of the quantiles that the distribution has.
+    fn known_inflations(&self) -> Vec<Option<Inflation>> {
+        let quantiles = QUANTILES.into_iter().zip(self.inflations);
+        let known =
+            quantiles.filter(|((_, share), _)| self.distribution.quantile(*share).is_some());
+        known.map(|(_, inflation)| inflation).collect()
+    }
+}
+
 /// The columns of one kind of time. `name`: the time in words. `is_shown`: whether the terminal shows the columns.
-fn time_columns(prefix: &str, name: &str, is_shown: bool) -> Vec<Column> {
+fn time_columns<'a>(prefix: &str, name: &str, is_shown: bool) -> Columns<'a, Times> {
     let shown = |column: Column, title: &str, priority: u8| {
         let column = column.title(title).format(Format::Microseconds).cost();
         if is_shown { column.priority(priority) } else { column.detail() }
     };
-    let mean = Column::new(
-        &format!("{prefix}_mean_ns"),
-        Kind::Real,
-        &format!("Mean {name} of a span; the probe overhead within the span is subtracted."),
-    );
-    let mean = shown(mean, "mean ± ci95", 99);
-    let mut columns = vec![if is_shown {
-        let half_width = format!("{prefix}_mean_ci95_ns");
-        let link = interval_link(&mean.name).method(&format!("{prefix}_mean_ci95_method"));
-        mean.interval(link)
-            .plus_minus(&half_width)
-            .below_limit(&format!("{prefix}_mean_below_limit"))
-    } else {
-        mean
-    }];
-    for ((suffix, share), (title, priority)) in
-        QUANTILES.into_iter().zip([("p50", 50), ("p90", 0), ("p99", 80), ("p99.9", 0)])
+    let mean_name = format!("{prefix}_mean_ns");
+    let doc = format!("Mean {name} of a span; the probe overhead within the span is subtracted.");
+    let mut mean = shown(column(&mean_name, &doc), "mean ± ci95", 99);
+    if is_shown {
+        mean = mean
+            .interval(interval_link(&mean_name).method(&format!("{prefix}_mean_ci95_method")))
+            .plus_minus(&format!("{prefix}_mean_ci95_ns"))
+            .below_limit(&format!("{prefix}_mean_below_limit"));
+    }
+    let mut columns = mean.real(|times: &Times| times.mean);
+    let shown_as = [("p50", 50), ("p90", 0), ("p99", 80), ("p99.9", 0)];
+    for (at, ((suffix, share), (title, priority))) in
+        QUANTILES.into_iter().zip(shown_as).enumerate()
     {
         let percent = f64::from(share) / 1e3;
         let doc = format!(
-            "{percent} % of the spans took at most this time; exact within 1/16; absent where fewer than \
-             one span is expected above it."
+            "{percent} % of the spans took at most this time; exact within 1/16; absent where \
+             fewer than one span is expected above it."
         );
-        let column = Column::new(&format!("{prefix}_{suffix}_ns"), Kind::Uint, &doc);
-        let interval = section_interval_columns(&column.name);
-        let column = column.interval(section_link(&format!("{prefix}_{suffix}_ns")));
-        columns.push(shown(column, title, priority));
-        columns.extend(interval);
+        let name = format!("{prefix}_{suffix}_ns");
+        let quantile = column(&name, &doc).interval(section_link(&name));
+        columns = columns.and([
+            shown(quantile, title, priority)
+                .uint(move |times: &Times| times.distribution.quantile(share)),
+            section_interval_columns(&name).of(move |times: &Times| {
+                SectionIntervals::of(&times.distribution, share, times.inflations[at])
+            }),
+        ]);
     }
-    let uint = |suffix: &str, doc| Column::new(&format!("{prefix}_{suffix}"), Kind::Uint, doc);
-    let total = uint("total_ns", "Sum over all spans; exact within the clock's resolution.");
-    columns.extend([
-        shown(uint("max_ns", "The longest span."), "max", 90),
-        uint("max_at_ns", "When the longest span ended, since the window opened.").detail(),
-        shown(total, "total", 60).format(Format::Milliseconds),
-    ]);
-    columns
+    let time = |suffix: &str, doc| column(&format!("{prefix}_{suffix}"), doc);
+    let total = time("total_ns", "Sum over all spans; exact within the clock's resolution.");
+    columns.and([
+        shown(time("max_ns", "The longest span."), "max", 90)
+            .uint(|times: &Times| times.distribution.peak.value),
+        time("max_at_ns", "When the longest span ended, since the window opened.")
+            .detail()
+            .uint(|times: &Times| times.peak_at_ns),
+        shown(total, "total", 60)
+            .format(Format::Milliseconds)
+            .uint(|times: &Times| times.distribution.sum),
+    ])
 }
 
-fn columns(measured: &[ConditionSamples]) -> Vec<Column> {
-    let mut columns = key_columns();
-    columns.extend([
-        Column::new(
+/// The spans of a context in a condition, on one CPU or on all CPUs.
+struct Row<'a> {
+    of_group: GroupRow<'a>,
+    timing: Timing,
+    count: u64,
+    /// Upper bound of the spans that the kernel did not hand to the probes.
+    undelivered_max: Option<u64>,
+    own: Times,
+    inclusive: Times,
+    /// Mean probe overhead that was subtracted from a span.
+    overhead_mean_ns: Option<f64>,
+    /// Half width of the interval of `overhead_mean_ns`.
+    overhead_error_ns: Option<f64>,
+    tsc_hz: Option<f64>,
+}
+
+impl<'a> Row<'a> {
+    fn new(
+        of_group: GroupRow<'a>,
+        undelivered_max: Option<u64>,
+        overhead: &ProbeOverhead,
+    ) -> Row<'a> {
+        let group = &of_group.group;
+        let timing = timing(group);
+        let count = sum(group, |sample| sample.count);
+        let mean_per_span = |total: i64| {
+            (timing != Timing::CountOnly && count > 0).then(|| total as f64 / count as f64)
+        };
+        let distribution = self_times(group);
+        let own = Times {
+            mean: mean_per_span(group.samples.iter().map(|sample| sample.self_total_ns()).sum()),
+            inflations: QUANTILES.map(|(_, share)| distribution.quantile_inflation(share)),
+            peak_at_ns: group.peak_at_ns(|sample| sample.own.peak),
+            distribution,
+        };
+        let mut distribution = Distribution::default();
+        group.samples.iter().for_each(|sample| distribution.merge(&sample.inclusive));
+        let inclusive = Times {
+            mean: distribution.mean(),
+            // The inflations come from sections of self times. Inclusive times use the largest for all quantiles.
+            inflations: [largest(&own.known_inflations()); QUANTILES.len()],
+            peak_at_ns: group.peak_at_ns(|sample| sample.inclusive.peak),
+            distribution,
+        };
+        let overhead_total_ns = sum(group, |sample| sample.probe_overhead_total_ns);
+        let overhead_mean_ns = match timing {
+            Timing::Probes => mean_per_span(overhead_total_ns as i64),
+            _ => None,
+        };
+        let warm_ns = overhead.in_span_ns as f64;
+        Row {
+            timing,
+            count,
+            undelivered_max,
+            own,
+            inclusive,
+            overhead_mean_ns,
+            overhead_error_ns: overhead_mean_ns.map(|mean| probe_overhead_error(mean, warm_ns)),
+            tsc_hz: overhead.tsc_hz,
+            of_group,
+        }
+    }
+
+    fn group(&self) -> &Group<'a> {
+        &self.of_group.group
+    }
+
+    fn sum(&self, field: fn(&ContextStats) -> u64) -> u64 {
+        sum(self.group(), field)
+    }
+
+    fn has_times(&self) -> bool {
+        self.timing != Timing::CountOnly && self.count > 0
+    }
+
+    fn has_probes(&self) -> bool {
+        self.timing == Timing::Probes
+    }
+
+    fn is_irq(&self) -> bool {
+        self.group().context.kind == attribution::ContextKind::HardIrq
+    }
+
+    fn undelivered_ratio(&self) -> Option<f64> {
+        let missing = self.undelivered_max?;
+        let entries = self.count.saturating_add(missing);
+        (entries > 0).then(|| missing as f64 / entries as f64)
+    }
+
+    fn self_times(&self) -> Option<&Times> {
+        self.has_times().then_some(&self.own)
+    }
+
+    fn inclusive_times(&self) -> Option<&Times> {
+        (self.has_times() && self.timing.has_spans()).then_some(&self.inclusive)
+    }
+
+    /// The interval of the mean self time, without the interval of the probe overhead.
+    fn interval(&self) -> Option<Interval> {
+        self.self_times()?.distribution.interval()
+    }
+
+    fn interval_half_width(&self) -> Option<f64> {
+        Some(self.interval()?.half_width.hypot(self.overhead_error_ns.unwrap_or(0.0)))
+    }
+
+    fn cpu_ratio(&self) -> Option<f64> {
+        Some(self.self_times()?.distribution.sum as f64 / self.group().cpu_time_ns as f64)
+    }
+
+    fn tsc_cycles(&self, ns: Option<f64>) -> Option<f64> {
+        let cycles_per_ns = self.tsc_hz? / 1e9;
+        self.self_times().and(ns).map(|ns| ns * cycles_per_ns)
+    }
+}
+
+fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
+    Columns::all([
+        key_columns().of_ref(|row: &Row<'_>| &row.of_group),
+        column(
             "timed_by",
-            Kind::Text,
             "Source of the times: probes, kernel, simulator, or none (spans are only counted).",
         )
-        .detail(),
-        Column::new("count", Kind::Uint, "Spans that ended in the window.").priority(70),
+        .detail()
+        .text(|row: &Row<'_>| row.timing.label()),
+        column("count", "Spans that ended in the window.")
+            .priority(70)
+            .uint(|row: &Row<'_>| row.count),
         undelivered_column(measured),
-        Column::new(
+        column(
             "undelivered_max_ratio",
-            Kind::Real,
-            "undelivered_max_count over the sum of undelivered_max_count and count. Times, means and quantiles do not \
-             include these spans.",
+            "undelivered_max_count over the sum of undelivered_max_count and count. Times, \
+             means and quantiles do not include these spans.",
         )
-        .detail(),
-        Column::new("rate_hz", Kind::Real, "Spans per second of the window.")
+        .detail()
+        .real(|row: &Row<'_>| row.undelivered_ratio()),
+        column("rate_hz", "Spans per second of the window.")
             .interval(interval_link("rate_hz"))
-            .priority(40),
-    ]);
-    columns.extend(time_columns("self", "self time (without nested spans)", true));
-    columns.extend([
-        Column::new(
+            .priority(40)
+            .real(|row: &Row<'_>| rate_hz(row.count, row.group().length_ns)),
+        time_columns("self", "self time (without nested spans)", true)
+            .of_optional(|row: &Row<'_>| row.self_times()),
+        column(
             "self_mean_ci95_ns",
-            Kind::Real,
-            "Half width of the 95 % confidence interval of self_mean_ns. It includes the interval of the probe \
-             overhead.",
+            "Half width of the 95 % confidence interval of self_mean_ns. It includes the \
+             interval of the probe overhead.",
         )
-        .detail(),
-        Column::new(
+        .detail()
+        .real(|row: &Row<'_>| row.interval_half_width()),
+        column(
             "self_mean_ci95_method",
-            Kind::Text,
-            "Method of the interval: batch-means; batch-means-correlated where the window was too short for \
-             uncorrelated batches (the interval may be too narrow); or independent with few batches.",
+            "Method of the interval: batch-means; batch-means-correlated where the window was \
+             too short for uncorrelated batches (the interval may be too narrow); or \
+             independent with few batches.",
         )
-        .detail(),
-        Column::new(
+        .detail()
+        .text(|row: &Row<'_>| row.interval().map(|interval| interval.method.label())),
+        column(
             "probe_overhead_mean_ns",
-            Kind::Real,
             "Mean probe overhead that was subtracted from a span. The sum of self_mean_ns and \
              probe_overhead_mean_ns is the mean before the subtraction.",
         )
         .interval(IntervalColumns::half_width("probe_overhead_mean_ci95_ns"))
-        .detail(),
-        Column::new(
+        .detail()
+        .real(|row: &Row<'_>| row.overhead_mean_ns),
+        column(
             "probe_overhead_mean_ci95_ns",
-            Kind::Real,
             "Half width of the 95 % confidence interval of probe_overhead_mean_ns.",
         )
-        .detail(),
-        Column::new(
+        .detail()
+        .real(|row: &Row<'_>| row.overhead_error_ns),
+        column(
             "self_mean_below_limit",
-            Kind::Bool,
-            "Whether self_mean_ns is below the detection limit, probe_overhead_mean_ci95_ns. self_mean_ns may then \
-             be negative; self_mean_ns plus self_mean_ci95_ns is an upper bound.",
+            "Whether self_mean_ns is below the detection limit, probe_overhead_mean_ci95_ns. \
+             self_mean_ns may then be negative; self_mean_ns plus self_mean_ci95_ns is an \
+             upper bound.",
         )
-        .detail(),
-        Column::new(
+        .detail()
+        .bool(|row: &Row<'_>| {
+            row.overhead_error_ns.zip(row.own.mean).map(|(limit, mean)| mean <= limit)
+        }),
+        column(
             "self_cpu_ratio",
-            Kind::Real,
-            "Share of CPU time: self_total_ns over the length of the window on all CPUs of the row.",
+            "Share of CPU time: self_total_ns over the length of the window on all CPUs of the \
+             row.",
         )
-        .title("CPU")
-        .priority(85)
+        .shown_as("CPU", 85)
         .cpu_share()
-        .interval(interval_link("self_cpu_ratio")),
-        Column::new(
-            "self_mean_tsc_cycles",
-            Kind::Real,
-            "self_mean_ns in cycles of the time-stamp counter.",
-        )
-        .detail(),
-        Column::new(
-            "self_total_tsc_cycles",
-            Kind::Real,
-            "self_total_ns in cycles of the time-stamp counter.",
-        )
-        .detail(),
-    ]);
-    columns.extend(time_columns("inclusive", "time from entry to exit", false));
-    let uint = |name, doc| Column::new(name, Kind::Uint, doc).detail();
-    columns.extend([
-        uint("interrupted_count", "Spans that were interrupted by a nested span."),
-        uint("irq_none_count", "irq only: handlers that returned IRQ_NONE (shared line)."),
-        uint(
-            "clamped_count",
-            "Spans shorter than the probe overhead: 0 ns in quantiles and the total, negative in the mean.",
+        .interval(interval_link("self_cpu_ratio"))
+        .real(|row: &Row<'_>| row.cpu_ratio()),
+        column("self_mean_tsc_cycles", "self_mean_ns in cycles of the time-stamp counter.")
+            .detail()
+            .real(|row: &Row<'_>| row.tsc_cycles(row.own.mean)),
+        column("self_total_tsc_cycles", "self_total_ns in cycles of the time-stamp counter.")
+            .detail()
+            .real(|row: &Row<'_>| row.tsc_cycles(Some(row.own.distribution.sum as f64))),
+        time_columns("inclusive", "time from entry to exit", false)
+            .of_optional(|row: &Row<'_>| row.inclusive_times()),
+        column("interrupted_count", "Spans that were interrupted by a nested span.").detail().uint(
+            |row: &Row<'_>| row.timing.has_spans().then(|| row.sum(|sample| sample.nested_count)),
         ),
-        uint("unmatched_entry_count", "Entries without a matching exit; no other column includes them."),
-        method_column(),
-    ]);
-    columns.push(offline_column(measured));
-    columns.extend(spread_columns("self_mean_ns"));
-    columns.extend(interval_columns("rate_hz"));
-    columns.extend(interval_columns("self_cpu_ratio"));
-    columns
+        column("irq_none_count", "irq only: handlers that returned IRQ_NONE (shared line).")
+            .detail()
+            .uint(|row: &Row<'_>| {
+                (row.is_irq() && row.has_probes()).then(|| row.sum(|sample| sample.special_count))
+            }),
+        column(
+            "clamped_count",
+            "Spans shorter than the probe overhead: 0 ns in quantiles and the total, negative \
+             in the mean.",
+        )
+        .detail()
+        .uint(|row: &Row<'_>| row.has_probes().then(|| row.sum(|sample| sample.clamped_count))),
+        column(
+            "unmatched_entry_count",
+            "Entries without a matching exit; no other column includes them.",
+        )
+        .detail()
+        .uint(|row: &Row<'_>| row.has_probes().then(|| row.sum(|sample| sample.abandoned_count))),
+        method_column()
+            .of(|row: &Row<'_>| row.self_times().map(Times::known_inflations).unwrap_or_default()),
+        offline_column(measured).of_ref(|row: &Row<'_>| &row.of_group),
+        spread_columns("self_mean_ns").of(|row: &Row<'_>| row.interval()),
+        interval_columns("rate_hz").of(|row: &Row<'_>| {
+            let group = row.group();
+            rate_interval(&row.own.distribution, group.length_ns, group.cpu_time_ns)
+        }),
+        interval_columns("self_cpu_ratio").of(|row: &Row<'_>| {
+            let group = row.group();
+            share_interval(&row.own.distribution, group.length_ns, group.cpu_time_ns)
+        }),
+    ])
 }
 
 /// The column with the spans that a row may lack. The terminal shows it only if spans are missing.
-fn undelivered_column(measured: &[ConditionSamples]) -> Column {
-    let column = Column::new(
+fn undelivered_column<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
+    let column = column(
         "undelivered_max_count",
-        Kind::Uint,
-        "Upper bound of the spans that the kernel counted, but for which it called no probe. No other column \
-         includes them. The kernel counts all IRQ lines together, and both function calls together; each of \
-         these rows may lack all missing spans. Absent where the kernel has no counter.",
+        "Upper bound of the spans that the kernel counted, but for which it called no \
+             probe. No other column includes them. The kernel counts all IRQ lines together, \
+             and both function calls together; each of these rows may lack all missing spans. \
+             Absent where the kernel has no counter.",
     )
     .title("undelivered ≤");
     let is_incomplete = measured.iter().any(|condition| condition.timing.undelivered() > 0);
-    if is_incomplete { column.priority(72) } else { column.detail() }
+    let column = if is_incomplete { column.priority(72) } else { column.detail() };
+    column.uint(|row: &Row<'_>| row.undelivered_max)
 }
 
 /// Notes below the table on how its numbers were measured.
@@ -186,12 +342,12 @@ fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
         "CPUs {settings.cpus}".to_owned(),
         "{settings.clock}".to_owned(),
     ];
-    let all_groups = measured.iter().flat_map(|condition| groups(&condition.timing));
-    let timed_groups = all_groups.filter(|group| {
+    let is_timed = |group: &Group<'_>| {
         group.samples.first().is_some_and(|sample| sample.timing != Timing::CountOnly)
-    });
-    let methods: BTreeSet<&str> = timed_groups
-        .filter_map(|group| self_times(&group).interval())
+    };
+    let timed_rows = group_rows(measured).filter(|row| is_timed(&row.group));
+    let methods: BTreeSet<&str> = timed_rows
+        .filter_map(|row| self_times(&row.group).interval())
         .map(|interval| interval.method.label())
         .collect();
     let has_batches = methods.iter().any(|method| method.starts_with("batch-means"));
@@ -205,13 +361,14 @@ fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
         format!("± is half of the mean's 95\u{a0}% confidence interval over count spans, {how}")
     }));
     if methods.contains("batch-means-correlated") {
-        let warning = "± may be too narrow where self_mean_ci95_method is batch-means-correlated: the window \
-             was too short";
+        let warning = "± may be too narrow where self_mean_ci95_method is batch-means-correlated: the \
+             window was too short";
         notes.push(warning.to_owned());
     }
     if has_probes {
-        let overhead = "the probe overhead inside a span is subtracted: {observer.probe_overhead_in_span_ns} in a \
-             warm loop, probe_overhead_mean_ns in situ";
+        let overhead = "the probe overhead inside a span is subtracted: \
+             {observer.probe_overhead_in_span_ns} in a warm loop, probe_overhead_mean_ns in \
+             situ";
         notes.push(overhead.to_owned());
     }
     notes.push(
@@ -235,112 +392,23 @@ pub fn handlers(measured: &[ConditionSamples], overhead: &ProbeOverhead) -> Tabl
         notes: notes(measured, has_probes),
         ..display(title)
     };
-    let mut table = Table::new("handlers", doc, columns(measured)).displayed(display);
-    for condition in measured {
-        let label = condition.condition.label();
-        for group in groups(&condition.timing) {
-            let timing = group.samples.first().map_or(Timing::CountOnly, |sample| sample.timing);
-            if timing != Timing::Packets {
-                let undelivered_max = condition.timing.undelivered_max(group.context, group.cpu);
-                table.push(row(&label, &group, timing, undelivered_max, overhead));
-            }
-        }
-    }
-    table
+    let rows = measured.iter().flat_map(|condition| {
+        let groups = groups(&condition.timing).into_iter();
+        groups.filter(|group| timing(group) != Timing::Packets).map(|group| {
+            let undelivered_max = condition.timing.undelivered_max(group.context, group.cpu);
+            let of_group = GroupRow { condition: condition.condition.label(), group };
+            Row::new(of_group, undelivered_max, overhead)
+        })
+    });
+    columns(measured).table("handlers", doc, rows).displayed(display)
 }
 
-fn row(
-    condition: &str,
-    group: &Group<'_>,
-    timing: Timing,
-    undelivered_max: Option<u64>,
-    overhead: &ProbeOverhead,
-) -> Vec<Value> {
-    let sum = |field: fn(&ContextStats) -> u64| -> u64 {
-        group.samples.iter().map(|sample| field(sample)).sum()
-    };
-    let count = sum(|sample| sample.count);
-    let has_times = timing != Timing::CountOnly && count > 0;
-    let self_times = self_times(group);
-    let mut inclusive = Distribution::default();
-    group.samples.iter().for_each(|sample| inclusive.merge(&sample.inclusive));
-    let mut row = key_values(condition, group);
-    let entries = undelivered_max.map(|missing| count.saturating_add(missing));
-    let undelivered_and_entries = undelivered_max.zip(entries.filter(|entries| *entries > 0));
-    row.extend([
-        timing.label().into(),
-        count.into(),
-        undelivered_max.into(),
-        undelivered_and_entries.map(|(missing, entries)| missing as f64 / entries as f64).into(),
-        rate_hz(count, group.length_ns).into(),
-    ]);
-    let has_probes = timing == Timing::Probes;
-    let mean_per_span = |total: i64| has_times.then(|| total as f64 / count as f64);
-    let self_total = group.samples.iter().map(|sample| sample.self_total_ns()).sum();
-    let self_mean = mean_per_span(self_total);
-    let overhead_mean = if has_probes {
-        mean_per_span(sum(|sample| sample.probe_overhead_total_ns) as i64)
-    } else {
-        None
-    };
-    let warm_ns = overhead.in_span_ns as f64;
-    let overhead_error = overhead_mean.map(|mean| probe_overhead_error(mean, warm_ns));
-    let inflations = QUANTILES.map(|(_, share)| self_times.quantile_inflation(share));
-    let self_peak_at_ns = group.peak_at_ns(|sample| sample.own.peak);
-    row.extend(time_values(&self_times, self_mean, inflations, self_peak_at_ns, has_times));
-    let interval = if has_times { self_times.interval() } else { None };
-    let cycles_per_ns = overhead.tsc_hz.map(|hz| hz / 1e9);
-    let cpu_ratio = self_times.sum as f64 / group.cpu_time_ns as f64;
-    let cycles = |ns: Option<f64>| -> Value {
-        let cycles = ns.zip(cycles_per_ns).map(|(ns, cycles_per_ns)| ns * cycles_per_ns);
-        if has_times { cycles.into() } else { Value::Absent }
-    };
-    row.extend([
-        interval.map(|interval| interval.half_width.hypot(overhead_error.unwrap_or(0.0))).into(),
-        interval.map(|interval| interval.method.label()).into(),
-        overhead_mean.into(),
-        overhead_error.into(),
-        overhead_error.zip(self_mean).map(|(limit, mean)| mean <= limit).into(),
-        has_times.then_some(cpu_ratio).into(),
-        cycles(self_mean),
-        cycles(Some(self_times.sum as f64)),
-    ]);
-    let has_inclusive = has_times && timing.has_spans();
-    row.extend(time_values(
-        &inclusive,
-        inclusive.mean(),
-        // The inflations come from sections of self times. Inclusive times use the largest for all quantiles.
-        [largest(&known_inflations(&self_times, inflations)); QUANTILES.len()],
-        group.peak_at_ns(|sample| sample.inclusive.peak),
-        has_inclusive,
-    ));
-    let is_irq = group.context.kind == attribution::ContextKind::HardIrq;
-    row.extend([
-        timing.has_spans().then(|| sum(|sample| sample.nested_count)).into(),
-        (is_irq && has_probes).then(|| sum(|sample| sample.special_count)).into(),
-        has_probes.then(|| sum(|sample| sample.clamped_count)).into(),
-        has_probes.then(|| sum(|sample| sample.abandoned_count)).into(),
-        if has_times {
-            method_value(&known_inflations(&self_times, inflations))
-        } else {
-            Value::Absent
-        },
-        group.offline_after_ns.into(),
-    ]);
-    row.extend(spread_values(interval));
-    row.extend(rate_values(&self_times, group.length_ns, group.cpu_time_ns));
-    row.extend(share_values(&self_times, group.length_ns, group.cpu_time_ns));
-    row
+fn timing(group: &Group<'_>) -> Timing {
+    group.samples.first().map_or(Timing::CountOnly, |sample| sample.timing)
 }
 
-/// The inflations of the quantiles that the distribution has.
-fn known_inflations(
-    distribution: &Distribution,
-    inflations: [Option<Inflation>; QUANTILES.len()],
-) -> Vec<Option<Inflation>> {
-    let quantiles = QUANTILES.into_iter().zip(inflations);
-    let known = quantiles.filter(|((_, share), _)| distribution.quantile(*share).is_some());
-    known.map(|(_, inflation)| inflation).collect()
+fn sum(group: &Group<'_>, field: fn(&ContextStats) -> u64) -> u64 {
+    group.samples.iter().map(|sample| field(sample)).sum()
 }
 
 /// The largest inflation, with the minimum of the degrees of freedom; `None` if an inflation is unknown.
@@ -354,26 +422,10 @@ fn self_times(group: &Group<'_>) -> Distribution {
     self_times
 }
 
-/// The values of [`time_columns`]; all absent without `has_times`.
-fn time_values(
-    times: &Distribution,
-    mean: Option<f64>,
-    inflations: [Option<Inflation>; QUANTILES.len()],
-    peak_at_ns: Option<u64>,
-    has_times: bool,
-) -> Vec<Value> {
-    let mut values = vec![Value::from(mean)];
-    for ((_, share), inflation) in QUANTILES.into_iter().zip(inflations) {
-        values.push(times.quantile(share).into());
-        values.extend(section_interval_values(times, share, inflation));
-    }
-    values.extend([times.peak.value.into(), peak_at_ns.into(), times.sum.into()]);
-    if has_times { values } else { vec![Value::Absent; values.len()] }
-}
-
 #[cfg(test)]
 mod tests {
     use attribution::{Context, ContextKind};
+    use record::Value;
 
     use super::super::super::condition::Condition;
     use super::super::super::sample::{Agreement, CpuWindow, WindowSample};

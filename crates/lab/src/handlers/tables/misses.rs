@@ -14,7 +14,7 @@ pub fn misses(measured: &[ConditionSamples]) -> Vec<Table> {
     for condition in measured {
         let Some(window) = &condition.timing.services else { continue };
         let label = condition.condition.label();
-        let key = [(condition_column().priority(101), label.into())];
+        let key = condition_column(101).cells_of(&label);
         for mut table in services::miss_tables(window) {
             table.display.group_by.insert(0, "condition".to_owned());
             let table = table.with_front(&key);

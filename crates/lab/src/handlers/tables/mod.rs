@@ -19,57 +19,56 @@ pub(super) use napi::napi;
 
 use attribution::Context;
 use record::limits::ROWS_MAX;
-use record::{Column, Format, Kind, TableDisplay, Value};
+use record::{Columns, Format, TableDisplay, column};
 
 use super::sample::{ContextStats, CpuWindow, WindowSample};
 use super::samples::ConditionSamples;
 
+/// A row of a context in a condition, on one CPU or on all CPUs.
+struct GroupRow<'a> {
+    condition: String,
+    group: Group<'a>,
+}
+
 /// The columns that identify a row: condition, CPU and context.
-fn key_columns() -> Vec<Column> {
-    let mut columns = vec![
-        condition_column(),
-        Column::new("cpu", Kind::Text, "CPU number, or `all` for the sum over the measured CPUs.")
-            .priority(95)
-            .key(),
-    ];
-    columns.extend(context_columns());
-    columns
+fn key_columns<'a>() -> Columns<'a, GroupRow<'a>> {
+    Columns::all([
+        condition_column(50).of_ref(|row: &GroupRow<'_>| &row.condition),
+        cpu_column().of(|row: &GroupRow<'_>| row.group.cpu),
+        context_columns().of_ref(|row: &GroupRow<'_>| row.group.context),
+    ])
 }
 
-fn condition_column() -> Column {
-    Column::new(
-        "condition",
-        Kind::Text,
-        "Condition: load/rate/stimulus, `ambient` (no load, no stimulus) or `command`.",
-    )
-    .key()
+/// The column of the label of a condition.
+fn condition_column<'a>(priority: u8) -> Columns<'a, String> {
+    let doc = "Condition: load/rate/stimulus, `ambient` (no load, no stimulus) or `command`.";
+    column("condition", doc).priority(priority).key().text(String::clone)
 }
 
-fn context_columns() -> Vec<Column> {
-    vec![
-        Column::new(
-            "kind",
-            Kind::Text,
-            "Kind of context: irq, vector, softirq, napi, nmi or exception.",
-        )
-        .priority(75)
-        .key(),
-        Column::new(
-            "number",
-            Kind::Uint,
-            "IRQ number, index of the vector, softirq number or NAPI id.",
-        )
-        .detail()
-        .key(),
-        Column::new(
-            "name",
-            Kind::Text,
-            "Name that the kernel gives to the action, vector, softirq or device.",
-        )
-        .prefixed("number", "kind", "irq")
-        .priority(100)
-        .key(),
-    ]
+/// The column of the CPU; `None` stands for all CPUs.
+fn cpu_column<'a>() -> Columns<'a, Option<u32>> {
+    column("cpu", "CPU number, or `all` for the sum over the measured CPUs.")
+        .priority(95)
+        .key()
+        .text(|cpu: &Option<u32>| cpu.map_or_else(|| "all".to_owned(), |cpu| cpu.to_string()))
+}
+
+fn context_columns<'a>() -> Columns<'a, Context> {
+    Columns::all([
+        column("kind", "Kind of context: irq, vector, softirq, napi, nmi or exception.")
+            .priority(75)
+            .key()
+            .text(|context: &Context| context.kind.label()),
+        column("number", "IRQ number, index of the vector, softirq number or NAPI id.")
+            .detail()
+            .key()
+            .uint(|context: &Context| context.number),
+        column("name", "Name that the kernel gives to the action, vector, softirq or device.")
+            .prefixed("number", "kind", "irq")
+            .priority(100)
+            .key()
+            .text(|context: &Context| context.name.clone()),
+    ])
 }
 
 /// Display hints that all tables with a row per context share.
@@ -80,17 +79,6 @@ fn display(title: &str) -> TableDisplay {
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     }
-}
-
-fn key_values(condition: &str, group: &Group<'_>) -> Vec<Value> {
-    let cpu = group.cpu.map_or_else(|| "all".to_owned(), |cpu| cpu.to_string());
-    let mut values = vec![condition.into(), cpu.into()];
-    values.extend(context_values(group.context));
-    values
-}
-
-fn context_values(context: &Context) -> [Value; 3] {
-    [context.kind.label().into(), u64::from(context.number).into(), context.name.clone().into()]
 }
 
 /// The statistics of one context, on one CPU or on all CPUs together.
@@ -155,20 +143,28 @@ fn groups(window: &WindowSample) -> Vec<Group<'_>> {
     groups
 }
 
+/// The groups of the timing windows of all conditions.
+fn group_rows(measured: &[ConditionSamples]) -> impl Iterator<Item = GroupRow<'_>> {
+    measured.iter().flat_map(|condition| {
+        groups(&condition.timing)
+            .into_iter()
+            .map(|group| GroupRow { condition: condition.condition.label(), group })
+    })
+}
+
 fn offline_after_ns(window: &CpuWindow) -> Option<u64> {
     window.went_offline.then_some(window.length_ns)
 }
 
 /// The column with the time when a row's CPU went offline. The terminal shows it only if a CPU went offline.
-fn offline_column(measured: &[ConditionSamples]) -> Column {
+fn offline_column<'a>(measured: &[ConditionSamples]) -> Columns<'a, GroupRow<'a>> {
     let doc = "When the CPU went offline, since its window opened: the row covers the time until then. On `all`: \
                when the first CPU went offline. Absent where every CPU of the row stayed online.";
-    let column = Column::new("offline_after_ns", Kind::Uint, doc)
-        .title("offline after")
-        .format(Format::Seconds);
+    let column = column("offline_after_ns", doc).title("offline after").format(Format::Seconds);
     let mut windows = measured.iter().flat_map(|condition| &condition.timing.windows);
     let went_offline = windows.any(|window| window.went_offline);
-    if went_offline { column.priority(92) } else { column.detail() }
+    let column = if went_offline { column.priority(92) } else { column.detail() };
+    column.uint(|row: &GroupRow<'_>| row.group.offline_after_ns)
 }
 
 /// `count` per second of `length_ns`.

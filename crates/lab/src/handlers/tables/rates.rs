@@ -1,65 +1,60 @@
 //! Table `rates`: rate and CPU time of each context in the interval between two readings.
 
-use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
+use record::{Columns, Format, RowFilter, Table, TableDisplay, column};
 
 use super::super::rates::{ContextRates, Rates};
-use super::{context_columns, context_values};
+use super::{context_columns, cpu_column};
 
-fn columns() -> Vec<Column> {
-    let doc = "CPU number, or `all` for the sum over the measured CPUs.";
-    let mut columns = vec![Column::new("cpu", Kind::Text, doc).priority(95).key()];
-    columns.extend(context_columns());
-    let time = |name, kind, doc| Column::new(name, kind, doc).format(Format::Microseconds).cost();
-    columns.extend([
-        Column::new("count", Kind::Uint, "Spans that ended in the interval, polls, or faults.")
-            .priority(60),
-        Column::new("rate_hz", Kind::Real, "count per second.").priority(90),
-        Column::new(
+fn columns<'a>() -> Columns<'a, ContextRates> {
+    let time = |name, doc| column(name, doc).format(Format::Microseconds).cost();
+    Columns::all([
+        cpu_column().of_ref(|rates: &ContextRates| &rates.cpu),
+        context_columns().of_ref(|rates: &ContextRates| &rates.context),
+        column("count", "Spans that ended in the interval, polls, or faults.")
+            .priority(60)
+            .uint(|rates: &ContextRates| rates.count),
+        column("rate_hz", "count per second.")
+            .priority(90)
+            .real(|rates: &ContextRates| rates.rate_hz),
+        column(
             "self_cpu_ratio",
-            Kind::Real,
             "Share of the CPU time of the row's CPUs: self time, without nested spans.",
         )
-        .title("CPU")
-        .priority(85)
-        .cpu_share(),
+        .shown_as("CPU", 85)
+        .cpu_share()
+        .real(|rates: &ContextRates| rates.times.map(|times| times.cpu_ratio)),
         time(
             "self_mean_ns",
-            Kind::Real,
             "Mean self time of a span; the probe overhead within the span is subtracted.",
         )
-        .title("mean")
-        .priority(80),
+        .shown_as("mean", 80)
+        .real(|rates: &ContextRates| rates.times.and_then(|times| times.mean_ns)),
         time(
             "self_p99_ns",
-            Kind::Uint,
-            "99 % of the spans took at most this time; exact within 1/16; absent with fewer than 100 spans.",
+            "99 % of the spans took at most this time; exact within 1/16; absent with fewer \
+             than 100 spans.",
         )
-        .title("p99")
-        .priority(50),
+        .shown_as("p99", 50)
+        .uint(|rates: &ContextRates| rates.times.and_then(|times| times.p99_ns)),
         time(
             "self_max_ns",
-            Kind::Uint,
-            "The longest span of the interval: exact if no earlier span of the window was longer, otherwise at \
-             most 1/16 too long.",
+            "The longest span of the interval: exact if no earlier span of the window was \
+             longer, otherwise at most 1/16 too long.",
         )
-        .title("max")
-        .priority(75),
-        time(
-            "self_max_since_open_ns",
-            Kind::Uint,
-            "The longest span since the window opened; exact.",
-        )
-        .detail(),
-    ]);
-    columns
+        .shown_as("max", 75)
+        .uint(|rates: &ContextRates| rates.times.and_then(|times| times.max_ns)),
+        time("self_max_since_open_ns", "The longest span since the window opened; exact.")
+            .detail()
+            .uint(|rates: &ContextRates| rates.times.and_then(|times| times.max_since_open_ns)),
+    ])
 }
 
 impl Rates {
     /// Table `rates`: a row for each context that came, on all CPUs together and on each CPU.
     #[must_use]
     pub fn table(&self) -> Table {
-        let doc = "One row per interrupt context that came in the interval, and CPU, and one for the sum over \
-                   the CPUs (`all`).";
+        let doc = "One row per interrupt context that came in the interval, and CPU, and one for the \
+             sum over the CPUs (`all`).";
         let display = TableDisplay {
             title: "rate and CPU time of each interrupt context in the interval".to_owned(),
             headline: "largest: {kind} {name}, {self_cpu_ratio} of CPU time, {rate_hz}".to_owned(),
@@ -68,25 +63,7 @@ impl Rates {
             rows_max: Some(record::limits::ROWS_MAX),
             ..TableDisplay::default()
         };
-        let mut table = Table::new("rates", doc, columns()).displayed(display);
         let came = self.contexts.iter().filter(|context| context.count > 0);
-        came.for_each(|context| table.push(row(context)));
-        table
+        columns().table("rates", doc, came).displayed(display)
     }
-}
-
-fn row(rates: &ContextRates) -> Vec<Value> {
-    let cpu = rates.cpu.map_or_else(|| "all".to_owned(), |cpu| cpu.to_string());
-    let mut row: Vec<Value> = vec![cpu.into()];
-    row.extend(context_values(&rates.context));
-    row.extend([
-        rates.count.into(),
-        rates.rate_hz.into(),
-        rates.times.map(|times| times.cpu_ratio).into(),
-        rates.times.and_then(|times| times.mean_ns).into(),
-        rates.times.and_then(|times| times.p99_ns).into(),
-        rates.times.and_then(|times| times.max_ns).into(),
-        rates.times.and_then(|times| times.max_since_open_ns).into(),
-    ]);
-    row
 }

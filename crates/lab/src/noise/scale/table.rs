@@ -1,12 +1,12 @@
 //! Makes the run that `noise scale` writes.
 
-use record::{Absence, IntervalColumns, Kind, Run, SCHEMA, Table};
+use record::{Absence, Columns, IntervalColumns, Run, SCHEMA, Table, column};
 use serde_json::{Map, Value as Json, json};
 
 use super::job::{Job, Row, scale};
 use super::trace::{Arrivals, ScaleError, Trace, traces};
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
-use crate::noise::tables::{all_rows, column};
+use crate::noise::tables::all_rows;
 
 /// Scales the detours of the run `measured`. The result is a run with table `scale`, and includes the caller's own
 /// settings.
@@ -90,82 +90,66 @@ fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
 }
 
 fn table(rows: &[Row]) -> Table {
-    use Kind::{Bool, Real, Text, Uint};
-    let columns = vec![
-        column("granularity_ns", Uint, "Work of each node between two barriers.").priority(100),
+    let columns = Columns::all([
+        column("granularity_ns", "Work of each node between two barriers.")
+            .priority(100)
+            .uint(|row: &Row| row.granularity_ns),
         column(
             "detour_times",
-            Text,
             "independent: each node has its detours at its own times; coscheduled: all nodes have \
              their detours at the same times.",
         )
-        .title("detours")
-        .priority(99),
-        column("node_count", Uint, "Number of nodes, each with one CPU.")
-            .title("nodes")
-            .priority(98),
+        .shown_as("detours", 99)
+        .text(|row: &Row| if row.coscheduled { "coscheduled" } else { "independent" }),
+        column("node_count", "Number of nodes, each with one CPU.")
+            .shown_as("nodes", 98)
+            .uint(|row: &Row| row.nodes),
         column(
             "barrier_latency_ns",
-            Uint,
             "Latency of the barrier without detours: log2(nodes) rounds of one message each.",
         )
-        .title("barrier")
-        .priority(60),
-        column("delay_mean_ns", Real, "Mean delay of the slowest node between two barriers.")
-            .title("delay")
-            .priority(90),
-        column("delay_p50_ns", Real, "Median delay of the slowest node.").title("p50").priority(40),
-        column("delay_p99_ns", Real, "99th percentile of the delay of the slowest node.")
-            .title("p99")
-            .priority(70),
+        .shown_as("barrier", 60)
+        .uint(|row: &Row| row.barrier_ns),
+        column("delay_mean_ns", "Mean delay of the slowest node between two barriers.")
+            .shown_as("delay", 90)
+            .real(|row: &Row| row.delay_ns),
+        column("delay_p50_ns", "Median delay of the slowest node.")
+            .shown_as("p50", 40)
+            .real(|row: &Row| row.delay_quantiles_ns[0]),
+        column("delay_p99_ns", "99th percentile of the delay of the slowest node.")
+            .shown_as("p99", 70)
+            .real(|row: &Row| row.delay_quantiles_ns[1]),
         column(
             "slowdown_ratio",
-            Real,
             "delay_mean_ns over the sum of granularity_ns and barrier_latency_ns.",
         )
         .interval(IntervalColumns::bounds("slowdown_ci95_low_ratio", "slowdown_ci95_high_ratio"))
         .bound("is_lower_bound", "≥")
-        .priority(97),
+        .priority(97)
+        .real(|row: &Row| row.slowdown_ratio),
         column(
             "slowdown_ci95_low_ratio",
-            Real,
             "Lower end of the slowdown's 95 % confidence interval (block bootstrap).",
         )
         .title("ci95")
         .up_to("slowdown_ci95_high_ratio")
-        .priority(95),
+        .priority(95)
+        .real(|row: &Row| row.interval.map(|(low, _)| low)),
         column(
             "slowdown_ci95_high_ratio",
-            Real,
             "Upper end of the slowdown's 95 % confidence interval; absent if it is unknown.",
         )
-        .detail(),
+        .detail()
+        .real(|row: &Row| row.interval.and_then(|(_, high)| high)),
         column(
             "is_lower_bound",
-            Bool,
             "Whether detours longer than all measured detours would matter. Then the figures are \
              lower bounds.",
         )
-        .detail(),
-    ];
+        .detail()
+        .bool(|row: &Row| row.is_lower_bound),
+    ]);
     let doc = "A bulk-synchronous program under the measured detours: its nodes work and meet at a \
          barrier.";
-    let mut table = Table::new("scale", doc, columns).displayed(all_rows());
-    for row in rows {
-        let [p50, p99] = row.delay_quantiles_ns;
-        table.push(vec![
-            row.granularity_ns.into(),
-            if row.coscheduled { "coscheduled" } else { "independent" }.into(),
-            row.nodes.into(),
-            row.barrier_ns.into(),
-            row.delay_ns.into(),
-            p50.into(),
-            p99.into(),
-            row.slowdown_ratio.into(),
-            row.interval.map(|(low, _)| low).into(),
-            row.interval.and_then(|(_, high)| high).into(),
-            row.is_lower_bound.into(),
-        ]);
-    }
-    table
+    columns.table("scale", doc, rows).displayed(all_rows())
 }

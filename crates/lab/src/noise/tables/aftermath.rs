@@ -3,99 +3,121 @@
 
 use std::collections::BTreeMap;
 
-use record::{Absence, Column, IntervalColumns, Kind, Table, Value};
+use record::{Absence, Columns, IntervalColumns, Table, column};
 use stats::interval::{from_moments, order_95, t_95};
 
 use super::super::sample::{LoopResult, NoiseSample, QuantumCycles};
 use super::super::split::Part;
-use super::{all_rows, column, cpu_column, kind_and_name};
+use super::{all_rows, cpu_column, kind_and_name};
 
-fn columns() -> Vec<Column> {
-    use Kind::{Bool, Real, Text, Uint};
+/// The quanta of a CPU that one cause interrupted.
+struct Row<'a> {
+    cpu: u32,
+    sample: &'a NoiseSample,
+    first: Part,
+    switched: bool,
+    undisturbed: Mean,
+    costs: Costs,
+}
+
+fn columns<'a>() -> Columns<'a, Row<'a>> {
     let ci95 = |name: &str, mean_column: &str| {
         let doc = format!("Half width of the 95 % confidence interval of {mean_column}.");
-        column(name, Real, &doc).detail()
+        column(name, &doc).detail()
     };
-    vec![
-        cpu_column().priority(90),
+    Columns::all([
+        cpu_column(90).of(|row: &Row<'_>| row.cpu),
         column(
             "kind",
-            Text,
             "Kind of the context that interrupted the quantum (the first, if several are nested).",
         )
-        .priority(70),
-        column("name", Text, "Name of the context that interrupted the quantum.")
-            .title("cause")
-            .priority(101),
-        column("context_switch", Bool, "Whether another task ran in the quantum.")
-            .title("switch")
-            .priority(40),
-        column("quantum_count", Uint, "Quanta that were interrupted exactly once, by this cause.")
-            .title("quanta")
-            .priority(80),
+        .priority(70)
+        .text(|row: &Row<'_>| {
+            kind_and_name(row.first, &row.sample.names).map(|(kind, _)| kind.to_owned())
+        }),
+        column("name", "Name of the context that interrupted the quantum.")
+            .shown_as("cause", 101)
+            .text(|row: &Row<'_>| {
+                kind_and_name(row.first, &row.sample.names).map(|(_, name)| name)
+            }),
+        column("context_switch", "Whether another task ran in the quantum.")
+            .shown_as("switch", 40)
+            .bool(|row: &Row<'_>| row.switched),
+        column("quantum_count", "Quanta that were interrupted exactly once, by this cause.")
+            .shown_as("quanta", 80)
+            .uint(|row: &Row<'_>| row.costs.count),
         column(
             "direct_mean_cycles",
-            Real,
             "Direct cost: mean cycles that other contexts executed in a quantum.",
         )
         .title("direct ± ci95")
         .plus_minus("direct_ci95_cycles")
-        .priority(98),
-        ci95("direct_ci95_cycles", "direct_mean_cycles"),
-        column("direct_p50_cycles", Uint, "Median of the direct cost.").detail(),
+        .priority(98)
+        .real(|row: &Row<'_>| row.costs.direct.mean),
+        ci95("direct_ci95_cycles", "direct_mean_cycles")
+            .real(|row: &Row<'_>| row.costs.direct.half_width),
+        column("direct_p50_cycles", "Median of the direct cost.")
+            .detail()
+            .uint(|row: &Row<'_>| row.costs.direct_p50),
         column(
             "indirect_mean_cycles",
-            Real,
             "Indirect cost (cache and TLB pollution): mean cycles of the loop itself in these \
              quanta minus undisturbed_mean_cycles.",
         )
         .title("indirect ± ci95")
         .plus_minus("indirect_ci95_cycles")
-        .priority(99),
-        ci95("indirect_ci95_cycles", "indirect_mean_cycles"),
-        column("indirect_p50_cycles", Real, "Median of the indirect cost.")
+        .priority(99)
+        .real(|row: &Row<'_>| row.costs.indirect.mean),
+        ci95("indirect_ci95_cycles", "indirect_mean_cycles")
+            .real(|row: &Row<'_>| row.costs.indirect.half_width),
+        column("indirect_p50_cycles", "Median of the indirect cost.")
             .interval(IntervalColumns::bounds(
                 "indirect_p50_ci95_low_cycles",
                 "indirect_p50_ci95_high_cycles",
             ))
-            .title("p50")
-            .priority(55),
+            .shown_as("p50", 55)
+            .real(|row: &Row<'_>| row.costs.indirect_p50),
         column(
             "indirect_p50_ci95_low_cycles",
-            Real,
             "Lower end of the 95 % confidence interval of indirect_p50_cycles.",
         )
-        .detail(),
+        .detail()
+        .real(|row: &Row<'_>| row.costs.indirect_p50_interval.map(|(low, _)| low)),
         column(
             "indirect_p50_ci95_high_cycles",
-            Real,
             "Upper end of the 95 % confidence interval of indirect_p50_cycles.",
         )
-        .detail(),
-        column("indirect_over_direct_ratio", Real, "indirect_mean_cycles over direct_mean_cycles.")
-            .title("indirect/direct")
-            .priority(45),
+        .detail()
+        .real(|row: &Row<'_>| row.costs.indirect_p50_interval.map(|(_, high)| high)),
+        column("indirect_over_direct_ratio", "indirect_mean_cycles over direct_mean_cycles.")
+            .shown_as("indirect/direct", 45)
+            .real(|row: &Row<'_>| {
+                (row.costs.direct.mean > 0.0)
+                    .then(|| row.costs.indirect.mean / row.costs.direct.mean)
+            }),
         column(
             "next_quantum_mean_cycles",
-            Real,
             "Mean indirect cost in the quantum after an interrupted quantum.",
         )
         .title("next quantum ± ci95")
         .plus_minus("next_quantum_ci95_cycles")
-        .priority(48),
-        ci95("next_quantum_ci95_cycles", "next_quantum_mean_cycles"),
+        .priority(48)
+        .real(|row: &Row<'_>| row.costs.next.map(|next| next.mean)),
+        ci95("next_quantum_ci95_cycles", "next_quantum_mean_cycles")
+            .real(|row: &Row<'_>| row.costs.next.and_then(|next| next.half_width)),
         column(
             "undisturbed_count",
-            Uint,
             "Undisturbed quanta of this CPU: neither the quantum nor its predecessor was \
              interrupted.",
         )
-        .detail(),
-        column("undisturbed_mean_cycles", Real, "Mean cycles of the undisturbed quanta.")
-            .title("undisturbed")
-            .priority(58),
-        ci95("undisturbed_ci95_cycles", "undisturbed_mean_cycles"),
-    ]
+        .detail()
+        .uint(|row: &Row<'_>| row.undisturbed.count),
+        column("undisturbed_mean_cycles", "Mean cycles of the undisturbed quanta.")
+            .shown_as("undisturbed", 58)
+            .real(|row: &Row<'_>| row.undisturbed.mean),
+        ci95("undisturbed_ci95_cycles", "undisturbed_mean_cycles")
+            .real(|row: &Row<'_>| row.undisturbed.half_width),
+    ])
 }
 
 /// One row per CPU and cause. No rows unless the bench sees every cycle.
@@ -103,20 +125,19 @@ pub fn aftermath(samples: &[NoiseSample]) -> Table {
     let doc = "Direct and indirect cost of one interruption to a quantum of fixed work. Indirect \
                cost: the work itself runs slower afterwards, because caches and TLBs are colder. \
                In cycles of the model; without a model, in instructions.";
-    let mut table = Table::new("aftermath", doc, columns()).displayed(all_rows());
+    let mut rows = Vec::new();
     for sample in samples {
         for cpu in &sample.cpus {
             let LoopResult::Quanta(fixed) = &cpu.result else { continue };
             let Some(undisturbed) = undisturbed(&fixed.cycles) else { continue };
-            for ((first, switched), interrupted) in by_cause(&fixed.cycles) {
-                let [kind, name] = kind_and_name(first, &sample.names);
-                let mut row = vec![u64::from(cpu.cpu).into(), kind, name, switched.into()];
-                row.extend(interrupted.cells(&undisturbed));
-                table.push(row);
-            }
+            rows.extend(by_cause(&fixed.cycles).into_iter().map(|(cause, interrupted)| {
+                let (first, switched) = cause;
+                let costs = interrupted.costs(&undisturbed);
+                Row { cpu: cpu.cpu, sample, first, switched, undisturbed, costs }
+            }));
         }
     }
-    table
+    columns().table("aftermath", doc, rows).displayed(all_rows())
 }
 
 /// Reasons why the table has no rows for measured quanta.
@@ -218,39 +239,38 @@ fn by_cause(quanta: &[QuantumCycles]) -> BTreeMap<(Part, bool), InterruptedQuant
     causes
 }
 
+/// The costs of an interruption, cycles.
+struct Costs {
+    count: u64,
+    direct: Mean,
+    direct_p50: Option<u64>,
+    indirect: Mean,
+    indirect_p50: Option<f64>,
+    indirect_p50_interval: Option<(f64, f64)>,
+    /// The indirect cost in the following quanta.
+    next: Option<Mean>,
+}
+
 impl InterruptedQuanta {
-    /// The cells after the columns of the cause.
-    fn cells(mut self, undisturbed: &Mean) -> Vec<Value> {
+    fn costs(mut self, undisturbed: &Mean) -> Costs {
         let direct = Mean::from_values(&self.taken);
         let indirect = Mean::from_values(&self.own).minus(*undisturbed);
         let next =
             (!self.next.is_empty()).then(|| Mean::from_values(&self.next).minus(*undisturbed));
         self.taken.sort_unstable();
         self.own.sort_unstable();
-        let excess = |cycles: u64| cycles as f64 - undisturbed.mean;
-        let (low, high) = order_95(self.own.len()).unzip();
-        let median_interval =
-            [low, high].map(|end| Value::from(end.map(|position| excess(self.own[position]))));
+        let excess = |position: usize| Some(*self.own.get(position)? as f64 - undisturbed.mean);
         let middle = (self.own.len().max(1) - 1) / 2;
-        let mut cells: Vec<Value> = vec![
-            (self.own.len() as u64).into(),
-            direct.mean.into(),
-            direct.half_width.into(),
-            self.taken.get(middle).copied().into(),
-            indirect.mean.into(),
-            indirect.half_width.into(),
-            self.own.get(middle).map(|cycles| excess(*cycles)).into(),
-        ];
-        cells.extend(median_interval);
-        cells.push((direct.mean > 0.0).then(|| indirect.mean / direct.mean).into());
-        cells.extend([
-            next.map(|next| next.mean).into(),
-            next.and_then(|next| next.half_width).into(),
-            undisturbed.count.into(),
-            undisturbed.mean.into(),
-            undisturbed.half_width.into(),
-        ]);
-        cells
+        Costs {
+            count: self.own.len() as u64,
+            direct,
+            direct_p50: self.taken.get(middle).copied(),
+            indirect,
+            indirect_p50: excess(middle),
+            indirect_p50_interval: order_95(self.own.len())
+                .and_then(|(low, high)| excess(low).zip(excess(high))),
+            next,
+        }
     }
 }
 

@@ -23,30 +23,43 @@ pub(super) use spectrum::spectrum;
 pub(super) use tick::tick;
 
 use record::limits::ROWS_MAX;
-use record::{Column, Kind, TableDisplay, Value};
+use record::{Columns, TableDisplay, column};
 
 use super::ledger::GapLedger;
 use super::sample::{ContextName, CpuNoise, LoopResult, NoiseSample};
 use super::split::Part;
 
-/// The detour loops of the samples: only the traced loops, or all loops if none was traced.
-fn ledgers<'a>(samples: &'a [NoiseSample]) -> Vec<(&'a NoiseSample, &'a CpuNoise, &'a GapLedger)> {
-    let all = || {
+/// A detour loop, and the window in which it ran.
+#[derive(Clone, Copy)]
+struct DetourLoop<'a> {
+    sample: &'a NoiseSample,
+    cpu: &'a CpuNoise,
+    ledger: &'a GapLedger,
+}
+
+impl<'a> DetourLoop<'a> {
+    /// The detour loops of all samples.
+    fn all(samples: &'a [NoiseSample]) -> impl Iterator<Item = DetourLoop<'a>> {
         samples.iter().flat_map(|sample| {
-            let gaps = move |cpu: &'a CpuNoise| match &cpu.result {
-                LoopResult::Gaps(ledger) => Some((sample, cpu, &**ledger)),
+            let detour_loop = move |cpu: &'a CpuNoise| match &cpu.result {
+                LoopResult::Gaps(ledger) => Some(DetourLoop { sample, cpu, ledger }),
                 LoopResult::Quanta(_) | LoopResult::Slots(_) => None,
             };
-            sample.cpus.iter().filter_map(gaps)
+            sample.cpus.iter().filter_map(detour_loop)
         })
-    };
-    let traced: Vec<_> = all().filter(|(sample, _, _)| sample.traced.is_some()).collect();
-    if traced.is_empty() { all().collect() } else { traced }
+    }
+}
+
+/// The detour loops of the samples: only the traced loops, or all loops if none was traced.
+fn detour_loops(samples: &[NoiseSample]) -> Vec<DetourLoop<'_>> {
+    let is_traced = |detour_loop: &DetourLoop<'_>| detour_loop.sample.traced.is_some();
+    let traced: Vec<_> = DetourLoop::all(samples).filter(is_traced).collect();
+    if traced.is_empty() { DetourLoop::all(samples).collect() } else { traced }
 }
 
 /// Kind and name of the cause of a part of a detour.
-fn kind_and_name(part: Part, names: &[ContextName]) -> [Value; 2] {
-    let fixed = |kind: &str, name: &str| [kind.into(), name.into()];
+fn kind_and_name(part: Part, names: &[ContextName]) -> Option<(&str, String)> {
+    let fixed = |kind: &'static str, name: &str| Some((kind, name.to_owned()));
     match part {
         Part::Context(number) => match names.get(number as usize) {
             Some(ContextName::Context(context)) => {
@@ -56,11 +69,11 @@ fn kind_and_name(part: Part, names: &[ContextName]) -> [Value; 2] {
                     }
                     _ => context.name.clone(),
                 };
-                [context.kind.label().into(), name.into()]
+                Some((context.kind.label(), name))
             }
             Some(ContextName::Task(name)) => fixed("task", name),
-            Some(ContextName::Other(kind, name)) => fixed(kind, name),
-            None => [Value::Absent, Value::Absent],
+            Some(ContextName::Other(kind, name)) => Some((kind, name.clone())),
+            None => None,
         },
         Part::Fault => fixed("exception", "page fault of the loop"),
         Part::Entry => fixed("entry/exit", "kernel entry"),
@@ -74,16 +87,8 @@ fn kind_and_name(part: Part, names: &[ContextName]) -> [Value; 2] {
     }
 }
 
-fn kind_and_name_or_absent(part: Option<Part>, names: &[ContextName]) -> [Value; 2] {
-    part.map_or([Value::Absent, Value::Absent], |part| kind_and_name(part, names))
-}
-
-pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
-    Column::new(name, kind, doc)
-}
-
-fn cpu_column() -> Column {
-    column("cpu", Kind::Uint, "CPU that the loop ran on.").priority(100).key()
+fn cpu_column<'a>(priority: u8) -> Columns<'a, u32> {
+    column("cpu", "CPU that the loop ran on.").priority(priority).key().uint(|cpu: &u32| *cpu)
 }
 
 /// Display hints of a table that shows every row.
@@ -96,12 +101,12 @@ fn no_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(0), ..TableDisplay::default() }
 }
 
-fn ratio(part: u64, whole: u64) -> Value {
-    (whole > 0).then(|| part as f64 / whole as f64).into()
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-fn rate_hz(count: u64, length_ns: u64) -> Value {
-    (length_ns > 0).then(|| count as f64 * 1e9 / length_ns as f64).into()
+fn rate_hz(count: u64, length_ns: u64) -> Option<f64> {
+    (length_ns > 0).then(|| count as f64 * 1e9 / length_ns as f64)
 }
 
 #[cfg(test)]

@@ -1,156 +1,192 @@
 //! Table `noise`: the time that each CPU lost. Table `detour_histogram`: the lengths of detours.
 
-use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Columns, Format, Table, TableDisplay, column};
+use stats::Distribution;
 
-use super::super::ledger::GapLedger;
-use super::super::sample::{CpuNoise, LoopResult, NoiseSample};
+use super::super::sample::NoiseSample;
 use super::super::split::Class;
-use super::{all_rows, column, cpu_column, no_rows, rate_hz, ratio};
-use crate::quantiles::{interval_link, p50_p99_interval_columns, p50_p99_interval_values};
+use super::{DetourLoop, all_rows, cpu_column, detour_loops, no_rows, rate_hz, ratio};
+use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
-fn columns() -> Vec<Column> {
-    use Kind::{Bool, Real, Uint};
-    let us = |name: &str, doc: &str| column(name, Uint, doc).format(Format::Microseconds);
-    let ms = |name: &str, doc: &str| column(name, Uint, doc).format(Format::Milliseconds);
-    let mut columns = vec![
-        cpu_column(),
-        column("traced", Bool, "Whether irqlab traced the kernel's events in the window.")
+impl<'a> DetourLoop<'a> {
+    /// The time of each class, or `None` without a trace.
+    fn by_class(&self) -> Option<[u64; Class::ALL.len()]> {
+        self.sample.traced.and_then(|_| self.ledger.by_class_ns())
+    }
+
+    fn class_ns(&self, class: Class) -> Option<u64> {
+        class_ns(class, self.by_class(), self)
+    }
+
+    fn explained_ns(&self) -> Option<u64> {
+        let sums = self.by_class()?;
+        let explained = Class::ALL.into_iter().filter(|class| class.is_explained());
+        Some(explained.map(|class| sums[class as usize]).sum())
+    }
+
+    /// Gaps without an interruption, on a bench that sees every cycle.
+    fn own_gaps(&self) -> Option<&'a Distribution> {
+        (self.sees_every_cycle() == Some(true)).then_some(&self.ledger.own_gaps)
+    }
+
+    fn sees_every_cycle(&self) -> Option<bool> {
+        self.sample.traced.map(|traced| traced.whole)
+    }
+}
+
+fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
+    let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let ms = |name: &str, doc: &str| column(name, doc).format(Format::Milliseconds);
+    Columns::all([
+        cpu_column(100).of(|row: &DetourLoop<'_>| row.cpu.cpu),
+        column("traced", "Whether irqlab traced the kernel's events in the window.")
             .priority(99)
-            .key(),
-        column("window_ns", Uint, "How long the loop ran.").format(Format::Seconds).priority(60),
+            .key()
+            .bool(|row: &DetourLoop<'_>| row.sample.traced.is_some()),
+        column("window_ns", "How long the loop ran.")
+            .format(Format::Seconds)
+            .priority(60)
+            .uint(|row: &DetourLoop<'_>| row.cpu.window_ns),
         column(
             "detour_count",
-            Uint,
             "Detours: gaps between two readings of the clock that are longer than the threshold.",
         )
-        .title("detours")
-        .priority(90),
-        column("rate_hz", Real, "Detours per second of the window.").priority(50),
-        ms("lost_ns", "Time in detours; exact.").detail(),
-        column("lost_ratio", Real, "Share of the CPU that detours took: lost_ns over window_ns.")
-            .title("lost")
-            .priority(98)
-            .cost(),
+        .shown_as("detours", 90)
+        .uint(|row: &DetourLoop<'_>| row.ledger.gaps.count),
+        column("rate_hz", "Detours per second of the window.")
+            .priority(50)
+            .real(|row: &DetourLoop<'_>| rate_hz(row.ledger.gaps.count, row.cpu.window_ns)),
+        ms("lost_ns", "Time in detours; exact.")
+            .detail()
+            .uint(|row: &DetourLoop<'_>| row.ledger.gaps.sum),
+        column("lost_ratio", "Share of the CPU that detours took: lost_ns over window_ns.")
+            .shown_as("lost", 98)
+            .cost()
+            .real(|row: &DetourLoop<'_>| ratio(row.ledger.gaps.sum, row.cpu.window_ns)),
         us("detour_p50_ns", "Median length of a detour; exact within 1/16.")
             .interval(interval_link("detour_p50_ns"))
-            .title("p50")
-            .priority(70)
-            .cost(),
+            .shown_as("p50", 70)
+            .cost()
+            .uint(|row: &DetourLoop<'_>| row.ledger.gaps.quantile(50_000)),
         us("detour_p99_ns", "99th percentile of the lengths; exact within 1/16.")
             .interval(interval_link("detour_p99_ns"))
-            .title("p99")
-            .priority(75)
-            .cost(),
+            .shown_as("p99", 75)
+            .cost()
+            .uint(|row: &DetourLoop<'_>| row.ledger.gaps.quantile(99_000)),
         us("detour_max_ns", "Length of the longest detour; exact.")
-            .title("max")
-            .priority(85)
-            .cost(),
-        column(
-            "detour_max_at_ns",
-            Uint,
-            "Start of the longest detour, from the opening of the window.",
-        )
-        .detail(),
+            .shown_as("max", 85)
+            .cost()
+            .uint(|row: &DetourLoop<'_>| {
+                (row.ledger.gaps.count > 0).then_some(row.ledger.gaps.peak.value)
+            }),
+        column("detour_max_at_ns", "Start of the longest detour, from the opening of the window.")
+            .detail()
+            .uint(|row: &DetourLoop<'_>| {
+                (row.ledger.gaps.count > 0)
+                    .then(|| row.ledger.gaps.peak.at.saturating_sub(row.cpu.start_ns))
+            }),
         ms("attributed_ns", "Lost time that kernel events attribute to contexts and tasks.")
-            .title("attributed")
-            .priority(64),
+            .shown_as("attributed", 64)
+            .uint(|row: &DetourLoop<'_>| row.class_ns(Class::Named)),
         ms(
             "entry_exit_ns",
             "Lost time that is attributed to kernel entry and exit, each at most \
                          settings.entry_latency_max_ns.",
         )
-        .title("entry/exit")
-        .priority(63),
+        .shown_as("entry/exit", 63)
+        .uint(|row: &DetourLoop<'_>| row.class_ns(Class::Path)),
         ms(
             "unattributed_ns",
             "Lost time without a kernel event: detours without any event, and the time before the \
              first event in excess of the entry latency. By elimination, the host or the firmware \
              took it. Not explained.",
         )
-        .title("unattributed")
-        .priority(62),
+        .shown_as("unattributed", 62)
+        .uint(|row: &DetourLoop<'_>| row.class_ns(Class::Unattributed)),
         ms(
             "remainder_ns",
             "Lost time between and after kernel events, when the kernel may have run. Not \
              explained. attributed, entry_exit, unattributed, indirect and remainder add up to \
              lost_ns exactly.",
         )
-        .title("remainder")
-        .priority(80),
+        .shown_as("remainder", 80)
+        .uint(|row: &DetourLoop<'_>| row.class_ns(Class::Remainder)),
         ms(
             "indirect_ns",
             "Indirect cost: time of the loop itself within detours in excess of one iteration, \
              because of colder caches. Absent unless the bench sees every cycle.",
         )
-        .title("indirect")
-        .priority(79),
+        .shown_as("indirect", 79)
+        .uint(|row: &DetourLoop<'_>| row.class_ns(Class::Aftermath)),
         column(
             "uninterrupted_gap_count",
-            Uint,
             "Gaps without an interruption: the loop itself was slower after a detour. They do not \
              count as detours. Absent unless the bench sees every cycle.",
         )
-        .detail(),
-        ms("uninterrupted_gap_ns", "Time in uninterrupted gaps; exact.").detail(),
-        column("attributed_ratio", Real, "attributed_ns over lost_ns.").detail(),
+        .detail()
+        .uint(|row: &DetourLoop<'_>| row.own_gaps().map(|gaps| gaps.count)),
+        ms("uninterrupted_gap_ns", "Time in uninterrupted gaps; exact.")
+            .detail()
+            .uint(|row: &DetourLoop<'_>| row.own_gaps().map(|gaps| gaps.sum)),
+        column("attributed_ratio", "attributed_ns over lost_ns.").detail().real(
+            |row: &DetourLoop<'_>| {
+                ratio(row.by_class()?[Class::Named as usize], row.ledger.gaps.sum)
+            },
+        ),
         column(
             "explained_ratio",
-            Real,
             "Share of lost_ns that is explained: attributed to contexts and tasks by kernel \
              events, or within the measured latency of kernel entry and exit. On a bench that \
              sees every cycle, indirect_ns is explained, too.",
         )
-        .title("explained")
-        .priority(95),
+        .shown_as("explained", 95)
+        .real(|row: &DetourLoop<'_>| {
+            row.explained_ns().and_then(|ns| ratio(ns, row.ledger.gaps.sum))
+        }),
         ms("steal_ns", "Time that the host reports as stolen (/proc/stat), in steps of 10 ms.")
-            .title("steal")
-            .priority(30),
+            .shown_as("steal", 30)
+            .uint(|row: &DetourLoop<'_>| row.cpu.steal_ns),
         column(
             "smi_count",
-            Uint,
             "System management interrupts that the processor counted (Intel: MSR 34H). They run \
              firmware, without kernel events.",
         )
-        .title("SMIs")
-        .priority(31),
+        .shown_as("SMIs", 31)
+        .uint(|row: &DetourLoop<'_>| row.cpu.smi_count),
         column(
             "context_switch_count",
-            Uint,
             "Context switches away from the loop that the kernel counted.",
         )
-        .title("switches")
-        .priority(40),
-        column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.")
-            .title("faults")
-            .priority(20),
+        .shown_as("switches", 40)
+        .uint(|row: &DetourLoop<'_>| row.cpu.switches),
+        column("page_fault_count", "Page faults of the loop that the kernel counted.")
+            .shown_as("faults", 20)
+            .uint(|row: &DetourLoop<'_>| row.cpu.page_faults),
         column(
             "migration_count",
-            Uint,
             "1 if the kernel moved the loop to another CPU, for example because the loop's CPU \
              went offline. The window ended then.",
         )
-        .detail(),
+        .detail()
+        .uint(|row: &DetourLoop<'_>| u64::from(row.cpu.left)),
         column(
             "lost_record_count",
-            Uint,
             "Detours that were dropped because the buffer was full; no other column counts them.",
         )
-        .detail(),
-        column(
-            "unmatched_exit_count",
-            Uint,
-            "Exits of contexts whose entry was not in the same detour.",
-        )
-        .detail(),
+        .detail()
+        .uint(|row: &DetourLoop<'_>| row.cpu.lost_records),
+        column("unmatched_exit_count", "Exits of contexts whose entry was not in the same detour.")
+            .detail()
+            .uint(|row: &DetourLoop<'_>| row.sample.traced.map(|_| row.ledger.faults.unmatched)),
         column(
             "unmatched_entry_count",
-            Uint,
             "Entries of contexts and tasks whose exit the kernel did not report.",
         )
-        .detail(),
-    ];
-    columns.extend(p50_p99_interval_columns(["detour_p50_ns", "detour_p99_ns"]));
-    columns
+        .detail()
+        .uint(|row: &DetourLoop<'_>| row.sample.traced.map(|_| row.ledger.faults.cut)),
+        p50_p99_interval_columns(["detour_p50_ns", "detour_p99_ns"])
+            .of_ref(|row: &DetourLoop<'_>| &row.ledger.gaps),
+    ])
 }
 
 /// Notes on the method of the measurement.
@@ -176,63 +212,7 @@ pub fn noise(samples: &[NoiseSample]) -> Table {
     let doc = "Time that each CPU lost to interrupts, tasks and the host, seen by a loop that \
                reads the clock, and the explained share of it.";
     let display = TableDisplay { notes: notes(), ..all_rows() };
-    let mut table = Table::new("noise", doc, columns()).displayed(display);
-    for sample in samples {
-        for cpu in &sample.cpus {
-            if let Some(row) = row(sample, cpu) {
-                table.push(row);
-            }
-        }
-    }
-    table
-}
-
-fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
-    let LoopResult::Gaps(ledger) = &cpu.result else { return None };
-    let gaps = &ledger.gaps;
-    let by_class = sample.traced.and_then(|_| ledger.by_class_ns());
-    let sees_every_cycle = sample.traced.map(|traced| traced.whole);
-    let class = |class: Class| class_ns(class, by_class, sees_every_cycle, ledger);
-    let explained = by_class.map(|sums| {
-        let explained = Class::ALL.into_iter().filter(|class| class.is_explained());
-        explained.map(|class| sums[class as usize]).sum::<u64>()
-    });
-    let share = |part: Option<u64>| part.map_or(Value::Absent, |part| ratio(part, gaps.sum));
-    let own_gaps = (sees_every_cycle == Some(true)).then_some(&ledger.own_gaps);
-    let has_gaps = gaps.count > 0;
-    let if_traced = |count: u64| -> Value { sample.traced.map(|_| count).into() };
-    let mut row = vec![
-        u64::from(cpu.cpu).into(),
-        sample.traced.is_some().into(),
-        cpu.window_ns.into(),
-        gaps.count.into(),
-        rate_hz(gaps.count, cpu.window_ns),
-        gaps.sum.into(),
-        ratio(gaps.sum, cpu.window_ns),
-        gaps.quantile(50_000).into(),
-        gaps.quantile(99_000).into(),
-        has_gaps.then_some(gaps.peak.value).into(),
-        has_gaps.then(|| gaps.peak.at.saturating_sub(cpu.start_ns)).into(),
-        class(Class::Named),
-        class(Class::Path),
-        class(Class::Unattributed),
-        class(Class::Remainder),
-        class(Class::Aftermath),
-        own_gaps.map(|gaps| gaps.count).into(),
-        own_gaps.map(|gaps| gaps.sum).into(),
-        share(by_class.map(|sums| sums[Class::Named as usize])),
-        share(explained),
-        cpu.steal_ns.into(),
-        cpu.smi_count.into(),
-        cpu.switches.into(),
-        cpu.page_faults.into(),
-        u64::from(cpu.left).into(),
-        cpu.lost_records.into(),
-        if_traced(ledger.faults.unmatched),
-        if_traced(ledger.faults.cut),
-    ];
-    row.extend(p50_p99_interval_values(gaps));
-    Some(row)
+    columns().table("noise", doc, DetourLoop::all(samples)).displayed(display)
 }
 
 /// Time of a class, or absent if it is unknown.
@@ -243,37 +223,34 @@ fn row(sample: &NoiseSample, cpu: &CpuNoise) -> Option<Vec<Value>> {
 pub(super) fn class_ns(
     class: Class,
     sums: Option<[u64; Class::ALL.len()]>,
-    sees_every_cycle: Option<bool>,
-    ledger: &GapLedger,
-) -> Value {
+    detour_loop: &DetourLoop<'_>,
+) -> Option<u64> {
+    let sees_every_cycle = detour_loop.sees_every_cycle();
     let is_known = match class {
         Class::Named | Class::Remainder => true,
-        Class::Path => sees_every_cycle == Some(false) && ledger.knows_entry_latency(),
+        Class::Path => sees_every_cycle == Some(false) && detour_loop.ledger.knows_entry_latency(),
         Class::Unattributed => sees_every_cycle == Some(false),
         Class::Aftermath => sees_every_cycle == Some(true),
     };
-    if !is_known {
-        return Value::Absent;
-    }
-    sums.map(|sums| sums[class as usize]).into()
+    sums.filter(|_| is_known).map(|sums| sums[class as usize])
 }
 
 /// The histogram of the lengths of all detours.
 pub fn sizes(samples: &[NoiseSample]) -> Table {
-    let columns = vec![
-        cpu_column(),
-        column("bucket_min_ns", Kind::Uint, "Smallest length in the bucket."),
-        column("bucket_max_ns", Kind::Uint, "Largest length in the bucket."),
-        column("detour_count", Kind::Uint, "Detours in the bucket."),
-    ];
+    /// A bucket: its CPU, its ends, and the detours in it.
+    type Bucket = (u32, u64, u64, u64);
+    let columns = Columns::all([
+        cpu_column(100).of(|(cpu, ..): &Bucket| *cpu),
+        column("bucket_min_ns", "Smallest length in the bucket.").uint(|bucket: &Bucket| bucket.1),
+        column("bucket_max_ns", "Largest length in the bucket.").uint(|bucket: &Bucket| bucket.2),
+        column("detour_count", "Detours in the bucket.").uint(|bucket: &Bucket| bucket.3),
+    ]);
     let doc =
         "Histogram of the lengths of all detours: filled buckets, each within 1/16 of its value.";
-    let mut table = Table::new("detour_histogram", doc, columns).displayed(no_rows());
-    for (_, cpu, ledger) in super::ledgers(samples) {
-        for (from_ns, to_ns, count) in ledger.gaps.histogram.filled() {
-            let cpu = u64::from(cpu.cpu);
-            table.push(vec![cpu.into(), from_ns.into(), to_ns.into(), count.into()]);
-        }
-    }
-    table
+    let buckets =
+        detour_loops(samples).into_iter().flat_map(|DetourLoop { cpu, ledger, .. }| {
+            let filled = ledger.gaps.histogram.filled();
+            filled.map(|(from_ns, to_ns, count)| (cpu.cpu, from_ns, to_ns, count))
+        });
+    columns.table("detour_histogram", doc, buckets).displayed(no_rows())
 }

@@ -2,79 +2,97 @@
 
 use std::collections::BTreeMap;
 
-use record::{Absence, Column, Format, Kind, Table, Value};
+use record::{Absence, Columns, Format, Table, column};
 
 use super::super::placement::{ConcurrentActivity, CpuActivity, Relation, concurrent_activity};
 use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample};
 use super::aftermath::Mean;
-use super::{all_rows, column};
+use super::all_rows;
 
 const TABLE: &str = "placement";
 
-fn columns() -> Vec<Column> {
-    use Kind::{Real, Text, Uint};
+/// The quanta of a loop that overlap handlers on one CPU, and nothing else.
+struct Row {
+    relation: Relation,
+    handler_cpu: u32,
+    cpu: u32,
+    /// How much longer these quanta take than undisturbed quanta, ns.
+    excess: Mean,
+    longest_ns: Option<u64>,
+    excluded: u64,
+    undisturbed: Mean,
+}
+
+fn columns<'a>() -> Columns<'a, Row> {
     let ci95 = |name: &str, mean_column: &str| {
         let doc = format!("Half width of the 95 % confidence interval of {mean_column}.");
-        column(name, Real, &doc).detail()
+        column(name, &doc).detail()
     };
-    vec![
+    Columns::all([
         column(
             "relation",
-            Text,
             "Relation of the two CPUs: same thread, same core, other core (of one socket), other \
              socket.",
         )
-        .priority(100),
-        column("handler_cpu", Uint, "CPU that interrupt handlers ran on.")
-            .title("handler on CPU")
-            .priority(95),
-        column("cpu", Uint, "CPU that the loop ran on.").title("loop on CPU").priority(96),
+        .priority(100)
+        .text(|row: &Row| row.relation.word()),
+        column("handler_cpu", "CPU that interrupt handlers ran on.")
+            .shown_as("handler on CPU", 95)
+            .uint(|row: &Row| row.handler_cpu),
+        column("cpu", "CPU that the loop ran on.")
+            .shown_as("loop on CPU", 96)
+            .uint(|row: &Row| row.cpu),
         column(
             "quantum_count",
-            Uint,
             "Quanta that overlap a handler on handler_cpu while nothing else ran on any CPU.",
         )
-        .title("quanta")
-        .priority(80),
+        .shown_as("quanta", 80)
+        .uint(|row: &Row| row.excess.count),
         column(
             "slowdown_mean_ratio",
-            Real,
             "Mean slowdown of the quanta: their excess over undisturbed_mean_ns, as a share of \
              the latter.",
         )
         .title("slowdown ± ci95")
         .plus_minus("slowdown_ci95_ratio")
-        .priority(99),
-        ci95("slowdown_ci95_ratio", "slowdown_mean_ratio"),
-        column("slowdown_max_ratio", Real, "The slowdown of the longest quantum.")
-            .title("max")
-            .priority(85),
+        .priority(99)
+        .real(|row: &Row| row.excess.mean / row.undisturbed.mean),
+        ci95("slowdown_ci95_ratio", "slowdown_mean_ratio").real(|row: &Row| {
+            row.excess.half_width.map(|half_width| half_width / row.undisturbed.mean)
+        }),
+        column("slowdown_max_ratio", "The slowdown of the longest quantum.")
+            .shown_as("max", 85)
+            .real(|row: &Row| {
+                row.longest_ns.map(|longest_ns| {
+                    (longest_ns as f64 - row.undisturbed.mean) / row.undisturbed.mean
+                })
+            }),
         column(
             "excluded_count",
-            Uint,
             "Quanta that overlap a handler on handler_cpu and other work on any CPU.",
         )
-        .title("excluded")
-        .priority(40),
+        .shown_as("excluded", 40)
+        .uint(|row: &Row| row.excluded),
         column(
             "undisturbed_count",
-            Uint,
             "Quanta of this loop during which nothing else ran on any CPU.",
         )
-        .detail(),
-        column("undisturbed_mean_ns", Real, "Mean duration of the undisturbed quanta.")
+        .detail()
+        .uint(|row: &Row| row.undisturbed.count),
+        column("undisturbed_mean_ns", "Mean duration of the undisturbed quanta.")
             .title("undisturbed ± ci95")
             .plus_minus("undisturbed_ci95_ns")
             .format(Format::Microseconds)
-            .priority(60),
-        ci95("undisturbed_ci95_ns", "undisturbed_mean_ns"),
-    ]
+            .priority(60)
+            .real(|row: &Row| row.undisturbed.mean),
+        ci95("undisturbed_ci95_ns", "undisturbed_mean_ns")
+            .real(|row: &Row| row.undisturbed.half_width),
+    ])
 }
 
 /// One row per pair of CPUs, the closest pairs first. Also returns the relations without a row, with reasons.
 pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     let doc = "Slowdown of fixed work while a handler runs, by the CPUs of handler and work.";
-    let mut table = Table::new(TABLE, doc, columns()).displayed(all_rows());
     let mut loops = Vec::new();
     for sample in samples {
         for cpu in &sample.cpus {
@@ -92,19 +110,12 @@ pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
         };
         for handler_cpu in *activity {
             let relation = Relation::of(loop_cpu.place, handler_cpu.place);
-            if let Some(cells) = quanta.cells(handler_cpu.place.cpu) {
-                rows.push((relation, handler_cpu.place.cpu, cpu.cpu, cells));
-            }
+            rows.extend(quanta.row(relation, handler_cpu.place.cpu, cpu.cpu));
         }
     }
-    rows.sort_by_key(|row| (row.0, row.1, row.2));
-    let found: Vec<Relation> = rows.iter().map(|row| row.0).collect();
-    for (relation, handler_cpu, cpu, cells) in rows {
-        let mut row: Vec<Value> =
-            vec![relation.word().into(), u64::from(handler_cpu).into(), u64::from(cpu).into()];
-        row.extend(cells);
-        table.push(row);
-    }
+    rows.sort_by_key(|row| (row.relation, row.handler_cpu, row.cpu));
+    let found: Vec<Relation> = rows.iter().map(|row| row.relation).collect();
+    let table = columns().table(TABLE, doc, rows).displayed(all_rows());
     (table, absent(&loops, &found))
 }
 
@@ -134,28 +145,23 @@ fn by_activity(fixed: &Fixed, activity: &[CpuActivity]) -> QuantaByActivity {
 }
 
 impl QuantaByActivity {
-    /// The cells after the columns of the two CPUs. `None` if no quantum has handlers only on `handler_cpu`, or if no
-    /// quantum is undisturbed.
-    fn cells(&self, handler_cpu: u32) -> Option<Vec<Value>> {
+    /// The row of a pair of CPUs. `None` if no quantum has handlers only on `handler_cpu`, or if no quantum is
+    /// undisturbed.
+    fn row(&self, relation: Relation, handler_cpu: u32, cpu: u32) -> Option<Row> {
         let times = self.by_handler_cpu.get(&handler_cpu)?;
         let undisturbed = Mean::from_values(&self.undisturbed);
-        if undisturbed.count == 0 || undisturbed.mean <= 0.0 {
-            return None;
-        }
         let excess = Mean::from_values(times).minus(undisturbed);
-        let longest_ns = times.iter().max();
-        let slowdown_max =
-            longest_ns.map(|longest_ns| (*longest_ns as f64 - undisturbed.mean) / undisturbed.mean);
-        Some(vec![
-            excess.count.into(),
-            (excess.mean / undisturbed.mean).into(),
-            excess.half_width.map(|half_width| half_width / undisturbed.mean).into(),
-            slowdown_max.into(),
-            self.excluded.get(&handler_cpu).copied().unwrap_or(0).into(),
-            undisturbed.count.into(),
-            undisturbed.mean.into(),
-            undisturbed.half_width.into(),
-        ])
+        let longest_ns = times.iter().max().copied();
+        let excluded = self.excluded.get(&handler_cpu).copied().unwrap_or(0);
+        (undisturbed.count > 0 && undisturbed.mean > 0.0).then_some(Row {
+            relation,
+            handler_cpu,
+            cpu,
+            excess,
+            longest_ns,
+            excluded,
+            undisturbed,
+        })
     }
 }
 
@@ -200,6 +206,8 @@ fn absent(loops: &[(&[CpuActivity], &CpuNoise, &Fixed)], found: &[Relation]) -> 
 #[cfg(test)]
 mod tests {
     use super::super::super::placement::{BusyInterval, Place};
+    use record::Value;
+
     use super::super::super::{Loop, Quantum};
     use super::*;
 

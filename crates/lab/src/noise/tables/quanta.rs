@@ -1,128 +1,152 @@
 //! Tables `fwq` and `ftq`: quanta of fixed work, and of fixed time.
 
-use record::{Format, Kind, Table};
+use record::{Columns, Format, Table, column};
 
-use super::super::sample::{LoopResult, NoiseSample};
-use super::{all_rows, column, cpu_column, ratio};
-use crate::quantiles::{interval_link, p50_p99_interval_columns, p50_p99_interval_values};
+use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample, Slots};
+use super::{all_rows, cpu_column, ratio};
+use crate::quantiles::{interval_link, p50_p99_interval_columns};
+
+/// A window of fixed work.
+struct Quanta<'a> {
+    sample: &'a NoiseSample,
+    cpu: &'a CpuNoise,
+    fixed: &'a Fixed,
+}
+
+impl Quanta<'_> {
+    fn min_ns(&self) -> Option<u64> {
+        self.fixed.least_ns.iter().min().copied()
+    }
+
+    fn slowdown_ratio(&self) -> Option<f64> {
+        let min_ns = self.min_ns().filter(|min_ns| *min_ns > 0)?;
+        Some(self.fixed.times.mean()? / min_ns as f64 - 1.0)
+    }
+}
 
 /// One row per CPU and window of fixed work.
 pub fn fwq(samples: &[NoiseSample]) -> Table {
-    use Kind::{Bool, Real, Uint};
-    let us = |name: &str, kind, doc: &str| column(name, kind, doc).format(Format::Microseconds);
-    let mut columns = vec![
-        cpu_column(),
-        column("traced", Bool, "Whether irqlab traced the kernel's events in the window.")
-            .priority(99),
-        column("window_ns", Uint, "How long the loop ran.").format(Format::Seconds),
-        column("quantum_count", Uint, "Completed quanta of work.").title("quanta"),
-        us("min_ns", Uint, "Shortest duration of a quantum, without interference; exact.")
-            .priority(80),
-        us("mean_ns", Real, "Mean duration of a quantum.")
+    let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let columns = Columns::all([
+        cpu_column(100).of(|row: &Quanta<'_>| row.cpu.cpu),
+        column("traced", "Whether irqlab traced the kernel's events in the window.")
+            .priority(99)
+            .bool(|row: &Quanta<'_>| row.sample.traced.is_some()),
+        column("window_ns", "How long the loop ran.")
+            .format(Format::Seconds)
+            .uint(|row: &Quanta<'_>| row.cpu.window_ns),
+        column("quantum_count", "Completed quanta of work.")
+            .title("quanta")
+            .uint(|row: &Quanta<'_>| row.fixed.times.count),
+        us("min_ns", "Shortest duration of a quantum, without interference; exact.")
+            .priority(80)
+            .uint(|row: &Quanta<'_>| row.min_ns()),
+        us("mean_ns", "Mean duration of a quantum.")
             .title("mean ± ci95")
             .plus_minus("mean_ci95_ns")
-            .priority(90),
+            .priority(90)
+            .real(|row: &Quanta<'_>| row.fixed.times.mean()),
         us(
             "mean_ci95_ns",
-            Real,
             "Half width of the mean's 95 % confidence interval, from the sample variance.",
         )
-        .detail(),
-        us("p50_ns", Uint, "Median duration; exact within 1/16.").interval(interval_link("p50_ns")),
-        us("p99_ns", Uint, "99th percentile of the durations; exact within 1/16.")
-            .interval(interval_link("p99_ns")),
-        us("max_ns", Uint, "Longest duration; exact.").priority(85),
-        column("slowdown_ratio", Real, "mean_ns over min_ns, minus 1.").priority(95),
-        column("page_fault_count", Uint, "Page faults of the loop that the kernel counted.")
-            .detail(),
+        .detail()
+        .real(|row: &Quanta<'_>| row.fixed.times.interval().map(|interval| interval.half_width)),
+        us("p50_ns", "Median duration; exact within 1/16.")
+            .interval(interval_link("p50_ns"))
+            .uint(|row: &Quanta<'_>| row.fixed.times.quantile(50_000)),
+        us("p99_ns", "99th percentile of the durations; exact within 1/16.")
+            .interval(interval_link("p99_ns"))
+            .uint(|row: &Quanta<'_>| row.fixed.times.quantile(99_000)),
+        us("max_ns", "Longest duration; exact.").priority(85).uint(|row: &Quanta<'_>| {
+            (row.fixed.times.count > 0).then_some(row.fixed.times.peak.value)
+        }),
+        column("slowdown_ratio", "mean_ns over min_ns, minus 1.")
+            .priority(95)
+            .real(|row: &Quanta<'_>| row.slowdown_ratio()),
+        column("page_fault_count", "Page faults of the loop that the kernel counted.")
+            .detail()
+            .uint(|row: &Quanta<'_>| row.cpu.page_faults),
         column(
             "migration_count",
-            Uint,
             "1 if the kernel moved the loop to another CPU, for example because the loop's CPU \
              went offline. The window ended then.",
         )
-        .detail(),
-        column("lost_record_count", Uint, "Quanta that were dropped because the buffer was full.")
-            .detail(),
-    ];
-    columns.extend(p50_p99_interval_columns(["p50_ns", "p99_ns"]));
+        .detail()
+        .uint(|row: &Quanta<'_>| u64::from(row.cpu.left)),
+        column("lost_record_count", "Quanta that were dropped because the buffer was full.")
+            .detail()
+            .uint(|row: &Quanta<'_>| row.cpu.lost_records),
+        p50_p99_interval_columns(["p50_ns", "p99_ns"]).of_ref(|row: &Quanta<'_>| &row.fixed.times),
+    ]);
+    let rows = samples.iter().flat_map(|sample| {
+        sample.cpus.iter().filter_map(move |cpu| match &cpu.result {
+            LoopResult::Quanta(fixed) => Some(Quanta { sample, cpu, fixed }),
+            LoopResult::Gaps(_) | LoopResult::Slots(_) => None,
+        })
+    });
     let doc = "Fixed work quanta (FWQ): the duration of the same work, repeated.";
-    let mut table = Table::new("fwq", doc, columns).displayed(all_rows());
-    for sample in samples {
-        for cpu in &sample.cpus {
-            let LoopResult::Quanta(fixed) = &cpu.result else { continue };
-            let times = &fixed.times;
-            let min_ns = fixed.least_ns.iter().min().copied();
-            let slowdown = times.mean().zip(min_ns.filter(|min_ns| *min_ns > 0));
-            let mut row = vec![
-                u64::from(cpu.cpu).into(),
-                sample.traced.is_some().into(),
-                cpu.window_ns.into(),
-                times.count.into(),
-                min_ns.into(),
-                times.mean().into(),
-                times.interval().map(|interval| interval.half_width).into(),
-                times.quantile(50_000).into(),
-                times.quantile(99_000).into(),
-                (times.count > 0).then_some(times.peak.value).into(),
-                slowdown.map(|(mean_ns, min_ns)| mean_ns / min_ns as f64 - 1.0).into(),
-                cpu.page_faults.into(),
-                u64::from(cpu.left).into(),
-                cpu.lost_records.into(),
-            ];
-            row.extend(p50_p99_interval_values(times));
-            table.push(row);
-        }
+    columns.table("fwq", doc, rows).displayed(all_rows())
+}
+
+/// A window of fixed time.
+struct TimeSlots<'a> {
+    sample: &'a NoiseSample,
+    cpu: &'a CpuNoise,
+    slots: &'a Slots,
+}
+
+impl TimeSlots<'_> {
+    fn lost_work_ratio(&self) -> Option<f64> {
+        let possible_work = self.slots.work_max.saturating_mul(self.slots.count);
+        ratio(possible_work.saturating_sub(self.slots.work_sum), possible_work)
     }
-    table
 }
 
 /// One row per CPU and window of fixed time.
 pub fn ftq(samples: &[NoiseSample]) -> Table {
-    use Kind::{Bool, Real, Uint};
-    let columns = vec![
-        cpu_column(),
-        column("traced", Bool, "Whether irqlab traced the kernel's events in the window."),
-        column("quantum_ns", Uint, "Length of a quantum.").format(Format::Microseconds),
-        column("quantum_count", Uint, "Quanta that passed.").title("quanta"),
+    let columns = Columns::all([
+        cpu_column(100).of(|row: &TimeSlots<'_>| row.cpu.cpu),
+        column("traced", "Whether irqlab traced the kernel's events in the window.")
+            .bool(|row: &TimeSlots<'_>| row.sample.traced.is_some()),
+        column("quantum_ns", "Length of a quantum.")
+            .format(Format::Microseconds)
+            .uint(|row: &TimeSlots<'_>| row.slots.slot_ns),
+        column("quantum_count", "Quanta that passed.")
+            .title("quanta")
+            .uint(|row: &TimeSlots<'_>| row.slots.count),
         column(
             "work_max_iterations",
-            Uint,
             "Maximum work done in a quantum, in iterations of the loop body.",
+        )
+        .uint(|row: &TimeSlots<'_>| row.slots.work_max),
+        column("work_mean_iterations", "Mean work done in a quantum.").real(
+            |row: &TimeSlots<'_>| {
+                (row.slots.count > 0).then(|| row.slots.work_sum as f64 / row.slots.count as f64)
+            },
         ),
-        column("work_mean_iterations", Real, "Mean work done in a quantum."),
         column(
             "lost_work_ratio",
-            Real,
             "Share of the work that was not done: 1 minus work_mean_iterations over \
              work_max_iterations.",
-        ),
-        column("empty_quantum_count", Uint, "Quanta without any work.").title("empty quanta"),
+        )
+        .real(|row: &TimeSlots<'_>| row.lost_work_ratio()),
+        column("empty_quantum_count", "Quanta without any work.")
+            .title("empty quanta")
+            .uint(|row: &TimeSlots<'_>| row.slots.empty),
         column(
             "lost_record_count",
-            Uint,
             "Quanta that were dropped because the buffer was full; they count as empty.",
         )
-        .detail(),
-    ];
+        .detail()
+        .uint(|row: &TimeSlots<'_>| row.cpu.lost_records),
+    ]);
+    let rows = samples.iter().flat_map(|sample| {
+        sample.cpus.iter().filter_map(move |cpu| match &cpu.result {
+            LoopResult::Slots(slots) => Some(TimeSlots { sample, cpu, slots }),
+            LoopResult::Gaps(_) | LoopResult::Quanta(_) => None,
+        })
+    });
     let doc = "Fixed time quanta (FTQ): the work done in the same time, repeated.";
-    let mut table = Table::new("ftq", doc, columns).displayed(all_rows());
-    for sample in samples {
-        for cpu in &sample.cpus {
-            let LoopResult::Slots(slots) = &cpu.result else { continue };
-            let possible_work = slots.work_max.saturating_mul(slots.count);
-            table.push(vec![
-                u64::from(cpu.cpu).into(),
-                sample.traced.is_some().into(),
-                slots.slot_ns.into(),
-                slots.count.into(),
-                slots.work_max.into(),
-                (slots.count > 0).then(|| slots.work_sum as f64 / slots.count as f64).into(),
-                ratio(possible_work.saturating_sub(slots.work_sum), possible_work),
-                slots.empty.into(),
-                cpu.lost_records.into(),
-            ]);
-        }
-    }
-    table
+    columns.table("ftq", doc, rows).displayed(all_rows())
 }

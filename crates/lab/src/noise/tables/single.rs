@@ -1,123 +1,120 @@
 //! Tables of single detours and quanta, the data of figures.
 
-use record::{Kind, Table, Value};
+use record::{Columns, Table, column};
 
-use super::super::sample::{LoopResult, NoiseSample};
-use super::super::split::Class;
+use super::super::ledger::Detour;
+use super::super::quantum::Quantum;
+use super::super::sample::{ContextName, CpuNoise, LoopResult, NoiseSample};
+use super::super::split::{Class, Part};
 use super::noise::class_ns;
-use super::{column, cpu_column, kind_and_name_or_absent, ledgers, no_rows};
+use super::{DetourLoop, cpu_column, detour_loops, kind_and_name, no_rows};
+
+/// A part of a detour or quantum, if there is one, and the names of contexts.
+type Cause<'a> = (Option<Part>, &'a [ContextName]);
+
+/// Kind and name of a cause, in the columns `{prefix}_kind` and `{prefix}_name`. `meaning` says which context it is.
+fn cause_columns<'a>(prefix: &str, meaning: &str) -> Columns<'a, Cause<'a>> {
+    let kind =
+        |(part, names): &Cause<'_>| kind_and_name((*part)?, names).map(|(kind, _)| kind.to_owned());
+    let name = |(part, names): &Cause<'_>| kind_and_name((*part)?, names).map(|(_, name)| name);
+    Columns::all([
+        column(&format!("{prefix}_kind"), &format!("Kind of the {meaning}.")).text(kind),
+        column(&format!("{prefix}_name"), &format!("Name of the {meaning}.")).text(name),
+    ])
+}
 
 /// An even sample of the detours of each CPU, in order of time.
 pub fn detours(samples: &[NoiseSample]) -> Table {
-    use Kind::{Text, Uint};
-    let columns = vec![
-        cpu_column(),
-        column("start_ns", Uint, "Start of the detour, from the opening of the window."),
-        column("length_ns", Uint, "Length of the detour."),
-        column("trigger_kind", Text, "Kind of the context of the detour's first kernel event."),
-        column("trigger_name", Text, "Name of the context of the detour's first kernel event."),
-        column(
-            "largest_kind",
-            Text,
-            "Kind of the context or task with the largest part of the detour.",
-        ),
-        column(
-            "largest_name",
-            Text,
-            "Name of the context or task with the largest part of the detour.",
-        ),
-        column("attributed_ns", Uint, "Part that kernel events attribute to contexts and tasks."),
-        column("entry_exit_ns", Uint, "Part attributed to kernel entry and exit."),
-        column("unattributed_ns", Uint, "Part that the host or the firmware took, by elimination."),
-        column("remainder_ns", Uint, "Part that is not explained; all parts add up to length_ns."),
-        column("indirect_ns", Uint, "Part that is the loop's own time, because of colder caches."),
-    ];
-    let doc = "Single detours: all of them, or an even sample of at most 10,000 per CPU.";
-    let mut table = Table::new("detours", doc, columns).displayed(no_rows());
-    for (sample, cpu, ledger) in ledgers(samples) {
-        let mut detours = ledger.sample.items().to_vec();
-        detours.sort_unstable_by_key(|detour| detour.gap.start_ns);
-        for detour in detours {
-            let mut row: Vec<Value> = vec![
-                u64::from(cpu.cpu).into(),
-                detour.gap.start_ns.saturating_sub(cpu.start_ns).into(),
-                detour.gap.length_ns().into(),
-            ];
-            row.extend(kind_and_name_or_absent(detour.trigger, &sample.names));
-            row.extend(kind_and_name_or_absent(detour.main, &sample.names));
-            let sees_every_cycle = sample.traced.map(|traced| traced.whole);
-            let sums = sample.traced.map(|_| detour.by_class_ns);
-            let class = |class: Class| class_ns(class, sums, sees_every_cycle, ledger);
-            row.extend(Class::ALL.map(class));
-            table.push(row);
+    type Row<'a> = (DetourLoop<'a>, Detour);
+    let class = |class: Class| {
+        move |(detour_loop, detour): &Row<'_>| {
+            let sums = detour_loop.sample.traced.map(|_| detour.by_class_ns);
+            class_ns(class, sums, detour_loop)
         }
-    }
-    table
+    };
+    let trigger = "context of the detour's first kernel event";
+    let largest = "context or task with the largest part of the detour";
+    let columns = Columns::all([
+        cpu_column(100).of(|(detour_loop, _): &Row<'_>| detour_loop.cpu.cpu),
+        column("start_ns", "Start of the detour, from the opening of the window.").uint(
+            |(detour_loop, detour): &Row<'_>| {
+                detour.gap.start_ns.saturating_sub(detour_loop.cpu.start_ns)
+            },
+        ),
+        column("length_ns", "Length of the detour.")
+            .uint(|(_, detour): &Row<'_>| detour.gap.length_ns()),
+        cause_columns("trigger", trigger).of(|(detour_loop, detour): &Row<'_>| {
+            (detour.trigger, detour_loop.sample.names.as_slice())
+        }),
+        cause_columns("largest", largest).of(|(detour_loop, detour): &Row<'_>| {
+            (detour.main, detour_loop.sample.names.as_slice())
+        }),
+        column("attributed_ns", "Part that kernel events attribute to contexts and tasks.")
+            .uint(class(Class::ALL[0])),
+        column("entry_exit_ns", "Part attributed to kernel entry and exit.")
+            .uint(class(Class::ALL[1])),
+        column("unattributed_ns", "Part that the host or the firmware took, by elimination.")
+            .uint(class(Class::ALL[2])),
+        column("remainder_ns", "Part that is not explained; all parts add up to length_ns.")
+            .uint(class(Class::ALL[3])),
+        column("indirect_ns", "Part that is the loop's own time, because of colder caches.")
+            .uint(class(Class::ALL[4])),
+    ]);
+    let rows = detour_loops(samples).into_iter().flat_map(|detour_loop| {
+        let mut detours = detour_loop.ledger.sample.items().to_vec();
+        detours.sort_unstable_by_key(|detour| detour.gap.start_ns);
+        detours.into_iter().map(move |detour| (detour_loop, detour))
+    });
+    let doc = "Single detours: all of them, or an even sample of at most 10,000 per CPU.";
+    columns.table("detours", doc, rows).displayed(no_rows())
 }
 
 /// The first quanta of fixed work of each CPU.
 pub fn repetitions(samples: &[NoiseSample]) -> Table {
-    use Kind::{Bool, Text, Uint};
-    let columns = vec![
-        cpu_column(),
-        column("start_ns", Uint, "Start of the quantum, from the opening of the window."),
-        column("duration_ns", Uint, "Duration of the quantum."),
-        column("attributed_ns", Uint, "Part that kernel events attribute to contexts and tasks."),
-        column(
-            "largest_kind",
-            Text,
-            "Kind of the context or task with the largest part of attributed_ns.",
-        ),
-        column(
-            "largest_name",
-            Text,
-            "Name of the context or task with the largest part of attributed_ns.",
-        ),
-        column("has_page_fault", Bool, "Whether the loop had a page fault in the quantum."),
-    ];
-    let doc = "The first quanta of fixed work, at most 10,000 per CPU.";
-    let mut table = Table::new("fwq_quanta", doc, columns).displayed(no_rows());
+    type Row<'a> = (&'a NoiseSample, &'a CpuNoise, &'a Quantum);
+    let columns = Columns::all([
+        cpu_column(100).of(|(_, cpu, _): &Row<'_>| cpu.cpu),
+        column("start_ns", "Start of the quantum, from the opening of the window.")
+            .uint(|(_, cpu, quantum): &Row<'_>| quantum.start_ns.saturating_sub(cpu.start_ns)),
+        column("duration_ns", "Duration of the quantum.")
+            .uint(|(.., quantum): &Row<'_>| quantum.time_ns),
+        column("attributed_ns", "Part that kernel events attribute to contexts and tasks.")
+            .uint(|(.., quantum): &Row<'_>| quantum.named_ns),
+        cause_columns("largest", "context or task with the largest part of attributed_ns")
+            .of(|(sample, _, quantum): &Row<'_>| (quantum.main, sample.names.as_slice())),
+        column("has_page_fault", "Whether the loop had a page fault in the quantum.")
+            .bool(|(.., quantum): &Row<'_>| quantum.faulted),
+    ]);
+    let mut rows: Vec<Row<'_>> = Vec::new();
     for sample in samples {
         for cpu in &sample.cpus {
-            let LoopResult::Quanta(fixed) = &cpu.result else { continue };
-            for quantum in &fixed.first {
-                let [kind, name] = kind_and_name_or_absent(quantum.main, &sample.names);
-                table.push(vec![
-                    u64::from(cpu.cpu).into(),
-                    quantum.start_ns.saturating_sub(cpu.start_ns).into(),
-                    quantum.time_ns.into(),
-                    quantum.named_ns.into(),
-                    kind,
-                    name,
-                    quantum.faulted.map_or(Value::Absent, Value::Bool),
-                ]);
+            if let LoopResult::Quanta(fixed) = &cpu.result {
+                rows.extend(fixed.first.iter().map(|quantum| (sample, cpu, quantum)));
             }
         }
     }
-    table
+    let doc = "The first quanta of fixed work, at most 10,000 per CPU.";
+    columns.table("fwq_quanta", doc, rows).displayed(no_rows())
 }
 
 /// The first quanta of fixed time of each CPU.
 pub fn slots(samples: &[NoiseSample]) -> Table {
-    let columns = vec![
-        cpu_column(),
-        column("start_ns", Kind::Uint, "Start of the quantum, from the opening of the window."),
-        column(
-            "work_iterations",
-            Kind::Uint,
-            "Iterations of the loop body that ended in the quantum.",
-        ),
-    ];
-    let doc = "Work in the first quanta of fixed time, at most 65,536 per CPU.";
-    let mut table = Table::new("ftq_quanta", doc, columns).displayed(no_rows());
-    for sample in samples {
-        for cpu in &sample.cpus {
-            let LoopResult::Slots(slots) = &cpu.result else { continue };
-            for (position, work) in slots.first.iter().enumerate() {
-                let start_ns = position as u64 * slots.slot_ns;
-                table.push(vec![u64::from(cpu.cpu).into(), start_ns.into(), (*work).into()]);
-            }
+    /// A CPU, the start of a quantum and its work.
+    type Row = (u32, u64, u64);
+    let columns = Columns::all([
+        cpu_column(100).of(|(cpu, ..): &Row| *cpu),
+        column("start_ns", "Start of the quantum, from the opening of the window.")
+            .uint(|(_, start_ns, _): &Row| *start_ns),
+        column("work_iterations", "Iterations of the loop body that ended in the quantum.")
+            .uint(|(.., work): &Row| *work),
+    ]);
+    let mut rows: Vec<Row> = Vec::new();
+    for cpu in samples.iter().flat_map(|sample| &sample.cpus) {
+        if let LoopResult::Slots(slots) = &cpu.result {
+            let works = (0..).zip(&slots.first);
+            rows.extend(works.map(|(at, work)| (cpu.cpu, at * slots.slot_ns, *work)));
         }
     }
-    table
+    let doc = "Work in the first quanta of fixed time, at most 65,536 per CPU.";
+    columns.table("ftq_quanta", doc, rows).displayed(no_rows())
 }

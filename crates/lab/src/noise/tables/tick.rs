@@ -1,58 +1,75 @@
 //! Table `tick`: the direct and indirect cost of the timer tick on each CPU.
 
-use record::{Absence, Column, Kind, Table, TableDisplay};
+use record::{Absence, Columns, Table, TableDisplay, column};
 
 use super::super::loops::Loop;
 use super::super::quantum::Quantum;
 use super::super::sample::{ContextName, CpuNoise, Fixed, LoopResult, NoiseSample};
 use super::super::split::Part;
 use super::aftermath::Mean;
-use super::{all_rows, column, cpu_column, ledgers};
+use super::{DetourLoop, all_rows, cpu_column, detour_loops};
 use crate::cpu_warnings::cpus_in_words;
 
 const TABLE: &str = "tick";
 /// The kernel's name of the tick's interrupt.
 const TICK: &str = "local_timer";
 
-fn columns() -> Vec<Column> {
-    use Kind::{Real, Uint};
-    vec![
-        cpu_column(),
-        column("tick_rate_hz", Real, "Timer interrupts per second.").title("ticks").priority(99),
+/// The ticks of a CPU.
+struct Row {
+    cpu: u32,
+    rate_hz: Option<f64>,
+    cost: Cost,
+}
+
+impl Row {
+    fn cpu_ratio(&self) -> Option<f64> {
+        Some(self.rate_hz? * (self.cost.direct.mean + self.cost.indirect.mean) / 1e9)
+    }
+}
+
+fn columns<'a>() -> Columns<'a, Row> {
+    Columns::all([
+        cpu_column(100).of(|row: &Row| row.cpu),
+        column("tick_rate_hz", "Timer interrupts per second.")
+            .shown_as("ticks", 99)
+            .real(|row: &Row| row.rate_hz),
         column(
             "direct_mean_ns",
-            Real,
             "Direct cost of a tick: mean time of kernel contexts in an interrupted quantum.",
         )
         .title("direct ± ci95")
         .plus_minus("direct_ci95_ns")
-        .priority(98),
-        column("direct_ci95_ns", Real, "Half width of the 95 % confidence interval.").detail(),
+        .priority(98)
+        .real(|row: &Row| row.cost.direct.mean),
+        column("direct_ci95_ns", "Half width of the 95 % confidence interval.")
+            .detail()
+            .real(|row: &Row| row.cost.direct.half_width),
         column(
             "indirect_mean_ns",
-            Real,
             "Indirect cost of a tick: mean excess of an interrupted quantum over an undisturbed \
              quantum, without the direct cost. It consists of kernel entry and exit, and cache \
              and TLB pollution.",
         )
         .title("indirect ± ci95")
         .plus_minus("indirect_ci95_ns")
-        .priority(97),
-        column("indirect_ci95_ns", Real, "Half width of the 95 % confidence interval.").detail(),
+        .priority(97)
+        .real(|row: &Row| row.cost.indirect.mean),
+        column("indirect_ci95_ns", "Half width of the 95 % confidence interval.")
+            .detail()
+            .real(|row: &Row| row.cost.indirect.half_width),
         column(
             "tick_cpu_ratio",
-            Real,
             "Share of the CPU that ticks cost: tick_rate_hz times the sum of both costs.",
         )
-        .title("of the CPU")
-        .priority(96),
-        column("quantum_count", Uint, "Quanta of fixed work (fwq) that ticks interrupted.")
-            .title("quanta")
-            .priority(60),
-        column("undisturbed_count", Uint, "Quanta that nothing interrupted.")
-            .title("undisturbed")
-            .priority(50),
-    ]
+        .shown_as("of the CPU", 96)
+        .real(|row: &Row| row.cpu_ratio()),
+        column("quantum_count", "Quanta of fixed work (fwq) that ticks interrupted.")
+            .shown_as("quanta", 60)
+            .uint(|row: &Row| row.cost.direct.count),
+        column("undisturbed_count", "Quanta that nothing interrupted.")
+            .shown_as("undisturbed", 50)
+            .uint(|row: &Row| row.cost.undisturbed_count),
+    ])
 }
 
 /// A row for each CPU with a known cost of the tick, and the reason for each other CPU.
@@ -64,7 +81,7 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
             .to_owned(),
         ..all_rows()
     };
-    let mut table = Table::new(TABLE, doc, columns()).displayed(display);
+    let table = |rows: Vec<Row>| columns().table(TABLE, doc, rows).displayed(display);
     let fwq = || samples.iter().filter(|sample| sample.looping == Loop::Fwq);
     let absence = |rows: String, reason: &str, remedy: Option<&str>| Absence {
         table: TABLE.to_owned(),
@@ -75,19 +92,23 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     let subject = || "the cost of the tick to a program".to_owned();
     if fwq().next().is_none() {
         let reason = "the loop fwq did not run";
-        return (table, vec![absence(subject(), reason, Some("--loop fwq"))]);
+        return (table(Vec::new()), vec![absence(subject(), reason, Some("--loop fwq"))]);
     }
     if fwq().all(|sample| sample.traced.is_none()) {
         let reason = "the times of the tick are unknown: the loop fwq ran without probes";
-        return (table, vec![absence(subject(), reason, None)]);
+        return (table(Vec::new()), vec![absence(subject(), reason, None)]);
     }
     // CPUs without a row, by the reason.
     let mut absent: Vec<(&str, Vec<u32>)> = Vec::new();
+    let mut rows = Vec::new();
     for sample in fwq().filter(|sample| sample.traced.is_some()) {
         for cpu in &sample.cpus {
             let LoopResult::Quanta(fixed) = &cpu.result else { continue };
             match cost(fixed, sample) {
-                Ok(cost) => table.push(cost.cells(cpu, rate_hz(samples, sample, cpu))),
+                Ok(cost) => {
+                    let rate_hz = rate_hz(samples, sample, cpu);
+                    rows.push(Row { cpu: cpu.cpu, rate_hz, cost });
+                }
                 Err(reason) => match absent.iter_mut().find(|(known, _)| *known == reason) {
                     Some((_, cpus)) => cpus.push(cpu.cpu),
                     None => absent.push((reason, vec![cpu.cpu])),
@@ -98,7 +119,7 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     let to_absence = |(reason, cpus): (&str, Vec<u32>)| {
         absence(format!("{} on {}", subject(), cpus_in_words(&cpus)), reason, None)
     };
-    (table, absent.into_iter().map(to_absence).collect())
+    (table(rows), absent.into_iter().map(to_absence).collect())
 }
 
 fn is_tick(part: Part, sample: &NoiseSample) -> bool {
@@ -112,7 +133,7 @@ fn is_tick(part: Part, sample: &NoiseSample) -> bool {
 fn rate_hz(samples: &[NoiseSample], fwq: &NoiseSample, fwq_cpu: &CpuNoise) -> Option<f64> {
     let per_second =
         |count: u64, window_ns: u64| (window_ns > 0).then(|| count as f64 * 1e9 / window_ns as f64);
-    for (sample, cpu, ledger) in ledgers(samples) {
+    for DetourLoop { sample, cpu, ledger } in detour_loops(samples) {
         if cpu.cpu == fwq_cpu.cpu && sample.traced.is_some() {
             let ticks = ledger.parts.iter().filter(|(part, _)| is_tick(**part, sample));
             return per_second(ticks.map(|(_, times)| times.count).sum(), cpu.window_ns);
@@ -159,23 +180,6 @@ fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
         indirect: Mean::from_values(&own).minus(undisturbed),
         undisturbed_count: undisturbed.count,
     })
-}
-
-impl Cost {
-    fn cells(&self, cpu: &CpuNoise, rate_hz: Option<f64>) -> Vec<record::Value> {
-        let both_ns = self.direct.mean + self.indirect.mean;
-        vec![
-            u64::from(cpu.cpu).into(),
-            rate_hz.into(),
-            self.direct.mean.into(),
-            self.direct.half_width.into(),
-            self.indirect.mean.into(),
-            self.indirect.half_width.into(),
-            rate_hz.map(|rate| rate * both_ns / 1e9).into(),
-            self.direct.count.into(),
-            self.undisturbed_count.into(),
-        ]
-    }
 }
 
 #[cfg(test)]

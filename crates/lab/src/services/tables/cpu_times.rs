@@ -1,6 +1,6 @@
 //! Table `cpu_times`: the time of each CPU in the window by parts, and how each part is measured.
 
-use record::{Column, Format, Kind, RowFilter, Table, TableDisplay, Value};
+use record::{Columns, Format, RowFilter, Table, TableDisplay, column};
 
 use super::super::sample::{CpuTimes, ServicesSample};
 use super::ratio;
@@ -10,23 +10,40 @@ const SUM: &str = "sum";
 /// Name of the row with the length of the window.
 const WINDOW: &str = "window";
 
-fn columns() -> Vec<Column> {
-    vec![
-        Column::new("cpu", Kind::Text, "The CPU's number, or all.").priority(99).key(),
-        Column::new(
+/// A part of the window of a CPU.
+struct Row<'a> {
+    cpu: String,
+    part: &'a str,
+    method: &'a str,
+    ticks: u64,
+    window: u64,
+}
+
+fn columns<'a>() -> Columns<'a, Row<'a>> {
+    Columns::all([
+        column("cpu", "The CPU's number, or all.")
+            .priority(99)
+            .key()
+            .text(|row: &Row<'_>| row.cpu.clone()),
+        column(
             "part",
-            Kind::Text,
             "What the CPU did. sum: all parts added up. window: how long the window was open.",
         )
         .priority(100)
-        .key(),
-        Column::new("time_ratio", Kind::Real, "Share of the window.").title("% time").priority(98),
-        Column::new("self_total_ns", Kind::Uint, "Time; the parts add up exactly to the window.")
+        .key()
+        .text(|row: &Row<'_>| row.part.to_owned()),
+        column("time_ratio", "Share of the window.")
+            .shown_as("% time", 98)
+            .real(|row: &Row<'_>| ratio(Some(row.ticks), Some(row.window))),
+        column("self_total_ns", "Time; the parts add up exactly to the window.")
             .title("time")
             .format(Format::Milliseconds)
-            .priority(95),
-        Column::new("method", Kind::Text, "How the part is measured.").priority(90),
-    ]
+            .priority(95)
+            .uint(|row: &Row<'_>| row.ticks),
+        column("method", "How the part is measured.")
+            .priority(90)
+            .text(|row: &Row<'_>| row.method.to_owned()),
+    ])
 }
 
 /// A row for each part: first the parts of all CPUs together, then the parts of each CPU. Returns `None` if the
@@ -37,7 +54,6 @@ pub(in super::super) fn cpu_times(sample: &ServicesSample) -> Option<Table> {
                on all together.";
     let display =
         TableDisplay { filter: Some(RowFilter::sums_over_cpus()), ..TableDisplay::default() };
-    let mut table = Table::new("cpu_times", doc, columns()).displayed(display);
     let sum_of = |position: usize| {
         let ticks = |cpu: &CpuTimes| cpu.parts.get(position).map_or(0, |part| part.ticks);
         sample.cpu_times.iter().map(ticks).sum()
@@ -48,36 +64,31 @@ pub(in super::super) fn cpu_times(sample: &ServicesSample) -> Option<Table> {
         .map(|(position, part)| (part.name.as_str(), part.method.as_str(), sum_of(position)))
         .collect();
     let window = sample.cpu_times.iter().map(|cpu| cpu.window_ticks).sum();
-    push_cpu(&mut table, "all", window, &all);
+    let mut rows = cpu_rows("all", window, &all);
     for cpu in &sample.cpu_times {
         let parts: Vec<_> = cpu
             .parts
             .iter()
             .map(|part| (part.name.as_str(), part.method.as_str(), part.ticks))
             .collect();
-        push_cpu(&mut table, &cpu.cpu.to_string(), cpu.window_ticks, &parts);
+        rows.extend(cpu_rows(&cpu.cpu.to_string(), cpu.window_ticks, &parts));
     }
-    Some(table)
+    Some(columns().table("cpu_times", doc, rows).displayed(display))
 }
 
-fn push_cpu(table: &mut Table, cpu: &str, window: u64, parts: &[(&str, &str, u64)]) {
+fn cpu_rows<'a>(cpu: &str, window: u64, parts: &[(&'a str, &'a str, u64)]) -> Vec<Row<'a>> {
     let sum = parts.iter().map(|(_, _, ticks)| ticks).sum();
     let sum = (SUM, "the rows above, added up", sum);
     let clock = (WINDOW, "from opening to closing, read from the clock on the CPU", window);
-    for (part, method, ticks) in parts.iter().copied().chain([sum, clock]) {
-        let row: Vec<Value> = vec![
-            cpu.into(),
-            part.into(),
-            ratio(Some(ticks), Some(window)).into(),
-            ticks.into(),
-            method.into(),
-        ];
-        table.push(row);
-    }
+    let all = parts.iter().copied().chain([sum, clock]);
+    all.map(|(part, method, ticks)| Row { cpu: cpu.to_owned(), part, method, ticks, window })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
+
     use super::super::tests::sample;
     use super::*;
     use crate::services::TimePart;

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use record::limits::ROWS_MAX;
-use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Columns, Format, Table, TableDisplay, column};
 
+use super::super::class::Class;
+use super::super::misses::ServiceName;
 use super::super::sample::{LockStats, ServiceStats, ServicesSample};
-use super::{key_columns, key_values, ratio};
+use super::{key_columns, ratio};
 
 /// Sums that both tables show.
 #[derive(Clone, Copy, Default)]
@@ -24,55 +26,48 @@ impl Sums {
         self.waited_ticks += lock.waited_ticks;
         self.held_ticks = lock.held_ticks.map(|ticks| ticks + self.held_ticks.unwrap_or(0));
     }
-
-    fn values(&self, sample: &ServicesSample) -> [Value; 6] {
-        let held = self.held_ticks.map(|ticks| sample.ns_of(ticks as f64));
-        [
-            self.acquires.into(),
-            self.contended.into(),
-            ratio(Some(self.contended), Some(self.acquires)).into(),
-            sample.ns_of(self.waited_ticks as f64).into(),
-            held.into(),
-            held.map(|ns| ns / self.acquires.max(1) as f64).into(),
-        ]
-    }
 }
 
-fn sum_columns() -> [Column; 6] {
-    let real = |name: &str, doc: &str| Column::new(name, Kind::Real, doc);
-    let uint = |name: &str, doc: &str| Column::new(name, Kind::Uint, doc);
-    [
-        uint("acquire_count", "How often the kernel takes a lock here.")
-            .title("acquires")
-            .priority(95),
-        uint("contended_count", "How often another context holds the lock at that moment.")
-            .title("contended")
-            .priority(94),
-        real("contended_ratio", "contended_count over acquire_count.")
-            .title("% contended")
-            .priority(80),
-        real("waited_total_ns", "Total time of waiting for the lock, spinning or asleep.")
+fn sum_columns(sample: &ServicesSample) -> Columns<'_, Sums> {
+    let held_ns = |sums: &Sums| sums.held_ticks.map(|ticks| sample.ns_of(ticks as f64));
+    Columns::all([
+        column("acquire_count", "How often the kernel takes a lock here.")
+            .shown_as("acquires", 95)
+            .uint(|sums: &Sums| sums.acquires),
+        column("contended_count", "How often another context holds the lock at that moment.")
+            .shown_as("contended", 94)
+            .uint(|sums: &Sums| sums.contended),
+        column("contended_ratio", "contended_count over acquire_count.")
+            .shown_as("% contended", 80)
+            .real(|sums: &Sums| ratio(Some(sums.contended), Some(sums.acquires))),
+        column("waited_total_ns", "Total time of waiting for the lock, spinning or asleep.")
             .title("waited")
             .format(Format::Microseconds)
             .cost()
-            .priority(93),
-        real(
+            .priority(93)
+            .real(|sums: &Sums| sample.ns_of(sums.waited_ticks as f64)),
+        column(
             "held_total_ns",
             "Total time that the lock is held; absent for readers, because several can hold a \
              lock at once.",
         )
         .title("held")
         .format(Format::Microseconds)
-        .priority(90),
-        real("held_mean_ns", "Mean time that the lock is held.")
+        .priority(90)
+        .real(move |sums: &Sums| held_ns(sums)),
+        column("held_mean_ns", "Mean time that the lock is held.")
             .title("mean")
             .format(Format::Microseconds)
-            .priority(60),
-    ]
+            .priority(60)
+            .real(move |sums: &Sums| held_ns(sums).map(|ns| ns / sums.acquires.max(1) as f64)),
+    ])
 }
 
-fn kind_column() -> Column {
-    Column::new("kind", Kind::Text, "The kind of lock.").priority(98).key()
+fn kind_column<'a>(priority: u8) -> Columns<'a, &'a str> {
+    column("kind", "The kind of lock.")
+        .priority(priority)
+        .key()
+        .text(|kind: &&str| (*kind).to_owned())
 }
 
 /// Sums of the locks with equal keys. Keys keep the order of their first occurrence.
@@ -95,19 +90,22 @@ fn summed<'a, K: Ord + Copy>(
 
 /// One row for each call site, kind and name of lock.
 pub(in super::super) fn locks(sample: &ServicesSample, locks: &[LockStats]) -> Table {
-    let mut columns = vec![
-        kind_column(),
-        Column::new("place", Kind::Text, "The call site: a function and an offset in it.")
+    /// Kind, call site and name of a lock.
+    type Row<'a> = ((&'a str, &'a str, Option<&'a str>), Sums);
+    let columns = Columns::all([
+        kind_column(98).of(|((kind, ..), _): &Row<'_>| *kind),
+        column("place", "The call site: a function and an offset in it.")
             .priority(100)
-            .key(),
-        Column::new(
+            .key()
+            .text(|((_, place, _), _): &Row<'_>| (*place).to_owned()),
+        column(
             "lock",
-            Kind::Text,
             "The lock, if the call site takes only one lock and the lock has a name in the kernel.",
         )
-        .priority(70),
-    ];
-    columns.extend(sum_columns());
+        .priority(70)
+        .text(|((.., lock), _): &Row<'_>| lock.map(str::to_owned)),
+        sum_columns(sample).of_ref(|(_, sums): &Row<'_>| sums),
+    ]);
     let doc = "Call sites in the kernel that take locks.";
     let display = TableDisplay {
         sort_by: Some("waited_total_ns".to_owned()),
@@ -115,35 +113,39 @@ pub(in super::super) fn locks(sample: &ServicesSample, locks: &[LockStats]) -> T
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     };
-    let mut table = Table::new("locks", doc, columns).displayed(display);
-    let call_sites =
+    let call_sites: Vec<Row<'_>> =
         summed(locks, |lock| (lock.kind.as_str(), lock.place.as_str(), lock.lock.as_deref()));
-    for ((kind, place, lock), sums) in call_sites {
-        let mut row: Vec<Value> = vec![kind.into(), place.into(), lock.map(str::to_owned).into()];
-        row.extend(sums.values(sample));
-        table.push(row);
-    }
-    table
+    columns.table("locks", doc, call_sites).displayed(display)
 }
 
 /// One row for each service and name of lock, over all call sites.
 pub(in super::super) fn service_locks(sample: &ServicesSample, locks: &[LockStats]) -> Table {
-    let mut columns = key_columns().to_vec();
-    columns.extend([
-        kind_column().priority(90),
-        Column::new("lock", Kind::Text, "The lock; absent if its name is not known.")
+    /// Class and name of a service, kind and name of a lock.
+    type Row<'a> = ((Class, &'a str, &'a str, Option<&'a str>), Sums);
+    let per_request = |((class, service, ..), sums): &Row<'_>| {
+        let is_named = |stats: &&ServiceStats| stats.class == *class && stats.name == *service;
+        let requests = sample.services.iter().find(is_named)?.requests?;
+        (requests > 0).then(|| sums.acquires as f64 / requests as f64)
+    };
+    let name = |((class, service, ..), _): &Row<'_>| ServiceName {
+        class: *class,
+        name: (*service).to_owned(),
+    };
+    let columns = key_columns().of(name).and([
+        kind_column(90).of(|((_, _, kind, _), _): &Row<'_>| *kind),
+        column("lock", "The lock; absent if its name is not known.")
             .priority(97)
-            .key(),
-        Column::new(
+            .key()
+            .text(|((.., lock), _): &Row<'_>| lock.map(str::to_owned)),
+        column(
             "acquires_per_request",
-            Kind::Real,
             "acquire_count over the requests of the service; absent if the service has no \
              requests.",
         )
-        .title("per request")
-        .priority(85),
+        .shown_as("per request", 85)
+        .real(per_request),
+        sum_columns(sample).of_ref(|(_, sums): &Row<'_>| sums),
     ]);
-    columns.extend(sum_columns());
     let doc = "Locks that the kernel takes and waits for, by service.";
     let display = TableDisplay {
         sort_by: Some("waited_total_ns".to_owned()),
@@ -152,22 +154,8 @@ pub(in super::super) fn service_locks(sample: &ServicesSample, locks: &[LockStat
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     };
-    let mut table = Table::new("service_locks", doc, columns).displayed(display);
-    let rows = summed(locks, |lock| {
+    let rows: Vec<Row<'_>> = summed(locks, |lock| {
         (lock.class, lock.service.as_str(), lock.kind.as_str(), lock.lock.as_deref())
     });
-    for ((class, service, kind, lock), sums) in rows {
-        let is_named = |stats: &&ServiceStats| stats.class == class && stats.name == service;
-        let requests = sample.services.iter().find(is_named).and_then(|stats| stats.requests);
-        let requests = requests.filter(|count| *count > 0);
-        let mut row: Vec<Value> = key_values(class, service).to_vec();
-        row.extend([
-            kind.into(),
-            lock.map(str::to_owned).into(),
-            requests.map(|count| sums.acquires as f64 / count as f64).into(),
-        ]);
-        row.extend(sums.values(sample));
-        table.push(row);
-    }
-    table
+    columns.table("service_locks", doc, rows).displayed(display)
 }

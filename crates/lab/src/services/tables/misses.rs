@@ -3,42 +3,35 @@
 
 use std::collections::BTreeMap;
 
-use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Columns, Format, Table, TableDisplay, column};
 
 use super::super::class::Class;
 use super::super::counters::{DATA_STALL, FETCH_STALL, INSTRUCTIONS};
-use super::super::misses::{CLASSES, MissPart, MissSample, ServiceName};
+use super::super::misses::{
+    CLASSES, MissPart, MissRow, MissSample, MissWait, ServiceName, SharedLine,
+};
 use super::super::sample::{ServiceStats, ServicesSample};
-use super::{key_columns, key_values, ratio};
+use super::{key_columns, ratio};
 
 /// Maximum number of rows for each service and cache; a last row sums the others.
 const GROUP_ROWS_MAX: usize = 20;
 /// Maximum number of rows of the table `shared_lines`.
 const SHARED_ROWS_MAX: usize = 200;
 
-fn uint(name: &str, doc: &str) -> Column {
-    Column::new(name, Kind::Uint, doc)
+/// A service and a cache.
+type ServiceCache = (ServiceName, String);
+
+fn keys_with_cache<'a>() -> Columns<'a, ServiceCache> {
+    key_columns().of_ref(|(service, _): &ServiceCache| service).and([column(
+        "cache",
+        "Level of cache: L1I, L1D, L2 or L3; all CPUs together.",
+    )
+    .priority(99)
+    .key()
+    .text(|(_, cache): &ServiceCache| cache.clone())])
 }
 
-fn real(name: &str, doc: &str) -> Column {
-    Column::new(name, Kind::Real, doc)
-}
-
-fn text(name: &str, doc: &str) -> Column {
-    Column::new(name, Kind::Text, doc)
-}
-
-fn cache_column() -> Column {
-    text("cache", "Level of cache: L1I, L1D, L2 or L3; all CPUs together.").priority(99).key()
-}
-
-fn keys_with_cache() -> Vec<Column> {
-    let mut columns = key_columns().to_vec();
-    columns.push(cache_column());
-    columns
-}
-
-fn class_columns() -> [Column; CLASSES.len()] {
+fn class_columns<'a>() -> Columns<'a, [u64; CLASSES.len()]> {
     let docs = [
         "First use of the line in the window.",
         "The context that misses had evicted the line: the kernel, or the same process.",
@@ -48,23 +41,20 @@ fn class_columns() -> [Column; CLASSES.len()] {
         "A device had written the line since it was last cached.",
         "The cause of the miss is not known.",
     ];
-    let column = |(class, doc): (&str, &str)| {
-        let title = class.replace('_', " ");
-        uint(&format!("{class}_count"), doc).title(&title).priority(80)
-    };
-    let [a, b, c, d, e, f, g] =
-        std::array::from_fn(|position| column((CLASSES[position], docs[position])));
-    [a, b, c, d, e, f.priority(30), g.priority(20)]
+    Columns::all(CLASSES.into_iter().zip(docs).enumerate().map(|(at, (class, doc))| {
+        let priority = match at {
+            5 => 30,
+            6 => 20,
+            _ => 80,
+        };
+        column(&format!("{class}_count"), doc)
+            .shown_as(&class.replace('_', " "), priority)
+            .uint(move |counts: &[u64; CLASSES.len()]| counts[at])
+    }))
 }
 
 fn by_count() -> TableDisplay {
     TableDisplay { sort_by: Some("miss_count".to_owned()), ..TableDisplay::default() }
-}
-
-fn keys(service: &ServiceName, cache: &str) -> Vec<Value> {
-    let mut row = key_values(service.class, &service.name).to_vec();
-    row.push(cache.into());
-    row
 }
 
 /// All tables of misses.
@@ -81,60 +71,54 @@ pub(in super::super) fn misses(sample: &ServicesSample, misses: &MissSample) -> 
 
 /// One row for each service and cache.
 fn classes(sample: &ServicesSample, misses: &MissSample) -> Table {
-    let mut columns = keys_with_cache();
-    columns.extend([
-        uint(
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in &misses.rows {
+        *sums.entry(&row.cache).or_default() += count(&row.classes);
+    }
+    let per_kilo_instruction = |row: &MissRow| {
+        let instructions = sample.count(find(sample, &row.service)?, INSTRUCTIONS)?;
+        (instructions > 0).then(|| count(&row.classes) as f64 * 1e3 / instructions as f64)
+    };
+    let columns = Columns::all([
+        keys_with_cache().of(|row: &MissRow| (row.service.clone(), row.cache.clone())),
+        column(
             "miss_count",
             "Misses of fetches, loads and stores; without page walks and prefetches.",
         )
         .title("misses")
         .cost()
-        .priority(95),
-        real("share_ratio", "Share of the misses of the cache.").title("% of cache").priority(90),
-        real("per_kilo_instruction_ratio", "Misses per 1,000 instructions of the service.")
+        .priority(95)
+        .uint(|row: &MissRow| count(&row.classes)),
+        column("share_ratio", "Share of the misses of the cache.").shown_as("% of cache", 90).real(
+            |row: &MissRow| ratio(Some(count(&row.classes)), sums.get(row.cache.as_str()).copied()),
+        ),
+        column("per_kilo_instruction_ratio", "Misses per 1,000 instructions of the service.")
             .title("per 1,000 instr.")
             .format(Format::Factor)
-            .priority(85),
-    ]);
-    columns.extend(class_columns());
-    columns.extend([
-        uint(
+            .priority(85)
+            .real(|row: &MissRow| per_kilo_instruction(row)),
+        class_columns().of_ref(|row: &MissRow| &row.classes),
+        column(
             "capacity_count",
             "Misses of evicted lines that a fully associative cache of the same size would have, \
              too.",
         )
-        .title("capacity")
-        .priority(60),
-        uint(
+        .shown_as("capacity", 60)
+        .uint(|row: &MissRow| row.capacity),
+        column(
             "conflict_count",
             "Misses of evicted lines that a fully associative cache would not have: too few ways.",
         )
-        .title("conflict")
-        .priority(59),
+        .shown_as("conflict", 59)
+        .uint(|row: &MissRow| row.conflict),
     ]);
     let doc = "Cache misses of each service by class.";
-    let mut table = Table::new("misses", doc, columns).displayed(by_count());
-    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-    for misses in &misses.rows {
-        *sums.entry(&misses.cache).or_default() += misses.classes.iter().sum::<u64>();
-    }
-    for misses in &misses.rows {
-        let count: u64 = misses.classes.iter().sum();
-        let instructions = find(sample, &misses.service)
-            .and_then(|service| sample.count(service, INSTRUCTIONS))
-            .filter(|instructions| *instructions > 0);
-        let per_kilo = instructions.map(|number| count as f64 * 1e3 / number as f64);
-        let mut row = keys(&misses.service, &misses.cache);
-        row.extend([
-            count.into(),
-            ratio(Some(count), sums.get(misses.cache.as_str()).copied()).into(),
-            per_kilo.into(),
-        ]);
-        row.extend(misses.classes.iter().map(|count| Value::from(*count)));
-        row.extend([misses.capacity.into(), misses.conflict.into()]);
-        table.push(row);
-    }
-    table
+    columns.table("misses", doc, &misses.rows).displayed(by_count())
+}
+
+/// The misses of all classes.
+fn count(classes: &[u64; CLASSES.len()]) -> u64 {
+    classes.iter().sum()
 }
 
 fn find<'a>(sample: &'a ServicesSample, name: &ServiceName) -> Option<&'a ServiceStats> {
@@ -142,29 +126,50 @@ fn find<'a>(sample: &'a ServicesSample, name: &ServiceName) -> Option<&'a Servic
     sample.services.iter().find(is_named)
 }
 
+/// The stalls of a service for one kind of access, because of one level.
+struct Stalls<'a> {
+    service: &'a ServiceStats,
+    access: &'static str,
+    level: &'a str,
+    count: Option<u64>,
+    mean_wait_ticks: Option<f64>,
+    stall_ticks: f64,
+}
+
+impl Stalls<'_> {
+    fn stall_ratio(&self) -> Option<f64> {
+        let ticks = self.service.self_ticks? + self.service.page_walks().unwrap_or(0);
+        (ticks > 0).then(|| self.stall_ticks / ticks as f64)
+    }
+}
+
 /// One row for each service, kind of access (instructions or data) and level.
 fn stalls(sample: &ServicesSample, misses: &MissSample) -> Table {
-    let mut columns = key_columns().to_vec();
-    columns.extend([
-        text("access", "instruction or data.").priority(99).key(),
-        text(
+    let columns = key_columns().of(|row: &Stalls<'_>| row.service.service_name()).and([
+        column("access", "instruction or data.")
+            .priority(99)
+            .key()
+            .text(|row: &Stalls<'_>| row.access),
+        column(
             "level",
             "Supplier of the line: L2, L3, other core (its cache) or memory. page walk: the wait \
              for the translation.",
         )
         .priority(98)
-        .key(),
-        uint("miss_count", "Misses of L1 that this level supplied; absent for page walks.")
-            .title("misses")
-            .priority(85),
-        real(
+        .key()
+        .text(|row: &Stalls<'_>| row.level.to_owned()),
+        column("miss_count", "Misses of L1 that this level supplied; absent for page walks.")
+            .shown_as("misses", 85)
+            .uint(|row: &Stalls<'_>| row.count),
+        column(
             "wait_mean_ns",
             "Mean time until the line arrived, from when its translation was known.",
         )
         .title("each")
         .format(Format::Nanoseconds)
-        .priority(80),
-        real(
+        .priority(80)
+        .real(|row: &Stalls<'_>| row.mean_wait_ticks.map(|ticks| sample.ns_of(ticks))),
+        column(
             "stall_total_ns",
             "Time that the service waited. A core that waits for each miss waits for the whole \
              time of the line. Other cores hide a part; their stalls are divided among levels in \
@@ -173,45 +178,33 @@ fn stalls(sample: &ServicesSample, misses: &MissSample) -> Table {
         .title("stall")
         .format(Format::Milliseconds)
         .cost()
-        .priority(95),
-        real(
+        .priority(95)
+        .real(|row: &Stalls<'_>| sample.ns_of(row.stall_ticks)),
+        column(
             "stall_ratio",
             "stall_total_ns over the time of the service including its page walks.",
         )
-        .title("% of service")
-        .priority(90),
+        .shown_as("% of service", 90)
+        .real(|row: &Stalls<'_>| row.stall_ratio()),
     ]);
     let doc = "Memory stalls of services by the level that supplies the line, for instructions \
                and for data.";
     let display =
         TableDisplay { sort_by: Some("stall_total_ns".to_owned()), ..TableDisplay::default() };
-    let mut table = Table::new("miss_stalls", doc, columns).displayed(display);
+    let mut rows = Vec::new();
     for service in &sample.services {
-        let service_ticks =
-            service.self_ticks.map(|ticks| ticks + service.page_walks().unwrap_or(0));
         for (is_fetch, counter, access) in
             [(true, FETCH_STALL, "instruction"), (false, DATA_STALL, "data")]
         {
-            let is_included = |wait: &&super::super::misses::MissWait| {
+            let is_included = |wait: &&MissWait| {
                 (wait.service.class, wait.service.name.as_str()) == (service.class, &*service.name)
                     && wait.is_fetch == is_fetch
             };
             let waits: Vec<_> = misses.waits.iter().filter(is_included).collect();
             let waited: u64 = waits.iter().map(|wait| wait.wait_ticks).sum();
             let stalled = sample.count(service, counter).unwrap_or(0);
-            let mut push = |level: &str, count: Option<u64>, mean_wait: Option<f64>, stall: f64| {
-                let mut row = key_values(service.class, &service.name).to_vec();
-                let share =
-                    service_ticks.filter(|ticks| *ticks > 0).map(|ticks| stall / ticks as f64);
-                row.extend([
-                    access.into(),
-                    level.into(),
-                    count.into(),
-                    mean_wait.map(|ticks| sample.ns_of(ticks)).into(),
-                    sample.ns_of(stall).into(),
-                    share.into(),
-                ]);
-                table.push(row);
+            let mut push = |level, count, mean_wait_ticks, stall_ticks| {
+                rows.push(Stalls { service, access, level, count, mean_wait_ticks, stall_ticks });
             };
             for wait in &waits {
                 let mean = wait.wait_ticks as f64 / wait.count.max(1) as f64;
@@ -227,7 +220,7 @@ fn stalls(sample: &ServicesSample, misses: &MissSample) -> Table {
             }
         }
     }
-    table
+    columns.table("miss_stalls", doc, rows).displayed(display)
 }
 
 fn evictors(misses: &MissSample) -> Table {
@@ -243,15 +236,20 @@ fn by_second_key(name: &str, key_column: &str, parts: &[MissPart]) -> Table {
             "Service that had evicted the line; user: user mode.",
         ),
     };
-    let mut columns = keys_with_cache();
-    columns.extend([
-        text(key_column, key_doc).priority(98).key(),
-        uint("miss_count", "Misses.").title("misses").cost().priority(95),
-        real("share_ratio", "Share of the rows of the service and cache.")
-            .title("% of service")
-            .priority(90),
+    /// A service and a cache, the second key, its misses, and the misses of the service in the cache.
+    type Row<'a> = (ServiceCache, &'a str, u64, u64);
+    let columns = keys_with_cache().of_ref(|(keys, ..): &Row<'_>| keys).and([
+        column(key_column, key_doc).priority(98).key().text(|row: &Row<'_>| row.1.to_owned()),
+        column("miss_count", "Misses.")
+            .title("misses")
+            .cost()
+            .priority(95)
+            .uint(|row: &Row<'_>| row.2),
+        column("share_ratio", "Share of the rows of the service and cache.")
+            .shown_as("% of service", 90)
+            .real(|row: &Row<'_>| ratio(Some(row.2), Some(row.3))),
     ]);
-    let mut table = Table::new(name, doc, columns).displayed(by_count());
+    let mut rows: Vec<Row<'_>> = Vec::new();
     let mut groups: BTreeMap<(&ServiceName, &str), Vec<&MissPart>> = BTreeMap::new();
     for part in parts {
         groups.entry((&part.service, &part.cache)).or_default().push(part);
@@ -262,47 +260,56 @@ fn by_second_key(name: &str, key_column: &str, parts: &[MissPart]) -> Table {
         let others: u64 = parts.iter().skip(GROUP_ROWS_MAX).map(|part| part.count).sum();
         let largest = parts.iter().take(GROUP_ROWS_MAX).map(|part| (part.by.as_str(), part.count));
         for (second_key, count) in largest.chain((others > 0).then_some(("all others", others))) {
-            let mut row = keys(service, cache);
-            row.extend([second_key.into(), count.into(), ratio(Some(count), Some(sum)).into()]);
-            table.push(row);
+            rows.push(((service.clone(), cache.to_owned()), second_key, count, sum));
         }
     }
-    table
+    columns.table(name, doc, rows).displayed(by_count())
 }
 
 /// One row for each service, cache and structure: the most frequent structures of each service and cache.
 fn data(misses: &MissSample) -> Table {
-    let mut columns = keys_with_cache();
-    columns.extend([
-        text(
+    struct Row<'a> {
+        keys: ServiceCache,
+        kind: &'a str,
+        structure: Option<String>,
+        classes: [u64; CLASSES.len()],
+        /// All misses of the service in the cache.
+        sum: u64,
+    }
+    let columns = keys_with_cache().of_ref(|row: &Row<'_>| &row.keys).and([
+        column(
             "kind",
             "Kind of data: slab, variable, per-CPU variable, stack, anonymous memory, file, page \
              table, page array (struct page), vmalloc, reserved at boot, kernel page, entry area, \
              other user memory, unknown.",
         )
         .priority(97)
-        .key(),
-        text(
+        .key()
+        .text(|row: &Row<'_>| row.kind.to_owned()),
+        column(
             "structure",
             "The slab cache, the symbol, the task of a stack or of anonymous memory, or the file \
              system of a page; absent if it is not known.",
         )
         .priority(98)
-        .key(),
-        uint("miss_count", "Misses.").title("misses").cost().priority(95),
-        real("share_ratio", "Share of the rows of the service and cache.")
-            .title("% of service")
-            .priority(90),
+        .key()
+        .text(|row: &Row<'_>| row.structure.clone()),
+        column("miss_count", "Misses.")
+            .title("misses")
+            .cost()
+            .priority(95)
+            .uint(|row: &Row<'_>| count(&row.classes)),
+        column("share_ratio", "Share of the rows of the service and cache.")
+            .shown_as("% of service", 90)
+            .real(|row: &Row<'_>| ratio(Some(count(&row.classes)), Some(row.sum))),
+        class_columns().of_ref(|row: &Row<'_>| &row.classes),
     ]);
-    columns.extend(class_columns());
-    let doc = "Cache misses of loads and stores by the data structure that the line belongs to.";
-    let mut table = Table::new("miss_data", doc, columns).displayed(by_count());
+    let mut rows = Vec::new();
     let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for misses in &misses.data {
         groups.entry((&misses.service, &misses.cache)).or_default().push(misses);
     }
     for ((service, cache), mut group) in groups {
-        let count = |classes: &[u64; CLASSES.len()]| classes.iter().sum::<u64>();
         group.sort_by_key(|misses| {
             (
                 std::cmp::Reverse(count(&misses.classes)),
@@ -320,93 +327,95 @@ fn data(misses: &MissSample) -> Table {
             largest.map(|misses| (misses.kind.as_str(), misses.structure.clone(), misses.classes));
         let others = (count(&others) > 0).then_some(("all others", None, others));
         for (kind, structure, classes) in largest.chain(others) {
-            let mut row = keys(service, cache);
-            row.extend([
-                kind.into(),
-                structure.into(),
-                count(&classes).into(),
-                ratio(Some(count(&classes)), Some(sum)).into(),
-            ]);
-            row.extend(classes.iter().map(|count| Value::from(*count)));
-            table.push(row);
+            let keys = (service.clone(), cache.clone());
+            rows.push(Row { keys, kind, structure, classes, sum });
         }
     }
-    table
+    let doc = "Cache misses of loads and stores by the data structure that the line belongs to.";
+    columns.table("miss_data", doc, rows).displayed(by_count())
 }
 
 /// One row for each function and 8 bytes of a line that CPUs share. The lines with the most misses come first.
 fn shared(misses: &MissSample) -> Table {
-    let columns = vec![
-        uint("line", "Number of the line; line 1 has the most misses.").priority(96).key(),
-        text("structure", "Owner of the bytes: a symbol, or a structure with a member or offset.")
-            .priority(100)
-            .key(),
-        text("kind", "Kind of structure: see miss_data.").priority(70).key(),
-        text("address", "Virtual address of the 8 bytes that were missed.").priority(85).key(),
-        key_columns()[0].clone(),
-        key_columns()[1].clone(),
-        text("function", "Function that missed.").priority(95).key(),
-        text("cpus", "CPUs that missed.").priority(90),
-        uint("miss_count", "Misses of L1D.").title("misses").cost().priority(94),
-        uint("true_sharing_count", "Misses because another CPU had written these bytes.")
-            .title("true sharing")
-            .priority(92),
-        uint(
+    type Row<'a> = (u64, &'a SharedLine);
+    let sharing = |bytes: &SharedLine| bytes.true_sharing + bytes.false_sharing;
+    let columns = Columns::all([
+        column("line", "Number of the line; line 1 has the most misses.")
+            .priority(96)
+            .key()
+            .uint(|(number, _): &Row<'_>| *number),
+        column(
+            "structure",
+            "Owner of the bytes: a symbol, or a structure with a member or offset.",
+        )
+        .priority(100)
+        .key()
+        .text(|(_, bytes): &Row<'_>| bytes.structure.clone()),
+        column("kind", "Kind of structure: see miss_data.")
+            .priority(70)
+            .key()
+            .text(|(_, bytes): &Row<'_>| bytes.kind.clone()),
+        column("address", "Virtual address of the 8 bytes that were missed.")
+            .priority(85)
+            .key()
+            .text(|(_, bytes): &Row<'_>| format!("{:#x}", bytes.address)),
+        key_columns().of_ref(|(_, bytes): &Row<'_>| &bytes.service),
+        column("function", "Function that missed.")
+            .priority(95)
+            .key()
+            .text(|(_, bytes): &Row<'_>| bytes.function.clone()),
+        column("cpus", "CPUs that missed.")
+            .priority(90)
+            .text(|(_, bytes): &Row<'_>| cpu_list(bytes.cpus)),
+        column("miss_count", "Misses of L1D.")
+            .title("misses")
+            .cost()
+            .priority(94)
+            .uint(|(_, bytes): &Row<'_>| sharing(bytes)),
+        column("true_sharing_count", "Misses because another CPU had written these bytes.")
+            .shown_as("true sharing", 92)
+            .uint(|(_, bytes): &Row<'_>| bytes.true_sharing),
+        column(
             "false_sharing_count",
             "Misses because another CPU had written other bytes of the line.",
         )
-        .title("false sharing")
-        .priority(93),
-    ];
+        .shown_as("false sharing", 93)
+        .uint(|(_, bytes): &Row<'_>| bytes.false_sharing),
+    ]);
     let doc = "Lines that CPUs take from each other, with the bytes and the functions that miss.";
     let display = TableDisplay {
         headline: "most shared: {structure}, {function}, {miss_count} misses".to_owned(),
         ..TableDisplay::default()
     };
-    let mut table = Table::new("shared_lines", doc, columns).displayed(display);
     let line_bytes = misses.line_bytes.max(8);
     let mut lines: BTreeMap<u64, Vec<_>> = BTreeMap::new();
     for bytes in &misses.shared {
         lines.entry(bytes.address / line_bytes).or_default().push(bytes);
     }
-    let count = |bytes: &super::super::misses::SharedLine| bytes.true_sharing + bytes.false_sharing;
     let mut lines: Vec<_> = lines.into_iter().collect();
     lines.sort_by_key(|(line, missed)| {
-        (std::cmp::Reverse(missed.iter().map(|bytes| count(bytes)).sum::<u64>()), *line)
+        (std::cmp::Reverse(missed.iter().map(|bytes| sharing(bytes)).sum::<u64>()), *line)
     });
-    let mut rows = 0;
+    let mut rows: Vec<Row<'_>> = Vec::new();
     for (number, (_, mut line)) in (1_u64..).zip(lines) {
         line.sort_by_key(|bytes| {
             (
-                std::cmp::Reverse(count(bytes)),
+                std::cmp::Reverse(sharing(bytes)),
                 bytes.address,
                 bytes.function.clone(),
                 bytes.service.clone(),
             )
         });
-        if rows + line.len() > SHARED_ROWS_MAX && rows > 0 {
+        if rows.len() + line.len() > SHARED_ROWS_MAX && !rows.is_empty() {
             break;
         }
-        rows += line.len();
-        for bytes in line {
-            let cpus: Vec<String> = (0..u32::BITS)
-                .filter(|cpu| bytes.cpus >> cpu & 1 == 1)
-                .map(|cpu| cpu.to_string())
-                .collect();
-            table.push(vec![
-                number.into(),
-                bytes.structure.clone().into(),
-                bytes.kind.as_str().into(),
-                format!("{:#x}", bytes.address).into(),
-                bytes.service.class.label().into(),
-                bytes.service.name.as_str().into(),
-                bytes.function.as_str().into(),
-                cpus.join(",").into(),
-                count(bytes).into(),
-                bytes.true_sharing.into(),
-                bytes.false_sharing.into(),
-            ]);
-        }
+        rows.extend(line.into_iter().map(|bytes| (number, bytes)));
     }
-    table
+    columns.table("shared_lines", doc, rows).displayed(display)
+}
+
+/// The numbers of the CPUs in a bit mask.
+fn cpu_list(mask: u32) -> String {
+    let cpus = (0..u32::BITS).filter(|cpu| mask >> cpu & 1 == 1);
+    cpus.map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",")
 }

@@ -22,26 +22,32 @@ pub(super) use profile::profile;
 pub(super) use services::services;
 pub(super) use waits::waits;
 
-use record::{Column, Kind, Value};
+use record::{Columns, column};
 
-use super::class::Class;
 use super::counters::CYCLES;
+use super::misses::ServiceName;
 use super::sample::{ServiceStats, ServicesSample};
 
 /// The columns that name a service.
-fn key_columns() -> [Column; 2] {
+fn key_columns<'a>() -> Columns<'a, ServiceName> {
     let class = "Kind of service: syscall, fault, exception, interrupt, irq, softirq, scheduler, \
                  kernel thread, other; user, page walk and idle complete the sum.";
-    [
-        Column::new("class", Kind::Text, class).priority(98).key(),
-        Column::new("service", Kind::Text, "The service, as the kernel spells it.")
+    Columns::all([
+        column("class", class)
+            .priority(98)
+            .key()
+            .text(|service: &ServiceName| service.class.label()),
+        column("service", "The service, as the kernel spells it.")
             .priority(100)
-            .key(),
-    ]
+            .key()
+            .text(|service: &ServiceName| service.name.clone()),
+    ])
 }
 
-fn key_values(class: Class, service: &str) -> [Value; 2] {
-    [class.label().into(), service.into()]
+impl ServiceStats {
+    fn service_name(&self) -> ServiceName {
+        ServiceName { class: self.class, name: self.name.clone() }
+    }
 }
 
 impl ServicesSample {
@@ -90,11 +96,13 @@ fn is_kernel(service: &ServiceStats) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::counters::{DATA_STALL, FETCH_STALL, INSTRUCTIONS};
+    use record::Value;
     use stats::Distribution;
 
+    use super::super::class::Class;
     use super::*;
     use crate::services::misses::{
-        DataMisses, MissPart, MissRow, MissSample, MissWait, ServiceName, SharedLine,
+        DataMisses, MissPart, MissRow, MissSample, MissWait, SharedLine,
     };
     use crate::services::sample::{Agreement, Times, WaitStats};
 

@@ -52,19 +52,16 @@ fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
             .key()
             .text(|row: &Row<'_>| row.mode),
         column("time_ratio", "Share of the time of all CPUs.")
-            .title("% time")
-            .priority(99)
+            .shown_as("% time", 99)
             .real(|row: &Row<'_>| ratio(row.ticks, Some(row.sample.window_ticks))),
         column("self_total_ns", "Time, sum over the CPUs.")
-            .title("time")
-            .priority(90)
+            .shown_as("time", 90)
             .real(|row: &Row<'_>| row.ticks.map(|ticks| row.sample.ns_of(ticks as f64))),
         column("self_total_cycles", "self_total_ns in cycles.")
             .detail()
             .uint(|row: &Row<'_>| row.ticks.filter(|_| row.sample.has_cycles())),
         column("instruction_count", "Instructions.")
-            .title("instructions")
-            .priority(85)
+            .shown_as("instructions", 85)
             .uint(|row: &Row<'_>| row.sum(INSTRUCTIONS)),
         column("cpi_ratio", "Cycles per instruction; halted CPUs do not count.")
             .title("CPI")
@@ -75,23 +72,19 @@ fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
             "execution_ratio",
             "Share of the mode's time without waits for memory and losses in the pipeline.",
         )
-        .title("execution")
-        .priority(70)
+        .shown_as("execution", 70)
         .real(|row: &Row<'_>| row.share(row.execution())),
         column("fetch_stall_ratio", "Share of the mode's time that waits for instructions.")
-            .title("I stall")
-            .priority(69)
+            .shown_as("I stall", 69)
             .real(|row: &Row<'_>| row.share(row.sum(FETCH_STALL))),
         column("data_stall_ratio", "Share of the mode's time that waits for data.")
-            .title("D stall")
-            .priority(68)
+            .shown_as("D stall", 68)
             .real(|row: &Row<'_>| row.share(row.sum(DATA_STALL))),
         column(
             "pipeline_stall_ratio",
             "Share of the mode's time that is otherwise lost in the pipeline.",
         )
-        .title("pipeline")
-        .priority(67)
+        .shown_as("pipeline", 67)
         .real(|row: &Row<'_>| row.share(row.sum(PIPELINE_STALL))),
     ])
 }

@@ -33,30 +33,25 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ProfileSlot> {
         .key()
         .text(|slot: &ProfileSlot| slot.mode.label()),
         column("time_ratio", "Share of the time of all CPUs in the slot.")
-            .title("% time")
-            .priority(98)
+            .shown_as("% time", 98)
             .real(move |slot: &ProfileSlot| share(slot, slot.ticks)),
         column(
             "execution_ratio",
             "Part of time_ratio without waits for memory and losses in the pipeline.",
         )
-        .title("execution")
-        .priority(97)
+        .shown_as("execution", 97)
         .real(move |slot: &ProfileSlot| share(slot, slot.ticks.saturating_sub(stalls(slot)))),
         column("fetch_stall_ratio", "Part of time_ratio that waits for instructions.")
-            .title("I stall")
-            .priority(96)
+            .shown_as("I stall", 96)
             .real(move |slot: &ProfileSlot| share(slot, slot.fetch_stall_ticks)),
         column("data_stall_ratio", "Part of time_ratio that waits for data.")
-            .title("D stall")
-            .priority(95)
+            .shown_as("D stall", 95)
             .real(move |slot: &ProfileSlot| share(slot, slot.data_stall_ticks)),
         column(
             "pipeline_stall_ratio",
             "Part of time_ratio that is otherwise lost in the pipeline.",
         )
-        .title("pipeline")
-        .priority(94)
+        .shown_as("pipeline", 94)
         .real(move |slot: &ProfileSlot| share(slot, slot.pipeline_stall_ticks)),
     ])
 }

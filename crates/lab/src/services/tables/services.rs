@@ -1,82 +1,108 @@
 //! Table `services`: the time, requests and stalls of each service.
 
 use record::limits::ROWS_MAX;
-use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Columns, Format, Table, TableDisplay, column};
 use stats::Distribution;
 
 use super::super::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS};
 use super::super::sample::{ServiceStats, ServicesSample, Times, Undelivered};
-use super::{is_kernel, key_columns, key_values, ratio};
+use super::{is_kernel, key_columns, ratio};
 use crate::quantiles::{interval_columns, interval_link};
 
 /// Quantiles: suffix of the column, and share in units of 1/100,000.
 const QUANTILES: [(&str, u32); 2] = [("p50", 50_000), ("p99", 99_000)];
 
-fn real(name: &str, doc: &str) -> Column {
-    Column::new(name, Kind::Real, doc)
-}
-
-fn uint(name: &str, doc: &str) -> Column {
-    Column::new(name, Kind::Uint, doc)
-}
-
-fn columns(sample: &ServicesSample) -> Vec<Column> {
-    let mut columns = key_columns().to_vec();
-    columns.extend([
-        real(
+fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
+    let kernel_ticks = sample.ticks(is_kernel);
+    let share_of_kernel = move |service: &ServiceStats| {
+        if service.class.is_kernel() { ratio(service.self_ticks, kernel_ticks) } else { None }
+    };
+    let ns = |ticks: Option<u64>| ticks.map(|ticks| sample.ns_of(ticks as f64));
+    let seconds = sample.window_ns as f64 / 1e9;
+    let rate_hz = move |service: &ServiceStats| {
+        let requests = service.requests.filter(|_| seconds > 0.0);
+        requests.map(|count| count as f64 / seconds)
+    };
+    let mean_ns = |service: &ServiceStats, ticks: fn(&Times) -> Option<u64>| {
+        let times = service.times.as_ref().filter(|times| times.latency.count > 0)?;
+        Some(sample.ns_of(ticks(times)? as f64 / times.latency.count as f64))
+    };
+    let per_instruction = |service: &ServiceStats, counter| {
+        ratio(sample.count(service, counter), sample.count(service, INSTRUCTIONS))
+    };
+    let stalls = sample.sum(FETCH_STALL, is_kernel).zip(sample.sum(DATA_STALL, is_kernel));
+    let stalls = stalls.map(|(fetch, data)| fetch + data);
+    let share_of_stalls = move |service: &ServiceStats, counter| {
+        if service.class.is_kernel() { ratio(sample.count(service, counter), stalls) } else { None }
+    };
+    let counters = sample.counters.iter().enumerate().map(|(at, name)| {
+        column(&format!("self_{name}"), &format!("{name} of the service itself, by the model."))
+            .detail()
+            .uint(move |service: &ServiceStats| service.counters[at])
+    });
+    Columns::all([
+        key_columns().of(ServiceStats::service_name),
+        column(
             "kernel_ratio",
             "Share of the kernel's time: self_total_ns over that of all rows but user, page walk \
              and idle.",
         )
-        .title("% kernel")
-        .priority(97),
-        real("time_ratio", "Share of the time of all CPUs.").title("% time").priority(96),
-        real(
+        .shown_as("% kernel", 97)
+        .real(move |service: &ServiceStats| share_of_kernel(service)),
+        column("time_ratio", "Share of the time of all CPUs.")
+            .shown_as("% time", 96)
+            .real(|service: &ServiceStats| ratio(service.self_ticks, Some(sample.window_ticks))),
+        column(
             "self_total_ns",
             "Time of the service itself: without interrupts, faults, other services, other tasks \
              and page walks.",
         )
         .title("time")
         .format(Format::Milliseconds)
-        .priority(80),
-        uint(
+        .priority(80)
+        .real(move |service: &ServiceStats| ns(service.self_ticks)),
+        column(
             "self_total_cycles",
             "self_total_ns in cycles; the rows add up exactly to the time of all CPUs.",
         )
-        .detail(),
-        real(
+        .detail()
+        .uint(|service: &ServiceStats| service.self_ticks.filter(|_| sample.has_cycles())),
+        column(
             "page_walk_total_ns",
             "Time of page walks for the service; self_total_ns does not include it, the rows of \
              class page walk do.",
         )
         .title("walks")
         .format(Format::Milliseconds)
-        .priority(40),
-        uint(
+        .priority(40)
+        .real(move |service: &ServiceStats| ns(service.page_walks())),
+        column(
             "request_count",
             "Requests that started in the window; in rows of class page walk: page walks.",
         )
-        .title("requests")
-        .priority(95),
-        real("request_rate_hz", "Requests per second of the window.").title("rate").priority(60),
-    ]);
-    columns.extend(undelivered_columns(sample));
-    columns.extend([
-        uint(
+        .shown_as("requests", 95)
+        .uint(|service: &ServiceStats| service.requests),
+        column("request_rate_hz", "Requests per second of the window.")
+            .shown_as("rate", 60)
+            .real(move |service: &ServiceStats| rate_hz(service)),
+        undelivered_columns(sample),
+        column(
             "completed_count",
             "Requests that started and completed in the window. Means and quantiles are over \
              these.",
         )
-        .detail(),
-        real(
+        .detail()
+        .uint(|service: &ServiceStats| service.times.as_ref().map(|times| times.latency.count)),
+        column(
             "computation_mean_ns",
             "Mean time of the service itself in a completed request, page walks included.",
         )
         .title("computation")
         .format(Format::Microseconds)
         .cost()
-        .priority(94),
-        real(
+        .priority(94)
+        .real(move |service: &ServiceStats| mean_ns(service, |times| times.computation_ticks)),
+        column(
             "latency_mean_ns",
             "Mean time from start to end of a request: computation, nested, blocked and \
              descheduled together.",
@@ -84,88 +110,107 @@ fn columns(sample: &ServicesSample) -> Vec<Column> {
         .title("latency")
         .format(Format::Microseconds)
         .cost()
-        .priority(93),
-        real(
+        .priority(93)
+        .real(move |service: &ServiceStats| mean_ns(service, |times| Some(times.latency.sum))),
+        column(
             "nested_mean_ns",
             "Mean time of interrupts, faults and other services during a request, on its task.",
         )
         .title("nested")
         .format(Format::Microseconds)
-        .priority(50),
-        real(
+        .priority(50)
+        .real(move |service: &ServiceStats| mean_ns(service, nested_ticks)),
+        column(
             "blocked_mean_ns",
             "Mean time per request that the task was blocked, until its wake-up.",
         )
         .title("blocked")
         .format(Format::Microseconds)
-        .priority(88),
-        real(
+        .priority(88)
+        .real(move |service: &ServiceStats| mean_ns(service, |times| times.blocked_ticks)),
+        column(
             "descheduled_mean_ns",
             "Mean time per request that the task was runnable but did not run.",
         )
         .title("descheduled")
         .format(Format::Microseconds)
-        .priority(87),
-    ]);
-    for (prefix, what) in [("latency", "latency"), ("computation", "computation")] {
-        for (suffix, share) in QUANTILES {
-            let percent = f64::from(share) / 1e3;
-            let doc = format!(
-                "{percent} % of the completed requests had at most this {what}; exact within \
-                 1/16; absent where fewer than one request is expected above it."
-            );
-            let column = uint(&format!("{prefix}_{suffix}_ns"), &doc);
-            let interval = interval_columns(&column.name);
-            let column = column.interval(interval_link(&format!("{prefix}_{suffix}_ns")));
-            let column = column.format(Format::Microseconds);
-            let is_shown = (prefix, suffix) == ("latency", "p99");
-            columns.push(if is_shown { column.title("p99").priority(70) } else { column.detail() });
-            columns.extend(interval);
-        }
-    }
-    columns.extend([
-        real("cpi_ratio", "Cycles per instruction.")
+        .priority(87)
+        .real(move |service: &ServiceStats| mean_ns(service, |times| times.descheduled_ticks)),
+        quantile_columns(sample, "latency").of_optional(|service: &ServiceStats| {
+            service.times.as_ref().map(|times| &times.latency)
+        }),
+        quantile_columns(sample, "computation")
+            .of_optional(|service: &ServiceStats| service.times.as_ref()?.computation.as_ref()),
+        column("cpi_ratio", "Cycles per instruction.")
             .title("CPI")
             .format(Format::Factor)
-            .priority(92),
-        real(
+            .priority(92)
+            .real(move |service: &ServiceStats| per_instruction(service, CYCLES)),
+        column(
             "fetch_mcpi_ratio",
             "Cycles that the processor waited for instructions, per instruction.",
         )
         .title("i-MCPI")
         .format(Format::Factor)
-        .priority(91),
-        real("data_mcpi_ratio", "Cycles that the processor waited for data, per instruction.")
+        .priority(91)
+        .real(move |service: &ServiceStats| per_instruction(service, FETCH_STALL)),
+        column("data_mcpi_ratio", "Cycles that the processor waited for data, per instruction.")
             .title("d-MCPI")
             .format(Format::Factor)
-            .priority(90),
-        real(
+            .priority(90)
+            .real(move |service: &ServiceStats| per_instruction(service, DATA_STALL)),
+        column(
             "fetch_stall_ratio",
             "This service's waits for instructions, as a share of all memory stalls of the kernel.",
         )
-        .title("% stall (I)")
-        .priority(65),
-        real(
+        .shown_as("% stall (I)", 65)
+        .real(move |service: &ServiceStats| share_of_stalls(service, FETCH_STALL)),
+        column(
             "data_stall_ratio",
             "This service's waits for data, as a share of all memory stalls of the kernel.",
         )
-        .title("% stall (D)")
-        .priority(64),
-    ]);
-    for name in &sample.counters {
-        let doc = format!("{name} of the service itself, by the model.");
-        columns.push(uint(&format!("self_{name}"), &doc).detail());
-    }
-    columns
+        .shown_as("% stall (D)", 64)
+        .real(move |service: &ServiceStats| share_of_stalls(service, DATA_STALL)),
+    ])
+    .and(counters)
+}
+
+/// Ticks of nested services: the part of the latency that is not computation, blocked or descheduled.
+fn nested_ticks(times: &Times) -> Option<u64> {
+    let off_cpu = times.blocked_ticks.unwrap_or(0) + times.descheduled_ticks.unwrap_or(0);
+    times.latency.sum.checked_sub(times.computation_ticks? + off_cpu)
+}
+
+/// The quantiles of a time, each with its interval.
+fn quantile_columns<'a>(sample: &'a ServicesSample, time: &str) -> Columns<'a, Distribution> {
+    let ns = |ticks: Option<u64>| ticks.map(|ticks| sample.whole_ns(ticks));
+    Columns::all(QUANTILES.into_iter().flat_map(|(suffix, share)| {
+        let percent = f64::from(share) / 1e3;
+        let doc = format!(
+            "{percent} % of the completed requests had at most this {time}; exact within \
+             1/16; absent where fewer than one request is expected above it."
+        );
+        let name = format!("{time}_{suffix}_ns");
+        let quantile =
+            column(&name, &doc).interval(interval_link(&name)).format(Format::Microseconds);
+        let is_shown = name == "latency_p99_ns";
+        let quantile = if is_shown { quantile.shown_as("p99", 70) } else { quantile.detail() };
+        let interval = interval_columns(&name).of(move |distribution: &Distribution| {
+            let (low, high) = distribution.quantile_interval(share);
+            (ns(low), ns(high))
+        });
+        let value = move |distribution: &Distribution| ns(distribution.quantile(share));
+        [quantile.uint(value), interval]
+    }))
 }
 
 /// What the rows may lack, on a bench to which the kernel may not hand all interrupts. People see it where a row lacks
 /// something.
-fn undelivered_columns(sample: &ServicesSample) -> Vec<Column> {
+fn undelivered_columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
     if sample.undelivered.is_empty() {
-        return Vec::new();
+        return Columns::all([]);
     }
-    let count = uint(
+    let count = column(
         "undelivered_max_count",
         "At most how many requests the kernel counted and did not hand to the probes: they are in no other column. \
          The kernel counts both function calls together; each of those rows may lack all that is missing. Absent \
@@ -173,11 +218,22 @@ fn undelivered_columns(sample: &ServicesSample) -> Vec<Column> {
     )
     .title("undelivered ≤");
     let is_incomplete = sample.undelivered.iter().any(|one| one.is_beyond_edges);
-    let ratio = real(
+    let share = column(
         "undelivered_max_ratio",
         "undelivered_max_count as a share of itself and request_count: times, means and quantiles are of the others.",
     );
-    vec![if is_incomplete { count.priority(90) } else { count.detail() }, ratio.detail()]
+    let count = if is_incomplete { count.priority(90) } else { count.detail() };
+    let max = |service: &ServiceStats| {
+        let mut undelivered = sample.undelivered.iter();
+        let is_of_row =
+            |one: &&Undelivered| one.class == service.class && one.service == service.name;
+        undelivered.find(is_of_row).map(|one| one.max)
+    };
+    let max_ratio = move |service: &ServiceStats| {
+        let all = max(service)?.saturating_add(service.requests?);
+        ratio(max(service), Some(all))
+    };
+    Columns::all([count.uint(max), share.detail().real(max_ratio)])
 }
 
 /// One row for each service, including user mode and idle.
@@ -190,91 +246,13 @@ pub(in super::super) fn services(sample: &ServicesSample) -> Table {
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     };
-    let mut table = Table::new("services", doc, columns(sample)).displayed(display);
-    for service in &sample.services {
-        table.push(row(sample, service));
-    }
-    table
-}
-
-fn row(sample: &ServicesSample, service: &ServiceStats) -> Vec<Value> {
-    let mut row: Vec<Value> = key_values(service.class, &service.name).to_vec();
-    let ticks = service.self_ticks;
-    let kernel = service.class.is_kernel().then(|| ratio(ticks, sample.ticks(is_kernel))).flatten();
-    let seconds = sample.window_ns as f64 / 1e9;
-    let rate =
-        if seconds > 0.0 { service.requests.map(|count| count as f64 / seconds) } else { None };
-    row.extend([
-        kernel.into(),
-        ratio(ticks, Some(sample.window_ticks)).into(),
-        ticks.map(|ticks| sample.ns_of(ticks as f64)).into(),
-        if sample.has_cycles() { ticks.into() } else { Value::Absent },
-        service.page_walks().map(|ticks| sample.ns_of(ticks as f64)).into(),
-        service.requests.into(),
-        rate.into(),
-    ]);
-    if !sample.undelivered.is_empty() {
-        let mut undelivered = sample.undelivered.iter();
-        let is_of_row =
-            |one: &&Undelivered| one.class == service.class && one.service == service.name;
-        let max = undelivered.find(is_of_row).map(|one| one.max);
-        let all = max.zip(service.requests).map(|(max, requests)| max.saturating_add(requests));
-        row.extend([max.into(), ratio(max, all.filter(|all| *all > 0)).into()]);
-    }
-    row.push(service.times.as_ref().map(|times| times.latency.count).into());
-    row.extend(means(sample, service.times.as_ref()));
-    let times = service.times.as_ref();
-    row.extend(quantiles(sample, times.map(|times| &times.latency)));
-    row.extend(quantiles(sample, times.and_then(|times| times.computation.as_ref())));
-    let count = |name| sample.count(service, name);
-    let per_instruction = |name| ratio(count(name), count(INSTRUCTIONS));
-    let stalls = sample.sum(FETCH_STALL, is_kernel).zip(sample.sum(DATA_STALL, is_kernel));
-    let stalls = stalls.map(|(fetch, data)| fetch + data);
-    let share_of_stalls =
-        |name| if service.class.is_kernel() { ratio(count(name), stalls) } else { None };
-    row.extend([
-        per_instruction(CYCLES).into(),
-        per_instruction(FETCH_STALL).into(),
-        per_instruction(DATA_STALL).into(),
-        share_of_stalls(FETCH_STALL).into(),
-        share_of_stalls(DATA_STALL).into(),
-    ]);
-    row.extend(service.counters.iter().map(|count| Value::from(*count)));
-    row
-}
-
-/// Means of computation, latency, nested services, blocked time and descheduled time.
-fn means(sample: &ServicesSample, times: Option<&Times>) -> [Value; 5] {
-    let count = times.map_or(0, |times| times.latency.count);
-    let mean = |sum: Option<u64>| -> Value {
-        if count == 0 {
-            return Value::Absent;
-        }
-        sum.map(|sum| sample.ns_of(sum as f64 / count as f64)).into()
-    };
-    let latency = times.map(|times| times.latency.sum);
-    let computation = times.and_then(|times| times.computation_ticks);
-    let blocked = times.and_then(|times| times.blocked_ticks);
-    let descheduled = times.and_then(|times| times.descheduled_ticks);
-    let off_cpu = blocked.unwrap_or(0) + descheduled.unwrap_or(0);
-    let nested = || latency?.checked_sub(computation? + off_cpu);
-    [mean(computation), mean(latency), mean(nested()), mean(blocked), mean(descheduled)]
-}
-
-fn quantiles(sample: &ServicesSample, distribution: Option<&Distribution>) -> Vec<Value> {
-    let ns = |ticks: Option<u64>| -> Value { ticks.map(|ticks| sample.whole_ns(ticks)).into() };
-    let with_interval = |(_, share): (&str, u32)| match distribution {
-        Some(distribution) => {
-            let (low, high) = distribution.quantile_interval(share);
-            [ns(distribution.quantile(share)), ns(low), ns(high)]
-        }
-        None => [Value::Absent, Value::Absent, Value::Absent],
-    };
-    QUANTILES.into_iter().flat_map(with_interval).collect()
+    columns(sample).table("services", doc, &sample.services).displayed(display)
 }
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
+
     use super::super::super::class::Class;
     use super::super::tests::sample;
     use super::*;

@@ -1,33 +1,35 @@
 //! Table `waits`: the events that blocked tasks of a service waited for.
 
 use record::limits::ROWS_MAX;
-use record::{Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Format, Table, TableDisplay, column};
 
-use super::super::sample::ServicesSample;
-use super::{key_columns, key_values};
+use super::super::misses::ServiceName;
+use super::super::sample::{ServicesSample, WaitStats};
+use super::key_columns;
 
 /// One row for each service and event.
 pub(in super::super) fn waits(sample: &ServicesSample) -> Table {
-    let mut columns = key_columns().to_vec();
-    columns.extend([
-        Column::new(
-            "wait",
-            Kind::Text,
-            "The event that the tasks waited for; absent if it is not known.",
-        )
-        .priority(99)
-        .key(),
-        Column::new("wait_count", Kind::Uint, "How often a task left the CPU to wait.")
-            .title("count")
-            .priority(90),
-        Column::new("blocked_total_ns", Kind::Real, "Total time until the wake-ups.")
+    let name = |wait: &WaitStats| ServiceName { class: wait.class, name: wait.service.clone() };
+    let columns = key_columns().of(name).and([
+        column("wait", "The event that the tasks waited for; absent if it is not known.")
+            .priority(99)
+            .key()
+            .text(|wait: &WaitStats| wait.wait.clone()),
+        column("wait_count", "How often a task left the CPU to wait.")
+            .shown_as("count", 90)
+            .uint(|wait: &WaitStats| wait.count),
+        column("blocked_total_ns", "Total time until the wake-ups.")
             .title("blocked")
             .format(Format::Milliseconds)
-            .priority(95),
-        Column::new("blocked_mean_ns", Kind::Real, "Mean time until the wake-up.")
+            .priority(95)
+            .real(|wait: &WaitStats| sample.ns_of(wait.blocked_ticks as f64)),
+        column("blocked_mean_ns", "Mean time until the wake-up.")
             .title("mean")
             .format(Format::Microseconds)
-            .priority(80),
+            .priority(80)
+            .real(|wait: &WaitStats| {
+                sample.ns_of(wait.blocked_ticks as f64 / wait.count.max(1) as f64)
+            }),
     ]);
     let doc = "Waits of tasks that were blocked in a service. A fault that blocks in a system \
                call counts in both rows.";
@@ -36,17 +38,5 @@ pub(in super::super) fn waits(sample: &ServicesSample) -> Table {
         rows_max: Some(ROWS_MAX),
         ..TableDisplay::default()
     };
-    let mut table = Table::new("waits", doc, columns).displayed(display);
-    for wait in &sample.waits {
-        let mut row: Vec<Value> = key_values(wait.class, &wait.service).to_vec();
-        let mean = wait.blocked_ticks as f64 / wait.count.max(1) as f64;
-        row.extend([
-            wait.wait.clone().into(),
-            wait.count.into(),
-            sample.ns_of(wait.blocked_ticks as f64).into(),
-            sample.ns_of(mean).into(),
-        ]);
-        table.push(row);
-    }
-    table
+    columns.table("waits", doc, &sample.waits).displayed(display)
 }

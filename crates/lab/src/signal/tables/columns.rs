@@ -91,9 +91,8 @@ pub(super) fn grouped_by_load(title: &str, notes: Vec<String>) -> TableDisplay {
 
 /// Columns of the activity of the receiving CPU: shares of its time, and rates per second.
 pub(super) fn activity_columns() -> Vec<Column> {
-    let rate = |name: &str, title: &str, doc: &str| {
-        column(name, Kind::Real, doc).title(title).priority(45)
-    };
+    let rate =
+        |name: &str, title: &str, doc: &str| column(name, Kind::Real, doc).shown_as(title, 45);
     vec![
         column(
             "cpu_ratio",
@@ -128,8 +127,7 @@ pub(super) fn activity_columns() -> Vec<Column> {
             "CPU time of the receiver's thread as a share of the window, without interrupts that \
              come while another thread runs or the CPU is idle.",
         )
-        .title("receiver")
-        .priority(40),
+        .shown_as("receiver", 40),
         rate(
             "signals_hz",
             "signals",
@@ -219,10 +217,10 @@ pub(super) fn latency_columns(stem: &str, meaning: &str) -> Vec<Column> {
         ("p999", "p99.9", 70, "99.9th percentile"),
     ] {
         let doc = format!("The {share} of {meaning}, all repetitions together; exact within 1/16.");
-        columns.push(time(suffix, Kind::Uint, doc).title(title).priority(priority).cost());
+        columns.push(time(suffix, Kind::Uint, doc).shown_as(title, priority).cost());
     }
     let doc = format!("Maximum of {meaning}.");
-    columns.push(time("max", Kind::Uint, doc).title("max").priority(80));
+    columns.push(time("max", Kind::Uint, doc).shown_as("max", 80));
     columns
 }
 

@@ -136,8 +136,7 @@ fn empty_cost_table() -> Table {
         )
         .priority(100),
         column("value_ns", Kind::Real, "The value that explains the rows best.")
-            .title("value")
-            .priority(99),
+            .shown_as("value", 99),
         column(
             "ci95_low_ns",
             Kind::Real,
@@ -190,17 +189,15 @@ fn swept(points: &[Point<'_>]) -> (Vec<Scheme>, Vec<u64>) {
 pub(super) fn curves(points: &[Point<'_>], model: &Model) -> Table {
     let columns = vec![
         column("scheme", Kind::Text, "How the receiver learns of events.").priority(100),
-        column("rate_hz", Kind::Uint, "Events per second.").title("rate").priority(99),
+        column("rate_hz", Kind::Uint, "Events per second.").shown_as("rate", 99),
         column("cpu_ratio", Kind::Real, "CPU use by the model; absent where no closed form holds.")
-            .title("CPU")
-            .priority(98),
+            .shown_as("CPU", 98),
         column(
             "latency_mean_ns",
             Kind::Real,
             "Mean latency by the model; absent where no closed form holds.",
         )
-        .title("latency mean")
-        .priority(97),
+        .shown_as("latency mean", 97),
     ];
     let doc = "CPU use and mean latency by the closed forms with the costs of table costs: the \
                curves of the pictures.";
@@ -251,8 +248,7 @@ fn crossover_columns() -> Vec<Column> {
             Kind::Text,
             "The scheme that takes less CPU time at the higher rates.",
         )
-        .title("above that")
-        .priority(99),
+        .shown_as("above that", 99),
         rate(
             "measured_hz",
             "measured at",
@@ -271,8 +267,7 @@ fn crossover_columns() -> Vec<Column> {
             Kind::Real,
             "Relative error: (predicted_hz - measured_hz) / measured_hz.",
         )
-        .title("error")
-        .priority(96),
+        .shown_as("error", 96),
     ]
 }
 

@@ -15,8 +15,7 @@ fn columns() -> Vec<Column> {
     let mut columns = key_columns();
     columns.extend([
         column("rate_hz", Kind::Uint, "Requested events per second; Poisson arrivals.")
-            .title("rate")
-            .priority(98)
+            .shown_as("rate", 98)
             .key(),
         column(
             "repetitions",
@@ -32,8 +31,7 @@ fn columns() -> Vec<Column> {
              exceeded both 1 us and a tenth of the mean latency. Or the receiver and the job had \
              the CPU for less than 97 % of the window or its control.",
         )
-        .title("contaminated")
-        .priority(56),
+        .shown_as("contaminated", 56),
     ]);
     columns.extend(latency_columns(
         "latency",
@@ -42,19 +40,16 @@ fn columns() -> Vec<Column> {
     columns.extend(activity_columns());
     columns.extend([
         column("events_per_signal", Kind::Real, "Events handled per signal.")
-            .title("events/signal")
-            .priority(55),
+            .shown_as("events/signal", 55),
         column("offered_hz", Kind::Real, "Events that were due per second.").detail(),
         column("throughput_hz", Kind::Real, "Events that were handled per second.")
-            .title("handled")
-            .priority(50),
+            .shown_as("handled", 50),
         column(
             "dropped_ratio",
             Kind::Real,
             "Share of the events that found the ring or the socket's buffer full.",
         )
-        .title("dropped")
-        .priority(65),
+        .shown_as("dropped", 65),
         column(
             "lateness_p99_ns",
             Kind::Uint,
@@ -97,8 +92,7 @@ fn columns() -> Vec<Column> {
             "CPU use by the model with the costs of table costs; absent where no closed form \
              holds.",
         )
-        .title("CPU by model")
-        .priority(58),
+        .shown_as("CPU by model", 58),
         column(
             "cpu_error_ratio",
             Kind::Real,

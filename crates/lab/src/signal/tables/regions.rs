@@ -7,7 +7,7 @@ use super::columns::column;
 
 fn columns() -> Vec<Column> {
     vec![
-        column("rate_hz", Kind::Uint, "Events per second.").title("rate").priority(100),
+        column("rate_hz", Kind::Uint, "Events per second.").shown_as("rate", 100),
         column("scheme", Kind::Text, "The scheme that keeps the bound with the least CPU use.")
             .priority(99),
         column(
@@ -24,7 +24,7 @@ fn columns() -> Vec<Column> {
             "Bound at which another scheme starts to need less CPU; absent if there is none.",
         )
         .detail(),
-        column("cpu_ratio", Kind::Real, "CPU use of the scheme.").title("CPU").priority(97),
+        column("cpu_ratio", Kind::Real, "CPU use of the scheme.").shown_as("CPU", 97),
         column("statistic", Kind::Text, "Statistic of the latency that the bound limits.")
             .priority(50),
         column(

@@ -27,8 +27,7 @@ fn columns() -> Vec<Column> {
         column("repetitions", Kind::Uint, "Windows that were measured.").detail(),
         column("sent_count", Kind::Uint, "Requests that were due.").detail(),
         column("answered_count", Kind::Uint, "Requests whose answer was received.")
-            .title("answers")
-            .priority(50),
+            .shown_as("answers", 50),
         column("round_trip_min_ns", Kind::Uint, "Minimum of the round trips; exact within 1/16.")
             .title("min")
             .format(Format::Microseconds)

@@ -19,8 +19,7 @@ fn columns() -> Vec<Column> {
             "Size that SO_SNDBUF and SO_RCVBUF requested at both ends. Linux reserves twice this \
              size, and has its own minimum.",
         )
-        .title("socket buffer")
-        .priority(98)
+        .shown_as("socket buffer", 98)
         .key(),
         column("repetitions", Kind::Uint, "Windows that were measured.").detail(),
         column("throughput_bytes_per_second", Kind::Real, "Bytes received per second.")
