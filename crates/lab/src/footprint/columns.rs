@@ -1,28 +1,37 @@
 //! Columns and display hints that several tables share.
 
 use record::limits::ROWS_MAX;
-use record::{Column, Kind, TableDisplay, Value};
+use record::{Columns, TableDisplay, column};
 
 use super::series::Series;
-
-pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
-    Column::new(name, kind, doc)
-}
+use super::what::{Level, Method, Stimulus};
 
 /// Display hints that make a terminal show every row.
 pub(super) fn all_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
 }
 
-pub(super) fn key_columns() -> Vec<Column> {
-    use Kind::Text;
-    vec![
-        column("level", Text, "Level that the loop fills: a cache or a TLB.").priority(100).key(),
-        column("stimulus", Text, "Source of the interrupt.").priority(100).key(),
-        column("method", Text, "basic or refined, as in the paper's Figure 1.").priority(90).key(),
-    ]
+/// The columns that name a series.
+pub(super) fn key_columns<'a>() -> Columns<'a, (Level, Stimulus, Method)> {
+    type Key = (Level, Stimulus, Method);
+    Columns::all([
+        column("level", "Level that the loop fills: a cache or a TLB.")
+            .priority(100)
+            .key()
+            .text(|(level, ..): &Key| level.word()),
+        column("stimulus", "Source of the interrupt.")
+            .priority(100)
+            .key()
+            .text(|(_, stimulus, _): &Key| stimulus.word()),
+        column("method", "basic or refined, as in the paper's Figure 1.")
+            .priority(90)
+            .key()
+            .text(|(.., method): &Key| method.word()),
+    ])
 }
 
-pub(super) fn key(series: &Series) -> Vec<Value> {
-    vec![series.level.word().into(), series.stimulus.word().into(), series.method.word().into()]
+impl Series {
+    pub(super) fn key(&self) -> (Level, Stimulus, Method) {
+        (self.level, self.stimulus, self.method)
+    }
 }

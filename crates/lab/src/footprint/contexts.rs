@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use attribution::KernelContext;
-use record::{Column, Kind, Table, Value};
+use record::{Columns, Table, column};
 
-use super::columns::{all_rows, column, key, key_columns};
+use super::columns::{all_rows, key_columns};
 use super::estimate::{
     Mean, REPETITIONS_MIN, beyond_control, difference, kernel_misses, mean, user_misses,
 };
@@ -110,110 +110,112 @@ pub fn misses_of_mode(windows: &Windows, series: &Series, mode: Mode) -> Option<
     misses_beyond_control(windows, series, is_wanted).map(|[_, _, beyond]| beyond)
 }
 
-fn misses_column(doc: &str) -> Column {
-    let misses = column("misses", Kind::Real, doc).title("misses ± ci95").digits(4).priority(99);
-    misses.plus_minus("misses_ci95")
-}
+/// Mean misses with the interrupt, without it, and their difference.
+type BeyondControl = [Mean; 3];
 
-fn misses_ci95_column() -> Column {
-    let doc = "Half width of the 95 % confidence interval of misses.";
-    column("misses_ci95", Kind::Real, doc).detail()
+/// The columns of misses of a mode or context. `doc` says which misses are counted.
+fn misses_columns<'a>(doc: &str) -> Columns<'a, BeyondControl> {
+    let interval_doc = "Half width of the 95 % confidence interval of misses.";
+    Columns::all([
+        column("misses", doc)
+            .title("misses ± ci95")
+            .digits(4)
+            .priority(99)
+            .plus_minus("misses_ci95")
+            .real(|[.., beyond]: &BeyondControl| beyond.mean),
+        column("misses_ci95", interval_doc)
+            .detail()
+            .real(|[.., beyond]: &BeyondControl| beyond.half_width),
+        column("treatment_misses", "Misses per window with the interrupt, mean.")
+            .digits(4)
+            .real(|[treatment, ..]: &BeyondControl| treatment.mean),
+        column("control_misses", "Misses per window without the interrupt, mean.")
+            .digits(4)
+            .real(|[_, control, _]: &BeyondControl| control.mean),
+    ])
 }
 
 /// Table `modes`: misses by mode, compared with the guest's own counters.
 pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
-    use Kind::{Real, Text};
-    let mut columns = key_columns();
-    columns.extend([
-        column("mode", Text, "user, kernel, exception (entry and return), or kernel + exception."),
-        misses_column("Misses per interrupt, by the simulator: treatment minus control."),
-        misses_ci95_column(),
-        column("treatment_misses", Real, "Misses per window with the interrupt, mean.").digits(4),
-        column("control_misses", Real, "Misses per window without the interrupt, mean.").digits(4),
-        column("guest_counter_misses", Real, "Misses per interrupt, by the guest's own counters.")
-            .digits(4),
+    struct Row<'a> {
+        series: &'a Series,
+        mode: &'static str,
+        misses: BeyondControl,
+        /// Misses by the guest's own counters.
+        guest: Option<Mean>,
+    }
+    let columns = key_columns().of(|row: &Row<'_>| row.series.key()).and([
+        column("mode", "user, kernel, exception (entry and return), or kernel + exception.")
+            .text(|row: &Row<'_>| row.mode),
+        misses_columns("Misses per interrupt, by the simulator: treatment minus control.")
+            .of_ref(|row: &Row<'_>| &row.misses),
+        column("guest_counter_misses", "Misses per interrupt, by the guest's own counters.")
+            .digits(4)
+            .real(|row: &Row<'_>| row.guest.map(|mean| mean.mean)),
     ]);
-    let doc = "Misses per interrupt by processor mode, as the simulator counts them within the guest's \
-               windows.";
-    let mut table = Table::new("modes", doc, columns).displayed(all_rows());
     let kinds: [(&str, &[Mode]); 4] = [
         ("user", &[Mode::User]),
         ("kernel", &[Mode::Kernel]),
         ("exception", &[Mode::Exception]),
         ("kernel + exception", &[Mode::Kernel, Mode::Exception]),
     ];
+    let mut rows = Vec::new();
     for series in all {
-        let guest =
-            |value| beyond_control(&series.treatment, &series.control, value).map(|mean| mean.mean);
-        for (name, modes) in kinds {
+        let guest = |value| beyond_control(&series.treatment, &series.control, value);
+        for (mode, modes) in kinds {
             let is_wanted = |context| modes.contains(&Mode::of_context(context));
-            let Some([treatment, control, beyond]) =
-                misses_beyond_control(windows, series, is_wanted)
-            else {
-                continue;
-            };
+            let Some(misses) = misses_beyond_control(windows, series, is_wanted) else { continue };
             let guest = match modes {
                 [Mode::User] => guest(user_misses),
                 [_, _] => guest(kernel_misses),
                 _ => None,
             };
-            let mut row = key(series);
-            row.push(name.into());
-            row.extend(
-                [beyond.mean, beyond.half_width, treatment.mean, control.mean].map(Value::real),
-            );
-            row.push(guest.map_or(Value::Absent, Value::real));
-            table.push(row);
+            rows.push(Row { series, mode, misses, guest });
         }
     }
-    table
+    let doc = "Misses per interrupt by processor mode, as the simulator counts them within the guest's \
+               windows.";
+    columns.table("modes", doc, rows).displayed(all_rows())
 }
 
 /// Table `by_context`: misses of each context.
 pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
-    use Kind::{Real, Text};
-    let mut columns = key_columns();
-    columns.extend([
-        column("mode", Text, "user, kernel, or exception (entry and return)."),
-        column("context", Text, "Context that the loop's CPU executed.").priority(95),
-        misses_column("Misses of this context per interrupt: treatment minus control."),
-        misses_ci95_column(),
-        column("treatment_misses", Real, "Misses per window with the interrupt, mean.").digits(4),
-        column("control_misses", Real, "Misses per window without the interrupt, mean.").digits(4),
-        column(
-            "mean_entries",
-            Real,
-            "Entries into the context per window with the interrupt, mean.",
-        ),
+    struct Row<'a> {
+        series: &'a Series,
+        context: KernelContext,
+        name: String,
+        misses: BeyondControl,
+        mean_entries: Option<f64>,
+    }
+    let columns = key_columns().of(|row: &Row<'_>| row.series.key()).and([
+        column("mode", "user, kernel, or exception (entry and return).")
+            .text(|row: &Row<'_>| Mode::of_context(row.context).word()),
+        column("context", "Context that the loop's CPU executed.")
+            .priority(95)
+            .text(|row: &Row<'_>| row.name.clone()),
+        misses_columns("Misses of this context per interrupt: treatment minus control.")
+            .of_ref(|row: &Row<'_>| &row.misses),
+        column("mean_entries", "Entries into the context per window with the interrupt, mean.")
+            .real(|row: &Row<'_>| row.mean_entries),
     ]);
-    let doc =
-        "Misses per interrupt of each context on the loop's CPU, as the simulator counts them.";
-    let mut table = Table::new("by_context", doc, columns).displayed(all_rows());
+    let mut rows = Vec::new();
     for series in all {
         for context in contexts(windows, series) {
-            let Some([treatment, control, beyond]) =
-                misses_beyond_control(windows, series, |candidate| candidate == context)
-            else {
-                continue;
-            };
+            let is_wanted = |candidate| candidate == context;
+            let Some(misses) = misses_beyond_control(windows, series, is_wanted) else { continue };
+            let [treatment, control, _] = misses;
             if treatment.mean == 0.0 && control.mean == 0.0 {
                 continue;
             }
             let name = windows.names.get(&context).cloned();
-            let mut row = key(series);
-            row.push(Mode::of_context(context).word().into());
-            row.push(Value::Text(name.unwrap_or_else(|| context.to_string())));
-            row.extend(
-                [beyond.mean, beyond.half_width, treatment.mean, control.mean].map(Value::real),
-            );
-            row.push(
-                mean_entries(windows, &series.treatment, context)
-                    .map_or(Value::Absent, Value::real),
-            );
-            table.push(row);
+            let name = name.unwrap_or_else(|| context.to_string());
+            let mean_entries = mean_entries(windows, &series.treatment, context);
+            rows.push(Row { series, context, name, misses, mean_entries });
         }
     }
-    table
+    let doc =
+        "Misses per interrupt of each context on the loop's CPU, as the simulator counts them.";
+    columns.table("by_context", doc, rows).displayed(all_rows())
 }
 
 /// All contexts that ran in a window of the series.
@@ -249,6 +251,8 @@ fn accepted_windows<'w>(
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
+
     use super::*;
     use crate::footprint::tests::{repetition, series};
 

@@ -1,9 +1,10 @@
 //! The tables `footprint` and `calibration`.
 
-use record::{Absence, Column, Format, IntervalColumns, Kind, Table, TableDisplay, Value};
+use record::{Absence, Columns, Format, IntervalColumns, Table, TableDisplay, column};
 
-use super::columns::{all_rows, column, key, key_columns};
-use super::curve::Curve;
+use super::Geometry;
+use super::columns::{all_rows, key_columns};
+use super::curve::{Curve, CurvePoint, LineCost};
 use super::estimate::{
     HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, accepted, beyond_control, difference, excess,
     kernel_misses, lines, mean, user_misses,
@@ -12,133 +13,190 @@ use super::rounds::{self, estimate_from_rounds};
 use super::sample::{Repetition, Verdict};
 use super::series::Series;
 
-fn columns() -> Vec<Column> {
-    use Kind::{Bool, Real, Text, Uint};
+/// A series and its estimates.
+struct Row<'a> {
+    series: &'a Series,
+    estimates: Estimates,
+    line_cost: Option<LineCost>,
+}
+
+impl Row<'_> {
+    /// Displaced lines by time.
+    fn lines(&self) -> Option<f64> {
+        self.estimates.lines?.lines
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.series.ready.geometry
+    }
+}
+
+fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
+    let ns = move |cycles: f64| cycles * 1e9 / clock_hz;
+    let whole_ns = move |cycles: u64| ns(cycles as f64).round() as u64;
     let ci95 = |name: &str, estimate: &str| {
         let doc = format!("Half width of the 95 % confidence interval of {estimate}.");
-        column(name, Real, &doc).detail()
+        column(name, &doc).detail()
     };
-    let us = |name: &str, kind, doc: &str| column(name, kind, doc).format(Format::Microseconds);
-    let count = |name: &str, doc: &str| column(name, Uint, doc);
-    let mut columns = key_columns();
-    columns.extend([
+    let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    Columns::all([
+        key_columns().of(|row: &Row<'_>| row.series.key()),
         column(
             "user_misses",
-            Real,
             "Misses in user mode (the loop) per interrupt: treatment minus control.",
         )
         .title("user misses ± ci95")
         .plus_minus("user_misses_ci95")
         .priority(98)
-        .cost(),
-        ci95("user_misses_ci95", "user_misses"),
-        column("kernel_misses", Real, "Misses in kernel mode per interrupt: treatment minus control.")
+        .cost()
+        .real(|row: &Row<'_>| row.estimates.user_misses.map(|misses| misses.mean)),
+        ci95("user_misses_ci95", "user_misses")
+            .real(|row: &Row<'_>| row.estimates.user_misses.map(|misses| misses.half_width)),
+        column("kernel_misses", "Misses in kernel mode per interrupt: treatment minus control.")
             .interval(IntervalColumns::half_width("kernel_misses_ci95"))
             .shown_as("kernel misses", 97)
-            .cost(),
-        ci95("kernel_misses_ci95", "kernel_misses"),
-        count("counter_start_misses", "Misses of the loop that starting the counters causes.").detail(),
+            .cost()
+            .real(|row: &Row<'_>| row.estimates.kernel_misses.map(|misses| misses.mean)),
+        ci95("kernel_misses_ci95", "kernel_misses")
+            .real(|row: &Row<'_>| row.estimates.kernel_misses.map(|misses| misses.half_width)),
+        column("counter_start_misses", "Misses of the loop that starting the counters causes.")
+            .detail()
+            .uint(|row: &Row<'_>| row.series.ready.start_misses),
         column(
             "displaced_lines",
-            Real,
-            "Lines (entries) that one interrupt displaces, from the extra time of the pass after it \
-             and the calibration curve. Absent below detection_limit_lines.",
+            "Lines (entries) that one interrupt displaces, from the extra time of the pass \
+             after it and the calibration curve. Absent below detection_limit_lines.",
         )
         .title("lines")
         .interval(IntervalColumns::bounds("displaced_ci95_low_lines", "displaced_ci95_high_lines"))
         .bound("is_upper_bound", "≤")
         .digits(4)
         .priority(99)
-        .cost(),
+        .cost()
+        .real(|row: &Row<'_>| row.lines()),
         column(
             "is_upper_bound",
-            Bool,
-            "Whether displaced_lines is an upper bound. The extra time also includes misses in other caches and \
-             TLBs, and no counter shows that they are few. If the clock does not resolve single lines, a line \
-             from a more distant level counts as several lines.",
+            "Whether displaced_lines is an upper bound. The extra time also includes misses in \
+             other caches and TLBs, and no counter shows that they are few. If the clock does \
+             not resolve single lines, a line from a more distant level counts as several \
+             lines.",
         )
-        .detail(),
+        .detail()
+        .bool(|row: &Row<'_>| row.lines().map(|_| is_bound(row.series, &row.estimates))),
         column(
             "displaced_ci95_low_lines",
-            Real,
             "Lower end of the 95 % confidence interval of displaced_lines.",
         )
         .title("ci95")
         .up_to("displaced_ci95_high_lines")
         .digits(4)
-        .priority(95),
+        .priority(95)
+        .real(|row: &Row<'_>| row.estimates.lines.map(|by_time| by_time.interval.0)),
         column(
             "displaced_ci95_high_lines",
-            Real,
             "Upper end of the 95 % confidence interval of displaced_lines.",
         )
-        .detail(),
+        .detail()
+        .real(|row: &Row<'_>| row.estimates.lines.map(|by_time| by_time.interval.1)),
         column(
             "calibration_ci95_lines",
-            Real,
-            "Half width of the 95 % confidence interval of displaced_lines if only the calibration curve had an \
-             error. More repetitions do not reduce this part. With rounds, each with its own curve: the curves' \
-             part of the spread between rounds.",
+            "Half width of the 95 % confidence interval of displaced_lines if only the \
+             calibration curve had an error. More repetitions do not reduce this part. With \
+             rounds, each with its own curve: the curves' part of the spread between rounds.",
         )
-        .shown_as("by curve ±", 70),
+        .shown_as("by curve ±", 70)
+        .real(|row: &Row<'_>| row.estimates.lines.map(|by_time| by_time.calibration_half_width)),
         column(
             "detection_limit_lines",
-            Real,
-            "Detection limit: fewer lines are not distinguishable from none (Currie, 5 % errors).",
+            "Detection limit: fewer lines are not distinguishable from none (Currie, 5 % \
+             errors).",
         )
         .title("limit")
         .digits(4)
-        .priority(80),
-        column("displaced_ratio", Real, "displaced_lines over level_lines.")
-            .shown_as("of level", 85),
-        count("displaced_bytes", "displaced_lines times line_bytes.").shown_as("size", 60),
+        .priority(80)
+        .real(|row: &Row<'_>| row.estimates.lines.map(|by_time| by_time.limit)),
+        column("displaced_ratio", "displaced_lines over level_lines.")
+            .shown_as("of level", 85)
+            .real(|row: &Row<'_>| row.lines().map(|lines| lines / row.geometry().lines() as f64)),
+        column("displaced_bytes", "displaced_lines times line_bytes.").shown_as("size", 60).uint(
+            |row: &Row<'_>| {
+                row.lines()
+                    .map(|lines| (lines * f64::from(row.geometry().line_bytes)).round() as u64)
+            },
+        ),
         column(
             "displaced_line_mean_cycles",
-            Real,
             "Cost of one displaced line, mean over the calibration curve, and over rounds.",
         )
-        .detail(),
-        ci95("displaced_line_ci95_cycles", "displaced_line_mean_cycles"),
-        us("indirect_mean_ns", Real, "Indirect cost: extra time of the pass after the interrupt, mean.")
+        .detail()
+        .real(|row: &Row<'_>| row.line_cost.map(|cost| cost.mean_cycles)),
+        ci95("displaced_line_ci95_cycles", "displaced_line_mean_cycles")
+            .real(|row: &Row<'_>| row.line_cost.map(|cost| cost.half_width_cycles)),
+        us("indirect_mean_ns", "Indirect cost: extra time of the pass after the interrupt, mean.")
             .title("indirect ± ci95")
             .plus_minus("indirect_ci95_ns")
-            .priority(92),
-        ci95("indirect_ci95_ns", "indirect_mean_ns"),
-        us("stalled_p50_ns", Uint, "Median time that the interrupt stalled the loop.")
-            .shown_as("stalled p50", 88),
-        count("round_count", "Rounds, each with new memory and a new calibration; 1: no rounds.").detail(),
-        count("accepted_treatment_count", "Repetitions with the interrupt (treatment) that count.")
-            .shown_as("treatment", 75),
-        count("accepted_control_count", "Repetitions without the interrupt (control) that count.")
-            .shown_as("control", 50),
-        count(
+            .priority(92)
+            .real(move |row: &Row<'_>| row.estimates.indirect_cost.map(|cycles| ns(cycles.mean))),
+        ci95("indirect_ci95_ns", "indirect_mean_ns").real(move |row: &Row<'_>| {
+            row.estimates.indirect_cost.map(|cycles| ns(cycles.half_width))
+        }),
+        us("stalled_p50_ns", "Median time that the interrupt stalled the loop.")
+            .shown_as("stalled p50", 88)
+            .uint(move |row: &Row<'_>| stalled_median(&row.series.treatment).map(whole_ns)),
+        column("round_count", "Rounds, each with new memory and a new calibration; 1: no rounds.")
+            .detail()
+            .uint(|row: &Row<'_>| row.series.rounds.len().max(1)),
+        column(
+            "accepted_treatment_count",
+            "Repetitions with the interrupt (treatment) that count.",
+        )
+        .shown_as("treatment", 75)
+        .uint(|row: &Row<'_>| accepted_count(&row.series.treatment)),
+        column("accepted_control_count", "Repetitions without the interrupt (control) that count.")
+            .shown_as("control", 50)
+            .uint(|row: &Row<'_>| accepted_count(&row.series.control)),
+        column(
             "not_interrupted_count",
             "Repetitions excluded because the interrupt did not come within the window.",
         )
         .title("not interrupted")
-        .detail(),
-        count(
+        .detail()
+        .uint(|row: &Row<'_>| verdict_count(row.series, Verdict::NotInterrupted)),
+        column(
             "contaminated_count",
-            "Repetitions excluded because other interrupts came, treatment and control together.",
+            "Repetitions excluded because other interrupts came, treatment and control \
+             together.",
         )
-        .shown_as("contaminated", 40),
-        count(
+        .shown_as("contaminated", 40)
+        .uint(|row: &Row<'_>| verdict_count(row.series, Verdict::Contaminated)),
+        column(
             "switched_or_faulted_count",
             "Repetitions excluded because the loop was switched out or had a page fault.",
         )
-        .detail(),
-        count(
+        .detail()
+        .uint(|row: &Row<'_>| verdict_count(row.series, Verdict::Switched)),
+        column(
             "stalled_count",
             "Repetitions excluded because the loop stalled without an interrupt of the kernel.",
         )
-        .detail(),
-        count("pass_p50_ns", "Median time of a pass over all lines with nothing displaced.").detail(),
-        count("level_lines", "Lines, or entries, of the level.").detail(),
-        count("line_bytes", "Size of a line, or of a page.").detail(),
-        column("pages", Text, "Size of the pages of the touched memory.").priority(30),
-        column("raised_by", Text, "How the interrupt was raised.").detail(),
-    ]);
-    columns
+        .detail()
+        .uint(|row: &Row<'_>| verdict_count(row.series, Verdict::Paused)),
+        column("pass_p50_ns", "Median time of a pass over all lines with nothing displaced.")
+            .detail()
+            .uint(move |row: &Row<'_>| whole_ns(row.series.ready.pass_cycles)),
+        column("level_lines", "Lines, or entries, of the level.")
+            .detail()
+            .uint(|row: &Row<'_>| row.geometry().lines()),
+        column("line_bytes", "Size of a line, or of a page.")
+            .detail()
+            .uint(|row: &Row<'_>| row.geometry().line_bytes),
+        column("pages", "Size of the pages of the touched memory.")
+            .priority(30)
+            .text(|row: &Row<'_>| row.series.ready.pages.clone()),
+        column("raised_by", "How the interrupt was raised.")
+            .detail()
+            .text(|row: &Row<'_>| row.series.ready.raised_by.clone()),
+    ])
 }
 
 /// Notes below the table `footprint` on how its numbers were measured.
@@ -146,8 +204,8 @@ fn notes(all: &[Series]) -> Vec<String> {
     let rounds = all.iter().map(|series| series.rounds.len()).max().unwrap_or(0);
     let intervals = match rounds {
         4.. => format!(
-            "intervals from the means of {rounds} rounds, each with new memory and calibration, \
-             treatment minus control"
+            "intervals from the means of {rounds} rounds, each with new memory and \
+             calibration, treatment minus control"
         ),
         _ => "intervals by Welch's method, as if repetitions were independent, treatment minus \
               control"
@@ -194,8 +252,8 @@ fn estimate(series: &Series) -> Estimates {
     };
     if treatment_count < REPETITIONS_MIN || control_count < REPETITIONS_MIN {
         let reason = format!(
-            "{treatment_count} treatment and {control_count} control repetitions were accepted; \
-             {REPETITIONS_MIN} of each are needed"
+            "{treatment_count} treatment and {control_count} control repetitions were \
+             accepted; {REPETITIONS_MIN} of each are needed"
         );
         return estimates(None, None, Some(reason));
     }
@@ -221,8 +279,8 @@ fn estimate(series: &Series) -> Estimates {
     let reason = match &by_time {
         None => Some("the clock cannot resolve displaced lines of this level".to_owned()),
         Some(Lines { from_farther: true, .. }) => Some(
-            "the pass took longer than with all lines displaced: some lines came from beyond the next \
-             level"
+            "the pass took longer than with all lines displaced: some lines came from beyond \
+             the next level"
                 .to_owned(),
         ),
         Some(Lines { lines: None, limit, .. }) => {
@@ -253,8 +311,8 @@ fn lines_too_wide(by_time: &Lines) -> Option<String> {
         [half_width, by_time.calibration_half_width].map(|width| 100.0 * width / lines);
     (half_width > HALF_WIDTH_RATIO * lines).then(|| {
         format!(
-            "the interval is ± {percent:.0} %, wider than ± 5 %, after all repetitions; ± {calibration:.0} % \
-             by the calibration curve alone"
+            "the interval is ± {percent:.0} %, wider than ± 5 %, after all repetitions; ± \
+             {calibration:.0} % by the calibration curve alone"
         )
     })
 }
@@ -283,9 +341,9 @@ pub(super) fn timed_lines(series: &Series) -> Option<(f64, f64)> {
 }
 
 /// Number of treatment and control repetitions with this verdict.
-fn verdict_count(series: &Series, verdict: Verdict) -> Value {
+fn verdict_count(series: &Series, verdict: Verdict) -> usize {
     let repetitions = series.treatment.iter().chain(&series.control);
-    Value::Uint(repetitions.filter(|repetition| repetition.verdict == verdict).count() as u64)
+    repetitions.filter(|repetition| repetition.verdict == verdict).count()
 }
 
 /// Median stall of the accepted repetitions, cycles.
@@ -299,11 +357,10 @@ fn stalled_median(repetitions: &[Repetition]) -> Option<u64> {
 
 /// Table `footprint`: one row per series. Adds a reason to `absent` for each missing or inaccurate estimate.
 pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>) -> Table {
-    let doc = "Lines of a loop that one interrupt displaces from a cache or TLB, and their cost for the loop \
-               after the interrupt.";
+    let doc = "Lines of a loop that one interrupt displaces from a cache or TLB, and their cost \
+             for the loop after the interrupt.";
     let display = TableDisplay { notes: notes(all), ..all_rows() };
-    let mut table = Table::new("footprint", doc, columns()).displayed(display);
-    for series in all {
+    let rows = all.iter().map(|series| {
         let estimates = estimate(series);
         if let Some(reason) = &estimates.reason {
             absent.push(Absence {
@@ -313,9 +370,9 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
                 remedy: None,
             });
         }
-        table.push(row(series, &estimates, clock_hz));
-    }
-    table
+        Row { series, estimates, line_cost: rounds::line_cost(series) }
+    });
+    columns(clock_hz).table("footprint", doc, rows).displayed(display)
 }
 
 /// Whether the lines by time are an upper bound. The extra time also includes misses in TLBs and other caches.
@@ -327,91 +384,40 @@ fn is_bound(series: &Series, estimates: &Estimates) -> bool {
     series.ready.chunk_lines > 1 || counted.is_none_or(is_less)
 }
 
-fn row(series: &Series, estimates: &Estimates, clock_hz: f64) -> Vec<Value> {
-    let geometry = series.ready.geometry;
-    let real = |value: Option<f64>| value.map_or(Value::Absent, Value::real);
-    let ns = |cycles: f64| cycles * 1e9 / clock_hz;
-    let whole_ns = |cycles: u64| ns(cycles as f64).round() as u64;
-    let by_time = estimates.lines;
-    let lines = by_time.and_then(|by_time| by_time.lines);
-    let cost = rounds::line_cost(series);
-    let count = |repetitions: &[Repetition]| Value::Uint(accepted_count(repetitions) as u64);
-    let mut row = key(series);
-    row.extend([
-        real(estimates.user_misses.map(|misses| misses.mean)),
-        real(estimates.user_misses.map(|misses| misses.half_width)),
-        real(estimates.kernel_misses.map(|misses| misses.mean)),
-        real(estimates.kernel_misses.map(|misses| misses.half_width)),
-        series.ready.start_misses.into(),
-        real(lines),
-        lines.map(|_| is_bound(series, estimates)).into(),
-        real(by_time.map(|by_time| by_time.interval.0)),
-        real(by_time.map(|by_time| by_time.interval.1)),
-        real(by_time.map(|by_time| by_time.calibration_half_width)),
-        real(by_time.map(|by_time| by_time.limit)),
-        real(lines.map(|lines| lines / geometry.lines() as f64)),
-        lines.map(|lines| (lines * f64::from(geometry.line_bytes)).round() as u64).into(),
-        real(cost.map(|cost| cost.mean_cycles)),
-        real(cost.map(|cost| cost.half_width_cycles)),
-        real(estimates.indirect_cost.map(|cycles| ns(cycles.mean))),
-        real(estimates.indirect_cost.map(|cycles| ns(cycles.half_width))),
-        stalled_median(&series.treatment).map(whole_ns).into(),
-        (series.rounds.len().max(1) as u64).into(),
-        count(&series.treatment),
-        count(&series.control),
-        verdict_count(series, Verdict::NotInterrupted),
-        verdict_count(series, Verdict::Contaminated),
-        verdict_count(series, Verdict::Switched),
-        verdict_count(series, Verdict::Paused),
-        whole_ns(series.ready.pass_cycles).into(),
-        geometry.lines().into(),
-        u64::from(geometry.line_bytes).into(),
-        series.ready.pages.as_str().into(),
-        series.ready.raised_by.as_str().into(),
-    ]);
-    row
-}
-
 /// Table `calibration`: the curves that convert times to lines, one row per point.
 pub(super) fn curves(all: &[Series]) -> Table {
-    let mut columns = key_columns();
-    columns.extend([
-        column("round", Kind::Uint, "Round of the curve, from 1."),
-        column("displaced_lines", Kind::Uint, "Lines that the loop itself displaced."),
-        column("excess_cycles", Kind::Real, "Extra time of the next pass, median.")
+    /// A series, the round of a curve, and a point of it.
+    type Row<'a> = (&'a Series, u64, &'a CurvePoint);
+    let columns = key_columns().of(|(series, ..): &Row<'_>| series.key()).and([
+        column("round", "Round of the curve, from 1.").uint(|(_, round, _): &Row<'_>| *round),
+        column("displaced_lines", "Lines that the loop itself displaced.")
+            .uint(|(.., point): &Row<'_>| point.lines),
+        column("excess_cycles", "Extra time of the next pass, median.")
             .title("excess cycles ± ci95")
-            .plus_minus("excess_ci95_cycles"),
+            .plus_minus("excess_ci95_cycles")
+            .real(|(.., point): &Row<'_>| point.excess_cycles),
         column(
             "excess_ci95_cycles",
-            Kind::Real,
-            "Half width of the 95 % confidence interval of excess_cycles, by Price and Bonett's \
-             standard error of a median and the steps of a simulated machine's clock.",
+            "Half width of the 95 % confidence interval of excess_cycles, by Price and \
+             Bonett's standard error of a median and the steps of a simulated machine's clock.",
         )
-        .detail(),
-        column(
-            "repetition_count",
-            Kind::Uint,
-            "Number of repetitions behind the median excess_cycles.",
-        ),
+        .detail()
+        .real(|(.., point): &Row<'_>| point.half_width_cycles()),
+        column("repetition_count", "Number of repetitions behind the median excess_cycles.")
+            .uint(|(.., point): &Row<'_>| point.repetitions),
     ]);
-    let doc = "Calibration: extra time of a pass after a known number of lines was displaced.";
-    let mut table = Table::new("calibration", doc, columns);
+    let mut rows: Vec<Row<'_>> = Vec::new();
     for series in all {
         let curves: Vec<&Curve> = match &series.rounds[..] {
             [] => series.ready.curve.iter().collect(),
             rounds => rounds.iter().filter_map(|round| round.curve.as_ref()).collect(),
         };
-        for (round, curve) in (1_u64..).zip(curves) {
-            for point in curve.points() {
-                let mut row = key(series);
-                row.extend([Value::Uint(round), Value::Uint(point.lines)]);
-                row.extend([point.excess_cycles, point.half_width_cycles()].map(Value::real));
-                row.push(Value::Uint(point.repetitions as u64));
-                table.push(row);
-            }
+        for (round, curve) in (1..).zip(curves) {
+            rows.extend(curve.points().iter().map(|point| (series, round, point)));
         }
     }
-    table
+    let doc = "Calibration: extra time of a pass after a known number of lines was displaced.";
+    columns.table("calibration", doc, rows)
 }
 
 #[cfg(test)]

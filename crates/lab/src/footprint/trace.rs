@@ -1,9 +1,9 @@
 //! A traced repetition: which task or handler ran when on each CPU (the paper's Figure 2).
 
-use record::{Column, Kind, Table, TableDisplay, Value};
+use record::{Columns, Table, TableDisplay, column};
 use serde::{Deserialize, Serialize};
 
-use super::columns::{column, key_columns};
+use super::columns::key_columns;
 use super::sample::Verdict;
 use super::what::{Level, Method, Stimulus};
 use crate::noise::{ContextName, Mark, What};
@@ -65,19 +65,32 @@ const REPETITION: (&str, &str) = ("repetition", "loop");
 /// Name and kind of the row for the loop's stall, by the loop's clock.
 const STALLED: (&str, &str) = ("stalled", "loop");
 
-fn columns() -> Vec<Column> {
-    use Kind::{Text, Uint};
-    let mut columns = key_columns();
-    columns.extend([
-        column("not_accepted", Text, "Why the repetition does not count; absent if it counts.")
-            .detail(),
-        column("cpu", Uint, "CPU; absent in rows that the loop measured by its own clock."),
-        column("kind", Text, "Kind of the task or handler."),
-        column("name", Text, "Task or handler that the CPU executed."),
-        column("start_ns", Uint, "Start, from the start of the repetition."),
-        column("length_ns", Uint, "Length."),
-    ]);
-    columns
+/// An interval of a trace, ns from the start of the repetition.
+struct Row<'a> {
+    trace: &'a Trace,
+    /// `None`: the loop measured the interval by its own clock.
+    cpu: Option<u32>,
+    name: &'a str,
+    kind: &'a str,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+fn columns<'a>() -> Columns<'a, Row<'a>> {
+    let key = |row: &Row<'_>| (row.trace.level, row.trace.stimulus, row.trace.method);
+    key_columns().of(key).and([
+        column("not_accepted", "Why the repetition does not count; absent if it counts.")
+            .detail()
+            .text(|row: &Row<'_>| row.trace.verdict.against()),
+        column("cpu", "CPU; absent in rows that the loop measured by its own clock.")
+            .uint(|row: &Row<'_>| row.cpu),
+        column("kind", "Kind of the task or handler.").text(|row: &Row<'_>| row.kind.to_owned()),
+        column("name", "Task or handler that the CPU executed.")
+            .text(|row: &Row<'_>| row.name.to_owned()),
+        column("start_ns", "Start, from the start of the repetition.")
+            .uint(|row: &Row<'_>| row.from_ns),
+        column("length_ns", "Length.").uint(|row: &Row<'_>| row.to_ns.saturating_sub(row.from_ns)),
+    ])
 }
 
 /// Table `trace`: which task or handler ran when, in one repetition of each series.
@@ -86,21 +99,10 @@ pub(super) fn table(traces: &[Trace]) -> Table {
                measurement by its clock.";
     // The table has hundreds of rows: `export` writes them, a terminal shows none.
     let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
-    let mut table = Table::new("trace", doc, columns()).displayed(display);
+    let mut rows = Vec::new();
     for trace in traces {
-        let not_accepted: Value = trace.verdict.against().into();
-        let mut push = |cpu: Option<u32>, (name, kind): (&str, &str), (from, to): (u64, u64)| {
-            table.push(vec![
-                trace.level.to_string().into(),
-                trace.stimulus.to_string().into(),
-                trace.method.to_string().into(),
-                not_accepted.clone(),
-                cpu.map(u64::from).into(),
-                kind.into(),
-                name.into(),
-                from.into(),
-                to.saturating_sub(from).into(),
-            ]);
+        let mut push = |cpu, (name, kind), (from_ns, to_ns)| {
+            rows.push(Row { trace, cpu, name, kind, from_ns, to_ns });
         };
         push(None, REPETITION, (0, trace.window_ns));
         push(None, STALLED, trace.stalled_ns);
@@ -110,7 +112,7 @@ pub(super) fn table(traces: &[Trace]) -> Table {
             push(Some(span.cpu), (&span.who, &span.kind), (span.from_ns, span.to_ns));
         }
     }
-    table
+    columns().table("trace", doc, rows).displayed(display)
 }
 
 /// Name and kind of a context, as [`TraceSpan`] has them.

@@ -1,6 +1,8 @@
 //! Columns that several tables have: keys, latencies, and the activity of the receiving CPU.
 
-use record::{Column, Format, IntervalColumns, Kind, TableDisplay, Value};
+use record::{Column, Columns, Format, IntervalColumns, TableDisplay, column};
+use signalling::Scheme;
+use stats::Distribution;
 use stats::interval::{self, Interval};
 
 use super::super::sample::{Activity, Load};
@@ -46,10 +48,6 @@ pub(super) fn per_second(count: u64, activity: &Activity) -> Option<f64> {
     (activity.window_ns > 0).then(|| count as f64 * 1e9 / activity.window_ns as f64)
 }
 
-pub(super) fn column(name: &str, kind: Kind, doc: &str) -> Column {
-    Column::new(name, kind, doc)
-}
-
 /// The link to a column with the half width of an interval over the repetitions.
 pub(super) fn over_repetitions(half_width: &str) -> IntervalColumns {
     IntervalColumns::half_width(half_width).repetitions("repetitions")
@@ -61,22 +59,25 @@ pub(super) fn ci95(name: &str, mean_column: &str) -> Column {
         "Half width of the 95 % confidence interval of {mean_column}, over the repetitions \
          (Student's t); absent with one repetition."
     );
-    column(name, Kind::Real, &doc).detail()
+    column(name, &doc).detail()
 }
 
 /// The scheme and the load of a row.
-pub(super) fn key_columns() -> Vec<Column> {
-    vec![
+pub(super) fn key_columns<'a>() -> Columns<'a, (Load, Scheme)> {
+    Columns::all([
         column(
             "load",
-            Kind::Text,
             "Competing load on the receiving CPU: nothing (idle), a CPU-bound job of the lowest \
              priority (background), or a CPU-bound job of the receiver's own priority (busy).",
         )
         .priority(99)
-        .key(),
-        column("scheme", Kind::Text, "How the receiver learns of events.").priority(100).key(),
-    ]
+        .key()
+        .text(|(load, _): &(Load, Scheme)| load.word()),
+        column("scheme", "How the receiver learns of events.")
+            .priority(100)
+            .key()
+            .text(|(_, scheme): &(Load, Scheme)| scheme.to_string()),
+    ])
 }
 
 /// Shows all rows, grouped by load.
@@ -89,14 +90,44 @@ pub(super) fn grouped_by_load(title: &str, notes: Vec<String>) -> TableDisplay {
     }
 }
 
+/// The activity of the receiving CPU in the windows of a point.
+pub(super) struct Activities<'w> {
+    pub load: Load,
+    pub windows: Vec<&'w Activity>,
+}
+
+impl Activities<'_> {
+    fn values(&self, value: impl Fn(&Activity) -> Option<f64>) -> Values {
+        Values::from_windows(&self.windows, |activity| value(activity))
+    }
+
+    fn cpu_ratio(&self) -> Values {
+        self.values(|activity| activity.cpu_ratio(self.load))
+    }
+
+    fn leftover_ratio(&self) -> Values {
+        self.values(Activity::leftover_ratio)
+    }
+
+    fn receiver_ratio(&self) -> Option<f64> {
+        let ratio = |activity: &Activity| {
+            let window_ns = activity.window_ns;
+            (window_ns > 0).then(|| activity.receiver_ns as f64 / window_ns as f64)
+        };
+        self.values(ratio).mean()
+    }
+
+    fn rate_hz(&self, count: fn(&Activity) -> Option<u64>) -> Option<f64> {
+        self.values(|activity| per_second(count(activity)?, activity)).mean()
+    }
+}
+
 /// Columns of the activity of the receiving CPU: shares of its time, and rates per second.
-pub(super) fn activity_columns() -> Vec<Column> {
-    let rate =
-        |name: &str, title: &str, doc: &str| column(name, Kind::Real, doc).shown_as(title, 45);
-    vec![
+pub(super) fn activity_columns<'a>() -> Columns<'a, Activities<'a>> {
+    let rate = |name: &str, title: &str, doc: &str| column(name, doc).shown_as(title, 45);
+    Columns::all([
         column(
             "cpu_ratio",
-            Kind::Real,
             "Share of the receiving CPU's time that signalling and handling took, including \
              interrupts and softirqs: the time that the job of the lowest priority did not get. \
              Time that other work or the host took does not matter. Absent unless load is \
@@ -107,11 +138,12 @@ pub(super) fn activity_columns() -> Vec<Column> {
         .interval(over_repetitions("cpu_ci95_ratio"))
         .plus_minus("cpu_ci95_ratio")
         .priority(95)
-        .cpu_share(),
-        ci95("cpu_ci95_ratio", "cpu_ratio"),
+        .cpu_share()
+        .real(|activities: &Activities<'_>| activities.cpu_ratio().mean()),
+        ci95("cpu_ci95_ratio", "cpu_ratio")
+            .real(|activities: &Activities<'_>| activities.cpu_ratio().half_width()),
         column(
             "leftover_ratio",
-            Kind::Real,
             "Rate of the CPU-bound job over its rate without events (measured just before each \
              window, with the receiver asleep); absent with load idle. On a simulated machine 1 - \
              cpu_ratio.",
@@ -119,128 +151,104 @@ pub(super) fn activity_columns() -> Vec<Column> {
         .title("leftover")
         .interval(over_repetitions("leftover_ci95_ratio"))
         .plus_minus("leftover_ci95_ratio")
-        .priority(60),
-        ci95("leftover_ci95_ratio", "leftover_ratio"),
+        .priority(60)
+        .real(|activities: &Activities<'_>| activities.leftover_ratio().mean()),
+        ci95("leftover_ci95_ratio", "leftover_ratio")
+            .real(|activities: &Activities<'_>| activities.leftover_ratio().half_width()),
         column(
             "receiver_ratio",
-            Kind::Real,
             "CPU time of the receiver's thread as a share of the window, without interrupts that \
              come while another thread runs or the CPU is idle.",
         )
-        .shown_as("receiver", 40),
+        .shown_as("receiver", 40)
+        .real(|activities: &Activities<'_>| activities.receiver_ratio()),
         rate(
             "signals_hz",
             "signals",
             "How often handling was signalled: wake-ups by an event, clock ticks, or NAPI polls \
              on this CPU that found work. On the cards of a simulated machine: NET_RX softirqs.",
-        ),
+        )
+        .real(|activities: &Activities<'_>| activities.rate_hz(|activity| activity.signals)),
         rate(
             "cpu_interrupts_hz",
             "interrupts",
             "Interrupts of all kinds on the receiving CPU, by /proc/interrupts, or counted by the \
              simulator.",
-        ),
+        )
+        .real(|activities: &Activities<'_>| activities.rate_hz(|activity| activity.interrupts)),
         rate(
             "card_interrupts_hz",
             "card's",
             "Interrupts of the receiving card, counted by the simulator; absent without a card.",
-        ),
+        )
+        .real(|activities: &Activities<'_>| {
+            activities.rate_hz(|activity| activity.card_interrupts)
+        }),
         rate(
             "net_rx_hz",
             "NET_RX",
             "NET_RX softirqs on the receiving CPU, by /proc/softirqs, or counted by the \
              simulator; absent if the rig does not use the kernel's network stack.",
         )
-        .detail(),
+        .detail()
+        .real(|activities: &Activities<'_>| activities.rate_hz(|activity| activity.net_rx)),
         rate(
             "polls_hz",
             "polls",
             "NAPI polls of the rig on the receiving CPU, by the tracepoint napi_poll.",
         )
-        .detail(),
-        rate("switches_hz", "switches", "Context switches of the receiver's thread.").priority(30),
-    ]
+        .detail()
+        .real(|activities: &Activities<'_>| activities.rate_hz(|activity| activity.polls)),
+        rate("switches_hz", "switches", "Context switches of the receiver's thread.")
+            .priority(30)
+            .real(|activities: &Activities<'_>| activities.rate_hz(|activity| activity.switches)),
+    ])
 }
 
-/// The values of [`activity_columns`] from the windows of a point.
-pub(super) fn activity_values<T>(
-    windows: &[T],
-    load: Load,
-    activity: impl Fn(&T) -> &Activity,
-) -> Vec<Value> {
-    let values = |value: &dyn Fn(&Activity) -> Option<f64>| {
-        Values::from_windows(windows, |window| value(activity(window)))
-    };
-    let leftover = values(&Activity::leftover_ratio);
-    let cpu = values(&|activity| activity.cpu_ratio(load));
-    let rate = |count: fn(&Activity) -> Option<u64>| {
-        values(&|activity| per_second(count(activity)?, activity)).mean()
-    };
-    let receiver_ratio = |activity: &Activity| {
-        let window_ns = activity.window_ns;
-        (window_ns > 0).then(|| activity.receiver_ns as f64 / window_ns as f64)
-    };
-    let receiver = values(&receiver_ratio);
-    vec![
-        cpu.mean().into(),
-        cpu.half_width().into(),
-        leftover.mean().into(),
-        leftover.half_width().into(),
-        receiver.mean().into(),
-        rate(|activity| activity.signals).into(),
-        rate(|activity| activity.interrupts).into(),
-        rate(|activity| activity.card_interrupts).into(),
-        rate(|activity| activity.net_rx).into(),
-        rate(|activity| activity.polls).into(),
-        rate(|activity| activity.switches).into(),
-    ]
+/// A latency in the windows of a point.
+pub(super) struct Latency {
+    means: Values,
+    all: Distribution,
+}
+
+impl Latency {
+    pub fn from_windows<'w>(windows: impl Iterator<Item = &'w Distribution>) -> Latency {
+        let windows: Vec<&Distribution> = windows.collect();
+        let mut all = Distribution::default();
+        windows.iter().for_each(|latency| all.merge(latency));
+        Latency { means: Values::from_windows(&windows, |latency| latency.mean()), all }
+    }
 }
 
 /// Columns of a latency: mean and interval, quantiles, and maximum. `meaning` says which time the latency is.
-pub(super) fn latency_columns(stem: &str, meaning: &str) -> Vec<Column> {
-    let time = |suffix: &str, kind: Kind, doc: String| {
-        column(&format!("{stem}_{suffix}_ns"), kind, &doc).format(Format::Microseconds)
+pub(super) fn latency_columns<'a>(stem: &str, meaning: &str) -> Columns<'a, Latency> {
+    let time = |suffix: &str, doc: String| {
+        column(&format!("{stem}_{suffix}_ns"), &doc).format(Format::Microseconds)
     };
     let half = format!("{stem}_mean_ci95_ns");
-    let mut columns = vec![
-        time("mean", Kind::Real, format!("Mean of {meaning}."))
-            .title(&format!("{stem} mean"))
+    let quantile = |suffix, title, priority, word, share| {
+        let doc = format!("The {word} of {meaning}, all repetitions together; exact within 1/16.");
+        time(suffix, doc)
+            .shown_as(title, priority)
+            .cost()
+            .uint(move |latency: &Latency| latency.all.quantile(share))
+    };
+    Columns::all([
+        time("mean", format!("Mean of {meaning}."))
+            .shown_as(&format!("{stem} mean"), 90)
             .interval(over_repetitions(&half))
             .plus_minus(&half)
-            .priority(90)
-            .cost(),
-        ci95(&half, &format!("{stem}_mean_ns")),
-    ];
-    for (suffix, title, priority, share) in [
-        ("p50", "p50", 94, "median"),
-        ("p99", "p99", 92, "99th percentile"),
-        ("p999", "p99.9", 70, "99.9th percentile"),
-    ] {
-        let doc = format!("The {share} of {meaning}, all repetitions together; exact within 1/16.");
-        columns.push(time(suffix, Kind::Uint, doc).shown_as(title, priority).cost());
-    }
-    let doc = format!("Maximum of {meaning}.");
-    columns.push(time("max", Kind::Uint, doc).shown_as("max", 80));
-    columns
-}
-
-/// The values of [`latency_columns`].
-pub(super) fn latency_values<T>(
-    windows: &[T],
-    latency: impl Fn(&T) -> &stats::Distribution,
-) -> Vec<Value> {
-    let means = Values::from_windows(windows, |window| latency(window).mean());
-    let mut all = stats::Distribution::default();
-    windows.iter().for_each(|window| all.merge(latency(window)));
-    let max = (all.count > 0).then_some(all.peak.value);
-    vec![
-        means.mean().into(),
-        means.half_width().into(),
-        all.quantile(50_000).into(),
-        all.quantile(99_000).into(),
-        all.quantile(99_900).into(),
-        max.into(),
-    ]
+            .cost()
+            .real(|latency: &Latency| latency.means.mean()),
+        ci95(&half, &format!("{stem}_mean_ns"))
+            .real(|latency: &Latency| latency.means.half_width()),
+        quantile("p50", "p50", 94, "median", 50_000),
+        quantile("p99", "p99", 92, "99th percentile", 99_000),
+        quantile("p999", "p99.9", 70, "99.9th percentile", 99_900),
+        time("max", format!("Maximum of {meaning}."))
+            .shown_as("max", 80)
+            .uint(|latency: &Latency| (latency.all.count > 0).then_some(latency.all.peak.value)),
+    ])
 }
 
 /// Groups windows by `key`. The groups are sorted by their keys.

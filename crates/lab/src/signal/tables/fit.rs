@@ -1,13 +1,12 @@
 //! Tables of the fitted model: `costs` that explain the sweep, `crossovers` of schemes, `curves` and `regions`.
 
-use record::{Absence, Column, Format, Kind, Table, TableDisplay, Value};
+use record::{Absence, Columns, Format, IntervalColumns, Table, TableDisplay, column};
 use signalling::{
     Fit, Method, Observation, Offer, RateRange, Residual, Scheme, Start, Statistic, regions_at,
 };
 
 use super::super::sample::Load;
 use super::RATES;
-use super::columns::column;
 use super::point::Point;
 use super::regions::region_table;
 
@@ -64,16 +63,9 @@ impl Model {
         }
     }
 
-    /// The values of the model's columns for the point at position `number`.
-    pub fn values(&self, number: usize) -> [Value; 4] {
-        let residual = self.residuals.get(number).and_then(Option::as_ref);
-        let value = |field: fn(&Residual) -> Option<f64>| residual.and_then(field).into();
-        [
-            value(|residual| residual.cpu_ratio),
-            value(|residual| residual.cpu_error_ratio),
-            value(|residual| residual.latency_mean_ns),
-            value(|residual| residual.latency_error_ratio),
-        ]
+    /// The residual of the point at position `number`.
+    pub fn residual(&self, number: usize) -> Option<&Residual> {
+        self.residuals.get(number)?.as_ref()
     }
 
     /// The fitted costs, in words.
@@ -120,55 +112,61 @@ impl Model {
 /// The table of the fitted costs of the sweep.
 pub(super) fn costs(model: &Model) -> Table {
     let poll_ns = Start::default().poll_ns;
-    model.fit.as_ref().map_or_else(empty_cost_table, |fit| cost_table(fit, poll_ns))
+    model.fit.as_ref().map_or_else(|| cost_rows_table(&[]), |fit| cost_table(fit, poll_ns))
 }
 
-/// A table of fitted costs without rows.
-fn empty_cost_table() -> Table {
-    let columns = vec![
+/// A fitted or given cost.
+struct CostRow {
+    name: &'static str,
+    value_ns: f64,
+    interval_ns: Option<(f64, f64)>,
+    how: &'static str,
+}
+
+fn cost_rows_table(rows: &[CostRow]) -> Table {
+    let columns = Columns::all([
         column(
             "cost",
-            Kind::Text,
             "interrupt: C, CPU time of an interrupt. tick: C of a clock tick, if it is fitted \
              separately. event: alpha, CPU time of handling an event. poll, yield: CPU time of an \
              empty poll and of a yield. wake: latency until the handler starts. fixed: latency \
              under every scheme.",
         )
-        .priority(100),
-        column("value_ns", Kind::Real, "The value that explains the rows best.")
-            .shown_as("value", 99),
+        .priority(100)
+        .text(|row: &CostRow| row.name),
+        column("value_ns", "The value that explains the rows best.")
+            .interval(IntervalColumns::bounds("ci95_low_ns", "ci95_high_ns"))
+            .shown_as("value", 99)
+            .real(|row: &CostRow| row.value_ns),
         column(
             "ci95_low_ns",
-            Kind::Real,
             "Lower end of the value's 95 % interval (linear model, Student's t); absent if the \
              value was not fitted, or is at its limit of 0.",
         )
         .title("ci95")
         .up_to("ci95_high_ns")
-        .priority(98),
-        column("ci95_high_ns", Kind::Real, "Upper end of the value's 95 % interval.").detail(),
-        column("how", Kind::Text, "fitted, or given.").priority(60),
-    ];
+        .priority(98)
+        .real(|row: &CostRow| row.interval_ns.map(|(low, _)| low)),
+        column("ci95_high_ns", "Upper end of the value's 95 % interval.")
+            .detail()
+            .real(|row: &CostRow| row.interval_ns.map(|(_, high)| high)),
+        column("how", "fitted, or given.").priority(60).text(|row: &CostRow| row.how),
+    ]);
     let doc = "The costs that explain the measured rows best (least squares of relative errors).";
-    Table::new("costs", doc, columns)
+    columns.table("costs", doc, rows)
 }
 
 /// The table of fitted costs. `poll_ns` is the cost of an empty poll, which the fit takes as given.
 #[must_use]
 pub fn cost_table(fit: &Fit, poll_ns: u64) -> Table {
-    let mut table = empty_cost_table();
-    for estimate in &fit.estimates {
-        table.push(vec![
-            estimate.name.trim_end_matches("_ns").into(),
-            estimate.value_ns.into(),
-            estimate.interval_ns.map(|(low, _)| low).into(),
-            estimate.interval_ns.map(|(_, high)| high).into(),
-            "fitted".into(),
-        ]);
-    }
-    let poll_ns = poll_ns as f64;
-    table.push(vec!["poll".into(), poll_ns.into(), Value::Absent, Value::Absent, "given".into()]);
-    table
+    let fitted = fit.estimates.iter().map(|estimate| CostRow {
+        name: estimate.name.trim_end_matches("_ns"),
+        value_ns: estimate.value_ns,
+        interval_ns: estimate.interval_ns,
+        how: "fitted",
+    });
+    let poll = CostRow { name: "poll", value_ns: poll_ns as f64, interval_ns: None, how: "given" };
+    cost_rows_table(&fitted.chain([poll]).collect::<Vec<_>>())
 }
 
 /// Number of steps of the rate in tables `curves` and `regions`.
@@ -187,37 +185,38 @@ fn swept(points: &[Point<'_>]) -> (Vec<Scheme>, Vec<u64>) {
 
 /// Predictions of the fitted model between the measured rates.
 pub(super) fn curves(points: &[Point<'_>], model: &Model) -> Table {
-    let columns = vec![
-        column("scheme", Kind::Text, "How the receiver learns of events.").priority(100),
-        column("rate_hz", Kind::Uint, "Events per second.").shown_as("rate", 99),
-        column("cpu_ratio", Kind::Real, "CPU use by the model; absent where no closed form holds.")
-            .shown_as("CPU", 98),
-        column(
-            "latency_mean_ns",
-            Kind::Real,
-            "Mean latency by the model; absent where no closed form holds.",
-        )
-        .shown_as("latency mean", 97),
-    ];
+    struct CurveRow {
+        scheme: Scheme,
+        rate_hz: u64,
+        cpu_ratio: Option<f64>,
+        latency_mean_ns: Option<f64>,
+    }
+    let columns = Columns::all([
+        column("scheme", "How the receiver learns of events.")
+            .priority(100)
+            .text(|row: &CurveRow| row.scheme.to_string()),
+        column("rate_hz", "Events per second.")
+            .shown_as("rate", 99)
+            .uint(|row: &CurveRow| row.rate_hz),
+        column("cpu_ratio", "CPU use by the model; absent where no closed form holds.")
+            .shown_as("CPU", 98)
+            .real(|row: &CurveRow| row.cpu_ratio),
+        column("latency_mean_ns", "Mean latency by the model; absent where no closed form holds.")
+            .shown_as("latency mean", 97)
+            .real(|row: &CurveRow| row.latency_mean_ns),
+    ]);
+    let (schemes, rates) = swept(points);
+    let rows = schemes.iter().flat_map(|&scheme| {
+        rates.iter().map(move |&rate_hz| {
+            let (latency_mean_ns, cpu_ratio) = model.predict(scheme, rate_hz as f64);
+            CurveRow { scheme, rate_hz, cpu_ratio, latency_mean_ns }
+        })
+    });
+    let rows = rows.filter(|row| row.latency_mean_ns.is_some() || row.cpu_ratio.is_some());
     let doc = "CPU use and mean latency by the closed forms with the costs of table costs: the \
                curves of the pictures.";
     let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
-    let mut table = Table::new("curves", doc, columns).displayed(display);
-    let (schemes, rates) = swept(points);
-    for &scheme in &schemes {
-        for &rate_hz in &rates {
-            let (latency, cpu) = model.predict(scheme, rate_hz as f64);
-            if latency.is_some() || cpu.is_some() {
-                table.push(vec![
-                    scheme.to_string().into(),
-                    rate_hz.into(),
-                    cpu.into(),
-                    latency.into(),
-                ]);
-            }
-        }
-    }
-    table
+    columns.table("curves", doc, rows).displayed(display)
 }
 
 /// The scheme that keeps a bound of the mean latency with the least CPU use, by rate and bound. The fitted model
@@ -236,65 +235,67 @@ pub(super) fn regions(points: &[Point<'_>], model: &Model) -> Table {
     region_table(&rates.iter().flat_map(regions_of_rate).collect::<Vec<_>>(), Statistic::Mean)
 }
 
-fn crossover_columns() -> Vec<Column> {
-    let rate = |name: &str, title: &str, doc: &str| {
-        column(name, Kind::Real, doc).title(title).format(Format::Auto)
-    };
-    vec![
-        column("scheme", Kind::Text, "The scheme that takes less CPU time at the lower rates.")
-            .priority(100),
-        column(
-            "other_scheme",
-            Kind::Text,
-            "The scheme that takes less CPU time at the higher rates.",
-        )
-        .shown_as("above that", 99),
+/// Two schemes whose measured curves cross.
+struct CrossoverRow {
+    /// The scheme that takes less CPU time at the lower rates.
+    lower: Scheme,
+    upper: Scheme,
+    measured_hz: f64,
+    predicted_hz: Option<f64>,
+}
+
+fn crossover_columns<'a>() -> Columns<'a, CrossoverRow> {
+    let rate =
+        |name: &str, title: &str, doc: &str| column(name, doc).title(title).format(Format::Auto);
+    Columns::all([
+        column("scheme", "The scheme that takes less CPU time at the lower rates.")
+            .priority(100)
+            .text(|row: &CrossoverRow| row.lower.to_string()),
+        column("other_scheme", "The scheme that takes less CPU time at the higher rates.")
+            .shown_as("above that", 99)
+            .text(|row: &CrossoverRow| row.upper.to_string()),
         rate(
             "measured_hz",
             "measured at",
             "Event rate at which both take equal CPU time. Straight lines over the logarithm of \
              the rate join the measured points.",
         )
-        .priority(98),
+        .priority(98)
+        .real(|row: &CrossoverRow| row.measured_hz),
         rate(
             "predicted_hz",
             "by the model",
             "Event rate at which both take equal CPU time, by the fitted model.",
         )
-        .priority(97),
-        column(
-            "error_ratio",
-            Kind::Real,
-            "Relative error: (predicted_hz - measured_hz) / measured_hz.",
-        )
-        .shown_as("error", 96),
-    ]
+        .priority(97)
+        .real(|row: &CrossoverRow| row.predicted_hz),
+        column("error_ratio", "Relative error: (predicted_hz - measured_hz) / measured_hz.")
+            .shown_as("error", 96)
+            .real(|row: &CrossoverRow| {
+                row.predicted_hz
+                    .map(|predicted_hz| (predicted_hz - row.measured_hz) / row.measured_hz)
+            }),
+    ])
 }
 
 /// Rates at which the measured curves of two schemes cross, and the model's predictions of them.
 pub(super) fn crossovers(points: &[Point<'_>], model: &Model) -> Table {
     let doc = "Event rates at which two schemes take the same CPU time, measured and by the model.";
-    let mut table = Table::new("crossovers", doc, crossover_columns());
+    let mut rows = Vec::new();
     let mut schemes: Vec<Scheme> = points.iter().map(|point| point.at.scheme).collect();
     schemes.sort_unstable();
     schemes.dedup();
     for (position, &first) in schemes.iter().enumerate() {
         for &second in &schemes[position + 1..] {
             let differences = differences(points, first, second);
-            let Some((measured, first_is_lower)) = crossing(&differences) else { continue };
+            let Some((measured_hz, first_is_lower)) = crossing(&differences) else { continue };
             let range = (differences[0].0, differences[differences.len() - 1].0);
-            let predicted = model.crossover_hz(first, second, range);
+            let predicted_hz = model.crossover_hz(first, second, range);
             let (lower, upper) = if first_is_lower { (first, second) } else { (second, first) };
-            table.push(vec![
-                lower.to_string().into(),
-                upper.to_string().into(),
-                measured.into(),
-                predicted.into(),
-                predicted.map(|predicted| (predicted - measured) / measured).into(),
-            ]);
+            rows.push(CrossoverRow { lower, upper, measured_hz, predicted_hz });
         }
     }
-    table
+    crossover_columns().table("crossovers", doc, rows)
 }
 
 /// Event rates in ascending order, each with the CPU use of the first scheme minus the CPU use of the second. Only

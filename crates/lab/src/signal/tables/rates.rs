@@ -1,159 +1,161 @@
 //! Table `rates`: CPU use and latency by scheme and event rate.
 
-use record::{Column, Format, Kind, Table, Value};
+use record::{Columns, Format, Table, column};
+use signalling::Residual;
+use stats::Distribution;
 
 use super::super::sample::RateWindow;
 use super::RATES;
 use super::columns::{
-    activity_columns, activity_values, column, grouped_by_load, key_columns, latency_columns,
-    latency_values,
+    Activities, Latency, activity_columns, grouped_by_load, key_columns, latency_columns,
 };
 use super::fit::Model;
 use super::point::{Point, points};
 
-fn columns() -> Vec<Column> {
-    let mut columns = key_columns();
-    columns.extend([
-        column("rate_hz", Kind::Uint, "Requested events per second; Poisson arrivals.")
+/// A point, and the residual of the fit there.
+struct Row<'w> {
+    point: &'w Point<'w>,
+    residual: Option<&'w Residual>,
+}
+
+impl Row<'_> {
+    fn events_per_signal(&self) -> Option<f64> {
+        let signals_hz = self.point.signals_hz().filter(|signals_hz| *signals_hz > 0.0)?;
+        Some(self.point.delivered_hz()? / signals_hz)
+    }
+
+    fn dropped_ratio(&self) -> Option<f64> {
+        let windows = &self.point.windows;
+        let offered: u64 = windows.iter().map(|window| window.offered).sum();
+        let dropped: u64 = windows.iter().map(|window| window.dropped).sum();
+        (offered > 0).then(|| dropped as f64 / offered as f64)
+    }
+
+    fn lateness(&self) -> Distribution {
+        let mut lateness = Distribution::default();
+        self.point.windows.iter().for_each(|window| lateness.merge(&window.lateness));
+        lateness
+    }
+}
+
+fn columns<'a>() -> Columns<'a, Row<'a>> {
+    let meaning =
+        "the time from when an event was due until it was handled (no coordinated omission)";
+    Columns::all([
+        key_columns().of(|row: &Row<'_>| (row.point.at.load, row.point.at.scheme)),
+        column("rate_hz", "Requested events per second; Poisson arrivals.")
             .shown_as("rate", 98)
-            .key(),
+            .key()
+            .uint(|row: &Row<'_>| row.point.at.rate_hz),
         column(
             "repetitions",
-            Kind::Uint,
             "Windows of the row: the uncontaminated windows, or all windows if all are \
              contaminated.",
         )
-        .detail(),
+        .detail()
+        .uint(|row: &Row<'_>| row.point.windows.len()),
         column(
             "contaminated_count",
-            Kind::Uint,
             "Windows with other work on one of the two CPUs. Either the sender's mean lateness \
              exceeded both 1 us and a tenth of the mean latency. Or the receiver and the job had \
              the CPU for less than 97 % of the window or its control.",
         )
-        .shown_as("contaminated", 56),
-    ]);
-    columns.extend(latency_columns(
-        "latency",
-        "the time from when an event was due until it was handled (no coordinated omission)",
-    ));
-    columns.extend(activity_columns());
-    columns.extend([
-        column("events_per_signal", Kind::Real, "Events handled per signal.")
-            .shown_as("events/signal", 55),
-        column("offered_hz", Kind::Real, "Events that were due per second.").detail(),
-        column("throughput_hz", Kind::Real, "Events that were handled per second.")
-            .shown_as("handled", 50),
+        .shown_as("contaminated", 56)
+        .uint(|row: &Row<'_>| row.point.contaminated),
+        latency_columns("latency", meaning).of(|row: &Row<'_>| {
+            Latency::from_windows(row.point.windows.iter().map(|window| &window.latency))
+        }),
+        activity_columns().of(|row: &Row<'_>| Activities {
+            load: row.point.at.load,
+            windows: row.point.windows.iter().map(|window| &window.activity).collect(),
+        }),
+        column("events_per_signal", "Events handled per signal.")
+            .shown_as("events/signal", 55)
+            .real(|row: &Row<'_>| row.events_per_signal()),
+        column("offered_hz", "Events that were due per second.")
+            .detail()
+            .real(|row: &Row<'_>| row.point.offered_hz()),
+        column("throughput_hz", "Events that were handled per second.")
+            .shown_as("handled", 50)
+            .real(|row: &Row<'_>| row.point.delivered_hz()),
         column(
             "dropped_ratio",
-            Kind::Real,
             "Share of the events that found the ring or the socket's buffer full.",
         )
-        .shown_as("dropped", 65),
+        .shown_as("dropped", 65)
+        .real(|row: &Row<'_>| row.dropped_ratio()),
         column(
             "lateness_p99_ns",
-            Kind::Uint,
             "99th percentile of the sender's lateness. The latency includes it.",
         )
         .format(Format::Microseconds)
-        .detail(),
+        .detail()
+        .uint(|row: &Row<'_>| row.lateness().quantile(99_000)),
         column(
             "cpu_median_ratio",
-            Kind::Real,
             "Median of the windows' CPU use. The fit and the crossovers use it. A pause of the \
              host affects the mean of all windows, but hardly the median.",
         )
-        .detail(),
-        column(
-            "latency_mean_median_ns",
-            Kind::Real,
-            "Median of the windows' mean latencies. The fit uses it.",
-        )
-        .format(Format::Microseconds)
-        .detail(),
+        .detail()
+        .real(|row: &Row<'_>| row.point.cpu_ratio().map(|median| median.value)),
+        column("latency_mean_median_ns", "Median of the windows' mean latencies. The fit uses it.")
+            .format(Format::Microseconds)
+            .detail()
+            .real(|row: &Row<'_>| row.point.latency_mean_ns().map(|median| median.value)),
         column(
             "cpu_standard_error_ratio",
-            Kind::Real,
             "Standard error of cpu_median_ratio (Price and Bonett 2001); absent with one window. \
              Figures with a large error weigh less in the fit.",
         )
-        .detail(),
+        .detail()
+        .real(|row: &Row<'_>| row.point.cpu_ratio().and_then(|median| median.error)),
         column(
             "latency_standard_error_ns",
-            Kind::Real,
             "Standard error of latency_mean_median_ns (Price and Bonett 2001); absent with one \
              window.",
         )
         .format(Format::Microseconds)
-        .detail(),
+        .detail()
+        .real(|row: &Row<'_>| row.point.latency_mean_ns().and_then(|median| median.error)),
         column(
             "predicted_cpu_ratio",
-            Kind::Real,
             "CPU use by the model with the costs of table costs; absent where no closed form \
              holds.",
         )
-        .shown_as("CPU by model", 58),
+        .shown_as("CPU by model", 58)
+        .real(|row: &Row<'_>| row.residual.and_then(|residual| residual.cpu_ratio)),
         column(
             "cpu_error_ratio",
-            Kind::Real,
             "Relative error of predicted_cpu_ratio: its difference from cpu_median_ratio, over \
              the latter.",
         )
-        .detail(),
-        column("predicted_latency_mean_ns", Kind::Real, "Mean latency by the model.")
+        .detail()
+        .real(|row: &Row<'_>| row.residual.and_then(|residual| residual.cpu_error_ratio)),
+        column("predicted_latency_mean_ns", "Mean latency by the model.")
             .title("latency by model")
             .format(Format::Microseconds)
-            .priority(57),
+            .priority(57)
+            .real(|row: &Row<'_>| row.residual.and_then(|residual| residual.latency_mean_ns)),
         column(
             "latency_error_ratio",
-            Kind::Real,
             "Relative error of predicted_latency_mean_ns: its difference from \
              latency_mean_median_ns, over the latter.",
         )
-        .detail(),
-    ]);
-    columns
+        .detail()
+        .real(|row: &Row<'_>| row.residual.and_then(|residual| residual.latency_error_ratio)),
+    ])
 }
 
 /// One row for each point.
 pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
     let doc = "CPU use and latency by event rate and scheme, measured and by the fitted model.";
-    let mut table = Table::new(RATES, doc, columns())
-        .displayed(grouped_by_load("Interrupt, poll or clock?", model.notes()));
-    for (number, point) in points.iter().enumerate() {
-        let windows = &point.windows;
-        let sum =
-            |count: fn(&RateWindow) -> u64| windows.iter().map(|window| count(window)).sum::<u64>();
-        let mut row: Vec<Value> = vec![
-            point.at.load.word().into(),
-            point.at.scheme.to_string().into(),
-            point.at.rate_hz.into(),
-            (windows.len() as u64).into(),
-            (point.contaminated as u64).into(),
-        ];
-        row.extend(latency_values(windows, |window| &window.latency));
-        row.extend(activity_values(windows, point.at.load, |window| &window.activity));
-        let per_signal = point.delivered_hz().zip(point.signals_hz());
-        let per_signal = per_signal.filter(|(_, signals)| *signals > 0.0);
-        let offered = sum(|window| window.offered);
-        let mut lateness = stats::Distribution::default();
-        windows.iter().for_each(|window| lateness.merge(&window.lateness));
-        let (cpu, latency) = (point.cpu_ratio(), point.latency_mean_ns());
-        row.extend([
-            per_signal.map(|(events, signals)| events / signals).into(),
-            point.offered_hz().into(),
-            point.delivered_hz().into(),
-            (offered > 0).then(|| sum(|window| window.dropped) as f64 / offered as f64).into(),
-            lateness.quantile(99_000).into(),
-            cpu.map(|median| median.value).into(),
-            latency.map(|median| median.value).into(),
-            cpu.and_then(|median| median.error).into(),
-            latency.and_then(|median| median.error).into(),
-        ]);
-        row.extend(model.values(number));
-        table.push(row);
-    }
-    table
+    let rows = points
+        .iter()
+        .enumerate()
+        .map(|(number, point)| Row { point, residual: model.residual(number) });
+    columns()
+        .table(RATES, doc, rows)
+        .displayed(grouped_by_load("Interrupt, poll or clock?", model.notes()))
 }
 
 /// Warns of rows that have only contaminated windows.

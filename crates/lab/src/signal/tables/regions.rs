@@ -1,39 +1,37 @@
 //! Table `regions`: the scheme that keeps a bound of the latency with the least CPU use, by event rate.
 
-use record::{Column, Kind, Table, TableDisplay};
+use record::{Columns, Table, TableDisplay, column};
 use signalling::{Region, Statistic};
 
-use super::columns::column;
-
-fn columns() -> Vec<Column> {
-    vec![
-        column("rate_hz", Kind::Uint, "Events per second.").shown_as("rate", 100),
-        column("scheme", Kind::Text, "The scheme that keeps the bound with the least CPU use.")
-            .priority(99),
-        column(
-            "bound_from_ns",
-            Kind::Real,
-            "Smallest bound that the scheme keeps: its own latency.",
-        )
-        .title("bound")
-        .up_to("bound_to_ns")
-        .priority(98),
+fn columns<'a>(statistic: Statistic) -> Columns<'a, Region> {
+    Columns::all([
+        column("rate_hz", "Events per second.")
+            .shown_as("rate", 100)
+            .uint(|region: &Region| region.rate_hz),
+        column("scheme", "The scheme that keeps the bound with the least CPU use.")
+            .priority(99)
+            .text(|region: &Region| region.scheme.to_string()),
+        column("bound_from_ns", "Smallest bound that the scheme keeps: its own latency.")
+            .title("bound")
+            .up_to("bound_to_ns")
+            .priority(98)
+            .real(|region: &Region| region.from_ns),
         column(
             "bound_to_ns",
-            Kind::Real,
             "Bound at which another scheme starts to need less CPU; absent if there is none.",
         )
-        .detail(),
-        column("cpu_ratio", Kind::Real, "CPU use of the scheme.").shown_as("CPU", 97),
-        column("statistic", Kind::Text, "Statistic of the latency that the bound limits.")
-            .priority(50),
-        column(
-            "method",
-            Kind::Text,
-            "How latency and CPU use were computed: closed-form, or simulation.",
-        )
-        .priority(60),
-    ]
+        .detail()
+        .real(|region: &Region| region.to_ns),
+        column("cpu_ratio", "CPU use of the scheme.")
+            .shown_as("CPU", 97)
+            .real(|region: &Region| region.cpu_ratio),
+        column("statistic", "Statistic of the latency that the bound limits.")
+            .priority(50)
+            .text(move |_: &Region| statistic.label()),
+        column("method", "How latency and CPU use were computed: closed-form, or simulation.")
+            .priority(60)
+            .text(|region: &Region| region.method.label()),
+    ])
 }
 
 /// The table of regions. `statistic` is the statistic of the latency that the bound limits. The terminal shows no
@@ -47,19 +45,7 @@ pub fn region_table(regions: &[Region], statistic: Statistic) -> Table {
         rows_max: Some(0),
         ..TableDisplay::default()
     };
-    let mut table = Table::new("regions", doc, columns()).displayed(display);
-    for region in regions {
-        table.push(vec![
-            region.rate_hz.into(),
-            region.scheme.to_string().into(),
-            region.from_ns.into(),
-            region.to_ns.into(),
-            region.cpu_ratio.into(),
-            statistic.label().into(),
-            region.method.label().into(),
-        ]);
-    }
-    table
+    columns(statistic).table("regions", doc, regions).displayed(display)
 }
 
 #[cfg(test)]
