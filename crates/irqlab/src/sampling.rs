@@ -1,19 +1,13 @@
 //! Sampled simulation: its options, and the sampling period that reaches the requested confidence interval.
 
 use anyhow::bail;
-use sim::models::Model;
+use sim::models::{Model, SAMPLE_PERIOD};
 use sim::watch::{PERIOD_MAX, Sampling};
 use sim::{Accounting, SampledCycles, WARMING_ERROR};
 
 use crate::console;
 use crate::options::Usage;
 
-/// Default period of the first run, instructions. Each period has one unit.
-pub const PERIOD: u64 = 100_000;
-/// Length of a unit, instructions, as in the SMARTS paper.
-const UNIT: u64 = 1_000;
-/// Instructions per reorder-buffer entry that are simulated in detail before each unit.
-const WARMING_PER_ENTRY: u64 = 4;
 /// Largest share of instructions that is simulated in detail. Beyond it, `--detail ooo` is the better choice.
 const DETAIL_MAX: f64 = 0.5;
 /// The target applies to each context with at least this share of the cycles, and to the total.
@@ -71,7 +65,7 @@ impl SampleArgs {
             }
             return Ok(None);
         };
-        let sampling = sampling(model, self.sample_period.unwrap_or(PERIOD))?;
+        let sampling = model.sampling(self.sample_period.unwrap_or(SAMPLE_PERIOD))?;
         Ok(Some(Sampling { seed: self.sample_seed.unwrap_or(1), ..sampling }))
     }
 
@@ -115,25 +109,6 @@ impl SampleArgs {
         console::say(&format!("{text}; repeating with one unit per {period}"));
         Some(Sampling { period, ..last })
     }
-}
-
-/// The sampling of a model with one unit per period of `period` instructions. A period too short for a unit
-/// and its warming is lengthened.
-///
-/// # Errors
-/// When the model has no out-of-order core.
-pub fn sampling(model: &Model, period: u64) -> anyhow::Result<Sampling> {
-    let core = model.model.core.as_ref();
-    let window = core.filter(|core| core.threads.is_none()).and_then(|core| core.window.as_ref());
-    let Some(window) = window else {
-        bail!(Usage(format!(
-            "--detail sampled: {} has no out-of-order core, and other cores are simulated fast enough \
-             in full (use --detail ooo)",
-            model.model.name
-        )));
-    };
-    let warming = WARMING_PER_ENTRY * u64::from(window.reorder_entries);
-    Ok(Sampling { period: period.max(warming + UNIT), warming, unit: UNIT, seed: 1 })
 }
 
 /// The widest relative interval of the rows that the target applies to; `None` if one of them has no interval.

@@ -19,7 +19,8 @@
 //!   [`divergence`], which compares two of them;
 //! - [`checkpoint`] saves and restores a machine;
 //! - [`handlers`], [`noise`], [`footprint`], [`services`] and [`signal`] are the benches of the experiments, [`bare`] is the machine
-//!   without a kernel; [`hostile`] is a host that tries to change what a machine does.
+//!   without a kernel; [`repeat`] runs machines again and again; [`hostile`] is a host that tries to change what a
+//!   machine does.
 
 mod accounting;
 pub mod annotate;
@@ -46,6 +47,7 @@ pub mod parallel;
 mod process;
 pub mod qemu;
 mod regular_file;
+pub mod repeat;
 pub mod rootfs;
 pub mod services;
 pub mod setup;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use machine::{SystemModel, schema};
+use plugin_interface::sampling::Sampling;
 use serde_json::{Value as Json, json};
 use simrecord::counters::{MASK_TIMED, mask_of};
 use simrecord::record::Detail;
@@ -13,6 +14,13 @@ use crate::{Cache, Result, SimError};
 /// Names and texts, by name.
 const KNOWN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/models.rs"));
 const TEXT_BYTES_MAX: u64 = 64 << 10;
+
+/// Default period of sampling, instructions. Each period has one unit.
+pub const SAMPLE_PERIOD: u64 = 100_000;
+/// Length of a unit of sampling, instructions, as in the SMARTS paper.
+const UNIT: u64 = 1_000;
+/// Instructions per reorder-buffer entry that are simulated in detail before each unit.
+const WARMING_PER_ENTRY: u64 = 4;
 
 /// A model, as a file in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +104,24 @@ impl Model {
     #[must_use]
     pub fn counters(&self, cpus: u32) -> u32 {
         if self.detail == Detail::Ooo { mask_of(&self.model, cpus) } else { MASK_TIMED }
+    }
+
+    /// The sampling with one unit in each `period` instructions. A period that is too short for a unit and its
+    /// warming is lengthened.
+    ///
+    /// # Errors
+    /// When the model has no out-of-order core, or threads share its core.
+    pub fn sampling(&self, period: u64) -> Result<Sampling> {
+        let core = self.model.core.as_ref().filter(|core| core.threads.is_none());
+        let window = core.and_then(|core| core.window.as_ref()).ok_or_else(|| {
+            SimError::Invalid(format!(
+                "--detail sampled: {} has no out-of-order core, and other cores are simulated fast enough \
+                 in full (use --detail ooo)",
+                self.model.name
+            ))
+        })?;
+        let warming = WARMING_PER_ENTRY * u64::from(window.reorder_entries);
+        Ok(Sampling { period: period.max(warming + UNIT), warming, unit: UNIT, seed: 1 })
     }
 }
 

@@ -183,26 +183,3 @@ fn noise_peers_compares_installed_tools_with_the_detour_loop() {
         .assert_says("2..=1023");
     workspace.run(&["bench", "noise-peers", "-d", "1ms"]).assert_code(2).assert_says("1s to 1h");
 }
-
-#[test]
-fn chase_compares_models_with_this_machine() {
-    let _alone = alone();
-    let workspace = Place::new();
-    let arguments = ["bench", "chase", "-q", "--json", "--rounds", "6", "--most", "1"];
-    let run =
-        workspace.run(&[&arguments[..], &["--model", "zen3,t1"]].concat()).assert_code(0).json();
-    let machine_rows = |machine: &str| -> Vec<&Json> {
-        rows(&run, "chase").iter().filter(|row| row["machine"] == machine).collect()
-    };
-    let row_counts = ["host", "zen3", "t1"].map(|machine| machine_rows(machine).len());
-    assert_eq!(row_counts, [15, 15, 0], "{run}");
-    assert!(absence(&run, "model t1").is_some(), "{run}");
-    assert!(machine_rows("host").iter().all(|row| row["load_ns"].as_f64() > Some(0.0)), "{run}");
-    // The figures of the model are exact: 4 cycles in L1, 12 in L2.
-    let cycles = |bytes: u64| {
-        let row = machine_rows("zen3").into_iter().find(|row| row["working_set_bytes"] == bytes);
-        row.and_then(|row| row["load_cycles"].as_f64()).unwrap().round()
-    };
-    assert_eq!([cycles(16 << 10), cycles(128 << 10)], [4.0, 12.0], "{run}");
-    workspace.run(&["bench", "chase", "--model", "nosuch"]).assert_code(2).assert_says("nosuch");
-}

@@ -338,12 +338,3 @@ fn invalid_data_and_requests_are_refused() {
     refused(&["--rate", "1k", "--fit", "x", "--event-cost", "1us"], "cannot be used with");
     refused(&["--rate", "1k", "--arrivals", "trace:x"], "a trace has one rate");
 }
-
-#[test]
-fn the_bench_has_a_speed_for_each_scheme() {
-    let ended =
-        Place::new().run(&["bench", "signal", "--events", "20000", "--rounds", "1", "--json"]);
-    let run = ended.assert_code(0).json();
-    assert_eq!(rows(&run, "speed").len(), 8);
-    assert!(rows(&run, "speed").iter().all(|row| number(row, "events_hz") > 1e3));
-}

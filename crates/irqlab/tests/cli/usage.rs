@@ -106,7 +106,7 @@ fn a_run_directory_is_never_replaced() {
 fn a_directory_that_cannot_be_written_is_refused_before_measuring() {
     let workspace = Place::new();
     std::fs::write(workspace.path().join("file"), "").unwrap();
-    for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "chase"]] {
+    for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "storm"]] {
         let ended = workspace.run(&[verb, &["--out", "file/run"]].concat());
         ended.assert_code(2).assert_says("cannot write runs into file: ");
         assert_eq!(ended.out, "");
@@ -130,7 +130,7 @@ fn machines_that_cannot_be_built_are_refused() {
 
 #[test]
 fn formats_that_contradict_each_other_are_refused() {
-    for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "chase"], &["show", "x"]]
+    for verb in [&["handlers"][..], &["noise"], &["footprint"], &["bench", "storm"], &["show", "x"]]
     {
         let arguments = [verb, &["--json", "--format", "csv"]].concat();
         check_refused(&arguments, "'--json' cannot be used with '--format <FORMAT>'");

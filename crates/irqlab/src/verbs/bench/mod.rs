@@ -1,12 +1,9 @@
 //! `irqlab bench`: measures irqlab itself. docs/bench.md describes each bench.
 
-mod chase;
 mod compare;
 mod model;
 mod noise_peers;
 mod overhead;
-mod signal;
-mod sim;
 mod sim_repeat;
 mod storm;
 mod trace_agreement;
@@ -20,7 +17,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::options::OptionalResultArgs;
 use crate::run::OpenRun;
 
-/// Measure irqlab itself: the overhead of its probes, its accuracy and its speed
+/// Measure irqlab itself: the overhead of its probes, and its accuracy
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -37,16 +34,10 @@ enum Which {
     Storm(storm::StormArgs),
     /// Compare the detour loop with oslat and cyclictest on the same CPU
     NoisePeers(noise_peers::NoisePeersArgs),
-    /// Compare the latencies of this machine's caches with the latencies of models
-    Chase(chase::ChaseArgs),
     /// Measure how often compare reports a difference that does not exist, and finds one that was planted
     Compare(compare::CompareBenchArgs),
     /// Measure the error of a processor model: the same kernels on the processor and in the simulated machine
     Model(Box<model::ModelArgs>),
-    /// Measure the speed of the simulated machine at each level of detail
-    Sim(sim::SimBenchArgs),
-    /// Measure the speed of the event simulation of `irqlab signal`
-    Signal(signal::SignalBenchArgs),
     /// Check that a simulated machine repeats a run to the byte
     SimRepeat(Box<sim_repeat::SimRepeatArgs>),
 }
@@ -57,11 +48,8 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Which::TraceAgreement(args) => trace_agreement::run(&args),
         Which::Storm(args) => storm::run(&args),
         Which::NoisePeers(args) => noise_peers::run(&args),
-        Which::Chase(args) => chase::run(&args),
         Which::Compare(args) => compare::run(&args),
         Which::Model(args) => model::run(&args),
-        Which::Sim(args) => sim::run(&args),
-        Which::Signal(args) => signal::run(&args),
         Which::SimRepeat(args) => sim_repeat::run(&args),
     }
 }

@@ -2,7 +2,6 @@
 
 use clap::ValueEnum;
 use live::window::Stop;
-use sim::boot::Limits;
 use sim::checkpoint::{self, Start};
 use sim::image::Tools;
 use sim::kernel::Kernel;
@@ -10,7 +9,8 @@ use sim::qemu::Qemu;
 use sim::workload::{self, Workload};
 use sim::{Cache, Machine, image};
 
-use crate::console;
+use super::LIMITS;
+use crate::bench::say;
 
 /// A shell loop: processes, files, pipes, sorting and hashing.
 const LOOP: &str =
@@ -91,7 +91,6 @@ pub struct Maker<'a> {
     pub vcpus: u32,
     /// Number of iterations of the work loop.
     pub loops: u32,
-    pub limits: Limits,
     pub stop: &'a Stop,
 }
 
@@ -131,7 +130,7 @@ impl Maker<'_> {
     /// Makes a work that runs a command in the guest's shell.
     fn command(&self, name: WorkName, machine: Machine, line: &str) -> anyhow::Result<Work> {
         let stop = || self.stop.is_requested();
-        let start = checkpoint::ready(self.cache, self.qemu, &machine, &console::say, &stop)?;
+        let start = checkpoint::ready(self.cache, self.qemu, &machine, &say, &stop)?;
         let request = format!("run:{line}");
         Ok(Work { name, machine, start, request, idle_request: Some("run:true".to_owned()) })
     }
@@ -146,9 +145,9 @@ impl Maker<'_> {
                 self.qemu,
                 self.kernel,
                 &changed,
-                self.limits,
+                LIMITS,
                 |_| {},
-                &console::say,
+                &say,
                 &|| self.stop.is_requested(),
             )
         };

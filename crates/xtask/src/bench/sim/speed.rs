@@ -63,7 +63,7 @@ impl Cell {
 }
 
 /// The cells that could not be measured, with the reasons.
-pub fn absent(cells: &[Cell], levels: &[Level]) -> Vec<(String, String, Option<String>)> {
+pub fn absent(cells: &[Cell], levels: &[Level]) -> Vec<(String, String)> {
     let absence = |cell: &Cell| {
         let what = format!("{}, {}", cell.work.text(), levels[cell.level].name);
         let reason = match (&cell.absent, cell.times.is_empty()) {
@@ -71,7 +71,7 @@ pub fn absent(cells: &[Cell], levels: &[Level]) -> Vec<(String, String, Option<S
             (None, true) => "not run, because of --quick or an interruption".to_owned(),
             (None, false) => return None,
         };
-        Some((what, reason, None))
+        Some((what, reason))
     };
     cells.iter().filter_map(absence).collect()
 }

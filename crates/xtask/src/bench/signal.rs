@@ -1,15 +1,14 @@
-//! `irqlab bench signal`: measures the speed of the event simulation of `irqlab signal`.
+//! `cargo xtask bench signal`: measures the speed of the event simulation of `irqlab signal`.
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 use record::{Kind, Table};
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::{Map, json};
 use signalling::{Arrivals, Costs, Scheme, Simulation, simulate};
 
-use super::{Measured, columns, open, run_of};
-use crate::options::OptionalResultArgs;
+use super::columns;
+use crate::results::{PrintArgs, Results};
 
 /// Schemes to simulate, one of each kind.
 const SCHEMES: &str =
@@ -19,9 +18,8 @@ const RATE_HZ: u64 = 100_000;
 /// Target: simulated events per second on one core.
 const PROMISED_HZ: f64 = 10e6;
 
-/// Measure the speed of the event simulation of `irqlab signal`
 #[derive(Debug, clap::Args)]
-pub struct SignalBenchArgs {
+pub struct SignalArgs {
     /// Number of events in each simulation
     #[arg(long, default_value_t = 10_000_000,
           value_parser = clap::value_parser!(u64).range(10_000..=1_000_000_000), value_name = "N")]
@@ -30,11 +28,22 @@ pub struct SignalBenchArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     #[command(flatten)]
-    results: OptionalResultArgs,
+    printing: PrintArgs,
 }
 
-pub fn run(args: &SignalBenchArgs) -> anyhow::Result<ExitCode> {
-    let open = open(&args.results)?;
+pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
+    let mut results = Results::start("signal");
+    results.setting("events", args.events);
+    results.setting("rounds", args.rounds);
+    results.setting("rate_hz", RATE_HZ);
+    results.table(table(args)?);
+    if cfg!(debug_assertions) {
+        results.warn("built without optimisation, so it is slower than a release".to_owned());
+    }
+    results.finish(&args.printing)
+}
+
+fn table(args: &SignalArgs) -> anyhow::Result<Table> {
     let columns = columns(&[
         ("scheme", Kind::Text, "Scheme that was simulated."),
         ("events_hz", Kind::Real, "Events simulated per second of CPU time, in the fastest round."),
@@ -73,20 +82,34 @@ pub fn run(args: &SignalBenchArgs) -> anyhow::Result<ExitCode> {
             (events_hz >= PROMISED_HZ).into(),
         ]);
     }
-    let settings = Map::from_iter([
-        ("events".to_owned(), json!(args.events)),
-        ("rounds".to_owned(), json!(args.rounds)),
-        ("rate_hz".to_owned(), json!(RATE_HZ)),
-    ]);
-    let warnings = Vec::from_iter(cfg!(debug_assertions).then(|| {
-        "irqlab was built without optimisation, so it is slower than a release".to_owned()
-    }));
-    let measured = Measured { settings, warnings, tables: vec![table], ..Measured::default() };
-    open.finish(&run_of("bench-signal", open.started(), measured), &[])
+    Ok(table)
 }
 
 /// CPU time of this thread, ns. Other work on the machine does not add to it.
 fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use record::Value;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: SignalArgs,
+    }
+
+    #[test]
+    fn each_scheme_has_a_speed() {
+        let words = ["signal", "--events", "20000", "--rounds", "1"];
+        let table = table(&Command::parse_from(words).args).unwrap();
+        assert_eq!(table.rows().len(), 8);
+        let speed = |row: &Vec<Value>| table.get(row, "events_hz").and_then(Value::number);
+        assert!(table.rows().iter().all(|row| speed(row) > Some(1e3)));
+    }
 }

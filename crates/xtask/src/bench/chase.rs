@@ -1,20 +1,18 @@
-//! `irqlab bench chase`: compares the latencies of this machine's caches with the latencies of models.
+//! `cargo xtask bench chase`: compares the latencies of this machine's caches with the latencies of models.
 
 use std::process::ExitCode;
 
-use live::host::{Root, last_level_cache_bytes};
+use anyhow::Context;
+use live::host::{Root, last_level_cache_bytes, process_cpus};
 use live::selfbench::chase::{ChaseSettings, Chased, chase_order, measure};
 use machine::SystemModel;
 use machine::core::chase_cycles;
 use machine::memory::PageSize;
 use record::{Kind, Table, Value};
-use serde_json::{Map, json};
 use sim::models;
 
-use super::{Measured, columns, open, run_of};
-use crate::console;
-use crate::options::{OptionalResultArgs, Usage, one_cpu, usable_cpus};
-use crate::run::with_remedy_for_rights;
+use super::{columns, say};
+use crate::results::{PrintArgs, Results};
 
 const KIB: u64 = 1 << 10;
 /// The two smallest sizes. Each further size is twice the size before the last: 8, 12, 16, 24 KiB and so on.
@@ -23,13 +21,15 @@ const FIRST: [u64; 2] = [8 * KIB, 12 * KIB];
 const LINE_BYTES: u64 = 64;
 /// How often a model goes through the memory before it is timed.
 const WARM_ROUNDS: u32 = 2;
+/// How the latencies are measured.
+const METHOD: &str = "median of rounds; a round times dependent additions, a cycle each, then dependent \
+    loads from the lines in a shuffled order; the ratio of both times is in cycles";
 
-/// Compare the latencies of this machine's caches with the latencies of models
 #[derive(Debug, clap::Args)]
 pub struct ChaseArgs {
-    /// The CPU to measure: exactly one [default: the last usable CPU]
-    #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]
-    cpus: Option<String>,
+    /// The CPU to measure [default: the last usable CPU]
+    #[arg(short, long, value_name = "CPU")]
+    cpu: Option<u32>,
     /// Models to compare with, by name or file
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     model: Vec<String>,
@@ -43,65 +43,47 @@ pub struct ChaseArgs {
     #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u64).range(6..=1000), value_name = "N")]
     rounds: u64,
     #[command(flatten)]
-    results: OptionalResultArgs,
+    printing: PrintArgs,
 }
 
 pub fn run(args: &ChaseArgs) -> anyhow::Result<ExitCode> {
-    let list = args.cpus.as_deref();
-    let cpu = one_cpu(list, &usable_cpus(list)?)?;
+    results(args)?.finish(&args.printing)
+}
+
+fn results(args: &ChaseArgs) -> anyhow::Result<Results> {
+    let usable = || process_cpus().started_with.last().copied();
+    let cpu = args.cpu.or_else(usable).context("this process may use no CPU")?;
     let model = |name: &String| models::changed(name, &args.set).map(|(_, model)| model);
-    let models: Vec<SystemModel> = args
-        .model
-        .iter()
-        .map(model)
-        .collect::<Result<_, _>>()
-        .map_err(|error| Usage(error.to_string()))?;
-    let open = open(&args.results)?;
+    let models = args.model.iter().map(model).collect::<Result<Vec<SystemModel>, _>>()?;
+    let mut results = Results::start("chase");
     let settings = ChaseSettings {
         cpu,
         sizes: sizes(args.most << 20),
         line_bytes: LINE_BYTES,
         rounds: args.rounds as usize,
     };
-    let progress = |bytes: u64| console::say_more(&format!("{} KiB", bytes / KIB));
-    let chased = measure(&settings, &progress).map_err(with_remedy_for_rights)?;
-    let mut result = measured(&settings, &models, &chased);
-    result.settings.insert("set".into(), json!(args.set));
-    open.finish(&run_of("bench-chase", open.started(), result), &[])
+    let chased = measure(&settings, &|bytes| say(&format!("{} KiB", bytes / KIB)))?;
+    results.setting("cpu", cpu);
+    results.setting("rounds", args.rounds);
+    results.setting("line_bytes", LINE_BYTES);
+    results.setting("models", args.model.clone());
+    results.setting("set", args.set.clone());
+    results.setting("last_level_cache_bytes", last_level_cache_bytes(&Root::default()));
+    results.setting("method", METHOD);
+    for model in &models {
+        if chase_cycles(model, &[0], PageSize::Small, 0).is_none() {
+            let reason = "the model has no core, or a core that threads share".to_owned();
+            results.absent("chase", format!("model {}", model.name), reason);
+        }
+    }
+    results.table(table(&settings, &models, &chased));
+    Ok(results)
 }
 
 /// The sizes from [`FIRST`] up to `size_max`, bytes.
 fn sizes(size_max: u64) -> Vec<u64> {
     let doubled = (0..64).flat_map(|shift| FIRST.map(|first| first.checked_shl(shift)));
     doubled.map_while(|size| size.filter(|size| *size <= size_max)).collect()
-}
-
-fn measured(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) -> Measured {
-    let mut run_settings = Map::new();
-    run_settings.insert("cpu".into(), json!(settings.cpu));
-    run_settings.insert("rounds".into(), json!(settings.rounds));
-    run_settings.insert("line_bytes".into(), json!(settings.line_bytes));
-    let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-    run_settings.insert("models".into(), json!(names));
-    let cache_bytes = last_level_cache_bytes(&Root::default());
-    run_settings.insert("last_level_cache_bytes".into(), json!(cache_bytes));
-    let mut observer = Map::new();
-    let method = "median of rounds; a round times dependent additions, a cycle each, then dependent \
-                  loads from the lines in a shuffled order; the ratio of both times is in cycles";
-    observer.insert("method".into(), json!(method));
-    let has_no_chase =
-        |model: &&SystemModel| chase_cycles(model, &[0], PageSize::Small, 0).is_none();
-    let absent = models.iter().filter(has_no_chase).map(|model| {
-        let reason = "the model has no core, or a core that threads share".to_owned();
-        (format!("model {}", model.name), reason, None)
-    });
-    Measured {
-        settings: run_settings,
-        observer,
-        absent: absent.collect(),
-        tables: vec![table(settings, models, chased)],
-        ..Measured::default()
-    }
 }
 
 fn table(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) -> Table {
@@ -165,7 +147,15 @@ fn model_row(settings: &ChaseSettings, model: &SystemModel, host: &Chased) -> Op
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: ChaseArgs,
+    }
 
     #[test]
     fn sizes_grow_by_a_half_and_a_third() {
@@ -187,5 +177,25 @@ mod tests {
         };
         let row = model_row(&settings, &model, &host).unwrap();
         assert_eq!((&row[1], &row[7]), (&Value::from("zen3"), &Value::from(0.5)));
+    }
+
+    #[test]
+    fn this_machine_and_each_model_with_a_core_have_a_row_of_each_size() {
+        let words = ["chase", "--rounds", "6", "--most", "1", "--model", "zen3,t1"];
+        let results = results(&Command::parse_from(words).args).unwrap();
+        let table = &results.run().tables[0];
+        let rows = |name: &str| -> Vec<&Vec<Value>> {
+            table.rows().iter().filter(|row| row[1] == Value::from(name)).collect()
+        };
+        assert_eq!(["host", "zen3", "t1"].map(|name| rows(name).len()), [15, 15, 0]);
+        assert_eq!(results.run().absent[0].what, "model t1");
+        let number = |row: &Vec<Value>, name| table.get(row, name).and_then(Value::number);
+        assert!(rows("host").iter().all(|row| number(row, "load_ns") > Some(0.0)));
+        // The figures of the model are exact: 4 cycles in L1, 12 in L2.
+        let cycles = |bytes: u64| {
+            let row = rows("zen3").into_iter().find(|row| row[0] == Value::from(bytes));
+            number(row.unwrap(), "load_cycles").map(f64::round)
+        };
+        assert_eq!([cycles(16 * KIB), cycles(128 * KIB)], [Some(4.0), Some(12.0)]);
     }
 }

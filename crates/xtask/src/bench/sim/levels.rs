@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use anyhow::{Context, ensure};
+use sim::models::SAMPLE_PERIOD;
 use sim::watch::{Detail, Roi, Watch};
 use sim::{Cache, Timing, models};
 
-use super::args::SimBenchArgs;
-use crate::options::Usage;
-use crate::sampling::{self, PERIOD};
+use super::args::SimArgs;
 
 /// A way to run a machine: a row of the table for each work.
 pub struct Level {
@@ -30,7 +30,7 @@ impl Level {
 }
 
 /// All levels that the options select.
-pub fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> {
+pub fn levels(cache: &Cache, args: &SimArgs) -> anyhow::Result<Vec<Level>> {
     let (icount, host) = (Timing::Instructions { shift: 0 }, Timing::HostClock);
     let level =
         |name: &str, timing, watch| Level { name: name.to_owned(), timing, watch, plugin: None };
@@ -44,12 +44,11 @@ pub fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> 
     let timed = args.model.iter().map(|name| (Detail::Timed, "timed", name));
     let ooo = args.ooo.iter().map(|name| (Detail::Ooo, "ooo", name));
     for (detail, word, name) in timed.chain(ooo) {
-        let model = models::find(cache, name, &[], detail);
-        let model = Some(model.map_err(|error| Usage(error.to_string()))?);
+        let model = Some(models::find(cache, name, &[], detail)?);
         let watch = Watch { model, ..watch(detail) };
         // Only a model with an out-of-order core can be sampled.
         let sampled = if detail == Detail::Ooo { watch.model.as_ref() } else { None };
-        let sampling = sampled.and_then(|model| sampling::sampling(model, PERIOD).ok());
+        let sampling = sampled.and_then(|model| model.sampling(SAMPLE_PERIOD).ok());
         levels.push(level(&format!("{word}, {name}"), icount, Some(watch.clone())));
         if sampling.is_some() {
             let watch = Watch { sampling, ..watch };
@@ -66,19 +65,12 @@ pub fn levels(cache: &Cache, args: &SimBenchArgs) -> anyhow::Result<Vec<Level>> 
 /// The option for QEMU's own cache plugin, with the caches of r4400-1994 (the default model of `timed`): two L1 caches
 /// of 16 KiB with lines of 16 bytes, and an L2 of 1 MiB with lines of 128 bytes.
 fn cache_plugin(file: &Path) -> anyhow::Result<String> {
-    let file = file.canonicalize().map_err(|error| {
-        let reason = format!(
-            "--cache-plugin {}: {error} (docs/bench.md says how to build the plugin)",
-            file.display()
-        );
-        Usage(reason)
+    let file = file.canonicalize().with_context(|| {
+        let file = file.display();
+        format!("--cache-plugin {file} (docs/bench-developers.md says how to build the plugin)")
     })?;
     let text = file.display().to_string();
-    if text.contains(',') {
-        anyhow::bail!(Usage(format!(
-            "--cache-plugin {text}: QEMU accepts no path with a comma (rename the file)"
-        )));
-    }
+    ensure!(!text.contains(','), "QEMU accepts no path with a comma (rename the file): {text}");
     Ok(format!(
         "{text},icachesize=16384,iassoc=2,iblksize=16,dcachesize=16384,dassoc=2,dblksize=16,\
          l2=on,l2cachesize=1048576,l2assoc=1,l2blksize=128"

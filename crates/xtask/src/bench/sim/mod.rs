@@ -1,4 +1,4 @@
-//! `irqlab bench sim`: the speed of the simulated machine on real programs, at each level of detail.
+//! `cargo xtask bench sim`: the speed of the simulated machine on real programs, at each level of detail.
 
 mod args;
 mod levels;
@@ -19,45 +19,39 @@ use ::sim::watch::{self, KernelFiles, Recording, Roi, Watch};
 use ::sim::{Accounting, Cache, Instrumentation, Machine, children_cpu_ns, kernel, qemu};
 use clap::ValueEnum;
 use live::window::Stop;
-use serde_json::{Map, json};
+use serde_json::{Map, Value as Json};
 
-pub use self::args::SimBenchArgs;
+pub use self::args::SimArgs;
 use self::levels::{Level, levels};
 use self::rounds::Progress;
 use self::speed::{Cell, Times};
 use self::works::{Maker, Work, WorkName};
-use super::{Measured, open, run_of};
-use crate::console::{self, ProgressLine, Redraw};
-use crate::run::stop_on_signals;
-use crate::simulated::workload_limits;
+use super::{say, stop_on_signals};
+use crate::results::Results;
 
 /// Maximum number of rounds of a work at the slowest levels, which take most of the bench's time.
 const SLOW_ROUNDS_MAX: u32 = 3;
 /// Default host time for all measurements, and with `--quick`. The command then takes at most 20 minutes, or 4.
 const BUDGET: Duration = Duration::from_secs(17 * 60);
 const BUDGET_QUICK: Duration = Duration::from_secs(225);
-/// Limit on the host time of each machine.
-const WALL: Duration = Duration::from_secs(1_800);
-/// Limit on the guest time of each machine.
-const GUEST: Duration = Duration::from_secs(1_800);
+/// Limits on the host time and the guest time of each machine.
+const LIMITS: Limits = Limits { wall: Duration::from_secs(1_800), guest_s: 1_800 };
 
 /// The parts that all levels share.
 struct Bench {
     cache: Cache,
     qemu: Qemu,
     kernel_files: KernelFiles,
-    limits: Limits,
     stop: Stop,
 }
 
-pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
-    let open = open(&args.results)?;
+pub fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
+    let mut results = Results::start("sim");
     let cache = Cache::from_environment()?;
     let levels = levels(&cache, args)?;
     let qemu = qemu::find(&cache)?;
-    let kernel = kernel::debian(&cache, Flavour::Cloud, &console::say)?;
-    let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
-    let limits = workload_limits(Some(WALL), Some(GUEST));
+    let kernel = kernel::debian(&cache, Flavour::Cloud, &say)?;
+    let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &say)?;
     let stop = stop_on_signals()?;
     let maker = Maker {
         cache: &cache,
@@ -65,13 +59,12 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
         kernel: &kernel,
         vcpus: args.vcpus,
         loops: args.loops,
-        limits,
         stop: &stop,
     };
     let all = WorkName::value_variants().iter().copied();
     let chosen = all.filter(|name| args.work.is_empty() || args.work.contains(name));
     let works: Vec<Work> = chosen.map(|name| maker.make(name)).collect::<anyhow::Result<_>>()?;
-    let bench = Bench { cache: cache.clone(), qemu: qemu.clone(), kernel_files, limits, stop };
+    let bench = Bench { cache: cache.clone(), qemu: qemu.clone(), kernel_files, stop };
     let budget = args.budget.unwrap_or(if args.quick { BUDGET_QUICK } else { BUDGET });
     let all =
         works.iter().flat_map(|work| levels.iter().enumerate().map(move |level| (work, level)));
@@ -81,28 +74,27 @@ pub fn run(args: &SimBenchArgs) -> anyhow::Result<ExitCode> {
     let mut cells: Vec<Cell> = cells.collect();
     let parts = Parts { bench: &bench, works: &works, levels: &levels };
     parts.measure_all(&mut cells, budget);
-    let mut settings = Map::new();
-    settings.insert("rounds".into(), json!(if args.quick { 1 } else { args.rounds }));
-    settings.insert("budget_s".into(), json!(budget.as_secs_f64()));
-    settings.insert("loops".into(), json!(args.loops));
-    settings.insert("cpus".into(), json!(args.vcpus));
-    settings.insert("qemu".into(), json!(qemu.version_text));
-    settings.insert("method".into(), json!(speed::METHOD));
-    let works = works.iter().map(|work| (work.name.text().to_owned(), json!(work.request)));
-    settings.insert("works".into(), works.collect::<Map<_, _>>().into());
-    let measured = Measured {
-        settings,
-        warnings: speed::warning(&cells, &levels, budget).into_iter().collect(),
-        absent: speed::absent(&cells, &levels),
-        tables: vec![speed::table(&cells, &levels)],
-        interrupted: bench.stop.is_requested(),
-        ..Measured::default()
-    };
-    open.finish(&run_of("bench-sim", open.started(), measured), &[])
+    results.setting("rounds", if args.quick { 1 } else { args.rounds });
+    results.setting("budget_s", budget.as_secs_f64());
+    results.setting("loops", args.loops);
+    results.setting("cpus", args.vcpus);
+    results.setting("qemu", qemu.version_text.clone());
+    results.setting("method", speed::METHOD);
+    let works = works.iter().map(|work| (work.name.text().to_owned(), work.request.clone().into()));
+    results.setting("works", Json::Object(works.collect::<Map<_, _>>()));
+    speed::warning(&cells, &levels, budget).into_iter().for_each(|text| results.warn(text));
+    for (cell, reason) in speed::absent(&cells, &levels) {
+        results.absent("speed", cell, reason);
+    }
+    results.table(speed::table(&cells, &levels));
+    if bench.stop.is_requested() {
+        results.interrupted();
+    }
+    results.finish(&args.printing)
 }
 
 /// How often to measure a work at a level, if the budget suffices.
-fn rounds_wanted(args: &SimBenchArgs, work: WorkName, level: &Level) -> u32 {
+fn rounds_wanted(args: &SimArgs, work: WorkName, level: &Level) -> u32 {
     let rounds_max = match (level.is_slow(), work, args.quick) {
         (true, WorkName::Boot, true) => 0,
         (true, WorkName::Boot, false) => 1,
@@ -127,8 +119,7 @@ impl Parts<'_> {
     fn measure_all(&self, cells: &mut [Cell], budget: Duration) {
         let started = Instant::now();
         let remaining = || budget.saturating_sub(started.elapsed());
-        let mut progress = ProgressLine::new(Redraw::EachStep);
-        self.measure_first(cells, &remaining, &mut progress);
+        self.measure_first(cells, &remaining);
         loop {
             let states: Vec<Progress> = cells.iter().map(progress_of).collect();
             let planned = rounds::plan(&states, remaining());
@@ -138,24 +129,19 @@ impl Parts<'_> {
                 return;
             }
             // The levels take turns, so that other load of the host affects all of them.
-            self.measure_each(cells, &chosen, &mut progress, |_, _| true);
+            self.measure_each(cells, &chosen, |_, _| true);
         }
     }
 
     /// Measures the first round: all works at the fast levels, then each work at the slow levels, shortest work first.
-    fn measure_first(
-        &self,
-        cells: &mut [Cell],
-        remaining: &impl Fn() -> Duration,
-        progress: &mut ProgressLine,
-    ) {
+    fn measure_first(&self, cells: &mut [Cell], remaining: &impl Fn() -> Duration) {
         let (slow, fast): (Vec<usize>, Vec<usize>) = (0..cells.len())
             .filter(|index| cells[*index].wanted > 0)
             .partition(|index| self.levels[cells[*index].level].is_slow());
-        self.measure_each(cells, &fast, progress, |_, _| !remaining().is_zero());
+        self.measure_each(cells, &fast, |_, _| !remaining().is_zero());
         let mut slow = slow;
         slow.sort_by_key(|index| self.fast_cost(cells, cells[*index].work));
-        self.measure_each(cells, &slow, progress, |cells, cell| {
+        self.measure_each(cells, &slow, |cells, cell| {
             let same_level = |other: &&Cell| other.level == cell.level && other.rounds() > 0;
             let known = cells.iter().filter(same_level);
             let known = known.map(|other| (other.cost, self.fast_cost(cells, other.work)));
@@ -174,7 +160,6 @@ impl Parts<'_> {
         &self,
         cells: &mut [Cell],
         chosen: &[usize],
-        progress: &mut ProgressLine,
         permits: impl Fn(&[Cell], &Cell) -> bool,
     ) {
         let mut idle = Idle::new();
@@ -192,8 +177,8 @@ impl Parts<'_> {
                 continue;
             }
             let Some(work) = self.works.iter().find(|work| work.name == name) else { continue };
-            let text = format!("{}, {}", name.text(), self.levels[level].name);
-            progress.step(step + 1, chosen.len(), &text);
+            let (count, level_name) = (chosen.len(), &self.levels[level].name);
+            say(&format!("[{}/{count}] {}, {level_name}", step + 1, name.text()));
             let started = Instant::now();
             match self.bench.measure(work, (level, &self.levels[level]), &mut idle) {
                 Ok(Some(times)) => cells[*index].add(times),
@@ -249,7 +234,7 @@ impl Bench {
             more.load(plugin);
         }
         let before_ns = children_cpu_ns();
-        let (start, limits) = (&work.start, self.limits);
+        let (start, limits) = (&work.start, LIMITS);
         let mut vm =
             checkpoint::start(&self.cache, &self.qemu, &machine, start, request, limits, more)?;
         let stop = || self.stop.is_requested();

@@ -1,14 +1,15 @@
-//! The options of `irqlab bench sim`.
+//! The options of `cargo xtask bench sim`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::works::WorkName;
-use crate::options::{OptionalResultArgs, duration};
+use jiff::SignedDuration;
 
-/// Measure the speed of the simulated machine at each level of detail
+use super::works::WorkName;
+use crate::results::PrintArgs;
+
 #[derive(Debug, clap::Args)]
-pub struct SimBenchArgs {
+pub struct SimArgs {
     /// Works to run [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub work: Vec<WorkName>,
@@ -40,5 +41,11 @@ pub struct SimBenchArgs {
     #[arg(long, value_name = "FILE")]
     pub cache_plugin: Option<PathBuf>,
     #[command(flatten)]
-    pub results: OptionalResultArgs,
+    pub printing: PrintArgs,
+}
+
+/// Parses a time such as `90s` or `2m30s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(time).map_err(|error| error.to_string())
 }

@@ -1,0 +1,224 @@
+//! Runs machines again and again, and tells their outcomes apart. A repeatable machine has one outcome.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use outputs::Existing;
+
+use crate::boot::{self, Limits};
+use crate::checkpoint::{self, Start};
+use crate::hostile::HostileHost;
+use crate::parallel::{Jobs, for_each};
+use crate::qemu::Qemu;
+use crate::watch::{KernelFiles, Recording, Watch};
+use crate::{Cache, Machine, Result, SimError};
+
+/// A machine with its request, and the outcomes of its runs.
+#[derive(Debug)]
+pub struct RepeatedMachine {
+    pub name: String,
+    pub machine: Machine,
+    pub kernel_files: KernelFiles,
+    pub request: String,
+    pub start: Start,
+    /// Whether a failed command is an error. A workload that does nothing would prove nothing.
+    pub must_succeed: bool,
+    outcomes: BTreeMap<Outcome, SameRuns>,
+}
+
+/// The outcome of a run: the SHA-256 of its record, and the output of the guest's programs.
+type Outcome = (String, String);
+
+/// Runs with the same outcome.
+#[derive(Debug)]
+struct SameRuns {
+    runs: u64,
+    first_run: u64,
+    instructions: Option<u64>,
+}
+
+/// An outcome, and the runs that had it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutcomeRuns<'a> {
+    /// SHA-256 of the record, in hexadecimal.
+    pub record_sha256: &'a str,
+    pub runs: u64,
+    /// Number of the first run with this outcome, from 1.
+    pub first_run: u64,
+    /// Instructions of a run on all CPUs.
+    pub instructions: Option<u64>,
+}
+
+impl RepeatedMachine {
+    /// The machine, before its first run.
+    #[must_use]
+    pub fn new(
+        name: String,
+        machine: Machine,
+        kernel_files: KernelFiles,
+        request: String,
+        start: Start,
+    ) -> RepeatedMachine {
+        let (must_succeed, outcomes) = (false, BTreeMap::new());
+        RepeatedMachine { name, machine, kernel_files, request, start, must_succeed, outcomes }
+    }
+
+    /// The different outcomes, in the order of their first runs.
+    #[must_use]
+    pub fn outcomes(&self) -> Vec<OutcomeRuns<'_>> {
+        let outcomes = self.outcomes.iter().map(|((record_sha256, _), same)| OutcomeRuns {
+            record_sha256,
+            runs: same.runs,
+            first_run: same.first_run,
+            instructions: same.instructions,
+        });
+        let mut outcomes: Vec<OutcomeRuns> = outcomes.collect();
+        outcomes.sort_by_key(|outcome| outcome.first_run);
+        outcomes
+    }
+
+    /// Adds the outcome of the run `number`. Removes its record if an earlier run had the same outcome.
+    fn add(&mut self, number: u64, run: OneRun) -> Result<()> {
+        let new = SameRuns { runs: 0, first_run: number, instructions: run.instructions };
+        let same = self.outcomes.entry(run.outcome).or_insert(new);
+        same.runs += 1;
+        match run.kept {
+            Some(kept) if same.runs > 1 => fs::remove_file(&kept).map_err(SimError::file(&kept)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A run that was not stopped.
+struct OneRun {
+    outcome: Outcome,
+    instructions: Option<u64>,
+    /// The file with the record of the run, if records are kept.
+    kept: Option<PathBuf>,
+}
+
+/// A run failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{machine}: {source}")]
+pub struct FailedRun {
+    /// Name of the machine.
+    pub machine: String,
+    pub source: SimError,
+}
+
+/// How machines are run and observed.
+#[derive(Clone, Copy)]
+pub struct Repetition<'a> {
+    pub cache: &'a Cache,
+    pub qemu: &'a Qemu,
+    pub watch: &'a Watch,
+    pub limits: Limits,
+    /// Whether a [`HostileHost`] disturbs each machine.
+    pub is_hostile: bool,
+    /// Directory for a record of each different outcome.
+    pub keep: Option<&'a Path>,
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+    /// Takes the number of each run that starts, the number of all runs, and the machine's name.
+    pub progress: &'a (dyn Fn(usize, usize, &str) + Sync),
+}
+
+impl Repetition<'_> {
+    /// Runs each machine `times` times, `jobs` machines at the same time. Returns whether all runs ended: a stop
+    /// leaves some out. Every machine runs once before any runs a second time.
+    ///
+    /// # Errors
+    /// When a machine fails, or its record is broken or incomplete.
+    pub fn run(
+        &self,
+        machines: &mut [RepeatedMachine],
+        times: u64,
+        jobs: Jobs,
+    ) -> std::result::Result<bool, FailedRun> {
+        let indexes = 0..machines.len();
+        let runs: Vec<(u64, usize)> = (1..=times)
+            .flat_map(|number| indexes.clone().map(move |index| (number, index)))
+            .collect();
+        let started = AtomicUsize::new(0);
+        let results = for_each(jobs, &runs, |_, (number, index)| {
+            if (self.stop)() {
+                return Ok(None);
+            }
+            let step = started.fetch_add(1, Ordering::Relaxed) + 1;
+            (self.progress)(step, runs.len(), &machines[*index].name);
+            self.run_once(&machines[*index], *number)
+        });
+        let mut is_complete = true;
+        for ((number, index), result) in runs.into_iter().zip(results) {
+            let machine = &mut machines[index];
+            let added = result.and_then(|run| match run {
+                Some(run) => machine.add(number, run).map(|()| true),
+                None => Ok(false),
+            });
+            let failed = |source| FailedRun { machine: machine.name.clone(), source };
+            is_complete &= added.map_err(failed)?;
+        }
+        Ok(is_complete)
+    }
+
+    /// Runs a machine once. Returns `None` if it was stopped.
+    fn run_once(&self, repeated: &RepeatedMachine, number: u64) -> Result<Option<OneRun>> {
+        let RepeatedMachine { name, machine, .. } = repeated;
+        let file_name = format!("{}-{number}.record", name.replace([',', ' '], ""));
+        let kept = self.keep.map(|directory| directory.join(file_name));
+        let recording = Recording::new(
+            self.cache,
+            self.qemu,
+            machine,
+            &repeated.kernel_files,
+            self.watch,
+            kept.as_deref().map(|file| (file, Existing::Stays)),
+        )?;
+        let (start, request) = (&repeated.start, &repeated.request);
+        let more = recording.instrumentation();
+        let mut vm =
+            checkpoint::start(self.cache, self.qemu, machine, start, request, self.limits, more)?;
+        let host = self.is_hostile.then(|| HostileHost::start(vm.pid(), number));
+        let host = host.transpose().map_err(SimError::system("starting a hostile thread"))?;
+        let mut console = Vec::new();
+        let mut keep = |bytes: &[u8]| console.extend_from_slice(bytes);
+        let ending = boot::follow_unless(&mut vm, self.limits, &mut keep, self.stop);
+        drop(host);
+        drop(vm);
+        let Some(exit) = ending? else { return Ok(None) };
+        let output = programs_output(&console);
+        if repeated.must_succeed && exit.status != 0 {
+            let reason = format!("failed with status {}:\n{output}", exit.status);
+            return Err(SimError::data("the workload", reason));
+        }
+        let record_sha256 = recording.sha256()?;
+        let account = recording.accounting()?;
+        if let Some(broken) = account.broken.first() {
+            return Err(SimError::data("the record", format!("is broken: {broken}")));
+        }
+        if !account.ended_by_guest {
+            return Err(SimError::data("the record", "ends before the command does"));
+        }
+        let outcome = (record_sha256, output);
+        Ok(Some(OneRun { outcome, instructions: account.instructions, kept }))
+    }
+}
+
+/// The output of the guest's programs. The kernel's messages after the record's end, while the machine powers
+/// off, depend on the host.
+fn programs_output(console: &[u8]) -> String {
+    let console = String::from_utf8_lossy(console);
+    console.lines().filter(|line| !line.starts_with('[')).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_messages_are_left_out() {
+        let console = b"[    1.0] up\r\none\r\ntwo\n[    2.0] Power down\n";
+        assert_eq!(programs_output(console), "one\ntwo");
+    }
+}
