@@ -155,7 +155,7 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 mod tests {
     use super::*;
     use crate::picture::sheet::{NARROW, WIDTH};
-    use crate::picture::tests::{checked, run_of, table, texts};
+    use crate::picture::tests::{golden, run_of, table};
     use record::{Kind, Value};
 
     /// Verdict, row, change and its interval.
@@ -192,17 +192,10 @@ mod tests {
             ("better", "idle all softirq 4 BLOCK", -0.2, Some((-0.3, -0.1))),
             ("changed", "idle all vector 1 timer", 90.0, None),
         ]);
-        for width in [WIDTH, NARROW] {
-            let sheet = changes(&run, width).unwrap().expect("a picture");
-            let texts = texts(&sheet.file());
-            for text in ["irq 36 disk mean_ns", "softirq 4 BLOCK mean_ns", "0"] {
-                assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
-            }
-            assert!(sheet.heading.title.starts_with("3 of 3 figures changed"));
-            assert!(sheet.heading.notes.iter().any(|note| note.contains("at the edge")));
-        }
+        golden("changes", changes(&run, WIDTH));
+        golden("changes_narrow", changes(&run, NARROW));
         assert_eq!(changes(&differences(&[]), WIDTH).unwrap(), None);
-        let equal = changes(&differences(&[("equal", "a", 0.0, None)]), WIDTH).unwrap();
-        checked(&equal.expect("a picture").file());
+        let equal = differences(&[("equal", "a", 0.0, None)]);
+        golden("changes_of_equal_runs", changes(&equal, WIDTH));
     }
 }

@@ -138,24 +138,37 @@ pub(crate) mod tests {
         table
     }
 
+    /// Compares a picture with the file `NAME.snap.svg` of tests/golden, which a browser shows, and checks it.
+    ///
+    /// After an intended change, `INSTA_UPDATE=always cargo test -p report` writes the files.
+    pub(super) fn golden<E: std::fmt::Debug>(name: &str, drawn: Result<Option<Sheet>, E>) {
+        let svg = drawn.unwrap().expect("a picture").file();
+        checked(&svg);
+        let mut settings = insta::Settings::clone_current();
+        settings.set_snapshot_path("../../tests/golden");
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_omit_expression(true);
+        settings.bind(|| insta::assert_binary_snapshot!(&format!("{name}.svg"), svg.into_bytes()));
+    }
+
     /// An element of SVG.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub(super) struct Element {
-        pub tag: String,
-        pub attributes: Vec<(String, String)>,
+    struct Element {
+        tag: String,
+        attributes: Vec<(String, String)>,
         /// The text in the element, without white space at its ends.
-        pub text: String,
+        text: String,
     }
 
     impl Element {
-        pub fn attribute(&self, name: &str) -> Option<&str> {
+        fn attribute(&self, name: &str) -> Option<&str> {
             self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
         }
     }
 
     /// The elements of a picture, in order. Panics where it is not well-formed XML of the kind that
     /// pictures are: elements that are closed in order, attributes in quotes, text that is escaped.
-    pub(super) fn elements(svg: &str) -> Vec<Element> {
+    fn elements(svg: &str) -> Vec<Element> {
         let mut found: Vec<Element> = Vec::new();
         let mut open: Vec<usize> = Vec::new();
         let mut remaining = svg;
@@ -205,9 +218,8 @@ pub(crate) mod tests {
         found
     }
 
-    /// The elements of a picture that has what all have: a title and a description, a background, and
-    /// numbers with units at its axes.
-    pub(super) fn checked(svg: &str) -> Vec<Element> {
+    /// Checks what all pictures have: a title and a description, a background, and nothing outside of the sheet.
+    pub(super) fn checked(svg: &str) {
         let all = elements(svg);
         let tags: Vec<&str> = all.iter().take(4).map(|element| element.tag.as_str()).collect();
         assert_eq!(tags, ["svg", "title", "desc", "rect"]);
@@ -232,13 +244,6 @@ pub(crate) mod tests {
                 );
             }
         }
-        all
-    }
-
-    /// The texts of a picture.
-    pub(super) fn texts(svg: &str) -> Vec<String> {
-        let texts = checked(svg).into_iter().filter(|element| element.tag == "text");
-        texts.map(|element| element.text).collect()
     }
 
     #[test]

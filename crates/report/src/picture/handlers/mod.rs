@@ -78,11 +78,9 @@ fn left_out(conditions: usize, contexts: usize, table: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::palette::{BLUE, ORANGE, SKY, VERMILION, hex};
-    use crate::picture::sheet::{NARROW, Sheet, WIDTH};
-    use crate::picture::tests::{checked, run_of, table, texts};
-    use plotters::style::RGBColor;
-    use record::{Kind, Run};
+    use crate::picture::sheet::{NARROW, WIDTH};
+    use crate::picture::tests::{golden, run_of, table};
+    use record::Kind;
 
     const TEXT: Kind = Kind::Text;
     const UINT: Kind = Kind::Uint;
@@ -153,45 +151,20 @@ mod tests {
         table("events", &columns, rows)
     }
 
-    /// Widths of the rectangles of a colour; the last are bars, those before them the legend's.
-    fn widths(sheet: &Sheet, colour: RGBColor) -> Vec<f64> {
-        let all = checked(&sheet.file());
-        let rectangles = all.iter().filter(|element| element.tag == "rect");
-        let rectangles =
-            rectangles.filter(|element| element.attribute("fill") == Some(&hex(colour)));
-        rectangles.map(|element| element.attribute("width").unwrap().parse().unwrap()).collect()
-    }
-
     #[test]
     fn a_bar_is_as_long_as_its_share_and_divided_by_cause() {
         let run = run_of(vec![handlers()]);
-        let sheet = costs(&run, WIDTH).unwrap().expect("a picture");
-        let texts = texts(&sheet.file());
-        for text in ["BLOCK softirq", "a&lt;b&gt;&amp; irq 36", "condition idle"] {
-            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
-        }
-        assert!(texts.iter().any(|drawn| drawn.starts_with("4.00 % = 40.0 µs")), "{texts:?}");
-        let (softirq, irq) = (widths(&sheet, SKY), widths(&sheet, VERMILION));
-        assert!((softirq[1] / irq[1] - 4.0).abs() < 0.05, "{softirq:?} {irq:?}");
+        golden("costs", costs(&run, WIDTH));
         let run = run_of(vec![handlers(), events()]);
-        let sheet = costs(&run, WIDTH).unwrap().expect("a picture");
-        let [runs, waits, data] = [BLUE, VERMILION, ORANGE].map(|colour| widths(&sheet, colour));
-        assert_eq!([runs.len(), data.len()], [2, 2], "of the legend and of BLOCK");
-        assert!((waits[1] / runs[1] - 2.0).abs() < 0.05 && (data[1] / runs[1] - 1.0).abs() < 0.05);
-        checked(&costs(&run, NARROW).unwrap().expect("a picture").file());
+        golden("costs_by_cause", costs(&run, WIDTH));
+        golden("costs_narrow", costs(&run, NARROW));
         assert_eq!(costs(&run_of(vec![]), WIDTH).unwrap(), None);
     }
 
     #[test]
     fn a_distribution_is_of_quantiles_or_of_histograms() {
-        let marks = |run: &Run| {
-            let svg = distribution(run, WIDTH).unwrap().expect("a picture").file();
-            let is_mark = |tag: &str| tag == "circle" || tag == "polygon";
-            checked(&svg).iter().filter(|element| is_mark(&element.tag)).count()
-        };
         let mut run = run_of(vec![handlers()]);
-        // A filled mark and its outline; of polygons, the outline is a line.
-        assert!(marks(&run) >= 2 * 3, "{}", marks(&run));
+        golden("distribution_of_quantiles", distribution(&run, WIDTH));
         let columns = [
             ("condition", TEXT),
             ("kind", TEXT),
@@ -211,8 +184,8 @@ mod tests {
             [bucket("softirq", 4, "BLOCK", *low, 10), bucket("irq", 36, "a<b>&", *low, 20)]
         });
         run.tables.push(table("histograms", &columns, rows.collect()));
-        assert_eq!(marks(&run), 0, "lines alone");
-        checked(&distribution(&run, NARROW).unwrap().expect("a picture").file());
+        golden("distribution_of_histograms", distribution(&run, WIDTH));
+        golden("distribution_narrow", distribution(&run, NARROW));
     }
 
     #[test]
@@ -238,15 +211,7 @@ mod tests {
             Value::Absent,
         ];
         let run = run_of(vec![handlers(), table("ratios", &columns, vec![row])]);
-        for width in [WIDTH, NARROW] {
-            let svg = efficiency(&run, width).unwrap().expect("a picture").file();
-            let texts = texts(&svg);
-            assert!(texts.iter().any(|drawn| drawn == "25.0 %"), "{texts:?}");
-            assert!(texts.iter().any(|drawn| drawn.starts_with("L1I misses")));
-            assert!(
-                !texts.iter().any(|drawn| drawn.starts_with("L1D misses")),
-                "absent is no panel"
-            );
-        }
+        golden("efficiency", efficiency(&run, WIDTH));
+        golden("efficiency_narrow", efficiency(&run, NARROW));
     }
 }

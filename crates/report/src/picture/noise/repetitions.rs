@@ -130,8 +130,7 @@ fn panel(area: &Area<'_>, cpu: &str, points: &[Point]) -> Result<(), Undrawn> {
 mod tests {
     use super::*;
     use crate::picture::WIDTH;
-    use crate::picture::palette::{BLACK, SERIES, hex};
-    use crate::picture::tests::{checked, run_of, table, texts};
+    use crate::picture::tests::{checked, golden, run_of, table};
     use record::{Kind, Value};
 
     /// A run of CPU 3 with quanta from start, duration, and cause.
@@ -159,27 +158,7 @@ mod tests {
     fn peaks_have_the_colour_of_their_cause_and_names_are_text() {
         let named = Some("a<b>&\"c\"\u{1b}\u{ffff}".to_owned());
         let peaks = [(0, 100, None), (100, 900, named), (200, 500, None), (300, 101, None)];
-        let svg = drawn(&run(peaks));
-        let elements = checked(&svg);
-        let count = |tag: &str, colour: &str| {
-            elements
-                .iter()
-                .filter(|element| element.tag == tag)
-                .filter(|element| {
-                    [element.attribute("fill"), element.attribute("stroke")].contains(&Some(colour))
-                })
-                .count()
-        };
-        // A mark, and the legend's.
-        assert_eq!((count("rect", &hex(SERIES[0])), count("polyline", &hex(SERIES[0]))), (2, 1));
-        assert_eq!((count("rect", &hex(BLACK)), count("polyline", &hex(BLACK))), (2, 1));
-        assert_eq!(count("rect", &hex(PALE)), 3, "two quiet quanta, and the legend");
-        let texts = texts(&svg);
-        for text in
-            ["CPU 3", "a&lt;b&gt;&amp;&quot;c&quot;\\u{1b}\u{fffd}", "no named cause", "500 ns"]
-        {
-            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
-        }
+        golden("repetitions", repetitions(&run(peaks), WIDTH));
     }
 
     #[test]

@@ -128,8 +128,7 @@ fn panel(area: &Area<'_>, cpu: &str, bars: &Bars) -> Result<(), Undrawn> {
 mod tests {
     use super::*;
     use crate::picture::WIDTH;
-    use crate::picture::palette::{BLACK, SERIES, hex};
-    use crate::picture::tests::{checked, run_of, table, texts};
+    use crate::picture::tests::{golden, run_of, table};
     use record::{Kind, Value};
 
     fn run(detours: &[(u64, Option<&str>)]) -> Run {
@@ -150,37 +149,14 @@ mod tests {
     fn bars_are_of_all_and_lines_of_causes() {
         let sampled =
             [(1010, Some("tick")), (1020, Some("tick")), (1030, None), (65_000, Some("a<b>&"))];
-        let svg = sizes(&run(&sampled), WIDTH).unwrap().expect("a picture").file();
-        let elements = checked(&svg);
-        let count = |tag: &str, key: &str, colour: String| {
-            let is_match = |element: &&crate::picture::tests::Element| {
-                element.tag == tag && element.attribute(key) == Some(&colour)
-            };
-            elements.iter().filter(is_match).count()
-        };
-        assert_eq!(count("rect", "fill", hex(PALE)), 2 + 1, "two bars, and the legend's entry");
-        // The cause with the most time has the first colour.
-        for colour in [SERIES[0], SERIES[1], BLACK] {
-            assert_eq!(count("polyline", "stroke", hex(colour)), 1, "{}", hex(colour));
-        }
-        let texts = texts(&svg);
-        for text in
-            ["CPU 1", "a&lt;b&gt;&amp;", "tick", "10 µs", "Number of detours by length (93 in all)"]
-        {
-            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
-        }
+        golden("sizes", sizes(&run(&sampled), WIDTH));
     }
 
     #[test]
     fn without_causes_there_are_bars_alone() {
         let mut run = run(&[]);
         run.tables.truncate(1);
-        let svg = sizes(&run, WIDTH).unwrap().expect("a picture").file();
-        let drawn = checked(&svg)
-            .iter()
-            .filter(|element| element.attribute("fill") == Some(&hex(PALE)))
-            .count();
-        assert_eq!(drawn, 3);
+        golden("sizes_without_causes", sizes(&run, WIDTH));
         run.tables.clear();
         assert_eq!(sizes(&run, WIDTH).unwrap(), None);
     }

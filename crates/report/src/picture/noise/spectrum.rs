@@ -112,7 +112,7 @@ fn outstanding(points: &[(f64, f64)], x: &Axis) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
     use crate::picture::WIDTH;
-    use crate::picture::tests::{checked, run_of, table, texts};
+    use crate::picture::tests::{checked, golden, run_of, table};
     use record::Kind;
 
     fn run(points: &[(f64, f64)]) -> Run {
@@ -137,12 +137,7 @@ mod tests {
             _ => 0.000_1 * (1.0 + (hz % 7) as f64 / 7.0),
         };
         let points: Vec<(f64, f64)> = (10..5_000).map(|hz| (hz as f64, line(hz))).collect();
-        let svg = drawn(&points);
-        let texts = texts(&svg);
-        let named: Vec<&str> = texts.iter().filter_map(|text| text.strip_suffix(" Hz")).collect();
-        let of_axis = ["10", "20", "50", "100", "200", "500"];
-        assert_eq!(named, [&of_axis[..], &["250", "1,000"]].concat(), "{texts:?}");
-        assert!(texts.iter().any(|text| text == "CPU 3"));
+        golden("spectrum", spectrum(&run(&points), WIDTH));
     }
 
     #[test]

@@ -231,7 +231,7 @@ fn close_up(
 mod tests {
     use super::*;
     use crate::picture::sheet::{NARROW, WIDTH};
-    use crate::picture::tests::{checked, run_of, table, texts};
+    use crate::picture::tests::{checked, golden, run_of, table};
     use record::{Kind, Value};
 
     fn run(detours: impl Iterator<Item = (u64, u64, u64, Option<String>)>) -> Run {
@@ -252,14 +252,8 @@ mod tests {
         let tick = |index: u64| (3, index * 4_000_000, 10_000, Some("tick".to_owned()));
         let longest = (3, 51_000_000, 2_000_000, Some("a<b>".to_owned()));
         let run = run((0..25).map(tick).chain([longest]));
-        for width in [WIDTH, NARROW] {
-            let sheet = timeline(&run, width).unwrap().expect("a picture");
-            assert!(sheet.heading.title.ends_with("took 2.00 ms, mostly a<b>"), "{sheet:?}");
-            let texts = texts(&sheet.file());
-            for text in ["CPU 3: lost time by cause", "a&lt;b&gt;", "tick"] {
-                assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
-            }
-        }
+        golden("timeline", timeline(&run, WIDTH));
+        golden("timeline_narrow", timeline(&run, NARROW));
         assert_eq!(timeline(&run_of(vec![]), WIDTH).unwrap(), None);
     }
 

@@ -76,7 +76,7 @@ mod tests {
     use record::{Kind, Run, Value};
 
     use super::super::sheet::{NARROW, WIDTH};
-    use super::super::tests::{checked, run_of, table, texts};
+    use super::super::tests::{golden, run_of, table};
     use super::*;
 
     fn row(texts: &[&str], numbers: &[f64]) -> Vec<Value> {
@@ -89,19 +89,6 @@ mod tests {
         let columns: Vec<(&str, Kind)> =
             texts.chain(numbers.iter().map(|name| (*name, Kind::Real))).collect();
         run_of(vec![table(name, &columns, rows)])
-    }
-
-    /// The lengths of the parts in a colour, in drawing order.
-    fn lengths(svg: &str, colour: RGBColor, side: &str) -> Vec<f64> {
-        let hex = super::super::palette::hex(colour);
-        let all = checked(svg);
-        let rectangles = all
-            .iter()
-            .filter(|element| element.tag == "rect" && element.attribute("fill") == Some(&hex));
-        rectangles
-            .filter_map(|element| element.attribute(side)?.parse().ok())
-            .filter(|side| *side > 60.0)
-            .collect()
     }
 
     #[test]
@@ -123,16 +110,8 @@ mod tests {
                 row_of("new", "idle", [0.25, 0.1, 0.0, 0.0]),
             ],
         );
-        let svg = execution(&run, WIDTH).unwrap().unwrap().file();
-        let drawn_texts = texts(&svg);
-        for word in ["user executes", "kernel waits", "idle", "old", "1.00, idle 25.0 %"] {
-            assert!(drawn_texts.iter().any(|drawn| drawn == word), "{word}: {drawn_texts:?}");
-        }
-        let user = lengths(&svg, super::super::palette::BLUE, "width");
-        assert_eq!(user.len(), 2, "{user:?}");
-        // Half of 0.5, and half of 0.2.
-        assert!((user[0] / user[1] - 2.5).abs() < 0.02, "{user:?}");
-        assert!(execution(&run, NARROW).unwrap().is_some());
+        golden("execution", execution(&run, WIDTH));
+        golden("execution_narrow", execution(&run, NARROW));
         assert_eq!(execution(&run_of(vec![]), WIDTH).unwrap(), None);
     }
 
@@ -145,14 +124,7 @@ mod tests {
             [row_of("user", 0.6, 0.3), row_of("kernel", 0.3, 0.1), row_of("idle", 0.1, 0.1)]
         });
         let run = made("profile", &["mode"], &numbers, rows.collect());
-        let svg = profile(&run, WIDTH).unwrap().unwrap().file();
-        let heights = lengths(&svg, super::super::palette::BLUE, "height");
-        assert!((100..1000).contains(&heights.len()), "{}", heights.len());
-        let user = heights[0];
-        let waits = lengths(&svg, super::super::palette::SKY, "height");
-        assert!(heights.iter().all(|height| (height - user).abs() <= 1.0));
-        assert!((waits[0] / user - 1.0).abs() < 0.02);
-        assert!(!texts(&svg).iter().any(|word| word == "kernel waits for locks"));
+        golden("profile", profile(&run, WIDTH));
         // A table `profile` without times is not drawn.
         assert_eq!(
             profile(&made("profile", &["mode"], &["time_ratio"], vec![]), WIDTH).unwrap(),
@@ -169,15 +141,7 @@ mod tests {
             row(&["write"], &[0.75, 2.0, 0.5, 0.5]),
         ];
         let run = made("services", &["service"], &numbers, rows);
-        let svg = services(&run, WIDTH).unwrap().unwrap().file();
-        let drawn_texts = texts(&svg);
-        assert!(
-            drawn_texts.iter().any(|word| word.contains("write takes 75.0 %")),
-            "{drawn_texts:?}"
-        );
-        assert!(!drawn_texts.iter().any(|word| word == "user"), "not the kernel's");
-        let executes = lengths(&svg, super::super::palette::BLUE, "width");
-        assert!((executes[0] / executes[1] - 3.0).abs() < 0.02, "{executes:?}");
+        golden("services", services(&run, WIDTH));
     }
 
     #[test]
@@ -188,16 +152,10 @@ mod tests {
         let mut unknown = row(&["w", "m", "kernel", "data"], &[2.0]);
         unknown.resize(8, Value::Absent);
         rows.push(unknown);
-        let svg = mcpi(&made("mcpi", &texts_of, &numbers, rows), WIDTH).unwrap().unwrap().file();
-        let drawn_texts = texts(&svg);
-        for word in ["instructions, L1", "data, all levels", "m, kernel", "3.00"] {
-            assert!(drawn_texts.iter().any(|drawn| drawn == word), "{word}: {drawn_texts:?}");
-        }
+        golden("mcpi", mcpi(&made("mcpi", &texts_of, &numbers, rows), WIDTH));
         let numbers = ["in_order_mcpi_ratio", "mcpi_ratio", "hidden_ratio"];
         let rows = vec![row(&["w", "m", "kernel", "data"], &[2.0, 1.0, 0.5])];
-        let run = made("hidden_stalls", &texts_of, &numbers, rows);
-        let drawn_texts = texts(&hidden(&run, WIDTH).unwrap().unwrap().file());
-        assert!(drawn_texts.iter().any(|word| word == "50 % hidden"), "{drawn_texts:?}");
+        golden("hidden_stalls", hidden(&made("hidden_stalls", &texts_of, &numbers, rows), WIDTH));
         let numbers = ["cpus", "cache_bytes", "misses_per_kinstruction"];
         let row_of = |class, size, misses| row(&["w", "L1I", "user", class], &[1.0, size, misses]);
         let rows = vec![
@@ -207,9 +165,6 @@ mod tests {
         ];
         let texts_of = ["workload", "cache", "mode", "class"];
         let run = made("cache_misses", &texts_of, &numbers, rows);
-        let drawn_texts = texts(&cache_misses(&run, WIDTH).unwrap().unwrap().file());
-        for word in ["w, L1I", "16.0 KiB", "64.0 KiB", "10.00", "user: own lines"] {
-            assert!(drawn_texts.iter().any(|drawn| drawn == word), "{word}: {drawn_texts:?}");
-        }
+        golden("cache_misses", cache_misses(&run, WIDTH));
     }
 }

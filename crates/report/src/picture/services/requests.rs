@@ -90,9 +90,8 @@ pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::palette::hex;
     use crate::picture::sheet::WIDTH;
-    use crate::picture::tests::{checked, run_of, table, texts};
+    use crate::picture::tests::{golden, run_of, table};
     use record::{Kind, Value};
 
     /// `read` is blocked for half of its latency, `fork` never; user mode is no service.
@@ -131,26 +130,9 @@ mod tests {
         run_of(vec![table("services", &columns, rows)])
     }
 
-    /// Widths of the blocks of a colour.
-    fn widths(sheet: &Sheet, colour: RGBColor) -> Vec<f64> {
-        let svg = sheet.file();
-        let blocks = checked(&svg).into_iter().filter(|element| {
-            element.tag == "rect"
-                && element.attribute("fill") == Some(&hex(colour))
-                // Entries of the legend are squares.
-                && element.attribute("width") != element.attribute("height")
-        });
-        blocks.map(|element| element.attribute("width").unwrap().parse().unwrap()).collect()
-    }
-
     #[test]
     fn a_request_is_divided_by_where_it_waits() {
-        let sheet = requests(&run(), WIDTH).unwrap().unwrap();
-        let (computation, blocked) = (widths(&sheet, BLUE), widths(&sheet, ORANGE));
-        assert!((computation[0] / blocked[0] - 1.0).abs() < 0.02, "{computation:?} {blocked:?}");
-        let text = texts(&sheet.file()).join("\n");
-        assert!(text.contains("most is lost off the CPU in read syscall"), "{text}");
-        assert!(!text.contains("descheduled"), "nothing is: {text}");
+        golden("requests", requests(&run(), WIDTH));
     }
 
     #[test]

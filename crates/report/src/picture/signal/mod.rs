@@ -304,8 +304,7 @@ fn costs(run: &Run) -> Option<String> {
 mod tests {
     use super::*;
     use crate::picture::WIDTH;
-    use crate::picture::palette::hex;
-    use crate::picture::tests::{Element, checked, run_of, table, texts};
+    use crate::picture::tests::{checked, golden, run_of, table};
     use record::Kind;
     use serde_json::json;
 
@@ -361,24 +360,6 @@ mod tests {
         table("curves", &columns, schemes.iter().flat_map(points_of).collect())
     }
 
-    /// Polylines in a colour and more than a mark long.
-    fn lines(svg: &str, colour: RGBColor) -> Vec<Element> {
-        let is_long_line = |element: &Element| {
-            let points = element.attribute("points").unwrap_or_default();
-            element.tag == "polyline" && element.attribute("stroke") == Some(&hex(colour)) && {
-                points.split(' ').filter(|point| !point.is_empty()).count() > 6
-            }
-        };
-        checked(svg).into_iter().filter(is_long_line).collect()
-    }
-
-    fn circles(svg: &str, colour: RGBColor) -> usize {
-        let is_mark = |element: &Element| {
-            element.tag == "circle" && element.attribute("fill") == Some(&hex(colour))
-        };
-        checked(svg).into_iter().filter(is_mark).count()
-    }
-
     const SCHEMES: [&str; 3] = ["interrupt", "drain", "clocked:1ms"];
 
     #[test]
@@ -386,44 +367,21 @@ mod tests {
         let mut run = run_of(vec![rates(&SCHEMES), curves(&SCHEMES)]);
         run.warnings
             .push("3 of 9 rows have contaminated windows alone (of the first: x); more".into());
-        let svg = cpu(&run, WIDTH).unwrap().expect("a picture").file();
-        for colour in [VERMILION, ORANGE, GREEN] {
-            assert_eq!(lines(&svg, colour).len(), 1, "one curve");
-            assert_eq!(circles(&svg, colour), RATES.len(), "a mark for each rate");
-        }
-        let texts = texts(&svg);
-        for text in SCHEMES.iter().chain(&["1 k/s", "100 k/s", "1 %", "CPU use (logarithmic)"]) {
-            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
-        }
-        let title = "CPU use by event rate: least at 100 k/s with interrupt (20.1 %)";
-        assert_eq!(checked(&svg)[1].text, title);
-        assert!(
-            texts.iter().any(|drawn| drawn.contains("3 of 9 rows have contaminated")),
-            "{texts:?}"
-        );
-        assert_eq!(cpu(&run, WIDTH).unwrap().unwrap().file(), svg, "the same, to the byte");
+        golden("cpu", cpu(&run, WIDTH));
     }
 
     #[test]
     fn a_title_names_no_best_scheme_where_intervals_overlap() {
-        let title = |run: &Run| cpu(run, WIDTH).unwrap().unwrap().file();
         let overlapping = run_of(vec![rates_within(&SCHEMES, 0.1)]);
-        assert_eq!(checked(&title(&overlapping))[1].text, "CPU use by event rate");
+        let title = |sheet: Option<crate::picture::Sheet>| sheet.unwrap().heading.title;
+        assert_eq!(title(cpu(&overlapping, WIDTH).unwrap()), "CPU use by event rate");
         // Quantiles of a measurement have no intervals.
-        let svg = latency(&overlapping, WIDTH).unwrap().unwrap().file();
-        assert_eq!(checked(&svg)[1].text, "Latency by event rate");
+        assert_eq!(title(latency(&overlapping, WIDTH).unwrap()), "Latency by event rate");
     }
 
     #[test]
     fn without_a_fit_the_points_are_joined() {
-        let svg = cpu(&run_of(vec![rates(&["spin"])]), WIDTH).unwrap().unwrap().file();
-        let joined = checked(&svg).into_iter().filter(|element| {
-            element.tag == "polyline"
-                && element.attribute("stroke") == Some(&hex(BLUE))
-                && element.attribute("stroke-width") == Some("7")
-        });
-        assert_eq!(joined.count(), 1);
-        assert!(texts(&svg).iter().any(|drawn| drawn.contains("could not be fitted")));
+        golden("cpu_without_a_fit", cpu(&run_of(vec![rates(&["spin"])]), WIDTH));
     }
 
     #[test]
@@ -434,28 +392,12 @@ mod tests {
         let columns = table.columns.clone();
         table = Table::new("rates", "For a test.", columns);
         rows.into_iter().for_each(|row| table.push(row));
-        let svg = cpu(&run_of(vec![table]), WIDTH).unwrap().unwrap().file();
-        assert_eq!(circles(&svg, VERMILION), RATES.len() - 1);
-        assert!(
-            texts(&svg).iter().any(|drawn| drawn.contains("Not drawn: 1 of 4 points")),
-            "{:?}",
-            texts(&svg)
-        );
+        golden("cpu_below_zero", cpu(&run_of(vec![table]), WIDTH));
     }
 
     #[test]
     fn latencies_have_two_panels_for_each_load() {
-        let svg =
-            latency(&run_of(vec![rates(&SCHEMES)]), WIDTH).unwrap().expect("a picture").file();
-        let texts = texts(&svg);
-        for title in
-            ["p50, load idle", "p99, load idle", "p50, load background", "p99, load background"]
-        {
-            assert!(texts.iter().any(|drawn| drawn == title), "{title}: {texts:?}");
-        }
-        for colour in [VERMILION, ORANGE, GREEN] {
-            assert_eq!(circles(&svg, colour), 4 * RATES.len());
-        }
+        golden("latency", latency(&run_of(vec![rates(&SCHEMES)]), WIDTH));
     }
 
     #[test]
@@ -463,17 +405,8 @@ mod tests {
         let names: Vec<String> = (0..40).map(|index| format!("clocked:<{index}>&\"'us")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let run = run_of(vec![rates(&names), curves(&names)]);
-        for svg in [cpu(&run, WIDTH), latency(&run, WIDTH)] {
-            let texts = texts(&svg.unwrap().unwrap().file());
-            assert!(
-                texts.iter().any(|drawn| drawn == "clocked:&lt;0&gt;&amp;&quot;&apos;us"),
-                "{texts:?}"
-            );
-            assert!(
-                texts.iter().any(|drawn| drawn.contains("24 more schemes are not drawn")),
-                "{texts:?}"
-            );
-        }
+        golden("cpu_of_many_schemes", cpu(&run, WIDTH));
+        checked(&latency(&run, WIDTH).unwrap().expect("a picture").file());
     }
 
     #[test]
@@ -496,14 +429,7 @@ mod tests {
         ];
         let mut run = run_of(vec![table("model", &columns, rows)]);
         run.settings.insert("interrupt_cost".into(), json!("4us"));
-        let svg = cpu(&run, WIDTH).unwrap().unwrap().file();
-        let open = |element: &&Element| {
-            element.tag == "circle" && element.attribute("stroke") == Some(&hex(BLUE))
-        };
-        assert_eq!(checked(&svg).iter().filter(open).count(), 2, "two simulated rates");
-        let texts = texts(&svg);
-        assert!(texts.iter().any(|drawn| drawn.contains("From 10 k/s on, no scheme")), "{texts:?}");
-        assert!(texts.iter().any(|drawn| drawn.contains("C = 4us")), "{texts:?}");
+        golden("cpu_computed", cpu(&run, WIDTH));
     }
 
     #[test]
@@ -545,17 +471,8 @@ mod tests {
                 }
             }
         }
-        let svg = throughput(&run_of(vec![table("throughput", &columns, rows)]), WIDTH)
-            .unwrap()
-            .unwrap()
-            .file();
-        for colour in [VERMILION, ORANGE, GREEN] {
-            assert_eq!(circles(&svg, colour), 2 * 3);
-        }
-        let texts = texts(&svg);
-        for text in ["1 KiB", "256 KiB", "32 MiB/s", "Receiving CPU otherwise idle"] {
-            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
-        }
+        let run = run_of(vec![table("throughput", &columns, rows)]);
+        golden("throughput", throughput(&run, WIDTH));
     }
 
     #[test]
@@ -585,15 +502,7 @@ mod tests {
                 }
             }
         }
-        let svg =
-            paper(&run_of(vec![table("paper", &columns, rows)]), WIDTH).unwrap().unwrap().file();
-        for colour in [ORANGE, GREEN] {
-            assert_eq!(circles(&svg, colour), 3 * (3 + 2));
-        }
-        let texts = texts(&svg);
-        for text in ["Table 1, published", "Here, load idle", "clocked:1ms", "2"] {
-            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
-        }
+        golden("paper", paper(&run_of(vec![table("paper", &columns, rows)]), WIDTH));
         assert_eq!(paper(&run_of(vec![]), WIDTH).unwrap(), None);
     }
 
@@ -622,20 +531,7 @@ mod tests {
         }
         let mut run = run_of(vec![table("regions", &columns, rows)]);
         run.settings.insert("latency_bound_ns".into(), json!(200_000));
-        let svg = regions(&run, WIDTH).unwrap().expect("a picture").file();
-        let areas = checked(&svg).into_iter().filter(|element| element.tag == "polygon").count();
-        assert_eq!(areas, 3, "one for each scheme: columns that touch are one");
-        let texts = texts(&svg);
-        for text in
-            ["spin", "drain", "clocked:1ms", "no scheme keeps the bound", "asked for: 200 µs"]
-        {
-            assert!(texts.iter().any(|drawn| drawn == text), "{text}: {texts:?}");
-        }
-        assert!(
-            texts.iter().any(|drawn| drawn.starts_with("bound of the latency&apos;s p99")),
-            "{texts:?}"
-        );
-        assert_eq!(regions(&run, WIDTH).unwrap().unwrap().file(), svg, "the same, to the byte");
+        golden("regions", regions(&run, WIDTH));
     }
 
     #[test]
