@@ -6,8 +6,8 @@ use lab::footprint::{
     measure_series,
 };
 use lab::noise::{
-    AttributionParameters, CpuNoise, Gap, GapLedger, Loop, LoopResult, NoiseBench, NoiseSample,
-    Part, Visibility,
+    AttributionParameters, CpuNoise, Gap, GapLedger, KeepDetours, Loop, LoopResult, NoiseBench,
+    NoiseSample, Part, Visibility,
 };
 use record::Run;
 
@@ -38,7 +38,8 @@ fn incomplete<S>(outcome: Result<Outcome<S>, BenchError>, part: &str) -> Box<Run
 }
 
 fn unbalanced() -> GapLedger {
-    let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, 1);
+    let mut ledger =
+        GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, KeepDetours::with_seed(1));
     let gap = Gap { start_ns: 100, end_ns: 300 };
     ledger.add_split(gap, &mut vec![(Part::Fault, 200)]);
     ledger.add_split(gap, &mut vec![(Part::Fault, 7)]);
@@ -121,7 +122,10 @@ impl NoiseBench for Probing {
         assert_eq!(parts, 32);
         self.parts.push(traced);
         let lost_ns = 10 * self.parts.len() as u64 + if traced { 2 } else { 0 };
-        let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, 1);
+        let mut ledger = GapLedger::new(
+            AttributionParameters { entry_latency_ns: 0 },
+            KeepDetours::with_seed(1),
+        );
         ledger.add_bare(Gap { start_ns: 100, end_ns: 100 + lost_ns });
         let mut sample = Failing.measure(Loop::Detour, traced)?;
         sample.cpus[0].result = LoopResult::Gaps(Box::new(ledger));

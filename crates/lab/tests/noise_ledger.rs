@@ -2,8 +2,8 @@
 
 use lab::experiment::Experiment;
 use lab::noise::{
-    AttributionParameters, Class, CpuNoise, Gap, GapLedger, Loop, LoopResult, Mark, NoiseSample,
-    Part, Plan, Traced, What, split,
+    AttributionParameters, Class, CpuNoise, Gap, GapLedger, KeepDetours, Loop, LoopResult, Mark,
+    NoiseSample, Part, Plan, Traced, What, split,
 };
 use proptest::prelude::*;
 use record::Table;
@@ -42,7 +42,8 @@ fn what_only_elimination_gives_to_the_host_is_not_explained() {
         // Without a measured latency, nothing counts as entry or exit.
         [(10, Some(20.0), 1_200.0, 180.0), (0, None, 1_210.0, 190.0)]
     {
-        let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns }, 1);
+        let mut ledger =
+            GapLedger::new(AttributionParameters { entry_latency_ns }, KeepDetours::with_seed(1));
         ledger.add(Gap { start_ns: 0, end_ns: 1_000 }, &[]);
         let mark = |at_ns, what| Mark { at_ns, what };
         let tick = [
@@ -70,7 +71,10 @@ fn what_only_elimination_gives_to_the_host_is_not_explained() {
 fn the_uncertainty_of_a_period_has_the_clocks_part() {
     let (true_ns, fast) = (4e6, 3e-4);
     let ledger = || {
-        let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: 10 }, 1);
+        let mut ledger = GapLedger::new(
+            AttributionParameters { entry_latency_ns: 10 },
+            KeepDetours::with_seed(1),
+        );
         let mut random = stats::Random::new(3);
         for tick in 1..1_000_u32 {
             let late_ns = random.unit() * 500.0;
@@ -156,7 +160,7 @@ proptest! {
             now_ns += pause;
         }
         let end_ns = now_ns + exit_ns;
-        let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: u64::MAX }, 1);
+        let mut ledger = GapLedger::new(AttributionParameters { entry_latency_ns: u64::MAX }, KeepDetours::with_seed(1));
         ledger.add(Gap { start_ns: 0, end_ns }, &marks);
         for (context, expected_ns) in (0u32..).zip(self_ns) {
             let found = ledger.parts.get(&Part::Context(context)).map_or(0, |times| times.sum);

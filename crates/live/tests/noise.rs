@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use lab::experiment::Bench;
 use lab::noise::{
-    Body, ContextName, CpuNoise, GapLedger, Loop, LoopResult, NoiseBench, NoiseSample, Part,
-    Visibility,
+    Body, ContextName, CpuNoise, GapLedger, KeepDetours, Loop, LoopResult, NoiseBench, NoiseSample,
+    Part, Visibility,
 };
 use live::host::{Root, parse_cpu_list};
 use live::noise::{Length, LiveNoise, NoiseSettings};
@@ -41,7 +41,7 @@ fn settings(cpu: u32, millis: u64) -> NoiseSettings {
         fifo: None,
         trace: true,
         cache_bytes: None,
-        seed: 1,
+        keep: KeepDetours::with_seed(1),
         command: Vec::new(),
         command_to_stderr: false,
         remedy_rights: None,

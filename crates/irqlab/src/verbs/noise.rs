@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use lab::experiment::RunContext;
 use lab::noise::in_guest::{Inject, NoiseRequest, RECORDS_MAX, TIMERS_MAX};
-use lab::noise::{Body, Loop, NoiseBench, Plan};
+use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
+use lab::noise::{Body, KeepDetours, Loop, NoiseBench, Plan};
 use live::host::{
     HostFacts, Root, diagnose, diagnosis, format_cpu_list, host_facts, run_host_block,
 };
@@ -87,6 +88,10 @@ pub struct NoiseArgs {
     /// Seed that chooses which detours are recorded one by one if there are too many
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
+    /// How many of the longest detours of each CPU are kept with every part: 1 to 1000
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=LONGEST_MAX as u64),
+          default_value_t = LONGEST_DEFAULT as u64, value_name = "N")]
+    keep_longest: u64,
     /// CPUs for irqlab's own thread [default: those not measured]
     #[arg(short = 'H', long, value_name = "LIST", help_heading = LIVE)]
     housekeeping: Option<String>,
@@ -191,9 +196,14 @@ impl NoiseArgs {
             ("scheduler", json!(scheduler)),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
+            ("keep_longest", json!(self.keep_longest)),
             ("command", json!(self.command)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    fn keep(&self) -> KeepDetours {
+        KeepDetours { longest: self.keep_longest as usize, seed: self.seed }
     }
 
     fn plan(&self) -> Plan {
@@ -215,7 +225,7 @@ impl NoiseArgs {
             fifo: self.fifo,
             trace: !self.no_trace,
             cache_bytes: host.last_level_cache_bytes(),
-            seed: self.seed,
+            keep: self.keep(),
             command: self.command.clone(),
             command_to_stderr: self.results.printing.format() != Format::Table,
             remedy_rights: rights.and_then(|finding| finding.unlock.clone()),
@@ -309,7 +319,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let mut bench = SimNoise::new(SimNoiseSettings {
         guest: prepared.guest,
         request: guest_request(args, cpus),
-        seed: args.seed,
+        keep: args.keep(),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });
     measure(args, &open, context, &mut bench)

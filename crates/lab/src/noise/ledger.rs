@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use stats::{Distribution, Reservoir};
+use stats::{Distribution, Largest, LogLinear, Reservoir};
 
+use super::lost_time::LostTime;
 use super::split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, split};
 
 /// Maximum number of gaps in the even sample of a CPU.
@@ -23,6 +24,50 @@ pub struct Detour {
     pub by_class_ns: [u64; Class::ALL.len()],
 }
 
+/// A detour of which every part is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeDetour {
+    pub detour: Detour,
+    /// The parts in the order of time, at most [`PARTS_MAX`]. Empty without tracing.
+    pub parts: Vec<(Part, u64)>,
+    /// The sums of all later parts by cause. With `parts` they add up to the detour.
+    pub later: Vec<(Part, u64)>,
+}
+
+impl WholeDetour {
+    /// The largest cause that the kernel named and its time, or the time without kernel events. `None` without tracing.
+    #[must_use]
+    pub fn main(&self) -> Option<(Part, u64)> {
+        let main = self.detour.main?;
+        let of_main = self.parts.iter().chain(&self.later).filter(|part| part.0 == main);
+        Some((main, of_main.map(|part| part.1).sum()))
+    }
+}
+
+/// Which single gaps of a CPU are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepDetours {
+    /// How many of the longest gaps are kept with all parts.
+    pub longest: usize,
+    /// Seed of the even sample.
+    pub seed: u64,
+}
+
+impl KeepDetours {
+    /// The default number of the longest gaps.
+    #[must_use]
+    pub fn with_seed(seed: u64) -> KeepDetours {
+        KeepDetours { longest: LONGEST_DEFAULT, seed }
+    }
+}
+
+/// How many of the longest gaps of a CPU are kept unless the user wants another number.
+pub const LONGEST_DEFAULT: usize = 64;
+/// Maximum number of the longest gaps of a CPU, so that memory stays bounded: each has up to [`PARTS_MAX`] parts.
+pub const LONGEST_MAX: usize = 1_000;
+/// Maximum number of parts of one of the longest gaps that are kept in the order of time.
+pub const PARTS_MAX: usize = 4_096;
+
 #[derive(Clone, Debug)]
 pub struct GapLedger {
     parameters: AttributionParameters,
@@ -36,15 +81,23 @@ pub struct GapLedger {
     pub faults: SplitFaults,
     /// Number of gaps whose parts do not add up to the gap.
     pub unbalanced: u64,
+    /// The lengths of the gaps by what took most of each ([`Detour::main`]).
+    pub lengths_by_main: BTreeMap<Option<Part>, LogLinear>,
+    /// The time of all gaps in the course of the window. Without tracing its cause is [`Part::Unknown`].
+    pub lost_time: LostTime,
     /// An even sample of all gaps.
     pub sample: Reservoir<Detour>,
+    /// The longest gaps.
+    pub longest: Largest<WholeDetour>,
     pub first: Vec<Detour>,
+    /// Buffers that are used again for each gap: its parts in the order of time, and its parts by cause.
     scratch: Vec<(Part, u64)>,
+    sums: Vec<(Part, u64)>,
 }
 
 impl GapLedger {
     #[must_use]
-    pub fn new(parameters: AttributionParameters, seed: u64) -> Self {
+    pub fn new(parameters: AttributionParameters, keep: KeepDetours) -> Self {
         GapLedger {
             parameters,
             gaps: Distribution::default(),
@@ -52,15 +105,20 @@ impl GapLedger {
             own_gaps: Distribution::default(),
             faults: SplitFaults::default(),
             unbalanced: 0,
-            sample: Reservoir::new(SAMPLE_MAX, seed),
+            lengths_by_main: BTreeMap::new(),
+            lost_time: LostTime::default(),
+            sample: Reservoir::new(SAMPLE_MAX, keep.seed),
+            longest: Largest::new(keep.longest),
             first: Vec::new(),
             scratch: Vec::new(),
+            sums: Vec::new(),
         }
     }
 
     /// Adds a gap without tracing.
     pub fn add_bare(&mut self, gap: Gap) {
-        self.keep(Detour { gap, trigger: None, main: None, by_class_ns: Default::default() });
+        self.lost_time.add(gap, &[(Part::Unknown, gap.length_ns())]);
+        self.keep(Detour { gap, trigger: None, main: None, by_class_ns: Default::default() }, &[]);
     }
 
     /// Adds a gap with its marks.
@@ -81,19 +139,32 @@ impl GapLedger {
         }
         let is_named = |part: &&(Part, u64)| part.0.class() == Class::Named;
         let trigger = parts.iter().find(is_named).map(|part| part.0);
-        merge(parts);
-        let main = parts.iter().filter(is_named).max_by_key(|part| part.1).map(|part| part.0);
+        self.lost_time.add(gap, parts);
+        let mut sums = std::mem::take(&mut self.sums);
+        sums.clone_from(parts);
+        merge(&mut sums);
+        let main = sums.iter().filter(is_named).max_by_key(|part| part.1).map(|part| part.0);
         let mut by_class_ns = [0; Class::ALL.len()];
-        for &(part, length_ns) in parts.iter() {
+        for &(part, length_ns) in &sums {
             by_class_ns[part.class() as usize] += length_ns;
             self.parts.entry(part).or_default().record(length_ns, gap.start_ns);
         }
-        self.keep(Detour { gap, trigger, main: main.or(Some(Part::NoEvent)), by_class_ns });
+        self.sums = sums;
+        let main = main.or(Some(Part::NoEvent));
+        self.keep(Detour { gap, trigger, main, by_class_ns }, parts);
     }
 
-    fn keep(&mut self, detour: Detour) {
-        self.gaps.record(detour.gap.length_ns(), detour.gap.start_ns);
+    fn keep(&mut self, detour: Detour, parts: &[(Part, u64)]) {
+        let length_ns = detour.gap.length_ns();
+        self.gaps.record(length_ns, detour.gap.start_ns);
+        self.lengths_by_main.entry(detour.main).or_default().record(length_ns);
         self.sample.offer(detour);
+        self.longest.offer(length_ns, || {
+            let (parts, later) = parts.split_at(parts.len().min(PARTS_MAX));
+            let mut later = later.to_vec();
+            merge(&mut later);
+            WholeDetour { detour, parts: parts.to_vec(), later }
+        });
         if self.first.len() < FIRST_MAX {
             self.first.push(detour);
         }
@@ -126,4 +197,75 @@ fn merge(parts: &mut Vec<(Part, u64)>) {
         }
         is_same
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(longest: usize) -> GapLedger {
+        GapLedger::new(AttributionParameters::default(), KeepDetours { longest, seed: 1 })
+    }
+
+    #[test]
+    fn the_longest_gap_is_whole_whenever_it_comes() {
+        let mut ledger = ledger(2);
+        let mut now_ns = 0;
+        for number in 0..50_000 {
+            let is_long = number == 31_007;
+            let parts = if is_long {
+                vec![
+                    (Part::Late, 900),
+                    (Part::Context(3), 70_000),
+                    (Part::Context(4), 5),
+                    (Part::Context(3), 8),
+                ]
+            } else {
+                vec![(Part::Context(4), 100 + number % 7)]
+            };
+            let length_ns = parts.iter().map(|part| part.1).sum::<u64>();
+            let gap = Gap { start_ns: now_ns, end_ns: now_ns + length_ns };
+            ledger.add_split(gap, &mut parts.clone());
+            now_ns = gap.end_ns + 1_000;
+        }
+        let longest = ledger.longest.sorted();
+        assert_eq!(longest.len(), 2);
+        let expected = [
+            (Part::Late, 900),
+            (Part::Context(3), 70_000),
+            (Part::Context(4), 5),
+            (Part::Context(3), 8),
+        ];
+        assert_eq!(longest[0].parts, expected);
+        assert_eq!(longest[0].main(), Some((Part::Context(3), 70_008)));
+        assert_eq!(longest[1].detour.gap.length_ns(), 106);
+    }
+
+    #[test]
+    fn parts_beyond_the_limit_are_summed_up_and_nothing_is_missing() {
+        let mut ledger = ledger(1);
+        let mut parts: Vec<(Part, u64)> = (0..PARTS_MAX as u64 * 2 + 1)
+            .map(|number| (Part::Context((number % 3) as u32), number + 1))
+            .collect();
+        let length_ns = parts.iter().map(|part| part.1).sum();
+        ledger.add_split(Gap { start_ns: 9, end_ns: 9 + length_ns }, &mut parts);
+        let longest = ledger.longest.sorted();
+        assert_eq!((longest[0].parts.len(), longest[0].later.len()), (PARTS_MAX, 3));
+        let kept = longest[0].parts.iter().chain(&longest[0].later).map(|part| part.1).sum::<u64>();
+        assert_eq!((kept, ledger.unbalanced), (length_ns, 0));
+    }
+
+    #[test]
+    fn lengths_by_cause_and_lost_time_have_all_gaps_though_the_sample_is_smaller() {
+        let mut ledger = ledger(1);
+        let count = 3 * SAMPLE_MAX as u64;
+        for number in 0..count {
+            let gap = Gap { start_ns: number * 1_000, end_ns: number * 1_000 + 10 };
+            ledger.add_split(gap, &mut vec![(Part::Context((number % 2) as u32), 10)]);
+        }
+        let counts: Vec<u64> = ledger.lengths_by_main.values().map(LogLinear::total).collect();
+        assert_eq!(counts, [count / 2, count / 2]);
+        assert_eq!(ledger.lost_time.intervals().map(|lost| lost.lost_ns).sum::<u64>(), 10 * count);
+        assert!(ledger.sample.items().len() < count as usize);
+    }
 }

@@ -9,6 +9,7 @@ pub mod experiment;
 pub mod in_guest;
 pub mod ledger;
 pub mod loops;
+pub mod lost_time;
 pub mod placement;
 mod quantum;
 pub mod sample;
@@ -18,7 +19,7 @@ mod tables;
 
 pub use bench::{NoiseBench, Visibility};
 pub use experiment::Plan;
-pub use ledger::GapLedger;
+pub use ledger::{GapLedger, KeepDetours};
 pub use loops::{Body, Loop};
 pub use placement::{BusyInterval, BusyIntervals, CpuActivity, Place, Relation};
 pub use quantum::Quantum;

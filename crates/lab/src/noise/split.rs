@@ -174,7 +174,11 @@ pub fn split(
         match state.innermost() {
             Some(part) => push(out, part, passed_ns),
             None if state.has_marks => push(out, Part::Between, passed_ns),
-            None => push_path(out, passed_ns, parameters, Part::Entry, Part::Late),
+            None => {
+                let entry_ns = passed_ns.min(parameters.entry_latency_ns);
+                push(out, Part::Late, passed_ns - entry_ns);
+                push(out, Part::Entry, entry_ns);
+            }
         }
         now_ns = at_ns;
         state.apply(mark.what);
@@ -182,7 +186,11 @@ pub fn split(
     let passed_ns = gap.end_ns.saturating_sub(now_ns);
     match state.innermost() {
         Some(part) => push(out, part, passed_ns),
-        None if state.has_marks => push_path(out, passed_ns, parameters, Part::Exit, Part::Tail),
+        None if state.has_marks => {
+            let exit_ns = passed_ns.min(parameters.entry_latency_ns);
+            push(out, Part::Exit, exit_ns);
+            push(out, Part::Tail, passed_ns - exit_ns);
+        }
         None => push(out, Part::NoEvent, passed_ns),
     }
     state.faults.cut += state.stack.iter().filter(|part| **part != Part::Fault).count() as u64;
@@ -194,20 +202,6 @@ fn push(out: &mut Vec<(Part, u64)>, part: Part, length_ns: u64) {
     if length_ns > 0 {
         out.push((part, length_ns));
     }
-}
-
-/// Appends kernel entry or exit up to its latency, and the rest of the time as `rest`. Before an entry the rest comes
-/// first in time, but the order does not matter in the sums.
-fn push_path(
-    out: &mut Vec<(Part, u64)>,
-    length_ns: u64,
-    parameters: AttributionParameters,
-    path_part: Part,
-    rest: Part,
-) {
-    let entry_latency_ns = length_ns.min(parameters.entry_latency_ns);
-    push(out, path_part, entry_latency_ns);
-    push(out, rest, length_ns - entry_latency_ns);
 }
 
 /// The open contexts at a point of the gap.
@@ -302,8 +296,8 @@ mod tests {
             100,
             &[(30, Enter(TIMER)), (50, Leave(TIMER)), (55, Enter(SCHED)), (75, Leave(SCHED))],
             &[
-                (Part::Entry, 10),
                 (Part::Late, 20),
+                (Part::Entry, 10),
                 (Part::Context(TIMER), 20),
                 (Part::Between, 5),
                 (Part::Context(SCHED), 20),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::noise::Body;
+use lab::noise::{Body, KeepDetours};
 
 use crate::window::Stop;
 
@@ -37,8 +37,8 @@ pub struct NoiseSettings {
     pub trace: bool,
     /// Size of the last-level cache.
     pub cache_bytes: Option<u64>,
-    /// Seed of the selection of single detours to keep.
-    pub seed: u64,
+    /// Which single detours of each CPU are kept.
+    pub keep: KeepDetours,
     /// The command that runs concurrently with the loops, and its arguments; empty: none.
     pub command: Vec<String>,
     /// Whether the command's output goes to stderr, because the results go to stdout.

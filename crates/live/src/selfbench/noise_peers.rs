@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use lab::experiment::BenchError;
-use lab::noise::{Body, Loop, LoopResult, NoiseBench};
+use lab::noise::{Body, KeepDetours, Loop, LoopResult, NoiseBench};
 use serde_json::Value as Json;
 
 use super::failed;
@@ -142,7 +142,7 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
         fifo: None,
         trace: false,
         cache_bytes: None,
-        seed: 1,
+        keep: KeepDetours { longest: 1, seed: 1 },
         command: Vec::new(),
         command_to_stderr: false,
         remedy_rights: None,

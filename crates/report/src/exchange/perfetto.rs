@@ -136,7 +136,9 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
         |name: &str, make: fn(&Table) -> Vec<Group>| run.table(name).map(make).unwrap_or_default();
     let groups = [
         groups_of("trace", trace),
-        groups_of("detours", detours),
+        groups_of("detours", |table| detours(table, "detours")),
+        groups_of("longest", |table| detours(table, "the longest detours")),
+        groups_of("longest_parts", longest_parts),
         groups_of("fwq_quanta", fixed_work),
         groups_of("ftq_quanta", fixed_time),
     ]
@@ -221,14 +223,14 @@ fn details(row: &Row<'_>, columns: &[&'static str]) -> Vec<(&'static str, u64)> 
 }
 
 /// `noise`: each detour on the track of its largest cause.
-fn detours(table: &Table) -> Vec<Group> {
+fn detours(table: &Table, heading: &str) -> Vec<Group> {
     let kind = |row: &Row<'_>| text(row, "largest_kind");
     let track = |row: &Row<'_>| match kind(row).as_str() {
         // The number of tasks has no limit: all share one track.
         "task" => "task".to_owned(),
         kind => format!("{kind} {}", text(row, "largest_name")),
     };
-    let group = |row: &Row<'_>| format!("CPU {}: detours", text(row, "cpu"));
+    let group = |row: &Row<'_>| format!("CPU {}: {heading}", text(row, "cpu"));
     let mut groups = grouped(table, group, track, |row| {
         Some(Slice {
             name: text(row, "largest_name"),
@@ -249,6 +251,24 @@ fn detours(table: &Table) -> Vec<Group> {
     });
     groups.iter_mut().for_each(|group| group.tracks.sort_by(|a, b| a.name.cmp(&b.name)));
     groups
+}
+
+/// `noise`: the parts of the longest detours. Sums of parts have no time and are left out.
+fn longest_parts(table: &Table) -> Vec<Group> {
+    grouped(
+        table,
+        |row| format!("CPU {}: parts of the longest detours", text(row, "cpu")),
+        |_| "parts".to_owned(),
+        |row| {
+            Some(Slice {
+                name: text(row, "name"),
+                kind: text(row, "kind"),
+                from_ns: uint(row, "start_ns")?,
+                length_ns: uint(row, "length_ns")?,
+                details: details(row, &["rank"]),
+            })
+        },
+    )
 }
 
 /// `noise`: quanta of fixed work, whose lengths differ by what interrupted them.

@@ -3,8 +3,8 @@
 
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::noise::{
-    AttributionParameters, Body, CpuNoise, Fixed, Gap, GapLedger, Loop, LoopResult, NoiseBench,
-    NoiseSample, Quantum, Slots, Visibility,
+    AttributionParameters, Body, CpuNoise, Fixed, Gap, GapLedger, KeepDetours, Loop, LoopResult,
+    NoiseBench, NoiseSample, Quantum, Slots, Visibility,
 };
 use serde_json::{Map, json};
 
@@ -43,8 +43,8 @@ pub struct BareNoiseSettings {
     pub model: Option<Model>,
     /// How long the machine may run.
     pub limits: Limits,
-    /// Chooses which single detours are kept.
-    pub seed: u64,
+    /// Which single detours are kept.
+    pub keep: KeepDetours,
 }
 
 /// The machine, ready to run loops.
@@ -114,8 +114,7 @@ impl BareNoise {
     }
 
     fn gaps(&self, output: &Output) -> GapLedger {
-        let mut ledger =
-            GapLedger::new(AttributionParameters { entry_latency_ns: 0 }, self.settings.seed);
+        let mut ledger = GapLedger::new(AttributionParameters::default(), self.settings.keep);
         for &[start, end] in &output.records {
             ledger.add_bare(Gap { start_ns: output.ns(start), end_ns: output.ns(end) });
         }

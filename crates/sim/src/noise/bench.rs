@@ -10,7 +10,8 @@ use lab::noise::in_guest::{
     FailedLoop, GuestClockResolution, GuestLoop, NoiseRequest, NoiseResponse,
 };
 use lab::noise::{
-    CpuNoise, Injected, Loop, LoopResult, NoiseBench, NoiseSample, Part, Traced, Visibility,
+    CpuNoise, Injected, KeepDetours, Loop, LoopResult, NoiseBench, NoiseSample, Part, Traced,
+    Visibility,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -28,8 +29,8 @@ pub struct SimNoiseSettings {
     /// The machine. Its guest time is not the host's; transitions are recorded.
     pub guest: GuestRun,
     pub request: NoiseRequest,
-    /// Chooses which single detours are kept.
-    pub seed: u64,
+    /// Which single detours of each CPU are kept.
+    pub keep: KeepDetours,
     /// Settings that are true only for this host or at this moment.
     pub on_host: Map<String, Json>,
 }
@@ -167,8 +168,9 @@ impl SimNoise {
             }
             Loop::Fwq => LoopResult::Quanta(Box::new(join.quanta())),
             Loop::Detour => {
-                let seed = self.settings.seed ^ u64::from(loop_run.cpu);
-                let detours = join.detours(loop_run.iteration_cycles, seed);
+                let KeepDetours { longest, seed } = self.settings.keep;
+                let keep = KeepDetours { longest, seed: seed ^ u64::from(loop_run.cpu) };
+                let detours = join.detours(loop_run.iteration_cycles, keep);
                 if let Some(inject) = self.settings.request.inject {
                     let window = join.window();
                     results.injected.extend(injected(inject, &loop_run, &window, &detours.found));

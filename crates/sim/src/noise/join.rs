@@ -3,7 +3,7 @@
 use attribution::KernelContext;
 use lab::noise::in_guest::GuestLoop;
 use lab::noise::{
-    AttributionParameters, Fixed, Gap, GapLedger, Part, Quantum, QuantumCycles, Slots,
+    AttributionParameters, Fixed, Gap, GapLedger, KeepDetours, Part, Quantum, QuantumCycles, Slots,
 };
 
 use super::names::Names;
@@ -66,14 +66,14 @@ impl Join<'_> {
     }
 
     /// Makes the ledger of the detour loop. `taken_off_ns` is what the loop subtracts as its own iteration.
-    pub(super) fn detours(&mut self, taken_off_ns: u64, seed: u64) -> Detours {
+    pub(super) fn detours(&mut self, taken_off_ns: u64, keep: KeepDetours) -> Detours {
         let guest_loop = self.guest_loop;
         let gaps: Vec<Raw> = guest_loop.records.iter().map(Raw::from_record).collect();
         let is_plain = |gap: &&Raw| gap.taken_off_ns <= taken_off_ns;
         let plain = gaps.iter().filter(is_plain).count() as u64;
         let iteration_ns = iteration_ns(guest_loop, &gaps, plain);
         let mut detours = Detours {
-            ledger: GapLedger::new(AttributionParameters::default(), seed),
+            ledger: GapLedger::new(AttributionParameters::default(), keep),
             found: Vec::new(),
             iteration_ns,
             taken_ns: 0,
@@ -100,12 +100,11 @@ impl Join<'_> {
             let own_ns = own_ns - usual_ns;
             let gap = Gap { start_ns: last_ns + usual_ns, end_ns: raw.seen_ns };
             let mut parts = self.parts(&pieces);
-            parts.retain(|part| part.0 != Part::Own);
-            if parts.is_empty() {
+            if parts.iter().all(|part| part.0 == Part::Own) {
                 detours.ledger.own_gaps.record(gap.length_ns(), gap.start_ns);
                 continue;
             }
-            parts.extend(Some((Part::Own, own_ns)).filter(|part| part.1 > 0));
+            keep_own_ns(&mut parts, own_ns);
             detours.ledger.add_split(gap, &mut parts);
             detours.found.push(Found { last_ns, gap, own_ns });
         }
@@ -191,6 +190,18 @@ impl Join<'_> {
             switched: pieces.iter().any(|piece| piece.task != task),
         }
     }
+}
+
+/// Leaves `own_ns` of the loop's own time in the parts: the earlier time was the loop's iteration, not part of the
+/// detour. Time of the loop that no part has comes last.
+fn keep_own_ns(parts: &mut Vec<(Part, u64)>, own_ns: u64) {
+    let mut kept_ns = 0;
+    for part in parts.iter_mut().rev().filter(|part| part.0 == Part::Own) {
+        part.1 = part.1.min(own_ns - kept_ns);
+        kept_ns += part.1;
+    }
+    parts.push((Part::Own, own_ns - kept_ns));
+    parts.retain(|part| part.1 > 0);
 }
 
 /// Counts the transitions from the loop to other contexts.

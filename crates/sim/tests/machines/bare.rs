@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::noise::{Body, Loop, LoopResult, NoiseBench, NoiseSample};
+use lab::noise::{Body, KeepDetours, Loop, LoopResult, NoiseBench, NoiseSample};
 use sim::bare::{
     BareNoise, BareNoiseSettings, By, FootprintSettings, Level, Method, Repetition, Truth,
     TruthSettings, footprint,
@@ -29,7 +29,7 @@ fn noise(
         threshold_ns: if model.is_some() { 20_000 } else { 100 },
         model: model.map(|name| models::find(&bench.cache, name, &[], Detail::Timed).unwrap()),
         limits: LIMITS,
-        seed: 1,
+        keep: KeepDetours::with_seed(1),
     };
     let mut bare =
         BareNoise::new(bench.cache.clone(), bench.qemu.clone(), settings, Box::new(|| false));

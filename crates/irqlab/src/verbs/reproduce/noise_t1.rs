@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lab::experiment::{Experiment, Measured, Step};
 use lab::noise::in_guest::NoiseRequest;
-use lab::noise::{Body, Loop, NoiseSample, Plan, Relation};
+use lab::noise::{Body, KeepDetours, Loop, NoiseSample, Plan, Relation};
 use live::window::Stop;
 use papers::noise_t1::{Paper, PlacedRun, Tick, findings, paper};
 use record::{Absence, Run, SCHEMA};
@@ -138,10 +138,13 @@ fn under_kernel(
         fifo: None,
         inject: None,
     };
-    let (seed, on_host) = (args.seed, Map::new());
-    let mut bench =
-        SimNoise::new(SimNoiseSettings { guest: prepared.guest, request, seed, on_host });
-    let plan = Plan { loops: vec![Loop::Fwq], trace: true, seed };
+    let mut bench = SimNoise::new(SimNoiseSettings {
+        guest: prepared.guest,
+        request,
+        keep: KeepDetours::with_seed(args.seed),
+        on_host: Map::new(),
+    });
+    let plan = Plan { loops: vec![Loop::Fwq], trace: true, seed: args.seed };
     let measured = plan.measure(&mut bench, &mut |_: &Step| {})?;
     Ok((the_sample(measured)?, host))
 }
@@ -160,7 +163,7 @@ fn without_kernel(args: &ReproduceArgs, name: &str, stop: &Stop) -> anyhow::Resu
         threshold_ns: QUANTUM_NS,
         model: Some(model),
         limits: Limits { wall: args.limit(), ..Limits::default() },
-        seed: args.seed,
+        keep: KeepDetours::with_seed(args.seed),
     };
     let stop = stop.clone();
     let mut bench = BareNoise::new(cache, qemu, settings, Box::new(move || stop.is_requested()));

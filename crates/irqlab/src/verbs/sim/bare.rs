@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use lab::noise::{Body, Loop, Plan};
+use lab::noise::{Body, KeepDetours, Loop, Plan};
 use serde_json::{Map, Value as Json, json};
 use sim::bare::{BareNoise, BareNoiseSettings};
 use sim::boot::Limits;
@@ -109,7 +109,7 @@ impl BareNoiseArgs {
             threshold_ns: self.threshold.map_or(threshold_ns, ns),
             model,
             limits: Limits { wall: self.limit, guest_s: self.guest_limit.as_secs().max(1) as u32 },
-            seed: self.seed,
+            keep: KeepDetours::with_seed(self.seed),
         })
     }
 

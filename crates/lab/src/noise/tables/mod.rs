@@ -3,6 +3,8 @@
 mod aftermath;
 mod causes;
 mod injected;
+mod longest;
+mod lost_time;
 mod noise;
 mod periods;
 mod placement;
@@ -14,7 +16,9 @@ mod tick;
 pub(super) use aftermath::{aftermath, aftermath_absent};
 pub(super) use causes::causes;
 pub(super) use injected::injected;
-pub(super) use noise::{noise, sizes};
+pub(super) use longest::{longest, longest_parts};
+pub(super) use lost_time::lost_time;
+pub(super) use noise::{noise, sizes, sizes_by_cause};
 pub(super) use periods::periods;
 pub(super) use placement::placement;
 pub(super) use quanta::{ftq, fwq};
@@ -122,11 +126,15 @@ mod tests {
             ftq(&[]),
             fwq(&[]),
             injected(&[]),
+            longest(&[]),
+            longest_parts(&[]),
+            lost_time(&[]),
             noise(&[]),
             periods(&[]),
             placement(&[]).0,
             repetitions(&[]),
             sizes(&[]),
+            sizes_by_cause(&[]),
             slots(&[]),
             spectrum(&[]),
         ];

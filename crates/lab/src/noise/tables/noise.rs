@@ -4,7 +4,8 @@ use record::{Columns, Format, Table, TableDisplay, column};
 use stats::Distribution;
 
 use super::super::sample::NoiseSample;
-use super::super::split::Class;
+use super::super::split::{Class, Part};
+use super::single::cause_columns;
 use super::{DetourLoop, all_rows, cpu_column, detour_loops, no_rows, rate_hz, ratio};
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
@@ -253,4 +254,29 @@ pub fn sizes(samples: &[NoiseSample]) -> Table {
             filled.map(|(from_ns, to_ns, count)| (cpu.cpu, from_ns, to_ns, count))
         });
     columns.table("detour_histogram", doc, buckets).displayed(no_rows())
+}
+
+/// The histogram of the lengths of all detours, divided by what took most of each.
+pub fn sizes_by_cause(samples: &[NoiseSample]) -> Table {
+    /// The largest cause of the detours in a bucket, the bucket's ends, and the detours in it.
+    type Bucket<'a> = (DetourLoop<'a>, Option<Part>, (u64, u64, u64));
+    let largest = "context or task with the largest part of the detours";
+    let columns = Columns::all([
+        cpu_column(100).of(|bucket: &Bucket<'_>| bucket.0.cpu.cpu),
+        cause_columns("largest", largest)
+            .of(|(detour_loop, main, _): &Bucket<'_>| (*main, detour_loop.sample.names.as_slice())),
+        column("bucket_min_ns", "Smallest length in the bucket.")
+            .uint(|bucket: &Bucket<'_>| bucket.2.0),
+        column("bucket_max_ns", "Largest length in the bucket.")
+            .uint(|bucket: &Bucket<'_>| bucket.2.1),
+        column("detour_count", "Detours in the bucket.").uint(|bucket: &Bucket<'_>| bucket.2.2),
+    ]);
+    let doc = "Table detour_histogram divided by the largest cause of each detour. Exact counts.";
+    let buckets = detour_loops(samples).into_iter().flat_map(|detour_loop| {
+        let by_main = detour_loop.ledger.lengths_by_main.iter();
+        by_main.flat_map(move |(main, lengths)| {
+            lengths.filled().map(move |bucket| (detour_loop, *main, bucket))
+        })
+    });
+    columns.table("detour_histogram_by_cause", doc, buckets).displayed(no_rows())
 }

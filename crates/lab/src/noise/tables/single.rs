@@ -10,10 +10,10 @@ use super::noise::class_ns;
 use super::{DetourLoop, cpu_column, detour_loops, kind_and_name, no_rows};
 
 /// A part of a detour or quantum, if there is one, and the names of contexts.
-type Cause<'a> = (Option<Part>, &'a [ContextName]);
+pub(super) type Cause<'a> = (Option<Part>, &'a [ContextName]);
 
 /// Kind and name of a cause, in the columns `{prefix}_kind` and `{prefix}_name`. `meaning` says which context it is.
-fn cause_columns<'a>(prefix: &str, meaning: &str) -> Columns<'a, Cause<'a>> {
+pub(super) fn cause_columns<'a>(prefix: &str, meaning: &str) -> Columns<'a, Cause<'a>> {
     let kind =
         |(part, names): &Cause<'_>| kind_and_name((*part)?, names).map(|(kind, _)| kind.to_owned());
     let name = |(part, names): &Cause<'_>| kind_and_name((*part)?, names).map(|(_, name)| name);

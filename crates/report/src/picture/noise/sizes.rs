@@ -16,31 +16,29 @@ const BARS: f64 = 2.0;
 /// Maximum number of bars: lengths below 2^64.
 const BARS_MAX: usize = 128;
 
-/// Detours of a CPU by length: the exact number, and the number in the sample of single detours by kind of cause.
+/// Detours of a CPU by length: the exact number, and the number by kind of cause. These are exact, too, but in runs of
+/// an older version, which have causes of sampled detours alone.
 struct Bars {
     all: Vec<f64>,
-    sampled: Vec<[f64; KINDS]>,
+    by_kind: Vec<[f64; KINDS]>,
 }
 
-/// The picture of table `detour_histogram`, with causes from table `detours`. `None` for a run without a
+/// The picture of table `detour_histogram`, with causes from table `detour_histogram_by_cause`. `None` for a run without a
 /// `detour_histogram`.
 pub fn sizes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(sizes) = run.table("detour_histogram") else { return Ok(None) };
-    let detours = run.table("detours");
-    let shares = detours.into_iter().flat_map(rows).filter_map(|row| {
-        let cause = name_of(&row, "largest_name")?;
-        Some((cause, row.number("length_ns")?))
-    });
-    let causes = Causes::largest(shares);
+    let by_cause = ByCause::of(run);
+    let causes = Causes::largest(
+        by_cause
+            .rows()
+            .filter_map(|lengths| Some((lengths.cause?, lengths.length_ns * lengths.count))),
+    );
     let mut used = [false; KINDS];
-    for row in detours.into_iter().flat_map(rows) {
-        used[causes.kind(name_of(&row, "largest_name").as_deref())] = true;
-    }
+    by_cause.rows().for_each(|lengths| used[causes.kind(lengths.cause.as_deref())] = true);
     let total: f64 = rows(sizes).filter_map(|row| row.number("detour_count")).sum();
     let mut notes = vec!["Grey: all detours, exact.".to_owned()];
     if used.contains(&true) {
-        notes[0] += " Lines: by what took most of each, in the proportions of the single detours that \
-                     were recorded.";
+        notes[0] += by_cause.note();
     }
     let heading = Heading {
         title: format!("Number of detours by length ({} in all)", human::count(total as u64)),
@@ -48,7 +46,63 @@ pub fn sizes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         legend: causes.legend("all detours", &used),
         description: "The number of detours by length, in all and by cause. ".to_owned(),
     };
-    by_cpu(heading, sizes, width, |area, cpu| panel(area, cpu, &bars(cpu, sizes, detours, &causes)))
+    by_cpu(heading, sizes, width, |area, cpu| {
+        panel(area, cpu, &bars(cpu, sizes, &by_cause, &causes))
+    })
+}
+
+/// Where the causes come from.
+enum ByCause<'a> {
+    /// Table `detour_histogram_by_cause`, which has all detours.
+    All(&'a Table),
+    /// Table `detours` of a run of an older version, which has an even sample of single detours.
+    Sample(&'a Table),
+    Unknown,
+}
+
+/// Detours of one length and one cause.
+struct Lengths {
+    cpu: String,
+    cause: Option<String>,
+    length_ns: f64,
+    count: f64,
+}
+
+impl<'a> ByCause<'a> {
+    fn of(run: &'a Run) -> ByCause<'a> {
+        match (run.table("detour_histogram_by_cause"), run.table("detours")) {
+            (Some(all), _) => ByCause::All(all),
+            (None, Some(sample)) => ByCause::Sample(sample),
+            (None, None) => ByCause::Unknown,
+        }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Lengths> + '_ {
+        let table = match self {
+            ByCause::All(table) | ByCause::Sample(table) => Some(*table),
+            ByCause::Unknown => None,
+        };
+        table.into_iter().flat_map(rows).filter_map(|row| {
+            let (length_ns, count) = match self {
+                ByCause::All(_) => {
+                    let ends = row.number("bucket_min_ns")?.midpoint(row.number("bucket_max_ns")?);
+                    (ends, row.number("detour_count")?)
+                }
+                ByCause::Sample(_) | ByCause::Unknown => (row.number("length_ns")?, 1.0),
+            };
+            let cause = name_of(&row, "largest_name");
+            Some(Lengths { cpu: row.alone("cpu"), cause, length_ns, count })
+        })
+    }
+
+    fn note(&self) -> &'static str {
+        match self {
+            ByCause::All(_) => " Lines: by what took most of each, exact.",
+            ByCause::Sample(_) | ByCause::Unknown => {
+                " Lines: by what took most of each, in the proportions of the single detours that were recorded."
+            }
+        }
+    }
 }
 
 fn bar_of(length_ns: f64) -> usize {
@@ -59,8 +113,8 @@ fn length_of(bar: usize) -> f64 {
     (bar as f64 / BARS).exp2()
 }
 
-fn bars(cpu: &str, sizes: &Table, detours: Option<&Table>, causes: &Causes) -> Bars {
-    let mut bars = Bars { all: vec![0.0; BARS_MAX], sampled: vec![[0.0; KINDS]; BARS_MAX] };
+fn bars(cpu: &str, sizes: &Table, by_cause: &ByCause<'_>, causes: &Causes) -> Bars {
+    let mut bars = Bars { all: vec![0.0; BARS_MAX], by_kind: vec![[0.0; KINDS]; BARS_MAX] };
     let mut ends_of_bars: Vec<(f64, usize)> = Vec::new();
     for row in rows(sizes).filter(|row| row.alone("cpu") == cpu) {
         let ends = row.number("bucket_min_ns").zip(row.number("bucket_max_ns"));
@@ -71,13 +125,12 @@ fn bars(cpu: &str, sizes: &Table, detours: Option<&Table>, causes: &Causes) -> B
         }
     }
     ends_of_bars.sort_by(|a, b| a.0.total_cmp(&b.0));
-    for row in detours.into_iter().flat_map(rows).filter(|row| row.alone("cpu") == cpu) {
-        let Some(length_ns) = row.number("length_ns") else { continue };
-        let kind = causes.kind(name_of(&row, "largest_name").as_deref());
-        // The bar of the histogram bucket that contains this detour.
-        let index = ends_of_bars.partition_point(|(end, _)| *end < length_ns);
+    for lengths in by_cause.rows().filter(|lengths| lengths.cpu == cpu) {
+        let kind = causes.kind(lengths.cause.as_deref());
+        // The bar of the histogram bucket that contains these detours.
+        let index = ends_of_bars.partition_point(|(end, _)| *end < lengths.length_ns);
         if let Some((_, bar)) = ends_of_bars.get(index) {
-            bars.sampled[*bar][kind] += 1.0;
+            bars.by_kind[*bar][kind] += lengths.count;
         }
     }
     bars
@@ -98,10 +151,14 @@ fn panel(area: &Area<'_>, cpu: &str, bars: &Bars) -> Result<(), Undrawn> {
         chart.block(corners, PALE.mix(0.6).filled())?;
     }
     for kind in 0..KINDS {
-        // The single detours are an even sample of all detours.
+        // Where the causes are those of a sample, it is an even one: its proportions are those of all detours.
         let count = |bar: usize| {
-            let sampled: f64 = bars.sampled[bar].iter().sum();
-            if sampled > 0.0 { bars.all[bar] * bars.sampled[bar][kind] / sampled } else { 0.0 }
+            let with_cause: f64 = bars.by_kind[bar].iter().sum();
+            if with_cause > 0.0 {
+                bars.all[bar] * bars.by_kind[bar][kind] / with_cause
+            } else {
+                0.0
+            }
         };
         let heights: Vec<f64> = (first..=last).map(count).collect();
         let mut from = first;

@@ -1,5 +1,7 @@
 //! Two panels for each CPU: the share of lost time by cause over the whole window, and single detours around the
-//! longest one.
+//! longest one. The shares are exact sums; only single detours come from a sample, which always has the longest.
+
+use std::collections::BTreeSet;
 
 use plotters::style::Color;
 use record::{Run, Table};
@@ -33,14 +35,70 @@ struct Detour {
     cause: Option<String>,
 }
 
-/// The detours of a CPU, in order of the table's rows.
-fn detours(table: &Table, cpu: &str) -> Vec<Detour> {
+/// A cause's share of an interval of the window.
+struct Lost {
+    from: f64,
+    to: f64,
+    cause: Option<String>,
+    lost_ns: f64,
+}
+
+/// What is drawn of a CPU.
+struct OneCpu {
+    name: String,
+    detours: Vec<Detour>,
+    lost: Vec<Lost>,
+}
+
+impl OneCpu {
+    fn new(run: &Run, cpu: String) -> OneCpu {
+        let detours = detours(run, &cpu);
+        let lost = match run.table("lost_time") {
+            Some(table) => lost(table, &cpu),
+            // A run of an older version has single detours alone.
+            None => detours.iter().map(Lost::of).collect(),
+        };
+        OneCpu { name: cpu, detours, lost }
+    }
+}
+
+impl Lost {
+    fn of(detour: &Detour) -> Lost {
+        let &Detour { from, to, ref cause } = detour;
+        Lost { from, to, cause: cause.clone(), lost_ns: to - from }
+    }
+}
+
+/// The recorded single detours of a CPU: the sample, and the longest ones that it lacks.
+fn detours(run: &Run, cpu: &str) -> Vec<Detour> {
+    let mut found: Vec<Detour> = Vec::new();
+    let mut starts = BTreeSet::new();
+    for table in [run.table("detours"), run.table("longest")].into_iter().flatten() {
+        for row in rows(table).filter(|row| row.alone("cpu") == cpu) {
+            let times = row.number("start_ns").zip(row.number("length_ns"));
+            if let Some((from, length)) = times
+                && starts.insert(from.to_bits())
+            {
+                let cause = name_of(&row, "largest_name");
+                found.push(Detour { from, to: from + length, cause });
+            }
+        }
+    }
+    found
+}
+
+/// The rows of table `lost_time` of a CPU.
+fn lost(table: &Table, cpu: &str) -> Vec<Lost> {
     let of_cpu = rows(table).filter(|row| row.alone("cpu") == cpu);
-    let detour = of_cpu.filter_map(|row| {
-        let (from, length) = (row.number("start_ns")?, row.number("length_ns")?);
-        Some(Detour { from, to: from + length, cause: name_of(&row, "largest_name") })
+    let lost = of_cpu.filter_map(|row| {
+        Some(Lost {
+            from: row.number("start_ns")?,
+            to: row.number("end_ns")?,
+            cause: name_of(&row, "name"),
+            lost_ns: row.number("lost_ns")?,
+        })
     });
-    detour.collect()
+    lost.collect()
 }
 
 /// The time line of table `detours`. `None` for a run without detours.
@@ -51,22 +109,21 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let mut found = cpus(table);
     let more = found.len().saturating_sub(CPUS_MAX);
     found.truncate(CPUS_MAX);
-    let causes = Causes::largest(
-        rows(table)
-            .filter_map(|row| Some((name_of(&row, "largest_name")?, row.number("length_ns")?))),
-    );
-    let of_cpus: Vec<(String, Vec<Detour>)> =
-        found.into_iter().map(|cpu| (cpu.clone(), detours(table, &cpu))).collect();
+    let of_cpus: Vec<OneCpu> = found.into_iter().map(|cpu| OneCpu::new(run, cpu)).collect();
+    let all = || of_cpus.iter().flat_map(|cpu| &cpu.detours);
+    let all_lost = || of_cpus.iter().flat_map(|cpu| &cpu.lost);
+    let causes =
+        Causes::largest(all_lost().filter_map(|lost| Some((lost.cause.clone()?, lost.lost_ns))));
     let mut used = [false; KINDS];
-    let all = || of_cpus.iter().flat_map(|(_, all)| all);
     all().for_each(|detour| used[causes.kind(detour.cause.as_deref())] = true);
-    let last = all().map(|detour| detour.to).fold(0.0, f64::max);
+    all_lost().for_each(|lost| used[causes.kind(lost.cause.as_deref())] = true);
+    let last = all_lost().map(|lost| lost.to).fold(0.0, f64::max);
     let longest = all().max_by(|a, b| (a.to - a.from).total_cmp(&(b.to - b.from)));
     let Some(longest) = longest else { return Ok(None) };
     if last == 0.0 {
         return Ok(None);
     }
-    let recorded = table.rows().len();
+    let recorded = all().count();
     let counted: f64 = run
         .table("noise")
         .into_iter()
@@ -79,8 +136,13 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             .to_owned(),
     ];
     if counted > recorded as f64 {
+        let drawn = if run.table("lost_time").is_some() {
+            "the lower panels draw"
+        } else {
+            "both panels draw"
+        };
         notes.push(format!(
-            "Of {} detours, an even sample of {} was recorded singly; only those are drawn.",
+            "Of {} detours, {} were recorded singly, the longest among them; {drawn} only these.",
             crate::human::count(counted as u64),
             crate::human::count(recorded as u64),
         ));
@@ -104,47 +166,42 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                 .to_owned(),
     };
     let lines: Vec<Vec<(usize, String)>> =
-        of_cpus.iter().map(|(_, all)| lines(close(all), all, &causes)).collect();
+        of_cpus.iter().map(|cpu| lines(close(&cpu.detours), &cpu.detours, &causes)).collect();
     let close_height = |lines: &Vec<(usize, String)>| AROUND + LINE * lines.len() as f64;
     let total_height: f64 = lines.iter().map(|lines| OVERVIEW + close_height(lines)).sum();
     let sheet = draw(&heading, width, total_height, |area| {
         let mut top = 0.0;
-        for ((cpu, all), lines) in of_cpus.iter().zip(&lines) {
+        for (cpu, lines) in of_cpus.iter().zip(&lines) {
             let mut part = |high: f64| {
                 let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
                 top += high;
                 part
             };
-            overview(&part(OVERVIEW), cpu, all, last, &causes)?;
-            close_up(&part(close_height(lines)), cpu, all, lines, &causes)?;
+            overview(&part(OVERVIEW), cpu, last, &causes)?;
+            close_up(&part(close_height(lines)), cpu, lines, &causes)?;
         }
         Ok(())
     })?;
     Ok(Some(sheet))
 }
 
-fn overview(
-    area: &Area<'_>,
-    cpu: &str,
-    all: &[Detour],
-    last: f64,
-    causes: &Causes,
-) -> Result<(), Undrawn> {
+fn overview(area: &Area<'_>, cpu: &OneCpu, last: f64, causes: &Causes) -> Result<(), Undrawn> {
     let wide = last / BARS as f64;
     let mut bars = vec![[0.0_f64; KINDS]; BARS];
-    for detour in all {
-        let kind = causes.kind(detour.cause.as_deref());
-        let first = ((detour.from / wide) as usize).min(BARS - 1);
-        let end = ((detour.to / wide) as usize).min(BARS - 1);
+    for lost in &cpu.lost {
+        let kind = causes.kind(lost.cause.as_deref());
+        let rate = lost.lost_ns / (lost.to - lost.from).max(1.0);
+        let first = ((lost.from / wide) as usize).min(BARS - 1);
+        let end = ((lost.to / wide) as usize).min(BARS - 1);
         for (bar, times) in bars.iter_mut().enumerate().take(end + 1).skip(first) {
             let (from, to) = (bar as f64 * wide, (bar + 1) as f64 * wide);
-            times[kind] += (detour.to.min(to) - detour.from.max(from)).max(0.0) / wide;
+            times[kind] += rate * (lost.to.min(to) - lost.from.max(from)).max(0.0) / wide;
         }
     }
     let lost_max = bars.iter().map(|times| times.iter().sum::<f64>()).fold(0.0, f64::max);
     let x = Axis::linear_to("time since the loop started", Quantity::Time, last);
     let y = Axis::linear("time lost", Quantity::Share, 0.0, lost_max.min(1.0));
-    let title = format!("CPU {cpu}: lost time by cause");
+    let title = format!("CPU {}: lost time by cause", cpu.name);
     let mut chart = Chart::new(area, &title, [&x, &y], room_for(std::iter::empty()))?;
     let (_, high) = y.ends();
     for (bar, times) in bars.iter().enumerate() {
@@ -188,17 +245,17 @@ fn lines((from, to): (f64, f64), all: &[Detour], causes: &Causes) -> Vec<(usize,
 
 fn close_up(
     area: &Area<'_>,
-    cpu: &str,
-    all: &[Detour],
+    cpu: &OneCpu,
     lines: &[(usize, String)],
     causes: &Causes,
 ) -> Result<(), Undrawn> {
+    let all = &cpu.detours;
     let (start, end) = close(all);
     let names: Vec<String> = lines.iter().map(|(_, name)| short(name)).collect();
     let x = Axis::between("time since the loop started", Quantity::Time, start, end);
     let y = Axis::names(&names);
     let name_room = room_for_names(names.iter().map(String::as_str));
-    let title = format!("CPU {cpu}: around its longest detour");
+    let title = format!("CPU {}: around its longest detour", cpu.name);
     let mut chart =
         Chart::with_room(area, &title, [&x, &y], [name_room, room_for(std::iter::empty())])?;
     for (line, (kind, _)) in lines.iter().enumerate() {
@@ -255,6 +312,36 @@ mod tests {
         golden("timeline", timeline(&run, WIDTH));
         golden("timeline_narrow", timeline(&run, NARROW));
         assert_eq!(timeline(&run_of(vec![]), WIDTH).unwrap(), None);
+    }
+
+    #[test]
+    fn shares_are_the_exact_sums_though_few_detours_were_recorded_singly() {
+        let columns = ["cpu", "start_ns", "length_ns"].map(|name| (name, Kind::Uint));
+        let columns = [&columns[..], &[("largest_name", Kind::Text)]].concat();
+        let row = |start: u64, length: u64, cause: &str| -> Vec<Value> {
+            vec![0_u64.into(), start.into(), length.into(), cause.into()]
+        };
+        let sampled = table("detours", &columns, vec![row(10_000, 1_000, "tick")]);
+        let longest = table("longest", &columns, vec![row(50_000_000, 7_000_000, "stall")]);
+        let lost_columns = ["cpu", "start_ns", "end_ns", "lost_ns"].map(|name| (name, Kind::Uint));
+        let lost_columns = [&lost_columns[..], &[("name", Kind::Text)]].concat();
+        let lost_row: Vec<Value> = vec![
+            0_u64.into(),
+            0_u64.into(),
+            100_000_000_u64.into(),
+            91_500_000_u64.into(),
+            "tick".into(),
+        ];
+        let lost = table("lost_time", &lost_columns, vec![lost_row]);
+        let cpu = OneCpu::new(
+            &run_of(vec![sampled.clone(), longest.clone(), lost.clone()]),
+            "0".to_owned(),
+        );
+        assert_eq!(cpu.detours.len(), 2);
+        assert_eq!(cpu.lost.iter().map(|lost| lost.lost_ns).sum::<f64>(), 91_500_000.0);
+        let sheet =
+            timeline(&run_of(vec![sampled, longest, lost]), WIDTH).unwrap().expect("a picture");
+        assert!(sheet.heading.title.ends_with("took 7.00 ms, mostly stall"), "{sheet:?}");
     }
 
     #[test]

@@ -1,0 +1,155 @@
+//! Tables of the longest detours of each CPU: each detour with its causes, and each part of it in the order of time.
+
+use record::{Columns, Format, Table, TableDisplay, column};
+
+use super::super::ledger::{PARTS_MAX, WholeDetour};
+use super::super::split::{Class, Part};
+use super::noise::class_ns;
+use super::single::cause_columns;
+use super::{DetourLoop, NoiseSample, cpu_column, detour_loops, kind_and_name, no_rows};
+
+/// How many of the longest detours of a run the terminal shows.
+const SHOWN: u64 = 10;
+
+/// One of the longest detours of a CPU.
+#[derive(Clone, Copy)]
+struct Longest<'a> {
+    detour_loop: DetourLoop<'a>,
+    /// 1 for the longest.
+    rank: u64,
+    whole: &'a WholeDetour,
+}
+
+impl<'a> Longest<'a> {
+    /// The longest detours of all CPUs, in the order of CPUs and ranks.
+    fn all(samples: &'a [NoiseSample]) -> impl Iterator<Item = Longest<'a>> {
+        detour_loops(samples).into_iter().flat_map(|detour_loop| {
+            let ranked = (1..).zip(detour_loop.ledger.longest.sorted());
+            ranked.map(move |(rank, whole)| Longest { detour_loop, rank, whole })
+        })
+    }
+
+    /// Start of the detour from the opening of the window, ns.
+    fn start_ns(&self) -> u64 {
+        self.whole.detour.gap.start_ns.saturating_sub(self.detour_loop.cpu.start_ns)
+    }
+
+    fn class_ns(&self, class: Class) -> Option<u64> {
+        let sums = self.detour_loop.sample.traced.map(|_| self.whole.detour.by_class_ns);
+        class_ns(class, sums, &self.detour_loop)
+    }
+
+    fn kind_and_name(&self, part: Part) -> Option<(&str, String)> {
+        kind_and_name(part, &self.detour_loop.sample.names)
+    }
+
+    fn largest(&self) -> Option<(&str, String)> {
+        self.kind_and_name(self.whole.main()?.0)
+    }
+}
+
+/// The columns that identify a detour.
+fn identity<'a>() -> Columns<'a, Longest<'a>> {
+    Columns::all([
+        cpu_column(100).of(|longest: &Longest<'_>| longest.detour_loop.cpu.cpu),
+        column("rank", "1: the longest detour of the CPU, 2: the next.")
+            .priority(90)
+            .key()
+            .uint(|longest: &Longest<'_>| longest.rank),
+    ])
+}
+
+/// The longest detours of each CPU: all of them are here, whatever the sample in table `detours` has.
+pub fn longest(samples: &[NoiseSample]) -> Table {
+    let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let class = |class: Class| move |longest: &Longest<'_>| longest.class_ns(class);
+    let columns = identity().and([
+        us("length_ns", "Length of the detour.")
+            .shown_as("length", 98)
+            .uint(|longest: &Longest<'_>| longest.whole.detour.gap.length_ns()),
+        column("start_ns", "Start of the detour, from the opening of the window.")
+            .format(Format::Milliseconds)
+            .shown_as("start", 80)
+            .uint(Longest::start_ns),
+        column("largest_kind", "Kind of the context or task with the largest part of the detour.")
+            .shown_as("kind", 70)
+            .text(|longest: &Longest<'_>| longest.largest().map(|(kind, _)| kind.to_owned())),
+        column("largest_name", "Name of the context or task with the largest part of the detour.")
+            .shown_as("largest cause", 97)
+            .text(|longest: &Longest<'_>| longest.largest().map(|(_, name)| name)),
+        us("largest_ns", "Time of that context or task in the detour.")
+            .shown_as("of it", 96)
+            .uint(|longest: &Longest<'_>| longest.whole.main().map(|main| main.1)),
+        cause_columns("trigger", "context of the detour's first kernel event").of(
+            |longest: &Longest<'_>| {
+                (longest.whole.detour.trigger, longest.detour_loop.sample.names.as_slice())
+            },
+        ),
+        us("attributed_ns", "Part that kernel events attribute to contexts and tasks.")
+            .shown_as("attributed", 55)
+            .uint(class(Class::Named)),
+        us("entry_exit_ns", "Part attributed to kernel entry and exit.")
+            .shown_as("entry/exit", 35)
+            .uint(class(Class::Path)),
+        us("unattributed_ns", "Part that the host or the firmware took, by elimination.")
+            .shown_as("unattributed", 50)
+            .uint(class(Class::Unattributed)),
+        us("remainder_ns", "Part that is not explained; all parts add up to length_ns.")
+            .shown_as("remainder", 40)
+            .uint(class(Class::Remainder)),
+        us("indirect_ns", "Part that is the loop's own time, because of colder caches.")
+            .shown_as("indirect", 30)
+            .uint(class(Class::Aftermath)),
+        column("part_count", "Rows of the detour in table longest_parts.")
+            .detail()
+            .uint(|longest: &Longest<'_>| longest.whole.parts.len() + longest.whole.later.len()),
+    ]);
+    let display = TableDisplay {
+        title: "the longest detours".to_owned(),
+        headline: "longest: {length_ns} on CPU {cpu}, {largest_ns} of it {largest_kind} \
+                   {largest_name}"
+            .to_owned(),
+        sort_by: Some("length_ns".to_owned()),
+        rows_max: Some(SHOWN),
+        ..TableDisplay::default()
+    };
+    let doc = "The longest detours of each CPU (--keep-longest). None of them is left to chance.";
+    columns.table("longest", doc, Longest::all(samples)).displayed(display)
+}
+
+/// The parts of the longest detours. The parts of a detour add up to it, to the nanosecond.
+pub fn longest_parts(samples: &[NoiseSample]) -> Table {
+    /// A part, its length, and its start if it is known.
+    type Row<'a> = (Longest<'a>, Part, u64, Option<u64>);
+    let cause = |row: &Row<'_>| row.0.kind_and_name(row.1).map(|(kind, _)| kind.to_owned());
+    let columns = Columns::all([
+        identity().of(|row: &Row<'_>| row.0),
+        column(
+            "start_ns",
+            "Start of the part, from the opening of the window. Blank: the sum of all later parts \
+             of this cause, in a detour of very many parts.",
+        )
+        .uint(|row: &Row<'_>| row.3),
+        column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.2),
+        column("class", "Class of the time, as in table causes.")
+            .text(|row: &Row<'_>| row.1.class().label()),
+        column("kind", "Kind of the cause, as in table causes.").text(cause),
+        column("name", "Name of the cause, as in table causes.")
+            .text(|row: &Row<'_>| row.0.kind_and_name(row.1).map(|(_, name)| name)),
+    ]);
+    let rows = Longest::all(samples).flat_map(|longest| {
+        let start = longest.start_ns();
+        let in_time = longest.whole.parts.iter().scan(start, move |now_ns, &(part, length_ns)| {
+            let start_ns = *now_ns;
+            *now_ns += length_ns;
+            Some((longest, part, length_ns, Some(start_ns)))
+        });
+        let sums = longest.whole.later.iter();
+        in_time.chain(sums.map(move |&(part, length_ns)| (longest, part, length_ns, None)))
+    });
+    let doc = format!(
+        "The parts of the detours in table longest, in the order of time: the first {PARTS_MAX} of \
+         each, then sums. The parts of a detour add up to it exactly."
+    );
+    columns.table("longest_parts", &doc, rows).displayed(no_rows())
+}

@@ -1,0 +1,41 @@
+//! Table `lost_time`: the lost time in the course of the window, by cause.
+
+use record::{Columns, Table, column};
+
+use super::super::lost_time::LostInterval;
+use super::{DetourLoop, NoiseSample, cpu_column, detour_loops, kind_and_name, no_rows};
+
+type Row<'a> = (DetourLoop<'a>, LostInterval);
+
+fn cause(row: &Row<'_>) -> Option<(String, String)> {
+    let (DetourLoop { sample, .. }, lost) = row;
+    sample.traced?;
+    kind_and_name(lost.part, &sample.names).map(|(kind, name)| (kind.to_owned(), name))
+}
+
+/// A row for each interval of a CPU's window and each cause that took time in it.
+pub fn lost_time(samples: &[NoiseSample]) -> Table {
+    let columns = Columns::all([
+        cpu_column(100).of(|row: &Row<'_>| row.0.cpu.cpu),
+        column("start_ns", "Start of the interval, from the opening of the window.").uint(
+            |(detour_loop, lost): &Row<'_>| lost.start_ns.saturating_sub(detour_loop.cpu.start_ns),
+        ),
+        column("end_ns", "End of the interval, from the opening of the window.").uint(
+            |(DetourLoop { cpu, .. }, lost): &Row<'_>| {
+                lost.end_ns.saturating_sub(cpu.start_ns).min(cpu.window_ns)
+            },
+        ),
+        column("kind", "Kind of the cause, as in table causes.")
+            .text(|row: &Row<'_>| cause(row).map(|(kind, _)| kind)),
+        column("name", "Name of the cause, as in table causes.")
+            .text(|row: &Row<'_>| cause(row).map(|(_, name)| name)),
+        column("lost_ns", "Time that the cause took in the interval.")
+            .uint(|row: &Row<'_>| row.1.lost_ns),
+    ]);
+    let rows = detour_loops(samples).into_iter().flat_map(|detour_loop| {
+        detour_loop.ledger.lost_time.intervals().map(move |lost| (detour_loop, lost))
+    });
+    let doc = "The lost time in the course of the window, by cause. The rows of a CPU add up to \
+               its lost_ns exactly.";
+    columns.table("lost_time", doc, rows).displayed(no_rows())
+}
