@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::{Value as Json, json};
 
 use crate::boot::{self, GuestExit, Limits, STATUS_LIMIT};
 use crate::checkpoint::{self, Start};
@@ -18,7 +19,7 @@ use crate::machine::devices::Disk;
 use crate::machine::{CPUS_MAX, Machine};
 use crate::qemu::Qemu;
 use crate::regular_file::read_bounded;
-use crate::rootfs::{self, RootFile, RootImage, RootSpec, RootUser};
+use crate::rootfs::{self, RootFile, RootImage, RootSpec, RootUser, SourcePackage};
 use crate::text::Tail;
 use crate::watch::{KeptRecord, KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Progress, Result, SimError};
@@ -92,6 +93,8 @@ struct Text {
     omit: Vec<String>,
     #[serde(default)]
     users: Vec<RootUser>,
+    #[serde(default)]
+    sources: Vec<SourcePackage>,
     #[serde(default)]
     with_irqlab: bool,
     #[serde(default)]
@@ -182,7 +185,8 @@ fn parse(name: &str, text: &str, files: Vec<RootFile>, cpus: u32) -> Result<Work
         invalid(format!("has no form for {cpus} CPUs; there are: {}", all.join(", ")))
     })?;
     let disks = form.disks.iter().map(|disk| disk.parse().map_err(invalid));
-    let root = RootSpec { packages: text.packages, files, users: text.users, omit: text.omit };
+    let (packages, users) = (text.packages, text.users);
+    let root = RootSpec { packages, files, users, omit: text.omit, sources: text.sources };
     let workload = Workload {
         name: name.to_owned(),
         about: text.about,
@@ -299,6 +303,19 @@ pub struct Prepared {
     pub root: RootImage,
     /// Whether it opens its region of interest itself.
     pub marks_itself: bool,
+    /// Result of [`RootImage::other_sources`].
+    pub other_sources: Option<String>,
+}
+
+impl Prepared {
+    /// Returns the settings of a run that say which root file system and which sources the workload has.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(String, Json)> {
+        let root = ("root_sha256".to_owned(), self.root.sha256.clone().into());
+        let sources =
+            self.root.sources.as_ref().map(|sources| ("sources".to_owned(), json!(sources)));
+        [root].into_iter().chain(sources).collect()
+    }
 }
 
 /// Makes the root file system of a workload, boots its machine and sets it up, unless the cache has it. `limits`
@@ -325,7 +342,8 @@ pub fn prepare(
     let command = workload.preparation();
     let start = checkpoint::prepared(cache, qemu, &machine, &command, limits, progress, stop)?;
     let (request, marks_itself) = (workload.request(), workload.marks_itself);
-    Ok(Prepared { machine, start, request, root, marks_itself })
+    let other_sources = root.other_sources(&workload.root);
+    Ok(Prepared { machine, start, request, root, marks_itself, other_sources })
 }
 
 /// Outcome of a workload.
@@ -423,6 +441,9 @@ mod tests {
             for cpus in [1, 8] {
                 let workload = find(name, cpus).unwrap();
                 assert!(!workload.check.is_empty(), "{name}: nothing checks its results");
+                for source in &workload.root.sources {
+                    assert_eq!(source.sha256.len(), 64, "{name}: {}", source.package);
+                }
                 assert!(workload.request().len() <= 4096 && workload.preparation().len() <= 4000);
                 let short = workload.clone().shortened().unwrap();
                 assert!(!short.check.is_empty() && short.request().len() <= 4096, "{name}");

@@ -153,7 +153,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
             let workload = simulated::workload(name, vcpus, args.short)?;
             let (machine, prepared) =
                 Simulated::prepare_workload(cache, guest, &workload, watch, stop)?;
-            settings.insert("root_sha256".to_owned(), json!(prepared.root.sha256));
+            settings.extend(prepared.settings());
             (machine, Work::Workload(Box::new(prepared)))
         }
         None => {

@@ -1,6 +1,7 @@
 //! Merges the archives of packages and single files into one archive, sorted by path.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::{Archive, EPOCH_S, OMITTED, RootSpec};
 use crate::process::output_to;
-use crate::{Result, SimError};
+use crate::{Result, SimError, hash};
 
 /// Links in `usr/bin` that Debian's alternatives system would make, and their targets there. A link is made if
 /// its target exists.
@@ -123,6 +124,23 @@ pub(super) fn merge(spec: &RootSpec, archives: &[Archive], aside: &Path) -> Resu
     let target = aside.join("merged.tar");
     let sizes = write(&entries, &mut contents, &target).map_err(SimError::file(&target))?;
     Ok(Extent { archive: target, entries: entries.len() as u64, sizes })
+}
+
+/// Returns the SHA-256 of what `sha256sum` prints for the files below a directory of a merged archive.
+pub(super) fn content_hash(merged: &Path, directory: &str) -> std::io::Result<String> {
+    let mut archive = tar::Archive::new(BufReader::new(File::open(merged)?));
+    let (directory, mut lines) = (Path::new(directory), String::new());
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        if entry.header().entry_type() != EntryType::Regular || !path.starts_with(directory) {
+            continue;
+        }
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content)?;
+        let _ = writeln!(lines, "{}  {}", hash::of_bytes(&content), path.display());
+    }
+    Ok(hash::of_bytes(lines.as_bytes()))
 }
 
 /// Writes the archive of the files of a package to `to`.
@@ -408,6 +426,26 @@ mod tests {
         assert_eq!(all.last().unwrap().0, "usr/bin/zz");
         let others = all[..all.len() - 1].iter().map(|entry| entry.0.trim_end_matches('/'));
         assert!(others.is_sorted());
+    }
+
+    #[test]
+    fn the_hash_of_a_directory_is_that_of_its_list_of_hashes() {
+        let package = data_archive(&[
+            ("./usr/src/b.c", EntryType::Regular, 0o644, "int b;", 7),
+            ("./usr/src/a/a.c", EntryType::Regular, 0o644, "int a;", 7),
+            ("./usr/src2/c.c", EntryType::Regular, 0o644, "int c;", 7),
+            ("./usr/src/link.c", EntryType::Symlink, 0o777, "b.c", 7),
+        ]);
+        let mut entries = BTreeMap::new();
+        read(&package, 0, &mut entries).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let merged = scratch.path().join("merged.tar");
+        write(&entries, &mut [package], &merged).unwrap();
+        let line = |content: &str, path: &str| {
+            format!("{}  usr/src/{path}\n", hash::of_bytes(content.as_bytes()))
+        };
+        let lines = line("int a;", "a/a.c") + &line("int b;", "b.c");
+        assert_eq!(content_hash(&merged, "usr/src").unwrap(), hash::of_bytes(lines.as_bytes()));
     }
 
     #[test]

@@ -67,6 +67,19 @@ pub struct RootSpec {
     pub users: Vec<RootUser>,
     /// Paths that are left out, each with all below it, without the first slash.
     pub omit: Vec<String>,
+    /// Packages with source code: the image has the first of them that the mirror has.
+    pub sources: Vec<SourcePackage>,
+}
+
+/// A package with the source code that a workload compiles.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourcePackage {
+    pub package: String,
+    /// Directory of the files, without the first slash.
+    pub directory: String,
+    /// Expected [`InstalledSources::sha256`].
+    pub sha256: String,
 }
 
 /// A file of a root file system. Its owner is root.
@@ -99,6 +112,15 @@ pub struct InstalledPackage {
     pub sha256: String,
 }
 
+/// The source code of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstalledSources {
+    pub package: String,
+    pub version: String,
+    /// SHA-256 of what `sha256sum` prints for the files, sorted by path, in hexadecimal.
+    pub sha256: String,
+}
+
 /// A disk image with a root file system, in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootImage {
@@ -111,6 +133,9 @@ pub struct RootImage {
     pub sha256: String,
     /// Its packages, by name.
     pub packages: Vec<InstalledPackage>,
+    /// `None` if the specification names no sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sources: Option<InstalledSources>,
 }
 
 impl RootFile {
@@ -145,7 +170,8 @@ impl RootSpec {
             let first = name.chars().next().is_some_and(fits);
             first && name.chars().all(|sign| fits(sign) || matches!(sign, '+' | '-' | '.'))
         };
-        if let Some(name) = self.packages.iter().find(|name| !is_name(name)) {
+        let sources = self.sources.iter().map(|source| &source.package);
+        if let Some(name) = self.packages.iter().chain(sources).find(|name| !is_name(name)) {
             let text = format!("{name:?} is no name of a Debian package");
             return Err(SimError::Invalid(text));
         }
@@ -153,7 +179,8 @@ impl RootSpec {
             let text = format!("over {PARTS_MAX} packages or files of a root file system");
             return Err(SimError::Invalid(text));
         }
-        let paths = self.files.iter().map(|file| &file.path).chain(&self.omit);
+        let directories = self.sources.iter().map(|source| &source.directory);
+        let paths = self.files.iter().map(|file| &file.path).chain(&self.omit).chain(directories);
         for path in paths {
             archive::check_path(path).map_err(SimError::Invalid)?;
         }
@@ -161,7 +188,46 @@ impl RootSpec {
     }
 }
 
+impl SourcePackage {
+    /// Returns these sources with their content in the merged archive; `None` if their package is not in the image.
+    fn installed(
+        &self,
+        archives: &[Archive],
+        merged: &Path,
+    ) -> Option<std::io::Result<InstalledSources>> {
+        let package = archives.iter().map(|archive| &archive.package);
+        let package = package.into_iter().find(|package| package.name == self.package)?;
+        Some(archive::content_hash(merged, &self.directory).map(|sha256| InstalledSources {
+            package: package.name.clone(),
+            version: package.version.clone(),
+            sha256,
+        }))
+    }
+}
+
 impl RootImage {
+    /// Returns why a workload's figures may differ from the manual's: the image has other source code than expected.
+    /// `None` if it has the expected source code.
+    #[must_use]
+    pub fn other_sources(&self, spec: &RootSpec) -> Option<String> {
+        let (first, sources) = (spec.sources.first()?, self.sources.as_ref()?);
+        let InstalledSources { package, version, sha256 } = sources;
+        if package != &first.package {
+            return Some(format!(
+                "the mirror had no package {}, so the workload compiles {package} {version} (sha256 {sha256}); \
+                 figures of the manual are of {}",
+                first.package, first.package
+            ));
+        }
+        (sha256 != &first.sha256).then(|| {
+            format!(
+                "{package} {version} has other files (sha256 {sha256}) than the package that figures of the manual are of \
+                 (sha256 {})",
+                first.sha256
+            )
+        })
+    }
+
     /// Returns the image as a disk: the guest can read it and not write it.
     ///
     /// # Errors
@@ -204,6 +270,10 @@ pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) ->
         progress("making the image of the root file system; the cache keeps it for later runs");
         let image_path = aside.join(IMAGE);
         let extent = archive::merge(spec, &archives, aside)?;
+        let merged = &extent.archive;
+        let mut sources = spec.sources.iter();
+        let sources = sources.find_map(|source| source.installed(&archives, merged)).transpose();
+        let sources = sources.map_err(SimError::file(merged))?;
         image::make(&tools, &extent, &image_path)?;
         let made = RootImage {
             schema: SCHEMA.to_owned(),
@@ -211,6 +281,7 @@ pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) ->
             sha256: hash::of_file(&image_path)?,
             path: image_path,
             packages: archives.iter().map(|archive| archive.package.clone()).collect(),
+            sources,
         };
         let text = serde_json::to_string_pretty(&made)
             .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
@@ -269,12 +340,18 @@ fn archives(
     again: bool,
     progress: Progress,
 ) -> Result<Vec<Archive>> {
-    let wanted = spec.all_packages();
-    let key = hash::of_bytes(format!("{RELEASE} {}", wanted.join(" ")).as_bytes());
+    let mut wanted = spec.all_packages();
+    let alternatives: Vec<&str> =
+        spec.sources.iter().map(|source| source.package.as_str()).collect();
+    let asked = [wanted.join(" "), alternatives.join("|")].join(" ");
+    let key = hash::of_bytes(format!("{RELEASE} {}", asked.trim_end()).as_bytes());
     let name = format!("{PACKAGES_PREFIX}{}", hash::key(&key));
     let download = |aside: &Path| {
         let state = aside.join("apt");
         let apt = Apt::new(&state, progress)?;
+        let is_known = |name: &&&str| apt.package(name, RELEASE).is_ok();
+        // Where none is known, the error of the download names the first.
+        wanted.extend(alternatives.iter().find(is_known).or(alternatives.first()));
         progress(&format!("downloading {} with their dependencies", wanted.join(", ")));
         apt.download(RELEASE, &wanted, aside)?;
         crate::cache::remove_directory(&state)
@@ -315,6 +392,45 @@ fn key(spec: &RootSpec, archives: &[Archive], tools: &image::Tools) -> Result<St
         "files": files.collect::<Vec<_>>(),
         "users": spec.users,
         "omit": spec.omit,
+        "sources": spec.sources.iter().map(|source| &source.directory).collect::<Vec<_>>(),
     });
     Ok(hash::key(&hash::of_bytes(depends_on.to_string().as_bytes())).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image_of(package: &str, sha256: &str) -> RootImage {
+        let text = |text: &str| text.to_owned();
+        RootImage {
+            schema: text(SCHEMA),
+            path: PathBuf::new(),
+            bytes: 0,
+            sha256: String::new(),
+            packages: Vec::new(),
+            sources: Some(InstalledSources {
+                package: text(package),
+                version: text("2.0-1"),
+                sha256: text(sha256),
+            }),
+        }
+    }
+
+    #[test]
+    fn an_image_with_other_sources_than_the_expected_ones_says_so() {
+        let source = |package: &str, sha256: &str| SourcePackage {
+            package: package.to_owned(),
+            directory: "usr/src".to_owned(),
+            sha256: sha256.to_owned(),
+        };
+        let sources = vec![source("first", "aa"), source("second", "bb")];
+        let spec = RootSpec { sources, ..RootSpec::default() };
+        assert_eq!(image_of("first", "aa").other_sources(&spec), None);
+        let newer = image_of("first", "cc").other_sources(&spec).unwrap();
+        assert!(newer.starts_with("first 2.0-1 has other files (sha256 cc)"), "{newer}");
+        let second = image_of("second", "bb").other_sources(&spec).unwrap();
+        assert!(second.contains("no package first, so the workload compiles second 2.0-1"));
+        assert_eq!(image_of("first", "cc").other_sources(&RootSpec::default()), None);
+    }
 }

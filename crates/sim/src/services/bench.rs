@@ -157,6 +157,9 @@ impl SimServices {
         };
         let Some((window, exit, account)) = measured else { return Ok(None) };
         self.notices.clone_from(&account.notices);
+        if let Work::Workload(prepared) = &settings.work {
+            self.notices.extend(prepared.other_sources.clone());
+        }
         let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
         let modules = exit.report.map_or_else(Vec::new, |report| report.modules);
         let symbols = settings.guest.with_modules_of_boot(settings.symbols.as_ref(), &modules)?;

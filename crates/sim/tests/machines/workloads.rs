@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sim::boot::{Limits, STATUS_LIMIT, Step};
-use sim::rootfs::{self, RootFile, RootSpec, RootUser};
+use sim::rootfs::{self, RootFile, RootSpec, RootUser, SourcePackage};
 use sim::watch::{self, Watch};
 use sim::workload::{self, Outcome, Workload};
 use sim::{Cache, SimError};
@@ -87,6 +87,29 @@ fn a_package_that_does_not_exist_is_named() {
     assert!(unknown.contains("no package no-such-package in Debian bookworm"), "{unknown}");
     let option = error("--force-yes").to_string();
     assert!(option.contains("is no name of a Debian package"), "{option}");
+}
+
+#[test]
+fn the_second_package_of_sources_is_taken_if_the_mirror_has_not_the_first() {
+    let Some(bench) = bench() else { return };
+    if image(&bench.cache, &spec()).is_none() {
+        return;
+    }
+    let source = |package: &str| SourcePackage {
+        package: package.to_owned(),
+        directory: "usr/include/stb".to_owned(),
+        sha256: "0".repeat(64),
+    };
+    let sources = vec![source("libstb-no-such-dev"), source("libstb-dev")];
+    let spec = RootSpec { sources, ..spec() };
+    let image = image(&bench.cache, &spec).unwrap();
+    assert_eq!(image.sources.as_ref().unwrap().package, "libstb-dev");
+    let remark = image.other_sources(&spec).unwrap();
+    assert!(remark.contains("the mirror had no package libstb-no-such-dev"), "{remark}");
+    let sources = vec![source("no-such-a"), source("no-such-b")];
+    let error = rootfs::image(&bench.cache, &RootSpec { sources, ..spec }, false, &|_| {});
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("no package no-such-a in Debian bookworm"), "{error}");
 }
 
 fn small(set_up: &str, region: &str, check: &str) -> Workload {

@@ -167,7 +167,8 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         accounting,
     );
     run.settings.insert("workload".into(), found.name.clone().into());
-    run.settings.insert("root_sha256".into(), prepared.root.sha256.clone().into());
+    run.settings.extend(prepared.settings());
+    run.warnings.extend(prepared.other_sources.clone());
     run.settings.extend(sampled::setting(watch.sampling));
     open.set_main_table(if accounting.is_sampled { "sampled_cycles" } else { "contexts" });
     let failure = outcome.as_ref().and_then(Outcome::failure);
