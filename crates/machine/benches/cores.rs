@@ -18,7 +18,7 @@ use machine::core::{
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::predict::BranchKind;
-use machine::{CodeSpan, SystemModel};
+use machine::{CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
 
 const BLOCKS: usize = 2_000;
 const ROUNDS: usize = 400;
@@ -44,7 +44,7 @@ impl Thrown {
 }
 
 impl Memory for Thrown {
-    fn fetch(&mut self, _: u64, _: u64, _: u64) -> u64 {
+    fn fetch(&mut self, _: VirtualAddress, _: PhysicalAddress, _: u64) -> u64 {
         if self.throw().is_multiple_of(64) { 12 } else { 0 }
     }
 
@@ -158,8 +158,13 @@ fn on_machine(
 ) -> CoreCounts {
     let machine = SystemModel::parse(machine).expect("a machine");
     let mut system = MemorySystem::new(&without_mshr_limit(&machine), 1);
-    let mut port =
-        MemoryPort { system: &mut system, cpu: 0, code: None, pc: 0, page: PageSize::Large };
+    let mut port = MemoryPort {
+        system: &mut system,
+        cpu: 0,
+        code: None,
+        pc: VirtualAddress::default(),
+        page: PageSize::Large,
+    };
     let mut core = OutOfOrderCore::new(model, 64).expect("a window");
     execute(blocks, thrown, |block, executed, _| core.run(block, executed, &mut port));
     core.counts()

@@ -14,7 +14,7 @@
 use std::hint::black_box;
 
 use machine::memory::{Access, ClassifierConfig, MemorySystem, PageSize};
-use machine::{AccessKind, SystemModel};
+use machine::{AccessKind, PhysicalAddress, SystemModel, VirtualAddress};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
 const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
@@ -40,10 +40,10 @@ fn stream(bytes: u64, local: u64, cpus: usize) -> Vec<Access> {
         Access {
             cpu: n / 1000 % cpus,
             kind: if n.is_multiple_of(3) { AccessKind::Store } else { AccessKind::Load },
-            virtual_address: position,
-            physical: position,
+            virtual_address: VirtualAddress(position),
+            physical: PhysicalAddress(position),
             bytes: 8,
-            pc: 0x1000,
+            pc: VirtualAddress(0x1000),
             page: PageSize::Small,
             now_cycles: 0,
         }

@@ -18,7 +18,7 @@ use std::error::Error;
 use std::io::{BufRead, stdin};
 
 use machine::memory::{Access, MemorySystem, PageSize};
-use machine::{AccessKind, SystemModel};
+use machine::{AccessKind, PhysicalAddress, SystemModel, VirtualAddress};
 
 /// References and misses of a kind of access.
 #[derive(Default)]
@@ -46,10 +46,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         system.access_blocking(&Access {
             cpu: 0,
             kind,
-            virtual_address: address,
-            physical: address,
+            virtual_address: VirtualAddress(address),
+            physical: PhysicalAddress(address),
             bytes: bytes.clamp(1, line_bytes),
-            pc: 0,
+            pc: VirtualAddress::default(),
             page: PageSize::Huge,
             now_cycles: 0,
         });

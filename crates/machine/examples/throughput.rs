@@ -22,7 +22,7 @@ mod program;
 use std::hint::black_box;
 use std::time::Instant;
 
-use machine::{BlockingMachine, BlockingModel, CodeBlock, Counts};
+use machine::{BlockingMachine, BlockingModel, CodeBlock, Counts, VirtualAddress};
 use program::{Program, physical};
 
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
@@ -70,12 +70,12 @@ impl Machine for BlockingMachine {
 
     #[inline(never)]
     fn load(&mut self, address: u64) {
-        BlockingMachine::load(self, address, physical);
+        BlockingMachine::load(self, VirtualAddress(address), physical);
     }
 
     #[inline(never)]
     fn store(&mut self, address: u64) {
-        BlockingMachine::store(self, address, physical);
+        BlockingMachine::store(self, VirtualAddress(address), physical);
     }
 }
 

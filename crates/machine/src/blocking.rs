@@ -8,6 +8,7 @@
 //! [`MemorySystem`]: crate::memory::MemorySystem
 //! [`SystemModel::blocking`]: crate::SystemModel::blocking
 
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::compact_lru::{Access, Tags};
 use crate::counts::Counts;
 use crate::memory::{TRANSFER_BYTES_MAX, TlbFlush, is_global, lines_of};
@@ -139,8 +140,8 @@ impl Translation {
         (self.place & !PAGE_MASK) as Slot
     }
 
-    fn physical(self, virtual_address: u64) -> u64 {
-        self.place & PAGE_MASK | virtual_address & !PAGE_MASK
+    fn physical(self, virtual_address: VirtualAddress) -> PhysicalAddress {
+        PhysicalAddress(self.place & PAGE_MASK | virtual_address.0 & !PAGE_MASK)
     }
 }
 
@@ -169,11 +170,15 @@ impl TranslatingTlb {
     /// was last. Counts as a use of the page at `now`, a number that grows from access to access.
     /// Otherwise does nothing: the caller uses [`TranslatingTlb::access`].
     #[inline(always)]
-    fn access_known(&mut self, virtual_address: u64, now: u64) -> Option<u64> {
+    fn access_known(
+        &mut self,
+        virtual_address: VirtualAddress,
+        now: u64,
+    ) -> Option<PhysicalAddress> {
         let known = &self.translations[translation_index(virtual_address)];
-        if known.mark != virtual_address & PAGE_MASK | self.flushes
+        if known.mark != virtual_address.0 & PAGE_MASK | self.flushes
             || known.slot() == NO_SLOT
-            || !self.entries.touch_at(known.slot(), virtual_address >> self.page_shift, now)
+            || !self.entries.touch_at(known.slot(), virtual_address.line(self.page_shift), now)
         {
             return None;
         }
@@ -181,9 +186,9 @@ impl TranslatingTlb {
     }
 
     /// Looks a page up and fills it if it is absent. Returns whether it hit, and its slot.
-    fn access(&mut self, virtual_address: u64, now: u64) -> (bool, Slot) {
+    fn access(&mut self, virtual_address: VirtualAddress, now: u64) -> (bool, Slot) {
         self.entries.set_time(now);
-        let page = virtual_address >> self.page_shift;
+        let page = virtual_address.line(self.page_shift);
         match self.entries.lookup(page, page) {
             Some(slot) => (true, slot),
             None => (false, self.entries.insert(page, page, 0).0),
@@ -191,30 +196,30 @@ impl TranslatingTlb {
     }
 
     /// Returns the physical address if the translation is known.
-    fn translate(&self, virtual_address: u64) -> Option<u64> {
+    fn translate(&self, virtual_address: VirtualAddress) -> Option<PhysicalAddress> {
         let known = &self.translations[translation_index(virtual_address)];
-        (known.mark == virtual_address & PAGE_MASK | self.flushes)
+        (known.mark == virtual_address.0 & PAGE_MASK | self.flushes)
             .then(|| known.physical(virtual_address))
     }
 
-    fn remember(&mut self, virtual_address: u64, physical: u64, slot: Slot) {
+    fn remember(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress, slot: Slot) {
         // Other policies than LRU need a lookup each time.
         let slot = if self.entries.is_lru() { slot } else { NO_SLOT };
         self.translations[translation_index(virtual_address)] = Translation {
-            mark: virtual_address & PAGE_MASK | self.flushes,
-            place: physical & PAGE_MASK | slot.min(NO_SLOT) as u64,
+            mark: virtual_address.0 & PAGE_MASK | self.flushes,
+            place: physical.0 & PAGE_MASK | slot.min(NO_SLOT) as u64,
         };
     }
 
     fn flush(&mut self, flush: TlbFlush) {
-        let is_global = |page: u64| is_global(page << self.page_shift);
+        let is_global = |page: u64| is_global(VirtualAddress(page << self.page_shift));
         match flush {
             TlbFlush::All => self.entries.clear(),
             TlbFlush::NonGlobal | TlbFlush::Space(_) => {
                 self.entries.remove_if(|page| !is_global(page));
             }
             TlbFlush::Page { virtual_address, global, .. } => self.entries.remove_if(|page| {
-                page == virtual_address >> self.page_shift && (global || !is_global(page))
+                page == virtual_address.line(self.page_shift) && (global || !is_global(page))
             }),
         }
         self.flushes += 1;
@@ -226,8 +231,8 @@ impl TranslatingTlb {
 }
 
 #[inline(always)]
-fn translation_index(virtual_address: u64) -> usize {
-    (virtual_address >> PAGE_SHIFT) as usize % TRANSLATIONS
+fn translation_index(virtual_address: VirtualAddress) -> usize {
+    virtual_address.line(PAGE_SHIFT) as usize % TRANSLATIONS
 }
 
 /// The line of the last fetch. Further fetches from it are part of that fetch.
@@ -332,13 +337,21 @@ impl BlockingMachine {
     /// for a device; it is called if the page is not known, and for each access to a device. An access to a
     /// device looks up the data TLB, bypasses the caches and waits as long as an access to memory.
     #[inline]
-    pub fn load(&mut self, virtual_address: u64, translate: impl FnOnce(u64) -> Option<u64>) {
+    pub fn load(
+        &mut self,
+        virtual_address: VirtualAddress,
+        translate: impl FnOnce(VirtualAddress) -> Option<PhysicalAddress>,
+    ) {
         self.data(virtual_address, false, translate);
     }
 
     /// Stores to `virtual_address`, like [`BlockingMachine::load`].
     #[inline]
-    pub fn store(&mut self, virtual_address: u64, translate: impl FnOnce(u64) -> Option<u64>) {
+    pub fn store(
+        &mut self,
+        virtual_address: VirtualAddress,
+        translate: impl FnOnce(VirtualAddress) -> Option<PhysicalAddress>,
+    ) {
         self.counts.stores += 1;
         self.data(virtual_address, true, translate);
     }
@@ -348,37 +361,37 @@ impl BlockingMachine {
     /// call in the common case, so that a caller needs no stack frame.
     #[inline(always)]
     #[must_use]
-    pub fn load_fast(&mut self, virtual_address: u64, bytes: u64) -> bool {
+    pub fn load_fast(&mut self, virtual_address: VirtualAddress, bytes: u64) -> bool {
         self.data_fast(virtual_address, bytes, false)
     }
 
     /// Stores like [`BlockingMachine::load_fast`].
     #[inline(always)]
     #[must_use]
-    pub fn store_fast(&mut self, virtual_address: u64, bytes: u64) -> bool {
+    pub fn store_fast(&mut self, virtual_address: VirtualAddress, bytes: u64) -> bool {
         self.data_fast(virtual_address, bytes, true)
     }
 
     /// Whether an access of `bytes`, at least 1, touches more than one data line.
     #[inline]
     #[must_use]
-    pub fn crosses(&self, virtual_address: u64, bytes: u64) -> bool {
-        let last = virtual_address.wrapping_add(bytes - 1);
-        (virtual_address ^ last) >> self.data_shift != 0
+    pub fn crosses(&self, virtual_address: VirtualAddress, bytes: u64) -> bool {
+        let last = virtual_address.plus(bytes - 1);
+        virtual_address.line(self.data_shift) != last.line(self.data_shift)
     }
 
     /// An address in each data line that an access of `bytes`, at least 1, touches: its own, and
     /// the first one of each further line.
     pub fn data_lines(
         &self,
-        virtual_address: u64,
+        virtual_address: VirtualAddress,
         bytes: u64,
-    ) -> impl Iterator<Item = u64> + use<> {
+    ) -> impl Iterator<Item = VirtualAddress> + use<> {
         let line_bytes = 1 << self.data_shift;
-        let offset = virtual_address & (line_bytes - 1);
+        let offset = virtual_address.offset_in_line(self.data_shift);
         let further = (offset + (bytes - 1)) / line_bytes;
-        let start = virtual_address - offset;
-        let further_lines = (1..=further).map(move |line| start.wrapping_add(line * line_bytes));
+        let start = VirtualAddress(virtual_address.0 - offset);
+        let further_lines = (1..=further).map(move |line| start.plus(line * line_bytes));
         std::iter::once(virtual_address).chain(further_lines)
     }
 
@@ -394,7 +407,7 @@ impl BlockingMachine {
     /// A device writes memory: as [`MemorySystem::dma_write`].
     ///
     /// [`MemorySystem::dma_write`]: crate::memory::MemorySystem::dma_write
-    pub fn dma_write(&mut self, physical: u64, bytes: u64) {
+    pub fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         if self.dma == Dma::Update {
             return;
@@ -437,7 +450,11 @@ impl BlockingMachine {
         }
         let (mut line, end) = (run.line, run.line + u64::from(run.lines));
         if run.virtual_address ^ self.last_fetch.virtual_address >= self.last_fetch.page_bytes {
-            if self.itlb.access_known(run.virtual_address, self.counts.fetches + 1).is_none() {
+            if self
+                .itlb
+                .access_known(VirtualAddress(run.virtual_address), self.counts.fetches + 1)
+                .is_none()
+            {
                 return false;
             }
             self.last_fetch.virtual_address = run.virtual_address;
@@ -471,7 +488,7 @@ impl BlockingMachine {
         let last = self.last_fetch;
         let (mut line, end) = (run.line, run.line + u64::from(run.lines));
         if run.virtual_address ^ last.virtual_address >= last.page_bytes {
-            self.translate_fetch(run.virtual_address);
+            self.translate_fetch(VirtualAddress(run.virtual_address));
         } else if line == last.line {
             line += 1;
         }
@@ -495,7 +512,7 @@ impl BlockingMachine {
         }
     }
 
-    fn translate_fetch(&mut self, virtual_address: u64) {
+    fn translate_fetch(&mut self, virtual_address: VirtualAddress) {
         // Each change of the page has a fetch, so this number grows.
         let now = self.counts.fetches + 1;
         if self.itlb.access_known(virtual_address, now).is_some() {
@@ -508,7 +525,7 @@ impl BlockingMachine {
             self.counts.fetch_walk_cycles += self.tlb_miss_cycles;
         }
         // The block brings its physical address.
-        self.itlb.remember(virtual_address, virtual_address, slot);
+        self.itlb.remember(virtual_address, PhysicalAddress::default(), slot);
     }
 
     #[inline(never)]
@@ -523,7 +540,7 @@ impl BlockingMachine {
     }
 
     #[inline(always)]
-    fn data_fast(&mut self, virtual_address: u64, bytes: u64, write: bool) -> bool {
+    fn data_fast(&mut self, virtual_address: VirtualAddress, bytes: u64, write: bool) -> bool {
         if self.crosses(virtual_address, bytes) {
             return false;
         }
@@ -533,21 +550,21 @@ impl BlockingMachine {
         };
         self.data_accesses = accesses;
         self.counts.stores += u64::from(write);
-        self.data_line(physical >> self.data_shift, write);
+        self.data_line(physical.line(self.data_shift), write);
         true
     }
 
     #[inline(always)]
     fn data(
         &mut self,
-        virtual_address: u64,
+        virtual_address: VirtualAddress,
         write: bool,
-        translate: impl FnOnce(u64) -> Option<u64>,
+        translate: impl FnOnce(VirtualAddress) -> Option<PhysicalAddress>,
     ) {
         self.data_accesses += 1;
         let known = self.dtlb.access_known(virtual_address, self.data_accesses);
         if let Some(physical) = known.or_else(|| self.translate_data(virtual_address, translate)) {
-            self.data_line(physical >> self.data_shift, write);
+            self.data_line(physical.line(self.data_shift), write);
         }
     }
 
@@ -556,9 +573,9 @@ impl BlockingMachine {
     #[inline(never)]
     fn translate_data(
         &mut self,
-        virtual_address: u64,
-        translate: impl FnOnce(u64) -> Option<u64>,
-    ) -> Option<u64> {
+        virtual_address: VirtualAddress,
+        translate: impl FnOnce(VirtualAddress) -> Option<PhysicalAddress>,
+    ) -> Option<PhysicalAddress> {
         let (hit, slot) = self.dtlb.access(virtual_address, self.data_accesses);
         if !hit {
             self.counts.dtlb_misses += 1;

@@ -15,10 +15,12 @@
 //!
 //! - [`block_trace`] is a format for what a guest has executed, to execute it again without the guest.
 //!
+//! Addresses have types: [`VirtualAddress`] and [`PhysicalAddress`].
 //! All caches and TLBs keep their tags in a [`TagArray`]. See docs/cores.md and docs/machines.md.
 
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod block_trace;
 mod blocking;
 mod compact_lru;
@@ -33,6 +35,7 @@ pub mod schema;
 pub mod system_model;
 mod tag_array;
 
+pub use address::{PhysicalAddress, VirtualAddress};
 pub use blocking::{BlockingMachine, CodeBlock, CodeSpan};
 pub use counts::Counts;
 pub use memory::AccessKind;

@@ -5,7 +5,7 @@ use machine::memory::{Access, MemorySystem, PageSize, TlbFlush};
 use machine::system_model::Dma;
 use machine::{
     AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts,
-    Replacement, SystemModel, TlbModel,
+    PhysicalAddress, Replacement, SystemModel, TlbModel, VirtualAddress,
 };
 use proptest::prelude::*;
 
@@ -127,8 +127,8 @@ fn address() -> impl Strategy<Value = u64> {
 }
 
 fn flush() -> impl Strategy<Value = TlbFlush> {
-    let of_page = (address(), any::<bool>()).prop_map(|(virtual_address, global)| TlbFlush::Page {
-        virtual_address,
+    let of_page = (address(), any::<bool>()).prop_map(|(address, global)| TlbFlush::Page {
+        virtual_address: VirtualAddress(address),
         space: 0,
         global,
     });
@@ -232,8 +232,8 @@ impl Pair {
                 let data = self.tables.data(address);
                 let physical = if code { Some(self.tables.code(address)) } else { data };
                 if let Some(physical) = physical {
-                    self.system.dma_write(physical, bytes);
-                    self.fast.dma_write(physical, bytes);
+                    self.system.dma_write(PhysicalAddress(physical), bytes);
+                    self.fast.dma_write(PhysicalAddress(physical), bytes);
                 }
             }
         }
@@ -251,8 +251,9 @@ impl Pair {
 
     fn access(&self, kind: AccessKind, address: u64, physical: u64, bytes: u32) -> Access {
         let page = PageSize::Small;
-        let virtual_address = address;
-        Access { cpu: 0, kind, virtual_address, physical, bytes, pc: 0, page, now_cycles: 0 }
+        let (virtual_address, physical) = (VirtualAddress(address), PhysicalAddress(physical));
+        let pc = VirtualAddress::default();
+        Access { cpu: 0, kind, virtual_address, physical, bytes, pc, page, now_cycles: 0 }
     }
 
     fn block(&mut self, address: u64, bytes: u32, instructions: u32) {
@@ -277,7 +278,8 @@ impl Pair {
     }
 
     fn data(&mut self, address: u64, bytes: u64, write: bool) {
-        let lines: Vec<u64> = self.fast.data_lines(address, bytes).collect();
+        let address = VirtualAddress(address);
+        let lines: Vec<VirtualAddress> = self.fast.data_lines(address, bytes).collect();
         assert_eq!(self.fast.crosses(address, bytes), lines.len() > 1);
         let is_fast = if write {
             self.fast.store_fast(address, bytes)
@@ -286,16 +288,16 @@ impl Pair {
         };
         assert!(!is_fast || lines.len() == 1);
         for line in lines {
-            let physical = self.tables.data(line);
+            let physical = self.tables.data(line.0);
             let kind = if write { AccessKind::Store } else { AccessKind::Load };
-            let access = self.access(kind, line, physical.unwrap_or(0), 1);
+            let access = self.access(kind, line.0, physical.unwrap_or(0), 1);
             match physical {
                 Some(_) => self.system.access_blocking(&access),
                 None => self.system.access_device_blocking(&access),
             };
-            let translate = |asked: u64| {
+            let translate = |asked: VirtualAddress| {
                 assert_eq!(asked, line);
-                physical
+                physical.map(PhysicalAddress)
             };
             match write {
                 _ if is_fast => {}
@@ -342,10 +344,14 @@ proptest! {
 fn each_line_of_an_access_has_an_address() {
     // The lines have 16 bytes.
     let machine = BlockingMachine::new(&r4400());
-    let lines = |address, bytes| machine.data_lines(address, bytes).collect::<Vec<_>>();
+    let lines = |address, bytes| {
+        let lines = machine.data_lines(VirtualAddress(address), bytes);
+        lines.map(|line| line.0).collect::<Vec<_>>()
+    };
+    let crosses = |address, bytes| machine.crosses(VirtualAddress(address), bytes);
     assert_eq!((lines(8, 8), lines(8, 9), lines(15, 18)), (vec![8], vec![8, 16], vec![15, 16, 32]));
     assert_eq!(lines(u64::MAX, 2), [u64::MAX, 0]);
-    assert!(machine.crosses(u64::MAX, 2) && !machine.crosses(8, 8) && machine.crosses(8, 9));
+    assert!(crosses(u64::MAX, 2) && !crosses(8, 8) && crosses(8, 9));
 }
 
 #[test]
@@ -355,9 +361,9 @@ fn a_known_page_is_not_asked_for_until_a_flush() {
     for round in 0..3 {
         // More pages than the data TLB has.
         for page in 0..100 {
-            machine.load(page << 12, |address| {
-                asked.push((round, address));
-                Some(address)
+            machine.load(VirtualAddress(page << 12), |address| {
+                asked.push((round, address.0));
+                Some(PhysicalAddress(address.0))
             });
         }
         if round == 1 {
@@ -380,9 +386,9 @@ fn a_page_stays_forgotten_however_many_flushes_later() {
         let before = (machine.counts(), asked);
         for _ in 0..2 {
             machine.execute_block(&block);
-            machine.load(0x2000, |address| {
+            machine.load(VirtualAddress(0x2000), |address| {
                 asked += 1;
-                Some(address)
+                Some(PhysicalAddress(address.0))
             });
         }
         let region = machine.counts().since(&before.0);
@@ -395,10 +401,10 @@ fn a_page_stays_forgotten_however_many_flushes_later() {
 #[test]
 fn a_device_waits_for_memory_and_leaves_the_caches_alone() {
     let mut machine = BlockingMachine::new(&r4400());
-    machine.load(0x1000, Some);
+    machine.load(VirtualAddress(0x1000), |address| Some(PhysicalAddress(address.0)));
     let before = machine.counts();
-    machine.load(0xfee0_0000, |_| None);
-    machine.store(0xfee0_0010, |_| None);
+    machine.load(VirtualAddress(0xfee0_0000), |_| None);
+    machine.store(VirtualAddress(0xfee0_0010), |_| None);
     let region = machine.counts().since(&before);
     assert_eq!((region.loads, region.stores, region.device_accesses), (1, 1, 2));
     // One of the two missed the TLB.

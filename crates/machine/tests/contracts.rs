@@ -4,7 +4,7 @@
 use machine::memory::{Access, MemorySystem, PageSize};
 use machine::{
     AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts, Outcome,
-    Replacement, SystemModel, TagArray,
+    PhysicalAddress, Replacement, SystemModel, TagArray, VirtualAddress,
 };
 use proptest::prelude::*;
 
@@ -35,14 +35,19 @@ impl Machine for MemorySystem {
     }
 }
 
+/// Physical addresses equal virtual ones.
+fn same(address: VirtualAddress) -> Option<PhysicalAddress> {
+    Some(PhysicalAddress(address.0))
+}
+
 fn access(kind: AccessKind, address: u64) -> Access {
     Access {
         cpu: 0,
         kind,
-        virtual_address: address,
-        physical: address,
+        virtual_address: VirtualAddress(address),
+        physical: PhysicalAddress(address),
         bytes: 1,
-        pc: 0,
+        pc: VirtualAddress::default(),
         page: PageSize::Small,
         now_cycles: 0,
     }
@@ -56,12 +61,12 @@ impl Machine for BlockingMachine {
 
     fn load(&mut self, address: u64) -> u64 {
         let before = self.cycles();
-        BlockingMachine::load(self, address, Some);
+        BlockingMachine::load(self, VirtualAddress(address), same);
         self.cycles() - before
     }
 
     fn store(&mut self, address: u64) {
-        BlockingMachine::store(self, address, Some);
+        BlockingMachine::store(self, VirtualAddress(address), same);
     }
 
     fn counts(&self) -> Counts {

@@ -8,7 +8,7 @@ use machine::memory::{
 };
 use machine::schema::set;
 use machine::system_model::{Prefetch, Walk};
-use machine::{AccessKind, CodeSpan, SystemModel};
+use machine::{AccessKind, CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
@@ -31,10 +31,10 @@ fn load(cpu: usize, address: u64, now_cycles: u64) -> Access {
     Access {
         cpu,
         kind: AccessKind::Load,
-        virtual_address: address,
-        physical: address,
+        virtual_address: VirtualAddress(address),
+        physical: PhysicalAddress(address),
         bytes: 8,
-        pc: 0x40_0000,
+        pc: VirtualAddress(0x40_0000),
         page: PageSize::Huge,
         now_cycles,
     }
@@ -182,7 +182,7 @@ fn m7_a_walk_loads_a_table_for_each_level() {
     for (page, levels) in [(PageSize::Small, 4), (PageSize::Large, 3), (PageSize::Huge, 2)] {
         let mut system = MemorySystem::new(&model, 1);
         let first = Access { page, ..load(0, 0x7123_4567_8000, 0) };
-        let first = Access { physical: 0x8000, ..first };
+        let first = Access { physical: PhysicalAddress(0x8000), ..first };
         assert_eq!(system.access_blocking(&first), cold + levels * table, "{page:?}");
         assert_eq!(system.counts(0).walk_loads, levels);
     }
@@ -303,7 +303,7 @@ fn m10_misses_are_charged_to_who_evicted() {
     let (misses, more) = system.take_misses();
     let of_l1d: Vec<_> = misses.iter().filter(|miss| miss.cache == CacheName::L1d).collect();
     assert_eq!((of_l1d.len(), more), (9, 0));
-    assert_eq!((of_l1d[7].evicted_by, of_l1d[7].physical), (Some(tick), line(1)));
+    assert_eq!((of_l1d[7].evicted_by, of_l1d[7].physical.0), (Some(tick), line(1)));
 }
 
 #[test]
@@ -470,14 +470,14 @@ fn m17_a_flush_drops_what_it_names_and_nothing_else() {
     let mut misses = |changes: &[(Option<u16>, Option<TlbFlush>)]| {
         for (space, flush) in changes.iter().copied() {
             space.into_iter().for_each(|space| {
-                system.set_address_space(0, space, 0x1000 * u64::from(space));
+                system.set_address_space(0, space, PhysicalAddress(0x1000 * u64::from(space)));
             });
             flush.into_iter().for_each(|flush| system.flush_tlbs(0, flush));
         }
         [0x1000, 0x2000, KERNEL].map(|address| {
             let before = (system.counts(0).basic.dtlb_misses, system.counts(0).walk_loads);
             let access = Access { page: PageSize::Small, ..load(0, address, 0) };
-            let access = Access { physical: address & 0xffff_ffff, ..access };
+            let access = Access { physical: PhysicalAddress(address & 0xffff_ffff), ..access };
             system.access_blocking(&access);
             let after = system.counts(0);
             (after.basic.dtlb_misses - before.0, after.walk_loads - before.1)
@@ -495,7 +495,8 @@ fn m17_a_flush_drops_what_it_names_and_nothing_else() {
     assert_eq!(misses(&[(Some(5), None)]), [far, near, hit]);
     assert_eq!(misses(&[(Some(0), None)]), [hit, hit, hit]);
     // `invlpg` drops a page, and all tables of the address space from the page walk cache.
-    let page = |virtual_address, space, global| {
+    let page = |address, space, global| {
+        let virtual_address = VirtualAddress(address);
         (None, Some(TlbFlush::Page { virtual_address, space, global }))
     };
     assert_eq!(misses(&[page(0x1fff, 0, true)]), [far, hit, hit]);
@@ -507,7 +508,7 @@ fn m17_a_flush_drops_what_it_names_and_nothing_else() {
     let mut system = MemorySystem::new(&model, 1);
     let read = Access { page: PageSize::Small, ..load(0, 0x1000, 0) };
     system.access_blocking(&read);
-    system.set_address_space(0, 0, 0x7000);
+    system.set_address_space(0, 0, PhysicalAddress(0x7000));
     system.flush_tlbs(0, TlbFlush::Space(0));
     let wait = system.access_blocking(&read);
     assert!(wait > 4 * model.memory_cycles, "{wait}");
@@ -573,7 +574,7 @@ fn m20_walks_wait_for_a_walker_and_for_lines_under_way() {
     let translated = |walkers, at: fn(u64) -> u64| {
         model.walkers = walkers;
         let mut system = MemorySystem::new(&model, 1);
-        let address = |n| Access { physical: 64 * n, ..load(0, at(n), 1_000) };
+        let address = |n| Access { physical: PhysicalAddress(64 * n), ..load(0, at(n), 1_000) };
         [0, 1, 2, 3].map(|n| system.access(&address(n)).translation_cycles)
     };
     let mut translated = translated;
@@ -624,7 +625,7 @@ fn m22_a_load_from_the_local_apic_does_not_leave_the_core() {
     system.access(&load(0, 0x20_0000, 0));
     let mut wait = |address, now| system.access_device(&load(0, address, now)).ready_cycles - now;
     assert_eq!([wait(0x10_0000, 5_000), wait(0x11_0020, 10_000)], [1_000, 1_000]);
-    system.set_local_device_page(0x11_0000);
+    system.set_local_device_page(VirtualAddress(0x11_0000));
     let mut wait = |address, now| system.access_device(&load(0, address, now)).ready_cycles - now;
     assert_eq!([wait(0x10_0000, 15_000), wait(0x11_0020, 20_000)], [1_000, 80]);
 }
@@ -639,13 +640,16 @@ fn m23_a_flushed_line_comes_from_memory_again() {
     system.access_blocking(&store(0, 0x4000, 0));
     assert_eq!(load_at(&mut system, 0), 0);
     // `clwb`: written to memory, and kept.
-    system.flush_line(1, 0x4008, true);
+    system.flush_line(1, PhysicalAddress(0x4008), true);
     assert_eq!((system.counts(1).memory_writes, load_at(&mut system, 0)), (1, 0));
-    assert_eq!(system.dirty_copies(0x4000), []);
+    assert_eq!(system.dirty_copies(PhysicalAddress(0x4000)), []);
     // `clflush`, by another processor, of a line that is dirty again.
     system.access_blocking(&store(0, 0x4000, 0));
-    system.flush_line(1, 0x4008, false);
-    assert_eq!((system.counts(1).memory_writes, system.holds(0, 0x4000)), (2, false));
+    system.flush_line(1, PhysicalAddress(0x4008), false);
+    assert_eq!(
+        (system.counts(1).memory_writes, system.holds(0, PhysicalAddress(0x4000))),
+        (2, false)
+    );
     assert_eq!(system.verify(), Ok(()));
     assert_eq!(load_at(&mut system, 0), memory);
 }
@@ -665,7 +669,7 @@ fn m24_stores_around_the_caches_are_combined_by_line() {
             write: true,
         };
         let page = PageSize::Huge;
-        MemoryPort { system: &mut system, cpu: 0, code: None, pc: 0, page }
+        MemoryPort { system: &mut system, cpu: 0, code: None, pc: VirtualAddress::default(), page }
             .store_around(&access, now)
     };
     // The eighth completes the line, which no store waits for but one to the same line.
@@ -675,7 +679,10 @@ fn m24_stores_around_the_caches_are_combined_by_line() {
     assert_eq!(around(0x4000, 10_100), memory - 100);
     assert_eq!(around(0x4000, 10_100 + memory), 0);
     // The cache has lost the line, and memory got it once.
-    assert_eq!((system.holds(0, 0x4000), system.counts(0).memory_writes), (false, 1));
+    assert_eq!(
+        (system.holds(0, PhysicalAddress(0x4000)), system.counts(0).memory_writes),
+        (false, 1)
+    );
 }
 
 #[test]
@@ -691,7 +698,7 @@ fn m25_a_store_to_code_drops_it_from_l1i() {
         system.access_blocking(&fetch(cpu));
     }
     assert_eq!(misses(&system), [2, 2]);
-    system.code_written(0, 0x4010, 4);
+    system.code_written(0, PhysicalAddress(0x4010), 4);
     assert_eq!(system.verify(), Ok(()));
     for cpu in [0, 1] {
         system.access_blocking(&conflicting(cpu));
@@ -719,12 +726,18 @@ fn m26_a_miss_has_the_address_of_its_instruction() {
             write: false,
         };
         let page = PageSize::Huge;
-        MemoryPort { system: &mut system, cpu: 0, code: Some(&block), pc: 0, page }
-            .load(&access, 1_000 * number);
+        MemoryPort {
+            system: &mut system,
+            cpu: 0,
+            code: Some(&block),
+            pc: VirtualAddress::default(),
+            page,
+        }
+        .load(&access, 1_000 * number);
     }
     let misses = system.take_misses().0.into_iter().filter(|miss| miss.cache == CacheName::L1d);
     let places: Vec<(u64, Option<u64>)> =
-        misses.map(|miss| (miss.pc, miss.code_physical)).collect();
+        misses.map(|miss| (miss.pc.0, miss.code_physical.map(|code| code.0))).collect();
     // The last access belongs to no instruction of the block: it has the block's address.
     let expected = [
         (0x40_0ffe, Some(0x9_0ffe)),
@@ -735,13 +748,22 @@ fn m26_a_miss_has_the_address_of_its_instruction() {
     assert_eq!(places, expected);
     // A line that starts in another function is fetched for an instruction in the middle of the line.
     let page = PageSize::Huge;
-    let mut port = MemoryPort { system: &mut system, cpu: 0, code: Some(&block), pc: 0, page };
-    port.set_fetched_instruction(0x40_1020, 0x3_1020);
-    port.fetch(0x40_1000, 0x3_1000, 10_000);
+    let mut port = MemoryPort {
+        system: &mut system,
+        cpu: 0,
+        code: Some(&block),
+        pc: VirtualAddress::default(),
+        page,
+    };
+    port.set_fetched_instruction(VirtualAddress(0x40_1020), PhysicalAddress(0x3_1020));
+    port.fetch(VirtualAddress(0x40_1000), PhysicalAddress(0x3_1000), 10_000);
     let misses = system.take_misses().0;
     let fetched = misses.iter().find(|miss| miss.cache == CacheName::L1i).unwrap();
-    assert_eq!((fetched.pc, fetched.code_physical), (0x40_1020, Some(0x3_1020)));
-    assert_eq!(fetched.physical, 0x3_1000);
+    assert_eq!(
+        (fetched.pc, fetched.code_physical),
+        (VirtualAddress(0x40_1020), Some(PhysicalAddress(0x3_1020)))
+    );
+    assert_eq!(fetched.physical, PhysicalAddress(0x3_1000));
 }
 
 #[test]
@@ -787,7 +809,8 @@ fn m28_a_tlb_holds_a_large_page_in_parts_of_the_hypervisors_pages() {
         };
         let first = [0, 0x1000, 0x40_0000].map(&mut miss);
         // `invlpg` of any address drops all parts of the page, and no other page.
-        let flush = TlbFlush::Page { virtual_address: 0x1f_f000, space: 0, global: true };
+        let flush =
+            TlbFlush::Page { virtual_address: VirtualAddress(0x1f_f000), space: 0, global: true };
         system.flush_tlbs(0, flush);
         let mut miss = |address| {
             let before = system.counts(0).basic.dtlb_misses;

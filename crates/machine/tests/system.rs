@@ -9,7 +9,7 @@ use machine::memory::{
 use machine::system_model::{
     Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, Walk, WritePolicy,
 };
-use machine::{AccessKind, Replacement, SystemModel};
+use machine::{AccessKind, PhysicalAddress, Replacement, SystemModel, VirtualAddress};
 use proptest::prelude::*;
 
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
@@ -19,10 +19,10 @@ fn access(cpu: usize, kind: AccessKind, address: u64, bytes: u32) -> Access {
     Access {
         cpu,
         kind,
-        virtual_address: address,
-        physical: address,
+        virtual_address: VirtualAddress(address),
+        physical: PhysicalAddress(address),
         bytes,
-        pc: 0x1000,
+        pc: VirtualAddress(0x1000),
         page: PageSize::Small,
         now_cycles: 0,
     }
@@ -112,10 +112,10 @@ enum Event {
 }
 
 fn flush() -> impl Strategy<Value = TlbFlush> {
-    let page =
-        (0u64..16384, 0u16..4, any::<bool>()).prop_map(|(virtual_address, space, global)| {
-            TlbFlush::Page { virtual_address, space, global }
-        });
+    let page = (0u64..16384, 0u16..4, any::<bool>()).prop_map(|(address, space, global)| {
+        let virtual_address = VirtualAddress(address);
+        TlbFlush::Page { virtual_address, space, global }
+    });
     let space = (0u16..4).prop_map(TlbFlush::Space);
     prop_oneof![Just(TlbFlush::All), Just(TlbFlush::NonGlobal), space, page]
 }
@@ -145,18 +145,22 @@ fn play(system: &mut MemorySystem, event: &Event) {
         Event::Access { cpu, kind, address, bytes } => {
             system.access_blocking(&access(cpu, kind, address, bytes));
         }
-        Event::Writes { address, bytes } => system.dma_write(address, bytes),
-        Event::Reads { address, bytes } => system.dma_read(address, bytes),
+        Event::Writes { address, bytes } => system.dma_write(PhysicalAddress(address), bytes),
+        Event::Reads { address, bytes } => system.dma_read(PhysicalAddress(address), bytes),
         Event::Flush { cpu, flush } => system.flush_tlbs(cpu, flush),
         Event::Space { cpu, space } => {
-            system.set_address_space(cpu, space, u64::from(space) << 12);
+            system.set_address_space(cpu, space, PhysicalAddress(u64::from(space) << 12));
         }
         Event::Context { cpu, process, user } => {
             let mode = if user { Mode::User } else { Mode::Kernel };
             system.set_context(cpu, Context { mode, process, service: None });
         }
-        Event::Line { cpu, address, keeps } => system.flush_line(cpu, address, keeps),
-        Event::Code { cpu, address, bytes } => system.code_written(cpu, address, bytes),
+        Event::Line { cpu, address, keeps } => {
+            system.flush_line(cpu, PhysicalAddress(address), keeps)
+        }
+        Event::Code { cpu, address, bytes } => {
+            system.code_written(cpu, PhysicalAddress(address), bytes)
+        }
     }
 }
 
@@ -272,11 +276,11 @@ proptest! {
         for (virtual_page, frame, eighth) in loads {
             let offset = eighth * 64 % 4096 + eighth % 8 * 8;
             let mut load = access(0, AccessKind::Load, virtual_page << 12 | offset, 8);
-            load.physical = frame << 12 | offset;
+            load.physical = PhysicalAddress(frame << 12 | offset);
             system.access_blocking(&load);
-            let set = load.virtual_address >> 6 & 255;
-            let part = (load.physical & 63) >> part_log;
-            misses += u64::from(!naive.access(set, load.physical >> 6, part, ways as usize));
+            let set = load.virtual_address.line(6) & 255;
+            let part = load.physical.offset_in_line(6) >> part_log;
+            misses += u64::from(!naive.access(set, load.physical.line(6), part, ways as usize));
             prop_assert_eq!(system.counts(0).basic.l1d_load_misses, misses);
         }
     }
@@ -292,10 +296,10 @@ fn devices_drop_or_update_lines() {
         let mut system = MemorySystem::new(&model, 2);
         system.classify_misses(ClassifierConfig::default());
         system.access_blocking(&access(0, AccessKind::Store, 0x10_0000, 8));
-        system.dma_read(0x10_0000, 64);
+        system.dma_read(PhysicalAddress(0x10_0000), 64);
         // L1D holds it dirty; the inclusive L2 holds it clean.
         assert_eq!(system.dma_counts().supplied, 1);
-        system.dma_write(0x10_0010, 4);
+        system.dma_write(PhysicalAddress(0x10_0010), 4);
         system.access_blocking(&access(0, AccessKind::Load, 0x10_0000, 8));
         let counts = system.counts(0).basic;
         assert_eq!(counts.l1d_load_misses + counts.l1d_store_misses, misses);
@@ -322,9 +326,9 @@ fn what_a_device_writes_is_missed_for_that_reason_also_where_it_was_evicted_befo
         [CacheName::L1d, CacheName::L2].map(|name| system.class_counts(name).of(class))
     };
     read(&mut system);
-    system.dma_write(0, 4096);
+    system.dma_write(PhysicalAddress(0), 4096);
     // A line that was never read misses as a cold line, although a device wrote it.
-    system.dma_write(1 << 30, 4096);
+    system.dma_write(PhysicalAddress(1 << 30), 4096);
     system.access_blocking(&access(0, AccessKind::Load, 1 << 30, 4));
     assert_eq!(misses_of(&system, MissClass::Device), [0, 0]);
     read(&mut system);
@@ -352,12 +356,12 @@ fn devices_allocate_in_a_few_ways_of_the_last_level() {
         };
         load(&mut system, 1 << 30);
         load(&mut system, (1 << 30) + 64);
-        system.dma_write(1 << 30, 64);
+        system.dma_write(PhysicalAddress(1 << 30), 64);
         // The last level had it, or took it; L1D and L2 dropped theirs.
         assert_eq!(load(&mut system, 1 << 30), 0, "{inclusion}");
         assert_eq!(system.class_counts(CacheName::L1d).of(MissClass::Device), 1, "{inclusion}");
         // Two ways of 64 sets: the first lines made room for the last ones.
-        system.dma_write(0x10_0000, 3 * 64 * 64);
+        system.dma_write(PhysicalAddress(0x10_0000), 3 * 64 * 64);
         assert_eq!(load(&mut system, 0x10_0000), 1, "{inclusion}");
         assert_eq!(load(&mut system, 0x10_0000 + 2 * 64 * 64), 0, "{inclusion}");
         let counts = system.dma_counts();
@@ -431,7 +435,7 @@ const ORACLE_LINES: u64 = 40;
 
 /// The dirty copies of all lines of the oracle.
 fn dirty_lines(system: &MemorySystem) -> Vec<Vec<(CacheName, usize)>> {
-    (0..ORACLE_LINES).map(|line| system.dirty_copies(line * 64)).collect()
+    (0..ORACLE_LINES).map(|line| system.dirty_copies(PhysicalAddress(line * 64))).collect()
 }
 
 fn memory_writes(system: &MemorySystem) -> u64 {
@@ -463,7 +467,7 @@ proptest! {
             let writes = memory_writes(&system);
             let mut overwritten = 0..0;
             if what == 0 {
-                system.dma_write(address, bytes);
+                system.dma_write(PhysicalAddress(address), bytes);
                 overwritten = line..((address + bytes - 1) / 64 + 1) as usize;
             } else {
                 let now_cycles = step as u64 * 500;
@@ -557,8 +561,8 @@ proptest! {
             let page = [PageSize::Small, PageSize::Large, PageSize::Huge][(place % 3) as usize];
             match what {
                 0 => {
-                    general.dma_write(address, 64);
-                    short.dma_write(address, 64);
+                    general.dma_write(PhysicalAddress(address), 64);
+                    short.dma_write(PhysicalAddress(address), 64);
                 }
                 1 => {
                     general.flush_tlbs(cpu, TlbFlush::NonGlobal);
@@ -573,11 +577,11 @@ proptest! {
                 bytes,
                 write: kind == AccessKind::Store,
             };
-            let port = |system| MemoryPort { system, cpu, code: None, pc: 0x1000, page };
+            let port = |system| MemoryPort { system, cpu, code: None, pc: VirtualAddress(0x1000), page };
             let now = now as u64;
             let step = |port: &mut MemoryPort<'_>| {
                 let wait = match kind {
-                    AccessKind::Fetch => port.fetch(address, address, now),
+                    AccessKind::Fetch => port.fetch(VirtualAddress(address), PhysicalAddress(address), now),
                     AccessKind::Store => port.store(&access, now),
                     _ if what == 3 => port.load_locked(&access, now),
                     _ => port.load(&access, now),
@@ -599,8 +603,13 @@ proptest! {
 #[test]
 fn loads_and_stores_of_a_warm_line_hit_at_once() {
     let mut system = MemorySystem::new(&SystemModel::parse(ZEN3).unwrap(), 1);
-    let mut port =
-        MemoryPort { system: &mut system, cpu: 0, code: None, pc: 0, page: PageSize::Small };
+    let mut port = MemoryPort {
+        system: &mut system,
+        cpu: 0,
+        code: None,
+        pc: VirtualAddress::default(),
+        page: PageSize::Small,
+    };
     let access = |virtual_address, write| CoreAccess {
         virtual_address,
         physical: Some(virtual_address),

@@ -5,10 +5,10 @@
 #[allow(dead_code, reason = "what the cores' own tests need besides")]
 mod support;
 
-use machine::SystemModel;
 use machine::core::{ExecutedBlock, OutOfOrderCore, SingleThreadCore, chase_cycles};
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::system_model::Prefetch;
+use machine::{SystemModel, VirtualAddress};
 
 use support::{block, layout, load};
 
@@ -96,8 +96,13 @@ fn misses_of_a_core_overlap() {
     let core = model.core.clone().unwrap();
     let mut system = MemorySystem::new(&without_mshr_limit(&model), 1);
     let mut runs = OutOfOrderCore::new(&core, 64).unwrap();
-    let mut port =
-        MemoryPort { system: &mut system, cpu: 0, code: None, pc: 0x40_0000, page: PageSize::Huge };
+    let mut port = MemoryPort {
+        system: &mut system,
+        cpu: 0,
+        code: None,
+        pc: VirtualAddress(0x40_0000),
+        page: PageSize::Huge,
+    };
     let addresses = lines(1 << 20);
     for part in addresses.chunks(32) {
         let steps: Vec<_> = part.iter().map(|address| load(1, 2, *address)).collect();

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use machine::memory::{Access, MemorySystem, PageSize};
-use machine::{AccessKind, SystemModel};
+use machine::{AccessKind, PhysicalAddress, SystemModel, VirtualAddress};
 
 use crate::console;
 
@@ -86,10 +86,10 @@ fn touch(system: &mut MemorySystem, kind: AccessKind, matrix: usize, cell: u64) 
     system.access_blocking(&Access {
         cpu: 0,
         kind,
-        virtual_address: address,
-        physical: address,
+        virtual_address: VirtualAddress(address),
+        physical: PhysicalAddress(address),
         bytes: CELL_BYTES,
-        pc: 0x1000 + matrix as u64 * 4,
+        pc: VirtualAddress(0x1000 + matrix as u64 * 4),
         page: PageSize::Small,
         now_cycles: 0,
     });

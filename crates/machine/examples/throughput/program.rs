@@ -1,7 +1,7 @@
 //! A synthetic program: functions of blocks that loop, branch and call others. Each block has its
 //! own accesses. The path through the blocks determines the accesses, as in real code.
 
-use machine::{CodeBlock, CodeSpan};
+use machine::{CodeBlock, CodeSpan, PhysicalAddress, VirtualAddress};
 
 /// The approximate number of blocks in a run.
 const STEPS: usize = 200_000;
@@ -85,9 +85,9 @@ pub struct Program {
 }
 
 /// Any translation will do.
-pub fn physical(address: u64) -> Option<u64> {
-    let frame = (address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
-    Some(frame << 12 | address & 0xfff)
+pub fn physical(address: VirtualAddress) -> Option<PhysicalAddress> {
+    let frame = address.page().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
+    Some(PhysicalAddress(frame << 12 | address.offset_in_line(12)))
 }
 
 /// Consecutive blocks of 3 to 7 instructions of 4 bytes.
@@ -99,7 +99,7 @@ fn blocks(line_shift: u32, random: &mut Random) -> Vec<CodeBlock> {
         let in_page = (4096 - address % 4096).min(bytes.into()) as u32;
         let span = |virtual_address, bytes| CodeSpan {
             virtual_address,
-            physical: physical(virtual_address).unwrap_or(0),
+            physical: physical(VirtualAddress(virtual_address)).unwrap_or_default().0,
             bytes,
         };
         let first = span(address, in_page);

@@ -10,6 +10,7 @@ mod replay;
 pub use replay::{RecordedBlocks, ReplayMachine, Way};
 
 use crate::CodeSpan;
+use crate::address::VirtualAddress;
 use crate::core::Access;
 use crate::memory::TlbFlush;
 
@@ -85,7 +86,7 @@ impl Event {
                     TlbFlush::NonGlobal => (1, 0, 0, false),
                     TlbFlush::Space(space) => (2, 0, space, false),
                     TlbFlush::Page { virtual_address, space, global } => {
-                        (3, virtual_address, space, global)
+                        (3, virtual_address.0, space, global)
                     }
                 };
                 trace.extend([FLUSH, kind, u8::from(global)]);
@@ -125,7 +126,7 @@ impl Event {
             FLUSH => {
                 let [kind, global] = take(trace)?;
                 let space = u16::from_le_bytes(take(trace)?);
-                let virtual_address = word(trace)?;
+                let virtual_address = VirtualAddress(word(trace)?);
                 Some(Event::Flush(match kind {
                     0 => TlbFlush::All,
                     1 => TlbFlush::NonGlobal,
@@ -212,7 +213,11 @@ mod tests {
             }),
             Event::Interrupt,
             Event::Flush(TlbFlush::NonGlobal),
-            Event::Flush(TlbFlush::Page { virtual_address: 0x3000, space: 7, global: true }),
+            Event::Flush(TlbFlush::Page {
+                virtual_address: VirtualAddress(0x3000),
+                space: 7,
+                global: true,
+            }),
             Event::Space(3, 0x1234_5000),
         ];
         let mut trace = Vec::new();

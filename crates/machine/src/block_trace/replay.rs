@@ -1,6 +1,7 @@
 //! A block trace that a core and its memory execute again, without QEMU.
 
 use super::{BlockCode, BlockRun, Event};
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::{
     Access, AnyCore, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, MultithreadedCore,
     SingleThreadCore, Template,
@@ -147,7 +148,13 @@ impl ReplayMachine {
                     let executed =
                         ExecutedBlock { instructions: *instructions, accesses, next: *next };
                     let page = PageSize::Small;
-                    let port = MemoryPort { system, cpu: 0, code: Some(block), pc: 0, page };
+                    let port = MemoryPort {
+                        system,
+                        cpu: 0,
+                        code: Some(block),
+                        pc: VirtualAddress::default(),
+                        page,
+                    };
                     let mut port = LinuxPort { port, skew_cycles };
                     skew_cycles += core.run((*first as usize, block), &executed, &mut port, way);
                     hash = (hash ^ (core.cycles() + skew_cycles)).wrapping_mul(0x100_0000_01b3);
@@ -159,7 +166,7 @@ impl ReplayMachine {
                 }
                 Step::Space(space, page_tables) => {
                     core.flush_translations();
-                    system.set_address_space(0, *space, *page_tables);
+                    system.set_address_space(0, *space, PhysicalAddress(*page_tables));
                 }
             }
         }

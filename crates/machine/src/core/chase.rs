@@ -4,6 +4,7 @@ use super::instruction::{Instruction, Layout, Register, Template};
 use super::single_thread::{AnyCore, SingleThreadCore};
 use super::{Access, ExecutedBlock};
 use crate::CodeSpan;
+use crate::address::VirtualAddress;
 use crate::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use crate::system_model::SystemModel;
 
@@ -26,7 +27,8 @@ pub fn chase_cycles(
     let mut core = AnyCore::new(core_model, model.l1d.line_bytes)?;
     let layout = core_model.layout(model.l1i.line_bytes);
     let mut system = MemorySystem::new(&without_mshr_limit(model), 1);
-    let mut port = MemoryPort { system: &mut system, cpu: 0, code: None, pc: CODE, page };
+    let mut port =
+        MemoryPort { system: &mut system, cpu: 0, code: None, pc: VirtualAddress(CODE), page };
     let block = loads(layout);
     let mut before = 0;
     for round in 0..=warm {

@@ -9,6 +9,7 @@ use super::instruction::{CODE_LINE_SHIFT, Instruction, Template};
 use super::model::{CoreModel, DecodedModel};
 use super::retirement::Interval;
 use super::stages::{EntryQueue, FetchLimiter};
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::predict::{Branch, BranchKind, Prediction, Predictor};
 use crate::tag_array::TagArray;
 
@@ -145,7 +146,7 @@ pub(super) struct FrontEnd {
     queue: EntryQueue,
     /// Nothing is fetched before this cycle.
     earliest: u64,
-    last_line: Option<(u64, u64)>,
+    last_line: Option<(VirtualAddress, PhysicalAddress)>,
     decoded: Option<DecodedCache>,
     /// How many instructions of the block are fetched per cycle.
     block_width: u32,
@@ -203,12 +204,12 @@ impl FrontEnd {
         if instruction.starts_decoded()
             && let Some(decoded) = &mut self.decoded
         {
-            self.block_decoded = decoded.holds(block.physical_of(instruction));
+            self.block_decoded = decoded.holds(block.physical_of(instruction).0);
             (self.block_width, self.block_bytes) = match self.block_decoded {
                 true => (decoded.hit_width, u32::MAX),
                 false => (decoded.width, decoded.bytes),
             };
-            if decoded.starts_cycle(instruction.offset == 0, block.address_of(instruction))
+            if decoded.starts_cycle(instruction.offset == 0, block.address_of(instruction).0)
                 && self.block_decoded
             {
                 self.fetching.end_cycle();
@@ -264,7 +265,7 @@ impl FrontEnd {
         if instruction.starts_decoded()
             && let Some(decoded) = &mut self.decoded
         {
-            self.block_decoded = decoded.holds(block.physical_of(instruction));
+            self.block_decoded = decoded.holds(block.physical_of(instruction).0);
             (self.block_width, self.block_bytes) = match self.block_decoded {
                 true => (decoded.hit_width, u32::MAX),
                 false => (decoded.width, decoded.bytes),
@@ -351,7 +352,7 @@ impl FrontEnd {
         }
         let line_bytes = 1 << CODE_LINE_SHIFT;
         let is_in = |line: u64| line < physical.end && line + line_bytes > physical.start;
-        self.last_line = self.last_line.filter(|(_, line)| !is_in(*line));
+        self.last_line = self.last_line.filter(|(_, line)| !is_in(line.0));
     }
 
     /// Delays fetch by `cycles` more than was known.
@@ -376,7 +377,7 @@ impl FrontEnd {
     ) {
         let Some(last) = block.instructions.last() else { return };
         let (address, fall_through, target) =
-            (block.address_of(last), block.fall_through, block.target);
+            (block.address_of(last).0, block.fall_through, block.target);
         let branch = Branch { address, kind, fall_through, target, next };
         counts.branches += 1;
         let mut bubble = 0;

@@ -2,6 +2,7 @@
 
 use super::ExecutedBlock;
 use crate::CodeSpan;
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::predict::BranchKind;
 
 /// The lines of code whose decoded instructions have a set in common.
@@ -825,16 +826,16 @@ impl Template {
     /// instructions.
     #[inline]
     #[must_use]
-    pub fn address_at(&self, number: u16) -> u64 {
+    pub fn address_at(&self, number: u16) -> VirtualAddress {
         let offset =
             self.instructions.get(usize::from(number)).map_or(0, |instruction| instruction.offset);
-        self.first.virtual_address.wrapping_add(offset.into())
+        VirtualAddress(self.first.virtual_address).plus(offset.into())
     }
 
     /// Returns the physical address of an instruction by its number, or `None` if there are not so many instructions.
     #[inline]
     #[must_use]
-    pub fn instruction_physical(&self, number: u16) -> Option<u64> {
+    pub fn instruction_physical(&self, number: u16) -> Option<PhysicalAddress> {
         self.instructions.get(usize::from(number)).map(|one| self.physical_of(one))
     }
 
@@ -952,27 +953,30 @@ impl Template {
         self.first.virtual_address
     }
 
-    pub(super) fn address_of(&self, instruction: &Instruction) -> u64 {
-        self.first.virtual_address.wrapping_add(instruction.offset.into())
+    pub(super) fn address_of(&self, instruction: &Instruction) -> VirtualAddress {
+        VirtualAddress(self.first.virtual_address).plus(instruction.offset.into())
     }
 
     /// The lines of an instruction's first and last byte, each as a virtual and a physical address.
     #[inline]
-    pub(super) fn lines_of(&self, instruction: &Instruction) -> [(u64, u64); 2] {
+    pub(super) fn lines_of(
+        &self,
+        instruction: &Instruction,
+    ) -> [(VirtualAddress, PhysicalAddress); 2] {
         let last = instruction.offset + u16::from(instruction.bytes.max(1)) - 1;
         [self.line_at(instruction.offset), self.line_at(last)]
     }
 
-    fn line_at(&self, offset: u16) -> (u64, u64) {
+    fn line_at(&self, offset: u16) -> (VirtualAddress, PhysicalAddress) {
         let mask = !((1 << self.line_shift) - 1);
         let line = self.first.virtual_address.wrapping_add(offset.into()) & mask;
-        (line, self.physical_at(offset) & mask)
+        (VirtualAddress(line), PhysicalAddress(self.physical_at(offset) & mask))
     }
 
     /// The physical address of one of its instructions.
     #[inline]
-    pub(super) fn physical_of(&self, instruction: &Instruction) -> u64 {
-        self.physical_at(instruction.offset)
+    pub(super) fn physical_of(&self, instruction: &Instruction) -> PhysicalAddress {
+        PhysicalAddress(self.physical_at(instruction.offset))
     }
 
     #[inline]

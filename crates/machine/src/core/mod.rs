@@ -46,6 +46,7 @@ pub use out_of_order::OutOfOrderCore;
 pub use single_thread::{AnyCore, SingleThreadCore};
 pub use warming::Warmed;
 
+use crate::address::{PhysicalAddress, VirtualAddress};
 pub(crate) use instruction::ADDRESS_HAS_INDEX;
 use instruction::{OPERATIONS, SPECIALS, UNITS};
 
@@ -72,11 +73,21 @@ pub struct Access {
 /// waits for a line.
 pub trait Memory {
     /// Fetches an instruction line. Both addresses are addresses of the line's first byte.
-    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64;
+    fn fetch(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+        now_cycles: u64,
+    ) -> u64;
 
     /// Names the instruction whose lines are fetched next, by the addresses of its first byte. A line may also hold
     /// other instructions, and start in another function.
-    fn set_fetched_instruction(&mut self, _virtual_address: u64, _physical: u64) {}
+    fn set_fetched_instruction(
+        &mut self,
+        _virtual_address: VirtualAddress,
+        _physical: PhysicalAddress,
+    ) {
+    }
 
     /// Loads from one line or more.
     fn load(&mut self, access: &Access, now_cycles: u64) -> u64;

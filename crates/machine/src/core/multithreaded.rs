@@ -16,6 +16,7 @@ use super::model::CoreModel;
 use super::retirement::{Retirement, StallCauses};
 use super::store_buffer::StoreBuffer;
 use super::{Access, Accesses, CoreCounts, ExecutedBlock, Latencies, Memory, load_as};
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::predict::{Branch, Prediction, Predictor};
 
 /// The most instructions that a thread queues while another thread's are not known.
@@ -101,7 +102,7 @@ impl MultithreadedCore {
                 && let Some(kind) = branch
             {
                 let (address, fall_through, target) =
-                    (block.address_of(instruction), block.fall_through, block.target);
+                    (block.address_of(instruction).0, block.fall_through, block.target);
                 let branch = Branch { address, kind, fall_through, target, next: executed.next };
                 prediction = thread.predictor.step(&branch);
                 let counts = &mut thread.retirement.counts;
@@ -354,7 +355,7 @@ pub(super) struct Thread {
     pub(super) all_done: ReadyTime,
     pub(super) stores: StoreBuffer,
     pub(super) predictor: Predictor,
-    pub(super) last_line: Option<(u64, u64)>,
+    pub(super) last_line: Option<(VirtualAddress, PhysicalAddress)>,
     /// Cycles that pass before the next instruction: the entry of an interrupt that has come, or what the
     /// thread is held.
     pub(super) entry_cycles: Option<u64>,

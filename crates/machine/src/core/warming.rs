@@ -127,7 +127,7 @@ impl OutOfOrderCore {
         let progress = self.progress();
         let accesses = Accesses::new(executed.accesses).next(0);
         let instruction = &block.instructions[0];
-        let address = block.address_of(instruction);
+        let address = block.address_of(instruction).0;
         let which = match (&mut self.strings, instruction.repetition_of()) {
             (Some(strings), Some(operation)) if strings.executes(operation) => {
                 strings.next(operation, address, accesses, progress)

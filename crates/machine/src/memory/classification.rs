@@ -12,6 +12,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::{Access, AccessKind, CacheId, SupplyingLevel};
+use crate::address::{PhysicalAddress, VirtualAddress};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheName {
@@ -164,13 +165,13 @@ pub struct Miss {
     pub cpu: usize,
     pub cache: CacheName,
     /// The address of the instruction.
-    pub pc: u64,
+    pub pc: VirtualAddress,
     /// The physical address of the instruction, if it is known.
-    pub code_physical: Option<u64>,
+    pub code_physical: Option<PhysicalAddress>,
     /// The virtual address of the access.
-    pub virtual_address: u64,
+    pub virtual_address: VirtualAddress,
     /// The physical address of the access.
-    pub physical: u64,
+    pub physical: PhysicalAddress,
     /// Why the line was absent.
     pub class: MissClass,
     /// The context that evicted the line, if one did.
@@ -456,8 +457,8 @@ struct State {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Instruction {
     /// Its virtual address, of a fetch: the access has that of the line, which may start in another function.
-    pub(super) fetched_at: Option<u64>,
-    pub(super) physical: Option<u64>,
+    pub(super) fetched_at: Option<VirtualAddress>,
+    pub(super) physical: Option<PhysicalAddress>,
 }
 
 impl State {

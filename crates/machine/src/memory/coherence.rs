@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use super::classification::{CacheName, Classifier};
 use super::fill::FillRequest;
 use super::{MemorySystem, lines_of};
+use crate::address::PhysicalAddress;
 use crate::system_model::{Inclusion, Protocol};
 use crate::tag_array::{DIRTY, WRITABLE};
 
@@ -74,7 +75,7 @@ impl Directory {
 
 impl MemorySystem {
     /// Whether a core may write the granule of an address without a request.
-    pub(super) fn is_owner(&self, core: usize, physical: u64) -> bool {
+    pub(super) fn is_owner(&self, core: usize, physical: PhysicalAddress) -> bool {
         let Some(directory) = &self.directory else { return true };
         directory.is_owner(core, self.config.granule(physical))
     }
@@ -107,7 +108,12 @@ impl MemorySystem {
 
     /// Makes the core of a processor the owner of a granule that it holds or writes through.
     /// Returns how long that takes.
-    pub(super) fn acquire_ownership(&mut self, cpu: usize, physical: u64, mask: u64) -> u64 {
+    pub(super) fn acquire_ownership(
+        &mut self,
+        cpu: usize,
+        physical: PhysicalAddress,
+        mask: u64,
+    ) -> u64 {
         let core = self.core_of(cpu);
         let granule = self.config.granule(physical);
         let Some(directory) = &mut self.directory else { return 0 };
@@ -123,7 +129,8 @@ impl MemorySystem {
     fn write_back_granule(&mut self, cpu: usize, granule: u64) {
         let level = self.config.private_levels;
         if level < self.outer.len() {
-            self.insert_victim(level, cpu, granule << self.config.granule_shift, DIRTY);
+            let (start, _) = self.range_of(granule);
+            self.insert_victim(level, cpu, start, DIRTY);
         } else {
             self.write_memory(cpu);
         }
@@ -171,7 +178,7 @@ impl MemorySystem {
             while let Some((line, slot)) = self.cache(cache).find_first(lines.clone()) {
                 lines.start = line + 1;
                 if cache.name == CacheName::L1d {
-                    self.report_written(core, slot, line << shift);
+                    self.report_written(core, slot, PhysicalAddress::of_line(line, shift));
                 }
                 let tags = self.cache_mut(cache);
                 dirty |= tags.flags(slot) & DIRTY;
@@ -193,13 +200,14 @@ impl MemorySystem {
     }
 
     /// The address and size of a granule.
-    fn range_of(&self, granule: u64) -> (u64, u64) {
-        (granule << self.config.granule_shift, 1 << self.config.granule_shift)
+    fn range_of(&self, granule: u64) -> (PhysicalAddress, u64) {
+        let shift = self.config.granule_shift;
+        (PhysicalAddress::of_line(granule, shift), 1 << shift)
     }
 
     /// Whether the private caches of a core hold anything of the granule of an address.
     #[must_use]
-    pub fn holds(&self, core: usize, physical: u64) -> bool {
+    pub fn holds(&self, core: usize, physical: PhysicalAddress) -> bool {
         self.holds_granule(core, self.config.granule(physical))
     }
 
@@ -215,9 +223,9 @@ impl MemorySystem {
     /// Where a line that holds an address is dirty: newer than in memory. Each cache by its name and
     /// its number, which is that of the core, or 0 for a shared level.
     #[must_use]
-    pub fn dirty_copies(&self, physical: u64) -> Vec<(CacheName, usize)> {
+    pub fn dirty_copies(&self, physical: PhysicalAddress) -> Vec<(CacheName, usize)> {
         let caches = self.all_caches().into_iter().filter(|cache| {
-            let slot = self.cache(*cache).find_physical(physical >> self.line_shift(cache.name));
+            let slot = self.cache(*cache).find_physical(physical.line(self.line_shift(cache.name)));
             cache.name != CacheName::L1i
                 && slot.is_some_and(|slot| self.cache(*cache).flags(slot) & DIRTY != 0)
         });
@@ -238,7 +246,7 @@ impl MemorySystem {
                     CacheName::L3 => 2,
                 };
                 for line in self.cache(cache).lines() {
-                    let physical = line.line << self.line_shift(cache.name);
+                    let physical = PhysicalAddress::of_line(line.line, self.line_shift(cache.name));
                     if cache.name == CacheName::L1d {
                         if line.flags & DIRTY != 0 && line.flags & WRITABLE == 0 {
                             let problem = "has a dirty line that is not writable";
@@ -256,7 +264,7 @@ impl MemorySystem {
         Ok(())
     }
 
-    fn verify_owner(&self, core: usize, physical: u64) -> Result<(), String> {
+    fn verify_owner(&self, core: usize, physical: PhysicalAddress) -> Result<(), String> {
         let mut other_cores = (0..self.cores.len()).filter(|other_core| *other_core != core);
         match other_cores.find(|other_core| self.holds(*other_core, physical)) {
             Some(other) => {
@@ -267,7 +275,7 @@ impl MemorySystem {
         }
     }
 
-    fn verify_known(&self, core: usize, physical: u64) -> Result<(), String> {
+    fn verify_known(&self, core: usize, physical: PhysicalAddress) -> Result<(), String> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let holders = directory.granules.get(&self.config.granule(physical));
         if holders.is_some_and(|holders| holders.cores >> core & 1 == 1) {
@@ -276,10 +284,15 @@ impl MemorySystem {
         Err(format!("the directory does not know that core {core} has {physical:#x}"))
     }
 
-    fn verify_included(&self, core: usize, physical: u64, from: usize) -> Result<(), String> {
+    fn verify_included(
+        &self,
+        core: usize,
+        physical: PhysicalAddress,
+        from: usize,
+    ) -> Result<(), String> {
         for (level, outer) in self.outer.iter().enumerate().skip(from) {
             let cache = &outer.caches[outer.number_for(core)];
-            let is_in = cache.contains(physical >> outer.line_shift);
+            let is_in = cache.contains(physical.line(outer.line_shift));
             if outer.inclusion == Inclusion::Inclusive && !is_in {
                 return Err(format!("L{} does not include {physical:#x}", level + 2));
             }

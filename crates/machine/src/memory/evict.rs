@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::classification::{CacheName, Classifier, Leaves, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel, lines_of};
+use crate::address::PhysicalAddress;
 use crate::system_model::{Dma, Inclusion};
 use crate::tag_array::{DIRTY, Evicted, Slot};
 
@@ -30,7 +31,7 @@ impl MemorySystem {
     /// L1D evicted the line in `slot`.
     pub(super) fn evict_l1d(&mut self, cpu: usize, slot: Slot, victim: Evicted) {
         let core = self.core_of(cpu);
-        let physical = victim.line << self.config.l1d_shift;
+        let physical = PhysicalAddress::of_line(victim.line, self.config.l1d_shift);
         self.report_written(core, slot, physical);
         let cache = CacheId { name: CacheName::L1d, number: core };
         self.classifier.evicted(cpu, cache, victim.line);
@@ -46,7 +47,10 @@ impl MemorySystem {
         let core = self.core_of(cpu);
         self.classifier.evicted(cpu, CacheId { name: CacheName::L1i, number: core }, victim.line);
         if !self.config.trace {
-            self.release(core, self.config.granule(victim.line << self.config.l1i_shift));
+            self.release(
+                core,
+                self.config.granule(PhysicalAddress::of_line(victim.line, self.config.l1i_shift)),
+            );
         }
     }
 
@@ -54,7 +58,7 @@ impl MemorySystem {
     pub(super) fn evict_outer(&mut self, level: usize, cpu: usize, victim: Evicted) {
         let core = self.core_of(cpu);
         let (shift, inclusion) = (self.outer[level].line_shift, self.outer[level].inclusion);
-        let physical = victim.line << shift;
+        let physical = PhysicalAddress::of_line(victim.line, shift);
         self.classifier.evicted(cpu, self.outer_id(level, core), victim.line);
         let mut dirty = victim.flags & DIRTY;
         let cores = if self.outer[level].shared { 0..self.cores.len() } else { core..core + 1 };
@@ -82,7 +86,13 @@ impl MemorySystem {
 
     /// An inclusive level evicted a line: takes it out of all levels above, of one core. Returns
     /// [`DIRTY`] if one of them had it dirty.
-    fn back_invalidate(&mut self, level: usize, cpu: usize, core: usize, physical: u64) -> u8 {
+    fn back_invalidate(
+        &mut self,
+        level: usize,
+        cpu: usize,
+        core: usize,
+        physical: PhysicalAddress,
+    ) -> u8 {
         let bytes = 1u64 << self.outer[level].line_shift;
         let mut dirty = 0;
         for cache in self.caches_of(core, level) {
@@ -96,9 +106,15 @@ impl MemorySystem {
     }
 
     /// Inserts a line that a level above evicted, or writes it back.
-    pub(super) fn insert_victim(&mut self, level: usize, cpu: usize, physical: u64, dirty: u8) {
+    pub(super) fn insert_victim(
+        &mut self,
+        level: usize,
+        cpu: usize,
+        physical: PhysicalAddress,
+        dirty: u8,
+    ) {
         let core = self.core_of(cpu);
-        let line = physical >> self.outer[level].line_shift;
+        let line = physical.line(self.outer[level].line_shift);
         let id = self.outer_id(level, core);
         let how = ShadowUse { is_access: false, leaves: Leaves::Present };
         self.classifier.looked_up(id, line, how);
@@ -124,7 +140,7 @@ impl MemorySystem {
     /// waits for it.
     pub(super) fn write_through(&mut self, access: &Access) -> FillResponse {
         let core = self.core_of(access.cpu);
-        let line = access.physical >> self.outer[0].line_shift;
+        let line = access.physical.line(self.outer[0].line_shift);
         let mask = self.config.granule_mask(access.physical, access.bytes);
         let l2 = self.outer[0].cache_for(core);
         if let Some(slot) = l2.lookup(line, line) {
@@ -159,7 +175,11 @@ impl MemorySystem {
         while let Some((line, slot)) = self.cache(cache).find_first(lines.clone()) {
             lines.start = line + 1;
             if cache.name == CacheName::L1d {
-                self.report_written(cache.number, slot, line << self.config.l1d_shift);
+                self.report_written(
+                    cache.number,
+                    slot,
+                    PhysicalAddress::of_line(line, self.config.l1d_shift),
+                );
             }
             dirty |= self.cache_mut(cache).remove(slot).flags & DIRTY;
             number += 1;
@@ -169,7 +189,7 @@ impl MemorySystem {
     }
 
     /// Reports the bytes that were written to a line of L1D while L1D held it.
-    pub(super) fn report_written(&mut self, core: usize, slot: Slot, physical: u64) {
+    pub(super) fn report_written(&mut self, core: usize, slot: Slot, physical: PhysicalAddress) {
         if let Some(written) = self.cores[core].written.get_mut(slot) {
             let mask = std::mem::take(written);
             if mask != 0 {
@@ -181,7 +201,7 @@ impl MemorySystem {
     /// A device writes memory. Caches drop the lines, or keep them with the new content, as the model says.
     /// Dirty data in these lines is lost, because the device's content is newer. Only the first GiB is looked
     /// up.
-    pub fn dma_write(&mut self, physical: u64, bytes: u64) {
+    pub fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {
             let lines = lines_of(physical, bytes, self.line_shift(cache.name));
@@ -222,7 +242,7 @@ impl MemorySystem {
         self.classifier.filled(cache, line);
         let Some(victim) = victim else { return };
         let level = self.outer.len() - 1;
-        let physical = victim.line << self.outer[level].line_shift;
+        let physical = PhysicalAddress::of_line(victim.line, self.outer[level].line_shift);
         let bytes = 1 << self.outer[level].line_shift;
         let mut dirty = victim.flags & DIRTY;
         self.classifier.device_wrote(cache, victim.line);
@@ -243,7 +263,7 @@ impl MemorySystem {
 
     /// A processor has stored to memory that instructions were fetched from: L1I caches drop the
     /// lines. A trace cache, whose lines are not named by what they hold, keeps them.
-    pub fn code_written(&mut self, cpu: usize, physical: u64, bytes: u64) {
+    pub fn code_written(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
         if self.config.trace {
             return;
         }
@@ -260,9 +280,9 @@ impl MemorySystem {
 
     /// A processor flushes the line of an address from all caches, or writes it back and has caches
     /// keep it, if `keeps`.
-    pub fn flush_line(&mut self, cpu: usize, physical: u64, keeps: bool) {
+    pub fn flush_line(&mut self, cpu: usize, physical: PhysicalAddress, keeps: bool) {
         let bytes = 1_u64 << self.config.l1d_shift;
-        let start = physical / bytes * bytes;
+        let start = PhysicalAddress(physical.0 / bytes * bytes);
         let mut was_dirty = false;
         for cache in self.all_caches() {
             let lines = lines_of(start, bytes, self.line_shift(cache.name));
@@ -295,15 +315,15 @@ impl MemorySystem {
     /// written waits for the write.
     pub(super) fn store_around(&mut self, access: &Access) -> Response {
         self.cpus[access.cpu].counts.basic.stores += 1;
-        let page = access.virtual_address >> 12 | self.cpus[access.cpu].thread << 58;
+        let page = access.virtual_address.page() | self.cpus[access.cpu].thread << 58;
         let mut now = self.translate_data(access, page);
         let translation_cycles = now - access.now_cycles;
         let core = self.core_of(access.cpu);
         let shift = self.config.l1d_shift;
-        let (mut physical, end) = (access.physical, access.physical + u64::from(access.bytes));
+        let (mut physical, end) = (access.physical, access.physical.plus(access.bytes.into()));
         while physical < end {
-            let line = physical >> shift;
-            let to = end.min((line + 1) << shift);
+            let line = physical.line(shift);
+            let to = end.min(PhysicalAddress::of_line(line + 1, shift));
             if let Some(since) = self.cores[core].combining.open_since(line) {
                 now = now.max(since);
             } else {
@@ -314,7 +334,8 @@ impl MemorySystem {
                     self.write_combined(access.cpu, now);
                 }
             }
-            let bytes = physical - (line << shift)..to - (line << shift);
+            let start = PhysicalAddress::of_line(line, shift);
+            let bytes = physical.bytes_after(start)..to.bytes_after(start);
             if self.cores[core].combining.fill(line, bytes) {
                 let done = self.write_combined(access.cpu, now);
                 self.cores[core].combining.close(line, done);
@@ -338,7 +359,7 @@ impl MemorySystem {
 
     /// A device reads memory. Caches supply their dirty lines, and keep them. Only the first GiB is
     /// looked up.
-    pub fn dma_read(&mut self, physical: u64, bytes: u64) {
+    pub fn dma_read(&mut self, physical: PhysicalAddress, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {
             let lines = lines_of(physical, bytes, self.line_shift(cache.name));

@@ -3,6 +3,7 @@
 
 use super::classification::{Leaves, ShadowUse};
 use super::{MemorySystem, Response, SupplyingLevel};
+use crate::address::PhysicalAddress;
 use crate::system_model::{Inclusion, Prefetch};
 use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
 
@@ -22,7 +23,7 @@ pub(super) enum Purpose {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillRequest {
     pub(super) cpu: usize,
-    pub(super) physical: u64,
+    pub(super) physical: PhysicalAddress,
     /// The parts of the coherence granule that are accessed.
     pub(super) mask: u64,
     /// Whether the line is to be written.
@@ -109,7 +110,8 @@ impl MemorySystem {
             None if hit_level == levels => self.read_memory(request),
             None => {
                 let level = &mut self.outer[hit_level];
-                let (line, number) = (request.physical >> level.line_shift, level.number_for(core));
+                let (line, number) =
+                    (request.physical.line(level.line_shift), level.number_for(core));
                 let start_cycles = level.ways_up[number].reserve(request.start_cycles);
                 // A line that hits may be under way.
                 let arrives = level.arrivals[number].ready_cycles(line, start_cycles);
@@ -141,7 +143,7 @@ impl MemorySystem {
     /// Looks a level up. Returns whether the line hits, and [`DIRTY`] if the level gives it up and
     /// it is dirty.
     fn look_up_level(&mut self, level: usize, core: usize, request: &FillRequest) -> Option<u8> {
-        let line = request.physical >> self.outer[level].line_shift;
+        let line = request.physical.line(self.outer[level].line_shift);
         let gives_up = self.outer[level].inclusion == Inclusion::Exclusive
             && request.purpose != Purpose::Fetch;
         let is_access = matches!(request.purpose, Purpose::Fetch | Purpose::Data);
@@ -176,7 +178,7 @@ impl MemorySystem {
     /// Notes why a line is absent from a level, before the fill changes that.
     fn note_absent(&mut self, level: usize, core: usize, request: &FillRequest) {
         if matches!(request.purpose, Purpose::Fetch | Purpose::Data) {
-            let line = request.physical >> self.outer[level].line_shift;
+            let line = request.physical.line(self.outer[level].line_shift);
             let exclusive = self.outer[level].inclusion == Inclusion::Exclusive;
             let filled = !exclusive || request.purpose == Purpose::Fetch;
             self.classifier.absent(self.outer_id(level, core), line, filled);
@@ -219,7 +221,7 @@ impl MemorySystem {
             {
                 continue;
             }
-            let line = request.physical >> self.outer[level].line_shift;
+            let line = request.physical.line(self.outer[level].line_shift);
             let is_l2_prefetch = request.purpose == Purpose::Prefetch && request.first_level > 0;
             let new_flags = flags | flag_if(is_l2_prefetch && level == 0, PREFETCHED);
             let number = self.outer[level].number_for(core);
@@ -248,7 +250,7 @@ impl MemorySystem {
         if l2.inclusion == Inclusion::Exclusive {
             return;
         }
-        let line = request.physical >> l2.line_shift;
+        let line = request.physical.line(l2.line_shift);
         let distance = match request.purpose {
             Purpose::Fetch => l2.code_prefetch_distance,
             _ => l2.prefetch_distance,
@@ -270,8 +272,8 @@ impl MemorySystem {
     fn prefetch_line_l2(&mut self, request: &FillRequest, line: u64) {
         let core = self.core_of(request.cpu);
         let l2 = &mut self.outer[0];
-        let (next, number) = (line << l2.line_shift, l2.number_for(core));
-        if (next ^ request.physical) >> 12 != 0
+        let (next, number) = (PhysicalAddress::of_line(line, l2.line_shift), l2.number_for(core));
+        if next.page() != request.physical.page()
             || l2.caches[number].find(line, line).is_some()
             || !l2.arrivals[number].has_room_for_prefetch(request.start_cycles)
         {

@@ -3,6 +3,7 @@
 use super::classification::{CacheName, Leaves, MissedLine, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::{Access, AccessKind, CacheId, Core, MemorySystem, PageSize, Response, SupplyingLevel};
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::system_model::Prefetch;
 use crate::tag_array::{DIRTY, PREFETCHED, Slot, WRITABLE, flag_if};
 
@@ -10,27 +11,29 @@ impl MemorySystem {
     /// Fetches code line by line. Code in the line of the last fetch was fetched with it.
     #[inline]
     pub(super) fn fetch(&mut self, access: &Access) -> Response {
-        let step = 1u64 << self.config.l1i_shift;
-        let end = access.physical + u64::from(access.bytes);
+        let shift = self.config.l1i_shift;
+        let end = access.physical.plus(access.bytes.into());
         // A trace starts where it is entered.
-        let start = if self.config.trace { access.physical } else { access.physical & !(step - 1) };
+        let start = match self.config.trace {
+            true => access.physical,
+            false => PhysicalAddress::of_line(access.physical.line(shift), shift),
+        };
         let mut response = Response::hit(access.now_cycles);
         let mut address = start;
         while address < end {
-            let virtual_address =
-                access.virtual_address.wrapping_add(address.wrapping_sub(access.physical));
+            let virtual_address = access.virtual_address.plus(address.bytes_after(access.physical));
             let now_cycles = response.ready_cycles;
             let part = Access { virtual_address, physical: address, now_cycles, ..*access };
             response = response.then(self.fetch_line(&part));
-            address += step;
+            address = address.plus(1 << shift);
         }
         response
     }
 
     #[inline]
     fn fetch_line(&mut self, access: &Access) -> Response {
-        let line = self.code_line(access.physical);
-        let page = access.virtual_address >> 12;
+        let line = self.code_line(access.physical.0);
+        let page = access.virtual_address.page();
         let cpu = &mut self.cpus[access.cpu];
         if cpu.last_fetch == Some((page, line)) {
             return Response::hit(access.now_cycles);
@@ -44,7 +47,7 @@ impl MemorySystem {
             now = self.translate_fetch(access);
         }
         let index = match self.config.l1i_virtual {
-            true => self.code_line(access.virtual_address),
+            true => self.code_line(access.virtual_address.0),
             false => line,
         };
         self.classifier.accessed(CacheId { name: CacheName::L1i, number: core }, line);
@@ -113,14 +116,14 @@ impl MemorySystem {
     /// memory delivers it.
     fn prefetch_code(&mut self, access: &Access, now: u64) {
         let (shift, distance) = (self.config.l1i_shift, self.config.l1i_prefetch_distance);
-        let next = access.physical + (distance << shift);
-        if self.config.l1i_prefetch == Prefetch::None || (next ^ access.physical) >> 12 != 0 {
+        let next = access.physical.plus(distance << shift);
+        if self.config.l1i_prefetch == Prefetch::None || next.page() != access.physical.page() {
             return;
         }
         let core = self.core_of(access.cpu);
-        let line = next >> shift;
+        let line = next.line(shift);
         let index = match self.config.l1i_virtual {
-            true => (access.virtual_address >> shift) + distance,
+            true => (access.virtual_address.line(shift)) + distance,
             false => line,
         };
         let Core { l1i, code_arrivals, .. } = &mut self.cores[core];
@@ -145,18 +148,18 @@ impl MemorySystem {
     pub(super) fn hits_at_once(
         &mut self,
         cpu: usize,
-        (virtual_address, physical): (u64, u64),
+        (virtual_address, physical): (VirtualAddress, PhysicalAddress),
         (bytes, write): (u8, bool),
-        page_size: impl FnOnce(u64) -> PageSize,
+        page_size: impl FnOnce(VirtualAddress) -> PageSize,
         now_cycles: u64,
     ) -> bool {
         let shift = self.config.l1d_shift;
-        let last = physical.wrapping_add(u64::from(bytes.max(1)) - 1);
+        let last = physical.plus(u64::from(bytes.max(1)) - 1);
         let processor = &self.cpus[cpu];
-        let page = virtual_address >> 12 | processor.thread << 58;
+        let page = virtual_address.page() | processor.thread << 58;
         let number = processor.core;
-        let line = physical >> shift;
-        if last >> shift != line || !self.may_hit_at_once {
+        let line = physical.line(shift);
+        if last.line(shift) != line || !self.may_hit_at_once {
             return false;
         }
         if self.cores[number].last_data_page != page
@@ -187,8 +190,9 @@ impl MemorySystem {
     /// A load or store. One that crosses lines is one access to each, one after the other.
     #[inline]
     pub(super) fn data(&mut self, access: &Access, write: bool) -> Response {
-        let last = access.physical + u64::from(access.bytes - 1);
-        if (access.physical ^ last) >> self.config.l1d_shift != 0 {
+        let (last, shift) =
+            (access.physical.plus(u64::from(access.bytes - 1)), self.config.l1d_shift);
+        if access.physical.line(shift) != last.line(shift) {
             return self.data_across_lines(access, write);
         }
         self.data_in_line(access, write)
@@ -197,15 +201,15 @@ impl MemorySystem {
     #[inline(never)]
     fn data_across_lines(&mut self, access: &Access, write: bool) -> Response {
         let shift = self.config.l1d_shift;
-        let (start, end) = (access.physical, access.physical + u64::from(access.bytes));
+        let (start, end) = (access.physical, access.physical.plus(access.bytes.into()));
         let mut response = Response::hit(access.now_cycles);
         let mut address = start;
         while address < end {
-            let next = ((address >> shift) + 1) << shift;
+            let next = PhysicalAddress::of_line(address.line(shift) + 1, shift);
             let part = Access {
-                virtual_address: access.virtual_address.wrapping_add(address - start),
+                virtual_address: access.virtual_address.plus(address.bytes_after(start)),
                 physical: address,
-                bytes: (next.min(end) - address) as u32,
+                bytes: next.min(end).bytes_after(address) as u32,
                 now_cycles: response.ready_cycles,
                 ..*access
             };
@@ -220,15 +224,15 @@ impl MemorySystem {
         let cpu = &mut self.cpus[access.cpu];
         *(if write { &mut cpu.counts.basic.stores } else { &mut cpu.counts.basic.loads }) += 1;
         let number = cpu.core;
-        let page = access.virtual_address >> 12 | cpu.thread << 58;
+        let page = access.virtual_address.page() | cpu.thread << 58;
         let mut now = access.now_cycles;
         if self.cores[number].last_data_page != page {
             now = self.translate_data(access, page);
         }
         let translation_cycles = now - access.now_cycles;
-        let line = access.physical >> self.config.l1d_shift;
+        let line = access.physical.line(self.config.l1d_shift);
         let index = match self.config.l1d_virtual {
-            true => access.virtual_address >> self.config.l1d_shift,
+            true => access.virtual_address.line(self.config.l1d_shift),
             false => line,
         };
         let is_filled = !write || self.config.write_allocate;
@@ -261,7 +265,7 @@ impl MemorySystem {
     #[inline(never)]
     fn slow_hit(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
-        let line = access.physical >> self.config.l1d_shift;
+        let line = access.physical.line(self.config.l1d_shift);
         let sub_block = self.config.sub_block_bit(access.physical);
         let core_state = &mut self.cores[core];
         if core_state.valid_sub_blocks.get(slot).is_some_and(|valid| valid & sub_block == 0) {
@@ -320,7 +324,7 @@ impl MemorySystem {
     fn data_miss(&mut self, access: &Access, index: u64, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1d, number: core };
-        let line = access.physical >> self.config.l1d_shift;
+        let line = access.physical.line(self.config.l1d_shift);
         self.count_data_miss(access, write);
         self.classifier.absent(cache, line, !write || self.config.write_allocate);
         if write && !self.config.write_allocate {
@@ -349,7 +353,7 @@ impl MemorySystem {
     fn sub_block_miss(&mut self, access: &Access, slot: Slot, now: u64, write: bool) -> Response {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1d, number: core };
-        let line = access.physical >> self.config.l1d_shift;
+        let line = access.physical.line(self.config.l1d_shift);
         self.count_data_miss(access, write);
         self.classifier.absent(cache, line, true);
         if write && !self.config.write_allocate {
@@ -393,9 +397,9 @@ impl MemorySystem {
     }
 
     /// Inserts a line into L1D, with the sub-block of `physical`, and evicts the victim.
-    fn insert_l1d(&mut self, cpu: usize, index: u64, physical: u64, flags: u8) -> Slot {
+    fn insert_l1d(&mut self, cpu: usize, index: u64, physical: PhysicalAddress, flags: u8) -> Slot {
         let core = self.core_of(cpu);
-        let line = physical >> self.config.l1d_shift;
+        let line = physical.line(self.config.l1d_shift);
         let (slot, victim) = self.cores[core].l1d.insert(index, line, flags);
         if let Some(victim) = victim {
             self.evict_l1d(cpu, slot, victim);
@@ -421,11 +425,16 @@ impl MemorySystem {
     }
 
     /// Loads a page table entry, through L1D like other loads. Returns when it is ready.
-    pub(super) fn load_table_entry(&mut self, cpu: usize, physical: u64, now: u64) -> u64 {
+    pub(super) fn load_table_entry(
+        &mut self,
+        cpu: usize,
+        physical: PhysicalAddress,
+        now: u64,
+    ) -> u64 {
         let core = self.core_of(cpu);
         self.cpus[cpu].counts.walk_loads += 1;
         let hit_cycles = now + self.config.l1_hit_cycles;
-        let line = physical >> self.config.l1d_shift;
+        let line = physical.line(self.config.l1d_shift);
         let sub_block = self.config.sub_block_bit(physical);
         let how = ShadowUse { is_access: false, leaves: Leaves::Present };
         self.classifier.looked_up(CacheId { name: CacheName::L1d, number: core }, line, how);
@@ -488,9 +497,9 @@ impl MemorySystem {
     fn prefetch_data(&mut self, access: &Access, now: u64) {
         let next = match self.config.l1d_prefetch {
             Prefetch::None => None,
-            Prefetch::NextLine => {
-                Some(access.physical + (self.config.l1d_prefetch_distance << self.config.l1d_shift))
-            }
+            Prefetch::NextLine => Some(
+                access.physical.plus(self.config.l1d_prefetch_distance << self.config.l1d_shift),
+            ),
             Prefetch::Stride => {
                 let core = self.core_of(access.cpu);
                 let distance = self.config.l1d_prefetch_distance;
@@ -505,12 +514,12 @@ impl MemorySystem {
     }
 
     /// Prefetches the line of `physical` into L1D, if it lies in the page of the access.
-    fn prefetch_l1d(&mut self, access: &Access, physical: u64, now: u64) {
+    fn prefetch_l1d(&mut self, access: &Access, physical: PhysicalAddress, now: u64) {
         let core = self.core_of(access.cpu);
         let shift = self.config.l1d_shift;
-        let line = physical >> shift;
+        let line = physical.line(shift);
         let core_state = &mut self.cores[core];
-        if (physical ^ access.physical) >> 12 != 0
+        if physical.page() != access.physical.page()
             || core_state.l1d.contains(line)
             || !core_state.mshrs.has_room_for_prefetch(now)
         {
@@ -521,8 +530,8 @@ impl MemorySystem {
         let index = match self.config.l1d_virtual {
             // The prefetched line is in the page of the access, so both have the same colour.
             true => {
-                let distance = physical.wrapping_sub(access.physical);
-                access.virtual_address.wrapping_add(distance) >> shift
+                let distance = physical.bytes_after(access.physical);
+                access.virtual_address.plus(distance).line(shift)
             }
             false => line,
         };
@@ -553,7 +562,7 @@ impl Response {
 }
 
 /// A prefetch into L1, which looks up all levels below.
-fn prefetch_request(cpu: usize, physical: u64, start_cycles: u64) -> FillRequest {
+fn prefetch_request(cpu: usize, physical: PhysicalAddress, start_cycles: u64) -> FillRequest {
     FillRequest {
         cpu,
         physical,

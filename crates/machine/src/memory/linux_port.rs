@@ -1,6 +1,7 @@
 //! The memory port of a processor that runs Linux.
 
 use super::{MemoryPort, PageSize};
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::{Access, Memory, WaitParts};
 
 impl PageSize {
@@ -9,7 +10,7 @@ impl PageSize {
     /// kernel's image are in pages of 2 MiB. QEMU does not export it.
     #[inline(always)]
     #[must_use]
-    pub fn in_linux(address: u64) -> PageSize {
+    pub fn in_linux(VirtualAddress(address): VirtualAddress) -> PageSize {
         const LARGE: [std::ops::Range<u64>; 3] = [
             0xffff_8880_0000_0000..0xffff_c880_0000_0000,
             0xffff_ea00_0000_0000..0xffff_eb00_0000_0000,
@@ -35,18 +36,27 @@ impl LinuxPort<'_> {
         self.port.hits_at_once(access, write, PageSize::in_linux, now_cycles)
     }
 
-    fn set_page(&mut self, virtual_address: u64) {
+    fn set_page(&mut self, virtual_address: VirtualAddress) {
         self.port.page = PageSize::in_linux(virtual_address);
     }
 }
 
 impl Memory for LinuxPort<'_> {
-    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
+    fn fetch(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+        now_cycles: u64,
+    ) -> u64 {
         self.set_page(virtual_address);
         self.port.fetch(virtual_address, physical, now_cycles + self.skew_cycles)
     }
 
-    fn set_fetched_instruction(&mut self, virtual_address: u64, physical: u64) {
+    fn set_fetched_instruction(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+    ) {
         self.port.set_fetched_instruction(virtual_address, physical);
     }
 
@@ -56,12 +66,12 @@ impl Memory for LinuxPort<'_> {
         if self.hits_at_once(access, false, now_cycles) {
             return 0;
         }
-        self.set_page(access.virtual_address);
+        self.set_page(VirtualAddress(access.virtual_address));
         self.port.load(access, now_cycles)
     }
 
     fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.set_page(access.virtual_address);
+        self.set_page(VirtualAddress(access.virtual_address));
         self.port.load_locked(access, now_cycles + self.skew_cycles)
     }
 
@@ -71,12 +81,12 @@ impl Memory for LinuxPort<'_> {
         if self.hits_at_once(access, true, now_cycles) {
             return 0;
         }
-        self.set_page(access.virtual_address);
+        self.set_page(VirtualAddress(access.virtual_address));
         self.port.store(access, now_cycles)
     }
 
     fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.set_page(access.virtual_address);
+        self.set_page(VirtualAddress(access.virtual_address));
         self.port.store_around(access, now_cycles + self.skew_cycles)
     }
 

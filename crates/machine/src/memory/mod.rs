@@ -48,6 +48,7 @@ use mshr::{
 use prefetch::{StreamPrefetcher, StridePrefetcher};
 use translation::Tlbs;
 
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::{Memory, Template, WaitParts};
 use crate::counts::Counts;
 use crate::system_model::{
@@ -84,13 +85,13 @@ pub struct Access {
     /// The processor, from 0.
     pub cpu: usize,
     pub kind: AccessKind,
-    pub virtual_address: u64,
+    pub virtual_address: VirtualAddress,
     /// The physical address: any below 2^52.
-    pub physical: u64,
+    pub physical: PhysicalAddress,
     /// The length in bytes, at least 1.
     pub bytes: u32,
     /// The address of the instruction, for prefetchers and for the list of misses.
-    pub pc: u64,
+    pub pc: VirtualAddress,
     /// The page that the access lies in.
     pub page: PageSize,
     /// When the access starts, in cycles of the processor.
@@ -337,21 +338,21 @@ impl Config {
     }
 
     /// The coherence granule of an address.
-    fn granule(&self, physical: u64) -> u64 {
-        physical >> self.granule_shift
+    fn granule(&self, physical: PhysicalAddress) -> u64 {
+        physical.line(self.granule_shift)
     }
 
     /// The bit of the sub-block that an address lies in.
-    fn sub_block_bit(&self, physical: u64) -> u64 {
-        let in_line = physical & ((1 << self.l1d_shift) - 1);
+    fn sub_block_bit(&self, physical: PhysicalAddress) -> u64 {
+        let in_line = physical.offset_in_line(self.l1d_shift);
         1 << (in_line >> self.sub_block_shift)
     }
 
     /// The parts of a coherence granule that an access touches: a bit for each 64th, at least a
     /// byte.
-    fn granule_mask(&self, physical: u64, bytes: u32) -> u64 {
+    fn granule_mask(&self, physical: PhysicalAddress, bytes: u32) -> u64 {
         let part_shift = self.granule_shift.saturating_sub(6);
-        let in_granule = physical & ((1 << self.granule_shift) - 1);
+        let in_granule = physical.offset_in_line(self.granule_shift);
         let first = in_granule >> part_shift;
         let last = ((in_granule + u64::from(bytes) - 1) >> part_shift).min(63);
         (u64::MAX >> (63 - last)) & (u64::MAX << first)
@@ -444,9 +445,9 @@ impl MemorySystem {
         let cpu = &mut self.cpus[access.cpu];
         *(if write { &mut cpu.counts.basic.stores } else { &mut cpu.counts.basic.loads }) += 1;
         cpu.counts.basic.device_accesses += 1;
-        let page = access.virtual_address >> 12 | cpu.thread << 58;
+        let page = access.virtual_address.page() | cpu.thread << 58;
         let now = self.translate_data(access, page);
-        let is_local = access.virtual_address >> 12 == self.local_device_page;
+        let is_local = access.virtual_address.page() == self.local_device_page;
         let config = &self.config;
         let read_cycles =
             if is_local { config.local_device_cycles } else { config.device_read_cycles };
@@ -471,8 +472,8 @@ impl MemorySystem {
     }
 
     /// The local APIC is mapped at this address.
-    pub fn set_local_device_page(&mut self, virtual_address: u64) {
-        self.local_device_page = virtual_address >> 12;
+    pub fn set_local_device_page(&mut self, virtual_address: VirtualAddress) {
+        self.local_device_page = virtual_address.page();
     }
 
     /// Serves a device access of a blocking processor, like [`MemorySystem::access_blocking`].
@@ -660,10 +661,10 @@ fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> OuterLevel {
 
 /// The lines that a range touches.
 #[inline]
-pub(crate) fn lines_of(start: u64, bytes: u64, line_shift: u32) -> Range<u64> {
-    let first = start >> line_shift;
+pub(crate) fn lines_of(start: PhysicalAddress, bytes: u64, line_shift: u32) -> Range<u64> {
+    let first = start.line(line_shift);
     let Some(to_last) = bytes.checked_sub(1) else { return first..first };
-    first..(start.saturating_add(to_last) >> line_shift) + 1
+    first..(start.0.saturating_add(to_last) >> line_shift) + 1
 }
 
 /// Returns the model with L1 caches that wait for any number of lines at a time.
@@ -689,7 +690,7 @@ pub struct MemoryPort<'s> {
     pub code: Option<&'s Template>,
     /// Without it: the address from which instructions are numbered. Prefetchers distinguish
     /// instructions by their addresses, and misses are counted by them.
-    pub pc: u64,
+    pub pc: VirtualAddress,
     /// The size of the pages that it accesses, which a core does not know.
     pub page: PageSize,
 }
@@ -706,11 +707,11 @@ impl MemoryPort<'_> {
         &mut self,
         access: &crate::core::Access,
         write: bool,
-        page_size: impl FnOnce(u64) -> PageSize,
+        page_size: impl FnOnce(VirtualAddress) -> PageSize,
         now_cycles: u64,
     ) -> bool {
         let Some(physical) = access.physical else { return false };
-        let addresses = (access.virtual_address, physical);
+        let addresses = (VirtualAddress(access.virtual_address), PhysicalAddress(physical));
         let bytes_and_write = (access.bytes, write);
         let hits =
             self.system.hits_at_once(self.cpu, addresses, bytes_and_write, page_size, now_cycles);
@@ -734,12 +735,12 @@ impl MemoryPort<'_> {
         Access {
             cpu: self.cpu,
             kind,
-            virtual_address: access.virtual_address,
-            physical: access.physical.unwrap_or(0),
+            virtual_address: VirtualAddress(access.virtual_address),
+            physical: PhysicalAddress(access.physical.unwrap_or(0)),
             bytes: u32::from(access.bytes.max(1)),
             pc: match self.code {
                 Some(code) => code.address_at(access.instruction),
-                None => self.pc.wrapping_add(access.instruction.into()),
+                None => self.pc.plus(access.instruction.into()),
             },
             page: self.page,
             now_cycles,
@@ -765,7 +766,12 @@ impl MemoryPort<'_> {
 }
 
 impl Memory for MemoryPort<'_> {
-    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
+    fn fetch(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+        now_cycles: u64,
+    ) -> u64 {
         let response = self.system.access(&Access {
             cpu: self.cpu,
             kind: AccessKind::Fetch,
@@ -781,7 +787,11 @@ impl Memory for MemoryPort<'_> {
         wait_cycles
     }
 
-    fn set_fetched_instruction(&mut self, virtual_address: u64, physical: u64) {
+    fn set_fetched_instruction(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+    ) {
         self.system.classifier.set_instruction(|| Instruction {
             fetched_at: Some(virtual_address),
             physical: Some(physical),

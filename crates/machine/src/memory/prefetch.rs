@@ -1,5 +1,7 @@
 //! Prefetchers: which lines are predicted to be asked for.
 
+use crate::address::{PhysicalAddress, VirtualAddress};
+
 /// Instructions whose strides are tracked.
 const STRIDES: usize = 64;
 /// How often a stride has to repeat before it is predicted.
@@ -8,8 +10,8 @@ const CONFIDENT: u8 = 2;
 /// An instruction and its stride.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stride {
-    pc: u64,
-    last: u64,
+    pc: VirtualAddress,
+    last: PhysicalAddress,
     stride: i64,
     confidence: u8,
 }
@@ -29,13 +31,18 @@ impl Default for StridePrefetcher {
 impl StridePrefetcher {
     /// An instruction accessed `physical`. Returns the address that it is predicted to access
     /// `distance` accesses later.
-    pub(super) fn next(&mut self, pc: u64, physical: u64, distance: u64) -> Option<u64> {
-        let entry = &mut self.strides[(pc ^ pc >> 6) as usize % STRIDES];
+    pub(super) fn next(
+        &mut self,
+        pc: VirtualAddress,
+        physical: PhysicalAddress,
+        distance: u64,
+    ) -> Option<PhysicalAddress> {
+        let entry = &mut self.strides[(pc.0 ^ pc.0 >> 6) as usize % STRIDES];
         if entry.pc != pc {
             *entry = Stride { pc, last: physical, ..Stride::default() };
             return None;
         }
-        let stride = physical.wrapping_sub(entry.last) as i64;
+        let stride = physical.bytes_after(entry.last) as i64;
         entry.last = physical;
         if stride == 0 || stride != entry.stride {
             (entry.stride, entry.confidence) = (stride, 0);
@@ -43,7 +50,7 @@ impl StridePrefetcher {
         }
         entry.confidence = (entry.confidence + 1).min(CONFIDENT);
         (entry.confidence == CONFIDENT)
-            .then(|| physical.wrapping_add_signed(stride.wrapping_mul(distance as i64)))
+            .then(|| physical.plus(stride.wrapping_mul(distance as i64) as u64))
     }
 }
 
@@ -137,10 +144,14 @@ mod tests {
     #[test]
     fn a_stride_is_predicted_after_it_repeats() {
         let mut strides = StridePrefetcher::default();
-        let next: Vec<_> = (0..5).map(|n| strides.next(0x400, 1000 + n * 256, 1)).collect();
-        assert_eq!(next, [None, None, None, Some(1000 + 4 * 256), Some(1000 + 5 * 256)]);
-        assert_eq!(strides.next(0x400, 7, 1), None);
-        let down: Vec<_> = (0..4).map(|n| strides.next(0x400, 9000 - n * 64, 3)).collect();
+        let mut next = |pc, physical, distance| {
+            let next = strides.next(VirtualAddress(pc), PhysicalAddress(physical), distance);
+            next.map(|next| next.0)
+        };
+        let predicted: Vec<_> = (0..5).map(|n| next(0x400, 1000 + n * 256, 1)).collect();
+        assert_eq!(predicted, [None, None, None, Some(1000 + 4 * 256), Some(1000 + 5 * 256)]);
+        assert_eq!(next(0x400, 7, 1), None);
+        let down: Vec<_> = (0..4).map(|n| next(0x400, 9000 - n * 64, 3)).collect();
         assert_eq!(down[3], Some(9000 - 6 * 64));
     }
     #[test]

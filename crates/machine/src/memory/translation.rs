@@ -1,6 +1,7 @@
 //! Address translation: which pages the TLBs hold, and which page table entries a walk loads.
 
 use super::{Access, AccessKind, Cpu, MemorySystem, PageSize};
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::model::{CacheModel, Replacement};
 use crate::system_model::{SystemModel, TlbLevel, Walk};
 use crate::tag_array::TagArray;
@@ -47,7 +48,7 @@ pub enum TlbFlush {
     /// The page of an address in an address space.
     Page {
         /// An address in the page.
-        virtual_address: u64,
+        virtual_address: VirtualAddress,
         /// The address space.
         space: u16,
         /// Whether the page goes if it is global, too: with `invlpg`, but not with `invpcid` of
@@ -57,12 +58,12 @@ pub enum TlbFlush {
 }
 
 /// Whether the page of an address is global, see [`TlbFlush`].
-pub(crate) fn is_global(virtual_address: u64) -> bool {
-    virtual_address >> (ADDRESS_BITS - 1) & 1 == 1
+pub(crate) fn is_global(virtual_address: VirtualAddress) -> bool {
+    virtual_address.line(ADDRESS_BITS - 1) & 1 == 1
 }
 
 /// The part of a tag that says whose a translation is.
-fn owner_of(virtual_address: u64, context: TlbContext) -> u64 {
+fn owner_of(virtual_address: VirtualAddress, context: TlbContext) -> u64 {
     match is_global(virtual_address) {
         true => GLOBAL | context.thread << THREAD_SHIFT,
         false => context.in_space(),
@@ -94,20 +95,20 @@ fn page_of_bytes(bytes: u64) -> PageSize {
 }
 
 /// The number of the page of `1 << shift` bytes of an address, as in a tag.
-fn page_number(virtual_address: u64, shift: u32) -> u64 {
-    (virtual_address & ((1 << ADDRESS_BITS) - 1)) >> shift
+fn page_number(virtual_address: VirtualAddress, shift: u32) -> u64 {
+    VirtualAddress(virtual_address.offset_in_line(ADDRESS_BITS)).line(shift)
 }
 
 /// The tag of a page of `1 << shift` bytes.
 #[inline(always)]
-fn tag_of(virtual_address: u64, shift: u32, owner: u64) -> u64 {
+fn tag_of(virtual_address: VirtualAddress, shift: u32, owner: u64) -> u64 {
     page_number(virtual_address, shift) | u64::from(shift) << SIZE_SHIFT | owner
 }
 
 /// Looks a page of `1 << shift` bytes up in a TLB, and fills it if it is absent. Returns whether it
 /// hit.
-fn access_tlb(tlb: &mut TagArray, virtual_address: u64, shift: u32, owner: u64) -> bool {
-    let page = virtual_address >> shift;
+fn access_tlb(tlb: &mut TagArray, virtual_address: VirtualAddress, shift: u32, owner: u64) -> bool {
+    let page = virtual_address.line(shift);
     access_tag(tlb, page, tag_of(virtual_address, shift, owner))
 }
 
@@ -163,17 +164,17 @@ impl FirstTlb {
         }
     }
 
-    fn access(&mut self, virtual_address: u64, size: PageSize, owner: u64) -> bool {
+    fn access(&mut self, virtual_address: VirtualAddress, size: PageSize, owner: u64) -> bool {
         let (tlb, shift) = self.tlb_of(size);
         access_tlb(tlb, virtual_address, shift, owner)
     }
 
     /// Touches a page if it is held. Returns whether it is.
     #[inline(always)]
-    fn holds(&mut self, virtual_address: u64, size: PageSize, owner: u64) -> bool {
+    fn holds(&mut self, virtual_address: VirtualAddress, size: PageSize, owner: u64) -> bool {
         let (tlb, shift) = self.tlb_of(size);
         let tag = tag_of(virtual_address, shift, owner);
-        tlb.touch_hint(tag) || tlb.lookup(virtual_address >> shift, tag).is_some()
+        tlb.touch_hint(tag) || tlb.lookup(virtual_address.line(shift), tag).is_some()
     }
 }
 
@@ -246,7 +247,7 @@ impl Tlbs {
         let is_own = |tag: u64| tag >> THREAD_SHIFT == thread;
         let is_global = |tag: u64| tag & GLOBAL != 0;
         let is_of = |tag: u64, space: u16| tag >> SPACE_SHIFT & 0xfff == u64::from(space);
-        let is_page = |tag: u64, address: u64| {
+        let is_page = |tag: u64, address: VirtualAddress| {
             let shift = (tag >> SIZE_SHIFT & 63) as u32;
             let page_shift = PAGE_SHIFTS[(tag >> PART_SHIFT & 3) as usize].max(shift);
             let number = tag & ((1 << SIZE_SHIFT) - 1);
@@ -295,16 +296,21 @@ impl Tlbs {
 
     /// The levels of the hypervisor's tables that are loaded to translate an address of the guest's
     /// memory, as [`Tlbs::walk_levels`]; `None` if it is known where that page lies.
-    fn nested_levels(&mut self, physical: u64, thread: u64, is_table: bool) -> Option<(u32, u32)> {
+    fn nested_levels(
+        &mut self,
+        physical: PhysicalAddress,
+        thread: u64,
+        is_table: bool,
+    ) -> Option<(u32, u32)> {
         let nested = self.nested.as_mut()?;
         let (last, shift) = (nested.page as u32, PAGE_SHIFTS[nested.page as usize]);
         let owner = NESTED | thread << THREAD_SHIFT;
         if let Some(tables) = nested.tables.as_mut().filter(|_| is_table)
-            && access_array(tables, physical >> shift, owner)
+            && access_array(tables, physical.line(shift), owner)
         {
             return None;
         }
-        let table = physical >> (shift + 9);
+        let table = physical.line(shift + 9);
         let is_near = (self.walk_cache.as_mut())
             .is_some_and(|cache| access_array(cache, table, owner | u64::from(last) << SIZE_SHIFT));
         Some((last, if is_near { last } else { TABLE_LEVELS - 1 }))
@@ -312,11 +318,16 @@ impl Tlbs {
 
     /// The range of levels, from the last to the first, whose tables a walk loads: level 0 has the
     /// entries of pages of 4 KiB.
-    fn walk_levels(&mut self, address: u64, page: PageSize, context: TlbContext) -> (u32, u32) {
+    fn walk_levels(
+        &mut self,
+        address: VirtualAddress,
+        page: PageSize,
+        context: TlbContext,
+    ) -> (u32, u32) {
         let last = page as u32;
         let mut first = TABLE_LEVELS - 1;
         if let Some(walk_cache) = &mut self.walk_cache {
-            let table = address >> (PAGE_SHIFTS[page as usize] + 9);
+            let table = address.line(PAGE_SHIFTS[page as usize] + 9);
             let owner = u64::from(last) << SIZE_SHIFT | context.in_space();
             if access_array(walk_cache, table, owner) {
                 first = last;
@@ -334,7 +345,7 @@ impl MemorySystem {
     pub(super) fn translates_at_once(
         &mut self,
         cpu: usize,
-        virtual_address: u64,
+        virtual_address: VirtualAddress,
         page: u64,
         size: PageSize,
         now_cycles: u64,
@@ -425,15 +436,15 @@ impl MemorySystem {
     /// Loads the page table entries that lead to a page, one after the other.
     fn walk(&mut self, access: &Access, mut now: u64) -> u64 {
         let context = self.context_of(access.cpu);
-        let address = access.virtual_address & ((1 << ADDRESS_BITS) - 1);
+        let address = VirtualAddress(access.virtual_address.offset_in_line(ADDRESS_BITS));
         let tlbs = &mut self.cores[context.core].tlbs;
         let (last, first) = tlbs.walk_levels(address, access.page, context);
         // All address spaces share the kernel's half.
         let space = if is_global(address) { 0 } else { self.cpus[access.cpu].page_tables };
         for level in (last..=first).rev() {
-            let entry = address >> (12 + 9 * level);
+            let entry = address.line(12 + 9 * level);
             let physical = TABLES | u64::from(level) << 48 | (space % 512) << 39 | entry << 3;
-            let physical = physical & !(3 << 46) | (entry >> 33 & 3) << 46;
+            let physical = PhysicalAddress(physical & !(3 << 46) | (entry >> 33 & 3) << 46);
             now = self.translate_nested(access.cpu, physical, true, now);
             now = self.load_table_entry(access.cpu, physical, now);
         }
@@ -441,14 +452,21 @@ impl MemorySystem {
     }
 
     /// Translates an address of the guest's memory by the hypervisor's tables, if there are any.
-    fn translate_nested(&mut self, cpu: usize, physical: u64, is_table: bool, mut now: u64) -> u64 {
+    fn translate_nested(
+        &mut self,
+        cpu: usize,
+        physical: PhysicalAddress,
+        is_table: bool,
+        mut now: u64,
+    ) -> u64 {
         let TlbContext { core, thread, .. } = self.context_of(cpu);
         let tlbs = &mut self.cores[core].tlbs;
         let levels = tlbs.nested_levels(physical, thread, is_table);
         let Some((last, first)) = levels else { return now };
         for level in (last..=first).rev() {
-            let entry = physical >> (12 + 9 * level);
-            let entry_address = NESTED_TABLES | u64::from(level) << 48 | entry << 3;
+            let entry = physical.line(12 + 9 * level);
+            let entry_address =
+                PhysicalAddress(NESTED_TABLES | u64::from(level) << 48 | entry << 3);
             now = self.load_table_entry(cpu, entry_address, now);
         }
         now
@@ -465,9 +483,9 @@ impl MemorySystem {
     /// A processor switches to another address space: `space` is its PCID, at most 4,095 and 0
     /// without PCIDs, and `page_tables` is any number that names where its page tables lie, such as
     /// cr3. Translations stay: see [`MemorySystem::flush_tlbs`].
-    pub fn set_address_space(&mut self, cpu: usize, space: u16, page_tables: u64) {
+    pub fn set_address_space(&mut self, cpu: usize, space: u16, page_tables: PhysicalAddress) {
         self.cpus[cpu].space = space & 0xfff;
-        self.cpus[cpu].page_tables = (page_tables >> 12) ^ (page_tables >> 21);
+        self.cpus[cpu].page_tables = page_tables.page() ^ page_tables.line(21);
         self.forget_last_pages(cpu);
     }
 

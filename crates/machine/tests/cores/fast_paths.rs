@@ -1,11 +1,11 @@
 //! The fast paths of the out-of-order core give the results of the general path.
 
-use machine::CodeSpan;
 use machine::core::{
     Access, CoreModel, ExecutedBlock, Instruction, Memory, Operation, OutOfOrderCore, Register,
     SingleThreadCore, Special, StringOperation, Template, Unit, WaitParts,
 };
 use machine::predict::BranchKind;
+use machine::{CodeSpan, PhysicalAddress, VirtualAddress};
 use proptest::prelude::*;
 
 use crate::presets::ALL;
@@ -42,8 +42,8 @@ impl Log {
 }
 
 impl Memory for Log {
-    fn fetch(&mut self, virtual_address: u64, _: u64, now: u64) -> u64 {
-        self.wait(virtual_address, now, "fetch")
+    fn fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress, now: u64) -> u64 {
+        self.wait(virtual_address.0, now, "fetch")
     }
 
     fn load(&mut self, access: &Access, now: u64) -> u64 {

@@ -4,7 +4,10 @@ use machine::core::{
     Access, CoreCounts, CoreModel, ExecutedBlock, InOrderCore, Memory, SingleThreadCore, Unit,
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
-use machine::{BlockingMachine, BlockingModel, CodeBlock, CodeSpan, SystemModel};
+use machine::{
+    BlockingMachine, BlockingModel, CodeBlock, CodeSpan, PhysicalAddress, SystemModel,
+    VirtualAddress,
+};
 use proptest::prelude::*;
 
 use crate::support::{
@@ -127,7 +130,7 @@ fn r4400_system() -> MemorySystem {
 }
 
 fn port(system: &mut MemorySystem) -> MemoryPort<'_> {
-    MemoryPort { system, cpu: 0, code: None, pc: 0, page: PageSize::Small }
+    MemoryPort { system, cpu: 0, code: None, pc: VirtualAddress::default(), page: PageSize::Small }
 }
 
 fn reference_model() -> BlockingModel {
@@ -163,9 +166,10 @@ proptest! {
             for (at, access) in (address..).step_by(4).zip(&block.accesses) {
                 let span = CodeSpan { virtual_address: at, physical: at, bytes: 4 };
                 fast.execute_block(&CodeBlock::new(fast.fetch_line_shift(), 1, span, None));
+                let same = |address: VirtualAddress| Some(PhysicalAddress(address.0));
                 match access.write {
-                    true => fast.store(access.virtual_address, Some),
-                    false => fast.load(access.virtual_address, Some),
+                    true => fast.store(VirtualAddress(access.virtual_address), same),
+                    false => fast.load(VirtualAddress(access.virtual_address), same),
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Cores with the memory systems of their machines: published latencies and overlap.
 
-use machine::SystemModel;
 use machine::core::{
     Access, ExecutedBlock, Instruction, Layout, OutOfOrderCore, SingleThreadCore, Special, Unit,
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
+use machine::{SystemModel, VirtualAddress};
 
 use crate::streams::Thrown;
 use crate::support::{Step, block, layout, load, register, store};
@@ -46,7 +46,13 @@ impl Bench {
             let (instructions, next) = (steps.len() as u32, block.fall_through);
             let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
             let (pc, page) = (0x40_0000, PageSize::Huge);
-            let mut port = MemoryPort { system: &mut self.system, cpu: 0, code: None, pc, page };
+            let mut port = MemoryPort {
+                system: &mut self.system,
+                cpu: 0,
+                code: None,
+                pc: VirtualAddress(pc),
+                page,
+            };
             self.core.run(&block.template, &executed, &mut port);
         }
         self.core.cycles() - before

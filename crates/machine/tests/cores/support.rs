@@ -5,7 +5,7 @@ use machine::core::{
     Register, SingleThreadCore, Template, Unit,
 };
 use machine::predict::BranchKind;
-use machine::{CodeSpan, SystemModel};
+use machine::{CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
 
 /// The 1996 model of the paper.
 pub const MXS: &str = include_str!("../../../../machines/r10000-1996.toml");
@@ -63,8 +63,8 @@ impl Waits {
 }
 
 impl Memory for Waits {
-    fn fetch(&mut self, virtual_address: u64, _: u64, _: u64) -> u64 {
-        if self.known.insert(virtual_address >> 6) { self.fetch_cycles } else { 0 }
+    fn fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress, _: u64) -> u64 {
+        if self.known.insert(virtual_address.line(6)) { self.fetch_cycles } else { 0 }
     }
 
     fn load(&mut self, access: &Access, _: u64) -> u64 {

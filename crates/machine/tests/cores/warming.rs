@@ -1,6 +1,7 @@
 //! Functional warming: memory and predictors see what they see when the core executes.
 
 use machine::core::{Access, ExecutedBlock, Memory, OutOfOrderCore, SingleThreadCore};
+use machine::{PhysicalAddress, VirtualAddress};
 use proptest::prelude::*;
 
 use crate::presets::ALL;
@@ -10,12 +11,12 @@ use crate::support::model;
 /// A memory that records the accesses, without their times.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Log {
-    fetches: Vec<(u64, u64)>,
+    fetches: Vec<(VirtualAddress, PhysicalAddress)>,
     data: Vec<(u64, u8, bool, bool)>,
 }
 
 impl Memory for Log {
-    fn fetch(&mut self, virtual_address: u64, physical: u64, _: u64) -> u64 {
+    fn fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress, _: u64) -> u64 {
         self.fetches.push((virtual_address, physical));
         0
     }

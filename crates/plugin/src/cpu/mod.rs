@@ -18,7 +18,7 @@ use std::ptr;
 use attribution::KernelContext;
 use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
-use machine::{BlockingMachine, BlockingModel};
+use machine::{BlockingMachine, BlockingModel, VirtualAddress};
 
 use crate::models::accesses::{OwnAccess, Write};
 use crate::models::counters;
@@ -653,7 +653,12 @@ impl Cpu {
 
     /// The vCPU executes an instruction that flushes the line of an address. `remaining`: instructions of the block
     /// that have not executed yet, this one included.
-    pub(crate) fn flush_line(&mut self, flush: FlushedLine, remaining: u32, address: u64) {
+    pub(crate) fn flush_line(
+        &mut self,
+        flush: FlushedLine,
+        remaining: u32,
+        address: VirtualAddress,
+    ) {
         if self.counting == Counting::Ooo
             && let Some(pipeline) = self.pipeline()
         {

@@ -4,6 +4,7 @@
 use std::ffi::{c_uint, c_void};
 
 use machine::core::Access;
+use machine::{PhysicalAddress, VirtualAddress};
 
 use super::{BeforeBlock, known_running, running, with};
 use crate::models::pages::bytes_in_first;
@@ -58,7 +59,7 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
     number: *mut c_void,
 ) {
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
-    keep::<STORES>(vcpu, number.addr() as u16, (access, address));
+    keep::<STORES>(vcpu, number.addr() as u16, (access, VirtualAddress(address)));
 }
 
 /// The only instruction of a block has loaded or stored. If that block was not started, QEMU has left the started block
@@ -88,19 +89,19 @@ extern "C" fn on_single_access<const ALONE: bool, const STORES: bool>(
             _ => 0,
         }
     });
-    keep::<STORES>(vcpu, number as u16, (access, address));
+    keep::<STORES>(vcpu, number as u16, (access, VirtualAddress(address)));
 }
 
 #[inline(always)]
-fn keep<const STORES: bool>(vcpu: u32, number: u16, (access, address): (u32, u64)) {
+fn keep<const STORES: bool>(vcpu: u32, number: u16, (access, address): (u32, VirtualAddress)) {
     with(vcpu, |cpu| {
         // SAFETY: as above.
         let pipeline = unsafe { &mut *cpu.pipeline };
         match (physical::known_bytes(access), pipeline.pages.get(address)) {
             (Some(bytes), Some(physical)) if bytes_in_first(address, bytes) == bytes => {
                 pipeline.push(Access {
-                    virtual_address: address,
-                    physical: Some(physical),
+                    virtual_address: address.0,
+                    physical: Some(physical.0),
                     instruction: number,
                     bytes: bytes as u8,
                     write: STORES,
@@ -113,16 +114,22 @@ fn keep<const STORES: bool>(vcpu: u32, number: u16, (access, address): (u32, u64
 
 /// Whether a device's physical address is in the page of the local APIC, where all kernels leave it
 /// (Intel SDM, volume 3, 11.4.1).
-fn is_local_apic(physical: u64) -> bool {
-    physical >> 12 == 0xfee00
+fn is_local_apic(physical: PhysicalAddress) -> bool {
+    physical.page() == 0xfee00
 }
 
 /// Keeps an access of a new kind, an access to an unknown page, or an access to two pages.
 #[inline(never)]
-fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64), write: bool) {
+fn keep_late(
+    pipeline: &mut Pipeline,
+    number: u16,
+    (access, address): (u32, VirtualAddress),
+    write: bool,
+) {
     let bytes = physical::access_bytes(access);
     let first = bytes_in_first(address, bytes);
-    let access_of = |virtual_address, physical, bytes: u64| {
+    let access_of = |address: VirtualAddress, physical: Option<PhysicalAddress>, bytes: u64| {
+        let (virtual_address, physical) = (address.0, physical.map(|physical| physical.0));
         let bytes = bytes.min(u8::MAX.into()) as u8;
         Access { virtual_address, physical, instruction: number, bytes, write }
     };
@@ -136,10 +143,11 @@ fn keep_late(pipeline: &mut Pipeline, number: u16, (access, address): (u32, u64)
     }
     pipeline.push(access_of(address, physical, first));
     if first < bytes {
-        let next_page = address.wrapping_add(first);
+        let next_page = address.plus(first);
         // QEMU's last lookup was for the first page. The physical address of an unknown page is taken to be its virtual
         // address.
         let physical = pipeline.pages.get(next_page).or_else(|| physical::of_address(next_page));
-        pipeline.push(access_of(next_page, Some(physical.unwrap_or(next_page)), bytes - first));
+        let physical = physical.unwrap_or(PhysicalAddress(next_page.0));
+        pipeline.push(access_of(next_page, Some(physical), bytes - first));
     }
 }

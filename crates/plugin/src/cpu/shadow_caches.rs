@@ -2,6 +2,8 @@
 
 use std::ffi::{c_uint, c_void};
 
+use machine::{PhysicalAddress, VirtualAddress};
+
 use super::{BeforeBlock, known_running, running, with};
 use crate::models::pages::bytes_in_first;
 use crate::models::physical;
@@ -51,6 +53,7 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
         // SAFETY: as above.
         let shadow_caches = unsafe { &mut *cpu.shadow_caches };
         let (cpu, bytes) = (vcpu as usize, physical::access_bytes(access));
+        let address = VirtualAddress(address);
         let first = bytes_in_first(address, bytes);
         let physical = shadow_caches.pages(cpu).get(address).or_else(|| {
             let physical = physical::of_access(access, address)?;
@@ -60,10 +63,10 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
         let Some(physical) = physical else { return shadow_caches.device(cpu, STORES, address) };
         shadow_caches.data(cpu, STORES, (address, physical), first as u32);
         if first < bytes {
-            let next_page = address.wrapping_add(first);
+            let next_page = address.plus(first);
             let physical =
                 shadow_caches.pages(cpu).get(next_page).or_else(|| physical::of_address(next_page));
-            let addresses = (next_page, physical.unwrap_or(next_page));
+            let addresses = (next_page, physical.unwrap_or(PhysicalAddress(next_page.0)));
             shadow_caches.data(cpu, STORES, addresses, (bytes - first) as u32);
         }
     });

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use machine::BlockingMachine;
+use machine::{BlockingMachine, VirtualAddress};
 
 use super::{BeforeBlock, known_running, running, with};
 use crate::models::physical;
@@ -73,19 +73,19 @@ pub(crate) extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
             // SAFETY: as above.
             let model = unsafe { &mut *cpu.model };
             match STORES {
-                true => model.store_fast(address, bytes),
-                false => model.load_fast(address, bytes),
+                true => model.store_fast(VirtualAddress(address), bytes),
+                false => model.load_fast(VirtualAddress(address), bytes),
             }
         }),
         _ => false,
     };
     if !done {
-        access_late::<STORES>(access, address);
+        access_late::<STORES>(access, VirtualAddress(address));
     }
 }
 
 #[inline(never)]
-fn access_late<const STORES: bool>(access: u32, address: u64) {
+fn access_late<const STORES: bool>(access: u32, address: VirtualAddress) {
     with(running(), |cpu| {
         // SAFETY: as above.
         let model = unsafe { &mut *cpu.model };
@@ -104,11 +104,16 @@ fn access_late<const STORES: bool>(access: u32, address: u64) {
 
 /// Accesses the second and further lines of an access that spans several lines.
 #[inline(never)]
-fn beyond(model: &mut BlockingMachine, access: u32, (address, bytes): (u64, u64), write: bool) {
+fn beyond(
+    model: &mut BlockingMachine,
+    access: u32,
+    (address, bytes): (VirtualAddress, u64),
+    write: bool,
+) {
     for line in model.data_lines(address, bytes).skip(1) {
         // QEMU's last lookup was for the page of `address`. A line in the next page needs a lookup of its own.
-        let translate = |line: u64| {
-            if line >> 12 == address >> 12 {
+        let translate = |line: VirtualAddress| {
+            if line.page() == address.page() {
                 physical::of_access(access, line)
             } else {
                 physical::of_address(line)

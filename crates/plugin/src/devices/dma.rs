@@ -17,6 +17,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use machine::PhysicalAddress;
+
 use crate::cpu;
 use crate::models::accesses::Write;
 use crate::qemu::qemu_internals::dirty::{self, RamPiece, Written};
@@ -92,9 +94,9 @@ fn set_device_wrote(wrote: bool) {
 
 /// The guest's physical address of an offset in QEMU's RAM. `None` for memory that is no RAM of the guest, such as a
 /// display's.
-fn physical_of(ram: u64, pieces: &[RamPiece]) -> Option<u64> {
+fn physical_of(ram: u64, pieces: &[RamPiece]) -> Option<PhysicalAddress> {
     let is_in = |piece: &&RamPiece| ram.wrapping_sub(piece.ram) < piece.bytes;
-    pieces.iter().find(is_in).map(|piece| ram - piece.ram + piece.physical)
+    pieces.iter().find(is_in).map(|piece| PhysicalAddress(ram - piece.ram + piece.physical))
 }
 
 /// Takes the waiting writes, before a block starts. Returns them, and the number of writes that were lost for lack of
@@ -112,10 +114,11 @@ mod tests {
     #[test]
     fn writes_without_room_are_counted() {
         let mut waiting = Waiting::new();
-        let write = |n: u64| Write { physical: n * 64, bytes: 4, by_device: true };
+        let write = |n: u64| Write { physical: PhysicalAddress(n * 64), bytes: 4, by_device: true };
         let firsts = (0..WRITES_MAX as u64 + 3).filter(|n| waiting.push(write(*n))).count();
         assert_eq!((firsts, waiting.writes.len(), waiting.lost), (1, WRITES_MAX, 3));
-        assert_eq!(waiting.writes.last().unwrap().physical, (WRITES_MAX as u64 - 1) * 64);
+        let last = PhysicalAddress((WRITES_MAX as u64 - 1) * 64);
+        assert_eq!(waiting.writes.last().unwrap().physical, last);
     }
 
     #[test]
@@ -125,7 +128,7 @@ mod tests {
             RamPiece { ram: 0x10_0000, physical: 0x10_0000, bytes: 0xbff0_0000 },
             RamPiece { ram: 0xc000_0000, physical: 1 << 32, bytes: 0x4000_0000 },
         ];
-        let physical = |ram| physical_of(ram, &pieces);
+        let physical = |ram| physical_of(ram, &pieces).map(|physical| physical.0);
         assert_eq!(physical(0x9_ffff), Some(0x9_ffff));
         assert_eq!(physical(0xa_0000), None);
         assert_eq!(physical(0x1234_5678), Some(0x1234_5678));

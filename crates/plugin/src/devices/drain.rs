@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use machine::VirtualAddress;
 use machine::decode::{Decoded, Decoder, DeviceWrite};
 
 use crate::cpu;
@@ -129,12 +130,12 @@ extern "C" fn on_before_store(_: c_uint, _: *mut c_void) {
 
 /// Called after a store by the last instruction of a block.
 extern "C" fn on_store(_: c_uint, info: u32, address: u64, _: *mut c_void) {
-    let device = physical::of_device(info, address);
+    let device = physical::of_device(info, VirtualAddress(address));
     if device.is_some() {
         before_block::device_written();
     }
-    let rings =
-        device.is_some_and(|address| !QUIET_ADDRESSES.iter().any(|quiet| quiet.contains(&address)));
+    let rings = device
+        .is_some_and(|address| !QUIET_ADDRESSES.iter().any(|quiet| quiet.contains(&address.0)));
     if rings {
         drain_at_end_of_block();
     } else {

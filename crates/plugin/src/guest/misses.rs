@@ -1,6 +1,7 @@
 //! Cache misses at the level `ooo`: why lines miss, which context evicted them, and where in code and data they miss.
 
 use attribution::KernelContext;
+use machine::VirtualAddress;
 use machine::memory::{
     CacheName, ClassifierConfig, Context, LocationCounts, MemorySystem, Miss, MissClass,
 };
@@ -74,9 +75,9 @@ impl Misses {
             services.add(&misses, guest);
         }
         for Miss { cache, pc, virtual_address, .. } in misses {
-            self.code[cache as usize].add(pc);
+            self.code[cache as usize].add(pc.0);
             if cache != CacheName::L1i {
-                self.data[cache as usize].add(virtual_address / DATA_BYTES * DATA_BYTES);
+                self.data[cache as usize].add(virtual_address.0 / DATA_BYTES * DATA_BYTES);
             }
         }
     }
@@ -122,12 +123,12 @@ impl Misses {
 /// Replaces user addresses of code by the numbers of their functions.
 fn number_user_functions(misses: &mut [Miss], guest: &mut Guest<'_>) {
     let mut pages = CodePages::default();
-    for miss in misses.iter_mut().filter(|miss| !is_kernel(miss.pc)) {
-        miss.pc = match miss.code_physical {
-            _ if miss.pc == NO_INSTRUCTION => guest.structures.user_functions.handler_entry(),
-            Some(physical) => guest.user_function(physical, &mut pages),
+    for miss in misses.iter_mut().filter(|miss| !is_kernel(miss.pc.0)) {
+        miss.pc = VirtualAddress(match miss.code_physical {
+            _ if miss.pc.0 == NO_INSTRUCTION => guest.structures.user_functions.handler_entry(),
+            Some(physical) => guest.user_function(physical.0, &mut pages),
             None => UNKNOWN_FUNCTION,
-        };
+        });
     }
 }
 

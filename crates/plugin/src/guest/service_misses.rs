@@ -114,7 +114,7 @@ impl ServiceMisses {
     }
 
     fn locate(&mut self, miss: &Miss, guest: &mut Guest<'_>) -> Located {
-        let key = (miss.virtual_address, miss.physical);
+        let key = (miss.virtual_address.0, miss.physical.0);
         if let Some((address, physical, located)) = self.last
             && (address, physical) == key
         {
@@ -170,7 +170,7 @@ impl ServiceMisses {
             let key = Key { what: ServiceMissKind::Wait, key, ..plain };
             count(&mut self.few, key, miss.wait_cycles);
         }
-        let key = code_key(miss.pc);
+        let key = code_key(miss.pc.0);
         count(&mut self.code, Key { what: ServiceMissKind::Code, key, ..plain }, 0);
         let Some(located) = located else { return };
         let Structure { kind: structure, place: key } = located.structure;
@@ -187,13 +187,13 @@ impl ServiceMisses {
             MissClass::FalseSharing => false,
             _ => return,
         };
-        let within = (miss.virtual_address % SHARED_BYTES) as u32;
+        let within = (miss.virtual_address.0 % SHARED_BYTES) as u32;
         let key = SharedKey {
             code,
             structure: located.structure,
             offset: located.offset.saturating_sub(within),
-            address: miss.virtual_address - u64::from(within),
-            pc: code_key(miss.pc),
+            address: miss.virtual_address.0 - u64::from(within),
+            pc: code_key(miss.pc.0),
         };
         if self.shared.len() < ROOM || self.shared.contains_key(&key) {
             let counts = self.shared.entry(key).or_default();

@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use machine::VirtualAddress;
+
 use crate::guest::tracker::is_kernel;
 use crate::models::accesses::OwnAccess;
 use crate::models::pages::bytes_in_first;
@@ -112,10 +114,11 @@ impl Entries {
         let Some(gate) = gate else { return Vec::new() };
         let mut accesses = Vec::new();
         for (address, bytes, write, depends) in gate.accesses(&tables, !is_kernel(from)) {
+            let address = VirtualAddress(address);
             let first = bytes_in_first(address, bytes);
-            accesses.extend(own_access((address, first), write, depends));
+            accesses.extend(own_access(address, first, write, depends));
             if first < bytes {
-                accesses.extend(own_access((address + first, bytes - first), write, depends));
+                accesses.extend(own_access(address.plus(first), bytes - first, write, depends));
             }
         }
         accesses
@@ -124,7 +127,8 @@ impl Entries {
 
 /// An access of the processor, or `None` where no memory is mapped.
 fn own_access(
-    (virtual_address, bytes): (u64, u64),
+    virtual_address: VirtualAddress,
+    bytes: u64,
     write: bool,
     depends: bool,
 ) -> Option<OwnAccess> {

@@ -2,6 +2,7 @@
 //! to QEMU.
 
 use machine::memory::TlbFlush;
+use machine::{PhysicalAddress, VirtualAddress};
 
 use crate::models::translations::Change;
 
@@ -25,15 +26,15 @@ impl Pages {
 
     /// The physical address of a virtual one, if its page is known.
     #[inline(always)]
-    pub(crate) fn get(&self, address: u64) -> Option<u64> {
-        let page = address >> PAGE_SHIFT;
+    pub(crate) fn get(&self, address: VirtualAddress) -> Option<PhysicalAddress> {
+        let page = address.page();
         let (known, physical) = self.0[entry_of(page)];
-        (known == page).then_some(physical | address & IN_PAGE)
+        (known == page).then_some(PhysicalAddress(physical | address.offset_in_line(PAGE_SHIFT)))
     }
 
-    pub(crate) fn put(&mut self, address: u64, physical: u64) {
-        let page = address >> PAGE_SHIFT;
-        self.0[entry_of(page)] = (page, physical & !IN_PAGE);
+    pub(crate) fn put(&mut self, address: VirtualAddress, physical: PhysicalAddress) {
+        let page = address.page();
+        self.0[entry_of(page)] = (page, physical.0 & !IN_PAGE);
     }
 
     /// Forgets the translations that the guest drops, and the translations of another address space.
@@ -41,7 +42,7 @@ impl Pages {
         match change {
             Change { flush: Some(TlbFlush::Page { virtual_address, .. }), space: None } => {
                 // The dropped page may have 2 MiB, so all small pages in that range are forgotten.
-                let first = virtual_address >> LARGE_SHIFT << (LARGE_SHIFT - PAGE_SHIFT);
+                let first = virtual_address.line(LARGE_SHIFT) << (LARGE_SHIFT - PAGE_SHIFT);
                 for page in first..first + (1 << (LARGE_SHIFT - PAGE_SHIFT)) {
                     if self.0[entry_of(page)].0 == page {
                         self.0[entry_of(page)] = (NOTHING, 0);
@@ -60,8 +61,8 @@ fn entry_of(page: u64) -> usize {
 
 /// The number of an access's bytes in its first page.
 #[inline(always)]
-pub(crate) fn bytes_in_first(address: u64, bytes: u64) -> u64 {
-    bytes.min(IN_PAGE + 1 - (address & IN_PAGE))
+pub(crate) fn bytes_in_first(address: VirtualAddress, bytes: u64) -> u64 {
+    bytes.min(IN_PAGE + 1 - address.offset_in_line(PAGE_SHIFT))
 }
 
 #[cfg(test)]
@@ -71,31 +72,34 @@ mod tests {
     #[test]
     fn a_page_is_known_until_another_takes_its_place_or_all_is_forgotten() {
         let mut pages = Pages::new();
-        assert_eq!(pages.get(0x1234), None);
-        pages.put(0x1234, 0x7_0fff);
-        assert_eq!((pages.get(0x1000), pages.get(0x1fff)), (Some(0x7_0000), Some(0x7_0fff)));
-        let conflicting = 0x1000 + ((PAGES as u64) << PAGE_SHIFT);
+        let (first, physical) = (VirtualAddress(0x1234), PhysicalAddress(0x7_0fff));
+        assert_eq!(pages.get(first), None);
+        pages.put(first, physical);
+        assert_eq!(pages.get(VirtualAddress(0x1000)), Some(PhysicalAddress(0x7_0000)));
+        assert_eq!(pages.get(VirtualAddress(0x1fff)), Some(physical));
+        let conflicting = VirtualAddress(0x1000 + ((PAGES as u64) << PAGE_SHIFT));
+        let other = PhysicalAddress(0x9000);
         assert_eq!(pages.get(conflicting), None);
-        pages.put(conflicting, 0x9000);
-        assert_eq!((pages.get(0x1234), pages.get(conflicting)), (None, Some(0x9000)));
+        pages.put(conflicting, other);
+        assert_eq!((pages.get(first), pages.get(conflicting)), (None, Some(other)));
         let page = |virtual_address| Change {
             flush: Some(TlbFlush::Page { virtual_address, space: 0, global: true }),
             space: None,
         };
-        pages.change(page(0xf0_0000_1fff));
-        assert_eq!(pages.get(conflicting), Some(0x9000));
-        pages.change(page(conflicting + 5));
+        pages.change(page(VirtualAddress(0xf0_0000_1fff)));
+        assert_eq!(pages.get(conflicting), Some(other));
+        pages.change(page(conflicting.plus(5)));
         assert_eq!(pages.get(conflicting), None);
-        pages.put(conflicting, 0x9000);
-        pages.change(Change { flush: None, space: Some((1, 0x5000)) });
+        pages.put(conflicting, other);
+        pages.change(Change { flush: None, space: Some((1, PhysicalAddress(0x5000))) });
         assert_eq!(pages.get(conflicting), None);
     }
 
     #[test]
     fn accesses_are_cut_at_the_border_of_pages() {
-        assert_eq!(bytes_in_first(0x1ff8, 8), 8);
-        assert_eq!(bytes_in_first(0x1ff9, 8), 7);
-        assert_eq!(bytes_in_first(0x1fff, 64), 1);
-        assert_eq!(bytes_in_first(0x1000, 64), 64);
+        let cases = [(0x1ff8, 8, 8), (0x1ff9, 8, 7), (0x1fff, 64, 1), (0x1000, 64, 64)];
+        for (address, bytes, first) in cases {
+            assert_eq!(bytes_in_first(VirtualAddress(address), bytes), first, "{address:#x}");
+        }
     }
 }

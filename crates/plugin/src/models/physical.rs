@@ -3,6 +3,8 @@
 use std::cell::UnsafeCell;
 use std::sync::OnceLock;
 
+use machine::{PhysicalAddress, VirtualAddress};
+
 use crate::qemu::ffi::Access;
 
 /// Entries of the table of sizes. A guest has some tens of sorts of accesses.
@@ -26,37 +28,37 @@ pub(crate) fn begin(access: Access) {
 
 /// The physical address of the access that has just been made at `address`. `None` if it went to a device.
 #[cold]
-pub(crate) fn of_access(access: u32, address: u64) -> Option<u64> {
+pub(crate) fn of_access(access: u32, address: VirtualAddress) -> Option<PhysicalAddress> {
     let api = ACCESS.get()?;
     // SAFETY: called in a memory callback, for the address that was accessed or one in its page.
     unsafe {
-        let hardware = (api.qemu_plugin_get_hwaddr)(access, address);
+        let hardware = (api.qemu_plugin_get_hwaddr)(access, address.0);
         if hardware.is_null() || (api.qemu_plugin_hwaddr_is_io)(hardware) {
             return None;
         }
-        Some((api.qemu_plugin_hwaddr_phys_addr)(hardware))
+        Some(PhysicalAddress((api.qemu_plugin_hwaddr_phys_addr)(hardware)))
     }
 }
 
 /// The physical address of the access at `address`, which has just been made, if a device is there.
-pub(crate) fn of_device(access: u32, address: u64) -> Option<u64> {
+pub(crate) fn of_device(access: u32, address: VirtualAddress) -> Option<PhysicalAddress> {
     let api = ACCESS.get()?;
     // SAFETY: called in a memory callback, for the address that was accessed.
     unsafe {
-        let hardware = (api.qemu_plugin_get_hwaddr)(access, address);
+        let hardware = (api.qemu_plugin_get_hwaddr)(access, address.0);
         let is_device = !hardware.is_null() && (api.qemu_plugin_hwaddr_is_io)(hardware);
-        is_device.then(|| (api.qemu_plugin_hwaddr_phys_addr)(hardware))
+        is_device.then(|| PhysicalAddress((api.qemu_plugin_hwaddr_phys_addr)(hardware)))
     }
 }
 
 /// The physical address of `address` for the current vCPU. `None` if nothing is mapped there.
 #[cold]
-pub(crate) fn of_address(address: u64) -> Option<u64> {
+pub(crate) fn of_address(address: VirtualAddress) -> Option<PhysicalAddress> {
     let api = ACCESS.get()?;
     let mut physical = 0;
     // SAFETY: called in the thread of a vCPU; the pointer is valid for the call.
-    let found = unsafe { (api.qemu_plugin_translate_vaddr)(address, &raw mut physical) };
-    found.then_some(physical)
+    let found = unsafe { (api.qemu_plugin_translate_vaddr)(address.0, &raw mut physical) };
+    found.then_some(PhysicalAddress(physical))
 }
 
 /// How many bytes an access has, at least 1, if the size of this kind of access is known. Kinds can replace one another

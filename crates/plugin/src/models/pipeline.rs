@@ -4,6 +4,7 @@
 use machine::block_trace::Event;
 use machine::core::{Access, ExecutedBlock, Memory, Template, WaitParts};
 use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
+use machine::{PhysicalAddress, VirtualAddress};
 
 use crate::models::accesses::OwnAccess;
 use crate::models::block_trace::BlockTrace;
@@ -63,7 +64,12 @@ impl<M: Memory> WaitSum<M> {
 }
 
 impl<M: Memory> Memory for WaitSum<M> {
-    fn fetch(&mut self, virtual_address: u64, physical: u64, now_cycles: u64) -> u64 {
+    fn fetch(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+        now_cycles: u64,
+    ) -> u64 {
         let wait = self.memory.fetch(virtual_address, physical, now_cycles);
         self.add(wait)
     }
@@ -212,8 +218,8 @@ impl Pipeline {
         let mut port = self.port(None);
         for entry_access in accesses {
             let access = Access {
-                virtual_address: entry_access.virtual_address,
-                physical: Some(entry_access.physical),
+                virtual_address: entry_access.virtual_address.0,
+                physical: Some(entry_access.physical.0),
                 instruction: 0,
                 bytes: entry_access.bytes,
                 write: entry_access.write,
@@ -239,7 +245,7 @@ impl Pipeline {
     pub(crate) fn change_translations(&mut self, change: Change) {
         self.pages.change(change);
         if let Some((space, page_tables)) = change.space {
-            self.trace(&Event::Space(space, page_tables));
+            self.trace(&Event::Space(space, page_tables.0));
         }
         if let Some(flush) = change.flush {
             self.trace(&Event::Flush(flush));
@@ -250,12 +256,12 @@ impl Pipeline {
     }
 
     /// Code may have changed: the core drops the decoded instructions.
-    pub(crate) fn forget_code(&mut self, physical: u64, bytes: u64) {
-        self.core.forget_code(physical..physical.saturating_add(bytes));
+    pub(crate) fn forget_code(&mut self, physical: PhysicalAddress, bytes: u64) {
+        self.core.forget_code(physical.0..physical.0.saturating_add(bytes));
     }
 
     /// The vCPU flushes the line of an address from all caches, or has it written back.
-    pub(crate) fn flush_line(&mut self, virtual_address: u64, keeps: bool) {
+    pub(crate) fn flush_line(&mut self, virtual_address: VirtualAddress, keeps: bool) {
         let known = self.pages.get(virtual_address);
         let Some(physical) = known.or_else(|| physical::of_address(virtual_address)) else {
             return;
@@ -263,12 +269,12 @@ impl Pipeline {
         // SAFETY: as above.
         unsafe { (*self.system).flush_line(self.cpu, physical, keeps) };
         if !keeps {
-            self.forget_code(physical / LINE_BYTES * LINE_BYTES, LINE_BYTES);
+            self.forget_code(PhysicalAddress(physical.0 / LINE_BYTES * LINE_BYTES), LINE_BYTES);
         }
     }
 
     /// The local APIC is mapped at this address.
-    pub(crate) fn map_local_apic(&mut self, virtual_address: u64) {
+    pub(crate) fn map_local_apic(&mut self, virtual_address: VirtualAddress) {
         // SAFETY: as above.
         unsafe { (*self.system).set_local_device_page(virtual_address) };
     }
@@ -305,7 +311,7 @@ impl Pipeline {
         // SAFETY: as above; the returned port is dropped before the next use.
         let system = unsafe { &mut *self.system };
         let page = PageSize::Small;
-        let port = MemoryPort { system, cpu: self.cpu, code, pc: 0, page };
+        let port = MemoryPort { system, cpu: self.cpu, code, pc: VirtualAddress::default(), page };
         LinuxPort { port, skew_cycles: self.skew_cycles + self.estimated_cycles }
     }
 

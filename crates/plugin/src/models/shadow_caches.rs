@@ -4,7 +4,7 @@
 use machine::memory::{
     Access, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
 };
-use machine::{AccessKind, CodeSpan, SystemModel};
+use machine::{AccessKind, CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
 
 use crate::models::accesses::Write;
 use crate::models::counters::add_memory;
@@ -12,6 +12,9 @@ use crate::models::pages::Pages;
 use crate::models::translations::{self, Change};
 use simrecord::counters::{COUNTERS, Counts, mask_of};
 use simrecord::record::{AccessStream, Group, MissCurvePoint, ShadowCaches};
+
+/// The virtual and the physical address of an access.
+type Addresses = (VirtualAddress, PhysicalAddress);
 
 /// The line size of the caches of all sizes, in bytes.
 pub const CURVE_LINE_BYTES: u64 = 64;
@@ -87,23 +90,23 @@ impl ShadowCacheModels {
             self.change(cpu, group);
         }
         for span in [Some(spans.0), spans.1].into_iter().flatten() {
-            let (virtual_address, physical) = (span.virtual_address, span.physical);
-            self.request(cpu, AccessKind::Fetch, (virtual_address, physical), span.bytes);
+            let addresses = (VirtualAddress(span.virtual_address), PhysicalAddress(span.physical));
+            self.request(cpu, AccessKind::Fetch, addresses, span.bytes);
         }
         self.vcpus[cpu].instructions += instructions;
     }
 
-    /// The vCPU has loaded or stored within one page. `addresses`: the virtual and the physical address.
+    /// The vCPU has loaded or stored within one page.
     #[inline]
-    pub(crate) fn data(&mut self, cpu: usize, write: bool, addresses: (u64, u64), bytes: u32) {
+    pub(crate) fn data(&mut self, cpu: usize, write: bool, addresses: Addresses, bytes: u32) {
         let kind = if write { AccessKind::Store } else { AccessKind::Load };
         self.request(cpu, kind, addresses, bytes);
     }
 
     /// The vCPU has accessed a device.
-    pub(crate) fn device(&mut self, cpu: usize, write: bool, virtual_address: u64) {
+    pub(crate) fn device(&mut self, cpu: usize, write: bool, virtual_address: VirtualAddress) {
         let kind = if write { AccessKind::Store } else { AccessKind::Load };
-        let access = self.access(cpu, kind, (virtual_address, 0), 1);
+        let access = self.access(cpu, kind, (virtual_address, PhysicalAddress::default()), 1);
         for hierarchy in &mut self.hierarchies {
             hierarchy.system.access_device(&access);
         }
@@ -142,7 +145,7 @@ impl ShadowCacheModels {
         &self,
         cpu: usize,
         kind: AccessKind,
-        (virtual_address, physical): (u64, u64),
+        (virtual_address, physical): Addresses,
         bytes: u32,
     ) -> Access {
         let page = PageSize::in_linux(virtual_address);
@@ -159,7 +162,7 @@ impl ShadowCacheModels {
         }
     }
 
-    fn request(&mut self, cpu: usize, kind: AccessKind, addresses: (u64, u64), bytes: u32) {
+    fn request(&mut self, cpu: usize, kind: AccessKind, addresses: Addresses, bytes: u32) {
         let access = self.access(cpu, kind, addresses, bytes);
         for hierarchy in &mut self.hierarchies {
             hierarchy.system.access(&access);
@@ -233,9 +236,9 @@ impl ShadowCacheModels {
 }
 
 impl Distances {
-    fn access(&mut self, group: Group, physical: u64, bytes: u64) {
+    fn access(&mut self, group: Group, physical: PhysicalAddress, bytes: u64) {
         let shift = CURVE_LINE_BYTES.ilog2();
-        for line in physical >> shift..=(physical + bytes - 1) >> shift {
+        for line in physical.line(shift)..=physical.plus(bytes - 1).line(shift) {
             let bucket = if line == self.last_line {
                 0
             } else {
@@ -269,7 +272,10 @@ mod tests {
         shadow_caches.open_region();
         // 32 lines, 2 KiB, round and round.
         for _ in 0..10 {
-            (0..32).for_each(|line| shadow_caches.data(0, false, (line * 64, line * 64), 8));
+            (0..32).for_each(|line| {
+                let addresses = (VirtualAddress(line * 64), PhysicalAddress(line * 64));
+                shadow_caches.data(0, false, addresses, 8);
+            });
         }
         let point = |size_bytes| {
             let points = shadow_caches.points(1).into_iter();

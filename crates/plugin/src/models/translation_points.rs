@@ -2,6 +2,7 @@
 
 use std::ffi::{c_uint, c_void};
 
+use machine::VirtualAddress;
 use machine::decode::{FlushedLine, TranslationChange};
 
 use crate::cpu;
@@ -58,7 +59,9 @@ extern "C" fn on_flush(_: c_uint, point: *mut c_void) {
         translations::address(&mut session.qemu, registers, point.flush.at)
     };
     if let Some(address) = address {
-        cpu::with(vcpu, |cpu| cpu.flush_line(point.flush, point.remaining, address));
+        cpu::with(vcpu, |cpu| {
+            cpu.flush_line(point.flush, point.remaining, VirtualAddress(address))
+        });
     }
 }
 

@@ -5,6 +5,7 @@
 
 use machine::decode::{MemoryOperand, TranslationChange};
 use machine::memory::{MemorySystem, TlbFlush};
+use machine::{PhysicalAddress, VirtualAddress};
 
 use crate::qemu::{Qemu, Registers};
 use plugin_interface::annotations::REGISTERS;
@@ -21,7 +22,7 @@ const SPACE_MASK: u64 = 0xfff;
 pub(crate) struct Change {
     pub(crate) flush: Option<TlbFlush>,
     /// The new address space and the new cr3.
-    pub(crate) space: Option<(u16, u64)>,
+    pub(crate) space: Option<(u16, PhysicalAddress)>,
 }
 
 /// Changes the translations of a processor of a memory system.
@@ -127,10 +128,11 @@ fn known_change_of(guest: &mut impl Guest, change: TranslationChange) -> Option<
             } else {
                 Some(TlbFlush::All)
             };
-            Some(Change { flush, space: Some((space, cr3 & !KEEPS_TRANSLATIONS)) })
+            let page_tables = PhysicalAddress(cr3 & !KEEPS_TRANSLATIONS);
+            Some(Change { flush, space: Some((space, page_tables)) })
         }
         TranslationChange::Page(operand) => {
-            let virtual_address = guest.address(operand?)?;
+            let virtual_address = VirtualAddress(guest.address(operand?)?);
             flush_only(TlbFlush::Page { virtual_address, space, global: true })
         }
         TranslationChange::Described { kind, at } => {
@@ -139,7 +141,8 @@ fn known_change_of(guest: &mut impl Guest, change: TranslationChange) -> Option<
             let descriptor = guest.memory(descriptor_address)?;
             let (low, high) = descriptor.split_at(8);
             let [low, high] = [low, high].map(|half| half.try_into().map(u64::from_le_bytes));
-            let (space, virtual_address) = ((low.ok()? & SPACE_MASK) as u16, high.ok()?);
+            let (space, virtual_address) =
+                ((low.ok()? & SPACE_MASK) as u16, VirtualAddress(high.ok()?));
             flush_only(match kind {
                 0 => TlbFlush::Page { virtual_address, space, global: false },
                 1 => TlbFlush::Space(space),
@@ -203,17 +206,20 @@ mod tests {
         let new = || Fake { cr3: 7, cr4: CR4_PGE, rax: 0x5123_4003, rcx: 1, descriptor: None };
         let flush = |flush| Change { flush: Some(flush), space: None };
         // Without PCIDs the low bits of cr3 are no address space.
-        let expected = Change { space: Some((0, 0x5123_4003)), ..flush(TlbFlush::Space(0)) };
+        let expected =
+            Change { space: Some((0, PhysicalAddress(0x5123_4003))), ..flush(TlbFlush::Space(0)) };
         assert_eq!(changed(&MOV_RAX_CR3, &mut new()), expected);
         let mut plain = Fake { cr4: 0, ..new() };
         assert_eq!(changed(&MOV_RAX_CR3, &mut plain).flush, Some(TlbFlush::All));
         let mut with_spaces = Fake { cr4: CR4_PGE | CR4_PCIDE, ..new() };
-        let expected = Change { space: Some((3, 0x5123_4003)), ..flush(TlbFlush::Space(3)) };
+        let expected =
+            Change { space: Some((3, PhysicalAddress(0x5123_4003))), ..flush(TlbFlush::Space(3)) };
         assert_eq!(changed(&MOV_RAX_CR3, &mut with_spaces), expected);
         with_spaces.rax |= KEEPS_TRANSLATIONS;
         assert_eq!(changed(&MOV_RAX_CR3, &mut with_spaces), Change { flush: None, ..expected });
         // invlpg 8(%rdi,%rbx,4): of the address space in cr3.
-        let page = |virtual_address, space, global| {
+        let page = |address, space, global| {
+            let virtual_address = VirtualAddress(address);
             flush(TlbFlush::Page { virtual_address, space, global })
         };
         let invlpg = [0x0f, 0x01, 0x7c, 0x9f, 8];

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use machine::block_trace::BlockCode;
 use machine::decode::{Decoded, Operation};
-use machine::{CodeBlock, CodeSpan};
+use machine::{CodeBlock, CodeSpan, VirtualAddress};
 
 use crate::cpu::{ooo, plain, shadow_caches, timed};
 use crate::devices::drain;
@@ -262,7 +262,7 @@ fn spans((start, end): (u64, u64)) -> (CodeSpan, Option<CodeSpan>) {
     let span = |from: u64, to: u64| CodeSpan {
         virtual_address: from,
         // A translated block is mapped. If QEMU cannot translate its address, the virtual address is used.
-        physical: physical::of_address(from).unwrap_or(from),
+        physical: physical::of_address(VirtualAddress(from)).map_or(from, |physical| physical.0),
         bytes: (to - from) as u32,
     };
     if end <= border || border == 0 {

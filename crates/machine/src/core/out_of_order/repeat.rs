@@ -24,7 +24,7 @@ impl OutOfOrderCore {
         if !strings.executes(operation) {
             return self.step::<AllParts, M>(block, instruction, accesses, memory);
         }
-        let address = block.address_of(instruction);
+        let address = block.address_of(instruction).0;
         let which = strings.next(operation, address, accesses, self.progress());
         let mut times = (self.common.retirement.cycle(), self.common.retirement.cycle());
         if which == Repetition::Within {

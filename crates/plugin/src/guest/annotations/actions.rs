@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use attribution::KernelContext;
 use attribution::stack::DEPTH_MAX;
+use machine::VirtualAddress;
 
 use super::counters::on_hit;
 use crate::cpu;
@@ -230,7 +231,8 @@ impl Guest for Now<'_> {
             return false;
         };
         let is_memory = |address: u64| {
-            physical::of_address(address).is_some_and(|physical| self.is_memory(physical))
+            physical::of_address(VirtualAddress(address))
+                .is_some_and(|physical| self.is_memory(physical.0))
         };
         is_memory(address) && is_memory(last) && self.qemu.read(address, to)
     }
