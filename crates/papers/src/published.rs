@@ -1,6 +1,7 @@
 //! Published figures of a paper: data files, read with bounds.
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 
 const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Maximum length of a title or a name, bytes.
@@ -49,6 +50,11 @@ pub(crate) fn short(text: String) -> Result<String, PublishedError> {
         "a title or name is one line of 1 to {WORDS_MAX} bytes, not {text:.40?} ({bytes} bytes)"
     );
     Err(PublishedError(reason))
+}
+
+/// Reads a title or a name, as [`short`] accepts it.
+pub(crate) fn short_text<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+    short(String::deserialize(text)?).map_err(D::Error::custom)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The paper `footprint-1999`: its published figures compared with simulated ones, and its findings judged on
 //! both.
 
-mod claims;
+mod findings;
 mod published;
 mod tables;
 
-pub use claims::statements;
-pub use published::{Count, Paper, PaperRow, PaperTable, TEXT};
+pub use findings::findings;
+pub use published::Paper;
 pub use tables::{ModelRun, Part, paper};

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::published::{PublishedError, at_most, read, short};
 
 /// The data file of the paper `footprint-1999`.
-pub const TEXT: &str = include_str!("../../../../papers/footprint-1999.toml");
+const TEXT: &str = include_str!("../../../../papers/footprint-1999.toml");
 
 const TABLES_MAX: usize = 32;
 const ROWS_MAX: usize = 64;
@@ -127,16 +127,12 @@ impl Paper {
     /// Reads the data file [`TEXT`].
     ///
     /// # Errors
-    /// The errors of [`Paper::parse`].
-    pub fn footprint_1999() -> Result<Paper, PublishedError> {
+    /// If the text is not TOML, is too long, or names a level, stimulus, method or machine that does not exist.
+    pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
 
-    /// Reads and checks a data file.
-    ///
-    /// # Errors
-    /// If the text is not TOML, is too long, or names a level, stimulus, method or machine that does not exist.
-    pub fn parse(text: &str) -> Result<Paper, PublishedError> {
+    fn parse(text: &str) -> Result<Paper, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.table.len().max(raw.machine.len()), TABLES_MAX, "tables or machines")?;
         let mut machines = BTreeMap::new();
@@ -218,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_paper_has_its_eight_tables_and_their_figures() {
-        let paper = Paper::footprint_1999().unwrap();
+        let paper = Paper::built_in().unwrap();
         let numbers: Vec<u32> = paper.tables.iter().map(|table| table.number).collect();
         assert_eq!(numbers, [2, 3, 4, 5, 6, 7, 8, 9]);
         let figures = paper.tables.iter().flat_map(|table| &table.rows);

@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn verdicts(runs: &[ModelRun], name: &str) -> Vec<(String, String)> {
-        let table = findings(&Paper::handlers_ia32().unwrap(), runs);
+        let table = findings(&Paper::built_in().unwrap(), runs);
         let text = |row: &[Value], column: &str| match table.get(row, column) {
             Some(Value::Text(text)) => text.to_string(),
             _ => String::new(),
@@ -370,7 +370,7 @@ mod tests {
             reason: "no card".to_owned(),
             remedy: None,
         });
-        let table = paper(&Paper::handlers_ia32().unwrap(), &[run]);
+        let table = paper(&Paper::built_in().unwrap(), &[run]);
         let row = &table.rows()[0];
         assert_eq!(table.get(row, "reason"), Some(&Value::from("no card")));
         assert_eq!(table.get(row, "cycles"), Some(&Value::Absent));

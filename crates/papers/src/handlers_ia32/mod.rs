@@ -8,5 +8,5 @@ mod tables;
 
 pub use findings::findings;
 pub use interrupt::ModelRun;
-pub use published::{Family, Paper, PaperMachine};
+pub use published::Paper;
 pub use tables::paper;

@@ -3,7 +3,7 @@
 use lab::handlers::{Load, Rate, Stimulus};
 use serde::Deserialize;
 
-use crate::published::{PublishedError, at_most, read, short};
+use crate::published::{PublishedError, at_most, read, short_text};
 
 /// The data file of the paper `handlers-ia32`.
 const TEXT: &str = include_str!("../../../../papers/handlers-ia32.toml");
@@ -26,39 +26,36 @@ pub enum Family {
 #[serde(deny_unknown_fields)]
 pub struct PaperMachine {
     /// The model that simulates the machine.
+    #[serde(deserialize_with = "short_text")]
     pub model: String,
+    #[serde(deserialize_with = "short_text")]
     pub measured: String,
     pub family: Family,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct Paper {
-    pub title: String,
-    /// The measured machines, by ascending clock frequency.
-    pub machines: Vec<PaperMachine>,
-    misses: Vec<RawMisses>,
-}
-
-#[derive(Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawPaper {
+pub struct Paper {
     #[allow(dead_code)] // for readers of the data file
     name: String,
-    title: String,
-    machine: Vec<PaperMachine>,
-    misses: Vec<RawMisses>,
+    #[serde(deserialize_with = "short_text")]
+    pub title: String,
+    /// The measured machines, by ascending clock frequency.
+    #[serde(rename = "machine")]
+    pub machines: Vec<PaperMachine>,
+    misses: Vec<Misses>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawMisses {
+struct Misses {
     model: String,
-    rows: Vec<RawRow>,
+    rows: Vec<MissRow>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawRow {
+struct MissRow {
     load: Load,
     rate: Rate,
     l1i_percent: ByStimulus,
@@ -91,37 +88,28 @@ impl Paper {
     /// Reads the paper's figures.
     ///
     /// # Errors
-    /// The errors of [`Paper::parse`].
-    pub fn handlers_ia32() -> Result<Paper, PublishedError> {
+    /// If the text is not TOML, is too long, names an unknown machine, load or rate, or has a figure that is no
+    /// percentage from 0 to 100.
+    pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
 
-    /// Reads and checks a data file.
-    ///
-    /// # Errors
-    /// If the text is not TOML, is too long, names an unknown machine, load or rate, or has a figure that is no
-    /// percentage from 0 to 100.
-    pub fn parse(text: &str) -> Result<Paper, PublishedError> {
-        let raw: RawPaper = read(text)?;
-        at_most(raw.machine.len().max(raw.misses.len()), ITEMS_MAX, "machines")?;
-        for machine in &raw.machine {
-            short(machine.model.clone())?;
-            short(machine.measured.clone())?;
-        }
-        for misses in &raw.misses {
-            let model = &misses.model;
-            at_most(misses.rows.len(), ITEMS_MAX, "rows").map_err(|error| error.at(model))?;
-            if raw.machine.iter().all(|machine| machine.model != *model) {
+    fn parse(text: &str) -> Result<Paper, PublishedError> {
+        let paper: Paper = read(text)?;
+        at_most(paper.machines.len().max(paper.misses.len()), ITEMS_MAX, "machines")?;
+        for Misses { model, rows } in &paper.misses {
+            at_most(rows.len(), ITEMS_MAX, "rows").map_err(|error| error.at(model))?;
+            if paper.machine(model).is_none() {
                 return Err(PublishedError::new(format!("no machine: {model:.40?}")));
             }
             let is_wrong =
-                |row: &&RawRow| !row.l1i_percent.are_percent() || !row.l1d_percent.are_percent();
-            if let Some(row) = misses.rows.iter().find(is_wrong) {
+                |row: &&MissRow| !row.l1i_percent.are_percent() || !row.l1d_percent.are_percent();
+            if let Some(row) = rows.iter().find(is_wrong) {
                 let error = format!("{}/{}: no percentage", row.load, row.rate);
                 return Err(PublishedError::new(error).at(model));
             }
         }
-        Ok(Paper { title: short(raw.title)?, machines: raw.machine, misses: raw.misses })
+        Ok(paper)
     }
 
     /// The machine that a model simulates; `None` if the paper did not measure it.
@@ -130,33 +118,20 @@ impl Paper {
         self.machines.iter().find(|machine| machine.model == model)
     }
 
-    fn row(&self, model: &str, load: Load, rate: Rate) -> Option<&RawRow> {
+    fn row(&self, model: &str, load: Load, rate: Rate) -> Option<&MissRow> {
         let misses = self.misses.iter().find(|misses| misses.model == model)?;
         misses.rows.iter().find(|row| (row.load, row.rate) == (load, rate))
     }
 
-    /// Misses of the first-level instruction cache over its accesses, 0 to 1 (Table 2).
+    /// Misses of L1I and of L1D over their accesses, 0 to 1 (Table 2).
     #[must_use]
-    pub fn l1i_miss_ratio(
+    pub fn miss_ratios(
         &self,
         model: &str,
-        load: Load,
-        rate: Rate,
-        stimulus: Stimulus,
-    ) -> Option<f64> {
-        self.row(model, load, rate)?.l1i_percent.ratio(stimulus)
-    }
-
-    /// Misses of the first-level data cache over its accesses, 0 to 1 (Table 2).
-    #[must_use]
-    pub fn l1d_miss_ratio(
-        &self,
-        model: &str,
-        load: Load,
-        rate: Rate,
-        stimulus: Stimulus,
-    ) -> Option<f64> {
-        self.row(model, load, rate)?.l1d_percent.ratio(stimulus)
+        (load, rate, stimulus): (Load, Rate, Stimulus),
+    ) -> Option<[f64; 2]> {
+        let row = self.row(model, load, rate)?;
+        Some([row.l1i_percent.ratio(stimulus)?, row.l1d_percent.ratio(stimulus)?])
     }
 }
 
@@ -166,14 +141,15 @@ mod tests {
 
     #[test]
     fn the_papers_figures_are_read() {
-        let paper = Paper::handlers_ia32().unwrap();
+        let paper = Paper::built_in().unwrap();
         let families: Vec<Family> = paper.machines.iter().map(|machine| machine.family).collect();
         assert_eq!(families, [[Family::P6; 4].as_slice(), &[Family::P4; 2]].concat());
-        let l1d = |model, load, rate, stimulus| paper.l1d_miss_ratio(model, load, rate, stimulus);
+        let ratios = |model, load, rate, stimulus| paper.miss_ratios(model, (load, rate, stimulus));
+        let l1d = |model, load, rate, stimulus| Some(ratios(model, load, rate, stimulus)?[1]);
         let near = |found: Option<f64>, ratio: f64| (found.unwrap() - ratio).abs() < 1e-9;
         assert!(near(l1d("p2-450", Load::Busy, Rate::Low, Stimulus::Disk), 0.07635));
         assert!(near(l1d("p3-1266", Load::Idle, Rate::High, Stimulus::Net), 0.09591));
-        let l1i = paper.l1i_miss_ratio("p3-1266", Load::Busy, Rate::High, Stimulus::Net);
+        let l1i = ratios("p3-1266", Load::Busy, Rate::High, Stimulus::Net).map(|ratios| ratios[0]);
         assert!(near(l1i, 0.01705));
         assert_eq!(l1d("p3-600", Load::Idle, Rate::Low, Stimulus::Net), None);
         assert_eq!(l1d("p2-450", Load::Idle, Rate::Low, Stimulus::Timer), None);

@@ -86,11 +86,12 @@ impl Quantity {
         self,
         paper: &Paper,
         model: &str,
-        (load, rate, stimulus): (Load, Rate, Stimulus),
+        condition: (Load, Rate, Stimulus),
     ) -> Option<f64> {
+        let ratios = paper.miss_ratios(model, condition);
         match self {
-            Quantity::L1iMisses => paper.l1i_miss_ratio(model, load, rate, stimulus),
-            Quantity::L1dMisses => paper.l1d_miss_ratio(model, load, rate, stimulus),
+            Quantity::L1iMisses => Some(ratios?[0]),
+            Quantity::L1dMisses => Some(ratios?[1]),
             _ => None,
         }
     }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn verdicts(runs: &[PlacedRun]) -> Vec<[String; 2]> {
-        let table = findings(&Paper::noise_t1().unwrap(), runs, 4e6);
+        let table = findings(&Paper::built_in().unwrap(), runs, 4e6);
         let text = |row: &[Value], column: &str| match table.get(row, column) {
             Some(Value::Text(text)) => text.to_string(),
             _ => String::new(),
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_table_has_the_papers_rows_with_what_was_measured() {
-        let table = paper(&Paper::noise_t1().unwrap(), &as_the_paper()[3..5]);
+        let table = paper(&Paper::built_in().unwrap(), &as_the_paper()[3..5]);
         let cell =
             |row: usize, column: &str| table.get(&table.rows()[row], column).unwrap().clone();
         assert_eq!(table.rows().len(), 7);

@@ -7,5 +7,5 @@ mod tables;
 
 pub use findings::findings;
 pub use peaks::PlacedRun;
-pub use published::{Paper, PaperRow, Tick};
+pub use published::{Paper, Tick};
 pub use tables::paper;

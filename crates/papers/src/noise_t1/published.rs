@@ -1,9 +1,10 @@
 //! The published figures: a data file that is read with bounds.
 
 use lab::noise::Relation;
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
-use crate::published::{PublishedError, at_most, read, short};
+use crate::published::{PublishedError, at_most, read, short_text};
 
 /// The figures of the paper `noise-t1`.
 const TEXT: &str = include_str!("../../../../papers/noise-t1.toml");
@@ -37,13 +38,16 @@ impl Tick {
 }
 
 /// The paper's figures of a loop on one CPU under one system.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PaperRow {
     /// The system that the paper measured.
+    #[serde(deserialize_with = "short_text")]
     pub system: String,
     /// The CPUs that the system's tick interrupts.
     pub tick: Tick,
     /// Relation of the loop's CPU to CPU 0.
+    #[serde(deserialize_with = "placement")]
     pub placement: Relation,
     /// Frequency of the tick, Hz. `None` if the tick does not disturb the loop.
     pub tick_hz: Option<u32>,
@@ -52,67 +56,45 @@ pub struct PaperRow {
 }
 
 /// The published figures of a paper.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Paper {
+    #[allow(dead_code)] // only for readers of the file
+    name: String,
+    #[serde(deserialize_with = "short_text")]
     pub title: String,
     /// The rows, in the paper's order.
+    #[serde(rename = "row")]
     pub rows: Vec<PaperRow>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawPaper {
-    #[allow(dead_code)] // only for readers of the file
-    name: String,
-    title: String,
-    row: Vec<RawRow>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawRow {
-    system: String,
-    tick: Tick,
-    placement: String,
-    tick_hz: Option<u32>,
-    slowdown_max_ratio: Option<f64>,
+fn placement<'de, D: Deserializer<'de>>(word: D) -> Result<Relation, D::Error> {
+    let word = String::deserialize(word)?;
+    let placement = Relation::ALL.into_iter().find(|relation| relation.word() == word);
+    placement.ok_or_else(|| D::Error::custom(format!("no placement: {word:.40?}")))
 }
 
 impl Paper {
     /// Reads the figures that are built into the program.
     ///
     /// # Errors
-    /// Fails for the reasons that [`Paper::parse`] lists.
-    pub fn noise_t1() -> Result<Paper, PublishedError> {
+    /// Fails if the text is not TOML, is too long, names unknown placements, or has impossible figures.
+    pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
 
-    /// Reads figures from TOML.
-    ///
-    /// # Errors
-    /// Fails if the text is not TOML, is too long, names unknown placements, or has impossible figures.
-    pub fn parse(text: &str) -> Result<Paper, PublishedError> {
-        let raw: RawPaper = read(text)?;
-        at_most(raw.row.len(), ROWS_MAX, "rows")?;
-        let rows = raw.row.into_iter().map(row).collect::<Result<_, _>>()?;
-        Ok(Paper { title: short(raw.title)?, rows })
+    fn parse(text: &str) -> Result<Paper, PublishedError> {
+        let paper: Paper = read(text)?;
+        at_most(paper.rows.len(), ROWS_MAX, "rows")?;
+        let is_ratio = |ratio: &f64| (0.0..=RATIO_MAX).contains(ratio);
+        let is_possible = |row: &PaperRow| {
+            row.slowdown_max_ratio.as_ref().is_none_or(is_ratio) && row.tick_hz != Some(0)
+        };
+        if !paper.rows.iter().all(is_possible) {
+            return Err(PublishedError::new("a slowdown or a frequency out of range"));
+        }
+        Ok(paper)
     }
-}
-
-fn row(raw: RawRow) -> Result<PaperRow, PublishedError> {
-    let placement = Relation::ALL.into_iter().find(|relation| relation.word() == raw.placement);
-    let unknown = || PublishedError::new(format!("no placement: {:.40?}", raw.placement));
-    let is_ratio = |ratio: &f64| (0.0..=RATIO_MAX).contains(ratio);
-    if !raw.slowdown_max_ratio.as_ref().is_none_or(is_ratio) || raw.tick_hz == Some(0) {
-        return Err(PublishedError::new("a slowdown or a frequency out of range"));
-    }
-    Ok(PaperRow {
-        placement: placement.ok_or_else(unknown)?,
-        system: short(raw.system)?,
-        tick: raw.tick,
-        tick_hz: raw.tick_hz,
-        slowdown_max_ratio: raw.slowdown_max_ratio,
-    })
 }
 
 #[cfg(test)]
@@ -121,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_papers_figures_are_read() {
-        let rows = Paper::noise_t1().unwrap().rows;
+        let rows = Paper::built_in().unwrap().rows;
         let rows_with = |tick| rows.iter().filter(|row| row.tick == tick).collect::<Vec<_>>();
         assert_eq!(
             [Tick::EveryCpu, Tick::OneCpu, Tick::None].map(|tick| rows_with(tick).len()),

@@ -5,7 +5,7 @@ use record::Table;
 use signalling::{BUDGET_DEFAULT, Scheme};
 
 use super::measured::{Measured, max, mean};
-use super::published::Published;
+use super::published::Paper;
 use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly};
 
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
@@ -43,7 +43,7 @@ enum Cell {
 
 /// The published and the measured figures.
 struct Sides<'a> {
-    paper: &'a Published,
+    paper: &'a Paper,
     measured: Measured<'a>,
 }
 
@@ -210,7 +210,7 @@ fn latencies() -> Vec<Claim<Cell>> {
 
 /// Table `findings`: all findings.
 #[must_use]
-pub fn findings(paper: &Published, samples: &Samples) -> Table {
+pub fn findings(paper: &Paper, samples: &Samples) -> Table {
     let claims = throughputs().into_iter().chain(latencies()).collect();
     TABLE.judge(claims, &Sides { paper, measured: Measured { samples } })
 }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     /// The published figures as two measured repetitions. A single repetition would have no interval.
-    fn as_published(paper: &Published) -> Samples {
+    fn as_published(paper: &Paper) -> Samples {
         let mut samples = Samples::default();
         for table in paper.tables.iter().filter(|table| table.number > 1) {
             for (bytes, figures) in &table.rows {
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_published_figures_are_judged_alike_from_both_sides() {
-        let paper = Published::signal_afterburner().unwrap();
+        let paper = Paper::built_in().unwrap();
         let table = findings(&paper, &as_published(&paper));
         assert_eq!(table.check_display(), Ok(()));
         let [measured, published] =
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn one_repetition_decides_nothing() {
-        let paper = Published::signal_afterburner().unwrap();
+        let paper = Paper::built_in().unwrap();
         let mut samples = Samples { round_trips: Vec::new(), ..as_published(&paper) };
         let mut seen = Vec::new();
         samples.transfers.retain(|window| {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn each_published_figure_has_a_row_with_the_measured_one() {
-        let paper = Published::signal_afterburner().unwrap();
+        let paper = Paper::built_in().unwrap();
         let table = tables::throughput(&paper, &as_published(&paper));
         assert_eq!(table.check_display(), Ok(()));
         assert_eq!(table.rows().len(), 9 * (6 + 7 + 7));

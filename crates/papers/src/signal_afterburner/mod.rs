@@ -6,5 +6,5 @@ mod published;
 mod tables;
 
 pub use findings::findings;
-pub use published::{Published, PublishedRoundTrip, PublishedTable};
+pub use published::Paper;
 pub use tables::{round_trips, throughput};

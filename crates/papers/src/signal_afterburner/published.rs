@@ -14,7 +14,7 @@ const ITEMS_MAX: usize = 64;
 
 /// The published figures of a paper.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Published {
+pub struct Paper {
     pub title: String,
     /// The tables of throughput, in the paper's order.
     pub tables: Vec<PublishedTable>,
@@ -97,20 +97,16 @@ fn scheme(name: &str) -> Result<Scheme, PublishedError> {
     }
 }
 
-impl Published {
+impl Paper {
     /// Reads the figures that are built into the program.
     ///
     /// # Errors
-    /// Fails for the reasons that [`Published::parse`] lists.
-    pub fn signal_afterburner() -> Result<Published, PublishedError> {
-        Published::parse(TEXT)
+    /// Fails if the text is not TOML, is too long, or names unknown loads or schemes.
+    pub fn built_in() -> Result<Paper, PublishedError> {
+        Paper::parse(TEXT)
     }
 
-    /// Reads figures from TOML.
-    ///
-    /// # Errors
-    /// Fails if the text is not TOML, is too long, or names unknown loads or schemes.
-    pub fn parse(text: &str) -> Result<Published, PublishedError> {
+    fn parse(text: &str) -> Result<Paper, PublishedError> {
         let raw: RawPaper = read(text)?;
         at_most(raw.table.len().max(raw.round_trip.len()), ITEMS_MAX, "tables or round trips")?;
         let tables = raw.table.into_iter().map(table).collect::<Result<_, _>>()?;
@@ -119,7 +115,7 @@ impl Published {
             Ok(PublishedRoundTrip { scheme: scheme(&raw.scheme)?, bulk: raw.bulk, ns })
         };
         let round_trips = raw.round_trip.into_iter().map(round_trip).collect::<Result<_, _>>()?;
-        Ok(Published { title: short(raw.title)?, tables, round_trips })
+        Ok(Paper { title: short(raw.title)?, tables, round_trips })
     }
 
     /// The schemes of all tables, without duplicates.
@@ -187,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_papers_figures_are_read() {
-        let paper = Published::signal_afterburner().unwrap();
+        let paper = Paper::built_in().unwrap();
         assert_eq!(paper.tables.len(), 3);
         assert!(paper.tables.iter().all(|table| table.rows.len() == 9));
         let clock = |hz: u64| Scheme::Clocked { period_ns: 1_000_000_000 / hz };
@@ -209,7 +205,7 @@ mod tests {
             ("socket_buffer_kb = 1,", "socket_buffer_kb = -1,", "published figures"),
         ] {
             assert!(TEXT.contains(from), "{from}");
-            let error = Published::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
+            let error = Paper::parse(&TEXT.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(says), "{to}: {error}");
         }
     }

@@ -5,7 +5,7 @@ use record::{Columns, Format, Table, TableDisplay, column};
 use signalling::Scheme;
 
 use super::measured::{Measured, max, mean, min};
-use super::published::{Published, PublishedRoundTrip, PublishedTable};
+use super::published::{Paper, PublishedRoundTrip, PublishedTable};
 use crate::judge::{Figure, figure_columns};
 
 /// A figure of a published table.
@@ -72,7 +72,7 @@ fn throughput_columns<'s>() -> Columns<'s, Throughput<'s>> {
 
 /// The rows of Tables 1 to 3 next to measured figures.
 #[must_use]
-pub fn throughput(paper: &Published, samples: &Samples) -> Table {
+pub fn throughput(paper: &Paper, samples: &Samples) -> Table {
     let measured = Measured { samples };
     let mut rows = Vec::new();
     for table in &paper.tables {
@@ -100,7 +100,7 @@ pub fn throughput(paper: &Published, samples: &Samples) -> Table {
 
 /// The round trips of section 8.3 next to measured figures.
 #[must_use]
-pub fn round_trips(paper: &Published, samples: &Samples) -> Table {
+pub fn round_trips(paper: &Paper, samples: &Samples) -> Table {
     type Row = PublishedRoundTrip;
     let measured = Measured { samples };
     let trip_figures: [fn(&RoundTripWindow) -> Option<f64>; 3] = [min, mean, max];

@@ -8,6 +8,6 @@ mod tables;
 mod tests;
 
 pub use findings::findings;
-pub use published::{ModePercent, Paper, Validation};
+pub use published::Paper;
 pub use runs::{ClassifiedMisses, MachineRun, MissCosts, Role};
-pub use tables::tables;
+pub use tables::{absent_from_every_run, tables};

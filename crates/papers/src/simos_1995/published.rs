@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lab::services::{Class, ServiceStats};
 use serde::Deserialize;
 
-use crate::published::{PublishedError, at_most, read, short};
+use crate::published::{PublishedError, at_most, read, short, short_text};
 
 /// The figures of the paper `simos-1995`.
 const TEXT: &str = include_str!("../../../../papers/simos-1995.toml");
@@ -22,6 +22,7 @@ const NUMBER_MAX: f64 = 1e10;
 pub struct Paper {
     #[allow(dead_code)] // only for readers of the file
     name: String,
+    #[serde(deserialize_with = "short_text")]
     pub title: String,
     /// The models of its uniprocessors, by year.
     pub machines: [String; 3],
@@ -183,18 +184,13 @@ impl Paper {
     /// Reads the figures that are built into the program.
     ///
     /// # Errors
-    /// Fails for the reasons that [`Paper::parse`] lists.
-    pub fn simos_1995() -> Result<Paper, PublishedError> {
+    /// Fails if the text is not TOML, is too long, or has numbers outside the range of such a table.
+    pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
 
-    /// Reads figures from TOML.
-    ///
-    /// # Errors
-    /// Fails if the text is not TOML, is too long, or has numbers outside the range of such a table.
-    pub fn parse(text: &str) -> Result<Paper, PublishedError> {
-        let mut paper: Paper = read(text)?;
-        paper.title = short(paper.title)?;
+    fn parse(text: &str) -> Result<Paper, PublishedError> {
+        let paper: Paper = read(text)?;
         at_most(paper.workload.len(), WORKLOADS_MAX, "workloads")?;
         at_most(paper.uniprocessor_services.rows.len(), ROWS_MAX, "services")?;
         at_most(paper.multiprocessor_services.rows.len(), ROWS_MAX, "services")?;
@@ -268,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_paper_is_read() {
-        let paper = Paper::simos_1995().unwrap();
+        let paper = Paper::built_in().unwrap();
         assert_eq!(paper.workloads().collect::<Vec<_>>(), ["progdev", "database", "engineering"]);
         let count =
             |workload| (paper.services(workload).count(), paper.slowdowns(workload).count());
@@ -286,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_service_of_the_paper_has_names_here() {
-        let paper = Paper::simos_1995().unwrap();
+        let paper = Paper::built_in().unwrap();
         let row = |name| paper.services("database").find(|row| row.service == name).unwrap();
         let select = row("select").matching_services().unwrap();
         assert!(select.has_name(Class::Syscall, "epoll_wait"));

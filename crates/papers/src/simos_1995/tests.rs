@@ -210,7 +210,7 @@ fn table<'t>(all: &'t [Table], name: &str) -> &'t Table {
 
 #[test]
 fn each_table_of_the_paper_has_rows_and_hints_that_fit() {
-    let paper = Paper::simos_1995().unwrap();
+    let paper = Paper::built_in().unwrap();
     let all = tables(&paper, &all_runs());
     let names: Vec<&str> = all.iter().map(|table| table.name.as_str()).collect();
     assert_eq!(
@@ -232,7 +232,7 @@ fn each_table_of_the_paper_has_rows_and_hints_that_fit() {
 
 #[test]
 fn the_same_work_is_compared() {
-    let paper = Paper::simos_1995().unwrap();
+    let paper = Paper::built_in().unwrap();
     let all = tables(&paper, &all_runs());
     let execution = table(&all, "execution");
     let cell = |model, mode, column| number(execution, &[("model", model), ("mode", mode)], column);
@@ -251,7 +251,7 @@ fn the_same_work_is_compared() {
 
 #[test]
 fn stalls_are_divided_by_level_where_a_core_waits_for_each_miss() {
-    let paper = Paper::simos_1995().unwrap();
+    let paper = Paper::built_in().unwrap();
     let all = tables(&paper, &all_runs());
     let mcpi = table(&all, "mcpi");
     let keys = |model| [("model", model), ("mode", "user"), ("stream", "instructions")];
@@ -267,7 +267,7 @@ fn stalls_are_divided_by_level_where_a_core_waits_for_each_miss() {
 
 #[test]
 fn services_are_compared_with_published_ones() {
-    let paper = Paper::simos_1995().unwrap();
+    let paper = Paper::built_in().unwrap();
     let all = tables(&paper, &all_runs());
     let services = table(&all, "uniprocessor_services");
     let read = |column| number(services, &[("service", "read")], column);
@@ -310,7 +310,7 @@ fn services_are_compared_with_published_ones() {
 
 #[test]
 fn findings_follow_from_the_numbers() {
-    let paper = Paper::simos_1995().unwrap();
+    let paper = Paper::built_in().unwrap();
     let verdicts = |runs: &[MachineRun], name: &str| -> Vec<String> {
         let table = findings(&paper, runs);
         let rows = table.rows().iter().filter(|row| text(&table, row, "finding") == name);
@@ -353,7 +353,7 @@ fn findings_follow_from_the_numbers() {
 
 #[test]
 fn published_figures_are_judged_alike() {
-    let paper = Paper::simos_1995().unwrap();
+    let paper = Paper::built_in().unwrap();
     let table = findings(&paper, &all_runs());
     let verdicts = |name: &str| -> Vec<String> {
         let rows = table.rows().iter().filter(|row| text(&table, row, "finding") == name);

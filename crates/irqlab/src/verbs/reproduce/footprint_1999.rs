@@ -9,7 +9,7 @@ use lab::experiment::{Bench, BenchFacts, Experiment, Measured, RunContext, Step,
 use lab::footprint::Samples;
 use live::window::Stop;
 use machine::SystemModel;
-use papers::footprint_1999::{ModelRun, Paper, Part, paper, statements};
+use papers::footprint_1999::{ModelRun, Paper, Part, findings, paper};
 use record::{Run, Timestamp};
 use serde_json::{Map, Value as Json, json};
 use sim::parallel::for_each;
@@ -41,7 +41,7 @@ struct Item<'a> {
 type ItemResult = anyhow::Result<Option<(Map<String, Json>, BenchFacts, Measured<Samples>)>>;
 
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
-    let figures = Paper::footprint_1999().context("papers/footprint-1999.toml")?;
+    let figures = Paper::built_in().context("papers/footprint-1999.toml")?;
     let (models, repetitions) = (args.models(), args.repetitions()?);
     let mut items = Vec::new();
     for model in &models {
@@ -192,7 +192,7 @@ fn assemble_all(
     mut all: Gathered<ModelRun>,
     started: Timestamp,
 ) -> Run {
-    let tables = vec![paper(figures, &all.runs, &mut all.absent), statements(figures, &all.runs)];
+    let tables = vec![paper(figures, &all.runs, &mut all.absent), findings(figures, &all.runs)];
     let settings = json!({
         "paper": figures.title, "models": args.models(), "repetitions_max": repetitions,
         "seed": args.seed,

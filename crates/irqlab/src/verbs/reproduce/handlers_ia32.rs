@@ -39,7 +39,7 @@ const CARDS: NicModel = NicModel::Rtl8139;
 const TABLES: [&str; 4] = ["handlers", "events", "ratios", "conditions"];
 
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
-    let published = Paper::handlers_ia32().context("papers/handlers-ia32.toml")?;
+    let published = Paper::built_in().context("papers/handlers-ia32.toml")?;
     let models = if args.models.is_empty() {
         published.machines.iter().map(|machine| machine.model.clone()).collect()
     } else {

@@ -143,45 +143,26 @@ impl ReproduceArgs {
 
     /// Refuses options that belong to other papers.
     fn check(&self) -> anyhow::Result<()> {
-        let mut refused = match self.paper {
-            PaperName::Footprint1999 => vec![
-                ("--duration", self.duration.is_some()),
-                ("--cpus", self.cpus.is_some()),
-                ("--on", self.on.is_some()),
-                ("--pictures", self.pictures.are_wanted()),
-            ],
-            PaperName::HandlersIa32 => vec![
-                ("--repetitions", self.repetitions.is_some()),
-                ("--cpus", self.cpus.is_some()),
-                ("--on", self.on.is_some()),
-                ("--pictures", self.pictures.are_wanted()),
-            ],
-            PaperName::NoiseT1 => vec![
-                ("--repetitions", self.repetitions.is_some()),
-                ("--duration", self.duration.is_some()),
-                ("--cpus", self.cpus.is_some()),
-                ("--on", self.on.is_some()),
-                ("--pictures", self.pictures.are_wanted()),
-            ],
-            PaperName::SignalAfterburner => vec![("--models", !self.models.is_empty())],
-            PaperName::Simos1995 => vec![
-                ("--repetitions", self.repetitions.is_some()),
-                ("--duration", self.duration.is_some()),
-                ("--cpus", self.cpus.is_some()),
-                ("--on", self.on.is_some()),
-            ],
-        };
-        if self.paper != PaperName::Simos1995 {
-            refused.extend([
-                ("--workload", !self.workload.is_empty()),
-                ("--short", self.short),
-                ("--parts", !self.parts.is_empty()),
-            ]);
+        use PaperName::{Footprint1999, HandlersIa32, NoiseT1, SignalAfterburner, Simos1995};
+        let simulated = &[Footprint1999, HandlersIa32, NoiseT1, Simos1995];
+        // Each option, whether it is given, and the papers that have it.
+        let options: [(&str, bool, &[PaperName]); 9] = [
+            ("--models", !self.models.is_empty(), simulated),
+            ("--repetitions", self.repetitions.is_some(), &[Footprint1999, SignalAfterburner]),
+            ("--duration", self.duration.is_some(), &[HandlersIa32, SignalAfterburner]),
+            ("--cpus", self.cpus.is_some(), &[SignalAfterburner]),
+            ("--on", self.on.is_some(), &[SignalAfterburner]),
+            ("--pictures", self.pictures.are_wanted(), &[SignalAfterburner, Simos1995]),
+            ("--workload", !self.workload.is_empty(), &[Simos1995]),
+            ("--short", self.short, &[Simos1995]),
+            ("--parts", !self.parts.is_empty(), &[Simos1995]),
+        ];
+        for (option, is_given, papers) in options {
+            if is_given && !papers.contains(&self.paper) {
+                bail!(Usage(format!("{option} does not apply to this paper")));
+            }
         }
-        match refused.into_iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) => bail!(Usage(format!("{option} does not apply to this paper"))),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 

@@ -43,7 +43,7 @@ const EVERY_CPU: [&str; 2] = ["nohz=off", "skew_tick=1"];
 const BARE_SLICE_CYCLES: u64 = 1_000;
 
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
-    let published = Paper::noise_t1().context("papers/noise-t1.toml")?;
+    let published = Paper::built_in().context("papers/noise-t1.toml")?;
     let name = match args.models.as_slice() {
         [] => MODEL,
         [name] => name,

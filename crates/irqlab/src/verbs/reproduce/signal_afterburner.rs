@@ -9,7 +9,7 @@ use lab::experiment::{BenchError, Experiment, Outcome, finish};
 use lab::signal::{Load, Part, Plan, Rig, SignalBench};
 use live::host::{Root, host_facts, run_host_block};
 use live::signal::{LiveSignal, SignalSettings, VethPolling};
-use papers::signal_afterburner::{Published, findings, round_trips, throughput};
+use papers::signal_afterburner::{Paper, findings, round_trips, throughput};
 use serde_json::{Map, Value as Json, json};
 
 use super::ReproduceArgs;
@@ -89,7 +89,7 @@ fn prepare_simulated(
 }
 
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
-    let paper = Published::signal_afterburner().context("papers/signal-afterburner.toml")?;
+    let paper = Paper::built_in().context("papers/signal-afterburner.toml")?;
     let transfers = Plan {
         parts: vec![Part::Transfers, Part::RoundTrips],
         schemes: paper.schemes(),

@@ -8,8 +8,10 @@ use lab::experiment::{Bench, Experiment};
 use lab::services::{Class, Plan, Samples};
 use live::window::Stop;
 use machine::SystemModel;
-use papers::simos_1995::{ClassifiedMisses, MachineRun, MissCosts, Paper, Role, findings, tables};
-use record::{Absence, Run, Table, Value};
+use papers::simos_1995::{
+    ClassifiedMisses, MachineRun, MissCosts, Paper, Role, absent_from_every_run, findings, tables,
+};
+use record::{Run, Table, Value};
 use serde_json::{Map, Value as Json, json};
 use sim::models::Model;
 use sim::parallel::for_each;
@@ -175,7 +177,7 @@ struct Measured {
 }
 
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
-    let paper = Paper::simos_1995().context("papers/simos-1995.toml")?;
+    let paper = Paper::built_in().context("papers/simos-1995.toml")?;
     let workloads: Vec<String> = if args.workload.is_empty() {
         paper.workloads().map(str::to_owned).collect()
     } else {
@@ -409,26 +411,4 @@ fn assemble(
         tables: paper_tables,
         started: open.started(),
     })
-}
-
-/// Figures of the paper that no run can have.
-fn absent_from_every_run() -> [Absence; 2] {
-    let absence = |table: &str, what: &str, reason: &str| Absence {
-        table: table.to_owned(),
-        what: what.to_owned(),
-        reason: reason.to_owned(),
-        remedy: None,
-    };
-    [
-        absence(
-            "uniprocessor_services",
-            "DBL_FAULT, and CPI and cold misses of UTLB",
-            "on x86-64, hardware walks the page tables: a walk executes no instructions and cannot fault",
-        ),
-        absence(
-            "hidden_stalls",
-            "stalls of the out-of-order core by level",
-            "its misses overlap, so a stalled cycle cannot be attributed to one of them",
-        ),
-    ]
 }

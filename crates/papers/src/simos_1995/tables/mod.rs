@@ -12,7 +12,7 @@ pub(super) use memory::{hidden_ratio, stall_per_instruction};
 pub(super) use misses::{per_kinstruction, size_of};
 pub(super) use services::on_machines;
 
-use record::{Column, Columns, Format, Table, TableDisplay, column};
+use record::{Absence, Column, Columns, Format, Table, TableDisplay, column};
 
 use super::published::{MatchingServices, Paper};
 use super::runs::{MachineRun, Role};
@@ -104,6 +104,29 @@ pub fn tables(paper: &Paper, runs: &[MachineRun]) -> Vec<Table> {
     ];
     all.retain(|table| !table.rows().is_empty());
     all
+}
+
+/// Figures of the paper that no run can have.
+#[must_use]
+pub fn absent_from_every_run() -> [Absence; 2] {
+    let absence = |table: &str, what: &str, reason: &str| Absence {
+        table: table.to_owned(),
+        what: what.to_owned(),
+        reason: reason.to_owned(),
+        remedy: None,
+    };
+    [
+        absence(
+            "uniprocessor_services",
+            "DBL_FAULT, and CPI and cold misses of UTLB",
+            "on x86-64, hardware walks the page tables: a walk executes no instructions and cannot fault",
+        ),
+        absence(
+            "hidden_stalls",
+            "stalls of the out-of-order core by level",
+            "its misses overlap, so a stalled cycle cannot be attributed to one of them",
+        ),
+    ]
 }
 
 /// A column of factors, such as speed-ups.

@@ -188,7 +188,7 @@ fn longer_lines_between_models(runs: &[ModelRun]) -> Vec<Claim<Cell<'_>>> {
 
 /// Table `findings`: all findings, for all runs.
 #[must_use]
-pub fn statements(paper: &Paper, runs: &[ModelRun]) -> Table {
+pub fn findings(paper: &Paper, runs: &[ModelRun]) -> Table {
     let mut all: Vec<Claim<Cell<'_>>> = runs.iter().flat_map(claims).collect();
     all.extend(longer_lines_between_models(runs));
     TABLE.judge(all, paper).displayed(by_model())
@@ -263,8 +263,8 @@ mod tests {
 
     #[test]
     fn a_finding_without_its_series_is_not_judged() {
-        let paper = Paper::footprint_1999().unwrap();
-        let table = statements(&paper, &[run("origin-200")]);
+        let paper = Paper::built_in().unwrap();
+        let table = findings(&paper, &[run("origin-200")]);
         assert_eq!(table.check_display(), Ok(()));
         assert_eq!(verdicts(&table, "network > disk"), ["holds", "holds", "not judged"]);
         let close = verdicts(&table, "L1I + L1D close to L2");
@@ -288,7 +288,7 @@ mod tests {
         let change = Some("l2.line=64B".to_owned());
         run.parts
             .extend([Part { long: true, ..long }, Part { change, ..part(vec![longer_lines]) }]);
-        let table = statements(&Paper::footprint_1999().unwrap(), &[run]);
+        let table = findings(&Paper::built_in().unwrap(), &[run]);
         for name in ["refined beats basic: spread", "refined beats basic: effect"] {
             assert_eq!(verdicts(&table, name), ["holds", "not judged"], "{name}");
         }
@@ -299,8 +299,8 @@ mod tests {
     /// The published figures support exactly the findings that the paper states.
     #[test]
     fn the_published_figures_are_judged_as_in_the_paper() {
-        let paper = Paper::footprint_1999().unwrap();
-        let table = statements(&paper, &[run("origin-200"), run("ultra-1")]);
+        let paper = Paper::built_in().unwrap();
+        let table = findings(&paper, &[run("origin-200"), run("ultra-1")]);
         let verdicts = |name: &str, model: &str| -> Vec<String> {
             let (name, model) = (Value::from(name), Value::from(model));
             let rows = table.rows().iter().filter(|row| row[0] == name && row[1] == model);
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn simulated_figures_are_compared_with_the_published_ones() {
-        let paper = Paper::footprint_1999().unwrap();
+        let paper = Paper::built_in().unwrap();
         let mut absent = Vec::new();
         let table = tables(&paper, &[run("origin-200"), run("zen3")], &mut absent);
         assert_eq!(table.check_display(), Ok(()));
