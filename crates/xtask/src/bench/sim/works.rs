@@ -16,7 +16,7 @@ use crate::bench::say;
 const LOOP: &str =
     "seq 1 5000 | sort -r | md5sum; cat /proc/*/stat | wc; ls -lR /sys/kernel | md5sum";
 /// Runs the compiler proper on a source file of the workload `progdev`, with the system's headers.
-const GCC: &str = "FILE=/expected/stb_ds.c; [ -f $FILE ] || FILE=/expected/mini-gmp.c; \
+const GCC: &str = "FILE=/expected/stb_perlin.c; [ -f $FILE ] || FILE=/expected/mini-gmp.c; \
     /usr/lib/gcc/x86_64-linux-gnu/12/cc1 -quiet -imultiarch x86_64-linux-gnu -O0 -I/expected/include \
     -o /tmp/out.s $FILE";
 /// Runs 8 of the workload's 1,000 transactions.
