@@ -1,11 +1,11 @@
 //! Tables `annotations`, `annotation_values` and `annotation_hits`: the results of annotations.
 
 use attribution::KernelContext;
-use record::{Column, Kind, RowFilter, Table, TableDisplay, Value};
+use record::{Columns, RowFilter, Table, TableDisplay, column};
 use sim::AnnotationUse;
 use sim::annotate::{self, Annotation, Annotations};
 use sim::counters::{CYCLES, INSTRUCTIONS};
-use sim::{Accounting, ContextUse, CpuUse};
+use sim::{Accounting, ContextUse, CpuUse, Hit};
 
 use super::by_region::by_region;
 
@@ -21,72 +21,107 @@ pub fn tables(annotations: &Annotations, account: &Accounting) -> Vec<Table> {
     tables
 }
 
-fn columns(columns: &[(&str, Kind, &str)]) -> Vec<Column> {
-    columns.iter().map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
+/// An annotation in a region: its results, and the CPUs of the region.
+#[derive(Clone, Copy)]
+struct RegionAnnotation<'a> {
+    region: u32,
+    annotation: &'a Annotation,
+    used: &'a AnnotationUse,
+    cpus: &'a [CpuUse],
 }
 
-/// The results of each annotation in each region, with the CPUs of the region.
+/// The results of each annotation in each region.
 fn uses<'a>(
     annotations: &'a Annotations,
     account: &'a Accounting,
-) -> impl Iterator<Item = (u64, &'a Annotation, &'a AnnotationUse, &'a [CpuUse])> {
+) -> impl Iterator<Item = RegionAnnotation<'a>> {
     account.annotations.iter().filter_map(|((region, note), used)| {
         let annotation = annotations.list.get(*note as usize)?;
         let region_use = account.regions.get((*region as usize).checked_sub(1)?)?;
-        Some((u64::from(*region), annotation, used, region_use.cpus.as_slice()))
+        Some(RegionAnnotation { region: *region, annotation, used, cpus: &region_use.cpus })
     })
 }
 
+/// The columns that name an annotation in a region.
+fn key_columns<'a>() -> Columns<'a, RegionAnnotation<'a>> {
+    Columns::all([
+        column("region", "Region of interest, from 1.").uint(|of: &RegionAnnotation<'_>| of.region),
+        column("annotation", "Name of the annotation.")
+            .text(|of: &RegionAnnotation<'_>| of.annotation.name.clone()),
+        column("place", "Symbol or event that it matched.")
+            .text(|of: &RegionAnnotation<'_>| of.annotation.place.clone()),
+    ])
+}
+
 fn hits(annotations: &Annotations, account: &Accounting) -> Table {
-    let columns = columns(&[
-        ("region", Kind::Uint, "Region of interest, from 1."),
-        ("annotation", Kind::Text, "Name of the annotation."),
-        ("place", Kind::Text, "Symbol or event that it matched."),
-        ("address", Kind::Text, "Its address, where there is one."),
-        ("cpu", Kind::Text, "CPU number, or `all` for the sum over the CPUs."),
-        ("hit_count", Kind::Uint, "How often the CPU reached it."),
-        ("span", Kind::Text, "Name of the span that it opens."),
-        ("span_count", Kind::Uint, "Spans of this name that started and ended in the region."),
-        (
+    /// The hits of an annotation on a CPU or on all CPUs.
+    struct Row<'a> {
+        of: RegionAnnotation<'a>,
+        cpu: String,
+        hits: u64,
+        /// What the spans executed that the annotation opens.
+        span: Option<ContextUse>,
+        refused: Option<u64>,
+    }
+    impl Row<'_> {
+        fn span_name(&self, annotations: &Annotations) -> Option<String> {
+            annotations.spans.get(*self.of.annotation.spans.first()? as usize).cloned()
+        }
+
+        /// A count of the spans. `None` if the annotation opens no span.
+        fn count(&self, count: fn(&ContextUse) -> u64) -> Option<u64> {
+            let none = || self.of.annotation.spans.first().map(|_| 0);
+            self.span.as_ref().map(count).or_else(none)
+        }
+    }
+    // Without a model a cycle is an instruction.
+    let has_model = account.has_model();
+    let cycles = move |row: &Row<'_>, cycles: fn(&ContextUse) -> u64| {
+        row.span.as_ref().filter(|_| has_model).map(cycles)
+    };
+    let columns = key_columns().of(|row: &Row<'_>| row.of).and([
+        column("address", "Its address, where there is one.")
+            .text(|row: &Row<'_>| row.of.annotation.address.map(|address| format!("{address:#x}"))),
+        column("cpu", "CPU number, or `all` for the sum over the CPUs.")
+            .text(|row: &Row<'_>| row.cpu.clone()),
+        column("hit_count", "How often the CPU reached it.").uint(|row: &Row<'_>| row.hits),
+        column("span", "Name of the span that it opens.")
+            .text(|row: &Row<'_>| row.span_name(annotations)),
+        column("span_count", "Spans of this name that started and ended in the region.")
+            .uint(|row: &Row<'_>| row.count(|used| used.completed)),
+        column(
             "self_instructions",
-            Kind::Uint,
             "Instructions of the spans, without contexts and spans nested in them.",
-        ),
-        (
+        )
+        .uint(|row: &Row<'_>| row.count(|used| used.self_counts[INSTRUCTIONS])),
+        column(
             "inclusive_instructions",
-            Kind::Uint,
             "Instructions of the spans from start to end, without other tasks.",
-        ),
-        ("self_cycles", Kind::Uint, "Cycles of the model; as self_instructions."),
-        ("inclusive_cycles", Kind::Uint, "Cycles of the model; as inclusive_instructions."),
-        ("refused_span_count", Kind::Uint, "Spans that could not be opened or closed there."),
+        )
+        .uint(|row: &Row<'_>| row.count(|used| used.inclusive[INSTRUCTIONS])),
+        column("self_cycles", "Cycles of the model; as self_instructions.")
+            .uint(move |row: &Row<'_>| cycles(row, |used| used.self_counts[CYCLES])),
+        column("inclusive_cycles", "Cycles of the model; as inclusive_instructions.")
+            .uint(move |row: &Row<'_>| cycles(row, |used| used.inclusive[CYCLES])),
+        column("refused_span_count", "Spans that could not be opened or closed there.")
+            .uint(|row: &Row<'_>| row.refused),
     ]);
-    let doc = "Annotations: how often the guest reached each, and what their spans executed.";
-    let display = TableDisplay { filter: Some(RowFilter::sums_over_cpus()), ..by_region() };
-    let mut table = Table::new("annotations", doc, columns).displayed(display);
-    for (region, annotation, used, cpus) in uses(annotations, account) {
-        let mut push = |cpu: &str, hits: u64, span: Option<&ContextUse>, refused: Option<u64>| {
-            let address = annotation.address.map(|address| format!("{address:#x}"));
-            let first: [Value; 6] = [
-                region.into(),
-                annotation.name.as_str().into(),
-                annotation.place.as_str().into(),
-                address.map_or(Value::Absent, Value::Text),
-                cpu.into(),
-                hits.into(),
-            ];
-            let span = span_cells(annotations, annotation, span, account);
-            table.push(first.into_iter().chain(span).chain([refused.into()]).collect());
+    let mut rows = Vec::new();
+    for of in uses(annotations, account) {
+        let RegionAnnotation { annotation, used, cpus, .. } = of;
+        let mut push = |cpu: &str, hits, span, refused| {
+            rows.push(Row { of, cpu: cpu.to_owned(), hits, span, refused });
         };
         let span = annotation.spans.first().copied();
         let refused = (used.refused > 0 || span.is_some()).then_some(used.refused);
-        push("all", used.hits.iter().sum(), sum(cpus, span).as_ref(), refused);
+        push("all", used.hits.iter().sum(), sum(cpus, span), refused);
         for (cpu, hits) in cpus.iter().zip(&used.hits) {
-            let this_cpu = std::slice::from_ref(cpu);
-            push(&cpu.cpu.to_string(), *hits, sum(this_cpu, span).as_ref(), None);
+            push(&cpu.cpu.to_string(), *hits, sum(std::slice::from_ref(cpu), span), None);
         }
     }
-    table
+    let doc = "Annotations: how often the guest reached each, and what their spans executed.";
+    let display = TableDisplay { filter: Some(RowFilter::sums_over_cpus()), ..by_region() };
+    columns.table("annotations", doc, rows).displayed(display)
 }
 
 /// Sums the counts of the spans with number `span` over `cpus`; `None` if no CPU has any.
@@ -101,39 +136,13 @@ fn sum(cpus: &[CpuUse], span: Option<u32>) -> Option<ContextUse> {
     })
 }
 
-fn span_cells(
-    annotations: &Annotations,
-    annotation: &Annotation,
-    used: Option<&ContextUse>,
-    account: &Accounting,
-) -> [Value; 6] {
-    let name = annotation.spans.first().and_then(|span| annotations.spans.get(*span as usize));
-    let name = name.map_or(Value::Absent, |name| name.as_str().into());
-    let Some(used) = used else {
-        let none = annotation.spans.first().map(|_| 0_u64);
-        let none = || none.into();
-        return [name, none(), none(), none(), Value::Absent, Value::Absent];
-    };
-    // Without a model a cycle is an instruction.
-    let has_model = account.has_model();
-    let cycles = |cycles: u64| has_model.then_some(cycles).into();
-    [
-        name,
-        used.completed.into(),
-        used.self_counts[INSTRUCTIONS].into(),
-        used.inclusive[INSTRUCTIONS].into(),
-        cycles(used.self_counts[CYCLES]),
-        cycles(used.inclusive[CYCLES]),
-    ]
-}
-
 /// Returns the expressions that the annotation evaluates together, and their values as text. Without `values`
 /// the text is "others".
 fn record_cells(
     annotation: &Annotation,
     action: u32,
     values: Option<&[annotate::Value]>,
-) -> Option<[Value; 2]> {
+) -> Option<[String; 2]> {
     let records = annotation.records.get(action as usize)?;
     let expressions: Vec<&str> =
         records.iter().map(|recorded| recorded.expression.as_str()).collect();
@@ -142,72 +151,61 @@ fn record_cells(
         pairs.map(|(recorded, value)| recorded.shown(*value)).collect::<Vec<_>>().join(", ")
     });
     let values = values.unwrap_or_else(|| "others".to_owned());
-    Some([expressions.join(", ").into(), values.into()])
+    Some([expressions.join(", "), values])
 }
 
 fn values(annotations: &Annotations, account: &Accounting) -> Table {
-    let columns = columns(&[
-        ("region", Kind::Uint, "Region of interest, from 1."),
-        ("annotation", Kind::Text, "Name of the annotation."),
-        ("place", Kind::Text, "Symbol or event that it matched."),
-        ("recorded", Kind::Text, "Expressions that were recorded together."),
-        (
-            "values",
-            Kind::Text,
-            "Their values, in that order; `others` stands for all further values.",
-        ),
-        ("hit_count", Kind::Uint, "How often these values were recorded, on all CPUs."),
-    ]);
-    let doc = "Values that annotations recorded, and how often each was recorded.";
-    let display = TableDisplay { sort_by: Some("hit_count".to_owned()), ..by_region() };
-    let mut table = Table::new("annotation_values", doc, columns).displayed(display);
-    table.display.rows_max = None;
-    for (region, annotation, used, _) in uses(annotations, account) {
-        for entry in &used.values {
-            let shown = record_cells(annotation, entry.action, entry.values.as_deref());
-            let Some([recorded, values]) = shown else { continue };
-            table.push(vec![
-                region.into(),
-                annotation.name.as_str().into(),
-                annotation.place.as_str().into(),
-                recorded,
-                values,
-                entry.count.into(),
-            ]);
-        }
+    struct Row<'a> {
+        of: RegionAnnotation<'a>,
+        recorded: String,
+        values: String,
+        count: u64,
     }
-    table
+    let columns = key_columns().of(|row: &Row<'_>| row.of).and([
+        column("recorded", "Expressions that were recorded together.")
+            .text(|row: &Row<'_>| row.recorded.clone()),
+        column("values", "Their values, in that order; `others` stands for all further values.")
+            .text(|row: &Row<'_>| row.values.clone()),
+        column("hit_count", "How often these values were recorded, on all CPUs.")
+            .uint(|row: &Row<'_>| row.count),
+    ]);
+    let rows = uses(annotations, account).flat_map(|of| {
+        of.used.values.iter().filter_map(move |entry| {
+            let values = entry.values.as_deref();
+            let [recorded, values] = record_cells(of.annotation, entry.action, values)?;
+            Some(Row { of, recorded, values, count: entry.count })
+        })
+    });
+    let doc = "Values that annotations recorded, and how often each was recorded.";
+    let display =
+        TableDisplay { sort_by: Some("hit_count".to_owned()), rows_max: None, ..by_region() };
+    columns.table("annotation_values", doc, rows).displayed(display)
 }
 
 fn log(annotations: &Annotations, account: &Accounting) -> Table {
-    let columns = columns(&[
-        ("region", Kind::Uint, "Region of interest, from 1."),
-        (
-            "at_cycles",
-            Kind::Uint,
-            "Time of the hit, in cycles of the CPU since the record started.",
-        ),
-        ("cpu", Kind::Uint, "CPU."),
-        ("annotation", Kind::Text, "Name of the annotation."),
-        ("recorded", Kind::Text, "Expressions that were recorded together."),
-        ("values", Kind::Text, "Their values, in that order."),
-    ]);
-    let doc = "Each hit that recorded values, in order of time.";
-    let mut table = Table::new("annotation_hits", doc, columns);
-    for hit in &account.hits {
-        let Some(annotation) = annotations.list.get(hit.annotation as usize) else { continue };
-        let shown = record_cells(annotation, hit.action, Some(&hit.values));
-        let Some([recorded, values]) = shown else { continue };
-        table.push(vec![
-            u64::from(hit.region).into(),
-            hit.at_cycles.into(),
-            u64::from(hit.cpu).into(),
-            annotation.name.as_str().into(),
-            recorded,
-            values,
-        ]);
+    struct Row<'a> {
+        hit: &'a Hit,
+        annotation: &'a Annotation,
+        recorded: String,
+        values: String,
     }
-    table
+    let columns = Columns::all([
+        column("region", "Region of interest, from 1.").uint(|row: &Row<'_>| row.hit.region),
+        column("at_cycles", "Time of the hit, in cycles of the CPU since the record started.")
+            .uint(|row: &Row<'_>| row.hit.at_cycles),
+        column("cpu", "CPU.").uint(|row: &Row<'_>| row.hit.cpu),
+        column("annotation", "Name of the annotation.")
+            .text(|row: &Row<'_>| row.annotation.name.clone()),
+        column("recorded", "Expressions that were recorded together.")
+            .text(|row: &Row<'_>| row.recorded.clone()),
+        column("values", "Their values, in that order.").text(|row: &Row<'_>| row.values.clone()),
+    ]);
+    let rows = account.hits.iter().filter_map(|hit| {
+        let annotation = annotations.list.get(hit.annotation as usize)?;
+        let [recorded, values] = record_cells(annotation, hit.action, Some(&hit.values))?;
+        Some(Row { hit, annotation, recorded, values })
+    });
+    columns.table("annotation_hits", "Each hit that recorded values, in order of time.", rows)
 }
 
 #[cfg(test)]

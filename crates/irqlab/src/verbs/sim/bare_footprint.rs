@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use record::{Column, Kind, Run, Table, Timestamp};
+use record::{Columns, Run, Table, Timestamp, column};
 use serde_json::json;
 use sim::bare::{
     By, FootprintSettings, LINES_MAX, Level, Method, REPETITIONS_MAX, Repetition, footprint,
@@ -190,42 +190,33 @@ fn run_of(
 }
 
 fn table(settings: &FootprintSettings, repetitions: &[Repetition]) -> Table {
-    let mut columns = vec![
-        Column::new("repetition", Kind::Uint, "Number of the repetition, from 1."),
-        Column::new("interrupt", Kind::Bool, "Whether an interrupt was scheduled."),
-        Column::new("handled_count", Kind::Uint, "How often the handler ran."),
-        Column::new(
-            "last_pass_ns",
-            Kind::Uint,
-            "Duration of the last pass over all lines, by the machine's clock.",
-        ),
-        Column::new("counted_ns", Kind::Uint, "Time from the start to the end of the counters."),
-    ];
-    let read = &EVENTS[..settings.events.len()];
-    let description = "Counted by the guest's performance counters.";
-    columns.extend(read.iter().map(|(name, ..)| Column::new(name, Kind::Uint, description)));
-    let description = "Counted by the simulator, including the reading of the counters.";
-    columns.extend(EXACT.iter().map(|name| Column::new(name, Kind::Uint, description)));
+    /// The position of a repetition, and the repetition.
+    type Row<'a> = (usize, &'a Repetition);
+    let columns = Columns::all([
+        column("repetition", "Number of the repetition, from 1.")
+            .uint(|(at, _): &Row<'_>| *at / 2 + 1),
+        column("interrupt", "Whether an interrupt was scheduled.")
+            .bool(|(_, repetition): &Row<'_>| repetition.irq),
+        column("handled_count", "How often the handler ran.")
+            .uint(|(_, repetition): &Row<'_>| repetition.ran),
+        column("last_pass_ns", "Duration of the last pass over all lines, by the machine's clock.")
+            .uint(|(_, repetition): &Row<'_>| repetition.touch),
+        column("counted_ns", "Time from the start to the end of the counters.")
+            .uint(|(_, repetition): &Row<'_>| repetition.all),
+    ]);
+    let doc = "Counted by the guest's performance counters.";
+    let read = EVENTS[..settings.events.len()].iter().enumerate();
+    let columns = columns.and(read.map(|(event, (name, ..))| {
+        column(name, doc).uint(move |(_, repetition): &Row<'_>| repetition.read[event])
+    }));
+    let doc = "Counted by the simulator, including the reading of the counters.";
+    let columns = columns.and(EXACT.map(|name| {
+        let counter = (0..counters::COUNTERS).find(|at| counters::name(*at) == Some(name));
+        column(name, doc)
+            .uint(move |(_, repetition): &Row<'_>| counter.map(|at| repetition.exact[at]))
+    }));
     let doc = "Misses and times of a filled cache, without an interrupt and with it.";
-    let mut table = Table::new("bare_footprint", doc, columns);
-    for (index, repetition) in repetitions.iter().enumerate() {
-        let mut row = vec![
-            (index as u64 / 2 + 1).into(),
-            repetition.irq.into(),
-            repetition.ran.into(),
-            repetition.touch.into(),
-            repetition.all.into(),
-        ];
-        row.extend(repetition.read[..read.len()].iter().map(|count| (*count).into()));
-        let position = |wanted: &str| {
-            (0..counters::COUNTERS).find(|index| counters::name(*index) == Some(wanted))
-        };
-        row.extend(
-            EXACT.iter().map(|name| position(name).map(|index| repetition.exact[index]).into()),
-        );
-        table.push(row);
-    }
-    table
+    columns.table("bare_footprint", doc, repetitions.iter().enumerate())
 }
 
 #[cfg(test)]

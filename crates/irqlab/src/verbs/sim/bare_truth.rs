@@ -1,6 +1,7 @@
 //! `irqlab sim bare footprint --sweep`: lines that the methods count, compared with lines displaced.
 
-use record::{Column, Kind, Run, Table, Timestamp, Value};
+use lab::footprint::curve::CurvePoint;
+use record::{Columns, IntervalColumns, Run, Table, Timestamp, column};
 use sim::Cache;
 use sim::bare::{FootprintSettings, Point, Truth, TruthSettings};
 use sim::qemu::Qemu;
@@ -30,91 +31,73 @@ pub fn run(
     numbers.extend(EIGHTHS.map(|part| lines * part / 8));
     numbers.sort_unstable();
     numbers.dedup();
-    let mut table = table();
+    let mut points = Vec::new();
     for lines in numbers {
         let Some(point) = truth.point(lines, stop)? else { return Ok(None) };
-        table.push(row(&point));
+        points.push(point);
     }
-    run.tables = vec![table, curve(&truth)];
+    let doc = "Lines counted by each method, and lines displaced.";
+    run.tables = vec![columns().table("bare_accuracy", doc, points), curve(&truth)];
     Ok(Some(run))
 }
 
-fn table() -> Table {
+fn columns<'a>() -> Columns<'a, Point> {
     let truth = "Exact number of displaced lines of the program, including those displaced by the \
                  handler's own stack, table and code";
     let found = "Misses in user mode, treatment minus control";
-    let columns = vec![
-        Column::new("handler_lines", Kind::Uint, "Lines that the handler touches."),
-        Column::new("displaced_basic_lines", Kind::Uint, &format!("{truth} (basic method).")),
-        Column::new("counted_basic_lines", Kind::Int, &format!("{found}, basic method.")),
-        Column::new(
+    Columns::all([
+        column("handler_lines", "Lines that the handler touches.")
+            .uint(|point: &Point| point.handler_lines),
+        column("displaced_basic_lines", &format!("{truth} (basic method)."))
+            .uint(|point: &Point| point.basic.truth),
+        column("counted_basic_lines", &format!("{found}, basic method."))
+            .int(|point: &Point| point.basic.found),
+        column(
             "timed_lines",
-            Kind::Real,
-            "Lines by the extra time of the last pass (basic method); absent below the detection limit, \
-             and where the pass took longer than with all lines displaced.",
-        ),
-        Column::new(
-            "timed_error_ratio",
-            Kind::Real,
-            "timed_lines over displaced_basic_lines, minus 1.",
-        ),
-        Column::new(
+            "Lines by the extra time of the last pass (basic method); absent below the \
+             detection limit, and where the pass took longer than with all lines displaced.",
+        )
+        .real(|point: &Point| point.timed),
+        column("timed_error_ratio", "timed_lines over displaced_basic_lines, minus 1.")
+            .real(|point: &Point| point.timed_error_ratio()),
+        column(
             "detection_limit_lines",
-            Kind::Real,
             "Detection limit by time: fewer lines are not distinguishable from none.",
-        ),
-        Column::new("displaced_refined_lines", Kind::Uint, &format!("{truth} (refined method).")),
-        Column::new("counted_refined_lines", Kind::Int, &format!("{found}, refined method.")),
-        Column::new(
+        )
+        .real(|point: &Point| point.limit),
+        column("displaced_refined_lines", &format!("{truth} (refined method)."))
+            .uint(|point: &Point| point.refined.truth),
+        column("counted_refined_lines", &format!("{found}, refined method."))
+            .int(|point: &Point| point.refined.found),
+        column(
             "refined_is_accurate",
-            Kind::Bool,
             "Whether counted_refined_lines is within 2 lines or 1 % of the exact number.",
-        ),
-        Column::new(
+        )
+        .bool(|point: &Point| point.refined.holds()),
+        column(
             "basic_is_accurate",
-            Kind::Bool,
             "Whether counted_basic_lines is within 2 lines or 1 % of the exact number.",
-        ),
-        Column::new(
+        )
+        .bool(|point: &Point| point.basic.holds()),
+        column(
             "timed_is_accurate",
-            Kind::Bool,
-            "Whether timed_lines is within 10 %, or absent where fewer lines are below the limit.",
-        ),
-    ];
-    Table::new("bare_accuracy", "Lines counted by each method, and lines displaced.", columns)
-}
-
-fn row(point: &Point) -> Vec<Value> {
-    vec![
-        point.handler_lines.into(),
-        point.basic.truth.into(),
-        Value::Int(point.basic.found),
-        point.timed.into(),
-        point.timed_error_ratio().into(),
-        point.limit.into(),
-        point.refined.truth.into(),
-        Value::Int(point.refined.found),
-        point.refined.holds().into(),
-        point.basic.holds().into(),
-        point.time_holds().into(),
-    ]
+            "Whether timed_lines is within 10 %, or absent where fewer lines are below the \
+             limit.",
+        )
+        .bool(|point: &Point| point.time_holds()),
+    ])
 }
 
 fn curve(truth: &Truth<'_>) -> Table {
-    let columns = vec![
-        Column::new("displaced_lines", Kind::Uint, "Lines that the program itself displaced."),
-        Column::new("excess_ns", Kind::Real, "Extra time of the last pass over all lines, median."),
-        Column::new(
-            "excess_ci95_ns",
-            Kind::Real,
-            "Half width of the 95 % confidence interval of excess_ns.",
-        ),
-    ];
-    let mut table =
-        Table::new("bare_calibration", "Calibration: the cost of displaced lines.", columns);
-    for point in truth.curve().points() {
-        let excess = [point.excess_cycles, point.half_width_cycles()].map(Value::real);
-        table.push([&[point.lines.into()][..], &excess].concat());
-    }
-    table
+    let columns = Columns::all([
+        column("displaced_lines", "Lines that the program itself displaced.")
+            .uint(|point: &CurvePoint| point.lines),
+        column("excess_ns", "Extra time of the last pass over all lines, median.")
+            .interval(IntervalColumns::half_width("excess_ci95_ns"))
+            .real(|point: &CurvePoint| point.excess_cycles),
+        column("excess_ci95_ns", "Half width of the 95 % confidence interval of excess_ns.")
+            .real(|point: &CurvePoint| point.half_width_cycles()),
+    ]);
+    let doc = "Calibration: the cost of displaced lines.";
+    columns.table("bare_calibration", doc, truth.curve().points())
 }

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use attribution::KernelContext;
 use lab::cpu_warnings::CpuWarnings;
-use record::{
-    Absence, Column, Kind, RowFilter, Run, SCHEMA, Table, TableDisplay, Timestamp, Value,
-};
+use record::{Absence, Columns, RowFilter, Run, SCHEMA, Table, TableDisplay, Timestamp, column};
 use serde_json::{Map, Value as Json, json};
 use sim::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
 use sim::qemu::Qemu;
 use sim::watch::{KernelFiles, Watch};
-use sim::{Accounting, ContextUse, Machine};
+use sim::{Accounting, ContextUse, CpuUse, Machine};
 
 use super::by_region::by_region;
 use super::sampled;
@@ -66,44 +64,69 @@ fn settings(qemu: &Qemu, machine: &Machine) -> Map<String, Json> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn table(account: &Accounting) -> Table {
-    let mut columns = vec![
-        Column::new("region", Kind::Uint, "Region of interest, from 1."),
-        Column::new("cpu", Kind::Text, "CPU number, or `all` for the sum over the CPUs."),
-        Column::new("context", Kind::Text, "What the CPU executed for, with the name of the task.")
-            .priority(100),
-        Column::new("self_instructions", Kind::Uint, "Instructions of the context itself.")
-            .priority(99),
-        Column::new(
+/// What the CPUs, or one of them, executed in a context.
+struct Row<'a> {
+    /// From 1.
+    region: usize,
+    cpu: String,
+    /// Instructions of the CPUs in all contexts.
+    total: u64,
+    used: &'a ContextUse,
+}
+
+fn columns(account: &Accounting) -> Columns<'_, Row<'_>> {
+    let counters = more_counters(account).filter_map(|counter| {
+        let name = name(counter)?;
+        let own = column(
+            &format!("self_{name}"),
+            &format!("{name} of the context itself, by the model."),
+        );
+        let own = if name == "cycles" { own.priority(85) } else { own.detail() };
+        let doc = format!("{name} from entry to exit, by the model.");
+        let inclusive = column(&format!("inclusive_{name}"), &doc).detail();
+        Some(Columns::all([
+            own.uint(move |row: &Row<'_>| row.used.self_counts[counter]),
+            inclusive.uint(move |row: &Row<'_>| row.used.inclusive[counter]),
+        ]))
+    });
+    Columns::all([
+        column("region", "Region of interest, from 1.").uint(|row: &Row<'_>| row.region),
+        column("cpu", "CPU number, or `all` for the sum over the CPUs.")
+            .text(|row: &Row<'_>| row.cpu.clone()),
+        column("context", "What the CPU executed for, with the name of the task.")
+            .priority(100)
+            .text(|row: &Row<'_>| account.name_of(row.used.context)),
+        column("self_instructions", "Instructions of the context itself.")
+            .priority(99)
+            .uint(|row: &Row<'_>| row.used.self_counts[INSTRUCTIONS]),
+        column(
             "self_instructions_ratio",
-            Kind::Real,
             "self_instructions over all instructions of the row's CPUs.",
         )
-        .title("share")
-        .priority(80),
-        Column::new(
+        .shown_as("share", 80)
+        .real(|row: &Row<'_>| {
+            (row.total > 0).then(|| row.used.self_counts[INSTRUCTIONS] as f64 / row.total as f64)
+        }),
+        column(
             "inclusive_instructions",
-            Kind::Uint,
-            "Instructions from entry to exit, without other tasks, of the spans that started and ended \
-             in the region.",
+            "Instructions from entry to exit, without other tasks, of the spans that started \
+             and ended in the region.",
         )
-        .priority(60),
-        Column::new("entry_count", Kind::Uint, "How often the context was entered.")
-            .title("entries")
-            .priority(90),
-        Column::new("span_count", Kind::Uint, "Spans of inclusive_instructions.")
-            .title("spans")
-            .priority(50),
-    ];
-    for name in more_counters(account).filter_map(name) {
-        let doc = format!("{name} of the context itself, by the model.");
-        let column = Column::new(&format!("self_{name}"), Kind::Uint, &doc);
-        columns.push(if name == "cycles" { column.priority(85) } else { column.detail() });
-        let doc = format!("{name} from entry to exit, by the model.");
-        columns.push(Column::new(&format!("inclusive_{name}"), Kind::Uint, &doc).detail());
-    }
-    let doc =
-        "Instructions by context; the self instructions of a CPU add up to all that it executed.";
+        .priority(60)
+        .uint(|row: &Row<'_>| row.used.inclusive[INSTRUCTIONS]),
+        column("entry_count", "How often the context was entered.")
+            .shown_as("entries", 90)
+            .uint(|row: &Row<'_>| row.used.entries),
+        column("span_count", "Spans of inclusive_instructions.")
+            .shown_as("spans", 50)
+            .uint(|row: &Row<'_>| row.used.completed),
+    ])
+    .and(counters)
+}
+
+fn table(account: &Accounting) -> Table {
+    let doc = "Instructions by context; the self instructions of a CPU add up to all that it \
+             executed.";
     let display = TableDisplay {
         headline: "largest: {context}, {self_instructions_ratio} of the instructions, \
                    {entry_count} entries"
@@ -112,24 +135,30 @@ fn table(account: &Accounting) -> Table {
         filter: Some(RowFilter::sums_over_cpus()),
         ..by_region()
     };
-    let mut table = Table::new("contexts", doc, columns).displayed(display);
+    let sums: Vec<BTreeMap<KernelContext, ContextUse>> =
+        account.regions.iter().map(|region| sums(&region.cpus)).collect();
+    let mut rows = Vec::new();
     for (at, region) in account.regions.iter().enumerate() {
-        let mut sums: BTreeMap<KernelContext, ContextUse> = BTreeMap::new();
-        for used in region.cpus.iter().flat_map(|cpu| &cpu.contexts) {
-            sums.entry(used.context).and_modify(|sum| add(sum, used)).or_insert(*used);
-        }
-        let total = region.cpus.iter().map(|cpu| cpu.used[INSTRUCTIONS]).sum();
-        let all = sums.values();
-        let mut push = |cpu: &str, total: u64, used: &ContextUse| {
-            table.push(row(at as u64 + 1, cpu, total, used, account));
+        let mut push = |cpu: &str, total, used| {
+            rows.push(Row { region: at + 1, cpu: cpu.to_owned(), total, used });
         };
-        all.for_each(|used| push("all", total, used));
+        let total = region.cpus.iter().map(|cpu| cpu.used[INSTRUCTIONS]).sum();
+        sums[at].values().for_each(|used| push("all", total, used));
         for cpu in &region.cpus {
             let number = cpu.cpu.to_string();
             cpu.contexts.iter().for_each(|used| push(&number, cpu.used[INSTRUCTIONS], used));
         }
     }
-    table
+    columns(account).table("contexts", doc, rows).displayed(display)
+}
+
+/// The uses of each context, summed over the CPUs.
+fn sums(cpus: &[CpuUse]) -> BTreeMap<KernelContext, ContextUse> {
+    let mut sums: BTreeMap<KernelContext, ContextUse> = BTreeMap::new();
+    for used in cpus.iter().flat_map(|cpu| &cpu.contexts) {
+        sums.entry(used.context).and_modify(|sum| add(sum, used)).or_insert(*used);
+    }
+    sums
 }
 
 /// Counters that only a model has. Without a model, a cycle is an instruction.
@@ -147,24 +176,6 @@ fn add(sum: &mut ContextUse, used: &ContextUse) {
     sum.inclusive.iter_mut().zip(used.inclusive).for_each(|(sum, count)| *sum += count);
     sum.entries += used.entries;
     sum.completed += used.completed;
-}
-
-fn row(region: u64, cpu: &str, total: u64, used: &ContextUse, account: &Accounting) -> Vec<Value> {
-    let share = (total > 0).then(|| used.self_counts[INSTRUCTIONS] as f64 / total as f64);
-    let mut row: Vec<Value> = vec![
-        region.into(),
-        cpu.into(),
-        account.name_of(used.context).into(),
-        used.self_counts[INSTRUCTIONS].into(),
-        share.into(),
-        used.inclusive[INSTRUCTIONS].into(),
-        used.entries.into(),
-        used.completed.into(),
-    ];
-    for counter in more_counters(account) {
-        row.extend([used.self_counts[counter].into(), used.inclusive[counter].into()]);
-    }
-    row
 }
 
 #[cfg(test)]

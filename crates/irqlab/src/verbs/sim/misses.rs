@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Absence, Column, Kind, Table, Value};
+use record::{Absence, Columns, Table, column};
 use sim::{Accounting, ELSEWHERE, KernelContext, MissClass, MissCount, MissKind, Symbols};
 
 const CACHES: [&str; 4] = ["L1I", "L1D", "L2", "L3"];
@@ -79,85 +79,86 @@ fn sums(account: &Accounting, sort: MissKind) -> BTreeMap<(u32, u32), u64> {
     sums
 }
 
-fn ratio(count: u64, sums: &BTreeMap<(u32, u32), u64>, miss_count: &MissCount) -> Value {
-    let sum = sums.get(&(miss_count.region, miss_count.cache)).copied().unwrap_or(0);
-    (sum > 0).then(|| count as f64 / sum as f64).into()
+/// The share of a number of misses in the misses of its region and cache.
+fn ratio(sums: &BTreeMap<(u32, u32), u64>, miss_count: &MissCount) -> Option<f64> {
+    let sum = sums.get(&(miss_count.region, miss_count.cache)).copied().filter(|sum| *sum > 0)?;
+    Some(miss_count.count as f64 / sum as f64)
 }
 
-fn columns(more: &[(&str, Kind, &str)]) -> Vec<Column> {
-    let first = [
-        ("region", Kind::Uint, "Region of interest, from 1."),
-        ("cache", Kind::Text, "Level of cache; all CPUs together."),
-    ];
-    let all = first.iter().chain(more);
-    all.map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
+/// The columns of the region and the cache.
+fn key_columns<'a>() -> Columns<'a, (u32, u32)> {
+    Columns::all([
+        column("region", "Region of interest, from 1.").uint(|(region, _): &(u32, u32)| *region),
+        column("cache", "Level of cache; all CPUs together.")
+            .text(|(_, cache): &(u32, u32)| CACHES.get(*cache as usize).copied().unwrap_or("")),
+    ])
 }
 
 fn classes(account: &Accounting) -> Table {
-    let columns = columns(&[
-        ("mode", Kind::Text, "Processor mode of the access: user or kernel."),
-        (
-            "class",
-            Kind::Text,
-            "cold: first access in the region. self, other: the line had been evicted by one of the same \
-             (the kernel, that process) or of another. true sharing, false sharing: another core had \
-             written the accessed bytes, or other bytes of the coherence granule. device: a device had. \
-             untracked: unknown.",
+    let sums = sums(account, MissKind::Class);
+    let key = |miss_count: &MissCount| (miss_count.region, miss_count.cache);
+    let columns = key_columns().of(key).and([
+        column("mode", "Processor mode of the access: user or kernel.").text(
+            |miss_count: &MissCount| {
+                if miss_count.key & BY_USER != 0 { "user" } else { "kernel" }
+            },
         ),
-        ("misses", Kind::Uint, "Misses of this class."),
-        ("share_ratio", Kind::Real, "misses over all misses of the cache."),
+        column(
+            "class",
+            "cold: first access in the region. self, other: the line had been evicted by one \
+             of the same (the kernel, that process) or of another. true sharing, false \
+             sharing: another core had written the accessed bytes, or other bytes of the \
+             coherence granule. device: a device had. untracked: unknown.",
+        )
+        .text(|miss_count: &MissCount| class(miss_count.key)),
+        column("misses", "Misses of this class.").uint(|miss_count: &MissCount| miss_count.count),
+        column("share_ratio", "misses over all misses of the cache.")
+            .real(|miss_count: &MissCount| ratio(&sums, miss_count)),
     ]);
     let doc = "Misses by class, without those of page-table walks and prefetches.";
-    let mut table = Table::new("misses", doc, columns);
-    let sums = sums(account, MissKind::Class);
-    for miss_count in counts_of_kind(account, MissKind::Class) {
-        let mode = if miss_count.key & BY_USER != 0 { "user" } else { "kernel" };
-        table.push(vec![
-            u64::from(miss_count.region).into(),
-            cache(miss_count).into(),
-            mode.into(),
-            class(miss_count.key).into(),
-            miss_count.count.into(),
-            ratio(miss_count.count, &sums, miss_count),
-        ]);
+    columns.table("misses", doc, counts_of_kind(account, MissKind::Class))
+}
+
+fn evictor(account: &Accounting, miss_count: &MissCount) -> String {
+    match (miss_count.kind, miss_count.key) {
+        (MissKind::Associativity, 0) => "all: capacity".to_owned(),
+        (MissKind::Associativity, _) => "all: conflict".to_owned(),
+        (_, code) => match KernelContext::from_code(code) {
+            Some(KernelContext::User(_)) => "user".to_owned(),
+            Some(KernelContext::Unknown) | None => "kernel outside of interrupts".to_owned(),
+            Some(context) => account.name_of(context),
+        },
     }
-    table
 }
 
 fn evictors(account: &Accounting) -> Table {
-    let columns = columns(&[
-        (
-            "evicted_by",
-            Kind::Text,
-            "Context that had evicted the missed line: user, an interrupt, or the kernel.",
-        ),
-        ("misses", Kind::Uint, "Misses of such lines."),
-        ("share_ratio", Kind::Real, "misses over all misses of the cache."),
-    ]);
-    let doc = "Misses by the context that had evicted the line, and how many of them a fully associative \
-               cache of the same size would have avoided.";
-    let mut table = Table::new("miss_evictors", doc, columns);
     let sums = sums(account, MissKind::Class);
+    let key = |miss_count: &MissCount| (miss_count.region, miss_count.cache);
+    let columns = key_columns().of(key).and([
+        column(
+            "evicted_by",
+            "Context that had evicted the missed line: user, an interrupt, or the kernel.",
+        )
+        .text(|miss_count: &MissCount| evictor(account, miss_count)),
+        column("misses", "Misses of such lines.").uint(|miss_count: &MissCount| miss_count.count),
+        column("share_ratio", "misses over all misses of the cache.")
+            .real(|miss_count: &MissCount| ratio(&sums, miss_count)),
+    ]);
     let ways = counts_of_kind(account, MissKind::Associativity);
-    for miss_count in counts_of_kind(account, MissKind::Evictor).chain(ways) {
-        let who = match (miss_count.kind, miss_count.key) {
-            (MissKind::Associativity, 0) => "all: capacity".to_owned(),
-            (MissKind::Associativity, _) => "all: conflict".to_owned(),
-            (_, code) => match KernelContext::from_code(code) {
-                Some(KernelContext::User(_)) => "user".to_owned(),
-                Some(KernelContext::Unknown) | None => "kernel outside of interrupts".to_owned(),
-                Some(context) => account.name_of(context),
-            },
-        };
-        table.push(vec![
-            u64::from(miss_count.region).into(),
-            cache(miss_count).into(),
-            who.into(),
-            miss_count.count.into(),
-            ratio(miss_count.count, &sums, miss_count),
-        ]);
-    }
-    table
+    let rows = counts_of_kind(account, MissKind::Evictor).chain(ways);
+    let doc = "Misses by the context that had evicted the line, and how many of them a fully \
+             associative cache of the same size would have avoided.";
+    columns.table("miss_evictors", doc, rows)
+}
+
+/// A place that missed.
+struct Place {
+    region: u32,
+    cache: u32,
+    name: String,
+    count: u64,
+    /// Misses of all places of the cache.
+    sum: u64,
 }
 
 /// Misses by place, the most frequent places of each cache first.
@@ -167,13 +168,13 @@ fn places<'a>(
     counts: impl Iterator<Item = &'a MissCount>,
     named: &dyn Fn(u64) -> String,
 ) -> Table {
-    let columns = columns(&[
-        (title, Kind::Text, "Place of the access."),
-        ("misses", Kind::Uint, "Misses there."),
-        ("share_ratio", Kind::Real, "misses over all misses of the cache with a known place."),
+    let columns = key_columns().of(|place: &Place| (place.region, place.cache)).and([
+        column(title, "Place of the access.").text(|place: &Place| place.name.clone()),
+        column("misses", "Misses there.").uint(|place: &Place| place.count),
+        column("share_ratio", "misses over all misses of the cache with a known place.")
+            .real(|place: &Place| place.count as f64 / place.sum as f64),
     ]);
-    let doc = "Misses by place: the most frequent places of each cache.";
-    let mut table = Table::new(name, doc, columns);
+    let mut rows = Vec::new();
     let mut of_caches: BTreeMap<(u32, u32), BTreeMap<String, u64>> = BTreeMap::new();
     for miss_count in counts {
         let name = if miss_count.key == ELSEWHERE {
@@ -193,17 +194,16 @@ fn places<'a>(
         let remainder = remainder.fold(0, u64::saturating_add);
         places.truncate(PLACES_MAX);
         places.extend((remainder > 0).then(|| ("all other places".to_owned(), remainder)));
-        for (place, count) in places {
-            table.push(vec![
-                u64::from(region).into(),
-                CACHES.get(cache as usize).copied().unwrap_or("").into(),
-                place.into(),
-                count.into(),
-                (count as f64 / sum as f64).into(),
-            ]);
-        }
+        rows.extend(places.into_iter().map(|(name, count)| Place {
+            region,
+            cache,
+            name,
+            count,
+            sum,
+        }));
     }
-    table
+    let doc = "Misses by place: the most frequent places of each cache.";
+    columns.table(name, doc, rows)
 }
 
 /// The upper half of addresses is the kernel's.

@@ -1,9 +1,9 @@
 //! Table `sampled_cycles`: cycles of contexts from sampled units, with their intervals.
 
-use record::{Column, Kind, Table, TableDisplay, Value};
+use record::{Columns, IntervalColumns, Table, TableDisplay, column};
 use serde_json::{Value as Json, json};
-use sim::Accounting;
 use sim::watch::Sampling;
+use sim::{Accounting, SampledCycles};
 
 use super::by_region::by_region;
 
@@ -12,80 +12,71 @@ pub fn table(account: &Accounting) -> Option<Table> {
     if !account.is_sampled {
         return None;
     }
-    let columns = vec![
-        Column::new("region", Kind::Uint, "Region of interest, from 1."),
-        Column::new(
-            "context",
-            Kind::Text,
-            "What executed, with the name of the task; `all`: everything.",
-        )
-        .priority(100),
-        Column::new(
-            "self_cycles",
-            Kind::Real,
-            "Cycles of the context itself, estimated from the sample.",
-        )
-        .priority(99),
-        Column::new("self_cycles_low", Kind::Real, "Lower bound of the 95 % confidence interval.")
-            .priority(70),
-        Column::new("self_cycles_high", Kind::Real, "Upper bound of the 95 % confidence interval.")
-            .priority(70),
-        Column::new(
+    /// The region, from 1, and the cycles of a context in it.
+    type Row<'a> = (usize, &'a SampledCycles);
+    let regions = account.sampled_cycles();
+    let name_of = |sampled: &SampledCycles| {
+        sampled.context.map_or_else(|| "all".to_owned(), |context| account.name_of(context))
+    };
+    let bounds = |sampled: &SampledCycles| {
+        let (total, half_width) = (sampled.cycles.total, sampled.cycles.half_width?);
+        Some(((total - half_width).max(0.0), total + half_width))
+    };
+    let entries = |sampled: &SampledCycles| sampled.context.map(|_| sampled.entries);
+    let columns = Columns::all([
+        column("region", "Region of interest, from 1.").uint(|(region, _): &Row<'_>| *region),
+        column("context", "What executed, with the name of the task; `all`: everything.")
+            .priority(100)
+            .text(|(_, sampled): &Row<'_>| name_of(sampled)),
+        column("self_cycles", "Cycles of the context itself, estimated from the sample.")
+            .interval(IntervalColumns::bounds("self_cycles_low", "self_cycles_high"))
+            .priority(99)
+            .real(|(_, sampled): &Row<'_>| sampled.cycles.total),
+        column("self_cycles_low", "Lower bound of the 95 % confidence interval.")
+            .priority(70)
+            .real(|(_, sampled): &Row<'_>| bounds(sampled).map(|(low, _)| low)),
+        column("self_cycles_high", "Upper bound of the 95 % confidence interval.")
+            .priority(70)
+            .real(|(_, sampled): &Row<'_>| bounds(sampled).map(|(_, high)| high)),
+        column(
             "interval_ratio",
-            Kind::Real,
-            "Half the width of the interval over self_cycles; absent with too few units for one.",
+            "Half the width of the interval over self_cycles; absent with too few units for \
+             one.",
         )
-        .title("interval")
-        .priority(98),
-        Column::new(
-            "self_instructions",
-            Kind::Uint,
-            "Instructions of the context itself, all counted.",
-        )
-        .priority(90),
-        Column::new("cycles_per_entry", Kind::Real, "self_cycles over the entries of the context.")
-            .priority(80),
-        Column::new("entry_count", Kind::Uint, "How often the context was entered.")
-            .title("entries")
-            .priority(75),
-        Column::new("unit_count", Kind::Uint, "Sampled units in which the context executed.")
-            .title("units")
-            .priority(85),
-        Column::new("sampled_instructions", Kind::Uint, "Instructions of the context in them.")
-            .priority(40),
-    ];
-    let doc = "Cycles by context, from units that the core executed in detail; instructions, misses and \
-               mispredictions, by which all others are predicted, are counted.";
+        .shown_as("interval", 98)
+        .real(|(_, sampled): &Row<'_>| sampled.relative()),
+        column("self_instructions", "Instructions of the context itself, all counted.")
+            .priority(90)
+            .uint(|(_, sampled): &Row<'_>| sampled.instructions),
+        column("cycles_per_entry", "self_cycles over the entries of the context.")
+            .priority(80)
+            .real(|(_, sampled): &Row<'_>| {
+                entries(sampled)
+                    .filter(|entries| *entries > 0)
+                    .map(|entries| sampled.cycles.total / entries as f64)
+            }),
+        column("entry_count", "How often the context was entered.")
+            .shown_as("entries", 75)
+            .uint(|(_, sampled): &Row<'_>| entries(sampled)),
+        column("unit_count", "Sampled units in which the context executed.")
+            .shown_as("units", 85)
+            .uint(|(_, sampled): &Row<'_>| sampled.units),
+        column("sampled_instructions", "Instructions of the context in them.")
+            .priority(40)
+            .uint(|(_, sampled): &Row<'_>| sampled.sampled_instructions),
+    ]);
+    let doc = "Cycles by context, from units that the core executed in detail; instructions, \
+             misses and mispredictions, by which all others are predicted, are counted.";
     let display = TableDisplay {
         headline: "{context}: {self_cycles}, within {interval_ratio}".to_owned(),
         sort_by: Some("self_cycles".to_owned()),
         ..by_region()
     };
-    let mut table = Table::new("sampled_cycles", doc, columns).displayed(display);
-    for (region, rows) in account.sampled_cycles().iter().enumerate() {
-        for row in rows {
-            let (total, half_width) = (row.cycles.total, row.cycles.half_width);
-            let name =
-                row.context.map_or_else(|| "all".to_owned(), |context| account.name_of(context));
-            let entries = row.context.map(|_| row.entries);
-            let per_entry = entries.filter(|entries| *entries > 0);
-            let values: Vec<Value> = vec![
-                (region as u64 + 1).into(),
-                name.into(),
-                total.into(),
-                half_width.map(|half| (total - half).max(0.0)).into(),
-                half_width.map(|half| total + half).into(),
-                row.relative().into(),
-                row.instructions.into(),
-                per_entry.map(|entries| total / entries as f64).into(),
-                entries.into(),
-                row.units.into(),
-                row.sampled_instructions.into(),
-            ];
-            table.push(values);
-        }
-    }
-    Some(table)
+    let rows = regions
+        .iter()
+        .enumerate()
+        .flat_map(|(at, sampled)| sampled.iter().map(move |sampled| (at + 1, sampled)));
+    Some(columns.table("sampled_cycles", doc, rows).displayed(display))
 }
 
 /// How the sample was taken, for the settings of a run.
