@@ -4,6 +4,7 @@
 //! `ooo` pass accesses to the model of the level of that name, and `shadow_caches` passes them to shadow caches.
 //! `level` is the level in use now.
 
+mod engine;
 pub(crate) mod level;
 
 pub(crate) mod ooo;
@@ -18,13 +19,14 @@ use std::ptr;
 use attribution::KernelContext;
 use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
-use machine::{BlockingMachine, BlockingModel, VirtualAddress};
+use machine::{BlockingMachine, VirtualAddress};
+
+pub(crate) use engine::Engine;
 
 use crate::models::accesses::{OwnAccess, Write};
 use crate::models::counters;
 use crate::models::pipeline::Pipeline;
 use crate::models::sampling::UnitPart;
-use crate::models::shadow_caches::ShadowCacheModels;
 use crate::models::translations::Change;
 use crate::qemu::block::Block;
 use crate::qemu::qemu_internals::CurrentCpu;
@@ -42,17 +44,6 @@ pub(crate) trait BeforeBlock {
 
 /// No block starts at this address.
 const NOWHERE: u64 = u64::MAX;
-
-/// The counter of cycles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counting {
-    /// No model: each instruction is one cycle, if instructions are counted at all.
-    Plain,
-    /// The model of the level `timed`.
-    Timed,
-    /// The core of the level `ooo`.
-    Ooo,
-}
 
 /// Counts of one vCPU. Aligned to a cache line of the host, so that two vCPUs never share a line.
 #[repr(align(64))]
@@ -79,16 +70,13 @@ pub(crate) struct Cpu {
     in_last_block: bool,
     /// Branches of the started blocks. Counted only with a model.
     branches: u64,
-    /// The model of the level `timed`, or null.
-    model: *mut BlockingMachine,
-    /// The core of the level `ooo`, or null.
-    pipeline: *mut Pipeline,
-    /// Shadow caches, or null.
-    shadow_caches: *mut ShadowCacheModels,
+    /// The model of the vCPU, in use now or not.
+    engine: Engine,
     /// Whether the idle task runs, and no interrupt handler above it.
     idles: bool,
-    /// The counter of cycles.
-    counting: Counting,
+    /// Whether cycles are counted by the engine. Otherwise each instruction is one cycle, if instructions are counted at
+    /// all.
+    engine_counts: bool,
     /// Whether the kernel runs.
     in_kernel: bool,
     /// Whether an exception was raised whose handler is not entered yet.
@@ -196,11 +184,9 @@ impl Cpu {
         device_wrote: false,
         in_last_block: false,
         branches: 0,
-        model: ptr::null_mut(),
-        pipeline: ptr::null_mut(),
-        shadow_caches: ptr::null_mut(),
+        engine: Engine::Absent,
         idles: false,
-        counting: Counting::Plain,
+        engine_counts: false,
         in_kernel: false,
         raising: false,
         has_abandoned_block: false,
@@ -274,16 +260,9 @@ impl Cpu {
         self.block = ptr::null();
     }
 
-    /// Counts with a model from now on.
-    pub(crate) fn set_model(&mut self, model: &BlockingModel) {
-        // The model is never freed, because translated code may use it until the process ends.
-        self.model = Box::into_raw(Box::new(BlockingMachine::new(model)));
-    }
-
-    /// Executes on a core of a model from now on.
-    pub(crate) fn set_pipeline(&mut self, pipeline: Pipeline) {
-        // Never freed: see `set_model`.
-        self.pipeline = Box::into_raw(Box::new(pipeline));
+    /// Gives the vCPU its model.
+    pub(crate) fn set_engine(&mut self, engine: Engine) {
+        self.engine = engine;
     }
 
     /// The vCPU is halted, or no longer is.
@@ -318,45 +297,42 @@ impl Cpu {
 
     /// Counts at this level of detail from now on.
     pub(crate) fn set_level(&mut self, level: Detail) {
-        self.counting = match level {
-            Detail::Timed if !self.model.is_null() => Counting::Timed,
-            Detail::Ooo if !self.pipeline.is_null() => Counting::Ooo,
-            _ => Counting::Plain,
+        self.engine_counts = match self.engine {
+            Engine::Timed(_) => level == Detail::Timed,
+            Engine::Ooo(_) => level == Detail::Ooo,
+            Engine::Absent | Engine::ShadowCaches(_) => false,
         };
         // The previous level may not have followed changes of translations.
-        if let Some(model) = self.model() {
-            model.flush_tlbs(TlbFlush::All);
-        }
-        if let Some(pipeline) = self.pipeline() {
-            pipeline.forget_translations(TlbFlush::All);
+        match &mut self.engine {
+            Engine::Timed(model) => model.flush_tlbs(TlbFlush::All),
+            Engine::Ooo(pipeline) => pipeline.forget_translations(TlbFlush::All),
+            Engine::Absent | Engine::ShadowCaches(_) => {}
         }
     }
 
     /// The address translations of this vCPU change.
     pub(crate) fn change_translations(&mut self, vcpu: u32, change: Change) {
-        // The model of the level `timed` knows one address space, so it drops all translations of the old one.
-        let flush = change.flush.or(change.space.map(|(space, _)| TlbFlush::Space(space)));
-        if let Some((model, flush)) = self.model().zip(flush) {
-            model.flush_tlbs(flush);
+        match &mut self.engine {
+            Engine::Timed(model) => {
+                // This model knows one address space, so it drops all translations of the old one.
+                let space = change.space.map(|(space, _)| TlbFlush::Space(space));
+                if let Some(flush) = change.flush.or(space) {
+                    model.flush_tlbs(flush);
+                }
+            }
+            Engine::Ooo(pipeline) => pipeline.change_translations(change),
+            Engine::Absent => {}
+            Engine::ShadowCaches(_) => {
+                if let Some(shadow_caches) = self.engine.shadow_caches() {
+                    shadow_caches.change_translations(vcpu as usize, change);
+                }
+            }
         }
-        if let Some(pipeline) = self.pipeline() {
-            pipeline.change_translations(change);
-        }
-        // SAFETY: as in `forget_shadow_translations`.
-        if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
-            shadow_caches.change_translations(vcpu as usize, change);
-        }
-    }
-
-    /// Passes its accesses to shadow caches from now on.
-    pub(crate) fn set_shadow_caches(&mut self, shadow_caches: *mut ShadowCacheModels) {
-        self.shadow_caches = shadow_caches;
     }
 
     /// Tells the shadow caches that address translations have changed.
     pub(crate) fn forget_shadow_translations(&mut self, vcpu: u32) {
-        // SAFETY: null, or valid until the process ends; no use is nested in another.
-        if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
+        if let Some(shadow_caches) = self.engine.shadow_caches() {
             shadow_caches.forget_translations(vcpu as usize);
         }
     }
@@ -385,71 +361,68 @@ impl Cpu {
         self.pipeline().map_or_else(Vec::new, Pipeline::take_sampled)
     }
 
+    /// Whether cycles are counted by a model.
     pub(crate) fn counts_with_model(&self) -> bool {
-        self.counting != Counting::Plain
+        self.engine_counts
     }
 
-    /// Whether the vCPU has a model, in use now or not.
-    fn has_model(&self) -> bool {
-        !(self.model.is_null() && self.pipeline.is_null())
-    }
-
+    /// The core of the level `ooo`, in use now or not.
     fn pipeline(&mut self) -> Option<&mut Pipeline> {
-        // SAFETY: null, or of `set_pipeline`; no use is nested in another.
-        unsafe { self.pipeline.as_mut() }
+        self.engine.pipeline()
     }
 
-    fn model(&mut self) -> Option<&mut BlockingMachine> {
-        // SAFETY: null, or of `set_model`; no use is nested in another.
-        unsafe { self.model.as_mut() }
+    /// The core of the level `ooo`, if it is in use now.
+    fn pipeline_in_use(&mut self) -> Option<&mut Pipeline> {
+        if self.engine_counts { self.engine.pipeline() } else { None }
+    }
+
+    /// The model of the level `timed`, if it is in use now.
+    fn timed_in_use(&mut self) -> Option<&mut BlockingMachine> {
+        if self.engine_counts { self.engine.timed() } else { None }
     }
 
     /// Executed cycles, in the unit of time slices. Values before and after a change of the level cannot be compared.
-    pub(crate) fn cycles(&mut self) -> u64 {
-        let (plain, counting) = (self.instructions, self.counting);
-        let counted = match counting {
-            Counting::Plain => plain,
-            Counting::Timed => self.model().map_or(plain, |model| model.cycles()),
-            Counting::Ooo => self.pipeline().map_or(plain, |pipeline| pipeline.cycles()),
+    pub(crate) fn cycles(&self) -> u64 {
+        let counted = match &self.engine {
+            Engine::Timed(model) if self.engine_counts => model.cycles(),
+            Engine::Ooo(pipeline) if self.engine_counts => pipeline.cycles(),
+            _ => self.instructions,
         };
         counted + self.waited_cycles
     }
 
     /// Instructions executed, if the block that was started last ran to its end.
-    pub(crate) fn instructions(&mut self) -> u64 {
+    pub(crate) fn instructions(&self) -> u64 {
         // Cheaper than `counts`: clocks ask each vCPU for this number at every slice.
-        let plain = self.instructions;
-        if !self.pipeline.is_null() {
-            return plain;
+        match &self.engine {
+            Engine::Timed(model) => model.instructions(),
+            _ => self.instructions,
         }
-        self.model().map_or(plain, |model| model.instructions())
     }
 
     /// Instructions executed, as the current level counts them. Values before and after a change of the level cannot be
     /// compared.
-    pub(crate) fn executed(&mut self) -> u64 {
-        match self.counting {
-            Counting::Timed => self.instructions(),
-            Counting::Plain | Counting::Ooo => self.instructions,
-        }
+    pub(crate) fn executed(&self) -> u64 {
+        if self.engine_counts { self.instructions() } else { self.instructions }
     }
 
     /// The counts, if the last started block ran to its end.
-    pub(crate) fn counts(&mut self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         let mut counts = [0; COUNTERS];
         counts[INSTRUCTIONS] = self.instructions;
         counts[CYCLES] = self.instructions;
-        if let Some(model) = self.model() {
-            counters::put_model_counts(&model.counts(), &mut counts);
-        }
-        if let Some(pipeline) = self.pipeline() {
-            pipeline.add_to(&mut counts);
-            counts[CYCLES] = pipeline.cycles();
-            counts[INSTRUCTIONS] = self.instructions;
-            counts[PIPELINE_STALL_CYCLES] += self.waited_cycles;
+        match &self.engine {
+            Engine::Timed(model) => counters::put_model_counts(&model.counts(), &mut counts),
+            Engine::Ooo(pipeline) => {
+                pipeline.add_to(&mut counts);
+                counts[CYCLES] = pipeline.cycles();
+                counts[INSTRUCTIONS] = self.instructions;
+                counts[PIPELINE_STALL_CYCLES] += self.waited_cycles;
+            }
+            Engine::Absent | Engine::ShadowCaches(_) => {}
         }
         counts[CYCLES] += self.waited_cycles;
-        if self.has_model() {
+        if self.engine.is_model() {
             counts[BRANCHES] = self.branches;
         }
         counts[TIME] = counts[CYCLES] + self.halted_cycles;
@@ -461,25 +434,26 @@ impl Cpu {
         self.retire_pending(remaining);
         let mut counts = self.counts();
         // A core has not received the remaining instructions yet, so their cycles are not in its counts.
-        let instruction_cycles = self.model().map_or(1, |model| model.instruction_cycles());
-        let cycles =
-            if self.pipeline.is_null() { u64::from(remaining) * instruction_cycles } else { 0 };
+        let instruction_cycles = match &self.engine {
+            Engine::Timed(model) => model.instruction_cycles(),
+            Engine::Ooo(_) => 0,
+            Engine::Absent | Engine::ShadowCaches(_) => 1,
+        };
+        let cycles = u64::from(remaining) * instruction_cycles;
         counts[INSTRUCTIONS] -= u64::from(remaining);
         counts[CYCLES] -= cycles;
         counts[TIME] -= cycles;
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         let block = unsafe { self.block.as_ref() };
         let has_pending_branch = block.is_some_and(|block| block.ends_in_branch && remaining > 0);
-        counts[BRANCHES] -= u64::from(has_pending_branch && self.has_model());
+        counts[BRANCHES] -= u64::from(has_pending_branch && self.engine.is_model());
         counts
     }
 
     /// Has the core execute the block's instructions up to its last `remaining` ones, which the vCPU has not executed
     /// yet.
     pub(crate) fn retire_pending(&mut self, remaining: u32) {
-        if self.counting == Counting::Ooo
-            && let Some(pipeline) = self.pipeline()
-        {
+        if let Some(pipeline) = self.pipeline_in_use() {
             pipeline.retire_pending(remaining);
         }
     }
@@ -517,9 +491,7 @@ impl Cpu {
         if exception {
             self.interrupted_at(address);
         }
-        if self.counting == Counting::Ooo
-            && let Some(pipeline) = self.pipeline()
-        {
+        if let Some(pipeline) = self.pipeline_in_use() {
             pipeline.interrupt(address);
         }
         exception
@@ -529,23 +501,13 @@ impl Cpu {
     pub(crate) fn enter_handler(&mut self, vcpu: u32, accesses: &[OwnAccess], in_kernel: bool) {
         // These accesses count for the handler, not for the interrupted context.
         self.set_mode(in_kernel);
-        match self.counting {
-            Counting::Timed => {
-                for access in accesses {
-                    if let Some(model) = self.model() {
-                        access.execute(model);
-                    }
-                }
-            }
-            Counting::Ooo => {
-                if let Some(pipeline) = self.pipeline() {
-                    pipeline.enter_handler(accesses);
-                }
-            }
-            Counting::Plain => {}
+        if let Some(model) = self.timed_in_use() {
+            accesses.iter().for_each(|access| access.execute(model));
         }
-        // SAFETY: as in `forget_shadow_translations`.
-        if let Some(shadow_caches) = unsafe { self.shadow_caches.as_mut() } {
+        if let Some(pipeline) = self.pipeline_in_use() {
+            pipeline.enter_handler(accesses);
+        }
+        if let Some(shadow_caches) = self.engine.shadow_caches() {
             for access in accesses {
                 let addresses = (access.virtual_address, access.physical);
                 shadow_caches.data(vcpu as usize, access.write, addresses, access.bytes.into());
@@ -577,24 +539,18 @@ impl Cpu {
 
     /// The last `count` instructions of the block were not executed.
     fn take_back(&mut self, block: &Block, count: u32) {
-        if self.counting != Counting::Timed {
-            self.instructions -= u64::from(count);
-        }
-        if self.counting != Counting::Plain {
-            self.branches -= u64::from(block.ends_in_branch && count > 0);
-        }
-        match self.counting {
-            Counting::Plain => {}
-            Counting::Timed => {
-                if let Some(model) = self.model() {
-                    model.uncount_instructions(count);
-                }
+        let branches = u64::from(block.ends_in_branch && count > 0);
+        match &mut self.engine {
+            Engine::Timed(model) if self.engine_counts => {
+                model.uncount_instructions(count);
+                self.branches -= branches;
             }
-            Counting::Ooo => {
-                if let Some(pipeline) = self.pipeline() {
-                    pipeline.leave(block.length() - count);
-                }
+            Engine::Ooo(pipeline) if self.engine_counts => {
+                pipeline.leave(block.length() - count);
+                self.instructions -= u64::from(count);
+                self.branches -= branches;
             }
+            _ => self.instructions -= u64::from(count),
         }
     }
 
@@ -641,13 +597,12 @@ impl Cpu {
     /// Memory was written. The caches of the vCPU's model at the level `timed` see the write. At the level `ooo` its
     /// core drops the instructions that it has decoded from this memory.
     pub(crate) fn written(&mut self, write: Write) {
-        if write.by_device
-            && let Some(model) = self.model()
-        {
-            model.dma_write(write.physical, write.bytes);
-        }
-        if let Some(pipeline) = self.pipeline() {
-            pipeline.forget_code(write.physical, write.bytes);
+        match &mut self.engine {
+            Engine::Timed(model) if write.by_device => {
+                model.dma_write(write.physical, write.bytes);
+            }
+            Engine::Ooo(pipeline) => pipeline.forget_code(write.physical, write.bytes),
+            _ => {}
         }
     }
 
@@ -659,9 +614,7 @@ impl Cpu {
         remaining: u32,
         address: VirtualAddress,
     ) {
-        if self.counting == Counting::Ooo
-            && let Some(pipeline) = self.pipeline()
-        {
+        if let Some(pipeline) = self.pipeline_in_use() {
             pipeline.retire_pending(remaining);
             pipeline.flush_line(address, flush.keeps);
         }

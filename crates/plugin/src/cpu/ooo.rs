@@ -23,9 +23,10 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
     let block = unsafe { &*block.cast_const().cast::<OooBlock>() };
     let due = with(vcpu, |cpu| {
         // SAFETY: these callbacks are registered only when there is a pipeline.
-        let pipeline = unsafe { &mut *cpu.pipeline };
+        let pipeline = unsafe { cpu.engine.pipeline_unchecked() };
         pipeline.finish(block.known.address);
-        cpu.is_due(&block.known, pipeline.cycles())
+        let cycles = pipeline.cycles();
+        cpu.is_due(&block.known, cycles)
     });
     if due {
         B::before_block(vcpu, &block.known);
@@ -36,7 +37,7 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
         cpu.block = &raw const block.known;
         cpu.has_abandoned_block = false;
         // SAFETY: as above.
-        unsafe { (*cpu.pipeline).begin(&block.template) };
+        unsafe { cpu.engine.pipeline_unchecked() }.begin(&block.template);
     });
 }
 
@@ -96,7 +97,7 @@ extern "C" fn on_single_access<const ALONE: bool, const STORES: bool>(
 fn keep<const STORES: bool>(vcpu: u32, number: u16, (access, address): (u32, VirtualAddress)) {
     with(vcpu, |cpu| {
         // SAFETY: as above.
-        let pipeline = unsafe { &mut *cpu.pipeline };
+        let pipeline = unsafe { cpu.engine.pipeline_unchecked() };
         match (physical::known_bytes(access), pipeline.pages.get(address)) {
             (Some(bytes), Some(physical)) if bytes_in_first(address, bytes) == bytes => {
                 pipeline.push(Access {

@@ -26,9 +26,8 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
             (true, false) => Group::Kernel,
             (true, true) => Group::Idle,
         };
-        // SAFETY: these callbacks are registered only when there are shadow caches; one thread uses
-        // them, and no use is nested in another.
-        let shadow_caches = unsafe { &mut *cpu.shadow_caches };
+        // SAFETY: these callbacks are registered only when there are shadow caches.
+        let shadow_caches = unsafe { cpu.engine.shadow_caches_unchecked() };
         shadow_caches.block(vcpu as usize, group, block.known.length.into(), block.spans);
     });
 }
@@ -51,7 +50,7 @@ extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
     let vcpu = known_running::<ALONE>().unwrap_or_else(running);
     with(vcpu, |cpu| {
         // SAFETY: as above.
-        let shadow_caches = unsafe { &mut *cpu.shadow_caches };
+        let shadow_caches = unsafe { cpu.engine.shadow_caches_unchecked() };
         let (cpu, bytes) = (vcpu as usize, physical::access_bytes(access));
         let address = VirtualAddress(address);
         let first = bytes_in_first(address, bytes);

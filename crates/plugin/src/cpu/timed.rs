@@ -38,15 +38,18 @@ fn begin_late<B: BeforeBlock>(block: *const Block) {
 
 #[inline(always)]
 fn is_due(vcpu: u32, block: &Block) -> bool {
-    // SAFETY: these callbacks are registered only when there is a model.
-    with(vcpu, |cpu| cpu.is_due(block, unsafe { (*cpu.model).cycles() }))
+    with(vcpu, |cpu| {
+        // SAFETY: these callbacks are registered only when there is this model.
+        let cycles = unsafe { cpu.engine.timed_unchecked() }.cycles();
+        cpu.is_due(block, cycles)
+    })
 }
 
 #[inline(always)]
 fn begin(vcpu: u32, block: *const Block) {
     with(vcpu, |cpu| {
         // SAFETY: as above.
-        let (known, model) = unsafe { (&*block, &mut *cpu.model) };
+        let (known, model) = unsafe { (&*block, cpu.engine.timed_unchecked()) };
         cpu.block = block;
         cpu.branches += u64::from(known.ends_in_branch);
         model.execute_block(&known.code);
@@ -71,7 +74,7 @@ pub(crate) extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
     let done = match (known_running::<ALONE>(), physical::known_bytes(access)) {
         (Some(vcpu), Some(bytes)) => with(vcpu, |cpu| {
             // SAFETY: as above.
-            let model = unsafe { &mut *cpu.model };
+            let model = unsafe { cpu.engine.timed_unchecked() };
             match STORES {
                 true => model.store_fast(VirtualAddress(address), bytes),
                 false => model.load_fast(VirtualAddress(address), bytes),
@@ -88,7 +91,7 @@ pub(crate) extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
 fn access_late<const STORES: bool>(access: u32, address: VirtualAddress) {
     with(running(), |cpu| {
         // SAFETY: as above.
-        let model = unsafe { &mut *cpu.model };
+        let model = unsafe { cpu.engine.timed_unchecked() };
         let translate = |address| physical::of_access(access, address);
         if STORES {
             model.store(address, translate);

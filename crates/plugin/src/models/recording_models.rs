@@ -2,13 +2,14 @@
 //! Passes writes to memory on to their caches, and writes their counts to the record.
 
 use std::path::Path;
+use std::ptr::NonNull;
 
 use machine::core::Layout;
 use machine::{BlockingMachine, BlockingModel, SystemModel};
 use simrecord::counters::{MASK_PLAIN, MASK_STALLS, MASK_TIMED, mask_of};
 use simrecord::record::{CountersOf, Detail, Record, SampledPart};
 
-use crate::cpu;
+use crate::cpu::{self, Engine};
 use crate::files;
 use crate::guest::structures::Guest;
 use crate::guest::tracker::is_kernel;
@@ -30,8 +31,8 @@ pub(crate) struct Models {
     fetch_line_shift: Option<u32>,
     /// The processors of the level `ooo`.
     processors: Option<Processors>,
-    /// Shadow caches, or null. They are never freed.
-    shadow_caches: *mut ShadowCacheModels,
+    /// Shadow caches. They are never freed.
+    shadow_caches: Option<NonNull<ShadowCacheModels>>,
     /// Finds the accesses that a vCPU makes by itself when it enters a handler.
     entries: Entries,
     /// The counters in use, as bits of the record's header.
@@ -65,7 +66,7 @@ impl Models {
             _ => {}
         }
         let shadow_caches = shadow_caches(options, cpus)?;
-        let has_caches = options.detail.has_model() || !shadow_caches.is_null();
+        let has_caches = options.detail.has_model() || shadow_caches.is_some();
         Ok(Models {
             cpus,
             fetch_line_shift: timed
@@ -97,7 +98,7 @@ impl Models {
     }
 
     pub(crate) fn has_shadow_caches(&self) -> bool {
-        !self.shadow_caches.is_null()
+        self.shadow_caches.is_some()
     }
 
     /// Whether the accesses of entries into handlers are known.
@@ -118,19 +119,24 @@ impl Models {
     /// Gives a new vCPU the model, core and shadow caches of the recording.
     pub(crate) fn give(&self, vcpu: u32, level: Detail) {
         cpu::with(vcpu, |cpu| {
-            if let Some(model) = &self.timed {
-                cpu.set_model(model);
-            }
-            let pipeline =
-                self.processors.as_ref().and_then(|processors| processors.pipeline(vcpu));
-            if let Some(pipeline) = pipeline {
-                cpu.set_pipeline(pipeline);
-                // All vCPUs but the first wait to be started.
-                cpu.set_halted(vcpu > 0);
-            }
-            cpu.set_shadow_caches(self.shadow_caches);
+            cpu.set_engine(self.engine(vcpu));
+            // All vCPUs but the first wait to be started.
+            cpu.set_halted(vcpu > 0);
             cpu.set_level(level);
         });
+    }
+
+    /// Makes the model of a new vCPU.
+    fn engine(&self, vcpu: u32) -> Engine {
+        if let Some(model) = &self.timed {
+            return Engine::Timed(Box::new(BlockingMachine::new(model)));
+        }
+        let pipeline = self.processors.as_ref().and_then(|processors| processors.pipeline(vcpu));
+        match (pipeline, self.shadow_caches) {
+            (Some(pipeline), _) => Engine::Ooo(Box::new(pipeline)),
+            (None, Some(shadow_caches)) => Engine::ShadowCaches(shadow_caches),
+            (None, None) => Engine::Absent,
+        }
     }
 
     /// Passes writes to memory on to the caches of each vCPU and to the shared caches.
@@ -221,8 +227,8 @@ impl Models {
     }
 
     fn shadow_caches(&mut self) -> Option<&mut ShadowCacheModels> {
-        // SAFETY: null, or valid until the process ends; no use is nested in another.
-        unsafe { self.shadow_caches.as_mut() }
+        // SAFETY: valid until the process ends; no use is nested in another.
+        self.shadow_caches.as_mut().map(|shadow_caches| unsafe { shadow_caches.as_mut() })
     }
 }
 
@@ -230,13 +236,16 @@ fn system_model(path: &Path) -> Result<SystemModel, String> {
     files::parse(path, |text| SystemModel::parse(text).map_err(|error| error.to_string()))
 }
 
-/// Makes the shadow caches that the options ask for. Null if they ask for none.
-fn shadow_caches(options: &Options, cpus: u32) -> Result<*mut ShadowCacheModels, String> {
+/// Makes the shadow caches that the options ask for. `None` if they ask for none.
+fn shadow_caches(
+    options: &Options,
+    cpus: u32,
+) -> Result<Option<NonNull<ShadowCacheModels>>, String> {
     if !options.has_shadow_caches() {
-        return Ok(std::ptr::null_mut());
+        return Ok(None);
     }
     let models: Result<Vec<_>, _> = options.also.iter().map(|path| system_model(path)).collect();
     let shadow_caches = ShadowCacheModels::new(&models?, options.curves, cpus);
     // Never freed, because translated code may use the caches until the process ends.
-    Ok(Box::into_raw(Box::new(shadow_caches)))
+    Ok(Some(NonNull::from(Box::leak(Box::new(shadow_caches)))))
 }

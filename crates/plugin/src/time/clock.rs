@@ -406,7 +406,7 @@ impl Clock {
 
     /// Instructions that QEMU may have counted since the level changed, or more.
     fn executed(&self) -> u64 {
-        (0..self.parts.cpus).map(|vcpu| cpu::with(vcpu, Cpu::executed)).sum()
+        (0..self.parts.cpus).map(|vcpu| cpu::with(vcpu, |cpu| cpu.executed())).sum()
     }
 
     fn instructions(&self) -> u64 {

@@ -241,7 +241,6 @@ impl OutOfOrderCore {
 }
 
 impl SingleThreadCore for OutOfOrderCore {
-    #[inline(always)]
     fn run_from<M: Memory>(
         &mut self,
         first: usize,
