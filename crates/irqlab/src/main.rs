@@ -79,7 +79,9 @@ fn run() -> anyhow::Result<ExitCode> {
     live::program_rights::keep_from_programs()
         .context("cannot withhold capabilities from the programs that irqlab starts")?;
     let command = Cli::command();
-    let matches = command.clone().get_matches();
+    let matches = command.clone().try_get_matches().unwrap_or_else(|error| {
+        options::with_replacement(error).exit();
+    });
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     console::set_up(cli.console);
     live::host::process_cpus(); // before any thread is pinned

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, ValueEnum};
 use jiff::SignedDuration;
@@ -42,6 +43,19 @@ pub enum On {
     Sim(Option<String>),
 }
 
+impl On {
+    /// The model of the simulated machine, if there is one. `program` runs in a simulated machine only.
+    ///
+    /// # Errors
+    /// When this is the machine that irqlab runs on.
+    pub fn simulated_model(&self, program: &str) -> Result<Option<&str>, Usage> {
+        match self {
+            On::Live => Err(Usage(format!("{program} runs in a simulated machine: --on sim"))),
+            On::Sim(model) => Ok(model.as_deref()),
+        }
+    }
+}
+
 impl FromStr for On {
     type Err = String;
 
@@ -53,6 +67,17 @@ impl FromStr for On {
             _ => Err("allowed: live, sim, sim:MODEL".to_owned()),
         }
     }
+}
+
+/// Adds the option that replaces `--model` to the error of verbs that had it.
+pub fn with_replacement(mut error: clap::Error) -> clap::Error {
+    let is_removed = |value: &ContextValue| *value == ContextValue::String("--model".to_owned());
+    if error.get(ContextKind::InvalidArg).is_some_and(is_removed) {
+        error.remove(ContextKind::SuggestedArg);
+        let replacement = "--model MODEL is --on sim:MODEL".into();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![replacement]));
+    }
+    error
 }
 
 /// Refuses options of the simulated machine with `--on live`, and options of this machine with `--on sim`.

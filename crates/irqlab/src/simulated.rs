@@ -17,6 +17,7 @@ use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
 use sim::parallel::Jobs;
+use sim::qemu::Qemu;
 use sim::watch::{self, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
 use sim::workload::{self, Prepared, Workload};
 use sim::{
@@ -48,11 +49,14 @@ impl From<FlavourName> for Flavour {
     }
 }
 
-/// How exactly a processor model is simulated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ModelDetail {
+/// How exactly a machine is simulated, and how much is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DetailLevel {
+    /// Without a model, for sim boot: markers only
+    Fast,
+    /// Without a model: instructions, by context
+    Count,
     /// Fast: one instruction at a time, in order, with two levels of blocking caches
-    #[default]
     Timed,
     /// Every model: an in-order or out-of-order core, all caches, predictors
     Ooo,
@@ -60,11 +64,13 @@ pub enum ModelDetail {
     Sampled,
 }
 
-impl From<ModelDetail> for Detail {
-    fn from(detail: ModelDetail) -> Detail {
-        match detail {
-            ModelDetail::Timed => Detail::Timed,
-            ModelDetail::Ooo | ModelDetail::Sampled => Detail::Ooo,
+impl From<DetailLevel> for Detail {
+    fn from(level: DetailLevel) -> Detail {
+        match level {
+            DetailLevel::Fast => Detail::Fast,
+            DetailLevel::Count => Detail::Count,
+            DetailLevel::Timed => Detail::Timed,
+            DetailLevel::Ooo | DetailLevel::Sampled => Detail::Ooo,
         }
     }
 }
@@ -206,14 +212,8 @@ pub struct SimulatedArgs {
     /// CPUs of the simulated machine, 1 to 16 [default: 1; footprint: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub vcpus: Option<u32>,
-    /// How exactly the model is simulated [default: timed, or ooo where the model needs it]
-    #[arg(long, value_enum, value_name = "LEVEL")]
-    detail: Option<ModelDetail>,
-    /// Change a field of the model, as in l2.size=4MiB; may be repeated
-    #[arg(long, value_name = "FIELD=VALUE")]
-    set: Vec<String>,
     #[command(flatten)]
-    slice: SliceArgs,
+    pub level: LevelArgs,
     #[command(flatten)]
     pub jobs: JobsArgs,
     #[command(flatten)]
@@ -229,31 +229,89 @@ pub struct SliceArgs {
     pub vcpu_slice: u64,
 }
 
+/// The level of detail, the changes of the model of `--on sim:MODEL`, and the time slice of virtual CPUs.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LevelArgs {
+    /// How exactly the machine is simulated [default: count without a model; else timed, or ooo where the model needs it]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub detail: Option<DetailLevel>,
+    /// Change a field of the model, as in l2.size=4MiB; may be repeated
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub set: Vec<String>,
+    #[command(flatten)]
+    pub slice: SliceArgs,
+}
+
+impl LevelArgs {
+    /// The model with its changed fields and its level of detail. `None` for `--on sim`.
+    ///
+    /// # Errors
+    /// When there is no such model, or `--detail` or `--set` does not fit: a [`Usage`] error.
+    pub fn model(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Option<Model>> {
+        let is_for_model = self.detail.is_some_and(|level| Detail::from(level).has_model());
+        match name {
+            Some(name) => model(cache, name, &self.set, self.detail).map(Some),
+            None if is_for_model || !self.set.is_empty() => {
+                bail!(Usage("--detail and --set need a model: use --on sim:MODEL".to_owned()))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Like [`LevelArgs::model`], for verbs that need every event.
+    ///
+    /// # Errors
+    /// As for [`LevelArgs::model`], and at the levels `fast` and `sampled`.
+    pub fn model_of_all_events(
+        &self,
+        cache: &Cache,
+        name: Option<&str>,
+    ) -> anyhow::Result<Option<Model>> {
+        match self.detail {
+            Some(DetailLevel::Sampled) => bail!(Usage(
+                "--detail sampled works only with sim boot and sim workload; this verb needs every event, and a \
+                 sample has only some (use --detail ooo)"
+                    .to_owned()
+            )),
+            Some(DetailLevel::Fast) => bail!(Usage(
+                "--detail fast works only with sim boot: it counts nothing (use --detail count)"
+                    .to_owned()
+            )),
+            _ => self.model(cache, name),
+        }
+    }
+
+    /// How the plugin observes a machine with this model.
+    pub fn watch(&self, model: Option<Model>) -> Watch {
+        let without_model = self.detail.map_or(Detail::Count, Detail::from);
+        Watch {
+            detail: model.as_ref().map_or(without_model, |model| model.detail),
+            model,
+            vcpu_slice: self.slice.vcpu_slice,
+            ..Watch::default()
+        }
+    }
+
+    pub fn is_sampled(&self) -> bool {
+        self.detail == Some(DetailLevel::Sampled)
+    }
+}
+
 impl SimulatedArgs {
     /// Default options, with a host time limit.
     pub fn plain(jobs: JobsArgs, limit: Duration) -> SimulatedArgs {
+        let slice = SliceArgs { vcpu_slice: VCPU_SLICE_DEFAULT };
         SimulatedArgs {
             vcpus: None,
-            detail: None,
-            set: Vec::new(),
-            slice: SliceArgs { vcpu_slice: VCPU_SLICE_DEFAULT },
+            level: LevelArgs { detail: None, set: Vec::new(), slice },
             jobs,
             guest: GuestArgs { limit: Some(limit), ..GuestArgs::default() },
         }
     }
 
-    /// The model of `--on sim:MODEL`, with its changed fields and its level of detail. `None` for `--on sim`.
-    ///
-    /// # Errors
-    /// When there is no such model, or `--detail` or `--set` is given without a model.
+    /// The model of `--on sim:MODEL`: see [`LevelArgs::model_of_all_events`].
     pub fn model(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Option<Model>> {
-        match name {
-            Some(name) => model(cache, name, &self.set, self.detail).map(Some),
-            None if self.detail.is_some() || !self.set.is_empty() => {
-                bail!(Usage("--detail and --set need a model: use --on sim:MODEL".to_owned()))
-            }
-            None => Ok(None),
-        }
+        self.level.model_of_all_events(cache, name)
     }
 
     /// The model of `--on sim:MODEL` at the level of detail that records why cache lines are missed.
@@ -263,30 +321,15 @@ impl SimulatedArgs {
     pub fn model_with_misses(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Model> {
         let name =
             name.ok_or_else(|| Usage("--misses needs a model: use --on sim:MODEL".to_owned()))?;
-        if self.detail == Some(ModelDetail::Timed) {
+        if !matches!(self.level.detail, None | Some(DetailLevel::Ooo)) {
             bail!(Usage("--misses needs --detail ooo (leave --detail out)".to_owned()));
         }
-        model(cache, name, &self.set, Some(ModelDetail::Ooo))
-    }
-
-    pub fn detail(&self) -> Option<ModelDetail> {
-        self.detail
-    }
-
-    /// The changed fields of the model, each as `FIELD=VALUE`.
-    pub fn changes(&self) -> &[String] {
-        &self.set
+        model(cache, name, &self.level.set, Some(DetailLevel::Ooo))
     }
 
     /// How the plugin observes a machine with this model. Observation starts at the guest's marker.
     pub fn watch(&self, model: Option<Model>) -> Watch {
-        Watch {
-            detail: model.as_ref().map_or(Detail::Count, |model| model.detail),
-            model,
-            start_fast: true,
-            vcpu_slice: self.slice.vcpu_slice,
-            ..Watch::default()
-        }
+        Watch { start_fast: true, ..self.level.watch(model) }
     }
 }
 
@@ -298,20 +341,13 @@ pub fn model(
     cache: &Cache,
     name: &str,
     set: &[String],
-    detail: Option<ModelDetail>,
+    detail: Option<DetailLevel>,
 ) -> anyhow::Result<Model> {
-    if detail == Some(ModelDetail::Sampled) {
-        bail!(Usage(
-            "--detail sampled works only with sim boot and sim workload; this verb needs every event, and a \
-             sample has only some (use --detail ooo)"
-                .to_owned()
-        ));
+    let detail = detail.map(Detail::from);
+    if detail.is_some_and(|detail| !detail.has_model()) {
+        bail!(Usage("--detail fast and count have no model: use --on sim".to_owned()));
     }
-    let model = match detail {
-        Some(detail) => models::find(cache, name, set, detail.into()),
-        None => models::find_level(cache, name, set),
-    };
-    Ok(model.map_err(|error| Usage(error.to_string()))?)
+    Ok(models::find(cache, name, set, detail).map_err(|error| Usage(error.to_string()))?)
 }
 
 /// The workload with this name or in this file, for `cpus` CPUs. With `is_short`, its short form.
@@ -335,6 +371,54 @@ pub fn workload_limits(wall: Option<Duration>, guest: Option<Duration>) -> Limit
 /// Name of the booting machine in progress lines.
 const BOOT: &str = "a machine for the cache";
 
+/// The parts of a [`GuestRun`] that are known before its machine is set up.
+struct Parts {
+    cache: Cache,
+    qemu: Qemu,
+    kernel: Kernel,
+    stop: StopRequest,
+    progress: Arc<dyn MachineProgress>,
+}
+
+impl Parts {
+    fn new(cache: Cache, qemu: Qemu, kernel: Kernel, stop: Stop) -> Parts {
+        let stop: StopRequest = Arc::new(move || stop.is_requested());
+        Parts { cache, qemu, kernel, stop, progress: Arc::new(MachineLines::default()) }
+    }
+
+    /// Reads the facts of the kernel, and sets the machine up with `set_up`, which also returns the machine's state at
+    /// the start.
+    fn complete<T>(
+        self,
+        watch: Watch,
+        limits: Limits,
+        set_up: impl FnOnce(&Parts) -> anyhow::Result<(Machine, Start, T)>,
+    ) -> anyhow::Result<(Simulated, T)> {
+        let (cache, qemu, kernel) = (&self.cache, &self.qemu, &self.kernel);
+        let kernel_files = watch::kernel_files(cache, qemu, kernel, &console::say)?;
+        let mut facts = sim::guest_facts(cache, qemu, kernel, &console::say)?;
+        let (machine, start, result) = set_up(&self)?;
+        if watch.services || watch.misses {
+            // Services and misses name functions, which may be in modules.
+            facts.add_modules(kernel, &start.modules(cache)?)?;
+        }
+        let Parts { cache, qemu, kernel, stop, progress } = self;
+        let guest = GuestRun {
+            cache,
+            qemu,
+            machine,
+            kernel,
+            kernel_files,
+            start,
+            limits,
+            watch,
+            stop,
+            progress,
+        };
+        Ok((Simulated { guest, facts }, result))
+    }
+}
+
 /// A machine that is ready for a simulated bench.
 pub struct Simulated {
     /// The booted machine, and how it is observed.
@@ -357,40 +441,26 @@ impl Simulated {
         stop: Stop,
         adjust: impl FnOnce(&mut Machine) -> anyhow::Result<()>,
     ) -> anyhow::Result<Simulated> {
-        let stop: StopRequest = Arc::new(move || stop.is_requested());
-        let progress: Arc<dyn MachineProgress> = Arc::new(MachineLines::default());
         let qemu = qemu::find(&cache)?;
         let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::Irqlab)?;
         adjust(&mut machine)?;
-        let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
-        let mut facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
-        let start = match &args.from {
-            Some(name) => Start::Named(name.clone()),
-            None => {
-                let tell = || {
-                    progress.update(BOOT, MachinePhase::Boots, None);
-                    stop()
-                };
-                let ready = checkpoint::ready(&cache, &qemu, &machine, &console::say, &tell);
-                progress.done(BOOT);
-                ready?
-            }
+        let boot = |Parts { cache, qemu, stop, progress, .. }: &Parts| {
+            let start = match &args.from {
+                Some(name) => Start::Named(name.clone()),
+                None => {
+                    let tell = || {
+                        progress.update(BOOT, MachinePhase::Boots, None);
+                        stop()
+                    };
+                    let ready = checkpoint::ready(cache, qemu, &machine, &console::say, &tell);
+                    progress.done(BOOT);
+                    ready?
+                }
+            };
+            Ok((machine, start, ()))
         };
-        add_modules(&mut facts, &cache, &kernel, &watch, &start)?;
-        let limits = args.limits();
-        let guest = GuestRun {
-            cache,
-            qemu,
-            machine,
-            kernel,
-            kernel_files,
-            start,
-            limits,
-            watch,
-            stop,
-            progress,
-        };
-        Ok(Simulated { guest, facts })
+        let parts = Parts::new(cache, qemu, kernel, stop);
+        Ok(parts.complete(watch, args.limits(), boot)?.0)
     }
 
     /// The machine of a workload, and the prepared workload. Sets the machine up unless the cache has it.
@@ -417,35 +487,19 @@ impl Simulated {
                 )));
             }
         }
-        let stop: StopRequest = Arc::new(move || stop.is_requested());
-        let progress: Arc<dyn MachineProgress> = Arc::new(MachineLines::default());
         let qemu = qemu::find(&cache)?;
         let kernel = args.kernel.kernel(&cache)?;
-        let kernel_files = watch::kernel_files(&cache, &qemu, &kernel, &console::say)?;
-        let mut facts = sim::guest_facts(&cache, &qemu, &kernel, &console::say)?;
         let limits = workload_limits(args.limit, args.guest_limit);
         let adjust = |machine: &mut Machine| {
             machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
         };
-        let tell = &*stop;
-        let say = &console::say;
-        let prepared =
-            workload::prepare(&cache, &qemu, &kernel, workload, limits, adjust, say, tell)?;
-        let (machine, start) = (prepared.machine.clone(), prepared.start.clone());
-        add_modules(&mut facts, &cache, &kernel, &watch, &start)?;
-        let guest = GuestRun {
-            cache,
-            qemu,
-            machine,
-            kernel,
-            kernel_files,
-            start,
-            limits,
-            watch,
-            stop,
-            progress,
+        let set_up = |Parts { cache, qemu, kernel, stop, .. }: &Parts| {
+            let (say, tell) = (&console::say, &**stop);
+            let prepared =
+                workload::prepare(cache, qemu, kernel, workload, limits, adjust, say, tell)?;
+            Ok((prepared.machine.clone(), prepared.start.clone(), prepared))
         };
-        Ok((Simulated { guest, facts }, prepared))
+        Parts::new(cache, qemu, kernel, stop).complete(watch, limits, set_up)
     }
 
     /// The block `host` of a run: facts about the simulated machine.
@@ -470,20 +524,6 @@ impl Simulated {
         ];
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
-}
-
-/// Adds the symbols of the loaded modules for records that name functions (services and misses).
-fn add_modules(
-    facts: &mut GuestFacts,
-    cache: &Cache,
-    kernel: &Kernel,
-    watch: &Watch,
-    start: &Start,
-) -> anyhow::Result<()> {
-    if watch.services || watch.misses {
-        facts.add_modules(kernel, &start.modules(cache)?)?;
-    }
-    Ok(())
 }
 
 /// Adds `disk` to the machine if a disk is needed and the machine has none.

@@ -131,12 +131,16 @@ impl Model {
 /// As [`text`]; and when it is no model that can be built, or a change that can't be made.
 pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> {
     let text = text(name)?;
-    parsed(name, &text)?;
-    let changes: Vec<&str> = changes.iter().map(String::as_str).collect();
-    let text =
-        schema::set(&text, &changes).map_err(|error| SimError::Invalid(error.to_string()))?;
-    let model = parsed(name, &text)?;
-    Ok((text, model))
+    let assignments: Vec<&str> = changes.iter().map(String::as_str).collect();
+    if assignments.is_empty() {
+        let model = parsed(name, &text)?;
+        return Ok((text, model));
+    }
+    // The text is parsed once, with its changes. Only an error needs to know whether the changes cause it.
+    schema::changed(&text, &assignments).map_err(|error| {
+        let own_error = parsed(name, &text).err();
+        own_error.unwrap_or_else(|| SimError::Invalid(error.to_string()))
+    })
 }
 
 fn parsed(name: &str, text: &str) -> Result<SystemModel> {
@@ -148,14 +152,20 @@ fn parsed(name: &str, text: &str) -> Result<SystemModel> {
 /// # Errors
 /// When the model cannot be built, or the level cannot run it.
 pub fn of_text(cache: &Cache, name: &str, text: &str, detail: Detail) -> Result<Model> {
-    at_level(cache, name, (text.to_owned(), parsed(name, text)?), detail)
+    at_level(cache, name, (text.to_owned(), parsed(name, text)?), Some(detail))
 }
 
-/// The model of that name or file with the changes, for a level of detail.
+/// The model of that name or file with the changes, for a level of detail. `None`: for [`Detail::Timed`] if that level
+/// runs it, else for [`Detail::Ooo`].
 ///
 /// # Errors
 /// As [`changed`], and when the level cannot run the model.
-pub fn find(cache: &Cache, name: &str, changes: &[String], detail: Detail) -> Result<Model> {
+pub fn find(
+    cache: &Cache,
+    name: &str,
+    changes: &[String],
+    detail: Option<Detail>,
+) -> Result<Model> {
     at_level(cache, name, changed(name, changes)?, detail)
 }
 
@@ -163,18 +173,18 @@ fn at_level(
     cache: &Cache,
     name: &str,
     (text, model): (String, SystemModel),
-    detail: Detail,
+    detail: Option<Detail>,
 ) -> Result<Model> {
+    let blocking = model.blocking().map(drop);
+    let has_core = model.core.is_some();
+    let needs_core = blocking.is_err() && has_core;
+    let detail = detail.unwrap_or(if needs_core { Detail::Ooo } else { Detail::Timed });
     let fits = match detail {
-        Detail::Ooo if model.core.is_none() => {
-            Err("has no [core], which --detail ooo needs".to_owned())
-        }
+        Detail::Ooo if !has_core => Err("has no [core], which --detail ooo needs".to_owned()),
         // Shadow caches need no core.
         Detail::Ooo | Detail::Count => Ok(()),
-        _ => model.blocking().map(drop).map_err(|error| {
-            let problem = error.problem;
-            let only = model.core.is_some();
-            format!("{problem}{}", if only { "; --detail ooo runs it" } else { "" })
+        _ => blocking.map_err(|error| {
+            format!("{}{}", error.problem, if has_core { "; --detail ooo runs it" } else { "" })
         }),
     };
     fits.map_err(|problem| SimError::data(name, problem))?;
@@ -182,17 +192,6 @@ fn at_level(
         toml::from_str(&text).map_err(|error| SimError::data(name, error.to_string()))?;
     let (path, sha256) = cache.keyed("model", ".toml", text.as_bytes())?;
     Ok(Model { model, detail, described: json!(table), sha256, path })
-}
-
-/// The model of that name or file with the changes, for [`Detail::Timed`] if that level runs it, else
-/// for [`Detail::Ooo`].
-///
-/// # Errors
-/// As [`find`], when neither runs it.
-pub fn find_level(cache: &Cache, name: &str, changes: &[String]) -> Result<Model> {
-    let (_, model) = changed(name, changes)?;
-    let needs_ooo = model.blocking().is_err() && model.core.is_some();
-    find(cache, name, changes, if needs_ooo { Detail::Ooo } else { Detail::Timed })
 }
 
 #[cfg(test)]
@@ -209,12 +208,12 @@ mod tests {
             let model = model.unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(model.name, name);
             assert!(!model.about.is_empty(), "{name}");
-            assert!(find(&cache, name, &[], Detail::Ooo).is_ok(), "{name}");
-            match find(&cache, name, &[], Detail::Timed) {
+            assert!(find(&cache, name, &[], Some(Detail::Ooo)).is_ok(), "{name}");
+            match find(&cache, name, &[], Some(Detail::Timed)) {
                 Ok(found) => {
                     let path = found.path.display().to_string();
-                    assert_eq!(find(&cache, &path, &[], Detail::Timed).unwrap(), found);
-                    assert_eq!(find_level(&cache, name, &[]).unwrap(), found);
+                    assert_eq!(find(&cache, &path, &[], Some(Detail::Timed)).unwrap(), found);
+                    assert_eq!(find(&cache, name, &[], None).unwrap(), found);
                     timed.push(name);
                 }
                 Err(error) => {
@@ -222,7 +221,7 @@ mod tests {
                     assert!(error.contains("which the timed level does not run"), "{error}");
                     assert!(error.contains("--detail ooo runs it"), "{error}");
                     assert_eq!(
-                        find_level(&cache, name, &[]).unwrap().detail,
+                        find(&cache, name, &[], None).unwrap().detail,
                         Detail::Ooo,
                         "{name}"
                     );
@@ -237,13 +236,30 @@ mod tests {
     fn what_is_no_model_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();
-        let error = find(&cache, "z80", &[], Detail::Timed).unwrap_err().to_string();
+        let error = find(&cache, "z80", &[], Some(Detail::Timed)).unwrap_err().to_string();
         assert!(error.contains("there are: ") && error.contains("r4400-1994"), "{error}");
-        assert!(find(&cache, "/nowhere/at-all.toml", &[], Detail::Timed).is_err());
+        assert!(find(&cache, "/nowhere/at-all.toml", &[], Some(Detail::Timed)).is_err());
         let file = scratch.path().join("x.toml");
         for bytes in [&b"name = 1"[..], &[0xff], &[b'#'; 70_000]] {
             std::fs::write(&file, bytes).unwrap();
-            assert!(find(&cache, &file.display().to_string(), &[], Detail::Ooo).is_err());
+            assert!(find(&cache, &file.display().to_string(), &[], Some(Detail::Ooo)).is_err());
         }
+    }
+
+    #[test]
+    fn an_error_names_the_file_or_the_change() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("x.toml").display().to_string();
+        std::fs::write(&file, text("zen3").unwrap()).unwrap();
+        let error = |changes: &[&str]| {
+            let changes: Vec<String> = changes.iter().map(|change| (*change).to_owned()).collect();
+            changed(&file, &changes).unwrap_err().to_string()
+        };
+        assert!(error(&["l2.size=3MiB", "spam"]).starts_with("--set spam: is not FIELD=VALUE"));
+        assert!(error(&["l2.ways=0"]).starts_with("--set l2.ways=0: "));
+        let (text, model) = changed(&file, &["l2.size=4MiB".to_owned()]).unwrap();
+        assert!(text.contains("4MiB") && model.l2.size_bytes == 4 << 20);
+        std::fs::write(&file, "name = 1").unwrap();
+        assert!(error(&["l2.size=4MiB"]).starts_with(&file));
     }
 }

@@ -40,6 +40,19 @@ fn unknown_values_are_refused() {
     check_refused(&["handle"], "unrecognized subcommand");
     let misses = ["sim", "boot", "--detail", "count", "--misses", "--", "true"];
     check_refused(&misses, "--misses is for --detail ooo");
+    for (options, says) in [
+        (&["--model", "zen3"][..], "--on sim:MODEL"),
+        (&["--on", "live"], "a guest runs in a simulated machine"),
+        (&["--on", "sim:zen3", "--detail", "count"], "have no model: use --on sim"),
+        (&["--detail", "timed"], "need a model: use --on sim:MODEL"),
+        (&["--set", "l2.size=4MiB"], "needs a model: use --on sim:MODEL"),
+        (&["--on", "sim:z80"], "no model"),
+        (&["--on", "sim:zen3", "--set", "l2.ways=0"], "--set l2.ways=0: "),
+        (&["--on", "sim"], "watch a command: add -- COMMAND"),
+        (&["--record", "x"], "required arguments"),
+    ] {
+        check_refused(&[&["sim", "boot"], options].concat(), says);
+    }
 }
 
 #[test]
@@ -67,6 +80,7 @@ fn options_of_the_other_bench_are_refused() {
     sim(&["-H", "1"], "no CPU 1 in the simulated machine: --vcpus is 1");
     sim(&["--vcpu-slice", "0"], "0 is not in 1..=");
     sim(&["--detail", "ooo"], "--detail and --set need a model: use --on sim:MODEL");
+    sim(&["--detail", "fast"], "--detail fast works only with sim boot");
     for verb in ["handlers", "noise", "footprint"] {
         for option in ["vcpus=2", "detail=ooo", "set=l2.size=4MiB", "net=e1000", "disk=nvme"] {
             let says = option.split('=').next().unwrap();
@@ -224,5 +238,5 @@ fn a_list_is_printed_as_json_too() {
 
 #[test]
 fn a_format_without_anything_to_print_is_refused() {
-    check_refused(&["sim", "boot", "--json", "--", "true"], "need --detail");
+    check_refused(&["sim", "boot", "--json", "--", "true"], "need --on sim or --detail");
 }

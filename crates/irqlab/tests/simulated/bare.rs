@@ -10,8 +10,8 @@ fn invalid_options_are_named() {
     };
     check(&["noise", "--quantum", "1us"], "allowed: 10us to 1s");
     check(&["noise", "--repetitions", "131073"], "1..=131072");
-    check(&["noise", "--model", "z80"], "no model");
-    check(&["noise", "--model", "r4400-1994", "--threshold", "1us"], "at least 5001ns");
+    check(&["noise", "--on", "sim:z80"], "no model");
+    check(&["noise", "--on", "sim:r4400-1994", "--threshold", "1us"], "at least 5001ns");
     check(&["footprint", "--data", "32769"], "0..=32768");
     check(&["footprint", "--delay", "5s"], "allowed: 1ns to 4s");
     assert!(workspace.names().is_empty(), "{:?}", workspace.names());

@@ -18,7 +18,7 @@ fn fast_paths_do_not_change_the_cycles_of_recorded_code() {
     }
     let path = workspace.path().join("trace");
     let arguments = [
-        "sim", "boot", "-q", "--boot", "fast", "--detail", "ooo", "--model", "zen3", "--", COMMAND,
+        "sim", "boot", "-q", "--boot", "fast", "--detail", "ooo", "--on", "sim:zen3", "--", COMMAND,
     ];
     let mut command = workspace.irqlab(&arguments);
     command.env("IRQLAB_BLOCK_TRACE", format!("{}:100000:{INSTRUCTIONS}", path.display()));

@@ -18,7 +18,7 @@ fn a_disk_drops_the_lines_that_it_writes_from_the_caches() {
         return;
     }
     let machine = ["sim", "boot", "-q", "--json", "--disk", "virtio-blk,size=16M,latency=100us"];
-    let model = ["--detail", "ooo", "--model", "p3-600", "--misses", "--"];
+    let model = ["--detail", "ooo", "--on", "sim:p3-600", "--misses", "--"];
     let script = format!("dd if=/dev/vda iflag=direct bs=4k count={BLOCKS} 2>/dev/null | md5sum");
     let run = workspace.run(&[&machine[..], &model, &[&script]].concat()).assert_code(0).json();
     let device_rows = rows(&run, "misses").iter().filter(|row| row["class"] == "device");

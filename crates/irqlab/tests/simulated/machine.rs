@@ -197,7 +197,7 @@ fn a_machine_with_two_cpus_does_the_same_from_a_checkpoint_again_and_again() {
     workspace.run(&["sim", "checkpoint", &checkpoint.name, "--vcpus", "2"]).assert_code(0);
     let arguments =
         ["bench", "sim-repeat", "--times", "2", "--vcpus", "2", "--from", &checkpoint.name];
-    for options in [&["-q", "--json"][..], &["-q", "--json", "--model", "r4400-1994"]] {
+    for options in [&["-q", "--json"][..], &["-q", "--json", "--on", "sim:r4400-1994"]] {
         let run = workspace.run(&[&arguments[..], options].concat()).assert_code(0).json();
         let outcomes = rows(&run, "outcomes");
         assert_eq!((outcomes.len(), outcomes[0]["run_count"].as_u64()), (1, Some(2)), "{run}");

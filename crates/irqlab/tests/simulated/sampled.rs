@@ -50,12 +50,12 @@ fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
     }
     let checkpoint = Checkpoint { name: format!("test-sampled-{}", std::process::id()) };
     workspace.run(&["sim", "checkpoint", &checkpoint.name]).assert_code(0);
-    let arguments = ["sim", "boot", "-q", "--from", &checkpoint.name, "--json", "--model"];
+    let arguments = ["sim", "boot", "-q", "--from", &checkpoint.name, "--json", "--on"];
     let run =
         |options: &[&str]| workspace.run(&[&arguments[..], options, &["--", COMMAND]].concat());
-    let unsampled = run(&["zen3", "--detail", "ooo"]).assert_code(0).json();
+    let unsampled = run(&["sim:zen3", "--detail", "ooo"]).assert_code(0).json();
     let sampled_with = |seed: &str| {
-        let sampled = ["zen3", "--detail", "sampled", "--sample-period", "10000"];
+        let sampled = ["sim:zen3", "--detail", "sampled", "--sample-period", "10000"];
         let seed = ["--target", "50%", "--sample-seed", seed];
         run(&[&sampled[..], &seed].concat()).assert_code(0).json()
     };
@@ -91,11 +91,11 @@ fn a_sample_gives_the_cycles_of_the_whole_and_its_interval() {
     assert!(rows(&first, "contexts")[0].get("self_cycles").is_none());
 
     // A sample that is too coarse is taken again.
-    let finer = ["zen3", "--detail", "sampled", "--sample-period", "100000", "--target", "2%"];
+    let finer = ["sim:zen3", "--detail", "sampled", "--sample-period", "100000", "--target", "2%"];
     let again = run(&finer).assert_code(0).json();
     let period = again["settings"]["sampling"]["period_instructions"].as_u64();
     assert!(period < Some(100_000), "{}", again["settings"]);
     let all = rows(&again, "sampled_cycles").iter().find(|row| row["context"] == "all");
     assert!(all.expect("a row of all")["interval_ratio"].as_f64() <= Some(0.02), "{all:?}");
-    run(&["t1", "--detail", "sampled"]).assert_code(2).assert_says("no out-of-order core");
+    run(&["sim:t1", "--detail", "sampled"]).assert_code(2).assert_says("no out-of-order core");
 }

@@ -86,7 +86,7 @@ fn functions_of_programs_are_named_by_each_verb_that_lists_functions() {
     let options = ["-DWALK=walk_first"];
     let written = write_program(place.path(), "walk.S", &options, "/tmp/first");
     let command = format!("{written}; /tmp/first");
-    let boot = ["sim", "boot", "-q", "--json", "--detail", "ooo", "--model", "r4400-smp8"];
+    let boot = ["sim", "boot", "-q", "--json", "--detail", "ooo", "--on", "sim:r4400-smp8"];
     let more = ["--misses", "--", &command];
     let run = place.run(&[&boot[..], &more[..]].concat()).assert_code(0).json();
     check(&run, "walk_first [first]");

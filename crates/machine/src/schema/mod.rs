@@ -8,7 +8,7 @@ mod set;
 pub mod units;
 
 pub use draw::draw;
-pub use set::set;
+pub use set::{changed, set};
 
 use crate::model::ModelError;
 use crate::system_model::{BlockingModel, SystemModel};

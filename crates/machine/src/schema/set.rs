@@ -15,21 +15,28 @@ use crate::system_model::SystemModel;
 /// The deepest nesting of tables in a model.
 const TABLES_MAX: usize = 4;
 
-/// The text of a model with fields changed or added, one after the other. Each of `assignments` is
+/// The text of a model with fields changed or added: see [`changed`].
+///
+/// # Errors
+/// As [`changed`].
+pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
+    Ok(changed(text, assignments)?.0)
+}
+
+/// The text of a model with fields changed or added, one after the other, and the model. Each of `assignments` is
 /// `FIELD=VALUE`, such as `l2.size=4MiB` or `memory_cycles=200`. The result of all must be a model,
 /// but not that of each (`l1d.size=48KiB` alone, where there are 8 ways).
 ///
 /// # Errors
-/// [`ModelError`] if the text is no model, an assignment is malformed, or the result is refused.
-pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
-    // The text must be a model before the change: then an error below is one of the assignments.
-    SystemModel::parse(text)?;
+/// [`ModelError`] if an assignment is malformed, or the result is refused. It blames the assignments, so `text` should be
+/// a model.
+pub fn changed(text: &str, assignments: &[&str]) -> Result<(String, SystemModel), ModelError> {
     let mut changed = text.to_owned();
     for assignment in assignments {
         changed = edit(&changed, assignment)?;
     }
     match SystemModel::parse(&changed) {
-        Ok(_) => Ok(changed),
+        Ok(model) => Ok((changed, model)),
         Err(error) => {
             let problem = ModelError { line: None, ..error }.to_string();
             Err(ModelError::new(format!("--set {}", assignments.join(" --set ")), problem))

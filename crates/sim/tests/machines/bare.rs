@@ -27,7 +27,8 @@ fn noise(
         iterations,
         repetitions: 40,
         threshold_ns: if model.is_some() { 20_000 } else { 100 },
-        model: model.map(|name| models::find(&bench.cache, name, &[], Detail::Timed).unwrap()),
+        model: model
+            .map(|name| models::find(&bench.cache, name, &[], Some(Detail::Timed)).unwrap()),
         limits: LIMITS,
         keep: KeepDetours::with_seed(1),
     };
@@ -77,7 +78,7 @@ fn held_against_the_truth(
     handler_lines: &[u64],
 ) {
     let settings = FootprintSettings {
-        model: models::find(&bench.cache, model, &[], detail).unwrap(),
+        model: models::find(&bench.cache, model, &[], Some(detail)).unwrap(),
         level,
         method: Method::Basic,
         by: By::Interrupt,
@@ -126,7 +127,7 @@ fn added(
     (data_lines, code_lines): (u64, u64),
 ) -> (Repetition, [u64; 4]) {
     let settings = FootprintSettings {
-        model: models::find(&bench.cache, "r4400-1994", &[], Detail::Timed).unwrap(),
+        model: models::find(&bench.cache, "r4400-1994", &[], Some(Detail::Timed)).unwrap(),
         level,
         method: Method::Basic,
         by: By::Interrupt,

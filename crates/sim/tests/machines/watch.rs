@@ -88,7 +88,7 @@ fn a_machine_that_was_killed_leaves_an_incomplete_record() {
 /// Timer interrupts of a command that fills memory, and the cycles it took.
 fn ticks(bench: &Bench, machine: &Machine, from: &Start, model: &std::path::Path) -> (u64, u64) {
     let model =
-        models::find(&bench.cache, &model.display().to_string(), &[], Detail::Timed).unwrap();
+        models::find(&bench.cache, &model.display().to_string(), &[], Some(Detail::Timed)).unwrap();
     let watch = Watch { detail: Detail::Timed, model: Some(model), ..Watch::default() };
     let request = "run:dd if=/dev/zero of=/tmp/filled bs=4M count=8";
     let recording = recording(bench, machine, &watch);

@@ -86,7 +86,7 @@ pub fn run(args: &HostileArgs) -> anyhow::Result<ExitCode> {
     let cache = Cache::from_environment()?;
     let qemu = qemu::find(&cache)?;
     let model =
-        args.model.as_ref().map(|name| models::find_level(&cache, name, &[])).transpose()?;
+        args.model.as_ref().map(|name| models::find(&cache, name, &[], None)).transpose()?;
     let detail = model.as_ref().map_or(Detail::Count, |model| model.detail);
     let watch = Watch { detail, model, transitions: true, ..Watch::default() };
     if let Some(directory) = &args.keep {

@@ -21,7 +21,7 @@ use crate::options::{
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, print_list, stop_on_signals};
-use crate::simulated::{ModelDetail, Simulated, SimulatedArgs, model};
+use crate::simulated::{DetailLevel, Simulated, SimulatedArgs, model};
 
 /// Default number of CPUs of the simulated machine: an inter-processor interrupt needs two.
 const VCPUS: u32 = 2;
@@ -184,12 +184,12 @@ fn compare(
     kernels: &[KernelSample],
 ) -> anyhow::Result<ExitCode> {
     let cache = Cache::from_environment()?;
-    let detail = Some(args.simulated.detail().unwrap_or(ModelDetail::Ooo));
+    let detail = Some(args.simulated.level.detail.unwrap_or(DetailLevel::Ooo));
     if name == models::HOST {
         // Without a fitted model, this error says how to make one. It must come before other errors.
         models::text(name)?;
     }
-    let model = model(&cache, name, args.simulated.changes(), detail)?;
+    let model = model(&cache, name, &args.simulated.level.set, detail)?;
     let processor = match &kept {
         Some(kept) => kept.processor.clone(),
         None => this_processor().ok_or_else(unidentified)?.0,
@@ -214,7 +214,7 @@ fn compare(
     };
     let mut result = std::mem::take(&mut real.result);
     result.settings.insert("model".into(), described);
-    result.settings.insert("set".into(), json!(args.simulated.changes()));
+    result.settings.insert("set".into(), json!(args.simulated.level.set));
     result.settings.insert("qemu".into(), json!(machine.guest.qemu.version_text));
     result.settings.insert("guest".into(), json!(machine.host()));
     result.settings.insert("model_windows".into(), json!(MODEL_WINDOWS));

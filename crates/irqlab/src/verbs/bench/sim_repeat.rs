@@ -10,14 +10,14 @@ use record::{Kind, Run, Table};
 use serde_json::{Map, json};
 use sim::image::Tools;
 use sim::repeat::{RepeatedMachine, Repetition};
-use sim::watch::{self, Detail, Watch};
+use sim::watch::{self, Watch};
 use sim::{Cache, qemu};
 
 use super::{Measured, columns, open, run_of};
 use crate::console::{self, ProgressLine, Redraw};
-use crate::options::OptionalResultArgs;
+use crate::options::{On, OptionalResultArgs};
 use crate::run::{DIFFERS, stop_on_signals};
-use crate::simulated::{self, GuestArgs, JobsArgs, ModelDetail, SliceArgs, shell_line};
+use crate::simulated::{GuestArgs, JobsArgs, LevelArgs, shell_line};
 
 /// Default command: processes that sleep, run concurrently, and read files.
 const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
@@ -40,14 +40,11 @@ pub struct SimRepeatArgs {
     /// Keep a record of each different outcome in this directory, for irqlab sim diff
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Model of the processor, by name or file; the record then also has cycles and misses
-    #[arg(long, value_name = "MODEL")]
-    model: Option<String>,
-    /// How exactly the model is simulated [default: timed, or ooo where the model needs it]
-    #[arg(long, value_enum, requires = "model")]
-    detail: Option<ModelDetail>,
+    /// What is repeated: sim, or sim:MODEL, whose record also has cycles and misses
+    #[arg(long, value_name = "BENCH", default_value = "sim")]
+    on: On,
     #[command(flatten)]
-    slice: SliceArgs,
+    level: LevelArgs,
     #[command(flatten)]
     jobs: JobsArgs,
     /// Command for the guest's shell [default: processes that sleep and read files]
@@ -63,15 +60,9 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
     let cache = Cache::from_environment()?;
     let qemu = qemu::find(&cache)?;
-    let model = args.model.as_deref();
-    let model = model.map(|name| simulated::model(&cache, name, &[], args.detail)).transpose()?;
-    let watch = Watch {
-        detail: model.as_ref().map_or(Detail::Count, |model| model.detail),
-        model,
-        vcpu_slice: args.slice.vcpu_slice,
-        transitions: args.keep.is_some(),
-        ..Watch::default()
-    };
+    let name = args.on.simulated_model("a machine to repeat")?;
+    let model = args.level.model_of_all_events(&cache, name)?;
+    let watch = Watch { transitions: args.keep.is_some(), ..args.level.watch(model) };
     if let Some(directory) = &args.keep {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
@@ -108,9 +99,9 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
         ("times", json!(args.times)),
         ("qemu", json!(qemu.version_text)),
         ("machine", json!(machines.first().map(|each| each.machine.described()))),
-        ("model", json!(args.model)),
+        ("model", json!(name)),
         ("detail", json!(format!("{:?}", watch.detail).to_lowercase())),
-        ("vcpu_slice", json!(args.slice.vcpu_slice)),
+        ("vcpu_slice", json!(watch.vcpu_slice)),
         ("checkpoint", json!(args.guest.from)),
         ("request", json!(request)),
     ];

@@ -24,7 +24,7 @@ use crate::options::{ResultArgs, Usage, help_with_exit_codes, one_cpu, usable_cp
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
-use crate::simulated::{GuestArgs, JobsArgs, ModelDetail, Simulated, SimulatedArgs, model};
+use crate::simulated::{DetailLevel, GuestArgs, JobsArgs, Simulated, SimulatedArgs, model};
 
 /// Default preset of each vendor: the model of its newest out-of-order core.
 const PRESETS: [(&str, &str); 2] = [("AuthenticAMD", "zen4"), ("GenuineIntel", "emerald-rapids")];
@@ -286,7 +286,7 @@ fn prepare(model: models::Model) -> anyhow::Result<Simulated> {
 }
 
 fn preset_machine(name: &str) -> anyhow::Result<Simulated> {
-    prepare(model(&Cache::from_environment()?, name, &[], Some(ModelDetail::Ooo))?)
+    prepare(model(&Cache::from_environment()?, name, &[], Some(DetailLevel::Ooo))?)
 }
 
 fn measure(

@@ -21,7 +21,7 @@ use super::ReproduceArgs;
 use crate::console::{ProgressLine, Redraw};
 use crate::options::Usage;
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
-use crate::simulated::{GuestArgs, ModelDetail, Simulated, model};
+use crate::simulated::{DetailLevel, GuestArgs, Simulated, model};
 
 /// Model of the paper's machine.
 const MODEL: &str = "t1";
@@ -152,7 +152,7 @@ fn under_kernel(
 /// Runs the loop on a machine without a kernel. The clock of that machine needs `--detail timed`.
 fn without_kernel(args: &ReproduceArgs, name: &str, stop: &Stop) -> anyhow::Result<NoiseSample> {
     let cache = Cache::from_environment()?;
-    let model = model(&cache, name, &[], Some(ModelDetail::Timed))
+    let model = model(&cache, name, &[], Some(DetailLevel::Timed))
         .context("without a kernel, a model must run with --detail timed")?;
     let qemu = qemu::find(&cache)?;
     let settings = BareNoiseSettings {

@@ -25,7 +25,7 @@ use super::{ReproduceArgs, add};
 use crate::console;
 use crate::options::Usage;
 use crate::run::{OpenRun, stop_on_signals};
-use crate::simulated::{self, GuestArgs, ModelDetail, Simulated, model};
+use crate::simulated::{self, DetailLevel, GuestArgs, Simulated, model};
 use crate::verbs::sim::misses::{BY_USER, cache, class};
 
 /// Sizes of each L1 cache and of L2, from the machine of 1994 to the machine of 1998 (Table 3.1), KiB.
@@ -87,7 +87,7 @@ impl Item {
 
     fn model(&self, cache: &Cache) -> anyhow::Result<Model> {
         let classifies = matches!(self.role, Role::Caches { .. });
-        let detail = classifies.then_some(ModelDetail::Ooo);
+        let detail = classifies.then_some(DetailLevel::Ooo);
         model(cache, &self.base, &self.changes, detail)
     }
 }

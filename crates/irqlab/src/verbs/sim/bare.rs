@@ -13,10 +13,10 @@ use sim::{Cache, qemu};
 use super::bare_footprint::BareFootprintArgs;
 use crate::console::Redraw;
 use crate::options::{
-    ResultArgs, Usage, duration, duration_between, help_with_exit_codes, ns, unique,
+    On, ResultArgs, Usage, duration, duration_between, help_with_exit_codes, ns, unique,
 };
 use crate::run::{OpenRun, stop_on_signals};
-use crate::simulated::{self, ModelDetail};
+use crate::simulated::{self, DetailLevel};
 
 /// A program for the machine without a kernel.
 #[derive(Debug, clap::Subcommand)]
@@ -30,7 +30,7 @@ pub enum BareVerb {
 #[command(after_help = help_with_exit_codes("Examples:
   irqlab sim bare noise                               1,000 quanta of 100 us
   irqlab sim bare noise --loop fwq --iterations 1999  as many per quantum as in a run under a kernel
-  irqlab sim bare noise --model r4400-1994 --json     on a model of a processor"))]
+  irqlab sim bare noise --on sim:r4400-1994 --json    on a model of a processor"))]
 pub struct BareNoiseArgs {
     /// fwq: fixed work, ftq: fixed time, detour: gaps of the clock
     #[arg(
@@ -58,9 +58,9 @@ pub struct BareNoiseArgs {
     #[arg(long, allow_hyphen_values = true, value_parser = duration_between("1ns", "10s"),
           value_name = "TIME")]
     threshold: Option<Duration>,
-    /// Model of the processor, by name or file [default: none; an instruction takes 1 ns]
-    #[arg(long, value_name = "MODEL")]
-    model: Option<String>,
+    /// Where the loops run: sim, where an instruction takes 1 ns, or sim:MODEL
+    #[arg(long, value_name = "BENCH", default_value = "sim")]
+    on: On,
     /// Longest time on the machine's clock
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "10m", value_name = "TIME")]
     guest_limit: Duration,
@@ -86,8 +86,8 @@ pub fn run(cache: &Cache, verb: &BareVerb) -> anyhow::Result<ExitCode> {
 
 impl BareNoiseArgs {
     fn bench_settings(&self, cache: &Cache) -> anyhow::Result<BareNoiseSettings> {
-        let timed = Some(ModelDetail::Timed);
-        let model = self.model.as_ref();
+        let timed = Some(DetailLevel::Timed);
+        let model = self.on.simulated_model("a machine without a kernel")?;
         let model = model.map(|name| simulated::model(cache, name, &[], timed)).transpose()?;
         // The model's time shows at the ends of slices.
         let slice_ns = model.as_ref().map(|model| {

@@ -16,7 +16,7 @@ use sim::{Cache, counters, qemu};
 
 use super::bare_run::empty_run;
 use super::bare_truth;
-use crate::options::{OptionalResultArgs, Usage, duration, duration_between, ns};
+use crate::options::{On, OptionalResultArgs, Usage, duration, duration_between, ns};
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated;
 
@@ -47,9 +47,9 @@ pub struct BareFootprintArgs {
     /// Instruction lines that it touches
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=LINES_MAX), value_name = "M")]
     code: u64,
-    /// Model of the processor, by name or file
-    #[arg(long, default_value = "r4400-1994", value_name = "MODEL")]
-    model: String,
+    /// Where the handler runs: sim:MODEL
+    #[arg(long, default_value = "sim:r4400-1994", value_name = "BENCH")]
+    on: On,
     /// Change a setting of the model, as in clock=200MHz
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -142,7 +142,10 @@ pub fn run(cache: &Cache, args: &BareFootprintArgs) -> anyhow::Result<ExitCode> 
 impl BareFootprintArgs {
     fn settings(&self, cache: &Cache) -> anyhow::Result<FootprintSettings> {
         let args = self;
-        let model = simulated::model(cache, &args.model, &args.set, None)?;
+        let name = args.on.simulated_model("a machine without a kernel")?;
+        let name =
+            name.ok_or_else(|| Usage("--on sim has no caches: use --on sim:MODEL".to_owned()))?;
+        let model = simulated::model(cache, name, &args.set, None)?;
         Ok(FootprintSettings {
             model,
             level: match args.level {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use outputs::Existing;
 use sim::annotate::Annotations;
 use sim::boot::GuestExit;
@@ -20,28 +20,15 @@ use sim::{Accounting, Cache, Held, Instrumentation, Machine, Vm, boot, checkpoin
 use super::terminal::Terminal;
 use super::{MachineArgs, annotations, contexts, misses, sampled, shadow_caches};
 use crate::console::{self, ProgressLine, Redraw};
-use crate::options::{Format, OptionalResultArgs, Usage};
+use crate::options::{Format, On, OptionalResultArgs, Usage};
 use crate::output_file::{self, ForceArgs};
 use crate::run::OpenRun;
 use crate::sampling::SampleArgs;
-use crate::simulated::{SliceArgs, shell_line};
+use crate::simulated::{LevelArgs, shell_line};
 
+/// The options that watch the machine.
+const WATCHED: &str = "watched";
 const LIMIT_REACHED: &str = "the guest reached its time limit (--guest-limit)";
-
-/// How much is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DetailName {
-    /// Markers only
-    Fast,
-    /// Instructions, by context
-    Count,
-    /// Also cycles, misses and stalls of an in-order, blocking model; needs --model
-    Timed,
-    /// Like timed, with any model: in-order and out-of-order cores, all caches, predictors; needs --model
-    Ooo,
-    /// Samples of the command on an out-of-order core, with intervals; needs --model
-    Sampled,
-}
 
 /// How the machine runs until the command starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,50 +41,45 @@ enum BootLevel {
 
 /// Whether and how a machine is watched.
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new(WATCHED).args(["on", "detail"]).multiple(true))]
 pub struct WatchArgs {
-    /// Watch the machine; prints what each context executed while the command ran
-    #[arg(long, value_enum)]
-    detail: Option<DetailName>,
-    /// Model of the processor, by name or file; for --detail timed and ooo
-    #[arg(long, value_name = "MODEL",
-          required_if_eq_any([("detail", "timed"), ("detail", "ooo"), ("detail", "sampled")]))]
-    model: Option<String>,
-    /// Change a field of the model, as in l2.size=4MiB; may be repeated
-    #[arg(long, value_name = "FIELD=VALUE", requires = "model")]
-    set: Vec<String>,
+    /// Watch the machine, and print what each context executed while the command ran: sim, where an instruction takes
+    /// 1 ns, or sim:MODEL [default: only boot, unless --detail is given]
+    #[arg(long, value_name = "BENCH")]
+    on: Option<On>,
+    #[command(flatten)]
+    level: LevelArgs,
     /// How the machine runs until the command starts [default: fast with --detail ooo, --also and
     /// --curves, else full]
-    #[arg(long, value_enum, value_name = "LEVEL", requires = "detail")]
+    #[arg(long, value_enum, value_name = "LEVEL", requires = WATCHED)]
     boot: Option<BootLevel>,
     /// With --detail count: also count the misses of these models' caches, in the same run
-    #[arg(long, value_delimiter = ',', value_name = "MODEL,...", requires = "detail")]
+    #[arg(long, value_delimiter = ',', value_name = "MODEL,...", requires = WATCHED)]
     also: Vec<String>,
     /// With --detail count: also count the misses of caches of all sizes
-    #[arg(long, requires = "detail")]
+    #[arg(long, requires = WATCHED)]
     curves: bool,
     /// With --detail ooo: why lines were missed, who evicted them, and where
-    #[arg(long, requires = "detail")]
+    #[arg(long, requires = WATCHED)]
     misses: bool,
     /// Keep the plugin's record in this file
-    #[arg(long, value_name = "FILE", requires = "detail")]
+    #[arg(long, value_name = "FILE", requires = WATCHED)]
     record: Option<PathBuf>,
     #[command(flatten)]
     force: ForceArgs,
     #[command(flatten)]
     sample: SampleArgs,
-    #[command(flatten)]
-    slice: SliceArgs,
     /// Do something where the guest arrives: `[NAME=]AT[: DO, DO]`, or a file FILE.toml with
     /// annotations; see docs/annotations.md
-    #[arg(long, value_name = "ANNOTATION", requires = "detail")]
+    #[arg(long, value_name = "ANNOTATION", requires = WATCHED)]
     annotate: Vec<String>,
     /// Print each hit of an annotation that records values, with its time
     #[arg(long, requires = "annotate")]
     annotate_log: bool,
     /// Give the guest performance counters, which show the simulator's counts (perf works in it then)
-    #[arg(long, requires = "detail")]
+    #[arg(long, requires = WATCHED)]
     pmu: bool,
-    /// Output of --detail. In other formats than table, the console goes to stderr
+    /// What is recorded. In other formats than table, the console goes to stderr
     #[command(flatten)]
     results: OptionalResultArgs,
 }
@@ -106,32 +88,23 @@ impl WatchArgs {
     fn watch(&self, cache: &Cache) -> anyhow::Result<Option<Watch>> {
         self.record.iter().try_for_each(|file| output_file::check(file, self.force))?;
         let shows = self.results.out.is_some() || self.results.printing.format() != Format::Table;
-        let Some(detail) = self.detail else {
+        let is_watched = self.on.is_some() || self.level.detail.is_some();
+        if !is_watched {
             if shows {
                 bail!(Usage(
-                    "--out, --json and --format need --detail: without it nothing is measured"
+                    "--out, --json and --format need --on sim or --detail: without them nothing is measured"
                         .to_owned()
                 ));
             }
+            if !self.level.set.is_empty() {
+                bail!(Usage("--set needs a model: use --on sim:MODEL".to_owned()));
+            }
             return Ok(None);
-        };
-        let is_sampled = detail == DetailName::Sampled;
-        let detail = match detail {
-            DetailName::Fast => Detail::Fast,
-            DetailName::Count => Detail::Count,
-            DetailName::Timed => Detail::Timed,
-            DetailName::Ooo | DetailName::Sampled => Detail::Ooo,
-        };
-        let model = match &self.model {
-            Some(_) if !detail.has_model() => {
-                bail!(Usage("--model is for --detail timed and ooo".to_owned()));
-            }
-            Some(name) => {
-                let found = models::find(cache, name, &self.set, detail);
-                Some(found.map_err(|error| Usage(error.to_string()))?)
-            }
-            None => None,
-        };
+        }
+        let name = self.on.as_ref().map(|on| on.simulated_model("a guest")).transpose()?.flatten();
+        let is_sampled = self.level.is_sampled();
+        let watch = self.level.watch(self.level.model(cache, name)?);
+        let detail = watch.detail;
         if detail == Detail::Fast && !self.annotate.is_empty() {
             bail!(Usage("--annotate needs --detail count, timed or ooo".to_owned()));
         }
@@ -140,27 +113,23 @@ impl WatchArgs {
                 "--detail fast counts nothing that could be printed or recorded".to_owned()
             ));
         }
-        let sampling = self.sample.first(model.as_ref(), is_sampled)?;
+        let sampling = self.sample.first(watch.model.as_ref(), is_sampled)?;
         if is_sampled && (self.pmu || !self.annotate.is_empty()) {
             bail!(Usage("--annotate and --pmu need all of a run: --detail ooo".to_owned()));
         }
         if self.misses && (detail != Detail::Ooo || is_sampled) {
             bail!(Usage("--misses is for --detail ooo".to_owned()));
         }
-        let misses = self.misses;
         let also = self.also(cache, detail)?;
         let is_slow = self.curves || !also.is_empty() || detail == Detail::Ooo;
         let start_fast = self.boot.map_or(is_slow, |level| level == BootLevel::Fast);
         Ok(Some(Watch {
-            detail,
-            model,
             shadow_models: also,
             miss_curves: self.curves,
-            misses,
+            misses: self.misses,
             sampling,
             start_fast,
-            vcpu_slice: self.slice.vcpu_slice,
-            ..Watch::default()
+            ..watch
         }))
     }
 
@@ -172,7 +141,7 @@ impl WatchArgs {
             bail!(Usage(format!("--also: {} models; at most {ALSO_MAX}", self.also.len())));
         }
         let find = |name: &String| {
-            let found = models::find(cache, name, &[], detail);
+            let found = models::find(cache, name, &[], Some(detail));
             found.map_err(|error| Usage(error.to_string()).into())
         };
         self.also.iter().map(find).collect()
@@ -196,7 +165,7 @@ impl WatchArgs {
     }
 }
 
-/// Boots a machine and runs a command; with `--detail`, prints the recorded tables.
+/// Boots a machine and runs a command; with `--on` or `--detail`, prints the recorded tables.
 pub fn boot(
     cache: &Cache,
     args: &MachineArgs,
@@ -221,7 +190,7 @@ pub fn boot(
         how.roi = Roi::Always;
     }
     if command.is_empty() && request != checkpoint::RESUME {
-        bail!(Usage("--detail watches a command: add -- COMMAND".to_owned()));
+        bail!(Usage("--on and --detail watch a command: add -- COMMAND".to_owned()));
     }
     watched(cache, args, watch, how, &request)
 }

@@ -239,6 +239,7 @@ fn data_name(address: u64, symbols: Option<&Symbols>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
     use sim::UNKNOWN_FUNCTION;
 
     use super::*;

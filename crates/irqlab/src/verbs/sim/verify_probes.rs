@@ -15,16 +15,16 @@ use sim::handlers::{SimBench, SimSettings};
 use sim::watch::Watch;
 
 use crate::console::{ProgressLine, Redraw};
-use crate::options::{ResultArgs, duration, ns};
+use crate::options::{On, ResultArgs, Usage, duration, ns};
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs, JobsArgs, Simulated, SliceArgs};
 
 /// Conditions to verify, and the machine.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// Model of the processor, by name or file
-    #[arg(long, value_name = "MODEL", default_value = "r4400-1994")]
-    model: String,
+    /// Where the live bench runs: sim:MODEL
+    #[arg(long, value_name = "BENCH", default_value = "sim:r4400-1994")]
+    on: On,
     /// CPUs of the simulated machine, 1 to 16
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=16))]
@@ -122,7 +122,10 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<String, Json>)> {
-    let model = simulated::model(&cache, &args.model, &[], None)?;
+    let name = args.on.simulated_model("the live bench to verify")?;
+    let name = name
+        .ok_or_else(|| Usage("--on sim has no clock to verify: use --on sim:MODEL".to_owned()))?;
+    let model = simulated::model(&cache, name, &[], None)?;
     let watch = Watch {
         detail: model.detail,
         model: Some(model),

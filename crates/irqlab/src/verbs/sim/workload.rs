@@ -11,7 +11,7 @@ use anyhow::bail;
 use outputs::Existing;
 use serde_json::json;
 use sim::counters::INSTRUCTIONS;
-use sim::watch::{self, Detail, Watch};
+use sim::watch::{self, Watch};
 use sim::workload::{self, Outcome};
 use sim::{Accounting, Cache, qemu};
 
@@ -21,7 +21,7 @@ use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_
 use crate::output_file::{self, ForceArgs};
 use crate::run::{OpenRun, print_list, stop_on_signals};
 use crate::sampling::SampleArgs;
-use crate::simulated::{self, KernelArgs, ModelDetail, SliceArgs, workload_limits};
+use crate::simulated::{self, DetailLevel, KernelArgs, LevelArgs, workload_limits};
 
 /// Run a workload: what a machine that was set up once does under a model, and whether its results are right
 #[derive(Debug, clap::Args)]
@@ -43,16 +43,10 @@ pub struct WorkloadArgs {
     /// Run its short form, which does less of the same
     #[arg(long)]
     short: bool,
-    /// How the model is run [default: timed if it runs the model, else ooo]
-    #[arg(long, value_enum, value_name = "LEVEL")]
-    detail: Option<ModelDetail>,
-    /// Change a field of the model, as in l2.size=4MiB; may be repeated
-    #[arg(long, value_name = "FIELD=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    level: LevelArgs,
     #[command(flatten)]
     sample: SampleArgs,
-    #[command(flatten)]
-    slice: SliceArgs,
     #[command(flatten)]
     kernel: KernelArgs,
     /// Memory of the guest [default: the workload's]
@@ -76,27 +70,13 @@ pub struct WorkloadArgs {
 impl WorkloadArgs {
     fn watch(&self, cache: &Cache) -> anyhow::Result<Watch> {
         self.record.iter().try_for_each(|file| output_file::check(file, self.force))?;
-        let is_sampled = self.detail == Some(ModelDetail::Sampled);
-        let model = match &self.on {
-            On::Live => bail!(Usage("a workload runs in a simulated machine: --on sim".to_owned())),
-            On::Sim(None) if self.detail.is_some() || !self.set.is_empty() => {
-                bail!(Usage("--detail and --set are for a model: --on sim:MODEL".to_owned()))
-            }
-            On::Sim(None) => None,
-            On::Sim(Some(name)) => {
-                let detail = if is_sampled { Some(ModelDetail::Ooo) } else { self.detail };
-                Some(simulated::model(cache, name, &self.set, detail)?)
-            }
-        };
-        let sampling = self.sample.first(model.as_ref(), is_sampled)?;
-        Ok(Watch {
-            detail: model.as_ref().map_or(Detail::Count, |model| model.detail),
-            model,
-            sampling,
-            start_fast: true,
-            vcpu_slice: self.slice.vcpu_slice,
-            ..Watch::default()
-        })
+        let name = self.on.simulated_model("a workload")?;
+        if self.level.detail == Some(DetailLevel::Fast) {
+            bail!(Usage("--detail fast counts nothing: use --detail count".to_owned()));
+        }
+        let model = self.level.model(cache, name)?;
+        let sampling = self.sample.first(model.as_ref(), self.level.is_sampled())?;
+        Ok(Watch { sampling, start_fast: true, ..self.level.watch(model) })
     }
 }
 

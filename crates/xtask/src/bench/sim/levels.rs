@@ -44,7 +44,7 @@ pub fn levels(cache: &Cache, args: &SimArgs) -> anyhow::Result<Vec<Level>> {
     let timed = args.model.iter().map(|name| (Detail::Timed, "timed", name));
     let ooo = args.ooo.iter().map(|name| (Detail::Ooo, "ooo", name));
     for (detail, word, name) in timed.chain(ooo) {
-        let model = Some(models::find(cache, name, &[], detail)?);
+        let model = Some(models::find(cache, name, &[], Some(detail))?);
         let watch = Watch { model, ..watch(detail) };
         // Only a model with an out-of-order core can be sampled.
         let sampled = if detail == Detail::Ooo { watch.model.as_ref() } else { None };
