@@ -14,6 +14,9 @@ use live::spawn::spawn_thread;
 use report::escape;
 use sim::{MachinePhase, MachineProgress};
 
+/// Help heading of the options that every verb has.
+pub const GLOBAL: &str = "Global options";
+
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {
@@ -28,6 +31,7 @@ pub enum Color {
 
 /// Options that every verb has.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
+#[command(next_help_heading = GLOBAL)]
 pub struct ConsoleArgs {
     /// Print neither messages nor progress on stderr; errors are printed
     #[arg(short, long, global = true, conflicts_with = "verbose")]

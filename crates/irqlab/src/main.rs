@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod console;
+mod help;
 mod kernels;
 mod options;
 mod output_file;
@@ -20,6 +21,11 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 /// Measures what interrupts and the operating system cost
 #[derive(Debug, Parser)]
 #[command(version, about, propagate_version = true)]
+#[command(after_help = "Examples:
+  irqlab doctor                          what can be measured on this machine
+  irqlab handlers -d 30s                 what each interrupt costs
+  irqlab noise -c 1 -d 60s               who takes time from a program
+  irqlab signal advise --rate 50k --latency-bound 200us --interrupt-cost 4us --event-cost 500ns")]
 struct Cli {
     #[command(flatten)]
     console: console::ConsoleArgs,
@@ -78,7 +84,7 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<ExitCode> {
     live::program_rights::keep_from_programs()
         .context("cannot withhold capabilities from the programs that irqlab starts")?;
-    let command = Cli::command();
+    let command = help::arrange(Cli::command());
     let matches = command.clone().try_get_matches().unwrap_or_else(|error| {
         options::with_replacement(error).exit();
     });

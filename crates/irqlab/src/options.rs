@@ -11,6 +11,8 @@ use clap::{ArgMatches, Command, ValueEnum};
 use jiff::SignedDuration;
 use live::host::{ProcessCpus, Root, format_cpu_list, parse_cpu_list, process_cpus};
 
+use crate::run::{EVENTS_LOST, STATUS_LIMIT};
+
 /// A mistake on the command line: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -21,17 +23,21 @@ pub const SIMULATED: &str = "Simulated machine (--on sim)";
 /// Help heading of the options that work only with `--on live`.
 pub const LIVE: &str = "This machine (--on live)";
 
-/// The end of most verbs' help.
-const EXIT_CODES: &str = "\
-Ctrl-C stops the measurement; irqlab prints and records what it measured until then (\"complete\": false).
-
-Exit codes: 0 done; 1 failed; 2 the command line is wrong; 4 nothing can be measured here;
-5 done, but events were lost; 124 the guest reached --guest-limit. With `-- CMD`: if CMD fails, its exit code;
-if signal N ends CMD, 128 + N.";
-
-/// The end of a verb's help: `text`, usually its examples, then the exit codes.
-pub fn help_with_exit_codes(text: &str) -> String {
-    format!("{text}\n\n{EXIT_CODES}")
+/// The end of the help of a verb that measures: `text`, usually its examples, then the exit codes: 0, 1, 2, 4 and `more`.
+/// [`crate::help::arrange`] adds the codes of a command that is measured.
+pub fn help_with_exit_codes(more: &[u8], text: &str) -> String {
+    let mut help = format!(
+        "{text}\n\nCtrl-C stops the measurement; irqlab prints and records what it measured until then (\"complete\": \
+         false).\n\nExit codes: 0 done; 1 failed; 2 the command line is wrong; 4 nothing can be measured here"
+    );
+    let texts = [
+        (EVENTS_LOST, "done, but events were lost"),
+        (STATUS_LIMIT, "the guest reached --guest-limit"),
+    ];
+    for (code, text) in texts.iter().filter(|(code, _)| more.contains(code)) {
+        help += &format!("; {code} {text}");
+    }
+    help + "."
 }
 
 /// Where an experiment measures: the value of `--on`.

@@ -30,9 +30,9 @@ pub const DIFFERS: u8 = 3;
 /// Exit code when nothing can be measured here.
 const NOTHING_MEASURABLE: u8 = 4;
 /// Exit code when a simulated machine reached its time limit. timeout(1) has the same one.
-const STATUS_LIMIT: u8 = sim::boot::STATUS_LIMIT;
+pub const STATUS_LIMIT: u8 = sim::boot::STATUS_LIMIT;
 /// Exit code of a complete run that lost events.
-const EVENTS_LOST: u8 = 5;
+pub const EVENTS_LOST: u8 = 5;
 
 /// Error message when a run is stopped before it has results.
 pub const STOPPED: &str = "stopped before anything was measured; nothing was written";

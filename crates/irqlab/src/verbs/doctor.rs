@@ -22,6 +22,9 @@ const INDENT: usize = 29;
 
 /// Show what can be measured on this machine, and the exact command that unlocks the rest
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab doctor                          findings, with the commands that unlock the rest
+  irqlab doctor --json                   all facts and findings, for a script")]
 pub struct DoctorArgs {
     /// Print one JSON document: all facts and findings
     #[arg(long)]

@@ -15,6 +15,7 @@ use crate::run::stop_on_signals;
 time. While a connection is open, datagrams to the same UDP port are echoed, too. The default address is reachable only \
 from this machine.
 
+Examples:
   irqlab echo --listen 192.0.2.7:7007                          on the other machine
   irqlab footprint --stimulus net --peer 192.0.2.7:7007 -c 1     on the measured machine
   irqlab signal run --nic eth0 --peer 192.0.2.7:7007             on the measured machine"

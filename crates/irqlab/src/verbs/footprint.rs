@@ -22,12 +22,12 @@ use crate::options::{
     LIVE, On, ResultArgs, SIMULATED, Usage, duration_between, guest_cpus, help_with_exit_codes, ns,
     one_cpu, unique, usable_cpus,
 };
-use crate::run::{OpenRun, stop_on_signals};
+use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{GuestArgs, Simulated, SimulatedArgs, add_disk};
 
 /// What does an interrupt evict from the caches, and what does that cost after the return?
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[STATUS_LIMIT], "Examples:
   irqlab footprint                               timer, IPI and disk interrupts; L1d, L1i, L2
   irqlab footprint -c 1 --stimulus disk --level l1d,l2
   irqlab footprint --stimulus timer --method basic,refined

@@ -27,7 +27,7 @@ use crate::options::{
     Format, LIVE, On, ResultArgs, SIMULATED, Usage, duration, guest_cpus, help_with_exit_codes, ns,
     usable_cpus,
 };
-use crate::run::{OpenRun, stop_on_signals};
+use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs, add_disk, shell_line};
 
 /// The disk that the disk stimulus reads without `--disk`. Its latency makes reads wait, as on real hardware.
@@ -48,7 +48,7 @@ enum Attach {
 
 /// What does each interrupt handler cost, and why?
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[EVENTS_LOST, STATUS_LIMIT], "Examples:
   irqlab handlers -d 30s                                   measure the system as it is
   irqlab handlers --load idle,busy --rate low,high --stimulus disk,net
   irqlab handlers -- make -j2                              while a command runs

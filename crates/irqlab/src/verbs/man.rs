@@ -9,7 +9,8 @@ use crate::output_file::{self, ForceArgs};
 
 /// Write the manual pages into a directory
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: irqlab man /usr/local/share/man/man1")]
+#[command(after_help = "Examples:
+  irqlab man /usr/local/share/man/man1")]
 pub struct ManArgs {
     /// Directory of the pages; created if it does not exist
     directory: PathBuf,

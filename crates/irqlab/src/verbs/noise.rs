@@ -29,13 +29,13 @@ use crate::options::{
 };
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
-use crate::run::{OpenRun, stop_on_signals};
+use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs};
 
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[EVENTS_LOST, STATUS_LIMIT], "Examples:
   irqlab noise                              1,000 quanta of 100 us, as in the paper, on every CPU
   irqlab noise -c 1 -d 60s --loop detour    a minute of one CPU's detours, with their causes
   irqlab noise --no-trace --body memory     without probes, with loops that use the memory

@@ -8,7 +8,7 @@ use anyhow::bail;
 use lab::noise::scale::{Arrivals, GRANULARITY_NS, Job, ScaleError};
 use serde_json::{Map, json};
 
-use crate::options::{ResultArgs, Usage, any_duration, duration_between, help_with_exit_codes, ns};
+use crate::options::{ResultArgs, Usage, any_duration, duration_between, ns};
 use crate::run::OpenRun;
 
 /// Allowed numbers of nodes.
@@ -18,13 +18,13 @@ const VALUES_MAX: usize = 32;
 
 /// How a run's detours would delay a parallel job whose nodes compute, then wait at a barrier, again and again
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = "Examples:
   irqlab noise scale --run irqlab-runs/RUN
   irqlab noise scale --run irqlab-runs/RUN --nodes 1,512 --granularity 250us,1ms --latency 2us
 
 Every node is assumed to behave like the measured CPUs. The mean delay of the slowest node is computed from
 the delays of the measured detours, not simulated at random. Events that were too rare to be measured are
-unknown: rows that depend on them are marked as lower bounds, and have no upper end."))]
+unknown: rows that depend on them are marked as lower bounds, and have no upper end.")]
 pub struct ScaleArgs {
     /// Run directory of `irqlab noise`, measured with the loop detour
     #[arg(long, value_name = "RUN")]

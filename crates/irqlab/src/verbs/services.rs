@@ -15,12 +15,12 @@ use sim::watch::Watch;
 use crate::console::{self, Redraw};
 use crate::options::{Format, On, ResultArgs, SIMULATED, Usage, help_with_exit_codes, online_cpus};
 use crate::pictures::PictureArgs;
-use crate::run::{OpenRun, stop_on_signals};
+use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{self, Simulated, SimulatedArgs, shell_line};
 
 /// Where does kernel time go, service by service?
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[EVENTS_LOST, STATUS_LIMIT], "Examples:
   irqlab services -- make -j2                               this machine, while the command runs
   irqlab services --on sim -- 'ls -lR / > /dev/null'        counts of each service
   irqlab services --on sim:r4400-1994 -- CMD                with cycles and memory stalls of a model

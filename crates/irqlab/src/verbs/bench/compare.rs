@@ -24,6 +24,10 @@ const DEFAULT_EXPERIMENT: [&str; 5] = ["handlers", "--stimulus", "timer", "--rat
 
 /// How often compare reports a false difference, and how often it finds a planted one
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  sudo irqlab bench compare --keep series                100 pairs of runs
+  sudo irqlab bench compare --keep series --again --runs 8
+  sudo irqlab bench compare --keep quiet --pairs 20 -- noise -c 1 -d 2s")]
 pub struct CompareBenchArgs {
     /// Pairs of runs of the same thing
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]

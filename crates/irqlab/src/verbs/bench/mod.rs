@@ -19,6 +19,9 @@ use crate::run::OpenRun;
 
 /// Measure irqlab itself: the overhead of its probes, and its accuracy
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  sudo irqlab bench overhead             what a pair of probes costs
+  irqlab bench model                     how true the model of this processor is")]
 pub struct BenchArgs {
     #[command(subcommand)]
     which: Which,

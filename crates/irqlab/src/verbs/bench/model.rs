@@ -20,7 +20,7 @@ use crate::options::{
 };
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
-use crate::run::{OpenRun, STOPPED, print_list, stop_on_signals};
+use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, print_list, stop_on_signals};
 use crate::simulated::{DetailLevel, Simulated, SimulatedArgs, model};
 
 /// Default number of CPUs of the simulated machine: an inter-processor interrupt needs two.
@@ -30,12 +30,12 @@ const MEMORY_MIB: u32 = 1024;
 
 /// Measure the error of a processor model: the same kernels on the processor and in the simulated machine
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[STATUS_LIMIT], "Examples:
   irqlab bench model                          this processor and its model
   irqlab bench model --on sim:zen3            this processor and zen3, if zen3 models it
   irqlab bench model --on sim:zen3 --measured zen3     zen3 and kept data, on any machine
   irqlab bench model --on live --save mine.tsv         measure this processor and keep the data
-  irqlab bench model --only strings,arithmetic/mul_128 some of the kernels; --list names all"))]
+  irqlab bench model --only strings,arithmetic/mul_128  some of the kernels; --list names all"))]
 pub struct ModelArgs {
     /// sim:MODEL: compare with this model; sim: with this processor's model; live: only measure this processor
     #[arg(long, default_value = "sim", value_name = "BENCH")]

@@ -15,6 +15,9 @@ use crate::run::{stop_on_signals, with_remedy_for_rights};
 
 /// Compare the detour loop with oslat and cyclictest on the same CPU
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  sudo irqlab bench noise-peers
+  sudo irqlab bench noise-peers -c 1 -d 30s --thresholds-us 5,100")]
 pub struct NoisePeersArgs {
     /// The CPU to measure: exactly one [default: the last usable CPU]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]

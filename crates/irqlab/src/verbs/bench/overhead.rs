@@ -15,6 +15,9 @@ use crate::run::{stop_on_signals, with_remedy_for_rights};
 
 /// Measure the overhead of an entry/exit pair of probes, compared with other tools on the same loop
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  sudo irqlab bench overhead             compared with ftrace, bpftrace and perf
+  sudo irqlab bench overhead -c 1 --rounds 15")]
 pub struct OverheadArgs {
     /// The CPU of the system call loop: exactly one [default: the last usable CPU]
     #[arg(short = 'c', long, alias = "cpu", value_name = "LIST")]

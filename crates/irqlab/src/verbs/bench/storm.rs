@@ -21,6 +21,9 @@ const USER_SHARE_MAX: f64 = 0.01;
 
 /// Raise timer, inter-processor and disk interrupts at once: is nothing lost, memory constant, user space idle?
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  sudo irqlab bench storm -d 60s
+  sudo irqlab bench storm -d 10s --timer-period 50us")]
 pub struct StormArgs {
     /// CPUs to measure [default: all usable]
     #[arg(short = 'c', long, value_name = "LIST")]

@@ -20,6 +20,9 @@ const COUNT_MIN: u64 = 100;
 
 /// Compare irqlab's times with the kernel's own trace of the same interrupts
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  sudo irqlab bench trace-agreement
+  sudo irqlab bench trace-agreement --rounds 9 --disk-file /dev/sda")]
 pub struct TraceAgreementArgs {
     /// CPUs to measure [default: all usable]
     #[arg(short = 'c', long, value_name = "LIST")]

@@ -36,7 +36,7 @@ const MEMORY_MIB: u32 = 1024;
 
 /// Make a model of this machine: measure its processor, start from the nearest model, refine it
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[], "Examples:
   irqlab machines fit                    writes the model for --on sim:host
   irqlab machines fit -o mine.toml -c 3  writes the model to a file; measures CPU 3"))]
 pub struct FitArgs {

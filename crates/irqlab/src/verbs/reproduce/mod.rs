@@ -21,7 +21,7 @@ use crate::simulated::JobsArgs;
 
 /// Reproduce a paper's tables, in simulated machines or on this machine
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[], "Examples:
   irqlab reproduce footprint-1999                                       five models; about ten minutes each
   irqlab reproduce footprint-1999 --models origin-200,ultra-1 --out paper
   irqlab show paper findings                                            which findings hold

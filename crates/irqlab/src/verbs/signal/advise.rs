@@ -18,7 +18,7 @@ use super::model::{LoadArgs, Schemes, crossover_table, schemes, statistic, usage
 use super::rates::rate_range;
 use super::{Computed, apply, fit, nic, run_of, titled};
 use crate::console;
-use crate::options::{Format, ResultArgs, Usage, help_with_exit_codes};
+use crate::options::{Format, ResultArgs, Usage};
 use crate::pictures::PictureArgs;
 use crate::run::{NothingSet, OpenRun};
 
@@ -36,12 +36,14 @@ const CROSSING: usize = 8;
 
 /// Find the scheme that keeps a latency bound and a CPU budget, and the shell lines that set it
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = "Examples:
   irqlab signal advise --interrupt-cost 4us --event-cost 500ns --rate 1k..200k --latency-bound 200us
   irqlab signal advise --fit measured.csv --rate 50k --latency-bound 1ms --cpu-budget 20% --nic eth0
   sudo irqlab signal advise --rate 50k --latency-bound 200us --nic eth0 --apply
 
-Without --apply, no setting is changed: irqlab prints the lines to set the scheme, and the lines to undo it."))]
+Without --apply, no setting is changed: irqlab prints the lines to set the scheme, and the lines to undo it.
+
+Exit codes: 0 done; 1 failed; 2 the command line is wrong; 4 no setting can be changed here.")]
 pub struct AdviseArgs {
     #[command(flatten)]
     costs: CostArgs,

@@ -12,7 +12,6 @@ use signalling::Scheme;
 use super::nic::{self, SettingLines};
 use super::titled;
 use crate::console;
-use crate::options::help_with_exit_codes;
 use crate::run::{NothingSet, stop_on_signals};
 
 /// Remedy for missing rights to change settings.
@@ -20,12 +19,14 @@ const RIGHTS: &str = "run it as root (CAP_NET_ADMIN; the files in /sys are root'
 
 /// Restore the settings that `signal advise --apply` changed
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = "Examples:
   sudo irqlab signal undo
   sudo irqlab signal undo --nic eth0
 
 The settings get the values that they had before the first --apply. If irqlab is killed while it sets a scheme,
-no undo is needed: the next start of any verb restores the settings."))]
+no undo is needed: the next start of any verb restores the settings.
+
+Exit codes: 0 done; 1 failed; 2 the command line is wrong; 4 no setting can be changed here.")]
 pub struct UndoArgs {
     /// Restore only this network interface [default: all]
     #[arg(long, value_name = "NAME")]

@@ -12,7 +12,7 @@ use signalling::{
 };
 
 use super::{Computed, observations, run_of, titled};
-use crate::options::{ResultArgs, Usage, help_with_exit_codes};
+use crate::options::{ResultArgs, Usage};
 use crate::run::OpenRun;
 
 /// Number of events in the simulation of a row that has no closed form.
@@ -20,7 +20,8 @@ const EVENTS: u64 = 200_000;
 
 /// Find the costs that explain measured CPU use and latency best, with intervals and residuals
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Columns of FILE.csv, with exactly these names; columns in brackets and single cells may be absent:
+#[command(
+    after_help = "Columns of FILE.csv, with exactly these names; columns in brackets and single cells may be absent:
   scheme, or mode                   as in irqlab signal model; put coalesced:32,50us in quotes
   rate_hz, or load_hz               events offered per second
   [cpu_ratio, or cpu_percent]       CPU time of signalling and handling, minus the CPU time of an idle run
@@ -32,7 +33,8 @@ const EVENTS: u64 = 200_000;
 Examples:
   irqlab signal fit --data measured.csv
   irqlab signal fit --data measured.csv --hold-out 0.3 --seed 7
-  irqlab signal fit --data irqlab-runs/RUN"))]
+  irqlab signal fit --data irqlab-runs/RUN"
+)]
 pub struct FitArgs {
     /// Measured rows: a CSV file, or a run with a table of schemes and rates
     #[arg(long, value_name = "FILE")]

@@ -19,6 +19,10 @@ use crate::run::OpenRun;
 
 /// Interrupt, poll or clock? The CPU use and latency of each scheme
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab signal run                      measures schemes on this machine
+  irqlab signal model                    computes them
+  irqlab signal advise --rate 50k --latency-bound 200us --interrupt-cost 4us --event-cost 500ns")]
 pub struct SignalArgs {
     #[command(subcommand)]
     verb: SignalVerb,

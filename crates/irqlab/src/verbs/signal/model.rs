@@ -19,7 +19,7 @@ use signalling::{
 use super::costs::{self, CostArgs};
 use super::rates::{Rates, rates};
 use super::{Computed, run_of, titled};
-use crate::options::{ResultArgs, Usage, help_with_exit_codes};
+use crate::options::{ResultArgs, Usage};
 use crate::pictures::PictureArgs;
 use crate::run::OpenRun;
 
@@ -36,7 +36,7 @@ const WARM_UP_PART: u64 = 20;
 
 /// Compute CPU use and latency of interrupts, polling and a clock from the costs of each step
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Schemes:
+#[command(after_help = "Schemes:
   interrupt              an interrupt for each event
   drain, drain:BUDGET    an interrupt, then events are handled until none is left (NAPI)
   spin                   polling all the time
@@ -50,7 +50,7 @@ Examples:
   irqlab signal model
   irqlab signal model --interrupt-cost 2us --event-cost 300ns --rates 10k..2M --latency-bound 100us
   irqlab signal model --schemes interrupt,clocked:1ms --application 20us,128 --quota 16 --rates 1k..50k
-  irqlab signal model --arrivals bursty:1ms,9ms --ring 1024"))]
+  irqlab signal model --arrivals bursty:1ms,9ms --ring 1024")]
 pub struct ModelArgs {
     /// Schemes to compare
     #[arg(

@@ -24,12 +24,12 @@ use crate::options::{
     unique, usable_cpus,
 };
 use crate::pictures::PictureArgs;
-use crate::run::{OpenRun, stop_on_signals};
+use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{FlavourName, Simulated, SimulatedArgs};
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[STATUS_LIMIT], "Examples:
   irqlab signal run                                    two threads with a ring and an eventfd
   irqlab signal run --rates 1k,20k,100k --schemes interrupt,clocked:1ms,spin
   sudo irqlab signal run --rig veth                    the kernel's network stack

@@ -15,7 +15,7 @@ use crate::console::Redraw;
 use crate::options::{
     On, ResultArgs, Usage, duration, duration_between, help_with_exit_codes, ns, unique,
 };
-use crate::run::{OpenRun, stop_on_signals};
+use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{self, DetailLevel};
 
 /// A program for the machine without a kernel.
@@ -27,7 +27,7 @@ pub enum BareVerb {
 
 /// The loops of `irqlab noise` on a machine where nothing interrupts them: the reference
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[STATUS_LIMIT], "Examples:
   irqlab sim bare noise                               1,000 quanta of 100 us
   irqlab sim bare noise --loop fwq --iterations 1999  as many per quantum as in a run under a kernel
   irqlab sim bare noise --on sim:r4400-1994 --json    on a model of a processor"))]

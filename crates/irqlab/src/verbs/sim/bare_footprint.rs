@@ -40,6 +40,9 @@ enum MethodName {
 
 /// A filled cache, and an interrupt whose handler touches a known number of lines: ground truth
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab sim bare footprint
+  irqlab sim bare footprint --data 64")]
 pub struct BareFootprintArgs {
     /// Data lines that the handler touches
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=LINES_MAX), value_name = "N")]

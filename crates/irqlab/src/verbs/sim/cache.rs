@@ -16,14 +16,21 @@ use crate::simulated::{memory_bytes, size_text};
 #[derive(Debug, Subcommand)]
 pub enum CacheVerb {
     /// List its entries, the most recently used first (the default)
+    #[command(after_help = "Examples:
+  irqlab sim cache list --json")]
     List {
         /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
     /// Remove everything that is made again at need and that no running irqlab uses
+    #[command(after_help = "Examples:
+  irqlab sim cache prune")]
     Prune,
     /// Print the limit, or set it
+    #[command(after_help = "Examples:
+  irqlab sim cache limit
+  irqlab sim cache limit 8G")]
     Limit {
         /// Limit on the entries that irqlab can make again, as in 500M or 8G
         #[arg(value_parser = memory_bytes)]

@@ -11,6 +11,11 @@ use crate::run::DIFFERS;
 
 /// Two records
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab sim diff a.record b.record
+  irqlab sim diff a.record b.record --json
+
+Exit codes: 0 the records are equal; 1 failed; 2 the command line is wrong; 3 they differ.")]
 pub struct DiffArgs {
     /// Record of a run
     a: PathBuf,

@@ -34,6 +34,10 @@ use crate::simulated::{FlavourName, GuestArgs, KernelArgs};
 
 /// The simulated machine: set it up, boot it, save its state
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab sim setup                       downloads QEMU and a kernel, once
+  irqlab sim boot -- 'uname -a; ls /'    a command in the guest
+  irqlab sim boot --detail count -- ls   what each context executed while it ran")]
 pub struct SimArgs {
     #[command(subcommand)]
     what: What,
@@ -42,6 +46,9 @@ pub struct SimArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Download QEMU, a kernel and the guest's tools into the cache, unless they are there
+    #[command(after_help = "Examples:
+  irqlab sim setup
+  irqlab sim setup --flavour rt          Debian's kernel with PREEMPT_RT")]
     Setup {
         /// Debian kernel to get
         #[arg(long, value_enum, default_value_t = FlavourName::Cloud)]
@@ -51,11 +58,17 @@ enum What {
         again: bool,
     },
     /// Pack the guest's initramfs for a kernel, and list its content
+    #[command(after_help = "Examples:
+  irqlab sim image
+  irqlab sim image --kernel bzImage --modules modules/")]
     Image {
         #[command(flatten)]
         kernel: KernelArgs,
     },
     /// Boot a machine; its console goes to stdout, and the exit code is that of its command
+    #[command(after_help = "Examples:
+  irqlab sim boot -- 'uname -a; ls /'    a command in the guest
+  irqlab sim boot --detail count -- ls   what each context executed while it ran")]
     Boot {
         /// Command for the guest's shell; powers off at once without one
         #[arg(last = true, value_name = "CMD")]
@@ -66,11 +79,18 @@ enum What {
         watch: Box<boot::WatchArgs>,
     },
     /// A shell in the machine, on this terminal; Ctrl-] leaves
+    #[command(after_help = "Examples:
+  irqlab sim shell
+  irqlab sim shell --vcpus 2 --disk nvme,size=64M")]
     Shell {
         #[command(flatten)]
         machine: MachineArgs,
     },
     /// Boot a machine to the point where it waits for work, and save its whole state
+    #[command(after_help = "Examples:
+  irqlab sim checkpoint                  lists the checkpoints
+  irqlab sim checkpoint two --vcpus 2
+  irqlab sim boot --from two --vcpus 2 -- ls")]
     Checkpoint {
         /// Name of the checkpoint; without a name, lists the checkpoints
         name: Option<String>,
@@ -83,6 +103,9 @@ enum What {
     Rootfs(rootfs::RootfsArgs),
     Workload(Box<workload::WorkloadArgs>),
     /// Programs on the machine without a kernel: references that nothing disturbs
+    #[command(after_help = "Examples:
+  irqlab sim bare noise
+  irqlab sim bare footprint")]
     Bare {
         #[command(subcommand)]
         verb: bare::BareVerb,
@@ -90,7 +113,13 @@ enum What {
     /// Run the live bench in the guest, and compare its results with the simulator's exact ones
     VerifyProbes(Box<verify_probes::VerifyArgs>),
     /// Entries and limit of the cache: machines that are up, images, downloads
-    #[command(args_conflicts_with_subcommands = true)]
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:
+  irqlab sim cache                       entries and sizes
+  irqlab sim cache prune
+  irqlab sim cache limit 8G"
+    )]
     Cache {
         /// Print the list as one JSON document
         #[arg(long)]
@@ -101,6 +130,10 @@ enum What {
     /// Where two records (of --record, or bench sim-repeat --keep) start to differ: exit code 3 if they do
     Diff(diff::DiffArgs),
     /// Print what a kernel says about itself: symbols, types, tick rate (read once, then cached)
+    #[command(after_help = "Examples:
+  irqlab sim facts                       the kernel's facts
+  irqlab sim facts task_struct.comm      offset and size of a member
+  irqlab sim facts do_idle               address of a symbol")]
     Facts {
         #[command(flatten)]
         kernel: KernelArgs,

@@ -9,16 +9,16 @@ use sim::rootfs::{self, RootFile, RootImage, RootSpec};
 use sim::{Cache, workload};
 
 use crate::console;
-use crate::options::{Usage, help_with_exit_codes};
+use crate::options::Usage;
 use crate::simulated::size_text;
 
 /// Make the root file system of a guest from Debian packages, and list its content
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = "Examples:
   irqlab sim rootfs progdev                                   that of the workload progdev
   irqlab sim rootfs mine --add-package strace --add-package perl-base
   irqlab sim rootfs mine --add-package gcc --add-file hello.c:/srv/hello.c
-  irqlab sim boot --rootfs mine -- 'strace -c ls'"))]
+  irqlab sim boot --rootfs mine -- 'strace -c ls'")]
 pub struct RootfsArgs {
     /// Its name, for --rootfs: that of a workload, whose packages and files it then has, or your own
     name: String,

@@ -21,6 +21,9 @@ use crate::simulated::{self, GuestArgs, JobsArgs, Simulated, SliceArgs};
 
 /// Conditions to verify, and the machine.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  irqlab sim verify-probes --stimulus timer -d 300ms
+  irqlab sim verify-probes --stimulus disk --disk nvme --rate low")]
 pub struct VerifyArgs {
     /// Where the live bench runs: sim:MODEL
     #[arg(long, value_name = "BENCH", default_value = "sim:r4400-1994")]

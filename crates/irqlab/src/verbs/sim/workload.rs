@@ -19,13 +19,13 @@ use super::{contexts, sampled};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
 use crate::output_file::{self, ForceArgs};
-use crate::run::{OpenRun, print_list, stop_on_signals};
+use crate::run::{OpenRun, STATUS_LIMIT, print_list, stop_on_signals};
 use crate::sampling::SampleArgs;
 use crate::simulated::{self, DetailLevel, KernelArgs, LevelArgs, workload_limits};
 
 /// Run a workload: what a machine that was set up once does under a model, and whether its results are right
 #[derive(Debug, clap::Args)]
-#[command(after_help = help_with_exit_codes("Examples:
+#[command(after_help = help_with_exit_codes(&[STATUS_LIMIT], "Examples:
   irqlab sim workload                                  list the workloads
   irqlab sim workload progdev                          count instructions by context
   irqlab sim workload database --on sim:r10000-1996    on a model of a machine
