@@ -126,12 +126,7 @@ pub(crate) fn sample_run() -> Run {
         settings: Map::from_iter([("seed".to_owned(), json!(1))]),
         observer: Map::from_iter([("events_lost".to_owned(), json!(0))]),
         warnings: vec!["a virtual machine".to_owned()],
-        absent: vec![Absence {
-            table: "handlers".to_owned(),
-            what: "cycles".to_owned(),
-            reason: "no PMU".to_owned(),
-            remedy: None,
-        }],
+        absent: vec![Absence::new("handlers", "cycles", "no PMU")],
         tables: vec![table],
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail};
 use lab::experiment::{self, BenchError, Experiment, Outcome, RunContext};
-use live::host::{Root, diagnose, diagnosis, host_facts};
+use live::host::remedy_for_tracing_rights;
 use live::selfbench::tracefs::{self, Tracefs};
 use live::window::Stop;
 use record::{Attachment, InMemory, Rows, Run, Table, Timestamp, WriteError};
@@ -131,17 +131,11 @@ pub fn with_remedy_for_rights(error: BenchError) -> BenchError {
     match error {
         BenchError::Unavailable { reason, remedy }
         | BenchError::NothingMeasurable { reason, remedy } => {
-            let remedy = remedy.or_else(|| unlock_command(diagnosis::RIGHTS));
+            let remedy = remedy.or_else(remedy_for_tracing_rights);
             BenchError::NothingMeasurable { reason, remedy }
         }
         error => error,
     }
-}
-
-/// The command that unlocks a subject of `irqlab doctor` on this machine.
-fn unlock_command(subject: &str) -> Option<String> {
-    let findings = diagnose(&host_facts(&Root::default()));
-    findings.into_iter().find(|finding| finding.subject == subject)?.unlock
 }
 
 /// Returns a stop that Ctrl-C, Ctrl-\, SIGTERM and a hang-up of the terminal request. A second signal ends the

@@ -32,12 +32,7 @@ impl UnmeasuredCpu {
     /// The absence of this CPU from a table.
     #[must_use]
     pub fn absence(&self, table: &str) -> Absence {
-        Absence {
-            table: table.to_owned(),
-            what: format!("CPU {}", self.cpu),
-            reason: self.reason.clone(),
-            remedy: None,
-        }
+        Absence::new(table, format!("CPU {}", self.cpu), &self.reason)
     }
 }
 

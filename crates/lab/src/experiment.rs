@@ -12,6 +12,8 @@ use record::{Run, SCHEMA, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use crate::cpus::add_once;
+
 /// Facts of a run that the caller knows before the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct RunContext {
@@ -65,6 +67,26 @@ pub enum BenchError {
 }
 
 impl BenchError {
+    /// Nothing can be measured here, and no command helps.
+    pub fn nothing_measurable(reason: impl Into<String>) -> BenchError {
+        BenchError::NothingMeasurable { reason: reason.into(), remedy: None }
+    }
+
+    /// This part of the plan is not available here, and no command helps.
+    pub fn unavailable(reason: impl Into<String>) -> BenchError {
+        BenchError::Unavailable { reason: reason.into(), remedy: None }
+    }
+
+    /// The absence of the column or row `what` of `table` because of this error.
+    pub fn absence(self, table: impl Into<String>, what: impl Into<String>) -> Absence {
+        let (reason, remedy) = match self {
+            BenchError::Unavailable { reason, remedy }
+            | BenchError::NothingMeasurable { reason, remedy } => (reason, remedy),
+            BenchError::Failed(reason) | BenchError::TimeLimit(reason) => (reason, None),
+        };
+        Absence::new(table, what, reason).with_remedy(remedy)
+    }
+
     /// The command that helps; `None` if there is none.
     #[must_use]
     pub fn remedy(&self) -> Option<&str> {
@@ -189,28 +211,20 @@ impl<S: Samples> Measured<S> {
         what: String,
         error: BenchError,
     ) -> Result<(), BenchError> {
-        let (reason, remedy) = match error {
+        match &error {
             BenchError::NothingMeasurable { .. } if self.samples.is_empty() => return Err(error),
-            BenchError::Unavailable { reason, remedy } => (reason, remedy),
-            BenchError::NothingMeasurable { reason, remedy } => {
-                self.complete = false;
-                (reason, remedy)
-            }
+            BenchError::Unavailable { .. } => {}
+            BenchError::NothingMeasurable { .. } => self.complete = false,
             BenchError::Failed(reason) => {
                 self.complete = false;
                 self.failure.get_or_insert_with(|| format!("{what}: {reason}"));
-                (reason, None)
             }
             BenchError::TimeLimit(reason) => {
                 self.complete = false;
                 self.time_limit.get_or_insert_with(|| format!("{what}: {reason}"));
-                (reason, None)
             }
-        };
-        let absence = Absence { table: table.to_owned(), what, reason, remedy };
-        if !self.absent.contains(&absence) {
-            self.absent.push(absence);
         }
+        add_once(&mut self.absent, [error.absence(table, what)]);
         Ok(())
     }
 }

@@ -44,7 +44,6 @@ fn settings(cpu: u32, millis: u64) -> NoiseSettings {
         keep: KeepDetours::with_seed(1),
         command: Vec::new(),
         command_to_stderr: false,
-        remedy_rights: None,
         stop: Stop::new().expect("a pipe"),
     }
 }

@@ -20,6 +20,23 @@ pub struct Absence {
     pub remedy: Option<String>,
 }
 
+impl Absence {
+    /// The absence of the column or row `what` of `table`, without a remedy.
+    pub fn new(
+        table: impl Into<String>,
+        what: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Absence {
+        Absence { table: table.into(), what: what.into(), reason: reason.into(), remedy: None }
+    }
+
+    /// Names the command line that makes the figure available, if there is one.
+    #[must_use]
+    pub fn with_remedy(self, remedy: Option<impl Into<String>>) -> Absence {
+        Absence { remedy: remedy.map(Into::into), ..self }
+    }
+}
+
 /// One run of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lab::experiment::BenchError;
+
 /// An error of the simulated bench.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -103,6 +105,22 @@ impl SimError {
     /// Reports malformed data.
     pub(crate) fn data(what: impl Into<String>, reason: impl Into<String>) -> SimError {
         SimError::Data { what: what.into(), reason: reason.into() }
+    }
+}
+
+impl From<SimError> for BenchError {
+    fn from(error: SimError) -> BenchError {
+        match error {
+            SimError::Checkpoint { .. } => BenchError::Failed(format!(
+                "{error}\n(an experiment takes one made with --with-irqlab by this irqlab, and the source disk \
+                 of handlers, unless --disk says otherwise, one made with --disk virtio-blk)"
+            )),
+            SimError::Missing { what, remedy } => {
+                BenchError::NothingMeasurable { reason: what, remedy: Some(remedy) }
+            }
+            SimError::TimeLimit { .. } => BenchError::TimeLimit(error.to_string()),
+            other => BenchError::Failed(other.to_string()),
+        }
     }
 }
 

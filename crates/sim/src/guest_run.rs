@@ -14,7 +14,7 @@ use crate::guest::kernel::Kernel;
 use crate::guest::loaded::{LoadedModule, with_modules};
 use crate::qemu::Qemu;
 use crate::watch::{KernelFiles, Recording, Watch};
-use crate::{Accounting, Cache, Machine, Result, SimError, Symbols, checkpoint};
+use crate::{Accounting, Cache, Machine, Result, Symbols, checkpoint};
 
 /// Tells whether the user asked to stop.
 pub type StopRequest = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -148,7 +148,7 @@ impl GuestRun {
         if modules.is_empty() {
             return Ok(Some(Cow::Borrowed(symbols)));
         }
-        let all = with_modules(symbols, &self.kernel, modules).map_err(bench_error)?;
+        let all = with_modules(symbols, &self.kernel, modules)?;
         Ok(Some(Cow::Owned(all)))
     }
 }
@@ -157,30 +157,15 @@ impl GuestRun {
 fn outcome<R: Response>(
     started: Result<(Recording, Option<GuestExit>)>,
 ) -> std::result::Result<Option<(R, GuestExit, Accounting)>, BenchError> {
-    let (recording, exit) = started.map_err(bench_error)?;
+    let (recording, exit) = started?;
     let Some(exit) = exit else { return Ok(None) };
     if exit.reached_limit {
         return response(&GuestExit { status: boot::STATUS_LIMIT, ..exit }).map(|_: R| None);
     }
     // The record of a guest that failed is broken, too: its own error says more.
     let response = response(&exit)?;
-    let account = recording.accounting().map_err(bench_error)?;
+    let account = recording.accounting()?;
     Ok(Some((response, exit, account)))
-}
-
-/// As experiments have it.
-pub(crate) fn bench_error(error: SimError) -> BenchError {
-    match error {
-        SimError::Checkpoint { .. } => BenchError::Failed(format!(
-            "{error}\n(an experiment takes one made with --with-irqlab by this irqlab, and the source disk \
-             of handlers, unless --disk says otherwise, one made with --disk virtio-blk)"
-        )),
-        SimError::Missing { what, remedy } => {
-            BenchError::NothingMeasurable { reason: what, remedy: Some(remedy) }
-        }
-        SimError::TimeLimit { .. } => BenchError::TimeLimit(error.to_string()),
-        other => BenchError::Failed(other.to_string()),
-    }
 }
 
 /// Reads the response from the output of the guest's irqlab, whose exit status is 0 if it has sent one.

@@ -54,7 +54,7 @@ impl Results {
 
     /// Says why `what` is not in the table.
     pub fn absent(&mut self, table: &str, what: String, reason: String) {
-        self.run.absent.push(Absence { table: table.to_owned(), what, reason, remedy: None });
+        self.run.absent.push(Absence::new(table, what, reason));
     }
 
     pub fn table(&mut self, table: Table) {

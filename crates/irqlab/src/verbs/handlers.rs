@@ -268,10 +268,8 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
         Attach::RawTp => Some(Flavour::Raw),
     };
     let findings = diagnose(host);
-    let unlock =
-        |subject: &str| findings.iter().find(|finding| finding.subject == subject)?.unlock.clone();
-    settings.remedy_rights = unlock(diagnosis::RIGHTS);
-    settings.remedy_pmu = unlock(diagnosis::PMU);
+    let pmu = findings.iter().find(|finding| finding.subject == diagnosis::PMU);
+    settings.remedy_pmu = pmu.and_then(|finding| finding.unlock.clone());
     Ok(settings)
 }
 

@@ -9,9 +9,7 @@ use lab::experiment::RunContext;
 use lab::noise::in_guest::{Inject, NoiseRequest, RECORDS_MAX, TIMERS_MAX};
 use lab::noise::ledger::{LONGEST_DEFAULT, LONGEST_MAX};
 use lab::noise::{Body, KeepDetours, Loop, NoiseBench, Plan};
-use live::host::{
-    HostFacts, Root, diagnose, diagnosis, format_cpu_list, host_facts, run_host_block,
-};
+use live::host::{HostFacts, Root, format_cpu_list, host_facts, run_host_block};
 use live::noise::{Length, LiveNoise, NoiseSettings};
 use live::window::shell_status;
 use record::Run;
@@ -212,8 +210,6 @@ impl NoiseArgs {
 
     fn live_bench(&self, host: &HostFacts) -> anyhow::Result<LiveNoise> {
         let (cpus, housekeeping) = self.measured_and_housekeeping_cpus(host)?;
-        let findings = diagnose(host);
-        let rights = findings.iter().find(|finding| finding.subject == diagnosis::RIGHTS);
         let bench = LiveNoise::new(NoiseSettings {
             cpus,
             housekeeping,
@@ -228,7 +224,6 @@ impl NoiseArgs {
             keep: self.keep(),
             command: self.command.clone(),
             command_to_stderr: self.results.printing.format() != Format::Table,
-            remedy_rights: rights.and_then(|finding| finding.unlock.clone()),
             stop: stop_on_signals()?,
         })?;
         match bench.threshold_too_low() {

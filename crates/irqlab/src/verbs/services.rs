@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use lab::services::in_guest::ServicesRequest;
 use lab::services::{Plan, ServicesBench};
-use live::host::{Root, diagnose, diagnosis, host_facts, run_host_block};
+use live::host::{Root, host_facts, run_host_block};
 use live::services::{LiveServices, LiveServicesSettings};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
@@ -118,8 +118,6 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
     }
     let host = host_facts(&Root::default());
     let open = OpenRun::new("services", &args.results)?;
-    let findings = diagnose(&host);
-    let rights = findings.iter().find(|finding| finding.subject == diagnosis::RIGHTS);
     let mut context = open.context(run_host_block(&host), args.settings());
     context.settings.insert("out".into(), json!(open.directory()));
     console::say_more("measuring the overhead of the probes");
@@ -127,7 +125,6 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
         command: args.command.clone(),
         to_stderr: args.results.printing.format() != Format::Table,
         cpus: online_cpus()?,
-        remedy_rights: rights.and_then(|finding| finding.unlock.clone()),
         stop: stop_on_signals()?,
     })?;
     measure(args, &open, context, &mut bench)

@@ -27,14 +27,17 @@ fn without_rights_nothing_is_measured_and_the_setcap_line_is_given() {
     }
     let workspace = Place::new();
     let (program, work) = for_any_user(&workspace);
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-    let ended = CommandOutput::of(command.arg(&program).arg("handlers").current_dir(&work));
     let line = format!("sudo setcap cap_bpf,cap_perfmon+ep {}", program.display());
-    ended.assert_code(4).assert_says("irqlab: nothing can be measured: ");
-    ended.assert_says("Operation not permitted").assert_says(&line);
-    assert_eq!(ended.out, "");
-    assert!(names(&work).is_empty(), "nothing half done: {:?}", names(&work));
+    for arguments in [&["handlers"][..], &["services", "--", "true"]] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        let ended = CommandOutput::of(command.arg(&program).args(arguments).current_dir(&work));
+        let refusal = "irqlab: nothing can be measured: the kernel refuses BPF tracing programs: ";
+        ended.assert_code(4).assert_says(refusal);
+        ended.assert_says("Operation not permitted").assert_says(&line);
+        assert_eq!(ended.out, "");
+        assert!(names(&work).is_empty(), "nothing half done: {:?}", names(&work));
+    }
 }
 
 /// A copy of the program that any user can start, and a directory that belongs to user 65534.

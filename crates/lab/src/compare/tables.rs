@@ -34,11 +34,8 @@ pub fn tables(
         tables.push(rules(comparison));
     }
     tables.push(differences(comparison, listed));
-    let absence = |(table, why): &(String, &'static str)| Absence {
-        table: "differences".to_owned(),
-        what: format!("table {table}"),
-        reason: (*why).to_owned(),
-        remedy: None,
+    let absence = |(table, why): &(String, &'static str)| {
+        Absence::new("differences", format!("table {table}"), *why)
     };
     (tables, comparison.left_out.iter().map(absence).collect())
 }

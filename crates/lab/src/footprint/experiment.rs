@@ -48,12 +48,11 @@ impl Experiment for Plan {
 /// The absence of an undisturbed trace, or `None` if the traced repetition counts.
 fn disturbed_trace(trace: &Trace) -> Option<Absence> {
     let why = trace.verdict.against()?;
-    Some(Absence {
-        table: "footprint".to_owned(),
-        what: format!("trace of {}, {}, undisturbed", trace.level, trace.stimulus),
-        reason: format!("no repetition was undisturbed; in the repetition that is shown, {why}"),
-        remedy: None,
-    })
+    Some(Absence::new(
+        "footprint",
+        format!("trace of {}, {}, undisturbed", trace.level, trace.stimulus),
+        format!("no repetition was undisturbed; in the repetition that is shown, {why}"),
+    ))
 }
 
 /// Measures every series of the plan. Treatment and control repetitions alternate in small balanced batches, in

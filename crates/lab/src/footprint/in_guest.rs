@@ -183,12 +183,7 @@ mod tests {
             control: vec![repetition; 5],
             rounds: Vec::new(),
         };
-        let absence = Absence {
-            table: "footprint".to_owned(),
-            what: "l2, net".to_owned(),
-            reason: "no card".to_owned(),
-            remedy: None,
-        };
+        let absence = Absence::new("footprint", "l2, net", "no card");
         let samples = Samples { clock_hz: 1e9, series: vec![series], ..Samples::default() };
         Measured { absent: vec![absence], ..Measured::new(samples) }
     }

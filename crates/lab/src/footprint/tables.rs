@@ -363,12 +363,8 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
     let rows = all.iter().map(|series| {
         let estimates = estimate(series);
         if let Some(reason) = &estimates.reason {
-            absent.push(Absence {
-                table: "footprint".to_owned(),
-                what: format!("{}, {}, {}", series.level, series.stimulus, series.method),
-                reason: reason.clone(),
-                remedy: None,
-            });
+            let row = format!("{}, {}, {}", series.level, series.stimulus, series.method);
+            absent.push(Absence::new("footprint", row, reason));
         }
         Row { series, estimates, line_cost: rounds::line_cost(series) }
     });

@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(decode(lines.iter().map(String::as_str)), Ok(Numbers(vec![1, 2, 3])));
         let remedy = Some("load it".to_owned());
         for error in [
-            BenchError::Unavailable { reason: "no disk".to_owned(), remedy: None },
+            BenchError::unavailable("no disk"),
             BenchError::NothingMeasurable { reason: "no counter".to_owned(), remedy },
             BenchError::Failed("broke \"here\"\n".to_owned()),
         ] {

@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_failed_loop_leaves_the_others() {
-        let error = BenchError::Unavailable { reason: "no disk".to_owned(), remedy: None };
+        let error = BenchError::unavailable("no disk");
         let failed = FailedLoop { looping: Loop::Ftq, opened: true, error };
         let items = vec![
             NoiseItem::LoopRun(ran(Loop::Fwq, 100)),

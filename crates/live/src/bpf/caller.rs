@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::BpfError;
 use super::layout::Caller;
-use super::object::{failure, map_of, open_object};
+use super::object::{failure, load_failure, map_of, open_object, running_release};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caller.o"));
 
@@ -27,7 +27,7 @@ impl CallerProgram {
     /// [`BpfError::NotPermitted`] without the rights, [`BpfError::Failed`] with libbpf's message.
     pub fn load() -> Result<Self, BpfError> {
         let open = open_object("irqlab_caller", OBJECT)?;
-        let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
+        let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
         Ok(CallerProgram { object: Mutex::new(object) })
     }
 

@@ -17,7 +17,9 @@ pub use object::{
 };
 pub use rows::{KnownContexts, RowLayout};
 
-use crate::host::KERNEL_MIN;
+use lab::experiment::BenchError;
+
+use crate::host::{KERNEL_MIN, KERNEL_REMEDY, remedy_for_tracing_rights};
 
 /// Why the programs cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -34,4 +36,48 @@ pub enum BpfError {
     /// Anything else, with libbpf's and the verifier's messages.
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<BpfError> for BenchError {
+    fn from(error: BpfError) -> BenchError {
+        match error {
+            BpfError::NotPermitted(message) => {
+                // The rest of libbpf's message guesses at memory limits; the remedy is exact.
+                let refusal = message.split("; ").next().unwrap_or_default();
+                BenchError::NothingMeasurable {
+                    reason: format!("the kernel refuses BPF tracing programs: {refusal}"),
+                    remedy: remedy_for_tracing_rights(),
+                }
+            }
+            BpfError::KernelTooOld { .. } => BenchError::NothingMeasurable {
+                reason: error.to_string(),
+                remedy: Some(KERNEL_REMEDY.to_owned()),
+            },
+            BpfError::CpuOffline(_) | BpfError::Failed(_) => BenchError::Failed(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All verbs that load BPF programs name the same remedy, because all use this conversion.
+    #[test]
+    fn a_refused_program_has_a_remedy() {
+        let too_old = BenchError::from(BpfError::KernelTooOld { release: "5.4.0".to_owned() });
+        assert!(matches!(too_old, BenchError::NothingMeasurable { .. }), "{too_old:?}");
+        assert_eq!(too_old.remedy(), Some(KERNEL_REMEDY));
+
+        let message = "loading failed: Operation not permitted; try to raise RLIMIT_MEMLOCK";
+        let refused = BenchError::from(BpfError::NotPermitted(message.to_owned()));
+        assert_eq!(
+            refused.to_string(),
+            "the kernel refuses BPF tracing programs: loading failed: Operation not permitted"
+        );
+        assert_eq!(refused.remedy().map(str::to_owned), remedy_for_tracing_rights());
+
+        let other = BenchError::from(BpfError::Failed("no such map".to_owned()));
+        assert_eq!(other, BenchError::Failed("no such map".to_owned()));
+    }
 }

@@ -25,7 +25,7 @@ use super::stimulus::{FarEnd, RaiseInterrupt, ready};
 use super::tick::{check_pass, is_tickless, tick_ns};
 use super::watcher::Watcher;
 use crate::clock::{ClockResolution, now};
-use crate::host::{MemoryShortage, Root, available_memory};
+use crate::host::{Root, available_memory};
 use crate::threads::{LockedMemory, check_pinned, is_pinned_to, pin};
 use crate::window::{Stop, ThrottlingWindow, WindowEdge};
 
@@ -183,12 +183,7 @@ impl LiveFootprint {
         // together three times its size.
         let needed_bytes = geometry.size_bytes.saturating_mul(3);
         if matches!(self.settings.watcher, Watcher::Probes) {
-            available_memory(&self.root).check(&level.to_string(), needed_bytes).map_err(
-                |MemoryShortage { reason, remedy }| BenchError::Unavailable {
-                    reason,
-                    remedy: Some(remedy),
-                },
-            )?;
+            available_memory(&self.root).check(&level.to_string(), needed_bytes)?;
         }
         let looping = Loop::new(level, geometry, self.settings.seed, interrupt)
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
@@ -214,8 +209,7 @@ impl LiveFootprint {
             self.settings.cpu,
             &self.settings.others,
             (self.settings.device.as_deref(), &self.settings.far),
-        )
-        .map_err(|why| BenchError::Unavailable { reason: why.reason, remedy: why.remedy })?;
+        )?;
         let (root, cpu) = (&self.root, self.settings.cpu);
         route(root, cpu, stimulus.as_mut(), &mut self.route, self.settings.move_irq)?;
         let kept = self.current.take().filter(|current| current.level == level);
@@ -254,7 +248,7 @@ impl LiveFootprint {
 }
 
 fn missing(reason: String) -> BenchError {
-    BenchError::Unavailable { reason, remedy: None }
+    BenchError::unavailable(reason)
 }
 
 impl LiveFootprint {
@@ -447,12 +441,10 @@ impl Bench for LiveFootprint {
             );
         }
         self.throttling.close(&self.root, &mut settings, &mut warnings);
-        let absent = self.no_counters.iter().map(|(level, reason)| Absence {
-            table: "footprint".to_owned(),
-            what: format!("{level}: misses"),
-            reason: reason.clone(),
-            remedy: None,
-        });
+        let absent = self
+            .no_counters
+            .iter()
+            .map(|(level, reason)| Absence::new("footprint", format!("{level}: misses"), reason));
         BenchFacts {
             bench: "live".to_owned(),
             settings,

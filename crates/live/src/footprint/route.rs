@@ -77,13 +77,15 @@ pub fn route(
     moved: &mut Route,
     may_move: bool,
 ) -> Result<(), BenchError> {
-    let broken = |error: String| BenchError::Unavailable { reason: error, remedy: None };
-    let first = trial(root, stimulus).map_err(broken)?;
+    let first = trial(root, stimulus).map_err(BenchError::unavailable)?;
     if first.iter().any(|line| line.cpus.contains(&cpu)) {
         return Ok(());
     }
     let Some(line) = first.first() else {
-        return Err(broken(format!("no interrupt arrived by {}", stimulus.method())));
+        return Err(BenchError::unavailable(format!(
+            "no interrupt arrived by {}",
+            stimulus.method()
+        )));
     };
     let device = CountedAs::Device.is(&line.label);
     let there = format_cpu_list(&line.cpus);
@@ -92,12 +94,14 @@ pub fn route(
         let remedy = Some(format!("-c {}, or --move-irq", line.cpus.first().unwrap_or(&0)));
         return Err(BenchError::Unavailable { reason, remedy });
     }
-    moved.move_to(&line.label, cpu).map_err(|why| broken(format!("{reason}; {why}")))?;
-    let second = trial(root, stimulus).map_err(broken)?;
+    moved
+        .move_to(&line.label, cpu)
+        .map_err(|why| BenchError::unavailable(format!("{reason}; {why}")))?;
+    let second = trial(root, stimulus).map_err(BenchError::unavailable)?;
     if second.iter().any(|line| line.cpus.contains(&cpu)) {
         Ok(())
     } else {
-        Err(broken(format!("{reason}; the moved IRQ does not arrive there")))
+        Err(BenchError::unavailable(format!("{reason}; the moved IRQ does not arrive there")))
     }
 }
 

@@ -14,8 +14,10 @@ use crate::marks::{MarkProbes, loop_thread};
 /// Maximum number of repetitions until one is undisturbed.
 const TRIALS: usize = 64;
 
-fn missing(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Unavailable { reason: format!("no trace: {error}"), remedy: None }
+fn missing(error: impl Into<BenchError>) -> BenchError {
+    let error = error.into();
+    let remedy = error.remedy().map(str::to_owned);
+    BenchError::Unavailable { reason: format!("no trace: {error}"), remedy }
 }
 
 /// A repetition between whose clock readings the kernel's marks were recorded.
@@ -67,7 +69,7 @@ impl LiveFootprint {
         method: Method,
         probes: Option<&MarkProbes>,
     ) -> Result<Traced, BenchError> {
-        let mut last = Err(missing("nothing was tried"));
+        let mut last = Err(BenchError::unavailable("no trace: nothing was tried"));
         for _ in 0..TRIALS {
             if let Some(probes) = probes {
                 probes.take().map_err(missing)?; // earlier marks

@@ -21,12 +21,12 @@ use super::window_cpus::WindowCpus;
 use crate::bpf::layout::CpuState;
 use crate::bpf::memory;
 use crate::bpf::programs::{choose, context_of_program};
-use crate::bpf::{BpfError, CountedRow, Flavour, Maps, RowLayout};
+use crate::bpf::{CountedRow, Flavour, Maps, RowLayout};
 use crate::clock::Reading;
 use crate::host::cpu_facts;
 use crate::host::{
-    CoreType, EventAbsence, KERNEL_REMEDY, Root, core_types, format_cpu_list, irq_threads,
-    is_any_leaving, kernel_threads_are_visible, last_level_cache_bytes,
+    CoreType, EventAbsence, Root, core_types, format_cpu_list, irq_threads, is_any_leaving,
+    kernel_threads_are_visible, last_level_cache_bytes,
 };
 use crate::perf::{EventGroup, EventPlan, plan_events};
 use crate::probe_overhead::events::EventOverheadsByCore;
@@ -51,23 +51,8 @@ pub struct LiveBench {
     tsc_flaw: Option<&'static str>,
 }
 
-pub(super) fn bench_error(error: BpfError) -> BenchError {
-    match error {
-        BpfError::NotPermitted(reason) => BenchError::NothingMeasurable {
-            // The rest of libbpf's message guesses at memory limits; the remedy is exact.
-            reason: format!(
-                "the kernel refuses BPF tracing programs: {}",
-                reason.split("; ").next().unwrap_or_default()
-            ),
-            remedy: None,
-        },
-        BpfError::KernelTooOld { .. } => BenchError::NothingMeasurable {
-            reason: error.to_string(),
-            remedy: Some(KERNEL_REMEDY.to_owned()),
-        },
-        BpfError::CpuOffline(_) | BpfError::Failed(_) => BenchError::Failed(error.to_string()),
-    }
-}
+/// The table that lacks what this bench cannot measure.
+const HANDLERS: &str = "handlers";
 
 impl LiveBench {
     /// Calibrates and loads the probes of every pass. A measurement attaches only the
@@ -93,10 +78,10 @@ impl LiveBench {
         bench.tsc_flaw = cpu_facts(&bench.root).model.tsc_flaw();
         if let Some(flaw) = bench.tsc_flaw {
             let reason = format!("the time-stamp counter {flaw}, so its cycles would not compare");
-            bench.absent.push(absence("columns in cycles".to_owned(), reason, None));
+            bench.absent.push(Absence::new(HANDLERS, "columns in cycles", reason));
         }
         let timing = bench.load_pass(Pass::default(), None);
-        bench.passes.push(timing.map_err(|error| bench.with_remedy(error))?);
+        bench.passes.push(timing?);
         let plan = plan_events(&bench.root, &bench.settings.events, &bench.settings.cpus);
         bench.note_absent_events(&plan);
         for group in &plan.groups {
@@ -127,18 +112,6 @@ impl LiveBench {
         each.reduce(|sum, memory| Some(sum?.with(memory?)))?.map(|memory| memory.bytes())
     }
 
-    fn with_remedy(&self, error: BenchError) -> BenchError {
-        match error {
-            BenchError::NothingMeasurable { reason, remedy: None } => {
-                BenchError::NothingMeasurable {
-                    reason,
-                    remedy: self.settings.remedy_rights.clone(),
-                }
-            }
-            other => other,
-        }
-    }
-
     /// Adds one absence for all events that are absent for the same reason.
     fn note_absent_events(&mut self, plan: &EventPlan) {
         let mut reasons: Vec<(&EventAbsence, Vec<&str>)> = Vec::new();
@@ -151,7 +124,7 @@ impl LiveBench {
         for (why, names) in reasons {
             let subject = format!("PMU events {}", names.join(" "));
             let remedy = if why.is_withheld { self.settings.remedy_pmu.clone() } else { None };
-            self.absent.push(absence(subject, why.reason.clone(), remedy));
+            self.absent.push(Absence::new(HANDLERS, subject, &why.reason).with_remedy(remedy));
         }
     }
 
@@ -183,9 +156,9 @@ impl LiveBench {
         let (cores, stop) = (&self.core_types, &self.settings.stop);
         let calibration = calibrate_each(self.flavour, cores, events.as_ref(), calls, stop);
         self.start(BenchPhase::SetUp);
-        let calibration = calibration.map_err(bench_error)?;
+        let calibration = calibration?;
         if calibration.is_empty() {
-            return Err(nothing("no CPU to measure"));
+            return Err(BenchError::nothing_measurable("no CPU to measure"));
         }
         let load = |programs| {
             let pass = (pass, calibration, events);
@@ -194,7 +167,7 @@ impl LiveBench {
             let first = self.passes.first().map(|first| Maps::Of(&first.probes));
             let maps = first.unwrap_or(Maps::New(&rows));
             LoadedPass::load(self.flavour, &self.settings.cpus, maps, programs, pass)
-                .map_err(bench_error)
+                .map_err(BenchError::from)
         };
         if let Some(first) = self.passes.first() {
             return load(first.programs.clone());
@@ -204,19 +177,25 @@ impl LiveBench {
             !kernel_threads_are_visible(&self.root) || !irq_threads(&self.root).is_empty();
         let chosen = choose(self.flavour, may_have_threads);
         let mut loaded = load(chosen.programs)?;
-        self.absent.push(absence(
-            "exceptions other than page faults".to_owned(),
-            "this kernel has no tracepoints for them".to_owned(),
-            None,
+        self.absent.push(Absence::new(
+            HANDLERS,
+            "exceptions other than page faults",
+            "this kernel has no tracepoints for them",
         ));
         let chosen = chosen.absent.into_iter();
-        self.absent.extend(chosen.map(|(context, reason)| absence(context, reason, None)));
-        for (program, error) in loaded.attach_what_can_be() {
-            self.absent.push(absence(context_of_program(&program), error.to_string(), None));
-        }
+        self.absent.extend(chosen.map(|(context, reason)| Absence::new(HANDLERS, context, reason)));
+        let refused = loaded.attach_what_can_be().into_iter();
+        let refused = refused.map(|(program, error)| {
+            BenchError::from(error).absence(HANDLERS, context_of_program(&program))
+        });
+        let refused: Vec<Absence> = refused.collect();
         if loaded.programs.is_empty() {
-            return Err(nothing("none of the probes could be attached"));
+            return Err(BenchError::NothingMeasurable {
+                reason: "none of the probes could be attached".to_owned(),
+                remedy: refused.into_iter().find_map(|absence| absence.remedy),
+            });
         }
+        self.absent.extend(refused);
         Ok(loaded)
     }
 
@@ -224,7 +203,7 @@ impl LiveBench {
     pub(super) fn attach_only(&mut self, pass: usize) -> Result<(), BenchError> {
         let others = self.passes.iter_mut().enumerate().filter(|(number, _)| *number != pass);
         others.for_each(|(_, other)| other.detach());
-        self.passes[pass].attach().map_err(bench_error)
+        Ok(self.passes[pass].attach()?)
     }
 
     /// Lets the condition warm up. Meanwhile the probes learn their overhead on times, or, in a
@@ -242,14 +221,14 @@ impl LiveBench {
             wait(Some(deadline), None, &self.settings.stop);
         };
         let overheads = |cpu| loaded.warm_on(cpu).overheads();
-        loaded.probes.clear_for_each(overheads).map_err(bench_error)?;
+        loaded.probes.clear_for_each(overheads)?;
         match (&loaded.calibration, condition) {
             (None, Condition::Command) => Ok(EventOverheadsByCore::default()),
             (Some(calibration), Condition::Command) => Ok(calibration.warm()),
             (Some(calibration), _) => {
                 let measured = calibration.measure(pass_time)?;
                 // The calibration counts in the same maps.
-                loaded.probes.clear_for_each(overheads).map_err(bench_error)?;
+                loaded.probes.clear_for_each(overheads)?;
                 Ok(measured)
             }
             (None, _) => {
@@ -257,7 +236,7 @@ impl LiveBench {
                 move_gates(&loaded.probes, cpus, WindowEdge::Open)?;
                 pass_time();
                 move_gates(&loaded.probes, cpus, WindowEdge::Close)?;
-                loaded.probes.clear_counts(overheads).map_err(bench_error)?;
+                loaded.probes.clear_counts(overheads)?;
                 Ok(EventOverheadsByCore::default())
             }
         }
@@ -269,7 +248,7 @@ impl LiveBench {
             let cpus = WindowCpus::online_now(&self.root, &self.settings.cpus);
             if cpus.measured.is_empty() {
                 let reason = "every CPU to measure is offline".to_owned();
-                return Err(BenchError::Unavailable { reason, remedy: None });
+                return Err(BenchError::unavailable(reason));
             }
             let settings = LiveSettings { cpus: cpus.measured.clone(), ..self.settings.clone() };
             match Stimuli::start(condition, &settings, last_level_cache_bytes(&self.root)) {
@@ -380,8 +359,8 @@ impl LiveBench {
         mut cpus: WindowCpus,
         sample: &mut WindowSample,
     ) -> Result<(), BenchError> {
-        let states = loaded.probes.states().map_err(bench_error)?;
-        let rows = loaded.probes.rows_of(&states).map_err(bench_error)?;
+        let states = loaded.probes.states()?;
+        let rows = loaded.probes.rows_of(&states)?;
         cpus.leave_out_unclosed(&states);
         cpus.describe(&self.root, &states, sample);
         self.add_counts(loaded, event_overheads, (&states, &rows), &cpus.measured, sample);
@@ -409,18 +388,10 @@ impl LiveBench {
             sample.contexts.extend(lines.iter().filter_map(sample_of_counter));
             sample.agreement.extend(lines);
         }
-        let errors = loaded.probes.event_errors().map_err(bench_error)?;
+        let errors = loaded.probes.event_errors()?;
         sample.warnings.extend(errors.warnings());
         Ok(())
     }
-}
-
-fn absence(what: String, reason: String, remedy: Option<String>) -> Absence {
-    Absence { table: "handlers".to_owned(), what, reason, remedy }
-}
-
-fn nothing(reason: &str) -> BenchError {
-    BenchError::NothingMeasurable { reason: reason.to_owned(), remedy: None }
 }
 
 /// CPU time of this process, all threads, ns.
@@ -494,7 +465,7 @@ impl HandlersBench for LiveBench {
 
     fn measure(&mut self, condition: Condition, pass: usize) -> Result<WindowSample, BenchError> {
         if pass >= self.passes.len() {
-            return Err(nothing("no such pass"));
+            return Err(BenchError::nothing_measurable("no such pass"));
         }
         let mut sample = WindowSample::default();
         let (mut cpus, mut stimuli) = self.start_stimuli(condition)?;
@@ -509,7 +480,7 @@ impl HandlersBench for LiveBench {
         if self.stop_requested() {
             return Ok(WindowSample { interrupted: true, ..sample });
         }
-        let missed_before = loaded.probes.misses().map_err(bench_error)?;
+        let missed_before = loaded.probes.misses()?;
         let throttling = ThrottlingWindow::open(&self.root);
         let bracket = self.window(pass, &mut cpus, &mut sample);
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
@@ -519,7 +490,7 @@ impl HandlersBench for LiveBench {
         let alive = if sample.interrupted { Ok(()) } else { stimuli.check() };
         let finished = stimuli.stop();
         alive?;
-        sample.missed = loaded.probes.misses().map_err(bench_error)?.saturating_sub(missed_before);
+        sample.missed = loaded.probes.misses()?.saturating_sub(missed_before);
         self.collect(loaded, &event_overheads, &bracket, cpus, &mut sample)?;
         (sample.load_work, sample.stimulus_work) = (finished.load, finished.stimulus);
         if !sample.interrupted {

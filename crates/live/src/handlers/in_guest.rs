@@ -163,7 +163,7 @@ fn settings(request: &HandlersRequest, root: &Root) -> Result<LiveSettings, Benc
     settings.disk_file = match (&request.disk_file, request.condition) {
         (None, Condition::Made { stimulus: Stimulus::Disk, .. }) => {
             let reason = "the guest has no disk".to_owned();
-            let absent = BenchError::Unavailable { reason, remedy: None };
+            let absent = BenchError::unavailable(reason);
             Some(first_disk(root).ok_or(absent)?)
         }
         (given, _) => given.clone(),

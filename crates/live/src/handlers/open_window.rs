@@ -10,7 +10,7 @@
 use lab::experiment::BenchError;
 use lab::handlers::WindowSample;
 
-use super::bench::{LiveBench, bench_error, own_cpu_ns};
+use super::bench::{LiveBench, own_cpu_ns};
 use super::window_cpus::WindowCpus;
 use crate::bpf::CallerProgram;
 use crate::bpf::layout::CpuState;
@@ -38,12 +38,12 @@ impl OpenWindow {
     /// # Errors
     /// If the kernel refuses.
     pub fn open(mut bench: LiveBench) -> Result<Self, BenchError> {
-        let caller = CallerProgram::load().map_err(bench_error)?;
+        let caller = CallerProgram::load()?;
         bench.attach_only(0)?;
         let timing = &bench.passes[0];
         let overheads = |cpu| timing.warm_on(cpu).overheads();
-        timing.probes.clear_for_each(overheads).map_err(bench_error)?;
-        let missed_before = timing.probes.misses().map_err(bench_error)?;
+        timing.probes.clear_for_each(overheads)?;
+        let missed_before = timing.probes.misses()?;
         let mut cpus = WindowCpus::online_now(&Root::default(), &bench.settings.cpus);
         let offline = move_gates(&timing.probes, &cpus.measured, WindowEdge::Open)?;
         cpus.never_opened(&offline);
@@ -65,14 +65,14 @@ impl OpenWindow {
     /// If the kernel refuses.
     pub fn read(&self) -> Result<WindowSample, BenchError> {
         let timing = &self.bench.passes[0];
-        let mut states = timing.probes.states().map_err(bench_error)?;
+        let mut states = timing.probes.states()?;
         // Time stamps in the states are from the kernel's clock. In a time namespace this
         // process's clock differs.
-        let now_ns = self.caller.see().map_err(bench_error)?.at_ns;
+        let now_ns = self.caller.see()?.at_ns;
         let is_open = |state: &&mut CpuState| state.armed != 0;
         states.iter_mut().filter(is_open).for_each(|state| state.disarmed_ns = now_ns);
-        let rows = timing.probes.rows_of(&states).map_err(bench_error)?;
-        let missed = timing.probes.misses().map_err(bench_error)?;
+        let rows = timing.probes.rows_of(&states)?;
+        let missed = timing.probes.misses()?;
         let mut sample = WindowSample {
             missed: missed.saturating_sub(self.missed_before),
             user_cpu_ns: own_cpu_ns().saturating_sub(self.own_cpu_before_ns),

@@ -34,8 +34,6 @@ pub struct LiveSettings {
     /// The measured CPUs by the type of their cores. Probes are calibrated for each type. By
     /// default sysfs distinguishes the types.
     pub core_types: Option<Vec<CoreType>>,
-    /// The command that grants the rights to load BPF programs.
-    pub remedy_rights: Option<String>,
     /// How to get a PMU on this machine.
     pub remedy_pmu: Option<String>,
     /// Called just before the gates open, and after they have closed.
@@ -65,7 +63,6 @@ impl LiveSettings {
             helper: None,
             flavour: None,
             core_types: None,
-            remedy_rights: None,
             remedy_pmu: None,
             at_edge: None,
             at_phase: None,

@@ -8,9 +8,7 @@ use lab::handlers::{Condition, Load, Rate, Stimulus};
 use serde_json::{Map, Value as Json};
 
 use super::settings::LiveSettings;
-use crate::stimulus::{
-    Helper, LoadSettings, Report, Running, StimulusError, StimulusSettings, start, start_load,
-};
+use crate::stimulus::{Helper, LoadSettings, Report, Running, StimulusSettings, start, start_load};
 
 /// The processes that create a condition.
 #[derive(Default)]
@@ -26,15 +24,6 @@ pub struct FinishedStimuli {
     pub stimulus: Option<StimulusStats>,
     /// Errors when they stopped.
     pub warnings: Vec<String>,
-}
-
-fn bench_error(error: StimulusError) -> BenchError {
-    match error {
-        StimulusError::Unavailable { reason, remedy } => {
-            BenchError::Unavailable { reason, remedy: (!remedy.is_empty()).then_some(remedy) }
-        }
-        other => BenchError::Failed(other.to_string()),
-    }
 }
 
 /// A warning about the report's workers that lost their CPU; `None` if no worker did.
@@ -82,10 +71,10 @@ impl Stimuli {
                 region_bytes: None,
                 last_level_cache_bytes,
             };
-            stimuli.load = Some(start_load(&load, &helper).map_err(bench_error)?);
+            stimuli.load = Some(start_load(&load, &helper)?);
         }
         let stimulus = stimulus_settings(stimulus, rate, settings);
-        stimuli.stimulus = Some(start(&stimulus, &helper).map_err(bench_error)?);
+        stimuli.stimulus = Some(start(&stimulus, &helper)?);
         Ok(stimuli)
     }
 
@@ -107,7 +96,7 @@ impl Stimuli {
     /// [`BenchError::Failed`] with the error of the process that died.
     pub fn check(&mut self) -> Result<(), BenchError> {
         let mut running = self.load.iter_mut().chain(self.stimulus.iter_mut());
-        running.try_for_each(|process| process.check().map_err(bench_error))
+        Ok(running.try_for_each(Running::check)?)
     }
 
     /// Stops load and stimulus.

@@ -3,6 +3,8 @@
 
 use std::fmt::{self, Display};
 
+use lab::experiment::BenchError;
+
 use super::cgroup::{MemoryLimit, cgroup_limits};
 use super::cpu_time::memory_facts;
 use super::root::Root;
@@ -33,6 +35,12 @@ pub struct MemoryShortage {
     /// What needs memory, how much it needs, and how much there is.
     pub reason: String,
     pub remedy: String,
+}
+
+impl From<MemoryShortage> for BenchError {
+    fn from(MemoryShortage { reason, remedy }: MemoryShortage) -> BenchError {
+        BenchError::Unavailable { reason, remedy: Some(remedy) }
+    }
 }
 
 impl Display for MemoryShortage {

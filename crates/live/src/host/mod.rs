@@ -40,7 +40,7 @@ pub use core_types::{CoreType, core_types};
 pub use cpu::{CpuFacts, CpuModel, CpuTopology, RateFacts, cpu_facts, rate_facts};
 pub use cpu_list::{CPU_MAX, CpuListError, format_cpu_list, parse_cpu_list};
 pub use cpu_time::{CpuSteal, MemoryFacts, StealFacts, memory_facts, steal_facts};
-pub use diagnosis::{Finding, Status, diagnose};
+pub use diagnosis::{Finding, Status, diagnose, remedy_for_tracing_rights};
 pub use guest_devices::{first_disk, has_paired_cards};
 pub use interrupts::{InterruptLine, Interrupts};
 pub use irq_threads::{IrqThread, irq_of_thread, irq_threads, kernel_threads_are_visible};

@@ -13,7 +13,9 @@ use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, RingBuffer, RingBufferBuil
 use zerocopy::IntoBytes;
 
 use self::decode::Decoder;
-use crate::bpf::object::{attach_all, failure, map_of, open_with_btf};
+use crate::bpf::object::{
+    attach_all, failure, load_failure, map_of, open_with_btf, running_release,
+};
 use crate::bpf::programs::choose;
 use crate::bpf::{BpfError, CallerProgram, Flavour};
 use crate::clock::KernelClock;
@@ -71,7 +73,7 @@ impl MarkProbes {
             let is_wanted = wanted(&program.name().to_string_lossy());
             program.set_autoload(is_wanted);
         }
-        let object = open.load().map_err(|error| failure("loading the BPF programs", &error))?;
+        let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
         let links = attach_all(&object)?;
         let inbox = Rc::new(RefCell::new(Inbox::default()));
         let ring = reader(&object, Rc::clone(&inbox))?;

@@ -24,11 +24,9 @@ use super::join::Join;
 use super::loops::{LoopConfig, LoopOutcome, detour_resolution};
 use super::runner::{PollSchedule, Runner, RunnerConfig, Stay, collect};
 use super::settings::NoiseSettings;
-use crate::bpf::BpfError;
 use crate::clock::{ClockMap, ClockResolution, ClockState, CoreClock, KernelClock};
 use crate::host::{
-    KERNEL_REMEDY, Root, available_memory, format_cpu_list, is_leaving, is_online, process_cpus,
-    smi_count,
+    Root, available_memory, format_cpu_list, is_leaving, is_online, process_cpus, smi_count,
 };
 use crate::marks::MarkProbes;
 use crate::threads::{LockedMemory, cpu_set};
@@ -69,14 +67,6 @@ pub struct LiveNoise {
     root: Root,
     absent: Vec<Absence>,
     warnings: Vec<String>,
-}
-
-fn absence(table: &str, what: String, reason: String, remedy: Option<String>) -> Absence {
-    Absence { table: table.to_owned(), what, reason, remedy }
-}
-
-fn failed(error: BpfError) -> BenchError {
-    BenchError::Failed(error.to_string())
 }
 
 impl LiveNoise {
@@ -125,19 +115,14 @@ impl LiveNoise {
         }
         let body_bytes = memory_bytes(bench.settings.body, bench.settings.cache_bytes);
         let body_bytes = body_bytes.saturating_mul(bench.settings.cpus.len() as u64);
-        available_memory(&bench.root).check("the memory of the loops' body", body_bytes).map_err(
-            |shortage| BenchError::Unavailable {
-                reason: shortage.reason,
-                remedy: Some(shortage.remedy),
-            },
-        )?;
+        available_memory(&bench.root).check("the memory of the loops' body", body_bytes)?;
         if bench.settings.trace {
             bench.load_probes(cpu)?;
         }
         bench.warn_about_throttling();
         if let Err(reason) = smi_count(&bench.root, cpu) {
-            let counts = "counts of system management interrupts".to_owned();
-            bench.absent.push(absence("noise", counts, reason, None));
+            let counts = "counts of system management interrupts";
+            bench.absent.push(Absence::new("noise", counts, reason));
         }
         if !bench.settings.command.is_empty() {
             let (words, to_stderr) = (&bench.settings.command, bench.settings.command_to_stderr);
@@ -167,9 +152,9 @@ impl LiveNoise {
         match MarkProbes::load() {
             Ok(probes) => {
                 for (context, reason) in &probes.absent {
-                    self.absent.push(absence("causes", context.clone(), reason.clone(), None));
+                    self.absent.push(Absence::new("causes", context, reason));
                 }
-                self.entry_latency_ns = entry_latency_ns(&probes, cpu).map_err(failed)?;
+                self.entry_latency_ns = entry_latency_ns(&probes, cpu)?;
                 if self.entry_latency_ns.is_none() {
                     self.warnings.push(
                         "measuring the kernel entry latency failed: too few page faults were seen; time \
@@ -180,16 +165,8 @@ impl LiveNoise {
                 self.probes = Some(probes);
             }
             Err(error) => {
-                let remedy = match &error {
-                    BpfError::NotPermitted(_) => self.settings.remedy_rights.clone(),
-                    BpfError::KernelTooOld { .. } => Some(KERNEL_REMEDY.to_owned()),
-                    BpfError::CpuOffline(_) | BpfError::Failed(_) => None,
-                };
-                let activity = "the kernel's activity during the loop".to_owned();
-                // The rest of libbpf's message guesses at memory limits; the remedy is exact.
-                let message = error.to_string();
-                let reason = message.split("; ").next().unwrap_or_default().to_owned();
-                self.absent.push(absence("causes", activity, reason, remedy));
+                let error = BenchError::from(error);
+                self.absent.push(error.absence("causes", "the kernel's activity during the loop"));
             }
         }
         Ok(())
@@ -287,7 +264,7 @@ impl LiveNoise {
         }
         if runners.is_empty() {
             let reason = "every CPU to measure is offline".to_owned();
-            return Err(BenchError::Unavailable { reason, remedy: None });
+            return Err(BenchError::unavailable(reason));
         }
         Ok((runners, offline))
     }
@@ -323,8 +300,7 @@ impl LiveNoise {
         let mut joins = self.joins(looping, probes.is_some(), &runners);
         let kernel_clock = probes.map(MarkProbes::kernel_clock).unwrap_or_default();
         let mut clocks = ClockMap::new(kernel_clock);
-        let before =
-            ExternalCounts::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
+        let before = ExternalCounts::now(&self.root, &self.settings.cpus, probes)?;
         let allowed = sched_getaffinity(None).ok();
         if !own_cpus.is_empty() {
             let _ = sched_setaffinity(None, &cpu_set(&own_cpus)); // on failure it is noise like others
@@ -337,8 +313,8 @@ impl LiveNoise {
         if let Some(allowed) = allowed {
             let _ = sched_setaffinity(None, &allowed); // the same mask was valid a moment ago
         }
-        let interrupted = outcome.map_err(failed)? == WaitOutcome::Stopped;
-        let after = ExternalCounts::now(&self.root, &self.settings.cpus, probes).map_err(failed)?;
+        let interrupted = outcome? == WaitOutcome::Stopped;
+        let after = ExternalCounts::now(&self.root, &self.settings.cpus, probes)?;
         let clock_after = ClockState::now(self.clock.hz);
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);

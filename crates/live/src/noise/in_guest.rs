@@ -66,7 +66,7 @@ impl Guest {
                 "--threshold: the loop itself takes up to {min_ns} ns by this clock (give at least \
                  {min_ns}ns)"
             );
-            return Err(BenchError::Unavailable { reason, remedy: None });
+            return Err(BenchError::unavailable(reason));
         }
         Ok(Guest { cpus, clock, threshold_ns, cache_bytes: last_level_cache_bytes(&root) })
     }

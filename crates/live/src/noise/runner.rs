@@ -136,8 +136,7 @@ fn in_thread(
 ) -> Option<RunnerOutcome> {
     let placed = pin_with_priority(config.looping.cpu, config.fifo);
     let is_placed = placed.is_ok();
-    let failed = |error: BpfError| BenchError::Failed(error.to_string());
-    let thread = placed.and_then(|()| loop_thread(caller).map_err(failed));
+    let thread = placed.and_then(|()| Ok(loop_thread(caller)?));
     let mut worker = Worker::new(config.body, config.cache_bytes);
     let cycles = match config.looping.looping {
         Loop::Fwq => config.looping.quantum_cycles,

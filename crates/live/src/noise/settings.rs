@@ -43,8 +43,6 @@ pub struct NoiseSettings {
     pub command: Vec<String>,
     /// Whether the command's output goes to stderr, because the results go to stdout.
     pub command_to_stderr: bool,
-    /// The command that grants the rights to load BPF programs.
-    pub remedy_rights: Option<String>,
     /// The request to stop early.
     pub stop: Stop,
 }

@@ -120,8 +120,7 @@ impl EventCalibration {
     /// # Errors
     /// If the kernel refuses a call.
     pub fn measure(&self, pass_time: impl FnOnce()) -> Result<EventOverheadsByCore, BenchError> {
-        let bench_error = |error: BpfError| BenchError::Failed(error.to_string());
-        self.probes.clear().map_err(bench_error)?;
+        self.probes.clear()?;
         let attach = |programs: &[String; 4]| -> Option<Vec<_>> {
             programs.iter().map(|program| self.probes.link(program).ok()).collect()
         };
@@ -130,8 +129,8 @@ impl EventCalibration {
         pass_time();
         move_gates(&self.probes, &self.cpus, WindowEdge::Close)?;
         drop(links);
-        let rows = self.probes.rows().map_err(bench_error)?;
-        let states = self.probes.states().map_err(bench_error)?;
+        let rows = self.probes.rows()?;
+        let states = self.probes.states()?;
         let length = |cpu: &u32| Some(states.get(*cpu as usize)?.window_ns());
         let length_ns = self.cpus.iter().filter_map(length).max().unwrap_or(0);
         Ok(EventOverheadsByCore::new(self.events, &self.warm, &rows, length_ns))

@@ -14,33 +14,6 @@ pub mod tracefs;
 
 use lab::experiment::BenchError;
 
-use crate::bpf::BpfError;
-use crate::host::KERNEL_REMEDY;
-use crate::stimulus::StimulusError;
-
 fn failed(doing: &str, error: impl std::fmt::Display) -> BenchError {
     BenchError::Failed(format!("{doing}: {error}"))
-}
-
-fn bpf_error(error: BpfError) -> BenchError {
-    match error {
-        BpfError::NotPermitted(reason) => BenchError::NothingMeasurable {
-            reason: format!("loading BPF programs is {reason}"),
-            remedy: None,
-        },
-        BpfError::KernelTooOld { .. } => BenchError::NothingMeasurable {
-            reason: error.to_string(),
-            remedy: Some(KERNEL_REMEDY.to_owned()),
-        },
-        BpfError::CpuOffline(_) | BpfError::Failed(_) => BenchError::Failed(error.to_string()),
-    }
-}
-
-fn stimulus_error(error: StimulusError) -> BenchError {
-    match error {
-        StimulusError::Unavailable { reason, remedy } => {
-            BenchError::Unavailable { reason, remedy: (!remedy.is_empty()).then_some(remedy) }
-        }
-        other => BenchError::Failed(other.to_string()),
-    }
 }

@@ -145,7 +145,6 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
         keep: KeepDetours { longest: 1, seed: 1 },
         command: Vec::new(),
         command_to_stderr: false,
-        remedy_rights: None,
         stop: settings.stop.clone(),
     })?;
     let sample = bench.measure(Loop::Detour, false)?;
@@ -258,7 +257,7 @@ fn json_of(output: &Output, program: &str) -> Result<Json, BenchError> {
     complete.ok_or_else(|| {
         let start: String = String::from_utf8_lossy(text).chars().take(300).collect();
         let reason = format!("{program} ended with {}: {}", output.status, start.trim());
-        BenchError::Unavailable { reason, remedy: None }
+        BenchError::unavailable(reason)
     })
 }
 

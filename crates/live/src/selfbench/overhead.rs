@@ -13,9 +13,9 @@
 use crate::bpf::Attached as AttachedProgram;
 use lab::experiment::BenchError;
 
+use super::failed;
 use super::peers::{Peer, Tool, spans_in_histogram};
 use super::tracefs::{Instance, Tracefs};
-use super::{bpf_error, failed};
 use crate::bpf::layout::{Config, KEY_BENCH};
 use crate::bpf::{Flavour, LoadSpec, Maps, Probes, RowLayout, has_cookies};
 use crate::syscall_loop::{median, ns_per_call};
@@ -181,7 +181,7 @@ pub fn measure(
         bench.round(round, &mut present, &mut result)?;
     }
     for (_, probes) in &bench.probes {
-        result.missed += probes.misses().map_err(bpf_error)?;
+        result.missed += probes.misses()?;
     }
     Ok(result)
 }
@@ -202,7 +202,7 @@ impl Bench<'_> {
                 "syscall_out",
             ],
         };
-        self.probes.push((Flavour::Raw, Probes::load(&spec(Flavour::Raw)).map_err(bpf_error)?));
+        self.probes.push((Flavour::Raw, Probes::load(&spec(Flavour::Raw))?));
         match Probes::load(&spec(Flavour::Btf)) {
             Ok(probes) => self.probes.push((Flavour::Btf, probes)),
             Err(error) => result.absent.push(("tp_btf".to_owned(), error.to_string(), None)),
@@ -277,10 +277,10 @@ impl Bench<'_> {
             Attached::Irqlab(flavour) => {
                 let probes = self.probes_of(flavour)?;
                 let links = self.link(flavour, ["syscall_out", "syscall_in"])?;
-                probes.clear().map_err(bpf_error)?;
-                probes.open_gate(cpu).map_err(bpf_error)?;
+                probes.clear()?;
+                probes.open_gate(cpu)?;
                 let time = self.run_loops();
-                probes.close_gate(cpu).map_err(bpf_error)?;
+                probes.close_gate(cpu)?;
                 drop(links);
                 count(spans_of(probes, cpu)?);
                 time
@@ -315,8 +315,7 @@ impl Bench<'_> {
         programs: [&str; 2],
     ) -> Result<[AttachedProgram; 2], BenchError> {
         let probes = self.probes_of(flavour)?;
-        let link = |name| probes.link(name).map_err(bpf_error);
-        Ok([link(programs[0])?, link(programs[1])?])
+        Ok([probes.link(programs[0])?, probes.link(programs[1])?])
     }
 
     /// The median time of the loops, ns per call.
@@ -330,7 +329,7 @@ impl Bench<'_> {
 }
 
 fn spans_of(probes: &Probes, cpu: u32) -> Result<u64, BenchError> {
-    let rows = probes.rows().map_err(bpf_error)?;
+    let rows = probes.rows()?;
     let row = rows.iter().find(|row| row.cpu == cpu && row.key == KEY_BENCH);
     Ok(row.map_or(0, |row| row.count))
 }

@@ -14,12 +14,10 @@ use std::time::Duration;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::handlers::{Condition, HandlersBench, ProbeOverhead, WindowSample};
 
-use super::{failed, stimulus_error};
+use super::failed;
 use crate::handlers::{LiveBench, LiveSettings};
 use crate::spawn::spawn_thread;
-use crate::stimulus::{
-    Helper, Rate, Report, Running, Stimulus, StimulusError, StimulusSettings, start,
-};
+use crate::stimulus::{Helper, Rate, Report, Running, Stimulus, StimulusSettings, start};
 use crate::window::{Stop, WindowEnd};
 
 /// Number of readings of the resident set during the window.
@@ -97,11 +95,11 @@ pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
     storm.facts = bench.facts();
     storm.overhead = bench.probe_overhead();
     for source in &mut running {
-        source.check().map_err(stimulus_error)?;
+        source.check()?;
     }
     for source in running {
         let name = source.name().to_owned();
-        storm.done.push((name, source.stop().map_err(stimulus_error)?));
+        storm.done.push((name, source.stop()?));
     }
     Ok(storm)
 }
@@ -116,13 +114,12 @@ fn start_sources(settings: &StormSettings, storm: &mut Storm) -> Result<Vec<Runn
     for kind in [Stimulus::Disk, Stimulus::Timer, Stimulus::Ipi] {
         let mut stimulus = StimulusSettings::new(kind, Rate::High, settings.cpus.clone());
         stimulus.timer_period = settings.timer_period;
-        match start(&stimulus, &helper) {
+        match start(&stimulus, &helper).map_err(BenchError::from) {
             Ok(started) => running.push(started),
-            Err(StimulusError::Unavailable { reason, remedy }) => {
-                let remedy = (!remedy.is_empty()).then_some(remedy);
+            Err(BenchError::Unavailable { reason, remedy }) => {
                 storm.absent.push((format!("stimulus {kind}"), reason, remedy));
             }
-            Err(error) => return Err(stimulus_error(error)),
+            Err(error) => return Err(error),
         }
     }
     match storm.absent.first() {

@@ -16,7 +16,6 @@ use super::kernel_counts;
 use super::probes::ServiceProbes;
 use super::sums::{CpuTime, Reading, ServiceSums};
 use super::time_parts::{NOT_KNOWN, PROBES, closure, parts_of_cpu};
-use crate::bpf::BpfError;
 use crate::bpf::layout::{
     SERVICE_FAULT_KERNEL, SERVICE_FAULT_USER, SERVICE_IDLE, SERVICE_IRQ, SERVICE_KERNEL_THREAD,
     SERVICE_SCHEDULER, SERVICE_SOFTIRQ, SERVICE_SYSCALLS, SERVICE_UNKNOWN, SERVICE_USER,
@@ -42,8 +41,6 @@ pub struct LiveServicesSettings {
     pub to_stderr: bool,
     /// The online CPUs. All of them are measured.
     pub cpus: Vec<u32>,
-    /// The command that grants the rights to load BPF programs.
-    pub remedy_rights: Option<String>,
     /// The request to stop early.
     pub stop: Stop,
 }
@@ -56,10 +53,6 @@ pub struct LiveServices {
     overhead_ns: f64,
 }
 
-fn bench_error(error: BpfError) -> BenchError {
-    BenchError::Failed(error.to_string())
-}
-
 impl LiveServices {
     /// Loads and attaches the probes, and measures their cost.
     ///
@@ -67,10 +60,9 @@ impl LiveServices {
     /// [`BenchError::NothingMeasurable`] without the rights, or on a kernel that
     /// cannot run the probes.
     pub fn new(settings: LiveServicesSettings) -> Result<LiveServices, BenchError> {
-        let nothing = |reason: String, remedy| BenchError::NothingMeasurable { reason, remedy };
         // All online CPUs are measured. The loop needs a CPU on which this process may run.
         let cpu = process_cpus().started_with.first().copied();
-        let cpu = cpu.ok_or_else(|| nothing("no CPU to measure".to_owned(), None))?;
+        let cpu = cpu.ok_or_else(|| BenchError::nothing_measurable("no CPU to measure"))?;
         let loops = || -> Result<f64, BenchError> {
             let rounds = (0..ROUNDS).map(|_| ns_per_call(cpu, CALLS));
             let rounds: std::io::Result<Vec<f64>> = rounds.collect();
@@ -78,17 +70,11 @@ impl LiveServices {
             Ok(median(rounds).unwrap_or(0.0))
         };
         let without = loops()?;
-        let probes = ServiceProbes::load(&settings.cpus).map_err(|error| match error {
-            BpfError::NotPermitted(reason) => {
-                let reason = format!("the kernel refuses BPF tracing programs: {reason}");
-                nothing(reason, settings.remedy_rights.clone())
-            }
-            error => nothing(error.to_string(), None),
-        })?;
-        probes.open().map_err(bench_error)?;
+        let probes = ServiceProbes::load(&settings.cpus)?;
+        probes.open()?;
         let with = loops();
         probes.move_gates(WindowEdge::Close);
-        probes.clear().map_err(bench_error)?;
+        probes.clear()?;
         let overhead_ns = (with? - without).max(0.0);
         Ok(LiveServices { settings, probes, overhead_ns })
     }
@@ -242,43 +228,38 @@ fn latency(sums: &ServiceSums) -> Distribution {
 
 impl Bench for LiveServices {
     fn facts(&self) -> BenchFacts {
-        let absence = |subject: &str, reason: &str, remedy: Option<&str>| Absence {
-            table: "services".to_owned(),
-            what: subject.to_owned(),
-            reason: reason.to_owned(),
-            remedy: remedy.map(str::to_owned),
+        let only_in_sim = |subject: &str, reason: &str| {
+            Absence::new("services", subject, reason).with_remedy(Some("--on sim"))
         };
         let mut absent = vec![
-            absence(
+            only_in_sim(
                 "faults by kind",
                 "the kernel's tracepoints say that a page faults, and not why",
-                Some("--on sim"),
             ),
-            absence(
+            only_in_sim(
                 "times of the scheduler and of each kernel thread",
                 "only switches have a tracepoint: the scheduler's time is in the rows of the tasks",
-                Some("--on sim"),
             ),
-            absence("what tasks waited for", "no tracepoint says it", Some("--on sim")),
-            absence(
+            only_in_sim("what tasks waited for", "no tracepoint says it"),
+            only_in_sim(
                 "the kernel's ways in and out before and after its tracepoints, NMIs, and exceptions other than \
                  page faults",
                 "no tracepoint has both their ends: they are in the rows that they interrupt, mostly user",
-                Some("--on sim"),
             ),
         ];
         absent.extend(self.probes.why_faults_have_no_end().map(|reason| {
-            absence(
+            only_in_sim(
                 "times of page faults",
                 &format!(
                     "nothing says when they end: {reason}; they are in the rows that they interrupt"
                 ),
-                Some("--on sim"),
             )
         }));
         let missing = self.probes.absent.iter();
-        absent
-            .extend(missing.map(|name| absence(name, "this kernel has no such tracepoint", None)));
+        absent.extend(
+            missing
+                .map(|name| Absence::new("services", name, "this kernel has no such tracepoint")),
+        );
         let pairs = [
             ("attachment", json!("tp_btf")),
             ("clock", json!("CLOCK_MONOTONIC (bpf_ktime_get_ns)")),
@@ -317,10 +298,10 @@ impl ServicesBench for LiveServices {
         if not_opened.len() == self.settings.cpus.len() {
             return Err(not_opened.pop().map_or_else(
                 || BenchError::Failed("no CPU to measure".to_owned()),
-                |(_, error)| bench_error(error),
+                |(_, error)| error.into(),
             ));
         }
-        let reading = self.probes.read().map_err(bench_error)?;
+        let reading = self.probes.read()?;
         let mut sample = self.sample(&reading, window_ns, [&before, &after]);
         sample.interrupted = outcome == crate::window::WaitOutcome::Stopped;
         sample.facts = Map::from_iter([

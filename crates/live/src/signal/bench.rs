@@ -132,13 +132,11 @@ impl LiveSignal {
         };
         let polls = counted.and_then(|interface| {
             let opened = PollCounter::open(&root, receiver_cpu, interface).map(Arc::new);
-            let refused = |error: std::io::Error| Absence {
-                table: "rates".to_owned(),
-                what: "NAPI polls".to_owned(),
-                reason: format!("the tracepoint napi_poll cannot be counted: {error}"),
-                remedy: Some(
-                    "mount -t tracefs nodev /sys/kernel/tracing, and run as root".to_owned(),
-                ),
+            let refused = |error: std::io::Error| {
+                let reason = format!("the tracepoint napi_poll cannot be counted: {error}");
+                Absence::new("rates", "NAPI polls", reason).with_remedy(Some(
+                    "mount -t tracefs nodev /sys/kernel/tracing, and run as root",
+                ))
             };
             opened.map_err(|error| absent.push(refused(error))).ok()
         });
@@ -149,16 +147,11 @@ impl LiveSignal {
         let napi_threads = network.iter().flat_map(|network| network.napi_threads.iter().copied());
         let softirq_thread = softirq_thread(&root, receiver_cpu);
         if softirq_thread.is_none() && settings.observer.is_none() {
-            absent.push(Absence {
-                table: "rates".to_owned(),
-                what: format!("CPU time of ksoftirqd/{receiver_cpu}"),
-                reason:
-                    "/proc does not list the kernel's threads here (a PID namespace, or hidepid)"
-                        .to_owned(),
-                remedy: Some(
-                    "run irqlab in the initial PID namespace (docker --pid=host)".to_owned(),
-                ),
-            });
+            let column = format!("CPU time of ksoftirqd/{receiver_cpu}");
+            let reason =
+                "/proc does not list the kernel's threads here (a PID namespace, or hidepid)";
+            let remedy = "run irqlab in the initial PID namespace (docker --pid=host)";
+            absent.push(Absence::new("rates", column, reason).with_remedy(Some(remedy)));
         }
         let softirq_threads = softirq_thread.into_iter().chain(napi_threads);
         let softirq_threads = softirq_threads.filter_map(CpuClock::of_process).collect();

@@ -48,6 +48,17 @@ pub enum StimulusError {
     Channel { name: String, source: io::Error },
 }
 
+impl From<StimulusError> for BenchError {
+    fn from(error: StimulusError) -> BenchError {
+        match error {
+            StimulusError::Unavailable { reason, remedy } => {
+                BenchError::Unavailable { reason, remedy: (!remedy.is_empty()).then_some(remedy) }
+            }
+            other => BenchError::Failed(other.to_string()),
+        }
+    }
+}
+
 /// Why a stimulus cannot start or continue, in the words of its process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -33,7 +33,7 @@ pub enum BenchPhase {
 pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec<u32>, BenchError> {
     let allowed = sched_getaffinity(None).ok();
     let mut offline = Vec::new();
-    let result = cpus.iter().try_for_each(|&cpu| {
+    let result: Result<(), BpfError> = cpus.iter().try_for_each(|&cpu| {
         if let Some(allowed) = &allowed {
             leave_cpu(allowed, cpu);
         }
@@ -50,7 +50,7 @@ pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec
     if let Some(allowed) = &allowed {
         let _ = sched_setaffinity(None, allowed); // the same mask was valid a moment ago
     }
-    result.map_err(|error: BpfError| BenchError::Failed(error.to_string()))?;
+    result?;
     Ok(offline)
 }
 
@@ -60,7 +60,7 @@ pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec
 /// If a CPU is offline or the kernel refuses.
 pub fn move_all_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(), BenchError> {
     match move_gates(probes, cpus, edge)?.first() {
-        Some(cpu) => Err(BenchError::Failed(BpfError::CpuOffline(*cpu).to_string())),
+        Some(cpu) => Err(BpfError::CpuOffline(*cpu).into()),
         None => Ok(()),
     }
 }

@@ -172,12 +172,9 @@ impl Row<'_> {
 
     fn absence(&self) -> Option<Absence> {
         let (mode, name) = (self.row.mode.word(), &self.row.what);
-        Some(Absence {
-            table: "paper".to_owned(),
-            what: format!("{}, table {}, {mode}, {name}", self.run.model, self.table.number),
-            reason: self.simulated.as_ref().err()?.clone(),
-            remedy: None,
-        })
+        let reason = self.simulated.as_ref().err()?;
+        let what = format!("{}, table {}, {mode}, {name}", self.run.model, self.table.number);
+        Some(Absence::new("paper", what, reason))
     }
 }
 

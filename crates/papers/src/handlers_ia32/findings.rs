@@ -364,12 +364,7 @@ mod tests {
         let missing =
             Condition::Made { load: Load::Idle, rate: Rate::Low, stimulus: Stimulus::Net };
         run.measured.samples.conditions.retain(|samples| samples.condition != missing);
-        run.measured.absent.push(Absence {
-            table: "handlers".to_owned(),
-            what: missing.label(),
-            reason: "no card".to_owned(),
-            remedy: None,
-        });
+        run.measured.absent.push(Absence::new("handlers", missing.label(), "no card"));
         let table = paper(&Paper::built_in().unwrap(), &[run]);
         let row = &table.rows()[0];
         assert_eq!(table.get(row, "reason"), Some(&Value::from("no card")));

@@ -13,7 +13,6 @@ use super::{RunOutcome, WALK_BYTES_MAX, run, watch};
 use crate::Cache;
 use crate::boot::Limits;
 use crate::counters;
-use crate::guest_run::bench_error;
 use crate::models::Model;
 use crate::qemu::Qemu;
 
@@ -223,7 +222,7 @@ impl NoiseBench for BareNoise {
         let line = self.command_line(looping);
         let ran =
             run(&self.cache, &self.qemu, &watch, false, &line, self.settings.limits, &self.stop);
-        match ran.map_err(bench_error)? {
+        match ran? {
             Some(ran) => Ok(self.sample(looping, &ran)),
             None => Err(BenchError::Failed("stopped".to_owned())),
         }

@@ -85,8 +85,7 @@ impl FootprintBench for SimFootprint {
             Ok(()) => true,
             Err(reason) => {
                 let series = format!("trace of {}, {}", trace.level, trace.stimulus);
-                let table = "footprint".to_owned();
-                absent.push(Absence { table, what: series, reason, remedy: None });
+                absent.push(Absence::new("footprint", series, reason));
                 false
             }
         });

@@ -144,23 +144,15 @@ impl SimBench {
 
     /// Returns the contents that the tables lack, with the reasons.
     fn absent(&self) -> Vec<Absence> {
-        let absence = |missing: &str, reason: &str| Absence {
-            table: "handlers".to_owned(),
-            what: missing.to_owned(),
-            reason: reason.to_owned(),
-            remedy: None,
-        };
-        let kernel_absences =
-            self.settings.guest.kernel_files.absent(&self.settings.guest.watch).into_iter();
-        let mut absent: Vec<Absence> =
-            kernel_absences.map(|(missing, reason)| absence(&missing, &reason)).collect();
+        let guest = &self.settings.guest;
+        let mut absent = guest.kernel_files.absent(&guest.watch, "handlers");
         if !self.not_counted.is_empty() {
             let events = format!("events {}", self.not_counted.join(" "));
             let reason = match self.settings.guest.watch.model {
                 Some(_) => "the model does not count them",
                 None => "instructions alone are counted without a model (--on sim:MODEL)",
             };
-            absent.push(absence(&events, reason));
+            absent.push(Absence::new("handlers", events, reason));
         }
         absent
     }

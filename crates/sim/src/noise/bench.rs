@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use lab::cpu_warnings::CpuWarning;
-use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::noise::in_guest::{
@@ -253,18 +252,11 @@ impl Bench for SimNoise {
         let mut observer = Map::new();
         observer.insert("method".into(), json!("QEMU plugin; the guest does not see it"));
         observer.insert("guest_overhead_ns".into(), json!(0));
-        let absent = config.guest.kernel_files.absent(&config.guest.watch).into_iter();
-        let absent = absent.map(|(what, why)| Absence {
-            table: "causes".to_owned(),
-            what,
-            reason: why,
-            remedy: None,
-        });
         BenchFacts {
             bench: "sim".to_owned(),
             settings,
             observer,
-            absent: absent.collect(),
+            absent: config.guest.kernel_files.absent(&config.guest.watch, "causes"),
             warnings: self.warnings.clone(),
         }
     }

@@ -1,6 +1,6 @@
 //! [`SimServices`]: runs the command in a machine, and makes a sample of its record.
 
-use lab::experiment::{Absence, Bench, BenchError, BenchFacts};
+use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::services::in_guest::{ServicesItem, ServicesRequest, ServicesResponse};
 use lab::services::{ServicesBench, ServicesSample};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use super::convert::sample_of;
 use crate::boot::GuestExit;
 use crate::btf::Btf;
-use crate::guest_run::{Expected, GuestRun, MachinePhase, bench_error};
+use crate::guest_run::{Expected, GuestRun, MachinePhase};
 use crate::watch::Detail;
 use crate::workload::{self, Outcome, Prepared};
 use crate::{Accounting, Symbols};
@@ -78,14 +78,11 @@ impl Bench for SimServices {
             ("on_host", Json::Object(self.settings.on_host.clone())),
         ];
         let method = json!("QEMU plugin; the guest does not see it");
-        let absent = guest.kernel_files.absent(&guest.watch).into_iter().map(|(what, reason)| {
-            Absence { table: "services".to_owned(), what, reason, remedy: None }
-        });
         BenchFacts {
             bench: "sim".to_owned(),
             settings: pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
             observer: Map::from_iter([("method".to_owned(), method)]),
-            absent: absent.collect(),
+            absent: guest.kernel_files.absent(&guest.watch, "services"),
             warnings: self.notices.clone(),
         }
     }
@@ -118,7 +115,7 @@ impl SimServices {
             &stop,
         );
         guest.progress.done(&self.settings.label);
-        let Some(outcome) = result.map_err(bench_error)? else { return Ok(None) };
+        let Some(outcome) = result? else { return Ok(None) };
         if let Some(failure) = outcome.failure() {
             return Err(if outcome.reached_limit() {
                 BenchError::TimeLimit(failure)

@@ -226,18 +226,12 @@ impl Bench for SimSignal {
             ("method", json!("QEMU plugin; the guest does not see it")),
             ("guest_overhead_ns", json!(0)),
         ];
-        let absence = |unknown: &str, reason: &str| Absence {
-            table: "rates".to_owned(),
-            what: unknown.to_owned(),
-            reason: reason.to_owned(),
-            remedy: None,
-        };
         let mut absent = Vec::new();
         if config.rig.has_sockets() {
-            absent.push(absence("NAPI polls", "the simulator counts softirqs, not NAPI's polls"));
+            let reason = "the simulator counts softirqs, not NAPI's polls";
+            absent.push(Absence::new("rates", "NAPI polls", reason));
         }
-        let kernel = config.guest.kernel_files.absent(&config.guest.watch);
-        absent.extend(kernel.into_iter().map(|(unknown, reason)| absence(&unknown, &reason)));
+        absent.extend(config.guest.kernel_files.absent(&config.guest.watch, "rates"));
         BenchFacts {
             bench: "sim".to_owned(),
             settings,

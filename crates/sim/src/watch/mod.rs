@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use lab::experiment::Absence;
 use outputs::Existing;
 
 pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
@@ -174,18 +175,18 @@ impl KernelFiles {
         KernelFiles { symbols: None, offsets: None, unmet: Vec::new() }
     }
 
-    /// Lists the recorded results that this kernel cannot provide, each with the reason.
+    /// Lists the recorded results that this kernel cannot provide, as absences from `table`.
     #[must_use]
-    pub fn absent(&self, watch: &Watch) -> Vec<(String, String)> {
+    pub fn absent(&self, watch: &Watch, table: &str) -> Vec<Absence> {
         let is_recorded = |part: &Part| match part {
             Part::Contexts => true,
             Part::Services => watch.services,
             Part::Locks => watch.services && watch.locks,
         };
         let unmet = self.unmet.iter().filter(|(part, ..)| is_recorded(part));
-        let unmet = unmet.map(|(_, what, why)| (what.clone(), why.clone()));
+        let unmet = unmet.map(|(_, what, why)| Absence::new(table, what, why));
         let as_a_whole = self.absent_as_a_whole().into_iter();
-        as_a_whole.map(|(missing, why)| (missing.to_owned(), why.to_owned())).chain(unmet).collect()
+        as_a_whole.map(|(missing, why)| Absence::new(table, missing, why)).chain(unmet).collect()
     }
 
     fn absent_as_a_whole(&self) -> Vec<(&'static str, &'static str)> {

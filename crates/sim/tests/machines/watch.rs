@@ -16,7 +16,7 @@ const ORDER: &str = r#"run:test "$(echo one, two)" = 'one, two' && sleep 0.05"#;
 fn recording(bench: &Bench, machine: &Machine, watch: &Watch) -> Recording {
     let (cache, qemu) = (&bench.cache, &bench.qemu);
     let kernel_files = watch::kernel_files(cache, qemu, &bench.kernel, &|_| {}).unwrap();
-    assert_eq!(kernel_files.absent(watch), []);
+    assert_eq!(kernel_files.absent(watch, "contexts"), []);
     Recording::new(cache, qemu, machine, &kernel_files, watch, None).unwrap()
 }
 

@@ -79,7 +79,9 @@ fn run_of(name: &str, started: Timestamp, result: Measured) -> Run {
     let mut settings = Map::new();
     settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
     settings.extend(result.settings);
-    let absence = |(what, reason, remedy)| Absence { table: main.clone(), what, reason, remedy };
+    let absence = |(what, reason, remedy): (String, String, Option<String>)| {
+        Absence::new(&main, what, reason).with_remedy(remedy)
+    };
     Run {
         schema: SCHEMA.to_owned(),
         experiment: name.to_owned(),

@@ -72,8 +72,7 @@ impl<R> Gathered<R> {
     pub fn fail(&mut self, table: &str, part: &str, error: anyhow::Error) {
         let reason = format!("{error:#}");
         console::warn(&format!("{part}: {reason}"));
-        let (table, what) = (table.to_owned(), part.to_owned());
-        self.absent.push(Absence { table, what, reason, remedy: None });
+        self.absent.push(Absence::new(table, part, reason));
         self.incomplete();
         self.failure.get_or_insert(error);
     }

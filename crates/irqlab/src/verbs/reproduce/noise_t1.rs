@@ -198,7 +198,7 @@ fn assemble(
     let absent = runs.iter().filter_map(|run| {
         let reason = run.sample.as_ref().err()?.clone();
         let what = format!("tick on {}, {}", run.tick.word(), run.placement.word());
-        Some(Absence { table: "paper".to_owned(), what, reason, remedy: None })
+        Some(Absence::new("paper", what, reason))
     });
     Run {
         schema: SCHEMA.to_owned(),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use lab::signal::region_table;
 use live::nic::scheme::{Abilities, Equivalent, equivalent};
-use record::{Column, Kind, Run, Table, TableDisplay, Value, read_run};
+use record::{Absence, Column, Kind, Run, Table, TableDisplay, Value, read_run};
 use serde_json::json;
 use signalling::{
     Costs, Demand, RateRange, Scheme, SimulationError, Statistic, Times, Verdict, crossovers,
@@ -298,9 +298,8 @@ fn as_linux_does(list: &mut Vec<Scheme>, is_chosen: bool, computed: &mut Compute
                 if other.name() != scheme.name()
                     && computed.absent.iter().all(|absence| absence.what != what) =>
             {
-                let (table, name) = ("advice".to_owned(), other.name());
-                let reason = format!("{reason}, as {name} does");
-                computed.absent.push(record::Absence { table, what, reason, remedy: None });
+                let reason = format!("{reason}, as {} does", other.name());
+                computed.absent.push(Absence::new("advice", what, reason));
             }
             _ => {}
         }
@@ -334,19 +333,15 @@ fn check_rounded(name: &str, scheme: Scheme, verdict: &Verdict) -> anyhow::Resul
 }
 
 /// Removes the schemes that the interface cannot use. Returns an absence for each kind of removed scheme.
-fn only_possible(
-    list: &mut Vec<Scheme>,
-    abilities: &Abilities,
-    low_hz: u64,
-) -> Vec<record::Absence> {
-    let mut absent: Vec<record::Absence> = Vec::new();
+fn only_possible(list: &mut Vec<Scheme>, abilities: &Abilities, low_hz: u64) -> Vec<Absence> {
+    let mut absent: Vec<Absence> = Vec::new();
     list.retain(|scheme| match abilities.required_settings(*scheme, Some(low_hz)) {
         Ok(_) => true,
         Err(impossible) => {
             let what = format!("{} schemes", scheme.name());
             if absent.iter().all(|absence| absence.what != what) {
-                let (table, reason) = ("advice".to_owned(), impossible.reason);
-                absent.push(record::Absence { table, what, reason, remedy: impossible.remedy });
+                let absence = Absence::new("advice", what, impossible.reason);
+                absent.push(absence.with_remedy(impossible.remedy));
             }
             false
         }

@@ -116,13 +116,9 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         computed.warnings.push(format!("ignored columns: {}", ignored.join(", ")));
     }
     if held.is_empty() {
-        computed.absent.push(Absence {
-            table: "errors".to_owned(),
-            what: "held-out rows".to_owned(),
-            reason: "the fit used all rows, so their errors make it look better than it is"
-                .to_owned(),
-            remedy: Some("--hold-out 0.3".to_owned()),
-        });
+        let reason = "the fit used all rows, so their errors make it look better than it is";
+        let absence = Absence::new("errors", "held-out rows", reason);
+        computed.absent.push(absence.with_remedy(Some("--hold-out 0.3")));
     }
     computed.tables = vec![costs(&fit, args), error_table(&all), residual_table(&all)];
     open.finish(&run_of("signal-fit", &open, computed), &[])

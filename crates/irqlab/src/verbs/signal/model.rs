@@ -385,12 +385,8 @@ fn choices(
 ) -> anyhow::Result<()> {
     let (Some(&low_hz), Some(&high_hz)) = (rates.first(), rates.last()) else { return Ok(()) };
     if low_hz == high_hz {
-        computed.absent.push(Absence {
-            table: "crossovers".to_owned(),
-            what: "crossovers".to_owned(),
-            reason: "there is only one rate".to_owned(),
-            remedy: Some("--rates 1k..1M, without a trace".to_owned()),
-        });
+        let absence = Absence::new("crossovers", "crossovers", "there is only one rate");
+        computed.absent.push(absence.with_remedy(Some("--rates 1k..1M, without a trace")));
         return Ok(());
     }
     let curves = curves(&args.schemes.0, RateRange { low_hz, high_hz }, ask).map_err(usage)?;

@@ -58,7 +58,8 @@ pub fn lines(
         Ok(required) => required,
         Err(impossible) => {
             let what = format!("lines for {scheme}");
-            set_up.absent.push(absence(&what, &impossible.reason, impossible.remedy));
+            let absence = Absence::new("lines", what, impossible.reason);
+            set_up.absent.push(absence.with_remedy(impossible.remedy));
             return set_up;
         }
     };
@@ -70,7 +71,7 @@ pub fn lines(
         let now = match read(*setting) {
             Ok(now) => now,
             Err(why) => {
-                set_up.absent.push(absence(&setting.to_string(), &why, None));
+                set_up.absent.push(Absence::new("lines", setting.to_string(), why));
                 continue;
             }
         };
@@ -107,10 +108,6 @@ pub fn lines(
         | Scheme::Coalesced { .. } => {}
     }
     set_up
-}
-
-fn absence(what: &str, reason: &str, remedy: Option<String>) -> Absence {
-    Absence { table: "lines".to_owned(), what: what.to_owned(), reason: reason.to_owned(), remedy }
 }
 
 /// The set lines and the undo lines, each in typing order.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use attribution::KernelContext;
 use lab::cpu_warnings::CpuWarnings;
-use record::{Absence, Columns, RowFilter, Run, SCHEMA, Table, TableDisplay, Timestamp, column};
+use record::{Columns, RowFilter, Run, SCHEMA, Table, TableDisplay, Timestamp, column};
 use serde_json::{Map, Value as Json, json};
 use sim::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
 use sim::qemu::Qemu;
@@ -22,12 +22,7 @@ pub fn run(
     (kernel_files, watch): (&KernelFiles, &Watch),
     account: &Accounting,
 ) -> Run {
-    let absent = kernel_files.absent(watch).into_iter().map(|(what, reason)| Absence {
-        table: "contexts".to_owned(),
-        what,
-        reason,
-        remedy: None,
-    });
+    let absent = kernel_files.absent(watch, "contexts");
     let mut of_cpus = CpuWarnings::default();
     for (number, region) in (1..).zip(&account.regions) {
         let label =
@@ -49,7 +44,7 @@ pub fn run(
         settings: settings(qemu, machine),
         observer,
         warnings: [of_cpus.lines(), account.notices.clone(), account.broken.clone()].concat(),
-        absent: absent.collect(),
+        absent,
         tables: sampled::table(account).into_iter().chain([table(account)]).collect(),
     }
 }

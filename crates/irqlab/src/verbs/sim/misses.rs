@@ -15,11 +15,9 @@ pub(in crate::verbs) const BY_USER: u64 = 1 << 8;
 
 /// Why there are no tables: where contexts are not known, all misses would be the kernel's.
 pub fn absent(account: &Accounting) -> Option<Absence> {
-    (!account.has_contexts).then(|| Absence {
-        table: "misses".to_owned(),
-        what: "misses by class and by evicting context".to_owned(),
-        reason: "this kernel has no symbols (CONFIG_KALLSYMS)".to_owned(),
-        remedy: None,
+    (!account.has_contexts).then(|| {
+        let classes = "misses by class and by evicting context";
+        Absence::new("misses", classes, "this kernel has no symbols (CONFIG_KALLSYMS)")
     })
 }
 

@@ -111,13 +111,7 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
             Err(BenchError::Failed(reason) | BenchError::TimeLimit(reason)) => {
                 bail!("{label}: {reason}")
             }
-            Err(
-                BenchError::Unavailable { reason, remedy }
-                | BenchError::NothingMeasurable { reason, remedy },
-            ) => {
-                let table = "probes".to_owned();
-                all.absent.push(Absence { table, what: label, reason, remedy });
-            }
+            Err(error) => all.absent.push(error.absence("probes", label)),
         }
     }
     drop(progress);

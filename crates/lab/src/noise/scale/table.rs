@@ -32,12 +32,9 @@ pub fn run(
     settings.insert("measured_utc".into(), json!(measured.started_utc));
     settings.insert("measured_detour_max_ns".into(), json!(longest_ns(&traces)));
     let has_no_interval = rows.iter().any(|row| row.interval.is_none());
-    let absence = Absence {
-        table: "scale".to_owned(),
-        what: "intervals".to_owned(),
-        reason: "fewer than 8 blocks of ten work intervals were measured".to_owned(),
-        remedy: Some("a longer irqlab noise, -d".to_owned()),
-    };
+    let reason = "fewer than 8 blocks of ten work intervals were measured";
+    let absence =
+        Absence::new("scale", "intervals", reason).with_remedy(Some("a longer irqlab noise, -d"));
     Ok(Run {
         schema: SCHEMA.to_owned(),
         experiment: "scale".to_owned(),

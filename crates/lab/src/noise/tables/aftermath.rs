@@ -9,6 +9,7 @@ use stats::interval::{from_moments, order_95, t_95};
 use super::super::sample::{LoopResult, NoiseSample, QuantumCycles};
 use super::super::split::Part;
 use super::{all_rows, cpu_column, kind_and_name};
+use crate::cpus::add_once;
 
 /// The quanta of a CPU that one cause interrupted.
 struct Row<'a> {
@@ -155,15 +156,8 @@ pub fn aftermath_absent(samples: &[NoiseSample]) -> Vec<Absence> {
         } else {
             continue;
         };
-        let absence = Absence {
-            table: "aftermath".to_owned(),
-            what: "indirect cost of each cause, in cycles".to_owned(),
-            reason: reason.to_owned(),
-            remedy: None,
-        };
-        if !absent.contains(&absence) {
-            absent.push(absence);
-        }
+        let cost = "indirect cost of each cause, in cycles";
+        add_once(&mut absent, [Absence::new("aftermath", cost, reason)]);
     }
     absent
 }

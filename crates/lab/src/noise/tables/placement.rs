@@ -170,12 +170,6 @@ fn absent(loops: &[(&[CpuActivity], &CpuNoise, &Fixed)], found: &[Relation]) -> 
     if loops.is_empty() {
         return Vec::new();
     }
-    let absence = |rows: &str, reason: &str| Absence {
-        table: TABLE.to_owned(),
-        what: rows.to_owned(),
-        reason: reason.to_owned(),
-        remedy: None,
-    };
     let mut pairs = Vec::new();
     for (activity, cpu, _) in loops {
         let Some(loop_cpu) = activity.iter().find(|candidate| candidate.place.cpu == cpu.cpu)
@@ -187,7 +181,7 @@ fn absent(loops: &[(&[CpuActivity], &CpuNoise, &Fixed)], found: &[Relation]) -> 
     }
     if pairs.is_empty() {
         let reason = "the topology of the CPUs, or their activity, is unknown";
-        return vec![absence("all rows", reason)];
+        return vec![Absence::new(TABLE, "all rows", reason)];
     }
     let missing = Relation::ALL.iter().filter(|relation| !found.contains(relation));
     let reason = |relation: &Relation| match (pairs.contains(relation), relation) {
@@ -200,7 +194,7 @@ fn absent(loops: &[(&[CpuActivity], &CpuNoise, &Fixed)], found: &[Relation]) -> 
         (false, Relation::OtherCore) => "no two measured CPUs are two cores of a socket",
         (false, Relation::OtherSocket) => "no two measured CPUs are in two sockets",
     };
-    missing.map(|relation| absence(relation.word(), reason(relation))).collect()
+    missing.map(|relation| Absence::new(TABLE, relation.word(), reason(relation))).collect()
 }
 
 #[cfg(test)]

@@ -83,20 +83,15 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     };
     let table = |rows: Vec<Row>| columns().table(TABLE, doc, rows).displayed(display);
     let fwq = || samples.iter().filter(|sample| sample.looping == Loop::Fwq);
-    let absence = |rows: String, reason: &str, remedy: Option<&str>| Absence {
-        table: TABLE.to_owned(),
-        what: rows,
-        reason: reason.to_owned(),
-        remedy: remedy.map(str::to_owned),
-    };
-    let subject = || "the cost of the tick to a program".to_owned();
+    let subject = "the cost of the tick to a program";
     if fwq().next().is_none() {
         let reason = "the loop fwq did not run";
-        return (table(Vec::new()), vec![absence(subject(), reason, Some("--loop fwq"))]);
+        let absence = Absence::new(TABLE, subject, reason).with_remedy(Some("--loop fwq"));
+        return (table(Vec::new()), vec![absence]);
     }
     if fwq().all(|sample| sample.traced.is_none()) {
         let reason = "the times of the tick are unknown: the loop fwq ran without probes";
-        return (table(Vec::new()), vec![absence(subject(), reason, None)]);
+        return (table(Vec::new()), vec![Absence::new(TABLE, subject, reason)]);
     }
     // CPUs without a row, by the reason.
     let mut absent: Vec<(&str, Vec<u32>)> = Vec::new();
@@ -117,7 +112,7 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
         }
     }
     let to_absence = |(reason, cpus): (&str, Vec<u32>)| {
-        absence(format!("{} on {}", subject(), cpus_in_words(&cpus)), reason, None)
+        Absence::new(TABLE, format!("{subject} on {}", cpus_in_words(&cpus)), reason)
     };
     (table(rows), absent.into_iter().map(to_absence).collect())
 }

@@ -7,19 +7,16 @@ use super::super::sample::ServicesSample;
 
 /// The columns that are empty in all rows, with the reason.
 pub(in super::super) fn absent(sample: &ServicesSample) -> Vec<Absence> {
-    let absence = |columns: &str, reason: &str, remedy: Option<&str>| Absence {
-        table: "services".to_owned(),
-        what: columns.to_owned(),
-        reason: reason.to_owned(),
-        remedy: remedy.map(str::to_owned),
+    let absence = |columns: &str, reason: &str| {
+        Absence::new("services", columns, reason).with_remedy(Some("--on sim:MODEL"))
     };
     let mut absent = Vec::new();
     if sample.counter(CYCLES).is_none() {
         let reason = "nothing counts cycles of single services on this bench";
-        absent.push(absence("CPI and memory stalls", reason, Some("--on sim:MODEL")));
+        absent.push(absence("CPI and memory stalls", reason));
     } else if sample.counter(DATA_STALL).is_none() {
         let reason = "without a model each instruction takes one cycle";
-        absent.push(absence("memory stalls", reason, Some("--on sim:MODEL")));
+        absent.push(absence("memory stalls", reason));
     }
     absent
 }

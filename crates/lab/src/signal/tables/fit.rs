@@ -52,13 +52,8 @@ impl Model {
                 (Model { residuals: residuals.collect(), fit: Some(fit) }, Vec::new())
             }
             Err(error) => {
-                let absence = Absence {
-                    table: RATES.to_owned(),
-                    what: "the model's costs and predictions".to_owned(),
-                    reason: error.to_string(),
-                    remedy: None,
-                };
-                (without_fit(), vec![absence])
+                let costs = "the model's costs and predictions";
+                (without_fit(), vec![Absence::new(RATES, costs, error.to_string())])
             }
         }
     }

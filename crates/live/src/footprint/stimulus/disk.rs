@@ -1,5 +1,6 @@
 //! An asynchronous read of 16 bytes past the page cache: one request to the device, one completion.
 
+use lab::experiment::BenchError;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use stats::Random;
 
 use super::super::interrupt_line::CountedAs;
-use super::{RaiseInterrupt, Unavailable};
+use super::RaiseInterrupt;
 use crate::stimulus::{default_scratch_dir, scratch_file};
 
 /// Number of files. A random one is read, so that no layer can predict the next read.
@@ -67,19 +68,22 @@ pub struct Disk {
     random: Random,
 }
 
-fn files() -> Result<Vec<File>, Unavailable> {
+fn files() -> Result<Vec<File>, BenchError> {
     let directory = default_scratch_dir();
     (0..FILES)
         .map(|_| scratch_file(&directory, FILE_BYTES))
         .collect::<Result<_, _>>()
-        .map_err(|(reason, remedy)| Unavailable { reason, remedy: Some(remedy) })
+        .map_err(|(reason, remedy)| BenchError::Unavailable { reason, remedy: Some(remedy) })
 }
 
-fn open_device(path: &Path) -> Result<File, Unavailable> {
+fn open_device(path: &Path) -> Result<File, BenchError> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_DIRECT);
     let cannot = |error: io::Error| {
-        Unavailable::because(format!("{} cannot be opened with O_DIRECT: {error}", path.display()))
+        BenchError::unavailable(format!(
+            "{} cannot be opened with O_DIRECT: {error}",
+            path.display()
+        ))
     };
     options.open(path).map_err(cannot)
 }
@@ -90,7 +94,7 @@ impl Disk {
     ///
     /// # Errors
     /// If no scratch file can be made on a disk, or the kernel has no asynchronous IO.
-    pub fn new(notified: bool, device: Option<&Path>) -> Result<Self, Unavailable> {
+    pub fn new(notified: bool, device: Option<&Path>) -> Result<Self, BenchError> {
         let files = match device {
             Some(device) => vec![open_device(device)?],
             None => files()?,
@@ -98,13 +102,13 @@ impl Disk {
         let event = notified
             .then(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
             .transpose()
-            .map_err(|error| Unavailable::because(format!("eventfd failed: {error}")))?;
+            .map_err(|error| BenchError::unavailable(format!("eventfd failed: {error}")))?;
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes a number to `context`, which outlives the call.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) };
         if made < 0 {
             let error = io::Error::last_os_error();
-            return Err(Unavailable::because(format!("io_setup failed: {error}")));
+            return Err(BenchError::unavailable(format!("io_setup failed: {error}")));
         }
         let block = Box::new(Block([0; BLOCK_BYTES]));
         let request = Box::default();

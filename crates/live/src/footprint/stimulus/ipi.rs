@@ -1,5 +1,6 @@
 //! A function-call interrupt: `membarrier` on another CPU.
 
+use lab::experiment::BenchError;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::super::interrupt_line::CountedAs;
-use super::{RaiseInterrupt, Unavailable};
+use super::RaiseInterrupt;
 use crate::spawn::spawn_thread;
 use crate::threads::{is_pinned_to, pin};
 
@@ -37,19 +38,20 @@ impl Ipi {
     ///
     /// # Errors
     /// If there is no other CPU, or the kernel refuses.
-    pub fn new(from: Option<u32>) -> Result<Self, Unavailable> {
+    pub fn new(from: Option<u32>) -> Result<Self, BenchError> {
         let cpu = from.ok_or_else(|| {
-            Unavailable::because(
+            BenchError::unavailable(
                 "an inter-processor interrupt needs two CPUs, and this process may use one",
             )
         })?;
         membarrier(MembarrierCommand::RegisterPrivateExpedited).map_err(|error| {
-            Unavailable::because(format!("membarrier(PRIVATE_EXPEDITED) failed: {error}"))
+            BenchError::unavailable(format!("membarrier(PRIVATE_EXPEDITED) failed: {error}"))
         })?;
         let shared = Arc::new(Shared::default());
         let its = Arc::clone(&shared);
-        let caller = spawn_thread("irqlab-ipi", move || call(&its, cpu))
-            .map_err(|error| Unavailable::because(format!("starting a thread failed: {error}")))?;
+        let caller = spawn_thread("irqlab-ipi", move || call(&its, cpu)).map_err(|error| {
+            BenchError::unavailable(format!("starting a thread failed: {error}"))
+        })?;
         Ok(Ipi { shared, caller: Some(caller), cpu })
     }
 }

@@ -5,6 +5,7 @@ mod ipi;
 mod net;
 mod timer;
 
+use lab::experiment::BenchError;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,20 +17,6 @@ pub use disk::Disk;
 pub use ipi::Ipi;
 pub use net::{FarEnd, Net};
 pub use timer::Timer;
-
-/// Why a stimulus is unavailable.
-#[derive(Debug)]
-pub struct Unavailable {
-    pub reason: String,
-    /// The remedy, if there is one.
-    pub remedy: Option<String>,
-}
-
-impl Unavailable {
-    fn because(reason: impl Into<String>) -> Self {
-        Unavailable { reason: reason.into(), remedy: None }
-    }
-}
 
 /// Raises one interrupt at a time on the CPU of the calling thread.
 pub trait RaiseInterrupt {
@@ -68,7 +55,7 @@ pub fn ready(
     cpu: u32,
     others: &[u32],
     (device, far): (Option<&Path>, &FarEnd),
-) -> Result<Box<dyn RaiseInterrupt>, Unavailable> {
+) -> Result<Box<dyn RaiseInterrupt>, BenchError> {
     let other_cpu = || others.iter().copied().find(|other_cpu| *other_cpu != cpu);
     match stimulus {
         Stimulus::Timer => Ok(Box::new(Timer::new()?)),

@@ -1,6 +1,7 @@
 //! A short TCP message arrives: from the far end of a veth pair, whose messages the kernel handles
 //! on the loop's CPU; from the second card of a simulated machine; or from another machine.
 
+use lab::experiment::BenchError;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::set_tcp_quickack;
 
 use super::super::interrupt_line::CountedAs;
-use super::{RaiseInterrupt, Unavailable};
+use super::RaiseInterrupt;
 use crate::echo::{MESSAGE_BYTES, answer, message, wait_until};
 use crate::spawn::spawn_thread;
 use crate::stimulus::{Ends, connected_cards, connected_ends};
@@ -50,17 +51,17 @@ enum Origin {
     Peer(String),
 }
 
-fn unavailable((reason, remedy): (String, String)) -> Unavailable {
-    Unavailable { reason, remedy: Some(remedy).filter(|remedy| !remedy.is_empty()) }
+fn unavailable((reason, remedy): (String, String)) -> BenchError {
+    BenchError::Unavailable { reason, remedy: Some(remedy).filter(|remedy| !remedy.is_empty()) }
 }
 
-fn other_cpu(from: Option<u32>) -> Result<u32, Unavailable> {
+fn other_cpu(from: Option<u32>) -> Result<u32, BenchError> {
     let alone = "a message from another CPU needs two CPUs, and this process may use one";
-    from.ok_or_else(|| Unavailable::because(alone))
+    from.ok_or_else(|| BenchError::unavailable(alone))
 }
 
-fn no_connection(error: io::Error) -> Unavailable {
-    Unavailable::because(format!("the connection failed: {error}"))
+fn no_connection(error: io::Error) -> BenchError {
+    BenchError::unavailable(format!("the connection failed: {error}"))
 }
 
 /// Longest time from a message to the card's interrupt for it.
@@ -107,7 +108,7 @@ impl Net {
     ///
     /// # Errors
     /// If there is no other CPU, no network namespace can be made, or packets can't be steered.
-    pub fn new(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, Unavailable> {
+    pub fn new(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, BenchError> {
         let from = other_cpu(from)?;
         let Ends { near, far } = connected_ends(cpu).map_err(unavailable)?;
         // On failure the near end reads an end of file.
@@ -120,7 +121,7 @@ impl Net {
     ///
     /// # Errors
     /// If there is no other CPU, or the cards can't be used.
-    pub fn over_cards(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, Unavailable> {
+    pub fn over_cards(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, BenchError> {
         let from = other_cpu(from)?;
         let Ends { near, far } = connected_cards(cpu, from).map_err(unavailable)?;
         hold_acknowledgements(&near).map_err(no_connection)?;
@@ -132,8 +133,8 @@ impl Net {
     ///
     /// # Errors
     /// If nobody answers there.
-    pub fn to_peer(peer: &str, signal: bool) -> Result<Self, Unavailable> {
-        let cannot = |error: io::Error| Unavailable {
+    pub fn to_peer(peer: &str, signal: bool) -> Result<Self, BenchError> {
+        let cannot = |error: io::Error| BenchError::Unavailable {
             reason: format!("--peer {peer}: {error}"),
             remedy: Some("on the other machine: irqlab echo --listen ADDRESS:PORT".to_owned()),
         };
@@ -285,8 +286,8 @@ mod tests {
     fn a_peer_that_is_not_there_says_how_to_start_one() {
         for peer in ["127.0.0.1:1", "nobody", "127.0.0.1:notaport"] {
             let why = Net::to_peer(peer, false).unwrap_err();
-            assert!(why.reason.starts_with(&format!("--peer {peer}: ")), "{}", why.reason);
-            assert!(why.remedy.unwrap().contains("irqlab echo"));
+            assert!(why.to_string().starts_with(&format!("--peer {peer}: ")), "{why}");
+            assert!(why.remedy().unwrap().contains("irqlab echo"));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A timer that expires while no thread waits for it: the interrupt, and nothing else.
 
+use lab::experiment::BenchError;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use rustix::time::{
 };
 
 use super::super::interrupt_line::{CountedAs, TICK};
-use super::{RaiseInterrupt, Unavailable};
+use super::RaiseInterrupt;
 
 /// A timerfd. Its timer runs on the CPU that sets it.
 #[derive(Debug)]
@@ -21,11 +22,11 @@ pub struct Timer {
 impl Timer {
     /// # Errors
     /// If the kernel has no timerfd.
-    pub fn new() -> Result<Self, Unavailable> {
+    pub fn new() -> Result<Self, BenchError> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         timerfd_create(TimerfdClockId::Monotonic, flags)
             .map(|timer| Timer { timer })
-            .map_err(|error| Unavailable::because(format!("timerfd_create failed: {error}")))
+            .map_err(|error| BenchError::unavailable(format!("timerfd_create failed: {error}")))
     }
 }
 

@@ -8,7 +8,7 @@ mod tracing;
 
 use serde::Serialize;
 
-use super::HostFacts;
+use super::{HostFacts, Root, host_facts};
 
 pub use remedy::{setcap_line, setcap_line_for};
 
@@ -106,6 +106,13 @@ pub fn diagnose(facts: &HostFacts) -> Vec<Finding> {
     findings.extend(tracing::findings(facts));
     findings.extend(counters::findings(facts));
     findings
+}
+
+/// The command that gives this process the rights to load BPF tracing programs; `None` if it has them.
+#[must_use]
+pub fn remedy_for_tracing_rights() -> Option<String> {
+    let findings = diagnose(&host_facts(&Root::default()));
+    findings.into_iter().find(|finding| finding.subject == RIGHTS)?.unlock
 }
 
 /// One sentence: whether this bench can measure, and what prevents it.

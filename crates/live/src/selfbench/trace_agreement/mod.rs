@@ -57,7 +57,7 @@ use std::time::Duration;
 
 use lab::experiment::BenchError;
 
-use super::{bpf_error, failed, stimulus_error};
+use super::failed;
 use crate::bpf::Flavour;
 use crate::probe_overhead::{CALLS, calibrate};
 use crate::stimulus::{Helper, Rate, Running, Stimulus, StimulusSettings, start};
@@ -224,7 +224,7 @@ pub fn measure(
 ) -> Result<TraceAgreement, BenchError> {
     let cpu = *settings.cpus.first().ok_or_else(|| failed("the bench", "no CPU to watch"))?;
     let flavour = Flavour::of_this_kernel();
-    let calibration = calibrate(flavour, cpu, None, CALLS, stop).map_err(bpf_error)?;
+    let calibration = calibrate(flavour, cpu, None, CALLS, stop)?;
     let window = settings.window.min(WINDOW_MAX);
     let windows = Windows::new(&settings.cpus, window, flavour, &calibration)?;
     let mut disk = start_disk(settings)?;
@@ -241,13 +241,13 @@ pub fn measure(
         progress(round);
         let mut lines = windows.with_trace()?;
         windows.alone(&mut lines)?;
-        disk.check().map_err(stimulus_error)?;
+        disk.check()?;
         for (irq, line) in &lines {
             result.lines.entry(*irq).or_default().add(line);
         }
         result.rounds.push(lines);
     }
-    disk.stop().map_err(stimulus_error)?;
+    disk.stop()?;
     result.lost = windows.lost()?;
     Ok(result)
 }
@@ -259,7 +259,7 @@ fn start_disk(settings: &TraceAgreementSettings) -> Result<Running, BenchError> 
     };
     let mut stimulus = StimulusSettings::new(Stimulus::Disk, Rate::High, settings.cpus.clone());
     stimulus.disk_file.clone_from(&settings.disk_file);
-    start(&stimulus, &helper).map_err(stimulus_error)
+    Ok(start(&stimulus, &helper)?)
 }
 
 #[cfg(test)]

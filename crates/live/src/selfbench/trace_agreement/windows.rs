@@ -13,7 +13,6 @@ use crate::bpf::layout::{Config, CpuOverheads, CpuState, KEY_IRQ, Row};
 use crate::bpf::{Attached, CountedRow, Flavour, LoadSpec, Maps, Probes, RowLayout, has_cookies};
 use crate::host::{Root, namespaces};
 use crate::probe_overhead::WarmOverhead;
-use crate::selfbench::bpf_error;
 use crate::selfbench::tracefs::{Instance, Tracefs};
 use crate::window::{WindowEdge, move_all_gates};
 
@@ -52,8 +51,7 @@ impl<'a> Windows<'a> {
         let config = Config { times_exits: 1, cookies: has_cookies().into(), ..Config::default() };
         let rows = RowLayout::same(cpus, ROWS);
         let maps = Maps::New(&rows);
-        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &PROBES })
-            .map_err(bpf_error)?;
+        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &PROBES })?;
         let tracefs = Tracefs::find()?;
         let instance = || Instance::create(&tracefs, BUFFER_KIB);
         let instances = [instance()?, instance()?, instance()?];
@@ -103,22 +101,22 @@ impl<'a> Windows<'a> {
 
     /// Number of events that irqlab lost in all windows.
     pub fn lost(&self) -> Result<u64, BenchError> {
-        self.probes.misses().map_err(bpf_error)
+        Ok(self.probes.misses()?)
     }
 
     /// Attaches two programs in the given order, after the programs that are attached already.
     fn link(&self, programs: [&str; 2]) -> Result<[Attached; 2], BenchError> {
-        let link = |program| self.probes.link(program).map_err(bpf_error);
+        let link = |program| self.probes.link(program);
         Ok([link(programs[0])?, link(programs[1])?])
     }
 
     fn window(&self) -> Result<Counted, BenchError> {
-        self.probes.clear_for(self.overheads).map_err(bpf_error)?;
+        self.probes.clear_for(self.overheads)?;
         move_all_gates(&self.probes, self.cpus, WindowEdge::Open)?;
         thread::sleep(self.length);
         move_all_gates(&self.probes, self.cpus, WindowEdge::Close)?;
-        let states = self.probes.states().map_err(bpf_error)?;
-        Ok(Counted { states, rows: self.probes.rows().map_err(bpf_error)? })
+        let states = self.probes.states()?;
+        Ok(Counted { states, rows: self.probes.rows()? })
     }
 
     /// Adds the trace of the window. Runs in threads of PID 1 are left out of a line if the line's
