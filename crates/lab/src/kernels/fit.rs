@@ -219,6 +219,13 @@ pub struct Fitted {
     pub method: String,
 }
 
+impl Fitted {
+    /// The 95 % interval of the cycles.
+    pub(super) fn interval(&self) -> Option<(f64, f64)> {
+        self.measured?.1
+    }
+}
+
 /// The kernel that determines the rule's field, with its cycles. The error says why no kernel does.
 fn source<'s>(rule: &Rule, host: &'s [KernelSample]) -> Result<(&'s KernelSample, f64), String> {
     let names = rule.kernels.iter().filter(|name| !is_held_out(name));

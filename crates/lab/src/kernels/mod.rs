@@ -16,4 +16,4 @@ pub use comparison::{Comparison, Pair, error_factor, is_held_out};
 pub use measured::{Kept, MEASURED_BYTES_MAX};
 pub use processes::middle_of_processes;
 pub use sample::{Figures, KernelSample, Processor};
-pub use tables::{comparison_tables, measured_table};
+pub use tables::{comparison_tables, field_table, measured_table, preset_table};

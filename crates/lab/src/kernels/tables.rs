@@ -4,6 +4,7 @@ use record::display::{Format, TableDisplay};
 use record::{Columns, IntervalColumns, Table, column};
 
 use super::comparison::{Comparison, Pair, error_factor};
+use super::fit::Fitted;
 use super::sample::{Figures, KernelSample};
 
 /// The table of the kernels of one processor.
@@ -207,6 +208,46 @@ fn groups(pairs: &[Pair<'_>]) -> Table {
     rows.extend(errors("held out of fits", &|pair| super::is_held_out(&pair.host.name)));
     let doc = "How far the model is from the real processor, by group of kernels.";
     columns.table("groups", doc, rows)
+}
+
+fn field_columns<'a>() -> Columns<'a, Fitted> {
+    Columns::all([
+        column("field", "Field of the model, as in --set.")
+            .key()
+            .priority(100)
+            .text(|row: &Fitted| row.field.clone()),
+        column("value", "New value of the field; absent if the preset's value stays.")
+            .priority(90)
+            .text(|row: &Fitted| row.value.clone()),
+        column("cycles", "Cycles of the kernel that determines the field.")
+            .digits(4)
+            .real(|row: &Fitted| row.measured.map(|(cycles, _)| cycles)),
+        column("ci95_low_cycles", "Lower end of the 95 % interval of `cycles`.")
+            .title("95 %")
+            .digits(4)
+            .up_to("ci95_high_cycles")
+            .real(|row: &Fitted| row.interval().map(|(low, _)| low)),
+        column("ci95_high_cycles", "Upper end of that interval.")
+            .detail()
+            .real(|row: &Fitted| row.interval().map(|(_, high)| high)),
+        column("method", "How the value was determined, or why the preset's value stays.")
+            .text(|row: &Fitted| row.method.clone()),
+    ])
+}
+
+/// Table `fields`: the fields of a model that were fitted, or kept the preset's values.
+#[must_use]
+pub fn field_table(fitted: &[Fitted]) -> Table {
+    field_columns().table("fields", "Fields of the fitted model.", fitted)
+}
+
+/// Table `preset_groups`: how far the preset of a fitted model is from the processor.
+#[must_use]
+pub fn preset_table(host: &[KernelSample], preset: &[KernelSample]) -> Table {
+    let mut groups = comparison_tables(host, preset).swap_remove(0);
+    groups.name = "preset_groups".to_owned();
+    groups.doc = "How far the preset is from the real processor, by group of kernels.".to_owned();
+    groups
 }
 
 #[cfg(test)]

@@ -1,9 +1,15 @@
 //! The experiment `signal`: what it costs to learn of events by interrupts, by polling, or by a clock
 //! (Smith, Chung and Traw: Interrupts; `papers/`).
 
+mod advice;
 mod bench;
+mod card_settings;
+mod computed;
+mod costs;
 mod experiment;
+mod fitting;
 pub mod in_guest;
+mod model;
 pub mod observations;
 mod plan;
 mod rig;
@@ -11,11 +17,16 @@ mod sample;
 mod tables;
 mod text;
 
+pub use advice::{Advice, AdvicePlan, candidates};
 pub use bench::SignalBench;
+pub use card_settings::{ChangedSetting, SettingLine, changed_setting_table, setting_line_table};
+pub use computed::Computed;
+pub use costs::{cost_settings, costs_of_run, self_times};
+pub use fitting::{FitPlan, FittedRows};
+pub use model::ModelPlan;
 pub use plan::{Part, Plan, Window};
 pub use rig::Rig;
 pub use sample::{
     Activity, CountedUse, Leftover, Load, RatePoint, RateWindow, RoundTripPoint, RoundTripWindow,
     Samples, TransferPoint, TransferWindow,
 };
-pub use tables::{cost_table, region_table};

@@ -9,11 +9,11 @@ use lab::experiment::BenchError;
 use lab::kernels::fit::{
     Fitted, could_not_tell, direct, first_tlb_entries, left, nested_page, refine, refined_by,
 };
-use lab::kernels::{KernelSample, Processor, comparison_tables};
+use lab::kernels::{KernelSample, Processor, comparison_tables, field_table, preset_table};
 use live::host::{CacheFacts, HostFacts, Root, host_facts, run_host_block};
 use live::kernels::selected;
 use machine::schema;
-use record::{Column, Kind, Run, SCHEMA, Table};
+use record::{Run, SCHEMA};
 use serde_json::{Map, json};
 use sim::watch::Detail;
 use sim::{Cache, models};
@@ -337,44 +337,6 @@ fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]
     )
 }
 
-fn fields(draft: &Draft) -> Table {
-    let columns = vec![
-        Column::new("field", Kind::Text, "Field of the model, as in --set.").key().priority(100),
-        Column::new(
-            "value",
-            Kind::Text,
-            "New value of the field; absent if the preset's value stays.",
-        )
-        .priority(90),
-        Column::new("cycles", Kind::Real, "Cycles of the kernel that determines the field.")
-            .digits(4),
-        Column::new("ci95_low_cycles", Kind::Real, "Lower end of the 95 % interval of `cycles`.")
-            .title("95 %")
-            .digits(4)
-            .up_to("ci95_high_cycles"),
-        Column::new("ci95_high_cycles", Kind::Real, "Upper end of that interval.").detail(),
-        Column::new(
-            "method",
-            Kind::Text,
-            "How the value was determined, or why the preset's value stays.",
-        ),
-    ];
-    let mut table = Table::new("fields", "Fields of the fitted model.", columns);
-    for field in &draft.fitted {
-        let (cycles, interval) = field.measured.unzip();
-        let (low, high) = interval.flatten().unzip();
-        table.push(vec![
-            field.field.as_str().into(),
-            field.value.as_deref().into(),
-            cycles.into(),
-            low.into(),
-            high.into(),
-            field.method.as_str().into(),
-        ]);
-    }
-    table
-}
-
 fn run_of(
     args: &FitArgs,
     (preset, open): (&str, &OpenRun),
@@ -389,12 +351,8 @@ fn run_of(
     settings.insert("windows".into(), json!(args.windows));
     let mut observer = Map::new();
     observer.insert("steal_ns".into(), json!(host.steal_ns));
-    let mut tables = vec![fields(draft)];
-    let mut preset_groups = comparison_tables(&host.samples, before).swap_remove(0);
-    preset_groups.name = "preset_groups".to_owned();
-    preset_groups.doc =
-        "How far the preset is from the real processor, by group of kernels.".to_owned();
-    tables.push(preset_groups);
+    let mut tables = vec![field_table(&draft.fitted)];
+    tables.push(preset_table(&host.samples, before));
     tables.extend(comparison_tables(&host.samples, after));
     Run {
         schema: SCHEMA.to_owned(),

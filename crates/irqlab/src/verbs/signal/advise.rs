@@ -4,19 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use lab::signal::region_table;
-use live::nic::scheme::{Abilities, Equivalent, equivalent};
-use record::{Absence, Column, Kind, Run, Table, TableDisplay, Value, read_run};
-use serde_json::json;
-use signalling::{
-    Costs, Demand, RateRange, Scheme, SimulationError, Statistic, Times, Verdict, crossovers,
-    curves, evaluate, judge, parse_time_ns, regions,
+use lab::signal::{
+    AdvicePlan, Computed, candidates, cost_settings, costs_of_run, setting_line_table,
 };
+use live::nic::scheme::{Abilities, Equivalent, equivalent};
+use record::{Absence, read_run};
+use serde_json::json;
+use signalling::{Costs, Demand, RateRange, Scheme, Statistic, Verdict, parse_time_ns};
 
-use super::costs::{self, CostArgs};
-use super::model::{LoadArgs, Schemes, crossover_table, schemes, statistic, usage};
+use super::costs::CostArgs;
+use super::model::{LoadArgs, Schemes, schemes, statistic, usage};
 use super::rates::rate_range;
-use super::{Computed, apply, fit, nic, run_of, titled};
+use super::{apply, fit, nic, run_of, with_settings};
 use crate::console;
 use crate::options::{Format, ResultArgs, Usage};
 use crate::pictures::PictureArgs;
@@ -24,15 +23,6 @@ use crate::run::{NothingSet, OpenRun};
 
 /// Default number of events in each simulation: 500 of them are above the 99th percentile.
 const EVENTS: u64 = 50_000;
-/// Periods to try first, ns. Then multiples of the best period by [`FINER`] are tried.
-const PERIODS_NS: [u64; 8] =
-    [10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000];
-/// Factors on the best period, in percent.
-const FINER: [u64; 4] = [125, 150, 175, 220];
-/// Number of events in the coalescing schemes that are tried.
-const COALESCED: u32 = 64;
-/// Largest number of schemes between which crossovers are computed.
-const CROSSING: usize = 8;
 
 /// Find the scheme that keeps a latency bound and a CPU budget, and the shell lines that set it
 #[derive(Debug, clap::Args)]
@@ -91,80 +81,15 @@ fn per_cent(text: &str) -> Result<f64, String> {
     if number > 0.0 && number <= 100.0 { Ok(number / 100.0) } else { Err(wrong()) }
 }
 
-/// Default schemes to choose from.
-fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
-    let mut list = vec![
-        Scheme::Interrupt,
-        Scheme::Drain { budget: signalling::BUDGET_DEFAULT },
-        Scheme::Spin,
-        Scheme::Hybrid { threshold: 1, suspend_ns: 20_000 },
-        Scheme::Hybrid { threshold: 8, suspend_ns: 20_000 },
-    ];
-    // The mean latency is half of the period, so periods up to twice the bound can keep it.
-    let useful = |period_ns: &u64| bound_ns.is_none_or(|bound_ns| *period_ns <= 2 * bound_ns);
-    for period_ns in PERIODS_NS.into_iter().filter(useful) {
-        list.push(Scheme::Clocked { period_ns });
-        list.push(Scheme::Deferred { delay_ns: period_ns });
-        list.push(Scheme::Coalesced { count: COALESCED, delay_ns: period_ns });
-    }
-    list
-}
-
-/// The scheme with periods near its own; empty for a scheme without a period.
-fn finer(scheme: Scheme) -> Vec<Scheme> {
-    let with_period = |period_ns: u64| match scheme {
-        Scheme::Clocked { .. } => Some(Scheme::Clocked { period_ns }),
-        Scheme::Deferred { .. } => Some(Scheme::Deferred { delay_ns: period_ns }),
-        Scheme::Coalesced { count, .. } => Some(Scheme::Coalesced { count, delay_ns: period_ns }),
-        _ => None,
-    };
-    let own_ns = match scheme {
-        Scheme::Clocked { period_ns: own_ns }
-        | Scheme::Deferred { delay_ns: own_ns }
-        | Scheme::Coalesced { delay_ns: own_ns, .. } => own_ns,
-        _ => return Vec::new(),
-    };
-    FINER.iter().filter_map(|per_cent| with_period(own_ns * per_cent / 100)).collect()
-}
-
 /// Reads the costs from a run of `signal fit`, or fits them to measured rows.
 fn fitted(path: &Path) -> anyhow::Result<Costs> {
     if path.is_dir() {
         let run = read_run(path)?;
         if run.table("costs").is_some() {
-            return costs_of(&run);
+            return Ok(costs_of_run(&run).map_err(Usage)?);
         }
     }
     fit::fitted(path)
-}
-
-fn costs_of(run: &Run) -> anyhow::Result<Costs> {
-    let table = run.table("costs");
-    let value = |cost: &str| -> Option<u64> {
-        let table = table?;
-        let has_cost =
-            |row: &&Vec<Value>| table.get(row, "cost") == Some(&Value::Text(cost.to_owned()));
-        match table.get(table.rows().iter().find(has_cost)?, "value_ns")? {
-            Value::Real(ns) if *ns >= 0.0 => Some(ns.round() as u64),
-            _ => None,
-        }
-    };
-    let needed = |cost: &str| {
-        let missing =
-            || Usage(format!("the run's table costs has no {cost} (give a run of signal fit)"));
-        value(cost).ok_or_else(missing)
-    };
-    let costs = Costs {
-        interrupt: Times::Constant(needed("interrupt")?),
-        tick: value("tick").map(Times::Constant),
-        event: Times::Constant(needed("event")?.max(1)),
-        poll_ns: value("poll").unwrap_or(100).max(1),
-        yield_ns: value("yield").unwrap_or(0),
-        wake_ns: value("wake").unwrap_or(0),
-        fixed_ns: value("fixed").unwrap_or(0),
-    };
-    costs.check().map_err(|error| Usage(error.to_string()))?;
-    Ok(costs)
 }
 
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
@@ -177,39 +102,33 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     args.load.no_trace()?;
     let simulation =
         |scheme: Scheme, rate_hz: u64| args.load.simulation(&[], &costs, scheme, rate_hz, EVENTS);
-    let list = args.schemes.as_ref().map(|schemes| schemes.0.clone());
-    let mut list = list.unwrap_or_else(|| candidates(args.latency_bound));
+    let named = args.schemes.as_ref().map(|schemes| schemes.0.clone());
+    let are_schemes_named = named.is_some();
+    let mut list = named.unwrap_or_else(|| candidates(args.latency_bound));
     let mut computed = Computed::default();
-    let is_chosen = args.schemes.is_none();
     if let Some(abilities) = &abilities {
-        as_linux_does(&mut list, is_chosen, &mut computed);
-        if is_chosen {
+        as_linux_does(&mut list, !are_schemes_named, &mut computed);
+        if !are_schemes_named {
             computed.absent.extend(only_possible(&mut list, abilities, args.rate.low_hz));
         }
     }
     simulation(list[0], args.rate.low_hz).check().map_err(usage)?;
     let open = OpenRun::new("signal-advise", &args.results)?;
-    // Closed forms give only the mean.
-    let simulates_all = args.statistic != Statistic::Mean;
-    let mut ask =
-        |scheme: Scheme, rate_hz: u64| evaluate(&simulation(scheme, rate_hz), simulates_all);
-    let demand = Demand {
-        statistic: args.statistic,
-        latency_bound_ns: args.latency_bound,
-        cpu_budget_ratio: args.cpu_budget,
+    let plan = AdvicePlan {
+        schemes: list,
+        are_schemes_named,
+        rate: args.rate,
+        demand: Demand {
+            statistic: args.statistic,
+            latency_bound_ns: args.latency_bound,
+            cpu_budget_ratio: args.cpu_budget,
+        },
+        simulation: &simulation,
+        in_force: if abilities.is_some() { &in_linux } else { &std::convert::identity::<Scheme> },
     };
-    let mut all = curves(&list, args.rate, &mut ask).map_err(usage)?;
-    let mut verdicts = judge(&all, &demand);
-    if is_chosen && verdicts[0].keeps_all() {
-        let mut finer = finer(verdicts[0].scheme);
-        if abilities.is_some() {
-            finer.iter_mut().for_each(|scheme| *scheme = in_linux(*scheme));
-        }
-        all.extend(curves(&finer, args.rate, &mut ask).map_err(usage)?);
-        verdicts = judge(&all, &demand);
-    }
-    computed.settings = costs::settings(&costs);
-    computed.settings.extend(args.load.settings(EVENTS));
+    let advice = plan.advise().map_err(usage)?;
+    let verdicts = &advice.verdicts;
+    computed = with_settings([cost_settings(&costs), args.load.settings(EVENTS)], computed);
     for (key, value) in [
         ("rate_low_hz", json!(args.rate.low_hz)),
         ("rate_high_hz", json!(args.rate.high_hz)),
@@ -220,18 +139,9 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     ] {
         computed.settings.insert(key.to_owned(), value);
     }
-    if !verdicts[0].keeps_all() {
-        computed.warnings.push(format!(
-            "no scheme keeps all requested limits; {} comes nearest (raise the bound or the budget, or \
-             lower the costs)",
-            verdicts[0].scheme
-        ));
-    }
-    computed.tables.push(advice_table(&verdicts));
-    if args.rate.low_hz < args.rate.high_hz {
-        computed.tables.push(crossing(args, &verdicts, &simulation)?);
-        computed.tables.push(region_table(&regions(&all, args.statistic), args.statistic));
-    }
+    let reported = plan.report(&advice).map_err(usage)?;
+    computed.warnings.extend(reported.warnings);
+    computed.tables.extend(reported.tables);
     let Some((interface, abilities)) = interface.zip(abilities) else {
         let run = run_of("signal-advise", &open, computed);
         return open.finish(&run, &args.pictures.draw(&run));
@@ -248,8 +158,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         let set = apply::apply(interface, scheme, &setting_lines, is_kept)?;
         let in_force = set.scheme(scheme);
         if in_force != scheme {
-            let rounded = curves(&[in_force], args.rate, &mut ask).map_err(usage)?;
-            check_rounded(&name, scheme, &judge(&rounded, &demand)[0])?;
+            check_rounded(&name, scheme, &plan.verdict(in_force).map_err(usage)?)?;
         }
         applied = Some(set);
     }
@@ -257,7 +166,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     computed.absent.extend(setting_lines.absent);
     let lines = setting_lines.lines;
     if !lines.is_empty() {
-        computed.tables.push(nic::table(&lines));
+        computed.tables.push(setting_line_table(&lines));
     }
     if let Some(applied) = &applied {
         computed.warnings.extend(applied.warnings());
@@ -349,119 +258,6 @@ fn only_possible(list: &mut Vec<Scheme>, abilities: &Abilities, low_hz: u64) -> 
     absent
 }
 
-/// The crossovers of CPU use between the best schemes of each kind. CPU use has more closed forms than quantiles have.
-fn crossing<'a>(
-    args: &AdviseArgs,
-    verdicts: &[Verdict],
-    simulation: &impl Fn(Scheme, u64) -> signalling::Simulation<'a>,
-) -> anyhow::Result<Table> {
-    let mut best: Vec<Scheme> = Vec::new();
-    for Verdict { scheme, .. } in verdicts {
-        let is_new = best.iter().all(|other| other.name() != scheme.name());
-        if best.len() < CROSSING && (is_new || args.schemes.is_some()) {
-            best.push(*scheme);
-        }
-    }
-    let mut ask = |scheme, rate_hz| -> Result<_, SimulationError> {
-        evaluate(&simulation(scheme, rate_hz), false)
-    };
-    let curves = curves(&best, args.rate, &mut ask).map_err(usage)?;
-    Ok(crossover_table(&crossovers(&curves, &mut ask).map_err(usage)?))
-}
-
-fn advice_table(verdicts: &[Verdict]) -> Table {
-    use Kind::{Bool, Real, Text, Uint};
-    let column = Column::new;
-    let columns = vec![
-        column("rank", Uint, "1 is the scheme to use, if it keeps all limits.").priority(90),
-        column("scheme", Text, "Scheme of signalling.").priority(100),
-        column(
-            "keeps_all",
-            Bool,
-            "Whether the scheme keeps up, within the latency bound and the CPU budget.",
-        )
-        .title("keeps all")
-        .priority(99),
-        column("cpu_max_ratio", Real, "Largest part of the CPU over the range of rates.")
-            .title("cpu")
-            .priority(98),
-        column("cpu_low_ratio", Real, "Part of the CPU at the lowest rate.")
-            .title("at the lowest rate")
-            .priority(60),
-        column("cpu_high_ratio", Real, "Part of the CPU at the highest rate.")
-            .title("at the highest")
-            .priority(60),
-        column(
-            "latency_max_ns",
-            Real,
-            "Largest latency over the range of rates, as the figure of the setting `statistic`.",
-        )
-        .title("latency")
-        .priority(97),
-        column("keeps_up", Bool, "Whether fewer than one event in 10,000 is lost at each rate.")
-            .title("keeps up")
-            .priority(70),
-        column(
-            "keeps_latency",
-            Bool,
-            "Whether the latency is within its bound; absent without a bound.",
-        )
-        .title("in bound")
-        .priority(80),
-        column(
-            "keeps_cpu",
-            Bool,
-            "Whether the CPU use is within its budget; absent without a budget.",
-        )
-        .title("in budget")
-        .priority(80),
-        column(
-            "drops_max_ratio",
-            Real,
-            "Largest part of the events that is lost; absent if no rate was simulated.",
-        )
-        .title("drops")
-        .priority(50),
-        column("method", Text, "closed-form, or simulation if any rate was simulated.")
-            .priority(40),
-    ];
-    let display = TableDisplay {
-        // If no scheme keeps all limits, the first comes only nearest.
-        headline: if verdicts.first().is_some_and(Verdict::keeps_all) {
-            "use {scheme}".to_owned()
-        } else {
-            String::new()
-        },
-        rows_max: Some(12),
-        notes: vec![
-            "rates {settings.rate_low_hz} to {settings.rate_high_hz}; figure of the latency: \
-             {settings.statistic}"
-                .to_owned(),
-        ],
-        ..titled("schemes, the best first")
-    };
-    let doc = "How each scheme does over the range of rates. The schemes that keep all limits are first, and \
-               among them the one that uses least CPU.";
-    let mut table = Table::new("advice", doc, columns).displayed(display);
-    for (index, verdict) in verdicts.iter().enumerate() {
-        table.push(vec![
-            (index as u64 + 1).into(),
-            verdict.scheme.to_string().into(),
-            verdict.keeps_all().into(),
-            verdict.cpu_max_ratio.into(),
-            verdict.cpu_ends_ratio.0.into(),
-            verdict.cpu_ends_ratio.1.into(),
-            verdict.latency_max_ns.into(),
-            verdict.keeps_up.into(),
-            verdict.keeps_latency.into(),
-            verdict.keeps_cpu.into(),
-            verdict.drops_max_ratio.into(),
-            verdict.method.label().into(),
-        ]);
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -472,15 +268,6 @@ mod tests {
         for nonsense in ["", "20", "0%", "101%", "x%", "-5%", "nan%"] {
             assert!(per_cent(nonsense).is_err(), "{nonsense}");
         }
-    }
-
-    #[test]
-    fn a_finer_period_is_tried_where_there_is_one() {
-        let text: Vec<String> =
-            finer("deferred:20us".parse().unwrap()).iter().map(ToString::to_string).collect();
-        assert_eq!(text, ["deferred:25us", "deferred:30us", "deferred:35us", "deferred:44us"]);
-        assert!(finer(Scheme::Spin).is_empty());
-        assert!(candidates(None).len() > candidates(Some(10_000)).len());
     }
 
     /// A clocked scheme is no advice for a card: Linux has no clock and defers instead, with a higher latency.
@@ -527,18 +314,5 @@ mod tests {
             error.contains("eth0 set coalesced:64,64us instead of coalesced:200,51us"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn a_scheme_that_does_not_keep_everything_is_not_recommended() {
-        assert_eq!(advice_table(&[verdict(true)]).display.headline, "use {scheme}");
-        assert_eq!(advice_table(&[verdict(false)]).display.headline, "");
-    }
-
-    #[test]
-    fn tables_can_be_shown() {
-        for table in [advice_table(&[]), nic::table(&[])] {
-            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
-        }
     }
 }

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use lab::signal::{ChangedSetting, changed_setting_table};
 use live::journal::{self, JournalError};
 use live::nic::scheme::scheme_in_force;
 use live::nic::{InForce, Interface, Refusal, Session};
-use record::{Column, Kind, Table};
+use record::Table;
 use signalling::Scheme;
 
 use super::nic::{self, SettingLines};
-use super::titled;
 use crate::console;
 use crate::run::{NothingSet, stop_on_signals};
 
@@ -106,23 +106,13 @@ impl Applied {
 
     /// Table `applied`: the settings that were changed.
     pub fn table(&self) -> Table {
-        let column = |name: &str, doc: &str| Column::new(name, Kind::Text, doc);
-        let columns = vec![
-            column("setting", "The setting that was changed.").priority(100),
-            column("before", "Its value before, which signal undo restores.").priority(90),
-            column("asked", "The value that the scheme needs.").priority(60),
-            column("in_force", "The value in force, read afterwards: a driver may round.")
-                .title("in force")
-                .priority(95),
-        ];
-        let doc = "Settings that were changed on the interface.";
-        let mut table =
-            Table::new("applied", doc, columns).displayed(titled("set on the interface"));
-        for InForce { setting, before, asked, now } in &self.in_force {
-            let texts = [&setting.to_string(), before, asked, now];
-            table.push(texts.map(|text| text.clone().into()).to_vec());
-        }
-        table
+        let changed = self.in_force.iter().map(|change| ChangedSetting {
+            setting: change.setting.to_string(),
+            before: change.before.clone(),
+            asked: change.asked.clone(),
+            in_force: change.now.clone(),
+        });
+        changed_setting_table(&changed.collect::<Vec<_>>())
     }
 
     /// The text that says how many settings are in force, and how to undo them.
@@ -197,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_table_can_be_shown() {
+    fn a_rounded_value_has_a_row_and_a_warning() {
         let interface = nic::interface("lo").unwrap();
         let Ok(session) = Session::open(interface) else {
             return needs::not_run(needs::Need::Other, "no journal can be written here");
@@ -209,7 +199,7 @@ mod tests {
             now: "rx-frames 64".to_owned(),
         }];
         let applied = Applied { session, in_force };
-        assert_eq!(applied.table().check_display(), Ok(()));
+        assert_eq!(applied.table().rows().len(), 1);
         assert_eq!(applied.warnings().len(), 1);
     }
 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::Context;
-use record::{Run, Value, read_run};
-use serde_json::{Map, Value as Json, json};
-use signalling::{Costs, Empirical, TimeText, Times, parse_time_ns};
+use lab::signal::self_times;
+use record::read_run;
+use signalling::{Costs, Times, parse_time_ns};
 
 use crate::options::Usage;
 
@@ -64,120 +64,6 @@ pub fn times(text: &str) -> anyhow::Result<Times> {
     }
     match text.rsplit_once(':') {
         None => Ok(Times::Constant(parse_time_ns(text).map_err(Usage)?)),
-        Some((run, name)) => measured(&read_run(Path::new(run))?, name),
-    }
-}
-
-/// The distribution of a context's self times in a run of `handlers`, over all conditions.
-fn measured(run: &Run, name: &str) -> anyhow::Result<Times> {
-    let cannot =
-        |reason: &str| Usage(format!("cannot take the times of {name:?} from the run: {reason}"));
-    let table = run.table("histograms");
-    let table = table.ok_or_else(|| {
-        cannot("it has no table histograms (give a run of irqlab handlers --histograms)")
-    })?;
-    let mut buckets = Vec::new();
-    let mut names: Vec<&str> = Vec::new();
-    for row in table.rows() {
-        let value = |column: &str| table.get(row, column);
-        let (Some(Value::Text(row_name)), Some(Value::Text(quantity))) =
-            (value("name"), value("quantity"))
-        else {
-            continue;
-        };
-        if quantity != "self" {
-            continue;
-        }
-        if !names.contains(&row_name.as_str()) {
-            names.push(row_name);
-        }
-        let bucket = (value("bucket_min"), value("bucket_max"), value("count"));
-        if let (Some(Value::Uint(low)), Some(Value::Uint(high)), Some(Value::Uint(count))) = bucket
-            && row_name == name
-        {
-            buckets.push((*low, *high, *count));
-        }
-    }
-    let empirical = Empirical::from_buckets(&buckets);
-    let empirical =
-        empirical.ok_or_else(|| cannot(&format!("it has times of: {}", names.join(", "))))?;
-    Ok(Times::Empirical(empirical))
-}
-
-/// Costs as settings of a run.
-pub fn settings(costs: &Costs) -> Map<String, Json> {
-    Map::from_iter([
-        ("interrupt_cost".to_owned(), json!(text(&costs.interrupt))),
-        ("tick_cost".to_owned(), json!(costs.tick.as_ref().map(text))),
-        ("event_cost".to_owned(), json!(text(&costs.event))),
-        ("poll_cost_ns".to_owned(), json!(costs.poll_ns)),
-        ("yield_cost_ns".to_owned(), json!(costs.yield_ns)),
-        ("wake_latency_ns".to_owned(), json!(costs.wake_ns)),
-        ("fixed_latency_ns".to_owned(), json!(costs.fixed_ns)),
-    ])
-}
-
-fn text(times: &Times) -> String {
-    match times {
-        Times::Constant(ns) => TimeText(*ns).to_string(),
-        Times::Exponential { mean_ns } => format!("exponential:{}", TimeText(*mean_ns)),
-        Times::Empirical(_) => {
-            let deviation_ns = times.variance_ns2().sqrt();
-            format!(
-                "measured: mean {:.1}ns, standard deviation {deviation_ns:.1}ns",
-                times.mean_ns()
-            )
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use record::{Column, Kind, SCHEMA, Table};
-
-    /// A run with the columns of the table `histograms` that `measured` reads.
-    fn run(rows: &[(&str, &str, u64, u64, u64)]) -> Run {
-        let text = |name: &str| Column::new(name, Kind::Text, "Text.");
-        let uint = |name: &str| Column::new(name, Kind::Uint, "Number.");
-        let columns = vec![
-            text("name"),
-            text("quantity"),
-            uint("bucket_min"),
-            uint("bucket_max"),
-            uint("count"),
-        ];
-        let mut table = Table::new("histograms", "Buckets.", columns);
-        for &(name, quantity, low, high, count) in rows {
-            table.push(vec![name.into(), quantity.into(), low.into(), high.into(), count.into()]);
-        }
-        Run {
-            schema: SCHEMA.to_owned(),
-            experiment: "handlers".to_owned(),
-            bench: "live".to_owned(),
-            started_utc: String::new(),
-            complete: true,
-            host: Map::new(),
-            settings: Map::new(),
-            observer: Map::new(),
-            warnings: Vec::new(),
-            absent: Vec::new(),
-            tables: vec![table],
-        }
-    }
-
-    #[test]
-    fn the_self_times_of_a_context_are_taken_over_all_conditions() {
-        let run = run(&[
-            ("disk", "self", 100, 100, 3),
-            ("disk", "inclusive", 9_000, 9_000, 5),
-            ("net", "self", 700, 700, 1),
-            ("disk", "self", 200, 200, 1),
-        ]);
-        assert_eq!(measured(&run, "disk").unwrap().mean_ns(), 125.0);
-        let error = measured(&run, "usb").unwrap_err().to_string();
-        assert!(error.contains("it has times of: disk, net"), "{error}");
-        let without = Run { tables: Vec::new(), ..run };
-        assert!(measured(&without, "disk").unwrap_err().to_string().contains("--histograms"));
+        Some((run, name)) => Ok(self_times(&read_run(Path::new(run))?, name).map_err(Usage)?),
     }
 }

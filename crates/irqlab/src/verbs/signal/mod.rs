@@ -12,7 +12,8 @@ pub mod run;
 
 use std::process::ExitCode;
 
-use record::{Absence, Run, SCHEMA, Table, TableDisplay};
+use lab::signal::Computed;
+use record::{Run, SCHEMA};
 use serde_json::{Map, Value as Json, json};
 
 use crate::run::OpenRun;
@@ -47,13 +48,14 @@ pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The results of a verb that computes and does not measure.
-#[derive(Default)]
-struct Computed {
-    settings: Map<String, Json>,
-    warnings: Vec<String>,
-    absent: Vec<Absence>,
-    tables: Vec<Table>,
+/// Puts settings before those of `computed`.
+fn with_settings(
+    first: impl IntoIterator<Item = Map<String, Json>>,
+    mut computed: Computed,
+) -> Computed {
+    let first = first.into_iter().flatten();
+    computed.settings = first.chain(computed.settings).collect();
+    computed
 }
 
 /// Makes the run of a verb that computes and does not measure.
@@ -75,9 +77,4 @@ fn run_of(experiment: &str, open: &OpenRun, computed: Computed) -> Run {
         absent: computed.absent,
         tables: computed.tables,
     }
-}
-
-/// Display hints of a table with this title. Its rows are shown in their order.
-fn titled(title: &str) -> TableDisplay {
-    TableDisplay { title: title.to_owned(), ..TableDisplay::default() }
 }

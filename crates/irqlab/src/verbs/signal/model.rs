@@ -7,18 +7,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use lab::signal::region_table;
-use record::{Absence, Column, Kind, Table, TableDisplay, Value};
+use lab::signal::{ModelPlan, cost_settings};
 use serde_json::json;
 use signalling::{
-    Answer, Application, Arrivals, Crossover, Kept, Method, Quantiles, RateRange, Scheme,
-    Simulation, SimulationError, Statistic, crossovers, curves, curves_at, evaluate, kept,
-    parse_time_ns, regions, simulate,
+    Application, Arrivals, Scheme, Simulation, SimulationError, Statistic, parse_time_ns,
 };
 
 use super::costs::{self, CostArgs};
 use super::rates::{Rates, rates};
-use super::{Computed, run_of, titled};
+use super::{run_of, with_settings};
 use crate::options::{ResultArgs, Usage};
 use crate::pictures::PictureArgs;
 use crate::run::OpenRun;
@@ -29,8 +26,6 @@ const TRACE_BYTES_MAX: u64 = 256 << 20;
 const EVENTS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
 /// Default number of events in each simulation of `model`.
 const EVENTS_DEFAULT: u64 = 200_000;
-/// Number of rates in table `regions`.
-const REGION_STEPS: u32 = 48;
 /// One in this number of events, from the first on, is warm-up and not counted.
 const WARM_UP_PART: u64 = 20;
 
@@ -300,276 +295,26 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
         (None, Some(rates)) => rates.0.clone(),
         (None, None) => super::rates::rates("1k..1M").map_err(Usage)?.0,
     };
-    // Closed forms give only the mean.
-    let simulate =
-        args.simulate || (args.latency_bound.is_some() && args.statistic != Statistic::Mean);
-    let mut answer = |scheme: Scheme, rate_hz: u64| {
-        evaluate(&args.load.simulation(&trace, &costs, scheme, rate_hz, EVENTS_DEFAULT), simulate)
+    let simulation = |scheme: Scheme, rate_hz: u64| {
+        args.load.simulation(&trace, &costs, scheme, rate_hz, EVENTS_DEFAULT)
     };
-    let schemes = &args.schemes.0;
     // Refuses wrong values before the run's directory is created.
-    for scheme in schemes {
-        args.load
-            .simulation(&trace, &costs, *scheme, rates[0], EVENTS_DEFAULT)
-            .check()
-            .map_err(usage)?;
+    for scheme in &args.schemes.0 {
+        simulation(*scheme, rates[0]).check().map_err(usage)?;
     }
     let open = OpenRun::new("signal-model", &args.results)?;
-    let mut rows = Vec::new();
-    for &rate_hz in &rates {
-        for &scheme in schemes {
-            let simulation = args.load.simulation(&trace, &costs, scheme, rate_hz, EVENTS_DEFAULT);
-            rows.push(Row::new(&simulation, answer(scheme, rate_hz).map_err(usage)?)?);
-        }
-    }
-    let mut computed = Computed { settings: costs::settings(&costs), ..Computed::default() };
-    computed.settings.extend(args.load.settings(EVENTS_DEFAULT));
-    computed.settings.insert("simulate".into(), json!(simulate));
-    computed.warnings = over_capacity(&rows);
-    computed.tables.push(model_table(&rows));
-    choices(args, &rates, &mut answer, &mut computed)?;
+    let plan = ModelPlan {
+        schemes: args.schemes.0.clone(),
+        rates_hz: rates,
+        simulate: args.simulate,
+        latency_bound_ns: args.latency_bound,
+        statistic: args.statistic,
+    };
+    let computed = plan.compute(&simulation).map_err(usage)?;
+    let computed =
+        with_settings([cost_settings(&costs), args.load.settings(EVENTS_DEFAULT)], computed);
     let run = run_of("signal-model", &open, computed);
     open.finish(&run, &args.pictures.draw(&run))
-}
-
-/// A row of the table `model`.
-struct Row {
-    scheme: Scheme,
-    rate_hz: u64,
-    answer: Answer,
-    quantiles: Quantiles,
-    quantiles_method: Method,
-}
-
-impl Row {
-    /// The row of an answer. Its quantiles are simulated if the closed form has none.
-    fn new(simulation: &Simulation, answer: Answer) -> anyhow::Result<Row> {
-        let mut quantiles = answer.prediction.latency;
-        let mut quantiles_method = answer.method;
-        if quantiles == Quantiles::default() && answer.method == Method::ClosedForm {
-            quantiles = simulate(simulation).map_err(usage)?.prediction().latency;
-            quantiles_method = Method::Simulation;
-        }
-        let Simulation { scheme, rate_hz, .. } = *simulation;
-        Ok(Row { scheme, rate_hz, answer, quantiles, quantiles_method })
-    }
-}
-
-/// A warning for each scheme that does not keep up at some rate.
-fn over_capacity(rows: &[Row]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let mut named = Vec::new();
-    for row in rows.iter().filter(|row| row.answer.is_over_capacity) {
-        if !named.contains(&row.scheme) {
-            named.push(row.scheme);
-            let Row { scheme, rate_hz, answer, .. } = row;
-            let limit_hz = answer.prediction.capacity_hz;
-            warnings.push(format!(
-                "{scheme} keeps up with less than {limit_hz:.0} events/s: from {rate_hz} events/s on, the \
-                 ring is full; the latency is of the events that are not lost, and grows with the ring"
-            ));
-        }
-    }
-    warnings
-}
-
-/// Computes the answer for a scheme at a rate, Hz.
-type Ask<'a> = dyn FnMut(Scheme, u64) -> Result<Answer, SimulationError> + 'a;
-
-/// Adds the tables `crossovers`, `regions` and `bounds`.
-fn choices(
-    args: &ModelArgs,
-    rates: &[u64],
-    ask: &mut Ask,
-    computed: &mut Computed,
-) -> anyhow::Result<()> {
-    let (Some(&low_hz), Some(&high_hz)) = (rates.first(), rates.last()) else { return Ok(()) };
-    if low_hz == high_hz {
-        let absence = Absence::new("crossovers", "crossovers", "there is only one rate");
-        computed.absent.push(absence.with_remedy(Some("--rates 1k..1M, without a trace")));
-        return Ok(());
-    }
-    let curves = curves(&args.schemes.0, RateRange { low_hz, high_hz }, ask).map_err(usage)?;
-    computed.tables.push(crossover_table(&crossovers(&curves, ask).map_err(usage)?));
-    let steps = RateRange { low_hz, high_hz }.steps(REGION_STEPS);
-    let fine = curves_at(&args.schemes.0, &steps, ask).map_err(usage)?;
-    computed.tables.push(region_table(&regions(&fine, args.statistic), args.statistic));
-    let Some(bound_ns) = args.latency_bound else { return Ok(()) };
-    let ranges = kept(&curves, args.statistic, bound_ns, ask).map_err(usage)?;
-    computed.settings.insert("latency_bound_ns".into(), json!(bound_ns));
-    computed.settings.insert("statistic".into(), json!(args.statistic.label()));
-    computed.tables.push(bound_table(&ranges));
-    Ok(())
-}
-
-fn model_table(rows: &[Row]) -> Table {
-    use Kind::{Bool, Real, Text, Uint};
-    let column = Column::new;
-    let columns = vec![
-        column("rate_hz", Uint, "Events that arrive per second.").priority(100).key(),
-        column("scheme", Text, "Scheme of signalling.").priority(100).key(),
-        column(
-            "method",
-            Text,
-            "How the row was computed: closed-form (a formula) or simulation (event by event).",
-        )
-        .priority(90),
-        column(
-            "cpu_ratio",
-            Real,
-            "Part of the CPU's time that signalling and handling take, including polls that find nothing.",
-        )
-        .title("cpu")
-        .priority(99)
-        .cpu_share(),
-        column("throughput_hz", Real, "Events handled per second.").priority(60),
-        column("interrupts_hz", Real, "Interrupts or clock ticks per second.").priority(70),
-        column("events_per_interrupt", Real, "Events handled per interrupt or tick; absent if there is none.")
-            .title("events/interrupt")
-            .priority(65),
-        column(
-            "latency_mean_ns",
-            Real,
-            "Mean time from an event's arrival to the end of its handling; over capacity, of the events that \
-             found a free slot in the ring.",
-        )
-        .title("latency")
-        .priority(98)
-        .cost(),
-        column(
-            "latency_half_width_ns",
-            Real,
-            "Half the width of the mean's 95 % interval; absent for closed forms.",
-        )
-        .detail(),
-        column("latency_p50_ns", Uint, "Median latency; quantiles_method says how it was computed.")
-        .title("p50")
-        .priority(50),
-        column("latency_p99_ns", Uint, "99th percentile of the latency.").title("p99").priority(80),
-        column("latency_p999_ns", Uint, "99.9th percentile of the latency.")
-            .title("p99.9")
-            .priority(45),
-        column("leftover_ratio", Real, "Part of the CPU's time that is left for other work.")
-            .title("left")
-            .priority(75),
-        column(
-            "drops_ratio",
-            Real,
-            "Part of the events that found the ring or the queue full; absent for closed forms, which are \
-             used only if fewer than about one event in a million is lost.",
-        )
-        .title("drops")
-        .priority(72),
-        column(
-            "quantiles_method",
-            Text,
-            "How the quantiles were computed; mostly by simulation, because few closed forms are known.",
-        )
-        .detail(),
-        column("empty_polls_hz", Real, "Polls per second that found nothing.").detail(),
-        column("capacity_hz", Real, "Rate above which the scheme no longer keeps up, events per second.")
-            .title("capacity")
-            .priority(40),
-        column("is_over_capacity", Bool, "Whether more events arrive than the scheme can handle.").detail(),
-        column("no_form_reason", Text, "Why there is no closed form for the row; absent if there is one.").detail(),
-    ];
-    let display = TableDisplay {
-        group_by: vec!["rate_hz".to_owned()],
-        ..titled("CPU use and latency of each scheme")
-    };
-    let doc = "CPU use and latency of each scheme at each rate of events.";
-    let mut table = Table::new("model", doc, columns).displayed(display);
-    for Row { scheme, rate_hz, answer, quantiles, quantiles_method } in rows {
-        let prediction = &answer.prediction;
-        table.push(vec![
-            (*rate_hz).into(),
-            scheme.to_string().into(),
-            answer.method.label().into(),
-            prediction.utilisation_ratio.into(),
-            prediction.throughput_hz.into(),
-            prediction.interrupts_hz.into(),
-            prediction.events_per_interrupt.into(),
-            prediction.latency_mean_ns.into(),
-            answer.latency_half_width_ns.into(),
-            quantiles.p50_ns.into(),
-            quantiles.p99_ns.into(),
-            quantiles.p999_ns.into(),
-            prediction.leftover_ratio.into(),
-            prediction.drops_ratio.into(),
-            quantiles_method.label().into(),
-            prediction.empty_polls_hz.into(),
-            prediction.capacity_hz.into(),
-            answer.is_over_capacity.into(),
-            answer.reason.clone().map_or(Value::Absent, Value::from),
-        ]);
-    }
-    table
-}
-
-/// Table `crossovers`: rates at which the CPU use of two schemes crosses.
-pub fn crossover_table(crossovers: &[Crossover]) -> Table {
-    let column = Column::new;
-    let columns = vec![
-        column("rate_hz", Kind::Uint, "Rate at which both schemes use the same part of the CPU.")
-            .priority(100),
-        column("scheme_below", Kind::Text, "The scheme that uses less CPU at lower rates.")
-            .title("cheaper below")
-            .priority(99),
-        column("scheme_above", Kind::Text, "The scheme that uses less CPU at higher rates.")
-            .title("cheaper above")
-            .priority(99),
-        column("cpu_ratio", Kind::Real, "Part of the CPU that both use at this rate.")
-            .title("cpu")
-            .priority(90),
-        column("method", Kind::Text, "closed-form, or simulation if one of the two was simulated."),
-    ];
-    let doc = "Rates at which the CPU use of two schemes crosses, below the capacity of both.";
-    let mut table =
-        Table::new("crossovers", doc, columns).displayed(titled("crossovers of CPU use"));
-    for crossover in crossovers {
-        table.push(vec![
-            crossover.rate_hz.into(),
-            crossover.below.to_string().into(),
-            crossover.above.to_string().into(),
-            crossover.cpu_ratio.into(),
-            crossover.method.label().into(),
-        ]);
-    }
-    table
-}
-
-fn bound_table(ranges: &[Kept]) -> Table {
-    let column = Column::new;
-    let columns = vec![
-        column("scheme", Kind::Text, "Scheme of signalling.").priority(100),
-        column(
-            "rate_from_hz",
-            Kind::Uint,
-            "Lowest rate of a range that keeps the latency within its bound.",
-        )
-        .title("rate")
-        .up_to("rate_to_hz")
-        .priority(99),
-        column("rate_to_hz", Kind::Uint, "Highest rate of the range.").detail(),
-        column("method", Kind::Text, "closed-form, or simulation if any rate was simulated."),
-    ];
-    let title = "rates at which the latency's {settings.statistic} is within its bound";
-    let doc = "Ranges of rates in which a scheme's latency is within its bound. A scheme without a row exceeds \
-               the bound at every rate.";
-    let display = TableDisplay {
-        notes: vec![format!("{title}: {{settings.latency_bound_ns}}")],
-        ..titled("rates with a latency within its bound")
-    };
-    let mut table = Table::new("bounds", doc, columns).displayed(display);
-    for range in ranges {
-        table.push(vec![
-            range.scheme.to_string().into(),
-            range.from_hz.into(),
-            range.to_hz.into(),
-            range.method.label().into(),
-        ]);
-    }
-    table
 }
 
 #[cfg(test)]
@@ -586,14 +331,6 @@ mod tests {
         assert_eq!(arrival_kind("trace:a:b"), Ok(ArrivalKind::Trace("a:b".to_owned())));
         for nonsense in ["", "poisson:1", "bursty", "bursty:1ms", "bursty:1,2", "trace:", "trace"] {
             assert!(arrival_kind(nonsense).is_err(), "{nonsense}");
-        }
-    }
-
-    #[test]
-    fn tables_can_be_shown() {
-        let tables = [model_table(&[]), crossover_table(&[]), bound_table(&[])];
-        for table in tables {
-            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
         }
     }
 }

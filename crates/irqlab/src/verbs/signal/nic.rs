@@ -2,30 +2,19 @@
 //!
 //! Present values are read first, because the undo lines contain them. This module changes no setting.
 
+use lab::signal::SettingLine;
 use live::nic::scheme::{Abilities, RequiredSetting};
 use live::nic::{Interface, Setting};
-use record::{Absence, Attachment, Column, Kind, Table, TableDisplay, Value};
+use record::{Absence, Attachment};
 use signalling::Scheme;
 
-use super::titled;
 use crate::options::Usage;
-
-/// A shell line that changes a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// Name of the setting that the line changes.
-    what: String,
-    /// The present value of the setting, or `None` if it was not read.
-    now: Option<String>,
-    set: String,
-    undo: Option<String>,
-}
 
 /// All shell lines that an interface needs for a scheme.
 #[derive(Debug, Default)]
 pub struct SettingLines {
     /// The lines in typing order.
-    pub lines: Vec<Line>,
+    pub lines: Vec<SettingLine>,
     /// The settings that the scheme requires.
     pub required: Vec<RequiredSetting>,
     /// Settings without a line, with the reasons.
@@ -75,8 +64,8 @@ pub fn lines(
                 continue;
             }
         };
-        set_up.lines.push(Line {
-            what: setting.to_string(),
+        set_up.lines.push(SettingLine {
+            setting: setting.to_string(),
             set: setting.line(&quoted, value),
             undo: Some(setting.line(&quoted, &now)),
             now: Some(now),
@@ -111,13 +100,13 @@ pub fn lines(
 }
 
 /// The set lines and the undo lines, each in typing order.
-fn in_order(lines: &[Line]) -> (Vec<&str>, Vec<&str>) {
+fn in_order(lines: &[SettingLine]) -> (Vec<&str>, Vec<&str>) {
     let set = lines.iter().map(|line| line.set.as_str()).collect();
     (set, lines.iter().rev().filter_map(|line| line.undo.as_deref()).collect())
 }
 
 /// The lines as printed text, for users who copy them.
-pub fn text(name: &str, lines: &[Line]) -> String {
+pub fn text(name: &str, lines: &[SettingLine]) -> String {
     let (set, undo) = in_order(lines);
     let indented =
         |lines: Vec<&str>| lines.iter().map(|line| format!("  {line}\n")).collect::<String>();
@@ -129,46 +118,13 @@ pub fn text(name: &str, lines: &[Line]) -> String {
 }
 
 /// The lines as two scripts in the run's directory: `set.sh` and `undo.sh`.
-pub fn scripts(lines: &[Line]) -> Vec<Attachment> {
+pub fn scripts(lines: &[SettingLine]) -> Vec<Attachment> {
     let (set, undo) = in_order(lines);
     let script = |name: &str, lines: Vec<&str>| Attachment {
         name: name.to_owned(),
         contents: format!("#!/bin/sh -e\n{}\n", lines.join("\n")).into_bytes(),
     };
     vec![script("set.sh", set), script("undo.sh", undo)]
-}
-
-/// Table `lines`: the shell lines that change and restore the settings.
-pub fn table(lines: &[Line]) -> Table {
-    let column = Column::new;
-    let columns = vec![
-        column("setting", Kind::Text, "The setting that the line changes.").priority(60),
-        column("now", Kind::Text, "Its present value; absent if it was not read.").priority(70),
-        column("set_line", Kind::Text, "The line to type as root, in this order.")
-            .title("to set it")
-            .priority(100),
-        column(
-            "undo_line",
-            Kind::Text,
-            "The line that restores the present value, in reverse order.",
-        )
-        .title("to undo it")
-        .priority(99),
-    ];
-    let doc =
-        "Shell lines that make the interface use the recommended scheme, and lines that undo it.";
-    // The lines are too long for a terminal's table, so they are printed below it.
-    let display = TableDisplay { rows_max: Some(0), ..titled("lines to type, as root") };
-    let mut table = Table::new("lines", doc, columns).displayed(display);
-    for line in lines {
-        table.push(vec![
-            line.what.clone().into(),
-            line.now.clone().map_or(Value::Absent, Value::from),
-            line.set.clone().into(),
-            line.undo.clone().map_or(Value::Absent, Value::from),
-        ]);
-    }
-    table
 }
 
 #[cfg(test)]

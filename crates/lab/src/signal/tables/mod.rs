@@ -13,8 +13,8 @@ use record::{Absence, Table};
 use super::plan::Plan;
 use super::sample::Samples;
 
-pub use fit::cost_table;
-pub use regions::region_table;
+pub(super) use fit::cost_table;
+pub(super) use regions::region_table;
 
 /// Name of the table of the sweep over event rates.
 pub(super) const RATES: &str = "rates";

@@ -1,0 +1,279 @@
+//! Advice: the scheme that keeps a bound of the latency and a CPU budget with the least CPU use.
+
+use record::{Columns, Table, TableDisplay, column};
+use signalling::{
+    Answer, Curve, Demand, RateRange, Scheme, Simulation, SimulationError, Statistic, Verdict,
+    crossovers, curves, evaluate, judge, regions,
+};
+
+use super::computed::{Computed, titled};
+use super::model::crossover_table;
+use super::tables::region_table;
+
+/// Periods to try first, ns. Then multiples of the best period by [`FINER`] are tried.
+const PERIODS_NS: [u64; 8] =
+    [10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000];
+/// Factors on the best period, in percent.
+const FINER: [u64; 4] = [125, 150, 175, 220];
+/// Number of events in the coalescing schemes that are tried.
+const COALESCED: u32 = 64;
+/// Largest number of schemes between which crossovers are computed.
+const CROSSING: usize = 8;
+
+/// Which schemes to judge, over which rates, by which limits.
+pub struct AdvicePlan<'a> {
+    /// The schemes to choose from; at least one.
+    pub schemes: Vec<Scheme>,
+    /// Whether the user named the schemes. Otherwise periods near the best scheme's period are tried, too.
+    pub are_schemes_named: bool,
+    pub rate: RateRange,
+    pub demand: Demand,
+    /// The events and the costs of a scheme at a rate, Hz.
+    pub simulation: &'a dyn Fn(Scheme, u64) -> Simulation<'a>,
+    /// The scheme that the interface runs instead of a scheme; the same one without an interface.
+    pub in_force: &'a dyn Fn(Scheme) -> Scheme,
+}
+
+/// The judged schemes.
+pub struct Advice {
+    /// The best scheme first.
+    pub verdicts: Vec<Verdict>,
+    curves: Vec<Curve>,
+}
+
+impl AdvicePlan<'_> {
+    /// The answer for a scheme at a rate. Closed forms give only the mean of the latency.
+    fn answer(&self, scheme: Scheme, rate_hz: u64) -> Result<Answer, SimulationError> {
+        let simulates_all = self.demand.statistic != Statistic::Mean;
+        evaluate(&(self.simulation)(scheme, rate_hz), simulates_all)
+    }
+
+    fn curves(&self, schemes: &[Scheme]) -> Result<Vec<Curve>, SimulationError> {
+        curves(schemes, self.rate, &mut |scheme, rate_hz| self.answer(scheme, rate_hz))
+    }
+
+    /// Judges the schemes.
+    ///
+    /// # Errors
+    /// If a value of a simulation is out of range.
+    pub fn advise(&self) -> Result<Advice, SimulationError> {
+        let mut curves = self.curves(&self.schemes)?;
+        let mut verdicts = judge(&curves, &self.demand);
+        if !self.are_schemes_named && verdicts[0].keeps_all() {
+            let finer = finer(verdicts[0].scheme).into_iter().map(self.in_force);
+            curves.extend(self.curves(&finer.collect::<Vec<_>>())?);
+            verdicts = judge(&curves, &self.demand);
+        }
+        Ok(Advice { verdicts, curves })
+    }
+
+    /// Judges one scheme alone.
+    ///
+    /// # Errors
+    /// If a value of a simulation is out of range.
+    pub fn verdict(&self, scheme: Scheme) -> Result<Verdict, SimulationError> {
+        Ok(judge(&self.curves(&[scheme])?, &self.demand).swap_remove(0))
+    }
+
+    /// Makes the tables `advice`, `crossovers` and `regions`.
+    ///
+    /// # Errors
+    /// If a value of a simulation is out of range.
+    pub fn report(&self, advice: &Advice) -> Result<Computed, SimulationError> {
+        let Advice { verdicts, curves } = advice;
+        let mut computed = Computed::default();
+        if !verdicts[0].keeps_all() {
+            computed.warnings.push(format!(
+                "no scheme keeps all requested limits; {} comes nearest (raise the bound or the budget, or \
+                 lower the costs)",
+                verdicts[0].scheme
+            ));
+        }
+        computed.tables.push(advice_table(verdicts));
+        if self.rate.low_hz < self.rate.high_hz {
+            computed.tables.push(self.crossing(verdicts)?);
+            let statistic = self.demand.statistic;
+            computed.tables.push(region_table(&regions(curves, statistic), statistic));
+        }
+        Ok(computed)
+    }
+
+    /// The crossovers of CPU use between the best schemes of each kind. CPU use has more closed forms than quantiles
+    /// have.
+    fn crossing(&self, verdicts: &[Verdict]) -> Result<Table, SimulationError> {
+        let mut best: Vec<Scheme> = Vec::new();
+        for Verdict { scheme, .. } in verdicts {
+            let is_new = best.iter().all(|other| other.name() != scheme.name());
+            if best.len() < CROSSING && (is_new || self.are_schemes_named) {
+                best.push(*scheme);
+            }
+        }
+        let mut ask = |scheme, rate_hz| evaluate(&(self.simulation)(scheme, rate_hz), false);
+        let curves = curves(&best, self.rate, &mut ask)?;
+        Ok(crossover_table(&crossovers(&curves, &mut ask)?))
+    }
+}
+
+/// Default schemes to choose from.
+#[must_use]
+pub fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
+    let mut list = vec![
+        Scheme::Interrupt,
+        Scheme::Drain { budget: signalling::BUDGET_DEFAULT },
+        Scheme::Spin,
+        Scheme::Hybrid { threshold: 1, suspend_ns: 20_000 },
+        Scheme::Hybrid { threshold: 8, suspend_ns: 20_000 },
+    ];
+    // The mean latency is half of the period, so periods up to twice the bound can keep it.
+    let useful = |period_ns: &u64| bound_ns.is_none_or(|bound_ns| *period_ns <= 2 * bound_ns);
+    for period_ns in PERIODS_NS.into_iter().filter(useful) {
+        list.push(Scheme::Clocked { period_ns });
+        list.push(Scheme::Deferred { delay_ns: period_ns });
+        list.push(Scheme::Coalesced { count: COALESCED, delay_ns: period_ns });
+    }
+    list
+}
+
+/// The scheme with periods near its own; empty for a scheme without a period.
+fn finer(scheme: Scheme) -> Vec<Scheme> {
+    let with_period = |period_ns: u64| match scheme {
+        Scheme::Clocked { .. } => Some(Scheme::Clocked { period_ns }),
+        Scheme::Deferred { .. } => Some(Scheme::Deferred { delay_ns: period_ns }),
+        Scheme::Coalesced { count, .. } => Some(Scheme::Coalesced { count, delay_ns: period_ns }),
+        _ => None,
+    };
+    let own_ns = match scheme {
+        Scheme::Clocked { period_ns: own_ns }
+        | Scheme::Deferred { delay_ns: own_ns }
+        | Scheme::Coalesced { delay_ns: own_ns, .. } => own_ns,
+        _ => return Vec::new(),
+    };
+    FINER.iter().filter_map(|per_cent| with_period(own_ns * per_cent / 100)).collect()
+}
+
+/// A row of the table `advice`.
+struct Ranked<'v> {
+    /// 1 for the best scheme.
+    rank: u64,
+    verdict: &'v Verdict,
+}
+
+fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
+    Columns::all([
+        column("rank", "1 is the scheme to use, if it keeps all limits.")
+            .priority(90)
+            .uint(|row: &Ranked| row.rank),
+        column("scheme", "Scheme of signalling.")
+            .priority(100)
+            .text(|row: &Ranked| row.verdict.scheme.to_string()),
+        column(
+            "keeps_all",
+            "Whether the scheme keeps up, within the latency bound and the CPU budget.",
+        )
+        .title("keeps all")
+        .priority(99)
+        .bool(|row: &Ranked| row.verdict.keeps_all()),
+        column("cpu_max_ratio", "Largest part of the CPU over the range of rates.")
+            .title("cpu")
+            .priority(98)
+            .real(|row: &Ranked| row.verdict.cpu_max_ratio),
+        column("cpu_low_ratio", "Part of the CPU at the lowest rate.")
+            .title("at the lowest rate")
+            .priority(60)
+            .real(|row: &Ranked| row.verdict.cpu_ends_ratio.0),
+        column("cpu_high_ratio", "Part of the CPU at the highest rate.")
+            .title("at the highest")
+            .priority(60)
+            .real(|row: &Ranked| row.verdict.cpu_ends_ratio.1),
+        column(
+            "latency_max_ns",
+            "Largest latency over the range of rates, as the figure of the setting `statistic`.",
+        )
+        .title("latency")
+        .priority(97)
+        .real(|row: &Ranked| row.verdict.latency_max_ns),
+        column("keeps_up", "Whether fewer than one event in 10,000 is lost at each rate.")
+            .title("keeps up")
+            .priority(70)
+            .bool(|row: &Ranked| row.verdict.keeps_up),
+        column("keeps_latency", "Whether the latency is within its bound; absent without a bound.")
+            .title("in bound")
+            .priority(80)
+            .bool(|row: &Ranked| row.verdict.keeps_latency),
+        column("keeps_cpu", "Whether the CPU use is within its budget; absent without a budget.")
+            .title("in budget")
+            .priority(80)
+            .bool(|row: &Ranked| row.verdict.keeps_cpu),
+        column(
+            "drops_max_ratio",
+            "Largest part of the events that is lost; absent if no rate was simulated.",
+        )
+        .title("drops")
+        .priority(50)
+        .real(|row: &Ranked| row.verdict.drops_max_ratio),
+        column("method", "closed-form, or simulation if any rate was simulated.")
+            .priority(40)
+            .text(|row: &Ranked| row.verdict.method.label()),
+    ])
+}
+
+fn advice_table(verdicts: &[Verdict]) -> Table {
+    let display = TableDisplay {
+        // If no scheme keeps all limits, the first comes only nearest.
+        headline: if verdicts.first().is_some_and(Verdict::keeps_all) {
+            "use {scheme}".to_owned()
+        } else {
+            String::new()
+        },
+        rows_max: Some(12),
+        notes: vec![
+            "rates {settings.rate_low_hz} to {settings.rate_high_hz}; figure of the latency: \
+             {settings.statistic}"
+                .to_owned(),
+        ],
+        ..titled("schemes, the best first")
+    };
+    let doc = "How each scheme does over the range of rates. The schemes that keep all limits are first, and \
+               among them the one that uses least CPU.";
+    let ranked = (1..).zip(verdicts).map(|(rank, verdict)| Ranked { rank, verdict });
+    advice_columns().table("advice", doc, ranked).displayed(display)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finer_period_is_tried_where_there_is_one() {
+        let text: Vec<String> =
+            finer("deferred:20us".parse().unwrap()).iter().map(ToString::to_string).collect();
+        assert_eq!(text, ["deferred:25us", "deferred:30us", "deferred:35us", "deferred:44us"]);
+        assert!(finer(Scheme::Spin).is_empty());
+        assert!(candidates(None).len() > candidates(Some(10_000)).len());
+    }
+
+    fn verdict(keeps_latency: bool) -> Verdict {
+        Verdict {
+            scheme: "coalesced:64,64us".parse().unwrap(),
+            cpu_max_ratio: 0.1,
+            cpu_ends_ratio: (0.1, 0.1),
+            latency_max_ns: Some(1e5),
+            drops_max_ratio: None,
+            keeps_up: true,
+            keeps_latency: Some(keeps_latency),
+            keeps_cpu: None,
+            method: signalling::Method::Simulation,
+        }
+    }
+
+    #[test]
+    fn a_scheme_that_does_not_keep_everything_is_not_recommended() {
+        assert_eq!(advice_table(&[verdict(true)]).display.headline, "use {scheme}");
+        assert_eq!(advice_table(&[verdict(false)]).display.headline, "");
+    }
+
+    #[test]
+    fn tables_can_be_shown() {
+        assert_eq!(advice_table(&[]).check_display(), Ok(()));
+    }
+}

@@ -1,0 +1,154 @@
+//! The costs of signalling in runs: read from tables of other runs, and written as settings.
+
+use record::{Run, Value};
+use serde_json::{Map, Value as Json, json};
+use signalling::{Costs, Empirical, TimeText, Times};
+
+/// The distribution of a context's self times in a run of `handlers`, over all conditions.
+///
+/// # Errors
+/// If the run has no such times.
+pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
+    let cannot = |reason: &str| format!("cannot take the times of {name:?} from the run: {reason}");
+    let table = run.table("histograms");
+    let table = table.ok_or_else(|| {
+        cannot("it has no table histograms (give a run of irqlab handlers --histograms)")
+    })?;
+    let mut buckets = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for row in table.rows() {
+        let value = |column: &str| table.get(row, column);
+        let (Some(Value::Text(row_name)), Some(Value::Text(quantity))) =
+            (value("name"), value("quantity"))
+        else {
+            continue;
+        };
+        if quantity != "self" {
+            continue;
+        }
+        if !names.contains(&row_name.as_str()) {
+            names.push(row_name);
+        }
+        let bucket = (value("bucket_min"), value("bucket_max"), value("count"));
+        if let (Some(Value::Uint(low)), Some(Value::Uint(high)), Some(Value::Uint(count))) = bucket
+            && row_name == name
+        {
+            buckets.push((*low, *high, *count));
+        }
+    }
+    let empirical = Empirical::from_buckets(&buckets);
+    let empirical =
+        empirical.ok_or_else(|| cannot(&format!("it has times of: {}", names.join(", "))))?;
+    Ok(Times::Empirical(empirical))
+}
+
+/// The costs of a run with table `costs`, such as a run of `signal fit`.
+///
+/// # Errors
+/// If the table lacks a cost, or the costs are out of range.
+pub fn costs_of_run(run: &Run) -> Result<Costs, String> {
+    let table = run.table("costs");
+    let value = |cost: &str| -> Option<u64> {
+        let table = table?;
+        let has_cost =
+            |row: &&Vec<Value>| table.get(row, "cost") == Some(&Value::Text(cost.to_owned()));
+        match table.get(table.rows().iter().find(has_cost)?, "value_ns")? {
+            Value::Real(ns) if *ns >= 0.0 => Some(ns.round() as u64),
+            _ => None,
+        }
+    };
+    let needed = |cost: &str| {
+        let missing = || format!("the run's table costs has no {cost} (give a run of signal fit)");
+        value(cost).ok_or_else(missing)
+    };
+    let costs = Costs {
+        interrupt: Times::Constant(needed("interrupt")?),
+        tick: value("tick").map(Times::Constant),
+        event: Times::Constant(needed("event")?.max(1)),
+        poll_ns: value("poll").unwrap_or(100).max(1),
+        yield_ns: value("yield").unwrap_or(0),
+        wake_ns: value("wake").unwrap_or(0),
+        fixed_ns: value("fixed").unwrap_or(0),
+    };
+    costs.check().map_err(|error| error.to_string())?;
+    Ok(costs)
+}
+
+/// Costs as settings of a run.
+#[must_use]
+pub fn cost_settings(costs: &Costs) -> Map<String, Json> {
+    Map::from_iter([
+        ("interrupt_cost".to_owned(), json!(text(&costs.interrupt))),
+        ("tick_cost".to_owned(), json!(costs.tick.as_ref().map(text))),
+        ("event_cost".to_owned(), json!(text(&costs.event))),
+        ("poll_cost_ns".to_owned(), json!(costs.poll_ns)),
+        ("yield_cost_ns".to_owned(), json!(costs.yield_ns)),
+        ("wake_latency_ns".to_owned(), json!(costs.wake_ns)),
+        ("fixed_latency_ns".to_owned(), json!(costs.fixed_ns)),
+    ])
+}
+
+fn text(times: &Times) -> String {
+    match times {
+        Times::Constant(ns) => TimeText(*ns).to_string(),
+        Times::Exponential { mean_ns } => format!("exponential:{}", TimeText(*mean_ns)),
+        Times::Empirical(_) => {
+            let deviation_ns = times.variance_ns2().sqrt();
+            format!(
+                "measured: mean {:.1}ns, standard deviation {deviation_ns:.1}ns",
+                times.mean_ns()
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::{Column, Kind, SCHEMA, Table};
+
+    /// A run with the columns of the table `histograms` that `self_times` reads.
+    fn run(rows: &[(&str, &str, u64, u64, u64)]) -> Run {
+        let text = |name: &str| Column::new(name, Kind::Text, "Text.");
+        let uint = |name: &str| Column::new(name, Kind::Uint, "Number.");
+        let columns = vec![
+            text("name"),
+            text("quantity"),
+            uint("bucket_min"),
+            uint("bucket_max"),
+            uint("count"),
+        ];
+        let mut table = Table::new("histograms", "Buckets.", columns);
+        for &(name, quantity, low, high, count) in rows {
+            table.push(vec![name.into(), quantity.into(), low.into(), high.into(), count.into()]);
+        }
+        Run {
+            schema: SCHEMA.to_owned(),
+            experiment: "handlers".to_owned(),
+            bench: "live".to_owned(),
+            started_utc: String::new(),
+            complete: true,
+            host: Map::new(),
+            settings: Map::new(),
+            observer: Map::new(),
+            warnings: Vec::new(),
+            absent: Vec::new(),
+            tables: vec![table],
+        }
+    }
+
+    #[test]
+    fn the_self_times_of_a_context_are_taken_over_all_conditions() {
+        let run = run(&[
+            ("disk", "self", 100, 100, 3),
+            ("disk", "inclusive", 9_000, 9_000, 5),
+            ("net", "self", 700, 700, 1),
+            ("disk", "self", 200, 200, 1),
+        ]);
+        assert_eq!(self_times(&run, "disk").unwrap().mean_ns(), 125.0);
+        let error = self_times(&run, "usb").unwrap_err();
+        assert!(error.contains("it has times of: disk, net"), "{error}");
+        let without = Run { tables: Vec::new(), ..run };
+        assert!(self_times(&without, "disk").unwrap_err().contains("--histograms"));
+    }
+}

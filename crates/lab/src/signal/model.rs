@@ -1,0 +1,252 @@
+//! The model without a measurement: CPU use and latency of each scheme at each rate, by closed forms or by simulation.
+
+use record::{Absence, Columns, Table, TableDisplay, column};
+use serde_json::json;
+use signalling::{
+    Answer, Crossover, Kept, Method, Quantiles, RateRange, Scheme, Simulation, SimulationError,
+    Statistic, crossovers, curves, curves_at, evaluate, kept, regions, simulate,
+};
+
+use super::computed::{Computed, titled};
+use super::tables::region_table;
+
+/// Number of rates in table `regions`.
+const REGION_STEPS: u32 = 48;
+
+/// The schemes to compare, and the rates at which they are compared.
+#[derive(Clone, Debug)]
+pub struct ModelPlan {
+    pub schemes: Vec<Scheme>,
+    /// Events per second, in ascending order; at least one.
+    pub rates_hz: Vec<u64>,
+    /// Simulate everything, even where there is a closed form.
+    pub simulate: bool,
+    /// Bound of the latency for table `bounds`; `None` leaves the table out.
+    pub latency_bound_ns: Option<u64>,
+    /// The figure of the latency that the bound limits.
+    pub statistic: Statistic,
+}
+
+/// Computes the answer for a scheme at a rate, Hz.
+type Ask<'a> = dyn FnMut(Scheme, u64) -> Result<Answer, SimulationError> + 'a;
+
+impl ModelPlan {
+    /// Whether everything is simulated. Closed forms give only the mean.
+    fn simulates_all(&self) -> bool {
+        self.simulate || (self.latency_bound_ns.is_some() && self.statistic != Statistic::Mean)
+    }
+
+    /// Computes the tables `model`, `crossovers`, `regions` and `bounds`. `simulation` describes the events and the
+    /// costs of a scheme at a rate, Hz.
+    ///
+    /// # Errors
+    /// If a value of a simulation is out of range.
+    pub fn compute<'a>(
+        &self,
+        simulation: &dyn Fn(Scheme, u64) -> Simulation<'a>,
+    ) -> Result<Computed, SimulationError> {
+        let simulates_all = self.simulates_all();
+        let mut ask =
+            |scheme: Scheme, rate_hz: u64| evaluate(&simulation(scheme, rate_hz), simulates_all);
+        let mut rows = Vec::new();
+        for &rate_hz in &self.rates_hz {
+            for &scheme in &self.schemes {
+                rows.push(Row::new(&simulation(scheme, rate_hz), ask(scheme, rate_hz)?)?);
+            }
+        }
+        let mut computed = Computed::default();
+        computed.settings.insert("simulate".into(), json!(simulates_all));
+        computed.warnings = over_capacity(&rows);
+        computed.tables.push(model_table(&rows));
+        self.choices(&mut ask, &mut computed)?;
+        Ok(computed)
+    }
+
+    /// Adds the tables `crossovers`, `regions` and `bounds`.
+    fn choices(&self, ask: &mut Ask, computed: &mut Computed) -> Result<(), SimulationError> {
+        let (Some(&low_hz), Some(&high_hz)) = (self.rates_hz.first(), self.rates_hz.last()) else {
+            return Ok(());
+        };
+        if low_hz == high_hz {
+            let absence = Absence::new("crossovers", "crossovers", "there is only one rate");
+            computed.absent.push(absence.with_remedy(Some("--rates 1k..1M, without a trace")));
+            return Ok(());
+        }
+        let curves = curves(&self.schemes, RateRange { low_hz, high_hz }, ask)?;
+        computed.tables.push(crossover_table(&crossovers(&curves, ask)?));
+        let steps = RateRange { low_hz, high_hz }.steps(REGION_STEPS);
+        let fine = curves_at(&self.schemes, &steps, ask)?;
+        computed.tables.push(region_table(&regions(&fine, self.statistic), self.statistic));
+        let Some(bound_ns) = self.latency_bound_ns else { return Ok(()) };
+        let ranges = kept(&curves, self.statistic, bound_ns, ask)?;
+        computed.settings.insert("latency_bound_ns".into(), json!(bound_ns));
+        computed.settings.insert("statistic".into(), json!(self.statistic.label()));
+        computed.tables.push(bound_table(&ranges));
+        Ok(())
+    }
+}
+
+/// A row of the table `model`.
+struct Row {
+    scheme: Scheme,
+    rate_hz: u64,
+    answer: Answer,
+    quantiles: Quantiles,
+    quantiles_method: Method,
+}
+
+impl Row {
+    /// The row of an answer. Its quantiles are simulated if the closed form has none.
+    fn new(simulation: &Simulation, answer: Answer) -> Result<Row, SimulationError> {
+        let mut quantiles = answer.prediction.latency;
+        let mut quantiles_method = answer.method;
+        if quantiles == Quantiles::default() && answer.method == Method::ClosedForm {
+            quantiles = simulate(simulation)?.prediction().latency;
+            quantiles_method = Method::Simulation;
+        }
+        let Simulation { scheme, rate_hz, .. } = *simulation;
+        Ok(Row { scheme, rate_hz, answer, quantiles, quantiles_method })
+    }
+}
+
+/// A warning for each scheme that does not keep up at some rate.
+fn over_capacity(rows: &[Row]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut named = Vec::new();
+    for row in rows.iter().filter(|row| row.answer.is_over_capacity) {
+        if !named.contains(&row.scheme) {
+            named.push(row.scheme);
+            let Row { scheme, rate_hz, answer, .. } = row;
+            let limit_hz = answer.prediction.capacity_hz;
+            warnings.push(format!(
+                "{scheme} keeps up with less than {limit_hz:.0} events/s: from {rate_hz} events/s on, the \
+                 ring is full; the latency is of the events that are not lost, and grows with the ring"
+            ));
+        }
+    }
+    warnings
+}
+
+fn model_columns<'a>() -> Columns<'a, Row> {
+    Columns::all([
+column("rate_hz", "Events that arrive per second.").priority(100).key().uint(|row: &Row| row.rate_hz),
+column("scheme", "Scheme of signalling.").priority(100).key().text(|row: &Row| row.scheme.to_string()),
+column("method", "How the row was computed: closed-form (a formula) or simulation (event by event).")
+        .priority(90).text(|row: &Row| row.answer.method.label()),
+column("cpu_ratio", "Part of the CPU's time that signalling and handling take, including polls that find nothing.")
+        .title("cpu")
+        .priority(99)
+        .cpu_share().real(|row: &Row| row.answer.prediction.utilisation_ratio),
+column("throughput_hz", "Events handled per second.").priority(60).real(|row: &Row| row.answer.prediction.throughput_hz),
+column("interrupts_hz", "Interrupts or clock ticks per second.").priority(70).real(|row: &Row| row.answer.prediction.interrupts_hz),
+column("events_per_interrupt", "Events handled per interrupt or tick; absent if there is none.")
+            .title("events/interrupt")
+            .priority(65).real(|row: &Row| row.answer.prediction.events_per_interrupt),
+column("latency_mean_ns", "Mean time from an event's arrival to the end of its handling; over capacity, of the events that \
+             found a free slot in the ring.")
+        .title("latency")
+        .priority(98)
+        .cost().real(|row: &Row| row.answer.prediction.latency_mean_ns),
+column("latency_half_width_ns", "Half the width of the mean's 95 % interval; absent for closed forms.")
+        .detail().real(|row: &Row| row.answer.latency_half_width_ns),
+column("latency_p50_ns", "Median latency; quantiles_method says how it was computed.")
+        .title("p50")
+        .priority(50).uint(|row: &Row| row.quantiles.p50_ns),
+column("latency_p99_ns", "99th percentile of the latency.").title("p99").priority(80).uint(|row: &Row| row.quantiles.p99_ns),
+column("latency_p999_ns", "99.9th percentile of the latency.")
+            .title("p99.9")
+            .priority(45).uint(|row: &Row| row.quantiles.p999_ns),
+column("leftover_ratio", "Part of the CPU's time that is left for other work.")
+            .title("left")
+            .priority(75).real(|row: &Row| row.answer.prediction.leftover_ratio),
+column("drops_ratio", "Part of the events that found the ring or the queue full; absent for closed forms, which are \
+             used only if fewer than about one event in a million is lost.")
+        .title("drops")
+        .priority(72).real(|row: &Row| row.answer.prediction.drops_ratio),
+column("quantiles_method", "How the quantiles were computed; mostly by simulation, because few closed forms are known.")
+        .detail().text(|row: &Row| row.quantiles_method.label()),
+column("empty_polls_hz", "Polls per second that found nothing.").detail().real(|row: &Row| row.answer.prediction.empty_polls_hz),
+column("capacity_hz", "Rate above which the scheme no longer keeps up, events per second.")
+            .title("capacity")
+            .priority(40).real(|row: &Row| row.answer.prediction.capacity_hz),
+column("is_over_capacity", "Whether more events arrive than the scheme can handle.").detail().bool(|row: &Row| row.answer.is_over_capacity),
+column("no_form_reason", "Why there is no closed form for the row; absent if there is one.").detail().text(|row: &Row| row.answer.reason.clone()),
+    ])
+}
+
+fn model_table(rows: &[Row]) -> Table {
+    let display = TableDisplay {
+        group_by: vec!["rate_hz".to_owned()],
+        ..titled("CPU use and latency of each scheme")
+    };
+    let doc = "CPU use and latency of each scheme at each rate of events.";
+    model_columns().table("model", doc, rows).displayed(display)
+}
+
+fn crossover_columns<'a>() -> Columns<'a, Crossover> {
+    Columns::all([
+        column("rate_hz", "Rate at which both schemes use the same part of the CPU.")
+            .priority(100)
+            .uint(|row: &Crossover| row.rate_hz),
+        column("scheme_below", "The scheme that uses less CPU at lower rates.")
+            .title("cheaper below")
+            .priority(99)
+            .text(|row: &Crossover| row.below.to_string()),
+        column("scheme_above", "The scheme that uses less CPU at higher rates.")
+            .title("cheaper above")
+            .priority(99)
+            .text(|row: &Crossover| row.above.to_string()),
+        column("cpu_ratio", "Part of the CPU that both use at this rate.")
+            .title("cpu")
+            .priority(90)
+            .real(|row: &Crossover| row.cpu_ratio),
+        column("method", "closed-form, or simulation if one of the two was simulated.")
+            .text(|row: &Crossover| row.method.label()),
+    ])
+}
+
+/// Table `crossovers`: rates at which the CPU use of two schemes crosses.
+pub(super) fn crossover_table(crossovers: &[Crossover]) -> Table {
+    let doc = "Rates at which the CPU use of two schemes crosses, below the capacity of both.";
+    let table = crossover_columns().table("crossovers", doc, crossovers);
+    table.displayed(titled("crossovers of CPU use"))
+}
+
+fn bound_columns<'a>() -> Columns<'a, Kept> {
+    Columns::all([
+        column("scheme", "Scheme of signalling.")
+            .priority(100)
+            .text(|row: &Kept| row.scheme.to_string()),
+        column("rate_from_hz", "Lowest rate of a range that keeps the latency within its bound.")
+            .title("rate")
+            .up_to("rate_to_hz")
+            .priority(99)
+            .uint(|row: &Kept| row.from_hz),
+        column("rate_to_hz", "Highest rate of the range.").detail().uint(|row: &Kept| row.to_hz),
+        column("method", "closed-form, or simulation if any rate was simulated.")
+            .text(|row: &Kept| row.method.label()),
+    ])
+}
+
+fn bound_table(ranges: &[Kept]) -> Table {
+    let title = "rates at which the latency's {settings.statistic} is within its bound";
+    let doc = "Ranges of rates in which a scheme's latency is within its bound. A scheme without a row exceeds \
+               the bound at every rate.";
+    let display = TableDisplay {
+        notes: vec![format!("{title}: {{settings.latency_bound_ns}}")],
+        ..titled("rates with a latency within its bound")
+    };
+    bound_columns().table("bounds", doc, ranges).displayed(display)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_can_be_shown() {
+        for table in [model_table(&[]), crossover_table(&[]), bound_table(&[])] {
+            assert_eq!(table.check_display(), Ok(()), "{}", table.name);
+        }
+    }
+}
