@@ -93,16 +93,14 @@ pub fn above_progress<T>(print: impl FnOnce() -> T) -> T {
 
 /// Writes results to stdout. A closed pipe is not an error.
 ///
-/// # Errors
-/// When stdout cannot be written, as on a full disk.
+/// Fails when stdout cannot be written, as on a full disk.
 pub fn print(text: &str) -> anyhow::Result<()> {
     print_bytes(text.as_bytes()).map(drop)
 }
 
 /// Like [`print()`], for any bytes. Returns `false` if the reader has closed the pipe.
 ///
-/// # Errors
-/// As for [`print()`].
+/// Fails as [`print()`] does.
 pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -113,8 +111,7 @@ pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<bool> {
 
 /// Prints to standard output what `write` writes. Stops early, without an error, if the reader has closed the pipe.
 ///
-/// # Errors
-/// When stdout cannot be written, and the errors of `write`.
+/// Fails when stdout cannot be written, and the errors of `write`.
 pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let written = write(&mut out).and_then(|()| out.flush());

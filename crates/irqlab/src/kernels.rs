@@ -60,8 +60,7 @@ impl KernelsObserver for Observer<'_> {
 
 /// Measures kernels on a CPU of this machine. Each kernel has `windows` windows in each of `processes` processes.
 ///
-/// # Errors
-/// When nothing can be measured.
+/// Fails when nothing can be measured.
 pub fn measure_host(
     only: &[String],
     (windows, processes): (u32, u32),
@@ -133,8 +132,7 @@ fn disturbance(samples: &[KernelSample]) -> Option<String> {
 
 /// Measures kernels in a simulated machine. Returns `None` if the user asked to stop.
 ///
-/// # Errors
-/// When the machine cannot be started, or fails.
+/// Fails when the machine cannot be started, or fails.
 pub fn measure_model(
     machine: &Simulated,
     label: &str,

@@ -52,8 +52,7 @@ pub enum On {
 impl On {
     /// The model of the simulated machine, if there is one. `program` runs in a simulated machine only.
     ///
-    /// # Errors
-    /// When this is the machine that irqlab runs on.
+    /// Fails when this is the machine that irqlab runs on.
     pub fn simulated_model(&self, program: &str) -> Result<Option<&str>, Usage> {
         match self {
             On::Live => Err(Usage(format!("{program} runs in a simulated machine: --on sim"))),
@@ -89,8 +88,7 @@ pub fn with_replacement(mut error: clap::Error) -> clap::Error {
 /// Refuses options of the simulated machine with `--on live`, and options of this machine with `--on sim`.
 /// An option's help heading tells which of the two it belongs to.
 ///
-/// # Errors
-/// Names the first option that does not fit.
+/// The error names the first option that does not fit.
 pub fn check_bench(command: &Command, matches: &ArgMatches) -> Result<(), Usage> {
     let (mut command, mut matches) = (command, matches);
     while let Some((name, inner)) = matches.subcommand() {
@@ -255,8 +253,7 @@ pub fn guest_cpus(list: &str, vcpus: u32) -> anyhow::Result<Vec<u32>> {
 /// The CPU of a single-threaded loop: the only one in `list`, or without a list the last of `cpus`. With a list,
 /// `cpus` are the CPUs in it.
 ///
-/// # Errors
-/// When the list has more than one CPU.
+/// Fails when the list has more than one CPU.
 pub fn one_cpu(list: Option<&str>, cpus: &[u32]) -> Result<u32, Usage> {
     match (list, cpus) {
         (None, [.., cpu]) | (Some(_), [cpu]) => Ok(*cpu),

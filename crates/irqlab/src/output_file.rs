@@ -31,8 +31,8 @@ pub fn is_stdout(path: &Path) -> bool {
 
 /// Refuses a file that cannot be written, before irqlab spends time on its contents.
 ///
-/// # Errors
-/// When the file exists and may not be replaced, is no regular file, is part of a run, or cannot be created.
+/// Fails when the file exists and may not be replaced, is no regular file, is part of a run, or
+/// cannot be created.
 pub fn check(path: &Path, force: ForceArgs) -> Result<(), Usage> {
     if is_stdout(path) {
         return Err(Usage("- is standard output, where the results go; name a file".to_owned()));
@@ -42,8 +42,7 @@ pub fn check(path: &Path, force: ForceArgs) -> Result<(), Usage> {
 
 /// Like [`check`], but allows `-` for standard output.
 ///
-/// # Errors
-/// As for [`check`].
+/// Fails as [`check`] does.
 pub fn check_or_stdout(path: &Path, force: ForceArgs) -> Result<(), Usage> {
     if is_stdout(path) { Ok(()) } else { check_regular(path, force) }
 }
@@ -56,8 +55,7 @@ fn check_regular(path: &Path, force: ForceArgs) -> Result<(), Usage> {
 
 /// Writes a file, which appears whole or not at all. If the path is `-`, writes to standard output.
 ///
-/// # Errors
-/// As for [`check`], and when the disk is full.
+/// Fails as [`check`] does, and when the disk is full.
 pub fn write(path: &Path, contents: &[u8], force: ForceArgs) -> anyhow::Result<()> {
     if is_stdout(path) {
         return console::print_bytes(contents).map(drop);

@@ -202,8 +202,8 @@ impl Drop for OpenRun {
 impl OpenRun {
     /// Opens a run that is recorded in `--out`, or in a new directory of `irqlab-runs`.
     ///
-    /// # Errors
-    /// When the directory cannot be written. The user learns this before the measurement, not after it.
+    /// Fails when the directory cannot be written. The user learns this before the measurement, not
+    /// after it.
     pub fn new(verb: &str, results: &ResultArgs) -> anyhow::Result<OpenRun> {
         let started = record::now();
         let default_directory = || record::default_dir(Path::new(RUNS), verb, started);
@@ -215,8 +215,7 @@ impl OpenRun {
 
     /// Opens a run that is always printed, and recorded only with `--out`.
     ///
-    /// # Errors
-    /// As for [`OpenRun::new`].
+    /// Fails as [`OpenRun::new`] does.
     pub fn if_asked(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
         OpenRun::open(results.out.clone(), &results.printing, record::now())
     }
@@ -253,8 +252,7 @@ impl OpenRun {
 
     /// Measures a plan, then finishes the run with the files that `attachments` returns.
     ///
-    /// # Errors
-    /// When nothing was measured, and as for [`OpenRun::finish`].
+    /// Fails when nothing was measured, and as for [`OpenRun::finish`].
     pub fn measure<E: Experiment>(
         &self,
         plan: &E,
@@ -280,8 +278,7 @@ impl OpenRun {
 
     /// Prints the run, records it with its attachments, and names its directory.
     ///
-    /// # Errors
-    /// When nothing was measured, or the run can be neither printed nor recorded.
+    /// Fails when nothing was measured, or the run can be neither printed nor recorded.
     pub fn finish(&self, run: &Run, attachments: &[Attachment]) -> anyhow::Result<ExitCode> {
         if run.tables.iter().all(|table| table.rows().is_empty()) {
             return nothing_measured(run);
@@ -449,8 +446,7 @@ fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Renders a run as the options ask. `directory` is where the run is or will be. CSV has only one table:
 /// `main_table`, or the first with rows.
 ///
-/// # Errors
-/// When the run has no table with the requested name.
+/// Fails when the run has no table with the requested name.
 pub fn text(
     run: &Run,
     directory: &Path,
@@ -483,8 +479,7 @@ pub fn text(
 
 /// The table with this name.
 ///
-/// # Errors
-/// When the run has no such table. The error lists the tables that it has.
+/// Fails when the run has no such table. The error lists the tables that it has.
 pub fn table<'a>(run: &'a Run, name: &str) -> Result<&'a Table, Usage> {
     run.table(name).ok_or_else(|| {
         let names: Vec<&str> = run.tables.iter().map(|table| table.name.as_str()).collect();
@@ -494,8 +489,7 @@ pub fn table<'a>(run: &'a Run, name: &str) -> Result<&'a Table, Usage> {
 
 /// Writes one table as CSV, row by row. Names on stderr the tables and rows that it leaves out.
 ///
-/// # Errors
-/// When `out` cannot be written or `rows` cannot be read.
+/// Fails when `out` cannot be written or `rows` cannot be read.
 pub fn write_csv(
     out: &mut dyn Write,
     run: &Run,

@@ -48,8 +48,8 @@ fn target(text: &str) -> Result<f64, String> {
 impl SampleArgs {
     /// The sampling of the first run, or `None` without `--detail sampled`.
     ///
-    /// # Errors
-    /// When an option of sampling is given without `--detail sampled`, or the model has no out-of-order core.
+    /// Fails when an option of sampling is given without `--detail sampled`, or the model has no
+    /// out-of-order core.
     pub fn first(
         &self,
         model: Option<&Model>,

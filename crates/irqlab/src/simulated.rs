@@ -245,8 +245,7 @@ pub struct LevelArgs {
 impl LevelArgs {
     /// The model with its changed fields and its level of detail. `None` for `--on sim`.
     ///
-    /// # Errors
-    /// When there is no such model, or `--detail` or `--set` does not fit: a [`Usage`] error.
+    /// Fails when there is no such model, or `--detail` or `--set` does not fit: a [`Usage`] error.
     pub fn model(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Option<Model>> {
         let is_for_model = self.detail.is_some_and(|level| Detail::from(level).has_model());
         match name {
@@ -260,8 +259,7 @@ impl LevelArgs {
 
     /// Like [`LevelArgs::model`], for verbs that need every event.
     ///
-    /// # Errors
-    /// As for [`LevelArgs::model`], and at the levels `fast` and `sampled`.
+    /// Fails as [`LevelArgs::model`] does, and at the levels `fast` and `sampled`.
     pub fn model_of_all_events(
         &self,
         cache: &Cache,
@@ -316,8 +314,8 @@ impl SimulatedArgs {
 
     /// The model of `--on sim:MODEL` at the level of detail that records why cache lines are missed.
     ///
-    /// # Errors
-    /// As for [`SimulatedArgs::model`], and when no model or another level of detail is named.
+    /// Fails as [`SimulatedArgs::model`] does, and when no model or another level of detail is
+    /// named.
     pub fn model_with_misses(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Model> {
         let name =
             name.ok_or_else(|| Usage("--misses needs a model: use --on sim:MODEL".to_owned()))?;
@@ -335,8 +333,8 @@ impl SimulatedArgs {
 
 /// A model with its changed fields, at the given level of detail, or at the simplest level that can simulate it.
 ///
-/// # Errors
-/// When there is no such model, or the level of detail cannot simulate the model: a [`Usage`] error.
+/// Fails when there is no such model, or the level of detail cannot simulate the model: a [`Usage`]
+/// error.
 pub fn model(
     cache: &Cache,
     name: &str,
@@ -352,8 +350,7 @@ pub fn model(
 
 /// The workload with this name or in this file, for `cpus` CPUs. With `is_short`, its short form.
 ///
-/// # Errors
-/// When there is no such workload or short form: a [`Usage`] error.
+/// Fails when there is no such workload or short form: a [`Usage`] error.
 pub fn workload(name: &str, cpus: u32, is_short: bool) -> anyhow::Result<Workload> {
     let found = workload::find(name, cpus);
     let found = if is_short { found.and_then(Workload::shortened) } else { found };
@@ -431,8 +428,7 @@ impl Simulated {
     /// Finds the simulator and a kernel, packs the guest's image, and reads the facts of the kernel. Boots the
     /// machine unless the cache has it. `adjust` completes the machine before that.
     ///
-    /// # Errors
-    /// When a program or file is missing, or the machine cannot be built.
+    /// Fails when a program or file is missing, or the machine cannot be built.
     pub fn prepare(
         cache: Cache,
         args: &GuestArgs,
@@ -465,8 +461,8 @@ impl Simulated {
 
     /// The machine of a workload, and the prepared workload. Sets the machine up unless the cache has it.
     ///
-    /// # Errors
-    /// When a program or file is missing, the set-up fails, or an option conflicts with the workload's machine.
+    /// Fails when a program or file is missing, the set-up fails, or an option conflicts with the
+    /// workload's machine.
     pub fn prepare_workload(
         cache: Cache,
         args: &GuestArgs,
@@ -528,8 +524,7 @@ impl Simulated {
 
 /// Adds `disk` to the machine if a disk is needed and the machine has none.
 ///
-/// # Errors
-/// When `disk` does not describe a disk.
+/// Fails when `disk` does not describe a disk.
 pub fn add_disk(machine: &mut Machine, is_needed: bool, disk: &str) -> anyhow::Result<()> {
     if is_needed && machine.disks.is_empty() {
         machine.disks = vec![disk.parse().map_err(Usage)?];

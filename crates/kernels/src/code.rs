@@ -38,8 +38,7 @@ pub(crate) struct Code {
 impl Code {
     /// Code of a number of bytes, without the return.
     ///
-    /// # Errors
-    /// When there is no memory that can be executed.
+    /// Fails when there is no memory that can be executed.
     pub(crate) fn new(bytes: usize, of: Filling) -> Result<Code, String> {
         let mut memory = Pages::new(bytes + LINE_BYTES, Kind::Code)?;
         let text = memory.bytes_mut();

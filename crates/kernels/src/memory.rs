@@ -28,8 +28,7 @@ pub(crate) struct Pages {
 impl Pages {
     /// Memory in pages of a kind.
     ///
-    /// # Errors
-    /// When there is no memory, or none in large pages.
+    /// Fails when there is no memory, or none in large pages.
     pub(crate) fn new(bytes: usize, kind: Kind) -> Result<Pages, String> {
         let bytes = bytes.next_multiple_of(4096);
         let map_bytes = bytes + LARGE_BYTES;
@@ -61,8 +60,7 @@ impl Pages {
 
     /// Memory in pages of 4 KiB.
     ///
-    /// # Errors
-    /// When there is no memory.
+    /// Fails when there is no memory.
     pub(crate) fn small(bytes: usize) -> Result<Pages, String> {
         Pages::new(bytes, Kind::Small)
     }

@@ -161,8 +161,7 @@ pub(crate) struct Timed {
 impl Clock {
     /// Calibrates the clock against chains of additions.
     ///
-    /// # Errors
-    /// When the counter does not count.
+    /// Fails when the counter does not count.
     pub fn new() -> Result<Clock, ClockError> {
         let reading = (0..READINGS).map(|_| {
             let start = ticks();

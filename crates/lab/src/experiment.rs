@@ -203,8 +203,8 @@ impl<S: Default> Default for Measured<S> {
 impl<S: Samples> Measured<S> {
     /// Records that a part of the plan has no samples because of `error`. The samples of other parts stay.
     ///
-    /// # Errors
-    /// [`BenchError::NothingMeasurable`] if there are no samples yet. The other parts cannot be measured either.
+    /// Fails with [`BenchError::NothingMeasurable`] if there are no samples yet. The other parts
+    /// cannot be measured either.
     pub fn part_failed(
         &mut self,
         table: &str,
@@ -254,8 +254,7 @@ pub trait Experiment {
 
     /// Measures every part of the plan.
     ///
-    /// # Errors
-    /// Only if no part can be measured. A single part that fails becomes an absence.
+    /// Fails only if no part can be measured. A single part that fails becomes an absence.
     fn measure(
         &self,
         bench: &mut Self::Bench,
@@ -290,8 +289,7 @@ pub const TIME_LIMIT: &str = "time_limit_reached";
 
 /// Measures a plan on a bench and assembles the run.
 ///
-/// # Errors
-/// [`BenchError::Failed`] or [`BenchError::TimeLimit`] if they left no samples.
+/// Fails with [`BenchError::Failed`] or [`BenchError::TimeLimit`] if they left no samples.
 pub fn run<E: Experiment>(
     plan: &E,
     context: RunContext,
@@ -310,8 +308,7 @@ pub fn run<E: Experiment>(
 
 /// Assembles the run of a measured plan, or explains why there are no samples.
 ///
-/// # Errors
-/// [`BenchError::Failed`] or [`BenchError::TimeLimit`] if they left no samples.
+/// Fails with [`BenchError::Failed`] or [`BenchError::TimeLimit`] if they left no samples.
 pub fn finish<E: Experiment>(
     plan: &E,
     context: RunContext,

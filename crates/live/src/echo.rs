@@ -157,8 +157,7 @@ fn answer_datagrams(socket: &UdpSocket, clients: &Clients, ends: &AtomicBool) {
 /// Answers connections, a limited number at a time, and on the same port the datagrams of clients
 /// with a connection. Returns after `stop`.
 ///
-/// # Errors
-/// If the port is taken for datagrams, or no more connections can be accepted.
+/// Fails if the port is taken for datagrams, or no more connections can be accepted.
 pub fn serve(listener: &TcpListener, stop: &Stop) -> io::Result<()> {
     let address = listener.local_addr()?;
     let socket = UdpSocket::bind(address).map_err(|error| {

@@ -97,8 +97,7 @@ fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
 impl EventGroup {
     /// Opens the events of a pass on every CPU of `cpus`, disabled.
     ///
-    /// # Errors
-    /// If perf_event_open(2) fails.
+    /// Fails if perf_event_open(2) fails.
     pub fn open(specs: &[EventSpec], cpus: &[u32]) -> io::Result<Self> {
         let mut open = Vec::new();
         for &cpu in cpus {
@@ -118,8 +117,7 @@ impl EventGroup {
 
     /// Starts counting on all CPUs of the group.
     ///
-    /// # Errors
-    /// If the kernel refuses, or another user has the counters.
+    /// Fails if the kernel refuses, or another user has the counters.
     pub fn start(&self) -> io::Result<()> {
         self.leaders().try_for_each(|leader| {
             switch(leader, true)?;
@@ -150,8 +148,7 @@ impl EventGroup {
 
     /// Passes the events of `cpus` to the programs.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn hand_to(&self, probes: &Probes, cpus: &[u32]) -> Result<(), BpfError> {
         for &cpu in cpus {
             for (event, fd) in self.descriptors(cpu).enumerate() {

@@ -26,8 +26,7 @@ struct Inherited {
 /// capabilities, because they run as root. Call this before the first thread starts, because the
 /// sets belong to a thread.
 ///
-/// # Errors
-/// If the kernel refuses. Sets that are empty already are not changed.
+/// Fails if the kernel refuses. Sets that are empty already are not changed.
 pub fn keep_from_programs() -> io::Result<()> {
     let sets = capabilities(None)?;
     let is_ambient = |set: &CapabilitySet| capability_is_in_ambient_set(*set).unwrap_or(false);

@@ -12,8 +12,7 @@ use crate::host::cgroup::pid_limit;
 
 /// Starts a thread with this name.
 ///
-/// # Errors
-/// If the kernel refuses the thread. The error names the limit.
+/// Fails if the kernel refuses the thread. The error names the limit.
 pub fn spawn_thread<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -23,8 +22,7 @@ pub fn spawn_thread<T: Send + 'static>(
 
 /// Starts a thread that ends before the scope does.
 ///
-/// # Errors
-/// Any error of [`spawn_thread`].
+/// Has the errors of [`spawn_thread`].
 pub fn spawn_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

@@ -8,8 +8,7 @@ use crate::threads::{check_pinned, pin};
 /// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the time of one call,
 /// ns.
 ///
-/// # Errors
-/// If the thread cannot be pinned or started, or the CPU goes offline.
+/// Fails if the thread cannot be pinned or started, or the CPU goes offline.
 pub fn ns_per_call(cpu: u32, calls: u32) -> std::io::Result<f64> {
     let work = move || -> std::io::Result<f64> {
         pin(cpu)?;

@@ -19,8 +19,8 @@ pub fn cpu_set(cpus: &[u32]) -> CpuSet {
 
 /// Pins this thread to one CPU.
 ///
-/// # Errors
-/// If the CPU is offline, or outside this process's cpuset. The error names the CPUs of the cpuset.
+/// Fails if the CPU is offline, or outside this process's cpuset. The error names the CPUs of the
+/// cpuset.
 pub fn pin(cpu: u32) -> io::Result<()> {
     sched_setaffinity(None, &cpu_set(&[cpu])).map_err(|error| {
         if is_leaving(&Root::default(), cpu) {
@@ -53,8 +53,7 @@ pub fn is_pinned_to(cpu: u32) -> bool {
 
 /// Checks that this thread is on the CPU that [`pin`] chose, and has been there since.
 ///
-/// # Errors
-/// If the CPU went offline meanwhile, or the thread was moved.
+/// Fails if the CPU went offline meanwhile, or the thread was moved.
 pub fn check_pinned(cpu: u32) -> io::Result<()> {
     if is_pinned_to(cpu) && runs_on(cpu) {
         return Ok(());
@@ -69,8 +68,7 @@ pub fn check_pinned(cpu: u32) -> io::Result<()> {
 
 /// Pins another process with a single thread, such as a kernel thread, to one CPU.
 ///
-/// # Errors
-/// Without CAP_SYS_NICE, or if the kernel does not allow the move.
+/// Fails without CAP_SYS_NICE, or if the kernel does not allow the move.
 pub fn pin_process(pid: u32, cpu: u32) -> io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
@@ -79,16 +77,14 @@ pub fn pin_process(pid: u32, cpu: u32) -> io::Result<()> {
 
 /// Gives this thread the class SCHED_FIFO at `priority`.
 ///
-/// # Errors
-/// Without CAP_SYS_NICE, or a limit on real-time priorities that allows `priority`.
+/// Fails without CAP_SYS_NICE, or a limit on real-time priorities that allows `priority`.
 pub fn real_time(priority: u32) -> io::Result<()> {
     schedule(libc::SCHED_FIFO, priority)
 }
 
 /// Gives this thread the class SCHED_IDLE: it runs only when no other thread wants the CPU.
 ///
-/// # Errors
-/// If the kernel refuses.
+/// Fails if the kernel refuses.
 pub fn lowest_priority() -> io::Result<()> {
     schedule(libc::SCHED_IDLE, 0)
 }
@@ -131,8 +127,7 @@ pub struct CpuClock(libc::clockid_t);
 impl CpuClock {
     /// The clock of the calling thread.
     ///
-    /// # Errors
-    /// If the kernel has no such clock.
+    /// Fails if the kernel has no such clock.
     pub fn of_this_thread() -> io::Result<CpuClock> {
         let mut clock = 0;
         // SAFETY: this thread's own id, and a number that outlives the call.

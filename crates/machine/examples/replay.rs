@@ -1,4 +1,4 @@
-//! Executes a block trace again, by a core and its memory alone: what the models cost without QEMU.
+//! Replays a block trace on the models of a core and its memory, without QEMU. Measures what the models cost.
 //!
 //! ```text
 //! cargo run -p machine --example replay TRACE MODEL.toml [ROUNDS] [warm | slow]

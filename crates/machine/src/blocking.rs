@@ -345,7 +345,8 @@ impl BlockingMachine {
         self.data(virtual_address, false, translate);
     }
 
-    /// Stores to `virtual_address`, like [`BlockingMachine::load`].
+    /// Counts a store to `virtual_address`; the caller's duties and `translate` are as for [`BlockingMachine::load`].
+    /// No data is written: only tags, counts and stalls change.
     #[inline]
     pub fn store(
         &mut self,
@@ -554,6 +555,7 @@ impl BlockingMachine {
         true
     }
 
+    /// A load, or with `write` a store. Unlike [`BlockingMachine::data_fast`] it does not count the store.
     #[inline(always)]
     fn data(
         &mut self,

@@ -74,8 +74,7 @@ impl CacheModel {
 
     /// Refuses a geometry that cannot be built; `name` is the field that holds it.
     ///
-    /// # Errors
-    /// [`ModelError`], naming the field.
+    /// Fails with [`ModelError`], naming the field.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
         let refuse =
             |field: &str, problem: String| Err(ModelError::new(format!("{name}.{field}"), problem));

@@ -403,8 +403,7 @@ impl SystemModel {
     /// This machine as a [`BlockingMachine`](crate::BlockingMachine), which is faster and more limited: a
     /// blocking core, two levels, fixed latencies. Each processor has its own caches, without coherence.
     ///
-    /// # Errors
-    /// [`ModelError`] with everything that the fast path does not have.
+    /// Fails with [`ModelError`] with everything that the fast path does not have.
     pub fn blocking(&self) -> Result<BlockingModel, ModelError> {
         let excess = self.beyond_blocking();
         if !excess.is_empty() {
@@ -494,8 +493,7 @@ pub struct BlockingModel {
 impl BlockingModel {
     /// Refuses a model that cannot be built. [`BlockingModel::parse`] calls it.
     ///
-    /// # Errors
-    /// [`ModelError`], naming the field.
+    /// Fails with [`ModelError`], naming the field.
     pub fn check(&self) -> Result<(), ModelError> {
         let refuse = |field: &str, problem: &str| Err(ModelError::new(field, problem));
         self.l1i.check("l1i")?;

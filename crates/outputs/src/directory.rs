@@ -49,8 +49,7 @@ impl std::fmt::Debug for NewDirectory {
 impl NewDirectory {
     /// Begins a directory that is to be at `path`, whose parent exists.
     ///
-    /// # Errors
-    /// When something of that name exists, or the system refuses.
+    /// Fails when something of that name exists, or the system refuses.
     pub fn create(path: &Path) -> Result<NewDirectory, MakeDirectoryError> {
         let failed = |source| MakeDirectoryError::Io { path: path.to_owned(), source };
         let place = Place::open(path).map_err(failed)?;
@@ -78,8 +77,7 @@ impl NewDirectory {
 
     /// Creates a directory in it.
     ///
-    /// # Errors
-    /// When the system refuses.
+    /// Fails when the system refuses.
     pub fn create_directory(&self, name: &str) -> Result<(), MakeDirectoryError> {
         let made = rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(0o777));
         made.map_err(|error| self.failed(name, error.into()))
@@ -88,8 +86,7 @@ impl NewDirectory {
     /// Writes a file into it, durably. `path` is a name, or a name in a directory that
     /// [`NewDirectory::create_directory`] created.
     ///
-    /// # Errors
-    /// When the system refuses.
+    /// Fails when the system refuses.
     pub fn write(&self, path: &str, contents: &[u8]) -> Result<(), MakeDirectoryError> {
         self.try_write(path, contents).map_err(|error| self.failed(path, error))
     }
@@ -110,8 +107,7 @@ impl NewDirectory {
 
     /// Makes the names in a subdirectory durable.
     ///
-    /// # Errors
-    /// When the system refuses.
+    /// Fails when the system refuses.
     pub fn synchronise(&self, name: &str) -> Result<(), MakeDirectoryError> {
         let synced = open_below(&self.directory, OsStr::new(name)).and_then(|below| sync(&below));
         synced.map_err(|error| self.failed(name, error))
@@ -119,9 +115,8 @@ impl NewDirectory {
 
     /// Makes the directory durable and gives it its name.
     ///
-    /// # Errors
-    /// When something has the name by now, another directory is under the hidden name, or the system refuses.
-    /// Nothing remains then.
+    /// Fails when something has the name by now, another directory is under the hidden name, or the
+    /// system refuses. Nothing remains then.
     pub fn finish(mut self) -> Result<(), MakeDirectoryError> {
         sync(&self.directory).map_err(|error| self.failed("", error))?;
         let target = self.place.path(&self.place.name);

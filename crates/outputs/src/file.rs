@@ -50,9 +50,8 @@ impl Drop for TemporaryName {
 impl NewFile {
     /// Begins a file for the target `path`. Its permissions are 0666, less the umask.
     ///
-    /// # Errors
-    /// When the path names something that `existing` does not allow to be replaced, or anything but a regular
-    /// file; when its directory does not exist or cannot be written.
+    /// Fails when the path names something that `existing` does not allow to be replaced, or
+    /// anything but a regular file; when its directory does not exist or cannot be written.
     pub fn create(path: &Path, existing: Existing) -> io::Result<NewFile> {
         let place = Place::open(path)?;
         place.check(existing)?;
@@ -74,17 +73,15 @@ impl NewFile {
 
     /// Sets the length. Added bytes read as zeros.
     ///
-    /// # Errors
-    /// When the system refuses.
+    /// Fails when the system refuses.
     pub fn set_length(&self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)
     }
 
     /// Makes the file durable and gives it its name.
     ///
-    /// # Errors
-    /// When the system refuses, or something was given the name meanwhile. The file is absent then, unless only
-    /// the name could not be made durable.
+    /// Fails when the system refuses, or something was given the name meanwhile. The file is absent
+    /// then, unless only the name could not be made durable.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         let is_there = self.place.check(self.existing)?;
@@ -137,8 +134,7 @@ impl Write for NewFile {
 
 /// Writes a file: it appears at `path` whole, or not at all.
 ///
-/// # Errors
-/// As [`NewFile::create`] and [`NewFile::finish`], and when the disk is full.
+/// Fails as [`NewFile::create`] and [`NewFile::finish`] do, and when the disk is full.
 pub fn write(path: &Path, contents: &[u8], existing: Existing) -> io::Result<()> {
     let mut file = NewFile::create(path, existing)?;
     file.write_all(contents)?;
@@ -147,8 +143,7 @@ pub fn write(path: &Path, contents: &[u8], existing: Existing) -> io::Result<()>
 
 /// Checks that a file can be created in a directory, and leaves nothing there.
 ///
-/// # Errors
-/// When no file can be created.
+/// Fails when no file can be created.
 pub fn can_create_in(directory: &Path) -> io::Result<()> {
     let opened = open_directory(directory)?;
     if unnamed_in(&opened)?.is_some() {

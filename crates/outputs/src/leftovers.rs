@@ -48,8 +48,7 @@ pub fn remove_leftovers(parent: &Path) -> Vec<PathBuf> {
 
 /// Removes an unfinished directory in `parent` that no process fills any more. Returns whether there was one.
 ///
-/// # Errors
-/// When the system refuses.
+/// Fails when the system refuses.
 pub fn remove_leftover(parent: &Path, name: &OsStr) -> io::Result<bool> {
     // The lock is held until the directory is gone.
     let Some(directory) = open_leftover(parent, name) else { return Ok(false) };

@@ -84,8 +84,8 @@ impl Place {
 
 /// Refuses a path that [`crate::write`] would refuse: to be asked before work that takes long.
 ///
-/// # Errors
-/// When the target is there and may not be replaced, or no file can be created in its directory.
+/// Fails when the target is there and may not be replaced, or no file can be created in its
+/// directory.
 pub fn check(path: &Path, existing: Existing) -> io::Result<()> {
     let place = Place::open(path)?;
     place.check(existing)?;

@@ -13,8 +13,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Runs a program to its end. Returns what it wrote to those of its two outputs that are pipes.
 /// [`Command::output`] panics where a pipe cannot be read.
 ///
-/// # Errors
-/// When the program cannot be started, or a pipe cannot be read. Then the program is killed.
+/// Fails when the program cannot be started, or a pipe cannot be read. Then the program is killed.
 pub fn output_of_program(command: &mut Command) -> io::Result<Output> {
     let mut child = command.spawn()?;
     let texts = read_pipes(&mut child);

@@ -8,7 +8,6 @@ use plugin_interface::symbols::FILE_BYTES_MAX;
 
 /// The parsed content of a file, or the default without a file.
 ///
-/// # Errors
 /// See [`parse`].
 pub(crate) fn parse_given<T: Default>(
     path: Option<&Path>,
@@ -19,9 +18,8 @@ pub(crate) fn parse_given<T: Default>(
 
 /// The parsed content of a file.
 ///
-/// # Errors
-/// When the file cannot be read, is longer than [`FILE_BYTES_MAX`], or `parse` refuses it; with the file's
-/// name.
+/// Fails when the file cannot be read, is longer than [`FILE_BYTES_MAX`], or `parse` refuses it;
+/// with the file's name.
 pub(crate) fn parse<T>(
     path: &Path,
     parse: impl Fn(&str) -> Result<T, String>,

@@ -298,8 +298,7 @@ fn number(text: &str) -> Option<u64> {
 impl Options {
     /// Parses `key=value` arguments. An absent option has its default.
     ///
-    /// # Errors
-    /// Says which argument is wrong and what would be right.
+    /// The error says which argument is wrong and what would be right.
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Options, String> {
         let mut options = Options::default();
         for argument in arguments {

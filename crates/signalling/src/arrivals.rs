@@ -40,8 +40,7 @@ pub enum TraceError {
 impl Arrivals<'_> {
     /// Events per second of a trace, rounded, at least 1; `None` for other arrivals.
     ///
-    /// # Errors
-    /// When the trace cannot be used.
+    /// Fails when the trace cannot be used.
     pub fn trace_rate_hz(&self) -> Result<Option<u64>, TraceError> {
         let Arrivals::Trace(times) = self else { return Ok(None) };
         let ([first, .., last], ..=TRACE_MAX) = (times, times.len()) else {

@@ -120,8 +120,7 @@ pub struct Curve {
 
 /// The curves of schemes over the points of a range.
 ///
-/// # Errors
-/// The first of `ask`.
+/// Fails with the first error of `ask`.
 pub fn curves<E>(
     schemes: &[Scheme],
     range: RateRange,
@@ -132,8 +131,7 @@ pub fn curves<E>(
 
 /// The curves of schemes at rates, which are ascending.
 ///
-/// # Errors
-/// The first of `ask`.
+/// Fails with the first error of `ask`.
 pub fn curves_at<E>(
     schemes: &[Scheme],
     points: &[u64],
@@ -149,8 +147,7 @@ pub fn curves_at<E>(
 
 /// The rates at which the CPU use of two schemes crosses, below the capacity of both; by rate.
 ///
-/// # Errors
-/// The first of `ask`.
+/// Fails with the first error of `ask`.
 pub fn crossovers<E>(
     curves: &[Curve],
     ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
@@ -228,8 +225,7 @@ fn method(answers: &[Answer]) -> Method {
 
 /// For each scheme, the ranges of rates where it keeps the bound.
 ///
-/// # Errors
-/// The first of `ask`.
+/// Fails with the first error of `ask`.
 pub fn kept<E>(
     curves: &[Curve],
     statistic: Statistic,

@@ -90,8 +90,7 @@ impl Costs {
 
     /// Checks the ranges given at the fields.
     ///
-    /// # Errors
-    /// With the first cost that is outside.
+    /// Fails with the first cost that is outside.
     pub fn check(&self) -> Result<(), CostsError> {
         let wrong = |what, reason: String, remedy| Err(CostsError { what, reason, remedy });
         let tick = self.tick.as_ref().unwrap_or(&self.interrupt);

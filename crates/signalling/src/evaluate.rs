@@ -40,8 +40,7 @@ pub struct Answer {
 
 /// The closed form, or the simulation where no form holds or `always_simulate` is set.
 ///
-/// # Errors
-/// When a value of the simulation is out of its range.
+/// Fails when a value of the simulation is out of its range.
 pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer, SimulationError> {
     simulation.check()?;
     let rate_hz = simulation.arrivals.trace_rate_hz()?.unwrap_or(simulation.rate_hz);

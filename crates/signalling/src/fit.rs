@@ -337,9 +337,8 @@ fn residuals(observations: &[Observation], means: &Means) -> Vec<Residual> {
 
 /// Fits the costs to measurements.
 ///
-/// # Errors
-/// See [`FitError`]; in particular when the rows cannot separate C and alpha. Interrupts per event cannot:
-/// their CPU time depends on the sum alone.
+/// See [`FitError`]; in particular when the rows cannot separate C and alpha. Interrupts per event
+/// cannot: their CPU time depends on the sum alone.
 pub fn fit(observations: &[Observation], start: &Start) -> Result<Fit, FitError> {
     check(observations)?;
     let has = |is: fn(Scheme) -> bool| {

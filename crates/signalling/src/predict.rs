@@ -203,7 +203,7 @@ struct Vacation {
     length_ns: f64,
     /// Mean of the integral over the vacation of the number of events that wait, ns.
     waiting_ns: Result<f64, &'static str>,
-    /// Interrupts or ticks per vacation, of C each.
+    /// Interrupts or ticks per vacation. Each costs C, the cost of an interrupt.
     interrupts: f64,
     /// Empty polls per vacation.
     empty_polls: f64,
@@ -213,9 +213,8 @@ struct Vacation {
 
 /// The closed forms of this module.
 ///
-/// # Errors
-/// [`NoPrediction::CapacityExceeded`] where the rate is at or above the capacity, otherwise
-/// [`NoPrediction::NoClosedForm`] where the conditions of the form do not hold.
+/// Fails with [`NoPrediction::CapacityExceeded`] where the rate is at or above the capacity,
+/// otherwise [`NoPrediction::NoClosedForm`] where the conditions of the form do not hold.
 pub fn predict(
     scheme: Scheme,
     costs: &Costs,

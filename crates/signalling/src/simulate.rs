@@ -157,8 +157,7 @@ impl Simulated {
 impl Simulation<'_> {
     /// Checks the ranges given at the fields.
     ///
-    /// # Errors
-    /// With the first value that is outside.
+    /// Fails with the first value that is outside.
     pub fn check(&self) -> Result<(), SimulationError> {
         self.costs.check()?;
         self.arrivals.trace_rate_hz()?;
@@ -202,8 +201,7 @@ impl Simulation<'_> {
 
 /// Simulates. The same input gives the same result, to the last ns.
 ///
-/// # Errors
-/// When a value is out of the range given at its field.
+/// Fails when a value is out of the range given at its field.
 pub fn simulate(simulation: &Simulation) -> Result<Simulated, SimulationError> {
     simulation.check()?;
     let mut cpu = Cpu::new(simulation);

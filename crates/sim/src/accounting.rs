@@ -266,9 +266,8 @@ pub struct ShadowCacheUse {
 impl Accounting {
     /// Checks and sums up a record.
     ///
-    /// # Errors
-    /// When records contradict each other: rows of a region that was not opened, CPUs that the machine does
-    /// not have, contexts that do not exist.
+    /// Fails when records contradict each other: rows of a region that was not opened, CPUs that
+    /// the machine does not have, contexts that do not exist.
     pub(crate) fn of(stream: &Stream) -> Result<Accounting> {
         let has = |feature: u32| stream.header.features & feature != 0;
         let parsed =
@@ -522,8 +521,7 @@ impl Accounting {
 
 /// Reads the records of a machine that has ended.
 ///
-/// # Errors
-/// [`SimError::Data`] when it is incomplete or damaged.
+/// Fails with [`SimError::Data`] when it is incomplete or damaged.
 pub(crate) fn read(mut file: &File) -> Result<Stream> {
     file.seek(SeekFrom::Start(0)).map_err(SimError::system("reading the record"))?;
     reader::read(BufReader::new(file)).map_err(|error| {
@@ -537,7 +535,6 @@ pub(crate) fn read(mut file: &File) -> Result<Stream> {
 
 /// Checks that a file starts as a record does.
 ///
-/// # Errors
 /// The error says why the file is not a record.
 pub(crate) fn check_is_record(file: &File) -> std::result::Result<(), String> {
     let mut first = [0; record::BYTES];

@@ -132,16 +132,14 @@ impl Output {
 /// Starts a machine with a request: `shell`, `probe`, `idle`, `idle:SECONDS`, `run:COMMAND`,
 /// `irqlab:ARGUMENTS`, `ready` or `poweroff`.
 ///
-/// # Errors
-/// When QEMU does not start, or the kernel's command line cannot hold the request.
+/// Fails when QEMU does not start, or the kernel's command line cannot hold the request.
 pub fn start(qemu: &Qemu, machine: &Machine, request: &str, limits: Limits) -> Result<Vm> {
     start_with(qemu, machine, request, limits, Instrumentation::default())
 }
 
 /// Like [`start`], with instrumentation that observes the machine.
 ///
-/// # Errors
-/// As [`start`].
+/// Fails as [`start`] does.
 pub fn start_with(
     qemu: &Qemu,
     machine: &Machine,
@@ -165,10 +163,9 @@ fn is_for_firmware(request: &str) -> bool {
 
 /// Follows a machine to its end; passes the output of its console to `console`.
 ///
-/// # Errors
-/// [`SimError::Machine`] with the last lines of the console when the kernel panics, resets or does not end in
-/// time, or when QEMU ends by itself. [`SimError::TimeLimit`] when the first process has sent nothing within
-/// the guest's time limit.
+/// Fails with [`SimError::Machine`] with the last lines of the console when the kernel panics,
+/// resets or does not end in time, or when QEMU ends by itself. [`SimError::TimeLimit`] when the
+/// first process has sent nothing within the guest's time limit.
 pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<GuestExit> {
     let exit = follow_unless(vm, limits, console, &|| false)?;
     exit.ok_or_else(|| vm.failure("the machine was stopped"))
@@ -176,8 +173,7 @@ pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Re
 
 /// Like [`follow`], but kills the machine and returns `None` when `stop` returns true.
 ///
-/// # Errors
-/// As [`follow`].
+/// Fails as [`follow`] does.
 pub fn follow_unless(
     vm: &mut Vm,
     limits: Limits,
@@ -191,8 +187,7 @@ pub fn follow_unless(
 /// Like [`follow_unless`], but calls `save` when the plugin holds the machine. The limit does not include the
 /// time of `save`.
 ///
-/// # Errors
-/// As [`follow`], and the errors of `save`.
+/// Fails as [`follow`] does, and the errors of `save`.
 pub fn follow_saving(
     vm: &mut Vm,
     limits: Limits,
@@ -292,8 +287,7 @@ fn ended_early(vm: &Vm, ended: ExitStatus, is_up: bool) -> SimError {
 
 /// Boots a machine, follows it, and returns how it ended.
 ///
-/// # Errors
-/// As [`start`] and [`follow`].
+/// Fails as [`start`] and [`follow`] do.
 pub fn run(
     qemu: &Qemu,
     machine: &Machine,

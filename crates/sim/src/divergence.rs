@@ -43,8 +43,7 @@ pub struct RecordedEvent {
 /// Compares two files of records, which `--record` kept. Returns `None` if the files are equal. `around`: the
 /// number of events to return before and after the difference.
 ///
-/// # Errors
-/// When a file cannot be read, or does not start with the header of a record.
+/// Fails when a file cannot be read, or does not start with the header of a record.
 pub fn find(paths: [&Path; 2], around: usize) -> Result<Option<Divergence>> {
     let files = [open_regular(paths[0])?, open_regular(paths[1])?];
     for (file, path) in files.iter().zip(paths) {

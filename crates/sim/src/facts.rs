@@ -53,8 +53,7 @@ pub struct GuestFacts {
 impl GuestFacts {
     /// Adds the symbols of the modules that a guest has loaded.
     ///
-    /// # Errors
-    /// When a module's file cannot be read.
+    /// Fails when a module's file cannot be read.
     pub fn add_modules(&mut self, kernel: &Kernel, loaded: &[LoadedModule]) -> Result<()> {
         if let Some(symbols) = &mut self.symbols {
             *symbols = with_modules(symbols, kernel, loaded)?;
@@ -65,8 +64,7 @@ impl GuestFacts {
 
 /// Returns the facts of a kernel, from the cache or from a boot of some seconds.
 ///
-/// # Errors
-/// When the kernel does not start the first process, or transferred data is damaged.
+/// Fails when the kernel does not start the first process, or transferred data is damaged.
 pub fn guest_facts(
     cache: &Cache,
     qemu: &Qemu,

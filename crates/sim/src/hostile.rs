@@ -46,8 +46,7 @@ impl HostileHost {
     /// `wait(2)` also returns when a thread is stopped: wait for the end of the process by a pidfd, as
     /// [`crate::Vm`] does.
     ///
-    /// # Errors
-    /// When the kernel refuses a thread.
+    /// Fails when the kernel refuses a thread.
     pub fn start(pid: u32, seed: u64) -> io::Result<HostileHost> {
         let ends = Arc::new(AtomicBool::new(false));
         let stops = Arc::new(AtomicU64::new(0));

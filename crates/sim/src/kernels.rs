@@ -23,8 +23,7 @@ pub struct SimKernels {
 
 /// Starts a machine that measures the kernels of a request; `None` if the user asked to stop.
 ///
-/// # Errors
-/// When the machine cannot be started, or breaks.
+/// Fails when the machine cannot be started, or breaks.
 pub fn measure(
     guest: &GuestRun,
     label: &str,

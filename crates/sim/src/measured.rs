@@ -18,8 +18,7 @@ pub fn names() -> Vec<&'static str> {
 
 /// Returns the text of kept data, unparsed. A name with a slash, or that ends in `.tsv`, is a file.
 ///
-/// # Errors
-/// When no kept data has that name, or the file cannot be read as text.
+/// Fails when no kept data has that name, or the file cannot be read as text.
 pub fn text(name: &str) -> Result<String> {
     if name.contains('/') || name.ends_with(".tsv") {
         let bytes = read_bounded(Path::new(name), TEXT_BYTES_MAX)?;

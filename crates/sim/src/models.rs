@@ -78,8 +78,7 @@ pub fn of_processor(vendor: &str, family: u32, model: u32) -> Vec<&'static str> 
 /// Returns the text of a model, unparsed. A name with a slash, or that ends in `.toml`, is a file; [`HOST`] is
 /// the file at [`host_file`].
 ///
-/// # Errors
-/// When no model has that name, or the file can't be read as text.
+/// Fails when no model has that name, or the file can't be read as text.
 pub fn text(name: &str) -> Result<String> {
     if name.contains('/') || name.ends_with(".toml") {
         let bytes = read_bounded(Path::new(name), TEXT_BYTES_MAX)?;
@@ -109,8 +108,7 @@ impl Model {
     /// The sampling with one unit in each `period` instructions. A period that is too short for a unit and its
     /// warming is lengthened.
     ///
-    /// # Errors
-    /// When the model has no out-of-order core, or threads share its core.
+    /// Fails when the model has no out-of-order core, or threads share its core.
     pub fn sampling(&self, period: u64) -> Result<Sampling> {
         let core = self.model.core.as_ref().filter(|core| core.threads.is_none());
         let window = core.and_then(|core| core.window.as_ref()).ok_or_else(|| {
@@ -127,8 +125,8 @@ impl Model {
 
 /// The text of a model with the changes, each `FIELD=VALUE` as in `l2.size=4MiB`, and the model.
 ///
-/// # Errors
-/// As [`text`]; and when it is no model that can be built, or a change that can't be made.
+/// Fails as [`text`] does; and when it is no model that can be built, or a change that can't be
+/// made.
 pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> {
     let text = text(name)?;
     let assignments: Vec<&str> = changes.iter().map(String::as_str).collect();
@@ -149,8 +147,7 @@ fn parsed(name: &str, text: &str) -> Result<SystemModel> {
 
 /// The model with this text, for a level of detail. `name` is for messages.
 ///
-/// # Errors
-/// When the model cannot be built, or the level cannot run it.
+/// Fails when the model cannot be built, or the level cannot run it.
 pub fn of_text(cache: &Cache, name: &str, text: &str, detail: Detail) -> Result<Model> {
     at_level(cache, name, (text.to_owned(), parsed(name, text)?), Some(detail))
 }
@@ -158,8 +155,7 @@ pub fn of_text(cache: &Cache, name: &str, text: &str, detail: Detail) -> Result<
 /// The model of that name or file with the changes, for a level of detail. `None`: for [`Detail::Timed`] if that level
 /// runs it, else for [`Detail::Ooo`].
 ///
-/// # Errors
-/// As [`changed`], and when the level cannot run the model.
+/// Fails as [`changed`] does, and when the level cannot run the model.
 pub fn find(
     cache: &Cache,
     name: &str,

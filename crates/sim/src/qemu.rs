@@ -169,9 +169,8 @@ impl Qemu {
 
 /// Finds a QEMU.
 ///
-/// # Errors
-/// [`SimError::QemuUnfit`] when `IRQLAB_QEMU` names a program that is not a supported QEMU;
-/// [`SimError::Missing`] when no QEMU is found, with what was found and how to get one.
+/// Fails with [`SimError::QemuUnfit`] when `IRQLAB_QEMU` names a program that is not a supported
+/// QEMU; [`SimError::Missing`] when no QEMU is found, with what was found and how to get one.
 pub fn find(cache: &Cache) -> Result<Qemu> {
     find_among(std::env::var_os(VARIABLE), which(PROGRAM), &private_root(cache))
 }

@@ -128,8 +128,7 @@ impl Repetition<'_> {
     /// Runs each machine `times` times, `jobs` machines at the same time. Returns whether all runs ended: a stop
     /// leaves some out. Every machine runs once before any runs a second time.
     ///
-    /// # Errors
-    /// When a machine fails, or its record is broken or incomplete.
+    /// Fails when a machine fails, or its record is broken or incomplete.
     pub fn run(
         &self,
         machines: &mut [RepeatedMachine],

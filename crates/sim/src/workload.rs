@@ -128,8 +128,8 @@ pub fn names() -> Vec<&'static str> {
 /// Returns the workload of that name in its form for `cpus` CPUs. A name with a slash, or that ends in `.toml`,
 /// is a file; its own files are in the directory of the same name.
 ///
-/// # Errors
-/// When no workload has that name, or a form for this number of CPUs, or when the file is no workload.
+/// Fails when no workload has that name, or a form for this number of CPUs, or when the file is no
+/// workload.
 pub fn find(name: &str, cpus: u32) -> Result<Workload> {
     if name.contains('/') || name.ends_with(".toml") {
         let path = Path::new(name);
@@ -155,8 +155,7 @@ pub fn find(name: &str, cpus: u32) -> Result<Workload> {
 
 /// Returns a single command as a workload, without set-up and check.
 ///
-/// # Errors
-/// When there is no command, or no machine has this number of CPUs.
+/// Fails when there is no command, or no machine has this number of CPUs.
 pub fn of_command(line: &str, root: RootSpec, cpus: u32) -> Result<Workload> {
     let workload = Workload {
         name: line.to_owned(),
@@ -252,8 +251,7 @@ impl Workload {
 
     /// Returns the workload with the region and the check of its short form. Its machine is the same.
     ///
-    /// # Errors
-    /// When it has none.
+    /// Fails when it has none.
     pub fn shortened(mut self) -> Result<Workload> {
         let Some(short) = self.short.take() else {
             return Err(SimError::data(format!("workload {}", self.name), "has no short form"));
@@ -276,8 +274,7 @@ impl Workload {
 
     /// Returns the machine, with its root file system as the first disk.
     ///
-    /// # Errors
-    /// When an image cannot be made.
+    /// Fails when an image cannot be made.
     fn machine(&self, cache: &Cache, kernel: &Kernel, root: &RootImage) -> Result<Machine> {
         let tools = if self.with_irqlab { Tools::Irqlab } else { Tools::None };
         let mut machine = Machine::new(kernel, &image::build(cache, kernel, tools.with_root())?);
@@ -321,9 +318,8 @@ impl Prepared {
 /// Makes the root file system of a workload, boots its machine and sets it up, unless the cache has it. `limits`
 /// bounds the time of the set-up. `adjust` completes the machine before.
 ///
-/// # Errors
-/// When a package does not exist, the set-up fails in the guest (with its status and last output) or takes
-/// too long; [`SimError::Stopped`] when `stop` returns true.
+/// Fails when a package does not exist, the set-up fails in the guest (with its status and last
+/// output) or takes too long; [`SimError::Stopped`] when `stop` returns true.
 #[allow(clippy::too_many_arguments)] // what a machine is made of
 pub fn prepare(
     cache: &Cache,
@@ -399,8 +395,8 @@ impl Outcome {
 /// Restores the machine of a workload, runs it to its end and reads its record, which is kept in `keep_at` if
 /// that is given. Returns `None` if `stop` returned true.
 ///
-/// # Errors
-/// As [`boot::follow`], and when the record is damaged. A workload that fails is an [`Outcome`].
+/// Fails as [`boot::follow`] does, and when the record is damaged. A workload that fails is an
+/// [`Outcome`].
 #[allow(clippy::too_many_arguments)] // what a run of a machine consists of
 pub fn run(
     cache: &Cache,

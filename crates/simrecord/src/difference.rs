@@ -22,9 +22,8 @@ pub type Block = Option<Record>;
 /// Compares two streams. Returns up to `around` records before and after the difference, or `None`
 /// if the streams are equal.
 ///
-/// # Errors
-/// A stream cannot be read or has more than [`RECORDS_MAX`] records. Holds the stream's position, 0
-/// or 1.
+/// Fails if a stream cannot be read or has more than [`RECORDS_MAX`] records. The error has the
+/// stream's position, 0 or 1.
 pub fn first(
     mut streams: [&mut dyn Read; 2],
     around: usize,

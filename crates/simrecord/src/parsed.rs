@@ -126,8 +126,7 @@ pub struct ParsedRecord {
 
 /// Parses a stream.
 ///
-/// # Errors
-/// The position, from 1, of the first record that cannot follow the preceding records.
+/// The error is the position, from 1, of the first record that cannot follow the preceding records.
 pub fn parse(stream: &Stream) -> Result<ParsedRecord, u64> {
     let mut parsed = ParsedRecord::default();
     for (position, record) in (1_u64..).zip(&stream.records) {

@@ -53,8 +53,7 @@ pub struct Stream {
 
 /// Reads a stream to its end.
 ///
-/// # Errors
-/// The problem of the stream. A stream without an end is [`ReadError::Incomplete`].
+/// The error is the problem of the stream. A stream without an end is [`ReadError::Incomplete`].
 pub fn read(mut from: impl Read) -> Result<Stream, ReadError> {
     let header = match next(&mut from, 0)? {
         Some(Record::Header(header)) => header,

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_amplitude_and_little_has_no_spectrum() {
+    fn constant_values_have_no_amplitude_and_15_values_no_spectrum() {
         assert!(spectrum(&[1.0; 15]).is_empty());
         assert!(spectrum(&[1.0; 100]).iter().all(|line| line.1 == 0.0));
     }

@@ -41,14 +41,12 @@ const GAP_LINES: f64 = 128.0;
 pub trait MissCounter {
     /// Starts at zero.
     ///
-    /// # Errors
-    /// When the counter can't be started.
+    /// Fails when the counter can't be started.
     fn start(&mut self) -> io::Result<()>;
 
     /// Stops, and returns the number of misses.
     ///
-    /// # Errors
-    /// When the counter can't be stopped or read.
+    /// Fails when the counter can't be stopped or read.
     fn stop(&mut self) -> io::Result<u64>;
 }
 
@@ -113,8 +111,7 @@ impl Loop {
     /// Allocates both loops and calibrates them. `interrupt_cycles` is the duration of the shortest
     /// interrupt.
     ///
-    /// # Errors
-    /// When there is no memory, or no executable memory.
+    /// Fails when there is no memory, or no executable memory.
     pub fn new(
         level: Level,
         geometry: Geometry,
@@ -315,8 +312,7 @@ impl Loop {
     /// User-mode misses of a pass directly after starting the counters, median: the lines that starting
     /// them displaces (the paper's Table 2).
     ///
-    /// # Errors
-    /// When the counters can't be read.
+    /// Fails when the counters can't be read.
     pub fn start_misses(&mut self, counter: &mut dyn MissCounter) -> io::Result<u64> {
         let mut misses = Vec::new();
         for _ in 0..CURVE_REPETITIONS {

@@ -12,6 +12,7 @@ pub trait Touch {
     fn chunk(&mut self);
     /// Chunks of a pass over all lines.
     fn chunks(&self) -> u64;
+    /// Lines of a chunk, the same in each: times [`Touch::chunks`], it is the number of all lines.
     fn chunk_lines(&self) -> u64;
     /// Starts at the first line again.
     fn rewind(&mut self);
@@ -57,10 +58,10 @@ impl Shape {
         self.from_bytes as usize + line * self.line_bytes as usize + skew / 64 * 64
     }
 
-    /// The divisor of the lines that is nearest to `wanted` from above.
-    fn chunk_lines(self, expected: usize) -> usize {
+    /// The smallest divisor of the number of lines that is at least `at_least`; all lines if there is none.
+    fn chunk_lines(self, at_least: usize) -> usize {
         let lines = self.lines().max(1) as usize;
-        (expected.max(1)..=lines).find(|size| lines.is_multiple_of(*size)).unwrap_or(lines)
+        (at_least.max(1)..=lines).find(|size| lines.is_multiple_of(*size)).unwrap_or(lines)
     }
 }
 
@@ -80,8 +81,7 @@ unsafe impl Send for DataLines {}
 impl DataLines {
     /// Writes the ring into new memory, with about `chunk_lines` lines in a chunk.
     ///
-    /// # Errors
-    /// When there is no memory.
+    /// Fails when there is no memory.
     pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
         let mut region = shape.memory()?;
         let base = region.base() as usize;
@@ -155,8 +155,7 @@ impl CodeLines {
     /// Writes the code, with about `chunk_lines` lines in a chunk. A line holds two jumps, so it has at least
     /// 16 bytes.
     ///
-    /// # Errors
-    /// When there is no memory, or the system forbids to execute it.
+    /// Fails when there is no memory, or the system forbids to execute it.
     pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
         let mut region = shape.memory()?;
         let base = region.base() as usize;

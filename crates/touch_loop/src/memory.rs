@@ -52,8 +52,7 @@ unsafe impl Send for Region {}
 impl Region {
     /// Allocates at least `bytes`.
     ///
-    /// # Errors
-    /// When there is no memory.
+    /// Fails when there is no memory.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(HUGE_BYTES);
         let giant = bytes.next_multiple_of(GIANT_BYTES);
@@ -77,8 +76,7 @@ impl Region {
 
     /// Allocates at least `bytes` in small pages, for TLBs: a huge page needs only one entry.
     ///
-    /// # Errors
-    /// When there is no memory.
+    /// Fails when there is no memory.
     pub fn in_small_pages(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(HUGE_BYTES);
         let mut region = Self::advised(bytes, Advice::LinuxNoHugepage)?;
@@ -132,8 +130,7 @@ impl Region {
 
     /// Makes it executable, and no longer writable.
     ///
-    /// # Errors
-    /// When the system forbids it.
+    /// Fails when the system forbids it.
     pub fn make_executable(&mut self) -> io::Result<()> {
         let flags = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::EXEC;
         // A page of 1 GiB has the same protection throughout.

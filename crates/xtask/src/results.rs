@@ -73,8 +73,7 @@ impl Results {
 
     /// Prints the results, and records them if that is asked for.
     ///
-    /// # Errors
-    /// When the directory exists or cannot be written.
+    /// Fails when the directory exists or cannot be written.
     pub fn finish(&self, args: &PrintArgs) -> anyhow::Result<ExitCode> {
         let options = TerminalOptions { width: None, color: false, all_rows: true, run_dir: None };
         let text =

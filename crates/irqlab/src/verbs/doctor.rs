@@ -33,8 +33,7 @@ pub struct DoctorArgs {
 
 /// Diagnoses the machine and prints the findings.
 ///
-/// # Errors
-/// Only when the findings cannot be printed.
+/// Fails only when the findings cannot be printed.
 pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let facts = host_facts(&Root::default());
     let findings = diagnose(&facts);

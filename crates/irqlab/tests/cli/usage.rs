@@ -200,7 +200,7 @@ fn completions_and_manual_pages() {
 #[test]
 fn machine_models() {
     check_refused(&["machines", "z80"], "no model \"z80\"; there are: cortex-a55, ");
-    check_refused(&["machines", "zen3", "--set", "l2.size=5"], "l2.size: integer is given");
+    check_refused(&["machines", "zen3", "--set", "l2.size=5"], "l2.size: integer `5` is given");
     check_refused(&["machines", "zen3", "--set", "l2.size"], "is not FIELD=VALUE, as l2.size=4MiB");
     check_refused(&["machines", "--set", "l2.size=1MiB"], "required arguments were not provided");
     check_refused(&["machines", "./none.toml"], "none.toml");

@@ -293,7 +293,7 @@ struct Judge<'p> {
     is_exact: bool,
     /// The probability of an error beyond one end of an interval, of rows that [`is_leading`] holds for.
     tail_of_leading: f64,
-    /// That of the other rows.
+    /// The probability of an error beyond one end of an interval, of rows that [`is_leading`] does not hold for.
     tail_of_others: f64,
 }
 
@@ -375,16 +375,16 @@ fn direction(role: Role, grew: bool) -> Verdict {
 
 /// Compares `new` with `base`.
 ///
-/// # Errors
-/// If the runs are of two experiments or have no figure in common, and if a rule names no figure that can be judged.
+/// Fails if the runs are of two experiments or have no figure in common, and if a rule names no
+/// figure that can be judged.
 pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'a>, CompareError> {
     compare_series(std::slice::from_ref(base), std::slice::from_ref(new), plan)
 }
 
 /// Compares the runs `new` with the runs `base`: in pairs, each list in the order of their start.
 ///
-/// # Errors
-/// As [`compare`]. Also, if the sides have different numbers of runs, or two to [`PAIRS_MIN`] - 1 runs.
+/// Fails as [`compare`] does. Also, if the sides have different numbers of runs, or two to
+/// [`PAIRS_MIN`] - 1 runs.
 ///
 /// # Panics
 /// When a side has no run.
@@ -583,8 +583,7 @@ const CHANGE_MAX: f64 = 100.0;
 
 /// Compares a run with itself, and with what it would be if the figures of a rule had changed.
 ///
-/// # Errors
-/// As [`compare`].
+/// Fails as [`compare`] does.
 pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> {
     let itself = compare(run, run, plan)?;
     let exact = is_exact(run);

@@ -115,8 +115,7 @@ impl Collected {
 
 /// Matches the runs of both sides in pairs. Only rows that the first run of `base` has are compared.
 ///
-/// # Errors
-/// Where the sides have different numbers of runs, or fewer than [`PAIRS_MIN`].
+/// Fails where the sides have different numbers of runs, or fewer than [`PAIRS_MIN`].
 pub(super) fn matched_series<'a>(
     base: &'a [Run],
     new: &[Run],

@@ -12,8 +12,7 @@ use crate::experiment::{Bench, BenchError, Measured, Progress};
 pub trait FootprintBench: Bench {
     /// Measures the plan: see [`super::measure_series`].
     ///
-    /// # Errors
-    /// [`BenchError::NothingMeasurable`] if the bench can measure no series at all.
+    /// Fails with [`BenchError::NothingMeasurable`] if the bench can measure no series at all.
     fn measure(
         &mut self,
         plan: &Plan,
@@ -28,15 +27,13 @@ pub trait SeriesBench: Bench {
 
     /// Prepares the loop for a level and a stimulus.
     ///
-    /// # Errors
-    /// If the level or the stimulus is not available here.
+    /// Fails if the level or the stimulus is not available here.
     fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError>;
 
     /// Runs `number` repetitions with the loop that [`SeriesBench::ready`] prepared last. `treatment`: raise the
     /// interrupt in each of them; otherwise they are control repetitions.
     ///
-    /// # Errors
-    /// If the bench breaks.
+    /// Fails if the bench breaks.
     fn repeat(
         &mut self,
         method: Method,
@@ -46,8 +43,7 @@ pub trait SeriesBench: Bench {
 
     /// Runs one treatment repetition with the loop that was prepared last, and records which contexts ran.
     ///
-    /// # Errors
-    /// If the bench cannot observe which contexts run, or breaks.
+    /// Fails if the bench cannot observe which contexts run, or breaks.
     fn trace(&mut self, stimulus: Stimulus, method: Method) -> Result<Trace, BenchError>;
 
     /// Discards memory, loop, curve and stimulus. The next series prepares them again.

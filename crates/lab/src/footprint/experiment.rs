@@ -58,8 +58,7 @@ fn disturbed_trace(trace: &Trace) -> Option<Absence> {
 /// Measures every series of the plan. Treatment and control repetitions alternate in small balanced batches, in
 /// random order. Slow and periodic changes of the machine then affect both kinds equally.
 ///
-/// # Errors
-/// [`BenchError::NothingMeasurable`] if the bench can measure no series at all.
+/// Fails with [`BenchError::NothingMeasurable`] if the bench can measure no series at all.
 pub fn measure_series(
     plan: &Plan,
     bench: &mut dyn SeriesBench,

@@ -54,8 +54,7 @@ struct Envelope<T> {
 impl Request {
     /// Writes the request as one line.
     ///
-    /// # Errors
-    /// When JSON cannot express it, such as a path that is not UTF-8.
+    /// Fails when JSON cannot express it, such as a path that is not UTF-8.
     pub fn encode(&self) -> Result<String, BenchError> {
         let line = serde_json::to_string(&Envelope { version: VERSION, request: self });
         line.map_err(|error| BenchError::Failed(format!("cannot write the guest request: {error}")))
@@ -63,8 +62,7 @@ impl Request {
 
     /// Reads a line that [`Request::encode`] has written.
     ///
-    /// # Errors
-    /// When it is no request, or one of another version or of an unknown experiment.
+    /// Fails when it is no request, or one of another version or of an unknown experiment.
     pub fn decode(line: &str) -> Result<Request, BenchError> {
         let wrong =
             |why: String| BenchError::Failed(format!("cannot read the guest request: {why}"));

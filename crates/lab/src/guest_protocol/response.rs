@@ -52,14 +52,13 @@ pub trait Response: Default {
 
     /// Adds the next item.
     ///
-    /// # Errors
-    /// What is wrong with it: it exceeds a bound, or does not follow the items before it.
+    /// The error says what is wrong with it: it exceeds a bound, or does not follow the items
+    /// before it.
     fn add(&mut self, item: Self::Item) -> Result<(), String>;
 
     /// Checks the whole response.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// The error says what is wrong with it.
     fn check(&self) -> Result<(), String>;
 }
 
@@ -98,7 +97,6 @@ fn json(line: &impl Serialize) -> Result<String, BenchError> {
 
 /// Reads a response. Lines before its first one are other output of the guest.
 ///
-/// # Errors
 /// The error that the guest reports, and what is wrong with its response.
 pub fn decode<'a, R: Response>(lines: impl IntoIterator<Item = &'a str>) -> Result<R, BenchError> {
     let wrong = |why: &str| BenchError::Failed(format!("cannot read the guest's response: {why}"));

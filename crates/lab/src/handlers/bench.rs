@@ -37,7 +37,6 @@ pub trait HandlersBench: Bench {
 
     /// Creates the condition, measures one window in the given pass, and undoes the condition.
     ///
-    /// # Errors
-    /// [`BenchError::Unavailable`] if the condition is not available here.
+    /// Fails with [`BenchError::Unavailable`] if the condition is not available here.
     fn measure(&mut self, condition: Condition, pass: usize) -> Result<WindowSample, BenchError>;
 }

@@ -33,7 +33,6 @@ pub struct Kept {
 impl Kept {
     /// Reads kept data from their text.
     ///
-    /// # Errors
     /// Returns the error in the text, with the number of the line.
     pub fn parse(text: &str) -> Result<Kept, String> {
         if text.len() > MEASURED_BYTES_MAX {

@@ -22,14 +22,12 @@ pub trait NoiseBench: Bench {
 
     /// Runs a loop on every measured CPU for one window. `traced` asks for the causes of gaps.
     ///
-    /// # Errors
     /// Fails if the loop cannot run.
     fn measure(&mut self, looping: Loop, traced: bool) -> Result<NoiseSample, BenchError>;
 
     /// Runs the detour loop like [`NoiseBench::measure`], for one of `parts` equal parts of a window. Only a bench
     /// with [`Visibility::KernelEvents`] needs its own implementation.
     ///
-    /// # Errors
     /// Fails if the loop cannot run.
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<NoiseSample, BenchError> {
         let _ = parts;

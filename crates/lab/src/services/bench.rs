@@ -8,7 +8,6 @@ pub trait ServicesBench: Bench {
     /// Runs the command and measures what the services take in the meantime. Returns `None` if the user asked to
     /// stop before the bench measured anything.
     ///
-    /// # Errors
     /// Fails if the command cannot run, or if the bench cannot measure.
     fn measure(&mut self) -> Result<Option<ServicesSample>, BenchError>;
 }

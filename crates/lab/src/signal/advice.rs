@@ -54,8 +54,7 @@ impl AdvicePlan<'_> {
 
     /// Judges the schemes.
     ///
-    /// # Errors
-    /// If a value of a simulation is out of range.
+    /// Fails if a value of a simulation is out of range.
     pub fn advise(&self) -> Result<Advice, SimulationError> {
         let mut curves = self.curves(&self.schemes)?;
         let mut verdicts = judge(&curves, &self.demand);
@@ -69,16 +68,14 @@ impl AdvicePlan<'_> {
 
     /// Judges one scheme alone.
     ///
-    /// # Errors
-    /// If a value of a simulation is out of range.
+    /// Fails if a value of a simulation is out of range.
     pub fn verdict(&self, scheme: Scheme) -> Result<Verdict, SimulationError> {
         Ok(judge(&self.curves(&[scheme])?, &self.demand).swap_remove(0))
     }
 
     /// Makes the tables `advice`, `crossovers` and `regions`.
     ///
-    /// # Errors
-    /// If a value of a simulation is out of range.
+    /// Fails if a value of a simulation is out of range.
     pub fn report(&self, advice: &Advice) -> Result<Computed, SimulationError> {
         let Advice { verdicts, curves } = advice;
         let mut computed = Computed::default();

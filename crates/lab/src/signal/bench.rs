@@ -18,13 +18,11 @@ pub trait SignalBench: Bench {
 
     /// Measures a window of events at a rate. `seed` determines when the events are due.
     ///
-    /// # Errors
     /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme.
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError>;
 
     /// Measures a window of bulk transfer. On a deterministic machine, `seed` determines the start of the transfer.
     ///
-    /// # Errors
     /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme.
     fn transfer_window(
         &mut self,
@@ -34,7 +32,6 @@ pub trait SignalBench: Bench {
 
     /// Measures a window of round trips. `seed` determines when the requests are due.
     ///
-    /// # Errors
     /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme.
     fn round_trip_window(
         &mut self,

@@ -6,8 +6,7 @@ use signalling::{Costs, Empirical, TimeText, Times};
 
 /// The distribution of a context's self times in a run of `handlers`, over all conditions.
 ///
-/// # Errors
-/// If the run has no such times.
+/// Fails if the run has no such times.
 pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
     let cannot = |reason: &str| format!("cannot take the times of {name:?} from the run: {reason}");
     let table = run.table("histograms");
@@ -44,8 +43,7 @@ pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
 
 /// The costs of a run with table `costs`, such as a run of `signal fit`.
 ///
-/// # Errors
-/// If the table lacks a cost, or the costs are out of range.
+/// Fails if the table lacks a cost, or the costs are out of range.
 pub fn costs_of_run(run: &Run) -> Result<Costs, String> {
     let table = run.table("costs");
     let value = |cost: &str| -> Option<u64> {

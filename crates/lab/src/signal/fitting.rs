@@ -39,8 +39,7 @@ pub struct FittedRows {
 impl FitPlan {
     /// Fits the costs.
     ///
-    /// # Errors
-    /// If a row is invalid, or the rows do not determine the costs.
+    /// Fails if a row is invalid, or the rows do not determine the costs.
     pub fn fit(&self, rows: &[Observation]) -> Result<FittedRows, FitError> {
         let (used, held_out) = hold_out(rows.len(), self.hold_out_ratio, self.seed);
         let fit = fit(&rows_at(rows, &used), &Start { poll_ns: self.poll_ns.max(1) })?;

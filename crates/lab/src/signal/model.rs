@@ -39,8 +39,7 @@ impl ModelPlan {
     /// Computes the tables `model`, `crossovers`, `regions` and `bounds`. `simulation` describes the events and the
     /// costs of a scheme at a rate, Hz.
     ///
-    /// # Errors
-    /// If a value of a simulation is out of range.
+    /// Fails if a value of a simulation is out of range.
     pub fn compute<'a>(
         &self,
         simulation: &dyn Fn(Scheme, u64) -> Simulation<'a>,

@@ -52,7 +52,6 @@ pub struct Observations {
 
 /// Reads the rows of a CSV text. Skips lines that start with `#`.
 ///
-/// # Errors
 /// Returns the error in the text, with its line.
 pub fn of_csv(text: &str) -> Result<Observations, String> {
     let mut reader = csv::ReaderBuilder::new()
@@ -140,7 +139,6 @@ fn row(
 
 /// Reads the rows of the first table of a run that has schemes, rates, and CPU use or latency.
 ///
-/// # Errors
 /// Fails if the run has no such table, or if a row is not a measurement.
 pub fn of_run(run: &Run) -> Result<Observations, String> {
     let names = |table: &Table| -> Vec<String> {

@@ -75,8 +75,8 @@ impl Rig {
 
     /// Checks that the rig has the scheme.
     ///
-    /// # Errors
-    /// Fails with [`BenchError::Unavailable`] if it does not. The error names an available scheme or rig.
+    /// Fails with [`BenchError::Unavailable`] if it does not. The error names an available scheme
+    /// or rig.
     pub fn check(self, scheme: Scheme) -> Result<(), BenchError> {
         let unavailable = |reason: &str, remedy: String| {
             Err(BenchError::Unavailable { reason: reason.to_owned(), remedy: Some(remedy) })

@@ -23,8 +23,8 @@ pub struct CallerProgram {
 }
 
 impl CallerProgram {
-    /// # Errors
-    /// [`BpfError::NotPermitted`] without the rights, [`BpfError::Failed`] with libbpf's message.
+    /// Fails with [`BpfError::NotPermitted`] without the rights, [`BpfError::Failed`] with libbpf's
+    /// message.
     pub fn load() -> Result<Self, BpfError> {
         let open = open_object("irqlab_caller", OBJECT)?;
         let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
@@ -33,8 +33,7 @@ impl CallerProgram {
 
     /// Runs the program once in the calling thread.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn see(&self) -> Result<Caller, BpfError> {
         self.see_between(|| ()).map(|(_, caller, _)| caller)
     }
@@ -42,8 +41,7 @@ impl CallerProgram {
     /// Runs the program once in the calling thread, and reads another clock directly
     /// before and after that.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn see_between<T>(&self, read_clock: impl Fn() -> T) -> Result<(T, Caller, T), BpfError> {
         let object = self.object.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = || BpfError::Failed("the BPF object has no program see_caller".to_owned());

@@ -23,8 +23,7 @@ static SLOT: Mutex<Option<File>> = Mutex::new(None);
 /// Nor does a process that cannot read the files, or a machine without the package: only the
 /// package's program is limited.
 ///
-/// # Errors
-/// [`BpfError::Failed`] when all are taken.
+/// Fails with [`BpfError::Failed`] when all are taken.
 pub(super) fn take_slot() -> Result<(), BpfError> {
     let mut slot = SLOT.lock().unwrap_or_else(PoisonError::into_inner);
     if slot.is_none() && !geteuid().is_root() {

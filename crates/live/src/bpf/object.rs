@@ -229,8 +229,7 @@ pub fn known_tracepoints(names: &[&str]) -> Option<HashMap<String, bool>> {
 
 /// Opens an object whose programs need the kernel's type information.
 ///
-/// # Errors
-/// [`BpfError::Failed`] on a kernel without it, or with libbpf's message.
+/// Fails with [`BpfError::Failed`] on a kernel without it, or with libbpf's message.
 pub(crate) fn open_with_btf(name: &str, object: &[u8]) -> Result<OpenObject, BpfError> {
     if Flavour::of_this_kernel() != Flavour::Btf {
         let reason = "this kernel has no type information (/sys/kernel/btf/vmlinux)";
@@ -251,8 +250,7 @@ pub(crate) fn open_object(name: &str, object: &[u8]) -> Result<OpenObject, BpfEr
 
 /// The map of that name.
 ///
-/// # Errors
-/// [`BpfError::Failed`] where the object has none.
+/// Fails with [`BpfError::Failed`] where the object has none.
 pub(crate) fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfError> {
     let found = object.maps().find(|map| map.name() == OsStr::new(name));
     found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no map {name}")))
@@ -261,8 +259,7 @@ pub(crate) fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfE
 /// Attaches the programs of an object whose section names a tracepoint. Exits come before entries,
 /// so that no entry is seen without its exit.
 ///
-/// # Errors
-/// With libbpf's message.
+/// Fails with libbpf's message.
 pub(crate) fn attach_all(object: &Object) -> Result<Vec<Link>, BpfError> {
     let has_tracepoint = |program: &ProgramMut<'_>| {
         program.autoload() && program.section().to_string_lossy().contains('/')
@@ -279,10 +276,9 @@ pub(crate) fn attach_all(object: &Object) -> Result<Vec<Link>, BpfError> {
 impl Probes {
     /// Loads the programs that `spec` names; nothing is attached yet and every window is closed.
     ///
-    /// # Errors
-    /// [`BpfError::NotPermitted`] without the rights, [`BpfError::KernelTooOld`] on a
-    /// kernel without what the programs use, [`BpfError::Failed`] with the verifier's or
-    /// libbpf's message otherwise.
+    /// Fails with [`BpfError::NotPermitted`] without the rights, [`BpfError::KernelTooOld`] on a
+    /// kernel without what the programs use, [`BpfError::Failed`] with the verifier's or libbpf's
+    /// message otherwise.
     pub fn load(spec: &LoadSpec<'_>) -> Result<Self, BpfError> {
         let bytes = if spec.flavour == Flavour::Btf { WITH_BTF } else { WITHOUT_BTF };
         let mut open = open_object("irqlab", bytes)?;
@@ -337,8 +333,7 @@ impl Probes {
 
     /// Attaches a loaded program to the tracepoint in its section name, after those before it.
     ///
-    /// # Errors
-    /// If the kernel lacks the tracepoint or refuses.
+    /// Fails if the kernel lacks the tracepoint or refuses.
     pub fn attach(&mut self, name: &str) -> Result<(), BpfError> {
         let link = self.link(name)?;
         self.links.push(link);
@@ -349,8 +344,7 @@ impl Probes {
     /// stands for the program of both tracepoints ([`follower`]); where links have no cookies, it
     /// is attached before that program.
     ///
-    /// # Errors
-    /// As [`Probes::attach`].
+    /// Fails as [`Probes::attach`] does.
     pub fn link(&self, name: &str) -> Result<Attached, BpfError> {
         let failed = |name: &str| {
             let doing = format!("attaching {name}");
@@ -378,24 +372,21 @@ impl Probes {
 
     /// Opens the window on a CPU: its spans count from now on.
     ///
-    /// # Errors
-    /// [`BpfError::CpuOffline`], or when the kernel refuses.
+    /// Fails with [`BpfError::CpuOffline`], or when the kernel refuses.
     pub fn open_gate(&self, cpu: u32) -> Result<(), BpfError> {
         self.run_on(cpu, "gate", [GATE_OPEN, 0, 0]).map(|_| ())
     }
 
     /// Closes the window on a CPU, unless it closed when the CPU went offline.
     ///
-    /// # Errors
-    /// As [`Probes::open_gate`].
+    /// Fails as [`Probes::open_gate`] does.
     pub fn close_gate(&self, cpu: u32) -> Result<(), BpfError> {
         self.run_on(cpu, "gate", [GATE_CLOSE, 0, 0]).map(|_| ())
     }
 
     /// Runs a raw_tp program once on `cpu` with interrupts off; returns what it returned.
     ///
-    /// # Errors
-    /// [`BpfError::CpuOffline`], or when the kernel refuses.
+    /// Fails with [`BpfError::CpuOffline`], or when the kernel refuses.
     pub fn run_on<const COUNT: usize>(
         &self,
         cpu: u32,
@@ -421,8 +412,7 @@ impl Probes {
 
     /// The state of each possible CPU, by its number.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn states(&self) -> Result<Vec<CpuState>, BpfError> {
         let values = self.per_cpu("cpu_states", 0)?;
         let parse =
@@ -432,8 +422,7 @@ impl Probes {
 
     /// Reads all rows in use.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn rows(&self) -> Result<Vec<CountedRow>, BpfError> {
         self.rows_of(&self.states()?)
     }
@@ -441,8 +430,7 @@ impl Probes {
     /// Reads all rows that were in use when [`Probes::states`] returned `states`. In an open window
     /// some sums of a row may include a span that others do not include yet.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn rows_of(&self, states: &[CpuState]) -> Result<Vec<CountedRow>, BpfError> {
         let mut rows = Vec::new();
         for (cpu, range) in self.rows.cpus() {
@@ -488,24 +476,21 @@ impl Probes {
 
     /// Resets all counts; from now on nothing is subtracted. Call it with every window closed.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn clear(&self) -> Result<(), BpfError> {
         self.clear_for(CpuOverheads::default())
     }
 
     /// Resets all counts; from now on `overheads` are subtracted from each span, on all CPUs.
     ///
-    /// # Errors
-    /// As [`Probes::clear`].
+    /// Fails as [`Probes::clear`] does.
     pub fn clear_for(&self, overheads: CpuOverheads) -> Result<(), BpfError> {
         self.clear_for_each(|_| overheads)
     }
 
     /// Resets all counts; from now on `overheads` of a CPU are subtracted from each span there.
     ///
-    /// # Errors
-    /// As [`Probes::clear`].
+    /// Fails as [`Probes::clear`] does.
     pub fn clear_for_each(&self, overheads: impl Fn(u32) -> CpuOverheads) -> Result<(), BpfError> {
         self.clear_with(overheads, |_, _| {})
     }
@@ -513,8 +498,7 @@ impl Probes {
     /// Resets all counts, as [`Probes::clear_for_each`]; what the programs have
     /// learned on each CPU stays.
     ///
-    /// # Errors
-    /// As [`Probes::clear`].
+    /// Fails as [`Probes::clear`] does.
     pub fn clear_counts(&self, overheads: impl Fn(u32) -> CpuOverheads) -> Result<(), BpfError> {
         self.clear_with(overheads, CpuState::learn_from)
     }
@@ -567,8 +551,7 @@ impl Probes {
 
     /// Passes a perf event's descriptor to the programs, as event `event` of `cpu`.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn set_event(&self, event: u32, cpu: u32, fd: BorrowedFd<'_>) -> Result<(), BpfError> {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
@@ -580,8 +563,7 @@ impl Probes {
 
     /// The events that could not be read, over all CPUs.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn event_errors(&self) -> Result<EventErrors, BpfError> {
         let mut errors = EventErrors::default();
         for bytes in self.per_cpu("pmu_states", 0)? {
@@ -597,8 +579,7 @@ impl Probes {
     /// Events that the kernel dropped because a program was already running on the CPU
     /// (`recursion_misses` of bpf_prog_info), summed over the loaded programs.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn misses(&self) -> Result<u64, BpfError> {
         let mut misses = 0;
         for program in self.object.progs_mut().filter(|program| program.autoload()) {
@@ -622,8 +603,7 @@ impl Probes {
     /// programs (`verified_insns` of bpf_prog_info), which determines how long loading takes.
     /// `None` before Linux 5.16, which does not tell.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn verified_instructions_max(&self) -> Result<Option<u32>, BpfError> {
         let loaded = self.object.progs_mut().filter(|program| program.autoload());
         let mut each = loaded.map(|program| info(program.as_fd()).map(|info| info.verified_insns));

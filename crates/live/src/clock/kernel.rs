@@ -68,8 +68,7 @@ impl Bracket {
 impl KernelClock {
     /// Finds out the difference for this process.
     ///
-    /// # Errors
-    /// If the kernel does not run the program.
+    /// Fails if the kernel does not run the program.
     pub fn find(root: &Root, program: &CallerProgram) -> Result<Self, BpfError> {
         let mut narrowest: Option<Bracket> = None;
         for _ in 0..BRACKETS {

@@ -129,8 +129,7 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
 impl LiveFootprint {
     /// Pins this thread to the loop's CPU until the bench is dropped, and measures the clock.
     ///
-    /// # Errors
-    /// If the CPU can't be pinned, or has no constant counter.
+    /// Fails if the CPU can't be pinned, or has no constant counter.
     pub fn new(settings: FootprintSettings) -> Result<Self, BenchError> {
         let allowed = sched_getaffinity(None).map_err(failed)?;
         pin(settings.cpu).map_err(|error| BenchError::NothingMeasurable {

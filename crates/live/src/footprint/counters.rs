@@ -70,8 +70,7 @@ impl Counters {
     /// Opens the counters of the calling thread, stopped. The thread runs on `cpu`, whose PMU
     /// counts.
     ///
-    /// # Errors
-    /// The reason: no PMU, no rights, no such event, no free counter.
+    /// The error is a reason: no PMU, no rights, no such event, no free counter.
     pub fn open(root: &Root, level: Level, cpu: u32) -> Result<Self, String> {
         let event = event(root, level, cpu)?;
         let describe = |error: io::Error| format!("perf_event_open: {error}");
@@ -87,8 +86,7 @@ impl Counters {
 
     /// Starts counting from 0.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     #[inline(always)]
     pub fn start(&mut self) -> io::Result<()> {
         let file = self.user.as_raw_fd();
@@ -101,8 +99,7 @@ impl Counters {
 
     /// Stops counting and returns the counts.
     ///
-    /// # Errors
-    /// If the kernel refuses, or another user took the counters.
+    /// Fails if the kernel refuses, or another user took the counters.
     #[inline(always)]
     pub fn stop(&mut self) -> io::Result<Misses> {
         // SAFETY: as in `start`.

@@ -16,7 +16,6 @@ const LINES_MAX: u64 = 1 << 24;
 pub type ByHand = BTreeMap<Level, Geometry>;
 
 /// Parses a value of `--geometry`.
-/// # Errors
 /// Returns a message with the expected form.
 pub fn parse(text: &str) -> Result<(Level, Geometry), String> {
     let form = "expected LEVEL=SIZE:WAYS:LINE as in l1d=48KiB:12:64, or dtlb=ENTRIES:WAYS";
@@ -59,8 +58,7 @@ fn from_parts(size_bytes: u64, ways: u64, line_bytes: u32) -> Result<Geometry, S
 
 /// The geometry of a level of `cpu`.
 ///
-/// # Errors
-/// If the machine does not report it.
+/// Fails if the machine does not report it.
 pub fn geometry(
     root: &Root,
     cpu: u32,

@@ -16,8 +16,7 @@ use crate::window::{Stop, WindowEdge};
 
 /// Measures the series of a request. `mark` is called where counters start and stop.
 ///
-/// # Errors
-/// If nothing can be measured.
+/// Fails if nothing can be measured.
 pub fn execute(
     request: &FootprintRequest,
     mark: fn(WindowEdge),

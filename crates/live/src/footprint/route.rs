@@ -68,8 +68,7 @@ impl Route {
 
 /// Raises the stimulus a few times and checks on which CPU the kernel counts its interrupts.
 ///
-/// # Errors
-/// If none arrive, or they interrupt another CPU and cannot, or may not, be moved.
+/// Fails if none arrive, or they interrupt another CPU and cannot, or may not, be moved.
 pub fn route(
     root: &Root,
     cpu: u32,
@@ -101,7 +100,9 @@ pub fn route(
     if second.iter().any(|line| line.cpus.contains(&cpu)) {
         Ok(())
     } else {
-        Err(BenchError::unavailable(format!("{reason}; the moved IRQ does not arrive there")))
+        Err(BenchError::unavailable(format!(
+            "{reason}; irqlab moved the IRQ, but it does not arrive on CPU {cpu}"
+        )))
     }
 }
 

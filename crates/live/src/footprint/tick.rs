@@ -31,8 +31,7 @@ pub fn tick_ns() -> u64 {
 
 /// Checks that a pass is short enough. `tickless`: the CPU has no tick; `ticks`: they may come.
 ///
-/// # Errors
-/// [`BenchError::Unavailable`] if the pass takes too long.
+/// Fails with [`BenchError::Unavailable`] if the pass takes too long.
 pub fn check_pass(
     level: Level,
     pass_ns: u64,

@@ -58,8 +58,7 @@ impl LiveBench {
     /// Calibrates and loads the probes of every pass. A measurement attaches only the
     /// probes of its own pass.
     ///
-    /// # Errors
-    /// [`BenchError::NothingMeasurable`] without the rights or the tracepoints.
+    /// Fails with [`BenchError::NothingMeasurable`] without the rights or the tracepoints.
     pub fn new(settings: LiveSettings) -> Result<Self, BenchError> {
         let flavour = settings.flavour.unwrap_or_else(Flavour::of_this_kernel);
         let mut bench = LiveBench {

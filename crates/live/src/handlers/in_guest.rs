@@ -28,8 +28,7 @@ const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
 /// Creates the condition of a request and measures its window. Calls `mark` at the window's edges,
 /// and `at_phase` where a phase starts; the first phase is set-up.
 ///
-/// # Errors
-/// If the condition is not available, or something breaks.
+/// Fails if the condition is not available, or something breaks.
 pub fn execute(
     request: &HandlersRequest,
     mark: fn(WindowEdge),

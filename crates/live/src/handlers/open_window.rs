@@ -35,8 +35,7 @@ impl OpenWindow {
     /// Attaches the timing probes and opens the window. In the window the probes learn their
     /// overhead on times; until then the warm loop's overhead is subtracted.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn open(mut bench: LiveBench) -> Result<Self, BenchError> {
         let caller = CallerProgram::load()?;
         bench.attach_only(0)?;
@@ -61,8 +60,7 @@ impl OpenWindow {
     /// Returns the counts from the opening of the window until now, with the facts of a CPU quota. `agreement` is
     /// empty, because the kernel's counters are compared only where a window ends.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn read(&self) -> Result<WindowSample, BenchError> {
         let timing = &self.bench.passes[0];
         let mut states = timing.probes.states()?;

@@ -50,8 +50,7 @@ fn work(report: &Report) -> StimulusStats {
 impl Stimuli {
     /// Starts the condition's load and stimulus, and returns when they run.
     ///
-    /// # Errors
-    /// [`BenchError::Unavailable`] when this machine does not support them.
+    /// Fails with [`BenchError::Unavailable`] when this machine does not support them.
     pub fn start(
         condition: Condition,
         settings: &LiveSettings,
@@ -92,8 +91,7 @@ impl Stimuli {
 
     /// Checks that load and stimulus are alive.
     ///
-    /// # Errors
-    /// [`BenchError::Failed`] with the error of the process that died.
+    /// Fails with [`BenchError::Failed`] with the error of the process that died.
     pub fn check(&mut self) -> Result<(), BenchError> {
         let mut running = self.load.iter_mut().chain(self.stimulus.iter_mut());
         Ok(running.try_for_each(Running::check)?)

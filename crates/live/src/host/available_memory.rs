@@ -54,8 +54,7 @@ impl AvailableMemory {
     /// reserve of the same size. The kernel kills a process by SIGKILL, without a message, if its
     /// group exceeds the limit.
     ///
-    /// # Errors
-    /// [`MemoryShortage`] if less memory is available.
+    /// Fails with [`MemoryShortage`] if less memory is available.
     pub fn check(&self, what: &str, needed_bytes: u64) -> Result<(), MemoryShortage> {
         let Some(available) = self.bytes.filter(|available| needed_bytes > available / 2) else {
             return Ok(());

@@ -16,8 +16,7 @@ const INTEL: &str = "GenuineIntel";
 
 /// Reads the CPU's count since its reset, modulo 2^32.
 ///
-/// # Errors
-/// The reason why the count is not known.
+/// The error is the reason why the count is not known.
 pub fn smi_count(root: &Root, cpu: u32) -> Result<u32, String> {
     let vendor = root.text("proc/cpuinfo").and_then(|text| parse_cpuinfo(&text).vendor);
     let vendor = vendor.unwrap_or_else(|| "of no known vendor".to_owned());

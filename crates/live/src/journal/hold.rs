@@ -14,8 +14,8 @@ const RETRY: Duration = Duration::from_millis(10);
 /// processes left. Only then do its settings have the values to restore later. Returns a
 /// message for each undone change.
 ///
-/// # Errors
-/// [`JournalError::Busy`] if another irqlab holds the resource for longer than `locks` waits.
+/// Fails with [`JournalError::Busy`] if another irqlab holds the resource for longer than `locks`
+/// waits.
 pub(super) fn hold(locks: &mut Locks, resource: Resource) -> Result<Vec<String>, JournalError> {
     if locks.has(&resource) {
         return Ok(Vec::new());

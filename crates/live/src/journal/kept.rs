@@ -47,9 +47,8 @@ impl Journal {
     /// Keeps the changes: no replay undoes them, but [`undo_kept`] does. A single rename switches,
     /// so a kill leaves either a journal that the next start replays, or a journal of kept changes.
     ///
-    /// # Errors
-    /// If there are too many journals of kept changes, or the file cannot be written. Then dropping
-    /// the journal undoes all changes.
+    /// Fails if there are too many journals of kept changes, or the file cannot be written. Then
+    /// dropping the journal undoes all changes.
     pub fn keep(mut self, interface: &Identity, what: &str) -> Result<(), JournalError> {
         if self.contents.entries.is_empty() {
             return Ok(());

@@ -53,8 +53,7 @@ pub(super) enum Attempt {
 
 /// Creates a file and locks it. No other process can find the file unlocked and take it for free.
 ///
-/// # Errors
-/// If the file exists already, or its file system has no locks.
+/// Fails if the file exists already, or its file system has no locks.
 pub(super) fn create_locked(path: &Path) -> io::Result<File> {
     loop {
         let file = File::options().write(true).create_new(true).mode(PRIVATE).open(path)?;
@@ -69,8 +68,7 @@ pub(super) fn create_locked(path: &Path) -> io::Result<File> {
 
 /// Takes a lock if it becomes free within `wait`. Creates the file if it does not exist.
 ///
-/// # Errors
-/// If the file cannot be created, is not a regular file of this user, or cannot be locked.
+/// Fails if the file cannot be created, is not a regular file of this user, or cannot be locked.
 pub(super) fn lock_within(path: &Path, wait: Duration) -> io::Result<Attempt> {
     let deadline = Instant::now() + wait;
     loop {
@@ -83,8 +81,7 @@ pub(super) fn lock_within(path: &Path, wait: Duration) -> io::Result<Attempt> {
 
 /// Takes a lock if it is free now. Creates the file if it does not exist.
 ///
-/// # Errors
-/// If the file cannot be created, is not a regular file of this user, or cannot be locked.
+/// Fails if the file cannot be created, is not a regular file of this user, or cannot be locked.
 pub(super) fn try_lock(path: &Path) -> io::Result<Attempt> {
     loop {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -122,8 +119,7 @@ pub(super) fn remove_if_free(path: &Path) -> io::Result<()> {
 
 /// Locks a file for this process alone. Returns true if the file was free.
 ///
-/// # Errors
-/// If the file system has no locks.
+/// Fails if the file system has no locks.
 pub(super) fn lock_now(file: &File) -> io::Result<bool> {
     match retry_on_intr(|| flock(file, FlockOperation::NonBlockingLockExclusive)) {
         Err(Errno::WOULDBLOCK) => Ok(false),
@@ -133,8 +129,7 @@ pub(super) fn lock_now(file: &File) -> io::Result<bool> {
 
 /// Renames a file to a name that must not exist.
 ///
-/// # Errors
-/// `AlreadyExists` if the name is taken.
+/// Fails with `AlreadyExists` if the name is taken.
 pub(super) fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Some file systems cannot rename without replacing. A hard link does not

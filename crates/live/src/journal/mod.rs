@@ -116,8 +116,7 @@ pub struct Journal {
 impl Journal {
     /// Creates an empty journal in [`default_dir`]. Writes nothing before the first entry.
     ///
-    /// # Errors
-    /// If the directory cannot be created or others can write it, or `/proc` cannot be read.
+    /// Fails if the directory cannot be created or others can write it, or `/proc` cannot be read.
     pub fn open() -> Result<Self, JournalError> {
         Self::open_in(&default_dir())
     }
@@ -125,8 +124,7 @@ impl Journal {
     /// Like [`Journal::open`], in `directory`, which is created with mode 0755
     /// if it does not exist.
     ///
-    /// # Errors
-    /// As [`Journal::open`].
+    /// Fails as [`Journal::open`] does.
     pub fn open_in(directory: &Path) -> Result<Self, JournalError> {
         dir::prepare(directory)?;
         let failed = |source| JournalError::Write { path: directory.to_owned(), source };
@@ -141,8 +139,7 @@ impl Journal {
     /// that killed processes left. Read the resource's values only afterwards. Returns a message
     /// for each undone change.
     ///
-    /// # Errors
-    /// [`JournalError::Busy`] if another irqlab holds the resource for more than 3 s.
+    /// Fails with [`JournalError::Busy`] if another irqlab holds the resource for more than 3 s.
     pub fn lock(&mut self, resource: Resource) -> Result<Vec<String>, JournalError> {
         hold::hold(&mut self.locks, resource)
     }
@@ -151,8 +148,7 @@ impl Journal {
     /// `irqlab-`, because a replay removes a file by this prefix.
     /// [`Journal::created_file`] serves other names.
     ///
-    /// # Errors
-    /// If the path has no directory or another name, or the journal cannot be written. Then
+    /// Fails if the path has no directory or another name, or the journal cannot be written. Then
     /// do not create the file.
     pub fn will_create_file(&mut self, path: &Path) -> Result<(), JournalError> {
         self.add(Entry::new_file(path)?)
@@ -161,8 +157,7 @@ impl Journal {
     /// Records that a file has been created. Its device and inode identify it, so the
     /// file may have any name.
     ///
-    /// # Errors
-    /// If it is not a regular file, or the journal cannot be written.
+    /// Fails if it is not a regular file, or the journal cannot be written.
     pub fn created_file(&mut self, path: &Path) -> Result<(), JournalError> {
         self.add(Entry::existing_file(path)?)
     }
@@ -171,9 +166,8 @@ impl Journal {
     /// [`Journal::lock`]. Only paths under `/proc/sys`, `/proc/irq`, `/sys/class/net` and
     /// `/sys/kernel` are accepted.
     ///
-    /// # Errors
-    /// If a replay would refuse the path or the value, the setting is not locked, or the journal
-    /// cannot be written. Then do not change the setting.
+    /// Fails if a replay would refuse the path or the value, the setting is not locked, or the
+    /// journal cannot be written. Then do not change the setting.
     pub fn will_write(&mut self, path: &Path, old_value: &str) -> Result<(), JournalError> {
         self.add(Entry::setting(path, old_value)?)
     }
@@ -181,9 +175,8 @@ impl Journal {
     /// Records that a setting of an interface is about to be changed from `old_value`, which was
     /// read after [`Journal::lock`].
     ///
-    /// # Errors
-    /// If the value is too long, the interface is not locked, or the journal cannot be written.
-    /// Then do not change the setting.
+    /// Fails if the value is too long, the interface is not locked, or the journal cannot be
+    /// written. Then do not change the setting.
     pub fn will_set(
         &mut self,
         interface: &Identity,
@@ -195,8 +188,7 @@ impl Journal {
 
     /// Removes the entry of `path`, which needs no restoring any more.
     ///
-    /// # Errors
-    /// If the journal cannot be written.
+    /// Fails if the journal cannot be written.
     pub fn forget(&mut self, path: &Path) -> Result<(), JournalError> {
         self.contents.entries.retain(|entry| !entry.is_about(path));
         self.save()
@@ -274,8 +266,7 @@ impl Drop for Journal {
 /// Records a temporary name of [`outputs`] that is about to be used. Dropping the note removes the
 /// file or directory with this name. After a kill, the next start removes it.
 ///
-/// # Errors
-/// Any error of [`Journal::open`] or [`Journal::will_create_file`].
+/// Has the errors of [`Journal::open`] or [`Journal::will_create_file`].
 pub fn note_temporary(path: &Path, temporary: Temporary) -> std::io::Result<TemporaryNote> {
     let mut journal = Journal::open().map_err(std::io::Error::other)?;
     let noted = match temporary {

@@ -21,8 +21,7 @@ pub(super) enum Owner {
 
 /// Makes a name that no other journal has, in any namespace.
 ///
-/// # Errors
-/// If /proc has no random numbers.
+/// Fails if /proc has no random numbers.
 pub(super) fn new_file_name() -> io::Result<String> {
     let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Ok(format!("{PREFIX}{}-{}.{JOURNAL}", std::process::id(), unique.trim()))

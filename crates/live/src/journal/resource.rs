@@ -76,8 +76,8 @@ impl Locks {
 
     /// Locks a resource until this value is dropped, or until [`Locks::release`].
     ///
-    /// # Errors
-    /// [`JournalError::Busy`] if another irqlab holds the resource for longer than [`Locks::wait`].
+    /// Fails with [`JournalError::Busy`] if another irqlab holds the resource for longer than
+    /// [`Locks::wait`].
     pub fn lock(&mut self, resource: &Resource) -> Result<(), JournalError> {
         let path = resource.lock_file(&self.directory);
         let attempt = lock_within(&path, self.wait)

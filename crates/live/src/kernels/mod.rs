@@ -55,8 +55,7 @@ impl KernelsObserver for Marks {
 /// Executes a request inside a simulated machine, and tells the simulator about phases and windows.
 /// `program` is as for [`measure_in_processes`].
 ///
-/// # Errors
-/// Any error of [`measure`] or [`measure_in_processes`].
+/// Has the errors of [`measure`] or [`measure_in_processes`].
 pub fn execute(
     request: &KernelsRequest,
     at_edge: fn(WindowEdge),
@@ -72,8 +71,7 @@ pub fn execute(
 
 /// Lists the kernels that a request selects, without measuring them.
 ///
-/// # Errors
-/// If a word of the selection names no kernel and no group. The message lists the groups.
+/// Fails if a word of the selection names no kernel and no group. The message lists the groups.
 pub fn selected(only: &[String]) -> Result<Vec<KernelSample>, String> {
     let found = select(only)?;
     Ok(found.iter().map(|kernel| sample(kernel, Err("it was not measured".to_owned()))).collect())
@@ -105,8 +103,7 @@ fn sample(kernel: &Kernel, figures: Result<Figures, String>) -> KernelSample {
 /// Measures the kernels of a request on its CPU in this process, one after the other. After a
 /// request to stop, returns the kernels measured so far.
 ///
-/// # Errors
-/// If nothing can be measured: no such CPU, or no counter.
+/// Fails if nothing can be measured: no such CPU, or no counter.
 #[cfg(target_arch = "x86_64")]
 pub fn measure(
     request: &KernelsRequest,
@@ -160,8 +157,7 @@ pub fn measure(
 
 /// Fails, because no kernels are written for this processor.
 ///
-/// # Errors
-/// Always [`BenchError::NothingMeasurable`].
+/// Fails with [`BenchError::NothingMeasurable`].
 #[cfg(not(target_arch = "x86_64"))]
 pub fn measure(
     _request: &KernelsRequest,

@@ -16,8 +16,7 @@ use crate::spawn::with_reached_limit;
 /// it and prints the response. Returns the middle process of each kernel. After a request to stop,
 /// uses the processes so far.
 ///
-/// # Errors
-/// If a process cannot be started, or [`super::measure`] fails in it.
+/// Fails if a process cannot be started, or [`super::measure`] fails in it.
 pub fn measure_in_processes(
     request: &KernelsRequest,
     observer: &dyn KernelsObserver,

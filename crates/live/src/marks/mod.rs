@@ -51,9 +51,8 @@ pub struct MarkProbes {
 impl MarkProbes {
     /// Loads and attaches the programs. They make no mark before a loop is announced.
     ///
-    /// # Errors
-    /// [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel without type
-    /// information, or with libbpf's message.
+    /// Fails with [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel
+    /// without type information, or with libbpf's message.
     pub fn load() -> Result<Self, BpfError> {
         let mut open = open_with_btf("irqlab_noise", OBJECT)?;
         let cpus = libbpf_rs::num_possible_cpus()
@@ -102,8 +101,7 @@ impl MarkProbes {
     /// Announces the loop of a CPU by the number of its thread ([`loop_thread`]). 0 means
     /// that the CPU has no loop.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn announce(&self, cpu: u32, thread: u32) -> Result<(), BpfError> {
         self.map("loops")?
             .update(cpu.as_bytes(), thread.as_bytes(), MapFlags::ANY)
@@ -113,8 +111,7 @@ impl MarkProbes {
     /// Takes all marks so far, each with its CPU. The order of a CPU's marks may be wrong by the
     /// duration of an interrupt.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn take(&self) -> Result<Vec<(u32, Mark)>, BpfError> {
         self.ring.consume().map_err(|error| failure("reading marks", &error))?;
         Ok(std::mem::take(&mut self.inbox.borrow_mut().marks))
@@ -122,8 +119,7 @@ impl MarkProbes {
 
     /// Number of marks dropped so far because the ring was full.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn lost(&self) -> Result<u64, BpfError> {
         let values = self
             .map("lost")?
@@ -152,8 +148,7 @@ impl MarkProbes {
 /// The number that marks have for the calling thread. Without probes, its number in the process's
 /// own PID namespace, which is only for people.
 ///
-/// # Errors
-/// If the kernel refuses.
+/// Fails if the kernel refuses.
 pub fn loop_thread(caller: Option<&CallerProgram>) -> Result<u32, BpfError> {
     match caller {
         Some(program) => Ok(program.see()?.thread),

@@ -19,8 +19,7 @@ pub struct CardIrqs {
 impl CardIrqs {
     /// Looks up the interrupts in the caller's namespace.
     ///
-    /// # Errors
-    /// If both cards have an interrupt in common.
+    /// Fails if both cards have an interrupt in common.
     pub fn find() -> Result<CardIrqs, String> {
         let [near, far] = CARDS.map(irqs_of);
         match near.iter().find(|irq| far.contains(irq)) {
@@ -38,8 +37,7 @@ impl CardIrqs {
     /// Directs the interrupts of the near card to `near_cpu`, and the far card's to `far_cpu`.
     /// Nothing restores them, because the machine ends with its experiment.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn direct(&self, near_cpu: u32, far_cpu: u32) -> io::Result<()> {
         direct(&self.near, near_cpu).and_then(|()| direct(&self.far, far_cpu))
     }

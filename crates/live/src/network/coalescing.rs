@@ -28,8 +28,7 @@ pub struct Coalescing {
 /// Reads the settings in force; all are `None` for a driver without coalescing.
 /// No rights are needed.
 ///
-/// # Errors
-/// If the interface no longer exists, or the kernel has no such family.
+/// Fails if the interface no longer exists, or the kernel has no such family.
 pub fn read(index: u32) -> io::Result<Coalescing> {
     let answers = match Family::open(FAMILY)?.request(COALESCE_GET, &[header(index)]) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -48,8 +47,7 @@ pub fn read(index: u32) -> io::Result<Coalescing> {
 
 /// Sets all settings that `wanted` has, in one request.
 ///
-/// # Errors
-/// Without CAP_NET_ADMIN, or if the driver lacks a setting or refuses a value.
+/// Fails without CAP_NET_ADMIN, or if the driver lacks a setting or refuses a value.
 pub fn write(index: u32, wanted: &Coalescing) -> io::Result<()> {
     let attributes = [
         Some(header(index)),

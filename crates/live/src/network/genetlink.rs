@@ -96,8 +96,7 @@ pub struct Family {
 impl Family {
     /// Connects to the family `name`.
     ///
-    /// # Errors
-    /// If the kernel does not have the family (`NotFound`), or has no generic netlink.
+    /// Fails if the kernel does not have the family (`NotFound`), or has no generic netlink.
     pub fn open(name: &str) -> io::Result<Family> {
         let mut socket = Socket::new(NETLINK_GENERIC)?;
         socket.bind_auto()?;
@@ -112,16 +111,14 @@ impl Family {
 
     /// Sends a request, and waits for its answer and its acknowledgement.
     ///
-    /// # Errors
-    /// The kernel's error, with the kernel's text if there is one.
+    /// Fails with the kernel's error, and with the kernel's text if there is one.
     pub fn request(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Answer>> {
         self.exchange(command, NLM_F_ACK, attributes)
     }
 
     /// Asks for all objects of a kind.
     ///
-    /// # Errors
-    /// The kernel's error, with the kernel's text if there is one.
+    /// Fails with the kernel's error, and with the kernel's text if there is one.
     pub fn dump(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Answer>> {
         self.exchange(command, NLM_F_DUMP, attributes)
     }

@@ -22,8 +22,7 @@ impl EchoSocket {
     /// Opens a raw socket (CAP_NET_RAW) or, if that is refused, a ping socket (sysctl
     /// `net.ipv4.ping_group_range`).
     ///
-    /// # Errors
-    /// If both are refused, or there is no route to the target.
+    /// Fails if both are refused, or there is no route to the target.
     pub fn open(target: Ipv4Addr) -> Result<EchoSocket, BenchError> {
         let new = |kind| {
             socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, Some(ipproto::ICMP))

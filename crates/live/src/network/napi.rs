@@ -47,8 +47,7 @@ impl Instance {
 
 /// Lists the instances of an interface. No rights are needed.
 ///
-/// # Errors
-/// If the kernel has no such family, or the interface no longer exists.
+/// Fails if the kernel has no such family, or the interface no longer exists.
 pub fn instances(index: u32) -> io::Result<Vec<Instance>> {
     let answers = Family::open(FAMILY)?.dump(NAPI_GET, &[Attribute::number(INTERFACE, index)])?;
     let instance = |answer: &super::genetlink::Answer| {
@@ -68,9 +67,8 @@ pub fn instances(index: u32) -> io::Result<Vec<Instance>> {
 
 /// Sets all settings of an instance that `wanted` has.
 ///
-/// # Errors
-/// Without CAP_NET_ADMIN, if the kernel lacks a setting (before 6.13), or if
-/// there is no such instance.
+/// Fails without CAP_NET_ADMIN, if the kernel lacks a setting (before 6.13), or if there is no such
+/// instance.
 pub fn write(id: u32, wanted: &Settings) -> io::Result<()> {
     let attributes = [
         Some(Attribute::number(ID, id)),

@@ -11,8 +11,7 @@ pub struct PrivateSysfs(());
 impl PrivateSysfs {
     /// Mounts the sysfs at /sys, for this thread alone.
     ///
-    /// # Errors
-    /// Without CAP_SYS_ADMIN over the namespace.
+    /// Fails without CAP_SYS_ADMIN over the namespace.
     pub fn mount() -> io::Result<PrivateSysfs> {
         // SAFETY: only this thread's view of mounts changes; no descriptor is unshared.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
@@ -30,8 +29,7 @@ impl PrivateSysfs {
 
     /// Writes an attribute of an interface, such as `gro_flush_timeout`.
     ///
-    /// # Errors
-    /// If the kernel has no such attribute, or refuses the value.
+    /// Fails if the kernel has no such attribute, or refuses the value.
     pub fn set(&self, interface: &str, attribute: &str, value: &str) -> io::Result<()> {
         std::fs::write(format!("/sys/class/net/{interface}/{attribute}"), value)
     }
@@ -39,8 +37,7 @@ impl PrivateSysfs {
     /// Steers the packets that arrive at an interface's first queue to `cpu` (receive packet
     /// steering, Documentation/networking/scaling.rst).
     ///
-    /// # Errors
-    /// If the kernel lacks CONFIG_RPS.
+    /// Fails if the kernel lacks CONFIG_RPS.
     pub fn steer(&self, interface: &str, cpu: u32) -> io::Result<()> {
         self.set(interface, "queues/rx-0/rps_cpus", &mask(cpu))
     }

@@ -101,8 +101,7 @@ pub(crate) fn is_elsewhere(error: &io::Error) -> bool {
 impl Interface {
     /// Finds the interface with that name in the calling thread's network namespace.
     ///
-    /// # Errors
-    /// If there is no such interface, or `/sys` shows another namespace.
+    /// Fails if there is no such interface, or `/sys` shows another namespace.
     pub fn find(name: &str) -> Result<Interface, NotFound> {
         let root = Root::default();
         let none =

@@ -154,8 +154,7 @@ impl Abilities {
     /// receiver polls. With `low_hz`, the lowest rate, the settings make all sockets poll long
     /// enough for it (`net.core.busy_poll`). Without `low_hz`, the receiver must poll by itself.
     ///
-    /// # Errors
-    /// If kernel or driver do not offer the scheme.
+    /// Fails if kernel or driver do not offer the scheme.
     pub fn required_settings(
         &self,
         scheme: Scheme,

@@ -60,9 +60,8 @@ impl Session {
     /// it. Restores the settings of the interface that killed processes left changed.
     /// Changes nothing else yet.
     ///
-    /// # Errors
-    /// [`JournalError::Busy`] if another irqlab holds the interface, or another error if no
-    /// journal can be written.
+    /// Fails with [`JournalError::Busy`] if another irqlab holds the interface, or another error if
+    /// no journal can be written.
     pub fn open(interface: Interface) -> Result<Session, JournalError> {
         let mut journal = Journal::open()?;
         let restored = journal.lock(Resource::interface(interface.identity()))?;
@@ -83,8 +82,7 @@ impl Session {
 
     /// Sets a value and reads it back. The journal has the old value before the change.
     ///
-    /// # Errors
-    /// If the setting does not exist, may not be set, or the value is refused.
+    /// Fails if the setting does not exist, may not be set, or the value is refused.
     pub fn set(&mut self, setting: Setting, value: &str) -> Result<InForce, Refusal> {
         let name = || self.interface.name().to_owned();
         let missing =
@@ -121,9 +119,8 @@ impl Session {
 
     /// Directs an interrupt to a CPU.
     ///
-    /// # Errors
-    /// If another irqlab has directed the interrupt, its affinity cannot be read or journalled, or
-    /// the kernel refuses (a managed interrupt).
+    /// Fails if another irqlab has directed the interrupt, its affinity cannot be read or
+    /// journalled, or the kernel refuses (a managed interrupt).
     pub fn direct(&mut self, irq: u32, cpu: u32) -> Result<(), Refusal> {
         let path = format!("/proc/irq/{irq}/smp_affinity_list");
         let (interface, setting) = (self.interface.name().to_owned(), path.clone());
@@ -143,9 +140,8 @@ impl Session {
     /// process has ended, until [`crate::journal::undo_kept`] restores them. `what`
     /// describes them for a reader.
     ///
-    /// # Errors
-    /// If the journal cannot be written. Then everything is restored.
-    /// When the journal cannot be written; then everything is restored.
+    /// Fails if the journal cannot be written. Then everything is restored. When the journal cannot
+    /// be written; then everything is restored.
     pub fn keep(self, what: &str) -> Result<(), JournalError> {
         self.journal.keep(self.interface.identity(), what)
     }

@@ -98,8 +98,7 @@ impl Setting {
 
     /// Reads the present value.
     ///
-    /// # Errors
-    /// If the kernel or the driver does not have the setting (`Unsupported`, `NotFound`).
+    /// Fails if the kernel or the driver does not have the setting (`Unsupported`, `NotFound`).
     pub fn read(self, interface: &Interface) -> io::Result<String> {
         match self {
             Setting::Gro => {
@@ -133,8 +132,7 @@ impl Setting {
     /// Sets the value. The device may take another value than the requested one,
     /// so read it afterwards.
     ///
-    /// # Errors
-    /// Without CAP_NET_ADMIN, or if kernel or driver refuse the value.
+    /// Fails without CAP_NET_ADMIN, or if kernel or driver refuse the value.
     pub fn write(self, interface: &Interface, value: &str) -> io::Result<()> {
         let wrong =
             || io::Error::new(io::ErrorKind::InvalidInput, format!("{self} is not {value:?}"));

@@ -72,8 +72,7 @@ pub struct LiveNoise {
 impl LiveNoise {
     /// Measures the clock, loads the probes and measures the kernel entry latency.
     ///
-    /// # Errors
-    /// [`BenchError::NothingMeasurable`] on a processor without a constant counter.
+    /// Fails with [`BenchError::NothingMeasurable`] on a processor without a constant counter.
     pub fn new(settings: NoiseSettings) -> Result<Self, BenchError> {
         let cpu = settings.cpus.first().copied().unwrap_or(0);
         let clock = detour_resolution(cpu).map_err(|error| BenchError::Unavailable {
@@ -134,8 +133,7 @@ impl LiveNoise {
     /// Ends the command that ran concurrently with the loops, and returns its status. `None`
     /// without a command, or if the command still ran.
     ///
-    /// # Errors
-    /// If the program could not be executed, or the kernel does not report the status.
+    /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
         self.companion.take().map_or(Ok(None), Companion::end)
     }
@@ -447,8 +445,7 @@ impl LiveNoise {
 /// Adds to a window's sample when the command started that runs concurrently with the loops, and
 /// whether it had ended at the end.
 ///
-/// # Errors
-/// If the program could not be executed, or the kernel does not report the status.
+/// Fails if the program could not be executed, or the kernel does not report the status.
 fn describe_command(
     companion: &mut Companion,
     had_ended: bool,

@@ -25,8 +25,7 @@ enum State {
 impl Companion {
     /// Starts the process of the command, which waits for its release.
     ///
-    /// # Errors
-    /// If the program is not found, or no process can be started.
+    /// Fails if the program is not found, or no process can be started.
     pub fn hold(words: &[String], to_stderr: bool) -> Result<Companion, BenchError> {
         let state = State::Held(HeldCommand::new(words, to_stderr)?);
         Ok(Companion { state, released_ns: None })
@@ -58,8 +57,7 @@ impl Companion {
 
     /// The exit status, if the command has ended by itself.
     ///
-    /// # Errors
-    /// If the program could not be executed, or the kernel does not report the status.
+    /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn status(&mut self) -> Result<Option<ExitStatus>, BenchError> {
         let status = match &mut self.state {
             State::Held(_) => Ok(None),
@@ -77,8 +75,7 @@ impl Companion {
 
     /// Ends the command. Returns its status if it ended by itself, and `None` if it still ran.
     ///
-    /// # Errors
-    /// If the program could not be executed, or the kernel does not report the status.
+    /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn end(self) -> Result<Option<ExitStatus>, BenchError> {
         match self.state {
             State::Held(_) => Ok(None),

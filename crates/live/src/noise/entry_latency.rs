@@ -23,8 +23,7 @@ const FAULTS_MIN: usize = 16;
 
 /// The 90th percentile of the entry latency, ns; `None` with too few faults.
 ///
-/// # Errors
-/// If the kernel refuses to deliver the marks.
+/// Fails if the kernel refuses to deliver the marks.
 pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
     let mut clocks = ClockMap::new(probes.kernel_clock());
     clocks.read();

@@ -19,8 +19,7 @@ pub struct ExternalCounts {
 impl ExternalCounts {
     /// Reads all counts now.
     ///
-    /// # Errors
-    /// If the probes' counts cannot be read.
+    /// Fails if the probes' counts cannot be read.
     pub fn now(root: &Root, cpus: &[u32], probes: Option<&MarkProbes>) -> Result<Self, BpfError> {
         let smis = cpus.iter().filter_map(|cpu| Some((*cpu, smi_count(root, *cpu).ok()?)));
         Ok(ExternalCounts {

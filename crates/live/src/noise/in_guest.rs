@@ -21,8 +21,7 @@ use crate::window::WindowEdge;
 /// Runs the loops of a request one after the other on all CPUs. Calls `mark` before and after each.
 /// If a loop fails, the others still run.
 ///
-/// # Errors
-/// If no loop can run.
+/// Fails if no loop can run.
 pub fn execute(request: &NoiseRequest, mark: fn(WindowEdge)) -> Result<Vec<NoiseItem>, BenchError> {
     let guest = Guest::look(request)?;
     let mut items = vec![NoiseItem::Clock(guest.clock())];

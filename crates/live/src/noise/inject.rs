@@ -26,8 +26,7 @@ pub struct Injector {
 impl Injector {
     /// Sets timers on `cpu`: the first after `after_ns`, the last within `window_ns` of that.
     ///
-    /// # Errors
-    /// If the kernel refuses a timer.
+    /// Fails if the kernel refuses a timer.
     pub fn start(
         inject: Inject,
         cpu: u32,

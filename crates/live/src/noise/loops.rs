@@ -164,8 +164,7 @@ fn detour_iteration_cycles(cpu: u32) -> u64 {
 /// Measures the clock's resolution on a CPU, with the iteration time of the detour loop. `None` on
 /// a processor without a time-stamp counter.
 ///
-/// # Errors
-/// If this process may not run on the CPU, or no thread can be started.
+/// Fails if this process may not run on the CPU, or no thread can be started.
 pub fn detour_resolution(cpu: u32) -> io::Result<Option<ClockResolution>> {
     let measure = move || {
         pin(cpu)?;

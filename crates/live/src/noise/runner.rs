@@ -82,8 +82,7 @@ pub struct Runner {
 impl Runner {
     /// Starts the thread, and waits until its loop is ready.
     ///
-    /// # Errors
-    /// If the thread may not run on its CPU, or not in its scheduling class.
+    /// Fails if the thread may not run on its CPU, or not in its scheduling class.
     pub fn start(
         config: RunnerConfig,
         caller: Option<Arc<CallerProgram>>,
@@ -118,8 +117,7 @@ impl Runner {
 
     /// Waits for the thread and returns its ring and its outcome.
     ///
-    /// # Errors
-    /// If the thread died.
+    /// Fails if the thread died.
     pub fn join(self) -> Result<(Arc<Ring>, RunnerOutcome), BenchError> {
         let died = || BenchError::Failed(format!("the loop's thread on CPU {} died", self.cpu));
         let outcome = self.handle.join().ok().flatten().ok_or_else(died)?;
@@ -193,8 +191,7 @@ fn pin_with_priority(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
 /// Starts the loops, and joins their records with the marks until all loops have ended. A waiting
 /// command starts when all loops run. If it cannot start, the loops end.
 ///
-/// # Errors
-/// If the kernel refuses to deliver the marks.
+/// Fails if the kernel refuses to deliver the marks.
 pub fn collect(
     runners: &[Runner],
     joins: &mut [Join],

@@ -78,8 +78,7 @@ impl EventCalibration {
     /// Loads the programs, which count in `maps` and read `events`; `warm` is the warm loop's
     /// result.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn load(
         flavour: Flavour,
         cpus: &[u32],
@@ -117,8 +116,7 @@ impl EventCalibration {
     /// reading the events in that time. If a tracepoint refuses its programs, its contexts get
     /// the warm loop's overhead.
     ///
-    /// # Errors
-    /// If the kernel refuses a call.
+    /// Fails if the kernel refuses a call.
     pub fn measure(&self, pass_time: impl FnOnce()) -> Result<EventOverheadsByCore, BenchError> {
         self.probes.clear()?;
         let attach = |programs: &[String; 4]| -> Option<Vec<_>> {

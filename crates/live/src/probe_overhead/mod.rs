@@ -130,8 +130,7 @@ impl CoreCalibration {
 /// Measures a pair of probes for each type of cores, on the first CPU of the type that stays online
 /// meanwhile ([`calibrate`]).
 ///
-/// # Errors
-/// Any error of [`calibrate`].
+/// Has the errors of [`calibrate`].
 pub fn calibrate_each(
     flavour: Flavour,
     cores: &[CoreType],
@@ -169,8 +168,7 @@ fn calibrate_core(
 /// probes read `events`. After a request to stop, the remaining rounds are left out, because no
 /// measurement will use the result.
 ///
-/// # Errors
-/// If the programs cannot be loaded or attached, or the loop cannot run.
+/// Fails if the programs cannot be loaded or attached, or the loop cannot run.
 pub fn calibrate(
     flavour: Flavour,
     cpu: u32,

@@ -57,8 +57,7 @@ pub fn chase_order(bytes: u64, line_bytes: u64) -> Vec<u64> {
 
 /// Chases through all sizes on one CPU. Passes each size to `progress`.
 ///
-/// # Errors
-/// If the CPU is not available, or there is not enough memory.
+/// Fails if the CPU is not available, or there is not enough memory.
 pub fn measure(
     settings: &ChaseSettings,
     progress: &dyn Fn(u64),

@@ -99,8 +99,7 @@ pub struct Compared {
 
 /// Runs each tool in each round. The first tool of a round changes from round to round.
 ///
-/// # Errors
-/// If the detour loop is unavailable. Another unavailable tool is left out.
+/// Fails if the detour loop is unavailable. Another unavailable tool is left out.
 pub fn measure(settings: &NoisePeers, progress: &dyn Fn(&str)) -> Result<Compared, BenchError> {
     let mut tools = vec![Tool::Irqlab, Tool::Oslat, Tool::Cyclictest];
     let mut compared = Compared::default();

@@ -147,8 +147,7 @@ struct Bench<'a> {
 
 /// Measures all tools. Calls `progress` before each round.
 ///
-/// # Errors
-/// [`BenchError::NothingMeasurable`] if BPF programs cannot be loaded here.
+/// Fails with [`BenchError::NothingMeasurable`] if BPF programs cannot be loaded here.
 pub fn measure(
     settings: &OverheadSettings,
     stop: &Stop,

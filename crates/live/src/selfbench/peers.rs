@@ -73,8 +73,7 @@ impl Peer {
     /// Starts the tool and waits until it slows the loop on `cpu` down. `quick_ns` is the time of a
     /// call without the tool.
     ///
-    /// # Errors
-    /// [`BenchError::Unavailable`] if the tool is not installed or does not work here.
+    /// Fails with [`BenchError::Unavailable`] if the tool is not installed or does not work here.
     pub fn start(tool: Tool, cpu: u32, quick_ns: f64) -> Result<Self, BenchError> {
         let mut command = Command::new(tool.program());
         command.args(tool.arguments(cpu));
@@ -147,8 +146,7 @@ impl Peer {
 
     /// Ends the tool as Ctrl-C would, and waits. Returns the tool's output.
     ///
-    /// # Errors
-    /// If the tool does not end in time. Then it is killed.
+    /// Fails if the tool does not end in time. Then it is killed.
     pub fn stop(mut self) -> Result<String, BenchError> {
         let start = Instant::now();
         let mut signals = 0;

@@ -74,9 +74,8 @@ impl Storm {
 
 /// Raises the storm and counts its interrupts.
 ///
-/// # Errors
-/// [`BenchError::NothingMeasurable`] without the rights, [`BenchError::Unavailable`] if no
-/// stimulus is available.
+/// Fails with [`BenchError::NothingMeasurable`] without the rights, [`BenchError::Unavailable`] if
+/// no stimulus is available.
 pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
     let until = WindowEnd::Elapsed(settings.duration);
     let live = LiveSettings::new(settings.cpus.clone(), until, settings.stop.clone());

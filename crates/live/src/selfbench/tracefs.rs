@@ -39,8 +39,7 @@ pub struct Tracefs {
 impl Tracefs {
     /// Finds the mounted file system, or mounts it without a mount point.
     ///
-    /// # Errors
-    /// [`BenchError::Unavailable`] if the kernel has no tracefs or refuses it.
+    /// Fails with [`BenchError::Unavailable`] if the kernel has no tracefs or refuses it.
     pub fn find() -> Result<Self, BenchError> {
         let is_tracefs = |path: &&str| {
             rustix::fs::statfs(*path).is_ok_and(|found| found.f_type as u64 == TRACEFS_MAGIC)
@@ -135,8 +134,7 @@ impl Instance {
     /// Creates an instance without events, with the clock that BPF programs read and
     /// `kib_per_cpu` KiB of buffer.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn create(tracefs: &Tracefs, kib_per_cpu: u32) -> Result<Self, BenchError> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{OUR_PREFIX}{}-{number}", std::process::id());
@@ -152,8 +150,7 @@ impl Instance {
 
     /// Restricts the recording to `cpu`.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn only_cpu(&self, cpu: u32) -> Result<(), BenchError> {
         let mut mask = vec![0u32; cpu as usize / 32 + 1];
         mask[cpu as usize / 32] = 1 << (cpu % 32);
@@ -163,16 +160,14 @@ impl Instance {
 
     /// Switches an event such as `irq/irq_handler_entry` on or off.
     ///
-    /// # Errors
-    /// If the kernel has no such event or refuses.
+    /// Fails if the kernel has no such event or refuses.
     pub fn set_event(&self, event: &str, on: bool) -> Result<(), BenchError> {
         self.write(&format!("events/{event}/enable"), if on { "1" } else { "0" })
     }
 
     /// Writes one of the instance's files.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn write(&self, file: &str, text: &str) -> Result<(), BenchError> {
         fs::write(self.path.join(file), text)
             .map_err(|error| failed(&format!("writing {text} to trace file {file}"), error))
@@ -180,8 +175,7 @@ impl Instance {
 
     /// Reads one of the instance's files.
     ///
-    /// # Errors
-    /// If there is no such file, or the kernel refuses.
+    /// Fails if there is no such file, or the kernel refuses.
     pub fn read(&self, file: &str) -> Result<String, BenchError> {
         fs::read_to_string(self.path.join(file))
             .map_err(|error| failed(&format!("reading trace file {file}"), error))

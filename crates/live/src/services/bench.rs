@@ -56,9 +56,8 @@ pub struct LiveServices {
 impl LiveServices {
     /// Loads and attaches the probes, and measures their cost.
     ///
-    /// # Errors
-    /// [`BenchError::NothingMeasurable`] without the rights, or on a kernel that
-    /// cannot run the probes.
+    /// Fails with [`BenchError::NothingMeasurable`] without the rights, or on a kernel that cannot
+    /// run the probes.
     pub fn new(settings: LiveServicesSettings) -> Result<LiveServices, BenchError> {
         // All online CPUs are measured. The loop needs a CPU on which this process may run.
         let cpu = process_cpus().started_with.first().copied();

@@ -23,8 +23,7 @@ pub(super) struct FaultEnds {
 impl FaultEnds {
     /// Attaches `program` on each CPU.
     ///
-    /// # Errors
-    /// If the kernel refuses an event or the program.
+    /// Fails if the kernel refuses an event or the program.
     pub(super) fn attach(program: &ProgramMut<'_>, cpus: &[u32]) -> Result<FaultEnds, BpfError> {
         let mut links = Vec::new();
         for &cpu in cpus {

@@ -38,8 +38,7 @@ pub enum Place {
 /// Runs the command of a request. Calls `mark` around the command, and around the readings of
 /// the kernel's counters.
 ///
-/// # Errors
-/// If the command cannot be started, or the guest does not report its counts.
+/// Fails if the command cannot be started, or the guest does not report its counts.
 pub fn execute(
     request: &ServicesRequest,
     mark: fn(Place),

@@ -38,9 +38,8 @@ pub(super) struct ServiceProbes {
 impl ServiceProbes {
     /// Loads and attaches the programs whose tracepoints this kernel has.
     ///
-    /// # Errors
-    /// [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel without type
-    /// information, or with libbpf's message.
+    /// Fails with [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel
+    /// without type information, or with libbpf's message.
     pub(super) fn load(cpus: &[u32]) -> Result<ServiceProbes, BpfError> {
         let mut open = open_with_btf("irqlab_svc", OBJECT)?;
         let sections: Vec<String> =
@@ -101,8 +100,7 @@ impl ServiceProbes {
 
     /// Opens the window of each CPU.
     ///
-    /// # Errors
-    /// If that fails on any CPU.
+    /// Fails if that fails on any CPU.
     pub(super) fn open(&self) -> Result<(), BpfError> {
         self.move_gates(WindowEdge::Open).pop().map_or(Ok(()), |(_, error)| Err(error))
     }
@@ -126,8 +124,7 @@ impl ServiceProbes {
 
     /// Resets all counts. Call it with the window closed.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub(super) fn clear(&self) -> Result<(), BpfError> {
         let zeros = |bytes: &Vec<u8>| vec![0; bytes.len()];
         let rows = rows_used(&self.tables()?);
@@ -161,8 +158,7 @@ impl ServiceProbes {
 
     /// Reads all counts of the window. Call it with the window closed.
     ///
-    /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub(super) fn read(&self) -> Result<Reading, BpfError> {
         let tables = self.tables()?;
         let states = self.per_cpu("cpus", 0)?;

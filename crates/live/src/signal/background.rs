@@ -43,8 +43,7 @@ impl Job {
 
     /// Runs on `cpu` until stopped, with the priority that `load` requires.
     ///
-    /// # Errors
-    /// If the CPU or the scheduling class is refused, or the CPU goes offline.
+    /// Fails if the CPU or the scheduling class is refused, or the CPU goes offline.
     pub fn run(&self, cpu: u32, load: Load) -> std::io::Result<()> {
         threads::pin(cpu)?;
         if load == Load::Background {

@@ -115,8 +115,7 @@ pub struct LiveSignal {
 impl LiveSignal {
     /// Prepares the rig and the counters.
     ///
-    /// # Errors
-    /// If the rig is not available on this machine.
+    /// Fails if the rig is not available on this machine.
     pub fn new(settings: SignalSettings) -> Result<LiveSignal, BenchError> {
         let root = Root::default();
         let mut absent = Vec::new();

@@ -96,8 +96,7 @@ impl Peer {
 
     /// Checks that the peer answers.
     ///
-    /// # Errors
-    /// If the peer does not answer any more. From then on every call fails.
+    /// Fails if the peer does not answer any more. From then on every call fails.
     fn check(&mut self) -> Result<(), BenchError> {
         self.is_gone = self.is_gone || self.exchange().is_err();
         if self.is_gone {
@@ -124,8 +123,7 @@ fn unavailable(reason: String, remedy: Option<String>) -> BenchError {
 impl Card {
     /// Connects to the peer, and directs the card's packets to the receiver's CPU.
     ///
-    /// # Errors
-    /// If no peer answers through the card, or without the rights.
+    /// Fails if no peer answers through the card, or without the rights.
     pub fn open(settings: &CardSettings, receiver_cpu: u32) -> Result<Card, BenchError> {
         let CardSettings { interface, peer } = settings;
         let peer = Peer::connect(*peer)?;
@@ -357,16 +355,15 @@ impl Card {
 
     /// Measures a window of events at a rate.
     ///
-    /// # Errors
-    /// If kernel or card refuse the scheme, or the peer has gone away.
+    /// Fails if kernel or card refuse the scheme, or the peer has gone away.
     pub fn rate_window(&mut self, stream: &Stream) -> Result<RateWindow, BenchError> {
         self.window(stream, EVENT_BYTES)
     }
 
     /// Measures a window of round trips.
     ///
-    /// # Errors
-    /// Any error of [`Card::rate_window`]. Also for a bulk transfer, which the peer does not send.
+    /// Has the errors of [`Card::rate_window`]. Also for a bulk transfer, which the peer does not
+    /// send.
     pub fn round_trip_window(
         &mut self,
         frame: Frame,

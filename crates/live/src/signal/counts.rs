@@ -81,8 +81,7 @@ pub struct PollCounter {
 impl PollCounter {
     /// Opens both counters, for the polls of `interface` and of steered packets.
     ///
-    /// # Errors
-    /// Without tracefs, or the right to count (CAP_PERFMON).
+    /// Fails without tracefs, or the right to count (CAP_PERFMON).
     pub fn open(root: &Root, cpu: u32, interface: &str) -> io::Result<PollCounter> {
         let id = TRACEFS.iter().find_map(|mount| {
             root.text(format!("{mount}/events/napi/napi_poll/id"))?.trim().parse::<u64>().ok()

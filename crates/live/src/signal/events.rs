@@ -16,8 +16,7 @@ const WARM_UP_PART: u64 = 10;
 pub trait Sender {
     /// Sends an event with its time. Returns false if there is no room for it.
     ///
-    /// # Errors
-    /// If the rig cannot send.
+    /// Fails if the rig cannot send.
     fn send(&mut self, due_ns: u64, now_ns: u64) -> io::Result<bool>;
 
     /// Called while the next event is not due.
@@ -28,8 +27,7 @@ pub trait Sender {
 pub trait Receiver {
     /// Receives until the desk is closed and no event waits. Passes each event's time to `events`.
     ///
-    /// # Errors
-    /// If the rig cannot receive.
+    /// Fails if the rig cannot receive.
     fn receive(&mut self, events: &mut Events<'_>) -> io::Result<()>;
 }
 
@@ -79,8 +77,7 @@ pub struct Stream {
 
 /// Measures the window. [`Frame::run`] describes `enter` and `wake`.
 ///
-/// # Errors
-/// Any error of [`Frame::run`].
+/// Has the errors of [`Frame::run`].
 pub fn measure(
     stream: &Stream,
     enter: impl FnOnce() -> Result<(), BenchError> + Send,

@@ -12,8 +12,7 @@ use crate::window::Stop;
 
 /// Measures the window of a request. `observer` tells the simulator about the window.
 ///
-/// # Errors
-/// If the rig or the scheme is not available, or something fails.
+/// Fails if the rig or the scheme is not available, or something fails.
 pub fn execute(
     request: &SignalRequest,
     observer: Observer,

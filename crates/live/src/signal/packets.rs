@@ -110,8 +110,7 @@ fn refused(what: &str, error: &io::Error) -> BenchError {
 impl Network {
     /// Moves the calling thread into a namespace that is joined to another one.
     ///
-    /// # Errors
-    /// If namespaces, a veth pair, or steering are refused, or packets bypass NAPI.
+    /// Fails if namespaces, a veth pair, or steering are refused, or packets bypass NAPI.
     pub fn create(
         rig: Rig,
         sender_cpu: u32,
@@ -358,8 +357,7 @@ impl Network {
 
     /// Measures a window of events at a rate.
     ///
-    /// # Errors
-    /// If the scheme or its settings are refused.
+    /// Fails if the scheme or its settings are refused.
     pub fn rate_window(&self, stream: &Stream) -> Result<RateWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(stream.point.scheme, &socket)?;
@@ -372,8 +370,7 @@ impl Network {
 
     /// Measures a window of bulk transfer.
     ///
-    /// # Errors
-    /// If the scheme or its settings are refused.
+    /// Fails if the scheme or its settings are refused.
     pub fn transfer_window(
         &self,
         frame: &Frame,
@@ -381,7 +378,7 @@ impl Network {
     ) -> Result<TransferWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(point.scheme, &socket)?;
-        only_blocking(wait)?;
+        refuse_suspended(wait)?;
         let bulk = Bulk::listen(point.socket_buffer_bytes)?;
         let stream = Mutex::new(None);
         let enter = || {
@@ -407,8 +404,7 @@ impl Network {
     /// Measures a window of round trips. The kernel of the near end answers, in the context
     /// that handles packets.
     ///
-    /// # Errors
-    /// If the scheme or its settings are refused.
+    /// Fails if the scheme or its settings are refused.
     pub fn round_trip_window(
         &self,
         frame: &Frame,
@@ -417,7 +413,7 @@ impl Network {
     ) -> Result<RoundTripWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(point.scheme, &socket)?;
-        only_blocking(wait)?;
+        refuse_suspended(wait)?;
         let bulk = point.bulk.then(|| Bulk::listen(BULK_BUFFER_BYTES)).transpose()?;
         let opened = Mutex::new(None);
         let enter = || {
@@ -452,8 +448,8 @@ impl Network {
     }
 }
 
-/// Refuses a wait that only the receiver of events supports.
-fn only_blocking(wait: Wait) -> Result<(), BenchError> {
+/// Refuses [`Wait::PollSuspended`]: only windows of events at a rate support it.
+fn refuse_suspended(wait: Wait) -> Result<(), BenchError> {
     match wait {
         Wait::PollSuspended(_) => Err(BenchError::Unavailable {
             reason: "interrupts are suspended for events at a rate only".to_owned(),

@@ -244,8 +244,7 @@ impl Epoll {
 
 /// Checks that the kernel lets epoll_wait(2) poll with interrupts suspended (`EPIOCSPARAMS`).
 ///
-/// # Errors
-/// The kernel's error if it does not (before Linux 6.9).
+/// Fails with the kernel's error before Linux 6.9.
 pub fn can_suspend() -> io::Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     Epoll::watching(&socket, 1).map(|_| ())

@@ -275,8 +275,7 @@ impl Receiver for RingReceiver<'_> {
 
 /// Measures a window of events at a rate.
 ///
-/// # Errors
-/// If a thread cannot be pinned, or the process has no free descriptors.
+/// Fails if a thread cannot be pinned, or the process has no free descriptors.
 pub fn rate_window(stream: &Stream) -> Result<RateWindow, BenchError> {
     let scheme = stream.point.scheme;
     let ring = Ring::new().map_err(|error| BenchError::Failed(format!("eventfd: {error}")))?;

@@ -162,8 +162,7 @@ impl Frame {
     /// runs on the sender's CPU until the given time, ns of CLOCK_MONOTONIC. `wake` makes a
     /// waiting receiver check the desk, and may be called repeatedly. `enter` is called first,
     /// on the sender's thread.
-    /// # Errors
-    /// The first error of a thread.
+    /// Fails with the first error of a thread.
     pub fn run<S: Send, R: Send>(
         &self,
         enter: impl FnOnce() -> Result<(), BenchError> + Send,

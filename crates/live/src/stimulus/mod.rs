@@ -54,9 +54,8 @@ pub const HELPER_VERB: &str = "__stimulus";
 /// Call this from a thread that outlives the stimulus, because the kernel's parent-death signal
 /// follows the *thread* that started the child. [`Stimulus::None`] starts no process.
 ///
-/// # Errors
-/// [`StimulusError::Invalid`] for invalid settings. [`StimulusError::Unavailable`], with reason
-/// and remedy, if this machine cannot raise the stimulus. The other variants if the child
+/// Fails with [`StimulusError::Invalid`] for invalid settings. [`StimulusError::Unavailable`], with
+/// reason and remedy, if this machine cannot raise the stimulus. The other variants if the child
 /// cannot be started or dies.
 pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, StimulusError> {
     settings.validate()?;
@@ -70,8 +69,7 @@ pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, St
 /// Creates a file of `bytes` on the disk of `directory`. The file has no name, and is
 /// read past the page cache.
 ///
-/// # Errors
-/// The reason and the remedy if such a file is unavailable.
+/// The error is the reason and the remedy if such a file is unavailable.
 pub fn scratch_file(
     directory: &std::path::Path,
     bytes: u64,
@@ -84,8 +82,7 @@ pub fn scratch_file(
 /// Connects two ends over a new veth pair. The kernel handles packets that arrive at
 /// the near end on `cpu`.
 ///
-/// # Errors
-/// The reason and the remedy if the pair is unavailable.
+/// The error is the reason and the remedy if the pair is unavailable.
 pub fn connected_ends(cpu: u32) -> Result<Ends, (String, String)> {
     net::steered::connected(cpu).map_err(WorkerError::into_parts)
 }
@@ -93,8 +90,7 @@ pub fn connected_ends(cpu: u32) -> Result<Ends, (String, String)> {
 /// Like [`connected_ends`], over the two cards of a simulated machine, which are connected back to
 /// back. The kernel handles the far card on CPU `other`.
 ///
-/// # Errors
-/// The reason and the remedy if the cards are unavailable.
+/// The error is the reason and the remedy if the cards are unavailable.
 pub fn connected_cards(cpu: u32, other: u32) -> Result<Ends, (String, String)> {
     net::steered::connected_cards(cpu, other).map_err(WorkerError::into_parts)
 }
@@ -114,8 +110,7 @@ pub(crate) fn across_pair<F: Send + 'static, N: Send + 'static>(
 
 /// Starts the busy load (zlib compression, one thread per CPU) and waits until it runs.
 ///
-/// # Errors
-/// Any error of [`start`].
+/// Has the errors of [`start`].
 pub fn start_load(settings: &LoadSettings, helper: &Helper) -> Result<Running, StimulusError> {
     settings.validate()?;
     Running::spawn("busy load".to_owned(), Job::Load(settings.clone()), helper)

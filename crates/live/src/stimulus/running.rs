@@ -36,8 +36,7 @@ pub struct Helper {
 impl Helper {
     /// The running program itself (`/proc/self/exe`), which stays valid if its file is replaced.
     ///
-    /// # Errors
-    /// If neither `/proc/self/exe` nor the program's path can be found.
+    /// Fails if neither `/proc/self/exe` nor the program's path can be found.
     pub fn current_exe() -> io::Result<Self> {
         let link = Path::new("/proc/self/exe");
         let program = if link.exists() { link.to_owned() } else { std::env::current_exe()? };
@@ -118,8 +117,7 @@ impl Running {
 
     /// Checks, without waiting, that the stimulus still runs.
     ///
-    /// # Errors
-    /// [`StimulusError::Failed`] with the process's message, or [`StimulusError::Died`]
+    /// Fails with [`StimulusError::Failed`] with the process's message, or [`StimulusError::Died`]
     /// with its exit status.
     pub fn check(&mut self) -> Result<(), StimulusError> {
         let Some(process) = &mut self.process else { return Ok(()) };
@@ -135,9 +133,8 @@ impl Running {
 
     /// Stops the stimulus, waits until its process has ended, and returns its statistics.
     ///
-    /// # Errors
-    /// Any error of [`Running::check`], if the process had ended before. [`StimulusError::Timeout`]
-    /// if it does not end within 30 s; then it is killed.
+    /// Has the errors of [`Running::check`], if the process had ended before.
+    /// [`StimulusError::Timeout`] if it does not end within 30 s; then it is killed.
     pub fn stop(mut self) -> Result<Report, StimulusError> {
         let Some(process) = &mut self.process else { return Ok(Report::default()) };
         drop(process.stdin.take());

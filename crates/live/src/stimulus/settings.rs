@@ -67,8 +67,7 @@ impl StimulusSettings {
 
     /// Refuses invalid settings before a process is started.
     ///
-    /// # Errors
-    /// [`StimulusError::Invalid`], which says which values are allowed.
+    /// Fails with [`StimulusError::Invalid`], which says which values are allowed.
     pub fn validate(&self) -> Result<(), StimulusError> {
         check_cpus(&self.cpus)?;
         check_cpus_in_range(&self.housekeeping)?;

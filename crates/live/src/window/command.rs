@@ -54,8 +54,7 @@ impl HeldCommand {
     /// Starts the process of the command, which waits. With `to_stderr`, its output goes to stderr,
     /// because the results go to stdout.
     ///
-    /// # Errors
-    /// If the program is not found, or no process can be started.
+    /// Fails if the program is not found, or no process can be started.
     pub fn new(words: &[String], to_stderr: bool) -> Result<HeldCommand, BenchError> {
         let program = words.first().ok_or_else(|| BenchError::Failed("no command".to_owned()))?;
         let plan = ExecPlan::new(words, to_stderr).map_err(|error| cannot_run(program, &error))?;
@@ -65,8 +64,7 @@ impl HeldCommand {
     /// Lets the process execute the program. [`RunningCommand::wait_for_start`] and
     /// [`RunningCommand::finish`] report a program that cannot be executed.
     ///
-    /// # Errors
-    /// If the waiting process has been killed.
+    /// Fails if the waiting process has been killed.
     pub fn release(self) -> Result<RunningCommand, BenchError> {
         match rustix::io::write(&self.start, b"x") {
             Ok(_) => Ok(self.command),
@@ -78,8 +76,7 @@ impl HeldCommand {
 impl RunningCommand {
     /// Waits until the process executes the program.
     ///
-    /// # Errors
-    /// If the program cannot be executed.
+    /// Fails if the program cannot be executed.
     pub fn wait_for_start(&self) -> Result<(), BenchError> {
         let mut errno = [0; 4];
         // exec(2) closes the process's side, so the pipe ends without an error number.
@@ -98,16 +95,14 @@ impl RunningCommand {
 
     /// The exit status, if the command has ended.
     ///
-    /// # Errors
-    /// If the program could not be executed, or the kernel does not report the status.
+    /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn status(&mut self) -> Result<Option<ExitStatus>, BenchError> {
         self.reap(WaitOptions::NOHANG)
     }
 
     /// Ends the command. Returns its status if it ended by itself, and `None` if it still ran.
     ///
-    /// # Errors
-    /// Any error of [`RunningCommand::status`].
+    /// Has the errors of [`RunningCommand::status`].
     pub fn end(mut self) -> Result<Option<ExitStatus>, BenchError> {
         if let Some(status) = self.status()? {
             return Ok(Some(status));
@@ -118,8 +113,7 @@ impl RunningCommand {
     /// Waits for the command's end and returns its exit status. After a stopped
     /// window, terminates it first.
     ///
-    /// # Errors
-    /// Any error of [`RunningCommand::status`].
+    /// Has the errors of [`RunningCommand::status`].
     pub fn finish(mut self, outcome: WaitOutcome) -> Result<ExitStatus, BenchError> {
         if outcome == WaitOutcome::Stopped {
             self.signal(Signal::TERM);

@@ -28,8 +28,7 @@ pub enum BenchPhase {
 /// the caller is on that CPU already. Therefore the calling thread first moves to another CPU, and
 /// restores its affinity at the end.
 ///
-/// # Errors
-/// If the kernel refuses.
+/// Fails if the kernel refuses.
 pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec<u32>, BenchError> {
     let allowed = sched_getaffinity(None).ok();
     let mut offline = Vec::new();
@@ -56,8 +55,7 @@ pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec
 
 /// Opens or closes the gate of every CPU in `cpus`.
 ///
-/// # Errors
-/// If a CPU is offline or the kernel refuses.
+/// Fails if a CPU is offline or the kernel refuses.
 pub fn move_all_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(), BenchError> {
     match move_gates(probes, cpus, edge)?.first() {
         Some(cpu) => Err(BpfError::CpuOffline(*cpu).into()),

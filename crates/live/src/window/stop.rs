@@ -17,8 +17,7 @@ pub struct Stop {
 impl Stop {
     /// Creates the pipe; no stop is requested yet.
     ///
-    /// # Errors
-    /// If the process has no free descriptors.
+    /// Fails if the process has no free descriptors.
     pub fn new() -> io::Result<Self> {
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Stop { pipe: Arc::new(pipe) })
@@ -30,8 +29,7 @@ impl Stop {
 
     /// A descriptor for signal handlers: a byte written to it requests the stop.
     ///
-    /// # Errors
-    /// If the process has no free descriptors.
+    /// Fails if the process has no free descriptors.
     pub fn writer(&self) -> io::Result<OwnedFd> {
         self.pipe.1.try_clone()
     }

@@ -39,7 +39,8 @@ impl RunAhead {
         self.cycle
     }
 
-    /// Delays the predictor by `cycles`. Returns its time, at least `earliest`: no later line is fetched before.
+    /// Delays the predictor by `cycles`. Returns the predictor's cycle, or `earliest` if that is later. The core
+    /// fetches no further line before the returned cycle.
     #[inline]
     fn delay(&mut self, cycles: u64, earliest: u64) -> u64 {
         self.cycle += cycles;

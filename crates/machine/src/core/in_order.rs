@@ -48,6 +48,7 @@ impl ReadyTime {
 #[derive(Clone, Debug)]
 pub struct InOrderCore {
     common: CommonParts,
+    /// Whether it stalls at each miss. Otherwise it stalls at the first use of missing data.
     blocking: bool,
     limits: Limits,
     /// The operations that have issued in the current cycle.
@@ -56,7 +57,7 @@ pub struct InOrderCore {
     free: [u64; UNITS],
     intervals: [u64; UNITS],
     ready: Box<[ReadyTime; REGISTERS]>,
-    /// Nothing issues before.
+    /// Nothing issues before this time.
     earliest: ReadyTime,
     /// The time at which all issued instructions are done.
     all_done: ReadyTime,
@@ -96,7 +97,7 @@ impl InOrderCore {
     ) -> (u64, u64) {
         let fetched = self.common.fetch(block, instruction, memory);
         let waits_for = self.operands(instruction);
-        let issued = self.start_block(instruction, fetched, waits_for);
+        let issued = self.issue(instruction, fetched, waits_for);
         self.common.front.entered(issued);
         self.retire(fetched, waits_for, issued);
         let loaded = self.load((instruction.special, accesses), issued, memory);
@@ -110,7 +111,7 @@ impl InOrderCore {
         }
         self.all_done = self.all_done.max(done);
         if self.blocking {
-            self.wait_for(issued, loaded, stored);
+            self.stall_until_filled(issued, loaded, stored);
         }
         self.common.finish_special(instruction.special, issued, done.cycle());
         (fetched.cycle, done.cycle())
@@ -139,12 +140,7 @@ impl InOrderCore {
 
     /// Issues an instruction in the first cycle with all its units free, at the earliest in the cycle
     /// of the previous instruction.
-    fn start_block(
-        &mut self,
-        instruction: &Instruction,
-        fetched: Fetched,
-        waits_for: ReadyTime,
-    ) -> u64 {
+    fn issue(&mut self, instruction: &Instruction, fetched: Fetched, waits_for: ReadyTime) -> u64 {
         let mut earliest = fetched.cycle.max(waits_for.cycle());
         if let Some(unit) = instruction.unit {
             earliest = earliest.max(self.free[unit as usize]);
@@ -237,11 +233,13 @@ impl InOrderCore {
         filled
     }
 
-    /// A blocking core does nothing until its misses are filled.
-    fn wait_for(&mut self, issued: u64, loaded: ReadyTime, stored: ReadyTime) {
-        let line = loaded.cycle().saturating_sub(self.common.latencies.of_unit(Unit::Load));
-        let waited = if loaded.missed() { line.saturating_sub(issued) } else { 0 };
-        let waited = waited + if stored.missed() { stored.cycle() - issued } else { 0 };
+    /// Stalls issue, fetch and retirement of a blocking core until the misses of the instruction that issued at
+    /// `issued` are filled: first those of its loads, then those of its stores.
+    fn stall_until_filled(&mut self, issued: u64, loaded: ReadyTime, stored: ReadyTime) {
+        let line_filled = loaded.cycle().saturating_sub(self.common.latencies.of_unit(Unit::Load));
+        let for_loads = if loaded.missed() { line_filled.saturating_sub(issued) } else { 0 };
+        let for_stores = if stored.missed() { stored.cycle() - issued } else { 0 };
+        let waited = for_loads + for_stores;
         if waited > 0 {
             let cycle = issued + 1 + waited;
             self.earliest = self.earliest.max(ReadyTime::new(cycle, true));

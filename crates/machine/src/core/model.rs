@@ -634,8 +634,7 @@ impl CoreModel {
 
     /// Refuses a model that cannot be built. `name` is the model's table in the file, such as `core`.
     ///
-    /// # Errors
-    /// [`ModelError`], naming the field and its allowed values.
+    /// Fails with [`ModelError`], naming the field and its allowed values.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
         let field = |field: &str| format!("{name}.{field}");
         in_range(field("width"), self.width, 1, WIDTH_MAX)?;

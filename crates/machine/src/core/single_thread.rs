@@ -73,14 +73,14 @@ pub trait SingleThreadCore {
     }
 }
 
-/// The parts of each core of one thread.
+/// The parts that every single-thread core has.
 #[derive(Clone, Debug)]
 pub struct CommonParts {
     pub(super) latencies: Latencies,
     pub(super) front: FrontEnd,
     pub(super) stores: StoreBuffer,
     pub(super) fill_buffers: LineFillBuffers,
-    /// No load issues before.
+    /// No load issues before this cycle.
     pub(super) loads_from: u64,
     pub(super) retirement: Retirement,
 }

@@ -235,8 +235,7 @@ impl MemorySystem {
     /// Checks the invariants: a core that may write a granule is the only one that holds it, the
     /// directory knows all granules that cores hold, and inclusive levels include.
     ///
-    /// # Errors
-    /// The invariant that is broken, in words.
+    /// The error is the invariant that is broken, in words.
     pub fn verify(&self) -> Result<(), String> {
         for core in 0..self.cores.len() {
             for cache in self.caches_of(core, self.config.private_levels) {

@@ -7,7 +7,7 @@ use crate::core::{Access, Memory, WaitParts};
 impl PageSize {
     /// The size of the page of an address, by Linux's map of the kernel's addresses
     /// (Documentation/arch/x86/x86_64/mm.rst, four levels): all memory, the array of its pages, and the
-    /// kernel's image are in pages of 2 MiB. QEMU does not export it.
+    /// kernel's image are in pages of 2 MiB. QEMU does not export the page size.
     #[inline(always)]
     #[must_use]
     pub fn in_linux(VirtualAddress(address): VirtualAddress) -> PageSize {
@@ -21,11 +21,12 @@ impl PageSize {
     }
 }
 
-/// A memory port, with pages as [Linux has them](PageSize::in_linux), in the common time of all processors.
+/// A memory port for one core. It adds the page size, as [Linux has it](PageSize::in_linux), and turns the core's
+/// time into the common time of all processors.
 #[derive(Debug)]
 pub struct LinuxPort<'s> {
     pub port: MemoryPort<'s>,
-    /// Offset from the core's time to the common time.
+    /// The common time minus the core's time.
     pub skew_cycles: u64,
 }
 
@@ -36,11 +37,13 @@ impl LinuxPort<'_> {
         self.port.hits_at_once(access, write, PageSize::in_linux, now_cycles)
     }
 
+    /// Tells the port the page size of the address that is accessed next.
     fn set_page(&mut self, virtual_address: VirtualAddress) {
         self.port.page = PageSize::in_linux(virtual_address);
     }
 }
 
+/// Each access gets the core's time, and returns how many cycles it waits.
 impl Memory for LinuxPort<'_> {
     fn fetch(
         &mut self,

@@ -247,8 +247,7 @@ impl DirectionModel {
 impl PredictorModel {
     /// Refuses a predictor that cannot be built; `name` is the field that holds it.
     ///
-    /// # Errors
-    /// [`ModelError`], naming the field.
+    /// Fails with [`ModelError`], naming the field.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
         self.direction.check(&format!("{name}.direction"))?;
         for (field, table) in [("btb", &self.btb), ("btb_first", &self.btb_first)] {

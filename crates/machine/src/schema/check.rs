@@ -21,15 +21,16 @@ pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
         let threads = core.threads.unwrap_or(1);
         if threads != model.threads_per_core {
             let problem = format!(
-                "{} with core.threads of {threads}; allowed: the same",
+                "{} differs from core.threads, {threads}; allowed: equal values",
                 model.threads_per_core
             );
             return refuse("threads_per_core", problem);
         }
         let (load, hit) = (core.units.load.latency_cycles, model.l1_hit_cycles);
         if u64::from(load) != hit {
-            let problem =
-                format!("{hit} with core.units.load.latency_cycles of {load}; allowed: the same");
+            let problem = format!(
+                "{hit} differs from core.units.load.latency_cycles, {load}; allowed: equal values"
+            );
             return refuse("l1_hit_cycles", problem);
         }
     }
@@ -107,7 +108,7 @@ fn tlbs(model: &SystemModel) -> Result<(), ModelError> {
         if let Some(stlb) = &model.stlb
             && stlb.pages_bytes[0] != first.pages_bytes[0]
         {
-            let problem = format!("its smallest page is not that of {name}; allowed: the same");
+            let problem = format!("its smallest page is not that of {name}; allowed: equal pages");
             return refuse("stlb.pages", problem);
         }
     }

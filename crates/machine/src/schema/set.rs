@@ -17,8 +17,7 @@ const TABLES_MAX: usize = 4;
 
 /// The text of a model with fields changed or added: see [`changed`].
 ///
-/// # Errors
-/// As [`changed`].
+/// Fails as [`changed`] does.
 pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
     Ok(changed(text, assignments)?.0)
 }
@@ -27,9 +26,8 @@ pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
 /// `FIELD=VALUE`, such as `l2.size=4MiB` or `memory_cycles=200`. The result of all must be a model,
 /// but not that of each (`l1d.size=48KiB` alone, where there are 8 ways).
 ///
-/// # Errors
-/// [`ModelError`] if an assignment is malformed, or the result is refused. It blames the assignments, so `text` should be
-/// a model.
+/// Fails with [`ModelError`] if an assignment is malformed, or the result is refused. It blames the
+/// assignments, so `text` should be a model.
 pub fn changed(text: &str, assignments: &[&str]) -> Result<(String, SystemModel), ModelError> {
     let mut changed = text.to_owned();
     for assignment in assignments {

@@ -16,9 +16,8 @@ const DECIMALS_MAX: usize = 9;
 
 /// Parses `16 KiB` as bytes, or `1.7 GHz` as hertz.
 ///
-/// # Errors
-/// A description of the problem. A number that is not whole in the smallest unit, such as half a byte, is
-/// refused.
+/// The error is a description of the problem. A number that is not whole in the smallest unit, such
+/// as half a byte, is refused.
 pub(crate) fn parse(text: &str, units: Units) -> Result<u64, String> {
     let known = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     if text.len() > TEXT_BYTES_MAX {

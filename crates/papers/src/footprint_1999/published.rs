@@ -124,10 +124,10 @@ fn wrong(what: impl Into<String>) -> PublishedError {
 }
 
 impl Paper {
-    /// Reads the data file [`TEXT`].
+    /// Reads the data file that the program carries.
     ///
-    /// # Errors
-    /// If the text is not TOML, is too long, or names a level, stimulus, method or machine that does not exist.
+    /// Fails if the text is not TOML, is too long, or names a level, stimulus, method or machine
+    /// that does not exist.
     pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }

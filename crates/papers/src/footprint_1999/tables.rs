@@ -44,8 +44,7 @@ pub(super) struct SeriesKey<'a> {
 impl ModelRun {
     /// The series and the part that measured it.
     ///
-    /// # Errors
-    /// Why the series is missing.
+    /// The error says why the series is missing.
     pub(super) fn series(&self, key: SeriesKey<'_>) -> Result<(&Series, &Part), String> {
         let SeriesKey { long, change, level, stimulus, method } = key;
         let is_candidate = |part: &&Part| (part.long, part.change.as_deref()) == (long, change);

@@ -24,8 +24,7 @@ pub struct ModelRun {
 impl ModelRun {
     /// The interrupts of a condition.
     ///
-    /// # Errors
-    /// The reason for missing interrupts.
+    /// The error is the reason for missing interrupts.
     pub(super) fn interrupts(
         &self,
         load: Load,

@@ -87,9 +87,8 @@ impl ByStimulus {
 impl Paper {
     /// Reads the paper's figures.
     ///
-    /// # Errors
-    /// If the text is not TOML, is too long, names an unknown machine, load or rate, or has a figure that is no
-    /// percentage from 0 to 100.
+    /// Fails if the text is not TOML, is too long, names an unknown machine, load or rate, or has a
+    /// figure that is no percentage from 0 to 100.
     pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }

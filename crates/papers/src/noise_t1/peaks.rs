@@ -45,7 +45,6 @@ pub(super) struct Peaks {
 impl PlacedRun {
     /// Finds the peaks among the quanta of the run.
     ///
-    /// # Errors
     /// Returns the reason why no quanta are known.
     pub(super) fn peaks(&self) -> Result<Peaks, String> {
         let sample = self.sample.as_ref().map_err(Clone::clone)?;

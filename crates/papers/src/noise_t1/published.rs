@@ -77,8 +77,8 @@ fn placement<'de, D: Deserializer<'de>>(word: D) -> Result<Relation, D::Error> {
 impl Paper {
     /// Reads the figures that are built into the program.
     ///
-    /// # Errors
-    /// Fails if the text is not TOML, is too long, names unknown placements, or has impossible figures.
+    /// Fails if the text is not TOML, is too long, names unknown placements, or has impossible
+    /// figures.
     pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }

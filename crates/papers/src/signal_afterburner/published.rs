@@ -100,7 +100,6 @@ fn scheme(name: &str) -> Result<Scheme, PublishedError> {
 impl Paper {
     /// Reads the figures that are built into the program.
     ///
-    /// # Errors
     /// Fails if the text is not TOML, is too long, or names unknown loads or schemes.
     pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)

@@ -183,8 +183,8 @@ impl SlowdownRow {
 impl Paper {
     /// Reads the figures that are built into the program.
     ///
-    /// # Errors
-    /// Fails if the text is not TOML, is too long, or has numbers outside the range of such a table.
+    /// Fails if the text is not TOML, is too long, or has numbers outside the range of such a
+    /// table.
     pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }

@@ -6,7 +6,8 @@ use machine::memory::{Context, Mode};
 /// Bit of a number of a service that stands for the highest bit of its code.
 const HIGHEST: u32 = 1 << 23;
 
-/// The kind of a context above, its number below: numbers are small, but for [`SYSCALL_32`].
+/// Packs the code of a context into 32 bits: its kind in bits 24 to 31, its number in bits 0 to 23. The number's only
+/// higher bit, [`SYSCALL_32`], becomes [`HIGHEST`].
 fn number_of(code: u64) -> u32 {
     let highest = if code as u32 & SYSCALL_32 == 0 { 0 } else { HIGHEST };
     ((code >> 32) as u32 & 0xff) << 24 | (code as u32 & (HIGHEST - 1)) | highest

@@ -30,8 +30,7 @@ pub(crate) struct BlockTrace {
 impl BlockTrace {
     /// Creates the file that the environment asks for, if it does.
     ///
-    /// # Errors
-    /// When the variable is not as it should be, the file exists, or it cannot be created.
+    /// Fails when the variable is not as it should be, the file exists, or it cannot be created.
     pub(crate) fn from_environment() -> Result<Option<BlockTrace>, String> {
         let Ok(text) = std::env::var("IRQLAB_BLOCK_TRACE") else { return Ok(None) };
         let wrong = || format!("IRQLAB_BLOCK_TRACE={text}: must be FILE:SKIP:NUMBER");

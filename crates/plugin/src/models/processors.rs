@@ -116,8 +116,7 @@ impl Processors {
 
     /// Has the cores execute sampled units only.
     ///
-    /// # Errors
-    /// When the model has no out-of-order core.
+    /// Fails when the model has no out-of-order core.
     pub(crate) fn sample(&mut self, sampling: Sampling) -> Result<(), String> {
         let model = self.model.core.as_ref();
         if model.is_none_or(|model| model.window.is_none() || model.threads.is_some()) {

@@ -44,8 +44,7 @@ pub(crate) struct Models {
 impl Models {
     /// Reads the models that the options name.
     ///
-    /// # Errors
-    /// When a file cannot be read, is no model, or its model does not fit the level.
+    /// Fails when a file cannot be read, is no model, or its model does not fit the level.
     pub(crate) fn load(options: &Options, cpus: u32) -> Result<Models, String> {
         let (mut timed, mut processors, mut counters) = (None, None, MASK_PLAIN);
         match (options.detail, options.model.as_deref()) {

@@ -157,8 +157,8 @@ impl Pmus {
     /// The PMUs that the options ask for. Their state is the state at a checkpoint, if the options name its
     /// file.
     ///
-    /// # Errors
-    /// When this QEMU does not let a PMU be emulated, or the file does not have the state of `vcpus` PMUs.
+    /// Fails when this QEMU does not let a PMU be emulated, or the file does not have the state of
+    /// `vcpus` PMUs.
     pub(crate) fn requested(options: &Options, vcpus: usize) -> Result<Option<Pmus>, String> {
         if options.pmu && !MiddleOfBlock::is_exported() {
             return Err("this QEMU has no cpu_restore_state, which pmu=on needs".to_owned());

@@ -79,8 +79,7 @@ impl Annotation {
 impl AnnotationList {
     /// Parses the text that [`AnnotationList`] displays as.
     ///
-    /// # Errors
-    /// The first line that has another form, or exceeds a bound.
+    /// The error is the first line that has another form, or exceeds a bound.
     pub fn parse(text: &str) -> Result<AnnotationList, String> {
         let mut annotations = AnnotationList::default();
         for (number, line) in text.lines().enumerate() {

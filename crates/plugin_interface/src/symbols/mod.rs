@@ -185,8 +185,7 @@ pub struct KernelSymbols {
 impl KernelSymbols {
     /// Reads lines `HEXADDRESS NAME`. Symbols that are not used are passed over.
     ///
-    /// # Errors
-    /// The first line that has another form, or the absence of any known symbol.
+    /// The error is the first line that has another form, or the absence of any known symbol.
     pub fn parse(text: &str) -> Result<KernelSymbols, String> {
         let mut symbols = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -441,7 +440,7 @@ ffffffff81e00020 __x86_indirect_thunk_rax
     }
 
     #[test]
-    fn wrong_lists_are_refused_by_line() {
+    fn wrong_symbol_lists_are_refused_with_the_reason() {
         let error = |text| KernelSymbols::parse(text).unwrap_err();
         assert!(error("ffffffff81003270\n").contains("line 1"));
         assert!(error("zz __switch_to_asm\n").contains("not hexadecimal"));

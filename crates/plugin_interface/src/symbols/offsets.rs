@@ -131,8 +131,7 @@ impl Offsets {
 
     /// Reads lines `STRUCT.MEMBER OFFSET`, decimal, and the like. Other members are passed over.
     ///
-    /// # Errors
-    /// The first line that is not of that form.
+    /// The error is the first line that is not of that form.
     pub fn parse(text: &str) -> Result<Offsets, String> {
         let mut offsets = Offsets::default();
         for (number, line) in text.lines().enumerate() {

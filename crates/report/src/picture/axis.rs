@@ -33,7 +33,7 @@ pub struct Axis {
     between: Vec<f64>,
 }
 
-/// The largest of 1, 2, 5 times a power of ten that is not above a positive number.
+/// Rounds a positive number down to 1, 2 or 5 times a power of ten.
 fn round_down(number: f64) -> f64 {
     let ten = 10_f64.powf((number.log10() + 1e-9).floor());
     let steps = [5.0, 2.0, 1.0];

@@ -32,7 +32,6 @@ pub(crate) enum Expression {
 
 /// Parses expressions that are separated by spaces; returns each with its own text.
 ///
-/// # Errors
 /// The error says where parsing stopped, and which token was expected.
 pub(crate) fn parse_all(text: &str) -> Result<Vec<(String, Expression)>, String> {
     if text.len() > BYTES_MAX {

@@ -26,8 +26,7 @@ pub(crate) struct Placed {
 /// compiler has copied the function. A copy has its own arguments, so its registers can be recorded, but not
 /// its parameters.
 ///
-/// # Errors
-/// When there is no such place; the message suggests similar names.
+/// Fails when there is no such place; the message suggests similar names.
 pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
     if let Some(event) = at.strip_prefix("event:") {
         return self::event(at, event, facts);

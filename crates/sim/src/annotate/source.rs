@@ -32,8 +32,7 @@ struct File {
 
 /// Parses an argument of `--annotate`: a file, or one annotation `[NAME=]AT[: DO, DO]`.
 ///
-/// # Errors
-/// When the file cannot be read, or is malformed.
+/// Fails when the file cannot be read, or is malformed.
 pub(crate) fn read(argument: &str) -> Result<Vec<Written>> {
     if argument.ends_with(".toml") {
         let path = Path::new(argument);

@@ -173,8 +173,7 @@ impl FootprintSettings {
 
 /// Runs the experiment. Returns `None` if `stop` returned true.
 ///
-/// # Errors
-/// When the machine does not run, or its output is malformed.
+/// Fails when the machine does not run, or its output is malformed.
 pub fn footprint(
     cache: &Cache,
     qemu: &Qemu,

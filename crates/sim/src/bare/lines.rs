@@ -32,7 +32,6 @@ pub struct Output {
 impl Output {
     /// Parses the output, which may follow that of the firmware.
     ///
-    /// # Errors
     /// The error names the malformed line. The output comes from a guest, so it can be any text.
     pub fn parse(text: &[u8]) -> Result<Output, String> {
         let text = String::from_utf8_lossy(text);

@@ -48,8 +48,7 @@ struct RunOutcome {
 
 /// Returns the program as a file, and its hash.
 ///
-/// # Errors
-/// When this irqlab was built without it, or the cache cannot be written.
+/// Fails when this irqlab was built without it, or the cache cannot be written.
 fn program(cache: &Cache) -> Result<(PathBuf, String)> {
     if PROGRAM.is_empty() {
         return Err(SimError::Missing {

@@ -144,8 +144,7 @@ impl<'a> Truth<'a> {
     /// the times, once without displaced lines, and once for each point of the curve. Returns `None` if `stop`
     /// returned true.
     ///
-    /// # Errors
-    /// As [`footprint`].
+    /// Fails as [`footprint`] does.
     pub fn new(
         cache: &'a Cache,
         qemu: &'a Qemu,
@@ -184,8 +183,7 @@ impl<'a> Truth<'a> {
 
     /// Measures a handler that touches `handler_lines` lines. Returns `None` if `stop` returned true.
     ///
-    /// # Errors
-    /// As [`footprint`], and when an interrupt did not arrive in its phase.
+    /// Fails as [`footprint`] does, and when an interrupt did not arrive in its phase.
     pub fn point(&self, handler_lines: u64, stop: &dyn Fn() -> bool) -> Result<Option<Point>> {
         let basic = self.measured(Method::Basic, By::Interrupt, handler_lines, stop)?;
         let refined = self.measured(Method::Refined, By::Interrupt, handler_lines, stop)?;

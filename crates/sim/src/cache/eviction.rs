@@ -80,8 +80,7 @@ impl Cache {
         number.unwrap_or(LIMIT_BYTES_DEFAULT)
     }
 
-    /// # Errors
-    /// When the cache cannot be written.
+    /// Fails when the cache cannot be written.
     pub fn set_limit(&self, bytes: u64) -> Result<()> {
         self.file(LIMIT_FILE, format!("{bytes}\n").as_bytes()).map(drop)
     }

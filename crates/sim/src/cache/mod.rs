@@ -31,9 +31,8 @@ pub(crate) struct Lock {
 impl Cache {
     /// Opens `$IRQLAB_CACHE`, else `$XDG_CACHE_HOME/irqlab`, else `$HOME/.cache/irqlab`.
     ///
-    /// # Errors
-    /// When none of the three variables is set, the directory cannot be made, or another user could change its
-    /// files.
+    /// Fails when none of the three variables is set, the directory cannot be made, or another user
+    /// could change its files.
     pub fn from_environment() -> Result<Cache> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let root = set("IRQLAB_CACHE")
@@ -50,8 +49,7 @@ impl Cache {
 
     /// Opens a cache in a given directory, which is created if needed.
     ///
-    /// # Errors
-    /// When the directory cannot be created, or another user could change its files.
+    /// Fails when the directory cannot be created, or another user could change its files.
     pub fn at(root: &Path) -> Result<Cache> {
         fs::create_dir_all(root).map_err(SimError::file(root))?;
         let root = fs::canonicalize(root).map_err(SimError::file(root))?;

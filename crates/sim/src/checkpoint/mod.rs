@@ -83,8 +83,7 @@ impl Start {
     /// Returns the modules that the machine has loaded at its start. Empty for a boot, whose modules are not
     /// known yet.
     ///
-    /// # Errors
-    /// As [`open`].
+    /// Fails as [`open`] does.
     pub fn modules(&self, cache: &Cache) -> Result<Vec<LoadedModule>> {
         Ok(match self {
             Start::Boot => Vec::new(),
@@ -124,8 +123,7 @@ pub struct Checkpoint {
 
 /// Boots a machine until it is ready and saves it under a name; replaces a checkpoint of that name.
 ///
-/// # Errors
-/// As [`boot::follow`]; and when the state cannot be written.
+/// Fails as [`boot::follow`] does; and when the state cannot be written.
 pub fn create(
     cache: &Cache,
     qemu: &Qemu,
@@ -225,8 +223,7 @@ fn describe(
 
 /// Reads the description of a checkpoint.
 ///
-/// # Errors
-/// When there is none, or its files are damaged.
+/// Fails when there is none, or its files are damaged.
 pub fn open(cache: &Cache, name: &str) -> Result<Checkpoint> {
     check_checkpoint_name(name)?;
     let directory = cache.path(&directory(name));
@@ -306,8 +303,7 @@ impl Checkpoint {
 
     /// Checks that the checkpoint belongs to this QEMU and this machine.
     ///
-    /// # Errors
-    /// [`SimError::Checkpoint`] that names each difference.
+    /// Fails with [`SimError::Checkpoint`] that names each difference.
     pub fn check(&self, name: &str, qemu: &Qemu, machine: &Machine) -> Result<()> {
         let cpus = |machine: &Machine| format!("{} CPUs, {} MiB", machine.cpus, machine.memory_mib);
         let saved = &self.machine;
@@ -336,8 +332,7 @@ impl Checkpoint {
 
 /// Restores a checkpoint with a request; the machine continues at once.
 ///
-/// # Errors
-/// When the checkpoint belongs to another machine, kernel or QEMU, or QEMU does not start.
+/// Fails when the checkpoint belongs to another machine, kernel or QEMU, or QEMU does not start.
 pub fn restore(
     cache: &Cache,
     qemu: &Qemu,
@@ -384,8 +379,7 @@ fn restore_from(
 /// Starts a machine from `from` with a request. The plugin ends the guest at its time limit, whatever the
 /// guest executes. The limit counts from the restore, or from the boot with some time added.
 ///
-/// # Errors
-/// As [`restore`] and [`boot::start_with`].
+/// Fails as [`restore`] and [`boot::start_with`] do.
 pub fn start(
     cache: &Cache,
     qemu: &Qemu,
@@ -597,8 +591,7 @@ impl<'a> Saver<'a> {
 
     /// Saves the machine, which is held, and continues it.
     ///
-    /// # Errors
-    /// When the state cannot be written, or the machine does not continue.
+    /// Fails when the state cannot be written, or the machine does not continue.
     pub fn save(&self, vm: &mut Vm, held: Held, progress: Progress) -> Result<()> {
         let name = self.recording.checkpoints().get(held.number as usize);
         let name = name.ok_or_else(|| {

@@ -45,9 +45,8 @@ pub struct Ready {
 /// otherwise it boots now, at the level `fast`. A machine whose time follows the host's clock is not
 /// repeatable and always boots.
 ///
-/// # Errors
-/// As [`crate::boot::follow`]; [`SimError::Stopped`] when `stop` returns true; and when the state can be
-/// written neither to the cache nor to the directory for temporary files.
+/// Fails as [`crate::boot::follow`] does; [`SimError::Stopped`] when `stop` returns true; and when
+/// the state can be written neither to the cache nor to the directory for temporary files.
 pub fn ready(
     cache: &Cache,
     qemu: &Qemu,
@@ -61,9 +60,9 @@ pub fn ready(
 /// Like [`ready`], for a machine that has also executed a command, which prepares a workload. The machine's
 /// state and the content of its disks are saved after the end of the command.
 ///
-/// # Errors
-/// As [`ready`]; [`SimError::Machine`] when the command fails, with its status and its last output, or does
-/// not end within `limits`; and [`SimError::Invalid`] for a machine on the host's clock.
+/// Fails as [`ready`] does; [`SimError::Machine`] when the command fails, with its status and its
+/// last output, or does not end within `limits`; and [`SimError::Invalid`] for a machine on the
+/// host's clock.
 pub fn prepared(
     cache: &Cache,
     qemu: &Qemu,

@@ -10,8 +10,7 @@ use crate::contexts::source_name;
 /// Fills in the spans of a trace. The guest reports the times of the window as values of its time-stamp
 /// counter.
 ///
-/// # Errors
-/// When no region has a context transition of the loop's CPU from before the window.
+/// Fails when no region has a context transition of the loop's CPU from before the window.
 pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String> {
     let times = trace.times;
     let since_opened = |tsc: u64| tsc.saturating_sub(times.opened);

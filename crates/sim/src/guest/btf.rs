@@ -125,8 +125,7 @@ pub struct Field {
 impl Btf {
     /// Parses the content of `/sys/kernel/btf/vmlinux`.
     ///
-    /// # Errors
-    /// When it is damaged, of another byte order or version, or too large.
+    /// Fails when it is damaged, of another byte order or version, or too large.
     pub fn parse(bytes: Vec<u8>) -> Result<Btf> {
         let sections = Sections::read(&bytes)?;
         let mut btf = Btf { bytes, sections, types: Vec::new(), by_name: HashMap::new() };
@@ -188,8 +187,7 @@ impl Btf {
     /// Returns the offset of a member in a struct, bytes; `path` may name members of nested structs, as in
     /// `se.vruntime`. Members of unnamed structs and unions are found by their names.
     ///
-    /// # Errors
-    /// When the struct or the member is not there, or the member is a bit field that does not
+    /// Fails when the struct or the member is not there, or the member is a bit field that does not
     /// start at a byte.
     pub fn offset_of(&self, name: &str, path: &str) -> Result<u64> {
         let member = self.member(name, path)?;
@@ -201,8 +199,7 @@ impl Btf {
 
     /// Returns the place and size of a member.
     ///
-    /// # Errors
-    /// As [`Btf::offset_of`], but bit fields are found.
+    /// Fails as [`Btf::offset_of`] does, but bit fields are found.
     pub fn member(&self, name: &str, path: &str) -> Result<Member> {
         let mut type_id = self.named(name)?;
         let mut offset_bits = 0;
@@ -227,8 +224,7 @@ impl Btf {
 
     /// Returns the size of a struct, bytes.
     ///
-    /// # Errors
-    /// When there is no such type.
+    /// Fails when there is no such type.
     pub fn size_of(&self, name: &str) -> Result<u64> {
         self.size(self.named(name)?)
     }
@@ -393,8 +389,7 @@ impl Btf {
 
     /// Finds the struct, union or typedef of a name.
     ///
-    /// # Errors
-    /// When there is none; the message names the nearest ones.
+    /// Fails when there is none; the message names the nearest ones.
     pub fn type_named(&self, name: &str) -> Result<TypeId> {
         self.named(name).map(TypeId).map_err(|_| {
             let near = hint(name, self.by_name.keys().map(String::as_str));
@@ -404,8 +399,7 @@ impl Btf {
 
     /// Returns how a value of the type is represented.
     ///
-    /// # Errors
-    /// When the types are damaged.
+    /// Fails when the types are damaged.
     pub fn shape(&self, id: TypeId) -> Result<Shape> {
         // `void`, as in `void *`, has no entry in the list.
         if id.0 == 0 {
@@ -433,16 +427,14 @@ impl Btf {
 
     /// Returns the size of a value of the type, bytes.
     ///
-    /// # Errors
-    /// When it has no size.
+    /// Fails when it has no size.
     pub fn bytes_of(&self, id: TypeId) -> Result<u64> {
         self.size(id.0)
     }
 
     /// Returns a member of a struct or union, also of unnamed ones in it.
     ///
-    /// # Errors
-    /// When there is none; the message names the nearest ones.
+    /// Fails when there is none; the message names the nearest ones.
     pub fn field(&self, id: TypeId, name: &str) -> Result<Field> {
         let Some(found) = self.find(id.0, name, 0, &mut 0)? else {
             let mut names = Vec::new();

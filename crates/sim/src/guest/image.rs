@@ -90,8 +90,8 @@ pub struct Image {
 
 /// Makes the image for a kernel; its name in the cache is the hash of its content.
 ///
-/// # Errors
-/// When modules or the tools cannot be read, or this irqlab was built without a guest program.
+/// Fails when modules or the tools cannot be read, or this irqlab was built without a guest
+/// program.
 pub fn build(cache: &Cache, kernel: &Kernel, tools: Tools) -> Result<Image> {
     if GUEST.is_empty() {
         return Err(SimError::Missing {

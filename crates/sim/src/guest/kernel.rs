@@ -28,8 +28,7 @@ pub struct Kernel {
 
 /// Returns Debian's kernel of a flavour from the cache, which it is downloaded to if needed.
 ///
-/// # Errors
-/// When it cannot be downloaded.
+/// Fails when it cannot be downloaded.
 pub fn debian(cache: &Cache, flavour: Flavour, progress: Progress) -> Result<Kernel> {
     let root = setup::guest_files(cache, flavour, progress)?;
     let image = first_with_prefix(&root.join("boot"), "vmlinuz-")?;
@@ -57,8 +56,7 @@ pub fn debian(cache: &Cache, flavour: Flavour, progress: Progress) -> Result<Ker
 
 /// Returns the user's own kernel.
 ///
-/// # Errors
-/// When the file is not a bzImage, or a path cannot be read.
+/// Fails when the file is not a bzImage, or a path cannot be read.
 pub fn of_file(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
     let image = fs::canonicalize(image).map_err(SimError::file(image))?;
     let head = {

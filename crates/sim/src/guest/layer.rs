@@ -36,8 +36,7 @@ pub(crate) struct LayerFile {
 
 /// Returns the running program as `irqlab/irqlab`, its libraries in `irqlab/lib`, and its loader.
 ///
-/// # Errors
-/// When a file cannot be read or is no ELF file for x86-64, or there are too many.
+/// Fails when a file cannot be read or is no ELF file for x86-64, or there are too many.
 pub(crate) fn of_this_program() -> Result<Vec<LayerFile>> {
     let program = read_loaded(Path::new(PROGRAM))?;
     let loader = loader_of(&program)?;

@@ -22,8 +22,7 @@ pub struct LoadedModule {
 /// Adds the symbols of a guest's loaded modules to those of its kernel. A module whose file is not in the
 /// kernel's directory gets no names.
 ///
-/// # Errors
-/// When a module's file cannot be read.
+/// Fails when a module's file cannot be read.
 pub fn with_modules(
     symbols: &Symbols,
     kernel: &Kernel,

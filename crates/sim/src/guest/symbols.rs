@@ -59,9 +59,8 @@ impl Symbol {
 impl Symbols {
     /// Parses the text of `/proc/kallsyms`.
     ///
-    /// # Errors
-    /// When a line is not one of `address kind name [module]`, when there are too many, or when
-    /// all addresses are hidden (a reader without rights gets zeros).
+    /// Fails when a line is not one of `address kind name [module]`, when there are too many, or
+    /// when all addresses are hidden (a reader without rights gets zeros).
     pub fn parse(text: &[u8]) -> Result<Symbols> {
         let bad = |reason: String| SimError::data("kallsyms", reason);
         let text = std::str::from_utf8(text).map_err(|_| bad("is not text".to_owned()))?;
@@ -145,8 +144,7 @@ impl Symbols {
 
     /// Returns the address of a symbol. If a function has only copies, returns the address of the first copy.
     ///
-    /// # Errors
-    /// When there is none; the message suggests similar names.
+    /// Fails when there is none; the message suggests similar names.
     pub fn address(&self, name: &str) -> Result<u64> {
         let symbol = self.get(name).or_else(|| self.functions(name, 0).first().copied());
         symbol.map(|symbol| symbol.address).ok_or_else(|| {
@@ -207,8 +205,7 @@ impl Symbols {
 
     /// Returns the offset of a per-CPU variable from the base of a CPU's area (`gs` in the kernel).
     ///
-    /// # Errors
-    /// When the name does not exist, or is not a per-CPU variable.
+    /// Fails when the name does not exist, or is not a per-CPU variable.
     pub fn per_cpu_offset(&self, name: &str) -> Result<u64> {
         let address = self.address(name)?;
         let start = self.address(PER_CPU_START)?;

@@ -34,8 +34,7 @@ impl Reading {
 
 /// Returns the sample of the first region.
 ///
-/// # Errors
-/// When there is none, or its numbers cannot be trusted.
+/// Fails when there is none, or its numbers cannot be trusted.
 pub(super) fn sample_of(
     account: &Accounting,
     window: GuestWindow,

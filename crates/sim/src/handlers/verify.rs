@@ -29,8 +29,8 @@ pub struct Verified {
 impl SimBench {
     /// Has the live bench measure a condition in the guest. Returns `None` when the user asked to stop.
     ///
-    /// # Errors
-    /// As [`lab::handlers::HandlersBench::measure`], and when the live bench can't measure there.
+    /// Fails as [`lab::handlers::HandlersBench::measure`] does, and when the live bench can't
+    /// measure there.
     pub fn verify(&mut self, condition: Condition) -> Result<Option<Verified>, BenchError> {
         let Some(outcome) = self.take(condition)? else { return Ok(None) };
         if let Some(broken) = outcome.account.broken.first() {

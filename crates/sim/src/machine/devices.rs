@@ -225,8 +225,7 @@ fn word_of<T: PartialEq>(all: &[(T, &'static str)], value: T) -> &'static str {
 impl Backing {
     /// Makes a disk with the content of a file.
     ///
-    /// # Errors
-    /// When it cannot be read, is empty, or is not a whole number of sectors.
+    /// Fails when it cannot be read, is empty, or is not a whole number of sectors.
     pub fn of_file(path: &Path) -> Result<Backing> {
         let data = fs::metadata(path).map_err(SimError::file(path))?;
         let (bytes, known) = (data.len(), Identity::of_unchanged(&data));
@@ -240,8 +239,7 @@ impl Backing {
 
     /// Like [`Backing::of_file`], for a file with a known hash that the guest cannot write.
     ///
-    /// # Errors
-    /// When it cannot be read, or has another content.
+    /// Fails when it cannot be read, or has another content.
     pub(crate) fn read_only(cache: &Cache, path: &Path, sha256: &str) -> Result<Backing> {
         let data = fs::metadata(path).map_err(SimError::file(path))?;
         let (bytes, known) = (data.len(), Identity::of_unchanged(&data));

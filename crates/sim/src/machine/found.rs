@@ -49,8 +49,7 @@ impl Requested {
 
     /// Checks that the guest has found all disks and cards of the machine.
     ///
-    /// # Errors
-    /// [`SimError::Missing`] that names the first one that the guest does not have.
+    /// Fails with [`SimError::Missing`] that names the first one that the guest does not have.
     pub(crate) fn check(
         &self,
         found: &[FoundDevice],
@@ -83,8 +82,7 @@ impl Requested {
 
 /// Checks that the interfaces between which a guest sent packets, as it reports them, are the machine's cards.
 ///
-/// # Errors
-/// When they are not; the error names the measured interfaces.
+/// Fails when they are not; the error names the measured interfaces.
 pub(crate) fn check_cards(cards: NicModel, reported: &Map<String, Value>) -> Result<(), String> {
     let ends = reported.get("interfaces").and_then(Value::as_array);
     let ends = ends.map(Vec::as_slice).unwrap_or_default();

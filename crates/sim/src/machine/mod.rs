@@ -127,8 +127,7 @@ impl Machine {
 
     /// Returns the kernel's command line with a request for the guest (`docs/sim.md`).
     ///
-    /// # Errors
-    /// When it would be too long, or has characters that the kernel cannot read there.
+    /// Fails when it would be too long, or has characters that the kernel cannot read there.
     pub fn command_line(&self, request: &str, guest_limit_s: u32) -> Result<String> {
         // Symbols at the addresses of /proc/kallsyms; no self-tests of ciphers, which are half of a boot's
         // instructions; a panic resets, and the reset ends QEMU.
@@ -162,8 +161,7 @@ impl Machine {
 
     /// Checks the settings against each other.
     ///
-    /// # Errors
-    /// [`SimError::Invalid`] that names the setting and its allowed values.
+    /// Fails with [`SimError::Invalid`] that names the setting and its allowed values.
     pub fn check(&self) -> Result<()> {
         if !(1..=CPUS_MAX).contains(&self.cpus) {
             return Err(SimError::Invalid(format!("{} CPUs; allowed: 1 to {CPUS_MAX}", self.cpus)));

@@ -212,17 +212,15 @@ impl Vm {
 
     /// Returns the input of the console.
     ///
-    /// # Errors
-    /// When no descriptor is left.
+    /// Fails when no descriptor is left.
     pub fn console_input(&self) -> Result<File> {
         self.console.to_guest.try_clone().map_err(SimError::system("duplicating the console"))
     }
 
     /// Waits for the next event; `None` if `deadline` comes first, and after [`VmEvent::Ended`].
     ///
-    /// # Errors
-    /// When the monitor does not speak its protocol, or a system call fails; [`SimError::Missing`] when the
-    /// guest does not find a disk or a card of the machine.
+    /// Fails when the monitor does not speak its protocol, or a system call fails;
+    /// [`SimError::Missing`] when the guest does not find a disk or a card of the machine.
     pub fn next(&mut self, deadline: Instant) -> Result<Option<VmEvent>> {
         loop {
             match self.events.pop_front() {

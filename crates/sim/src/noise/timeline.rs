@@ -46,8 +46,7 @@ pub(super) struct Timeline<'a> {
 impl<'a> Timeline<'a> {
     /// Makes a timeline of recorded transitions; `hz` is the clock frequency of the CPU.
     ///
-    /// # Errors
-    /// When there are none, or their times decrease.
+    /// Fails when there are none, or their times decrease.
     pub(super) fn new(
         transitions: &'a [ContextTransition],
         hz: u64,
@@ -65,9 +64,8 @@ impl<'a> Timeline<'a> {
 
     /// Returns the contexts from one reading of the counter to another.
     ///
-    /// # Errors
-    /// When a reading matches no cycle, or the second is earlier than the first. Readings come from the guest,
-    /// and may be any number.
+    /// Fails when a reading matches no cycle, or the second is earlier than the first. Readings
+    /// come from the guest, and may be any number.
     pub(super) fn pieces(&self, from_ns: u64, to_ns: u64) -> Result<Vec<Piece>, String> {
         if to_ns < from_ns {
             return Err(OUT_OF_ORDER.to_owned());

@@ -141,8 +141,7 @@ pub struct RootImage {
 impl RootFile {
     /// Reads a file of the host.
     ///
-    /// # Errors
-    /// When it cannot be read, is too large, or `path` is no path in a root file system.
+    /// Fails when it cannot be read, is too large, or `path` is no path in a root file system.
     pub fn of_host(from: &Path, path: &str) -> Result<RootFile> {
         use std::os::unix::fs::PermissionsExt;
         let bytes = read_bounded(from, FILE_BYTES_MAX)?;
@@ -230,8 +229,7 @@ impl RootImage {
 
     /// Returns the image as a disk: the guest can read it and not write it.
     ///
-    /// # Errors
-    /// When the image cannot be read, or is damaged.
+    /// Fails when the image cannot be read, or is damaged.
     pub fn disk(&self, cache: &Cache, latency_ns: u64) -> Result<Disk> {
         let backing = Backing::read_only(cache, &self.path, &self.sha256)?;
         Ok(Disk { model: DiskModel::VirtioBlk, backing, latency_ns })
@@ -259,8 +257,7 @@ impl RootImage {
 /// Returns the image of a root file system: from the cache, if it was made before of the same packages and
 /// files. `again` asks for the newest versions of the packages.
 ///
-/// # Errors
-/// When a package does not exist or cannot be downloaded, or the image cannot be made.
+/// Fails when a package does not exist or cannot be downloaded, or the image cannot be made.
 pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) -> Result<RootImage> {
     spec.check()?;
     let tools = image::tools(cache, progress)?;
@@ -293,8 +290,7 @@ pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) ->
 
 /// Gives an image a name, under which [`named`] finds it.
 ///
-/// # Errors
-/// When it is no name, or the cache cannot be written.
+/// Fails when it is no name, or the cache cannot be written.
 pub fn keep_as(cache: &Cache, name: &str, image: &RootImage) -> Result<()> {
     let directory = image.path.parent().and_then(Path::file_name).unwrap_or_default();
     let directory = directory.to_string_lossy().into_owned();
@@ -303,8 +299,7 @@ pub fn keep_as(cache: &Cache, name: &str, image: &RootImage) -> Result<()> {
 
 /// Returns the image of this name; `None` if there was never one.
 ///
-/// # Errors
-/// When it is no name, or the image is gone or damaged.
+/// Fails when it is no name, or the image is gone or damaged.
 pub fn named(cache: &Cache, name: &str) -> Result<Option<RootImage>> {
     let pointer = cache.path(&pointer(name)?);
     let Ok(directory) = fs::read_to_string(&pointer) else { return Ok(None) };

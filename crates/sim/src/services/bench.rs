@@ -139,8 +139,7 @@ impl SimServices {
 impl SimServices {
     /// Measures, and also returns the record, which contains more than services.
     ///
-    /// # Errors
-    /// As [`ServicesBench::measure`].
+    /// Fails as [`ServicesBench::measure`] does.
     pub fn measure_recorded(&mut self) -> Result<Option<(ServicesSample, Accounting)>, BenchError> {
         let settings = &self.settings;
         let measured = match &settings.work {

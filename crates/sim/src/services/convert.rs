@@ -29,8 +29,7 @@ pub(crate) type KernelNames<'a> = (Option<&'a Symbols>, Option<&'a Btf>);
 
 /// Makes a sample of the first region of a record.
 ///
-/// # Errors
-/// Why the record cannot be used.
+/// The error says why the record cannot be used.
 pub(crate) fn sample_of(
     account: &Accounting,
     window: Option<&ServicesItem>,

@@ -92,8 +92,8 @@ pub fn has_guest_files(cache: &Cache, flavour: Flavour) -> bool {
 /// Installs a private QEMU unless a supported QEMU is found, and downloads a kernel and the guest's tools
 /// unless they are installed. `again` installs everything again, to update it.
 ///
-/// # Errors
-/// When Debian's packages cannot be downloaded or unpacked; the error names the missing part and the remedy.
+/// Fails when Debian's packages cannot be downloaded or unpacked; the error names the missing part
+/// and the remedy.
 pub fn setup(cache: &Cache, flavour: Flavour, again: bool, progress: Progress) -> Result<Qemu> {
     let has_qemu = !again && qemu::find(cache).is_ok();
     if !(has_qemu && has_guest_files(cache, flavour)) || again {

@@ -22,8 +22,7 @@ pub(super) struct Counted<'a> {
 impl<'a> Counted<'a> {
     /// Finds the regions of `cpu`; cycles take `1 / clock_hz` seconds.
     ///
-    /// # Errors
-    /// When a region is missing, or the record cannot be trusted.
+    /// Fails when a region is missing, or the record cannot be trusted.
     pub(super) fn find(
         account: &'a Accounting,
         cpu: u32,

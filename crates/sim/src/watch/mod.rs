@@ -130,8 +130,7 @@ pub struct KernelFiles {
 
 /// Returns the files for a kernel, from the cache or from [`guest_facts`].
 ///
-/// # Errors
-/// As [`guest_facts`], and when the cache cannot be written.
+/// Fails as [`guest_facts`] does, and when the cache cannot be written.
 pub fn kernel_files(
     cache: &Cache,
     qemu: &Qemu,
@@ -272,8 +271,7 @@ impl Recording {
     /// Prepares the plugin in the cache, and a file for the record. [`Recording::accounting`] copies it to
     /// `to`, where it is complete or absent.
     ///
-    /// # Errors
-    /// When this irqlab was built without the plugin, or a file cannot be written.
+    /// Fails when this irqlab was built without the plugin, or a file cannot be written.
     pub fn new(
         cache: &Cache,
         qemu: &Qemu,
@@ -380,17 +378,15 @@ impl Recording {
 
     /// Returns the SHA-256 of the record of a machine that has ended, in hexadecimal.
     ///
-    /// # Errors
-    /// When it cannot be read.
+    /// Fails when it cannot be read.
     pub fn sha256(&self) -> Result<String> {
         hash::of_file(Path::new(&format!("/proc/self/fd/{}", self.file.as_raw_fd())))
     }
 
     /// Reads the record of a machine that has ended, and keeps it if that was requested.
     ///
-    /// # Errors
-    /// [`SimError::Data`] when it is incomplete, because QEMU was killed or the disk was full, or is damaged;
-    /// [`SimError::File`] when it cannot be kept.
+    /// Fails with [`SimError::Data`] when it is incomplete, because QEMU was killed or the disk was
+    /// full, or is damaged; [`SimError::File`] when it cannot be kept.
     pub fn accounting(self) -> Result<Accounting> {
         let stream = accounting::read(&self.file)?;
         if let Some((place, existing)) = &self.keep_at {

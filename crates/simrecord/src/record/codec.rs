@@ -257,8 +257,7 @@ impl Record {
         bytes
     }
 
-    /// # Errors
-    /// The part of the bytes that the plugin never writes.
+    /// The error names the part of the bytes that the plugin never writes.
     pub fn decode(bytes: &[u8; BYTES]) -> Result<Record, RecordError> {
         let half =
             |start: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[start + byte]));

@@ -45,10 +45,11 @@ pub fn run(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
     });
     drop(progress);
     let overhead = measured.map_err(with_remedy_for_rights)?;
-    open.finish(&run_of("bench-overhead", open.started(), result(&settings, &overhead)), &[])
+    open.finish(&run_of("bench-overhead", open.started(), record_of(&settings, &overhead)), &[])
 }
 
-fn result(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
+/// What the run's record contains: settings, lost events, and the tables `overhead` and `targets`.
+fn record_of(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
     let mut run_settings = Map::new();
     run_settings.insert("cpu".into(), json!(settings.cpu));
     run_settings.insert("rounds".into(), json!(settings.rounds));

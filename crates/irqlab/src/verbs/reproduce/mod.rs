@@ -118,8 +118,7 @@ impl ReproduceArgs {
 
     /// The number of repetitions of this paper.
     ///
-    /// # Errors
-    /// When `--repetitions` is outside the paper's range.
+    /// Fails when `--repetitions` is outside the paper's range.
     fn repetitions(&self) -> anyhow::Result<u32> {
         let (range, default) = match self.paper {
             PaperName::Footprint1999 => (24..=100_000, 32),

@@ -227,8 +227,8 @@ fn in_linux(scheme: Scheme) -> Scheme {
 
 /// Checks that a scheme still keeps all requested limits after a device rounded its values.
 ///
-/// # Errors
-/// [`NothingSet`] if it does not. The caller then drops the settings, which restores them.
+/// Fails with [`NothingSet`] if it does not. The caller then drops the settings, which restores
+/// them.
 fn check_rounded(name: &str, scheme: Scheme, verdict: &Verdict) -> anyhow::Result<()> {
     if verdict.keeps_all() {
         return Ok(());

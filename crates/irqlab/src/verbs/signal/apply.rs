@@ -41,9 +41,9 @@ pub struct Applied {
 
 /// Changes all settings of a scheme, or none. `is_kept`: whether the scheme keeps all requested limits.
 ///
-/// # Errors
-/// [`NothingSet`] if the kernel or the driver does not have a setting, or rights are missing. Also when a value is
-/// refused, or Ctrl-C stops the command. After an error, all settings are as before.
+/// Fails with [`NothingSet`] if the kernel or the driver does not have a setting, or rights are
+/// missing. Also when a value is refused, or Ctrl-C stops the command. After an error, all settings
+/// are as before.
 pub fn apply(
     interface: Interface,
     scheme: Scheme,
@@ -168,9 +168,8 @@ pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
 
 /// Finds the interface with this name in this network namespace.
 ///
-/// # Errors
-/// When there is no such interface. If an interface with this name in another namespace has kept changes, the
-/// error says how to undo them.
+/// Fails when there is no such interface. If an interface with this name in another namespace has
+/// kept changes, the error says how to undo them.
 fn of_this_network(name: &str) -> anyhow::Result<Interface> {
     nic::interface(name).map_err(|error| match journal::kept_elsewhere(name).first() {
         Some(elsewhere) => elsewhere_only(elsewhere).into(),

@@ -40,8 +40,7 @@ pub struct CostArgs {
 impl CostArgs {
     /// Parses and checks the costs.
     ///
-    /// # Errors
-    /// When a cost is not a time or out of range, or a run does not have the context.
+    /// Fails when a cost is not a time or out of range, or a run does not have the context.
     pub fn costs(&self) -> anyhow::Result<Costs> {
         let costs = Costs {
             interrupt: times(&self.interrupt_cost).context("--interrupt-cost")?,

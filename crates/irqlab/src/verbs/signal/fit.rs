@@ -57,8 +57,7 @@ fn ratio(text: &str) -> Result<f64, String> {
 
 /// Fits the costs to the measured rows of a CSV file or a run, for `advise`.
 ///
-/// # Errors
-/// When the rows cannot be read or do not determine the costs.
+/// Fails when the rows cannot be read or do not determine the costs.
 pub fn fitted(data: &Path) -> anyhow::Result<Costs> {
     let observations = observations::read(data)?;
     Ok(fit(&observations.rows, &Start::default()).map_err(usage)?.costs())

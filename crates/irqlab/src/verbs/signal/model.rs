@@ -187,8 +187,7 @@ fn read_trace(path: &Path) -> anyhow::Result<Vec<u64>> {
 impl LoadArgs {
     /// Reads the times of a trace, ns; empty for other arrivals.
     ///
-    /// # Errors
-    /// When the file cannot be read or is not a trace.
+    /// Fails when the file cannot be read or is not a trace.
     pub fn trace(&self) -> anyhow::Result<Vec<u64>> {
         match &self.arrivals {
             ArrivalKind::Trace(file) => read_trace(Path::new(file)),
@@ -196,8 +195,7 @@ impl LoadArgs {
         }
     }
 
-    /// # Errors
-    /// When the arrivals are a trace.
+    /// Fails when the arrivals are a trace.
     pub fn no_trace(&self) -> Result<(), Usage> {
         match self.arrivals {
             ArrivalKind::Trace(_) => Err(Usage(

@@ -25,8 +25,7 @@ pub struct SettingLines {
 
 /// Finds the interface with this name.
 ///
-/// # Errors
-/// When there is no such interface.
+/// Fails when there is no such interface.
 pub fn interface(name: &str) -> Result<Interface, Usage> {
     Interface::find(name)
         .map_err(|error| Usage(format!("--nic {}: {error}", report::escape::plain(name))))

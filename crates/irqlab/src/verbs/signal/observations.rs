@@ -15,8 +15,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a CSV file, or in a run the first table that has schemes and rates.
 ///
-/// # Errors
-/// When the file cannot be read or is too large, or a row is wrong.
+/// Fails when the file cannot be read or is too large, or a row is wrong.
 pub fn read(path: &Path) -> anyhow::Result<Observations> {
     if path.is_dir() {
         let run = read_run(path)?;

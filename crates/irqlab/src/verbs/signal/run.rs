@@ -203,8 +203,7 @@ impl RunArgs {
 
     /// How the veth polls.
     ///
-    /// # Errors
-    /// When `--napi` or `--hybrid` is given for another rig.
+    /// Fails when `--napi` or `--hybrid` is given for another rig.
     fn polling(&self) -> anyhow::Result<VethPolling> {
         let polling = self.requested_polling();
         if polling != VethPolling::default() && self.rig() != Rig::Veth {
@@ -394,8 +393,7 @@ const VCPUS: u32 = 2;
 impl SimulatedSignal<'_> {
     /// Prepares the machine. Returns the bench, and the block `host` of the run.
     ///
-    /// # Errors
-    /// When an option does not fit, or a program or file is missing.
+    /// Fails when an option does not fit, or a program or file is missing.
     pub fn bench(
         &self,
         args: &SimulatedArgs,
@@ -432,8 +430,7 @@ impl SimulatedSignal<'_> {
 
     /// Refuses options that do not fit, before the machine is prepared.
     ///
-    /// # Errors
-    /// Names the first option that does not fit.
+    /// The error names the first option that does not fit.
     pub fn check(&self, args: &SimulatedArgs) -> anyhow::Result<()> {
         self.two_cpus(args.vcpus.unwrap_or(VCPUS))?;
         if self.model.is_none() {

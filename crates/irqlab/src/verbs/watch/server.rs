@@ -37,8 +37,7 @@ pub struct Server {
 impl Server {
     /// Serves the page at the listener's address.
     ///
-    /// # Errors
-    /// When the process has no descriptors or threads left.
+    /// Fails when the process has no descriptors or threads left.
     pub fn start(listener: TcpListener, page: Arc<dyn Page>) -> io::Result<Server> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;

@@ -99,8 +99,7 @@ impl EventMean {
 
     /// The interval of the mean. It includes the interval of the overhead of reading, if known.
     ///
-    /// # Errors
-    /// The reason for a missing interval.
+    /// The error is the reason for a missing interval.
     fn interval(&self) -> Result<Interval, &'static str> {
         let of_spans = self.batches.mean(self.term()).ok_or_else(|| self.reason())?;
         let half_width = of_spans.half_width.hypot(self.overhead_ci95.unwrap_or(0.0));

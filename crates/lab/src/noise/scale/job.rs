@@ -48,7 +48,6 @@ pub struct Row {
 /// The rows of a job, by granularity, coscheduling and number of nodes. Each CPU of the traces is equally frequent
 /// among the nodes of the job.
 ///
-/// # Errors
 /// Fails with [`ScaleError::Granularity`] if a trace is too short for a granularity.
 pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
     let shortest_ns = traces.iter().map(|trace| trace.own_ns).min().unwrap_or(0);

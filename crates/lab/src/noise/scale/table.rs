@@ -11,7 +11,6 @@ use crate::noise::tables::all_rows;
 /// Scales the detours of the run `measured`. The result is a run with table `scale`, and includes the caller's own
 /// settings.
 ///
-/// # Errors
 /// Fails if the run has no detours, contradicts itself, or is too short for a granularity.
 pub fn run(
     measured: &Run,

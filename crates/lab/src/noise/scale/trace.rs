@@ -97,7 +97,6 @@ pub struct Trace {
 /// Reads the traces of a run's CPUs from its tables. If `wanted` is `None`, arrivals are as measured if the run has
 /// all detours, and random otherwise.
 ///
-/// # Errors
 /// Fails if the run has no detours, or if its tables contradict themselves or each other.
 pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trace>, ScaleError> {
     let table = |name| run.table(name).ok_or(ScaleError::Missing(name));

@@ -14,7 +14,7 @@ pub(super) struct Median {
     pub error: Option<f64>,
 }
 
-/// Values of the repetitions of a point.
+/// One value for each repetition of a point; a repetition is one window. Empty if a value is missing.
 pub(super) struct Values(Vec<f64>);
 
 impl Values {
@@ -207,11 +207,15 @@ pub(super) fn activity_columns<'a>() -> Columns<'a, Activities<'a>> {
 
 /// A latency in the windows of a point.
 pub(super) struct Latency {
+    /// The mean of each repetition.
     means: Values,
+    /// The latencies of all repetitions together.
     all: Distribution,
 }
 
 impl Latency {
+    /// `windows` has one distribution for each repetition. If one has no mean, there are no `means`, but `all` keeps
+    /// the latencies of the others.
     pub fn from_windows<'w>(windows: impl Iterator<Item = &'w Distribution>) -> Latency {
         let windows: Vec<&Distribution> = windows.collect();
         let mut all = Distribution::default();

@@ -92,8 +92,7 @@ impl Disk {
     /// `notified`: an eventfd signals completions. `device`: reads blocks of this device instead of
     /// files, for a machine whose disk has no file system.
     ///
-    /// # Errors
-    /// If no scratch file can be made on a disk, or the kernel has no asynchronous IO.
+    /// Fails if no scratch file can be made on a disk, or the kernel has no asynchronous IO.
     pub fn new(notified: bool, device: Option<&Path>) -> Result<Self, BenchError> {
         let files = match device {
             Some(device) => vec![open_device(device)?],

@@ -36,8 +36,7 @@ struct Shared {
 impl Ipi {
     /// Starts the thread on the CPU `from`, which interrupts.
     ///
-    /// # Errors
-    /// If there is no other CPU, or the kernel refuses.
+    /// Fails if there is no other CPU, or the kernel refuses.
     pub fn new(from: Option<u32>) -> Result<Self, BenchError> {
         let cpu = from.ok_or_else(|| {
             BenchError::unavailable(

@@ -25,14 +25,12 @@ pub trait RaiseInterrupt {
 
     /// Requests the interrupt after `delay`; a device may choose another time.
     ///
-    /// # Errors
-    /// If the system refuses.
+    /// Fails if the system refuses.
     fn schedule(&mut self, delay: Duration) -> std::io::Result<()>;
 
     /// Waits, after the window, until nothing is in flight.
     ///
-    /// # Errors
-    /// If the system refuses.
+    /// Fails if the system refuses.
     fn drain(&mut self) -> std::io::Result<()>;
 
     /// Whether the interrupt comes at the requested time, within some microseconds.
@@ -48,8 +46,7 @@ pub trait RaiseInterrupt {
 /// files;
 /// `far`: where the network stimuli's messages come from.
 ///
-/// # Errors
-/// If the stimulus is unavailable.
+/// Fails if the stimulus is unavailable.
 pub fn ready(
     stimulus: Stimulus,
     cpu: u32,

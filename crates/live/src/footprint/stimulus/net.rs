@@ -35,6 +35,7 @@ pub enum FarEnd {
 #[derive(Debug)]
 pub struct Net {
     near: TcpStream,
+    /// Whether a message was asked for and is not read yet.
     in_flight: bool,
     signal: bool,
     from: Origin,
@@ -106,8 +107,8 @@ fn acknowledge(near: &TcpStream) -> io::Result<()> {
 impl Net {
     /// `cpu`: the loop's CPU. `from`: the CPU of the far end. `signal`: each message sends a SIGIO.
     ///
-    /// # Errors
-    /// If there is no other CPU, no network namespace can be made, or packets can't be steered.
+    /// Fails if there is no other CPU, no network namespace can be made, or packets can't be
+    /// steered.
     pub fn new(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, BenchError> {
         let from = other_cpu(from)?;
         let Ends { near, far } = connected_ends(cpu).map_err(unavailable)?;
@@ -119,8 +120,7 @@ impl Net {
 
     /// Like [`Net::new`], over the two cards of a simulated machine.
     ///
-    /// # Errors
-    /// If there is no other CPU, or the cards can't be used.
+    /// Fails if there is no other CPU, or the cards can't be used.
     pub fn over_cards(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, BenchError> {
         let from = other_cpu(from)?;
         let Ends { near, far } = connected_cards(cpu, from).map_err(unavailable)?;
@@ -131,8 +131,7 @@ impl Net {
 
     /// `peer`: HOST:PORT of an `irqlab echo`.
     ///
-    /// # Errors
-    /// If nobody answers there.
+    /// Fails if nobody answers there.
     pub fn to_peer(peer: &str, signal: bool) -> Result<Self, BenchError> {
         let cannot = |error: io::Error| BenchError::Unavailable {
             reason: format!("--peer {peer}: {error}"),
@@ -156,7 +155,7 @@ impl Net {
         Ok(Net { near, in_flight: false, signal, from })
     }
 
-    /// Reads the message, if one is in flight.
+    /// Waits for the message in flight, if there is one, and reads it; acknowledges it if it came from a card.
     fn reap(&mut self) -> io::Result<()> {
         if self.in_flight {
             self.near.read_exact(&mut [0; MESSAGE_BYTES])?;
@@ -215,6 +214,8 @@ impl RaiseInterrupt for Net {
         }
     }
 
+    /// Waits for the previous message first, if it is not read yet; then the delay starts. A card's sender learns the
+    /// time through a channel, any other far end by a message (see [`timed_sender`]).
     fn schedule(&mut self, delay: Duration) -> io::Result<()> {
         self.reap()?;
         match &self.from {

@@ -20,8 +20,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// # Errors
-    /// If the kernel has no timerfd.
+    /// Fails if the kernel has no timerfd.
     pub fn new() -> Result<Self, BenchError> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         timerfd_create(TimerfdClockId::Monotonic, flags)

@@ -176,8 +176,7 @@ impl EventCatalogue {
     /// if the processor has a definition of it; `PMU/EVENT/` from sysfs; or `rHEX`, the numbers of
     /// the processor's manual.
     ///
-    /// # Errors
-    /// The reason why the event is absent.
+    /// The error is the reason why the event is absent.
     pub fn encodings(&self, name: &str, cpus: &[u32]) -> Result<Vec<Encoding>, EventAbsence> {
         let unknown = || EventAbsence::of_processor(UNKNOWN_EVENT);
         let encodings =

@@ -72,8 +72,7 @@ impl Formats {
 
     /// Composes the words of an event from its fields.
     ///
-    /// # Errors
-    /// The reason: a field that this PMU does not have, or a value that does not fit.
+    /// The error names a field that this PMU does not have, or a value that does not fit.
     pub(super) fn compose(&self, fields: &[(&str, u64)]) -> Result<ConfigWords, String> {
         let mut config_words = ConfigWords::default();
         for (name, value) in fields {
@@ -93,8 +92,8 @@ impl Formats {
     /// Composes the words of an event from `event=0x3c,umask=1`, the content of a file in
     /// `events/`. A term without a value is 1. Numbers without `0x` are decimal (perf-list(1)).
     ///
-    /// # Errors
-    /// The reason, as in [`Formats::compose`], or a term that is not a field with a number.
+    /// The error is the reason, as in [`Formats::compose`], or a term that is not a field with a
+    /// number.
     pub(super) fn compose_terms(&self, terms: &str) -> Result<ConfigWords, String> {
         let term = |term: &str| {
             let (name, value) = term.split_once('=').unwrap_or((term, "1"));

@@ -53,8 +53,7 @@ pub(super) struct EventTypes {
 impl EventTypes {
     /// Reads the event ids from the instance's files.
     ///
-    /// # Errors
-    /// If the kernel has no such events, or their layout is unknown.
+    /// Fails if the kernel has no such events, or their layout is unknown.
     pub fn read(instance: &Instance) -> Result<Self, BenchError> {
         let id = |event: &str| {
             let format = instance.read(&format!("events/irq/{event}/format"))?;
@@ -82,8 +81,7 @@ impl EventTypes {
 
 /// Takes all handler events of a CPU out of the instance's buffer, in order.
 ///
-/// # Errors
-/// If records were lost, or the buffer cannot be read.
+/// Fails if records were lost, or the buffer cannot be read.
 pub(super) fn take_events(
     instance: &Instance,
     types: EventTypes,

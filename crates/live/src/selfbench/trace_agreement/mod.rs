@@ -214,9 +214,8 @@ impl TraceAgreement {
 
 /// Raises interrupts with the disk, and compares their times.
 ///
-/// # Errors
-/// [`BenchError::Unavailable`] or [`BenchError::NothingMeasurable`] if there is no disk, no
-/// trace or no BPF here.
+/// Fails with [`BenchError::Unavailable`] or [`BenchError::NothingMeasurable`] if there is no disk,
+/// no trace or no BPF here.
 pub fn measure(
     settings: &TraceAgreementSettings,
     stop: &Stop,
