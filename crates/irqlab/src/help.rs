@@ -43,7 +43,7 @@ fn measures_command(verb: &Command) -> bool {
     })
 }
 
-/// A text in which each paragraph is one line, and no indented line is longer than the terminal.
+/// A text with one line for each paragraph. No indented line is longer than the terminal.
 fn arranged(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {

@@ -607,9 +607,10 @@ impl BlockingMachine {
         if access == Access::Hit {
             return;
         }
-        let misses = match write {
-            true => &mut self.counts.l1d_store_misses,
-            false => &mut self.counts.l1d_load_misses,
+        let misses = if write {
+            &mut self.counts.l1d_store_misses
+        } else {
+            &mut self.counts.l1d_load_misses
         };
         *misses += 1;
         let to_l2 = self.l2_shift - self.data_shift;

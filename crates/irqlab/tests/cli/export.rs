@@ -1,4 +1,4 @@
-//! Runs in the formats of other programs. The readers of those programs read them back.
+//! Runs in the formats of other programs. These programs' own readers read them back.
 
 use std::collections::BTreeMap;
 use std::path::Path;

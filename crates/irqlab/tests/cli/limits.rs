@@ -33,11 +33,11 @@ impl Group {
     }
 
     /// irqlab with these words in the group.
-    fn run(&self, place: &Place, words: &[&str]) -> CommandOutput {
+    fn run(&self, workspace: &Place, arguments: &[&str]) -> CommandOutput {
         let script = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
         let mut command = Command::new("sh");
-        command.args(["-c", script]).arg(&self.0).arg(IRQLAB).args(words);
-        CommandOutput::of(command.current_dir(place.path()))
+        command.args(["-c", script]).arg(&self.0).arg(IRQLAB).args(arguments);
+        CommandOutput::of(command.current_dir(workspace.path()))
     }
 }
 
@@ -48,10 +48,10 @@ impl Drop for Group {
 }
 
 /// irqlab in new namespaces, with a journal of its own. `None` where they cannot be made.
-fn in_namespaces(place: &Place, flags: &[&str], words: &[&str]) -> Option<CommandOutput> {
+fn in_namespaces(workspace: &Place, flags: &[&str], arguments: &[&str]) -> Option<CommandOutput> {
     let unshare = |command: &[&str]| {
         let mut unshare = Command::new("unshare");
-        CommandOutput::of(unshare.arg("-m").args(flags).args(command).current_dir(place.path()))
+        CommandOutput::of(unshare.arg("-m").args(flags).args(command).current_dir(workspace.path()))
     };
     let tried = unshare(&["true"]);
     if tried.code != Some(0) {
@@ -59,7 +59,7 @@ fn in_namespaces(place: &Place, flags: &[&str], words: &[&str]) -> Option<Comman
         return None;
     }
     let script = "mkdir -p /run/irqlab && mount -t tmpfs none /run/irqlab && exec \"$@\"";
-    Some(unshare(&[&["sh", "-c", script, "sh", IRQLAB], words].concat()))
+    Some(unshare(&[&["sh", "-c", script, "sh", IRQLAB], arguments].concat()))
 }
 
 /// Two CPUs of this process: the tests restrict it to the second.
@@ -83,15 +83,15 @@ fn in_a_cpuset_the_verbs_measure_its_cpus() {
     else {
         return;
     };
-    let place = Place::new();
-    let run = |words: &[&str]| group.run(&place, words);
-    for words in ["handlers -c 0", "noise -c 0", "watch --once -c 0", "footprint -c 0"] {
-        let refused = run(&words.split(' ').collect::<Vec<_>>());
+    let workspace = Place::new();
+    let run = |arguments: &[&str]| group.run(&workspace, arguments);
+    for arguments in ["handlers -c 0", "noise -c 0", "watch --once -c 0", "footprint -c 0"] {
+        let refused = run(&arguments.split(' ').collect::<Vec<_>>());
         refused.assert_code(2).assert_says("CPU 0 is not in this process's cpuset, which has 1");
     }
-    let words =
+    let arguments =
         ["handlers", "-q", "-d", "50ms", "--events", "none", "--stimulus", "timer", "--json"];
-    let handlers = run(&words).assert_code(0).json();
+    let handlers = run(&arguments).assert_code(0).json();
     assert_eq!(handlers["settings"]["cpus"], "1");
     assert_eq!(handlers["host"]["cpus_allowed"], "1");
     assert_eq!(absence(&handlers, "timer"), None, "{}", handlers["absent"]);
@@ -118,15 +118,15 @@ fn under_taskset_its_cpus_are_the_default_and_others_can_be_named() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let run = |words: &[&str]| {
+    let workspace = Place::new();
+    let run = |arguments: &[&str]| {
         let mut command = Command::new("taskset");
-        command.args(["-c", "1", IRQLAB]).args(words).current_dir(place.path());
+        command.args(["-c", "1", IRQLAB]).args(arguments).current_dir(workspace.path());
         CommandOutput::of(&mut command).assert_code(0).json()
     };
-    let words = ["noise", "-q", "--no-trace", "-d", "50ms", "--loop", "detour", "--json"];
-    assert_eq!(run(&words)["settings"]["cpus"], "1");
-    let named = run(&[&words[..], &["-c", "0"]].concat());
+    let arguments = ["noise", "-q", "--no-trace", "-d", "50ms", "--loop", "detour", "--json"];
+    assert_eq!(run(&arguments)["settings"]["cpus"], "1");
+    let named = run(&[&arguments[..], &["-c", "0"]].concat());
     assert_eq!(
         (&named["settings"]["cpus"], &named["settings"]["observer_cpus"]),
         (&"0".into(), &"1".into())
@@ -144,15 +144,17 @@ fn under_a_memory_limit_the_busy_load_fits() {
     let Some(group) = Group::below_root("memory", &[("memory.limit_in_bytes", &text)]) else {
         return;
     };
-    let place = Place::new();
-    let words = ["handlers", "-q", "-c", "0", "-d", "50ms", "--events", "none", "--json"];
-    let words = [&words[..], &["--load", "busy", "--stimulus", "none", "--rate", "low"]].concat();
-    let run = group.run(&place, &words).assert_code(0).json();
+    let workspace = Place::new();
+    let arguments = ["handlers", "-q", "-c", "0", "-d", "50ms", "--events", "none", "--json"];
+    let arguments =
+        [&arguments[..], &["--load", "busy", "--stimulus", "none", "--rate", "low"]].concat();
+    let run = group.run(&workspace, &arguments).assert_code(0).json();
     let text = run.to_string();
     assert!(text.contains(&format!("\"memory_limit_bytes\":{limit}")), "{text}");
     assert_eq!(run["host"]["memory_limit_bytes"], limit);
-    let words = ["footprint", "-q", "-c", "0", "--stimulus", "timer", "--level", "l2"];
-    let footprint = group.run(&place, &[&words[..], &["--geometry", "l2=512MiB:16:64"]].concat());
+    let arguments = ["footprint", "-q", "-c", "0", "--stimulus", "timer", "--level", "l2"];
+    let footprint =
+        group.run(&workspace, &[&arguments[..], &["--geometry", "l2=512MiB:16:64"]].concat());
     footprint.assert_code(4).assert_says("a control group's limit of 512 MiB");
 }
 
@@ -164,10 +166,10 @@ fn a_run_under_a_cpu_quota_says_how_often_it_was_stopped() {
     let _alone = alone();
     let settings = [("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "20000")];
     let Some(group) = Group::below_root("cpu", &settings) else { return };
-    let place = Place::new();
-    let words =
+    let workspace = Place::new();
+    let arguments =
         ["noise", "-q", "--no-trace", "-c", "0", "-d", "400ms", "--loop", "detour", "--json"];
-    let run = group.run(&place, &words).assert_code(0).json();
+    let run = group.run(&workspace, &arguments).assert_code(0).json();
     assert_eq!(run["host"]["cpu_quota_cpus"], 0.2);
     let text = run.to_string();
     assert!(text.contains("\"cpu_quota_throttled_ns\":"), "{text}");
@@ -177,7 +179,7 @@ fn a_run_under_a_cpu_quota_says_how_often_it_was_stopped() {
     assert_eq!(warnings.contains("a CPU quota of 0.20 CPUs"), is_stopped, "{text}");
 }
 
-/// The names of what took the loop's time, and how much the marks explain of it.
+/// The names of the causes that took the loop's time, and the share of it that the marks explain.
 #[track_caller]
 fn check_explained(noise: &Json) {
     assert!(noise["settings"]["entry_latency_max_ns"].is_number(), "{}", noise["warnings"]);
@@ -196,11 +198,11 @@ fn in_a_time_namespace_marks_and_loops_have_one_clock() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
+    let workspace = Place::new();
     let day = DAY_S.to_string();
     let forked = ["--time", "--monotonic", &day, "--boottime", &day, "--fork"];
-    let words = [&NOISE[..], &["--json"]].concat();
-    let Some(noise) = in_namespaces(&place, &forked, &words) else { return };
+    let arguments = [&NOISE[..], &["--json"]].concat();
+    let Some(noise) = in_namespaces(&workspace, &forked, &arguments) else { return };
     let noise = noise.assert_code(0).json();
     let settings = &noise["settings"];
     assert_eq!(settings["kernel_clock_offset_ns"], DAY_S * 1_000_000_000, "{settings}");
@@ -208,10 +210,10 @@ fn in_a_time_namespace_marks_and_loops_have_one_clock() {
     check_explained(&noise);
     // The program that unshares may or may not be in the namespace itself.
     let itself = &forked[..forked.len() - 1];
-    let noise = in_namespaces(&place, itself, &words).expect("as before");
+    let noise = in_namespaces(&workspace, itself, &arguments).expect("as before");
     check_explained(&noise.assert_code(0).json());
-    let words = ["watch", "--once", "-i", "200ms", "-q", "--json"];
-    let watch = in_namespaces(&place, &forked, &words).expect("as before");
+    let arguments = ["watch", "--once", "-i", "200ms", "-q", "--json"];
+    let watch = in_namespaces(&workspace, &forked, &arguments).expect("as before");
     let watch = watch.assert_code(0).json();
     let observed_ns = watch["observer"]["length_ns"].as_u64().unwrap();
     assert!(observed_ns < DAY_S * 1_000_000_000 / 2, "{observed_ns}");
@@ -223,14 +225,14 @@ fn in_a_pid_namespace_the_loops_thread_is_recognised() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let words = [&NOISE[..], &["--json"]].concat();
+    let workspace = Place::new();
+    let arguments = [&NOISE[..], &["--json"]].concat();
     let flags = ["--pid", "--fork", "--mount-proc"];
-    let Some(noise) = in_namespaces(&place, &flags, &words) else { return };
+    let Some(noise) = in_namespaces(&workspace, &flags, &arguments) else { return };
     check_explained(&noise.assert_code(0).json());
-    let words = ["handlers", "-q", "-c", "0", "-d", "50ms", "--events", "none", "--json"];
-    let words = [&words[..], &["--stimulus", "none"]].concat();
-    let handlers = in_namespaces(&place, &flags, &words).expect("as before");
+    let arguments = ["handlers", "-q", "-c", "0", "-d", "50ms", "--events", "none", "--json"];
+    let arguments = [&arguments[..], &["--stimulus", "none"]].concat();
+    let handlers = in_namespaces(&workspace, &flags, &arguments).expect("as before");
     let handlers = handlers.assert_code(0).json();
     let threads = absence(&handlers, "threads of device IRQs");
     assert_eq!(threads, None, "what /proc hides is not absent: {}", handlers["absent"]);

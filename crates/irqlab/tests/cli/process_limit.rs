@@ -26,11 +26,11 @@ impl Group {
     }
 
     /// Runs irqlab in this group.
-    fn run(&self, place: &Place, words: &[&str]) -> CommandOutput {
+    fn run(&self, workspace: &Place, arguments: &[&str]) -> CommandOutput {
         let join = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
         let mut command = Command::new("sh");
-        command.args(["-c", join]).arg(&self.0).arg(IRQLAB).args(words);
-        command.current_dir(place.path()).stdin(Stdio::null());
+        command.args(["-c", join]).arg(&self.0).arg(IRQLAB).args(arguments);
+        command.current_dir(workspace.path()).stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait_until("irqlab ends", || child.try_wait().unwrap().is_some());
         CommandOutput::of_output(&child.wait_with_output().unwrap())
@@ -59,15 +59,18 @@ fn few_threads_are_an_error_with_the_limit_or_a_result() {
         [(&noise, 2), (&threads, 4), (&veth, 4), (&timer, 4), (&command, 2)];
     for limit in 1..=4 {
         let Some(group) = Group::allowing(limit) else { return };
-        for (words, _) in verbs.iter().filter(|(_, most)| limit <= *most) {
-            let place = Place::new();
-            let ended = group.run(&place, words);
+        for (arguments, _) in verbs.iter().filter(|(_, most)| limit <= *most) {
+            let workspace = Place::new();
+            let ended = group.run(&workspace, arguments);
             let says = &ended.err;
-            assert!(!says.contains("panicked"), "{limit}: {words:?}: {says}");
+            assert!(!says.contains("panicked"), "{limit}: {arguments:?}: {says}");
             let is_result = ended.code == Some(0);
-            assert!(is_result || says.contains("pids.max = "), "{limit}: {words:?}: {says}");
+            assert!(is_result || says.contains("pids.max = "), "{limit}: {arguments:?}: {says}");
             // One thread for its loop, and one to start the others.
-            assert!(limit > 1 || !is_result, "{words:?}: nothing can be measured by one thread");
+            assert!(
+                limit > 1 || !is_result,
+                "{arguments:?}: nothing can be measured by one thread"
+            );
         }
     }
 }

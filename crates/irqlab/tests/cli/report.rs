@@ -233,7 +233,7 @@ fn another_hosts_run_and_one_without_rows_have_pages() {
     workspace.run(&["report", "here", "empty", "-o", "c.html"]).assert_code(0);
 }
 
-/// The directory of the modules that drive a browser (tools/setup.sh). Returns `None`, and prints what is missing,
+/// The directory of the modules that drive a browser (tools/setup.sh). Returns `None`, and prints the missing parts,
 /// if there is no browser.
 fn browser() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);

@@ -20,11 +20,11 @@ fn system_calls_of_a_command_are_counted_and_timed() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
+    let workspace = Place::new();
     let count = format!("count={BLOCKS}");
-    let words =
+    let arguments =
         ["services", "-q", "--json", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=1", &count];
-    let run = place.run(&words).assert_code(0).json();
+    let run = workspace.run(&arguments).assert_code(0).json();
     assert_eq!(run["bench"], "live");
     for name in ["read", "write"] {
         let row = row(&run, "syscall", name);
@@ -57,11 +57,13 @@ fn the_times_of_all_rows_add_up_to_that_of_the_cpus() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
+    let workspace = Place::new();
     // In user mode for some ticks, asleep for some, with faults and new processes.
     let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.05; ls / > /dev/null";
-    let run =
-        place.run(&["services", "-q", "--json", "--", "sh", "-c", script]).assert_code(0).json();
+    let run = workspace
+        .run(&["services", "-q", "--json", "--", "sh", "-c", script])
+        .assert_code(0)
+        .json();
     let times = rows(&run, "cpu_times");
     let cpus: BTreeSet<&str> = times.iter().filter_map(|row| row["cpu"].as_str()).collect();
     assert!(cpus.len() >= 2 && cpus.contains("all"), "{cpus:?}");

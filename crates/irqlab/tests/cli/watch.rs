@@ -54,9 +54,9 @@ fn once_is_a_run_of_one_table() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let words = ["watch", "--once", "-i", "300ms", "--json", "--out", "run"];
-    let run = place.run(&words).assert_code(0).json();
+    let workspace = Place::new();
+    let arguments = ["watch", "--once", "-i", "300ms", "--json", "--out", "run"];
+    let run = workspace.run(&arguments).assert_code(0).json();
     assert_eq!((&run["experiment"], &run["complete"]), (&"watch".into(), &true.into()));
     let table = rows(&run, "rates");
     let sums: Vec<&Json> = table.iter().filter(|row| row["cpu"] == "all").collect();
@@ -77,7 +77,7 @@ fn once_is_a_run_of_one_table() {
     let of_run: u64 = sums.iter().map(|row| row["count"].as_u64().unwrap()).sum();
     assert!(of_run > 0);
     // It is a run like others.
-    let stacks = place.run(&["show", "run", "rates"]);
+    let stacks = workspace.run(&["show", "run", "rates"]);
     assert!(stacks.assert_code(0).out.contains("largest: "), "{}", stacks.out);
 }
 
@@ -87,8 +87,8 @@ fn lines_of_json_follow_each_other_until_the_time_is_over() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let ended = place.run(&["watch", "--json", "-i", "200ms", "-d", "700ms", "-q"]);
+    let workspace = Place::new();
+    let ended = workspace.run(&["watch", "--json", "-i", "200ms", "-d", "700ms", "-q"]);
     let lines: Vec<Json> =
         ended.assert_code(0).out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!((2..=4).contains(&lines.len()), "{}", lines.len());
@@ -99,14 +99,16 @@ fn lines_of_json_follow_each_other_until_the_time_is_over() {
 }
 
 /// `watch` with metrics alone, and the address that it names.
-fn serving(place: &Place) -> (Started, String) {
-    let mut command = place.irqlab(&["watch", "--listen", "127.0.0.1:0", "-i", "200ms"]);
+fn serving(workspace: &Place) -> (Started, String) {
+    let mut command = workspace.irqlab(&["watch", "--listen", "127.0.0.1:0", "-i", "200ms"]);
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    let address =
-        line.trim().strip_prefix("metrics: http://").and_then(|at| at.strip_suffix("/metrics"));
+    let address = line
+        .trim()
+        .strip_prefix("metrics: http://")
+        .and_then(|address| address.strip_suffix("/metrics"));
     let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
     (Started(child), address)
 }
@@ -129,8 +131,8 @@ fn it_ends_on_signals_and_its_probes_are_gone() {
     }
     let _alone = alone();
     for kill in [Signal::TERM, Signal::INT] {
-        let place = Place::new();
-        let (mut started, address) = serving(&place);
+        let workspace = Place::new();
+        let (mut started, address) = serving(&workspace);
         assert!(programs_of(started.0.id()) > 10, "probes are attached");
         assert!(get(&address, "text/plain").contains("irqlab_context_events_total"));
         signal(&started.0, kill);
@@ -142,7 +144,7 @@ fn it_ends_on_signals_and_its_probes_are_gone() {
 }
 
 /// Prometheus with a data directory of its own, and the address of its API.
-fn prometheus(place: &Place, target: &str) -> Option<(Started, String)> {
+fn prometheus(workspace: &Place, target: &str) -> Option<(Started, String)> {
     let Some(program) = needs::tool("prometheus/usr/bin/prometheus") else {
         needs::not_run(needs::Need::Prometheus, "tools/setup.sh has need_prometheus");
         return None;
@@ -151,18 +153,18 @@ fn prometheus(place: &Place, target: &str) -> Option<(Started, String)> {
         "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: irqlab\n  static_configs:\n  \
          - targets: [\"{target}\"]\n"
     );
-    std::fs::write(place.path().join("prometheus.yml"), config).unwrap();
+    std::fs::write(workspace.path().join("prometheus.yml"), config).unwrap();
     // A port that was free a moment ago: Prometheus does not say which one it took.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut command = Command::new(program);
     command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"]);
     command.arg(format!("--web.listen-address={free}"));
-    command.current_dir(place.path()).stdin(Stdio::null()).stdout(Stdio::null());
-    let log = std::fs::File::create(place.path().join("prometheus.log")).unwrap();
+    command.current_dir(workspace.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    let log = std::fs::File::create(workspace.path().join("prometheus.log")).unwrap();
     Some((Started(command.stderr(log).spawn().unwrap()), free.to_string()))
 }
 
-/// What Prometheus' HTTP API answers to a query; null while it does not.
+/// The answer of Prometheus' HTTP API to a query; null while there is none.
 fn answer(address: &str, query: &str) -> Json {
     let Ok(mut stream) = TcpStream::connect(address) else { return Json::Null };
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -206,22 +208,22 @@ fn prometheus_scrapes_it_and_has_its_series() {
         return;
     }
     let _alone = alone();
-    let place = Place::new();
-    let (_watch, address) = serving(&place);
-    let Some((_prometheus, api)) = prometheus(&place, &address) else { return };
+    let workspace = Place::new();
+    let (_watch, address) = serving(&workspace);
+    let Some((_prometheus, api)) = prometheus(&workspace, &address) else { return };
     let timer = "irqlab_context_events_total{kind=\"vector\",name=\"local_timer\"}";
     // Counters need two scrapes for a rate.
     wait_until("Prometheus has scraped the timer twice", || {
         let counted = query(&api, &format!("count_over_time({timer}[1m])"));
-        !counted.is_empty() && counted.iter().all(|one| value(one) >= 2.0)
+        !counted.is_empty() && counted.iter().all(|sample| value(sample) >= 2.0)
     });
-    assert!(query(&api, "up").iter().all(|one| value(one) == 1.0));
+    assert!(query(&api, "up").iter().all(|sample| value(sample) == 1.0));
     let events = query(&api, timer);
     assert!(
-        events.iter().all(|one| one["metric"]["cpu"].is_string() && value(one) > 0.0),
+        events.iter().all(|sample| sample["metric"]["cpu"].is_string() && value(sample) > 0.0),
         "{events:?}"
     );
-    // What was scraped later is at least what was scraped before, and the histogram has the same spans.
+    // Counters only grow from one scrape to the next, and the histogram has the same spans.
     let later = get(&address, "application/openmetrics-text");
     assert!(later.ends_with("# EOF\n"));
     for one in &events {
@@ -258,8 +260,8 @@ fn promtool_finds_nothing_to_complain_about() {
         return needs::not_run(needs::Need::Prometheus, "tools/setup.sh has need_prometheus");
     };
     let _alone = alone();
-    let place = Place::new();
-    let (_watch, address) = serving(&place);
+    let workspace = Place::new();
+    let (_watch, address) = serving(&workspace);
     let text = get(&address, "text/plain");
     let mut check = Command::new(promtool);
     let check = check.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -277,13 +279,13 @@ struct OnTerminal {
 }
 
 impl OnTerminal {
-    fn start(place: &Place) -> OnTerminal {
+    fn start(workspace: &Place) -> OnTerminal {
         let watch = format!("sh -c 'echo $$ > pid; exec {IRQLAB} watch -i 200ms -q'");
         let line = format!(
             "stty rows 24 cols 80; stty -a > before; {watch}; echo code $?; stty -a > after"
         );
         let mut command = Command::new("script");
-        command.args(["-qefc", &line, "/dev/null"]).current_dir(place.path());
+        command.args(["-qefc", &line, "/dev/null"]).current_dir(workspace.path());
         command.env("SHELL", "/bin/sh").env("TERM", "xterm-256color");
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut script = Started(command.spawn().expect("script(1) is part of every Debian"));
@@ -299,11 +301,11 @@ impl OnTerminal {
         OnTerminal { script, screen, reader }
     }
 
-    /// Waits for one of these words. A word of the screen may be missing from what is written: cells that
+    /// Waits for one of these texts. A text of the screen may be missing from the output: cells that
     /// stay the same are not.
-    fn shows(&self, words: &[&str]) {
-        let has_come = || words.iter().any(|word| self.screen.lock().unwrap().contains(word));
-        wait_until(words[0], has_come);
+    fn shows(&self, texts: &[&str]) {
+        let has_come = || texts.iter().any(|text| self.screen.lock().unwrap().contains(text));
+        wait_until(texts[0], has_come);
     }
 
     fn press(&mut self, keys: &str) {
@@ -311,12 +313,12 @@ impl OnTerminal {
     }
 
     /// All that was written, after its end; the terminal is as it was before.
-    fn ended(mut self, place: &Place) -> String {
+    fn ended(mut self, workspace: &Place) -> String {
         self.shows(&["code "]);
         drop(self.script.0.stdin.take());
         self.script.0.wait().unwrap();
         self.reader.join().unwrap();
-        let read = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
+        let read = |name: &str| std::fs::read_to_string(workspace.path().join(name)).unwrap();
         assert_eq!(read("before"), read("after"));
         let screen = self.screen.lock().unwrap().clone();
         let (left, shown) = ("\u{1b}[?1049l", "\u{1b}[?25h");
@@ -335,19 +337,19 @@ fn the_terminal_is_as_before_after_a_key_and_after_a_signal() {
     }
     let _alone = alone();
     for by_signal in [false, true] {
-        let place = Place::new();
-        let mut terminal = OnTerminal::start(&place);
+        let workspace = Place::new();
+        let mut terminal = OnTerminal::start(&workspace);
         terminal.shows(&["local_timer", "KIND"]);
         terminal.press("?");
         terminal.shows(&["counting", "previous", "underlined"]);
         if by_signal {
-            let pid = std::fs::read_to_string(place.path().join("pid")).unwrap();
+            let pid = std::fs::read_to_string(workspace.path().join("pid")).unwrap();
             let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
             rustix::process::kill_process(pid, Signal::TERM).unwrap();
         } else {
             terminal.press("xq");
         }
-        let screen = terminal.ended(&place);
+        let screen = terminal.ended(&workspace);
         assert!(screen.contains("code 0"), "{screen:?}");
         // Other tests may ask at this time whether probes can be attached.
         wait_until("no process of irqlab holds a program", || programs_of_irqlab() == 0);

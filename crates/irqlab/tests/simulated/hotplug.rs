@@ -15,7 +15,7 @@ last=$(( $(count) + 3 ))
 while [ $(count) -lt $last ]; do taskset 2 /bin/busybox sleep 0.01; done
 ";
 
-/// What every part of the script uses. Nothing in it depends on how fast the machine is: each part waits for what it
+/// The common part of all scripts. Nothing in it depends on how fast the machine is: each part waits for what it
 /// needs. `loop_runs` is true once the loop on CPU 1 has run for 50 ms, `measures` once footprint repeats in its third
 /// round.
 const SETUP: &str = "\
@@ -68,10 +68,10 @@ fn run(console: &str, name: &str) -> Json {
 
 /// The warning with these words.
 #[track_caller]
-fn warning<'a>(run: &'a Json, words: &str) -> &'a str {
+fn warning<'a>(run: &'a Json, arguments: &str) -> &'a str {
     let warnings = run["warnings"].as_array().expect("warnings");
-    let found = warnings.iter().filter_map(Json::as_str).find(|text| text.contains(words));
-    found.unwrap_or_else(|| panic!("no warning has {words:?}: {warnings:?}"))
+    let found = warnings.iter().filter_map(Json::as_str).find(|text| text.contains(arguments));
+    found.unwrap_or_else(|| panic!("no warning has {arguments:?}: {warnings:?}"))
 }
 
 /// The CPU's row of a context in table `handlers`.
@@ -98,9 +98,9 @@ fn measured_until_it_left(run: &Json) {
     let of_cpu_1 = lines.iter().filter(|line| line["cpu"] == 1 && line["kernel_count"].is_u64());
     assert!(of_cpu_1.count() >= 3, "{lines:?}");
     assert!(lines.iter().all(|line| line["agrees"] != false), "{lines:?}");
-    let left = warning(run, "CPU 1: went offline in the window: measured until then");
+    let offline_warning = warning(run, "CPU 1: went offline in the window: measured until then");
     let after = format!("(after {:.3} s)", observed_ns / 1e9);
-    assert!(left.ends_with(&after), "{left}: {after}");
+    assert!(offline_warning.ends_with(&after), "{offline_warning}: {after}");
 }
 
 /// The time of CPU 1 until it left is in the rows, to the nanosecond.
@@ -117,8 +117,8 @@ fn served_until_it_left(run: &Json) {
     assert!(0 < left && left < stayed, "{left} {stayed}");
     assert_eq!(left, time_ns("1", "sum"));
     let after = format!("(after {:.3} s)", left as f64 / 1e9);
-    let left = warning(run, "CPU 1: went offline in the window: measured until then");
-    assert!(left.ends_with(&after), "{left}: {after}");
+    let offline_warning = warning(run, "CPU 1: went offline in the window: measured until then");
+    assert!(offline_warning.ends_with(&after), "{offline_warning}: {after}");
     let warnings = run["warnings"].as_array().expect("warnings");
     let is_of_gate = |text: &Json| text.as_str().is_some_and(|text| text.contains("did not close"));
     assert!(!warnings.iter().any(is_of_gate), "{warnings:?}");
@@ -155,40 +155,40 @@ fn looped_until_it_left(run: &Json) {
     let cpus: Vec<_> = rows(run, "fwq").iter().map(|row| row["cpu"].as_u64()).collect();
     assert_eq!(cpus, [Some(0)]);
     let absent = run["absent"].as_array().expect("absences");
-    assert!(absent.iter().any(|one| one["what"] == "CPU 1"), "{absent:?}");
+    assert!(absent.iter().any(|absence| absence["what"] == "CPU 1"), "{absent:?}");
 }
 
-/// What was measured stays, and nothing that ran on another CPU is in it.
+/// The measured part of a run stays, and it has nothing from another CPU.
 fn filled_until_it_left(run: &Json) {
     assert_eq!(run["complete"], false);
     assert!(!rows(run, "footprint").is_empty(), "{run}");
     let absent = run["absent"].as_array().expect("absences");
-    let lost = |one: &Json| {
-        one["reason"]
+    let lost = |absence: &Json| {
+        absence["reason"]
             .as_str()
             .is_some_and(|why| why.contains("CPU 1 was lost while it was measured"))
     };
-    assert_eq!(absent.iter().filter(|one| lost(one)).count(), 1, "{absent:?}");
-    let offline = |one: &Json| one["reason"] == "CPU 1 is offline";
+    assert_eq!(absent.iter().filter(|absence| lost(absence)).count(), 1, "{absent:?}");
+    let offline = |absence: &Json| absence["reason"] == "CPU 1 is offline";
     assert!(absent.iter().any(offline), "{absent:?}");
 }
 
 /// The console of a machine of two CPUs that has executed a script.
-fn in_guest(place: &Place, kernel: &[&str], script: &str) -> CommandOutput {
+fn in_guest(workspace: &Place, kernel: &[&str], script: &str) -> CommandOutput {
     let script = format!("{SETUP}cat > /tmp/interrupted <<'END'\n{INTERRUPTED}END\n{script}");
     let machine = ["sim", "boot", "-q", "--vcpus", "2", "--with-irqlab", "--append", "quiet"];
-    let ended = place.run(&[&machine[..], kernel, &["--", &script]].concat());
+    let ended = workspace.run(&[&machine[..], kernel, &["--", &script]].concat());
     ended.assert_code(0);
     ended
 }
 
 #[test]
 fn a_cpu_that_goes_offline_is_measured_until_then() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let ended = in_guest(&place, &[], SCRIPT);
+    let ended = in_guest(&workspace, &[], SCRIPT);
     let away = run(&ended.out, "away");
     measured_until_it_left(&away);
     assert_eq!(away["settings"]["offline_cpus_seen_by"], "cpuhp_enter");
@@ -213,15 +213,15 @@ irqlab handlers -q --events none --out away -- $sh \". /tmp/interrupted; echo 0 
 
 #[test]
 fn a_kernel_with_preempt_rt_measures_a_cpu_until_then_too() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let kernel = place.run(&["sim", "facts", "--flavour", "rt", "handle_softirqs"]);
+    let kernel = workspace.run(&["sim", "facts", "--flavour", "rt", "handle_softirqs"]);
     if kernel.code != Some(0) {
         return needs::not_run(needs::Need::Qemu, &kernel.err);
     }
-    let ended = in_guest(&place, &["--flavour", "rt"], REAL_TIME_SCRIPT);
+    let ended = in_guest(&workspace, &["--flavour", "rt"], REAL_TIME_SCRIPT);
     let whole = run(&ended.out, "whole");
     assert!(whole["host"].to_string().contains("-rt-"), "{}", whole["host"]);
     assert_eq!((&whole["complete"], &whole["observer"]["events_lost"]), (&true.into(), &0.into()));
@@ -240,14 +240,14 @@ fn away_and_back() -> String {
 
 #[test]
 fn the_simulator_measures_a_cpu_until_it_goes_offline() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let command = away_and_back();
     let measured = |verb: &[&str]| {
-        let words = [verb, &["-q", "--vcpus", "2", "--json", "--", &command]].concat();
-        place.run(&words).assert_code(0).json()
+        let arguments = [verb, &["-q", "--vcpus", "2", "--json", "--", &command]].concat();
+        workspace.run(&arguments).assert_code(0).json()
     };
     let handlers = measured(&["handlers", "--on", "sim"]);
     measured_until_it_left(&handlers);

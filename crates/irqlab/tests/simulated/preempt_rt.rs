@@ -5,20 +5,20 @@ use crate::support::{Place, can_simulate, rows};
 
 #[test]
 fn softirqs_of_a_kernel_with_preempt_rt_are_counted_to_the_last_one() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let kernel = place.run(&["sim", "facts", "--flavour", "rt", "handle_softirqs"]);
+    let kernel = workspace.run(&["sim", "facts", "--flavour", "rt", "handle_softirqs"]);
     if kernel.code != Some(0) {
         return needs::not_run(needs::Need::Qemu, &kernel.err);
     }
     // There is no symbol of this name, but a copy.
     assert!(kernel.out.contains("(handle_softirqs."), "{}", kernel.out);
-    let words = "handlers --on sim --flavour rt --stimulus net --rate low --low-interval 10ms -d 100ms \
+    let arguments = "handlers --on sim --flavour rt --stimulus net --rate low --low-interval 10ms -d 100ms \
                  --warm-up 10ms --events none -q --json --out run";
-    let words: Vec<&str> = words.split_whitespace().collect();
-    let run = place.run(&words).assert_code(0).json();
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    let run = workspace.run(&arguments).assert_code(0).json();
     let softirq = |name: &str| {
         let is_it = |row: &&serde_json::Value| {
             row["kind"] == "softirq" && row["name"] == name && row["cpu"] == "all"

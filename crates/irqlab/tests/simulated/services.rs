@@ -9,14 +9,14 @@ use serde_json::Value as Json;
 /// Reads and writes one byte each by dd.
 const BYTES: u64 = 300;
 
-fn measured(place: &Place, out: &str, words: &[&str]) -> Json {
+fn measured(workspace: &Place, out: &str, arguments: &[&str]) -> Json {
     let line = format!(
         "dd if=/dev/zero of=/tmp/x bs=1 count={BYTES}; sleep 0.02; echo a | cat; kill -SEGV $$"
     );
     let all = ["services", "-q", "--json", "--out", out];
-    let all = [&all[..], words, &["--", &line]].concat();
+    let all = [&all[..], arguments, &["--", &line]].concat();
     // The command ends by a signal, which is its own business: 128 + 11.
-    place.run(&all).assert_code(139).json()
+    workspace.run(&all).assert_code(139).json()
 }
 
 fn uint(row: &Json, column: &str) -> u64 {
@@ -59,23 +59,24 @@ fn agrees(run: &Json, least: usize) {
     assert!(counts.iter().any(|row| uint(row, "counted_count") > 100), "{counts:?}");
 }
 
-fn same_bytes(place: &Path, one: &str, other: &str) {
-    let tables = names(&place.join(one).join("tables"));
+fn same_bytes(workspace: &Path, one: &str, other: &str) {
+    let tables = names(&workspace.join(one).join("tables"));
     assert!(tables.len() >= 4, "{tables:?}");
     for table in tables {
-        let of = |run: &str| std::fs::read(place.join(run).join("tables").join(&table)).unwrap();
-        assert!(of(one) == of(other), "{table}");
+        let bytes_of =
+            |run: &str| std::fs::read(workspace.join(run).join("tables").join(&table)).unwrap();
+        assert!(bytes_of(one) == bytes_of(other), "{table}");
     }
 }
 
 #[test]
 fn counts_are_those_of_the_guest_and_every_cycle_has_its_service() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let words = ["--on", "sim:r4400-1994", "--vcpus", "2", "--verify"];
-    let run = measured(&place, "first", &words);
+    let arguments = ["--on", "sim:r4400-1994", "--vcpus", "2", "--verify"];
+    let run = measured(&workspace, "first", &arguments);
     closes(&run);
     agrees(&run, 20);
     // dd reads and writes each byte by itself; what else reads and writes is little.
@@ -100,22 +101,22 @@ fn counts_are_those_of_the_guest_and_every_cycle_has_its_service() {
     assert!(idle > 2.0 * blocked, "idle for {idle} ns");
     assert!(real(service(&run, "syscall", "execve"), "cpi_ratio") > 1.0);
 
-    measured(&place, "second", &words);
-    same_bytes(place.path(), "first", "second");
+    measured(&workspace, "second", &arguments);
+    same_bytes(workspace.path(), "first", "second");
 }
 
 #[test]
 fn without_a_model_there_are_counts_and_no_stalls() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
-    let run = measured(&place, "plain", &["--on", "sim"]);
+    let run = measured(&workspace, "plain", &["--on", "sim"]);
     closes(&run);
     agrees(&run, 2);
     assert!(rows(&run, "services").iter().all(|row| row["data_mcpi_ratio"].is_null()));
     let absent = run["absent"].as_array().unwrap();
-    assert!(absent.iter().any(|one| one["what"] == "memory stalls"), "{absent:?}");
+    assert!(absent.iter().any(|absence| absence["what"] == "memory stalls"), "{absent:?}");
 }
 
 /// A workload whose programs lie on a disk and are not in memory, so that some of its faults wait for it.
@@ -139,7 +140,7 @@ check = '[ -s /tmp/1 ] && [ "$(cat /tmp/1)" = "$(cat /tmp/8)" ]'
 "#;
 
 /// Runs [`FAULTING`] by `irqlab services --workload`.
-fn faulting(place: &Place, on: &str, cpus: u32, marks_itself: bool) -> Json {
+fn faulting(workspace: &Place, on: &str, cpus: u32, marks_itself: bool) -> Json {
     let mark = |word: &str| match marks_itself {
         true => format!("/irqlab/mark {word}"),
         false => String::new(),
@@ -147,10 +148,13 @@ fn faulting(place: &Place, on: &str, cpus: u32, marks_itself: bool) -> Json {
     let text = FAULTING.replace("CPUS", &cpus.to_string());
     let text = text.replace("MARKS", &marks_itself.to_string());
     let text = text.replace("OPEN", &mark("open")).replace("CLOSE", &mark("close"));
-    std::fs::write(place.path().join("faulting.toml"), text).unwrap();
+    std::fs::write(workspace.path().join("faulting.toml"), text).unwrap();
     let cpus = cpus.to_string();
-    let words = ["services", "-q", "--json", "--on", on, "--vcpus", &cpus];
-    place.run(&[&words[..], &["--workload", "./faulting.toml"]].concat()).assert_code(0).json()
+    let arguments = ["services", "-q", "--json", "--on", on, "--vcpus", &cpus];
+    workspace
+        .run(&[&arguments[..], &["--workload", "./faulting.toml"]].concat())
+        .assert_code(0)
+        .json()
 }
 
 /// Whether there can be workloads: packages are downloaded once.
@@ -170,12 +174,12 @@ fn can_have_packages() -> bool {
 /// counts. No fault of its own may lie between a reading and its marker.
 #[test]
 fn page_faults_of_a_workload_are_those_that_the_guest_counts() {
-    let place = Place::new();
-    if !can_simulate(&place) || !can_have_packages() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) || !can_have_packages() {
         return;
     }
     for (on, cpus) in [("sim", 1), ("sim:r4400-1994", 2)] {
-        let run = faulting(&place, on, cpus, false);
+        let run = faulting(&workspace, on, cpus, false);
         let counts = rows(&run, "agreement");
         let expected = [("page faults handled", 1000), ("page faults with a read", 1)];
         assert_eq!(counts.len(), expected.len(), "{counts:?}");
@@ -191,13 +195,13 @@ fn page_faults_of_a_workload_are_those_that_the_guest_counts() {
 /// kernel's counters. They are in that count alone, and the table says how many there were.
 #[test]
 fn faults_of_others_between_the_region_and_the_reading_are_named() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let line = "for cpu in 1 2 3 4 5 6 7; do while :; do (:); done & done; sleep 0.1";
-    let words = ["services", "-q", "--json", "--on", "sim", "--vcpus", "8", "--", line];
-    let run = place.run(&words).assert_code(0).json();
+    let arguments = ["services", "-q", "--json", "--on", "sim", "--vcpus", "8", "--", line];
+    let run = workspace.run(&arguments).assert_code(0).json();
     let row = &rows(&run, "agreement")[0];
     let (counted, kernel) = (uint(row, "counted_count"), uint(row, "kernel_count"));
     // All of these may have come before the one reading, or after the other.
@@ -209,11 +213,11 @@ fn faults_of_others_between_the_region_and_the_reading_are_named() {
 /// The kernel's count is then that of more than the region, and absent.
 #[test]
 fn a_workload_that_marks_its_own_region_has_no_count_to_compare() {
-    let place = Place::new();
-    if !can_simulate(&place) || !can_have_packages() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) || !can_have_packages() {
         return;
     }
-    let run = faulting(&place, "sim", 1, true);
+    let run = faulting(&workspace, "sim", 1, true);
     for row in rows(&run, "agreement") {
         assert!(uint(row, "counted_count") > 0, "{row}");
         assert!(row["kernel_count"].is_null() && row["agrees"].is_null(), "{row}");
@@ -224,20 +228,21 @@ fn a_workload_that_marks_its_own_region_has_no_count_to_compare() {
 /// waits for it are found by name, and the service waits for nothing else.
 #[test]
 fn a_contended_lock_is_found_by_name() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let writes = "dd if=/dev/zero of=/tmp/x bs=4k count=100 conv=notrunc";
     let line = format!("{writes} & {writes}; wait");
-    let words = ["services", "-q", "--json", "--on", "sim", "--vcpus", "2", "--locks", "--", &line];
-    let run = place.run(&words).assert_code(0).json();
+    let arguments =
+        ["services", "-q", "--json", "--on", "sim", "--vcpus", "2", "--locks", "--", &line];
+    let run = workspace.run(&arguments).assert_code(0).json();
     closes(&run);
     let contended = |row: &&Json| uint(row, "contended_count") > 10;
     let found: Vec<&Json> = rows(&run, "locks").iter().filter(contended).collect();
     let by_name = |row: &&&Json| {
-        let place = row["place"].as_str().unwrap_or_default();
-        row["kind"] == "rwsem write" && place.starts_with("generic_file_write_iter+")
+        let caller = row["place"].as_str().unwrap_or_default();
+        row["kind"] == "rwsem write" && caller.starts_with("generic_file_write_iter+")
     };
     let file = found.iter().find(by_name).unwrap_or_else(|| panic!("{found:?}"));
     let lock = file["lock"].as_str().unwrap_or_default();
@@ -272,20 +277,21 @@ fn a_contended_lock_is_found_by_name() {
 /// that no cache holds is read: read(2) waits for memory, because of first uses of the file's pages.
 #[test]
 fn false_sharing_and_a_cold_cache_are_found_by_name() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let source = "false_sharing.s";
-    let program = write_program(place.path(), source, &[], "/tmp/sharing");
-    // What is written last is larger than L2, and evicts the file.
+    let program = write_program(workspace.path(), source, &[], "/tmp/sharing");
+    // The last write is larger than L2, and evicts the file.
     let zeros = "dd if=/dev/zero bs=64k";
     let files = format!("{zeros} of=/tmp/file count=4; {zeros} of=/tmp/other count=32");
     let warm_up = format!("{program}; {files}");
     let command = "/tmp/sharing; dd if=/tmp/file of=/dev/null bs=64k";
-    let words = ["services", "-q", "--json", "--on", "sim:r4400-smp8", "--vcpus", "2", "--misses"];
+    let arguments =
+        ["services", "-q", "--json", "--on", "sim:r4400-smp8", "--vcpus", "2", "--misses"];
     let more = ["--warm-up-command", &warm_up, "--", command];
-    let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
+    let run = workspace.run(&[&arguments[..], &more[..]].concat()).assert_code(0).json();
     closes(&run);
 
     let of_line: Vec<&Json> =

@@ -12,9 +12,14 @@ const MISSES: std::ops::Range<u64> = 28_000..33_500;
 
 /// A line for the guest's shell that writes `tests/simulated/SOURCE` as the program `path`, assembled with `options`
 /// by `cc`, which has linked this test, too. The line is short: a request of a guest has at most 4,096 bytes.
-pub(crate) fn write_program(place: &Path, source: &str, options: &[&str], path: &str) -> String {
+pub(crate) fn write_program(
+    workspace: &Path,
+    source: &str,
+    options: &[&str],
+    path: &str,
+) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulated").join(source);
-    let program = place.join("program");
+    let program = workspace.join("program");
     let linked = "-Wl,--build-id=none,-z,noseparate-code";
     let mut cc = Command::new("cc");
     cc.args(["-nostdlib", "-static", "-no-pie", linked]).args(options).arg("-o").arg(&program);
@@ -45,8 +50,8 @@ fn check(run: &Json, name: &str) {
 /// own name; the one without symbols has that of its file.
 #[test]
 fn functions_of_programs_at_the_same_addresses_are_not_confused() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let programs = [
@@ -55,12 +60,13 @@ fn functions_of_programs_at_the_same_addresses_are_not_confused() {
         ("/tmp/stripped", &["-DWALK=walk_first", "-s"]),
     ];
     let written =
-        programs.map(|(path, options)| write_program(place.path(), "walk.S", options, path));
+        programs.map(|(path, options)| write_program(workspace.path(), "walk.S", options, path));
     let written = written.join("; ");
     let command = "/tmp/first & /tmp/second & wait; /tmp/stripped";
-    let words = ["services", "-q", "--json", "--on", "sim:r4400-smp8", "--vcpus", "2", "--misses"];
+    let arguments =
+        ["services", "-q", "--json", "--on", "sim:r4400-smp8", "--vcpus", "2", "--misses"];
     let more = ["--warm-up-command", &written, "--", command];
-    let run = place.run(&[&words[..], &more[..]].concat()).assert_code(0).json();
+    let run = workspace.run(&[&arguments[..], &more[..]].concat()).assert_code(0).json();
     for name in ["walk_first [first]", "walk_second [second]", "[stripped]"] {
         check(&run, name);
     }
@@ -79,21 +85,21 @@ fn functions_of_programs_at_the_same_addresses_are_not_confused() {
 
 #[test]
 fn functions_of_programs_are_named_by_each_verb_that_lists_functions() {
-    let place = Place::new();
-    if !can_simulate(&place) {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
         return;
     }
     let options = ["-DWALK=walk_first"];
-    let written = write_program(place.path(), "walk.S", &options, "/tmp/first");
+    let written = write_program(workspace.path(), "walk.S", &options, "/tmp/first");
     let command = format!("{written}; /tmp/first");
     let boot = ["sim", "boot", "-q", "--json", "--detail", "ooo", "--on", "sim:r4400-smp8"];
     let more = ["--misses", "--", &command];
-    let run = place.run(&[&boot[..], &more[..]].concat()).assert_code(0).json();
+    let run = workspace.run(&[&boot[..], &more[..]].concat()).assert_code(0).json();
     check(&run, "walk_first [first]");
 
     let handlers =
         ["handlers", "-q", "--json", "--on", "sim:r4400-smp8", "--misses", "--out", "run"];
     let more = ["--warm-up", "10ms", "--", &command];
-    let run = place.run(&[&handlers[..], &more[..]].concat()).assert_code(0).json();
+    let run = workspace.run(&[&handlers[..], &more[..]].concat()).assert_code(0).json();
     check(&run, "walk_first [first]");
 }

@@ -81,9 +81,10 @@ pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
     };
     let down = both(base.up(of_base), new.down(of_new))?;
     let up = both(base.down(of_base), new.up(of_new))?;
-    match is_ratio {
-        true => Some((-new.value * (-down).exp_m1(), new.value * up.exp_m1())),
-        false => Some((down, up)),
+    if is_ratio {
+        Some((-new.value * (-down).exp_m1(), new.value * up.exp_m1()))
+    } else {
+        Some((down, up))
     }
 }
 

@@ -110,10 +110,7 @@ impl DecodedCache {
 
 /// The line of code that a name of [`DecodedCache::name_of`] starts in.
 fn code_line_of(name: u64, traces: bool) -> u64 {
-    match traces {
-        true => (name & !(1 << 62)) << 1 >> CODE_LINE_SHIFT,
-        false => name & ((1 << 56) - 1),
-    }
+    if traces { (name & !(1 << 62)) << 1 >> CODE_LINE_SHIFT } else { name & ((1 << 56) - 1) }
 }
 
 /// Whether the target is in a register or in memory. A return that no return stack predicts counts as a return.
@@ -206,9 +203,10 @@ impl FrontEnd {
             && let Some(decoded) = &mut self.decoded
         {
             self.block_decoded = decoded.holds(block.physical_of(instruction).0);
-            (self.block_width, self.block_bytes) = match self.block_decoded {
-                true => (decoded.hit_width, u32::MAX),
-                false => (decoded.width, decoded.bytes),
+            (self.block_width, self.block_bytes) = if self.block_decoded {
+                (decoded.hit_width, u32::MAX)
+            } else {
+                (decoded.width, decoded.bytes)
             };
             if decoded.starts_cycle(instruction.offset == 0, block.address_of(instruction).0)
                 && self.block_decoded
@@ -267,9 +265,10 @@ impl FrontEnd {
             && let Some(decoded) = &mut self.decoded
         {
             self.block_decoded = decoded.holds(block.physical_of(instruction).0);
-            (self.block_width, self.block_bytes) = match self.block_decoded {
-                true => (decoded.hit_width, u32::MAX),
-                false => (decoded.width, decoded.bytes),
+            (self.block_width, self.block_bytes) = if self.block_decoded {
+                (decoded.hit_width, u32::MAX)
+            } else {
+                (decoded.width, decoded.bytes)
             };
         }
         if instruction.starts_line() && (!self.block_decoded || self.last_line.is_none()) {

@@ -441,13 +441,15 @@ impl Thread {
         let (mut load_wait, mut store_wait) = (0, 0);
         let counts = &mut self.retirement.counts;
         for access in accesses {
-            let (number, misses, waited) = match access.write {
-                true => (&mut counts.stores, &mut counts.store_misses, &mut store_wait),
-                false => (&mut counts.loads, &mut counts.load_misses, &mut load_wait),
+            let (number, misses, waited) = if access.write {
+                (&mut counts.stores, &mut counts.store_misses, &mut store_wait)
+            } else {
+                (&mut counts.loads, &mut counts.load_misses, &mut load_wait)
             };
-            let wait = match access.write {
-                true => memory.store(access, now),
-                false => load_as(special, access, now, memory),
+            let wait = if access.write {
+                memory.store(access, now)
+            } else {
+                load_as(special, access, now, memory)
             };
             *number += 1;
             *misses += u64::from(wait > 0);

@@ -641,10 +641,7 @@ mod tests {
                 *all.entry(cycle).or_insert(0) += 1;
                 (cycle..cycle + length)
                     .for_each(|cycle| *taken.entry((at, cycle)).or_insert(0) += 1);
-                let reserved = match quickly {
-                    true => ports.reserve(now + ahead, EACH[at]),
-                    false => ports.reserve_slowly(now + ahead, EACH[at]),
-                };
+                let reserved = if quickly { ports.reserve(now + ahead, EACH[at]) } else { ports.reserve_slowly(now + ahead, EACH[at]) };
                 prop_assert_eq!(reserved, cycle);
             }
         }

@@ -111,9 +111,10 @@ impl OutOfOrderCore {
     #[inline]
     fn warm_access<M: Memory>(&mut self, special: Special, access: &Access, memory: &mut M) {
         let now = self.cycles();
-        match access.write {
-            true => memory.store(access, now),
-            false => load_as(special, access, now, memory),
+        if access.write {
+            memory.store(access, now)
+        } else {
+            load_as(special, access, now, memory)
         };
     }
 

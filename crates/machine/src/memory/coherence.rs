@@ -95,9 +95,10 @@ impl MemorySystem {
             return None;
         };
         self.cpus[request.cpu].counts.cache_to_cache += 1;
-        let dirty = match request.exclusive {
-            true => self.invalidate(usize::from(owner), granule, core, request.mask),
-            false => self.downgrade(usize::from(owner), granule),
+        let dirty = if request.exclusive {
+            self.invalidate(usize::from(owner), granule, core, request.mask)
+        } else {
+            self.downgrade(usize::from(owner), granule)
         };
         if dirty == 0 || request.exclusive && self.config.private_levels == self.outer.len() {
             return Some(dirty);

@@ -14,9 +14,10 @@ impl MemorySystem {
         let shift = self.config.l1i_shift;
         let end = access.physical.plus(access.bytes.into());
         // A trace starts where it is entered.
-        let start = match self.config.trace {
-            true => access.physical,
-            false => PhysicalAddress::of_line(access.physical.line(shift), shift),
+        let start = if self.config.trace {
+            access.physical
+        } else {
+            PhysicalAddress::of_line(access.physical.line(shift), shift)
         };
         let mut response = Response::hit(access.now_cycles);
         let mut address = start;
@@ -46,10 +47,8 @@ impl MemorySystem {
         if !same_page || self.config.trace {
             now = self.translate_fetch(access);
         }
-        let index = match self.config.l1i_virtual {
-            true => self.code_line(access.virtual_address.0),
-            false => line,
-        };
+        let index =
+            if self.config.l1i_virtual { self.code_line(access.virtual_address.0) } else { line };
         self.classifier.accessed(CacheId { name: CacheName::L1i, number: core }, line);
         let Core { l1i, code_arrivals, .. } = &mut self.cores[core];
         if let Some(slot) = l1i.lookup(index, line) {
@@ -122,9 +121,10 @@ impl MemorySystem {
         }
         let core = self.core_of(access.cpu);
         let line = next.line(shift);
-        let index = match self.config.l1i_virtual {
-            true => (access.virtual_address.line(shift)) + distance,
-            false => line,
+        let index = if self.config.l1i_virtual {
+            (access.virtual_address.line(shift)) + distance
+        } else {
+            line
         };
         let Core { l1i, code_arrivals, .. } = &mut self.cores[core];
         if l1i.contains(line) || !code_arrivals.has_room_for_prefetch(now) {
@@ -231,9 +231,10 @@ impl MemorySystem {
         }
         let translation_cycles = now - access.now_cycles;
         let line = access.physical.line(self.config.l1d_shift);
-        let index = match self.config.l1d_virtual {
-            true => access.virtual_address.line(self.config.l1d_shift),
-            false => line,
+        let index = if self.config.l1d_virtual {
+            access.virtual_address.line(self.config.l1d_shift)
+        } else {
+            line
         };
         let is_filled = !write || self.config.write_allocate;
         let leaves = if is_filled { Leaves::Present } else { Leaves::AsItWas };

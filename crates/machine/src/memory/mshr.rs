@@ -156,9 +156,10 @@ impl MshrFile {
 
     /// When an MSHR is free for a new miss.
     pub(super) fn free_cycles(&self, now_cycles: u64) -> u64 {
-        match self.is_unlimited() {
-            true => now_cycles,
-            false => self.misses[self.first_free()].1.max(now_cycles),
+        if self.is_unlimited() {
+            now_cycles
+        } else {
+            self.misses[self.first_free()].1.max(now_cycles)
         }
     }
 

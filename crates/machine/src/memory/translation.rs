@@ -64,9 +64,10 @@ pub(crate) fn is_global(virtual_address: VirtualAddress) -> bool {
 
 /// The part of a tag that says whose a translation is.
 fn owner_of(virtual_address: VirtualAddress, context: TlbContext) -> u64 {
-    match is_global(virtual_address) {
-        true => GLOBAL | context.thread << THREAD_SHIFT,
-        false => context.in_space(),
+    if is_global(virtual_address) {
+        GLOBAL | context.thread << THREAD_SHIFT
+    } else {
+        context.in_space()
     }
 }
 

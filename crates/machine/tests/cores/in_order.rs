@@ -167,10 +167,7 @@ proptest! {
                 let span = CodeSpan { virtual_address: at, physical: at, bytes: 4 };
                 fast.execute_block(&CodeBlock::new(fast.fetch_line_shift(), 1, span, None));
                 let same = |address: VirtualAddress| Some(PhysicalAddress(address.0));
-                match access.write {
-                    true => fast.store(VirtualAddress(access.virtual_address), same),
-                    false => fast.load(VirtualAddress(access.virtual_address), same),
-                }
+                if access.write { fast.store(VirtualAddress(access.virtual_address), same) } else { fast.load(VirtualAddress(access.virtual_address), same) }
             }
         }
         prop_assert_eq!(core.cycles(), fast.cycles());

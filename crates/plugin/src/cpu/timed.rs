@@ -75,9 +75,10 @@ pub(crate) extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
         (Some(vcpu), Some(bytes)) => with(vcpu, |cpu| {
             // SAFETY: as above.
             let model = unsafe { cpu.engine.timed_unchecked() };
-            match STORES {
-                true => model.store_fast(VirtualAddress(address), bytes),
-                false => model.load_fast(VirtualAddress(address), bytes),
+            if STORES {
+                model.store_fast(VirtualAddress(address), bytes)
+            } else {
+                model.load_fast(VirtualAddress(address), bytes)
             }
         }),
         _ => false,

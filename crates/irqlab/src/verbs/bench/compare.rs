@@ -133,11 +133,11 @@ struct Found {
     comparisons: u64,
     /// Figures that were judged.
     figures: u64,
-    /// Comparisons in which a difference was reported.
+    /// Comparisons that reported a difference.
     false_comparisons: u64,
     /// The last pair of the comparison, the figure, and its change with both ends of the interval, as ratios.
     reported: Vec<(u64, Name, [Option<f64>; 3])>,
-    /// Of each mean: comparisons that judge it, and those in which the planted change was found.
+    /// For each mean: the comparisons that judge it, and the comparisons that found the planted change.
     planted: BTreeMap<Name, (u64, u64)>,
 }
 

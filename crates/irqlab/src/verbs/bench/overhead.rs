@@ -48,7 +48,7 @@ pub fn run(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run_of("bench-overhead", open.started(), record_of(&settings, &overhead)), &[])
 }
 
-/// What the run's record contains: settings, lost events, and the tables `overhead` and `targets`.
+/// The run's record: settings, lost events, and the tables `overhead` and `targets`.
 fn record_of(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
     let mut run_settings = Map::new();
     run_settings.insert("cpu".into(), json!(settings.cpu));

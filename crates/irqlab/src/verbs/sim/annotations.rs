@@ -59,7 +59,7 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
         of: RegionAnnotation<'a>,
         cpu: String,
         hits: u64,
-        /// What the spans executed that the annotation opens.
+        /// Instructions and misses of the spans that the annotation opens.
         span: Option<ContextUse>,
         refused: Option<u64>,
     }

@@ -59,7 +59,7 @@ fn settings(qemu: &Qemu, machine: &Machine) -> Map<String, Json> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// What the CPUs, or one of them, executed in a context.
+/// Instructions, cycles and misses of one CPU, or of all, in a context.
 struct Row<'a> {
     /// From 1.
     region: usize,

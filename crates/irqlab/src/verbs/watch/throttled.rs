@@ -9,9 +9,9 @@ use serde_json::{Value as Json, json};
 /// How often and for how long a CPU quota stopped irqlab in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttled {
-    /// Periods of the quota in which threads were stopped.
+    /// Periods of the quota that stopped threads.
     pub periods: u64,
-    /// Time for which threads were stopped, summed over the CPUs, ns.
+    /// How long threads were stopped, summed over the CPUs, ns.
     pub time_ns: u64,
 }
 

@@ -1,10 +1,10 @@
-//! Which system calls may fail, with which faults, and which calls of a run get one.
+//! The system calls that may fail, their faults, and the calls of a run that get one.
 
 use std::collections::BTreeMap;
 
 use super::tracer::{FaultyCall, Site};
 
-/// What a system call gets instead of its result.
+/// The fault that a system call gets instead of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// The error's name and number.
@@ -108,7 +108,7 @@ pub enum Coverage {
     All,
     /// Each fault at each site, and each of the three calls: fewer runs, for verbs that take seconds.
     EachFault,
-    /// At most so many faults of [`Coverage::EachFault`], at as many sites as possible.
+    /// At most this number of faults of [`Coverage::EachFault`]; sites without a fault come first.
     Sample(usize),
 }
 
@@ -118,7 +118,7 @@ pub fn faulty_calls(
     coverage: Coverage,
     random: &mut Seeded,
 ) -> Vec<FaultyCall> {
-    // By how many faults their site has before them.
+    // Sorted by the number of earlier faults at the same site.
     let mut rounds: Vec<Vec<FaultyCall>> = Vec::new();
     for (&site, &count) in calls {
         let mut numbers = vec![1, 2.min(count), count];

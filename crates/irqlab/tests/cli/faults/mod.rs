@@ -17,13 +17,13 @@ use verbs::{Contents, VERBS, Verb, contents};
 
 use crate::support::alone;
 
-/// `all` for everything; a number for so many faults of each verb.
+/// `all` for all faults, or the number of faults of each verb.
 const VARIABLE: &str = "IRQLAB_FAULTS";
-/// Seed of what is chosen.
+/// Seed that chooses the faults.
 const SEED_VARIABLE: &str = "IRQLAB_FAULTS_SEED";
-/// Only verbs that have one of these in their words, separated by commas.
+/// Parts of command lines, separated by commas: only verbs that contain one of them run.
 const ONLY_VARIABLE: &str = "IRQLAB_FAULTS_ONLY";
-/// Faults of each verb in the short form: of those that take milliseconds, and of those that measure.
+/// Faults of each verb in the short form: for a verb of milliseconds, and for a verb that measures.
 const SHORT: (usize, usize) = (10, 2);
 
 /// How much is run.
@@ -79,7 +79,7 @@ fn without_fault(verb: &Verb, place: &FaultPlace) -> Option<(BTreeMap<Site, u32>
     Some((traced.calls, whole))
 }
 
-/// Runs the verb with a fault. Returns whether the call was reached, and what is wrong then.
+/// Runs the verb with a fault. Returns whether the run reached the call, and what went wrong.
 fn with_fault(
     verb: &Verb,
     place: &FaultPlace,
@@ -131,7 +131,7 @@ fn a_fault_at_a_system_call_leaves_all_or_nothing() {
             if let Some(wrong) = wrong {
                 println!("{wrong}");
                 fallen.push(wrong);
-                // What is left changed is no fault of the next run.
+                // A change that this run left must not count as a fault of the next run.
                 let Some(new) = verb.place() else { return };
                 drop(echo);
                 (echo, place) = (processes::echo(&new), new);

@@ -15,7 +15,7 @@ use crate::support::{IRQLAB, Net, lives, names};
 const LIMIT: Duration = Duration::from_secs(60);
 /// Exit codes that docs/command.md has; 137 stands for the kill.
 const CODES: [i32; 8] = [0, 1, 2, 3, 4, 5, 124, 137];
-/// What the place has before: none of it may change.
+/// The content before a run: nothing of it may change.
 const OTHERS: [(&str, &str); 2] = [("others/file", "of somebody else"), ("others/.hidden", "too")];
 /// The directory of runs without --out.
 const RUNS: &str = "irqlab-runs";
@@ -189,7 +189,7 @@ impl FaultPlace {
         SETTINGS.map(|name| (name, net.read(&format!("/sys/class/net/{name}")))).into()
     }
 
-    /// The next start of a verb, and the user's undo of what is kept. Returns what failed of them.
+    /// Starts a verb again, and undoes the kept changes as a user does. Returns the failures.
     pub fn next_start(&self) -> Option<String> {
         let undo = ["signal", "undo"];
         let words = [&["machines"][..], &undo];
@@ -201,7 +201,7 @@ impl FaultPlace {
         (!failed.is_empty()).then(|| failed.join("; "))
     }
 
-    /// What is wrong with the end of a run.
+    /// Returns the fault of a run's end, if it has one.
     pub fn wrong_end(ended: &Ended) -> Option<String> {
         let line = |words: &str| ended.err.lines().find(|line| line.contains(words));
         if !ended.is_in_time {
@@ -214,7 +214,7 @@ impl FaultPlace {
         (!is_documented).then(|| format!("exit code {}: {}", ended.code, ended.err.trim()))
     }
 
-    /// What is wrong in the place after the next start. `outputs` may be in the working directory.
+    /// Returns the faults of the place after the next start. `outputs` may be in the working directory.
     pub fn wrong_state(&self, outputs: &[&str]) -> Option<String> {
         for (name, text) in OTHERS {
             if fs::read_to_string(self.work(name)).ok().as_deref() != Some(text) {

@@ -24,7 +24,7 @@ const LIFE_MS: usize = 900;
 
 const RUN: &str = "signal run --nic v0 --peer 192.0.2.2:7007 --loads idle -c 1 -d 50ms --repetitions 1 \
                    --rates 500 --schemes drain,deferred:50us --parts rates --out measured";
-/// What runs.
+/// The command lines.
 const WORDS: [&str; 9] = [
     RUN,
     RUN,
@@ -36,7 +36,7 @@ const WORDS: [&str; 9] = [
     "signal model --schemes interrupt --rates 10k --out run",
     "sim cache limit 5G",
 ];
-/// What may be in the working directory afterwards.
+/// Names that the working directory may have after a run.
 const OUTPUTS: [&str; 3] = ["measured", "out", "run"];
 
 /// irqlab's echo in the far namespace of a place with a card, until this is dropped.
@@ -59,7 +59,7 @@ pub fn echo(place: &FaultPlace) -> Option<Echo> {
     Some(Echo(child))
 }
 
-/// Runs a round. Returns what is wrong afterwards.
+/// Runs a round. Returns the faults after it.
 fn round(place: &FaultPlace, seed: u64, whole: &[Vec<u8>]) -> Vec<String> {
     OUTPUTS.iter().for_each(|name| place.remove(name));
     let mut random = Seeded::new(seed);
@@ -118,7 +118,7 @@ fn processes_that_share_a_machine_leave_it_as_it_was() {
         let of_round = round(&place, seed, &whole);
         assert!(peer.as_ref().is_some_and(|echo| lives(echo.0.id())), "the peer has ended");
         if !of_round.is_empty() {
-            // What is left changed is no fault of the next round.
+            // A change that this round left must not count as a fault of the next round.
             fallen += 1;
             let Some(new) = self::place() else { return };
             (peer, place) = (echo(&new), new);

@@ -251,9 +251,10 @@ impl<'a> Tracer<'a> {
                 self.tasks.lock().unwrap_or_else(PoisonError::into_inner).remove(&task);
                 self.images.remove(&task);
                 if task == self.root {
-                    self.traced.code = match libc::WIFEXITED(status) {
-                        true => libc::WEXITSTATUS(status),
-                        false => 128 + libc::WTERMSIG(status),
+                    self.traced.code = if libc::WIFEXITED(status) {
+                        libc::WEXITSTATUS(status)
+                    } else {
+                        128 + libc::WTERMSIG(status)
                     };
                 }
                 continue;

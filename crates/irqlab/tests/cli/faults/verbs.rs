@@ -10,7 +10,7 @@ use crate::support::names;
 /// A run that is part of the repository.
 pub const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/golden/run-2");
 
-/// What a verb leaves, by its name in the working directory.
+/// The output of a verb, by its name in the working directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// A file, or files in a directory: absent, or what the run without a fault wrote.
@@ -98,7 +98,7 @@ pub const VERBS: [Verb; 20] = [
     verb("sim boot --detail count --out run -- true", Output::Run("run"), Needs::Simulator),
 ];
 
-/// What files contain, by their path.
+/// The contents of files, by their path.
 pub type Contents = BTreeMap<String, Vec<u8>>;
 
 impl Verb {
@@ -139,7 +139,7 @@ impl Verb {
         }
     }
 
-    /// What is wrong with the output. `whole` is that of a run without a fault.
+    /// Returns the faults of the output. `whole` is the output of a run without a fault.
     pub fn wrong_output(&self, place: &FaultPlace, whole: &Contents, code: i32) -> Option<String> {
         let name = self.output_name()?;
         let path = place.work(name);
