@@ -16,3 +16,4 @@ pub mod noise;
 mod quantiles;
 pub mod services;
 pub mod signal;
+pub mod words;

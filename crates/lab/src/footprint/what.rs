@@ -1,9 +1,8 @@
 //! Levels, stimuli and methods of the experiment `footprint`.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
+
+use crate::words::words_of;
 
 /// A cache, or a translation lookaside buffer (TLB).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -46,42 +45,10 @@ pub enum Method {
     Refined,
 }
 
-macro_rules! words {
-    ($name:ident, $noun:literal: $($variant:ident = $word:literal),+ $(,)?) => {
-        impl $name {
-            pub const ALL: &'static [$name] = &[$($name::$variant),+];
-
-            /// The word on the command line and in tables.
-            #[must_use]
-            pub fn word(self) -> &'static str {
-                match self { $($name::$variant => $word),+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.word())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                let found = Self::ALL.iter().find(|variant| variant.word() == text);
-                found.copied().ok_or_else(|| {
-                    let all: Vec<&str> = Self::ALL.iter().map(|variant| variant.word()).collect();
-                    format!("no such {}; there are {}", $noun, all.join(", "))
-                })
-            }
-        }
-    };
-}
-
-words!(Level, "level": L1d = "l1d", L1i = "l1i", L2 = "l2", L3 = "l3", Dtlb = "dtlb", Itlb = "itlb");
-words!(Stimulus, "stimulus": Timer = "timer", Ipi = "ipi", Disk = "disk", DiskEvent = "disk-event",
+words_of!(Level, "level": L1d = "l1d", L1i = "l1i", L2 = "l2", L3 = "l3", Dtlb = "dtlb", Itlb = "itlb");
+words_of!(Stimulus, "stimulus": Timer = "timer", Ipi = "ipi", Disk = "disk", DiskEvent = "disk-event",
     Net = "net", NetSignal = "net-signal");
-words!(Method, "method": Basic = "basic", Refined = "refined");
+words_of!(Method, "method": Basic = "basic", Refined = "refined");
 
 impl Level {
     /// Whether instructions fill it.
@@ -133,6 +100,6 @@ mod tests {
         for stimulus in Stimulus::ALL {
             assert_eq!(stimulus.to_string().parse(), Ok(*stimulus));
         }
-        assert!("l4".parse::<Level>().unwrap_err().contains("l1d, l1i"));
+        assert!("l4".parse::<Level>().unwrap_err().allowed.contains("l1d, l1i"));
     }
 }

@@ -1,60 +1,8 @@
 //! The conditions under which handlers are measured (paper, section 3.2).
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
-/// A word that is not allowed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} is no {what}; allowed: {allowed}")]
-pub struct UnknownWord {
-    /// The kind of word, such as `stimulus`.
-    pub what: &'static str,
-    pub given: String,
-    pub allowed: String,
-}
-
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident, $noun:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "lowercase")]
-        pub enum $name { $($(#[$variant_doc])* $variant),+ }
-
-        impl $name {
-            /// All variants, in the order of the tables.
-            pub const ALL: &'static [$name] = &[$($name::$variant),+];
-
-            /// The word on the command line and in results.
-            #[must_use]
-            pub fn word(self) -> &'static str {
-                match self { $($name::$variant => $word),+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.word())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = UnknownWord;
-
-            fn from_str(given: &str) -> Result<Self, UnknownWord> {
-                let known = Self::ALL.iter().copied().find(|known| known.word() == given);
-                known.ok_or_else(|| UnknownWord {
-                    what: $noun,
-                    given: given.to_owned(),
-                    allowed: [$($word),+].join(", "),
-                })
-            }
-        }
-    };
-}
-
-pub(crate) use words;
+use crate::words::words;
 
 words!(
     /// The concurrent load on the CPUs.

@@ -1,11 +1,6 @@
 //! The loops that a CPU runs, and the bodies of their iterations.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
-use crate::handlers::condition::{UnknownWord, words};
+use crate::words::words;
 
 words!(
     /// The loops, by the quantity that is fixed in them.
