@@ -72,7 +72,7 @@ pub(crate) trait Figures<Cell> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Side<Cell> {
     Cell(Cell),
-    /// The cell's figure times a factor.
+    /// The cell's figure times a factor, which is not negative.
     Times(f64, Cell),
     /// The cell's figure plus a number.
     Plus(f64, Cell),
@@ -80,17 +80,17 @@ pub(crate) enum Side<Cell> {
 }
 
 impl<Cell> Side<Cell> {
-    /// The figure of the side. `None` if `figure_of` returns `None`.
+    /// The figure of the side, computed from that of its cell. Passes on `None` and the reason for a missing figure.
     fn figure(&self, figure_of: impl Fn(&Cell) -> Option<Known>) -> Option<Known> {
-        let change = |cell, change: &dyn Fn(Figure) -> Figure| Some(figure_of(cell)?.map(change));
+        let changed = |cell, change: &dyn Fn(Figure) -> Figure| Some(figure_of(cell)?.map(change));
         match self {
             Side::Cell(cell) => figure_of(cell),
-            Side::Times(factor, cell) => change(cell, &|Figure { mean, half_width }| Figure {
+            Side::Times(factor, cell) => changed(cell, &|Figure { mean, half_width }| Figure {
                 mean: mean * factor,
                 half_width: half_width * factor,
             }),
             Side::Plus(more, cell) => {
-                change(cell, &|figure| Figure { mean: figure.mean + more, ..figure })
+                changed(cell, &|figure| Figure { mean: figure.mean + more, ..figure })
             }
             Side::Number(number) => Some(Ok(exactly(*number))),
         }

@@ -19,7 +19,7 @@ pub const OBSERVATIONS_MAX: usize = 10_000;
 /// A row with less throughput than this part of its rate is overloaded: no form holds.
 pub const KEEPS_UP_RATIO: f64 = 0.98;
 /// Number of times that the weights are recomputed; they change little after the fourth.
-const REWEIGHTED: u32 = 6;
+const REWEIGHTING_COUNT: u32 = 6;
 /// Steps of the search; a dozen is usual.
 const STEPS_MAX: usize = 200;
 /// Smallest spread of relative errors that weights assume, so that a perfect fit has finite weights.
@@ -382,7 +382,7 @@ fn fit_costs(
     let excluded = observations.iter().map(overloaded).collect();
     let mut problem = Problem { observations, costs, excluded, spreads: [1.0; 2] };
     let mut means = problem.first(start).ok_or(FitError::NoCosts)?;
-    for _ in 0..REWEIGHTED {
+    for _ in 0..REWEIGHTING_COUNT {
         problem.exclude(&means);
         means = problem.search(means);
         problem.weigh(&means);

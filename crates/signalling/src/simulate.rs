@@ -4,8 +4,8 @@
 //! along the CPU's time, and lets in what has arrived before it looks at the ring. Time is in whole ns.
 //!
 //! The handler has the priority of interrupts, but for `spin` and `yield`, which are threads. What it
-//! leaves of the CPU has the application, if there is one, and then users' work. An [`Application`]
-//! takes what the handler hands it from a second, finite queue: the model of receive livelock (Mogul and
+//! leaves of the CPU has the application, if there is one, and then users' work. The handler hands events
+//! to an [`Application`] through a second, finite queue. This is the model of receive livelock (Mogul and
 //! Ramakrishnan, Eliminating receive livelock in an interrupt-driven kernel, ACM TOCS 15, 1997).
 
 use std::collections::VecDeque;

@@ -204,7 +204,7 @@ pub struct ContextTransition {
     pub tsc: u64,
 }
 
-/// A counter that the guest's kernel keeps itself on a CPU, from the opening of the region to its close.
+/// How much one of the guest kernel's own counters of a CPU advances in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelUse {
     /// The context whose entries the kernel counts.

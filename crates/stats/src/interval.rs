@@ -188,8 +188,8 @@ fn value_of(batch: &JointBatch, term: Term) -> f64 {
 pub enum IntervalMethod {
     /// From the spread of batches of equal length in time.
     BatchMeans,
-    /// Like `BatchMeans`, but neighbouring batches correlated until merging left the smallest number of batches, or even
-    /// then. The interval may be too narrow.
+    /// Like `BatchMeans`, but neighbouring batches were correlated, and merging them ended at the smallest number of
+    /// batches. The interval may be too narrow, because these batches may be correlated, too.
     BatchMeansCorrelated,
     /// From the sample variance, taking the values as independent.
     Independent,
@@ -347,17 +347,18 @@ pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
     Some(Interval { mean, half_width, degrees_of_freedom, drift, method })
 }
 
-/// Parts of a window that are compared with its single batches for the drift.
+/// Parts of a window that are compared with its single batches for the drift. With few batches, there are 2 to 11 parts.
 const DRIFT_PARTS: usize = 8;
-/// Degrees of freedom of the drift's variance: one less than the number of parts.
+/// Degrees of freedom of the drift's variance, as with [`DRIFT_PARTS`] parts.
 const DRIFT_FREEDOM: f64 = (DRIFT_PARTS - 1) as f64;
 
-/// The standard deviation between windows of this length because of slow changes, of the ratio of the sums of numerators
-/// and denominators.
+/// The drift of a ratio: how much slow changes make it differ between windows of this length, as a standard deviation.
+/// Each batch is a numerator and a denominator; the ratio is that of their sums. 0 with fewer than five batches, or if the
+/// denominators are 0.
 ///
-/// The variance of independent batches falls as one over their length. The variance of eighths of the window can be
-/// larger than that. This excess is the drift. It is taken to be the same for whole windows: the Allan variance of
-/// flicker noise is the same for all lengths (Allan, Statistics of atomic frequency standards, Proceedings of the IEEE
+/// The variance of independent batches falls as one over their length. The variance of about eight parts of the window
+/// can be larger than that. This excess is the drift. It is taken to be the same for whole windows: the Allan variance
+/// of flicker noise is the same for all lengths (Allan, Statistics of atomic frequency standards, Proceedings of the IEEE
 /// 54, 1966). No test decides whether a drift exists, because a missed drift would appear as a difference of two windows.
 /// Changes that are slower than the window cannot be detected.
 #[must_use]

@@ -37,7 +37,7 @@ struct Inbox {
 
 /// The programs, attached.
 pub struct MarkProbes {
-    /// Tells a thread the number that marks have for it.
+    /// Tells the calling thread its thread number in marks.
     caller: Arc<CallerProgram>,
     kernel_clock: KernelClock,
     ring: RingBuffer<'static>,

@@ -32,7 +32,9 @@ static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 /// The tracing file system.
 #[derive(Debug)]
 pub struct Tracefs {
+    /// Without a mount point, this is `/proc/self/fd/N`: valid only in this process, while `mount` is open.
     path: PathBuf,
+    /// The descriptor of a file system without a mount point.
     mount: Option<Arc<OwnedFd>>,
 }
 
@@ -65,7 +67,8 @@ impl Tracefs {
     }
 }
 
-/// Mounts a file system that only its descriptor holds: fsopen(2), fsconfig(2), fsmount(2).
+/// Mounts a file system of the type `kind` without a mount point (fsopen(2), fsconfig(2), fsmount(2)). It vanishes with
+/// the returned descriptor.
 fn mount_nowhere(kind: &CStr) -> io::Result<OwnedFd> {
     let owned = |result: i64| match i32::try_from(result) {
         // SAFETY: the kernel has just returned this descriptor, and nobody else knows it.

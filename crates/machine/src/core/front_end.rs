@@ -365,8 +365,8 @@ impl FrontEnd {
         self.last_line = None;
     }
 
-    /// Predicts the branch at the end of a block, which is fetched at `fetched`, resolved at `done`
-    /// and leads to `next`.
+    /// Predicts the branch at the end of `block`. The branch is fetched in cycle `fetched` and resolved
+    /// in cycle `done`. The instruction at address `next` executes after it.
     #[inline]
     pub(super) fn branch(
         &mut self,

@@ -268,7 +268,7 @@ const COPIES: u16 = 256;
 const FILLS: u16 = 512;
 const READS_STRING: u16 = COPIES | FILLS;
 /// The instruction starts a line of the cache of decoded instructions.
-const NEW_DECODED: u16 = 1024;
+const NEW_DECODED_LINE: u16 = 1024;
 /// The instruction's stores bypass the caches.
 const STREAMS: u16 = 2048;
 /// The instruction only operates on registers and sets flags. Some cores fuse it with the next branch.
@@ -676,7 +676,7 @@ impl Instruction {
     /// Whether the instruction is the first of its block in a line, of code or of decoded instructions.
     #[inline(always)]
     pub(super) fn starts(&self) -> bool {
-        self.flags & (NEW_LINE | NEW_DECODED) != 0
+        self.flags & (NEW_LINE | NEW_DECODED_LINE) != 0
     }
 
     /// Whether the instruction is the first of its block in a line of instructions.
@@ -688,7 +688,7 @@ impl Instruction {
     /// Whether the instruction is the first of a line of decoded instructions.
     #[inline]
     pub(super) fn starts_decoded(&self) -> bool {
-        self.flags & NEW_DECODED != 0
+        self.flags & NEW_DECODED_LINE != 0
     }
 
     /// Its length, bytes.
@@ -880,7 +880,7 @@ impl Template {
                     || in_decoded.1 == layout.decoded_instructions
                     || layout.decoded_by_lines && in_decoded.0 != part)
             {
-                instruction.flags |= NEW_DECODED;
+                instruction.flags |= NEW_DECODED_LINE;
                 in_decoded = (part, 0);
             }
             in_decoded.1 += u32::from(!is_second);

@@ -190,7 +190,7 @@ fn walk(model: &SystemModel) -> String {
         (Walk::Fixed, _) => fixed,
         (Walk::Caches, 0) => format!("{fixed}, and loads of the tables through the caches"),
         (Walk::Caches, entries) => {
-            format!("{fixed}, and loads of the tables, with {entries} upper tables at hand")
+            format!("{fixed}, and loads of the tables, with a walk cache of {entries} upper tables")
         }
     };
     match &model.nested {

@@ -364,7 +364,7 @@ impl<'r> Sides<'r> {
 /// The part of the slowdowns that are above 1.
 fn slower(slowdowns: Vec<f64>) -> Known {
     if slowdowns.len() < SERVICES_MIN {
-        return Err(format!("fewer than {SERVICES_MIN} services were measured on both"));
+        return Err(format!("fewer than {SERVICES_MIN} services were measured on both machines"));
     }
     let count = slowdowns.iter().filter(|slowdown| **slowdown > 1.0).count();
     known(ratio(count as f64, slowdowns.len() as f64), "")
@@ -387,7 +387,7 @@ fn published_stalls(paper: &Paper, workload: &str, position: usize) -> Option<f6
 /// The largest number over the smallest.
 fn spread(numbers: Vec<f64>) -> Known {
     if numbers.len() < SERVICES_MIN {
-        return Err(format!("fewer than {SERVICES_MIN} services were measured on both"));
+        return Err(format!("fewer than {SERVICES_MIN} services were measured on both machines"));
     }
     let largest = numbers.iter().copied().fold(0.0, f64::max);
     let smallest = numbers.iter().copied().fold(f64::INFINITY, f64::min);

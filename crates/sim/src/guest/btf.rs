@@ -28,7 +28,7 @@ const VISITS_MAX: usize = 100_000;
 const POINTER_BYTES: u64 = 8;
 /// Maximum number of dimensions of an array.
 const DIMENSIONS_MAX: usize = 16;
-/// Maximum number of members whose names are compared with a name that does not exist.
+/// Maximum number of member names that are compared with an unknown name, to suggest a similar one.
 const NAMES_MAX: usize = 10_000;
 /// Maximum nesting of unnamed structs whose members are suggested.
 const SUGGESTION_DEPTH_MAX: usize = 8;

@@ -143,14 +143,14 @@ pub fn run(args: &HostileArgs) -> anyhow::Result<ExitCode> {
     results.setting("times", args.times);
     results.setting("qemu", qemu.version_text.clone());
     results.setting("model", args.model.clone());
-    results.table(table(&machines));
+    results.table(repeatability_table(&machines));
     let exit = results.finish(&args.printing)?;
     let is_repeatable = machines.iter().all(|machine| machine.outcomes().len() <= 1);
     Ok(if is_repeatable { exit } else { ExitCode::from(DIFFERS) })
 }
 
-/// Table `repeatability`, with a row for each machine.
-fn table(machines: &[RepeatedMachine]) -> Table {
+/// Table `repeatability`, with a row for each machine. A machine that did not run before an interruption has no outcomes.
+fn repeatability_table(machines: &[RepeatedMachine]) -> Table {
     let columns = columns(&[
         ("configuration", Kind::Text, "CPUs, device and workload of the machine."),
         ("run_count", Kind::Uint, "How often the machine was run."),

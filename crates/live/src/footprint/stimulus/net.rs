@@ -236,7 +236,9 @@ impl RaiseInterrupt for Net {
     fn method(&self) -> String {
         let signal = if self.signal { ", notified by SIGIO" } else { "" };
         let route = match &self.from {
-            Origin::Cpu(from) => format!("over a veth pair from CPU {from}, steered here"),
+            Origin::Cpu(from) => {
+                format!("over a veth pair from CPU {from}, steered to the loop's CPU")
+            }
             Origin::Card(from, _) => format!("from the other card, sent by CPU {from}"),
             Origin::Peer(peer) => format!("echoed by {peer}"),
         };

@@ -102,6 +102,8 @@ impl Guest<'_> {
         self.structures.user_functions.number(program, offset + (physical & IN_PAGE))
     }
 
+    /// Finds the program at a physical address, and reads it if its file is new. `None` if the memory belongs to no file
+    /// that can be read, or if [`FILES_MAX`] files are known.
     fn code_page(&mut self, physical: u64) -> Option<CodePage> {
         let page = self.file_page(physical)?;
         let offset = page.offset;
@@ -111,14 +113,16 @@ impl Guest<'_> {
         if self.structures.user_functions.files.len() >= FILES_MAX {
             return None;
         }
-        let program = self.program(&page)?;
+        let program = self.read_program(&page)?;
         let known = &mut self.structures.user_functions;
         known.programs.push(program);
         known.files.insert(page.file, known.programs.len() - 1);
         Some(CodePage { program: known.programs.len() - 1, offset })
     }
 
-    fn program(&mut self, page: &FilePage) -> Option<Program> {
+    /// Reads the name and the symbols of the file to which `page` belongs from the guest's memory. `None` if the file's
+    /// name cannot be read. Offsets are offsets in the file; nothing is read beyond its end.
+    fn read_program(&mut self, page: &FilePage) -> Option<Program> {
         let name = self.file_name(&page.file)?;
         let bytes = page.file.bytes;
         let functions = Functions::read(&mut |offset, to| {

@@ -26,16 +26,17 @@ fn sweep(run: &Run) -> Option<&Table> {
     run.table("rates").or_else(|| run.table("model"))
 }
 
-/// The rows of a sweep at rates that a scheme keeps up with, and all other rates.
-fn swept(table: &Table) -> (Vec<Row<'_>>, Vec<f64>) {
+/// Splits a sweep. First the rows at kept rates: at least one scheme keeps up, so that a row of another scheme can be over
+/// capacity. Then the lost rates, at which all schemes are over capacity, in ascending order.
+fn kept_and_lost(table: &Table) -> (Vec<Row<'_>>, Vec<f64>) {
     let is_over = |row: &Row<'_>| *row.get("is_over_capacity") == Value::Bool(true);
-    let mut rates: Vec<f64> = rows(table).filter_map(|row| positive(&row, "rate_hz")).collect();
-    rates.sort_by(f64::total_cmp);
-    rates.dedup();
+    let mut lost: Vec<f64> = rows(table).filter_map(|row| positive(&row, "rate_hz")).collect();
+    lost.sort_by(f64::total_cmp);
+    lost.dedup();
     let rows_at = |rate: f64| rows(table).filter(move |row| row.number("rate_hz") == Some(rate));
-    rates.retain(|rate| rows_at(*rate).all(|row| is_over(&row)));
-    let keeps = |row: &Row<'_>| row.number("rate_hz").is_some_and(|rate| !rates.contains(&rate));
-    (rows(table).filter(keeps).collect(), rates)
+    lost.retain(|rate| rows_at(*rate).all(|row| is_over(&row)));
+    let keeps = |row: &Row<'_>| row.number("rate_hz").is_some_and(|rate| !lost.contains(&rate));
+    (rows(table).filter(keeps).collect(), lost)
 }
 
 /// A note about rates that no scheme keeps up with.
@@ -44,12 +45,13 @@ fn too_fast(rates: &[f64]) -> Option<String> {
     Some(format!("From {first} on, no scheme of this run keeps up; those rates are not drawn."))
 }
 
-/// How a row was measured or computed. The column `method` names the method of the model.
-fn how(row: &Row<'_>, method: &str) -> How {
+/// How a row was measured or computed. `method_column` is the name of the column with the model's method; a row without a
+/// method was measured.
+fn how(row: &Row<'_>, method_column: &str) -> How {
     if *row.get("is_over_capacity") == Value::Bool(true) {
         return How::OverCapacity;
     }
-    match text(row, method).as_str() {
+    match text(row, method_column).as_str() {
         "simulation" => How::Simulated,
         "closed-form" => How::ByFormula,
         _ => How::Measured,
@@ -60,8 +62,9 @@ fn how(row: &Row<'_>, method: &str) -> How {
 const MARKS: &str = "Lines join the computed rates. Open marks: simulated; without a mark: closed form; \
                      cross: more events than the scheme can handle.";
 
-/// The end of a title that names the best scheme; empty if no scheme is the best.
-fn at_most(
+/// The end of a title that names the best scheme, such as ": least at RATE with SCHEME (VALUE, load busy)". `best` is
+/// the scheme with its rate and value; the result is empty without it. `word` says in what it is the best.
+fn title_end(
     best: Option<(String, f64, f64)>,
     word: &str,
     quantity: Quantity,
@@ -78,7 +81,7 @@ fn at_most(
 pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| row.number("cpu_ratio").is_some();
-    let (kept, lost) = swept(table);
+    let (kept, lost) = kept_and_lost(table);
     let rows_kept = || kept.iter().copied();
     let schemes =
         Schemes::from_names(rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
@@ -138,7 +141,7 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let heading = Heading {
         title: format!(
             "CPU use by event rate{}",
-            at_most(best(&measured, Extreme::Smallest), "least", Quantity::Share, None)
+            title_end(best(&measured, Extreme::Smallest), "least", Quantity::Share, None)
         ),
         notes,
         description: format!(
@@ -169,7 +172,7 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
 pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| positive(row, "latency_p99_ns").is_some();
-    let (kept, lost) = swept(table);
+    let (kept, lost) = kept_and_lost(table);
     let rows_kept = || kept.iter().copied();
     let schemes =
         Schemes::from_names(rows_kept().filter(has_value).map(|row| text(&row, "scheme")));
@@ -219,7 +222,7 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let heading = Heading {
         title: format!(
             "Latency by event rate{}",
-            at_most(lowest, "lowest p99", Quantity::Time, load)
+            title_end(lowest, "lowest p99", Quantity::Time, load)
         ),
         notes,
         description: format!(
