@@ -161,7 +161,7 @@ fn check_stacks(workspace: &Place) {
 fn check_trace(workspace: &Place, trace: &Json) {
     let slices = trace["slices"].as_array().unwrap();
     let mut found: BTreeMap<(String, u64), &Json> = BTreeMap::new();
-    for slice in slices.iter().filter(|slice| text(&slice["group"]).ends_with("detours")) {
+    for slice in slices.iter().filter(|slice| text(&slice["group"]).ends_with(": detours")) {
         let start_ns = slice["start_ns"].as_u64().unwrap();
         found.insert((text(&slice["group"]).to_owned(), start_ns), slice);
     }
@@ -174,6 +174,12 @@ fn check_trace(workspace: &Place, trace: &Json) {
         assert_eq!(slice["kinds"][0], detour["largest_kind"], "{slice} {detour}");
         assert_eq!(slice["details"]["attributed_ns"], detour["attributed_ns"], "{slice} {detour}");
     }
+    let in_groups =
+        |end: &str| slices.iter().filter(|slice| text(&slice["group"]).ends_with(end)).count();
+    assert_eq!(in_groups(": the longest detours"), table(workspace, "run", "longest").len());
+    let parts = table(workspace, "run", "longest_parts");
+    let in_time = parts.iter().filter(|part| part["start_ns"].is_u64()).count();
+    assert_eq!(in_groups(": parts of the longest detours"), in_time);
     let counters = trace["counters"].as_array().unwrap();
     let quanta = table(workspace, "run", "ftq_quanta");
     assert_eq!(counters.len(), quanta.len());

@@ -94,6 +94,7 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
             .map(|cause| uint(cause, "total_ns"))
             .sum();
         assert_eq!(causes, uint(row, "lost_ns"), "{row}");
+        check_longest(&run, row);
     }
     assert!(!traced.is_empty() && !rows(&run, "detours").is_empty(), "{run}");
     for detour in rows(&run, "detours") {
@@ -107,6 +108,28 @@ fn the_causes_of_each_cpu_add_up_to_what_it_lost() {
     let directory = only_run(&workspace);
     let shown = workspace.run(&["show", &directory.display().to_string(), "--json"]);
     assert_eq!(shown.assert_code(0).json(), run);
+}
+
+/// The longest detour of a CPU is kept, the parts of each kept one add up to it, and the sums over time and by cause have
+/// every detour. `noise`: the CPU's row of table `noise`.
+fn check_longest(run: &Json, noise: &Json) {
+    let on_cpu = |table: &str| -> Vec<Json> {
+        rows(run, table).iter().filter(|row| row["cpu"] == noise["cpu"]).cloned().collect()
+    };
+    let sum = |table: &[Json], column: &str| table.iter().map(|row| uint(row, column)).sum::<u64>();
+    let longest = on_cpu("longest");
+    assert_eq!(longest.len() as u64, uint(noise, "detour_count").min(64), "{noise}");
+    assert_eq!(longest[0]["length_ns"], noise["detour_max_ns"], "{noise}");
+    let parts = on_cpu("longest_parts");
+    for (rank, detour) in (1_u64..).zip(&longest) {
+        assert_eq!(uint(detour, "rank"), rank, "{detour}");
+        let parts: Vec<Json> = parts.iter().filter(|part| part["rank"] == rank).cloned().collect();
+        assert_eq!(parts.len() as u64, uint(detour, "part_count"), "{detour}");
+        assert_eq!(sum(&parts, "length_ns"), uint(detour, "length_ns"), "{detour}");
+    }
+    assert_eq!(sum(&on_cpu("lost_time"), "lost_ns"), uint(noise, "lost_ns"), "{noise}");
+    let by_cause = on_cpu("detour_histogram_by_cause");
+    assert_eq!(sum(&by_cause, "detour_count"), uint(noise, "detour_count"), "{noise}");
 }
 
 #[test]
