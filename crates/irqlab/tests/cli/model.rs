@@ -57,7 +57,7 @@ fn a_model_that_lacks_a_field_is_refused_by_the_name_of_the_field() {
     let core_start = complete.find("[core]").unwrap_or_default();
     for (text, says) in [
         (without("l2_hit_cycles"), "mine.toml: line 1: l2_hit_cycles: is missing"),
-        (without("width"), "core: missing field `width`"),
+        (without("width"), "core.width: is missing"),
         (complete[..core_start].to_owned(), "has no [core]"),
     ] {
         fs::write(workspace.path().join("mine.toml"), text).unwrap();
