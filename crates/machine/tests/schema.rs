@@ -167,7 +167,7 @@ fn what_is_wrong_is_named_with_line_field_and_range() {
         (
             "load = { count = 3, latency_cycles = 4 }",
             "load = { count = 3, latency_cycles = 5 }",
-            "l1_hit_cycles: 4 with core.units.load.latency_cycles of 5",
+            "l1_hit_cycles: 4 differs from core.units.load.latency_cycles, 5",
         ),
     ];
     for (from, to, says) in cases {
