@@ -223,15 +223,6 @@ fn user_instructions(parsed: &ParsedRecord) -> Vec<u64> {
 #[test]
 fn an_annotation_switches_the_level() {
     let Some(bench) = bench() else { return };
-    // At the level `fast`, guest time is the host's. On a busy host, the tick by which the task is known again may
-    // come in the second loop, and a part of that loop is counted for no task.
-    let was_whole = (0..4).any(|_| switched_level_counts_the_second_loop(&bench));
-    assert!(was_whole, "no second loop was counted as a whole");
-}
-
-/// Runs the guest with its counts off at first and on from its first loop. Whether the second loop was counted as a
-/// whole for its task.
-fn switched_level_counts_the_second_loop(bench: &Bench) -> bool {
     let annotations =
         "memory 536870912\nannotation marker 16\ndetail fast\nannotation marker 116\ndetail full\n";
     let parsed = parsed::parse(&bench.record(1, "part", Some(annotations))).unwrap();
@@ -245,9 +236,11 @@ fn switched_level_counts_the_second_loop(bench: &Bench) -> bool {
     // Nothing is counted between the first snapshots.
     let [first, second, ..] = user[..] else { panic!("{user:?}") };
     assert_eq!(first, second);
-    // The second loop, with the few instructions around it.
+    // The second loop, with the few instructions around it. At the level `fast`, guest time is the host's: on a busy host,
+    // the tick by which the task is known again comes in the second loop. What ran before it counts for no task.
     let [.., before, after, _] = user[..] else { panic!("{user:?}") };
-    let loop_instructions = after - before;
-    assert!((1..6_001_000).contains(&loop_instructions), "{user:?}");
-    loop_instructions >= 6_000_000
+    assert!(after - before < 6_001_000, "{user:?}");
+    let all: Vec<u64> = parsed.regions.iter().map(|region| region.used[INSTRUCTIONS]).collect();
+    let [.., before, after, _] = all[..] else { panic!("{all:?}") };
+    assert!(after - before >= 6_000_000, "{all:?}");
 }
