@@ -13,9 +13,9 @@ fn refused(arguments: &[&str], says: &str) {
 #[test]
 fn invalid_options_are_named() {
     refused(&["footprint", "-c", "9999"], "CPU 9999 is not online here; online: ");
-    refused(&["footprint", "--level", "l9"], "there are l1d, l1i, l2, l3, dtlb, itlb");
-    refused(&["footprint", "--stimulus", "moon"], "there are timer, ipi, disk");
-    refused(&["footprint", "--method", "best"], "there are basic, refined");
+    refused(&["footprint", "--level", "l9"], "allowed: l1d, l1i, l2, l3, dtlb, itlb");
+    refused(&["footprint", "--stimulus", "moon"], "allowed: timer, ipi, disk");
+    refused(&["footprint", "--method", "best"], "allowed: basic, refined");
     refused(
         &["footprint", "--geometry", "l1d=48KiB:7:64"],
         "768 lines are not whole sets of 7 ways",
