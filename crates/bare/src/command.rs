@@ -139,7 +139,7 @@ impl Command {
     /// Parses a command line: a program, then `name=value` in any order. The default of a value is 0 or
     /// the first of its kind.
     ///
-    /// The error is a message for the host if it is malformed.
+    /// Fails if the command is malformed. The error is a message for the host.
     pub fn parse(line: &[u8]) -> Result<Command, &'static str> {
         let line = core::str::from_utf8(line).map_err(|_| "error command-line")?;
         let mut arguments = line.split_ascii_whitespace();

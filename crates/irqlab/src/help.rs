@@ -121,12 +121,15 @@ mod tests {
     fn own_options_precede_global_options() {
         for (name, verb) in verbs() {
             let help = help(&verb, COLUMNS);
-            let own =
+            let headings =
                 verb.get_arguments().map(|option| option.get_help_heading().unwrap_or("Options"));
-            for heading in own.filter(|heading| *heading != GLOBAL) {
-                let [own, global] =
+            for heading in headings.filter(|heading| *heading != GLOBAL) {
+                let [first, global] =
                     [heading, GLOBAL].map(|heading| help.find(&format!("\n{heading}:\n")));
-                assert!(own.is_none_or(|own| Some(own) < global), "{name}: {heading}\n{help}");
+                assert!(
+                    first.is_none_or(|first| Some(first) < global),
+                    "{name}: {heading}\n{help}"
+                );
             }
             let (_, global) = help.split_once(GLOBAL).unwrap();
             for option in ["--quiet", "--verbose", "--color", "--help", "--version"] {

@@ -86,7 +86,9 @@ fn run() -> anyhow::Result<ExitCode> {
         .context("cannot withhold capabilities from the programs that irqlab starts")?;
     let command = help::arrange(Cli::command());
     let matches = command.clone().try_get_matches().unwrap_or_else(|error| {
-        options::with_replacement(error).exit();
+        let arguments: Vec<String> =
+            std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+        options::with_replacement(error, &arguments).exit();
     });
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     console::set_up(cli.console);

@@ -74,13 +74,38 @@ impl FromStr for On {
     }
 }
 
-/// Adds the option that replaces `--model` to the error of verbs that had it.
-pub fn with_replacement(mut error: clap::Error) -> clap::Error {
-    let is_removed = |value: &ContextValue| *value == ContextValue::String("--model".to_owned());
-    if error.get(ContextKind::InvalidArg).is_some_and(is_removed) {
-        error.remove(ContextKind::SuggestedArg);
-        let replacement = "--model MODEL is --on sim:MODEL".into();
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![replacement]));
+/// Options and verbs that irqlab no longer has: the words of a command line that had it, and its replacement.
+const REPLACED: [(&[&str], &str, &str); 8] = [
+    (&["sim", "boot"], "--model", "--model MODEL is --on sim:MODEL"),
+    (&["sim", "bare"], "--model", "--model MODEL is --on sim:MODEL"),
+    (&["sim", "verify-probes"], "--model", "--model MODEL is --on sim:MODEL"),
+    (&["bench", "sim-repeat"], "--model", "--model MODEL is --on sim:MODEL"),
+    (&["bench", "sim-repeat"], "--hostile", "in irqlab's source: cargo xtask bench hostile"),
+    (&["bench"], "sim", "in irqlab's source: cargo xtask bench sim"),
+    (&["bench"], "chase", "in irqlab's source: cargo xtask bench chase"),
+    (&["bench"], "signal", "in irqlab's source: cargo xtask bench signal"),
+];
+
+/// Adds the replacement of an option or verb to the error of a command line that still has it.
+pub fn with_replacement(mut error: clap::Error, arguments: &[String]) -> clap::Error {
+    let unknown = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand];
+    let unknown = unknown.into_iter().find_map(|kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    });
+    let is_in = |verbs: &[&str]| {
+        let words = arguments.iter().filter(|word| !word.starts_with('-'));
+        words.take(verbs.len()).eq(verbs)
+    };
+    let found = REPLACED
+        .into_iter()
+        .find(|(verbs, old, _)| unknown.as_deref() == Some(*old) && is_in(verbs));
+    if let Some((_, _, replacement)) = found {
+        for suggestion in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand] {
+            error.remove(suggestion);
+        }
+        let replacement = ContextValue::StyledStrs(vec![replacement.into()]);
+        error.insert(ContextKind::Suggested, replacement);
     }
     error
 }

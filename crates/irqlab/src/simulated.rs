@@ -279,6 +279,18 @@ impl LevelArgs {
         }
     }
 
+    /// The model of `--on sim:MODEL` at the level of detail that records why cache lines are missed.
+    ///
+    /// Fails as [`LevelArgs::model`] does, and when no model or another level of detail is named.
+    pub fn model_with_misses(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Model> {
+        let name =
+            name.ok_or_else(|| Usage("--misses needs a model: use --on sim:MODEL".to_owned()))?;
+        if !matches!(self.detail, None | Some(DetailLevel::Ooo)) {
+            bail!(Usage("--misses needs --detail ooo (leave --detail out)".to_owned()));
+        }
+        model(cache, name, &self.set, Some(DetailLevel::Ooo))
+    }
+
     /// How the plugin observes a machine with this model.
     pub fn watch(&self, model: Option<Model>) -> Watch {
         let without_model = self.detail.map_or(Detail::Count, Detail::from);
@@ -310,19 +322,6 @@ impl SimulatedArgs {
     /// The model of `--on sim:MODEL`: see [`LevelArgs::model_of_all_events`].
     pub fn model(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Option<Model>> {
         self.level.model_of_all_events(cache, name)
-    }
-
-    /// The model of `--on sim:MODEL` at the level of detail that records why cache lines are missed.
-    ///
-    /// Fails as [`SimulatedArgs::model`] does, and when no model or another level of detail is
-    /// named.
-    pub fn model_with_misses(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Model> {
-        let name =
-            name.ok_or_else(|| Usage("--misses needs a model: use --on sim:MODEL".to_owned()))?;
-        if !matches!(self.level.detail, None | Some(DetailLevel::Ooo)) {
-            bail!(Usage("--misses needs --detail ooo (leave --detail out)".to_owned()));
-        }
-        model(cache, name, &self.level.set, Some(DetailLevel::Ooo))
     }
 
     /// How the plugin observes a machine with this model. Observation starts at the guest's marker.

@@ -200,7 +200,7 @@ impl Kernel {
 
     /// Builds its body.
     ///
-    /// The error says why it cannot run on this machine.
+    /// The error says why the kernel cannot run on this machine.
     pub fn make(&self) -> Made {
         (self.make)()
     }

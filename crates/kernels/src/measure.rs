@@ -61,7 +61,7 @@ pub struct Sample {
 
 /// Measures a kernel. `at_set_up` is called with true before and with false after what only prepares.
 ///
-/// The error says why it cannot run here, or that too few windows were undisturbed.
+/// The error says why the kernel cannot run here, or that too few windows were undisturbed.
 pub fn measure(
     kernel: &Kernel,
     clock: &mut Clock,

@@ -403,7 +403,7 @@ impl SystemModel {
     /// This machine as a [`BlockingMachine`](crate::BlockingMachine), which is faster and more limited: a
     /// blocking core, two levels, fixed latencies. Each processor has its own caches, without coherence.
     ///
-    /// Fails with [`ModelError`] with everything that the fast path does not have.
+    /// Fails with [`ModelError`], which names everything that the fast path does not have.
     pub fn blocking(&self) -> Result<BlockingModel, ModelError> {
         let excess = self.beyond_blocking();
         if !excess.is_empty() {

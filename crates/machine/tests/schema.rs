@@ -136,6 +136,8 @@ fn what_is_wrong_is_named_with_line_field_and_range() {
             "l2.size: 16384, and l1i that it includes has 32768",
         ),
         ("pages = [\"4 KiB\"", "pages = [\"8 KiB\"", "itlb.pages: allowed: some of \"4 KiB\""),
+        ("size = \"32 KiB\"", "size_bytes = -1", "l1i.size_bytes: -1 is not in 4..="),
+        ("cpus = 8", "cpus = 8\nnested = []", "nested: an array is given; allowed: a table"),
         ("cpus = 8", "cpus = 65", "cpus: 65 is not in 1..=64"),
         ("cpus = 8", "cpus = 8\nthreads_per_core = 3", "threads_per_core: does not divide cpus, 8"),
         (
@@ -153,7 +155,7 @@ fn what_is_wrong_is_named_with_line_field_and_range() {
         (
             "shared = true",
             "shared = \"yes\"",
-            "l3.shared: invalid type: string \"yes\", expected a boolean",
+            "l3.shared: string \"yes\" is given; allowed: true, false",
         ),
         ("[l3]", "[l3", "line "),
         ("width = 6 ", "width = 16 ", "core.width: 16 is not in 1..=15"),

@@ -105,7 +105,7 @@ pub fn tool(path: &str) -> Option<PathBuf> {
 
 /// Parses a list of needs; an empty one has none.
 ///
-/// Fails where a name is none.
+/// Fails if a name names no need.
 pub fn parse(list: &str) -> Result<Vec<Need>, String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::parse).collect()
 }

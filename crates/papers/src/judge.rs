@@ -289,7 +289,7 @@ impl Test {
     /// Judges the figures of the sides.
     ///
     /// # Panics
-    /// If the claim has not as many sides as the test compares.
+    /// If the claim lacks a side that the test compares, or has one more.
     fn judge(self, sides: Result<Vec<Figure>, String>) -> Judged {
         let sides = match sides {
             Ok(sides) => sides,

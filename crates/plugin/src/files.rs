@@ -18,8 +18,8 @@ pub(crate) fn parse_given<T: Default>(
 
 /// The parsed content of a file.
 ///
-/// Fails when the file cannot be read, is longer than [`FILE_BYTES_MAX`], or `parse` refuses it;
-/// with the file's name.
+/// Fails if the file cannot be read, is longer than [`FILE_BYTES_MAX`], or `parse` refuses it. The error has the
+/// file's name.
 pub(crate) fn parse<T>(
     path: &Path,
     parse: impl Fn(&str) -> Result<T, String>,

@@ -1,4 +1,4 @@
-//! What `sim` tells the plugin. `sim` prints each part as text, and the plugin parses the text.
+//! The options and files that `sim` gives the plugin. `sim` prints each as text, and the plugin parses the text.
 //!
 //! - [`options`]: the plugin's options. Some name files with the following parts.
 //! - [`annotations`]: actions at places of the guest.

@@ -189,9 +189,9 @@ macro_rules! words_row {
                 Some(())
             },
             values: |options| {
-                let words = [$(($word, $value)),+].into_iter();
-                let words = words.filter(|(_, value)| *value == ($(options.$field),+));
-                words.map(|(word, _)| word.to_owned()).collect()
+                let known = [$(($word, $value)),+].into_iter();
+                let chosen = known.filter(|(_, value)| *value == ($(options.$field),+));
+                chosen.map(|(word, _)| word.to_owned()).collect()
             },
         }
     };

@@ -5,7 +5,7 @@ use crate::display::{
 };
 use crate::interval::IntervalColumns;
 use crate::limits::{GROUP_COLUMNS_MAX, NOTES_MAX, TEMPLATE_BYTES_MAX, TITLE_BYTES_MAX};
-use crate::table::{Column, Table, Value};
+use crate::table::{Column, Kind, Table, Value};
 
 impl RowFilter {
     /// Whether the filter keeps a row of `table`. Rows without a number are never below a limit.
@@ -149,8 +149,10 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
         combine.iter().flat_map(Combine::columns).try_for_each(exists)?;
         below_limit.iter().map(String::as_str).try_for_each(exists)?;
     }
-    let intervals = columns.iter().filter_map(|column| column.interval.as_ref());
-    intervals.flat_map(IntervalColumns::columns).try_for_each(exists)?;
+    for column in columns {
+        check_interval(column, columns)
+            .map_err(|error| format!("column {}: interval: {error}", column.name))?;
+    }
     let TableDisplay { title, headline, group_by, sort_by, filter, notes, .. } = display;
     is_short(title, TEMPLATE_BYTES_MAX)?;
     for (subject, count, max) in [
@@ -186,10 +188,28 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
     Ok(())
 }
 
+/// Checks that the columns of an interval exist, are other columns, and have a kind that can hold their figures.
+fn check_interval(column: &Column, columns: &[Column]) -> Result<(), String> {
+    let Some(interval) = &column.interval else { return Ok(()) };
+    for name in interval.columns() {
+        let linked = columns.iter().find(|other| other.name == name);
+        let linked = linked.ok_or_else(|| format!("there is no column {name:?}"))?;
+        if linked.name == column.name {
+            return Err("it is the column itself".to_owned());
+        }
+        let is_method = interval.method.as_deref() == Some(name);
+        match linked.kind {
+            Kind::Uint | Kind::Int | Kind::Real if !is_method => {}
+            Kind::Text if is_method => {}
+            kind => return Err(format!("column {name} is {kind}")),
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Kind;
 
     #[test]
     fn hints_are_bounded_and_about_columns_that_exist() {
@@ -197,11 +217,27 @@ mod tests {
         let plain = TableDisplay::default;
         let texts = || vec!["a".to_owned(); NOTES_MAX + 1];
         let long = || "x".repeat(TEMPLATE_BYTES_MAX + 1);
-        assert_eq!(check(&[column().plus_minus("a").title("mean")], &plain()), Ok(()));
+        let other = |kind| Column::new("other", kind, "Another.");
+        assert_eq!(
+            check(&[column().plus_minus("other").title("mean"), other(Kind::Uint)], &plain()),
+            Ok(())
+        );
+        for (interval, kind, expected) in [
+            (IntervalColumns::half_width("other"), Kind::Text, "column other is text"),
+            (IntervalColumns::half_width("other"), Kind::Bool, "column other is bool"),
+            (IntervalColumns::bounds("other", "b"), Kind::Real, "there is no column \"b\""),
+            (IntervalColumns::bounds("other", "a"), Kind::Real, "it is the column itself"),
+            (IntervalColumns::half_width("other").method("c"), Kind::Real, "no column \"c\""),
+            (IntervalColumns::half_width("other").method("other"), Kind::Real, "other is real"),
+        ] {
+            let columns = [column().interval(interval), other(kind)];
+            let error = check(&columns, &plain()).unwrap_err();
+            assert!(error.starts_with("column a: interval: "), "{error}");
+            assert!(error.contains(expected), "{error}");
+        }
         for (columns, display, expected) in [
             (column().plus_minus("b"), plain(), "no column \"b\""),
             (column().below_limit("b"), plain(), "no column \"b\""),
-            (column().interval(IntervalColumns::bounds("a", "b")), plain(), "no column \"b\""),
             (column().bound("a", &long()), plain(), "bytes, more than"),
             (column().title(&long()), plain(), "bytes, more than"),
             (column().digits(16), plain(), "16 digits"),

@@ -205,7 +205,7 @@ mod tests {
         columns.extend([figure("mean").plus_minus("median_ns"), figure("cpu_ratio").cost()]);
         columns.iter_mut().for_each(|column| column.interval = None);
         link_by_names(&mut columns);
-        let of = |name: &str| {
+        let links_of = |name: &str| {
             let column = columns.iter().find(|column| column.name == name).unwrap();
             (column.interval.clone(), column.is_cpu_share)
         };
@@ -217,12 +217,12 @@ mod tests {
         });
         let p99 = IntervalColumns::bounds("p99_ci95_low_ns", "p99_ci95_high_ns");
         let p99 = p99.wide_bounds("p99_ci9999_low_ns", "p99_ci9999_high_ns");
-        assert_eq!(of("rate_hz"), (rate, false));
-        assert_eq!(of("p99_ns"), (Some(p99), false));
-        assert_eq!(of("mean"), (half_width("median_ns"), false));
-        assert_eq!(of("median_ns"), (None, false));
-        assert_eq!(of("self_cpu_ratio"), (None, false), "no cost");
-        assert_eq!(of("cpu_ratio"), (None, true));
+        assert_eq!(links_of("rate_hz"), (rate, false));
+        assert_eq!(links_of("p99_ns"), (Some(p99), false));
+        assert_eq!(links_of("mean"), (half_width("median_ns"), false));
+        assert_eq!(links_of("median_ns"), (None, false));
+        assert_eq!(links_of("self_cpu_ratio"), (None, false), "no cost");
+        assert_eq!(links_of("cpu_ratio"), (None, true));
         // The number of repetitions is in the degrees of freedom of all intervals without their own.
         columns.push(figure("repetitions"));
         link_by_names(&mut columns);

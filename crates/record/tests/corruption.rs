@@ -92,6 +92,14 @@ fn errors_name_the_file_and_the_field() {
         r#"manifest.json: table handlers: display: there is no column "x""#,
     );
     check(
+        &|m| m["tables"][0]["columns"][1]["interval"]["ends"]["half_width"] = "x".into(),
+        r#"manifest.json: table handlers: column count: interval: there is no column "x""#,
+    );
+    check(
+        &|m| m["tables"][0]["columns"][1]["interval"]["ends"]["half_width"] = "name".into(),
+        "manifest.json: table handlers: column count: interval: column name is text",
+    );
+    check(
         &|m| table(m, "crc32", 1.into()),
         &format!("{TABLE}: damaged: its checksum is not the manifest's"),
     );

@@ -90,7 +90,7 @@ impl Costs {
 
     /// Checks the ranges given at the fields.
     ///
-    /// Fails with the first cost that is outside.
+    /// The error names the first cost that is outside of its range.
     pub fn check(&self) -> Result<(), CostsError> {
         let wrong = |what, reason: String, remedy| Err(CostsError { what, reason, remedy });
         let tick = self.tick.as_ref().unwrap_or(&self.interrupt);

@@ -99,7 +99,7 @@ impl Scheme {
     /// Several schemes, between which there are blanks or, where the next word is the name of a scheme,
     /// commas: `interrupt,coalesced:32,50us,spin`.
     ///
-    /// Fails with the first that is none.
+    /// The error names the first word that is not a scheme.
     pub fn list(text: &str) -> Result<Vec<Scheme>, SchemeError> {
         let mut parts: Vec<String> = Vec::new();
         for (at, part) in text.split([',', ' ']).enumerate() {

@@ -157,7 +157,7 @@ impl Simulated {
 impl Simulation<'_> {
     /// Checks the ranges given at the fields.
     ///
-    /// Fails with the first value that is outside.
+    /// The error names the first value that is outside of its range.
     pub fn check(&self) -> Result<(), SimulationError> {
         self.costs.check()?;
         self.arrivals.trace_rate_hz()?;

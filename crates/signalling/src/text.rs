@@ -22,7 +22,7 @@ impl fmt::Display for TimeText {
 
 /// Parses a time such as `1.5ms`, with the units ns, us, ms and s. The result is rounded to a nanosecond.
 ///
-/// Fails with the allowed form.
+/// The error states the allowed form.
 pub fn parse_time_ns(text: &str) -> Result<u64, String> {
     let digits =
         text.find(|sign: char| !sign.is_ascii_digit() && sign != '.').unwrap_or(text.len());

@@ -163,9 +163,9 @@ fn is_for_firmware(request: &str) -> bool {
 
 /// Follows a machine to its end; passes the output of its console to `console`.
 ///
-/// Fails with [`SimError::Machine`] with the last lines of the console when the kernel panics,
-/// resets or does not end in time, or when QEMU ends by itself. [`SimError::TimeLimit`] when the
-/// first process has sent nothing within the guest's time limit.
+/// Fails with [`SimError::Machine`] and the last lines of the console if the kernel panics, resets or does not end
+/// in time, or if QEMU ends by itself. Fails with [`SimError::TimeLimit`] if the first process has sent nothing
+/// within the guest's time limit.
 pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<GuestExit> {
     let exit = follow_unless(vm, limits, console, &|| false)?;
     exit.ok_or_else(|| vm.failure("the machine was stopped"))
@@ -187,7 +187,7 @@ pub fn follow_unless(
 /// Like [`follow_unless`], but calls `save` when the plugin holds the machine. The limit does not include the
 /// time of `save`.
 ///
-/// Fails as [`follow`] does, and the errors of `save`.
+/// Fails as [`follow`] does, and with the errors of `save`.
 pub fn follow_saving(
     vm: &mut Vm,
     limits: Limits,

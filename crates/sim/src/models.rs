@@ -125,8 +125,7 @@ impl Model {
 
 /// The text of a model with the changes, each `FIELD=VALUE` as in `l2.size=4MiB`, and the model.
 ///
-/// Fails as [`text`] does; and when it is no model that can be built, or a change that can't be
-/// made.
+/// Fails as [`text`] does, if the text is no model that can be built, and if a change cannot be made.
 pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> {
     let text = text(name)?;
     let assignments: Vec<&str> = changes.iter().map(String::as_str).collect();

@@ -169,8 +169,8 @@ impl Qemu {
 
 /// Finds a QEMU.
 ///
-/// Fails with [`SimError::QemuUnfit`] when `IRQLAB_QEMU` names a program that is not a supported
-/// QEMU; [`SimError::Missing`] when no QEMU is found, with what was found and how to get one.
+/// Fails with [`SimError::QemuUnfit`] if `IRQLAB_QEMU` names a program that is not a supported QEMU. Fails with
+/// [`SimError::Missing`] if no QEMU is found; the error says which programs were found and how to get QEMU.
 pub fn find(cache: &Cache) -> Result<Qemu> {
     find_among(std::env::var_os(VARIABLE), which(PROGRAM), &private_root(cache))
 }

@@ -318,8 +318,8 @@ impl Prepared {
 /// Makes the root file system of a workload, boots its machine and sets it up, unless the cache has it. `limits`
 /// bounds the time of the set-up. `adjust` completes the machine before.
 ///
-/// Fails when a package does not exist, the set-up fails in the guest (with its status and last
-/// output) or takes too long; [`SimError::Stopped`] when `stop` returns true.
+/// Fails if a package does not exist, or if the set-up takes too long or fails in the guest; the error has its
+/// status and last output. Fails with [`SimError::Stopped`] if `stop` returns true.
 #[allow(clippy::too_many_arguments)] // what a machine is made of
 pub fn prepare(
     cache: &Cache,

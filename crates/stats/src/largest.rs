@@ -1,4 +1,4 @@
-//! The largest items of a stream, a bounded number of them. None of them is ever lost to a sample.
+//! The largest items of a stream, in bounded memory.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What developers of irqlab run
+/// Programs for developers of irqlab
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about)]
 struct Cli {
@@ -32,10 +32,25 @@ fn main() -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn the_command_line_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_commands_of_the_manual_are_understood() {
+        let page = include_str!("../../../docs/bench-developers.md");
+        let commands: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("cargo xtask ")?.split("  ").next())
+            .collect();
+        assert!(commands.len() >= 4, "{commands:?}");
+        for command in commands {
+            let arguments = std::iter::once("xtask").chain(command.split_whitespace());
+            let parsed = super::Cli::try_parse_from(arguments).map(|_| ());
+            assert!(parsed.is_ok(), "{command}: {parsed:?}");
+        }
     }
 }

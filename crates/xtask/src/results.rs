@@ -1,9 +1,9 @@
 //! Prints and records the results of a bench, as a run of irqlab.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use live::host::{Root, host_facts, run_host_block};
 use record::{Absence, Run, SCHEMA, Table};
 use report::TerminalOptions;
@@ -27,7 +27,15 @@ pub struct Results {
 
 impl Results {
     /// The results of the bench `name`, which starts now.
-    pub fn start(name: &str) -> Results {
+    ///
+    /// Fails if the results could not be recorded at its end: the directory exists, or cannot be made.
+    pub fn start(name: &str, args: &PrintArgs) -> anyhow::Result<Results> {
+        if let Some(directory) = &args.out {
+            let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+            ensure!(directory.symlink_metadata().is_err(), "{} exists", directory.display());
+            outputs::can_create_in(parent.unwrap_or(Path::new(".")))
+                .with_context(|| format!("{} cannot be made", directory.display()))?;
+        }
         let run = Run {
             schema: SCHEMA.to_owned(),
             experiment: format!("bench-{name}"),
@@ -41,7 +49,14 @@ impl Results {
             absent: Vec::new(),
             tables: Vec::new(),
         };
-        Results { run }
+        Ok(Results { run })
+    }
+
+    /// The results are those of simulated machines, whatever the host is.
+    pub fn of_simulated_machines(mut self) -> Results {
+        self.run.bench = "sim".to_owned();
+        self.run.host = Map::new();
+        self
     }
 
     pub fn setting(&mut self, name: &str, value: impl Into<Json>) {
@@ -83,5 +98,23 @@ impl Results {
             record::write_run(&self.run, &[], directory).context("the results are not recorded")?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_cannot_hold_the_results_is_refused_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let start = |out: PathBuf| {
+            let error = Results::start("test", &PrintArgs { json: false, out: Some(out) }).err();
+            error.map(|error| error.to_string())
+        };
+        assert!(start(directory.path().to_owned()).unwrap().ends_with(" exists"));
+        assert!(start(directory.path().join("none/run")).unwrap().ends_with(" cannot be made"));
+        assert_eq!(start(directory.path().join("run")), None);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -279,7 +279,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let cache = Cache::from_environment()?;
     let misses = args.misses;
     let model = if misses {
-        Some(args.simulated.model_with_misses(&cache, model)?)
+        Some(args.simulated.level.model_with_misses(&cache, model)?)
     } else {
         args.simulated.model(&cache, model)?
     };

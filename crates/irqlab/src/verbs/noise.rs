@@ -200,8 +200,8 @@ impl NoiseArgs {
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    fn keep(&self) -> KeepDetours {
-        KeepDetours { longest: self.keep_longest as usize, seed: self.seed }
+    fn keep(&self, cpus: usize) -> KeepDetours {
+        KeepDetours::new(self.keep_longest as usize, cpus, self.seed)
     }
 
     fn plan(&self) -> Plan {
@@ -210,6 +210,7 @@ impl NoiseArgs {
 
     fn live_bench(&self, host: &HostFacts) -> anyhow::Result<LiveNoise> {
         let (cpus, housekeeping) = self.measured_and_housekeeping_cpus(host)?;
+        let keep = self.keep(cpus.len());
         let bench = LiveNoise::new(NoiseSettings {
             cpus,
             housekeeping,
@@ -221,7 +222,7 @@ impl NoiseArgs {
             fifo: self.fifo,
             trace: !self.no_trace,
             cache_bytes: host.last_level_cache_bytes(),
-            keep: self.keep(),
+            keep,
             command: self.command.clone(),
             command_to_stderr: self.results.printing.format() != Format::Table,
             stop: stop_on_signals()?,
@@ -314,7 +315,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let mut bench = SimNoise::new(SimNoiseSettings {
         guest: prepared.guest,
         request: guest_request(args, cpus),
-        keep: args.keep(),
+        keep: args.keep(vcpus as usize),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });
     measure(args, &open, context, &mut bench)

@@ -134,7 +134,7 @@ fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<Exi
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let cache = Cache::from_environment()?;
     let model = if args.misses {
-        Some(args.simulated.model_with_misses(&cache, model)?)
+        Some(args.simulated.level.model_with_misses(&cache, model)?)
     } else {
         args.simulated.model(&cache, model)?
     };

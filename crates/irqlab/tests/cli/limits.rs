@@ -179,7 +179,7 @@ fn a_run_under_a_cpu_quota_says_how_often_it_was_stopped() {
     assert_eq!(warnings.contains("a CPU quota of 0.20 CPUs"), is_stopped, "{text}");
 }
 
-/// The names of the causes that took the loop's time, and the share of it that the marks explain.
+/// Asserts that marks and entry latencies explain a part of the time that each CPU's loop lost.
 #[track_caller]
 fn check_explained(noise: &Json) {
     assert!(noise["settings"]["entry_latency_max_ns"].is_number(), "{}", noise["warnings"]);

@@ -39,7 +39,16 @@ fn unknown_values_are_refused() {
     check_refused(&["handlers", "--events="], "allowed: names as in perf list, or none");
     check_refused(&["handle"], "unrecognized subcommand");
     let misses = ["sim", "boot", "--detail", "count", "--misses", "--", "true"];
-    check_refused(&misses, "--misses is for --detail ooo");
+    check_refused(&misses, "--misses needs a model");
+    let timed = ["sim", "boot", "--on", "sim:zen3", "--detail", "timed", "--misses", "--", "true"];
+    check_refused(&timed, "--misses needs --detail ooo");
+    check_refused(&["sim", "boot", "--model", "zen3"], "--model MODEL is --on sim:MODEL");
+    check_refused(&["bench", "sim", "--quick"], "in irqlab's source: cargo xtask bench sim");
+    check_refused(&["bench", "chase"], "in irqlab's source: cargo xtask bench chase");
+    let hostile = ["bench", "sim-repeat", "--hostile", "--times", "3"];
+    check_refused(&hostile, "in irqlab's source: cargo xtask bench hostile");
+    let sampled = ["bench", "model", "--on", "sim:zen3", "--detail", "sampled"];
+    check_refused(&sampled, "--detail sampled works only with sim boot");
     for (options, says) in [
         (&["--model", "zen3"][..], "--on sim:MODEL"),
         (&["--on", "live"], "a guest runs in a simulated machine"),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Place, can_simulate, names, rows};
+use crate::support::{Place, can_simulate, check_longest, names, rows};
 use serde_json::Value as Json;
 
 fn measured(workspace: &Place, arguments: &[&str]) -> Json {
@@ -33,6 +33,7 @@ fn assert_all_explained(run: &Json) {
         assert!(row["entry_exit_ns"].is_null() && row["unattributed_ns"].is_null(), "{row}");
         let causes = rows(run, "causes").iter().filter(|cause| cause["cpu"] == row["cpu"]);
         assert_eq!(causes.map(|cause| uint(cause, "total_ns")).sum::<u64>(), uint(row, "lost_ns"));
+        check_longest(run, row, 64);
     }
     for row in rows(run, "detours") {
         assert_eq!(uint(row, "remainder_ns"), 0, "{row}");

@@ -335,3 +335,30 @@ impl Drop for Net {
         }
     }
 }
+
+/// The longest detours of a CPU are kept, the parts of each add up to it, and the sums over time and by cause have every
+/// detour. `noise`: the CPU's row of table `noise`. `kept`: how many detours were to be kept.
+#[track_caller]
+pub fn check_longest(run: &Json, noise: &Json, kept: u64) {
+    let uint = |row: &Json, column: &str| {
+        row[column].as_u64().unwrap_or_else(|| panic!("{column}: {row}"))
+    };
+    let on_cpu = |table: &str| -> Vec<Json> {
+        rows(run, table).iter().filter(|row| row["cpu"] == noise["cpu"]).cloned().collect()
+    };
+    let sum = |table: &[Json], column: &str| table.iter().map(|row| uint(row, column)).sum::<u64>();
+    let longest = on_cpu("longest");
+    assert_eq!(longest.len() as u64, uint(noise, "detour_count").min(kept), "{noise}");
+    assert_eq!(longest[0]["length_ns"], noise["detour_max_ns"], "{noise}");
+    let parts = on_cpu("longest_parts");
+    for (rank, detour) in (1_u64..).zip(&longest) {
+        assert_eq!(uint(detour, "rank"), rank, "{detour}");
+        assert!(uint(detour, "largest_ns") > 0, "{detour}");
+        let parts: Vec<Json> = parts.iter().filter(|part| part["rank"] == rank).cloned().collect();
+        assert_eq!(parts.len() as u64, uint(detour, "part_count"), "{detour}");
+        assert_eq!(sum(&parts, "length_ns"), uint(detour, "length_ns"), "{detour}");
+    }
+    assert_eq!(sum(&on_cpu("lost_time"), "lost_ns"), uint(noise, "lost_ns"), "{noise}");
+    let by_cause = on_cpu("detour_histogram_by_cause");
+    assert_eq!(sum(&by_cause, "detour_count"), uint(noise, "detour_count"), "{noise}");
+}

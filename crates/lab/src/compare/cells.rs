@@ -246,7 +246,7 @@ pub fn matched<'a>(
         found.added += others.keys().filter(|key| !rows.contains_key(*key)).count();
         let figures = table.columns.iter().filter(|column| column.role != Role::Key);
         let figures: Vec<_> = figures
-            .map(|column| (column, other.column(&column.name).map(|at| &other.columns[at])))
+            .map(|column| (column, other.column(&column.name).map(|index| &other.columns[index])))
             .collect();
         let (share_at, other_share_at) = (cpu_share_column(table), cpu_share_column(other));
         let share = |row: &[Value], at: Option<usize>| row.get(at?).and_then(Value::number);

@@ -383,8 +383,7 @@ pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'
 
 /// Compares the runs `new` with the runs `base`: in pairs, each list in the order of their start.
 ///
-/// Fails as [`compare`] does. Also, if the sides have different numbers of runs, or two to
-/// [`PAIRS_MIN`] - 1 runs.
+/// Fails as [`compare`] does, and if the sides have different numbers of runs, or two to [`PAIRS_MIN`] - 1 runs.
 ///
 /// # Panics
 /// When a side has no run.

@@ -128,6 +128,7 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
             "displaced_line_mean_cycles",
             "Cost of one displaced line, mean over the calibration curve, and over rounds.",
         )
+        .interval(IntervalColumns::half_width("displaced_line_ci95_cycles"))
         .detail()
         .real(|row: &Row<'_>| row.line_cost.map(|cost| cost.mean_cycles)),
         ci95("displaced_line_ci95_cycles", "displaced_line_mean_cycles")
@@ -382,7 +383,7 @@ fn is_bound(series: &Series, estimates: &Estimates) -> bool {
 
 /// Table `calibration`: the curves that convert times to lines, one row per point.
 pub(super) fn curves(all: &[Series]) -> Table {
-    /// A series, the round of a curve, and a point of it.
+    /// A series, one of its curves by the number of the round, and a point of that curve.
     type Row<'a> = (&'a Series, u64, &'a CurvePoint);
     let columns = key_columns().of(|(series, ..): &Row<'_>| series.key()).and([
         column("round", "Round of the curve, from 1.").uint(|(_, round, _): &Row<'_>| *round),

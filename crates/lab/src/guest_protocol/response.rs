@@ -52,8 +52,7 @@ pub trait Response: Default {
 
     /// Adds the next item.
     ///
-    /// The error says what is wrong with it: it exceeds a bound, or does not follow the items
-    /// before it.
+    /// Fails if the item exceeds a bound, or does not follow the items before it.
     fn add(&mut self, item: Self::Item) -> Result<(), String>;
 
     /// Checks the whole response.

@@ -305,7 +305,7 @@ fn fitted(
     cycles: f64,
     method: String,
 ) -> Fitted {
-    let interval = sample.figures.as_ref().ok().and_then(|figures| figures.cycles_95);
+    let interval = sample.compared_cycles_95();
     let (field, value) = (rule.field.to_owned(), Some(value));
     Fitted { field, value, measured: Some((cycles, interval)), method }
 }
@@ -489,11 +489,10 @@ pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fit
     let (size, comparison) =
         if is_whole { ("2 MiB", "faster than") } else { ("4 KiB", "no faster than") };
     let large_sample = host.iter().find(|sample| sample.name == LARGE);
-    let figures = large_sample.and_then(|sample| sample.figures.as_ref().ok());
     Some(Fitted {
         field: FIELD.to_owned(),
         value: Some(format!("\"{size}\"")),
-        measured: figures.map(|figures| (large, figures.cycles_95)),
+        measured: large_sample.map(|sample| (large, sample.compared_cycles_95())),
         method: format!("{LARGE}: {comparison} {SMALL} ({small:.1} cycles)"),
     })
 }

@@ -72,6 +72,13 @@ impl KernelSample {
         Some(if self.shared { figures.low_cycles } else { figures.cycles })
     }
 
+    /// The 95 % interval of [`Self::compared_cycles`]. `None` for shared hardware: the tenth percentile has none.
+    #[must_use]
+    pub fn compared_cycles_95(&self) -> Option<(f64, f64)> {
+        let figures = self.figures.as_ref().ok()?;
+        if self.shared { None } else { figures.cycles_95 }
+    }
+
     /// Name of the statistic that [`Self::compared_cycles`] returns.
     #[must_use]
     pub fn statistic(&self) -> &'static str {

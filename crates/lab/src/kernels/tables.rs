@@ -91,7 +91,7 @@ fn kernels(pairs: &[Pair<'_>]) -> Table {
     fn figures<'s>(pair: &Pair<'s>) -> Option<&'s Figures> {
         pair.host.figures.as_ref().ok()
     }
-    let interval = |pair: &Pair<'_>| figures(pair)?.cycles_95;
+    let interval = |pair: &Pair<'_>| pair.host.compared_cycles_95();
     let [low, high] = ["host_ci95_low_cycles", "host_ci95_high_cycles"];
     let columns = name_columns().of_ref(|(pair, _): &Row<'_>| pair.host).and([
         column("host_cycles", "Cycles of the real processor: the figure in column statistic.")
@@ -100,12 +100,12 @@ fn kernels(pairs: &[Pair<'_>]) -> Table {
             .digits(4)
             .priority(90)
             .real(|(pair, _): &Row<'_>| pair.host.compared_cycles()),
-        column(low, "Lower end of the 95 % interval of the host's median.")
+        column(low, "Lower end of the 95 % interval of host_cycles; absent if that is p10.")
             .title("95 %")
             .digits(4)
             .up_to(high)
             .real(move |(pair, _): &Row<'_>| interval(pair).map(|(low, _)| low)),
-        column(high, "Upper end of the 95 % interval of the median.")
+        column(high, "Upper end of the 95 % interval of host_cycles; absent if that is p10.")
             .detail()
             .real(move |(pair, _): &Row<'_>| interval(pair).map(|(_, high)| high)),
         column("model_cycles", "Cycles of the model: the figure in column statistic.")
@@ -221,6 +221,7 @@ fn field_columns<'a>() -> Columns<'a, Fitted> {
             .text(|row: &Fitted| row.value.clone()),
         column("cycles", "Cycles of the kernel that determines the field.")
             .digits(4)
+            .interval(IntervalColumns::bounds("ci95_low_cycles", "ci95_high_cycles"))
             .real(|row: &Fitted| row.measured.map(|(cycles, _)| cycles)),
         column("ci95_low_cycles", "Lower end of the 95 % interval of `cycles`.")
             .title("95 %")
@@ -254,6 +255,7 @@ pub fn preset_table(host: &[KernelSample], preset: &[KernelSample]) -> Table {
 mod tests {
     use super::*;
     use crate::kernels::Figures;
+    use record::Value;
 
     #[test]
     fn tables_can_be_shown_and_have_a_row_for_each_kernel() {
@@ -279,6 +281,14 @@ mod tests {
         for table in &tables {
             table.check_display().unwrap();
         }
+        // The tenth percentile, which is compared on shared hardware, has no interval.
+        let interval_of = |shared| {
+            let all = [KernelSample { shared, ..all[0].clone() }];
+            let kernels = comparison_tables(&all, &all).remove(1);
+            kernels.get(&kernels.rows()[0], "host_ci95_low_cycles").cloned()
+        };
+        assert_eq!(interval_of(false), Some(Value::Real(1.0)));
+        assert_eq!(interval_of(true), Some(Value::Absent));
         // A kernel without cycles of both has no row.
         let rows: Vec<usize> = tables.iter().map(|table| table.rows().len()).collect();
         assert_eq!(rows[1..], [1, 1]);

@@ -18,24 +18,24 @@ pub struct Detour {
     pub gap: Gap,
     /// The first part that the kernel named. `None` if the kernel named no part, and without tracing.
     pub trigger: Option<Part>,
-    /// The largest named part, or [`Part::NoEvent`] without a named part. `None` without tracing.
+    /// The largest named part, or the largest part without a named one. `None` without tracing.
     pub main: Option<Part>,
     /// Time by class, ns, in the order of [`Class::ALL`].
     pub by_class_ns: [u64; Class::ALL.len()],
 }
 
-/// A detour of which every part is kept.
+/// A detour with all its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeDetour {
     pub detour: Detour,
-    /// The parts in the order of time, at most [`PARTS_MAX`]. Empty without tracing.
+    /// The parts in the order of time, at most [`KeepDetours::parts_max`]. Empty without tracing.
     pub parts: Vec<(Part, u64)>,
     /// The sums of all later parts by cause. With `parts` they add up to the detour.
     pub later: Vec<(Part, u64)>,
 }
 
 impl WholeDetour {
-    /// The largest cause that the kernel named and its time, or the time without kernel events. `None` without tracing.
+    /// The largest cause ([`Detour::main`]) and its time. `None` without tracing.
     #[must_use]
     pub fn main(&self) -> Option<(Part, u64)> {
         let main = self.detour.main?;
@@ -44,33 +44,53 @@ impl WholeDetour {
     }
 }
 
-/// Which single gaps of a CPU are kept.
+/// The choice of single gaps that are kept of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepDetours {
-    /// How many of the longest gaps are kept with all parts.
+    /// How many of the longest gaps are kept with their parts.
     pub longest: usize,
+    /// Maximum number of parts of each of them that are kept in the order of time. Later parts are summed up.
+    pub parts_max: usize,
     /// Seed of the even sample.
     pub seed: u64,
 }
 
-impl KeepDetours {
-    /// The default number of the longest gaps.
-    #[must_use]
-    pub fn with_seed(seed: u64) -> KeepDetours {
-        KeepDetours { longest: LONGEST_DEFAULT, seed }
-    }
-}
-
 /// How many of the longest gaps of a CPU are kept unless the user wants another number.
 pub const LONGEST_DEFAULT: usize = 64;
-/// Maximum number of the longest gaps of a CPU, so that memory stays bounded: each has up to [`PARTS_MAX`] parts.
+/// Maximum number of the longest gaps of a CPU.
 pub const LONGEST_MAX: usize = 1_000;
-/// Maximum number of parts of one of the longest gaps that are kept in the order of time.
-pub const PARTS_MAX: usize = 4_096;
+/// Maximum number of parts of one gap that are kept in the order of time.
+const PARTS_MAX: usize = 4_096;
+/// Maximum number of parts of all CPUs together: a run's table holds ten million rows.
+const ALL_PARTS_MAX: usize = 2_000_000;
+
+impl KeepDetours {
+    /// Keeps the `longest` gaps of each of `cpus` CPUs, and as many parts of each as memory and a run's table have room
+    /// for: at least 16.
+    #[must_use]
+    pub fn new(longest: usize, cpus: usize, seed: u64) -> KeepDetours {
+        let parts_max = (ALL_PARTS_MAX / (longest * cpus).max(1)).clamp(16, PARTS_MAX);
+        KeepDetours { longest, parts_max, seed }
+    }
+
+    /// The default number of the longest gaps, of a few CPUs.
+    #[must_use]
+    pub fn with_seed(seed: u64) -> KeepDetours {
+        KeepDetours::new(LONGEST_DEFAULT, 1, seed)
+    }
+
+    /// The same choice with another even sample on each CPU.
+    #[must_use]
+    pub fn on_cpu(self, cpu: u32) -> KeepDetours {
+        KeepDetours { seed: self.seed ^ u64::from(cpu), ..self }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct GapLedger {
     parameters: AttributionParameters,
+    /// Maximum number of parts of one of the longest gaps that are kept in the order of time.
+    parts_max: usize,
     pub gaps: Distribution,
     /// For each part: its times in the gaps that contain it.
     pub parts: BTreeMap<Part, Distribution>,
@@ -100,6 +120,7 @@ impl GapLedger {
     pub fn new(parameters: AttributionParameters, keep: KeepDetours) -> Self {
         GapLedger {
             parameters,
+            parts_max: keep.parts_max,
             gaps: Distribution::default(),
             parts: BTreeMap::new(),
             own_gaps: Distribution::default(),
@@ -149,8 +170,9 @@ impl GapLedger {
             by_class_ns[part.class() as usize] += length_ns;
             self.parts.entry(part).or_default().record(length_ns, gap.start_ns);
         }
+        // Without a named part, the largest one: all of a detour without events is [`Part::NoEvent`].
+        let main = main.or_else(|| sums.iter().max_by_key(|part| part.1).map(|part| part.0));
         self.sums = sums;
-        let main = main.or(Some(Part::NoEvent));
         self.keep(Detour { gap, trigger, main, by_class_ns }, parts);
     }
 
@@ -160,7 +182,7 @@ impl GapLedger {
         self.lengths_by_main.entry(detour.main).or_default().record(length_ns);
         self.sample.offer(detour);
         self.longest.offer(length_ns, || {
-            let (parts, later) = parts.split_at(parts.len().min(PARTS_MAX));
+            let (parts, later) = parts.split_at(parts.len().min(self.parts_max));
             let mut later = later.to_vec();
             merge(&mut later);
             WholeDetour { detour, parts: parts.to_vec(), later }
@@ -204,7 +226,7 @@ mod tests {
     use super::*;
 
     fn ledger(longest: usize) -> GapLedger {
-        GapLedger::new(AttributionParameters::default(), KeepDetours { longest, seed: 1 })
+        GapLedger::new(AttributionParameters::default(), KeepDetours::new(longest, 1, 1))
     }
 
     #[test]
@@ -253,6 +275,28 @@ mod tests {
         assert_eq!((longest[0].parts.len(), longest[0].later.len()), (PARTS_MAX, 3));
         let kept = longest[0].parts.iter().chain(&longest[0].later).map(|part| part.1).sum::<u64>();
         assert_eq!((kept, ledger.unbalanced), (length_ns, 0));
+    }
+
+    #[test]
+    fn many_cpus_keep_fewer_parts_than_a_table_has_rows() {
+        for (longest, cpus) in [(1, 1), (64, 2), (1_000, 3), (64, 512), (1_000, 4_096)] {
+            let keep = KeepDetours::new(longest, cpus, 1);
+            assert!((16..=PARTS_MAX).contains(&keep.parts_max), "{keep:?}");
+            let rows = keep.parts_max * longest * cpus;
+            assert!(rows <= ALL_PARTS_MAX || keep.parts_max == 16, "{keep:?} {cpus}");
+        }
+        assert_eq!(KeepDetours::new(64, 2, 1).parts_max, PARTS_MAX);
+    }
+
+    #[test]
+    fn a_detour_whose_events_name_no_cause_has_the_largest_part() {
+        let mut ledger = ledger(1);
+        let mark = Mark { at_ns: 40, what: super::super::split::What::SwitchBack };
+        ledger.add(Gap { start_ns: 10, end_ns: 100 }, &[mark]);
+        let longest = ledger.longest.sorted();
+        assert_eq!(longest[0].main(), Some((Part::Tail, 60)));
+        ledger.add(Gap { start_ns: 200, end_ns: 500 }, &[]);
+        assert_eq!(ledger.longest.sorted()[0].main(), Some((Part::NoEvent, 300)));
     }
 
     #[test]

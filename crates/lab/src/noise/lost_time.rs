@@ -12,7 +12,7 @@ const LENGTH_NS_MIN: u64 = 100_000;
 /// The lost time of a CPU by interval and cause.
 #[derive(Clone, Debug)]
 pub struct LostTime {
-    /// Length of an interval, ns. Intervals start at the multiples of it.
+    /// Length of an interval, ns. Each interval starts at a multiple of this length.
     length_ns: u64,
     /// Number of the first interval: its start divided by its length.
     first: Option<u64>,
@@ -47,12 +47,14 @@ impl LostTime {
 
     /// Divides the part's time among the intervals that it lies in.
     fn add_part(&mut self, part: Part, mut start_ns: u64, end_ns: u64) {
-        self.make_room_until(end_ns);
+        if start_ns >= end_ns {
+            return;
+        }
+        self.make_room(start_ns, end_ns);
         while start_ns < end_ns {
             let number = start_ns / self.length_ns;
             let interval_end_ns = (number + 1).saturating_mul(self.length_ns).min(end_ns);
-            let first = *self.first.get_or_insert(number);
-            let index = number.saturating_sub(first) as usize;
+            let index = number.saturating_sub(self.first.unwrap_or(number)) as usize;
             if index >= self.intervals.len() {
                 self.intervals.resize_with(index + 1, BTreeMap::new);
             }
@@ -61,9 +63,10 @@ impl LostTime {
         }
     }
 
-    /// Doubles the length of the intervals until there are few enough up to `end_ns`.
-    fn make_room_until(&mut self, end_ns: u64) {
-        let Some(mut first) = self.first else { return };
+    /// Doubles the length of the intervals until there are few enough up to `end_ns`. The first part starts the first
+    /// interval.
+    fn make_room(&mut self, start_ns: u64, end_ns: u64) {
+        let mut first = self.first.unwrap_or(start_ns / self.length_ns);
         while (end_ns / self.length_ns).saturating_sub(first) >= INTERVALS_MAX as u64 {
             let mut merged: Vec<BTreeMap<Part, u64>> = Vec::new();
             for (number, sums) in (first..).zip(std::mem::take(&mut self.intervals)) {
@@ -114,6 +117,17 @@ mod tests {
             (300_000, Part::Context(7), 50_000),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_gap_of_any_length_has_few_intervals() {
+        for (start_ns, end_ns) in [(0, 3_600_000_000_000), (250_000, 51_500_000), (7, u64::MAX)] {
+            let mut lost = LostTime::default();
+            lost.add(Gap { start_ns, end_ns }, &[(Part::NoEvent, end_ns - start_ns)]);
+            assert!(lost.intervals().count() <= INTERVALS_MAX, "{start_ns} {end_ns}");
+            let sum: u64 = lost.intervals().map(|interval| interval.lost_ns).sum();
+            assert_eq!(sum, end_ns - start_ns);
+        }
     }
 
     proptest! {

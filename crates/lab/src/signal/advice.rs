@@ -20,7 +20,7 @@ const COALESCED: u32 = 64;
 /// Largest number of schemes between which crossovers are computed.
 const CROSSING: usize = 8;
 
-/// Which schemes to judge, over which rates, by which limits.
+/// The schemes, rates and limits of a piece of advice.
 pub struct AdvicePlan<'a> {
     /// The schemes to choose from; at least one.
     pub schemes: Vec<Scheme>,
@@ -100,7 +100,7 @@ impl AdvicePlan<'_> {
     fn crossing(&self, verdicts: &[Verdict]) -> Result<Table, SimulationError> {
         let mut best: Vec<Scheme> = Vec::new();
         for Verdict { scheme, .. } in verdicts {
-            let is_new = best.iter().all(|other| other.name() != scheme.name());
+            let is_new = best.iter().all(|known| known.name() != scheme.name());
             if best.len() < CROSSING && (is_new || self.are_schemes_named) {
                 best.push(*scheme);
             }

@@ -1,6 +1,6 @@
 //! The model without a measurement: CPU use and latency of each scheme at each rate, by closed forms or by simulation.
 
-use record::{Absence, Columns, Table, TableDisplay, column};
+use record::{Absence, Columns, IntervalColumns, Table, TableDisplay, column};
 use serde_json::json;
 use signalling::{
     Answer, Crossover, Kept, Method, Quantiles, RateRange, Scheme, Simulation, SimulationError,
@@ -145,6 +145,7 @@ column("latency_mean_ns", "Mean time from an event's arrival to the end of its h
              found a free slot in the ring.")
         .title("latency")
         .priority(98)
+        .interval(IntervalColumns::half_width("latency_half_width_ns"))
         .cost().real(|row: &Row| row.answer.prediction.latency_mean_ns),
 column("latency_half_width_ns", "Half the width of the mean's 95 % interval; absent for closed forms.")
         .detail().real(|row: &Row| row.answer.latency_half_width_ns),

@@ -23,7 +23,7 @@ pub struct CallerProgram {
 }
 
 impl CallerProgram {
-    /// Fails with [`BpfError::NotPermitted`] without the rights, [`BpfError::Failed`] with libbpf's
+    /// Fails with [`BpfError::NotPermitted`] without the rights, otherwise with [`BpfError::Failed`] and libbpf's
     /// message.
     pub fn load() -> Result<Self, BpfError> {
         let open = open_object("irqlab_caller", OBJECT)?;

@@ -229,7 +229,7 @@ pub fn known_tracepoints(names: &[&str]) -> Option<HashMap<String, bool>> {
 
 /// Opens an object whose programs need the kernel's type information.
 ///
-/// Fails with [`BpfError::Failed`] on a kernel without it, or with libbpf's message.
+/// Fails with [`BpfError::Failed`] on a kernel without type information, or with libbpf's message.
 pub(crate) fn open_with_btf(name: &str, object: &[u8]) -> Result<OpenObject, BpfError> {
     if Flavour::of_this_kernel() != Flavour::Btf {
         let reason = "this kernel has no type information (/sys/kernel/btf/vmlinux)";
@@ -250,7 +250,7 @@ pub(crate) fn open_object(name: &str, object: &[u8]) -> Result<OpenObject, BpfEr
 
 /// The map of that name.
 ///
-/// Fails with [`BpfError::Failed`] where the object has none.
+/// Fails with [`BpfError::Failed`] if the object has no such map.
 pub(crate) fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfError> {
     let found = object.maps().find(|map| map.name() == OsStr::new(name));
     found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no map {name}")))
@@ -259,7 +259,7 @@ pub(crate) fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfE
 /// Attaches the programs of an object whose section names a tracepoint. Exits come before entries,
 /// so that no entry is seen without its exit.
 ///
-/// Fails with libbpf's message.
+/// The error is libbpf's message.
 pub(crate) fn attach_all(object: &Object) -> Result<Vec<Link>, BpfError> {
     let has_tracepoint = |program: &ProgramMut<'_>| {
         program.autoload() && program.section().to_string_lossy().contains('/')
@@ -276,9 +276,9 @@ pub(crate) fn attach_all(object: &Object) -> Result<Vec<Link>, BpfError> {
 impl Probes {
     /// Loads the programs that `spec` names; nothing is attached yet and every window is closed.
     ///
-    /// Fails with [`BpfError::NotPermitted`] without the rights, [`BpfError::KernelTooOld`] on a
-    /// kernel without what the programs use, [`BpfError::Failed`] with the verifier's or libbpf's
-    /// message otherwise.
+    /// Fails with [`BpfError::NotPermitted`] without the rights, with [`BpfError::KernelTooOld`] on a kernel that
+    /// lacks a feature of the programs, otherwise with [`BpfError::Failed`] and the message of the verifier or
+    /// libbpf.
     pub fn load(spec: &LoadSpec<'_>) -> Result<Self, BpfError> {
         let bytes = if spec.flavour == Flavour::Btf { WITH_BTF } else { WITHOUT_BTF };
         let mut open = open_object("irqlab", bytes)?;

@@ -140,8 +140,7 @@ impl Session {
     /// process has ended, until [`crate::journal::undo_kept`] restores them. `what`
     /// describes them for a reader.
     ///
-    /// Fails if the journal cannot be written. Then everything is restored. When the journal cannot
-    /// be written; then everything is restored.
+    /// Fails if the journal cannot be written. Then everything is restored.
     pub fn keep(self, what: &str) -> Result<(), JournalError> {
         self.journal.keep(self.interface.identity(), what)
     }

@@ -9,8 +9,7 @@ use lab::cpus::UnmeasuredCpu;
 use lab::experiment::Absence;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::noise::{
-    AttributionParameters, CpuNoise, GapLedger, KeepDetours, Loop, NoiseBench, NoiseSample, Traced,
-    Visibility,
+    AttributionParameters, CpuNoise, GapLedger, Loop, NoiseBench, NoiseSample, Traced, Visibility,
 };
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
@@ -272,9 +271,7 @@ impl LiveNoise {
             AttributionParameters { entry_latency_ns: self.entry_latency_ns.unwrap_or(0) };
         let expected = self.settings.window_ns() / self.settings.quantum_ns.max(1);
         let join = |runner: &Runner| {
-            let KeepDetours { longest, seed } = self.settings.keep;
-            let keep = KeepDetours { longest, seed: seed ^ u64::from(runner.cpu) };
-            let ledger = GapLedger::new(parameters, keep);
+            let ledger = GapLedger::new(parameters, self.settings.keep.on_cpu(runner.cpu));
             Join::new(looping, watched, parameters, ledger, expected)
         };
         runners.iter().map(join).collect()

@@ -37,7 +37,7 @@ pub struct NoiseSettings {
     pub trace: bool,
     /// Size of the last-level cache.
     pub cache_bytes: Option<u64>,
-    /// Which single detours of each CPU are kept.
+    /// The choice of single detours that are kept of each CPU.
     pub keep: KeepDetours,
     /// The command that runs concurrently with the loops, and its arguments; empty: none.
     pub command: Vec<String>,

@@ -141,7 +141,7 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
         fifo: None,
         trace: false,
         cache_bytes: None,
-        keep: KeepDetours { longest: 1, seed: 1 },
+        keep: KeepDetours::new(1, 1, 1),
         command: Vec::new(),
         command_to_stderr: false,
         stop: settings.stop.clone(),

@@ -69,7 +69,11 @@ impl LiveServices {
             Ok(median(rounds).unwrap_or(0.0))
         };
         let without = loops()?;
-        let probes = ServiceProbes::load(&settings.cpus)?;
+        let probes = ServiceProbes::load(&settings.cpus).map_err(|error| match error.into() {
+            // Without its probes, this experiment has nothing to measure.
+            BenchError::Failed(reason) => BenchError::nothing_measurable(&reason),
+            other => other,
+        })?;
         probes.open()?;
         let with = loops();
         probes.move_gates(WindowEdge::Close);

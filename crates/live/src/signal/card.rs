@@ -362,8 +362,7 @@ impl Card {
 
     /// Measures a window of round trips.
     ///
-    /// Has the errors of [`Card::rate_window`]. Also for a bulk transfer, which the peer does not
-    /// send.
+    /// Has the errors of [`Card::rate_window`]. Fails for a bulk transfer, which the peer does not send.
     pub fn round_trip_window(
         &mut self,
         frame: Frame,

@@ -54,9 +54,9 @@ pub const HELPER_VERB: &str = "__stimulus";
 /// Call this from a thread that outlives the stimulus, because the kernel's parent-death signal
 /// follows the *thread* that started the child. [`Stimulus::None`] starts no process.
 ///
-/// Fails with [`StimulusError::Invalid`] for invalid settings. [`StimulusError::Unavailable`], with
-/// reason and remedy, if this machine cannot raise the stimulus. The other variants if the child
-/// cannot be started or dies.
+/// Fails with [`StimulusError::Invalid`] for invalid settings, and with [`StimulusError::Unavailable`] if this
+/// machine cannot raise the stimulus; that error has a reason and a remedy. Fails with the other variants if the
+/// child cannot be started or dies.
 pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, StimulusError> {
     settings.validate()?;
     let name = format!("{} {}", settings.stimulus, settings.rate);

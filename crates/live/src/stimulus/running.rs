@@ -133,8 +133,8 @@ impl Running {
 
     /// Stops the stimulus, waits until its process has ended, and returns its statistics.
     ///
-    /// Has the errors of [`Running::check`], if the process had ended before.
-    /// [`StimulusError::Timeout`] if it does not end within 30 s; then it is killed.
+    /// Has the errors of [`Running::check`] if the process had ended before. Fails with [`StimulusError::Timeout`]
+    /// if the process does not end within 30 s; then it is killed.
     pub fn stop(mut self) -> Result<Report, StimulusError> {
         let Some(process) = &mut self.process else { return Ok(Report::default()) };
         drop(process.stdin.take());

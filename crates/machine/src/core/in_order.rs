@@ -171,8 +171,8 @@ impl InOrderCore {
         self.common.retirement.retire(issued + 1, waits);
     }
 
-    /// Returns when all data that an instruction loads is ready, and whether the latest of it waits for a miss. Without
-    /// loads, that is `issued`. Counts the loads. Each load accesses `memory`, also one that gets its data from a store.
+    /// Returns the cycle at which all loaded data of an instruction is ready, and whether the last of it waits for a miss.
+    /// Without loads, that is `issued`. Counts the loads. Each load accesses `memory`, also one that gets its data from a store.
     /// A time from the cache includes the load latency; [`Self::stall_until_filled`] subtracts it.
     fn load<M: Memory>(
         &mut self,

@@ -7,7 +7,7 @@
 //!
 //! - [`OutOfOrderCore`] has a reorder buffer.
 //! - [`InOrderCore`] issues in order; a blocking one waits for each miss.
-//! - [`AnyCore`] is one of these two, as its model says.
+//! - [`AnyCore`] is the one that its model asks for.
 //! - [`MultithreadedCore`] issues in each cycle from one of several threads.
 //!
 //! No core loops over cycles. Instructions come in program order, and each gets its times at once:

@@ -1,4 +1,4 @@
-//! What cores of one thread have in common, whether they execute in order or out of order.
+//! The common parts of cores of one thread, in order and out of order.
 
 use std::ops::Range;
 

@@ -453,15 +453,13 @@ impl MemorySystem {
             if is_local { config.local_device_cycles } else { config.device_read_cycles };
         let free_cycles = &mut self.cpus[access.cpu].device_free_cycles;
         let start = now.max(*free_cycles);
-        let ready_cycles = match config.device_write_cycles.filter(|_| write) {
-            Some(posted) => {
-                *free_cycles = start + posted;
-                start
-            }
-            None => {
-                *free_cycles = start + read_cycles;
-                *free_cycles
-            }
+        // The processor does not wait for a posted write.
+        let ready_cycles = if let (true, Some(posted)) = (write, config.device_write_cycles) {
+            *free_cycles = start + posted;
+            start
+        } else {
+            *free_cycles = start + read_cycles;
+            *free_cycles
         };
         Response {
             ready_cycles,

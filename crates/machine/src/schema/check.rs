@@ -5,7 +5,13 @@ use crate::system_model::{
     CYCLES_MAX, Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk, WritePolicy,
 };
 
+/// Maximum number of ranges of processors of a model.
+const PROCESSORS_MAX: usize = 16;
+
 pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
+    if model.processors.len() > PROCESSORS_MAX {
+        return refuse("cpuid", format!("allowed: up to {PROCESSORS_MAX} ranges"));
+    }
     if let Some(core) = &model.core {
         core.check("core")?;
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
 use super::units::{self, BYTES, HZ, Units};
 use crate::model::{CACHE_BYTES_MAX, LINE_BYTES_MIN};
@@ -134,6 +134,15 @@ impl Visitor<'_> for Quantity {
         )
     }
 
+    /// A number below 0, which has no unit even if the field's name ends in it.
+    fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
+        if number >= 0 {
+            return Err(E::invalid_type(Unexpected::Signed(number), &self));
+        }
+        let (unit, range) = (self.units[0].0, self.range);
+        Err(E::custom(format!("{number} is not in {}..={} {unit}", range.start(), range.end())))
+    }
+
     fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
         let number = units::parse(text, self.units).map_err(E::custom)?;
         if self.range.contains(&number) {
@@ -174,7 +183,8 @@ impl<'de> Visitor<'de> for PageSizes {
             sizes.push(Quantity::bytes(PAGES_BYTES).visit_str::<A::Error>(&text)?);
         }
         let is_ascending = sizes.windows(2).all(|pair| pair[0] < pair[1]);
-        let are_pages = sizes.iter().all(|size| GUEST_PAGES_BYTES.contains(size));
+        let are_pages = matches!(sizes[..], [size] if size.is_power_of_two())
+            || sizes.iter().all(|size| GUEST_PAGES_BYTES.contains(size));
         if !sizes.is_empty() && is_ascending && are_pages {
             return Ok(sizes);
         }

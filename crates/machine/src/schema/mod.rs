@@ -19,7 +19,7 @@ pub const TEXT_BYTES_MAX: usize = 64 << 10;
 impl SystemModel {
     /// Parses and checks a model.
     ///
-    /// Fails with [`ModelError`] with the line, the field and its allowed values.
+    /// Fails with [`ModelError`], which names the line, the field and its allowed values.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         parse::parse(text)
     }
@@ -30,7 +30,7 @@ impl BlockingModel {
     /// models with a list of the features that the fast path does not have; [`SystemModel::parse`]
     /// accepts all.
     ///
-    /// Fails with [`ModelError`] with the line and the field.
+    /// Fails with [`ModelError`], which names the line and the field.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         SystemModel::parse(text)?.blocking()
     }

@@ -8,7 +8,7 @@ use super::{TEXT_BYTES_MAX, check};
 use crate::model::ModelError;
 use crate::system_model::SystemModel;
 
-/// What the name of a field ends in that is a number without a unit, and that unit.
+/// Endings of names of fields that are numbers without a unit, each with the unit that it stands for.
 pub(super) const UNIT_SUFFIXES: [(&str, &str); 2] = [("_bytes", "B"), ("_hz", "Hz")];
 
 pub(super) fn parse(text: &str) -> Result<SystemModel, ModelError> {
@@ -21,6 +21,7 @@ pub(super) fn parse(text: &str) -> Result<SystemModel, ModelError> {
     })?;
     let fields = with_units(file.get_ref());
     let model = deserialize(text, fields.clone()).map_err(|error| refused(text, fields, &error))?;
+    refuse_arrays(text, file.get_ref())?;
     check::check(&model).map_err(|error| locate(text, file.get_ref(), &error))?;
     Ok(model)
 }
@@ -46,6 +47,17 @@ fn with_units<'t>(fields: &DeTable<'t>) -> DeTable<'t> {
     fields
 }
 
+/// Refuses an array where a table is wanted: serde takes its members for the first fields of the table.
+fn refuse_arrays(text: &str, file: &DeTable<'_>) -> Result<(), ModelError> {
+    let mut arrays = file.iter().filter(|(_, value)| matches!(value.get_ref(), DeValue::Array(_)));
+    let Some((key, _)) = arrays.find(|(key, _)| &**key.get_ref() != "cpuid") else {
+        return Ok(());
+    };
+    let line = Some(line_of(text, key.span().start));
+    let problem = "an array is given; allowed: a table".to_owned();
+    Err(ModelError { line, field: key.get_ref().to_string(), problem })
+}
+
 /// An error of the whole file has a place after its end.
 fn deserialize(text: &str, fields: DeTable<'_>) -> Result<SystemModel, Error> {
     let end = text.len()..text.len();
@@ -69,7 +81,9 @@ fn refused(text: &str, mut fields: DeTable<'_>, error: &Error) -> ModelError {
         "is given twice, under two names; allowed: one of them".to_owned()
     } else if let Some((name, _)) = quoted("unknown field `") {
         // A header such as `[a.b]` is the place of both tables.
-        path.truncate(path.iter().position(|part| *part == name).map_or(path.len(), |at| at + 1));
+        path.truncate(
+            path.iter().position(|part| *part == name).map_or(path.len(), |index| index + 1),
+        );
         message
     } else if message == "wanted string or table" {
         let allowed = allowed(text, &mut fields, &path, DeValue::String(Default::default()));
@@ -77,13 +91,16 @@ fn refused(text: &str, mut fields: DeTable<'_>, error: &Error) -> ModelError {
     } else if let Some((given, allowed)) = message.split_once(", expected allowed: ") {
         let given = given.strip_prefix("invalid type: ").unwrap_or(given);
         format!("{given} is given; allowed: {allowed}")
+    } else if let Some(given) = message.strip_suffix(", expected a boolean") {
+        let given = given.strip_prefix("invalid type: ").unwrap_or(given);
+        format!("{given} is given; allowed: true, false")
     } else {
         message
     };
     ModelError { line: Some(line), field: path.join("."), problem }
 }
 
-/// What the field at `path` allows: the end of the error of a `wrong` value there.
+/// The allowed values of the field at `path`: the end of the message about a `wrong` value.
 fn allowed<'t>(
     text: &str,
     fields: &mut DeTable<'t>,

@@ -36,7 +36,7 @@ const TABLE: FindingsTable = FindingsTable {
 enum Cell<'a> {
     /// In short windows, by the refined method, on the model or with a change of it.
     Short(&'a ModelRun, Option<&'a str>, Level, Stimulus),
-    /// Of L1D in long windows.
+    /// In L1D and in long windows.
     Long(&'a ModelRun, Stimulus, Method),
 }
 

@@ -79,7 +79,7 @@ fn neighbours<'a>(
     runs.windows(2).map(|pair| [pair[0], pair[1]]).collect()
 }
 
-/// Compares the means of a quantity over all conditions of a stimulus: those of one machine and of another.
+/// Compares two machines by the mean of a quantity over all conditions of a stimulus.
 fn between_two<'a>(
     finding: &'static str,
     claim: &str,

@@ -1,4 +1,4 @@
-//! What follows the blocks and accesses of a vCPU beyond their counts: the model of a level of detail, or shadow caches.
+//! The model that follows the blocks and accesses of a vCPU: of a level of detail, or shadow caches.
 
 use std::hint::unreachable_unchecked;
 use std::ptr::NonNull;

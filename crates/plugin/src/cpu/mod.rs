@@ -260,9 +260,9 @@ impl Cpu {
         self.block = ptr::null();
     }
 
-    /// Gives the vCPU its model.
+    /// Gives the vCPU its model. A former model is never freed: translated code may still use it.
     pub(crate) fn set_engine(&mut self, engine: Engine) {
-        self.engine = engine;
+        std::mem::forget(std::mem::replace(&mut self.engine, engine));
     }
 
     /// The vCPU is halted, or no longer is.

@@ -43,9 +43,9 @@ const KINDS: [(&str, &[&str], Draw); 23] = [
     ("costs", &["handlers", "events"], handlers::costs),
     ("distribution", &["histograms", "handlers"], handlers::distribution),
     ("efficiency", &["ratios"], handlers::efficiency),
-    ("timeline", &["detours"], noise::timeline),
+    ("timeline", &["detours", "longest", "lost_time"], noise::timeline),
     ("repetitions", &["fwq_quanta"], noise::repetitions),
-    ("sizes", &["detour_histogram", "detours"], noise::sizes),
+    ("sizes", &["detour_histogram", "detour_histogram_by_cause", "detours"], noise::sizes),
     ("spectrum", &["spectrum"], noise::spectrum),
     ("displaced", &["footprint"], footprint::displaced),
     ("evictors", &["by_context"], footprint::evictors),
@@ -149,6 +149,21 @@ pub(crate) mod tests {
         settings.set_prepend_module_to_snapshot(false);
         settings.set_omit_expression(true);
         settings.bind(|| insta::assert_binary_snapshot!(&format!("{name}.svg"), svg.into_bytes()));
+    }
+
+    /// A page reads one run without the tables that no picture needs.
+    #[test]
+    fn every_table_of_a_picture_of_noise_is_read() {
+        let tables =
+            ["detours", "longest", "lost_time", "detour_histogram", "detour_histogram_by_cause"];
+        for name in tables {
+            let mut read = table(name, &[("cpu", Kind::Uint)], vec![]);
+            read.display.rows_max = Some(0);
+            assert_ne!(needed(&read), Part::Outline, "{name}");
+        }
+        let mut other = table("longest_parts", &[("cpu", Kind::Uint)], vec![]);
+        other.display.rows_max = Some(0);
+        assert_eq!(needed(&other), Part::Outline);
     }
 
     /// An element of SVG.

@@ -85,7 +85,7 @@ enum Meaning {
 
 /// Compiles an expression; returns its program, and how its value is printed.
 ///
-/// Fails with [`SimError::Invalid`] names what does not exist, and similar names.
+/// Fails with [`SimError::Invalid`], which names the part that does not exist, and similar names.
 pub(crate) fn compile(expression: &Expression, scope: Scope<'_>) -> Result<(Program, Show)> {
     let mut compiler = Compiler { scope, steps: Vec::new() };
     let meaning = compiler.compile_expression(expression)?;

@@ -72,7 +72,7 @@ impl Annotations {
     /// Parses the arguments of `--annotate`, each a file or one annotation, and looks up their symbols and
     /// types in the kernel.
     ///
-    /// Fails with [`SimError::Invalid`] says what is wrong, and suggests similar names.
+    /// Fails with [`SimError::Invalid`], which names the wrong part and similar names.
     pub fn read(arguments: &[String], log: bool, facts: &GuestFacts) -> Result<Annotations> {
         let mut annotations = Annotations { log, ..Annotations::default() };
         for argument in arguments {

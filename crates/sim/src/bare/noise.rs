@@ -42,7 +42,7 @@ pub struct BareNoiseSettings {
     pub model: Option<Model>,
     /// How long the machine may run.
     pub limits: Limits,
-    /// Which single detours are kept.
+    /// The choice of single detours that are kept.
     pub keep: KeepDetours,
 }
 

@@ -42,8 +42,8 @@ impl Content {
 
     /// Checks that a file of a directory still has this content.
     ///
-    /// Fails with [`SimError::Data`] with the file's name if the content differs;
-    /// [`SimError::File`] if it cannot be read.
+    /// Fails with [`SimError::Data`] and the file's name if the content differs, and with [`SimError::File`] if the
+    /// file cannot be read.
     pub(crate) fn check(self, directory: &Path, name: &str) -> Result<()> {
         let found = Content::of_file(&directory.join(name))?;
         if found == self {

@@ -30,7 +30,7 @@ struct Trusted {
 /// Checks that the cache and its entries belong to this user or to root. Checks also that no other user can
 /// write to them, or to a directory above.
 ///
-/// Fails with [`SimError::Missing`] names the path that another user can change, and the remedy.
+/// Fails with [`SimError::Missing`], which names the path that another user can change, and the remedy.
 pub(super) fn check(root: &Path) -> Result<()> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let trusted = Trusted {

@@ -123,7 +123,7 @@ pub struct Checkpoint {
 
 /// Boots a machine until it is ready and saves it under a name; replaces a checkpoint of that name.
 ///
-/// Fails as [`boot::follow`] does; and when the state cannot be written.
+/// Fails as [`boot::follow`] does, and if the state cannot be written.
 pub fn create(
     cache: &Cache,
     qemu: &Qemu,
@@ -303,7 +303,7 @@ impl Checkpoint {
 
     /// Checks that the checkpoint belongs to this QEMU and this machine.
     ///
-    /// Fails with [`SimError::Checkpoint`] that names each difference.
+    /// Fails with [`SimError::Checkpoint`], which names each difference.
     pub fn check(&self, name: &str, qemu: &Qemu, machine: &Machine) -> Result<()> {
         let cpus = |machine: &Machine| format!("{} CPUs, {} MiB", machine.cpus, machine.memory_mib);
         let saved = &self.machine;

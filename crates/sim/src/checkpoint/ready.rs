@@ -45,8 +45,8 @@ pub struct Ready {
 /// otherwise it boots now, at the level `fast`. A machine whose time follows the host's clock is not
 /// repeatable and always boots.
 ///
-/// Fails as [`crate::boot::follow`] does; [`SimError::Stopped`] when `stop` returns true; and when
-/// the state can be written neither to the cache nor to the directory for temporary files.
+/// Fails as [`crate::boot::follow`] does, with [`SimError::Stopped`] if `stop` returns true, and if the state can
+/// be written neither to the cache nor to the directory for temporary files.
 pub fn ready(
     cache: &Cache,
     qemu: &Qemu,
@@ -60,9 +60,8 @@ pub fn ready(
 /// Like [`ready`], for a machine that has also executed a command, which prepares a workload. The machine's
 /// state and the content of its disks are saved after the end of the command.
 ///
-/// Fails as [`ready`] does; [`SimError::Machine`] when the command fails, with its status and its
-/// last output, or does not end within `limits`; and [`SimError::Invalid`] for a machine on the
-/// host's clock.
+/// Fails as [`ready`] does. Fails with [`SimError::Machine`] if the command fails (the error has its status and its
+/// last output) or does not end within `limits`, and with [`SimError::Invalid`] for a machine on the host's clock.
 pub fn prepared(
     cache: &Cache,
     qemu: &Qemu,

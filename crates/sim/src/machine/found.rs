@@ -49,7 +49,7 @@ impl Requested {
 
     /// Checks that the guest has found all disks and cards of the machine.
     ///
-    /// Fails with [`SimError::Missing`] that names the first one that the guest does not have.
+    /// Fails with [`SimError::Missing`], which names the first one that the guest does not have.
     pub(crate) fn check(
         &self,
         found: &[FoundDevice],

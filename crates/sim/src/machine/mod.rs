@@ -161,7 +161,7 @@ impl Machine {
 
     /// Checks the settings against each other.
     ///
-    /// Fails with [`SimError::Invalid`] that names the setting and its allowed values.
+    /// Fails with [`SimError::Invalid`], which names the setting and its allowed values.
     pub fn check(&self) -> Result<()> {
         if !(1..=CPUS_MAX).contains(&self.cpus) {
             return Err(SimError::Invalid(format!("{} CPUs; allowed: 1 to {CPUS_MAX}", self.cpus)));

@@ -219,8 +219,8 @@ impl Vm {
 
     /// Waits for the next event; `None` if `deadline` comes first, and after [`VmEvent::Ended`].
     ///
-    /// Fails when the monitor does not speak its protocol, or a system call fails;
-    /// [`SimError::Missing`] when the guest does not find a disk or a card of the machine.
+    /// Fails if the monitor does not speak its protocol, or a system call fails. Fails with [`SimError::Missing`]
+    /// if the guest does not find a disk or a card of the machine.
     pub fn next(&mut self, deadline: Instant) -> Result<Option<VmEvent>> {
         loop {
             match self.events.pop_front() {

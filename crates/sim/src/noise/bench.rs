@@ -28,7 +28,7 @@ pub struct SimNoiseSettings {
     /// The machine. Its guest time is not the host's; transitions are recorded.
     pub guest: GuestRun,
     pub request: NoiseRequest,
-    /// Which single detours of each CPU are kept.
+    /// The choice of single detours that are kept of each CPU.
     pub keep: KeepDetours,
     /// Settings that are true only for this host or at this moment.
     pub on_host: Map<String, Json>,
@@ -167,8 +167,7 @@ impl SimNoise {
             }
             Loop::Fwq => LoopResult::Quanta(Box::new(join.quanta())),
             Loop::Detour => {
-                let KeepDetours { longest, seed } = self.settings.keep;
-                let keep = KeepDetours { longest, seed: seed ^ u64::from(loop_run.cpu) };
+                let keep = self.settings.keep.on_cpu(loop_run.cpu);
                 let detours = join.detours(loop_run.iteration_cycles, keep);
                 if let Some(inject) = self.settings.request.inject {
                     let window = join.window();

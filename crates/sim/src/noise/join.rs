@@ -248,3 +248,25 @@ pub(super) fn slots(guest_loop: &GuestLoop, slot_ns: u64) -> Slots {
     slots.finish(guest_loop.run.end.saturating_sub(guest_loop.run.start), slot_ns);
     slots
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_loops_own_time_the_last_stays() {
+        let others = |length_ns| (Part::Context(1), length_ns);
+        let own = |length_ns| (Part::Own, length_ns);
+        let kept = |parts: &[(Part, u64)], own_ns| {
+            let mut parts = parts.to_vec();
+            keep_own_ns(&mut parts, own_ns);
+            parts
+        };
+        let parts = [own(7), others(100), own(20)];
+        assert_eq!(kept(&parts, 27), parts);
+        assert_eq!(kept(&parts, 20), [others(100), own(20)]);
+        assert_eq!(kept(&parts, 22), [own(2), others(100), own(20)]);
+        assert_eq!(kept(&parts, 0), [others(100)]);
+        assert_eq!(kept(&[others(100)], 5), [others(100), own(5)]);
+    }
+}

@@ -126,7 +126,10 @@ pub(super) fn merge(spec: &RootSpec, archives: &[Archive], aside: &Path) -> Resu
     Ok(Extent { archive: target, entries: entries.len() as u64, sizes })
 }
 
-/// Returns the SHA-256 of what `sha256sum` prints for the files below a directory of a merged archive.
+/// Returns the SHA-256 of what `sha256sum` prints for the files below a directory of a merged archive. Hard links are
+/// left out.
+///
+/// Fails if there are no files.
 pub(super) fn content_hash(merged: &Path, directory: &str) -> std::io::Result<String> {
     let mut archive = tar::Archive::new(BufReader::new(File::open(merged)?));
     let (directory, mut lines) = (Path::new(directory), String::new());
@@ -139,6 +142,10 @@ pub(super) fn content_hash(merged: &Path, directory: &str) -> std::io::Result<St
         let mut content = Vec::new();
         entry.read_to_end(&mut content)?;
         let _ = writeln!(lines, "{}  {}", hash::of_bytes(&content), path.display());
+    }
+    if lines.is_empty() {
+        let text = format!("the package has no files below {}", directory.display());
+        return Err(std::io::Error::other(text));
     }
     Ok(hash::of_bytes(lines.as_bytes()))
 }

@@ -174,6 +174,13 @@ impl RootSpec {
             let text = format!("{name:?} is no name of a Debian package");
             return Err(SimError::Invalid(text));
         }
+        let is_hash = |text: &str| {
+            text.len() == 64 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        if let Some(source) = self.sources.iter().find(|source| !is_hash(&source.sha256)) {
+            let text = format!("sha256 of {}: allowed: 64 digits of 0-9 and a-f", source.package);
+            return Err(SimError::Invalid(text));
+        }
         if self.packages.len().max(self.files.len()) > PARTS_MAX {
             let text = format!("over {PARTS_MAX} packages or files of a root file system");
             return Err(SimError::Invalid(text));
@@ -205,26 +212,29 @@ impl SourcePackage {
 }
 
 impl RootImage {
-    /// Returns why a workload's figures may differ from the manual's: the image has other source code than expected.
+    /// Returns why published figures of a workload do not apply: the image has other source code than expected.
     /// `None` if it has the expected source code.
     #[must_use]
     pub fn other_sources(&self, spec: &RootSpec) -> Option<String> {
         let (first, sources) = (spec.sources.first()?, self.sources.as_ref()?);
         let InstalledSources { package, version, sha256 } = sources;
-        if package != &first.package {
-            return Some(format!(
-                "the mirror had no package {}, so the workload compiles {package} {version} (sha256 {sha256}); \
-                 figures of the manual are of {}",
-                first.package, first.package
+        let mut differences = Vec::new();
+        if *package != first.package {
+            differences.push(format!(
+                "the mirror had no package {}, so the workload has the files of {package} {version}; irqlab sim rootfs \
+                 NAME --again asks the mirror again",
+                first.package
             ));
         }
-        (sha256 != &first.sha256).then(|| {
-            format!(
-                "{package} {version} has other files (sha256 {sha256}) than the package that figures of the manual are of \
-                 (sha256 {})",
-                first.sha256
-            )
-        })
+        let expected = spec.sources.iter().find(|source| source.package == *package);
+        if let Some(expected) = expected.filter(|expected| expected.sha256 != *sha256) {
+            differences.push(format!(
+                "{package} {version} has other files (sha256 {sha256}) than expected (sha256 {})",
+                expected.sha256
+            ));
+        }
+        let applies_to = format!("figures published for {} do not apply", first.package);
+        (!differences.is_empty()).then(|| [differences.join("; "), applies_to].join(": "))
     }
 
     /// Returns the image as a disk: the guest can read it and not write it.
@@ -379,7 +389,7 @@ fn key(spec: &RootSpec, archives: &[Archive], tools: &image::Tools) -> Result<St
     let files = spec.files.iter().map(|file| {
         json!({ "path": file.path, "program": file.is_program, "sha256": hash::of_bytes(&file.bytes) })
     });
-    let depends_on = json!({
+    let mut depends_on = json!({
         "schema": SCHEMA,
         "recipe": RECIPE,
         "tools": tools.version(),
@@ -387,8 +397,11 @@ fn key(spec: &RootSpec, archives: &[Archive], tools: &image::Tools) -> Result<St
         "files": files.collect::<Vec<_>>(),
         "users": spec.users,
         "omit": spec.omit,
-        "sources": spec.sources.iter().map(|source| &source.directory).collect::<Vec<_>>(),
     });
+    if !spec.sources.is_empty() {
+        let sources = spec.sources.iter().map(|source| (&source.package, &source.directory));
+        depends_on["sources"] = json!(sources.collect::<Vec<_>>());
+    }
     Ok(hash::key(&hash::of_bytes(depends_on.to_string().as_bytes())).to_owned())
 }
 
@@ -413,6 +426,20 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_hash_of_sources_is_refused() {
+        for sha256 in ["", "f9ae8d21...", &"F".repeat(64), &"a".repeat(63)] {
+            let source = SourcePackage {
+                package: "stb".to_owned(),
+                directory: "usr/src".to_owned(),
+                sha256: sha256.to_owned(),
+            };
+            let spec = RootSpec { sources: vec![source], ..RootSpec::default() };
+            let error = spec.check().unwrap_err().to_string();
+            assert!(error.contains("sha256 of stb: allowed: 64 digits"), "{error}");
+        }
+    }
+
+    #[test]
     fn an_image_with_other_sources_than_the_expected_ones_says_so() {
         let source = |package: &str, sha256: &str| SourcePackage {
             package: package.to_owned(),
@@ -425,7 +452,12 @@ mod tests {
         let newer = image_of("first", "cc").other_sources(&spec).unwrap();
         assert!(newer.starts_with("first 2.0-1 has other files (sha256 cc)"), "{newer}");
         let second = image_of("second", "bb").other_sources(&spec).unwrap();
-        assert!(second.contains("no package first, so the workload compiles second 2.0-1"));
+        assert!(second.contains("no package first, so the workload has the files of second 2.0-1"));
+        assert!(
+            second.ends_with("asks the mirror again: figures published for first do not apply")
+        );
+        let both = image_of("second", "cc").other_sources(&spec).unwrap();
+        assert!(both.contains("no package first") && both.contains("other files (sha256 cc)"));
         assert_eq!(image_of("first", "cc").other_sources(&RootSpec::default()), None);
     }
 }

@@ -65,7 +65,7 @@ impl Apt {
 
     /// Downloads the archives of packages and of all their dependencies to a directory.
     ///
-    /// Fails with [`SimError::Invalid`] that names a package that does not exist.
+    /// Fails with [`SimError::Invalid`], which names a package that does not exist.
     pub(crate) fn download(&self, release: &str, packages: &[&str], to: &Path) -> Result<()> {
         let mut command = self.command("apt-get");
         let archives = format!("Dir::Cache::archives={}", to.display());

@@ -385,8 +385,8 @@ impl Recording {
 
     /// Reads the record of a machine that has ended, and keeps it if that was requested.
     ///
-    /// Fails with [`SimError::Data`] when it is incomplete, because QEMU was killed or the disk was
-    /// full, or is damaged; [`SimError::File`] when it cannot be kept.
+    /// Fails with [`SimError::Data`] if the record is damaged, or incomplete because QEMU was killed or the disk
+    /// was full. Fails with [`SimError::File`] if it cannot be kept.
     pub fn accounting(self) -> Result<Accounting> {
         let stream = accounting::read(&self.file)?;
         if let Some((place, existing)) = &self.keep_at {

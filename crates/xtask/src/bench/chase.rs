@@ -55,7 +55,7 @@ fn results(args: &ChaseArgs) -> anyhow::Result<Results> {
     let cpu = args.cpu.or_else(usable).context("this process may use no CPU")?;
     let model = |name: &String| models::changed(name, &args.set).map(|(_, model)| model);
     let models = args.model.iter().map(model).collect::<Result<Vec<SystemModel>, _>>()?;
-    let mut results = Results::start("chase");
+    let mut results = Results::start("chase", &args.printing)?;
     let settings = ChaseSettings {
         cpu,
         sizes: sizes(args.most << 20),
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn this_machine_and_each_model_with_a_core_have_a_row_of_each_size() {
-        let words = ["chase", "--rounds", "6", "--most", "1", "--model", "zen3,t1"];
-        let results = results(&Command::parse_from(words).args).unwrap();
+        let arguments = ["chase", "--rounds", "6", "--most", "1", "--model", "zen3,t1"];
+        let results = results(&Command::parse_from(arguments).args).unwrap();
         let table = &results.run().tables[0];
         let rows = |name: &str| -> Vec<&Vec<Value>> {
             table.rows().iter().filter(|row| row[1] == Value::from(name)).collect()

@@ -82,7 +82,7 @@ pub struct HostileArgs {
 }
 
 pub fn run(args: &HostileArgs) -> anyhow::Result<ExitCode> {
-    let mut results = Results::start("hostile");
+    let mut results = Results::start("hostile", &args.printing)?.of_simulated_machines();
     let cache = Cache::from_environment()?;
     let qemu = qemu::find(&cache)?;
     let model =
@@ -143,6 +143,8 @@ pub fn run(args: &HostileArgs) -> anyhow::Result<ExitCode> {
     results.setting("times", args.times);
     results.setting("qemu", qemu.version_text.clone());
     results.setting("model", args.model.clone());
+    results.setting("detail", format!("{detail:?}").to_lowercase());
+    results.setting("vcpu_slice", watch.vcpu_slice);
     results.table(repeatability_table(&machines));
     let exit = results.finish(&args.printing)?;
     let is_repeatable = machines.iter().all(|machine| machine.outcomes().len() <= 1);

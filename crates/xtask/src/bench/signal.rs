@@ -32,7 +32,7 @@ pub struct SignalArgs {
 }
 
 pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
-    let mut results = Results::start("signal");
+    let mut results = Results::start("signal", &args.printing)?;
     results.setting("events", args.events);
     results.setting("rounds", args.rounds);
     results.setting("rate_hz", RATE_HZ);
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn each_scheme_has_a_speed() {
-        let words = ["signal", "--events", "20000", "--rounds", "1"];
-        let table = table(&Command::parse_from(words).args).unwrap();
+        let arguments = ["signal", "--events", "20000", "--rounds", "1"];
+        let table = table(&Command::parse_from(arguments).args).unwrap();
         assert_eq!(table.rows().len(), 8);
         let speed = |row: &Vec<Value>| table.get(row, "events_hz").and_then(Value::number);
         assert!(table.rows().iter().all(|row| speed(row) > Some(1e3)));

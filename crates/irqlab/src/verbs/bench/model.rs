@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use lab::experiment::BenchError;
 use lab::kernels::{Kept, KernelSample, Processor, comparison_tables, measured_table};
 use live::kernels::{COMPILED, selected, this_processor};
@@ -21,7 +21,7 @@ use crate::options::{
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, print_list, stop_on_signals};
-use crate::simulated::{DetailLevel, Simulated, SimulatedArgs, model};
+use crate::simulated::{DetailLevel, LevelArgs, Simulated, SimulatedArgs};
 
 /// Default number of CPUs of the simulated machine: an inter-processor interrupt needs two.
 const VCPUS: u32 = 2;
@@ -184,12 +184,15 @@ fn compare(
     kernels: &[KernelSample],
 ) -> anyhow::Result<ExitCode> {
     let cache = Cache::from_environment()?;
-    let detail = Some(args.simulated.level.detail.unwrap_or(DetailLevel::Ooo));
+    let level = LevelArgs {
+        detail: Some(args.simulated.level.detail.unwrap_or(DetailLevel::Ooo)),
+        ..args.simulated.level.clone()
+    };
     if name == models::HOST {
         // Without a fitted model, this error says how to make one. It must come before other errors.
         models::text(name)?;
     }
-    let model = model(&cache, name, &args.simulated.level.set, detail)?;
+    let model = level.model_of_all_events(&cache, Some(name))?.context("no model is named")?;
     let processor = match &kept {
         Some(kept) => kept.processor.clone(),
         None => this_processor().ok_or_else(unidentified)?.0,

@@ -198,7 +198,14 @@ mod tests {
             now: "rx-frames 64".to_owned(),
         }];
         let applied = Applied { session, in_force };
-        assert_eq!(applied.table().rows().len(), 1);
+        let table = applied.table();
+        assert_eq!((table.rows().len(), table.check_display()), (1, Ok(())));
+        for (column, text) in
+            [("before", "rx-frames 1"), ("asked", "rx-frames 200"), ("in_force", "rx-frames 64")]
+        {
+            let cell = table.get(&table.rows()[0], column);
+            assert_eq!(cell, Some(&record::Value::from(text)), "{column}");
+        }
         assert_eq!(applied.warnings().len(), 1);
     }
 }

@@ -45,18 +45,19 @@ fn uses<'a>(
 /// The columns that name an annotation in a region.
 fn key_columns<'a>() -> Columns<'a, RegionAnnotation<'a>> {
     Columns::all([
-        column("region", "Region of interest, from 1.").uint(|of: &RegionAnnotation<'_>| of.region),
+        column("region", "Region of interest, from 1.")
+            .uint(|used: &RegionAnnotation<'_>| used.region),
         column("annotation", "Name of the annotation.")
-            .text(|of: &RegionAnnotation<'_>| of.annotation.name.clone()),
+            .text(|used: &RegionAnnotation<'_>| used.annotation.name.clone()),
         column("place", "Symbol or event that it matched.")
-            .text(|of: &RegionAnnotation<'_>| of.annotation.place.clone()),
+            .text(|used: &RegionAnnotation<'_>| used.annotation.place.clone()),
     ])
 }
 
 fn hits(annotations: &Annotations, account: &Accounting) -> Table {
     /// The hits of an annotation on a CPU or on all CPUs.
     struct Row<'a> {
-        of: RegionAnnotation<'a>,
+        in_region: RegionAnnotation<'a>,
         cpu: String,
         hits: u64,
         /// Instructions and misses of the spans that the annotation opens.
@@ -65,12 +66,12 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
     }
     impl Row<'_> {
         fn span_name(&self, annotations: &Annotations) -> Option<String> {
-            annotations.spans.get(*self.of.annotation.spans.first()? as usize).cloned()
+            annotations.spans.get(*self.in_region.annotation.spans.first()? as usize).cloned()
         }
 
         /// A count of the spans. `None` if the annotation opens no span.
         fn count(&self, count: fn(&ContextUse) -> u64) -> Option<u64> {
-            let none = || self.of.annotation.spans.first().map(|_| 0);
+            let none = || self.in_region.annotation.spans.first().map(|_| 0);
             self.span.as_ref().map(count).or_else(none)
         }
     }
@@ -79,9 +80,10 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
     let cycles = move |row: &Row<'_>, cycles: fn(&ContextUse) -> u64| {
         row.span.as_ref().filter(|_| has_model).map(cycles)
     };
-    let columns = key_columns().of(|row: &Row<'_>| row.of).and([
-        column("address", "Its address, where there is one.")
-            .text(|row: &Row<'_>| row.of.annotation.address.map(|address| format!("{address:#x}"))),
+    let columns = key_columns().of(|row: &Row<'_>| row.in_region).and([
+        column("address", "Its address, where there is one.").text(|row: &Row<'_>| {
+            row.in_region.annotation.address.map(|address| format!("{address:#x}"))
+        }),
         column("cpu", "CPU number, or `all` for the sum over the CPUs.")
             .text(|row: &Row<'_>| row.cpu.clone()),
         column("hit_count", "How often the CPU reached it.").uint(|row: &Row<'_>| row.hits),
@@ -107,10 +109,10 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
             .uint(|row: &Row<'_>| row.refused),
     ]);
     let mut rows = Vec::new();
-    for of in uses(annotations, account) {
-        let RegionAnnotation { annotation, used, cpus, .. } = of;
+    for in_region in uses(annotations, account) {
+        let RegionAnnotation { annotation, used, cpus, .. } = in_region;
         let mut push = |cpu: &str, hits, span, refused| {
-            rows.push(Row { of, cpu: cpu.to_owned(), hits, span, refused });
+            rows.push(Row { in_region, cpu: cpu.to_owned(), hits, span, refused });
         };
         let span = annotation.spans.first().copied();
         let refused = (used.refused > 0 || span.is_some()).then_some(used.refused);
@@ -156,12 +158,12 @@ fn record_cells(
 
 fn values(annotations: &Annotations, account: &Accounting) -> Table {
     struct Row<'a> {
-        of: RegionAnnotation<'a>,
+        in_region: RegionAnnotation<'a>,
         recorded: String,
         values: String,
         count: u64,
     }
-    let columns = key_columns().of(|row: &Row<'_>| row.of).and([
+    let columns = key_columns().of(|row: &Row<'_>| row.in_region).and([
         column("recorded", "Expressions that were recorded together.")
             .text(|row: &Row<'_>| row.recorded.clone()),
         column("values", "Their values, in that order; `others` stands for all further values.")
@@ -169,11 +171,11 @@ fn values(annotations: &Annotations, account: &Accounting) -> Table {
         column("hit_count", "How often these values were recorded, on all CPUs.")
             .uint(|row: &Row<'_>| row.count),
     ]);
-    let rows = uses(annotations, account).flat_map(|of| {
-        of.used.values.iter().filter_map(move |entry| {
+    let rows = uses(annotations, account).flat_map(|in_region| {
+        in_region.used.values.iter().filter_map(move |entry| {
             let values = entry.values.as_deref();
-            let [recorded, values] = record_cells(of.annotation, entry.action, values)?;
-            Some(Row { of, recorded, values, count: entry.count })
+            let [recorded, values] = record_cells(in_region.annotation, entry.action, values)?;
+            Some(Row { in_region, recorded, values, count: entry.count })
         })
     });
     let doc = "Values that annotations recorded, and how often each was recorded.";

@@ -200,7 +200,7 @@ fn table(settings: &FootprintSettings, repetitions: &[Repetition]) -> Table {
     type Row<'a> = (usize, &'a Repetition);
     let columns = Columns::all([
         column("repetition", "Number of the repetition, from 1.")
-            .uint(|(at, _): &Row<'_>| *at / 2 + 1),
+            .uint(|(number, _): &Row<'_>| *number / 2 + 1),
         column("interrupt", "Whether an interrupt was scheduled.")
             .bool(|(_, repetition): &Row<'_>| repetition.irq),
         column("handled_count", "How often the handler ran.")
@@ -217,9 +217,10 @@ fn table(settings: &FootprintSettings, repetitions: &[Repetition]) -> Table {
     }));
     let doc = "Counted by the simulator, including the reading of the counters.";
     let columns = columns.and(EXACT.map(|name| {
-        let counter = (0..counters::COUNTERS).find(|at| counters::name(*at) == Some(name));
+        let counter =
+            (0..counters::COUNTERS).find(|counter| counters::name(*counter) == Some(name));
         column(name, doc)
-            .uint(move |(_, repetition): &Row<'_>| counter.map(|at| repetition.exact[at]))
+            .uint(move |(_, repetition): &Row<'_>| counter.map(|counter| repetition.exact[counter]))
     }));
     let doc = "Misses and times of a filled cache, without an interrupt and with it.";
     columns.table("bare_footprint", doc, repetitions.iter().enumerate())

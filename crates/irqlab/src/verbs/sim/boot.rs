@@ -59,7 +59,7 @@ pub struct WatchArgs {
     /// With --detail count: also count the misses of caches of all sizes
     #[arg(long, requires = WATCHED)]
     curves: bool,
-    /// With --detail ooo: why lines were missed, who evicted them, and where
+    /// Needs a model, and simulates it with --detail ooo: why lines were missed, who evicted them, and where
     #[arg(long, requires = WATCHED)]
     misses: bool,
     /// Keep the plugin's record in this file
@@ -103,7 +103,12 @@ impl WatchArgs {
         }
         let name = self.on.as_ref().map(|on| on.simulated_model("a guest")).transpose()?.flatten();
         let is_sampled = self.level.is_sampled();
-        let watch = self.level.watch(self.level.model(cache, name)?);
+        let model = if self.misses {
+            Some(self.level.model_with_misses(cache, name)?)
+        } else {
+            self.level.model(cache, name)?
+        };
+        let watch = self.level.watch(model);
         let detail = watch.detail;
         if detail == Detail::Fast && !self.annotate.is_empty() {
             bail!(Usage("--annotate needs --detail count, timed or ooo".to_owned()));
@@ -116,9 +121,6 @@ impl WatchArgs {
         let sampling = self.sample.first(watch.model.as_ref(), is_sampled)?;
         if is_sampled && (self.pmu || !self.annotate.is_empty()) {
             bail!(Usage("--annotate and --pmu need all of a run: --detail ooo".to_owned()));
-        }
-        if self.misses && (detail != Detail::Ooo || is_sampled) {
-            bail!(Usage("--misses is for --detail ooo".to_owned()));
         }
         let also = self.also(cache, detail)?;
         let is_slow = self.curves || !also.is_empty() || detail == Detail::Ooo;

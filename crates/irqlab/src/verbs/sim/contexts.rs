@@ -72,15 +72,16 @@ struct Row<'a> {
 fn columns(account: &Accounting) -> Columns<'_, Row<'_>> {
     let counters = more_counters(account).filter_map(|counter| {
         let name = name(counter)?;
-        let own = column(
+        let self_counts = column(
             &format!("self_{name}"),
             &format!("{name} of the context itself, by the model."),
         );
-        let own = if name == "cycles" { own.priority(85) } else { own.detail() };
+        let self_counts =
+            if name == "cycles" { self_counts.priority(85) } else { self_counts.detail() };
         let doc = format!("{name} from entry to exit, by the model.");
         let inclusive = column(&format!("inclusive_{name}"), &doc).detail();
         Some(Columns::all([
-            own.uint(move |row: &Row<'_>| row.used.self_counts[counter]),
+            self_counts.uint(move |row: &Row<'_>| row.used.self_counts[counter]),
             inclusive.uint(move |row: &Row<'_>| row.used.inclusive[counter]),
         ]))
     });

@@ -149,7 +149,7 @@ fn evictors(account: &Accounting) -> Table {
     columns.table("miss_evictors", doc, rows)
 }
 
-/// A place that missed.
+/// A function or a line of data, with its misses in a cache.
 struct Place {
     region: u32,
     cache: u32,

@@ -75,7 +75,7 @@ pub fn table(account: &Accounting) -> Option<Table> {
     let rows = regions
         .iter()
         .enumerate()
-        .flat_map(|(at, sampled)| sampled.iter().map(move |sampled| (at + 1, sampled)));
+        .flat_map(|(index, sampled)| sampled.iter().map(move |sampled| (index + 1, sampled)));
     Some(columns.table("sampled_cycles", doc, rows).displayed(display))
 }
 

@@ -154,7 +154,7 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
             .priority(95)
             .key()
             .text(|row: &Row<'_>| row.event.clone()),
-        column("pass", "Pass in which the event was counted; each pass has its own window.")
+        column("pass", "Pass that counted the event; each pass has its own window.")
             .priority(20)
             .uint(|row: &Row<'_>| row.mean.pass as u64),
         column("span_count", "Spans whose counters were read at entry and exit.")

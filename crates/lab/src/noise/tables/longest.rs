@@ -1,8 +1,8 @@
-//! Tables of the longest detours of each CPU: each detour with its causes, and each part of it in the order of time.
+//! Tables of the longest detours of each CPU: their causes, and their parts in the order of time.
 
 use record::{Columns, Format, Table, TableDisplay, column};
 
-use super::super::ledger::{PARTS_MAX, WholeDetour};
+use super::super::ledger::WholeDetour;
 use super::super::split::{Class, Part};
 use super::noise::class_ns;
 use super::single::cause_columns;
@@ -54,7 +54,6 @@ fn identity<'a>() -> Columns<'a, Longest<'a>> {
         cpu_column(100).of(|longest: &Longest<'_>| longest.detour_loop.cpu.cpu),
         column("rank", "1: the longest detour of the CPU, 2: the next.")
             .priority(90)
-            .key()
             .uint(|longest: &Longest<'_>| longest.rank),
     ])
 }
@@ -113,7 +112,8 @@ pub fn longest(samples: &[NoiseSample]) -> Table {
         rows_max: Some(SHOWN),
         ..TableDisplay::default()
     };
-    let doc = "The longest detours of each CPU (--keep-longest). None of them is left to chance.";
+    let doc = "The longest detours of each CPU (--keep-longest), of all that were recorded: \
+               lost_record_count in table noise says how many were dropped.";
     columns.table("longest", doc, Longest::all(samples)).displayed(display)
 }
 
@@ -126,7 +126,8 @@ pub fn longest_parts(samples: &[NoiseSample]) -> Table {
         identity().of(|row: &Row<'_>| row.0),
         column(
             "start_ns",
-            "Start of the part, from the opening of the window. Blank: the sum of all later parts \
+            "Start of the part, from the opening of the window. On sim, it is late by up to one \
+             iteration of the loop, which is no part of a detour. Blank: the sum of all later parts \
              of this cause, in a detour of very many parts.",
         )
         .uint(|row: &Row<'_>| row.3),
@@ -147,9 +148,7 @@ pub fn longest_parts(samples: &[NoiseSample]) -> Table {
         let sums = longest.whole.later.iter();
         in_time.chain(sums.map(move |&(part, length_ns)| (longest, part, length_ns, None)))
     });
-    let doc = format!(
-        "The parts of the detours in table longest, in the order of time: the first {PARTS_MAX} of \
-         each, then sums. The parts of a detour add up to it exactly."
-    );
-    columns.table("longest_parts", &doc, rows).displayed(no_rows())
+    let doc = "The parts of the detours in table longest, in the order of time: the first ones of \
+               each (at most 4,096), then sums. The parts of a detour add up to it exactly.";
+    columns.table("longest_parts", doc, rows).displayed(no_rows())
 }

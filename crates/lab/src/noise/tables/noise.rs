@@ -272,7 +272,8 @@ pub fn sizes_by_cause(samples: &[NoiseSample]) -> Table {
         column("detour_count", "Detours in the bucket.").uint(|bucket: &Bucket<'_>| bucket.2.2),
     ]);
     let doc = "Table detour_histogram divided by the largest cause of each detour. Exact counts.";
-    let buckets = detour_loops(samples).into_iter().flat_map(|detour_loop| {
+    let traced = detour_loops(samples).into_iter().filter(|one| one.sample.traced.is_some());
+    let buckets = traced.flat_map(|detour_loop| {
         let by_main = detour_loop.ledger.lengths_by_main.iter();
         by_main.flat_map(move |(main, lengths)| {
             lengths.filled().map(move |bucket| (detour_loop, *main, bucket))

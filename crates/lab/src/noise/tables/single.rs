@@ -50,15 +50,15 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
             (detour.main, detour_loop.sample.names.as_slice())
         }),
         column("attributed_ns", "Part that kernel events attribute to contexts and tasks.")
-            .uint(class(Class::ALL[0])),
+            .uint(class(Class::Named)),
         column("entry_exit_ns", "Part attributed to kernel entry and exit.")
-            .uint(class(Class::ALL[1])),
+            .uint(class(Class::Path)),
         column("unattributed_ns", "Part that the host or the firmware took, by elimination.")
-            .uint(class(Class::ALL[2])),
+            .uint(class(Class::Unattributed)),
         column("remainder_ns", "Part that is not explained; all parts add up to length_ns.")
-            .uint(class(Class::ALL[3])),
+            .uint(class(Class::Remainder)),
         column("indirect_ns", "Part that is the loop's own time, because of colder caches.")
-            .uint(class(Class::ALL[4])),
+            .uint(class(Class::Aftermath)),
     ]);
     let rows = detour_loops(samples).into_iter().flat_map(|detour_loop| {
         let mut detours = detour_loop.ledger.sample.items().to_vec();
@@ -112,7 +112,7 @@ pub fn slots(samples: &[NoiseSample]) -> Table {
     for cpu in samples.iter().flat_map(|sample| &sample.cpus) {
         if let LoopResult::Slots(slots) = &cpu.result {
             let works = (0..).zip(&slots.first);
-            rows.extend(works.map(|(at, work)| (cpu.cpu, at * slots.slot_ns, *work)));
+            rows.extend(works.map(|(slot, work)| (cpu.cpu, slot * slots.slot_ns, *work)));
         }
     }
     let doc = "Work in the first quanta of fixed time, at most 65,536 per CPU.";

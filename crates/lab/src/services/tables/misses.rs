@@ -41,15 +41,15 @@ fn class_columns<'a>() -> Columns<'a, [u64; CLASSES.len()]> {
         "A device had written the line since it was last cached.",
         "The cause of the miss is not known.",
     ];
-    Columns::all(CLASSES.into_iter().zip(docs).enumerate().map(|(at, (class, doc))| {
-        let priority = match at {
+    Columns::all(CLASSES.into_iter().zip(docs).enumerate().map(|(index, (class, doc))| {
+        let priority = match index {
             5 => 30,
             6 => 20,
             _ => 80,
         };
         column(&format!("{class}_count"), doc)
             .shown_as(&class.replace('_', " "), priority)
-            .uint(move |counts: &[u64; CLASSES.len()]| counts[at])
+            .uint(move |counts: &[u64; CLASSES.len()]| counts[index])
     }))
 }
 

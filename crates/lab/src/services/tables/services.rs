@@ -226,8 +226,8 @@ fn undelivered_columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
     let max = |service: &ServiceStats| {
         let mut undelivered = sample.undelivered.iter();
         let is_of_row =
-            |one: &&Undelivered| one.class == service.class && one.service == service.name;
-        undelivered.find(is_of_row).map(|one| one.max)
+            |row: &&Undelivered| row.class == service.class && row.service == service.name;
+        undelivered.find(is_of_row).map(|row| row.max)
     };
     let max_ratio = move |service: &ServiceStats| {
         let all = max(service)?.saturating_add(service.requests?);

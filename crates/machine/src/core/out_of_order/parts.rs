@@ -5,7 +5,7 @@
 
 use crate::core::Access;
 
-/// Which parts of the timing rule the compiler keeps.
+/// The parts of the timing rule that the compiler keeps.
 pub(super) trait Parts {
     /// Results that some operations have later than others; see [`Forwarding`](crate::core::forwarding::Forwarding).
     const FORWARDING: bool;

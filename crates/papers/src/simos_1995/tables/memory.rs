@@ -25,7 +25,7 @@ impl<'s> Waits<'s> {
         MODES.into_iter().flat_map(of_mode).collect()
     }
 
-    /// Stall cycles of the stream, over those of both streams.
+    /// Share of the stream in the stall cycles of both streams.
     fn stall_ratio(&self) -> Option<f64> {
         let stall = |stream: Stream| self.run.mode_sum(stream.stall(), self.mode);
         let both = Stream::ALL.into_iter().map(stall).sum::<Option<u64>>()?;

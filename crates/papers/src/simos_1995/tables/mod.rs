@@ -109,19 +109,13 @@ pub fn tables(paper: &Paper, runs: &[MachineRun]) -> Vec<Table> {
 /// Figures of the paper that no run can have.
 #[must_use]
 pub fn absent_from_every_run() -> [Absence; 2] {
-    let absence = |table: &str, what: &str, reason: &str| Absence {
-        table: table.to_owned(),
-        what: what.to_owned(),
-        reason: reason.to_owned(),
-        remedy: None,
-    };
     [
-        absence(
+        Absence::new(
             "uniprocessor_services",
             "DBL_FAULT, and CPI and cold misses of UTLB",
             "on x86-64, hardware walks the page tables: a walk executes no instructions and cannot fault",
         ),
-        absence(
+        Absence::new(
             "hidden_stalls",
             "stalls of the out-of-order core by level",
             "its misses overlap, so a stalled cycle cannot be attributed to one of them",

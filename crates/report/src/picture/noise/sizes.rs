@@ -27,7 +27,7 @@ struct Bars {
 /// `detour_histogram`.
 pub fn sizes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(sizes) = run.table("detour_histogram") else { return Ok(None) };
-    let by_cause = ByCause::of(run);
+    let by_cause = ByCause::from_run(run);
     let causes = Causes::largest(
         by_cause
             .rows()
@@ -69,7 +69,7 @@ struct Lengths {
 }
 
 impl<'a> ByCause<'a> {
-    fn of(run: &'a Run) -> ByCause<'a> {
+    fn from_run(run: &'a Run) -> ByCause<'a> {
         match (run.table("detour_histogram_by_cause"), run.table("detours")) {
             (Some(all), _) => ByCause::All(all),
             (None, Some(sample)) => ByCause::Sample(sample),
@@ -151,7 +151,7 @@ fn panel(area: &Area<'_>, cpu: &str, bars: &Bars) -> Result<(), Undrawn> {
         chart.block(corners, PALE.mix(0.6).filled())?;
     }
     for kind in 0..KINDS {
-        // Where the causes are those of a sample, it is an even one: its proportions are those of all detours.
+        // A sample of causes is even, so it has the proportions of all detours.
         let count = |bar: usize| {
             let with_cause: f64 = bars.by_kind[bar].iter().sum();
             if with_cause > 0.0 {
@@ -207,6 +207,24 @@ mod tests {
         let sampled =
             [(1010, Some("tick")), (1020, Some("tick")), (1030, None), (65_000, Some("a<b>&"))];
         golden("sizes", sizes(&run(&sampled), WIDTH));
+    }
+
+    #[test]
+    fn lines_of_causes_have_all_detours_where_the_run_has_them() {
+        let mut run = run(&[(65_000, Some("not drawn"))]);
+        let columns = ["cpu", "bucket_min_ns", "bucket_max_ns", "detour_count"];
+        let columns = columns.map(|name| (name, Kind::Uint));
+        let columns = [&columns[..], &[("largest_name", Kind::Text)]].concat();
+        let row = |from_ns: u64, to_ns: u64, count: u64, cause: &str| -> Vec<Value> {
+            vec![1_u64.into(), from_ns.into(), to_ns.into(), count.into(), cause.into()]
+        };
+        let rows = vec![
+            row(1000, 1063, 80, "tick"),
+            row(1000, 1063, 10, "make"),
+            row(64_000, 67_999, 3, "stall"),
+        ];
+        run.tables.push(table("detour_histogram_by_cause", &columns, rows));
+        golden("sizes_by_cause", sizes(&run, WIDTH));
     }
 
     #[test]

@@ -406,6 +406,7 @@ mod tests {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let run = run_of(vec![rates(&names), curves(&names)]);
         golden("cpu_of_many_schemes", cpu(&run, WIDTH));
+        golden("latency_of_many_schemes", latency(&run, WIDTH));
         checked(&latency(&run, WIDTH).unwrap().expect("a picture").file());
     }
 

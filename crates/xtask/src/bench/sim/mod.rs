@@ -46,7 +46,7 @@ struct Bench {
 }
 
 pub fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
-    let mut results = Results::start("sim");
+    let mut results = Results::start("sim", &args.printing)?;
     let cache = Cache::from_environment()?;
     let levels = levels(&cache, args)?;
     let qemu = qemu::find(&cache)?;

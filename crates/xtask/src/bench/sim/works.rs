@@ -153,6 +153,9 @@ impl Maker<'_> {
             )
         };
         let prepared = prepare(region)?;
+        if let Some(difference) = &prepared.other_sources {
+            say(difference);
+        }
         let idle_request = Some(prepare("true")?.request);
         let (machine, start, request) = (prepared.machine, prepared.start, prepared.request);
         Ok(Work { name, machine, start, request, idle_request })
