@@ -9,10 +9,11 @@ use anyhow::{Context, bail};
 use lab::compare::{
     Comparison, Difference, Method, PAIRS_MIN, Plan, Verdict, compare_series, verdict_if_changed,
 };
-use record::{Kind, Run, Table, read_run};
+use record::{Columns, IntervalColumns, Run, Table, column, read_run};
 use serde_json::{Map, json};
 
-use super::{Measured, columns, open, run_of};
+use super::target::{Target, target_columns};
+use super::{Measured, open, run_of};
 use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, Usage, percent};
 use crate::run::stop_on_signals;
@@ -124,8 +125,13 @@ fn measure(words: &[String], directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A figure: its table, its row and its column.
-type Name = (String, String, String);
+/// The name of a figure.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    table: String,
+    row: String,
+    column: String,
+}
 
 /// The results of all comparisons.
 #[derive(Default)]
@@ -135,10 +141,28 @@ struct Found {
     figures: u64,
     /// Comparisons that reported a difference.
     false_comparisons: u64,
-    /// The last pair of the comparison, the figure, and its change with both ends of the interval, as ratios.
-    reported: Vec<(u64, Name, [Option<f64>; 3])>,
-    /// For each mean: the comparisons that judge it, and the comparisons that found the planted change.
-    planted: BTreeMap<Name, (u64, u64)>,
+    reported: Vec<Reported>,
+    planted: BTreeMap<Name, Planted>,
+}
+
+/// A figure that a comparison reported as different.
+struct Reported {
+    /// Number of the last pair of the comparison, from 1.
+    pair: u64,
+    name: Name,
+    /// Second less first, as a part of the first.
+    change: Option<f64>,
+    /// Ends of the interval of `change`.
+    low: Option<f64>,
+    high: Option<f64>,
+}
+
+/// Comparisons of a mean to which a change was planted.
+#[derive(Default)]
+struct Planted {
+    judged: u64,
+    /// Comparisons that report the change.
+    found: u64,
 }
 
 fn is_judged(difference: &&Difference<'_>) -> bool {
@@ -160,94 +184,85 @@ impl Found {
         for difference in comparison.differences.iter().filter(is_judged) {
             self.figures += 1;
             let column = &difference.pair.column.name;
-            let table = difference.pair.table.name.clone();
-            let name = (table, difference.row_name(), column.clone());
+            let name = Name {
+                table: difference.pair.table.name.clone(),
+                row: difference.row_name(),
+                column: column.clone(),
+            };
             if difference.verdict.is_difference() {
                 let ratio = |change: Option<f64>| difference.ratio(change?);
                 let (low, high) = difference.interval.unzip();
-                self.reported.push((pair, name.clone(), [difference.change, low, high].map(ratio)));
+                let [change, low, high] = [difference.change, low, high].map(ratio);
+                self.reported.push(Reported { pair, name: name.clone(), change, low, high });
             }
             if column.contains("_mean") {
                 let verdict = verdict_if_changed(difference, plant, plan);
-                let (judged, found) = self.planted.entry(name).or_default();
-                *judged += 1;
-                *found += u64::from(verdict == Verdict::Worse || verdict == Verdict::Changed);
+                let planted = self.planted.entry(name).or_default();
+                planted.judged += 1;
+                planted.found +=
+                    u64::from(verdict == Verdict::Worse || verdict == Verdict::Changed);
             }
         }
     }
 
     fn summary(&self) -> Table {
-        let columns = columns(&[
-            ("quantity", Kind::Text, "Number or share that was found."),
-            ("value", Kind::Real, "Value of the quantity."),
-            ("limit", Kind::Real, "Largest value that meets the target."),
-            ("met", Kind::Bool, "Whether the target is met."),
-        ]);
+        let share = |count: u64| count as f64 / self.comparisons as f64;
+        let rows = [
+            Target::unlimited("comparisons", self.comparisons as f64),
+            Target::unlimited("figures judged in a comparison", share(self.figures)),
+            Target::unlimited("figures reported as different", self.reported.len() as f64),
+            Target::limited(
+                "share of comparisons with such a figure",
+                share(self.false_comparisons),
+                FALSE_RATIO_MAX,
+            ),
+        ];
+        let columns = target_columns(
+            column("quantity", "Number or share that was found."),
+            column("value", "Value of the quantity."),
+            column("limit", "Largest value that meets the target."),
+        );
         let doc =
             "Comparisons of runs of the same thing: every reported difference is a false one.";
-        let mut table = Table::new("pairs", doc, columns);
-        let share = self.false_comparisons as f64 / self.comparisons as f64;
-        for (quantity, value, limit) in [
-            ("comparisons", self.comparisons as f64, None),
-            ("figures judged in a comparison", self.figures as f64 / self.comparisons as f64, None),
-            ("figures reported as different", self.reported.len() as f64, None),
-            ("share of comparisons with such a figure", share, Some(FALSE_RATIO_MAX)),
-        ] {
-            let met = limit.map(|limit| value <= limit);
-            table.push(vec![quantity.into(), value.into(), limit.into(), met.into()]);
-        }
-        table
+        columns.table("pairs", doc, rows)
     }
 
     fn planted_table(&self) -> Table {
-        let columns = columns(&[
-            ("table", Kind::Text, "Table of the runs."),
-            ("row", Kind::Text, "Its row."),
-            ("column", Kind::Text, "Its column, a mean."),
-            ("comparisons", Kind::Uint, "Comparisons that judge it."),
-            (
-                "found_ratio",
-                Kind::Real,
-                "Share of these comparisons that report the planted change.",
-            ),
-        ]);
-        let doc = "Each mean of the second run made larger by planted_change_ratio: how often that is reported.";
-        let mut table = Table::new("planted", doc, columns);
-        for ((name, row, column), (judged, found)) in &self.planted {
-            let share = *found as f64 / *judged as f64;
-            table.push(vec![
-                name.clone().into(),
-                row.clone().into(),
-                column.clone().into(),
-                (*judged).into(),
-                share.into(),
+        type Row<'a> = (&'a Name, &'a Planted);
+        let columns =
+            name_columns("Its column, a mean.").of_ref(|(name, _): &Row<'_>| *name).and([
+                column("comparisons", "Comparisons that judge it.")
+                    .uint(|(_, planted): &Row<'_>| planted.judged),
+                column("found_ratio", "Share of these comparisons that report the planted change.")
+                    .real(|(_, planted): &Row<'_>| planted.found as f64 / planted.judged as f64),
             ]);
-        }
-        table
+        let doc = "Each mean of the second run made larger by planted_change_ratio: how often that is reported.";
+        columns.table("planted", doc, &self.planted)
     }
 
     fn reported_table(&self) -> Table {
-        let columns = columns(&[
-            ("pair", Kind::Uint, "Number of the last pair of the comparison."),
-            ("table", Kind::Text, "Table of the runs."),
-            ("row", Kind::Text, "Its row."),
-            ("column", Kind::Text, "Its column."),
-            ("change_ratio", Kind::Real, "Second less first, as a part of the first."),
-            ("change_low_ratio", Kind::Real, "Lower end of its simultaneous 95 % interval."),
-            ("change_high_ratio", Kind::Real, "Upper end of it."),
+        let [low, high] = ["change_low_ratio", "change_high_ratio"];
+        let columns = Columns::all([
+            column("pair", "Number of the last pair of the comparison.")
+                .uint(|row: &Reported| row.pair),
+            name_columns("Its column.").of_ref(|row: &Reported| &row.name),
+            column("change_ratio", "Second less first, as a part of the first.")
+                .interval(IntervalColumns::bounds(low, high))
+                .real(|row: &Reported| row.change),
+            column(low, "Lower end of its simultaneous 95 % interval.")
+                .real(|row: &Reported| row.low),
+            column(high, "Upper end of it.").real(|row: &Reported| row.high),
         ]);
         let doc = "Figures that were reported as different.";
-        let mut table = Table::new("reported", doc, columns);
-        for (pair, (name, row, column), ratios) in &self.reported {
-            let mut values = vec![
-                (*pair).into(),
-                name.clone().into(),
-                row.clone().into(),
-                column.clone().into(),
-            ];
-            values.extend(ratios.map(Into::into));
-            table.push(values);
-        }
-        table
+        columns.table("reported", doc, &self.reported)
     }
+}
+
+/// The columns that name a figure. `column_doc` describes the column `column`.
+fn name_columns<'a>(column_doc: &str) -> Columns<'a, Name> {
+    Columns::all([
+        column("table", "Table of the runs.").text(|name: &Name| name.table.clone()),
+        column("row", "Its row.").text(|name: &Name| name.row.clone()),
+        column("column", column_doc).text(|name: &Name| name.column.clone()),
+    ])
 }

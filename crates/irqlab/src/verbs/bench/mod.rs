@@ -5,13 +5,15 @@ mod model;
 mod noise_peers;
 mod overhead;
 mod sim_repeat;
+mod spread;
 mod storm;
+mod target;
 mod trace_agreement;
 
 use std::process::ExitCode;
 
 use live::host::{Root, host_facts, run_host_block};
-use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp};
+use record::{Absence, Run, SCHEMA, Table, Timestamp};
 use serde_json::{Map, Value as Json, json};
 
 use crate::options::OptionalResultArgs;
@@ -95,9 +97,4 @@ fn run_of(name: &str, started: Timestamp, result: Measured) -> Run {
         absent: result.absent.into_iter().map(absence).collect(),
         tables: result.tables,
     }
-}
-
-/// Makes columns from their names, kinds and docs.
-fn columns(described: &[(&str, Kind, &str)]) -> Vec<Column> {
-    described.iter().map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use live::selfbench::noise_peers::{Compared, NoisePeers, Seen, Tool, measure};
-use record::{Kind, Table};
+use record::{Columns, Table, column};
 use serde_json::{Map, json};
 
-use super::{Measured, columns, open, run_of};
+use super::spread::{Spread, spread_columns};
+use super::{Measured, open, run_of};
 use crate::console;
 use crate::options::{OptionalResultArgs, Usage, duration_between, one_cpu, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
@@ -75,79 +76,74 @@ fn measured(settings: &NoisePeers, compared: Compared) -> Measured {
     }
 }
 
-/// Median, minimum and maximum of the values, each `None` if there are no values.
-fn spread(mut values: Vec<f64>) -> [Option<f64>; 3] {
-    values.sort_by(f64::total_cmp);
-    let median = values.get(values.len() / 2).copied();
-    [median, values.first().copied(), values.last().copied()]
+/// The gaps above a threshold that a tool found.
+struct PeerRates {
+    threshold_ns: u64,
+    tool: Tool,
+    /// Gaps per second.
+    rates: Option<Spread>,
+    /// Gaps per second by irqlab.
+    irqlab: Option<Spread>,
+}
+
+impl PeerRates {
+    /// The median over irqlab's median. `None` for irqlab itself, and if irqlab found no gaps.
+    fn over_irqlab(&self) -> Option<f64> {
+        let irqlab = self.irqlab.filter(|irqlab| self.tool != Tool::Irqlab && irqlab.median > 0.0);
+        Some(self.rates?.median / irqlab?.median)
+    }
+
+    /// Whether the rounds' range overlaps irqlab's range. Only oslat counts the same gaps.
+    fn overlaps_irqlab(&self) -> Option<bool> {
+        let (rates, irqlab) = self.rates.filter(|_| self.tool == Tool::Oslat).zip(self.irqlab)?;
+        Some(rates.min <= irqlab.max && rates.max >= irqlab.min)
+    }
+}
+
+/// Gaps per second above the threshold with this index, over the rounds of a tool.
+fn rates(seen: &[Seen], tool: Tool, index: usize) -> Option<Spread> {
+    let windows = seen.iter().filter(|seen| seen.tool == tool && seen.window_ns > 0);
+    let rate = |seen: &Seen| seen.above[index] as f64 * 1e9 / seen.window_ns as f64;
+    Spread::of(windows.map(rate).collect())
 }
 
 /// Table `noise_peers`: gaps per second that each tool found above each threshold, over the rounds.
 fn peers(settings: &NoisePeers, seen: &[Seen]) -> Table {
-    let columns = columns(&[
-        ("threshold_ns", Kind::Uint, "Gaps (or wake-up latencies) longer than this are counted."),
-        ("tool", Kind::Text, "Tool that counted."),
-        ("rate_hz", Kind::Real, "Gaps per second; median of the rounds."),
-        ("rate_min_hz", Kind::Real, "Minimum of the rounds."),
-        ("rate_max_hz", Kind::Real, "Maximum of the rounds."),
-        ("over_irqlab_ratio", Kind::Real, "Median over irqlab's median."),
-        (
+    let rows = settings.thresholds_us.iter().enumerate().flat_map(|(index, us)| {
+        let irqlab = rates(seen, Tool::Irqlab, index);
+        [Tool::Irqlab, Tool::Oslat, Tool::Cyclictest].map(|tool| PeerRates {
+            threshold_ns: us * 1000,
+            tool,
+            rates: rates(seen, tool, index),
+            irqlab,
+        })
+    });
+    let columns = Columns::all([
+        column("threshold_ns", "Gaps (or wake-up latencies) longer than this are counted.")
+            .uint(|row: &PeerRates| row.threshold_ns),
+        column("tool", "Tool that counted.").text(|row: &PeerRates| row.tool.word()),
+        spread_columns("rate", "hz", "Gaps per second; median of the rounds.")
+            .of_ref(|row: &PeerRates| &row.rates),
+        column("over_irqlab_ratio", "Median over irqlab's median.").real(PeerRates::over_irqlab),
+        column(
             "overlaps",
-            Kind::Bool,
             "Whether the range of the tool's rounds, minimum to maximum, overlaps irqlab's range.",
-        ),
+        )
+        .bool(PeerRates::overlaps_irqlab),
     ]);
     let doc = "Gaps above a common threshold. cyclictest counts late wake-ups, which are not gaps.";
-    let mut table = Table::new("noise_peers", doc, columns);
-    for (index, us) in settings.thresholds_us.iter().enumerate() {
-        let rates = |tool: Tool| {
-            let windows = seen.iter().filter(|seen| seen.tool == tool && seen.window_ns > 0);
-            let rate = |seen: &Seen| seen.above[index] as f64 * 1e9 / seen.window_ns as f64;
-            spread(windows.map(rate).collect())
-        };
-        let [irqlab, irqlab_min, irqlab_max] = rates(Tool::Irqlab);
-        for tool in [Tool::Irqlab, Tool::Oslat, Tool::Cyclictest] {
-            let [median, min, max] = rates(tool);
-            if median.is_none() {
-                continue;
-            }
-            let irqlab = if tool == Tool::Irqlab { None } else { irqlab };
-            let positive = irqlab.filter(|irqlab| *irqlab > 0.0);
-            let ratio = median.zip(positive).map(|(median, irqlab)| median / irqlab);
-            let overlaps = (tool == Tool::Oslat)
-                .then(|| Some(min? <= irqlab_max? && max? >= irqlab_min?))
-                .flatten();
-            table.push(vec![
-                (us * 1000).into(),
-                tool.word().into(),
-                median.into(),
-                min.into(),
-                max.into(),
-                ratio.into(),
-                overlaps.into(),
-            ]);
-        }
-    }
-    table
+    columns.table("noise_peers", doc, rows.filter(|row| row.rates.is_some()))
 }
 
 fn windows(seen: &[Seen]) -> Table {
-    let columns = columns(&[
-        ("round", Kind::Uint, "Round, from 1."),
-        ("tool", Kind::Text, "Tool that measured."),
-        ("window_ns", Kind::Uint, "Length of the tool's window."),
-        ("sample_count", Kind::Uint, "Readings of the clock, or wake-ups."),
-        ("max_ns", Kind::Uint, "The longest gap, or the longest wake-up latency."),
+    let columns = Columns::all([
+        column("round", "Round, from 1.").uint(|window: &Seen| window.round + 1),
+        column("tool", "Tool that measured.").text(|window: &Seen| window.tool.word()),
+        column("window_ns", "Length of the tool's window.").uint(|window: &Seen| window.window_ns),
+        column("sample_count", "Readings of the clock, or wake-ups.")
+            .uint(|window: &Seen| window.looks),
+        column("max_ns", "The longest gap, or the longest wake-up latency.")
+            .uint(|window: &Seen| window.max_ns),
     ]);
-    let mut table = Table::new("windows", "The tools' windows, in order of time.", columns);
-    for window in seen {
-        table.push(vec![
-            (window.round + 1).into(),
-            window.tool.word().into(),
-            window.window_ns.into(),
-            window.looks.into(),
-            window.max_ns.into(),
-        ]);
-    }
-    table
+    columns.table("windows", "The tools' windows, in order of time.", seen)
 }

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use live::bpf::Flavour;
 use live::selfbench::overhead::{Attached, Cost, Overhead, OverheadSettings, measure};
 use live::syscall_loop::median;
-use record::{Kind, Table, Value};
+use record::{Columns, Table, column};
 use serde_json::{Map, json};
 
-use super::{Measured, columns, open, run_of};
+use super::spread::{Spread, spread_columns};
+use super::target::{Target, target_columns};
+use super::{Measured, open, run_of};
 use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, one_cpu, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
@@ -67,79 +69,56 @@ fn record_of(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
     }
 }
 
-fn minimum(values: &[f64]) -> Option<f64> {
-    values.iter().copied().min_by(f64::total_cmp)
-}
-
-fn maximum(values: &[f64]) -> Option<f64> {
-    values.iter().copied().max_by(f64::total_cmp)
-}
-
 fn table(cpu: u32, overhead: &Overhead) -> Table {
-    let columns = columns(&[
-        ("probe", Kind::Text, "Probes that were attached to the entry and exit of a system call."),
-        (
-            "probe_overhead_ns",
-            Kind::Real,
+    let columns = Columns::all([
+        column("probe", "Probes that were attached to the entry and exit of a system call.")
+            .text(|cost: &Cost| cost.attached.label()),
+        spread_columns(
+            "probe_overhead",
+            "ns",
             "Time that the probes add to a call: median of the rounds.",
-        ),
-        ("probe_overhead_min_ns", Kind::Real, "Minimum of the rounds."),
-        ("probe_overhead_max_ns", Kind::Real, "Maximum of the rounds."),
-        (
+        )
+        .of(|cost: &Cost| Spread::of(cost.added_ns.clone())),
+        column(
             "over_empty_ratio",
-            Kind::Real,
             "Overhead over the overhead of the empty tp_btf pair: median of the rounds' ratios.",
-        ),
-        ("call_ns", Kind::Real, "Duration of a call with the probes: median of the rounds."),
-        ("round_count", Kind::Uint, "Number of measured rounds."),
-        ("span_count", Kind::Uint, "Spans that the tool itself counted in these rounds."),
-        (
+        )
+        .real(|cost: &Cost| median(cost.ratio.clone())),
+        column("call_ns", "Duration of a call with the probes: median of the rounds.")
+            .real(|cost: &Cost| median(cost.call_ns.clone())),
+        column("round_count", "Number of measured rounds.").uint(|cost: &Cost| cost.call_ns.len()),
+        column("span_count", "Spans that the tool itself counted in these rounds.")
+            .uint(|cost: &Cost| cost.counted.map(|(spans, _)| spans)),
+        column(
             "call_count",
-            Kind::Uint,
             "Calls that the loops made in these rounds; other programs on the CPU add to span_count.",
-        ),
-        ("method", Kind::Text, "How the probes were attached."),
+        )
+        .uint(|cost: &Cost| cost.counted.map(|(_, calls)| calls)),
+        column("method", "How the probes were attached.")
+            .text(move |cost: &Cost| cost.attached.method(cpu)),
     ]);
-    let mut table = Table::new("overhead", "Overhead of each tool per system call.", columns);
-    for cost in &overhead.costs {
-        table.push(vec![
-            cost.attached.label().into(),
-            median(cost.added_ns.clone()).into(),
-            minimum(&cost.added_ns).into(),
-            maximum(&cost.added_ns).into(),
-            median(cost.ratio.clone()).into(),
-            median(cost.call_ns.clone()).into(),
-            (cost.call_ns.len() as u64).into(),
-            cost.counted.map(|(spans, _)| spans).into(),
-            cost.counted.map(|(_, calls)| calls).into(),
-            cost.attached.method(cpu).into(),
-        ]);
-    }
-    table
+    columns.table("overhead", "Overhead of each tool per system call.", &overhead.costs)
 }
 
 /// Table `targets`: the limits on the overhead, and whether they are met.
 fn targets(overhead: &Overhead) -> Table {
-    let columns = columns(&[
-        ("target", Kind::Text, "The two overheads that the target compares."),
-        ("measured_ratio", Kind::Real, "Measured: median of the rounds' ratios."),
-        ("limit_ratio", Kind::Real, "The largest ratio that meets the target."),
-        ("met", Kind::Bool, "Whether the target is met."),
-    ]);
-    let mut table = Table::new("targets", "Targets for the overhead of irqlab's probes.", columns);
     let irqlab = overhead.cost(Attached::Irqlab(Flavour::Btf));
-    let empty = overhead.cost(Attached::Empty(Flavour::Btf));
-    let clocks = overhead.cost(Attached::Clocks(Flavour::Btf));
-    let bpftrace = overhead.cost(Attached::Bpftrace);
-    let mut push = |target: &str, other: Option<&Cost>, limit: f64| {
-        let ratio = irqlab.zip(other).and_then(|(irqlab, other)| median_ratio(irqlab, other));
-        let met = ratio.map(|ratio| ratio <= limit);
-        table.push(vec![target.into(), ratio.into(), Value::Real(limit), met.into()]);
+    let target = |name, other: Attached, limit: f64| {
+        let ratio = irqlab.zip(overhead.cost(other));
+        let value = ratio.and_then(|(irqlab, other)| median_ratio(irqlab, other));
+        Target::limited(name, value, limit)
     };
-    push("irqlab / empty pair", empty, 1.3);
-    push("irqlab / two clock readings", clocks, 1.15);
-    push("irqlab / bpftrace", bpftrace, 1.0 / 3.0);
-    table
+    let rows = [
+        target("irqlab / empty pair", Attached::Empty(Flavour::Btf), 1.3),
+        target("irqlab / two clock readings", Attached::Clocks(Flavour::Btf), 1.15),
+        target("irqlab / bpftrace", Attached::Bpftrace, 1.0 / 3.0),
+    ];
+    let columns = target_columns(
+        column("target", "The two overheads that the target compares."),
+        column("measured_ratio", "Measured: median of the rounds' ratios."),
+        column("limit_ratio", "The largest ratio that meets the target."),
+    );
+    columns.table("targets", "Targets for the overhead of irqlab's probes.", rows)
 }
 
 /// Median over the rounds of the ratio of two overheads.

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
-use record::{Kind, Run, Table};
+use record::{Columns, Run, Table, column};
 use serde_json::{Map, json};
 use sim::image::Tools;
-use sim::repeat::{RepeatedMachine, Repetition};
+use sim::repeat::{OutcomeRuns, RepeatedMachine, Repetition};
 use sim::watch::{self, Watch};
 use sim::{Cache, qemu};
 
-use super::{Measured, columns, open, run_of};
+use super::{Measured, open, run_of};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{On, OptionalResultArgs};
 use crate::run::{DIFFERS, stop_on_signals};
@@ -131,25 +131,26 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn outcomes(machines: &[RepeatedMachine]) -> Table {
-    let columns = columns(&[
-        ("configuration", Kind::Text, "Number of CPUs of the machine."),
-        ("record_sha256", Kind::Text, "First 64 bits of the record's SHA-256."),
-        ("run_count", Kind::Uint, "Runs with this record and the same console output."),
-        ("first_run", Kind::Uint, "Number of the first run with this outcome, from 1."),
-        ("instructions", Kind::Uint, "Instructions of the run on all CPUs."),
+    /// The name of a machine, and one of its outcomes.
+    type Row<'a> = (&'a str, OutcomeRuns<'a>);
+    let columns = Columns::all([
+        column("configuration", "Number of CPUs of the machine.")
+            .text(|(machine, _): &Row<'_>| (*machine).to_owned()),
+        column("record_sha256", "First 64 bits of the record's SHA-256.").text(
+            |(_, outcome): &Row<'_>| {
+                outcome.record_sha256.chars().take(HASH_SIGNS).collect::<String>()
+            },
+        ),
+        column("run_count", "Runs with this record and the same console output.")
+            .uint(|(_, outcome): &Row<'_>| outcome.runs),
+        column("first_run", "Number of the first run with this outcome, from 1.")
+            .uint(|(_, outcome): &Row<'_>| outcome.first_run),
+        column("instructions", "Instructions of the run on all CPUs.")
+            .uint(|(_, outcome): &Row<'_>| outcome.instructions),
     ]);
+    let rows = machines.iter().flat_map(|machine| {
+        machine.outcomes().into_iter().map(|outcome| (machine.name.as_str(), outcome))
+    });
     let doc = "Different outcomes of the same run; a repeatable machine has only one.";
-    let mut table = Table::new("outcomes", doc, columns);
-    for machine in machines {
-        for outcome in machine.outcomes() {
-            table.push(vec![
-                machine.name.clone().into(),
-                outcome.record_sha256.chars().take(HASH_SIGNS).collect::<String>().into(),
-                outcome.runs.into(),
-                outcome.first_run.into(),
-                outcome.instructions.into(),
-            ]);
-        }
-    }
-    table
+    columns.table("outcomes", doc, rows)
 }

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use attribution::Context;
 use lab::handlers::{Agreement, Timing};
 use live::selfbench::storm::{Storm, StormSettings, measure};
-use record::{Kind, Table, Value};
+use record::{Columns, Table, column};
 use serde_json::{Map, json};
 
-use super::{Measured, columns, open, run_of};
+use super::target::{Target, target_columns};
+use super::{Measured, open, run_of};
 use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, duration, duration_between, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
@@ -83,91 +85,86 @@ fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
 }
 
 fn storm_table(storm: &Storm) -> Table {
-    let columns = columns(&[
-        ("quantity", Kind::Text, "The measured quantity, with its unit."),
-        ("value", Kind::Real, "Measured value."),
-        ("limit", Kind::Real, "Largest value that meets the target."),
-        ("met", Kind::Bool, "Whether the target is met."),
-    ]);
-    let mut table = Table::new("storm", "The whole window, all CPUs together.", columns);
     let sample = &storm.sample;
     let seconds = sample.length_ns() as f64 / 1e9;
-    let mut push = |what: &str, value: Option<f64>, limit: Option<f64>| {
-        let met = value.zip(limit).map(|(value, limit)| value <= limit);
-        table.push(vec![what.into(), value.into(), limit.into(), met.into()]);
-    };
-    push("length, s", Some(seconds), None);
-    push("entry and exit events", Some(sample.events() as f64), None);
-    push("events per second", Some(sample.events() as f64 / seconds), None);
-    push("interrupts and softirqs per second", Some(storm.spans() as f64 / seconds), None);
-    push("events lost", Some(sample.lost() as f64), Some(0.0));
-    push("interrupts not handed to BPF by the kernel", Some(sample.undelivered() as f64), None);
     let (first, last) = (storm.resident_bytes.first(), storm.resident_bytes.last());
     let growth = first.zip(last).map(|(first, last)| last.saturating_sub(*first) as f64);
-    push("resident set at the start, bytes", first.map(|bytes| *bytes as f64), None);
-    push("growth of the resident set, bytes", growth, Some(GROWTH_BYTES_MAX as f64));
-    push("user-space share of a CPU", Some(storm.user_share()), Some(USER_SHARE_MAX));
-    table
+    let rows = [
+        Target::unlimited("length, s", seconds),
+        Target::unlimited("entry and exit events", sample.events() as f64),
+        Target::unlimited("events per second", sample.events() as f64 / seconds),
+        Target::unlimited("interrupts and softirqs per second", storm.spans() as f64 / seconds),
+        Target::limited("events lost", sample.lost() as f64, 0.0),
+        Target::unlimited(
+            "interrupts not handed to BPF by the kernel",
+            sample.undelivered() as f64,
+        ),
+        Target::unlimited("resident set at the start, bytes", first.map(|bytes| *bytes as f64)),
+        Target::limited("growth of the resident set, bytes", growth, GROWTH_BYTES_MAX as f64),
+        Target::limited("user-space share of a CPU", storm.user_share(), USER_SHARE_MAX),
+    ];
+    let columns = target_columns(
+        column("quantity", "The measured quantity, with its unit."),
+        column("value", "Measured value."),
+        column("limit", "Largest value that meets the target."),
+    );
+    columns.table("storm", "The whole window, all CPUs together.", rows)
+}
+
+/// Spans of a context on all CPUs.
+#[derive(Default)]
+struct Spans {
+    count: u64,
+    /// Sum of the self times.
+    self_ns: u64,
 }
 
 fn sources_table(storm: &Storm) -> Table {
-    let columns = columns(&[
-        ("kind", Kind::Text, "Kind of context."),
-        ("name", Kind::Text, "Name of the action, vector or softirq."),
-        ("count", Kind::Uint, "Spans on all CPUs together."),
-        ("rate_hz", Kind::Real, "Spans per second."),
-        ("mean_ns", Kind::Real, "Mean self time."),
-    ]);
-    let mut table = Table::new("contexts", "Interrupts and softirqs that were counted.", columns);
-    let mut sums: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<&Context, Spans> = BTreeMap::new();
     for source in storm.sample.contexts.iter().filter(|source| source.timing == Timing::Probes) {
-        let sum = sums.entry(source.context.clone()).or_default();
-        sum.0 += source.count;
-        sum.1 += source.own.sum;
+        let sum = sums.entry(&source.context).or_default();
+        sum.count += source.count;
+        sum.self_ns += source.own.sum;
     }
+    type Row<'a> = (&'a Context, Spans);
     let seconds = storm.sample.length_ns() as f64 / 1e9;
-    for (context, (count, ns)) in sums {
-        let mean = Value::real(ns as f64 / count as f64);
-        table.push(vec![
-            context.kind.label().into(),
-            context.name.into(),
-            count.into(),
-            (count as f64 / seconds).into(),
-            mean,
-        ]);
-    }
-    table
+    let columns = Columns::all([
+        column("kind", "Kind of context.").text(|(context, _): &Row<'_>| context.kind.label()),
+        column("name", "Name of the action, vector or softirq.")
+            .text(|(context, _): &Row<'_>| context.name.clone()),
+        column("count", "Spans on all CPUs together.").uint(|(_, spans): &Row<'_>| spans.count),
+        column("rate_hz", "Spans per second.")
+            .real(|(_, spans): &Row<'_>| spans.count as f64 / seconds),
+        column("mean_ns", "Mean self time.")
+            .real(|(_, spans): &Row<'_>| spans.self_ns as f64 / spans.count as f64),
+    ]);
+    columns.table("contexts", "Interrupts and softirqs that were counted.", sums)
 }
 
 /// Table `counts`: irqlab's counts and the kernel's own. Leaves out lines without interrupts.
 fn counts_table(storm: &Storm) -> Table {
-    let columns = columns(&[
-        ("cpu", Kind::Uint, "CPU."),
-        ("line", Kind::Text, "Line of /proc/interrupts or /proc/softirqs."),
-        ("name", Kind::Text, "Name of the line's interrupt or softirq."),
-        ("irqlab_count", Kind::Uint, "Entries that irqlab counted."),
-        ("kernel_count", Kind::Uint, "The kernel's counter, read at the edges of the window."),
-        ("kernel_min_count", Kind::Uint, "Lower bound by the files in /proc."),
-        ("kernel_max_count", Kind::Uint, "Upper bound by the files in /proc."),
-        ("missing_count", Kind::Int, "kernel_count minus irqlab_count."),
+    let missing = |line: &Agreement| {
+        let counts = line.counted.zip(line.kernel_exact);
+        counts.map(|(counted, kernel)| kernel as i64 - counted as i64)
+    };
+    let columns = Columns::all([
+        column("cpu", "CPU.").uint(|line: &Agreement| line.cpu),
+        column("line", "Line of /proc/interrupts or /proc/softirqs.")
+            .text(|line: &Agreement| line.line.clone()),
+        column("name", "Name of the line's interrupt or softirq.")
+            .text(|line: &Agreement| line.name.clone()),
+        column("irqlab_count", "Entries that irqlab counted.")
+            .uint(|line: &Agreement| line.counted),
+        column("kernel_count", "The kernel's counter, read at the edges of the window.")
+            .uint(|line: &Agreement| line.kernel_exact),
+        column("kernel_min_count", "Lower bound by the files in /proc.")
+            .uint(|line: &Agreement| line.kernel_min),
+        column("kernel_max_count", "Upper bound by the files in /proc.")
+            .uint(|line: &Agreement| line.kernel_max),
+        column("missing_count", "kernel_count minus irqlab_count.").int(missing),
     ]);
-    let mut table =
-        Table::new("counts", "irqlab's counts compared with the kernel's own.", columns);
     let was_raised =
         |line: &&Agreement| line.counted.unwrap_or(0) > 0 && line.kernel_max != Some(0);
-    for line in storm.sample.agreement.iter().filter(was_raised) {
-        let missing = line.counted.zip(line.kernel_exact);
-        let missing = missing.map(|(counted, kernel)| kernel as i64 - counted as i64);
-        table.push(vec![
-            u64::from(line.cpu).into(),
-            line.line.as_str().into(),
-            line.name.as_str().into(),
-            line.counted.into(),
-            line.kernel_exact.into(),
-            line.kernel_min.into(),
-            line.kernel_max.into(),
-            missing.map_or(Value::Absent, Value::Int),
-        ]);
-    }
-    table
+    let rows = storm.sample.agreement.iter().filter(was_raised);
+    columns.table("counts", "irqlab's counts compared with the kernel's own.", rows)
 }

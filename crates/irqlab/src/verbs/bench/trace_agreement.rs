@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use live::selfbench::trace_agreement::{LineSums, TraceAgreement, TraceAgreementSettings, measure};
-use record::{Kind, Table, Value};
+use record::{Columns, Table, column};
 use serde_json::{Map, json};
 
-use super::{Measured, columns, open, run_of};
+use super::{Measured, open, run_of};
 use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, duration_between, usable_cpus};
 use crate::run::{stop_on_signals, with_remedy_for_rights};
@@ -82,157 +82,152 @@ fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measure
     }
 }
 
-fn compared(seen: &TraceAgreement) -> impl Iterator<Item = (u32, &LineSums)> {
-    seen.lines.iter().filter(|(_, line)| line.counted >= COUNT_MIN).map(|(irq, line)| (*irq, line))
+/// An interrupt line and the sums of its interrupts.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    irq: u32,
+    sums: &'a LineSums,
+}
+
+impl Line<'_> {
+    fn agrees(&self) -> bool {
+        let is_close = (self.sums.ratio() - 1.0).abs() <= LIMIT;
+        self.sums.counted == self.sums.trace.count && is_close
+    }
+}
+
+/// The lines with at least [`COUNT_MIN`] interrupts in all rounds.
+fn compared(seen: &TraceAgreement) -> impl Iterator<Item = Line<'_>> {
+    let lines = seen.lines.iter().map(|(irq, sums)| Line { irq: *irq, sums });
+    lines.filter(|line| line.sums.counted >= COUNT_MIN)
+}
+
+fn irq_column<'a>() -> Columns<'a, Line<'a>> {
+    column("irq", "Interrupt line.").uint(|line: &Line<'_>| line.irq)
+}
+
+fn ratio_column<'a>() -> Columns<'a, Line<'a>> {
+    column("irqlab_over_trace_ratio", "irqlab_mean_ns over trace_mean_ns.")
+        .real(|line: &Line<'_>| line.sums.ratio())
 }
 
 fn lines_table(seen: &TraceAgreement) -> Table {
-    let columns = columns(&[
-        ("irq", Kind::Uint, "Interrupt line."),
-        ("name", Kind::Text, "Name of the line's action."),
-        ("irqlab_count", Kind::Uint, "Interrupts that irqlab counted in its windows."),
-        ("trace_count", Kind::Uint, "Interrupts in the kernel's trace within the same windows."),
-        (
+    let hot_loop_ns = |line: &Line<'_>| seen.work_by_loop_ns(line.sums);
+    let columns = Columns::all([
+        irq_column(),
+        column("name", "Name of the line's action.").text(|line: &Line<'_>| line.sums.name.clone()),
+        column("irqlab_count", "Interrupts that irqlab counted in its windows.")
+            .uint(|line: &Line<'_>| line.sums.counted),
+        column("trace_count", "Interrupts in the kernel's trace within the same windows.")
+            .uint(|line: &Line<'_>| line.sums.trace.count),
+        column(
             "undelivered_count",
-            Kind::Uint,
             "Further interrupts, in threads of PID 1, that the kernel did not deliver to irqlab.",
-        ),
-        (
+        )
+        .uint(|line: &Line<'_>| line.sums.undelivered),
+        column(
             "irqlab_mean_ns",
-            Kind::Real,
             "Mean time of the action by irqlab, minus the trace's overhead and \
              probe_overhead_in_span_in_situ_ns.",
-        ),
-        (
-            "trace_mean_ns",
-            Kind::Real,
-            "Mean time of the action by the trace, minus its own overhead.",
-        ),
-        ("irqlab_over_trace_ratio", Kind::Real, "irqlab_mean_ns over trace_mean_ns."),
-        ("agrees", Kind::Bool, "Whether the counts are equal and the ratio is within 0.9 to 1.1."),
-        (
+        )
+        .real(|line: &Line<'_>| line.sums.work_ns()),
+        column("trace_mean_ns", "Mean time of the action by the trace, minus its own overhead.")
+            .real(|line: &Line<'_>| line.sums.trace.work_ns()),
+        ratio_column(),
+        column("agrees", "Whether the counts are equal and the ratio is within 0.9 to 1.1.")
+            .bool(|line: &Line<'_>| line.agrees()),
+        column(
             "hot_loop_mean_ns",
-            Kind::Real,
             "irqlab_mean_ns with probe_overhead_in_span_ns (calibrated in a hot loop) subtracted \
              instead.",
-        ),
-        ("hot_loop_over_trace_ratio", Kind::Real, "hot_loop_mean_ns over trace_mean_ns."),
+        )
+        .real(hot_loop_ns),
+        column("hot_loop_over_trace_ratio", "hot_loop_mean_ns over trace_mean_ns.")
+            .real(move |line: &Line<'_>| hot_loop_ns(line) / line.sums.trace.work_ns()),
     ]);
     let doc = "The same interrupts measured by irqlab and by the kernel's trace events.";
-    let mut table = Table::new("trace_agreement", doc, columns);
-    for (irq, line) in compared(seen) {
-        let (work_ns, ratio) = (line.work_ns(), line.ratio());
-        let by_loop_ns = seen.work_by_loop_ns(line);
-        table.push(vec![
-            u64::from(irq).into(),
-            line.name.as_str().into(),
-            line.counted.into(),
-            line.trace.count.into(),
-            line.undelivered.into(),
-            work_ns.into(),
-            line.trace.work_ns().into(),
-            ratio.into(),
-            (line.counted == line.trace.count && (ratio - 1.0).abs() <= LIMIT).into(),
-            by_loop_ns.into(),
-            (by_loop_ns / line.trace.work_ns()).into(),
-        ]);
-    }
-    table
+    columns.table("trace_agreement", doc, compared(seen))
 }
 
 fn corrections_table(seen: &TraceAgreement) -> Table {
-    let columns = columns(&[
-        ("irq", Kind::Uint, "Interrupt line."),
-        ("irqlab_raw_mean_ns", Kind::Real, "Mean span by irqlab, including the trace's probes."),
-        (
+    let mean = |sum: u64, count: u64| sum as f64 / count as f64;
+    let columns = Columns::all([
+        irq_column(),
+        column("irqlab_raw_mean_ns", "Mean span by irqlab, including the trace's probes.")
+            .real(|line: &Line<'_>| mean(line.sums.span, line.sums.counted)),
+        column(
             "irqlab_correction_ns",
-            Kind::Real,
             "Overhead of the trace's four probe runs in the span; subtracted.",
-        ),
-        ("trace_raw_mean_ns", Kind::Real, "Mean time from entry to exit in trace instance H."),
-        (
+        )
+        .real(|line: &Line<'_>| 2.0 * line.sums.trace.gaps_ns()),
+        column("trace_raw_mean_ns", "Mean time from entry to exit in trace instance H.")
+            .real(|line: &Line<'_>| mean(line.sums.trace.span, line.sums.trace.count)),
+        column(
             "trace_between_mean_ns",
-            Kind::Real,
             "Mean time from the entry in trace instance I to the exit in H.",
-        ),
-        (
+        )
+        .real(|line: &Line<'_>| mean(line.sums.trace.between, line.sums.trace.count)),
+        column(
             "trace_correction_ns",
-            Kind::Real,
             "Overhead of one trace probe within trace_raw_mean_ns; subtracted.",
-        ),
-        (
+        )
+        .real(|line: &Line<'_>| line.sums.trace.gaps_ns() / 2.0),
+        column(
             "probe_overhead_in_situ_ns",
-            Kind::Real,
             "Overhead of irqlab's two probes, calibrated in situ.",
-        ),
-        (
+        )
+        .real(|line: &Line<'_>| line.sums.trace.pair_ns()),
+        column(
             "probe_overhead_ns",
-            Kind::Uint,
             "Overhead of irqlab's two probes, calibrated in a hot loop.",
-        ),
-        (
+        )
+        .uint(|_: &Line<'_>| seen.probe_overhead_ns),
+        column(
             "probe_overhead_in_span_ns",
-            Kind::Uint,
             "The part of probe_overhead_ns within a span; subtracted in hot_loop_mean_ns.",
-        ),
-        (
+        )
+        .uint(|_: &Line<'_>| seen.probe_overhead_in_span_ns),
+        column(
             "probe_overhead_in_span_in_situ_ns",
-            Kind::Real,
             "The part of the in-situ overhead within a span; the programs subtract it from irqlab_raw_mean_ns.",
-        ),
-        (
+        )
+        .real(|line: &Line<'_>| line.sums.probe_overhead_ns()),
+        column(
             "untraced_mean_ns",
-            Kind::Real,
             "Mean time of the action by irqlab in windows without any trace.",
-        ),
-        ("untraced_count", Kind::Uint, "Interrupts in these windows."),
+        )
+        .real(|line: &Line<'_>| mean(line.sums.alone_span, line.sums.alone_counted)),
+        column("untraced_count", "Interrupts in these windows.")
+            .uint(|line: &Line<'_>| line.sums.alone_counted),
     ]);
     let doc = "The means as measured, and the overheads that were subtracted from them.";
-    let mut table = Table::new("corrections", doc, columns);
-    for (irq, line) in compared(seen) {
-        let mean = |sum: u64, count: u64| Value::real(sum as f64 / count as f64);
-        table.push(vec![
-            u64::from(irq).into(),
-            mean(line.span, line.counted),
-            (2.0 * line.trace.gaps_ns()).into(),
-            mean(line.trace.span, line.trace.count),
-            mean(line.trace.between, line.trace.count),
-            (line.trace.gaps_ns() / 2.0).into(),
-            line.trace.pair_ns().into(),
-            seen.probe_overhead_ns.into(),
-            seen.probe_overhead_in_span_ns.into(),
-            line.probe_overhead_ns().into(),
-            mean(line.alone_span, line.alone_counted),
-            line.alone_counted.into(),
-        ]);
-    }
-    table
+    columns.table("corrections", doc, compared(seen))
 }
 
 fn rounds_table(seen: &TraceAgreement) -> Table {
-    let columns = columns(&[
-        ("round", Kind::Uint, "Number of the round."),
-        ("irq", Kind::Uint, "Interrupt line."),
-        ("irqlab_count", Kind::Uint, "Interrupts that irqlab counted."),
-        ("trace_count", Kind::Uint, "Interrupts in the trace."),
-        ("irqlab_mean_ns", Kind::Real, "Mean time of the action by irqlab, as in trace_agreement."),
-        ("trace_mean_ns", Kind::Real, "Mean time of the action by the trace."),
-        ("irqlab_over_trace_ratio", Kind::Real, "irqlab_mean_ns over trace_mean_ns."),
+    /// The number of the round, from 1, and an interrupt line in this round.
+    type Row<'a> = (usize, Line<'a>);
+    let columns = Columns::all([
+        column("round", "Number of the round.").uint(|(round, _): &Row<'_>| *round),
+        Columns::all([
+            irq_column(),
+            column("irqlab_count", "Interrupts that irqlab counted.")
+                .uint(|line: &Line<'_>| line.sums.counted),
+            column("trace_count", "Interrupts in the trace.")
+                .uint(|line: &Line<'_>| line.sums.trace.count),
+            column("irqlab_mean_ns", "Mean time of the action by irqlab, as in trace_agreement.")
+                .real(|line: &Line<'_>| line.sums.work_ns()),
+            column("trace_mean_ns", "Mean time of the action by the trace.")
+                .real(|line: &Line<'_>| line.sums.trace.work_ns()),
+            ratio_column(),
+        ])
+        .of(|(_, line): &Row<'_>| *line),
     ]);
-    let mut table = Table::new("rounds", "The comparison of trace_agreement by round.", columns);
-    for (round, lines) in seen.rounds.iter().enumerate() {
-        for (irq, _) in compared(seen) {
-            let Some(line) = lines.get(&irq).filter(|line| line.counted > 0) else { continue };
-            table.push(vec![
-                (round as u64 + 1).into(),
-                u64::from(irq).into(),
-                line.counted.into(),
-                line.trace.count.into(),
-                line.work_ns().into(),
-                line.trace.work_ns().into(),
-                line.ratio().into(),
-            ]);
-        }
-    }
-    table
+    let rows = (1..).zip(&seen.rounds).flat_map(|(round, lines)| {
+        compared(seen).filter_map(move |Line { irq, .. }| {
+            let sums = lines.get(&irq).filter(|sums| sums.counted > 0)?;
+            Some((round, Line { irq, sums }))
+        })
+    });
+    columns.table("rounds", "The comparison of trace_agreement by round.", rows)
 }
