@@ -16,9 +16,9 @@ use sim::parallel::for_each;
 use sim::watch::Watch;
 use sim::{Cache, models};
 
-use super::gathered::{Gathered, Reproduction};
+use super::ReproduceArgs;
+use super::gathered::{Gathered, Reproduction, key_cell, model_cell};
 use super::parts::{GuestPart, left_out, parts};
-use super::{ReproduceArgs, add};
 use crate::console::{ProgressLine, Redraw};
 use crate::options::Usage;
 use crate::run::{OpenRun, stop_on_signals};
@@ -179,9 +179,11 @@ fn add_part(
         let what = format!("{label}: {}", absence.what);
         all.absent.push(record::Absence { table: "series".to_owned(), what, ..absence });
     }
-    for table in run.tables {
+    for mut table in run.tables {
         let Some((_, to)) = TABLES.iter().find(|(from, _)| *from == table.name) else { continue };
-        add(to, &[("model", name), ("guest", part.name)], table, &mut all.tables);
+        let guest = key_cell("guest", "Guest that measured the row.", part.name);
+        (*to).clone_into(&mut table.name);
+        all.add_rows(&[model_cell(name), guest], table);
     }
 }
 

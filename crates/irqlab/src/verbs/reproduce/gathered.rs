@@ -1,7 +1,7 @@
 //! Collects the results of the parts of a reproduction, and makes one run of them.
 
 use anyhow::anyhow;
-use record::{Absence, Run, SCHEMA, Table, Timestamp};
+use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
 use serde_json::{Map, Value as Json, json};
 
 use crate::console;
@@ -52,7 +52,26 @@ impl<R> Default for Gathered<R> {
     }
 }
 
+/// A column that names the part that measured a row, and the name of a part.
+pub fn key_cell(name: &str, doc: &str, part: &str) -> (Column, Value) {
+    (Column::new(name, Kind::Text, doc).priority(101).key(), part.into())
+}
+
+/// The column of a simulated machine's model.
+pub fn model_cell(model: &str) -> (Column, Value) {
+    key_cell("model", "Model of the simulated machine.", model)
+}
+
 impl<R> Gathered<R> {
+    /// Appends the rows of `part`, with the cells of `key` in front of each, to the table with the same name.
+    pub fn add_rows(&mut self, key: &[(Column, Value)], part: Table) {
+        let part = part.with_front(key);
+        match self.tables.iter_mut().find(|table| table.name == part.name) {
+            Some(table) => table.append(part),
+            None => self.tables.push(part),
+        }
+    }
+
     /// Describes the machine of a part.
     pub fn machine(&mut self, part: &str, description: Json) {
         self.machines.insert(part.to_owned(), description);

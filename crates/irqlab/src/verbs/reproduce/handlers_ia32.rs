@@ -17,8 +17,8 @@ use sim::devices::NicModel;
 use sim::handlers::{SimBench, SimSettings};
 use sim::watch::Watch;
 
-use super::gathered::{Gathered, Reproduction};
-use super::{ReproduceArgs, add};
+use super::ReproduceArgs;
+use super::gathered::{Gathered, Reproduction, model_cell};
 use crate::console;
 use crate::options::ns;
 use crate::run::{OpenRun, stop_on_signals};
@@ -140,8 +140,7 @@ fn add_model(plan: &Plan, run: ModelRun, facts: BenchFacts, all: &mut Gathered<M
     }
     for table in assembled.tables {
         if TABLES.contains(&table.name.as_str()) {
-            let to = table.name.clone();
-            add(&to, &[("model", &name)], table, &mut all.tables);
+            all.add_rows(&[model_cell(&name)], table);
         }
     }
     all.runs.push(run);

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use record::{Column, Kind, Table, Value};
 
 use crate::options::{On, ResultArgs, Usage, duration, duration_between, help_with_exit_codes};
 use crate::pictures::PictureArgs;
@@ -173,24 +172,5 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         PaperName::HandlersIa32 => handlers_ia32::run(args),
         PaperName::NoiseT1 => noise_t1::run(args),
         PaperName::Simos1995 => simos_1995::run(args),
-    }
-}
-
-/// Appends the rows of `from` to the table `to`. `constants` (column, value) become the first columns of each row.
-fn add(to: &str, constants: &[(&str, &str)], from: Table, tables: &mut Vec<Table>) {
-    let front = |(name, value): &(&str, &str)| {
-        let doc = match *name {
-            "model" => "Model of the simulated machine.",
-            "workload" => "The workload.",
-            _ => "Guest that measured the row.",
-        };
-        (Column::new(name, Kind::Text, doc).priority(101).key(), Value::from(*value))
-    };
-    let front: Vec<_> = constants.iter().map(front).collect();
-    let mut more = from.with_front(&front);
-    to.clone_into(&mut more.name);
-    match tables.iter_mut().find(|table| table.name == to) {
-        Some(table) => table.append(more),
-        None => tables.push(more),
     }
 }

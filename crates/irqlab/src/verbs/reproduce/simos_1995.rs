@@ -20,8 +20,8 @@ use sim::watch::{Detail, Watch};
 use sim::workload::Prepared;
 use sim::{Accounting, Cache, MissKind};
 
-use super::gathered::{Gathered, Reproduction};
-use super::{ReproduceArgs, add};
+use super::ReproduceArgs;
+use super::gathered::{Gathered, Reproduction, key_cell, model_cell};
 use crate::console;
 use crate::options::Usage;
 use crate::run::{OpenRun, stop_on_signals};
@@ -359,12 +359,12 @@ fn add_machine(item: &Item, measured: Measured, all: &mut Gathered<MachineRun>) 
         "clock_hz": settings("clock_hz"), "vcpu_slice_cycles": settings("vcpu_slice_cycles"),
     });
     all.machine(&label, machine);
-    let front = [("workload", item.workload.as_str()), ("model", item.model.as_str())];
+    let workload = key_cell("workload", "The workload.", &item.workload);
+    let key = [workload, model_cell(&item.model)];
     let is_machine = item.role == Role::Machine;
     let is_kept = |table: &Table| is_machine && TABLES.contains(&table.name.as_str());
     for table in measured.tables.into_iter().filter(is_kept) {
-        let table = without_counters(&table);
-        add(&table.name.clone(), &front, table, &mut all.tables);
+        all.add_rows(&key, without_counters(&table));
     }
     all.runs.push(measured.run);
 }
