@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use live::host::{Root, last_level_cache_bytes, process_cpus};
-use live::selfbench::chase::{ChaseSettings, Chased, chase_order, measure};
+use live::selfbench::chase::{ChaseSettings, Chased, Pages, chase_order, measure};
 use machine::SystemModel;
 use machine::core::chase_cycles;
 use machine::memory::PageSize;
-use record::{Kind, Table, Value};
+use record::{Columns, IntervalColumns, Table, column};
 use sim::models;
 
-use super::{columns, say};
+use super::say;
 use crate::results::{PrintArgs, Results};
 
 const KIB: u64 = 1 << 10;
@@ -86,46 +86,65 @@ fn sizes(size_max: u64) -> Vec<u64> {
     doubled.map_while(|size| size.filter(|size| *size <= size_max)).collect()
 }
 
-fn table(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) -> Table {
-    let columns = columns(&[
-        ("working_set_bytes", Kind::Uint, "Size of the memory that is traversed."),
-        ("machine", Kind::Text, "host (this machine), or the name of a model."),
-        ("pages", Kind::Text, "Size of the memory's pages."),
-        ("load_cycles", Kind::Real, "Load-to-use latency, in cycles of the core."),
-        (
-            "load_ci95_low_cycles",
-            Kind::Real,
-            "Lower end of the 95 % confidence interval of the rounds' median.",
-        ),
-        ("load_ci95_high_cycles", Kind::Real, "Upper end of the interval."),
-        ("load_ns", Kind::Real, "Load-to-use latency, as time."),
-        ("over_host_ratio", Kind::Real, "The model's cycles over the host's."),
-    ]);
-    let doc = "Latency of dependent loads (pointer chasing), by the size of the memory.";
-    let mut table = Table::new("chase", doc, columns);
-    for host in chased {
-        let (low, high) = host.cycles_95.unzip();
-        let host_row: [Value; 8] = [
-            host.bytes.into(),
-            "host".into(),
-            host.pages.word().into(),
-            host.load_cycles.into(),
-            low.into(),
-            high.into(),
-            host.load_ns.into(),
-            Value::Absent,
-        ];
-        table.push(host_row.to_vec());
-        let model_rows = models.iter().filter_map(|model| model_row(settings, model, host));
-        model_rows.for_each(|row| table.push(row));
-    }
-    table
+/// Latencies of the host or of a model in a chase.
+struct Latency<'a> {
+    /// The host's chase.
+    host: &'a Chased,
+    /// `None`: the host itself.
+    model: Option<&'a SystemModel>,
+    cycles: Option<f64>,
+    ns: Option<f64>,
 }
 
-/// The row of a model: the host's chase, in pages of the same size. `None` if the model cannot run it.
-fn model_row(settings: &ChaseSettings, model: &SystemModel, host: &Chased) -> Option<Vec<Value>> {
+impl Latency<'_> {
+    /// The 95 % interval of the host's cycles. The figures of a model are exact.
+    fn cycles_95(&self) -> Option<(f64, f64)> {
+        self.host.cycles_95.filter(|_| self.model.is_none())
+    }
+
+    fn over_host(&self) -> Option<f64> {
+        self.model?;
+        Some(self.cycles? / self.host.load_cycles?)
+    }
+}
+
+fn table(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) -> Table {
+    let [low, high] = ["load_ci95_low_cycles", "load_ci95_high_cycles"];
+    let columns = Columns::all([
+        column("working_set_bytes", "Size of the memory that is traversed.")
+            .uint(|row: &Latency<'_>| row.host.bytes),
+        column("machine", "host (this machine), or the name of a model.").text(
+            |row: &Latency<'_>| row.model.map_or("host", |model| model.name.as_str()).to_owned(),
+        ),
+        column("pages", "Size of the memory's pages.")
+            .text(|row: &Latency<'_>| row.host.pages.word()),
+        column("load_cycles", "Load-to-use latency, in cycles of the core.")
+            .interval(IntervalColumns::bounds(low, high))
+            .real(|row: &Latency<'_>| row.cycles),
+        column(low, "Lower end of the 95 % confidence interval of the rounds' median.")
+            .real(|row: &Latency<'_>| row.cycles_95().map(|(low, _)| low)),
+        column(high, "Upper end of the interval.")
+            .real(|row: &Latency<'_>| row.cycles_95().map(|(_, high)| high)),
+        column("load_ns", "Load-to-use latency, as time.").real(|row: &Latency<'_>| row.ns),
+        column("over_host_ratio", "The model's cycles over the host's.").real(Latency::over_host),
+    ]);
+    let rows = chased.iter().flat_map(|host| {
+        let measured = Latency { host, model: None, cycles: host.load_cycles, ns: host.load_ns };
+        let modelled = models.iter().filter_map(|model| latency_of_model(settings, model, host));
+        std::iter::once(measured).chain(modelled)
+    });
+    let doc = "Latency of dependent loads (pointer chasing), by the size of the memory.";
+    columns.table("chase", doc, rows)
+}
+
+/// The host's chase on a model, in pages of the same size. `None` if the model cannot run it.
+fn latency_of_model<'a>(
+    settings: &ChaseSettings,
+    model: &'a SystemModel,
+    host: &'a Chased,
+) -> Option<Latency<'a>> {
     let page = match host.pages {
-        live::selfbench::chase::Pages::Small => PageSize::Small,
+        Pages::Small => PageSize::Small,
         _ => PageSize::Large,
     };
     let order = chase_order(host.bytes, settings.line_bytes);
@@ -133,21 +152,13 @@ fn model_row(settings: &ChaseSettings, model: &SystemModel, host: &Chased) -> Op
     let cycles = chase_cycles(model, &addresses, page, WARM_ROUNDS)?;
     let cycles = cycles as f64 / addresses.len() as f64;
     let ns = cycles * 1e9 / model.clock_hz as f64;
-    Some(vec![
-        host.bytes.into(),
-        model.name.as_str().into(),
-        host.pages.word().into(),
-        cycles.into(),
-        Value::Absent,
-        Value::Absent,
-        ns.into(),
-        host.load_cycles.map(|host| cycles / host).into(),
-    ])
+    Some(Latency { host, model: Some(model), cycles: Some(cycles), ns: Some(ns) })
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use record::Value;
 
     use super::*;
 
@@ -170,13 +181,16 @@ mod tests {
             ChaseSettings { cpu: 0, sizes: Vec::new(), line_bytes: LINE_BYTES, rounds: 6 };
         let host = Chased {
             bytes: 16 * KIB,
-            pages: live::selfbench::chase::Pages::Transparent,
+            pages: Pages::Transparent,
             load_ns: Some(1.0),
             load_cycles: Some(8.0),
             cycles_95: None,
         };
-        let row = model_row(&settings, &model, &host).unwrap();
-        assert_eq!((&row[1], &row[7]), (&Value::from("zen3"), &Value::from(0.5)));
+        let table = table(&settings, &[model], &[host]);
+        let cell = |name: &str| table.get(&table.rows()[1], name).cloned();
+        assert_eq!(cell("machine"), Some(Value::from("zen3")));
+        assert_eq!(cell("over_host_ratio"), Some(Value::from(0.5)));
+        assert_eq!(table.check_display(), Ok(()));
     }
 
     #[test]

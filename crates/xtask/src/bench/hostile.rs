@@ -8,17 +8,17 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use live::host::{Root, available_memory};
 use outputs::{Existing, NewFile};
-use record::{Kind, Table};
+use record::{Columns, Table, column};
 use sim::boot::Limits;
 use sim::checkpoint::{self, Start};
 use sim::image::Tools;
 use sim::kernel::{self, Flavour, Kernel};
 use sim::parallel::{Jobs, for_each};
-use sim::repeat::{RepeatedMachine, Repetition};
+use sim::repeat::{OutcomeRuns, RepeatedMachine, Repetition};
 use sim::watch::{self, Detail, Watch};
 use sim::{Cache, Machine, SimError, image, models, qemu};
 
-use super::{columns, say, stop_on_signals};
+use super::{say, stop_on_signals};
 use crate::results::{PrintArgs, Results};
 
 /// Exit code when a machine had different outcomes.
@@ -153,33 +153,27 @@ pub fn run(args: &HostileArgs) -> anyhow::Result<ExitCode> {
 
 /// Table `repeatability`, with a row for each machine. A machine that did not run before an interruption has no outcomes.
 fn repeatability_table(machines: &[RepeatedMachine]) -> Table {
-    let columns = columns(&[
-        ("configuration", Kind::Text, "CPUs, device and workload of the machine."),
-        ("run_count", Kind::Uint, "How often the machine was run."),
-        ("outcome_count", Kind::Uint, "Number of different outcomes; 1 if it is repeatable."),
-        (
-            "outcomes",
-            Kind::Text,
-            "Of each outcome: start of the record's SHA-256, times, first run.",
-        ),
+    /// The name of a machine, and its outcomes.
+    type Row<'a> = (&'a str, Vec<OutcomeRuns<'a>>);
+    let text = |outcome: &OutcomeRuns<'_>| {
+        let hash: String = outcome.record_sha256.chars().take(HASH_SIGNS).collect();
+        format!("{hash} {} times, first {}", outcome.runs, outcome.first_run)
+    };
+    let columns = Columns::all([
+        column("configuration", "CPUs, device and workload of the machine.")
+            .text(|(machine, _): &Row<'_>| (*machine).to_owned()),
+        column("run_count", "How often the machine was run.").uint(|(_, outcomes): &Row<'_>| {
+            outcomes.iter().map(|outcome| outcome.runs).sum::<u64>()
+        }),
+        column("outcome_count", "Number of different outcomes; 1 if it is repeatable.")
+            .uint(|(_, outcomes): &Row<'_>| outcomes.len()),
+        column("outcomes", "Of each outcome: start of the record's SHA-256, times, first run.")
+            .text(move |(_, outcomes): &Row<'_>| {
+                outcomes.iter().map(text).collect::<Vec<_>>().join("; ")
+            }),
     ]);
-    let doc = "Number of different outcomes of each machine.";
-    let mut table = Table::new("repeatability", doc, columns);
-    for machine in machines {
-        let outcomes = machine.outcomes();
-        let runs: u64 = outcomes.iter().map(|outcome| outcome.runs).sum();
-        let texts = outcomes.iter().map(|outcome| {
-            let hash: String = outcome.record_sha256.chars().take(HASH_SIGNS).collect();
-            format!("{hash} {} times, first {}", outcome.runs, outcome.first_run)
-        });
-        table.push(vec![
-            machine.name.clone().into(),
-            runs.into(),
-            (outcomes.len() as u64).into(),
-            texts.collect::<Vec<_>>().join("; ").into(),
-        ]);
-    }
-    table
+    let rows = machines.iter().map(|machine| (machine.name.as_str(), machine.outcomes()));
+    columns.table("repeatability", "Number of different outcomes of each machine.", rows)
 }
 
 /// The devices of a list, or all.

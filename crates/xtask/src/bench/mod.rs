@@ -9,7 +9,6 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use live::window::Stop;
-use record::{Column, Kind};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 #[derive(Debug, clap::Subcommand)]
@@ -33,11 +32,6 @@ impl Bench {
             Bench::Sim(args) => sim::run(args),
         }
     }
-}
-
-/// Makes columns from their names, kinds and docs.
-fn columns(described: &[(&str, Kind, &str)]) -> Vec<Column> {
-    described.iter().map(|(name, kind, doc)| Column::new(name, *kind, doc)).collect()
 }
 
 /// Prints a message on stderr.

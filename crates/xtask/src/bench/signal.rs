@@ -3,11 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use record::{Kind, Table};
+use record::{Columns, Table, column};
 use rustix::time::{ClockId, clock_gettime};
 use signalling::{Arrivals, Costs, Scheme, Simulation, simulate};
 
-use super::columns;
 use crate::results::{PrintArgs, Results};
 
 /// Schemes to simulate, one of each kind.
@@ -36,53 +35,65 @@ pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
     results.setting("events", args.events);
     results.setting("rounds", args.rounds);
     results.setting("rate_hz", RATE_HZ);
-    results.table(table(args)?);
+    results.table(table(&measure(args)?));
     if cfg!(debug_assertions) {
         results.warn("built without optimisation, so it is slower than a release".to_owned());
     }
     results.finish(&args.printing)
 }
 
-fn table(args: &SignalArgs) -> anyhow::Result<Table> {
-    let columns = columns(&[
-        ("scheme", Kind::Text, "Scheme that was simulated."),
-        ("events_hz", Kind::Real, "Events simulated per second of CPU time, in the fastest round."),
-        ("cpu_per_event_ns", Kind::Real, "CPU time for each event, ns."),
-        ("limit_hz", Kind::Real, "Smallest rate that meets the target."),
-        ("kept", Kind::Bool, "Whether events_hz is at least limit_hz."),
-    ]);
-    let mut table = Table::new("speed", "Speed of the event simulation on one core.", columns);
-    for scheme in Scheme::list(SCHEMES).context("schemes")? {
-        let simulation = Simulation {
-            scheme,
-            costs: Costs::constant(4_000, 1_000),
-            arrivals: Arrivals::Poisson,
-            rate_hz: RATE_HZ,
-            ring: 256,
-            user_slice_ns: None,
-            application: None,
-            quota: None,
-            events: args.events,
-            warm_up: 0,
-            seed: 1,
-        };
-        let mut min_ns = u64::MAX;
-        for _ in 0..args.rounds {
-            let started_ns = cpu_ns();
-            simulate(&simulation)?;
-            min_ns = min_ns.min(cpu_ns() - started_ns);
-        }
-        let per_event_ns = min_ns as f64 / args.events as f64;
-        let events_hz = 1e9 / per_event_ns;
-        table.push(vec![
-            scheme.to_string().into(),
-            events_hz.into(),
-            per_event_ns.into(),
-            PROMISED_HZ.into(),
-            (events_hz >= PROMISED_HZ).into(),
-        ]);
+/// CPU time of the fastest simulation of a scheme.
+struct Speed {
+    scheme: Scheme,
+    ns_per_event: f64,
+}
+
+impl Speed {
+    fn events_hz(&self) -> f64 {
+        1e9 / self.ns_per_event
     }
-    Ok(table)
+}
+
+fn measure(args: &SignalArgs) -> anyhow::Result<Vec<Speed>> {
+    let schemes = Scheme::list(SCHEMES).context("schemes")?;
+    schemes.into_iter().map(|scheme| measure_scheme(args, scheme)).collect()
+}
+
+fn measure_scheme(args: &SignalArgs, scheme: Scheme) -> anyhow::Result<Speed> {
+    let simulation = Simulation {
+        scheme,
+        costs: Costs::constant(4_000, 1_000),
+        arrivals: Arrivals::Poisson,
+        rate_hz: RATE_HZ,
+        ring: 256,
+        user_slice_ns: None,
+        application: None,
+        quota: None,
+        events: args.events,
+        warm_up: 0,
+        seed: 1,
+    };
+    let mut min_ns = u64::MAX;
+    for _ in 0..args.rounds {
+        let started_ns = cpu_ns();
+        simulate(&simulation)?;
+        min_ns = min_ns.min(cpu_ns() - started_ns);
+    }
+    Ok(Speed { scheme, ns_per_event: min_ns as f64 / args.events as f64 })
+}
+
+fn table(speeds: &[Speed]) -> Table {
+    let columns = Columns::all([
+        column("scheme", "Scheme that was simulated.").text(|row: &Speed| row.scheme.to_string()),
+        column("events_hz", "Events simulated per second of CPU time, in the fastest round.")
+            .real(Speed::events_hz),
+        column("cpu_per_event_ns", "CPU time for each event, ns.")
+            .real(|row: &Speed| row.ns_per_event),
+        column("limit_hz", "Smallest rate that meets the target.").real(|_: &Speed| PROMISED_HZ),
+        column("kept", "Whether events_hz is at least limit_hz.")
+            .bool(|row: &Speed| row.events_hz() >= PROMISED_HZ),
+    ]);
+    columns.table("speed", "Speed of the event simulation on one core.", speeds)
 }
 
 /// CPU time of this thread, ns. Other work on the machine does not add to it.
@@ -107,7 +118,7 @@ mod tests {
     #[test]
     fn each_scheme_has_a_speed() {
         let arguments = ["signal", "--events", "20000", "--rounds", "1"];
-        let table = table(&Command::parse_from(arguments).args).unwrap();
+        let table = table(&measure(&Command::parse_from(arguments).args).unwrap());
         assert_eq!(table.rows().len(), 8);
         let speed = |row: &Vec<Value>| table.get(row, "events_hz").and_then(Value::number);
         assert!(table.rows().iter().all(|row| speed(row) > Some(1e3)));

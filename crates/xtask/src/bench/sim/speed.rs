@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use record::{Kind, Table, Value};
+use record::{Columns, Table, column};
 use stats::median;
 
-use super::super::columns;
 use super::levels::Level;
 use super::works::WorkName;
 
@@ -90,66 +89,77 @@ pub fn warning(cells: &[Cell], levels: &[Level], budget: Duration) -> Option<Str
     })
 }
 
-pub fn table(cells: &[Cell], levels: &[Level]) -> Table {
-    let doc = "Speed of the simulated machine on real programs, at each level of detail.";
-    let columns = columns(&[
-        ("work", Kind::Text, "Name of the work; the setting `works` has its command."),
-        (
-            "level",
-            Kind::Text,
-            "Level of detail of the simulation, or QEMU without irqlab's plugin.",
-        ),
-        ("rounds", Kind::Uint, "How often the work was measured at this level."),
-        ("cpu_time_ns", Kind::Real, "CPU time of QEMU for the work, median of the rounds."),
-        ("cpu_time_min_ns", Kind::Real, "Minimum of the CPU time over the rounds."),
-        ("cpu_time_max_ns", Kind::Real, "Maximum of the CPU time over the rounds."),
-        ("wall_time_ns", Kind::Real, "Wall time of QEMU for the work, median of the rounds."),
-        (
-            "instructions",
-            Kind::Uint,
-            "Instructions of the guest, from level `count` if the level does not count them.",
-        ),
-        ("mips", Kind::Real, "Millions of guest instructions per second of CPU time."),
-        ("over_tcg_ratio", Kind::Real, "CPU time per instruction over that of TCG."),
-        ("over_icount_ratio", Kind::Real, "CPU time per instruction over that of TCG+icount."),
-    ]);
-    let mut table = Table::new("speed", doc, columns);
-    for cell in cells.iter().filter(|cell| !cell.times.is_empty()) {
-        let same_work = || cells.iter().filter(|other| other.work == cell.work);
-        let counting = same_work().find(|other| levels[other.level].name == "count");
-        let instructions_of_count = counting.and_then(Cell::instructions);
-        let ns_per_instruction = |cell: &Cell| {
-            let instructions = cell.instructions().or(instructions_of_count)? as f64;
-            Some(median(&cell.sorted(|times| times.cpu_ns))? / instructions)
-        };
-        let base = |name| {
-            let cell = same_work().find(|other| levels[other.level].name == name);
-            cell.and_then(ns_per_instruction)
-        };
-        let over =
-            |base: Option<f64>| ns_per_instruction(cell).zip(base).map(|(ns, base)| ns / base);
-        let cpu_ns = cell.sorted(|times| times.cpu_ns);
-        let wall_ns = cell.sorted(|times| times.wall_ns);
-        let row: Vec<Value> = vec![
-            cell.work.text().into(),
-            levels[cell.level].name.as_str().into(),
-            (cell.times.len() as u64).into(),
-            median(&cpu_ns).into(),
-            cpu_ns.first().copied().into(),
-            cpu_ns.last().copied().into(),
-            median(&wall_ns).into(),
-            cell.instructions().or(instructions_of_count).into(),
-            ns_per_instruction(cell).map(|ns| 1e3 / ns).into(),
-            over(base("TCG")).into(),
-            over(base("TCG+icount")).into(),
-        ];
-        table.push(row);
+/// The measured cells of all works and levels.
+struct Cells<'a> {
+    cells: &'a [Cell],
+    levels: &'a [Level],
+}
+
+impl Cells<'_> {
+    fn level_name(&self, cell: &Cell) -> &str {
+        &self.levels[cell.level].name
     }
-    table
+
+    /// The cell of the same work at the level with this name.
+    fn at_level(&self, cell: &Cell, name: &str) -> Option<&Cell> {
+        self.cells.iter().find(|other| other.work == cell.work && self.level_name(other) == name)
+    }
+
+    /// Instructions of the guest, from level `count` if the cell's level does not count them.
+    fn instructions(&self, cell: &Cell) -> Option<u64> {
+        let count = || self.at_level(cell, "count")?.instructions();
+        cell.instructions().or_else(count)
+    }
+
+    fn ns_per_instruction(&self, cell: &Cell) -> Option<f64> {
+        let instructions = self.instructions(cell)? as f64;
+        Some(median(&cell.sorted(|times| times.cpu_ns))? / instructions)
+    }
+
+    /// CPU time per instruction over that of the level with this name.
+    fn over(&self, cell: &Cell, name: &str) -> Option<f64> {
+        let base = self.ns_per_instruction(self.at_level(cell, name)?)?;
+        Some(self.ns_per_instruction(cell)? / base)
+    }
+}
+
+pub fn table(cells: &[Cell], levels: &[Level]) -> Table {
+    let all = &Cells { cells, levels };
+    let cpu_ns = |cell: &Cell| cell.sorted(|times| times.cpu_ns);
+    let columns = Columns::all([
+        column("work", "Name of the work; the setting `works` has its command.")
+            .text(|cell: &Cell| cell.work.text()),
+        column("level", "Level of detail of the simulation, or QEMU without irqlab's plugin.")
+            .text(|cell: &Cell| all.level_name(cell).to_owned()),
+        column("rounds", "How often the work was measured at this level.")
+            .uint(|cell: &Cell| cell.times.len()),
+        column("cpu_time_ns", "CPU time of QEMU for the work, median of the rounds.")
+            .real(move |cell: &Cell| median(&cpu_ns(cell))),
+        column("cpu_time_min_ns", "Minimum of the CPU time over the rounds.")
+            .real(move |cell: &Cell| cpu_ns(cell).first().copied()),
+        column("cpu_time_max_ns", "Maximum of the CPU time over the rounds.")
+            .real(move |cell: &Cell| cpu_ns(cell).last().copied()),
+        column("wall_time_ns", "Wall time of QEMU for the work, median of the rounds.")
+            .real(|cell: &Cell| median(&cell.sorted(|times| times.wall_ns))),
+        column(
+            "instructions",
+            "Instructions of the guest, from level `count` if the level does not count them.",
+        )
+        .uint(|cell: &Cell| all.instructions(cell)),
+        column("mips", "Millions of guest instructions per second of CPU time.")
+            .real(|cell: &Cell| all.ns_per_instruction(cell).map(|ns| 1e3 / ns)),
+        column("over_tcg_ratio", "CPU time per instruction over that of TCG.")
+            .real(|cell: &Cell| all.over(cell, "TCG")),
+        column("over_icount_ratio", "CPU time per instruction over that of TCG+icount.")
+            .real(|cell: &Cell| all.over(cell, "TCG+icount")),
+    ]);
+    let doc = "Speed of the simulated machine on real programs, at each level of detail.";
+    columns.table("speed", doc, cells.iter().filter(|cell| !cell.times.is_empty()))
 }
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
     use sim::Timing;
 
     use super::*;
