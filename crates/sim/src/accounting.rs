@@ -151,6 +151,9 @@ pub struct CpuUse {
     pub kernel: Vec<KernelUse>,
 }
 
+/// Names of caches, by [`MissCount::cache`].
+pub const CACHE_NAMES: [&str; record::CACHES] = ["L1I", "L1D", "L2", "L3"];
+
 /// Counters of a context on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextUse {
@@ -166,6 +169,14 @@ pub struct ContextUse {
 }
 
 impl ContextUse {
+    /// Adds the counters of the same context on another CPU.
+    pub fn add(&mut self, other: &ContextUse) {
+        self.self_counts.iter_mut().zip(other.self_counts).for_each(|(sum, count)| *sum += count);
+        self.inclusive.iter_mut().zip(other.inclusive).for_each(|(sum, count)| *sum += count);
+        self.entries += other.entries;
+        self.completed += other.completed;
+    }
+
     /// Returns the unknown context with counters of zero.
     fn unknown() -> ContextUse {
         ContextUse {

@@ -61,7 +61,7 @@ pub use ::machine::memory::MissClass;
 pub use attribution::KernelContext;
 
 pub use accounting::{
-    Accounting, AnnotationUse, ContextTransition, ContextUse, CpuUse, Hit, KernelUse,
+    Accounting, AnnotationUse, CACHE_NAMES, ContextTransition, ContextUse, CpuUse, Hit, KernelUse,
     RecordedValues, RegionUse, SampledCycles, SampledPartUse, ServiceUse, ServiceWaitUse,
     ServicesUse, ShadowCacheUse, SpanUse, WARMING_ERROR,
 };

@@ -9,11 +9,10 @@ use lab::services::misses::{
 use simrecord::record::{ELSEWHERE, ServiceMissKind, ServiceMisses};
 
 use super::names::Names;
-use crate::accounting::ServicesUse;
+use crate::accounting::{CACHE_NAMES, ServicesUse};
 use crate::models::Model;
 
-const CACHES: [&str; simrecord::record::CACHES] = ["L1I", "L1D", "L2", "L3"];
-/// Position of the instruction cache in [`CACHES`].
+/// Position of the instruction cache in [`CACHE_NAMES`].
 const L1I: u32 = 0;
 /// Suppliers of lines, in the order of the levels in the model.
 const LEVELS: [&str; 5] = ["L1", "L2", "L3", "other core", "memory"];
@@ -52,7 +51,7 @@ fn service(code: u64, names: &Names<'_>) -> ServiceName {
 }
 
 fn cache(misses: &ServiceMisses) -> &'static str {
-    CACHES.get(misses.cache as usize).copied().unwrap_or("")
+    CACHE_NAMES.get(misses.cache as usize).copied().unwrap_or("")
 }
 
 fn rows(used: &ServicesUse, names: &Names<'_>) -> Vec<MissRow> {

@@ -8,23 +8,21 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use live::host::{Root, available_memory};
 use outputs::{Existing, NewFile};
-use record::{Columns, Table, column};
 use sim::boot::Limits;
 use sim::checkpoint::{self, Start};
 use sim::image::Tools;
 use sim::kernel::{self, Flavour, Kernel};
 use sim::parallel::{Jobs, for_each};
-use sim::repeat::{OutcomeRuns, RepeatedMachine, Repetition};
+use sim::repeat::{RepeatedMachine, Repetition};
 use sim::watch::{self, Detail, Watch};
 use sim::{Cache, Machine, SimError, image, models, qemu};
+use sim_tables::repeat;
 
 use super::{say, stop_on_signals};
 use crate::results::{PrintArgs, Results};
 
 /// Exit code when a machine had different outcomes.
 const DIFFERS: u8 = 3;
-/// Number of hexadecimal digits of a record's hash that are shown.
-const HASH_SIGNS: usize = 16;
 /// Size of each disk, bytes.
 const DISK_BYTES: u64 = 32 << 20;
 /// Latencies of the two disks.
@@ -145,35 +143,10 @@ pub fn run(args: &HostileArgs) -> anyhow::Result<ExitCode> {
     results.setting("model", args.model.clone());
     results.setting("detail", format!("{detail:?}").to_lowercase());
     results.setting("vcpu_slice", watch.vcpu_slice);
-    results.table(repeatability_table(&machines));
+    results.table(repeat::repeatability(&machines));
     let exit = results.finish(&args.printing)?;
     let is_repeatable = machines.iter().all(|machine| machine.outcomes().len() <= 1);
     Ok(if is_repeatable { exit } else { ExitCode::from(DIFFERS) })
-}
-
-/// Table `repeatability`, with a row for each machine. A machine that did not run before an interruption has no outcomes.
-fn repeatability_table(machines: &[RepeatedMachine]) -> Table {
-    /// The name of a machine, and its outcomes.
-    type Row<'a> = (&'a str, Vec<OutcomeRuns<'a>>);
-    let text = |outcome: &OutcomeRuns<'_>| {
-        let hash: String = outcome.record_sha256.chars().take(HASH_SIGNS).collect();
-        format!("{hash} {} times, first {}", outcome.runs, outcome.first_run)
-    };
-    let columns = Columns::all([
-        column("configuration", "CPUs, device and workload of the machine.")
-            .text(|(machine, _): &Row<'_>| (*machine).to_owned()),
-        column("run_count", "How often the machine was run.").uint(|(_, outcomes): &Row<'_>| {
-            outcomes.iter().map(|outcome| outcome.runs).sum::<u64>()
-        }),
-        column("outcome_count", "Number of different outcomes; 1 if it is repeatable.")
-            .uint(|(_, outcomes): &Row<'_>| outcomes.len()),
-        column("outcomes", "Of each outcome: start of the record's SHA-256, times, first run.")
-            .text(move |(_, outcomes): &Row<'_>| {
-                outcomes.iter().map(text).collect::<Vec<_>>().join("; ")
-            }),
-    ]);
-    let rows = machines.iter().map(|machine| (machine.name.as_str(), machine.outcomes()));
-    columns.table("repeatability", "Number of different outcomes of each machine.", rows)
 }
 
 /// The devices of a list, or all.

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
-use record::{Columns, Run, Table, column};
+use record::Run;
 use serde_json::{Map, json};
 use sim::image::Tools;
-use sim::repeat::{OutcomeRuns, RepeatedMachine, Repetition};
+use sim::repeat::{RepeatedMachine, Repetition};
 use sim::watch::{self, Watch};
 use sim::{Cache, qemu};
+use sim_tables::repeat;
 
 use super::{Measured, open, run_of};
 use crate::console::{self, ProgressLine, Redraw};
@@ -23,8 +24,6 @@ use crate::simulated::{GuestArgs, JobsArgs, LevelArgs, shell_line};
 const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
     (usleep $((i*1300)); cat /proc/interrupts >/dev/null; ls / >/dev/null) & i=$((i+1)); done; wait; \
     i=0; while [ $i -lt 60 ]; do usleep $((i*97)); i=$((i+1)); done; cat /proc/uptime";
-/// Number of hexadecimal digits of a record's hash that are shown.
-const HASH_SIGNS: usize = 16;
 
 /// Check that a simulated machine repeats a run to the byte
 #[derive(Debug, clap::Args)]
@@ -112,7 +111,7 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     ];
     let result = Measured {
         settings: settings.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
-        tables: vec![outcomes(&machines)],
+        tables: vec![repeat::outcomes(&machines)],
         interrupted: !is_complete,
         ..Measured::default()
     };
@@ -128,29 +127,4 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
         names.join(", ")
     ));
     Ok(ExitCode::from(DIFFERS))
-}
-
-fn outcomes(machines: &[RepeatedMachine]) -> Table {
-    /// The name of a machine, and one of its outcomes.
-    type Row<'a> = (&'a str, OutcomeRuns<'a>);
-    let columns = Columns::all([
-        column("configuration", "Number of CPUs of the machine.")
-            .text(|(machine, _): &Row<'_>| (*machine).to_owned()),
-        column("record_sha256", "First 64 bits of the record's SHA-256.").text(
-            |(_, outcome): &Row<'_>| {
-                outcome.record_sha256.chars().take(HASH_SIGNS).collect::<String>()
-            },
-        ),
-        column("run_count", "Runs with this record and the same console output.")
-            .uint(|(_, outcome): &Row<'_>| outcome.runs),
-        column("first_run", "Number of the first run with this outcome, from 1.")
-            .uint(|(_, outcome): &Row<'_>| outcome.first_run),
-        column("instructions", "Instructions of the run on all CPUs.")
-            .uint(|(_, outcome): &Row<'_>| outcome.instructions),
-    ]);
-    let rows = machines.iter().flat_map(|machine| {
-        machine.outcomes().into_iter().map(|outcome| (machine.name.as_str(), outcome))
-    });
-    let doc = "Different outcomes of the same run; a repeatable machine has only one.";
-    columns.table("outcomes", doc, rows)
 }

@@ -19,6 +19,7 @@ use sim::services::{SimServices, SimServicesSettings, Work};
 use sim::watch::{Detail, Watch};
 use sim::workload::Prepared;
 use sim::{Accounting, Cache, MissKind};
+use sim_tables::misses::{cache_name, class_name, is_by_user};
 
 use super::ReproduceArgs;
 use super::gathered::{Gathered, Reproduction, key_cell, model_cell};
@@ -26,7 +27,6 @@ use crate::console;
 use crate::options::Usage;
 use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, DetailLevel, GuestArgs, Simulated, model};
-use crate::verbs::sim::misses::{BY_USER, cache, class};
 
 /// Sizes of each L1 cache and of L2, from the machine of 1994 to the machine of 1998 (Table 3.1), KiB.
 const SIZES_KIB: [(u64, u64); 3] = [(16, 1024), (32, 2048), (64, 4096)];
@@ -342,9 +342,9 @@ fn classified(account: &Accounting) -> Vec<ClassifiedMisses> {
     let classes =
         account.misses.iter().filter(|count| count.region == 1 && count.kind == MissKind::Class);
     let classified = |count: &sim::MissCount| ClassifiedMisses {
-        cache: cache(count).to_owned(),
-        is_user: count.key & BY_USER != 0,
-        class: class(count.key).to_owned(),
+        cache: cache_name(count).to_owned(),
+        is_user: is_by_user(count),
+        class: class_name(count).to_owned(),
         count: count.count,
     };
     classes.map(classified).collect()

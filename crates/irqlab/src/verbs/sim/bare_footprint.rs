@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use record::{Columns, Run, Table, Timestamp, column};
+use record::{Run, Timestamp};
 use serde_json::json;
 use sim::bare::{
     By, FootprintSettings, LINES_MAX, Level, Method, REPETITIONS_MAX, Repetition, footprint,
 };
 use sim::boot::Limits;
 use sim::watch::VCPU_SLICE_MAX;
-use sim::{Cache, counters, qemu};
+use sim::{Cache, qemu};
+use sim_tables::bare;
 
 use super::bare_run::empty_run;
 use super::bare_truth;
@@ -106,15 +107,6 @@ const EVENTS: [(&str, u64, u64, u64); 6] = [
 ];
 const USER: u64 = 1 << 16;
 const KERNEL: u64 = 1 << 17;
-/// Counters of the simulator that the table shows.
-const EXACT: [&str; 6] = [
-    "cycles",
-    "l1i_misses",
-    "l1d_load_misses",
-    "l1d_store_misses",
-    "l2_fetch_misses",
-    "l2_data_misses",
-];
 
 /// An event select of AMD's: event and unit mask, on, for [`USER`] or [`KERNEL`] or both.
 fn select(event: u64, mask: u64, whose: u64) -> u64 {
@@ -191,50 +183,14 @@ fn run_of(
     run_settings.insert("passes".into(), json!(settings.passes));
     run_settings.insert("delay_ns".into(), json!(settings.delay_ns));
     run_settings.insert("wait_ns".into(), json!(settings.wait_ns));
-    run.tables.push(table(settings, repetitions));
+    let events = EVENTS.map(|(name, ..)| name);
+    run.tables.push(bare::repetitions(repetitions, &events[..settings.events.len()]));
     run
-}
-
-fn table(settings: &FootprintSettings, repetitions: &[Repetition]) -> Table {
-    /// The position of a repetition, and the repetition.
-    type Row<'a> = (usize, &'a Repetition);
-    let columns = Columns::all([
-        column("repetition", "Number of the repetition, from 1.")
-            .uint(|(number, _): &Row<'_>| *number / 2 + 1),
-        column("interrupt", "Whether an interrupt was scheduled.")
-            .bool(|(_, repetition): &Row<'_>| repetition.irq),
-        column("handled_count", "How often the handler ran.")
-            .uint(|(_, repetition): &Row<'_>| repetition.ran),
-        column("last_pass_ns", "Duration of the last pass over all lines, by the machine's clock.")
-            .uint(|(_, repetition): &Row<'_>| repetition.touch),
-        column("counted_ns", "Time from the start to the end of the counters.")
-            .uint(|(_, repetition): &Row<'_>| repetition.all),
-    ]);
-    let doc = "Counted by the guest's performance counters.";
-    let read = EVENTS[..settings.events.len()].iter().enumerate();
-    let columns = columns.and(read.map(|(event, (name, ..))| {
-        column(name, doc).uint(move |(_, repetition): &Row<'_>| repetition.read[event])
-    }));
-    let doc = "Counted by the simulator, including the reading of the counters.";
-    let columns = columns.and(EXACT.map(|name| {
-        let counter =
-            (0..counters::COUNTERS).find(|counter| counters::name(*counter) == Some(name));
-        column(name, doc)
-            .uint(move |(_, repetition): &Row<'_>| counter.map(|counter| repetition.exact[counter]))
-    }));
-    let doc = "Misses and times of a filled cache, without an interrupt and with it.";
-    columns.table("bare_footprint", doc, repetitions.iter().enumerate())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_counter_of_the_table_exists() {
-        let known: Vec<&str> = (0..counters::COUNTERS).filter_map(counters::name).collect();
-        assert!(EXACT.iter().all(|name| known.contains(name)), "{known:?}");
-    }
 
     #[test]
     fn selects_are_as_the_processor_has_them() {

@@ -16,9 +16,11 @@ use sim::models::Model;
 use sim::qemu::Qemu;
 use sim::watch::{self, ALSO_MAX, Detail, KeptRecord, KernelFiles, Recording, Roi, Watch};
 use sim::{Accounting, Cache, Held, Instrumentation, Machine, Vm, boot, checkpoint, models, qemu};
+use sim_tables::{annotations, misses, shadow_caches};
 
+use super::MachineArgs;
 use super::terminal::Terminal;
-use super::{MachineArgs, annotations, contexts, misses, sampled, shadow_caches};
+use super::watched_run::{sampling_setting, watched_run};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, On, OptionalResultArgs, Usage};
 use crate::output_file::{self, ForceArgs};
@@ -232,7 +234,7 @@ fn watched(
             None => break (exit, account),
         }
     };
-    let mut run = contexts::run(open.started(), &qemu, &machine, (&kernel_files, &how), &account);
+    let mut run = watched_run(open.started(), &qemu, &machine, (&kernel_files, &how), &account);
     run.tables.extend(annotations::tables(&how.annotations, &account));
     let shadow = shadow_caches::tables(&options.also, &account);
     let first = shadow.first().map(|table| table.name.clone());
@@ -250,7 +252,7 @@ fn watched(
         run.warnings.extend(misses::warning(&account));
         run.absent.extend(misses::absent(&account));
     }
-    run.settings.extend(sampled::setting(how.sampling));
+    run.settings.extend(sampling_setting(how.sampling));
     let plain = if how.annotations.is_empty() { "contexts" } else { "annotations" };
     let plain = if account.is_sampled { "sampled_cycles" } else { plain };
     let plain = if options.misses && account.has_contexts { "misses" } else { plain };

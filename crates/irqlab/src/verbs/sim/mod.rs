@@ -1,22 +1,17 @@
 //! `irqlab sim`: the simulated machine itself: set it up, boot it, save it.
 
-mod annotations;
 mod bare;
 mod bare_footprint;
 mod bare_run;
 mod bare_truth;
 mod boot;
-mod by_region;
 mod cache;
-mod contexts;
 mod diff;
 mod facts;
-pub(in crate::verbs) mod misses;
 mod rootfs;
-mod sampled;
-mod shadow_caches;
 mod terminal;
 mod verify_probes;
+mod watched_run;
 mod workload;
 
 use std::process::ExitCode;

@@ -15,7 +15,7 @@ use sim::watch::{self, Watch};
 use sim::workload::{self, Outcome};
 use sim::{Accounting, Cache, qemu};
 
-use super::{contexts, sampled};
+use super::watched_run::{sampling_setting, watched_run};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
 use crate::output_file::{self, ForceArgs};
@@ -139,17 +139,12 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     let Some(Outcome { accounting, exit, .. }) = outcome.as_ref() else {
         bail!("the machine was stopped");
     };
-    let mut run = contexts::run(
-        open.started(),
-        &qemu,
-        &prepared.machine,
-        (&kernel_files, &watch),
-        accounting,
-    );
+    let mut run =
+        watched_run(open.started(), &qemu, &prepared.machine, (&kernel_files, &watch), accounting);
     run.settings.insert("workload".into(), found.name.clone().into());
     run.settings.extend(prepared.settings());
     run.warnings.extend(prepared.other_sources.clone());
-    run.settings.extend(sampled::setting(watch.sampling));
+    run.settings.extend(sampling_setting(watch.sampling));
     open.set_main_table(if accounting.is_sampled { "sampled_cycles" } else { "contexts" });
     let failure = outcome.as_ref().and_then(Outcome::failure);
     if failure.is_none() || exit.reached_limit {

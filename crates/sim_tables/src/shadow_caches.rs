@@ -5,15 +5,19 @@ use record::{Columns, Table, column};
 use sim::counters::{COUNTERS, is_of_memory, name};
 use sim::{AccessStream, Accounting, Group, MissCurvePoint, ShadowCacheUse};
 
-fn group(group: Group) -> &'static str {
-    match group {
+use crate::regions::region_column;
+
+fn context_column<'a>() -> Columns<'a, Group> {
+    let doc = "user, kernel, or idle (the idle task without its interrupts).";
+    column("context", doc).text(|group: &Group| match group {
         Group::User => "user",
         Group::Kernel => "kernel",
         Group::Idle => "idle",
-    }
+    })
 }
 
 /// The tables that have rows. `models`: names of the models of the shadow caches.
+#[must_use]
 pub fn tables(models: &[String], account: &Accounting) -> Vec<Table> {
     let caches = (!account.shadow_caches.is_empty()).then(|| caches(models, account));
     let curves = (!account.miss_curves.is_empty()).then(|| curves(account));
@@ -34,12 +38,11 @@ fn caches(models: &[String], account: &Accounting) -> Table {
         Some(column(name, &doc).uint(move |row: &ShadowCacheUse| row.counts[counter]))
     });
     let columns = Columns::all([
-        column("region", "Region of interest, from 1.").uint(|row: &ShadowCacheUse| row.region),
+        region_column().of_ref(|row: &ShadowCacheUse| &row.region),
         column("model", "Model whose caches these are.").text(|row: &ShadowCacheUse| {
             models.get(row.model as usize).map_or("", String::as_str).to_owned()
         }),
-        column("context", "user, kernel, or idle (the idle task without its interrupts).")
-            .text(|row: &ShadowCacheUse| group(row.group)),
+        context_column().of_ref(|row: &ShadowCacheUse| &row.group),
     ])
     .and(counters);
     let doc = "Misses that the caches of other models would have had with the same accesses.";
@@ -48,9 +51,8 @@ fn caches(models: &[String], account: &Accounting) -> Table {
 
 fn curves(account: &Accounting) -> Table {
     let columns = Columns::all([
-        column("region", "Region of interest, from 1.").uint(|point: &MissCurvePoint| point.region),
-        column("context", "user, kernel, or idle (the idle task without its interrupts).")
-            .text(|point: &MissCurvePoint| group(point.group)),
+        region_column().of_ref(|point: &MissCurvePoint| &point.region),
+        context_column().of_ref(|point: &MissCurvePoint| &point.group),
         column("stream", "Accesses to instructions or to data.")
             .text(|point: &MissCurvePoint| stream(point.stream)),
         column("cache_bytes", "Size of the cache.").uint(|point: &MissCurvePoint| point.size_bytes),

@@ -1,15 +1,14 @@
 //! Tables `annotations`, `annotation_values` and `annotation_hits`: the results of annotations.
 
-use attribution::KernelContext;
 use record::{Columns, RowFilter, Table, TableDisplay, column};
-use sim::AnnotationUse;
 use sim::annotate::{self, Annotation, Annotations};
 use sim::counters::{CYCLES, INSTRUCTIONS};
-use sim::{Accounting, ContextUse, CpuUse, Hit};
+use sim::{Accounting, AnnotationUse, ContextUse, CpuUse, Hit, KernelContext};
 
-use super::by_region::by_region;
+use crate::regions::{by_region, cpu_column, region_column};
 
-/// The tables; none without annotations.
+/// The tables. Empty without annotations.
+#[must_use]
 pub fn tables(annotations: &Annotations, account: &Accounting) -> Vec<Table> {
     if annotations.is_empty() {
         return Vec::new();
@@ -45,8 +44,7 @@ fn uses<'a>(
 /// The columns that name an annotation in a region.
 fn key_columns<'a>() -> Columns<'a, RegionAnnotation<'a>> {
     Columns::all([
-        column("region", "Region of interest, from 1.")
-            .uint(|used: &RegionAnnotation<'_>| used.region),
+        region_column().of_ref(|used: &RegionAnnotation<'_>| &used.region),
         column("annotation", "Name of the annotation.")
             .text(|used: &RegionAnnotation<'_>| used.annotation.name.clone()),
         column("place", "Symbol or event that it matched.")
@@ -84,8 +82,7 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
         column("address", "Its address, where there is one.").text(|row: &Row<'_>| {
             row.in_region.annotation.address.map(|address| format!("{address:#x}"))
         }),
-        column("cpu", "CPU number, or `all` for the sum over the CPUs.")
-            .text(|row: &Row<'_>| row.cpu.clone()),
+        cpu_column().of_ref(|row: &Row<'_>| &row.cpu),
         column("hit_count", "How often the CPU reached it.").uint(|row: &Row<'_>| row.hits),
         column("span", "Name of the span that it opens.")
             .text(|row: &Row<'_>| row.span_name(annotations)),
@@ -131,9 +128,7 @@ fn sum(cpus: &[CpuUse], span: Option<u32>) -> Option<ContextUse> {
     let context = KernelContext::Function(span?);
     let rows = cpus.iter().flat_map(|cpu| &cpu.contexts).filter(|row| row.context == context);
     rows.copied().reduce(|mut sum, row| {
-        sum.self_counts.iter_mut().zip(row.self_counts).for_each(|(sum, count)| *sum += count);
-        sum.inclusive.iter_mut().zip(row.inclusive).for_each(|(sum, count)| *sum += count);
-        sum.completed += row.completed;
+        sum.add(&row);
         sum
     })
 }
@@ -192,7 +187,7 @@ fn log(annotations: &Annotations, account: &Accounting) -> Table {
         values: String,
     }
     let columns = Columns::all([
-        column("region", "Region of interest, from 1.").uint(|row: &Row<'_>| row.hit.region),
+        region_column().of_ref(|row: &Row<'_>| &row.hit.region),
         column("at_cycles", "Time of the hit, in cycles of the CPU since the record started.")
             .uint(|row: &Row<'_>| row.hit.at_cycles),
         column("cpu", "CPU.").uint(|row: &Row<'_>| row.hit.cpu),

@@ -4,16 +4,20 @@
 use std::collections::BTreeMap;
 
 use record::{Absence, Columns, Table, column};
-use sim::{Accounting, ELSEWHERE, KernelContext, MissClass, MissCount, MissKind, Symbols};
+use sim::{
+    Accounting, CACHE_NAMES, ELSEWHERE, KernelContext, MissClass, MissCount, MissKind, Symbols,
+};
 
-const CACHES: [&str; 4] = ["L1I", "L1D", "L2", "L3"];
+use crate::regions::region_column;
+
 /// Maximum number of places per cache; the others are summed up.
 const PLACES_MAX: usize = 50;
 
-/// Bit of a class's key: user mode missed.
-pub(in crate::verbs) const BY_USER: u64 = 1 << 8;
+/// Bit in the key of [`MissKind::Class`]: user mode missed.
+const BY_USER: u64 = 1 << 8;
 
-/// Why there are no tables: where contexts are not known, all misses would be the kernel's.
+/// Why there are no tables: if contexts are not known, all misses would be the kernel's.
+#[must_use]
 pub fn absent(account: &Accounting) -> Option<Absence> {
     (!account.has_contexts).then(|| {
         let classes = "misses by class and by evicting context";
@@ -21,7 +25,8 @@ pub fn absent(account: &Accounting) -> Option<Absence> {
     })
 }
 
-/// The tables, if misses were classified and contexts are known.
+/// The tables. Empty if misses were not classified, or contexts are not known.
+#[must_use]
 pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
     if account.misses.is_empty() || !account.has_contexts {
         return Vec::new();
@@ -37,6 +42,7 @@ pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
 }
 
 /// A warning when there were too many places to keep.
+#[must_use]
 pub fn warning(account: &Accounting) -> Option<String> {
     let not_kept = counts_of_kind(account, MissKind::NotKept).map(|miss_count| miss_count.count);
     let not_kept = not_kept.fold(0, u64::saturating_add);
@@ -49,14 +55,22 @@ fn counts_of_kind(account: &Accounting, sort: MissKind) -> impl Iterator<Item = 
     account.misses.iter().filter(move |miss_count| miss_count.kind == sort)
 }
 
-/// The name of the cache.
-pub(in crate::verbs) fn cache(miss_count: &MissCount) -> &'static str {
-    CACHES.get(miss_count.cache as usize).copied().unwrap_or("")
+/// The name of the cache that missed.
+#[must_use]
+pub fn cache_name(miss_count: &MissCount) -> &'static str {
+    CACHE_NAMES.get(miss_count.cache as usize).copied().unwrap_or("")
 }
 
-/// The class in the key of [`MissKind::Class`].
-pub(in crate::verbs) fn class(key: u64) -> &'static str {
-    match MissClass::ALL.get((key & (BY_USER - 1)) as usize) {
+/// Whether user mode made the misses of [`MissKind::Class`].
+#[must_use]
+pub fn is_by_user(miss_count: &MissCount) -> bool {
+    miss_count.key & BY_USER != 0
+}
+
+/// The class of the misses of [`MissKind::Class`].
+#[must_use]
+pub fn class_name(miss_count: &MissCount) -> &'static str {
+    match MissClass::ALL.get((miss_count.key & (BY_USER - 1)) as usize) {
         Some(MissClass::Cold) => "cold",
         Some(MissClass::SameSelf) => "self",
         Some(MissClass::Other) => "other",
@@ -86,9 +100,10 @@ fn ratio(sums: &BTreeMap<(u32, u32), u64>, miss_count: &MissCount) -> Option<f64
 /// The columns of the region and the cache.
 fn key_columns<'a>() -> Columns<'a, (u32, u32)> {
     Columns::all([
-        column("region", "Region of interest, from 1.").uint(|(region, _): &(u32, u32)| *region),
-        column("cache", "Level of cache; all CPUs together.")
-            .text(|(_, cache): &(u32, u32)| CACHES.get(*cache as usize).copied().unwrap_or("")),
+        region_column().of_ref(|(region, _): &(u32, u32)| region),
+        column("cache", "Level of cache; all CPUs together.").text(|(_, cache): &(u32, u32)| {
+            CACHE_NAMES.get(*cache as usize).copied().unwrap_or("")
+        }),
     ])
 }
 
@@ -98,7 +113,7 @@ fn classes(account: &Accounting) -> Table {
     let columns = key_columns().of(key).and([
         column("mode", "Processor mode of the access: user or kernel.").text(
             |miss_count: &MissCount| {
-                if miss_count.key & BY_USER != 0 { "user" } else { "kernel" }
+                if is_by_user(miss_count) { "user" } else { "kernel" }
             },
         ),
         column(
@@ -108,7 +123,7 @@ fn classes(account: &Accounting) -> Table {
              sharing: another core had written the accessed bytes, or other bytes of the \
              coherence granule. device: a device had. untracked: unknown.",
         )
-        .text(|miss_count: &MissCount| class(miss_count.key)),
+        .text(class_name),
         column("misses", "Misses of this class.").uint(|miss_count: &MissCount| miss_count.count),
         column("share_ratio", "misses over all misses of the cache.")
             .real(|miss_count: &MissCount| ratio(&sums, miss_count)),

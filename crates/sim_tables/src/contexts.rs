@@ -2,67 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use attribution::KernelContext;
-use lab::cpu_warnings::CpuWarnings;
-use record::{Columns, RowFilter, Run, SCHEMA, Table, TableDisplay, Timestamp, column};
-use serde_json::{Map, Value as Json, json};
+use record::{Columns, RowFilter, Table, TableDisplay, column};
 use sim::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
-use sim::qemu::Qemu;
-use sim::watch::{KernelFiles, Watch};
-use sim::{Accounting, ContextUse, CpuUse, Machine};
+use sim::{Accounting, ContextUse, CpuUse, KernelContext};
 
-use super::by_region::by_region;
-use super::sampled;
-
-/// The run of a watched machine.
-pub fn run(
-    started: Timestamp,
-    qemu: &Qemu,
-    machine: &Machine,
-    (kernel_files, watch): (&KernelFiles, &Watch),
-    account: &Accounting,
-) -> Run {
-    let absent = kernel_files.absent(watch, "contexts");
-    let mut of_cpus = CpuWarnings::default();
-    for (number, region) in (1..).zip(&account.regions) {
-        let label =
-            if account.regions.len() > 1 { format!("region {number}") } else { String::new() };
-        let hotplug = region.hotplug_warnings(watch.clock_hz(machine.timing));
-        hotplug.into_iter().for_each(|warning| of_cpus.add(&label, warning));
-    }
-    let mut observer = Map::new();
-    observer.insert("instructions".into(), json!(account.instructions));
-    Run {
-        schema: SCHEMA.to_owned(),
-        experiment: "boot".to_owned(),
-        bench: "sim".to_owned(),
-        started_utc: started.to_string(),
-        complete: (account.ended_by_guest || account.stopped)
-            && account.broken.is_empty()
-            && !account.lacks_cpus(),
-        host: Map::new(),
-        settings: settings(qemu, machine),
-        observer,
-        warnings: [of_cpus.lines(), account.notices.clone(), account.broken.clone()].concat(),
-        absent,
-        tables: sampled::table(account).into_iter().chain([table(account)]).collect(),
-    }
-}
-
-fn settings(qemu: &Qemu, machine: &Machine) -> Map<String, Json> {
-    let machine = serde_json::to_value(machine).unwrap_or_default();
-    let pairs = [
-        ("version", json!(env!("CARGO_PKG_VERSION"))),
-        ("qemu", json!(qemu.version_text)),
-        ("machine", machine),
-    ];
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
+use crate::regions::{by_region, cpu_column, region_column};
 
 /// Instructions, cycles and misses of one CPU, or of all, in a context.
 struct Row<'a> {
     /// From 1.
-    region: usize,
+    region: u32,
     cpu: String,
     /// Instructions of the CPUs in all contexts.
     total: u64,
@@ -86,9 +35,8 @@ fn columns(account: &Accounting) -> Columns<'_, Row<'_>> {
         ]))
     });
     Columns::all([
-        column("region", "Region of interest, from 1.").uint(|row: &Row<'_>| row.region),
-        column("cpu", "CPU number, or `all` for the sum over the CPUs.")
-            .text(|row: &Row<'_>| row.cpu.clone()),
+        region_column().of_ref(|row: &Row<'_>| &row.region),
+        cpu_column().of_ref(|row: &Row<'_>| &row.cpu),
         column("context", "What the CPU executed for, with the name of the task.")
             .priority(100)
             .text(|row: &Row<'_>| account.name_of(row.used.context)),
@@ -120,7 +68,9 @@ fn columns(account: &Accounting) -> Columns<'_, Row<'_>> {
     .and(counters)
 }
 
-fn table(account: &Accounting) -> Table {
+/// Table `contexts`. Rows of single CPUs follow the sums over all CPUs of their region.
+#[must_use]
+pub fn table(account: &Accounting) -> Table {
     let doc = "Instructions by context; the self instructions of a CPU add up to all that it \
              executed.";
     let display = TableDisplay {
@@ -134,12 +84,12 @@ fn table(account: &Accounting) -> Table {
     let sums: Vec<BTreeMap<KernelContext, ContextUse>> =
         account.regions.iter().map(|region| sums(&region.cpus)).collect();
     let mut rows = Vec::new();
-    for (at, region) in account.regions.iter().enumerate() {
+    for ((number, region), sums) in (1..).zip(&account.regions).zip(&sums) {
         let mut push = |cpu: &str, total, used| {
-            rows.push(Row { region: at + 1, cpu: cpu.to_owned(), total, used });
+            rows.push(Row { region: number, cpu: cpu.to_owned(), total, used });
         };
         let total = region.cpus.iter().map(|cpu| cpu.used[INSTRUCTIONS]).sum();
-        sums[at].values().for_each(|used| push("all", total, used));
+        sums.values().for_each(|used| push("all", total, used));
         for cpu in &region.cpus {
             let number = cpu.cpu.to_string();
             cpu.contexts.iter().for_each(|used| push(&number, cpu.used[INSTRUCTIONS], used));
@@ -152,7 +102,7 @@ fn table(account: &Accounting) -> Table {
 fn sums(cpus: &[CpuUse]) -> BTreeMap<KernelContext, ContextUse> {
     let mut sums: BTreeMap<KernelContext, ContextUse> = BTreeMap::new();
     for used in cpus.iter().flat_map(|cpu| &cpu.contexts) {
-        sums.entry(used.context).and_modify(|sum| add(sum, used)).or_insert(*used);
+        sums.entry(used.context).and_modify(|sum| sum.add(used)).or_insert(*used);
     }
     sums
 }
@@ -167,16 +117,35 @@ fn more_counters(account: &Accounting) -> impl Iterator<Item = usize> {
         .filter(move |counter| account.has_model() && account.counts(*counter) && wanted(*counter))
 }
 
-fn add(sum: &mut ContextUse, used: &ContextUse) {
-    sum.self_counts.iter_mut().zip(used.self_counts).for_each(|(sum, count)| *sum += count);
-    sum.inclusive.iter_mut().zip(used.inclusive).for_each(|(sum, count)| *sum += count);
-    sum.entries += used.entries;
-    sum.completed += used.completed;
-}
-
 #[cfg(test)]
 mod tests {
+    use record::Value;
+    use sim::RegionUse;
+    use sim::counters::Counts;
+
     use super::*;
+
+    #[test]
+    fn a_context_has_a_row_for_all_cpus_and_for_each() {
+        let cpu = |cpu: u32, instructions: u64| {
+            let mut used = CpuUse { cpu, ..CpuUse::default() };
+            used.used[INSTRUCTIONS] = 2 * instructions;
+            let mut self_counts = Counts::default();
+            self_counts[INSTRUCTIONS] = instructions;
+            let (context, inclusive) = (KernelContext::Interrupt(0xec), self_counts);
+            used.contexts =
+                vec![ContextUse { context, self_counts, inclusive, entries: 1, completed: 1 }];
+            used
+        };
+        let region = RegionUse { cpus: vec![cpu(0, 10), cpu(1, 30)], ..RegionUse::default() };
+        let table = table(&Accounting { regions: vec![region], ..Accounting::default() });
+        let cells = |name: &str| -> Vec<Value> {
+            table.rows().iter().filter_map(|row| table.get(row, name).cloned()).collect()
+        };
+        assert_eq!(cells("cpu"), ["all", "0", "1"].map(Value::from));
+        assert_eq!(cells("self_instructions"), [40, 10, 30].map(Value::Uint));
+        assert_eq!(cells("self_instructions_ratio"), [0.5; 3].map(Value::Real));
+    }
 
     #[test]
     fn display_hints_are_about_columns_that_exist() {

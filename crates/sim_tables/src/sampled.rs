@@ -1,19 +1,18 @@
 //! Table `sampled_cycles`: cycles of contexts from sampled units, with their intervals.
 
 use record::{Columns, IntervalColumns, Table, TableDisplay, column};
-use serde_json::{Value as Json, json};
-use sim::watch::Sampling;
 use sim::{Accounting, SampledCycles};
 
-use super::by_region::by_region;
+use crate::regions::{by_region, region_column};
 
-/// The table; none unless the core executed sampled units only.
+/// The table. `None` unless the core executed sampled units only.
+#[must_use]
 pub fn table(account: &Accounting) -> Option<Table> {
     if !account.is_sampled {
         return None;
     }
     /// The region, from 1, and the cycles of a context in it.
-    type Row<'a> = (usize, &'a SampledCycles);
+    type Row<'a> = (u32, &'a SampledCycles);
     let regions = account.sampled_cycles();
     let name_of = |sampled: &SampledCycles| {
         sampled.context.map_or_else(|| "all".to_owned(), |context| account.name_of(context))
@@ -24,7 +23,7 @@ pub fn table(account: &Accounting) -> Option<Table> {
     };
     let entries = |sampled: &SampledCycles| sampled.context.map(|_| sampled.entries);
     let columns = Columns::all([
-        column("region", "Region of interest, from 1.").uint(|(region, _): &Row<'_>| *region),
+        region_column().of_ref(|(region, _): &Row<'_>| region),
         column("context", "What executed, with the name of the task; `all`: everything.")
             .priority(100)
             .text(|(_, sampled): &Row<'_>| name_of(sampled)),
@@ -72,23 +71,10 @@ pub fn table(account: &Accounting) -> Option<Table> {
         sort_by: Some("self_cycles".to_owned()),
         ..by_region()
     };
-    let rows = regions
-        .iter()
-        .enumerate()
-        .flat_map(|(index, sampled)| sampled.iter().map(move |sampled| (index + 1, sampled)));
+    let rows = (1..)
+        .zip(&regions)
+        .flat_map(|(region, sampled)| sampled.iter().map(move |sampled| (region, sampled)));
     Some(columns.table("sampled_cycles", doc, rows).displayed(display))
-}
-
-/// How the sample was taken, for the settings of a run.
-pub fn setting(sampling: Option<Sampling>) -> Option<(String, Json)> {
-    let Sampling { period, warming, unit, seed } = sampling?;
-    let setting = json!({
-        "period_instructions": period,
-        "warming_instructions": warming,
-        "unit_instructions": unit,
-        "seed": seed,
-    });
-    Some(("sampling".to_owned(), setting))
 }
 
 #[cfg(test)]
