@@ -16,4 +16,5 @@ pub mod noise;
 mod quantiles;
 pub mod services;
 pub mod signal;
+pub mod targets;
 pub mod words;

@@ -14,6 +14,7 @@
 //! judged: the other work on the machine decides what they take, and that changes from run to run by factors.
 
 mod cells;
+pub mod error_rates;
 mod rules;
 mod series;
 mod tables;

@@ -379,6 +379,25 @@ fn several_runs_on_each_side_show_how_much_runs_differ() {
 }
 
 #[test]
+fn a_planted_change_is_found_and_a_real_one_is_reported() {
+    let run = |mean| run("live", &[("timer", mean, Some(1.0))]);
+    let mut error_rates = error_rates::ErrorRates::default();
+    error_rates.add(1, &[run(100.0)], &[run(100.0)], 0.2).unwrap();
+    error_rates.add(2, &[run(100.0)], &[run(150.0)], 0.2).unwrap();
+    assert_eq!(error_rates.comparisons(), 2);
+    let [pairs, planted, reported] = &error_rates.tables()[..] else { panic!("three tables") };
+    let cell = |table: &Table, row: usize, name: &str| {
+        table.get(&table.rows()[row], name).cloned().unwrap()
+    };
+    assert_eq!([cell(pairs, 3, "value"), cell(pairs, 3, "met")], [0.5.into(), false.into()]);
+    assert_eq!(cell(planted, 0, "found_ratio"), Value::Real(1.0));
+    assert_eq!(reported.rows().len(), 1);
+    assert_eq!(cell(reported, 0, "pair"), Value::Uint(2));
+    assert_eq!(cell(reported, 0, "change_ratio"), Value::Real(0.5));
+    assert_eq!(reported.check_display(), Ok(()));
+}
+
+#[test]
 fn series_are_compared_in_pairs_or_refused() {
     let base = series(&[(100.0, 10.0), (101.0, 10.0), (102.0, 10.0)], "1");
     let error = compare_series(&base, &base[..2], &plan(&[])).unwrap_err();

@@ -99,7 +99,7 @@ struct Latency<'a> {
 impl Latency<'_> {
     /// The 95 % interval of the host's cycles. The figures of a model are exact.
     fn cycles_95(&self) -> Option<(f64, f64)> {
-        self.host.cycles_95.filter(|_| self.model.is_none())
+        if self.model.is_none() { self.host.cycles_95 } else { None }
     }
 
     fn over_host(&self) -> Option<f64> {

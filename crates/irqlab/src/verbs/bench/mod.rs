@@ -5,9 +5,7 @@ mod model;
 mod noise_peers;
 mod overhead;
 mod sim_repeat;
-mod spread;
 mod storm;
-mod target;
 mod trace_agreement;
 
 use std::process::ExitCode;

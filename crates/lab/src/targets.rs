@@ -12,10 +12,13 @@ pub struct Target {
 
 impl Target {
     /// A value without a target.
+    #[must_use]
     pub fn unlimited(name: &'static str, value: impl Into<Option<f64>>) -> Target {
         Target { name, value: value.into(), limit: None }
     }
 
+    /// A value that meets its target if it is at most `limit`.
+    #[must_use]
     pub fn limited(name: &'static str, value: impl Into<Option<f64>>, limit: f64) -> Target {
         Target { name, value: value.into(), limit: Some(limit) }
     }
@@ -25,7 +28,8 @@ impl Target {
     }
 }
 
-/// The given columns and the column `met`.
+/// The columns of a target's name, value and limit, and the column `met`.
+#[must_use]
 pub fn target_columns<'a>(name: Column, value: Column, limit: Column) -> Columns<'a, Target> {
     Columns::all([
         name.text(|target: &Target| target.name),

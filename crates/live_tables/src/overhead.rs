@@ -1,0 +1,106 @@
+//! Tables `overhead` and `targets`: the overhead of a pair of probes, compared with other tools.
+
+use lab::targets::{Target, target_columns};
+use live::bpf::Flavour;
+use live::selfbench::overhead::{Attached, Cost, Overhead};
+use live::syscall_loop::median;
+use record::{Columns, Table, column};
+
+use crate::spread::{Spread, spread_columns};
+
+/// The tables of an overhead that was measured on `cpu`.
+#[must_use]
+pub fn tables(cpu: u32, overhead: &Overhead) -> Vec<Table> {
+    vec![costs(cpu, overhead), targets(overhead)]
+}
+
+fn costs(cpu: u32, overhead: &Overhead) -> Table {
+    let columns = Columns::all([
+        column("probe", "Probes that were attached to the entry and exit of a system call.")
+            .text(|cost: &Cost| cost.attached.label()),
+        spread_columns(
+            "probe_overhead",
+            "ns",
+            "Time that the probes add to a call: median of the rounds.",
+        )
+        .of(|cost: &Cost| Spread::of(cost.added_ns.clone())),
+        column(
+            "over_empty_ratio",
+            "Overhead over the overhead of the empty tp_btf pair: median of the rounds' ratios.",
+        )
+        .real(|cost: &Cost| median(cost.ratio.clone())),
+        column("call_ns", "Duration of a call with the probes: median of the rounds.")
+            .real(|cost: &Cost| median(cost.call_ns.clone())),
+        column("round_count", "Number of measured rounds.").uint(|cost: &Cost| cost.call_ns.len()),
+        column("span_count", "Spans that the tool itself counted in these rounds.")
+            .uint(|cost: &Cost| cost.counted.map(|(spans, _)| spans)),
+        column(
+            "call_count",
+            "Calls that the loops made in these rounds; other programs on the CPU add to span_count.",
+        )
+        .uint(|cost: &Cost| cost.counted.map(|(_, calls)| calls)),
+        column("method", "How the probes were attached.")
+            .text(move |cost: &Cost| cost.attached.method(cpu)),
+    ]);
+    columns.table("overhead", "Overhead of each tool per system call.", &overhead.costs)
+}
+
+/// Table `targets`: the limits on the overhead, and whether they are met.
+fn targets(overhead: &Overhead) -> Table {
+    let irqlab = overhead.cost(Attached::Irqlab(Flavour::Btf));
+    let target = |name, other: Attached, limit: f64| {
+        let ratio = irqlab.zip(overhead.cost(other));
+        let value = ratio.and_then(|(irqlab, other)| median_ratio(irqlab, other));
+        Target::limited(name, value, limit)
+    };
+    let rows = [
+        target("irqlab / empty pair", Attached::Empty(Flavour::Btf), 1.3),
+        target("irqlab / two clock readings", Attached::Clocks(Flavour::Btf), 1.15),
+        target("irqlab / bpftrace", Attached::Bpftrace, 1.0 / 3.0),
+    ];
+    let columns = target_columns(
+        column("target", "The two overheads that the target compares."),
+        column("measured_ratio", "Measured: median of the rounds' ratios."),
+        column("limit_ratio", "The largest ratio that meets the target."),
+    );
+    columns.table("targets", "Targets for the overhead of irqlab's probes.", rows)
+}
+
+/// Median over the rounds of the ratio of two overheads.
+fn median_ratio(cost: &Cost, other: &Cost) -> Option<f64> {
+    let pairs = cost.added_ns.iter().zip(&other.added_ns);
+    median(pairs.map(|(added, other)| added / other).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use record::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_target_is_judged_by_the_median_of_the_rounds_ratios() {
+        let cost = |attached, added_ns: [f64; 3]| Cost {
+            attached,
+            call_ns: vec![100.0; 3],
+            added_ns: added_ns.to_vec(),
+            ratio: Vec::new(),
+            counted: None,
+        };
+        let costs = vec![
+            cost(Attached::Irqlab(Flavour::Btf), [60.0, 50.0, 90.0]),
+            cost(Attached::Empty(Flavour::Btf), [40.0, 50.0, 60.0]),
+            cost(Attached::Bpftrace, [300.0; 3]),
+        ];
+        let tables = tables(0, &Overhead { costs, ..Overhead::default() });
+        let cells = |table: usize, name: &str| -> Vec<Value> {
+            let table = &tables[table];
+            table.rows().iter().filter_map(|row| table.get(row, name).cloned()).collect()
+        };
+        assert_eq!(cells(0, "probe_overhead_ns"), [60.0, 50.0, 300.0].map(Value::Real));
+        assert_eq!(cells(0, "probe_overhead_max_ns")[0], Value::Real(90.0));
+        // The probes that read the clock twice were not measured.
+        assert_eq!(cells(1, "measured_ratio"), [1.5.into(), Value::Absent, 0.2.into()]);
+        assert_eq!(cells(1, "met"), [false.into(), Value::Absent, true.into()]);
+    }
+}

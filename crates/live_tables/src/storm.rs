@@ -1,0 +1,165 @@
+//! Tables `storm`, `contexts` and `counts`: interrupts at a high rate, counted by irqlab and by the kernel.
+
+use std::collections::BTreeMap;
+
+use attribution::Context;
+use lab::handlers::{Agreement, ContextStats, Timing};
+use lab::targets::{Target, target_columns};
+use live::selfbench::storm::Storm;
+use record::{Columns, Table, column};
+
+/// Maximum growth of the process during the window. A few pages are not a leak.
+const GROWTH_BYTES_MAX: u64 = 256 << 10;
+/// Maximum share of a CPU that the process may use.
+const USER_SHARE_MAX: f64 = 0.01;
+
+#[must_use]
+pub fn tables(storm: &Storm) -> Vec<Table> {
+    vec![window(storm), contexts(storm), counts(storm)]
+}
+
+fn window(storm: &Storm) -> Table {
+    let sample = &storm.sample;
+    let seconds = sample.length_ns() as f64 / 1e9;
+    let (first, last) = (storm.resident_bytes.first(), storm.resident_bytes.last());
+    let growth = first.zip(last).map(|(first, last)| last.saturating_sub(*first) as f64);
+    let rows = [
+        Target::unlimited("length, s", seconds),
+        Target::unlimited("entry and exit events", sample.events() as f64),
+        Target::unlimited("events per second", sample.events() as f64 / seconds),
+        Target::unlimited("interrupts and softirqs per second", storm.spans() as f64 / seconds),
+        Target::limited("events lost", sample.lost() as f64, 0.0),
+        Target::unlimited(
+            "interrupts not handed to BPF by the kernel",
+            sample.undelivered() as f64,
+        ),
+        Target::unlimited("resident set at the start, bytes", first.map(|bytes| *bytes as f64)),
+        Target::limited("growth of the resident set, bytes", growth, GROWTH_BYTES_MAX as f64),
+        Target::limited("user-space share of a CPU", storm.user_share(), USER_SHARE_MAX),
+    ];
+    let columns = target_columns(
+        column("quantity", "The measured quantity, with its unit."),
+        column("value", "Measured value."),
+        column("limit", "Largest value that meets the target."),
+    );
+    columns.table("storm", "The whole window, all CPUs together.", rows)
+}
+
+/// Spans of a context on all CPUs.
+#[derive(Default)]
+struct Spans {
+    count: u64,
+    /// Sum of the self times.
+    self_ns: u64,
+}
+
+fn contexts(storm: &Storm) -> Table {
+    let mut sums: BTreeMap<&Context, Spans> = BTreeMap::new();
+    let is_timed = |stats: &&ContextStats| stats.timing == Timing::Probes;
+    for stats in storm.sample.contexts.iter().filter(is_timed) {
+        let sum = sums.entry(&stats.context).or_default();
+        sum.count += stats.count;
+        sum.self_ns += stats.own.sum;
+    }
+    type Row<'a> = (&'a Context, Spans);
+    let seconds = storm.sample.length_ns() as f64 / 1e9;
+    let columns = Columns::all([
+        column("kind", "Kind of context.").text(|(context, _): &Row<'_>| context.kind.label()),
+        column("name", "Name of the action, vector or softirq.")
+            .text(|(context, _): &Row<'_>| context.name.clone()),
+        column("count", "Spans on all CPUs together.").uint(|(_, spans): &Row<'_>| spans.count),
+        column("rate_hz", "Spans per second.")
+            .real(|(_, spans): &Row<'_>| spans.count as f64 / seconds),
+        column("mean_ns", "Mean self time.")
+            .real(|(_, spans): &Row<'_>| spans.self_ns as f64 / spans.count as f64),
+    ]);
+    columns.table("contexts", "Interrupts and softirqs that were counted.", sums)
+}
+
+/// Table `counts`: irqlab's counts and the kernel's own. Leaves out lines without interrupts.
+fn counts(storm: &Storm) -> Table {
+    let missing = |line: &Agreement| {
+        let counts = line.counted.zip(line.kernel_exact);
+        counts.map(|(counted, kernel)| kernel as i64 - counted as i64)
+    };
+    let columns = Columns::all([
+        column("cpu", "CPU.").uint(|line: &Agreement| line.cpu),
+        column("line", "Line of /proc/interrupts or /proc/softirqs.")
+            .text(|line: &Agreement| line.line.clone()),
+        column("name", "Name of the line's interrupt or softirq.")
+            .text(|line: &Agreement| line.name.clone()),
+        column("irqlab_count", "Entries that irqlab counted.")
+            .uint(|line: &Agreement| line.counted),
+        column("kernel_count", "The kernel's counter, read at the edges of the window.")
+            .uint(|line: &Agreement| line.kernel_exact),
+        column("kernel_min_count", "Lower bound by the files in /proc.")
+            .uint(|line: &Agreement| line.kernel_min),
+        column("kernel_max_count", "Upper bound by the files in /proc.")
+            .uint(|line: &Agreement| line.kernel_max),
+        column("missing_count", "kernel_count minus irqlab_count.").int(missing),
+    ]);
+    let was_raised =
+        |line: &&Agreement| line.counted.unwrap_or(0) > 0 && line.kernel_max != Some(0);
+    let rows = storm.sample.agreement.iter().filter(was_raised);
+    columns.table("counts", "irqlab's counts compared with the kernel's own.", rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use attribution::ContextKind;
+    use lab::handlers::{CpuWindow, WindowSample};
+    use record::Value;
+
+    use super::*;
+
+    fn storm() -> Storm {
+        let stats = |cpu, count, total_ns| {
+            let kind = ContextKind::HardIrq;
+            let context = Context { kind, number: 36, name: "nvme".to_owned() };
+            let mut stats = ContextStats::new(cpu, context, Timing::Probes, count);
+            stats.own.sum = total_ns;
+            stats
+        };
+        let line = |line: &str, counted, kernel_max| Agreement {
+            cpu: 0,
+            line: line.to_owned(),
+            name: "nvme".to_owned(),
+            counted: Some(counted),
+            kernel_exact: Some(9),
+            kernel_min: None,
+            kernel_max,
+            edge_max: 0,
+        };
+        let sample = WindowSample {
+            windows: vec![CpuWindow { length_ns: 2_000_000_000, ..CpuWindow::default() }],
+            contexts: vec![stats(0, 4, 100), stats(1, 6, 50)],
+            agreement: vec![line("36", 7, None), line("37", 3, Some(0)), line("38", 0, Some(4))],
+            missed: 2,
+            ..WindowSample::default()
+        };
+        Storm { sample, resident_bytes: vec![5_000, 1_000, 9_000], ..Storm::default() }
+    }
+
+    #[test]
+    fn a_lost_event_misses_the_target() {
+        let table = window(&storm());
+        let row = |quantity: &str| {
+            let row = table.rows().iter().find(|row| row[0] == Value::from(quantity)).unwrap();
+            ["value", "met"].map(|name| table.get(row, name).cloned().unwrap())
+        };
+        assert_eq!(row("events lost"), [2.0.into(), false.into()]);
+        assert_eq!(row("growth of the resident set, bytes"), [4_000.0.into(), true.into()]);
+        assert_eq!(row("events per second"), [10.0.into(), Value::Absent]);
+    }
+
+    #[test]
+    fn contexts_are_summed_over_cpus_and_lines_without_interrupts_left_out() {
+        let contexts = contexts(&storm());
+        let cells = ["count", "rate_hz", "mean_ns"]
+            .map(|name| contexts.get(&contexts.rows()[0], name).cloned().unwrap());
+        assert_eq!(cells, [Value::Uint(10), Value::Real(5.0), Value::Real(15.0)]);
+        let counts = counts(&storm());
+        assert_eq!(counts.rows().len(), 1);
+        assert_eq!(counts.get(&counts.rows()[0], "missing_count"), Some(&Value::Int(2)));
+    }
+}
