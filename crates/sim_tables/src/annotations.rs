@@ -207,7 +207,46 @@ fn log(annotations: &Annotations, account: &Accounting) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use record::Value;
+    use sim::annotate::{Recorded, Show};
+    use sim::{RecordedValues, RegionUse};
+
     use super::*;
+
+    #[test]
+    fn hits_and_values_of_an_annotation_have_rows() {
+        let register = Recorded { expression: "rdi".to_owned(), show: Show::Hex };
+        let mut annotations = Annotations::default();
+        annotations.list.push(Annotation {
+            name: "tick".to_owned(),
+            place: "tick_sched_timer".to_owned(),
+            address: Some(0x1000),
+            records: vec![vec![register]],
+            spans: Vec::new(),
+        });
+        let seven = vec![annotate::Value::Number(7)];
+        let recorded = |values, count| RecordedValues { action: 0, values, count };
+        let used = AnnotationUse {
+            hits: vec![3, 2],
+            values: vec![recorded(Some(seven), 4), recorded(None, 1)],
+            ..AnnotationUse::default()
+        };
+        let cpus = [0, 1].map(|cpu| CpuUse { cpu, ..CpuUse::default() }).to_vec();
+        let account = Accounting {
+            regions: vec![RegionUse { cpus, ..RegionUse::default() }],
+            annotations: [((1, 0), used)].into(),
+            ..Accounting::default()
+        };
+        let tables = tables(&annotations, &account);
+        let cells = |table: usize, name: &str| -> Vec<Value> {
+            let table = &tables[table];
+            table.rows().iter().filter_map(|row| table.get(row, name).cloned()).collect()
+        };
+        assert_eq!(cells(0, "cpu"), ["all", "0", "1"].map(Value::from));
+        assert_eq!(cells(0, "hit_count"), [5, 3, 2].map(Value::Uint));
+        assert_eq!(cells(1, "values"), ["0x7", "others"].map(Value::from));
+        assert_eq!(cells(1, "hit_count"), [4, 1].map(Value::Uint));
+    }
 
     #[test]
     fn display_hints_are_about_columns_that_exist() {

@@ -51,8 +51,8 @@ pub fn warning(account: &Accounting) -> Option<String> {
     })
 }
 
-fn counts_of_kind(account: &Accounting, sort: MissKind) -> impl Iterator<Item = &MissCount> {
-    account.misses.iter().filter(move |miss_count| miss_count.kind == sort)
+fn counts_of_kind(account: &Accounting, kind: MissKind) -> impl Iterator<Item = &MissCount> {
+    account.misses.iter().filter(move |miss_count| miss_count.kind == kind)
 }
 
 /// The name of the cache that missed.
@@ -82,9 +82,9 @@ pub fn class_name(miss_count: &MissCount) -> &'static str {
 }
 
 /// Number of misses of a kind in each region and cache.
-fn sums(account: &Accounting, sort: MissKind) -> BTreeMap<(u32, u32), u64> {
+fn sums(account: &Accounting, kind: MissKind) -> BTreeMap<(u32, u32), u64> {
     let mut sums = BTreeMap::new();
-    for miss_count in counts_of_kind(account, sort) {
+    for miss_count in counts_of_kind(account, kind) {
         let sum: &mut u64 = sums.entry((miss_count.region, miss_count.cache)).or_default();
         *sum = sum.saturating_add(miss_count.count);
     }
@@ -188,18 +188,18 @@ fn places<'a>(
             .real(|place: &Place| place.count as f64 / place.sum as f64),
     ]);
     let mut rows = Vec::new();
-    let mut of_caches: BTreeMap<(u32, u32), BTreeMap<String, u64>> = BTreeMap::new();
+    let mut places_by_cache: BTreeMap<(u32, u32), BTreeMap<String, u64>> = BTreeMap::new();
     for miss_count in counts {
         let name = if miss_count.key == ELSEWHERE {
             "elsewhere".to_owned()
         } else {
             named(miss_count.key)
         };
-        let of_cache = of_caches.entry((miss_count.region, miss_count.cache)).or_default();
-        let sum = of_cache.entry(name).or_default();
+        let places = places_by_cache.entry((miss_count.region, miss_count.cache)).or_default();
+        let sum = places.entry(name).or_default();
         *sum = sum.saturating_add(miss_count.count);
     }
-    for ((region, cache), places) in of_caches {
+    for ((region, cache), places) in places_by_cache {
         let sum = places.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
         let mut places: Vec<_> = places.into_iter().collect();
         places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

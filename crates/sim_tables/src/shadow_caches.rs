@@ -67,3 +67,27 @@ fn curves(account: &Accounting) -> Table {
     let doc = "Miss curves: misses of fully associative LRU caches, by their size.";
     columns.table("miss_curves", doc, &account.miss_curves)
 }
+
+#[cfg(test)]
+mod tests {
+    use record::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_cache_without_accesses_has_no_miss_ratio() {
+        let point = |accesses, misses| MissCurvePoint {
+            region: 1,
+            group: Group::Idle,
+            stream: AccessStream::Data,
+            size_bytes: 4096,
+            accesses,
+            misses,
+        };
+        let miss_curves = vec![point(8, 2), point(0, 0)];
+        let account = Accounting { miss_curves, ..Accounting::default() };
+        let [table] = &tables(&[], &account)[..] else { panic!("no shadow caches") };
+        let ratio = |row: usize| table.get(&table.rows()[row], "miss_ratio").cloned();
+        assert_eq!([ratio(0), ratio(1)], [Some(Value::Real(0.25)), Some(Value::Absent)]);
+    }
+}
