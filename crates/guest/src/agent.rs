@@ -10,7 +10,7 @@
 //! | `faults` | `all`, `major`: page faults of the region of interest of a workload |
 //! | `step` | `name`, `status`: a step of a workload failed: `set-up`, `region` or `check` |
 //! | `output` | `line`: a line of output of the guest's irqlab |
-//! | `limit` | no fields: the machine reached its limit of guest time |
+//! | `limit` | no fields: the machine reached its limit of guest time, or its irqlab was asked to stop there |
 //! | `exit` | `status`: the last message |
 
 use std::fs::{File, OpenOptions};
@@ -62,7 +62,8 @@ impl Agent {
 
     /// Waits for a line from the host. Returns false if reading fails or the line is too long.
     ///
-    /// Only the request `probe` may use this: the time of the reply differs between runs.
+    /// The time of the line differs between runs. So only the request `probe`, and the end of a run that the host
+    /// stops, may use this.
     pub fn wait_for_line(&mut self) -> bool {
         let mut byte = [0];
         for _ in 0..LINE_BYTES_MAX {
@@ -74,6 +75,11 @@ impl Agent {
             }
         }
         false
+    }
+
+    /// The port, to wait for a request to stop.
+    pub fn descriptor(&self) -> i32 {
+        self.port.as_raw_fd()
     }
 
     /// Powers the machine off after `limit_s` guest seconds, even in the middle of a request.

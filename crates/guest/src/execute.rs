@@ -29,8 +29,8 @@ pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
             }
             status => agent.step("set-up", status),
         },
-        Request::Irqlab(request) => {
-            let status = irqlab::execute(&request, agent);
+        Request::Irqlab { stop_after_s, request } => {
+            let status = irqlab::execute(&request, stop_after_s, agent);
             mark(marker::END, 0);
             status
         }

@@ -1,21 +1,29 @@
 //! Requests for the irqlab in the guest's image.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::agent::Agent;
 use crate::facts::quoted;
 use crate::program::{self, CANNOT_START};
+use crate::sys;
 
 const PROGRAM: &str = "/irqlab/irqlab";
 /// The verb of irqlab that executes requests.
 const VERB: &str = "__in-guest";
 /// Maximum length of the program's output. The rest is cut off.
-const OUTPUT_BYTES_MAX: u64 = 16 << 20;
+const OUTPUT_BYTES_MAX: usize = 16 << 20;
+/// No input has this descriptor.
+const NO_DESCRIPTOR: i32 = -1;
 
 /// Runs irqlab with a request, and returns its exit status. Sends the program's output to the host after the
 /// program has ended, so that nothing else runs during a measurement.
-pub fn execute(request: &str, agent: &mut Agent) -> u8 {
+///
+/// Asks irqlab to stop `stop_after_s` guest seconds after its start, and when the host sends a line. irqlab then
+/// responds with what it has measured.
+pub fn execute(request: &str, stop_after_s: Option<u32>, agent: &mut Agent) -> u8 {
     let mut process = Command::new(PROGRAM);
     process.args([VERB, request]).stdin(Stdio::null()).stdout(Stdio::piped());
     program::set_environment(&mut process);
@@ -28,12 +36,51 @@ pub fn execute(request: &str, agent: &mut Agent) -> u8 {
     };
     let mut output = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        let lines = BufReader::new(stdout.take(OUTPUT_BYTES_MAX)).lines();
-        output.extend(lines.map_while(Result::ok));
+        let limit = stop_after_s.map(|seconds| Duration::from_secs(seconds.into()));
+        output = read_until_end(&child, stdout, limit, agent);
     }
     let status = child.wait();
-    for line in output {
-        agent.send(&format!(r#"{{"event":"output","line":{}}}"#, quoted(&line)));
+    for line in String::from_utf8_lossy(&output).lines() {
+        agent.send(&format!(r#"{{"event":"output","line":{}}}"#, quoted(line)));
     }
     program::code_of(status)
+}
+
+/// Reads the program's output until it ends. Asks the program to stop at the limit, and at a line of the host.
+fn read_until_end(
+    child: &Child,
+    mut stdout: ChildStdout,
+    limit: Option<Duration>,
+    agent: &mut Agent,
+) -> Vec<u8> {
+    let mut output = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut deadline = limit.map(|limit| Instant::now() + limit);
+    let mut host = agent.descriptor();
+    loop {
+        let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // Rounded up, so that the time is over when poll(2) returns.
+        let timeout_ms = remaining
+            .map_or(-1, |remaining| i32::try_from(remaining.as_millis() + 1).unwrap_or(i32::MAX));
+        let input = sys::wait_for_input(stdout.as_raw_fd(), host, timeout_ms);
+        if input.is_none() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            deadline = None;
+            agent.send(r#"{"event":"limit"}"#);
+            sys::terminate(child.id());
+        }
+        if input.is_second {
+            // The host asks once. A port that cannot be read is not asked again.
+            host = NO_DESCRIPTOR;
+            if agent.wait_for_line() {
+                sys::terminate(child.id());
+            }
+        }
+        if input.is_first {
+            match stdout.read(&mut buffer) {
+                Ok(1..) if output.len() > OUTPUT_BYTES_MAX => {}
+                Ok(count @ 1..) => output.extend_from_slice(&buffer[..count]),
+                _ => return output,
+            }
+        }
+    }
 }

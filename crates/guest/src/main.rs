@@ -6,8 +6,8 @@
 //! - It never hangs. Each exit powers the machine off. After a panic the kernel panics and resets the machine,
 //!   which ends the simulation. An alarm in guest time ends a run that takes too long.
 //! - It reads its request from the kernel's command line or the firmware configuration ports: there, the same
-//!   instruction reads the same bytes in every run. It never reads a channel that the host writes at an
-//!   arbitrary time.
+//!   instruction reads the same bytes in every run. It reads a channel that the host writes at an arbitrary
+//!   time only where no result depends on the time: for the kernel's facts, and to end a run early.
 //!
 //! Messages to the host go to the second serial port, one line `irqlab {JSON}` each: see [`agent`].
 

@@ -2,7 +2,7 @@
 
 /// All requests, for error messages.
 pub const KNOWN: &str = "poweroff, probe, ready, shell, idle, idle:SECONDS, run:COMMAND, prepare:COMMAND, \
-     work:MARKERS<US>COMMAND<US>CHECK, irqlab:REQUEST";
+     work:MARKERS<US>COMMAND<US>CHECK, irqlab:REQUEST, irqlab:SECONDS REQUEST";
 
 /// Separates the parts of a request: ASCII's unit separator, which no command needs.
 const SEPARATOR: char = '\u{1f}';
@@ -32,7 +32,11 @@ pub enum Request {
     /// Run a workload.
     Work(Work),
     /// Pass a request to the image's irqlab.
-    Irqlab(String),
+    Irqlab {
+        /// Guest seconds after which irqlab is asked to stop; `None`: never.
+        stop_after_s: Option<u32>,
+        request: String,
+    },
     /// Anything else, verbatim.
     Unknown(String),
 }
@@ -59,6 +63,16 @@ impl Work {
 }
 
 impl Request {
+    /// `SECONDS REQUEST` or `REQUEST`. irqlab itself refuses other text.
+    fn irqlab(text: &str) -> Request {
+        let timed = text
+            .split_once(' ')
+            .and_then(|(seconds, request)| Some((seconds.parse().ok()?, request)));
+        let (stop_after_s, request) =
+            timed.map_or((None, text), |(seconds, request)| (Some(seconds), request));
+        Request::Irqlab { stop_after_s, request: request.to_owned() }
+    }
+
     /// Text that is not a request becomes [`Request::Unknown`].
     pub fn parse(text: &str) -> Request {
         let text = text.trim_matches(['\n', '\0', ' ']);
@@ -76,7 +90,7 @@ impl Request {
                 Ok(seconds) => Request::Idle { seconds: Some(seconds) },
                 Err(_) => Request::Unknown(text.to_owned()),
             },
-            ("irqlab", Some(request)) if !request.is_empty() => Request::Irqlab(request.to_owned()),
+            ("irqlab", Some(request)) if !request.is_empty() => Request::irqlab(request),
             ("run", Some(command)) if !command.is_empty() => Request::Run(command.to_owned()),
             ("prepare", Some(command)) if !command.is_empty() => {
                 Request::Prepare(command.to_owned())
@@ -153,6 +167,10 @@ mod tests {
     #[test]
     fn requests_are_parsed() {
         let run = |command: &str| Request::Run(command.to_owned());
+        let irqlab = |stop_after_s, request: &str| Request::Irqlab {
+            stop_after_s,
+            request: request.to_owned(),
+        };
         let work = |marks_itself, region: &str, check: &str| {
             Request::Work(Work { marks_itself, region: region.to_owned(), check: check.to_owned() })
         };
@@ -167,6 +185,8 @@ mod tests {
             ("prepare:a; b", Request::Prepare("a; b".to_owned())),
             ("work:init\u{1f}make\u{1f}", work(false, "make", "")),
             ("work:own\u{1f}a\nb\u{1f}c", work(true, "a\nb", "c")),
+            (r#"irqlab:{"a": 1}"#, irqlab(None, r#"{"a": 1}"#)),
+            (r#"irqlab:7 {"a": 1}"#, irqlab(Some(7), r#"{"a": 1}"#)),
         ] {
             assert_eq!(Request::parse(text), request, "{text:?}");
         }

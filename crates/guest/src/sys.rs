@@ -107,6 +107,39 @@ pub fn write_raw(fd: i32, bytes: &[u8]) {
     unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
 }
 
+/// What [`wait_for_input`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input {
+    pub is_first: bool,
+    pub is_second: bool,
+}
+
+impl Input {
+    /// Whether the time was over before there was any input.
+    pub fn is_none(self) -> bool {
+        !self.is_first && !self.is_second
+    }
+}
+
+/// Waits until one of two descriptors has input or has no writer any more, for at most `timeout_ms`; forever if
+/// it is negative. A negative descriptor never has input.
+pub fn wait_for_input(first: i32, second: i32, timeout_ms: i32) -> Input {
+    let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut fds = [polled(first), polled(second)];
+    loop {
+        // SAFETY: the array is valid for its length.
+        if unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout_ms) } >= 0 {
+            return Input { is_first: fds[0].revents != 0, is_second: fds[1].revents != 0 };
+        }
+    }
+}
+
+/// Asks a process to end, by SIGTERM.
+pub fn terminate(process: u32) {
+    // SAFETY: no pointers. The process has not been waited for, so the number is its own.
+    unsafe { libc::kill(process as libc::pid_t, libc::SIGTERM) };
+}
+
 /// Calls `handler` after `seconds`, in a signal handler: `handler` must not allocate or lock.
 pub fn on_alarm(seconds: u32, handler: extern "C" fn(i32)) -> io::Result<()> {
     // SAFETY: all-zero is a valid sigaction (no flags, empty mask).

@@ -12,7 +12,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, P
 use lab::experiment::{Progress, Step};
 use live::spawn::spawn_thread;
 use report::escape;
-use sim::{MachinePhase, MachineProgress};
+use sim::{EarlyReason, MachinePhase, MachineProgress};
 
 /// Help heading of the options that every verb has.
 pub const GLOBAL: &str = "Global options";
@@ -330,6 +330,24 @@ impl MachineProgress for MachineLines {
         }
     }
 
+    fn ends_early(&self, machine: &str, phase: MachinePhase, reason: EarlyReason) {
+        let why = match reason {
+            EarlyReason::Stopped => "stopping",
+            EarlyReason::HostLimit | EarlyReason::GuestLimit => "the time limit is reached",
+        };
+        let what = match phase {
+            MachinePhase::Boots | MachinePhase::Starts => "it has measured nothing yet",
+            MachinePhase::Window(_)
+            | MachinePhase::After(_)
+            | MachinePhase::Drains
+            | MachinePhase::Analysis => {
+                "what it has measured is kept (a second Ctrl-C or signal ends irqlab at once, and \
+                 keeps nothing)"
+            }
+        };
+        say(&format!("{machine}: {why} ({}); {what}", phase_words(phase)));
+    }
+
     fn done(&self, machine: &str) {
         let line = self.lines.lock().unwrap_or_else(PoisonError::into_inner).remove(machine);
         if let Some(bar) = line.and_then(|line| line.bar) {
@@ -343,6 +361,7 @@ fn phase_words(phase: MachinePhase) -> String {
         MachinePhase::Boots => "booting".to_owned(),
         MachinePhase::Starts => "preparing the first window".to_owned(),
         MachinePhase::Window(number) => format!("window {number}"),
+        MachinePhase::After(number) => format!("after window {number}"),
         MachinePhase::Drains => "ending".to_owned(),
         MachinePhase::Analysis => "reading the record".to_owned(),
     }

@@ -32,7 +32,7 @@ pub fn help_with_exit_codes(more: &[u8], text: &str) -> String {
     );
     let texts = [
         (EVENTS_LOST, "done, but events were lost"),
-        (STATUS_LIMIT, "the guest reached --guest-limit"),
+        (STATUS_LIMIT, "the guest reached --guest-limit, or the command --limit"),
     ];
     for (code, text) in texts.iter().filter(|(code, _)| more.contains(code)) {
         help += &format!("; {code} {text}");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
+use lab::experiment::BenchError;
 use live::host::{Root, available_memory};
 use live::window::Stop;
 use serde_json::{Map, Value as Json, json};
@@ -21,8 +22,8 @@ use sim::qemu::Qemu;
 use sim::watch::{self, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
 use sim::workload::{self, Prepared, Workload};
 use sim::{
-    Cache, GuestFacts, GuestRun, Machine, MachinePhase, MachineProgress, StopRequest, image,
-    kernel, models, qemu,
+    Cache, Deadline, GuestFacts, GuestRun, Machine, MachinePhase, MachineProgress, SimError,
+    StopRequest, image, kernel, models, qemu,
 };
 
 use crate::console::{self, MachineLines};
@@ -127,10 +128,11 @@ pub struct GuestArgs {
     /// Start the guest from this checkpoint [default: a booted machine, which experiments keep in the cache]
     #[arg(long, value_name = "NAME")]
     pub from: Option<String>,
-    /// Kill the machine after this time on the host's clock [default: 30m]
+    /// End the command after this time on the host's clock, with what was measured until then [default: each
+    /// machine after 30m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub limit: Option<Duration>,
-    /// Power the guest off after this time on its own clock [default: 10m]
+    /// End each machine after this time on its own clock, with what was measured until then [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub guest_limit: Option<Duration>,
 }
@@ -144,6 +146,11 @@ impl GuestArgs {
             wall: self.limit.unwrap_or(default.wall),
             guest_s: self.guest_limit.map_or(default.guest_s, seconds),
         }
+    }
+
+    /// The limit on the host's clock for the whole command, from now; `None` if the user sets none.
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.limit.map(Deadline::after)
     }
 
     /// The machine with its kernel. Packs the guest's image.
@@ -373,13 +380,49 @@ struct Parts {
     qemu: Qemu,
     kernel: Kernel,
     stop: StopRequest,
+    deadline: Option<Deadline>,
     progress: Arc<dyn MachineProgress>,
 }
 
 impl Parts {
-    fn new(cache: Cache, qemu: Qemu, kernel: Kernel, stop: Stop) -> Parts {
+    fn new(
+        cache: Cache,
+        qemu: Qemu,
+        kernel: Kernel,
+        stop: Stop,
+        deadline: Option<Deadline>,
+    ) -> Parts {
         let stop: StopRequest = Arc::new(move || stop.is_requested());
-        Parts { cache, qemu, kernel, stop, progress: Arc::new(MachineLines::default()) }
+        let progress = Arc::new(MachineLines::default());
+        Parts { cache, qemu, kernel, stop, deadline, progress }
+    }
+
+    /// Prepares a machine with `prepare`, which ends early by the function that it gets. `activity`: what it does.
+    ///
+    /// Fails with [`BenchError::TimeLimit`] at the deadline.
+    fn prepare<T>(
+        &self,
+        activity: &str,
+        prepare: impl FnOnce(&dyn Fn() -> bool) -> Result<T, SimError>,
+    ) -> anyhow::Result<T> {
+        let stop = || {
+            self.progress.update(BOOT, MachinePhase::Boots, None);
+            (self.stop)() || self.deadline.is_some_and(|deadline| deadline.is_over())
+        };
+        let prepared = prepare(&stop);
+        self.progress.done(BOOT);
+        match (prepared, self.deadline) {
+            (Err(SimError::Stopped), Some(deadline)) if !(self.stop)() => {
+                let reason = deadline.reason();
+                bail!(BenchError::TimeLimit(format!(
+                    "{reason} while {activity}: nothing was measured"
+                )))
+            }
+            (Err(SimError::Stopped), _) => {
+                bail!("stopped while {activity}: nothing was measured, nothing was written")
+            }
+            (prepared, _) => Ok(prepared?),
+        }
     }
 
     /// Reads the facts of the kernel, and sets the machine up with `set_up`, which also returns the machine's state at
@@ -398,7 +441,7 @@ impl Parts {
             // Services and misses name functions, which may be in modules.
             facts.add_modules(kernel, &start.modules(cache)?)?;
         }
-        let Parts { cache, qemu, kernel, stop, progress } = self;
+        let Parts { cache, qemu, kernel, stop, deadline, progress } = self;
         let guest = GuestRun {
             cache,
             qemu,
@@ -407,6 +450,7 @@ impl Parts {
             kernel_files,
             start,
             limits,
+            deadline,
             watch,
             stop,
             progress,
@@ -436,25 +480,21 @@ impl Simulated {
         stop: Stop,
         adjust: impl FnOnce(&mut Machine) -> anyhow::Result<()>,
     ) -> anyhow::Result<Simulated> {
+        let deadline = args.deadline();
         let qemu = qemu::find(&cache)?;
         let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::Irqlab)?;
         adjust(&mut machine)?;
-        let boot = |Parts { cache, qemu, stop, progress, .. }: &Parts| {
+        let boot = |parts: &Parts| {
+            let (cache, qemu) = (&parts.cache, &parts.qemu);
             let start = match &args.from {
                 Some(name) => Start::Named(name.clone()),
-                None => {
-                    let tell = || {
-                        progress.update(BOOT, MachinePhase::Boots, None);
-                        stop()
-                    };
-                    let ready = checkpoint::ready(cache, qemu, &machine, &console::say, &tell);
-                    progress.done(BOOT);
-                    ready?
-                }
+                None => parts.prepare("the machine boots", |stop| {
+                    checkpoint::ready(cache, qemu, &machine, &console::say, stop)
+                })?,
             };
             Ok((machine, start, ()))
         };
-        let parts = Parts::new(cache, qemu, kernel, stop);
+        let parts = Parts::new(cache, qemu, kernel, stop, deadline);
         Ok(parts.complete(watch, args.limits(), boot)?.0)
     }
 
@@ -482,19 +522,22 @@ impl Simulated {
                 )));
             }
         }
+        let deadline = args.deadline();
         let qemu = qemu::find(&cache)?;
         let kernel = args.kernel.kernel(&cache)?;
         let limits = workload_limits(args.limit, args.guest_limit);
         let adjust = |machine: &mut Machine| {
             machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
         };
-        let set_up = |Parts { cache, qemu, kernel, stop, .. }: &Parts| {
-            let (say, tell) = (&console::say, &**stop);
-            let prepared =
-                workload::prepare(cache, qemu, kernel, workload, limits, adjust, say, tell)?;
+        let set_up = |parts: &Parts| {
+            let Parts { cache, qemu, kernel, .. } = parts;
+            let prepared = parts.prepare("the workload is set up", |stop| {
+                let say = &console::say;
+                workload::prepare(cache, qemu, kernel, workload, limits, adjust, say, stop)
+            })?;
             Ok((prepared.machine.clone(), prepared.start.clone(), prepared))
         };
-        Parts::new(cache, qemu, kernel, stop).complete(watch, limits, set_up)
+        Parts::new(cache, qemu, kernel, stop, deadline).complete(watch, limits, set_up)
     }
 
     /// The block `host` of a run: facts about the simulated machine.

@@ -106,6 +106,11 @@ pub trait Bench {
     /// Whether the user asked to stop.
     fn stop_requested(&self) -> bool;
 
+    /// The time limit that ended the measurement early, in words; `None` if none did.
+    fn limit_reached(&self) -> Option<String> {
+        None
+    }
+
     /// Duration of the next step of the plan; `None` if it is unknown before the step starts.
     fn expected_step(&self) -> Option<Duration> {
         None
@@ -185,18 +190,35 @@ pub struct Measured<S> {
     pub failure: Option<String>,
     /// The first part that reached the time limit of the measured machine, with the reason.
     pub time_limit: Option<String>,
+    /// The parts that a request to stop, or a limit, left out or cut short, in words. Empty if `complete`.
+    pub missing: Vec<String>,
 }
 
 impl<S> Measured<S> {
     /// A complete measurement without absences.
     pub fn new(samples: S) -> Self {
-        Measured { samples, complete: true, absent: Vec::new(), failure: None, time_limit: None }
+        Measured {
+            samples,
+            complete: true,
+            absent: Vec::new(),
+            failure: None,
+            time_limit: None,
+            missing: Vec::new(),
+        }
     }
 }
 
 impl<S: Default> Default for Measured<S> {
     fn default() -> Self {
         Measured::new(S::default())
+    }
+}
+
+impl<S> Measured<S> {
+    /// Records that a part of the plan was not measured, because the run ended before it.
+    pub fn left_out(&mut self, what: impl Into<String>) {
+        self.complete = false;
+        self.missing.push(what.into());
     }
 }
 
@@ -297,7 +319,10 @@ pub fn run<E: Experiment>(
     progress: &mut dyn Progress,
 ) -> Result<Outcome<E::Samples>, BenchError> {
     match plan.measure(bench, progress) {
-        Ok(measured) => finish(plan, context, bench.facts(), measured),
+        Ok(mut measured) => {
+            measured.time_limit = measured.time_limit.or_else(|| bench.limit_reached());
+            finish(plan, context, bench.facts(), measured)
+        }
         Err(
             BenchError::NothingMeasurable { reason, remedy }
             | BenchError::Unavailable { reason, remedy },
@@ -323,7 +348,11 @@ pub fn finish<E: Experiment>(
         return Err(BenchError::Failed(failure));
     }
     if let Some(limit) = measured.time_limit {
-        return Err(BenchError::TimeLimit(limit));
+        return Err(BenchError::TimeLimit(if measured.missing.is_empty() {
+            limit
+        } else {
+            format!("{limit} before anything was measured")
+        }));
     }
     let mut reasons: Vec<String> = Vec::new();
     for Absence { what, reason, .. } in &measured.absent {
@@ -337,6 +366,14 @@ pub fn finish<E: Experiment>(
         return Ok(Outcome::Stopped);
     }
     Ok(Outcome::NothingMeasurable { reason: reasons.join("; "), remedy })
+}
+
+/// The warning about the parts of the plan that the end of the run left out or cut short, if any.
+fn missing(parts: &[String]) -> Vec<String> {
+    if parts.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("missing, because the run ended early: {}", parts.join("; "))]
 }
 
 /// Assembles the run from the facts of the caller and the bench, and from the samples.
@@ -368,7 +405,7 @@ pub fn assemble<E: Experiment>(
         host,
         settings,
         observer,
-        warnings: [facts.warnings, report.warnings].concat(),
+        warnings: [missing(&measured.missing), facts.warnings, report.warnings].concat(),
         absent,
         tables: report.tables,
     }

@@ -16,6 +16,8 @@ use crate::{Result, SimError};
 pub const STATUS_LIMIT: u8 = 124;
 /// Maximum time that a machine may take to power off after it has reported its exit status.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time that a guest may take to respond after it was asked to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often the stop request is checked.
 pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
 
@@ -180,21 +182,58 @@ pub fn follow_unless(
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<GuestExit>> {
-    let refuse = |_: &mut Vm, _| Err(SimError::Invalid("no checkpoint is saved here".to_owned()));
-    follow_saving(vm, limits, console, stop, &mut { refuse })
+    let ended = follow_to_end(vm, limits, EarlyEnd::Kill, console, stop, &mut refuse_to_save())?;
+    Ok(ended.exit)
 }
 
-/// Like [`follow_unless`], but calls `save` when the plugin holds the machine. The limit does not include the
-/// time of `save`.
+/// A `save` of [`follow_to_end`] for machines that save no checkpoint.
+pub(crate) fn refuse_to_save() -> impl FnMut(&mut Vm, Held) -> Result<()> {
+    |_, _| Err(SimError::Invalid("no checkpoint is saved here".to_owned()))
+}
+
+/// How a machine is ended before its request is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlyEnd {
+    /// It is killed. Its record has no end and cannot be read. At the limit on the host's clock this is an error.
+    Kill,
+    /// QEMU quits. The plugin ends the record.
+    EndRecord,
+    /// The irqlab in the guest is asked to respond with what it has measured. Without a response in time, QEMU quits.
+    AskGuest,
+}
+
+/// Why a machine was ended before its request was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlyReason {
+    /// The caller's `stop` returned true.
+    Stopped,
+    /// It reached [`Limits::wall`].
+    HostLimit,
+    /// It reached [`Limits::guest_s`].
+    GuestLimit,
+}
+
+/// The end of a machine, which may have come early.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// `None` if the guest did not report its status.
+    pub exit: Option<GuestExit>,
+    /// `None` if the guest has executed its request.
+    pub early: Option<EarlyReason>,
+}
+
+/// Follows a machine to its end. `stop` and the limit on the host's clock end it early, in the way of `early_end`.
+/// Calls `save` when the plugin holds the machine. The limit does not include the time of `save`.
 ///
 /// Fails as [`follow`] does, and with the errors of `save`.
-pub fn follow_saving(
+pub fn follow_to_end(
     vm: &mut Vm,
     limits: Limits,
+    early_end: EarlyEnd,
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
     save: &mut dyn FnMut(&mut Vm, Held) -> Result<()>,
-) -> Result<Option<GuestExit>> {
+) -> Result<Ended> {
     let start = Instant::now();
     let mut deadline = start + limits.wall;
     let mut report = None;
@@ -203,12 +242,33 @@ pub fn follow_saving(
     let mut reached_limit = false;
     let mut failed = None;
     let mut faults = None;
+    let mut early = None;
     let ended = loop {
         let event = vm.next(deadline.min(Instant::now() + STOP_POLL))?;
-        // Ctrl-C also reaches QEMU, whose end is then no failure.
-        if stop() {
-            vm.kill();
-            return Ok(None);
+        if early.is_none() && status.is_none() {
+            early = if stop() {
+                Some(EarlyReason::Stopped)
+            } else if Instant::now() >= deadline && early_end != EarlyEnd::Kill {
+                Some(EarlyReason::HostLimit)
+            } else {
+                None
+            };
+            match (early, early_end) {
+                (None, _) => {}
+                (Some(_), EarlyEnd::Kill) => {
+                    vm.kill();
+                    return Ok(Ended { exit: None, early });
+                }
+                (Some(_), EarlyEnd::EndRecord) => {
+                    vm.quit()?;
+                    return Ok(Ended { exit: None, early });
+                }
+                (Some(_), EarlyEnd::AskGuest) => {
+                    // A machine that has ended meanwhile is found below.
+                    let _ = vm.answer_guest();
+                    deadline = Instant::now() + STOP_TIMEOUT;
+                }
+            }
         }
         match event {
             Some(VmEvent::Console(bytes)) => console(&bytes),
@@ -237,22 +297,22 @@ pub fn follow_saving(
     let wall = start.elapsed();
     // A restored machine has reported before, and does not report again.
     let is_up = vm.is_restored() || report.is_some();
-    let exit = |status, reached_limit| {
-        Ok(Some(GuestExit {
-            status,
-            reached_limit,
-            failed,
-            faults,
-            report,
-            output: output.lines,
-            wall,
-        }))
+    let exit = |status, reached_limit: bool| {
+        let early = early.or(reached_limit.then_some(EarlyReason::GuestLimit));
+        let exit =
+            GuestExit { status, reached_limit, failed, faults, report, output: output.lines, wall };
+        Ok(Ended { exit: Some(exit), early })
     };
     match (status, ended) {
         (Some(status), Some(_)) => exit(status, reached_limit),
         // The guest has reported its status, but its kernel cannot power the machine off.
         (Some(status), None) => vm.quit().and_then(|()| exit(status, reached_limit)),
         (None, Some(_)) if is_up && vm.reached_limit() => exit(STATUS_LIMIT, true),
+        // A guest that does not respond in time, or ends while it is asked to stop.
+        (None, _) if early.is_some() => {
+            vm.quit()?;
+            Ok(Ended { exit: None, early })
+        }
         (None, Some(ended)) => Err(ended_early(vm, ended, is_up)),
         (None, None) => {
             vm.kill();

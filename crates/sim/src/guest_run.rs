@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lab::experiment::BenchError;
 use lab::guest_protocol::{Request, Response, decode};
 use simrecord::progress::GuestProgress;
 
-use crate::boot::{self, GuestExit, Limits};
+use crate::boot::{self, EarlyEnd, EarlyReason, Ended, GuestExit, Limits};
 use crate::checkpoint::Start;
 use crate::guest::kernel::Kernel;
 use crate::guest::loaded::{LoadedModule, with_modules};
@@ -19,6 +20,10 @@ use crate::{Accounting, Cache, Machine, Result, Symbols, checkpoint};
 /// Tells whether the user asked to stop.
 pub type StopRequest = Arc<dyn Fn() -> bool + Send + Sync>;
 
+/// Guest time that a guest has to respond after its irqlab was asked to stop at the limit of guest time, seconds.
+/// The plugin ends the machine then.
+const RESPONSE_S_MAX: u32 = 30;
+
 /// Phase of the run of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachinePhase {
@@ -28,6 +33,8 @@ pub enum MachinePhase {
     Starts,
     /// This window is open, from 1.
     Window(u32),
+    /// This window is closed, and another one follows or may follow.
+    After(u32),
     /// All windows are closed; it ends.
     Drains,
     /// It has ended, and its record is read.
@@ -40,8 +47,53 @@ pub trait MachineProgress: Send + Sync {
     /// `None` if unknown.
     fn update(&self, machine: &str, phase: MachinePhase, fraction: Option<f64>);
 
+    /// The machine is to end before its request is executed. `phase` is its phase at this time.
+    fn ends_early(&self, machine: &str, phase: MachinePhase, reason: EarlyReason);
+
     /// The machine has ended, and its outcome is known.
     fn done(&self, machine: &str);
+}
+
+/// A limit on the host's clock for all machines of a command together.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    at: Instant,
+    limit: Duration,
+}
+
+impl Deadline {
+    /// The time `limit` from now.
+    #[must_use]
+    pub fn after(limit: Duration) -> Deadline {
+        let now = Instant::now();
+        // A limit that the clock cannot express is never reached.
+        Deadline { at: now.checked_add(limit).unwrap_or(now + Duration::from_secs(1 << 32)), limit }
+    }
+
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.at
+    }
+
+    /// Why a run ended that reached it.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        format!("the command reached its limit of {:?} on the host's clock (--limit)", self.limit)
+    }
+}
+
+/// What a machine has done until its end.
+#[derive(Debug)]
+pub(crate) struct GuestOutcome<R> {
+    /// `None` if the machine ended before the guest responded.
+    pub(crate) response: Option<R>,
+    pub(crate) account: Accounting,
+    /// Host time from the start of the machine to its end.
+    pub(crate) wall: Duration,
+    /// The modules that the guest loaded; empty unless it booted for this run.
+    pub(crate) modules: Vec<LoadedModule>,
+    /// Why the machine ended before its request was executed.
+    pub(crate) early: Option<EarlyReason>,
 }
 
 /// Label and window length of a machine, to report its progress.
@@ -51,6 +103,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) label: &'a str,
     /// Cycles of guest time of a window, where that is known.
     pub(crate) window_cycles: Option<u64>,
+    /// Number of windows, where that is known.
+    pub(crate) windows: Option<u32>,
 }
 
 impl Expected<'_> {
@@ -61,7 +115,10 @@ impl Expected<'_> {
         match (regions, is_open) {
             (0, _) => (MachinePhase::Starts, None),
             (number, true) => (MachinePhase::Window(number), self.window_cycles.map(fraction)),
-            (_, false) => (MachinePhase::Drains, None),
+            (number, false) if self.windows.is_some_and(|windows| number >= windows) => {
+                (MachinePhase::Drains, None)
+            }
+            (number, false) => (MachinePhase::After(number), None),
         }
     }
 }
@@ -84,6 +141,8 @@ pub struct GuestRun {
     pub start: Start,
     /// How long each may run.
     pub limits: Limits,
+    /// When all must have ended.
+    pub deadline: Option<Deadline>,
     /// How it is observed.
     pub watch: Watch,
     /// Whether the user asked to stop.
@@ -99,16 +158,46 @@ impl fmt::Debug for GuestRun {
 }
 
 impl GuestRun {
-    /// Starts the machine with a request and reports its progress. Returns the guest's response, the end of the
-    /// machine and the plugin's record; `None` if the user asked to stop.
+    /// Whether no further machine is to start, and a running one is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        (self.stop)() || self.deadline.is_some_and(|deadline| deadline.is_over())
+    }
+
+    /// The limit on the host's clock, if it ended the run.
+    pub(crate) fn reached_deadline(&self) -> Option<String> {
+        let over = self.deadline.filter(|deadline| deadline.is_over() && !(self.stop)());
+        over.map(|deadline| deadline.reason())
+    }
+
+    /// Why a run ended early, where a limit ended it.
+    pub(crate) fn limit_text(&self, early: EarlyReason) -> Option<String> {
+        match early {
+            EarlyReason::Stopped => None,
+            EarlyReason::GuestLimit => {
+                Some("the guest reached its time limit (--guest-limit)".to_owned())
+            }
+            EarlyReason::HostLimit => Some(self.deadline.map_or_else(
+                || format!("the machine ran for {:?} (--limit)", self.limits.wall),
+                |deadline| deadline.reason(),
+            )),
+        }
+    }
+
+    /// Starts the machine with a request and reports its progress. Returns what it did until its end, which the
+    /// user and the limits may bring forward. `None` if the user asked to stop before a window opened.
+    ///
+    /// Fails with [`BenchError::TimeLimit`] if it reached a limit before a window opened.
     pub(crate) fn run<R: Response>(
         &self,
         request: &Request,
         expected: Expected<'_>,
-    ) -> std::result::Result<Option<(R, GuestExit, Accounting)>, BenchError> {
+    ) -> std::result::Result<Option<GuestOutcome<R>>, BenchError> {
         let (cache, qemu) = (&self.cache, &self.qemu);
-        let request = format!("irqlab:{}", request.encode()?);
-        let start = || -> Result<_> {
+        let stop_after_s = self.limits.guest_s;
+        let request = format!("irqlab:{stop_after_s} {}", request.encode()?);
+        let limits = Limits { guest_s: stop_after_s.saturating_add(RESPONSE_S_MAX), ..self.limits };
+        let mut last = MachinePhase::Starts;
+        let mut start = || -> Result<_> {
             let recording =
                 Recording::new(cache, qemu, &self.machine, &self.kernel_files, &self.watch, None)?;
             let mut vm = checkpoint::start(
@@ -117,22 +206,95 @@ impl GuestRun {
                 &self.machine,
                 &self.start,
                 &request,
-                self.limits,
+                limits,
                 recording.instrumentation(),
             )?;
-            let stop = || {
+            let report = || {
                 let (phase, fraction) = expected.state(recording.progress());
                 self.progress.update(expected.label, phase, fraction);
-                (self.stop)()
+                phase
             };
-            let exit = boot::follow_unless(&mut vm, self.limits, &mut |_| {}, &stop)?;
-            Ok((recording, exit))
+            let stop = || {
+                let phase = report();
+                let is_over = self.deadline.is_some_and(|deadline| deadline.is_over());
+                let reason = if (self.stop)() {
+                    EarlyReason::Stopped
+                } else if is_over {
+                    EarlyReason::HostLimit
+                } else {
+                    return false;
+                };
+                self.progress.ends_early(expected.label, phase, reason);
+                true
+            };
+            let mut refuse = boot::refuse_to_save();
+            let ended = boot::follow_to_end(
+                &mut vm,
+                limits,
+                EarlyEnd::AskGuest,
+                &mut |_| {},
+                &stop,
+                &mut refuse,
+            )?;
+            last = expected.state(recording.progress()).0;
+            Ok((recording, ended))
         };
         let started = start();
         self.progress.update(expected.label, MachinePhase::Analysis, None);
-        let outcome = outcome(started);
+        let outcome = self.outcome(started, last);
         self.progress.done(expected.label);
         outcome
+    }
+
+    /// Reads the response and the record of a machine that has ended. `last`: its last phase.
+    fn outcome<R: Response>(
+        &self,
+        started: Result<(Recording, Ended)>,
+        last: MachinePhase,
+    ) -> std::result::Result<Option<GuestOutcome<R>>, BenchError> {
+        let (recording, Ended { exit, early }) = started?;
+        // `follow_to_end` knows one reason for an early end at the request of this run.
+        let early = match early {
+            Some(EarlyReason::Stopped) if self.reached_deadline().is_some() => {
+                Some(EarlyReason::HostLimit)
+            }
+            early => early,
+        };
+        let wall = exit.as_ref().map_or(Duration::ZERO, |exit| exit.wall);
+        // The record of a guest that failed is broken, too: its own error says more.
+        let response = exit.as_ref().map(response).transpose();
+        let response = match (response, early) {
+            (Ok(response), _) => response,
+            (Err(_), Some(_)) => None,
+            (Err(error), None) => return Err(error),
+        };
+        let account = match (recording.accounting(), early) {
+            (Ok(account), Some(reason)) if account.regions.is_empty() => {
+                return self.nothing(reason, last);
+            }
+            (Err(_), Some(reason)) => return self.nothing(reason, last),
+            (account, _) => account?,
+        };
+        let modules =
+            exit.and_then(|exit| exit.report).map_or_else(Vec::new, |report| report.modules);
+        Ok(Some(GuestOutcome { response, account, wall, modules, early }))
+    }
+
+    /// The outcome of a machine that measured nothing before its early end.
+    fn nothing<T>(
+        &self,
+        early: EarlyReason,
+        last: MachinePhase,
+    ) -> std::result::Result<Option<T>, BenchError> {
+        let Some(limit) = self.limit_text(early) else { return Ok(None) };
+        let when = match last {
+            MachinePhase::Boots | MachinePhase::Starts => "before its first window opened",
+            MachinePhase::Window(_)
+            | MachinePhase::After(_)
+            | MachinePhase::Drains
+            | MachinePhase::Analysis => "and the record cannot be read",
+        };
+        Err(BenchError::TimeLimit(format!("{limit} {when}")))
     }
 }
 
@@ -151,21 +313,6 @@ impl GuestRun {
         let all = with_modules(symbols, &self.kernel, modules)?;
         Ok(Some(Cow::Owned(all)))
     }
-}
-
-/// Reads the response and the record of a machine that has ended.
-fn outcome<R: Response>(
-    started: Result<(Recording, Option<GuestExit>)>,
-) -> std::result::Result<Option<(R, GuestExit, Accounting)>, BenchError> {
-    let (recording, exit) = started?;
-    let Some(exit) = exit else { return Ok(None) };
-    if exit.reached_limit {
-        return response(&GuestExit { status: boot::STATUS_LIMIT, ..exit }).map(|_: R| None);
-    }
-    // The record of a guest that failed is broken, too: its own error says more.
-    let response = response(&exit)?;
-    let account = recording.accounting()?;
-    Ok(Some((response, exit, account)))
 }
 
 /// Reads the response from the output of the guest's irqlab, whose exit status is 0 if it has sent one.

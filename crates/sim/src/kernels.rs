@@ -29,12 +29,14 @@ pub fn measure(
     label: &str,
     request: KernelsRequest,
 ) -> Result<Option<SimKernels>, BenchError> {
-    let expected = Expected { label, window_cycles: None };
+    let expected = Expected { label, window_cycles: None, windows: None };
     let outcome = guest.run::<KernelsResponse>(&Request::Kernels(request), expected)?;
-    let Some((response, exit, account)) = outcome else { return Ok(None) };
+    let Some(outcome) = outcome else { return Ok(None) };
+    let (Some(response), None) = (outcome.response, outcome.early) else { return Ok(None) };
+    let account = outcome.account;
     if let Some(broken) = account.broken.first() {
         return Err(BenchError::Failed(format!("the record of the machine is broken: {broken}")));
     }
     let (samples, notices) = (response.samples, account.notices);
-    Ok(Some(SimKernels { samples, wall: exit.wall, notices }))
+    Ok(Some(SimKernels { samples, wall: outcome.wall, notices }))
 }

@@ -65,13 +65,14 @@ pub use accounting::{
     RecordedValues, RegionUse, SampledCycles, SampledPartUse, ServiceUse, ServiceWaitUse,
     ServicesUse, ShadowCacheUse, SpanUse, WARMING_ERROR,
 };
+pub use boot::EarlyReason;
 pub use cache::{Cache, CacheEntry, EntryKind, LIMIT_BYTES_DEFAULT};
 pub use error::SimError;
 pub use facts::{GuestFacts, guest_facts};
 pub use guest::loaded::LoadedModule;
 pub use guest::symbols::{Symbol, Symbols};
 pub use guest::{btf, image, kernel};
-pub use guest_run::{GuestRun, MachinePhase, MachineProgress, StopRequest};
+pub use guest_run::{Deadline, GuestRun, MachinePhase, MachineProgress, StopRequest};
 pub use machine::agent::GuestReport;
 pub use machine::found::FoundDevice;
 pub use machine::vm::{Instrumentation, Vm, VmEvent};

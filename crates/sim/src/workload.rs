@@ -7,11 +7,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use crate::boot::{self, GuestExit, Limits, STATUS_LIMIT};
+use crate::boot::{self, EarlyEnd, EarlyReason, GuestExit, Limits, STATUS_LIMIT};
 use crate::checkpoint::{self, Start};
 use crate::guest::image::{self, Tools};
 use crate::guest::kernel::Kernel;
@@ -350,6 +351,8 @@ pub struct Outcome {
     pub accounting: Accounting,
     /// The last lines of its console.
     pub output: String,
+    /// Why the machine was ended before its check. Its record then has the region until that time.
+    pub early: Option<EarlyReason>,
 }
 
 impl Outcome {
@@ -357,6 +360,12 @@ impl Outcome {
     #[must_use]
     pub fn reached_limit(&self) -> bool {
         self.exit.reached_limit || self.exit.status == STATUS_LIMIT
+    }
+
+    /// Whether the record has a region, which may have been cut short.
+    #[must_use]
+    pub fn has_readable_region(&self) -> bool {
+        !self.accounting.regions.is_empty() && self.accounting.broken.is_empty()
     }
 
     /// Returns why the results must not be used; `None` if the region and its check have succeeded.
@@ -368,8 +377,16 @@ impl Outcome {
             format!("last lines of the console:\n{}", lines.join("\n"))
         };
         let status = self.exit.status;
-        if self.reached_limit() {
-            let limit = "the workload reached the guest's time limit (--guest-limit)";
+        let ended = match self.early {
+            Some(EarlyReason::Stopped) => Some("the workload was stopped"),
+            Some(EarlyReason::HostLimit) => {
+                Some("the workload reached the host's time limit (--limit)")
+            }
+            Some(EarlyReason::GuestLimit) | None => None,
+        };
+        if ended.is_some() || self.reached_limit() {
+            let limit =
+                ended.unwrap_or("the workload reached the guest's time limit (--guest-limit)");
             let where_it_was = if self.accounting.regions.is_empty() {
                 "before it opened its region of interest"
             } else {
@@ -393,9 +410,10 @@ impl Outcome {
 }
 
 /// Restores the machine of a workload, runs it to its end and reads its record, which is kept in `keep_at` if
-/// that is given. Returns `None` if `stop` returned true.
+/// that is given. `stop` and the limits end the machine early.
 ///
-/// Fails as [`boot::follow`] does, and when the record is damaged. A workload that fails is an
+/// Fails as [`boot::follow`] does, and when the record is damaged. Fails with [`SimError::Stopped`] if `stop` returned
+/// true before the record had anything. A workload that fails is an
 /// [`Outcome`].
 #[allow(clippy::too_many_arguments)] // what a run of a machine consists of
 pub fn run(
@@ -408,7 +426,7 @@ pub fn run(
     keep_at: Option<KeptRecord<'_>>,
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
-) -> Result<Option<Outcome>> {
+) -> Result<Outcome> {
     let machine = &prepared.machine;
     let recording = Recording::new(cache, qemu, machine, kernel_files, watch, keep_at)?;
     let more = recording.instrumentation();
@@ -419,11 +437,26 @@ pub fn run(
         tail.push(bytes);
         console(bytes);
     };
-    let exit = boot::follow_unless(&mut vm, limits, &mut both, stop)?;
+    let started = Instant::now();
+    let mut refuse = boot::refuse_to_save();
+    let early_end = EarlyEnd::EndRecord;
+    let ended = boot::follow_to_end(&mut vm, limits, early_end, &mut both, stop, &mut refuse)?;
     drop(vm);
-    let Some(exit) = exit else { return Ok(None) };
-    let accounting = recording.accounting()?;
-    Ok(Some(Outcome { exit, accounting, output: tail.lines() }))
+    let accounting = match (recording.accounting(), ended.early) {
+        // QEMU was stopped before the plugin wrote anything.
+        (Err(_), Some(EarlyReason::Stopped)) => return Err(SimError::Stopped),
+        (accounting, _) => accounting?,
+    };
+    let exit = ended.exit.unwrap_or_else(|| GuestExit {
+        status: STATUS_LIMIT,
+        reached_limit: false,
+        failed: None,
+        faults: None,
+        report: None,
+        output: Vec::new(),
+        wall: started.elapsed(),
+    });
+    Ok(Outcome { exit, accounting, output: tail.lines(), early: ended.early })
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use live::window::{BenchPhase, WindowEdge};
 use sim::marker::{self, mark};
 
 use crate::console;
+use crate::run::stop_on_signals;
 
 pub const VERB: &str = "__in-guest";
 
@@ -36,30 +37,32 @@ pub struct InGuestArgs {
 /// Executes the request of one experiment and prints the response.
 pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     let request = Request::decode(&args.request);
+    // The first process sends SIGTERM when the run is to end early.
+    let stop = stop_on_signals()?;
     if !matches!(request, Ok(Request::Handlers(_) | Request::Signal(_) | Request::Kernels(_))) {
         // The boot may run in less detail, but the loops' work before a window needs full detail.
         mark(marker::FULL, 0);
     }
     match request {
         Ok(Request::Handlers(request)) => respond::<HandlersResponse>(
-            live::handlers::in_guest::execute(&request, at_edge, at_phase),
+            live::handlers::in_guest::execute(&request, at_edge, at_phase, &stop),
         ),
         Ok(Request::Noise(request)) => {
-            respond::<NoiseResponse>(live::noise::in_guest::execute(&request, at_edge))
+            respond::<NoiseResponse>(live::noise::in_guest::execute(&request, at_edge, &stop))
         }
-        Ok(Request::Footprint(request)) => {
-            respond::<FootprintResponse>(live::footprint::in_guest::execute(&request, at_edge))
-        }
+        Ok(Request::Footprint(request)) => respond::<FootprintResponse>(
+            live::footprint::in_guest::execute(&request, at_edge, &stop),
+        ),
         Ok(Request::Kernels(request)) => {
             respond::<KernelsResponse>(live::kernels::execute(&request, at_edge, at_phase, program))
         }
         Ok(Request::Signal(request)) => {
             let observer = Observer { at_edge, at_phase };
-            respond::<SignalResponse>(live::signal::in_guest::execute(&request, observer))
+            respond::<SignalResponse>(live::signal::in_guest::execute(&request, observer, &stop))
         }
-        Ok(Request::Services(request)) => {
-            respond::<ServicesResponse>(live::services::in_guest::execute(&request, at_place))
-        }
+        Ok(Request::Services(request)) => respond::<ServicesResponse>(
+            live::services::in_guest::execute(&request, at_place, &stop),
+        ),
         Err(error) => respond::<HandlersResponse>(Err(error)),
     }
 }

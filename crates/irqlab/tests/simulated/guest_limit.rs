@@ -7,28 +7,50 @@ use crate::support::{Place, can_simulate};
 use sim::Cache;
 use sim::kernel::{self, Flavour};
 
-/// Asserts that a command reaches the limit, and leaves no file.
-#[track_caller]
-fn assert_reaches_limit(workspace: &Place, line: &str) {
-    let arguments: Vec<&str> = line.split_whitespace().collect();
-    workspace.run(&arguments).assert_code(124).assert_says("--guest-limit");
-    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
-}
-
 #[test]
-fn experiments_end_with_124_at_the_limit_of_the_guests_time() {
+fn experiments_end_with_124_at_the_limit_of_the_guests_time_and_keep_what_they_measured() {
     let workspace = Place::new();
     if !can_simulate(&workspace) {
         return;
     }
-    for experiment in [
-        "services --on sim --guest-limit 1s -q --out run -- sleep 100",
-        "handlers --on sim --guest-limit 1s -q --out run -d 20s",
-        "handlers --on sim --guest-limit 1s -q --out run -- sleep 100",
-        "noise --on sim --guest-limit 1s -q --out run -d 5s --loop detour",
+    for (name, experiment, missing) in [
+        (
+            "services",
+            "services --on sim --guest-limit 1s -q --json -- sleep 100",
+            "the command after ",
+        ),
+        ("window", "handlers --on sim --guest-limit 1s -q --json -d 20s", "ambient after "),
+        ("command", "handlers --on sim --guest-limit 1s -q --json -- sleep 100", "command after "),
+        (
+            "noise",
+            "noise --on sim --guest-limit 1s -q --json -d 5s --loop detour",
+            "loop detour after ",
+        ),
     ] {
-        assert_reaches_limit(&workspace, experiment);
+        let mut arguments: Vec<&str> = experiment.split_whitespace().collect();
+        arguments.splice(1..1, ["--out", name]);
+        let ended = workspace.run(&arguments);
+        ended.assert_code(124).assert_says("--guest-limit");
+        let run = ended.json();
+        assert_eq!(run["complete"], false, "{name}");
+        let warnings = run["warnings"].to_string();
+        assert!(warnings.contains(missing), "{name}: {warnings}");
+        assert!(workspace.path().join(name).exists());
     }
+}
+
+/// The limit is shorter than the warm-up.
+#[test]
+fn a_limit_before_the_window_leaves_nothing() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line =
+        "handlers --on sim --guest-limit 1s --warm-up 20s --load busy --stimulus none -q --out run";
+    let ended = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
+    ended.assert_code(124).assert_says("(--guest-limit) before its first window opened");
+    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
 }
 
 /// The kernel halts at once, and sends nothing.

@@ -5,6 +5,7 @@
 mod bare;
 mod block_trace;
 mod dma;
+mod ended_early;
 mod footprint;
 mod guest_limit;
 mod hotplug;

@@ -75,7 +75,8 @@ pub fn measure_series(
         for &level in &plan.levels {
             for &stimulus in &plan.stimuli {
                 if bench.stop_requested() {
-                    break;
+                    measured.left_out(format!("{level}, {stimulus}"));
+                    continue;
                 }
                 let mut part =
                     Part { plan, round, level, stimulus, steps: &mut steps, order: &mut order };
@@ -187,6 +188,9 @@ impl Part<'_, '_> {
         while treatment.len() < round_max && !bench.stop_requested() {
             let number = BATCH.min(round_max - treatment.len());
             for (is_treatment, number) in random_order(self.order, number, treatment.is_empty()) {
+                if bench.stop_requested() {
+                    break;
+                }
                 let repetitions = bench.repeat(*method, is_treatment, number)?;
                 if is_treatment { &mut *treatment } else { &mut *control }.extend(repetitions);
             }

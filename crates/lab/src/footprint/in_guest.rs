@@ -67,13 +67,15 @@ pub struct GuestEnd {
     pub complete: bool,
     /// The first part that failed, with its error; `None` if none failed.
     pub failure: Option<String>,
+    /// The parts that a request to stop left out or cut short.
+    pub missing: Vec<String>,
 }
 
 /// The items of the guest's response, in order.
 #[must_use]
 pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintItem> {
     let mut items = Vec::new();
-    let Measured { samples, complete, absent, failure, .. } = measured;
+    let Measured { samples, complete, absent, failure, missing, .. } = measured;
     for series in samples.series {
         let Series { level, stimulus, method, ready, treatment, control, .. } = series;
         items.push(FootprintItem::Series(level, stimulus, method, ready));
@@ -87,7 +89,7 @@ pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintIte
     items.extend(absent.into_iter().map(FootprintItem::Absent));
     items.extend(samples.traces.into_iter().map(FootprintItem::Trace));
     let clock_hz = samples.clock_hz;
-    items.push(FootprintItem::End(GuestEnd { facts, clock_hz, complete, failure }));
+    items.push(FootprintItem::End(GuestEnd { facts, clock_hz, complete, failure, missing }));
     items
 }
 
@@ -105,7 +107,7 @@ impl Response for FootprintResponse {
     type Item = FootprintItem;
 
     fn add(&mut self, item: FootprintItem) -> Result<(), String> {
-        let Measured { samples, complete, absent, failure, .. } = &mut self.measured;
+        let Measured { samples, complete, absent, failure, missing, .. } = &mut self.measured;
         match item {
             FootprintItem::Series(level, stimulus, method, ready) => {
                 let (treatment, control, rounds) = (Vec::new(), Vec::new(), Vec::new());
@@ -122,7 +124,7 @@ impl Response for FootprintResponse {
             FootprintItem::Absent(absence) => absent.push(absence),
             FootprintItem::End(end) => {
                 samples.clock_hz = end.clock_hz;
-                (*complete, *failure) = (end.complete, end.failure);
+                (*complete, *failure, *missing) = (end.complete, end.failure, end.missing);
                 self.facts = Some(end.facts);
             }
         }

@@ -7,7 +7,7 @@ use crate::experiment::BenchError;
 
 /// Version of the requests and responses that this irqlab sends and reads. It changes with every
 /// change of a request or an item.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Maximum length of a line of a response, bytes. In a message of the guest's first process, which
 /// quotes it, a line is at most twice as long.
 pub const LINE_BYTES_MAX: usize = 120 << 10;

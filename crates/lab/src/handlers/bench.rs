@@ -35,6 +35,11 @@ pub trait HandlersBench: Bench {
     /// not disturb each other may measure all of them now, at the same time.
     fn prepare(&mut self, _conditions: &[Condition]) {}
 
+    /// Whether [`HandlersBench::prepare`] has measured a condition. It is reported even if a stop was requested since.
+    fn is_measured(&self, _condition: Condition) -> bool {
+        false
+    }
+
     /// Creates the condition, measures one window in the given pass, and undoes the condition.
     ///
     /// Fails with [`BenchError::Unavailable`] if the condition is not available here.

@@ -35,13 +35,14 @@ impl Experiment for Plan {
         bench.prepare(&self.conditions);
         let mut steps = Steps::new(self.conditions.len() * passes.len(), progress);
         for (index, &condition) in self.conditions.iter().enumerate() {
-            if bench.stop_requested() {
-                measured.complete = false;
-                break;
+            if bench.stop_requested() && !bench.is_measured(condition) {
+                measured.left_out(condition.label());
+                continue;
             }
             match measure_passes(condition, &passes, bench, &mut steps) {
                 Ok(samples) => {
                     measured.complete &= samples.is_complete(passes.len());
+                    measured.missing.extend(cut_short(&samples));
                     // Without a window, the user stopped the run before the window opened.
                     if !samples.timing.windows.is_empty() {
                         measured.samples.conditions.push(samples);
@@ -80,6 +81,20 @@ impl Experiment for Plan {
             absent: hotplug::absences(conditions),
         }
     }
+}
+
+/// Which part of a condition is missing, if a request to stop ended its window.
+fn cut_short(samples: &ConditionSamples) -> Option<String> {
+    if !samples.timing.interrupted {
+        return None;
+    }
+    let label = samples.condition.label();
+    let length_ms = samples.timing.length_ns() as f64 / 1e6;
+    Some(if samples.timing.windows.is_empty() {
+        label
+    } else {
+        format!("{label} after {length_ms:.1} ms of its window")
+    })
 }
 
 /// Measures all passes over a condition. A request to stop skips the remaining passes.

@@ -66,6 +66,8 @@ pub struct GuestWindow {
     pub came_online: Vec<u32>,
     /// Warnings about the window.
     pub warnings: Vec<String>,
+    /// Whether a request to stop ended the window, or came before it opened. The length is 0 then.
+    pub interrupted: bool,
     /// The measurements of the live bench; `None` if it did not measure.
     pub probed: Option<Probed>,
 }

@@ -20,6 +20,11 @@ pub enum Visibility {
 pub trait NoiseBench: Bench {
     fn visibility(&self) -> Visibility;
 
+    /// Whether a loop was measured together with another one. It is reported even if a stop was requested since.
+    fn is_measured(&self, _looping: Loop) -> bool {
+        false
+    }
+
     /// Runs a loop on every measured CPU for one window. `traced` asks for the causes of gaps.
     ///
     /// Fails if the loop cannot run.

@@ -103,15 +103,19 @@ impl Experiment for Plan {
             }
         }
         for (looping, traced) in windows {
-            if bench.stop_requested() {
-                break;
-            }
             let label = format!("loop {looping}{}", if traced { "" } else { ", bare" });
+            if bench.stop_requested() && !bench.is_measured(looping) {
+                measured.left_out(label);
+                continue;
+            }
             steps.start(bench, label.clone());
             match bench.measure(looping, traced) {
                 Ok(mut sample) => {
                     if looping == Loop::Detour {
                         sample.pairs = std::mem::take(&mut pairs);
+                    }
+                    if sample.interrupted {
+                        measured.left_out(cut_short(&label, &sample));
                     }
                     measured.samples.push(sample);
                 }
@@ -119,7 +123,7 @@ impl Experiment for Plan {
             }
         }
         let is_whole = |sample: &NoiseSample| !sample.interrupted && sample.has_all_cpus();
-        measured.complete &= !bench.stop_requested() && measured.samples.iter().all(is_whole);
+        measured.complete &= measured.samples.iter().all(is_whole);
         Ok(measured)
     }
 
@@ -165,6 +169,15 @@ impl Experiment for Plan {
             absent,
         }
     }
+}
+
+/// Which part of a loop's window is missing after a request to stop.
+fn cut_short(label: &str, sample: &NoiseSample) -> String {
+    let longest_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).max();
+    longest_ns.map_or_else(
+        || label.to_owned(),
+        |ns| format!("{label} after {:.1} ms of its window", ns as f64 / 1e6),
+    )
 }
 
 /// The cost of tracing: the detour loop without and with probes, and lost events.

@@ -127,6 +127,8 @@ pub struct LoopRun {
     pub switches: Option<u64>,
     /// The timers that were set, if any.
     pub injected: Option<Injections>,
+    /// Whether a request to stop ended the loop.
+    pub interrupted: bool,
 }
 
 /// The times of injected timers: `times` times at equal distances, the last one at `last`.
@@ -268,6 +270,7 @@ mod tests {
             lost: 0,
             page_faults: None,
             switches: Some(1),
+            interrupted: false,
             injected: None,
         }
     }

@@ -48,6 +48,10 @@ impl Experiment for Plan {
             Ok(window) => {
                 let is_whole = |window: &ServicesSample| !window.interrupted && !window.lacks_cpus;
                 measured.complete = window.as_ref().is_some_and(is_whole);
+                if let Some(window) = window.as_ref().filter(|window| window.interrupted) {
+                    let ms = window.window_ns as f64 / 1e6;
+                    measured.left_out(format!("the command after {ms:.1} ms of its window"));
+                }
                 measured.samples.window = window;
             }
             Err(error) => measured.part_failed(Self::NAME, "command".to_owned(), error)?,

@@ -35,6 +35,8 @@ pub struct ServicesItem {
     /// System calls that the guest's kernel counted, by number. `None` unless [`ServicesRequest::verify`] is set.
     pub syscalls: Option<BTreeMap<u32, u64>>,
     pub warnings: Vec<String>,
+    /// Whether a request to stop ended the command, or came before the window opened. The length is 0 then.
+    pub interrupted: bool,
 }
 
 #[derive(Debug, Default)]

@@ -11,6 +11,11 @@ pub trait SignalBench: Bench {
     /// Announces the next windows in order, each with its seed. A bench may measure several of them ahead.
     fn prepare(&mut self, _windows: &[(Window, u64)]) {}
 
+    /// Whether a window was measured ahead. It is reported even if a stop was requested since.
+    fn is_measured(&self, _window: Window, _seed: u64) -> bool {
+        false
+    }
+
     /// Whether to measure contaminated windows again. `false` on a deterministic machine.
     fn has_chance(&self) -> bool {
         true

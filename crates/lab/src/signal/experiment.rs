@@ -76,6 +76,7 @@ impl Experiment for Plan {
         let mut steps = Steps::new(count, progress);
         // A point that is unavailable once is unavailable in every repetition.
         let mut unavailable: Vec<(&str, String)> = Vec::new();
+        let mut left_out = 0;
         for round in 0..2 * self.repetitions {
             let mut order = windows.clone();
             if round >= self.repetitions {
@@ -90,8 +91,9 @@ impl Experiment for Plan {
                 order.into_iter().map(|window| (window, random.next())).collect();
             bench.prepare(&order);
             for (window, seed) in order {
-                if bench.stop_requested() {
-                    break;
+                if bench.stop_requested() && !bench.is_measured(window, seed) {
+                    left_out += usize::from(round < self.repetitions);
+                    continue;
                 }
                 let key = (table(window), window.subject());
                 if round < self.repetitions {
@@ -102,12 +104,16 @@ impl Experiment for Plan {
                 }
                 if let Err(error) = measure(window, bench, seed, &mut measured.samples) {
                     if bench.stop_requested() {
-                        break; // stopping may have caused the failure
+                        left_out += 1; // stopping may have caused the failure
+                        continue;
                     }
                     unavailable.push(key.clone());
                     measured.part_failed(key.0, key.1, error)?;
                 }
             }
+        }
+        if left_out > 0 {
+            measured.left_out(format!("{left_out} of {count} windows"));
         }
         measured.complete &= !bench.stop_requested();
         Ok(measured)

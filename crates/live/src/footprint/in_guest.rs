@@ -14,12 +14,14 @@ use crate::host::{Root, first_disk, has_paired_cards, parse_cpu_list};
 use crate::network::card_facts;
 use crate::window::{Stop, WindowEdge};
 
-/// Measures the series of a request. `mark` is called where counters start and stop.
+/// Measures the series of a request. `mark` is called where counters start and stop. After a request to `stop`, the
+/// items have what was measured until then.
 ///
 /// Fails if nothing can be measured.
 pub fn execute(
     request: &FootprintRequest,
     mark: fn(WindowEdge),
+    stop: &Stop,
 ) -> Result<Vec<FootprintItem>, BenchError> {
     let root = Root::default();
     let online = root.text("sys/devices/system/cpu/online").unwrap_or_default();
@@ -38,7 +40,7 @@ pub fn execute(
         counters_only: request.counters_only,
         ticks: request.ticks,
         mark: Some(mark),
-        stop: Stop::new().map_err(|error| BenchError::Failed(error.to_string()))?,
+        stop: stop.clone(),
     };
     // Reads the facts first: while the cards are used, they are in other namespaces.
     let cards = (settings.far == FarEnd::Cards).then(card_facts);

@@ -26,18 +26,19 @@ use crate::window::{
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
 
 /// Creates the condition of a request and measures its window. Calls `mark` at the window's edges,
-/// and `at_phase` where a phase starts; the first phase is set-up.
+/// and `at_phase` where a phase starts; the first phase is set-up. `stop` closes the window, or leaves it unopened.
 ///
 /// Fails if the condition is not available, or something breaks.
 pub fn execute(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
     at_phase: fn(BenchPhase),
+    stop: &Stop,
 ) -> Result<Vec<HandlersItem>, BenchError> {
     let window = if request.probed {
-        probed(request, mark, at_phase)
+        probed(request, mark, at_phase, stop)
     } else {
-        window(request, mark, at_phase)
+        window(request, mark, at_phase, stop)
     };
     window.map(items)
 }
@@ -46,15 +47,21 @@ fn window(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
     at_phase: fn(BenchPhase),
+    stop: &Stop,
 ) -> Result<GuestWindow, BenchError> {
     let root = Root::default();
-    let settings = settings(request, &root)?;
+    let settings = settings(request, &root, stop)?;
     let mut stimuli = Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))?;
     let mut window = GuestWindow { facts: stimuli.facts(), ..GuestWindow::default() };
     window.offline_cpus = offline_cpus(&root);
     at_phase(BenchPhase::Measurement);
     if request.condition != Condition::Command {
         wait(Some(Instant::now() + settings.warm_up), None, &settings.stop);
+    }
+    if stop.is_requested() {
+        at_phase(BenchPhase::SetUp);
+        window.interrupted = true;
+        return Ok(window);
     }
     let (length, held) = match &settings.until {
         WindowEnd::Elapsed(length) => (Some(*length), None),
@@ -66,15 +73,16 @@ fn window(
     mark(WindowEdge::Open);
     let opened = Instant::now();
     let command = held.map(HeldCommand::release).transpose()?;
-    wait(length.map(|length| opened + length), command.as_ref(), &settings.stop);
-    let ended = command.map(|command| command.finish(WaitOutcome::Completed)).transpose()?;
+    let outcome = wait(length.map(|length| opened + length), command.as_ref(), &settings.stop);
+    window.interrupted = outcome == WaitOutcome::Stopped;
+    let ended = command.map(|command| command.finish(outcome)).transpose()?;
     window.length_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
     mark(WindowEdge::Close);
     at_phase(BenchPhase::SetUp);
     window.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
     window.came_online = window.offline_cpus.clone();
     window.came_online.retain(|cpu| is_online(&root, *cpu));
-    if let Some(status) = ended {
+    if let Some(status) = ended.filter(|_| !window.interrupted) {
         if !status.success() {
             window.warnings.push(format!("the command failed: {status}"));
         }
@@ -83,9 +91,13 @@ fn window(
     }
     let alive = stimuli.check();
     let done = stimuli.stop();
-    alive?;
+    if !window.interrupted {
+        alive?;
+    }
     (window.load_work, window.stimulus_work) = (done.load, done.stimulus);
-    window.warnings.extend(done.warnings);
+    if !window.interrupted {
+        window.warnings.extend(done.warnings);
+    }
     Ok(window)
 }
 
@@ -94,8 +106,9 @@ fn probed(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
     at_phase: fn(BenchPhase),
+    stop: &Stop,
 ) -> Result<GuestWindow, BenchError> {
-    let mut settings = settings(request, &Root::default())?;
+    let mut settings = settings(request, &Root::default(), stop)?;
     settings.at_edge = Some(mark);
     settings.at_phase = Some(at_phase);
     settings.calibration_calls = CALLS_SIMULATED;
@@ -106,7 +119,9 @@ fn probed(
     let mut contexts: Vec<ProbedContext> =
         sample.contexts.iter().filter_map(ProbedContext::of).collect();
     let mut warnings = sample.warnings.clone();
-    if let Some(pass) = bench.passes().get(1).cloned() {
+    if !sample.interrupted
+        && let Some(pass) = bench.passes().get(1).cloned()
+    {
         let events = bench.measure(request.condition, 1)?;
         let overheads = overhead.events.get(1).map_or(&[][..], Vec::as_slice);
         for context in &mut contexts {
@@ -134,11 +149,16 @@ fn probed(
         offline_cpus: sample.unmeasured.iter().map(|cpu| cpu.cpu).collect(),
         came_online: sample.came_online,
         warnings,
+        interrupted: sample.interrupted,
         probed: Some(probed),
     })
 }
 
-fn settings(request: &HandlersRequest, root: &Root) -> Result<LiveSettings, BenchError> {
+fn settings(
+    request: &HandlersRequest,
+    root: &Root,
+    stop: &Stop,
+) -> Result<LiveSettings, BenchError> {
     let failed = BenchError::Failed;
     let online = root.text("sys/devices/system/cpu/online");
     let online = online.ok_or_else(|| failed("the guest does not say which CPUs it has".into()))?;
@@ -153,8 +173,7 @@ fn settings(request: &HandlersRequest, root: &Root) -> Result<LiveSettings, Benc
         }
         None => WindowEnd::Elapsed(Duration::from_nanos(request.duration_ns)),
     };
-    let stop = Stop::new().map_err(|error| failed(format!("cannot make a pipe: {error}")))?;
-    let mut settings = LiveSettings::new(cpus, until, stop);
+    let mut settings = LiveSettings::new(cpus, until, stop.clone());
     settings.warm_up = Duration::from_nanos(request.warm_up_ns);
     settings.low_interval = Some(Duration::from_nanos(request.low_interval_ns));
     settings.housekeeping.clone_from(&request.housekeeping);
@@ -200,9 +219,10 @@ mod tests {
         let at_phase = |phase| PHASES.lock().unwrap().push(phase);
         let made = Condition::Made { load: Load::Idle, rate: Rate::Low, stimulus: Stimulus::None };
         for condition in [Condition::Ambient, made] {
-            let items = execute(&request(condition), mark, at_phase).unwrap();
+            let stop = Stop::new().unwrap();
+            let items = execute(&request(condition), mark, at_phase, &stop).unwrap();
             let [HandlersItem::Window(window)] = &items[..] else { panic!("{items:?}") };
-            assert!(window.length_ns >= 2_000_000, "{window:?}");
+            assert!(window.length_ns >= 2_000_000 && !window.interrupted, "{window:?}");
         }
         assert_eq!(
             *EDGES.lock().unwrap(),
@@ -210,5 +230,15 @@ mod tests {
         );
         let phases = [BenchPhase::Measurement, BenchPhase::SetUp];
         assert_eq!(*PHASES.lock().unwrap(), [phases, phases].concat());
+    }
+
+    #[test]
+    fn a_request_to_stop_before_the_window_leaves_it_unopened() {
+        let stop = Stop::new().unwrap();
+        stop.request();
+        let mark = |edge| panic!("{edge:?}");
+        let items = execute(&request(Condition::Ambient), mark, |_| {}, &stop).unwrap();
+        let [HandlersItem::Window(window)] = &items[..] else { panic!("{items:?}") };
+        assert!(window.interrupted && window.length_ns == 0, "{window:?}");
     }
 }

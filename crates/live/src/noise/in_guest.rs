@@ -16,21 +16,29 @@ use super::runner::{Runner, RunnerConfig, Stay};
 use crate::clock::ClockResolution;
 use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
 use crate::threads::LockedMemory;
-use crate::window::WindowEdge;
+use crate::window::{OnStop, Stop, WindowEdge};
 
 /// Runs the loops of a request one after the other on all CPUs. Calls `mark` before and after each.
-/// If a loop fails, the others still run.
+/// If a loop fails, the others still run. `stop` ends the running loop, and no other loop starts then.
 ///
 /// Fails if no loop can run.
-pub fn execute(request: &NoiseRequest, mark: fn(WindowEdge)) -> Result<Vec<NoiseItem>, BenchError> {
+pub fn execute(
+    request: &NoiseRequest,
+    mark: fn(WindowEdge),
+    stop: &Stop,
+) -> Result<Vec<NoiseItem>, BenchError> {
     let guest = Guest::look(request)?;
     let mut items = vec![NoiseItem::Clock(guest.clock())];
     for &looping in &request.loops {
+        if stop.is_requested() {
+            break;
+        }
         let mut opened = false;
-        let ended = run_one(request, &guest, looping, &mut |edge| {
+        let mark = &mut |edge| {
             opened = true;
             mark(edge);
-        });
+        };
+        let ended = run_one(request, &guest, looping, mark, stop);
         match ended {
             Ok(loop_items) => items.extend(loop_items),
             Err(error) => items.push(NoiseItem::Failed(FailedLoop { looping, opened, error })),
@@ -120,6 +128,7 @@ fn run_one(
     guest: &Guest,
     looping: Loop,
     mark: &mut dyn FnMut(WindowEdge),
+    stop: &Stop,
 ) -> Result<Vec<NoiseItem>, BenchError> {
     let start = |&cpu: &u32| Runner::start(guest.runner_config(request, looping, cpu), None);
     let runners = guest.cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -134,6 +143,10 @@ fn run_one(
     };
     let injectors = guest.cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     let rings: Vec<_> = runners.iter().map(|runner| Arc::clone(&runner.ring)).collect();
+    let on_stop = OnStop::call(stop, {
+        let rings = rings.clone();
+        move || rings.iter().for_each(|ring| ring.stop())
+    })?;
     mark(WindowEdge::Open);
     runners.iter().for_each(Runner::start_loop);
     let threads: Vec<(u32, u32)> =
@@ -142,6 +155,8 @@ fn run_one(
     // have room for all records.
     let outcomes: Vec<_> = runners.into_iter().map(Runner::join).collect();
     mark(WindowEdge::Close);
+    drop(on_stop);
+    let interrupted = stop.is_requested();
     let mut items = Vec::new();
     for (((cpu, thread), ran), (ring, injector)) in
         threads.into_iter().zip(outcomes).zip(rings.into_iter().zip(injectors))
@@ -166,6 +181,7 @@ fn run_one(
             page_faults: ran.counts.map(|counts| counts.page_faults),
             switches: ran.counts.map(|counts| counts.switches),
             injected: injector.map(|injector| injector.set),
+            interrupted,
         }));
         let mut records = Vec::new();
         ring.drain(|record| records.push(record));

@@ -13,7 +13,7 @@ use lab::services::in_guest::{ServicesItem, ServicesRequest};
 
 use crate::host::{Root, offline_cpus};
 use crate::threads::LockedMemory;
-use crate::window::{HeldCommand, WaitOutcome, WindowEdge, shell_status};
+use crate::window::{HeldCommand, OnStop, Stop, WaitOutcome, WindowEdge, shell_status};
 
 /// Command line that starts the guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
@@ -36,12 +36,13 @@ pub enum Place {
 }
 
 /// Runs the command of a request. Calls `mark` around the command, and around the readings of
-/// the kernel's counters.
+/// the kernel's counters. `stop` ends the command, or leaves the window unopened.
 ///
 /// Fails if the command cannot be started, or the guest does not report its counts.
 pub fn execute(
     request: &ServicesRequest,
     mark: fn(Place),
+    stop: &Stop,
 ) -> Result<Vec<ServicesItem>, BenchError> {
     let mut item = ServicesItem::default();
     let offline = offline_cpus(&Root::default());
@@ -49,8 +50,10 @@ pub fn execute(
         format!("CPU {cpu} was offline when the window opened: its time until it came online is idle time")
     }));
     if let Some(line) = &request.warm_up {
-        let status = run(hold(line)?)?;
-        if !status.success() {
+        let command = hold(line)?;
+        let _on_stop = ends_on(stop, &command)?;
+        let status = run(command)?;
+        if !status.success() && !stop.is_requested() {
             item.warnings.push(format!("the warm-up command failed: {status}"));
         }
     }
@@ -59,6 +62,10 @@ pub fn execute(
     // Forks the command's process before the window opens. Locking the memory later copies the
     // pages that the fork shares.
     let command = hold(&request.command)?;
+    if stop.is_requested() {
+        return Ok(vec![ServicesItem { interrupted: true, ..item }]);
+    }
+    let on_stop = ends_on(stop, &command)?;
     // A page fault of this process between a reading and its marker would be in one of the two
     // counts only. The first call of a function can cause a fault, unless all pages are present.
     let locked = LockedMemory::current();
@@ -82,7 +89,8 @@ pub fn execute(
     }
     after.read()?;
     mark(Place::Reading);
-    drop(locked);
+    drop((locked, on_stop));
+    item.interrupted = stop.is_requested();
     if let Some(counter) = syscalls {
         item.syscalls = Some(counter.end()?);
     }
@@ -101,6 +109,12 @@ pub fn execute(
 fn hold(line: &str) -> Result<HeldCommand, BenchError> {
     let arguments: Vec<String> = SHELL.into_iter().chain([line]).map(str::to_owned).collect();
     HeldCommand::new(&arguments, true)
+}
+
+/// Ends a command when the stop is requested. The command must not be waited for before.
+fn ends_on(stop: &Stop, command: &HeldCommand) -> Result<OnStop, BenchError> {
+    let end = command.ender().map_err(failed("the command"))?;
+    OnStop::call(stop, end)
 }
 
 /// Runs a command to its end.

@@ -12,13 +12,13 @@ use crate::window::Stop;
 
 /// Measures the window of a request. `observer` tells the simulator about the window.
 ///
-/// Fails if the rig or the scheme is not available, or something fails.
+/// Fails if the rig or the scheme is not available, something fails, or `stop` is requested before the window ends:
+/// a part of a window is no sample.
 pub fn execute(
     request: &SignalRequest,
     observer: Observer,
+    stop: &Stop,
 ) -> Result<Vec<GuestWindow>, BenchError> {
-    let stop =
-        Stop::new().map_err(|error| BenchError::Failed(format!("cannot make a pipe: {error}")))?;
     let mut bench = LiveSignal::new(SignalSettings {
         rig: request.rig,
         polling: VethPolling::default(),
@@ -27,7 +27,7 @@ pub fn execute(
         receiver_cpu: request.receiver_cpu,
         length: Duration::from_nanos(request.length_ns),
         work_additions: request.work_additions,
-        stop,
+        stop: stop.clone(),
         observer: Some(observer),
     })?;
     let seed = request.seed;
@@ -38,5 +38,8 @@ pub fn execute(
             MeasuredWindow::RoundTrip(bench.round_trip_window(&point, seed)?)
         }
     };
+    if stop.is_requested() {
+        return Err(BenchError::Failed("stopped before the end of the window".to_owned()));
+    }
     Ok(vec![GuestWindow { measured, facts: bench.found() }])
 }

@@ -61,6 +61,16 @@ impl HeldCommand {
         start_held(program, &plan).map_err(|error| cannot_run(program, &error))
     }
 
+    /// A function that terminates the process, if it has not ended.
+    ///
+    /// Fails if the process has no free descriptors.
+    pub fn ender(&self) -> io::Result<impl FnOnce() + Send + use<>> {
+        let pidfd = self.command.pidfd.try_clone()?;
+        Ok(move || {
+            let _ = pidfd_send_signal(&pidfd, Signal::TERM); // it may have ended meanwhile
+        })
+    }
+
     /// Lets the process execute the program. [`RunningCommand::wait_for_start`] and
     /// [`RunningCommand::finish`] report a program that cannot be executed.
     ///

@@ -3,6 +3,7 @@
 
 mod command;
 mod gates;
+mod on_stop;
 mod outcome;
 mod stop;
 mod throttling;
@@ -10,6 +11,7 @@ mod wait;
 
 pub use command::{HeldCommand, RunningCommand, shell_status};
 pub use gates::{BenchPhase, WindowEdge, move_all_gates, move_gates};
+pub use on_stop::OnStop;
 pub use outcome::WaitOutcome;
 pub use stop::Stop;
 pub use throttling::{THROTTLED_NS, THROTTLED_PERIODS, ThrottlingWindow};

@@ -19,6 +19,9 @@ use crate::machine::found::check_cards;
 /// Size of the pages that fill a first-level TLB, bytes.
 const PAGE_BYTES: u64 = 4096;
 
+/// Why a run that ended early has no results: the repetitions are in the guest's response.
+const NO_RESPONSE: &str = "the guest did not respond in time, so its repetitions are lost";
+
 /// The footprint experiment on a simulated machine.
 pub struct SimFootprint {
     /// The machine. Its guest has counters, and it runs a model.
@@ -39,7 +42,7 @@ impl Bench for SimFootprint {
     }
 
     fn stop_requested(&self) -> bool {
-        (self.guest.stop)()
+        self.guest.is_stopped()
     }
 }
 
@@ -67,12 +70,19 @@ impl FootprintBench for SimFootprint {
         let label = "a simulated machine measures all series".to_owned();
         progress.start(&Step { number: 1, count: 1, label, expected: None });
         let request = Request::Footprint(self.request.clone());
-        let expected = Expected { label: &self.label, window_cycles: None };
-        let Some((response, exit, account)) =
-            self.guest.run::<FootprintResponse>(&request, expected)?
-        else {
+        let expected = Expected { label: &self.label, window_cycles: None, windows: None };
+        let outcome = self.guest.run::<FootprintResponse>(&request, expected)?;
+        let Some(outcome) = outcome else {
             return Ok(Measured { complete: false, ..Measured::default() });
         };
+        let limit = outcome.early.and_then(|early| self.guest.limit_text(early));
+        let Some(response) = outcome.response else {
+            return match limit {
+                Some(limit) => Err(BenchError::TimeLimit(format!("{limit}; {NO_RESPONSE}"))),
+                None => Err(BenchError::Failed(NO_RESPONSE.to_owned())),
+            };
+        };
+        let account = outcome.account;
         let FootprintResponse { mut measured, facts, .. } = response;
         let mut facts = facts.unwrap_or_default();
         self.check_network(&facts)?;
@@ -90,7 +100,7 @@ impl FootprintBench for SimFootprint {
             }
         });
         samples.windows = windows::windows(&account, self.request.cpu);
-        let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
+        let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
         self.on_host.insert("wall_ns".into(), json!(wall_ns));
         facts.bench = "sim".to_owned();
         facts.warnings.extend(account.notices.iter().cloned());
@@ -106,6 +116,8 @@ impl FootprintBench for SimFootprint {
             ("on_host".to_owned(), Json::Object(self.on_host.clone())),
         ]);
         self.facts = facts;
+        measured.complete &= outcome.early.is_none();
+        measured.time_limit = measured.time_limit.or(limit);
         Ok(measured)
     }
 }

@@ -15,6 +15,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::convert::{Reading, sample_of};
 use super::events;
+use crate::boot::EarlyReason;
 use crate::btf::Btf;
 use crate::guest_run::{Expected, GuestRun};
 use crate::machine::Timing;
@@ -54,7 +55,13 @@ pub struct SimBench {
     /// [`SimSettings::on_host`], and the time of each condition on the host's clock.
     on_host: Map<String, Json>,
     notices: Vec<String>,
+    /// The limit that ended a machine early.
+    limit: Option<String>,
 }
+
+/// The warning of a window whose guest did not respond after a request to stop.
+const NO_RESPONSE: &str =
+    "the guest did not respond in time: its own counts are missing (load, stimulus)";
 
 /// The record of a machine, and the window in the guest's response.
 pub(super) struct Outcome {
@@ -63,6 +70,8 @@ pub(super) struct Outcome {
     /// The modules that the guest loaded; empty unless it booted for this run.
     modules: Vec<LoadedModule>,
     wall: Duration,
+    /// Why the machine ended before the end of its window.
+    pub(super) early: Option<EarlyReason>,
 }
 
 impl SimBench {
@@ -83,6 +92,7 @@ impl SimBench {
             last: None,
             ahead: BTreeMap::new(),
             notices: Vec::new(),
+            limit: None,
         }
     }
 
@@ -100,13 +110,23 @@ impl SimBench {
         let cycles =
             u128::from(request.duration_ns) * u128::from(self.reading.clock_hz) / 1_000_000_000;
         let window_cycles = is_timed.then(|| u64::try_from(cycles).unwrap_or(u64::MAX));
-        let expected = Expected { label: &condition.label(), window_cycles };
+        let expected = Expected { label: &condition.label(), window_cycles, windows: Some(1) };
         let ran = settings.guest.run::<HandlersResponse>(&Request::Handlers(request), expected)?;
-        let Some((response, exit, account)) = ran else { return Ok(None) };
-        let window = response.window.unwrap_or_default();
-        self.check_network(condition, &window)?;
-        let modules = exit.report.map_or_else(Vec::new, |report| report.modules);
-        Ok(Some(Outcome { account, window, modules, wall: exit.wall }))
+        let Some(ran) = ran else { return Ok(None) };
+        let window = match ran.response {
+            Some(response) => {
+                let window = response.window.unwrap_or_default();
+                self.check_network(condition, &window)?;
+                window
+            }
+            None => GuestWindow {
+                interrupted: true,
+                warnings: vec![NO_RESPONSE.to_owned()],
+                ..GuestWindow::default()
+            },
+        };
+        let (account, modules, wall, early) = (ran.account, ran.modules, ran.wall, ran.early);
+        Ok(Some(Outcome { account, window, modules, wall, early }))
     }
 
     /// Checks that packets went over the machine's network cards, if it has any.
@@ -132,7 +152,8 @@ impl SimBench {
             if bench.stop_requested() { Ok(None) } else { bench.run(condition) }
         });
         let labels = conditions.iter().map(|condition| condition.label());
-        self.ahead = labels.zip(outcomes).collect();
+        let measured = labels.zip(outcomes).filter(|(_, outcome)| !matches!(outcome, Ok(None)));
+        self.ahead = measured.collect();
     }
 
     /// Returns the outcome of a condition, which is measured now unless it was measured ahead. Returns `None`
@@ -161,6 +182,9 @@ impl SimBench {
         let Some(outcome) = self.take(condition)? else {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
         };
+        if let Some(limit) = outcome.early.and_then(|early| self.settings.guest.limit_text(early)) {
+            self.limit.get_or_insert(limit);
+        }
         let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
         self.on_host.insert(condition.label(), json!({ "wall_ns": wall_ns }));
         for notice in &outcome.account.notices {
@@ -212,7 +236,11 @@ impl Bench for SimBench {
     }
 
     fn stop_requested(&self) -> bool {
-        (self.settings.guest.stop)()
+        self.settings.guest.is_stopped()
+    }
+
+    fn limit_reached(&self) -> Option<String> {
+        self.limit.clone().or_else(|| self.settings.guest.reached_deadline())
     }
 }
 
@@ -237,6 +265,10 @@ impl HandlersBench for SimBench {
     /// Each condition runs on its own machine.
     fn prepare(&mut self, conditions: &[Condition]) {
         self.measure_ahead(conditions);
+    }
+
+    fn is_measured(&self, condition: Condition) -> bool {
+        self.ahead.contains_key(&condition.label())
     }
 
     /// All passes share one run of the machine, because counting does not disturb the guest.

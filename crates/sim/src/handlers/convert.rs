@@ -5,6 +5,7 @@ use lab::cpu_warnings::CpuWarning;
 use lab::cpus::UnmeasuredCpu;
 use lab::handlers::in_guest::GuestWindow;
 use lab::handlers::{ContextStats, CpuWindow, EventSums, Timing, WindowSample};
+use simrecord::counters::TIME;
 use stats::{Batches, JointBatch};
 
 use super::agreement::lines_of;
@@ -43,13 +44,15 @@ pub(super) fn sample_of(
     if let Some(broken) = account.broken.first() {
         return Err(format!("the record of the machine is broken: {broken}"));
     }
-    if !account.ended_by_guest {
+    if !account.ended_by_guest && !window.interrupted {
         return Err(
             "the guest did not end the record: the end of the window is not known".to_owned()
         );
     }
     let region = account.regions.first().ok_or("the window was never opened")?;
-    let length_ns = window.length_ns;
+    // A guest that did not respond has no length of its own.
+    let cpu_ns = || region.cpus.iter().map(|cpu| reading.ns(cpu.used[TIME])).max().unwrap_or(0);
+    let length_ns = if window.length_ns > 0 { window.length_ns } else { cpu_ns() };
     let mut sample = WindowSample {
         user_cpu_ns: window.user_cpu_ns,
         load_work: window.load_work,
@@ -57,6 +60,7 @@ pub(super) fn sample_of(
         warnings: window.warnings,
         facts: window.facts,
         came_online: window.came_online,
+        interrupted: window.interrupted,
         ..WindowSample::default()
     };
     for cpu in &region.cpus {

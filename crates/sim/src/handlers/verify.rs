@@ -32,7 +32,8 @@ impl SimBench {
     /// Fails as [`lab::handlers::HandlersBench::measure`] does, and when the live bench can't
     /// measure there.
     pub fn verify(&mut self, condition: Condition) -> Result<Option<Verified>, BenchError> {
-        let Some(outcome) = self.take(condition)? else { return Ok(None) };
+        let outcome = self.take(condition)?.filter(|outcome| outcome.early.is_none());
+        let Some(outcome) = outcome else { return Ok(None) };
         if let Some(broken) = outcome.account.broken.first() {
             return Err(BenchError::Failed(format!(
                 "the record of the machine is broken: {broken}"

@@ -135,6 +135,8 @@ impl Vm {
             command.arg("-incoming").arg(format!("file:{}", state.display()));
         }
         dies_with_parent(&mut command);
+        // Ctrl-C in a terminal must reach irqlab only, which ends the machine in order.
+        command.process_group(0);
         let others = config.instrumentation.files.iter().map(AsRawFd::as_raw_fd);
         let of_disks = disks.iter().map(AsRawFd::as_raw_fd);
         let all = inherited.iter().map(AsRawFd::as_raw_fd).chain(of_disks).chain(others);
@@ -272,7 +274,7 @@ impl Vm {
         }
     }
 
-    /// Answers the guest's first process with an empty line.
+    /// Sends the guest's first process an empty line: the answer that it waits for, or the request to stop.
     pub(crate) fn answer_guest(&mut self) -> Result<()> {
         (&self.agent.to_guest).write_all(b"\n").map_err(SimError::system("answering the guest"))
     }

@@ -34,6 +34,9 @@ pub struct SimNoiseSettings {
     pub on_host: Map<String, Json>,
 }
 
+/// Why a run that ended early has no results: the loops' records are in the guest's response.
+const NO_RESPONSE: &str = "the guest did not respond in time, so the records of its loops are lost";
+
 /// Why the numbers of a CPU must not be used.
 const DOES_NOT_CLOSE: &str = "broken: the ledger does not close";
 
@@ -50,6 +53,8 @@ pub struct SimNoise {
     broken: u64,
     /// Whether the machine has run, or why it failed.
     outcome: Option<Result<(), BenchError>>,
+    /// The limit that ended the machine early.
+    limit: Option<String>,
 }
 
 impl SimNoise {
@@ -68,6 +73,7 @@ impl SimNoise {
             warnings: Vec::new(),
             broken: 0,
             outcome: None,
+            limit: None,
         }
     }
 
@@ -78,38 +84,64 @@ impl SimNoise {
         core.and_then(|core| core.threads).unwrap_or(1)
     }
 
+    /// Cycles of a window; `None` if repetitions end the windows.
+    fn window_cycles(&self) -> Option<u64> {
+        let request = &self.settings.request;
+        if request.repetitions.is_some() {
+            return None;
+        }
+        let ns = u128::from(request.warm_up_ns) + u128::from(request.duration_ns);
+        u64::try_from(ns * u128::from(self.clock_hz) / 1_000_000_000).ok()
+    }
+
     fn run(&mut self) -> Result<(), BenchError> {
         let settings = &self.settings;
         let request = Request::Noise(settings.request.clone());
-        let expected = Expected { label: "the loops", window_cycles: None };
+        let windows = u32::try_from(settings.request.loops.len()).ok();
+        let expected =
+            Expected { label: "the loops", window_cycles: self.window_cycles(), windows };
         let outcome = settings.guest.run::<NoiseResponse>(&request, expected)?;
-        let Some((response, exit, account)) = outcome else { return Ok(()) };
+        let Some(outcome) = outcome else { return Ok(()) };
+        self.limit = outcome.early.and_then(|early| settings.guest.limit_text(early));
+        let Some(response) = outcome.response else {
+            return match &self.limit {
+                Some(limit) => Err(BenchError::TimeLimit(format!("{limit}; {NO_RESPONSE}"))),
+                None => Err(BenchError::Failed(NO_RESPONSE.to_owned())),
+            };
+        };
+        let (account, wall) = (outcome.account, outcome.wall);
         if let Some(broken) = account.broken.first() {
             let message = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(message));
         }
-        self.samples = self.join(&response, &account)?;
+        self.samples = self.join(&response, &account, outcome.early.is_some())?;
         self.failed = response.failed;
         let warnings = self.samples.iter().flat_map(|sample| &sample.cpu_warnings);
         self.broken = warnings.filter(|warning| warning.is_broken()).count() as u64;
         self.resolution = response.clock;
         self.warnings.extend(account.notices.iter().cloned());
-        let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
+        let wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
         self.settings.on_host.insert("wall_ns".into(), json!(wall_ns));
         Ok(())
     }
 
-    /// Returns a sample of each loop that has run. Each loop whose window was open has its own region.
+    /// Returns a sample of each loop that has run. Each loop whose window was open has its own region. In a run
+    /// that ended early, the last loops did not run.
     fn join(
         &self,
         response: &NoiseResponse,
         account: &Accounting,
+        is_early: bool,
     ) -> Result<Vec<NoiseSample>, BenchError> {
         let mut samples = Vec::new();
         let mut regions = account.regions.iter();
         for &looping in &self.settings.request.loops {
             let failed = response.failed.iter().find(|failure| failure.looping == looping);
             if failed.is_some_and(|failed| !failed.opened) {
+                continue;
+            }
+            let has_run = response.loops.iter().any(|candidate| candidate.run.looping == looping);
+            if is_early && failed.is_none() && !has_run {
                 continue;
             }
             let guest_loop =
@@ -120,7 +152,12 @@ impl SimNoise {
             if failed.is_some() {
                 continue;
             }
-            samples.push(self.sample(looping, guest_loop, (account, region))?);
+            let sample = self.sample(looping, guest_loop, (account, region))?;
+            let longest_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).max().unwrap_or(0);
+            // A loop that was stopped in its warm-up has measured nothing.
+            if !sample.interrupted || longest_ns >= self.settings.request.quantum_ns {
+                samples.push(sample);
+            }
         }
         Ok(samples)
     }
@@ -134,7 +171,9 @@ impl SimNoise {
         let mut names = Names::default();
         let mut results = LoopResults::default();
         let mut threads = BTreeMap::new();
+        let mut interrupted = false;
         for guest_loop in loops {
+            interrupted |= guest_loop.run.interrupted;
             threads.insert(guest_loop.run.cpu, guest_loop.run.thread);
             let cpu = region.cpus.iter().find(|cpu| cpu.cpu == guest_loop.run.cpu);
             let no_cpu = || BenchError::Failed("a loop ran on a CPU that there is not".to_owned());
@@ -154,6 +193,7 @@ impl SimNoise {
             injected: results.injected,
             cpu_warnings: results.cpu_warnings,
             facts: results.facts,
+            interrupted,
             ..NoiseSample::in_exact_clock(looping, results.cpus)
         })
     }
@@ -261,13 +301,21 @@ impl Bench for SimNoise {
     }
 
     fn stop_requested(&self) -> bool {
-        (self.settings.guest.stop)()
+        self.settings.guest.is_stopped()
+    }
+
+    fn limit_reached(&self) -> Option<String> {
+        self.limit.clone().or_else(|| self.settings.guest.reached_deadline())
     }
 }
 
 impl NoiseBench for SimNoise {
     fn visibility(&self) -> Visibility {
         Visibility::EveryCycle
+    }
+
+    fn is_measured(&self, looping: Loop) -> bool {
+        self.samples.iter().any(|sample| sample.looping == looping)
     }
 
     /// The first request for a loop runs one machine for all loops.

@@ -1,5 +1,7 @@
 //! [`SimServices`]: runs the command in a machine, and makes a sample of its record.
 
+use std::time::Duration;
+
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
 use lab::services::in_guest::{ServicesItem, ServicesRequest, ServicesResponse};
@@ -7,12 +9,12 @@ use lab::services::{ServicesBench, ServicesSample};
 use serde_json::{Map, Value as Json, json};
 
 use super::convert::sample_of;
-use crate::boot::GuestExit;
+use crate::boot::EarlyReason;
 use crate::btf::Btf;
 use crate::guest_run::{Expected, GuestRun, MachinePhase};
 use crate::watch::Detail;
 use crate::workload::{self, Outcome, Prepared};
-use crate::{Accounting, Symbols};
+use crate::{Accounting, LoadedModule, Symbols};
 
 /// The measured program in the guest.
 pub enum Work {
@@ -37,17 +39,34 @@ pub struct SimServicesSettings {
     pub label: String,
 }
 
+/// The warning of a run that ended early without the guest's response.
+const NO_RESPONSE: &str = "the guest's own counts are missing (table agreement): it did not respond before the \
+                           run ended";
+
+/// A machine that has run a command or a workload, and its record.
+struct Measured {
+    /// The guest's own counts; `None` if it did not report them.
+    window: Option<ServicesItem>,
+    account: Accounting,
+    wall: Duration,
+    modules: Vec<LoadedModule>,
+    /// Why the window ended before the command did.
+    early: Option<EarlyReason>,
+}
+
 /// A simulated machine as a bench.
 pub struct SimServices {
     settings: SimServicesSettings,
     notices: Vec<String>,
+    /// The limit that ended the machine early.
+    limit: Option<String>,
 }
 
 impl SimServices {
     /// A bench; nothing is started yet.
     #[must_use]
     pub fn new(settings: SimServicesSettings) -> SimServices {
-        SimServices { settings, notices: Vec::new() }
+        SimServices { settings, notices: Vec::new(), limit: None }
     }
 
     fn clock_hz(&self) -> u64 {
@@ -88,20 +107,26 @@ impl Bench for SimServices {
     }
 
     fn stop_requested(&self) -> bool {
-        (self.settings.guest.stop)()
+        self.settings.guest.is_stopped()
+    }
+
+    fn limit_reached(&self) -> Option<String> {
+        self.limit.clone().or_else(|| self.settings.guest.reached_deadline())
     }
 }
 
 impl SimServices {
     /// Runs a workload, and checks its results. Also returns the guest's own counts.
-    fn run_workload(
-        &self,
-        prepared: &Prepared,
-    ) -> Result<Option<(Option<ServicesItem>, GuestExit, Accounting)>, BenchError> {
+    fn run_workload(&self, prepared: &Prepared) -> Result<Option<Measured>, BenchError> {
         let guest = &self.settings.guest;
         let stop = || {
             guest.progress.update(&self.settings.label, MachinePhase::Window(1), None);
-            (guest.stop)()
+            if !guest.is_stopped() {
+                return false;
+            }
+            let (phase, reason) = (MachinePhase::Window(1), EarlyReason::Stopped);
+            guest.progress.ends_early(&self.settings.label, phase, reason);
+            true
         };
         let result = workload::run(
             &guest.cache,
@@ -115,16 +140,23 @@ impl SimServices {
             &stop,
         );
         guest.progress.done(&self.settings.label);
-        let Some(outcome) = result? else { return Ok(None) };
-        if let Some(failure) = outcome.failure() {
-            return Err(if outcome.reached_limit() {
-                BenchError::TimeLimit(failure)
-            } else {
-                BenchError::Failed(failure)
-            });
+        let outcome = result?;
+        let early = match outcome.early {
+            Some(EarlyReason::Stopped) if guest.reached_deadline().is_some() => {
+                Some(EarlyReason::HostLimit)
+            }
+            early => early,
+        };
+        match (early, outcome.failure()) {
+            // The window until the early end counts.
+            (Some(_), _) if outcome.has_readable_region() => {}
+            (Some(EarlyReason::Stopped), _) => return Ok(None),
+            (Some(_), Some(failure)) => return Err(BenchError::TimeLimit(failure)),
+            (None, Some(failure)) => return Err(BenchError::Failed(failure)),
+            (_, None) => {}
         }
-        let Outcome { exit, accounting, .. } = outcome;
-        let window = exit.faults.map(|faults| {
+        let Outcome { exit, accounting: account, .. } = outcome;
+        let window = exit.faults.filter(|_| early.is_none()).map(|faults| {
             let counts = [("pgfault", faults.all), ("pgmajfault", faults.major)];
             ServicesItem {
                 command_ended: "its results are right".to_owned(),
@@ -132,7 +164,8 @@ impl SimServices {
                 ..ServicesItem::default()
             }
         });
-        Ok(Some((window, exit, accounting)))
+        let modules = exit.report.map_or_else(Vec::new, |report| report.modules);
+        Ok(Some(Measured { window, account, wall: exit.wall, modules, early }))
     }
 }
 
@@ -145,25 +178,37 @@ impl SimServices {
         let measured = match &settings.work {
             Work::Command(request) => {
                 let request = Request::Services(request.clone());
-                let expected = Expected { label: &settings.label, window_cycles: None };
+                let expected =
+                    Expected { label: &settings.label, window_cycles: None, windows: Some(1) };
                 let measured = settings.guest.run::<ServicesResponse>(&request, expected)?;
-                measured.map(|(response, exit, account)| (response.window, exit, account))
+                measured.map(|outcome| Measured {
+                    window: outcome.response.and_then(|response| response.window),
+                    account: outcome.account,
+                    wall: outcome.wall,
+                    modules: outcome.modules,
+                    early: outcome.early,
+                })
             }
             Work::Workload(prepared) => self.run_workload(prepared)?,
         };
-        let Some((window, exit, account)) = measured else { return Ok(None) };
+        let Some(measured) = measured else { return Ok(None) };
+        let Measured { window, account, wall, modules, early } = measured;
+        self.limit = early.and_then(|early| settings.guest.limit_text(early));
         self.notices.clone_from(&account.notices);
         if let Work::Workload(prepared) = &settings.work {
             self.notices.extend(prepared.other_sources.clone());
         }
-        let wall_ns = u64::try_from(exit.wall.as_nanos()).unwrap_or(u64::MAX);
-        let modules = exit.report.map_or_else(Vec::new, |report| report.modules);
+        if early.is_some() && window.is_none() {
+            self.notices.push(NO_RESPONSE.to_owned());
+        }
+        let wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
         let symbols = settings.guest.with_modules_of_boot(settings.symbols.as_ref(), &modules)?;
         let kernel = (symbols.as_deref(), settings.btf.as_ref());
         let watch = &settings.guest.watch;
         let sample = sample_of(&account, window.as_ref(), kernel, self.clock_hz(), watch);
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
-        let sample = sample.map_err(BenchError::Failed)?;
+        let mut sample = sample.map_err(BenchError::Failed)?;
+        sample.interrupted = early.is_some();
         Ok(Some((sample, account)))
     }
 }

@@ -72,12 +72,15 @@ pub(crate) fn sample_of(
         ..ServicesSample::default()
     };
     if let Some(window) = window {
-        sample.facts = Map::from_iter([
-            ("command_ended".to_owned(), json!(window.command_ended)),
-            ("command_status".to_owned(), json!(window.command_status)),
-        ]);
         sample.warnings.clone_from(&window.warnings);
-        if window.command_status != 0 {
+        // irqlab ended the command of an interrupted window, so the status is not the command's own.
+        if !window.interrupted {
+            sample.facts = Map::from_iter([
+                ("command_ended".to_owned(), json!(window.command_ended)),
+                ("command_status".to_owned(), json!(window.command_status)),
+            ]);
+        }
+        if window.command_status != 0 && !window.interrupted {
             sample.warnings.push(format!("the command failed: {}", window.command_ended));
         }
     }

@@ -39,6 +39,9 @@ pub struct SimSignalSettings {
 /// others. A user who stops a run loses no more.
 const ROUNDS_AHEAD: usize = 4;
 
+/// Regions of a machine: a control without events, and the window.
+const REGIONS: u32 = 2;
+
 /// Result of a window; `None` when the user asked to stop.
 type Outcome = Result<Option<WindowRun>, BenchError>;
 
@@ -126,9 +129,17 @@ impl SimSignal {
         let cycles = u128::from(length_ns) * u128::from(clock_hz) / 1_000_000_000;
         let label = window.label();
         let window_cycles = Some(u64::try_from(cycles).unwrap_or(u64::MAX));
-        let expected = Expected { label: &label, window_cycles };
+        let expected = Expected { label: &label, window_cycles, windows: Some(REGIONS) };
         let outcome = settings.guest.run::<SignalResponse>(&request, expected)?;
-        let Some((response, exit, account)) = outcome else { return Ok(None) };
+        let Some(outcome) = outcome else { return Ok(None) };
+        // A part of a window is no sample.
+        let (Some(response), None) = (outcome.response, outcome.early) else {
+            return match outcome.early.and_then(|early| settings.guest.limit_text(early)) {
+                Some(limit) => Err(BenchError::TimeLimit(limit)),
+                None => Ok(None),
+            };
+        };
+        let account = outcome.account;
         let mut found = response
             .window
             .filter(|guest_window| guest_window.measured.window() == window)
@@ -140,7 +151,7 @@ impl SimSignal {
         let irqs = irqs(found.facts.remove(lab::signal::in_guest::CARD_IRQS));
         let counted = counted.map_err(BenchError::Failed)?;
         counted.add_to(activity(&mut found.measured), settings.rig, &irqs);
-        Ok(Some(WindowRun { window: found, notices: account.notices, wall: exit.wall }))
+        Ok(Some(WindowRun { window: found, notices: account.notices, wall: outcome.wall }))
     }
 
     /// Runs the machines of the next windows, several at the same time.
@@ -152,7 +163,8 @@ impl SimSignal {
         let outcomes = for_each(bench.settings.jobs, &windows, |_, &(window, seed)| {
             if bench.stop_requested() { Ok(None) } else { bench.run_or_again(window, seed) }
         });
-        self.ahead.extend(windows.into_iter().zip(outcomes));
+        let all = windows.into_iter().zip(outcomes);
+        self.ahead.extend(all.filter(|(_, outcome)| !matches!(outcome, Ok(None))));
     }
 
     /// Returns the measurement of a window: one made ahead, or a new one.
@@ -242,7 +254,11 @@ impl Bench for SimSignal {
     }
 
     fn stop_requested(&self) -> bool {
-        (self.settings.guest.stop)()
+        self.settings.guest.is_stopped()
+    }
+
+    fn limit_reached(&self) -> Option<String> {
+        self.settings.guest.reached_deadline()
     }
 }
 
@@ -251,6 +267,10 @@ impl SignalBench for SimSignal {
     fn prepare(&mut self, windows: &[(Window, u64)]) {
         self.planned = windows.iter().copied().collect();
         self.ahead.clear();
+    }
+
+    fn is_measured(&self, window: Window, seed: u64) -> bool {
+        self.ahead.iter().any(|(known, _)| *known == (window, seed))
     }
 
     /// Equal windows give equal numbers.

@@ -60,9 +60,10 @@ fn run(
     let mut vm = checkpoint::start(cache, qemu, machine, &start, request, LIMITS, more).unwrap();
     let (mut console, mut saved) = (Vec::new(), 0);
     let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
-    let ending = boot::follow_saving(
+    let ending = boot::follow_to_end(
         &mut vm,
         LIMITS,
+        boot::EarlyEnd::Kill,
         &mut |bytes| console.extend(bytes),
         &|| recording.was_stopped(),
         &mut |vm, held| {
@@ -70,7 +71,7 @@ fn run(
             saver.save(vm, held, &|_| {})
         },
     );
-    let status = ending.unwrap().map(|ending| ending.status);
+    let status = ending.unwrap().exit.map(|exit| exit.status);
     drop(vm);
     let record = recording.sha256().unwrap();
     assert_eq!(recording.accounting().unwrap().broken, Vec::<String>::new());

@@ -143,7 +143,7 @@ fn run(bench: &Bench, workload: &Workload, limits: Limits, directory: &Path) -> 
         &mut ignore,
         &|| false,
     );
-    (outcome.unwrap().unwrap(), fs::read(record).unwrap())
+    (outcome.unwrap(), fs::read(record).unwrap())
 }
 
 /// The set-up writes to a disk and to the root; each run starts from there, and none sees another one.

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, ValueEnum};
+use live::window::Stop;
 use outputs::Existing;
 use sim::annotate::Annotations;
-use sim::boot::GuestExit;
+use sim::boot::{EarlyEnd, EarlyReason, Ended, GuestExit};
 use sim::checkpoint::Start;
 use sim::kernel::Kernel;
 use sim::models::Model;
@@ -24,7 +25,7 @@ use super::watched_run::{sampling_setting, watched_run};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, On, OptionalResultArgs, Usage};
 use crate::output_file::{self, ForceArgs};
-use crate::run::OpenRun;
+use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, stop_on_signals};
 use crate::sampling::SampleArgs;
 use crate::simulated::{LevelArgs, shell_line};
 
@@ -213,25 +214,27 @@ fn watched(
     let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
     how.annotations = options.annotations(cache, &qemu, &kernel, args.guest.from.as_deref())?;
     let console = GuestConsole::new(options.results.printing.format() == Format::Table);
+    let stop = stop_on_signals()?;
     let mut runs = 0;
     // A sample that is too coarse is taken again, from the same state of the machine.
-    let (exit, account) = loop {
+    let (Ended { exit, early }, account) = loop {
         // The record of the sample before is this verb's own.
         let existing = if runs == 0 { options.force.existing() } else { Existing::Replaced };
         let record = options.record.as_deref().map(|file| (file, existing));
         let (machine, qemu) = (&machine, &qemu);
-        let watched = Watched { cache, args, options, qemu, machine, how: &how, record };
+        let (now, stop) = (&how, &stop);
+        let watched = Watched { cache, args, options, qemu, machine, how: now, stop, record };
         let shown = (runs == 0).then_some(&console);
-        let (exit, account) = match watched.run(&kernel_files, request, shown)? {
+        let (ended, account) = match watched.run(&kernel_files, request, shown)? {
             Ok(ended) => ended,
             Err(code) => return Ok(code),
         };
         runs += 1;
         let sampling =
-            if exit.is_some() && account.broken.is_empty() { how.sampling } else { None };
+            if ended.early.is_none() && account.broken.is_empty() { how.sampling } else { None };
         match sampling.and_then(|last| options.sample.next(last, runs, &account)) {
             Some(next) => how.sampling = Some(next),
-            None => break (exit, account),
+            None => break (ended, account),
         }
     };
     let mut run = watched_run(open.started(), &qemu, &machine, (&kernel_files, &how), &account);
@@ -253,6 +256,14 @@ fn watched(
         run.absent.extend(misses::absent(&account));
     }
     run.settings.extend(sampling_setting(how.sampling));
+    let early = early.filter(|_| !account.stopped);
+    if let Some(reason) = early {
+        if account.regions.is_empty() {
+            return nothing_until(reason);
+        }
+        run.complete = false;
+        run.warnings.insert(0, missing_after(reason).to_owned());
+    }
     let plain = if how.annotations.is_empty() { "contexts" } else { "annotations" };
     let plain = if account.is_sampled { "sampled_cycles" } else { plain };
     let plain = if options.misses && account.has_contexts { "misses" } else { plain };
@@ -268,7 +279,10 @@ fn watched(
             console::say("stopped by an annotation");
             Ok(ExitCode::SUCCESS)
         }
-        None => bail!("the machine was stopped"),
+        None => Ok(match early {
+            Some(EarlyReason::HostLimit | EarlyReason::GuestLimit) => ExitCode::from(STATUS_LIMIT),
+            Some(EarlyReason::Stopped) | None => ExitCode::SUCCESS,
+        }),
         Some(exit) => {
             check_ended(&account, &exit)?;
             if exit.reached_limit && how.detail != Detail::Fast {
@@ -279,6 +293,34 @@ fn watched(
     }
 }
 
+/// The warning of a run that ended before its command.
+pub(super) fn missing_after(reason: EarlyReason) -> &'static str {
+    match reason {
+        EarlyReason::Stopped => {
+            "missing, because the run was stopped: what the command would have done afterwards"
+        }
+        EarlyReason::GuestLimit => {
+            "missing, because the guest reached its time limit (--guest-limit): what the command would have \
+             done afterwards"
+        }
+        EarlyReason::HostLimit => {
+            "missing, because the machine reached the limit on the host's clock (--limit): what the command \
+             would have done afterwards"
+        }
+    }
+}
+
+/// The end of a run whose command had not started.
+fn nothing_until(reason: EarlyReason) -> anyhow::Result<ExitCode> {
+    let limit = match reason {
+        EarlyReason::Stopped => bail!(STOPPED),
+        EarlyReason::GuestLimit => LIMIT_REACHED,
+        EarlyReason::HostLimit => "the machine reached its limit on the host's clock (--limit)",
+    };
+    console::warn(&format!("{limit} before the command started: nothing was measured"));
+    Ok(ExitCode::from(STATUS_LIMIT))
+}
+
 /// A machine that is watched.
 struct Watched<'a> {
     cache: &'a Cache,
@@ -287,19 +329,22 @@ struct Watched<'a> {
     qemu: &'a Qemu,
     machine: &'a Machine,
     how: &'a Watch,
+    stop: &'a Stop,
     record: Option<KeptRecord<'a>>,
 }
 
 impl Watched<'_> {
     /// Runs the machine, with its console if that is shown, and reads its record. Returns the exit code of
     /// irqlab instead if the console cannot be written any more.
+    ///
+    /// Fails if it was stopped before the record had anything.
     fn run(
         &self,
         kernel_files: &KernelFiles,
         request: &str,
         console: Option<&GuestConsole>,
-    ) -> anyhow::Result<Result<(Option<GuestExit>, Accounting), ExitCode>> {
-        let Watched { cache, args, options, qemu, machine, how, record } = *self;
+    ) -> anyhow::Result<Result<(Ended, Accounting), ExitCode>> {
+        let Watched { cache, args, options, qemu, machine, how, record, stop: requested } = *self;
         let recording = Recording::new(cache, qemu, machine, kernel_files, how, record)?;
         let mut vm = start(cache, qemu, machine, args, request, recording.instrumentation())?;
         let progress = boot_progress(how, args);
@@ -312,14 +357,16 @@ impl Watched<'_> {
         // A run with --out or --record continues when its console cannot be written.
         let is_kept = options.results.out.is_some() || options.record.is_some();
         let has_failed = || console.is_some_and(GuestConsole::has_failed);
-        let stop = || recording.was_stopped() || (has_failed() && !is_kept);
+        let stop =
+            || recording.was_stopped() || (has_failed() && !is_kept) || requested.is_requested();
         let mut write = |bytes: &[u8]| {
             if let Some(console) = console {
                 console.write(bytes);
             }
         };
         let limits = args.guest.limits();
-        let exit = boot::follow_saving(&mut vm, limits, &mut write, &stop, &mut save)?;
+        let early_end = EarlyEnd::EndRecord;
+        let ended = boot::follow_to_end(&mut vm, limits, early_end, &mut write, &stop, &mut save)?;
         drop((vm, progress));
         if !is_kept
             && let Some(console) = console
@@ -333,7 +380,10 @@ impl Watched<'_> {
                 console::say(&format!("checkpoint {name}: {never}"));
             }
         }
-        Ok(Ok((exit, recording.accounting()?)))
+        match (recording.accounting(), ended.early) {
+            (Err(_), Some(EarlyReason::Stopped)) => bail!(STOPPED),
+            (account, _) => Ok(Ok((ended, account?))),
+        }
     }
 }
 

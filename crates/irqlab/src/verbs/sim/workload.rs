@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use outputs::Existing;
 use serde_json::json;
+use sim::boot::EarlyReason;
 use sim::counters::INSTRUCTIONS;
 use sim::watch::{self, Watch};
 use sim::workload::{self, Outcome};
@@ -19,7 +20,7 @@ use super::watched_run::{sampling_setting, watched_run};
 use crate::console::{self, ProgressLine, Redraw};
 use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
 use crate::output_file::{self, ForceArgs};
-use crate::run::{OpenRun, STATUS_LIMIT, print_list, stop_on_signals};
+use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, print_list, stop_on_signals};
 use crate::sampling::SampleArgs;
 use crate::simulated::{self, DetailLevel, KernelArgs, LevelArgs, workload_limits};
 
@@ -127,8 +128,8 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
             &stop,
         )?;
         runs += 1;
-        let done = outcome.as_ref().filter(|outcome| outcome.failure().is_none());
-        let sampling = watch.sampling.zip(done);
+        let is_done = outcome.failure().is_none();
+        let sampling = watch.sampling.zip(is_done.then_some(&outcome));
         match sampling.and_then(|(last, outcome)| args.sample.next(last, runs, &outcome.accounting))
         {
             Some(next) => watch.sampling = Some(next),
@@ -136,9 +137,10 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         }
     };
     drop(progress);
-    let Some(Outcome { accounting, exit, .. }) = outcome.as_ref() else {
-        bail!("the machine was stopped");
-    };
+    let Outcome { accounting, exit, early, .. } = &outcome;
+    if *early == Some(EarlyReason::Stopped) && !outcome.has_readable_region() {
+        bail!(STOPPED);
+    }
     let mut run =
         watched_run(open.started(), &qemu, &prepared.machine, (&kernel_files, &watch), accounting);
     run.settings.insert("workload".into(), found.name.clone().into());
@@ -146,9 +148,17 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     run.warnings.extend(prepared.other_sources.clone());
     run.settings.extend(sampling_setting(watch.sampling));
     open.set_main_table(if accounting.is_sampled { "sampled_cycles" } else { "contexts" });
-    let failure = outcome.as_ref().and_then(Outcome::failure);
-    if failure.is_none() || exit.reached_limit {
+    let failure = outcome.failure();
+    if let Some(reason) = early {
+        run.complete = false;
+        run.warnings.insert(0, super::boot::missing_after(*reason).to_owned());
+    }
+    if failure.is_none() || exit.reached_limit || (early.is_some() && outcome.has_readable_region())
+    {
         open.finish(&run, &[])?;
+    }
+    if *early == Some(EarlyReason::Stopped) {
+        return Ok(ExitCode::SUCCESS);
     }
     if let Some(failure) = failure {
         console::warn(&failure);

@@ -1,0 +1,200 @@
+//! Runs on simulated machines that a signal or a limit ends: they keep what they measured, and leave no machine.
+//! Without QEMU the tests say so and pass.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value as Json;
+
+use crate::support::{
+    CommandOutput, Place, can_simulate, children, lives, rows, signal, wait_until,
+};
+
+/// Starts irqlab, and reads its stderr until `times` lines have `text`. Returns it with the rest of stderr.
+fn started_until(
+    workspace: &Place,
+    line: &str,
+    (text, times): (&str, usize),
+) -> (Child, BufReader<std::process::ChildStderr>) {
+    // A command of the guest, after ` -- `, is one argument.
+    let (options, command) = line.split_once(" -- ").unwrap_or((line, ""));
+    let mut arguments: Vec<&str> = options.split_whitespace().collect();
+    if !command.is_empty() {
+        arguments.extend(["--", command]);
+    }
+    let mut started = workspace.irqlab(&arguments);
+    started.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = started.env("TMPDIR", workspace.path().join("tmp")).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut seen = String::new();
+    while seen.lines().filter(|line| line.contains(text)).count() < times {
+        let read = stderr.read_line(&mut seen).unwrap();
+        assert!(read > 0, "{line} ended without {text:?}: {seen}");
+    }
+    (child, stderr)
+}
+
+/// All processes that irqlab's threads have started: machines are children of threads.
+fn machines(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let file = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children"));
+    let lists: Vec<String> = tasks.filter_map(|task| file(task).ok()).collect();
+    lists
+        .iter()
+        .flat_map(|list| list.split_whitespace())
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+/// Runs irqlab until `until`: a text of stderr's lines, and how many lines have it. Sends the signal, and waits for the end. Asserts that no machine
+/// and no temporary file are left.
+fn stopped_at(line: &str, until: (&str, usize), kill: Signal) -> CommandOutput {
+    let workspace = Place::new();
+    std::fs::create_dir(workspace.path().join("tmp")).unwrap();
+    let (mut child, mut stderr) = started_until(&workspace, line, until);
+    let running = machines(child.id());
+    assert!(!running.is_empty(), "a machine runs: {:?}", children(child.id()));
+    signal(&child, kill);
+    let (mut out, mut err) = (String::new(), String::new());
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    stderr.read_to_string(&mut err).unwrap();
+    let code = child.wait().unwrap().code();
+    wait_until("the machines end", || running.iter().all(|pid| !lives(*pid)));
+    let left = crate::support::names(&workspace.path().join("tmp"));
+    assert!(left.is_empty(), "{left:?}");
+    CommandOutput { code, out, err }
+}
+
+/// The run of a command that was stopped in its window. Asserts that it is partial, and says what is missing.
+#[track_caller]
+fn partial(ended: &CommandOutput, missing: &str) -> Json {
+    ended.assert_code(0);
+    let run = ended.json();
+    assert_eq!(run["complete"], false, "{}", ended.err);
+    let warnings = run["warnings"].as_array().unwrap();
+    let is_named = |warning: &Json| {
+        let warning = warning.as_str().unwrap();
+        warning.starts_with("missing, because ") && warning.contains(missing)
+    };
+    assert!(warnings.iter().any(is_named), "{missing:?} is not in {warnings:?}");
+    run
+}
+
+#[test]
+fn a_stop_in_a_window_keeps_it_and_names_the_other_condition() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    for (on, kill) in [("sim", Signal::TERM), ("sim:r4400-1994", Signal::INT)] {
+        let line = format!(
+            "handlers -v -j 1 --on {on} --stimulus timer --load busy --rate low,high -d 600s --json \
+             --out run"
+        );
+        let ended = stopped_at(&line, ("busy/low/timer: window 1", 1), kill);
+        let run = partial(&ended, "busy/low/timer after ");
+        let conditions = rows(&run, "conditions");
+        assert_eq!(conditions.len(), 1, "{conditions:?}");
+        assert!(conditions[0]["window_ns"].as_u64() > Some(0), "{conditions:?}");
+        assert!(ended.err.contains("busy/low/timer: stopping (window 1)"), "{}", ended.err);
+        partial(&ended, "busy/high/timer");
+    }
+}
+
+#[test]
+fn a_stop_before_the_first_window_names_the_phase() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    let line =
+        "handlers -v --on sim --stimulus none --load busy --rate low --warm-up 600s --out run";
+    let ended = stopped_at(line, ("preparing the first window", 1), Signal::INT);
+    ended.assert_code(1).assert_says("stopping (preparing the first window)");
+    ended.assert_says("stopped before anything was measured; nothing was written");
+    assert_eq!(ended.out, "");
+}
+
+#[test]
+fn a_stopped_loop_keeps_its_detours() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    let line = "noise -v --on sim:r4400-1994 --loop detour,fwq -d 100s --warm-up 1us --quantum 1ms --json --out run";
+    let ended = stopped_at(line, ("the loops: window 1", 1), Signal::TERM);
+    let run = partial(&ended, "loop detour after ");
+    partial(&ended, "loop fwq");
+    assert!(rows(&run, "noise")[0]["window_ns"].as_u64() > Some(0), "{run}");
+}
+
+#[test]
+fn a_stopped_command_keeps_its_services() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    for on in ["sim", "sim:r4400-1994"] {
+        let line = format!(
+            "services -v --on {on} --json --out run -- while true; do /bin/busybox true; done"
+        );
+        let ended = stopped_at(&line, ("command: window 1", 1), Signal::INT);
+        let run = partial(&ended, "the command after ");
+        assert!(!rows(&run, "services").is_empty(), "{run}");
+    }
+}
+
+#[test]
+fn a_stopped_footprint_keeps_its_repetitions() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    let line = "footprint -v --on sim:r4400-1994 --level l1d,l1i --stimulus timer --repetitions 100000 --json \
+                --out run";
+    let ended = stopped_at(line, ("all series: after window 2", 1), Signal::TERM);
+    let run = partial(&ended, "l1i, timer");
+    assert_eq!(rows(&run, "footprint").len(), 1, "{run}");
+}
+
+#[test]
+fn a_stopped_signal_run_keeps_its_finished_windows() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    let line = "signal run -v -j 1 --on sim:r4400-1994 --loads idle --repetitions 1 --parts rates --rates 1k \
+                --schemes drain,spin,deferred:5ms -d 40ms --json --out run";
+    // With -v each machine names its phases. The second machine starts after the first one has ended.
+    let ended = stopped_at(line, (": preparing the first window", 2), Signal::INT);
+    let run = partial(&ended, " of 3 windows");
+    assert!(!rows(&run, "rates").is_empty(), "{run}");
+}
+
+#[test]
+fn a_stopped_boot_keeps_the_commands_counts() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    for detail in ["--detail count", "--on sim:r4400-1994 --boot fast"] {
+        let line = format!(
+            "sim boot {detail} --json --out run -- while true; do echo irqlab-$((1+1)); done"
+        );
+        let ended = stopped_at(&line, ("irqlab-2", 1), Signal::TERM);
+        let run = partial(&ended, "what the command would have done");
+        assert!(!rows(&run, "contexts").is_empty(), "{run}");
+    }
+}
+
+#[test]
+fn limits_on_the_hosts_clock_keep_what_was_measured() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let run = |line: &str| workspace.run(&line.split_whitespace().collect::<Vec<_>>());
+    let handlers = "handlers --on sim --stimulus none --load busy --rate low";
+    // The machine boots at least once before, so that the second limit is for the window.
+    run(&format!("{handlers} -d 1ms --out boot")).assert_code(0);
+    let early = run(&format!("{handlers} -d 600s --limit 1ms --out early"));
+    early.assert_code(124).assert_says("--limit").assert_says(" before ");
+    let late = run(&format!("{handlers} -d 600s --limit 8s --json --out late"));
+    late.assert_code(124).assert_says("(--limit)");
+    assert_eq!(late.json()["complete"], false);
+    assert!(rows(&late.json(), "conditions")[0]["window_ns"].as_u64() > Some(0));
+}
