@@ -12,7 +12,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, P
 use lab::experiment::{Progress, Step};
 use live::spawn::spawn_thread;
 use report::escape;
-use sim::{EarlyReason, MachinePhase, MachineProgress};
+use sim::forecast::{Forecast, MachineWork, TimePart};
+use sim::{EarlyReason, MachinePhase, MachineProgress, MachineState, PlannedMachines};
 
 /// Help heading of the options that every verb has.
 pub const GLOBAL: &str = "Global options";
@@ -292,6 +293,128 @@ fn shows_progress() -> bool {
 #[derive(Default)]
 pub struct MachineLines {
     lines: Mutex<BTreeMap<String, MachineLine>>,
+    forecast: Mutex<ForecastLine>,
+}
+
+/// When the first forecast is printed, after the start of the first machine.
+const FIRST_FORECAST: Duration = Duration::from_secs(4);
+/// Time between two forecasts where stderr is no terminal.
+const NEXT_FORECAST: Duration = Duration::from_secs(10);
+
+/// The forecast of all machines of a command: a line that changes on a terminal, else a new line each time.
+#[derive(Default)]
+struct ForecastLine {
+    experiment: &'static str,
+    forecast: Forecast,
+    /// When the next forecast is due; `None` before the first machine.
+    due: Option<Instant>,
+    bar: Option<ProgressBar>,
+}
+
+impl ForecastLine {
+    /// Prints the forecast if it is due.
+    fn show(&mut self) {
+        let now = Instant::now();
+        let due = *self.due.get_or_insert(now + FIRST_FORECAST);
+        if now < due {
+            return;
+        }
+        let text = forecast_text(&self.forecast, now, self.experiment);
+        if shows_progress() {
+            self.bar.get_or_insert_with(plain_bar).set_message(escape::plain(&text));
+            self.due = Some(now + Duration::from_secs(1));
+        } else {
+            say(&text);
+            self.due = Some(now + NEXT_FORECAST);
+        }
+    }
+
+    /// Removes the line while no machine runs.
+    fn pause(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A line on the terminal that has only its message.
+fn plain_bar() -> ProgressBar {
+    let bar = LINES.add(ProgressBar::no_length());
+    let style = ProgressStyle::with_template("{msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar
+}
+
+/// The time that is left, what takes most of it, what would shorten it, and where each machine is.
+fn forecast_text(forecast: &Forecast, now: Instant, experiment: &str) -> String {
+    let mut text = match forecast.left(now) {
+        Some(left) => {
+            let mut text = format!("forecast: about {} left", rounded(left.total));
+            let part = match left.dominated_by {
+                TimePart::SetUp => "set-up",
+                TimePart::Windows => "windows",
+                TimePart::FurtherMachines => "further machines",
+            };
+            if left.total >= Duration::from_secs(1) {
+                let _ = write!(text, ", mostly {part}");
+                if let Some(option) = shortened_by(experiment, left.dominated_by) {
+                    let _ = write!(text, " (less with {option})");
+                }
+            }
+            text
+        }
+        None => format!("forecast: time left not known yet ({})", why_unknown(forecast)),
+    };
+    let (ended, planned) = forecast.machines();
+    if planned > 1 {
+        let _ = write!(text, "; {ended} of {planned} machines done");
+    }
+    for (machine, state) in forecast.states() {
+        let _ = write!(text, "; {machine}: {}", phase_words(state.phase));
+        let Some(elapsed_ns) = state.elapsed_ns else { continue };
+        let ms = elapsed_ns as f64 / 1e6;
+        let _ = write!(text, ", {ms:.1} ms of guest time done");
+        if let Some(part) = state.fraction.filter(|part| *part > 0.0) {
+            let _ = write!(text, ", {:.1} ms left", ms / part - ms);
+        }
+        if let Some(rate) = forecast.rate(now, machine) {
+            let _ = write!(text, ", {:.3} ms/s", rate * 1e3);
+        }
+    }
+    text
+}
+
+/// Why there is no forecast.
+fn why_unknown(forecast: &Forecast) -> &'static str {
+    let has_phase = |phase: MachinePhase| forecast.states().any(|(_, state)| state.phase == phase);
+    let is_timed = forecast.states().any(|(_, state)| state.fraction.is_some());
+    if has_phase(MachinePhase::Boots) {
+        "the machine boots once; the cache keeps it"
+    } else if has_phase(MachinePhase::Starts) {
+        "a window is not open yet, and the cache has no times of an earlier run"
+    } else if is_timed {
+        "the rate of the guest is not measured yet"
+    } else {
+        "the guest decides when it ends, and the cache has no times of the same run"
+    }
+}
+
+/// The option that shortens this part of an experiment.
+fn shortened_by(experiment: &str, part: TimePart) -> Option<&'static str> {
+    match (experiment, part) {
+        ("handlers" | "signal run", TimePart::Windows) => Some("a shorter -d"),
+        ("noise", TimePart::Windows) => Some("a shorter -d, or fewer --loop"),
+        ("footprint", TimePart::Windows) => Some("fewer --level, --stimulus or --repetitions"),
+        ("services", TimePart::Windows) => Some("a shorter command"),
+        ("handlers" | "noise", TimePart::SetUp) => Some("a shorter --warm-up"),
+        ("handlers", TimePart::FurtherMachines) => {
+            Some("fewer --load, --rate or --stimulus, or more -j")
+        }
+        ("signal run", TimePart::FurtherMachines) => {
+            Some("fewer --schemes, --rates or --repetitions, or more -j")
+        }
+        _ => None,
+    }
 }
 
 struct MachineLine {
@@ -311,8 +434,10 @@ impl MachineLine {
     }
 }
 
-impl MachineProgress for MachineLines {
-    fn update(&self, machine: &str, phase: MachinePhase, fraction: Option<f64>) {
+impl MachineLines {
+    /// Shows the phase of a machine in its line.
+    fn show_phase(&self, machine: &str, state: MachineState) {
+        let MachineState { phase, fraction, .. } = state;
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let line = lines.entry(machine.to_owned()).or_insert_with(MachineLine::new);
         if line.phase != Some(phase) {
@@ -329,6 +454,26 @@ impl MachineProgress for MachineLines {
             bar.set_message(escape::plain(&text));
         }
     }
+}
+
+impl MachineProgress for MachineLines {
+    fn plan(&self, machines: PlannedMachines) {
+        let mut line = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+        line.experiment = machines.experiment;
+        line.forecast.plan(machines.count, machines.at_once);
+    }
+
+    fn start(&self, machine: &str, work: MachineWork) {
+        let mut line = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+        line.forecast.start(Instant::now(), machine, work);
+    }
+
+    fn update(&self, machine: &str, state: MachineState) {
+        self.show_phase(machine, state);
+        let mut line = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+        line.forecast.update(Instant::now(), machine, state);
+        line.show();
+    }
 
     fn ends_early(&self, machine: &str, phase: MachinePhase, reason: EarlyReason) {
         let why = match reason {
@@ -336,7 +481,9 @@ impl MachineProgress for MachineLines {
             EarlyReason::HostLimit | EarlyReason::GuestLimit => "the time limit is reached",
         };
         let what = match phase {
-            MachinePhase::Boots | MachinePhase::Starts => "it has measured nothing yet",
+            MachinePhase::Boots | MachinePhase::Starts | MachinePhase::WarmUp => {
+                "it has measured nothing yet"
+            }
             MachinePhase::Window(_)
             | MachinePhase::After(_)
             | MachinePhase::Drains
@@ -349,6 +496,12 @@ impl MachineProgress for MachineLines {
     }
 
     fn done(&self, machine: &str) {
+        let mut shown = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.forecast.end(Instant::now(), machine);
+        if shown.forecast.states().next().is_none() {
+            shown.pause();
+        }
+        drop(shown);
         let line = self.lines.lock().unwrap_or_else(PoisonError::into_inner).remove(machine);
         if let Some(bar) = line.and_then(|line| line.bar) {
             bar.finish_and_clear();
@@ -360,6 +513,7 @@ fn phase_words(phase: MachinePhase) -> String {
     match phase {
         MachinePhase::Boots => "booting".to_owned(),
         MachinePhase::Starts => "preparing the first window".to_owned(),
+        MachinePhase::WarmUp => "warming up".to_owned(),
         MachinePhase::Window(number) => format!("window {number}"),
         MachinePhase::After(number) => format!("after window {number}"),
         MachinePhase::Drains => "ending".to_owned(),
@@ -367,12 +521,12 @@ fn phase_words(phase: MachinePhase) -> String {
     }
 }
 
-/// Formats an estimate with few digits, as in `12 s`, `3 min` or `2 h`.
-fn rounded(time: Duration) -> String {
+/// Formats an estimate with few digits, as in `12 s`, `30 min` or `2 h`.
+pub fn rounded(time: Duration) -> String {
     let mut text = String::new();
     let seconds = time.as_secs_f64().ceil();
     let _ = match seconds {
-        ..100.0 => write!(text, "{seconds} s"),
+        ..600.0 => write!(text, "{seconds} s"),
         ..6000.0 => write!(text, "{:.0} min", seconds / 60.0),
         _ => write!(text, "{:.0} h", seconds / 3600.0),
     };
@@ -416,6 +570,39 @@ mod tests {
     #[test]
     fn estimates_are_rounded() {
         let text = |seconds| rounded(Duration::from_secs_f64(seconds));
-        assert_eq!([text(1.2), text(150.0), text(7200.0)], ["2 s", "2 min", "2 h"]);
+        assert_eq!([text(1.2), text(1500.0), text(7200.0)], ["2 s", "25 min", "2 h"]);
+    }
+
+    #[test]
+    fn a_forecast_names_the_time_its_largest_part_and_the_option_that_shortens_it() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut forecast = Forecast::new(1, 1);
+        forecast.plan(2, 1);
+        let work = MachineWork { windows: Some(1), ..MachineWork::default() };
+        forecast.start(start, "idle/low/net", work);
+        let text = |forecast: &Forecast| forecast_text(forecast, start + 10 * second, "handlers");
+        assert_eq!(
+            text(&forecast),
+            "forecast: time left not known yet (a window is not open yet, and the cache has no times of an \
+             earlier run); 0 of 2 machines done; idle/low/net: preparing the first window"
+        );
+        let window = |fraction| MachineState {
+            phase: MachinePhase::Window(1),
+            fraction: Some(fraction),
+            elapsed_ns: Some((fraction * 2e8) as u64),
+        };
+        forecast.update(start + 5 * second, "idle/low/net", window(0.0));
+        forecast.update(start + 10 * second, "idle/low/net", window(0.25));
+        assert_eq!(
+            text(&forecast),
+            "forecast: about 40 s left, mostly further machines (less with fewer --load, --rate or --stimulus, \
+             or more -j); 0 of 2 machines done; idle/low/net: window 1, 50.0 ms of guest time done, 150.0 ms \
+             left, 10.000 ms/s"
+        );
+        forecast.plan(0, 1);
+        let alone =
+            "forecast: about 15 s left, mostly windows (less with a shorter -d); idle/low/net: ";
+        assert!(text(&forecast).starts_with(alone), "{}", text(&forecast));
     }
 }

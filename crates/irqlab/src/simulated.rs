@@ -1,9 +1,11 @@
 //! Options of the simulated machine, and its preparation for an experiment.
 
+use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::ValueEnum;
@@ -14,6 +16,7 @@ use serde_json::{Map, Value as Json, json};
 use sim::boot::Limits;
 use sim::checkpoint::{self, Start};
 use sim::devices::{Disk, NicModel};
+use sim::forecast::{Forecast, MachineWork};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
 use sim::models::Model;
@@ -22,8 +25,8 @@ use sim::qemu::Qemu;
 use sim::watch::{self, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
 use sim::workload::{self, Prepared, Workload};
 use sim::{
-    Cache, Deadline, GuestFacts, GuestRun, Machine, MachinePhase, MachineProgress, SimError,
-    StopRequest, image, kernel, models, qemu,
+    Cache, Deadline, GuestFacts, GuestRun, Machine, MachinePhase, MachineProgress, MachineState,
+    SimError, StopRequest, image, kernel, models, qemu,
 };
 
 use crate::console::{self, MachineLines};
@@ -223,6 +226,10 @@ pub struct SimulatedArgs {
     pub level: LevelArgs,
     #[command(flatten)]
     pub jobs: JobsArgs,
+    /// Print what would be measured, and how long it takes by the times of earlier runs; measure nothing. Boots the
+    /// machine if the cache lacks it
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub guest: GuestArgs,
 }
@@ -322,6 +329,7 @@ impl SimulatedArgs {
             vcpus: None,
             level: LevelArgs { detail: None, set: Vec::new(), slice },
             jobs,
+            dry_run: false,
             guest: GuestArgs { limit: Some(limit), ..GuestArgs::default() },
         }
     }
@@ -406,7 +414,7 @@ impl Parts {
         prepare: impl FnOnce(&dyn Fn() -> bool) -> Result<T, SimError>,
     ) -> anyhow::Result<T> {
         let stop = || {
-            self.progress.update(BOOT, MachinePhase::Boots, None);
+            self.progress.update(BOOT, MachineState::of_phase(MachinePhase::Boots));
             (self.stop)() || self.deadline.is_some_and(|deadline| deadline.is_over())
         };
         let prepared = prepare(&stop);
@@ -562,6 +570,40 @@ impl Simulated {
         ];
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
+}
+
+/// Prints what the machines of an experiment are to do, and how long that takes by the times of earlier runs.
+///
+/// Fails when stdout cannot be written.
+pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow::Result<ExitCode> {
+    let now = Instant::now();
+    let forecast = |machines: &[(String, MachineWork)]| {
+        let mut forecast = Forecast::new(machines.len(), at_once);
+        for (number, (_, work)) in machines.iter().enumerate() {
+            forecast.start(now, &number.to_string(), work.clone());
+        }
+        match forecast.left(now) {
+            Some(left) => format!("about {}", console::rounded(left.total)),
+            None => "not known, because the cache has no times of an earlier run".to_owned(),
+        }
+    };
+    let mut text = String::new();
+    for (number, (label, work)) in machines.iter().enumerate() {
+        let _ = write!(text, "{label}: ");
+        let ms = |ns: u64| ns as f64 / 1e6;
+        if let Some(ns) = work.warm_up_ns {
+            let _ = write!(text, "warm-up of {} ms, ", ms(ns));
+        }
+        let _ = match (work.windows, work.window_ns) {
+            (Some(count), Some(ns)) => write!(text, "windows: {count}, of {} ms each", ms(ns)),
+            (Some(count), None) => write!(text, "windows: {count}, as long as the command"),
+            (None, _) => write!(text, "windows: as many as the guest needs"),
+        };
+        let _ = writeln!(text, "; time: {}", forecast(&machines[number..=number]));
+    }
+    let _ = writeln!(text, "all, {at_once} at the same time: {}", forecast(machines));
+    console::print(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Adds `disk` to the machine if a disk is needed and the machine has none.

@@ -1,6 +1,7 @@
 //! A machine that is observed while the irqlab in its guest executes a request.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,8 +12,10 @@ use simrecord::progress::GuestProgress;
 
 use crate::boot::{self, EarlyEnd, EarlyReason, Ended, GuestExit, Limits};
 use crate::checkpoint::Start;
+use crate::forecast::MachineWork;
 use crate::guest::kernel::Kernel;
 use crate::guest::loaded::{LoadedModule, with_modules};
+use crate::kept_times::KeptTimes;
 use crate::qemu::Qemu;
 use crate::watch::{KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Machine, Result, Symbols, checkpoint};
@@ -25,12 +28,15 @@ pub type StopRequest = Arc<dyn Fn() -> bool + Send + Sync>;
 const RESPONSE_S_MAX: u32 = 30;
 
 /// Phase of the run of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MachinePhase {
     /// Its kernel boots.
     Boots,
     /// It starts, and goes to the first window.
+    #[default]
     Starts,
+    /// The stimulus runs, and the first window is about to open.
+    WarmUp,
     /// This window is open, from 1.
     Window(u32),
     /// This window is closed, and another one follows or may follow.
@@ -41,11 +47,44 @@ pub enum MachinePhase {
     Analysis,
 }
 
+/// How far a machine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MachineState {
+    pub phase: MachinePhase,
+    /// The finished part of the phase, 0 to 1; `None` if unknown.
+    pub fraction: Option<f64>,
+    /// Guest time since the open window was opened, or since the warm-up began, ns; `None` in other phases.
+    pub elapsed_ns: Option<u64>,
+}
+
+impl MachineState {
+    /// A state of which only the phase is known.
+    #[must_use]
+    pub fn of_phase(phase: MachinePhase) -> MachineState {
+        MachineState { phase, ..MachineState::default() }
+    }
+}
+
+/// The machines that an experiment is about to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedMachines {
+    /// The experiment's name as a verb.
+    pub experiment: &'static str,
+    pub count: usize,
+    /// How many of them run at the same time.
+    pub at_once: usize,
+}
+
 /// Receives the progress of machines that run at the same time.
 pub trait MachineProgress: Send + Sync {
-    /// Reports the phase of the machine named `machine`. `fraction`: the finished part of the phase, 0 to 1;
-    /// `None` if unknown.
-    fn update(&self, machine: &str, phase: MachinePhase, fraction: Option<f64>);
+    /// Announces machines before the first of them starts.
+    fn plan(&self, machines: PlannedMachines);
+
+    /// The machine named `machine` starts.
+    fn start(&self, machine: &str, work: MachineWork);
+
+    /// Reports how far the machine is.
+    fn update(&self, machine: &str, state: MachineState);
 
     /// The machine is to end before its request is executed. `phase` is its phase at this time.
     fn ends_early(&self, machine: &str, phase: MachinePhase, reason: EarlyReason);
@@ -105,12 +144,29 @@ pub(crate) struct Expected<'a> {
     pub(crate) window_cycles: Option<u64>,
     /// Number of windows, where that is known.
     pub(crate) windows: Option<u32>,
+    /// Cycles of guest time that are recorded before the first window, where that is known.
+    pub(crate) warm_up_cycles: Option<u64>,
 }
 
 impl Expected<'_> {
-    fn state(&self, progress: GuestProgress) -> (MachinePhase, Option<f64>) {
+    fn state(&self, progress: GuestProgress, clock_hz: u64) -> MachineState {
         let GuestProgress { regions, is_open, opened_at, now } = progress;
         let elapsed = now.saturating_sub(opened_at) as f64;
+        if let (0, 1.., Some(warm_up)) = (regions, now, self.warm_up_cycles) {
+            return MachineState {
+                phase: MachinePhase::WarmUp,
+                fraction: Some((now as f64 / warm_up.max(1) as f64).min(1.0)),
+                elapsed_ns: Some((now as f64 * 1e9 / clock_hz.max(1) as f64) as u64),
+            };
+        }
+        let elapsed_ns = is_open.then(|| (elapsed * 1e9 / clock_hz.max(1) as f64) as u64);
+        let (phase, fraction) = self.phase(regions, is_open, elapsed);
+        MachineState { phase, fraction, elapsed_ns }
+    }
+
+    /// The phase of a machine that has opened `regions` regions, and its finished part. `elapsed`: cycles since the
+    /// last one was opened.
+    fn phase(&self, regions: u32, is_open: bool, elapsed: f64) -> (MachinePhase, Option<f64>) {
         let fraction = |cycles: u64| (elapsed / cycles.max(1) as f64).min(1.0);
         match (regions, is_open) {
             (0, _) => (MachinePhase::Starts, None),
@@ -120,6 +176,69 @@ impl Expected<'_> {
             }
             (number, false) => (MachinePhase::After(number), None),
         }
+    }
+}
+
+/// Measures the host times of a machine, for the forecasts of later runs.
+struct MachineTimes {
+    /// Experiment, model, level, CPUs and name of the machine.
+    described: String,
+    request: String,
+    work: MachineWork,
+    started: Instant,
+    first_window: Cell<Option<Instant>>,
+    last_window: Cell<Option<Instant>>,
+}
+
+impl MachineTimes {
+    fn new(
+        guest: &GuestRun,
+        request: &Request,
+        expected: &Expected<'_>,
+        clock_hz: u64,
+    ) -> std::result::Result<MachineTimes, BenchError> {
+        let (model, cpus) = (guest.watch.model.as_ref(), guest.machine.cpus);
+        let model = model.map_or("", |model| &model.sha256);
+        let experiment = request.experiment();
+        let (level, label) = (guest.watch.detail, expected.label);
+        let described = format!("{experiment} {model} {level:?} {cpus} {label}");
+        let request = KeptTimes::request_key(&format!("{described} {}", request.encode()?));
+        let kept = KeptTimes::find(&guest.cache, &described);
+        let ns = |cycles: u64| u128::from(cycles) * 1_000_000_000 / u128::from(clock_hz.max(1));
+        let work = MachineWork {
+            windows: expected.windows,
+            window_ns: expected.window_cycles.and_then(|cycles| u64::try_from(ns(cycles)).ok()),
+            warm_up_ns: expected.warm_up_cycles.and_then(|cycles| u64::try_from(ns(cycles)).ok()),
+            is_same_request: kept.as_ref().is_some_and(|kept| kept.request == request),
+            kept,
+        };
+        let (started, none) = (Instant::now(), Cell::new(None));
+        let last_window = none.clone();
+        Ok(MachineTimes { described, request, work, started, first_window: none, last_window })
+    }
+
+    fn observe(&self, phase: MachinePhase) {
+        if matches!(phase, MachinePhase::Window(_) | MachinePhase::After(_)) {
+            let now = Instant::now();
+            self.first_window.set(self.first_window.get().or(Some(now)));
+            self.last_window.set(Some(now));
+        }
+    }
+
+    /// Keeps the times of a machine that has executed its request.
+    fn keep(&self, cache: &Cache) {
+        let times = self.first_window.get().zip(self.last_window.get());
+        // A window that no poll saw takes no time that matters.
+        let now = Instant::now();
+        let (first, last) = times.unwrap_or((now, now));
+        let guest_ns = self.work.window_ns.zip(self.work.windows);
+        let times = KeptTimes {
+            set_up: first.saturating_duration_since(self.started),
+            windows: last.saturating_duration_since(first),
+            guest_ns: guest_ns.map_or(0, |(ns, count)| ns.saturating_mul(count.into())),
+            request: self.request.clone(),
+        };
+        times.keep(cache, &self.described);
     }
 }
 
@@ -183,6 +302,16 @@ impl GuestRun {
         }
     }
 
+    /// Returns what a machine with this request is to do, with the times of an earlier run. Starts no machine.
+    pub(crate) fn work(
+        &self,
+        request: &Request,
+        expected: &Expected<'_>,
+    ) -> std::result::Result<MachineWork, BenchError> {
+        let clock_hz = self.watch.clock_hz(self.machine.timing);
+        Ok(MachineTimes::new(self, request, expected, clock_hz)?.work)
+    }
+
     /// Starts the machine with a request and reports its progress. Returns what it did until its end, which the
     /// user and the limits may bring forward. `None` if the user asked to stop before a window opened.
     ///
@@ -194,6 +323,9 @@ impl GuestRun {
     ) -> std::result::Result<Option<GuestOutcome<R>>, BenchError> {
         let (cache, qemu) = (&self.cache, &self.qemu);
         let stop_after_s = self.limits.guest_s;
+        let clock_hz = self.watch.clock_hz(self.machine.timing);
+        let timed = MachineTimes::new(self, request, &expected, clock_hz)?;
+        self.progress.start(expected.label, timed.work.clone());
         let request = format!("irqlab:{stop_after_s} {}", request.encode()?);
         let limits = Limits { guest_s: stop_after_s.saturating_add(RESPONSE_S_MAX), ..self.limits };
         let mut last = MachinePhase::Starts;
@@ -210,9 +342,10 @@ impl GuestRun {
                 recording.instrumentation(),
             )?;
             let report = || {
-                let (phase, fraction) = expected.state(recording.progress());
-                self.progress.update(expected.label, phase, fraction);
-                phase
+                let state = expected.state(recording.progress(), clock_hz);
+                timed.observe(state.phase);
+                self.progress.update(expected.label, state);
+                state.phase
             };
             let stop = || {
                 let phase = report();
@@ -236,11 +369,14 @@ impl GuestRun {
                 &stop,
                 &mut refuse,
             )?;
-            last = expected.state(recording.progress()).0;
+            last = expected.state(recording.progress(), clock_hz).phase;
+            if ended.early.is_none() {
+                timed.keep(&self.cache);
+            }
             Ok((recording, ended))
         };
         let started = start();
-        self.progress.update(expected.label, MachinePhase::Analysis, None);
+        self.progress.update(expected.label, MachineState::of_phase(MachinePhase::Analysis));
         let outcome = self.outcome(started, last);
         self.progress.done(expected.label);
         outcome
@@ -288,7 +424,9 @@ impl GuestRun {
     ) -> std::result::Result<Option<T>, BenchError> {
         let Some(limit) = self.limit_text(early) else { return Ok(None) };
         let when = match last {
-            MachinePhase::Boots | MachinePhase::Starts => "before its first window opened",
+            MachinePhase::Boots | MachinePhase::Starts | MachinePhase::WarmUp => {
+                "before its first window opened"
+            }
             MachinePhase::Window(_)
             | MachinePhase::After(_)
             | MachinePhase::Drains

@@ -29,7 +29,7 @@ pub fn measure(
     label: &str,
     request: KernelsRequest,
 ) -> Result<Option<SimKernels>, BenchError> {
-    let expected = Expected { label, window_cycles: None, windows: None };
+    let expected = Expected { label, window_cycles: None, windows: None, warm_up_cycles: None };
     let outcome = guest.run::<KernelsResponse>(&Request::Kernels(request), expected)?;
     let Some(outcome) = outcome else { return Ok(None) };
     let (Some(response), None) = (outcome.response, outcome.early) else { return Ok(None) };

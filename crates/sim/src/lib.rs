@@ -33,11 +33,13 @@ pub mod divergence;
 mod error;
 mod facts;
 pub mod footprint;
+pub mod forecast;
 mod guest;
 mod guest_run;
 pub mod handlers;
 mod hash;
 pub mod hostile;
+mod kept_times;
 pub mod kernels;
 mod machine;
 pub mod measured;
@@ -72,7 +74,10 @@ pub use facts::{GuestFacts, guest_facts};
 pub use guest::loaded::LoadedModule;
 pub use guest::symbols::{Symbol, Symbols};
 pub use guest::{btf, image, kernel};
-pub use guest_run::{Deadline, GuestRun, MachinePhase, MachineProgress, StopRequest};
+pub use guest_run::{
+    Deadline, GuestRun, MachinePhase, MachineProgress, MachineState, PlannedMachines, StopRequest,
+};
+pub use kept_times::KeptTimes;
 pub use machine::agent::GuestReport;
 pub use machine::found::FoundDevice;
 pub use machine::vm::{Instrumentation, Vm, VmEvent};

@@ -23,7 +23,7 @@ use crate::options::{
     one_cpu, unique, usable_cpus,
 };
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{GuestArgs, Simulated, SimulatedArgs, add_disk};
+use crate::simulated::{GuestArgs, Simulated, SimulatedArgs, add_disk, print_plan};
 
 /// What does an interrupt evict from the caches, and what does that cost after the return?
 #[derive(Debug, clap::Args)]
@@ -270,6 +270,9 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
         },
     };
     let (mut bench, host) = prepare(cache, footprint, stop_on_signals()?)?;
+    if simulated.dry_run {
+        return print_plan(1, &bench.planned()?);
+    }
     bench.on_host.insert("out".to_owned(), json!(open.directory()));
     let context = open.context(host, args.settings());
     Ok(open.measure(&args.plan(), context, &mut bench, Redraw::EverySecond, trace)?.0)

@@ -28,7 +28,7 @@ use crate::options::{
     usable_cpus,
 };
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{Simulated, SimulatedArgs, add_disk, shell_line};
+use crate::simulated::{Simulated, SimulatedArgs, add_disk, print_plan, shell_line};
 
 /// The disk that the disk stimulus reads without `--disk`. Its latency makes reads wait, as on real hardware.
 const DISK: &str = "virtio-blk,latency=100us";
@@ -295,8 +295,8 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     })?;
     prepared.guest.limits = limits(args);
     let context = open.context(prepared.host(), args.settings());
-    let conditions = args.conditions()?.len();
-    let jobs = args.simulated.jobs.choose(conditions, prepared.guest.machine.memory_mib);
+    let conditions = args.conditions()?;
+    let jobs = args.simulated.jobs.choose(conditions.len(), prepared.guest.machine.memory_mib);
     let mut bench = SimBench::new(SimSettings {
         guest: prepared.guest,
         jobs,
@@ -305,6 +305,9 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         kernel: (prepared.facts.symbols.clone(), prepared.facts.btf.clone()),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });
+    if args.simulated.dry_run {
+        return print_plan(jobs.count, &bench.planned(&conditions)?);
+    }
     measure(args, &open, context, &mut bench)
 }
 

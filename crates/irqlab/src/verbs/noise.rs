@@ -28,7 +28,7 @@ use crate::options::{
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{Simulated, SimulatedArgs};
+use crate::simulated::{Simulated, SimulatedArgs, print_plan};
 
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
@@ -318,6 +318,9 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         keep: args.keep(vcpus as usize),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });
+    if args.simulated.dry_run {
+        return print_plan(1, &bench.planned()?);
+    }
     measure(args, &open, context, &mut bench)
 }
 

@@ -198,3 +198,34 @@ fn limits_on_the_hosts_clock_keep_what_was_measured() {
     assert_eq!(late.json()["complete"], false);
     assert!(rows(&late.json(), "conditions")[0]["window_ns"].as_u64() > Some(0));
 }
+
+/// The forecast is a line on stderr; results on stdout stay clean.
+#[test]
+fn a_forecast_comes_while_the_machine_runs() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    let line = "handlers --on sim:r4400-1994 --stimulus timer --load busy --rate low -d 600s --json --out run";
+    let ended = stopped_at(line, ("forecast: ", 1), Signal::TERM);
+    partial(&ended, "busy/low/timer after ");
+}
+
+#[test]
+fn a_dry_run_prints_the_plan_and_the_times_of_earlier_runs() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let run = |line: &str| workspace.run(&line.split_whitespace().collect::<Vec<_>>());
+    // No other test has this warm-up, so the cache has no times of the request; of the condition it may have some.
+    let handlers =
+        "handlers --on sim --stimulus timer --load busy --rate low,high --warm-up 3ms -d 2s -j 1";
+    run(&format!("{handlers} -q --out run")).assert_code(0);
+    let plan = run(&format!("{handlers} --dry-run"));
+    plan.assert_code(0);
+    let windows = "warm-up of 3 ms, windows: 1, of 2000 ms each; time: about ";
+    assert!(plan.out.contains(&format!("busy/low/timer: {windows}")), "{}", plan.out);
+    assert!(plan.out.contains(&format!("busy/high/timer: {windows}")), "{}", plan.out);
+    assert!(plan.out.contains("all, 1 at the same time: about "), "{}", plan.out);
+    assert_eq!(workspace.names(), ["run"], "it measures nothing");
+}

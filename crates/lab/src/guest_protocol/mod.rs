@@ -52,6 +52,19 @@ struct Envelope<T> {
 }
 
 impl Request {
+    /// The experiment's name as a verb.
+    #[must_use]
+    pub fn experiment(&self) -> &'static str {
+        match self {
+            Request::Handlers(_) => "handlers",
+            Request::Noise(_) => "noise",
+            Request::Footprint(_) => "footprint",
+            Request::Signal(_) => "signal run",
+            Request::Services(_) => "services",
+            Request::Kernels(_) => "kernels",
+        }
+    }
+
     /// Writes the request as one line.
     ///
     /// Fails when JSON cannot express it, such as a path that is not UTF-8.

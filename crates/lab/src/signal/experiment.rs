@@ -11,7 +11,8 @@ use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Step
 
 impl Plan {
     /// The windows of one repetition, in the order of the tables.
-    fn windows(&self) -> Vec<Window> {
+    #[must_use]
+    pub fn windows(&self) -> Vec<Window> {
         let mut windows = Vec::new();
         for &part in &self.parts {
             for &load in &self.loads {

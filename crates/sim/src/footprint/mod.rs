@@ -13,7 +13,8 @@ use machine::SystemModel;
 use machine::system_model::{LevelModel, Prefetch, TlbLevel};
 use serde_json::{Map, Value as Json, json};
 
-use crate::guest_run::{Expected, GuestRun};
+use crate::forecast::MachineWork;
+use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::machine::found::check_cards;
 
 /// Size of the pages that fill a first-level TLB, bytes.
@@ -47,6 +48,18 @@ impl Bench for SimFootprint {
 }
 
 impl SimFootprint {
+    fn expected(&self) -> Expected<'_> {
+        Expected { label: &self.label, window_cycles: None, windows: None, warm_up_cycles: None }
+    }
+
+    /// What the machine is to do. Starts no machine.
+    ///
+    /// Fails if the request cannot be written.
+    pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
+        let request = Request::Footprint(self.request.clone());
+        Ok(vec![(self.label.clone(), self.guest.work(&request, &self.expected())?)])
+    }
+
     /// Checks that the messages came over the machine's network cards, if it has any.
     fn check_network(&self, facts: &BenchFacts) -> Result<(), BenchError> {
         let is_net = |stimulus: &Stimulus| matches!(stimulus, Stimulus::Net | Stimulus::NetSignal);
@@ -70,8 +83,9 @@ impl FootprintBench for SimFootprint {
         let label = "a simulated machine measures all series".to_owned();
         progress.start(&Step { number: 1, count: 1, label, expected: None });
         let request = Request::Footprint(self.request.clone());
-        let expected = Expected { label: &self.label, window_cycles: None, windows: None };
-        let outcome = self.guest.run::<FootprintResponse>(&request, expected)?;
+        let (experiment, count, at_once) = ("footprint", 1, 1);
+        self.guest.progress.plan(PlannedMachines { experiment, count, at_once });
+        let outcome = self.guest.run::<FootprintResponse>(&request, self.expected())?;
         let Some(outcome) = outcome else {
             return Ok(Measured { complete: false, ..Measured::default() });
         };

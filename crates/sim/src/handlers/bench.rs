@@ -17,7 +17,8 @@ use super::convert::{Reading, sample_of};
 use super::events;
 use crate::boot::EarlyReason;
 use crate::btf::Btf;
-use crate::guest_run::{Expected, GuestRun};
+use crate::forecast::MachineWork;
+use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::machine::Timing;
 use crate::machine::found::check_cards;
 use crate::parallel::{Jobs, for_each};
@@ -101,17 +102,47 @@ impl SimBench {
         cycles as f64 * 1e9 / self.reading.clock_hz as f64
     }
 
-    /// Runs a machine for a condition. Returns `None` when the user asked to stop.
-    fn run(&self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
-        let settings = &self.settings;
-        let request = HandlersRequest { condition, ..settings.request.clone() };
+    /// Calls `action` with the request of a condition, and how long its machine's phases are.
+    fn with_machine<T>(
+        &self,
+        condition: Condition,
+        action: impl FnOnce(&Request, Expected<'_>) -> T,
+    ) -> T {
+        let request = HandlersRequest { condition, ..self.settings.request.clone() };
         // A command ends its own window.
         let is_timed = request.command.is_none();
-        let cycles =
-            u128::from(request.duration_ns) * u128::from(self.reading.clock_hz) / 1_000_000_000;
-        let window_cycles = is_timed.then(|| u64::try_from(cycles).unwrap_or(u64::MAX));
-        let expected = Expected { label: &condition.label(), window_cycles, windows: Some(1) };
-        let ran = settings.guest.run::<HandlersResponse>(&Request::Handlers(request), expected)?;
+        let cycles = |ns: u64| {
+            let cycles = u128::from(ns) * u128::from(self.reading.clock_hz) / 1_000_000_000;
+            u64::try_from(cycles).unwrap_or(u64::MAX)
+        };
+        let window_cycles = is_timed.then(|| cycles(request.duration_ns));
+        let warm_up_cycles = is_timed.then(|| cycles(request.warm_up_ns));
+        let label = condition.label();
+        let expected = Expected { label: &label, window_cycles, windows: Some(1), warm_up_cycles };
+        action(&Request::Handlers(request), expected)
+    }
+
+    /// What the machine of each condition is to do. Starts no machine.
+    ///
+    /// Fails if a request cannot be written.
+    pub fn planned(
+        &self,
+        conditions: &[Condition],
+    ) -> Result<Vec<(String, MachineWork)>, BenchError> {
+        let work = |condition: &Condition| {
+            let work = self.with_machine(*condition, |request, expected| {
+                self.settings.guest.work(request, &expected)
+            });
+            Ok((condition.label(), work?))
+        };
+        conditions.iter().map(work).collect()
+    }
+
+    /// Runs a machine for a condition. Returns `None` when the user asked to stop.
+    fn run(&self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
+        let ran = self.with_machine(condition, |request, expected| {
+            self.settings.guest.run::<HandlersResponse>(request, expected)
+        })?;
         let Some(ran) = ran else { return Ok(None) };
         let window = match ran.response {
             Some(response) => {
@@ -148,6 +179,11 @@ impl SimBench {
             // Long conditions start first: a long condition that starts last would run alone.
             conditions.sort_by_key(|&condition| std::cmp::Reverse(amount_of_work(condition)));
         }
+        bench.settings.guest.progress.plan(PlannedMachines {
+            experiment: "handlers",
+            count: conditions.len(),
+            at_once: bench.settings.jobs.count,
+        });
         let outcomes = for_each(bench.settings.jobs, &conditions, |_, &condition| {
             if bench.stop_requested() { Ok(None) } else { bench.run(condition) }
         });

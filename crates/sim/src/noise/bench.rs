@@ -21,7 +21,8 @@ use super::names::Names;
 use super::timeline::Timeline;
 use crate::Accounting;
 use crate::accounting::RegionUse;
-use crate::guest_run::{Expected, GuestRun};
+use crate::forecast::MachineWork;
+use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 
 /// How to measure.
 pub struct SimNoiseSettings {
@@ -94,12 +95,30 @@ impl SimNoise {
         u64::try_from(ns * u128::from(self.clock_hz) / 1_000_000_000).ok()
     }
 
+    fn expected(&self) -> Expected<'static> {
+        Expected {
+            label: "the loops",
+            window_cycles: self.window_cycles(),
+            windows: u32::try_from(self.settings.request.loops.len()).ok(),
+            warm_up_cycles: None,
+        }
+    }
+
+    /// What the machine is to do. Starts no machine.
+    ///
+    /// Fails if the request cannot be written.
+    pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
+        let request = Request::Noise(self.settings.request.clone());
+        let expected = self.expected();
+        Ok(vec![(expected.label.to_owned(), self.settings.guest.work(&request, &expected)?)])
+    }
+
     fn run(&mut self) -> Result<(), BenchError> {
         let settings = &self.settings;
         let request = Request::Noise(settings.request.clone());
-        let windows = u32::try_from(settings.request.loops.len()).ok();
-        let expected =
-            Expected { label: "the loops", window_cycles: self.window_cycles(), windows };
+        let (experiment, count, at_once) = ("noise", 1, 1);
+        settings.guest.progress.plan(PlannedMachines { experiment, count, at_once });
+        let expected = self.expected();
         let outcome = settings.guest.run::<NoiseResponse>(&request, expected)?;
         let Some(outcome) = outcome else { return Ok(()) };
         self.limit = outcome.early.and_then(|early| settings.guest.limit_text(early));

@@ -11,7 +11,8 @@ use serde_json::{Map, Value as Json, json};
 use super::convert::sample_of;
 use crate::boot::EarlyReason;
 use crate::btf::Btf;
-use crate::guest_run::{Expected, GuestRun, MachinePhase};
+use crate::forecast::MachineWork;
+use crate::guest_run::{Expected, GuestRun, MachinePhase, MachineState, PlannedMachines};
 use crate::watch::Detail;
 use crate::workload::{self, Outcome, Prepared};
 use crate::{Accounting, LoadedModule, Symbols};
@@ -54,6 +55,11 @@ struct Measured {
     early: Option<EarlyReason>,
 }
 
+/// The phases of a machine that runs a command, whose length is not known.
+fn expected(label: &str) -> Expected<'_> {
+    Expected { label, window_cycles: None, windows: Some(1), warm_up_cycles: None }
+}
+
 /// A simulated machine as a bench.
 pub struct SimServices {
     settings: SimServicesSettings,
@@ -67,6 +73,20 @@ impl SimServices {
     #[must_use]
     pub fn new(settings: SimServicesSettings) -> SimServices {
         SimServices { settings, notices: Vec::new(), limit: None }
+    }
+
+    /// What the machine is to do. Starts no machine. Of a workload nothing is known.
+    ///
+    /// Fails if the request cannot be written.
+    pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
+        let SimServicesSettings { guest, work, label, .. } = &self.settings;
+        let work = match work {
+            Work::Command(request) => {
+                guest.work(&Request::Services(request.clone()), &expected(label))?
+            }
+            Work::Workload(_) => MachineWork::default(),
+        };
+        Ok(vec![(label.clone(), work)])
     }
 
     fn clock_hz(&self) -> u64 {
@@ -120,7 +140,8 @@ impl SimServices {
     fn run_workload(&self, prepared: &Prepared) -> Result<Option<Measured>, BenchError> {
         let guest = &self.settings.guest;
         let stop = || {
-            guest.progress.update(&self.settings.label, MachinePhase::Window(1), None);
+            let state = MachineState::of_phase(MachinePhase::Window(1));
+            guest.progress.update(&self.settings.label, state);
             if !guest.is_stopped() {
                 return false;
             }
@@ -175,11 +196,12 @@ impl SimServices {
     /// Fails as [`ServicesBench::measure`] does.
     pub fn measure_recorded(&mut self) -> Result<Option<(ServicesSample, Accounting)>, BenchError> {
         let settings = &self.settings;
+        let (experiment, count, at_once) = ("services", 1, 1);
+        settings.guest.progress.plan(PlannedMachines { experiment, count, at_once });
         let measured = match &settings.work {
             Work::Command(request) => {
                 let request = Request::Services(request.clone());
-                let expected =
-                    Expected { label: &settings.label, window_cycles: None, windows: Some(1) };
+                let expected = expected(&settings.label);
                 let measured = settings.guest.run::<ServicesResponse>(&request, expected)?;
                 measured.map(|outcome| Measured {
                     window: outcome.response.and_then(|response| response.window),

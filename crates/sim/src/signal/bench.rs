@@ -13,7 +13,8 @@ use lab::signal::{
 use serde_json::{Map, Value as Json, json};
 
 use super::count::Counted;
-use crate::guest_run::{Expected, GuestRun};
+use crate::forecast::MachineWork;
+use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::machine::found::check_cards;
 use crate::parallel::{Jobs, for_each};
 
@@ -109,27 +110,61 @@ impl SimSignal {
         }
     }
 
-    /// Runs a machine for a window.
-    fn run(&self, window: Window, seed: u64) -> Outcome {
-        self.check(window)?;
-        let settings = &self.settings;
-        let clock_hz = self.clock_hz().ok_or_else(|| {
+    fn model_hz(&self) -> Result<u64, BenchError> {
+        self.clock_hz().ok_or_else(|| {
             BenchError::Failed("two CPUs need a model: without one they share one time".to_owned())
-        })?;
-        let length_ns = u64::try_from(settings.length.as_nanos()).unwrap_or(u64::MAX);
-        let request = Request::Signal(SignalRequest {
+        })
+    }
+
+    fn length_ns(&self) -> u64 {
+        u64::try_from(self.settings.length.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn request(&self, window: Window, seed: u64) -> Request {
+        let settings = &self.settings;
+        Request::Signal(SignalRequest {
             rig: settings.rig,
             window,
             sender_cpu: settings.sender_cpu,
             receiver_cpu: settings.receiver_cpu,
-            length_ns,
+            length_ns: self.length_ns(),
             work_additions: settings.work_additions,
             seed,
-        });
-        let cycles = u128::from(length_ns) * u128::from(clock_hz) / 1_000_000_000;
-        let label = window.label();
+        })
+    }
+
+    fn expected<'a>(&self, label: &'a str, clock_hz: u64) -> Expected<'a> {
+        let cycles = u128::from(self.length_ns()) * u128::from(clock_hz) / 1_000_000_000;
         let window_cycles = Some(u64::try_from(cycles).unwrap_or(u64::MAX));
-        let expected = Expected { label: &label, window_cycles, windows: Some(REGIONS) };
+        Expected { label, window_cycles, windows: Some(REGIONS), warm_up_cycles: None }
+    }
+
+    /// How many windows are measured at the same time.
+    #[must_use]
+    pub fn at_once(&self) -> usize {
+        self.settings.jobs.count
+    }
+
+    /// What the machine of each window is to do. Starts no machine.
+    ///
+    /// Fails without a model, or if a request cannot be written.
+    pub fn planned(&self, windows: &[Window]) -> Result<Vec<(String, MachineWork)>, BenchError> {
+        let clock_hz = self.model_hz()?;
+        let work = |window: &Window| {
+            let (request, label) = (self.request(*window, 0), window.label());
+            let work = self.settings.guest.work(&request, &self.expected(&label, clock_hz))?;
+            Ok((label, work))
+        };
+        windows.iter().map(work).collect()
+    }
+
+    /// Runs a machine for a window.
+    fn run(&self, window: Window, seed: u64) -> Outcome {
+        self.check(window)?;
+        let settings = &self.settings;
+        let clock_hz = self.model_hz()?;
+        let (request, label) = (self.request(window, seed), window.label());
+        let expected = self.expected(&label, clock_hz);
         let outcome = settings.guest.run::<SignalResponse>(&request, expected)?;
         let Some(outcome) = outcome else { return Ok(None) };
         // A part of a window is no sample.
@@ -265,6 +300,11 @@ impl Bench for SimSignal {
 impl SignalBench for SimSignal {
     /// Each window runs on its own machine. The first request starts machines for several windows.
     fn prepare(&mut self, windows: &[(Window, u64)]) {
+        self.settings.guest.progress.plan(PlannedMachines {
+            experiment: "signal run",
+            count: windows.len(),
+            at_once: self.settings.jobs.count,
+        });
         self.planned = windows.iter().copied().collect();
         self.ahead.clear();
     }

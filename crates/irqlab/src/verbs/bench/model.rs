@@ -183,6 +183,9 @@ fn compare(
     kept: Option<Kept>,
     kernels: &[KernelSample],
 ) -> anyhow::Result<ExitCode> {
+    if args.simulated.dry_run {
+        bail!(Usage("--dry-run works only with experiments (leave it out)".to_owned()));
+    }
     let cache = Cache::from_environment()?;
     let level = LevelArgs {
         detail: Some(args.simulated.level.detail.unwrap_or(DetailLevel::Ooo)),

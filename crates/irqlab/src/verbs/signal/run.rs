@@ -25,7 +25,7 @@ use crate::options::{
 };
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{FlavourName, Simulated, SimulatedArgs};
+use crate::simulated::{FlavourName, Simulated, SimulatedArgs, print_plan};
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
 #[derive(Debug, clap::Args)]
@@ -353,6 +353,10 @@ fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode
     machine.check(&args.simulated)?;
     let open = OpenRun::new("signal", &args.results)?;
     let (mut bench, host) = machine.bench(&args.simulated, &open)?;
+    if args.simulated.dry_run {
+        let windows = plan.windows().repeat(plan.repetitions as usize);
+        return print_plan(bench.at_once(), &bench.planned(&windows)?);
+    }
     let context = open.context(host, settings());
     let pictures = |run: &Run, _: &_| args.pictures.draw(run);
     Ok(open.measure(&plan, context, &mut bench, Redraw::EverySecond, pictures)?.0)

@@ -1,0 +1,404 @@
+//! Forecasts how long the machines of a command still run on the host's clock.
+//!
+//! The arithmetic is pure: [`Forecast`] gets the times from its caller. What is not known is `None`, never a guess.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::guest_run::{MachinePhase, MachineState};
+use crate::kept_times::KeptTimes;
+
+/// What a machine is to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MachineWork {
+    /// Number of windows, where that is known.
+    pub windows: Option<u32>,
+    /// Guest time of a window, where that is known, ns.
+    pub window_ns: Option<u64>,
+    /// Guest time of the warm-up before the first window, where that is known, ns.
+    pub warm_up_ns: Option<u64>,
+    /// The times of an earlier run, if the cache has them.
+    pub kept: Option<KeptTimes>,
+    /// Whether `kept` is of the same request, whose guest does exactly the same.
+    pub is_same_request: bool,
+}
+
+/// A part of the time that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimePart {
+    /// Boot, and the way to the first window.
+    SetUp,
+    /// The windows of the machines that run now.
+    Windows,
+    /// Machines that have not started.
+    FurtherMachines,
+}
+
+/// How long the machines still run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeLeft {
+    pub total: Duration,
+    /// The largest part of the total.
+    pub dominated_by: TimePart,
+}
+
+/// A machine that runs.
+#[derive(Clone, Debug)]
+struct Running {
+    started: Instant,
+    work: MachineWork,
+    state: MachineState,
+    /// When the warm-up was first seen, and its guest time until then, ns.
+    warm_up: Option<(Instant, u64)>,
+    /// When the window opened that is open now.
+    window_opened: Option<Instant>,
+    /// Host time of the windows that are closed.
+    closed: Duration,
+}
+
+/// The time of a machine that is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct MachineLeft {
+    set_up: Duration,
+    windows: Duration,
+}
+
+impl Running {
+    fn new(now: Instant, work: MachineWork) -> Running {
+        let state = MachineState::default();
+        let (warm_up, window_opened, closed) = (None, None, Duration::ZERO);
+        Running { started: now, work, state, warm_up, window_opened, closed }
+    }
+
+    fn update(&mut self, now: Instant, state: MachineState) {
+        if state.phase == MachinePhase::WarmUp {
+            self.warm_up = self.warm_up.or(Some((now, state.elapsed_ns.unwrap_or(0))));
+        }
+        let is_open = |phase: MachinePhase| matches!(phase, MachinePhase::Window(_));
+        if is_open(state.phase) && state.phase != self.state.phase {
+            self.close(now);
+            self.window_opened = Some(now);
+        } else if !is_open(state.phase) {
+            self.close(now);
+        }
+        self.state = state;
+    }
+
+    fn close(&mut self, now: Instant) {
+        if let Some(opened) = self.window_opened.take() {
+            self.closed += now.saturating_duration_since(opened);
+        }
+    }
+
+    /// Host time of all windows by the times of an earlier run.
+    fn kept_windows(&self) -> Option<Duration> {
+        let kept = self.work.kept.as_ref()?;
+        if self.work.is_same_request {
+            return Some(kept.windows);
+        }
+        let guest_ns = self.work.window_ns?.checked_mul(self.work.windows?.into())?;
+        // Windows that were too short to be timed tell nothing about longer ones.
+        let is_timed = kept.guest_ns > 0 && !kept.windows.is_zero();
+        is_timed.then(|| kept.windows.mul_f64(guest_ns as f64 / kept.guest_ns as f64))
+    }
+
+    /// Time of the warm-up and the windows, at the rate of the warm-up until now.
+    fn left_in_warm_up(&self, now: Instant) -> Option<MachineLeft> {
+        let (seen, seen_ns) = self.warm_up?;
+        let elapsed_ns = self.state.elapsed_ns?;
+        let measured_ns = elapsed_ns.checked_sub(seen_ns).filter(|ns| *ns > 0)?;
+        let host_per_guest = now.saturating_duration_since(seen).as_secs_f64() / measured_ns as f64;
+        let host = |guest_ns: u64| Duration::from_secs_f64(host_per_guest * guest_ns as f64);
+        let set_up = host(self.work.warm_up_ns?.saturating_sub(elapsed_ns));
+        let guest_ns = self.work.window_ns?.saturating_mul(self.work.windows?.into());
+        let kept = self.kept_windows().filter(|_| self.work.is_same_request);
+        Some(MachineLeft { set_up, windows: kept.unwrap_or_else(|| host(guest_ns)) })
+    }
+
+    fn left(&self, now: Instant) -> Option<MachineLeft> {
+        let elapsed = now.saturating_duration_since(self.started);
+        let in_window = self.window_opened.map(|opened| now.saturating_duration_since(opened));
+        let in_window = in_window.unwrap_or_default();
+        let by_earlier_run = || Some(self.kept_windows()?.saturating_sub(self.closed + in_window));
+        let further = |number: u32| self.work.windows.map(|count| count.saturating_sub(number));
+        match self.state.phase {
+            MachinePhase::WarmUp if self.left_in_warm_up(now).is_some() => {
+                self.left_in_warm_up(now)
+            }
+            MachinePhase::Boots | MachinePhase::Starts | MachinePhase::WarmUp => {
+                let set_up = self.work.kept.as_ref()?.set_up.saturating_sub(elapsed);
+                Some(MachineLeft { set_up, windows: self.kept_windows()? })
+            }
+            MachinePhase::Window(number) => {
+                let part = self.state.fraction.filter(|part| *part > 0.0);
+                let whole = part.map(|part| in_window.div_f64(part));
+                let of_this = whole.map_or(Duration::ZERO, |whole| whole.saturating_sub(in_window));
+                let windows = match (whole, further(number)) {
+                    // The windows of an equal run differ among themselves as those of this run do.
+                    _ if self.work.is_same_request => by_earlier_run()?.max(of_this),
+                    (Some(whole), Some(further)) => of_this + whole * further,
+                    _ => by_earlier_run()?,
+                };
+                Some(MachineLeft { set_up: Duration::ZERO, windows })
+            }
+            MachinePhase::After(number) => {
+                let windows = match further(number) {
+                    _ if self.work.is_same_request => by_earlier_run()?,
+                    Some(further) if number > 0 => self.closed / number * further,
+                    _ => by_earlier_run()?,
+                };
+                Some(MachineLeft { set_up: Duration::ZERO, windows })
+            }
+            MachinePhase::Drains | MachinePhase::Analysis => Some(MachineLeft::default()),
+        }
+    }
+}
+
+/// The machines of a command.
+#[derive(Clone, Debug)]
+pub struct Forecast {
+    /// Number of machines that are to run.
+    planned: usize,
+    /// Number of machines that run at the same time.
+    at_once: usize,
+    running: BTreeMap<String, Running>,
+    /// Host times of the machines that have ended.
+    ended: Vec<Duration>,
+}
+
+impl Default for Forecast {
+    fn default() -> Forecast {
+        Forecast::new(1, 1)
+    }
+}
+
+impl Forecast {
+    #[must_use]
+    pub fn new(planned: usize, at_once: usize) -> Forecast {
+        Forecast { planned, at_once, running: BTreeMap::new(), ended: Vec::new() }
+    }
+
+    /// Sets how many further machines are to run, and how many of them at the same time.
+    pub fn plan(&mut self, further: usize, at_once: usize) {
+        self.planned = self.ended.len() + self.running.len() + further;
+        self.at_once = at_once;
+    }
+
+    pub fn start(&mut self, now: Instant, machine: &str, work: MachineWork) {
+        self.running.insert(machine.to_owned(), Running::new(now, work));
+    }
+
+    pub fn update(&mut self, now: Instant, machine: &str, state: MachineState) {
+        let new = || Running::new(now, MachineWork::default());
+        self.running.entry(machine.to_owned()).or_insert_with(new).update(now, state);
+    }
+
+    pub fn end(&mut self, now: Instant, machine: &str) {
+        let running = self.running.remove(machine);
+        // A boot is not one of the planned machines.
+        if let Some(running) = running.filter(|running| running.state.phase != MachinePhase::Boots)
+        {
+            self.ended.push(now.saturating_duration_since(running.started));
+        }
+    }
+
+    /// Numbers of machines that have ended, and that are planned.
+    #[must_use]
+    pub fn machines(&self) -> (usize, usize) {
+        (self.ended.len(), self.planned.max(self.ended.len() + self.running.len()))
+    }
+
+    /// Names and states of the machines that run.
+    pub fn states(&self) -> impl Iterator<Item = (&str, MachineState)> {
+        self.running.iter().map(|(name, running)| (name.as_str(), running.state))
+    }
+
+    /// Guest time per host time in the open window or the warm-up of a machine; `None` in other phases.
+    #[must_use]
+    pub fn rate(&self, now: Instant, machine: &str) -> Option<f64> {
+        let running = self.running.get(machine)?;
+        let (since, before_ns) = match running.state.phase {
+            MachinePhase::WarmUp => running.warm_up?,
+            _ => (running.window_opened?, 0),
+        };
+        let host = now.saturating_duration_since(since).as_secs_f64();
+        let guest_s = running.state.elapsed_ns?.saturating_sub(before_ns) as f64 / 1e9;
+        (host > 0.0 && guest_s > 0.0).then(|| guest_s / host)
+    }
+
+    /// The time until the last machine has ended; `None` while it is not known.
+    #[must_use]
+    pub fn left(&self, now: Instant) -> Option<TimeLeft> {
+        let lefts: Option<Vec<MachineLeft>> =
+            self.running.values().map(|running| running.left(now)).collect();
+        let lefts = lefts?;
+        let (ended, planned) = self.machines();
+        let waiting = planned.saturating_sub(ended + self.running.len());
+        let whole = |(running, left): (&Running, &MachineLeft)| {
+            now.saturating_duration_since(running.started) + left.set_up + left.windows
+        };
+        let known: Vec<Duration> = self
+            .ended
+            .iter()
+            .copied()
+            .chain(self.running.values().zip(&lefts).map(whole))
+            .collect();
+        let mean = match u32::try_from(known.len()) {
+            Ok(count @ 1..) => known.iter().sum::<Duration>() / count,
+            _ if waiting == 0 => Duration::ZERO,
+            _ => return None,
+        };
+        let set_up: Duration = lefts.iter().map(|left| left.set_up).sum();
+        let windows: Duration = lefts.iter().map(|left| left.windows).sum();
+        let further = mean.mul_f64(waiting as f64);
+        let at_once = self.at_once.clamp(1, (self.running.len() + waiting).max(1));
+        let longest = lefts.iter().map(|left| left.set_up + left.windows).max().unwrap_or_default();
+        let total = ((set_up + windows + further) / at_once as u32).max(longest);
+        let parts = [
+            (set_up, TimePart::SetUp),
+            (windows, TimePart::Windows),
+            (further, TimePart::FurtherMachines),
+        ];
+        let largest = parts.into_iter().max_by_key(|(time, _)| *time);
+        let dominated_by = largest.map_or(TimePart::Windows, |(_, part)| part);
+        Some(TimeLeft { total, dominated_by })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn window(number: u32, fraction: f64) -> MachineState {
+        let elapsed_ns = Some((fraction * 2e8) as u64);
+        MachineState { phase: MachinePhase::Window(number), fraction: Some(fraction), elapsed_ns }
+    }
+
+    fn work(windows: u32) -> MachineWork {
+        MachineWork {
+            windows: Some(windows),
+            window_ns: Some(200_000_000),
+            ..MachineWork::default()
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_window_of_the_first_run() {
+        let start = Instant::now();
+        let mut forecast = Forecast::new(2, 1);
+        forecast.start(start, "a", work(1));
+        assert_eq!(forecast.left(start + SECOND), None);
+        forecast.update(start + 2 * SECOND, "a", window(1, 0.0));
+        assert_eq!(forecast.left(start + 3 * SECOND), None);
+    }
+
+    #[test]
+    fn the_measured_part_of_a_window_gives_the_rest_and_the_machines_that_wait() {
+        let start = Instant::now();
+        let mut forecast = Forecast::new(3, 1);
+        forecast.start(start, "a", work(1));
+        forecast.update(start + 2 * SECOND, "a", window(1, 0.0));
+        let now = start + 4 * SECOND;
+        forecast.update(now, "a", window(1, 0.25));
+        // A machine takes 2 s of set-up and 8 s of window; 6 s of the first and two more are left.
+        let left = forecast.left(now).unwrap();
+        let expected = TimeLeft { total: 26 * SECOND, dominated_by: TimePart::FurtherMachines };
+        assert_eq!(left, expected);
+        assert_eq!(forecast.rate(now, "a"), Some(0.05 / 2.0));
+        forecast.plan(0, 1);
+        let expected = TimeLeft { total: 6 * SECOND, dominated_by: TimePart::Windows };
+        assert_eq!(forecast.left(now), Some(expected));
+        forecast.end(start + 10 * SECOND, "a");
+        assert_eq!(forecast.machines(), (1, 1));
+    }
+
+    #[test]
+    fn the_rate_of_the_warm_up_forecasts_the_window() {
+        let start = Instant::now();
+        let mut forecast = Forecast::new(1, 1);
+        forecast.start(start, "a", MachineWork { warm_up_ns: Some(100_000_000), ..work(1) });
+        let warm_up =
+            |ns| MachineState { phase: MachinePhase::WarmUp, fraction: None, elapsed_ns: Some(ns) };
+        forecast.update(start + 2 * SECOND, "a", warm_up(10_000_000));
+        assert_eq!(forecast.left(start + 2 * SECOND), None);
+        forecast.update(start + 4 * SECOND, "a", warm_up(30_000_000));
+        // 10 ms of guest time take a second: 70 ms of warm-up and 200 ms of window are left.
+        let left = forecast.left(start + 4 * SECOND).unwrap();
+        assert_eq!((left.total.as_millis(), left.dominated_by), (27_000, TimePart::Windows));
+        assert_eq!(forecast.rate(start + 4 * SECOND, "a"), Some(0.01));
+    }
+
+    #[test]
+    fn machines_at_the_same_time_take_at_least_as_long_as_the_longest() {
+        let start = Instant::now();
+        let mut forecast = Forecast::new(2, 2);
+        for (name, fraction) in [("a", 0.5), ("b", 0.1)] {
+            forecast.start(start, name, work(1));
+            forecast.update(start, name, window(1, 0.0));
+            forecast.update(start + SECOND, name, window(1, fraction));
+        }
+        assert_eq!(forecast.left(start + SECOND).unwrap().total, 9 * SECOND);
+    }
+
+    #[test]
+    fn further_windows_take_as_long_as_the_closed_ones() {
+        let start = Instant::now();
+        let mut forecast = Forecast::new(1, 1);
+        forecast.start(start, "loops", work(3));
+        forecast.update(start, "loops", window(1, 0.0));
+        let state = MachineState { phase: MachinePhase::After(1), ..MachineState::default() };
+        forecast.update(start + 4 * SECOND, "loops", state);
+        assert_eq!(forecast.left(start + 5 * SECOND).unwrap().total, 8 * SECOND);
+        forecast.update(start + 5 * SECOND, "loops", window(2, 0.5));
+        forecast.update(start + 6 * SECOND, "loops", window(2, 0.5));
+        assert_eq!(forecast.left(start + 6 * SECOND).unwrap().total, 3 * SECOND);
+    }
+
+    #[test]
+    fn an_earlier_run_tells_the_time_before_the_first_window() {
+        let kept = KeptTimes {
+            set_up: 3 * SECOND,
+            windows: 10 * SECOND,
+            guest_ns: 100_000_000,
+            request: String::new(),
+        };
+        let start = Instant::now();
+        let left = |work| {
+            let mut forecast = Forecast::new(1, 1);
+            forecast.start(start, "a", work);
+            forecast.left(start + SECOND).map(|left| (left.total, left.dominated_by))
+        };
+        let longer = MachineWork { kept: Some(kept.clone()), ..work(1) };
+        assert_eq!(left(longer), Some((22 * SECOND, TimePart::Windows)));
+        let same = MachineWork {
+            kept: Some(kept.clone()),
+            is_same_request: true,
+            ..MachineWork::default()
+        };
+        assert_eq!(left(same), Some((12 * SECOND, TimePart::Windows)));
+        let other = MachineWork { kept: Some(kept), ..MachineWork::default() };
+        assert_eq!(left(other), None, "how long its windows are is not known");
+    }
+
+    #[test]
+    fn an_equal_run_tells_more_than_the_first_of_unequal_windows() {
+        let kept = KeptTimes {
+            set_up: SECOND,
+            windows: 10 * SECOND,
+            guest_ns: 600_000_000,
+            request: String::new(),
+        };
+        let start = Instant::now();
+        let mut forecast = Forecast::new(1, 1);
+        let same = MachineWork { kept: Some(kept), is_same_request: true, ..work(3) };
+        forecast.start(start, "loops", same);
+        forecast.update(start, "loops", window(1, 0.0));
+        forecast.update(start + SECOND, "loops", window(1, 0.5));
+        assert_eq!(forecast.left(start + SECOND).unwrap().total, 9 * SECOND);
+        // This host is slower than the one of the earlier run.
+        forecast.update(start + 9 * SECOND, "loops", window(1, 0.75));
+        assert_eq!(forecast.left(start + 9 * SECOND).unwrap().total, 3 * SECOND);
+    }
+}

@@ -1,0 +1,95 @@
+//! Host times of earlier runs, kept in the cache for forecasts. No result depends on them.
+
+use std::time::Duration;
+
+use crate::Cache;
+use crate::hash::{key, of_bytes};
+use crate::regular_file::read_bounded;
+
+/// Maximum size of an entry, bytes.
+const ENTRY_BYTES_MAX: u64 = 256;
+/// Changes with the format of an entry.
+const RECIPE: u32 = 1;
+
+/// Host times of a machine that ran to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptTimes {
+    /// From the start of the machine to its first window.
+    pub set_up: Duration,
+    /// From there to the end of its last window.
+    pub windows: Duration,
+    /// Guest time of all windows, ns.
+    pub guest_ns: u64,
+    /// Key of the request that the guest executed.
+    pub request: String,
+}
+
+/// The cache's name of the times of a machine, for a text that describes it: experiment, model, level, condition.
+fn name_of(described: &str) -> String {
+    format!("times-{RECIPE}-{}", key(&of_bytes(described.as_bytes())))
+}
+
+impl KeptTimes {
+    /// Key of a request, for [`KeptTimes::request`].
+    #[must_use]
+    pub fn request_key(request: &str) -> String {
+        key(&of_bytes(request.as_bytes())).to_owned()
+    }
+
+    /// The times of the last run of such a machine; `None` if the cache has none, or a damaged entry.
+    #[must_use]
+    pub fn find(cache: &Cache, described: &str) -> Option<KeptTimes> {
+        let entry = read_bounded(&cache.path(&name_of(described)), ENTRY_BYTES_MAX).ok()?;
+        KeptTimes::parse(std::str::from_utf8(&entry).ok()?)
+    }
+
+    /// Keeps the times. A cache that cannot be written keeps none: the next forecast then says that none is known.
+    pub fn keep(&self, cache: &Cache, described: &str) {
+        let _ = cache.file(&name_of(described), self.text().as_bytes());
+    }
+
+    /// The fields and their check sum.
+    fn text(&self) -> String {
+        let (set_up, windows) = (self.set_up.as_millis(), self.windows.as_millis());
+        let fields = format!("{set_up} {windows} {} {}", self.guest_ns, self.request);
+        format!("{fields} {}", key(&of_bytes(fields.as_bytes())))
+    }
+
+    fn parse(text: &str) -> Option<KeptTimes> {
+        let fields: Vec<&str> = text.split(' ').collect();
+        let [set_up_ms, windows_ms, guest_ns, request, _] = fields[..] else { return None };
+        let ms = |text: &str| text.parse().map(Duration::from_millis).ok();
+        let times = KeptTimes {
+            set_up: ms(set_up_ms)?,
+            windows: ms(windows_ms)?,
+            guest_ns: guest_ns.parse().ok()?,
+            request: request.to_owned(),
+        };
+        (times.text() == text).then_some(times)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_kept_by_machine_and_damaged_ones_are_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path()).unwrap();
+        let times = KeptTimes {
+            set_up: Duration::from_millis(1500),
+            windows: Duration::from_secs(9),
+            guest_ns: 200_000_000,
+            request: KeptTimes::request_key("{}"),
+        };
+        assert_eq!(KeptTimes::find(&cache, "handlers zen3 ooo busy"), None);
+        times.keep(&cache, "handlers zen3 ooo busy");
+        assert_eq!(KeptTimes::find(&cache, "handlers zen3 ooo busy"), Some(times));
+        assert_eq!(KeptTimes::find(&cache, "handlers zen3 timed busy"), None);
+        let path = cache.path(&name_of("handlers zen3 ooo busy"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replacen('9', "8", 1)).unwrap();
+        assert_eq!(KeptTimes::find(&cache, "handlers zen3 ooo busy"), None);
+    }
+}
