@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use crate::guest_run::{MachinePhase, MachineState};
 use crate::kept_times::KeptTimes;
 
+/// Host time from which the speed of a machine is compared with an earlier run.
+const SPEED_MEASURED_IN: Duration = Duration::from_secs(2);
+
 /// What a machine is to do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineWork {
@@ -115,11 +118,49 @@ impl Running {
         Some(MachineLeft { set_up, windows: kept.unwrap_or_else(|| host(guest_ns)) })
     }
 
+    /// Host time that an equal run took to where this machine is: by window and guest time, or by the number of
+    /// windows.
+    fn done_of_equal_run(&self, kept: &KeptTimes) -> Option<Duration> {
+        let (number, is_open) = match self.state.phase {
+            MachinePhase::Window(number) => (number, true),
+            MachinePhase::After(number) => (number, false),
+            _ => return None,
+        };
+        let closed = number.saturating_sub(u32::from(is_open));
+        if kept.single.is_empty() {
+            let part = f64::from(closed) / f64::from(kept.window_count.max(1));
+            return Some(kept.windows.mul_f64(part.min(1.0)));
+        }
+        let before: Duration =
+            kept.single.iter().take(closed as usize).map(|(host, _)| *host).sum();
+        let open = kept.single.get(closed as usize).filter(|_| is_open);
+        let in_open = open.map_or(Duration::ZERO, |(host, guest_ns)| {
+            let part = self.state.elapsed_ns.unwrap_or(0) as f64 / (*guest_ns).max(1) as f64;
+            host.mul_f64(part.min(1.0))
+        });
+        Some(before + in_open)
+    }
+
+    /// What is left of an equal run, at the speed of this host now. `actual`: host time in windows until now.
+    fn left_of_equal_run(&self, actual: Duration) -> Option<Duration> {
+        let kept = self.work.kept.as_ref().filter(|_| self.work.is_same_request)?;
+        let done = self.done_of_equal_run(kept)?;
+        let left = kept.windows.saturating_sub(done);
+        // A ratio of short times is not reliable.
+        let is_long = done >= SPEED_MEASURED_IN && actual >= SPEED_MEASURED_IN;
+        let slowdown = if is_long { actual.as_secs_f64() / done.as_secs_f64() } else { 1.0 };
+        Some(left.mul_f64(slowdown))
+    }
+
     fn left(&self, now: Instant) -> Option<MachineLeft> {
         let elapsed = now.saturating_duration_since(self.started);
         let in_window = self.window_opened.map(|opened| now.saturating_duration_since(opened));
         let in_window = in_window.unwrap_or_default();
-        let by_earlier_run = || Some(self.kept_windows()?.saturating_sub(self.closed + in_window));
+        let by_earlier_run = || {
+            let actual = self.closed + in_window;
+            let scaled = self.left_of_equal_run(actual);
+            scaled.or_else(|| Some(self.kept_windows()?.saturating_sub(actual)))
+        };
         let further = |number: u32| self.work.windows.map(|count| count.saturating_sub(number));
         match self.state.phase {
             MachinePhase::WarmUp if self.left_in_warm_up(now).is_some() => {
@@ -362,6 +403,8 @@ mod tests {
             set_up: 3 * SECOND,
             windows: 10 * SECOND,
             guest_ns: 100_000_000,
+            window_count: 1,
+            single: Vec::new(),
             request: String::new(),
         };
         let start = Instant::now();
@@ -388,6 +431,8 @@ mod tests {
             set_up: SECOND,
             windows: 10 * SECOND,
             guest_ns: 600_000_000,
+            window_count: 3,
+            single: [2, 4, 4].map(|seconds| (seconds * SECOND, 200_000_000)).to_vec(),
             request: String::new(),
         };
         let start = Instant::now();
@@ -397,8 +442,9 @@ mod tests {
         forecast.update(start, "loops", window(1, 0.0));
         forecast.update(start + SECOND, "loops", window(1, 0.5));
         assert_eq!(forecast.left(start + SECOND).unwrap().total, 9 * SECOND);
-        // This host is slower than the one of the earlier run.
-        forecast.update(start + 9 * SECOND, "loops", window(1, 0.75));
-        assert_eq!(forecast.left(start + 9 * SECOND).unwrap().total, 3 * SECOND);
+        // The host is half as fast as in the earlier run: 4 s of 10 s are done in 8 s.
+        forecast.update(start + 4 * SECOND, "loops", window(2, 0.0));
+        forecast.update(start + 8 * SECOND, "loops", window(2, 0.5));
+        assert_eq!(forecast.left(start + 8 * SECOND).unwrap().total, 12 * SECOND);
     }
 }

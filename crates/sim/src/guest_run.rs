@@ -1,7 +1,7 @@
 //! A machine that is observed while the irqlab in its guest executes a request.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::checkpoint::Start;
 use crate::forecast::MachineWork;
 use crate::guest::kernel::Kernel;
 use crate::guest::loaded::{LoadedModule, with_modules};
-use crate::kept_times::KeptTimes;
+use crate::kept_times::{KeptTimes, SINGLE_WINDOWS_MAX};
 use crate::qemu::Qemu;
 use crate::watch::{KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Machine, Result, Symbols, checkpoint};
@@ -149,7 +149,7 @@ pub(crate) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    fn state(&self, progress: GuestProgress, clock_hz: u64) -> MachineState {
+    pub(crate) fn state(&self, progress: GuestProgress, clock_hz: u64) -> MachineState {
         let GuestProgress { regions, is_open, opened_at, now } = progress;
         let elapsed = now.saturating_sub(opened_at) as f64;
         if let (0, 1.., Some(warm_up)) = (regions, now, self.warm_up_cycles) {
@@ -180,29 +180,32 @@ impl Expected<'_> {
 }
 
 /// Measures the host times of a machine, for the forecasts of later runs.
-struct MachineTimes {
+pub(crate) struct MachineTimes {
     /// Experiment, model, level, CPUs and name of the machine.
     described: String,
     request: String,
-    work: MachineWork,
+    pub(crate) work: MachineWork,
     started: Instant,
     first_window: Cell<Option<Instant>>,
     last_window: Cell<Option<Instant>>,
+    /// Number, opening and last sight of each window, and its guest time then, ns.
+    windows: RefCell<Vec<(u32, Instant, Instant, u64)>>,
 }
 
 impl MachineTimes {
-    fn new(
+    /// `request`: what the guest is asked to do, with everything that determines how long it takes.
+    pub(crate) fn new(
         guest: &GuestRun,
-        request: &Request,
+        experiment: &str,
+        request: &str,
         expected: &Expected<'_>,
-        clock_hz: u64,
-    ) -> std::result::Result<MachineTimes, BenchError> {
+    ) -> MachineTimes {
+        let clock_hz = guest.clock_hz();
         let (model, cpus) = (guest.watch.model.as_ref(), guest.machine.cpus);
         let model = model.map_or("", |model| &model.sha256);
-        let experiment = request.experiment();
         let (level, label) = (guest.watch.detail, expected.label);
         let described = format!("{experiment} {model} {level:?} {cpus} {label}");
-        let request = KeptTimes::request_key(&format!("{described} {}", request.encode()?));
+        let request = KeptTimes::request_key(&format!("{described} {request}"));
         let kept = KeptTimes::find(&guest.cache, &described);
         let ns = |cycles: u64| u128::from(cycles) * 1_000_000_000 / u128::from(clock_hz.max(1));
         let work = MachineWork {
@@ -214,10 +217,19 @@ impl MachineTimes {
         };
         let (started, none) = (Instant::now(), Cell::new(None));
         let last_window = none.clone();
-        Ok(MachineTimes { described, request, work, started, first_window: none, last_window })
+        let windows = RefCell::default();
+        MachineTimes { described, request, work, started, first_window: none, last_window, windows }
     }
 
-    fn observe(&self, phase: MachinePhase) {
+    pub(crate) fn observe(&self, state: MachineState) {
+        let phase = state.phase;
+        if let (MachinePhase::Window(number), Some(ns)) = (phase, state.elapsed_ns) {
+            let (now, mut windows) = (Instant::now(), self.windows.borrow_mut());
+            match windows.last_mut() {
+                Some(last) if last.0 == number => (last.2, last.3) = (now, ns),
+                _ => windows.push((number, now, now, ns)),
+            }
+        }
         if matches!(phase, MachinePhase::Window(_) | MachinePhase::After(_)) {
             let now = Instant::now();
             self.first_window.set(self.first_window.get().or(Some(now)));
@@ -226,16 +238,27 @@ impl MachineTimes {
     }
 
     /// Keeps the times of a machine that has executed its request.
-    fn keep(&self, cache: &Cache) {
+    pub(crate) fn keep(&self, cache: &Cache) {
         let times = self.first_window.get().zip(self.last_window.get());
         // A window that no poll saw takes no time that matters.
         let now = Instant::now();
         let (first, last) = times.unwrap_or((now, now));
         let guest_ns = self.work.window_ns.zip(self.work.windows);
+        let windows = self.windows.borrow();
+        let window_count = windows.last().map_or(0, |last| last.0);
+        // A window that no poll saw is missing: the others alone would be taken for its neighbours.
+        let is_whole = windows.len() == window_count as usize;
+        let single: Vec<_> = windows
+            .iter()
+            .map(|(_, opened, last, ns)| (last.saturating_duration_since(*opened), *ns))
+            .filter(|_| is_whole && windows.len() <= SINGLE_WINDOWS_MAX)
+            .collect();
         let times = KeptTimes {
             set_up: first.saturating_duration_since(self.started),
             windows: last.saturating_duration_since(first),
             guest_ns: guest_ns.map_or(0, |(ns, count)| ns.saturating_mul(count.into())),
+            window_count,
+            single,
             request: self.request.clone(),
         };
         times.keep(cache, &self.described);
@@ -277,6 +300,11 @@ impl fmt::Debug for GuestRun {
 }
 
 impl GuestRun {
+    /// Cycles of guest time per second.
+    pub(crate) fn clock_hz(&self) -> u64 {
+        self.watch.clock_hz(self.machine.timing)
+    }
+
     /// Whether no further machine is to start, and a running one is to end.
     pub(crate) fn is_stopped(&self) -> bool {
         (self.stop)() || self.deadline.is_some_and(|deadline| deadline.is_over())
@@ -308,8 +336,8 @@ impl GuestRun {
         request: &Request,
         expected: &Expected<'_>,
     ) -> std::result::Result<MachineWork, BenchError> {
-        let clock_hz = self.watch.clock_hz(self.machine.timing);
-        Ok(MachineTimes::new(self, request, expected, clock_hz)?.work)
+        let text = request.encode()?;
+        Ok(MachineTimes::new(self, request.experiment(), &text, expected).work)
     }
 
     /// Starts the machine with a request and reports its progress. Returns what it did until its end, which the
@@ -323,10 +351,11 @@ impl GuestRun {
     ) -> std::result::Result<Option<GuestOutcome<R>>, BenchError> {
         let (cache, qemu) = (&self.cache, &self.qemu);
         let stop_after_s = self.limits.guest_s;
-        let clock_hz = self.watch.clock_hz(self.machine.timing);
-        let timed = MachineTimes::new(self, request, &expected, clock_hz)?;
+        let clock_hz = self.clock_hz();
+        let text = request.encode()?;
+        let timed = MachineTimes::new(self, request.experiment(), &text, &expected);
         self.progress.start(expected.label, timed.work.clone());
-        let request = format!("irqlab:{stop_after_s} {}", request.encode()?);
+        let request = format!("irqlab:{stop_after_s} {text}");
         let limits = Limits { guest_s: stop_after_s.saturating_add(RESPONSE_S_MAX), ..self.limits };
         let mut last = MachinePhase::Starts;
         let mut start = || -> Result<_> {
@@ -343,7 +372,7 @@ impl GuestRun {
             )?;
             let report = || {
                 let state = expected.state(recording.progress(), clock_hz);
-                timed.observe(state.phase);
+                timed.observe(state);
                 self.progress.update(expected.label, state);
                 state.phase
             };

@@ -7,9 +7,11 @@ use crate::hash::{key, of_bytes};
 use crate::regular_file::read_bounded;
 
 /// Maximum size of an entry, bytes.
-const ENTRY_BYTES_MAX: u64 = 256;
+const ENTRY_BYTES_MAX: u64 = 2048;
+/// Maximum number of windows whose single times are kept.
+pub(crate) const SINGLE_WINDOWS_MAX: usize = 16;
 /// Changes with the format of an entry.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 
 /// Host times of a machine that ran to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,10 @@ pub struct KeptTimes {
     pub windows: Duration,
     /// Guest time of all windows, ns.
     pub guest_ns: u64,
+    /// Number of windows.
+    pub window_count: u32,
+    /// Host time and guest time (ns) of each window; empty if there were more than [`SINGLE_WINDOWS_MAX`].
+    pub single: Vec<(Duration, u64)>,
     /// Key of the request that the guest executed.
     pub request: String,
 }
@@ -51,18 +57,30 @@ impl KeptTimes {
     /// The fields and their check sum.
     fn text(&self) -> String {
         let (set_up, windows) = (self.set_up.as_millis(), self.windows.as_millis());
-        let fields = format!("{set_up} {windows} {} {}", self.guest_ns, self.request);
+        let single = self.single.iter().map(|(host, ns)| format!("{}:{ns}", host.as_millis()));
+        let single = single.collect::<Vec<_>>().join(",");
+        let KeptTimes { guest_ns, window_count, request, .. } = self;
+        let fields = format!("{set_up} {windows} {guest_ns} {window_count} {request} [{single}]");
         format!("{fields} {}", key(&of_bytes(fields.as_bytes())))
     }
 
     fn parse(text: &str) -> Option<KeptTimes> {
         let fields: Vec<&str> = text.split(' ').collect();
-        let [set_up_ms, windows_ms, guest_ns, request, _] = fields[..] else { return None };
+        let [set_up_ms, windows_ms, guest_ns, window_count, request, single, _] = fields[..] else {
+            return None;
+        };
+        let single = single.trim_matches(['[', ']']).split(',').filter(|pair| !pair.is_empty());
+        let pair = |text: &str| {
+            let (host_ms, guest_ns) = text.split_once(':')?;
+            Some((Duration::from_millis(host_ms.parse().ok()?), guest_ns.parse().ok()?))
+        };
         let ms = |text: &str| text.parse().map(Duration::from_millis).ok();
         let times = KeptTimes {
             set_up: ms(set_up_ms)?,
             windows: ms(windows_ms)?,
             guest_ns: guest_ns.parse().ok()?,
+            window_count: window_count.parse().ok()?,
+            single: single.map(pair).collect::<Option<_>>()?,
             request: request.to_owned(),
         };
         (times.text() == text).then_some(times)
@@ -81,6 +99,8 @@ mod tests {
             set_up: Duration::from_millis(1500),
             windows: Duration::from_secs(9),
             guest_ns: 200_000_000,
+            window_count: 2,
+            single: vec![(Duration::from_secs(4), 7), (Duration::from_secs(5), 8)],
             request: KeptTimes::request_key("{}"),
         };
         assert_eq!(KeptTimes::find(&cache, "handlers zen3 ooo busy"), None);

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
+use simrecord::progress::GuestProgress;
 
 use crate::boot::{self, EarlyEnd, EarlyReason, GuestExit, Limits, STATUS_LIMIT};
 use crate::checkpoint::{self, Start};
@@ -410,7 +411,7 @@ impl Outcome {
 }
 
 /// Restores the machine of a workload, runs it to its end and reads its record, which is kept in `keep_at` if
-/// that is given. `stop` and the limits end the machine early.
+/// that is given. `stop` gets the guest's progress. It and the limits end the machine early.
 ///
 /// Fails as [`boot::follow`] does, and when the record is damaged. Fails with [`SimError::Stopped`] if `stop` returned
 /// true before the record had anything. A workload that fails is an
@@ -425,7 +426,7 @@ pub fn run(
     limits: Limits,
     keep_at: Option<KeptRecord<'_>>,
     console: &mut dyn FnMut(&[u8]),
-    stop: &dyn Fn() -> bool,
+    stop: &dyn Fn(GuestProgress) -> bool,
 ) -> Result<Outcome> {
     let machine = &prepared.machine;
     let recording = Recording::new(cache, qemu, machine, kernel_files, watch, keep_at)?;
@@ -440,7 +441,8 @@ pub fn run(
     let started = Instant::now();
     let mut refuse = boot::refuse_to_save();
     let early_end = EarlyEnd::EndRecord;
-    let ended = boot::follow_to_end(&mut vm, limits, early_end, &mut both, stop, &mut refuse)?;
+    let stop = || stop(recording.progress());
+    let ended = boot::follow_to_end(&mut vm, limits, early_end, &mut both, &stop, &mut refuse)?;
     drop(vm);
     let accounting = match (recording.accounting(), ended.early) {
         // QEMU was stopped before the plugin wrote anything.

@@ -12,7 +12,7 @@ use super::convert::sample_of;
 use crate::boot::EarlyReason;
 use crate::btf::Btf;
 use crate::forecast::MachineWork;
-use crate::guest_run::{Expected, GuestRun, MachinePhase, MachineState, PlannedMachines};
+use crate::guest_run::{Expected, GuestRun, MachineTimes, PlannedMachines};
 use crate::watch::Detail;
 use crate::workload::{self, Outcome, Prepared};
 use crate::{Accounting, LoadedModule, Symbols};
@@ -75,7 +75,7 @@ impl SimServices {
         SimServices { settings, notices: Vec::new(), limit: None }
     }
 
-    /// What the machine is to do. Starts no machine. Of a workload nothing is known.
+    /// What the machine is to do. Starts no machine.
     ///
     /// Fails if the request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
@@ -84,7 +84,9 @@ impl SimServices {
             Work::Command(request) => {
                 guest.work(&Request::Services(request.clone()), &expected(label))?
             }
-            Work::Workload(_) => MachineWork::default(),
+            Work::Workload(prepared) => {
+                MachineTimes::new(guest, "services", &prepared.request, &expected(label)).work
+            }
         };
         Ok(vec![(label.clone(), work)])
     }
@@ -139,15 +141,19 @@ impl SimServices {
     /// Runs a workload, and checks its results. Also returns the guest's own counts.
     fn run_workload(&self, prepared: &Prepared) -> Result<Option<Measured>, BenchError> {
         let guest = &self.settings.guest;
-        let stop = || {
-            let state = MachineState::of_phase(MachinePhase::Window(1));
-            guest.progress.update(&self.settings.label, state);
-            if !guest.is_stopped() {
-                return false;
+        let label = self.settings.label.as_str();
+        let expected = expected(label);
+        let timed = MachineTimes::new(guest, "services", &prepared.request, &expected);
+        guest.progress.start(label, timed.work.clone());
+        let stop = |progress| {
+            let state = expected.state(progress, self.clock_hz());
+            timed.observe(state);
+            guest.progress.update(label, state);
+            if guest.is_stopped() {
+                guest.progress.ends_early(label, state.phase, EarlyReason::Stopped);
+                return true;
             }
-            let (phase, reason) = (MachinePhase::Window(1), EarlyReason::Stopped);
-            guest.progress.ends_early(&self.settings.label, phase, reason);
-            true
+            false
         };
         let result = workload::run(
             &guest.cache,
@@ -160,8 +166,11 @@ impl SimServices {
             &mut |_| {},
             &stop,
         );
-        guest.progress.done(&self.settings.label);
+        guest.progress.done(label);
         let outcome = result?;
+        if outcome.early.is_none() {
+            timed.keep(&guest.cache);
+        }
         let early = match outcome.early {
             Some(EarlyReason::Stopped) if guest.reached_deadline().is_some() => {
                 Some(EarlyReason::HostLimit)

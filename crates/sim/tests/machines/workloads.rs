@@ -141,7 +141,7 @@ fn run(bench: &Bench, workload: &Workload, limits: Limits, directory: &Path) -> 
         limits,
         keep.map(|path| (path, outputs::Existing::Replaced)),
         &mut ignore,
-        &|| false,
+        &|_| false,
     );
     (outcome.unwrap(), fs::read(record).unwrap())
 }

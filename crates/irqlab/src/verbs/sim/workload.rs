@@ -125,7 +125,7 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
             limits,
             args.record.as_deref().map(|file| (file, existing)),
             &mut print,
-            &stop,
+            &|_| stop(),
         )?;
         runs += 1;
         let is_done = outcome.failure().is_none();
