@@ -178,6 +178,11 @@ impl Running {
                     // The windows of an equal run differ among themselves as those of this run do.
                     _ if self.work.is_same_request => by_earlier_run()?.max(of_this),
                     (Some(whole), Some(further)) => of_this + whole * further,
+                    // The window has just opened: the closed ones tell how long it takes.
+                    (None, Some(further)) if number > 1 => {
+                        let whole = self.closed / (number - 1);
+                        (whole * (further + 1)).saturating_sub(in_window)
+                    }
                     _ => by_earlier_run()?,
                 };
                 Some(MachineLeft { set_up: Duration::ZERO, windows })
@@ -391,6 +396,8 @@ mod tests {
         forecast.update(start, "loops", window(1, 0.0));
         let state = MachineState { phase: MachinePhase::After(1), ..MachineState::default() };
         forecast.update(start + 4 * SECOND, "loops", state);
+        assert_eq!(forecast.left(start + 5 * SECOND).unwrap().total, 8 * SECOND);
+        forecast.update(start + 5 * SECOND, "loops", window(2, 0.0));
         assert_eq!(forecast.left(start + 5 * SECOND).unwrap().total, 8 * SECOND);
         forecast.update(start + 5 * SECOND, "loops", window(2, 0.5));
         forecast.update(start + 6 * SECOND, "loops", window(2, 0.5));
