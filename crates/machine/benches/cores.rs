@@ -13,7 +13,7 @@
 use std::hint::black_box;
 
 use machine::core::{
-    Access, AnyCore, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Memory,
+    Access, AccessMode, AnyCore, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Memory,
     MultithreadedCore, OutOfOrderCore, Register, SingleThreadCore, Template, Unit,
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
@@ -44,20 +44,16 @@ impl Thrown {
 }
 
 impl Memory for Thrown {
+    fn look_up_fetch(&mut self, _: VirtualAddress, _: PhysicalAddress) {}
+
+    fn look_up(&mut self, _: &Access, _: AccessMode) {}
+
     fn fetch(&mut self, _: VirtualAddress, _: PhysicalAddress, _: u64) -> u64 {
         if self.throw().is_multiple_of(64) { 12 } else { 0 }
     }
 
-    fn load(&mut self, _: &Access, _: u64) -> u64 {
+    fn access(&mut self, _: &Access, _: AccessMode, _: u64) -> u64 {
         self.wait()
-    }
-
-    fn store(&mut self, _: &Access, _: u64) -> u64 {
-        self.wait()
-    }
-
-    fn store_around(&mut self, access: &Access, now: u64) -> u64 {
-        self.store(access, now)
     }
 }
 

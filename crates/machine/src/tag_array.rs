@@ -268,19 +268,26 @@ impl TagArray {
         if mru.tag == tag { Some(mru.slot) } else { self.search(set, tag) }
     }
 
-    /// Touches a page that is where it was found the last time. Otherwise does nothing and returns false: the
-    /// caller uses [`TagArray::lookup`]. For arrays of one wide set.
+    /// Touches a line that is in this slot, with the effect of [`TagArray::lookup`]. Otherwise does nothing and returns
+    /// false. Only for LRU.
     #[inline(always)]
-    pub(crate) fn touch_hint(&mut self, tag: u64) -> bool {
-        let Some(hint) = self.hint_of(tag) else { return false };
-        match self.ways.get_mut(hint) {
-            Some(way) if way.tag == tag && self.is_lru && self.set_mask == 0 => {
+    pub(crate) fn touch_in(&mut self, (set, slot): (usize, Slot), tag: u64) -> bool {
+        match self.ways.get_mut(slot) {
+            Some(way) if way.tag == tag && self.is_lru => {
                 self.clock += TICK;
                 way.state = way.state & FLAGS | self.clock;
+                if self.knows_mru {
+                    self.mru[set] = Mru { tag, slot };
+                }
                 true
             }
             _ => false,
         }
+    }
+
+    /// The set of an index.
+    pub(crate) fn set_of(&self, index: u64) -> usize {
+        (index & self.set_mask) as usize
     }
 
     /// [`TagArray::lookup`] of a line that is not known as the most recently used one of its set.

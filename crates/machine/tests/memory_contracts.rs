@@ -1,7 +1,7 @@
 //! Timing contracts of the memory system: synthetic streams whose cycles can be computed by hand.
 //! The contracts have numbers: a change can name the contracts that it affects.
 
-use machine::core::{Access as CoreAccess, Instruction, Layout, Memory, Template};
+use machine::core::{Access as CoreAccess, AccessMode, Instruction, Layout, Memory, Template};
 use machine::memory::{
     Access, CacheName, ClassifierConfig, Context, MemoryPort, MemorySystem, MissClass, Mode,
     PageSize, SupplyingLevel, TlbFlush,
@@ -15,6 +15,8 @@ const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
 const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
 const P4: &str = include_str!("../../../machines/p4-1700.toml");
 const P3: &str = include_str!("../../../machines/p3-600.toml");
+const ULTRA1: &str = include_str!("../../../machines/ultra-1.toml");
+const T1: &str = include_str!("../../../machines/t1.toml");
 
 /// A model without the features that hide latencies.
 fn plain(text: &str) -> SystemModel {
@@ -670,7 +672,7 @@ fn m24_stores_around_the_caches_are_combined_by_line() {
         };
         let page = PageSize::Huge;
         MemoryPort { system: &mut system, cpu: 0, code: None, pc: VirtualAddress::default(), page }
-            .store_around(&access, now)
+            .access(&access, AccessMode::StoreAround, now)
     };
     // The eighth completes the line, which no store waits for but one to the same line.
     let first: Vec<u64> = (0..8).map(|part| around(0x4000 + 8 * part, 10_000)).collect();
@@ -733,7 +735,7 @@ fn m26_a_miss_has_the_address_of_its_instruction() {
             pc: VirtualAddress::default(),
             page,
         }
-        .load(&access, 1_000 * number);
+        .access(&access, AccessMode::Load, 1_000 * number);
     }
     let misses = system.take_misses().0.into_iter().filter(|miss| miss.cache == CacheName::L1d);
     let places: Vec<(u64, Option<u64>)> =
@@ -821,4 +823,35 @@ fn m28_a_tlb_holds_a_large_page_in_parts_of_the_hypervisors_pages() {
     };
     assert_eq!(misses(&["nested.page=2MiB"]), ([1, 0, 1], [1, 0, 0]));
     assert_eq!(misses(&["nested.page=4KiB"]), ([1, 1, 1], [1, 1, 0]));
+}
+
+/// A processor that has executed much, and stands, takes no room from the prefetches of one that has just started.
+#[test]
+fn m29_prefetches_of_a_processor_have_room_whatever_others_do() {
+    let text = set(ZEN3, &["l2.shared=true", "l2.prefetch_buffers=4"]).unwrap();
+    let prefetched = |before: u64| {
+        let mut system = MemorySystem::new(&SystemModel::parse(&text).unwrap(), 2);
+        for line in 0..before {
+            system.access_blocking(&load(0, line * 64, 0));
+        }
+        for line in 0..2_000 {
+            system.access_blocking(&load(1, (1 << 24) + line * 64, 0));
+        }
+        system.counts(1).prefetches
+    };
+    let alone = prefetched(0);
+    assert!(alone > 1_000, "{alone}");
+    assert_eq!(prefetched(5_000), alone);
+}
+
+#[test]
+fn m30_a_flushed_line_leaves_no_part_of_what_a_longer_line_included() {
+    for text in [ULTRA1, T1] {
+        let mut system = MemorySystem::new(&SystemModel::parse(text).unwrap(), 1);
+        for part in 0..16 {
+            system.access_blocking(&load(0, 0x4000 + part * 16, 0));
+        }
+        system.flush_line(0, PhysicalAddress(0x4000), false);
+        assert_eq!(system.verify(), Ok(()));
+    }
 }

@@ -1,17 +1,14 @@
 //! The front end: fetches up to `width` instructions per cycle, in program order, along predicted
 //! branches.
 
-use std::ops::Range;
-
 use super::CoreCounts;
 use super::Memory;
+use super::code_tags::{FoundCode, PredictedBranch};
 use super::instruction::{CODE_LINE_SHIFT, Instruction, Template};
 use super::model::{CoreModel, DecodedModel};
 use super::retirement::Interval;
 use super::stages::{EntryQueue, FetchLimiter};
-use crate::address::{PhysicalAddress, VirtualAddress};
-use crate::predict::{Branch, BranchKind, Prediction, Predictor};
-use crate::tag_array::TagArray;
+use crate::predict::{BranchKind, Prediction};
 
 /// The branch predictor of a front end that runs ahead of fetch: it produces a line of code, or the
 /// target of a branch, per cycle, and the lines are requested then.
@@ -48,10 +45,9 @@ impl RunAhead {
     }
 }
 
-/// A cache of decoded instructions: a trace cache or a micro-operation cache.
+/// How instructions come from a cache of decoded instructions, or past it.
 #[derive(Clone, Debug)]
-struct DecodedCache {
-    cache: TagArray,
+struct DecodedWidths {
     /// The width of what misses it.
     width: u32,
     bytes: u32,
@@ -62,34 +58,15 @@ struct DecodedCache {
     traces: bool,
 }
 
-impl DecodedCache {
-    fn new(model: &DecodedModel, core_width: u32) -> DecodedCache {
-        DecodedCache {
-            cache: TagArray::without_mru(&model.as_cache()),
+impl DecodedWidths {
+    fn new(model: &DecodedModel, core_width: u32) -> DecodedWidths {
+        DecodedWidths {
             width: model.decode_width,
             bytes: model.decode_bytes.unwrap_or(u32::MAX),
             hit_width: model.width.unwrap_or(core_width),
             one_line_per_cycle: model.one_line_per_cycle,
             last_line: u64::MAX,
             traces: model.traces,
-        }
-    }
-
-    /// Drops what starts in the lines of code that some physical addresses, at least one, lie in.
-    fn forget(&mut self, physical: &Range<u64>) {
-        let lines = physical.start >> CODE_LINE_SHIFT..=(physical.end - 1) >> CODE_LINE_SHIFT;
-        let traces = self.traces;
-        self.cache.remove_if(|name| lines.contains(&code_line_of(name, traces)));
-    }
-
-    /// The name of a line that starts at a physical address.
-    fn name_of(&self, address: u64) -> u64 {
-        if self.traces {
-            // No address has this many bits, so no name is that of an empty way.
-            address >> 1 ^ (address & 1) << 62
-        } else {
-            // The set is that of the line of code, whose parts have names of their own.
-            address >> CODE_LINE_SHIFT ^ (address & ((1 << CODE_LINE_SHIFT) - 1)) << 56
         }
     }
 
@@ -100,17 +77,6 @@ impl DecodedCache {
         let line = std::mem::replace(&mut self.last_line, address >> CODE_LINE_SHIFT);
         self.one_line_per_cycle && !(is_first_of_block && line == self.last_line)
     }
-
-    /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
-    #[inline]
-    fn holds(&mut self, address: u64) -> bool {
-        self.cache.touch_or_fill(self.name_of(address))
-    }
-}
-
-/// The line of code that a name of [`DecodedCache::name_of`] starts in.
-fn code_line_of(name: u64, traces: bool) -> u64 {
-    if traces { (name & !(1 << 62)) << 1 >> CODE_LINE_SHIFT } else { name & ((1 << 56) - 1) }
 }
 
 /// Whether the target is in a register or in memory. A return that no return stack predicts counts as a return.
@@ -144,15 +110,13 @@ pub(super) struct FrontEnd {
     queue: EntryQueue,
     /// Nothing is fetched before this cycle.
     earliest: u64,
-    last_line: Option<(VirtualAddress, PhysicalAddress)>,
-    decoded: Option<DecodedCache>,
+    decoded: Option<DecodedWidths>,
     /// How many instructions of the block are fetched per cycle.
     block_width: u32,
     /// How many bytes of them are.
     block_bytes: u32,
     /// Whether this part of the block comes from the cache of decoded instructions.
     block_decoded: bool,
-    predictor: Predictor,
 }
 
 impl FrontEnd {
@@ -171,16 +135,14 @@ impl FrontEnd {
             fetching: FetchLimiter::default(),
             queue: EntryQueue::new(model.front.queue_entries),
             earliest: 0,
-            last_line: None,
             decoded: model
                 .front
                 .decoded
                 .as_ref()
-                .map(|decoded| DecodedCache::new(decoded, model.width)),
+                .map(|decoded| DecodedWidths::new(decoded, model.width)),
             block_width: model.width,
             block_bytes: u32::MAX,
             block_decoded: false,
-            predictor: Predictor::new(&model.predictor),
         }
     }
 
@@ -190,19 +152,20 @@ impl FrontEnd {
         self.take(instruction, self.earliest.max(self.queue.oldest()))
     }
 
-    /// Fetches the next instruction.
+    /// Fetches the next instruction, whose code was `found` so.
     #[inline(always)]
     pub(super) fn fetch<M: Memory>(
         &mut self,
         block: &Template,
         instruction: &Instruction,
+        found: FoundCode,
         memory: &mut M,
         counts: &mut CoreCounts,
     ) -> Fetched {
         if instruction.starts_decoded()
             && let Some(decoded) = &mut self.decoded
         {
-            self.block_decoded = decoded.holds(block.physical_of(instruction).0);
+            self.block_decoded = found.is_decoded();
             (self.block_width, self.block_bytes) = if self.block_decoded {
                 (decoded.hit_width, u32::MAX)
             } else {
@@ -216,10 +179,9 @@ impl FrontEnd {
         }
         let mut earliest = self.earliest.max(self.queue.oldest());
         let mut wait = (0, 0);
-        // After a flush, the translation is looked up whatever is decoded.
-        if instruction.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
+        if found.is_fetched() {
             earliest = self.fetching.next(earliest, self.block_width);
-            let waited = self.fetch_lines(block, instruction, earliest, memory);
+            let waited = self.fetch_lines(block, instruction, (found, earliest), memory);
             if waited > 0 {
                 counts.fetch_misses += 1;
                 // An instruction retires in the cycle after it enters, at the earliest.
@@ -251,70 +213,19 @@ impl FrontEnd {
         cycle
     }
 
-    /// Does for an instruction that gets no times what later ones find: looks up the cache of decoded
-    /// instructions, and fetches its lines at `now`.
-    #[inline(always)]
-    pub(super) fn warm<M: Memory>(
-        &mut self,
-        block: &Template,
-        instruction: &Instruction,
-        now: u64,
-        memory: &mut M,
-    ) {
-        if instruction.starts_decoded()
-            && let Some(decoded) = &mut self.decoded
-        {
-            self.block_decoded = decoded.holds(block.physical_of(instruction).0);
-            (self.block_width, self.block_bytes) = if self.block_decoded {
-                (decoded.hit_width, u32::MAX)
-            } else {
-                (decoded.width, decoded.bytes)
-            };
-        }
-        if instruction.starts_line() && (!self.block_decoded || self.last_line.is_none()) {
-            memory.set_fetched_instruction(
-                block.address_of(instruction),
-                block.physical_of(instruction),
-            );
-            for line in block.lines_of(instruction) {
-                if self.last_line != Some(line) {
-                    self.last_line = Some(line);
-                    memory.fetch(line.0, line.1, now);
-                }
-            }
-        }
-    }
-
-    /// Trains the predictor with the branch at the end of a block that gets no times and leads to `next`.
-    #[inline]
-    pub(super) fn warm_branch(&mut self, block: &Template, next: u64, counts: &mut CoreCounts) {
-        let Some((kind, address)) = block.warming.branch else { return };
-        let (fall_through, target) = (block.fall_through, block.target);
-        counts.branches += 1;
-        match self.predictor.step(&Branch { address, kind, fall_through, target, next }) {
-            Prediction::BtbMiss => counts.btb_misses += 1,
-            Prediction::Mispredicted => counts.mispredicted_branches += 1,
-            Prediction::Predicted | Prediction::PredictedLate | Prediction::Overruled => {}
-        }
-    }
-
     /// How long the lines of an instruction are waited for, which is fetched at `now`.
     #[inline(never)]
     fn fetch_lines<M: Memory>(
         &mut self,
         block: &Template,
         instruction: &Instruction,
-        now: u64,
+        (found, now): (FoundCode, u64),
         memory: &mut M,
     ) -> u64 {
         let mut arrived = now;
         memory
             .set_fetched_instruction(block.address_of(instruction), block.physical_of(instruction));
-        for line in block.lines_of(instruction) {
-            if self.last_line == Some(line) {
-                continue;
-            }
-            self.last_line = Some(line);
+        for line in found.lines(block, instruction) {
             let asked = match &mut self.ahead {
                 Some(ahead) => {
                     if !std::mem::take(&mut ahead.at_target) {
@@ -341,47 +252,22 @@ impl FrontEnd {
         self.earliest = self.earliest.max(cycle);
     }
 
-    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
-    /// instructions.
-    pub(super) fn forget_code(&mut self, physical: Range<u64>) {
-        if physical.is_empty() {
-            return;
-        }
-        if let Some(decoded) = &mut self.decoded {
-            decoded.forget(&physical);
-        }
-        let line_bytes = 1 << CODE_LINE_SHIFT;
-        let is_in = |line: u64| line < physical.end && line + line_bytes > physical.start;
-        self.last_line = self.last_line.filter(|(_, line)| !is_in(line.0));
-    }
-
     /// Delays fetch by `cycles` more than was known.
     pub(super) fn delay(&mut self, cycles: u64) {
         self.earliest += cycles;
     }
 
-    /// Translations have changed: the next line is looked up, whichever it is.
-    pub(super) fn forget_line(&mut self) {
-        self.last_line = None;
-    }
-
-    /// Predicts the branch at the end of `block`. The branch is fetched in cycle `fetched` and resolved
-    /// in cycle `done`. The instruction at address `next` executes after it.
+    /// The branch at the end of a block was `predicted` so. It is fetched in cycle `fetched` and resolved in cycle
+    /// `done`.
     #[inline]
     pub(super) fn branch(
         &mut self,
-        (block, kind): (&Template, BranchKind),
-        next: u64,
+        kind: BranchKind,
+        predicted: PredictedBranch,
         (fetched, done): (u64, u64),
-        counts: &mut CoreCounts,
     ) {
-        let Some(last) = block.instructions.last() else { return };
-        let (address, fall_through, target) =
-            (block.address_of(last).0, block.fall_through, block.target);
-        let branch = Branch { address, kind, fall_through, target, next };
-        counts.branches += 1;
         let mut bubble = 0;
-        match self.predictor.step(&branch) {
+        match predicted.prediction {
             Prediction::Predicted if kind == BranchKind::Return => bubble = self.return_cycles,
             Prediction::Predicted if is_indirect(kind) => bubble = self.indirect_cycles,
             Prediction::Predicted => {}
@@ -390,17 +276,11 @@ impl FrontEnd {
             }
             Prediction::PredictedLate => bubble = self.second_cycles,
             Prediction::Overruled => bubble = self.overruled_cycles,
-            Prediction::BtbMiss => {
-                counts.btb_misses += 1;
-                self.resume_at(fetched + 1 + self.btb_miss_cycles);
-            }
-            Prediction::Mispredicted => {
-                counts.mispredicted_branches += 1;
-                self.resume_at(done + self.mispredict_cycles);
-            }
+            Prediction::BtbMiss => self.resume_at(fetched + 1 + self.btb_miss_cycles),
+            Prediction::Mispredicted => self.resume_at(done + self.mispredict_cycles),
         }
         match &mut self.ahead {
-            Some(ahead) if branch.taken() => {
+            Some(ahead) if predicted.is_taken => {
                 self.earliest = ahead.next(bubble, self.earliest, fetched);
                 ahead.at_target = true;
             }
@@ -410,35 +290,8 @@ impl FrontEnd {
         }
         let goes_on =
             self.block_decoded && self.decoded.as_ref().is_some_and(|decoded| decoded.traces);
-        if self.taken_ends_cycle && branch.taken() && !goes_on {
+        if self.taken_ends_cycle && predicted.is_taken && !goes_on {
             self.fetching.end_cycle();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn code_that_was_written_is_decoded_again_and_its_neighbours_are_not() {
-        for traces in [false, true] {
-            let model = DecodedModel {
-                lines: 64,
-                ways: 8,
-                line_instructions: 8,
-                decode_width: 4,
-                width: None,
-                one_line_per_cycle: false,
-                decode_bytes: None,
-                traces,
-            };
-            let mut decoded = DecodedCache::new(&model, 6);
-            let starts = [0x1000, 0x1020, 0x103f, 0x1040, 0x0fff];
-            starts.into_iter().for_each(|address| assert!(!decoded.holds(address)));
-            decoded.forget(&(0x1010..0x1011));
-            let held = starts.map(|address| decoded.holds(address));
-            assert_eq!(held, [false, false, false, true, true], "traces: {traces}");
         }
     }
 }

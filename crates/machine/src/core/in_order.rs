@@ -8,7 +8,7 @@ use super::ports::{Cycle, Limits};
 use super::retirement::StallCauses;
 use super::single_thread::{CommonParts, SingleThreadCore};
 use super::store_buffer::{Known, Source, StoreBuffer};
-use super::{Access, Accesses, ExecutedBlock, Memory, load_as, wait_parts};
+use super::{Access, AccessMode, Accesses, ExecutedBlock, Memory, wait_parts};
 
 /// When a value is ready, and whether it waits for a miss: in one number, which orders by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -184,7 +184,7 @@ impl InOrderCore {
         let latency = self.common.latencies.of_unit(Unit::Load);
         for load in accesses.iter().filter(|access| !access.write) {
             self.common.retirement.counts.loads += 1;
-            let wait = load_as(special, load, issued, memory);
+            let wait = memory.access(load, AccessMode::load_of(special), issued);
             let parts = wait_parts(memory, wait);
             let start = match self.common.stores.source(load, 0, issued) {
                 Source::Cache => issued,
@@ -266,8 +266,8 @@ impl SingleThreadCore for InOrderCore {
         for (index, instruction) in (first..).zip(instructions) {
             times = self.step(block, instruction, accesses.next(index), memory);
         }
-        if let Some(kind) = branch {
-            self.common.branch(block, kind, executed.next, times);
+        if branch.is_some() {
+            self.common.branch(block, executed.next, times);
         }
     }
 

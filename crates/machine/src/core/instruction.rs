@@ -780,42 +780,35 @@ pub struct Template {
     pub(super) fall_through: u64,
     /// The target of the branch at its end, if the branch is direct.
     pub(super) target: Option<u64>,
-    /// The block's summary for functional warming.
-    pub(super) warming: WarmingSummary,
+    /// The block's summary for looking it up.
+    pub(super) summary: LookUpSummary,
 }
 
-/// A block's summary for functional warming, apart from the instructions: in code that does not repeat itself
+/// A block's summary for looking it up, apart from the instructions: in code that does not repeat itself
 /// the instructions are not in the host's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WarmingSummary {
+pub(super) struct LookUpSummary {
     /// Bit N is set if instruction N, of the first 64, starts a line of code or of decoded instructions.
     pub(super) starts: u64,
-    /// Whether a later one does.
-    pub(super) starts_later: bool,
-    /// Whether an instruction is locked.
-    pub(super) has_locked: bool,
-    /// Whether the instruction is a repetition of a string instruction.
-    pub(super) repeats: bool,
+    /// Whether the block has at most 64 instructions, and none is a repetition of a string instruction.
+    pub(super) is_simple: bool,
+    /// The number of the instruction that is fused with the branch after it, and so takes no slot.
+    pub(super) fused: Option<u16>,
     /// The branch at its end, with its address.
     pub(super) branch: Option<(BranchKind, u64)>,
 }
 
-impl WarmingSummary {
-    fn new(instructions: &[Instruction], address: u64) -> WarmingSummary {
-        let starts =
-            |instruction: &Instruction| instruction.starts_line() || instruction.starts_decoded();
+impl LookUpSummary {
+    fn new(instructions: &[Instruction], address: u64) -> LookUpSummary {
         let bits = instructions.iter().take(64).enumerate();
         let branch =
             |last: &Instruction| Some((last.branch?, address.wrapping_add(last.offset.into())));
-        WarmingSummary {
+        LookUpSummary {
             starts: bits
-                .map(|(index, instruction)| u64::from(starts(instruction)) << index)
+                .map(|(index, instruction)| u64::from(instruction.starts()) << index)
                 .fold(0, |all, instruction| all | instruction),
-            starts_later: instructions.iter().skip(64).any(starts),
-            has_locked: instructions
-                .iter()
-                .any(|instruction| instruction.special == Special::Atomic),
-            repeats: instructions.len() == 1 && instructions[0].repeats(),
+            fused: instructions.iter().position(Instruction::is_fused).map(|index| index as u16),
+            is_simple: instructions.len() <= 64 && !instructions.iter().any(Instruction::repeats),
             branch: instructions.last().and_then(branch),
         }
     }
@@ -898,7 +891,7 @@ impl Template {
             before.class = Class::Fused;
         }
         Template {
-            warming: WarmingSummary::new(&instructions, first.virtual_address),
+            summary: LookUpSummary::new(&instructions, first.virtual_address),
             instructions,
             fall_through: first.virtual_address.wrapping_add(offset.into()),
             first,

@@ -15,6 +15,7 @@
 //! `simos-1995`, section 3.3; see [`CoreCounts`].
 
 mod chase;
+mod code_tags;
 mod fill_buffers;
 mod forwarding;
 mod front_end;
@@ -30,7 +31,6 @@ mod single_thread;
 mod stages;
 mod store_buffer;
 mod strings;
-mod warming;
 
 pub use chase::chase_cycles;
 pub use in_order::InOrderCore;
@@ -42,9 +42,8 @@ pub use model::{
     StringsModel, UnitModel, UnitsModel, WindowModel,
 };
 pub use multithreaded::MultithreadedCore;
-pub use out_of_order::OutOfOrderCore;
+pub use out_of_order::{OutOfOrderCore, Warmed};
 pub use single_thread::{AnyCore, SingleThreadCore};
-pub use warming::Warmed;
 
 use crate::address::{PhysicalAddress, VirtualAddress};
 pub(crate) use instruction::ADDRESS_HAS_INDEX;
@@ -65,14 +64,47 @@ pub struct Access {
     pub write: bool,
 }
 
-/// The caches, TLBs and memory of a core. Each access comes once, in program order, with the cycle
-/// of its start. Out of order, this cycle may be earlier than the cycle of the previous access.
+/// How an instruction accesses memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessMode {
+    Load,
+    /// The load of a locked instruction, which stores to the same place: the line comes with the right to write it.
+    LoadLocked,
+    Store,
+    /// A non-temporal store: a combining buffer collects the stores to a line, and writes the line to memory.
+    StoreAround,
+}
+
+impl AccessMode {
+    /// Whether such an access to a line that the core holds may have nothing more to do than to touch the line.
+    #[inline(always)]
+    pub(crate) fn may_hit_at_once(self) -> bool {
+        matches!(self, AccessMode::Load | AccessMode::Store)
+    }
+
+    /// How an instruction of an effect loads.
+    #[inline(always)]
+    fn load_of(special: Special) -> AccessMode {
+        if special == Special::Atomic { AccessMode::LoadLocked } else { AccessMode::Load }
+    }
+}
+
+/// The caches, TLBs and memory of a core.
 ///
-/// The result is how many cycles an access waits beyond an L1 hit: zero for a hit. A line that was
-/// requested may count as present for later accesses, because the core knows itself until when it
-/// waits for a line.
+/// Each access comes once, in program order. What it finds in caches and TLBs follows from this order alone. Only how
+/// long it waits depends on the cycle of its start. Out of order, this cycle may be earlier than the cycle of the
+/// previous access.
+///
+/// The wait is that beyond an L1 hit: zero for a hit. A line that was requested may count as present for later
+/// accesses, because the core knows itself until when it waits for a line.
 pub trait Memory {
-    /// Fetches an instruction line. Both addresses are addresses of the line's first byte.
+    /// Looks up an instruction line, without times. Both addresses are addresses of the line's first byte.
+    fn look_up_fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress);
+
+    /// Looks up the line of a load or store, or its lines, without times.
+    fn look_up(&mut self, access: &Access, how: AccessMode);
+
+    /// Fetches an instruction line. Both addresses are addresses of the line's first byte. Returns how long it waits.
     fn fetch(
         &mut self,
         virtual_address: VirtualAddress,
@@ -89,22 +121,10 @@ pub trait Memory {
     ) {
     }
 
-    /// Loads from one line or more.
-    fn load(&mut self, access: &Access, now_cycles: u64) -> u64;
+    /// Loads from one line or more, or stores to it. Returns how long it waits.
+    fn access(&mut self, access: &Access, how: AccessMode, now_cycles: u64) -> u64;
 
-    /// Loads for a locked instruction, which stores to the same place: the line comes with the right
-    /// to write it.
-    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.load(access, now_cycles)
-    }
-
-    /// Stores to one line or more.
-    fn store(&mut self, access: &Access, now_cycles: u64) -> u64;
-
-    /// A non-temporal store: a combining buffer collects the stores to a line, and writes the line to memory.
-    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64;
-
-    /// The parts of the last load's or store's wait.
+    /// The parts of the last load's or store's wait, which was not zero.
     fn last_wait(&self) -> WaitParts {
         WaitParts::default()
     }
@@ -194,15 +214,6 @@ fn wait_parts<M: Memory>(memory: &M, wait: u64) -> WaitParts {
     if wait == 0 { WaitParts::default() } else { memory.last_wait() }
 }
 
-/// Loads for an instruction with this effect.
-#[inline(always)]
-fn load_as<M: Memory>(special: Special, access: &Access, now_cycles: u64, memory: &mut M) -> u64 {
-    match special {
-        Special::Atomic => memory.load_locked(access, now_cycles),
-        _ => memory.load(access, now_cycles),
-    }
-}
-
 /// The accesses of a block, instruction by instruction.
 #[derive(Debug)]
 pub(super) struct Accesses<'a>(&'a [Access]);
@@ -210,12 +221,6 @@ pub(super) struct Accesses<'a>(&'a [Access]);
 impl<'a> Accesses<'a> {
     pub(super) fn new(accesses: &'a [Access]) -> Accesses<'a> {
         Accesses(accesses)
-    }
-
-    /// The next access, if there is one.
-    #[inline]
-    pub(super) fn peek(&self) -> Option<&'a Access> {
-        self.0.first()
     }
 
     /// The accesses that were not taken yet.

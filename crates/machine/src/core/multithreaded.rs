@@ -15,7 +15,7 @@ use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit,
 use super::model::CoreModel;
 use super::retirement::{Retirement, StallCauses};
 use super::store_buffer::StoreBuffer;
-use super::{Access, Accesses, CoreCounts, ExecutedBlock, Latencies, Memory, load_as};
+use super::{Access, AccessMode, Accesses, CoreCounts, ExecutedBlock, Latencies, Memory};
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::predict::{Branch, Prediction, Predictor};
 
@@ -446,11 +446,8 @@ impl Thread {
             } else {
                 (&mut counts.loads, &mut counts.load_misses, &mut load_wait)
             };
-            let wait = if access.write {
-                memory.store(access, now)
-            } else {
-                load_as(special, access, now, memory)
-            };
+            let how = if access.write { AccessMode::Store } else { AccessMode::load_of(special) };
+            let wait = memory.access(access, how, now);
             *number += 1;
             *misses += u64::from(wait > 0);
             *waited = wait.max(*waited);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::code_tags::{CodeTags, FoundCode};
 use super::fill_buffers::{LineFillBuffers, Served};
 use super::front_end::{Fetched, FrontEnd};
 use super::in_order::InOrderCore;
@@ -10,8 +11,7 @@ use super::model::CoreModel;
 use super::out_of_order::OutOfOrderCore;
 use super::retirement::Retirement;
 use super::store_buffer::StoreBuffer;
-use super::{Access, CoreCounts, ExecutedBlock, Latencies, Memory, wait_parts};
-use crate::predict::BranchKind;
+use super::{Access, AccessMode, CoreCounts, ExecutedBlock, Latencies, Memory, wait_parts};
 
 /// A core that executes one thread.
 pub trait SingleThreadCore {
@@ -51,12 +51,12 @@ pub trait SingleThreadCore {
     /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
     /// instructions.
     fn forget_code(&mut self, physical: Range<u64>) {
-        self.common_mut().front.forget_code(physical);
+        self.common_mut().code.forget_code(physical);
     }
 
     /// Translations of addresses have changed.
     fn flush_translations(&mut self) {
-        self.common_mut().front.forget_line();
+        self.common_mut().code.forget_line();
     }
 
     /// The cycle of the last retirement. A core in order retires an instruction when it has issued; a blocking one,
@@ -77,6 +77,7 @@ pub trait SingleThreadCore {
 #[derive(Clone, Debug)]
 pub struct CommonParts {
     pub(super) latencies: Latencies,
+    pub(super) code: CodeTags,
     pub(super) front: FrontEnd,
     pub(super) stores: StoreBuffer,
     pub(super) fill_buffers: LineFillBuffers,
@@ -90,6 +91,7 @@ impl CommonParts {
     pub(super) fn new(model: &CoreModel, data_line_bytes: u64, stores: StoreBuffer) -> CommonParts {
         CommonParts {
             latencies: Latencies::new(model),
+            code: CodeTags::new(model),
             front: FrontEnd::new(model),
             stores,
             fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
@@ -98,6 +100,7 @@ impl CommonParts {
         }
     }
 
+    /// Fetches an instruction.
     #[inline(always)]
     pub(super) fn fetch<M: Memory>(
         &mut self,
@@ -105,7 +108,32 @@ impl CommonParts {
         instruction: &Instruction,
         memory: &mut M,
     ) -> Fetched {
-        self.front.fetch(block, instruction, memory, &mut self.retirement.counts)
+        if instruction.starts() {
+            return self.fetch_start(block, instruction, memory);
+        }
+        let counts = &mut self.retirement.counts;
+        self.front.fetch(block, instruction, FoundCode::default(), memory, counts)
+    }
+
+    /// Fetches an instruction that starts a line of code, or of decoded instructions.
+    #[inline(always)]
+    pub(super) fn fetch_start<M: Memory>(
+        &mut self,
+        block: &Template,
+        instruction: &Instruction,
+        memory: &mut M,
+    ) -> Fetched {
+        let found = self.code.look_up(block, instruction);
+        self.front.fetch(block, instruction, found, memory, &mut self.retirement.counts)
+    }
+
+    /// Predicts the branch at the end of a block, which leads to `next`. It was fetched and resolved at `times`.
+    #[inline]
+    pub(super) fn branch(&mut self, block: &Template, next: u64, times: (u64, u64)) {
+        let Some((kind, address)) = block.summary.branch else { return };
+        let counts = &mut self.retirement.counts;
+        let predicted = self.code.predict(block, (kind, address), next, counts);
+        self.front.branch(kind, predicted, times);
     }
 
     /// A store that issues at `issued`. Returns when its line is there. No later access starts before `present`.
@@ -117,7 +145,7 @@ impl CommonParts {
         present: u64,
         memory: &mut M,
     ) -> Served {
-        let wait = memory.store(store, issued);
+        let wait = memory.access(store, AccessMode::Store, issued);
         let parts = wait_parts(memory, wait);
         let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
         self.retirement.counts.stores += 1;
@@ -138,22 +166,11 @@ impl CommonParts {
         }
     }
 
-    /// Predicts the branch at the end of a block, which leads to `next`. It was fetched and resolved at `times`.
-    pub(super) fn branch(
-        &mut self,
-        block: &Template,
-        kind: BranchKind,
-        next: u64,
-        times: (u64, u64),
-    ) {
-        self.front.branch((block, kind), next, times, &mut self.retirement.counts);
-    }
-
     fn interrupt(&mut self) {
         self.retirement.counts.interrupts += 1;
         let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
         self.front.resume_at(self.latencies.interrupted(retired, left));
-        self.front.forget_line();
+        self.code.forget_line();
     }
 }
 

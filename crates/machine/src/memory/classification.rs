@@ -11,7 +11,8 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::{Access, AccessKind, CacheId, SupplyingLevel};
+use super::tags::CacheId;
+use super::{Access, AccessKind, SupplyingLevel};
 use crate::address::{PhysicalAddress, VirtualAddress};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -497,8 +498,6 @@ pub(super) struct MissedLine {
     pub(super) mask: u64,
     /// The level that supplied the line.
     pub(super) supplier: SupplyingLevel,
-    /// How long the line took.
-    pub(super) wait_cycles: u64,
 }
 
 /// The classifier of a memory system, which may be off.
@@ -688,6 +687,20 @@ impl Classifier {
         }
     }
 
+    /// How many misses are kept that were not taken yet.
+    pub(super) fn kept(&self) -> usize {
+        self.0.as_ref().map_or(0, |state| state.misses.len())
+    }
+
+    /// Sets how long the misses of these numbers, among those that are kept, waited.
+    pub(super) fn set_waits(&mut self, misses: Range<u32>, wait_cycles: u64) {
+        let Some(state) = &mut self.0 else { return };
+        let misses = misses.start as usize..misses.end as usize;
+        for miss in state.misses.get_mut(misses).into_iter().flatten() {
+            miss.wait_cycles = wait_cycles;
+        }
+    }
+
     /// An access missed a cache, which [`Classifier::absent`] noted.
     pub(super) fn missed(&mut self, access: &Access, missed: &MissedLine) {
         let Some(state) = &mut self.0 else { return };
@@ -738,7 +751,7 @@ impl Classifier {
                 is_conflict,
                 is_fetch,
                 supplier: missed.supplier,
-                wait_cycles: missed.wait_cycles,
+                wait_cycles: 0,
             });
         } else if state.config.misses_kept > 0 {
             state.not_kept += 1;

@@ -9,7 +9,8 @@ use rustc_hash::FxHashMap;
 
 use super::classification::{CacheName, Classifier};
 use super::fill::FillRequest;
-use super::{MemorySystem, lines_of};
+use super::lines_of;
+use super::tags::Tags;
 use crate::address::PhysicalAddress;
 use crate::system_model::{Inclusion, Protocol};
 use crate::tag_array::{DIRTY, WRITABLE};
@@ -73,7 +74,7 @@ impl Directory {
     }
 }
 
-impl MemorySystem {
+impl Tags {
     /// Whether a core may write the granule of an address without a request.
     pub(super) fn is_owner(&self, core: usize, physical: PhysicalAddress) -> bool {
         let Some(directory) = &self.directory else { return true };
@@ -108,22 +109,22 @@ impl MemorySystem {
     }
 
     /// Makes the core of a processor the owner of a granule that it holds or writes through.
-    /// Returns how long that takes.
+    /// Returns whether it has to wait for that.
     pub(super) fn acquire_ownership(
         &mut self,
         cpu: usize,
         physical: PhysicalAddress,
         mask: u64,
-    ) -> u64 {
+    ) -> bool {
         let core = self.core_of(cpu);
         let granule = self.config.granule(physical);
-        let Some(directory) = &mut self.directory else { return 0 };
-        let Some(others) = directory.upgrade(core, granule) else { return 0 };
+        let Some(directory) = &mut self.directory else { return false };
+        let Some(others) = directory.upgrade(core, granule) else { return false };
         self.cpus[cpu].counts.upgrades += 1;
         if self.invalidate_all(others, granule, core, mask) != 0 {
             self.write_back_granule(cpu, granule);
         }
-        self.config.upgrade_cycles
+        true
     }
 
     /// Writes what another core wrote to the first level that all cores share.
@@ -207,8 +208,7 @@ impl MemorySystem {
     }
 
     /// Whether the private caches of a core hold anything of the granule of an address.
-    #[must_use]
-    pub fn holds(&self, core: usize, physical: PhysicalAddress) -> bool {
+    pub(super) fn holds(&self, core: usize, physical: PhysicalAddress) -> bool {
         self.holds_granule(core, self.config.granule(physical))
     }
 
@@ -223,8 +223,7 @@ impl MemorySystem {
 
     /// Where a line that holds an address is dirty: newer than in memory. Each cache by its name and
     /// its number, which is that of the core, or 0 for a shared level.
-    #[must_use]
-    pub fn dirty_copies(&self, physical: PhysicalAddress) -> Vec<(CacheName, usize)> {
+    pub(super) fn dirty_copies(&self, physical: PhysicalAddress) -> Vec<(CacheName, usize)> {
         let caches = self.all_caches().into_iter().filter(|cache| {
             let slot = self.cache(*cache).find_physical(physical.line(self.line_shift(cache.name)));
             cache.name != CacheName::L1i
@@ -237,7 +236,7 @@ impl MemorySystem {
     /// directory knows all granules that cores hold, and inclusive levels include.
     ///
     /// The error is the invariant that is broken, in words.
-    pub fn verify(&self) -> Result<(), String> {
+    pub(super) fn verify(&self) -> Result<(), String> {
         for core in 0..self.cores.len() {
             for cache in self.caches_of(core, self.config.private_levels) {
                 let outer = match cache.name {

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::classification::{CacheName, Classifier, Leaves, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
-use super::{Access, CacheId, MemorySystem, Response, SupplyingLevel, lines_of};
+use super::outcome::{FillEnd, FillStart, Step};
+use super::tags::{CacheId, Tags};
+use super::{Access, lines_of};
 use crate::address::PhysicalAddress;
 use crate::system_model::{Dma, Inclusion};
 use crate::tag_array::{DIRTY, Evicted, Slot};
@@ -27,7 +29,7 @@ pub struct DmaCounts {
 /// The longest transfer that is looked up line by line.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 30;
 
-impl MemorySystem {
+impl Tags {
     /// L1D evicted the line in `slot`.
     pub(super) fn evict_l1d(&mut self, cpu: usize, slot: Slot, victim: Evicted) {
         let core = self.core_of(cpu);
@@ -132,7 +134,7 @@ impl MemorySystem {
 
     /// Writes a dirty line to memory.
     pub(super) fn write_memory(&mut self, cpu: usize) {
-        self.bus.reserve(self.cpus[cpu].fill_cycles);
+        self.outcome.push(Step::WriteBack);
         self.cpus[cpu].counts.memory_writes += 1;
     }
 
@@ -147,7 +149,7 @@ impl MemorySystem {
             l2.set_flags(slot, l2.flags(slot) | DIRTY);
             self.classifier.accessed(self.outer_id(0, core), line);
             self.acquire_ownership(access.cpu, access.physical, mask);
-            return FillResponse::posted(access.now_cycles);
+            return FillResponse::posted();
         }
         let response = self.fill(&FillRequest {
             cpu: access.cpu,
@@ -156,11 +158,11 @@ impl MemorySystem {
             exclusive: true,
             first_level: 0,
             purpose: Purpose::Data,
-            start_cycles: access.now_cycles,
+            start: FillStart::Asked,
+            end: FillEnd::Below,
         });
         self.insert_victim(0, access.cpu, access.physical, DIRTY);
-        // The processor does not wait for it.
-        FillResponse { ready_cycles: access.now_cycles, ..response }
+        response
     }
 
     /// Removes lines from a cache, in all of its sets, and reports each line to the classifier. Returns the
@@ -201,7 +203,7 @@ impl MemorySystem {
     /// A device writes memory. Caches drop the lines, or keep them with the new content, as the model says.
     /// Dirty data in these lines is lost, because the device's content is newer. Only the first GiB is looked
     /// up.
-    pub fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
+    pub(super) fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {
             let lines = lines_of(physical, bytes, self.line_shift(cache.name));
@@ -263,7 +265,7 @@ impl MemorySystem {
 
     /// A processor has stored to memory that instructions were fetched from: L1I caches drop the
     /// lines. A trace cache, whose lines are not named by what they hold, keeps them.
-    pub fn code_written(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
+    pub(super) fn code_written(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
         if self.config.trace {
             return;
         }
@@ -278,10 +280,17 @@ impl MemorySystem {
         }
     }
 
-    /// A processor flushes the line of an address from all caches, or writes it back and has caches
-    /// keep it, if `keeps`.
-    pub fn flush_line(&mut self, cpu: usize, physical: PhysicalAddress, keeps: bool) {
-        let bytes = 1_u64 << self.config.l1d_shift;
+    /// Takes a line out of all caches, or makes it clean if `keeps`. Returns whether it has to be written to memory,
+    /// which is counted.
+    pub(super) fn flush_line(
+        &mut self,
+        cpu: usize,
+        physical: PhysicalAddress,
+        keeps: bool,
+    ) -> bool {
+        // The longest line, so that no level keeps a part of what another one includes.
+        let shifts = self.outer.iter().map(|level| level.line_shift);
+        let bytes = 1_u64 << shifts.fold(self.config.granule_shift, u32::max);
         let start = PhysicalAddress(physical.0 / bytes * bytes);
         let mut was_dirty = false;
         for cache in self.all_caches() {
@@ -299,67 +308,65 @@ impl MemorySystem {
                 was_dirty |= self.remove_lines(cache, lines, report).1 != 0;
             }
         }
-        if was_dirty {
-            self.write_memory(cpu);
-        }
+        self.cpus[cpu].counts.memory_writes += u64::from(was_dirty);
         if !keeps {
             for granule in lines_of(start, bytes, self.config.granule_shift) {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }
         }
+        was_dirty
     }
 
     /// A processor executes a non-temporal store. The caches drop the line. A combining buffer collects the
     /// stores to the line; the number of buffers is the number of MSHRs of L1D. The buffer writes the line to memory
     /// when the line is complete, or when another line needs the buffer. A store to a line that is being
     /// written waits for the write.
-    pub(super) fn store_around(&mut self, access: &Access) -> Response {
+    pub(super) fn store_around(&mut self, access: &Access) {
+        self.outcome.start();
         self.cpus[access.cpu].counts.basic.stores += 1;
         let page = access.virtual_address.page() | self.cpus[access.cpu].thread << 58;
-        let mut now = self.translate_data(access, page);
-        let translation_cycles = now - access.now_cycles;
+        self.translate_data(access, page);
+        self.outcome.push(Step::Posted);
         let core = self.core_of(access.cpu);
         let shift = self.config.l1d_shift;
         let (mut physical, end) = (access.physical, access.physical.plus(access.bytes.into()));
         while physical < end {
             let line = physical.line(shift);
             let to = end.min(PhysicalAddress::of_line(line + 1, shift));
-            if let Some(since) = self.cores[core].combining.open_since(line) {
-                now = now.max(since);
-            } else {
-                self.flush_line(access.cpu, physical, false);
-                let (free, written) = self.cores[core].combining.open(line, now);
-                now = now.max(free);
-                if written {
-                    self.write_combined(access.cpu, now);
+            let buffer = match self.cores[core].combining.find(line) {
+                Some(buffer) => {
+                    self.outcome.push(Step::Combine(buffer));
+                    buffer
                 }
-            }
+                None => self.open_combining(access.cpu, physical),
+            };
             let start = PhysicalAddress::of_line(line, shift);
             let bytes = physical.bytes_after(start)..to.bytes_after(start);
-            if self.cores[core].combining.fill(line, bytes) {
-                let done = self.write_combined(access.cpu, now);
-                self.cores[core].combining.close(line, done);
+            if self.cores[core].combining.fill(buffer, bytes) {
+                self.cpus[access.cpu].counts.memory_writes += 1;
+                self.outcome.push(Step::CloseCombining(buffer));
             }
             physical = to;
         }
-        Response {
-            ready_cycles: now,
-            supplier: SupplyingLevel::Memory,
-            under_way: false,
-            translation_cycles,
-        }
+        self.outcome.end();
     }
 
-    /// Writes a combined line to memory from `now` on. Returns when it is there.
-    fn write_combined(&mut self, cpu: usize, now: u64) -> u64 {
-        self.cpus[cpu].counts.memory_writes += 1;
-        let write_cycles = self.config.memory_write_cycles;
-        self.bus.reserve(now) + write_cycles
+    /// Gives the line of an address a combining buffer. Returns its number.
+    fn open_combining(&mut self, cpu: usize, physical: PhysicalAddress) -> u8 {
+        if self.flush_line(cpu, physical, false) {
+            self.outcome.push(Step::WriteBack);
+        }
+        let core = self.core_of(cpu);
+        let line = physical.line(self.config.l1d_shift);
+        let (buffer, writes) = self.cores[core].combining.open(line);
+        self.cpus[cpu].counts.memory_writes += u64::from(writes);
+        self.outcome.push(Step::OpenCombining { buffer, writes });
+        buffer
     }
 
     /// A device reads memory. Caches supply their dirty lines, and keep them. Only the first GiB is
     /// looked up.
-    pub fn dma_read(&mut self, physical: PhysicalAddress, bytes: u64) {
+    pub(super) fn dma_read(&mut self, physical: PhysicalAddress, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {
             let lines = lines_of(physical, bytes, self.line_shift(cache.name));
@@ -368,12 +375,6 @@ impl MemorySystem {
             let dirty = slots.filter(|slot| tags.flags(*slot) & DIRTY != 0).count();
             self.dma.supplied += dirty as u64;
         }
-    }
-
-    /// The effects of DMA since the start.
-    #[must_use]
-    pub fn dma_counts(&self) -> DmaCounts {
-        self.dma
     }
 
     pub(super) fn all_caches(&self) -> Vec<CacheId> {

@@ -1,8 +1,10 @@
 //! Fills: an L1 miss becomes a [`FillRequest`], which is served level by level and answered by a
 //! [`FillResponse`].
 
+use super::SupplyingLevel;
 use super::classification::{Leaves, ShadowUse};
-use super::{MemorySystem, Response, SupplyingLevel};
+use super::outcome::{FillEnd, FillStart, Step};
+use super::tags::Tags;
 use crate::address::PhysicalAddress;
 use crate::system_model::{Inclusion, Prefetch};
 use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
@@ -31,16 +33,25 @@ pub(super) struct FillRequest {
     /// The first level that is looked up: 0 for L2.
     pub(super) first_level: usize,
     pub(super) purpose: Purpose,
-    pub(super) start_cycles: u64,
+    pub(super) start: FillStart,
+    pub(super) end: FillEnd,
+}
+
+/// A line that a level below L1 has.
+#[derive(Clone, Copy, Debug)]
+struct LevelHit {
+    /// [`DIRTY`] if the level gives the line up and it is dirty.
+    dirty: u8,
+    /// How long the line is still under way, if it was prefetched.
+    remaining_cycles: u64,
 }
 
 /// The answer to a [`FillRequest`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillResponse {
     pub(super) supplier: SupplyingLevel,
-    pub(super) ready_cycles: u64,
-    /// Whether the line was under way before.
-    pub(super) under_way: bool,
+    /// The latency of the supplier.
+    pub(super) latency_cycles: u64,
     /// Whether no other core holds the line.
     pub(super) writable: bool,
     /// [`DIRTY`] if the line comes dirty, from an exclusive level or another core.
@@ -51,31 +62,25 @@ pub(super) struct FillResponse {
 
 impl FillResponse {
     /// The response to a write that L2 takes without a wait.
-    pub(super) fn posted(now_cycles: u64) -> Self {
+    pub(super) fn posted() -> Self {
         FillResponse {
             supplier: SupplyingLevel::L2,
-            ready_cycles: now_cycles,
-            under_way: false,
+            latency_cycles: 0,
             writable: false,
             flags: 0,
             missed_levels: 0,
         }
     }
-
-    /// The response to the access that missed.
-    pub(super) fn to_access(self) -> Response {
-        let FillResponse { supplier, ready_cycles, under_way, .. } = self;
-        Response { ready_cycles, supplier, under_way, translation_cycles: 0 }
-    }
 }
 
-impl MemorySystem {
-    /// Serves a request: finds the line, fills the levels that missed, and says when it is ready.
+impl Tags {
+    /// Serves a request: finds the line, and fills the levels that missed.
     pub(super) fn fill(&mut self, request: &FillRequest) -> FillResponse {
         let core = self.core_of(request.cpu);
-        self.cpus[request.cpu].fill_cycles = request.start_cycles;
+        self.outcome.push(Step::Fill(request.start));
         let levels = self.outer.len();
         let (mut hit_level, mut missed_levels, mut flags) = (levels, 0u8, 0);
+        let mut remaining_cycles = 0;
         let mut from_core = None;
         let mut snooped = false;
         for level in request.first_level..=levels {
@@ -91,8 +96,9 @@ impl MemorySystem {
                 break;
             }
             match self.look_up_level(level, core, request) {
-                Some(dirty) => {
-                    (hit_level, flags) = (level, dirty);
+                Some(hit) => {
+                    (hit_level, flags) = (level, hit.dirty);
+                    remaining_cycles = hit.remaining_cycles;
                     break;
                 }
                 None => {
@@ -101,35 +107,49 @@ impl MemorySystem {
                 }
             }
         }
-        let mut under_way = false;
-        let mut ready_cycles = match from_core {
+        let latency_cycles = match from_core {
+            Some(_) => self.config.cache_to_cache_cycles,
+            None if hit_level == levels => self.config.memory_cycles,
+            None => self.config.hit_cycles[hit_level].max(remaining_cycles),
+        };
+        // The processor does not wait for prefetches, nor for stores that are written through.
+        let is_waited_for = request.purpose != Purpose::Prefetch && request.end != FillEnd::Below;
+        if is_waited_for {
+            self.add_latency(request.cpu, latency_cycles);
+        }
+        match from_core {
             Some(dirty) => {
                 flags |= dirty;
-                request.start_cycles + self.config.cache_to_cache_cycles
+                self.outcome.push(Step::FromCore);
             }
             None if hit_level == levels => self.read_memory(request),
             None => {
-                let level = &mut self.outer[hit_level];
-                let (line, number) =
-                    (request.physical.line(level.line_shift), level.number_for(core));
-                let start_cycles = level.ways_up[number].reserve(request.start_cycles);
-                // A line that hits may be under way.
-                let arrives = level.arrivals[number].ready_cycles(line, start_cycles);
-                let hits = start_cycles + level.hit_cycles;
-                under_way = arrives > hits;
-                arrives.max(hits)
+                let line = request.physical.line(self.outer[hit_level].line_shift);
+                self.outcome.push(Step::FromLevel { level: hit_level as u8, line });
             }
-        };
-        if request.exclusive && !snooped {
-            ready_cycles += self.acquire_ownership(request.cpu, request.physical, request.mask);
+        }
+        if request.exclusive
+            && !snooped
+            && self.acquire_ownership(request.cpu, request.physical, request.mask)
+        {
+            self.outcome.push(Step::FillOwned);
+            if is_waited_for {
+                self.add_latency(request.cpu, self.config.upgrade_cycles);
+            }
         }
         self.count_misses(request, missed_levels);
-        let flags = self.fill_levels(request, (hit_level, ready_cycles), flags);
+        let flags = self.fill_levels(request, hit_level, flags);
+        if request.purpose == Purpose::Prefetch && request.first_level > 0 {
+            let until = self.progress(request.cpu) + latency_cycles;
+            let line = request.physical.line(self.outer[0].line_shift);
+            self.cpus[request.cpu].l2_prefetches.add(line, until);
+        }
         let is_prefetch = request.purpose == Purpose::Prefetch;
         let follows_streams = self.outer[0].prefetch == Prefetch::Stream;
         if request.first_level == 0 && follows_streams || !is_prefetch && missed_levels & 1 != 0 {
             self.prefetch_l2(request);
         }
+        self.outcome.push(Step::Filled(request.end));
         let supplier = match (from_core, hit_level) {
             (Some(_), _) => SupplyingLevel::OtherCore,
             (None, level) if level == levels => SupplyingLevel::Memory,
@@ -137,12 +157,16 @@ impl MemorySystem {
             (None, _) => SupplyingLevel::L3,
         };
         let writable = self.is_owner(core, request.physical);
-        FillResponse { supplier, ready_cycles, under_way, writable, flags, missed_levels }
+        FillResponse { supplier, latency_cycles, writable, flags, missed_levels }
     }
 
-    /// Looks a level up. Returns whether the line hits, and [`DIRTY`] if the level gives it up and
-    /// it is dirty.
-    fn look_up_level(&mut self, level: usize, core: usize, request: &FillRequest) -> Option<u8> {
+    /// Looks a level up. `None` if it misses.
+    fn look_up_level(
+        &mut self,
+        level: usize,
+        core: usize,
+        request: &FillRequest,
+    ) -> Option<LevelHit> {
         let line = request.physical.line(self.outer[level].line_shift);
         let gives_up = self.outer[level].inclusion == Inclusion::Exclusive
             && request.purpose != Purpose::Fetch;
@@ -153,7 +177,13 @@ impl MemorySystem {
         let cache = self.outer[level].cache_for(core);
         let slot = cache.lookup(line, line)?;
         let flags = cache.flags(slot);
+        let mut hit = LevelHit { dirty: 0, remaining_cycles: 0 };
+        if flags & PREFETCHED != 0 {
+            let progress = self.progress(request.cpu);
+            hit.remaining_cycles = self.cpus[request.cpu].l2_prefetches.remaining(line, progress);
+        }
         if flags & PREFETCHED != 0 && request.purpose != Purpose::Prefetch {
+            let cache = self.outer[level].cache_for(core);
             cache.set_flags(slot, flags & !PREFETCHED);
             self.cpus[request.cpu].counts.prefetches_used += 1;
             if level == 0 && self.outer[0].prefetch != Prefetch::Stream {
@@ -168,11 +198,11 @@ impl MemorySystem {
             // If other cores also hold the line, no other core may write it back later.
             if flags & DIRTY != 0 && !self.is_owner(core, request.physical) {
                 self.write_memory(request.cpu);
-                return Some(0);
+                return Some(hit);
             }
-            return Some(flags & DIRTY);
+            return Some(LevelHit { dirty: flags & DIRTY, ..hit });
         }
-        Some(0)
+        Some(hit)
     }
 
     /// Notes why a line is absent from a level, before the fill changes that.
@@ -185,14 +215,10 @@ impl MemorySystem {
         }
     }
 
-    fn read_memory(&mut self, request: &FillRequest) -> u64 {
-        let start = self.bus.reserve(request.start_cycles);
-        let counts = &mut self.cpus[request.cpu].counts;
-        counts.memory_reads += 1;
-        if request.purpose != Purpose::Prefetch {
-            counts.bus_wait_cycles += start - request.start_cycles;
-        }
-        start + self.config.memory_cycles
+    fn read_memory(&mut self, request: &FillRequest) {
+        self.cpus[request.cpu].counts.memory_reads += 1;
+        let is_prefetch = request.purpose == Purpose::Prefetch;
+        self.outcome.push(Step::FromMemory { is_prefetch });
     }
 
     fn count_misses(&mut self, request: &FillRequest, missed_levels: u8) {
@@ -208,12 +234,7 @@ impl MemorySystem {
 
     /// Fills the levels that missed, the outermost first. A line that comes dirty stays dirty in
     /// the first level that takes it; the flags that are left are returned.
-    fn fill_levels(
-        &mut self,
-        request: &FillRequest,
-        (hit_level, ready_cycles): (usize, u64),
-        mut flags: u8,
-    ) -> u8 {
+    fn fill_levels(&mut self, request: &FillRequest, hit_level: usize, mut flags: u8) -> u8 {
         let core = self.core_of(request.cpu);
         for level in (0..hit_level.min(self.outer.len())).rev() {
             if self.outer[level].inclusion == Inclusion::Exclusive
@@ -224,12 +245,7 @@ impl MemorySystem {
             let line = request.physical.line(self.outer[level].line_shift);
             let is_l2_prefetch = request.purpose == Purpose::Prefetch && request.first_level > 0;
             let new_flags = flags | flag_if(is_l2_prefetch && level == 0, PREFETCHED);
-            let number = self.outer[level].number_for(core);
-            let arrivals = &mut self.outer[level].arrivals[number];
-            arrivals.note(line, ready_cycles);
-            if is_l2_prefetch && level == 0 {
-                arrivals.note_prefetch(ready_cycles);
-            }
+            self.outcome.push(Step::Into { level: level as u8, line });
             let cache = self.outer[level].cache_for(core);
             if let Some(slot) = cache.find(line, line) {
                 cache.set_flags(slot, cache.flags(slot) | flags);
@@ -270,12 +286,12 @@ impl MemorySystem {
 
     /// Prefetches a line into L2, if it lies in the page of the request.
     fn prefetch_line_l2(&mut self, request: &FillRequest, line: u64) {
-        let core = self.core_of(request.cpu);
+        let (core, progress) = (self.core_of(request.cpu), self.progress(request.cpu));
         let l2 = &mut self.outer[0];
         let (next, number) = (PhysicalAddress::of_line(line, l2.line_shift), l2.number_for(core));
         if next.page() != request.physical.page()
             || l2.caches[number].find(line, line).is_some()
-            || !l2.arrivals[number].has_room_for_prefetch(request.start_cycles)
+            || !self.cpus[request.cpu].l2_prefetches.has_room(progress)
         {
             return;
         }
@@ -286,6 +302,8 @@ impl MemorySystem {
             exclusive: false,
             first_level: 1,
             purpose: Purpose::Prefetch,
+            start: FillStart::WithOuter,
+            end: FillEnd::Below,
             ..*request
         });
     }

@@ -2,7 +2,7 @@
 
 use super::{MemoryPort, PageSize};
 use crate::address::{PhysicalAddress, VirtualAddress};
-use crate::core::{Access, Memory, WaitParts};
+use crate::core::{Access, AccessMode, Memory, WaitParts};
 
 impl PageSize {
     /// The size of the page of an address, by Linux's map of the kernel's addresses
@@ -31,12 +31,6 @@ pub struct LinuxPort<'s> {
 }
 
 impl LinuxPort<'_> {
-    /// Makes the access if it hits at once, and returns whether it did: see [`MemoryPort::hits_at_once`].
-    #[inline(always)]
-    fn hits_at_once(&mut self, access: &Access, write: bool, now_cycles: u64) -> bool {
-        self.port.hits_at_once(access, write, PageSize::in_linux, now_cycles)
-    }
-
     /// Tells the port the page size of the address that is accessed next.
     fn set_page(&mut self, virtual_address: VirtualAddress) {
         self.port.page = PageSize::in_linux(virtual_address);
@@ -45,6 +39,22 @@ impl LinuxPort<'_> {
 
 /// Each access gets the core's time, and returns how many cycles it waits.
 impl Memory for LinuxPort<'_> {
+    fn look_up_fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress) {
+        self.set_page(virtual_address);
+        self.port.look_up_fetch(virtual_address, physical);
+    }
+
+    #[inline(always)]
+    fn look_up(&mut self, access: &Access, how: AccessMode) {
+        if how.may_hit_at_once()
+            && self.port.hits_at_once(access, how == AccessMode::Store, PageSize::in_linux)
+        {
+            return;
+        }
+        self.set_page(VirtualAddress(access.virtual_address));
+        self.port.look_up(access, how);
+    }
+
     fn fetch(
         &mut self,
         virtual_address: VirtualAddress,
@@ -64,33 +74,16 @@ impl Memory for LinuxPort<'_> {
     }
 
     #[inline(always)]
-    fn load(&mut self, access: &Access, now_cycles: u64) -> u64 {
+    fn access(&mut self, access: &Access, how: AccessMode, now_cycles: u64) -> u64 {
         let now_cycles = now_cycles + self.skew_cycles;
-        if self.hits_at_once(access, false, now_cycles) {
-            return 0;
+        if how.may_hit_at_once() {
+            let start = (how == AccessMode::Store, now_cycles);
+            if let Some(wait) = self.port.wait_of_hit(access, start, PageSize::in_linux) {
+                return wait;
+            }
         }
         self.set_page(VirtualAddress(access.virtual_address));
-        self.port.load(access, now_cycles)
-    }
-
-    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.set_page(VirtualAddress(access.virtual_address));
-        self.port.load_locked(access, now_cycles + self.skew_cycles)
-    }
-
-    #[inline(always)]
-    fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        let now_cycles = now_cycles + self.skew_cycles;
-        if self.hits_at_once(access, true, now_cycles) {
-            return 0;
-        }
-        self.set_page(VirtualAddress(access.virtual_address));
-        self.port.store(access, now_cycles)
-    }
-
-    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        self.set_page(VirtualAddress(access.virtual_address));
-        self.port.store_around(access, now_cycles + self.skew_cycles)
+        self.port.access(access, how, now_cycles)
     }
 
     fn last_wait(&self) -> WaitParts {

@@ -1,7 +1,5 @@
 //! Resources that misses wait for: miss status holding registers (MSHRs) and the memory bus.
 
-use std::ops::Range;
-
 /// No line has this number.
 const NO_LINE: u64 = u64::MAX;
 
@@ -12,93 +10,6 @@ const LINES: usize = 1 << 10;
 
 /// Lines of page walks that are remembered.
 const WALK_LINES: usize = 16;
-
-/// A combining buffer: it collects the non-temporal stores to one line.
-#[derive(Clone, Copy, Debug)]
-struct CombiningBuffer {
-    line: u64,
-    /// The stored bytes: a bit for each byte, or for each 64th of a longer line.
-    stored: u64,
-    /// From when on the line has the buffer.
-    since_cycles: u64,
-    /// When the line is in memory; none while it is combined.
-    written_cycles: Option<u64>,
-}
-
-/// The combining buffers of non-temporal stores.
-#[derive(Clone, Debug)]
-pub(super) struct CombiningBuffers {
-    buffers: Vec<CombiningBuffer>,
-    /// The one that is taken next when all are combining.
-    next: usize,
-    line_bytes: u64,
-}
-
-/// More than processors have.
-const COMBINING_MAX: u32 = 64;
-
-impl CombiningBuffers {
-    pub(super) fn new(buffers: u32, line_bytes: u64) -> Self {
-        let free =
-            CombiningBuffer { line: NO_LINE, stored: 0, since_cycles: 0, written_cycles: Some(0) };
-        let buffers = vec![free; buffers.clamp(1, COMBINING_MAX) as usize];
-        CombiningBuffers { buffers, next: 0, line_bytes }
-    }
-
-    fn combining(&mut self, line: u64) -> Option<&mut CombiningBuffer> {
-        self.buffers
-            .iter_mut()
-            .find(|buffer| buffer.line == line && buffer.written_cycles.is_none())
-    }
-
-    /// From when on a line is being combined, if it is.
-    pub(super) fn open_since(&mut self, line: u64) -> Option<u64> {
-        self.combining(line).map(|buffer| buffer.since_cycles)
-    }
-
-    /// Gives a buffer to a line. Returns when it has one, and whether it is that of a line that has
-    /// to be written now.
-    pub(super) fn open(&mut self, line: u64, now_cycles: u64) -> (u64, bool) {
-        let written = |buffer: &CombiningBuffer| buffer.written_cycles;
-        let same = self.buffers.iter().position(|buffer| buffer.line == line);
-        let first = || {
-            let waited = self
-                .buffers
-                .iter()
-                .enumerate()
-                .filter_map(|(index, buffer)| Some((index, written(buffer)?)));
-            waited.min_by_key(|(_, cycles)| *cycles).map(|(index, _)| index)
-        };
-        let index = same.or_else(first).unwrap_or_else(|| {
-            self.next = (self.next + 1) % self.buffers.len();
-            self.next
-        });
-        let free = written(&self.buffers[index]);
-        let since_cycles = free.unwrap_or(0).max(now_cycles);
-        self.buffers[index] =
-            CombiningBuffer { line, stored: 0, since_cycles, written_cycles: None };
-        (since_cycles, free.is_none())
-    }
-
-    /// Stores these bytes of a line that has a buffer. Returns whether it is complete.
-    pub(super) fn fill(&mut self, line: u64, bytes: Range<u64>) -> bool {
-        let part = (self.line_bytes / 64).max(1);
-        let (first, last) = (bytes.start / part, (bytes.end - 1) / part);
-        let mask = (u64::MAX << first) & (u64::MAX >> (63 - last.min(63)));
-        let all = u64::MAX >> (64 - self.line_bytes.min(64));
-        self.combining(line).is_some_and(|buffer| {
-            buffer.stored |= mask;
-            buffer.stored & all == all
-        })
-    }
-
-    /// A line that has a buffer is in memory from then on.
-    pub(super) fn close(&mut self, line: u64, written_cycles: u64) {
-        if let Some(buffer) = self.combining(line) {
-            buffer.written_cycles = Some(written_cycles);
-        }
-    }
-}
 
 /// The outstanding fills of a cache: at most one for each MSHR.
 #[derive(Clone, Debug)]
@@ -111,27 +22,33 @@ pub(super) struct MshrFile {
     /// The last lines that came for page walks.
     walks: [(u64, u64); WALK_LINES],
     next_walk: usize,
-    /// Prefetches that can be under way; further ones are dropped.
-    prefetches_max: usize,
     /// When the last of all lines is filled.
     latest_cycles: u64,
 }
 
 impl MshrFile {
-    /// Returns a file of `mshrs`, with room for `prefetches_max` outstanding prefetches.
-    pub(super) fn new(mshrs: u32, prefetches_max: u32) -> Self {
+    pub(super) fn new(mshrs: u32) -> Self {
         MshrFile {
             misses: match mshrs {
                 UNLIMITED => Vec::new(),
                 mshrs => vec![(NO_LINE, 0); mshrs.max(1) as usize],
             },
             lines: vec![(NO_LINE, 0); if mshrs == UNLIMITED { LINES } else { 0 }].into(),
-            prefetches: Vec::with_capacity(prefetches_max as usize),
-            prefetches_max: prefetches_max as usize,
+            prefetches: Vec::new(),
             walks: [(NO_LINE, 0); WALK_LINES],
             next_walk: 0,
             latest_cycles: 0,
         }
+    }
+
+    /// Whether a line that hits is there at `now_cycles`.
+    #[inline(always)]
+    pub(super) fn is_filled(&self, line: u64, now_cycles: u64) -> bool {
+        now_cycles >= self.latest_cycles
+            || match self.lines.get(line as usize % LINES) {
+                Some((other, ready)) => *ready <= now_cycles || *other != line,
+                None => false,
+            }
     }
 
     /// When a line that hits is ready: at once, or when it is filled.
@@ -183,13 +100,6 @@ impl MshrFile {
         mshrs.min_by_key(|(_, (_, ready))| *ready).map_or(0, |(mshr, _)| mshr)
     }
 
-    pub(super) fn has_room_for_prefetch(&mut self, now_cycles: u64) -> bool {
-        if self.prefetches.len() >= self.prefetches_max {
-            self.prefetches.retain(|(_, ready)| *ready > now_cycles);
-        }
-        self.prefetches.len() < self.prefetches_max
-    }
-
     /// A line comes for a page walk, which takes no MSHR.
     pub(super) fn note_walk(&mut self, line: u64, ready_cycles: u64) {
         if self.is_unlimited() {
@@ -202,10 +112,13 @@ impl MshrFile {
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
 
-    pub(super) fn allocate_prefetch(&mut self, line: u64, ready_cycles: u64) {
-        self.prefetches.push((line, ready_cycles));
+    /// A line is prefetched, which takes no MSHR. The access that predicted it started at `now_cycles`.
+    pub(super) fn allocate_prefetch(&mut self, line: u64, now_cycles: u64, ready_cycles: u64) {
         if self.is_unlimited() {
             self.lines[line as usize % LINES] = (line, ready_cycles);
+        } else {
+            self.prefetches.retain(|(_, ready)| *ready > now_cycles);
+            self.prefetches.push((line, ready_cycles));
         }
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
@@ -219,21 +132,18 @@ const ARRIVALS: usize = 1 << 8;
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
     lines: Box<[(u64, u64)]>,
-    /// When prefetches that are under way arrive.
-    prefetches: Vec<u64>,
-    prefetches_max: usize,
     latest_cycles: u64,
 }
 
 impl Arrivals {
-    /// Returns an empty list with room for `prefetches_max` outstanding prefetches.
-    pub(super) fn new(prefetches_max: u32) -> Self {
-        Arrivals {
-            lines: vec![(NO_LINE, 0); ARRIVALS].into(),
-            prefetches: Vec::with_capacity(prefetches_max as usize),
-            prefetches_max: prefetches_max as usize,
-            latest_cycles: 0,
-        }
+    pub(super) fn new() -> Self {
+        Arrivals { lines: vec![(NO_LINE, 0); ARRIVALS].into(), latest_cycles: 0 }
+    }
+
+    /// From when on nothing is under way.
+    #[inline(always)]
+    pub(super) fn there_cycles(&self) -> u64 {
+        self.latest_cycles
     }
 
     /// Ready time of a line that is in the cache, or in flight, at `now_cycles`.
@@ -250,19 +160,6 @@ impl Arrivals {
     pub(super) fn note(&mut self, line: u64, ready_cycles: u64) {
         self.lines[line as usize % ARRIVALS] = (line, ready_cycles);
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
-    }
-
-    /// Whether one more prefetch can be under way.
-    pub(super) fn has_room_for_prefetch(&mut self, now_cycles: u64) -> bool {
-        if self.prefetches.len() >= self.prefetches_max {
-            self.prefetches.retain(|ready| *ready > now_cycles);
-        }
-        self.prefetches.len() < self.prefetches_max
-    }
-
-    /// A prefetched line arrives at `ready_cycles`.
-    pub(super) fn note_prefetch(&mut self, ready_cycles: u64) {
-        self.prefetches.push(ready_cycles);
     }
 }
 
@@ -377,7 +274,7 @@ mod tests {
 
     #[test]
     fn mshrs_limit_misses() {
-        let mut mshrs = MshrFile::new(2, 16);
+        let mut mshrs = MshrFile::new(2);
         for (line, start) in [(1, 0), (2, 0), (3, 100), (4, 100), (5, 200)] {
             assert_eq!(mshrs.free_cycles(0), start, "{line}");
             mshrs.allocate(line, start + 100);
@@ -387,12 +284,12 @@ mod tests {
 
     #[test]
     fn without_a_limit_only_lines_are_waited_for() {
-        let mut mshrs = MshrFile::new(UNLIMITED, 16);
+        let mut mshrs = MshrFile::new(UNLIMITED);
         for line in 0..500 {
             assert_eq!(mshrs.free_cycles(line), line);
             mshrs.allocate(line, line + 1_000);
         }
-        mshrs.allocate_prefetch(700, 3_000);
+        mshrs.allocate_prefetch(700, 0, 3_000);
         assert_eq!((mshrs.ready_cycles(3, 10), mshrs.ready_cycles(499, 10)), (1_003, 1_499));
         assert_eq!((mshrs.ready_cycles(700, 10), mshrs.ready_cycles(600, 10)), (3_000, 10));
         assert_eq!(mshrs.ready_cycles(3, 2_000), 2_000);

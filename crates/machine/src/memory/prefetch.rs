@@ -2,6 +2,53 @@
 
 use crate::address::{PhysicalAddress, VirtualAddress};
 
+/// The prefetches of a processor into a cache that are under way; more than a number of them are dropped. Whether one is
+/// under way follows from the order of accesses alone, not from times: see [`progress`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct PrefetchRoom {
+    /// The lines, and the processor's progress at which each arrives. Those that have arrived are dropped when room is
+    /// needed.
+    lines: Vec<(u64, u64)>,
+    prefetches_max: usize,
+}
+
+impl PrefetchRoom {
+    pub(super) fn new(prefetches_max: u32) -> Self {
+        let prefetches_max = prefetches_max as usize;
+        PrefetchRoom { lines: Vec::with_capacity(prefetches_max), prefetches_max }
+    }
+
+    /// Whether one more can be under way.
+    pub(super) fn has_room(&mut self, now: u64) -> bool {
+        if self.lines.len() >= self.prefetches_max {
+            self.lines.retain(|(_, until)| *until > now);
+        }
+        self.lines.len() < self.prefetches_max
+    }
+
+    /// A line is prefetched, and is under way `until` then.
+    pub(super) fn add(&mut self, line: u64, until: u64) {
+        self.lines.push((line, until));
+    }
+
+    /// How long a line that was prefetched is still under way.
+    pub(super) fn remaining(&self, line: u64, now: u64) -> u64 {
+        // The lines that were prefetched last are the ones that are asked for.
+        let found = self.lines.iter().rev().find(|(under_way, _)| *under_way == line);
+        found.map_or(0, |(_, until)| until.saturating_sub(now))
+    }
+}
+
+/// How many latencies overlap. With it, streams that are read and written take about as long as on a Zen 3
+/// (docs/machines.md).
+const OVERLAP: u64 = 12;
+
+/// The progress of a processor, in about as many cycles as it takes, without times: each access takes a cycle, and a
+/// twelfth of the latency of what it finds.
+pub(super) fn progress(accesses: u64, latency_cycles: u64) -> u64 {
+    accesses + latency_cycles / OVERLAP
+}
+
 /// Instructions whose strides are tracked.
 const STRIDES: usize = 64;
 /// How often a stride has to repeat before it is predicted.

@@ -1,10 +1,12 @@
 //! Address translation: which pages the TLBs hold, and which page table entries a walk loads.
 
-use super::{Access, AccessKind, Cpu, MemorySystem, PageSize};
+use super::outcome::Step;
+use super::tags::{Core, Cpu, Tags};
+use super::{Access, AccessKind, PageSize};
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::model::{CacheModel, Replacement};
-use crate::system_model::{SystemModel, TlbLevel, Walk};
-use crate::tag_array::TagArray;
+use crate::system_model::{SystemModel, TlbLevel};
+use crate::tag_array::{Slot, TagArray};
 
 /// The guest's page sizes as powers of two.
 const PAGE_SHIFTS: [u32; 3] = [12, 21, 30];
@@ -80,6 +82,11 @@ struct TlbContext {
 }
 
 impl TlbContext {
+    fn of(cpu: &Cpu) -> TlbContext {
+        let Cpu { core, thread, space, .. } = *cpu;
+        TlbContext { core, thread, space }
+    }
+
     /// The part of a tag that names its address space.
     fn in_space(self) -> u64 {
         u64::from(self.space) << SPACE_SHIFT | self.thread << THREAD_SHIFT
@@ -170,12 +177,30 @@ impl FirstTlb {
         access_tlb(tlb, virtual_address, shift, owner)
     }
 
-    /// Touches a page if it is held. Returns whether it is.
+    /// Touches a page if it is held. Returns where it is.
     #[inline(always)]
-    fn holds(&mut self, virtual_address: VirtualAddress, size: PageSize, owner: u64) -> bool {
+    fn holds(
+        &mut self,
+        virtual_address: VirtualAddress,
+        size: PageSize,
+        owner: u64,
+    ) -> Option<KnownPlace> {
         let (tlb, shift) = self.tlb_of(size);
         let tag = tag_of(virtual_address, shift, owner);
-        tlb.touch_hint(tag) || tlb.lookup(virtual_address.line(shift), tag).is_some()
+        let index = virtual_address.line(shift);
+        let slot = tlb.lookup(index, tag)?;
+        let set = tlb.set_of(index);
+        Some(KnownPlace { tag, set, slot, is_large: self.held_as[size as usize].0 })
+    }
+
+    /// Touches the page of a place, if it is still there. Returns whether it is.
+    #[inline(always)]
+    fn still_holds(&mut self, place: KnownPlace) -> bool {
+        let tlb = match &mut self.large {
+            Some(large) if place.is_large => large,
+            _ => &mut self.small,
+        };
+        tlb.touch_in((place.set, place.slot), place.tag)
     }
 }
 
@@ -186,14 +211,49 @@ fn held_as(level: &TlbLevel, shift: u32) -> Option<u32> {
     shifts.filter(|held| *held <= shift).max()
 }
 
+/// The place of a page in the first TLB for data.
+#[derive(Clone, Copy, Debug, Default)]
+struct KnownPlace {
+    tag: u64,
+    set: usize,
+    slot: Slot,
+    is_large: bool,
+}
+
+/// How many pages of a thread are known by their place.
+const KNOWN_PAGES: usize = 16;
+
+/// Places of pages that were accessed a short time ago, by page and thread. A place is checked before it is used. A page
+/// keeps its size until translations are dropped, which empties the list.
+#[derive(Clone, Debug)]
+struct KnownPages([(u64, KnownPlace); KNOWN_PAGES]);
+
+impl Default for KnownPages {
+    fn default() -> Self {
+        KnownPages([(u64::MAX, KnownPlace::default()); KNOWN_PAGES])
+    }
+}
+
+impl KnownPages {
+    #[inline(always)]
+    fn get(&self, page: u64) -> Option<KnownPlace> {
+        let (known, place) = self.0[page as usize % KNOWN_PAGES];
+        (known == page).then_some(place)
+    }
+
+    fn insert(&mut self, page: u64, place: KnownPlace) {
+        self.0[page as usize % KNOWN_PAGES] = (page, place);
+    }
+}
+
 /// The TLBs of a core.
 #[derive(Clone, Debug)]
 pub(super) struct Tlbs {
+    known: KnownPages,
     code: FirstTlb,
     data: FirstTlb,
     /// The second TLB, and for each page size of the guest the size as which it holds pages.
     second: Option<(TagArray, [u32; 3])>,
-    walk: Walk,
     /// The page walk cache: an entry for each table of 512 pages.
     walk_cache: Option<TagArray>,
     nested: Option<NestedTlb>,
@@ -235,10 +295,10 @@ impl Tlbs {
             tables: array_of(nested.entries),
         });
         Tlbs {
+            known: KnownPages::default(),
             code: FirstTlb::new(&model.itlb, model.itlb_large.as_ref()),
             data: FirstTlb::new(&model.dtlb, model.dtlb_large.as_ref()),
             second,
-            walk: model.walk,
             walk_cache: array_of(model.walk_entries),
             nested,
         }
@@ -338,104 +398,100 @@ impl Tlbs {
     }
 }
 
-impl MemorySystem {
-    /// Translates a data access to another page than the last one, if the first TLB holds it and it is
-    /// not under way: with the effect of [`MemorySystem::translate_data`]. If not, returns false; at
-    /// most, the page was touched.
+impl Core {
+    /// Touches the page of a data access to another page than the last one, if the first TLB holds it where it was found
+    /// the last time. Returns whether it does.
+    #[inline(always)]
+    pub(super) fn holds_known_page(&mut self, page: u64) -> bool {
+        let Some(place) = self.tlbs.known.get(page) else { return false };
+        let holds = self.tlbs.data.still_holds(place);
+        if holds {
+            self.last_data_page = page;
+        }
+        holds
+    }
+
+    /// Touches the page of a data access of a processor, if the first TLB holds it. Returns whether it does.
     #[inline(never)]
-    pub(super) fn translates_at_once(
+    pub(super) fn holds_page(
         &mut self,
-        cpu: usize,
+        cpu: &Cpu,
         virtual_address: VirtualAddress,
         page: u64,
         size: PageSize,
-        now_cycles: u64,
     ) -> bool {
-        let context = self.context_of(cpu);
-        let owner = owner_of(virtual_address, context);
-        let core = &mut self.cores[context.core];
-        let ready = core.tlbs.data.holds(virtual_address, size, owner)
-            && core.translations.ready_cycles(page, now_cycles) <= now_cycles;
-        if ready {
-            core.last_data_page = page;
+        let owner = owner_of(virtual_address, TlbContext::of(cpu));
+        let place = self.tlbs.data.holds(virtual_address, size, owner);
+        if let Some(place) = place {
+            self.tlbs.known.insert(page, place);
+            self.last_data_page = page;
         }
-        ready
+        place.is_some()
     }
+}
 
-    /// Translates a data access to another page than the last one. Returns when it is translated.
+impl Tags {
+    /// Translates a data access to another page than the last one.
     /// The page of the last access is the most recently used one of its set: a further lookup would
     /// change nothing.
     #[inline(never)]
-    pub(super) fn translate_data(&mut self, access: &Access, page: u64) -> u64 {
+    pub(super) fn translate_data(&mut self, access: &Access, page: u64) {
         let context = self.context_of(access.cpu);
         let core = &mut self.cores[context.core];
         let (size, part) = core.tlbs.part_of(access.page);
         let owner = owner_of(access.virtual_address, context) | part;
+        core.last_data_page = page;
         if core.tlbs.data.access(access.virtual_address, size, owner) {
             // The translation may be under way, for an access before.
-            let ready = core.translations.ready_cycles(page, access.now_cycles);
-            core.last_data_page = if ready > access.now_cycles { u64::MAX } else { page };
-            return ready;
+            return self.outcome.push(Step::Page(page));
         }
-        core.last_data_page = u64::MAX;
         self.cpus[access.cpu].counts.basic.dtlb_misses += 1;
-        let ready = self.translate_miss(access);
-        let core = &mut self.cores[context.core];
-        core.translations.note(page, ready);
-        ready
+        self.translate_miss(access);
+        self.outcome.push(Step::Translated(page));
     }
 
-    /// Translates a fetch from another page than the last one. Returns when it is translated.
+    /// Translates a fetch from another page than the last one.
     #[inline(never)]
-    pub(super) fn translate_fetch(&mut self, access: &Access) -> u64 {
+    pub(super) fn translate_fetch(&mut self, access: &Access) {
         let context = self.context_of(access.cpu);
         let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
         let owner = owner_of(access.virtual_address, context) | part;
-        if tlbs.code.access(access.virtual_address, size, owner) {
-            return access.now_cycles;
+        if !tlbs.code.access(access.virtual_address, size, owner) {
+            self.cpus[access.cpu].counts.basic.itlb_misses += 1;
+            self.translate_miss(access);
         }
-        self.cpus[access.cpu].counts.basic.itlb_misses += 1;
-        self.translate_miss(access)
     }
 
     fn context_of(&self, cpu: usize) -> TlbContext {
-        let Cpu { core, thread, space, .. } = self.cpus[cpu];
-        TlbContext { core, thread, space }
+        TlbContext::of(&self.cpus[cpu])
     }
 
     /// Translates after a miss of the first TLB.
-    fn translate_miss(&mut self, access: &Access) -> u64 {
+    fn translate_miss(&mut self, access: &Access) {
         let context = self.context_of(access.cpu);
         let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
         let owner = owner_of(access.virtual_address, context) | part;
-        let mut now = access.now_cycles;
         if let Some((second, shifts)) = &mut tlbs.second {
             let shift = shifts[size as usize];
-            now += self.config.stlb_hit_cycles;
+            self.outcome.push(Step::SecondTlb);
+            self.cpus[access.cpu].latency_cycles += self.config.stlb_hit_cycles;
             if access_tlb(second, access.virtual_address, shift, owner) {
                 self.cpus[access.cpu].counts.stlb_hits += 1;
-                return now;
+                return;
             }
         }
-        let walk = tlbs.walk;
-        now += self.config.tlb_miss_cycles;
-        if walk != Walk::Fixed {
-            let start = self.cores[context.core].walkers.free_cycles(now);
-            now = self.walk(access, start);
-            self.cores[context.core].walkers.walk(start, now);
+        self.outcome.push(Step::StartWalk);
+        self.add_latency(access.cpu, self.config.tlb_miss_cycles);
+        if self.config.walks {
+            self.walk(access);
         }
-        let counts = &mut self.cpus[access.cpu].counts.basic;
-        *(match access.kind {
-            AccessKind::Fetch => &mut counts.fetch_walk_cycles,
-            _ => &mut counts.data_walk_cycles,
-        }) += now - access.now_cycles;
-        now
+        self.outcome.push(Step::EndWalk { is_fetch: access.kind == AccessKind::Fetch });
     }
 
     /// Loads the page table entries that lead to a page, one after the other.
-    fn walk(&mut self, access: &Access, mut now: u64) -> u64 {
+    fn walk(&mut self, access: &Access) {
         let context = self.context_of(access.cpu);
         let address = VirtualAddress(access.virtual_address.offset_in_line(ADDRESS_BITS));
         let tlbs = &mut self.cores[context.core].tlbs;
@@ -446,45 +502,39 @@ impl MemorySystem {
             let entry = address.line(12 + 9 * level);
             let physical = TABLES | u64::from(level) << 48 | (space % 512) << 39 | entry << 3;
             let physical = PhysicalAddress(physical & !(3 << 46) | (entry >> 33 & 3) << 46);
-            now = self.translate_nested(access.cpu, physical, true, now);
-            now = self.load_table_entry(access.cpu, physical, now);
+            self.translate_nested(access.cpu, physical, true);
+            self.load_table_entry(access.cpu, physical);
         }
-        self.translate_nested(access.cpu, access.physical, false, now)
+        self.translate_nested(access.cpu, access.physical, false);
     }
 
     /// Translates an address of the guest's memory by the hypervisor's tables, if there are any.
-    fn translate_nested(
-        &mut self,
-        cpu: usize,
-        physical: PhysicalAddress,
-        is_table: bool,
-        mut now: u64,
-    ) -> u64 {
+    fn translate_nested(&mut self, cpu: usize, physical: PhysicalAddress, is_table: bool) {
         let TlbContext { core, thread, .. } = self.context_of(cpu);
         let tlbs = &mut self.cores[core].tlbs;
         let levels = tlbs.nested_levels(physical, thread, is_table);
-        let Some((last, first)) = levels else { return now };
+        let Some((last, first)) = levels else { return };
         for level in (last..=first).rev() {
             let entry = physical.line(12 + 9 * level);
             let entry_address =
                 PhysicalAddress(NESTED_TABLES | u64::from(level) << 48 | entry << 3);
-            now = self.load_table_entry(cpu, entry_address, now);
+            self.load_table_entry(cpu, entry_address);
         }
-        now
     }
 
-    /// Drops translations of a processor, as it does when its page tables change. The next fetch is
-    /// counted whichever line it is from.
-    pub fn flush_tlbs(&mut self, cpu: usize, flush: TlbFlush) {
+    /// Drops translations of a processor, as it does when its page tables change.
+    pub(super) fn flush_tlbs(&mut self, cpu: usize, flush: TlbFlush) {
         let TlbContext { core, thread, .. } = self.context_of(cpu);
         self.cores[core].tlbs.flush(thread, flush);
         self.forget_last_pages(cpu);
     }
 
-    /// A processor switches to another address space: `space` is its PCID, at most 4,095 and 0
-    /// without PCIDs, and `page_tables` is any number that names where its page tables lie, such as
-    /// cr3. Translations stay: see [`MemorySystem::flush_tlbs`].
-    pub fn set_address_space(&mut self, cpu: usize, space: u16, page_tables: PhysicalAddress) {
+    pub(super) fn set_address_space(
+        &mut self,
+        cpu: usize,
+        space: u16,
+        page_tables: PhysicalAddress,
+    ) {
         self.cpus[cpu].space = space & 0xfff;
         self.cpus[cpu].page_tables = page_tables.page() ^ page_tables.line(21);
         self.forget_last_pages(cpu);
@@ -493,6 +543,7 @@ impl MemorySystem {
     fn forget_last_pages(&mut self, cpu: usize) {
         let core = self.core_of(cpu);
         self.cores[core].last_data_page = u64::MAX;
+        self.cores[core].tlbs.known = KnownPages::default();
         self.cpus[cpu].last_fetch = None;
     }
 }

@@ -1,8 +1,8 @@
 //! The fast paths of the out-of-order core give the results of the general path.
 
 use machine::core::{
-    Access, CoreModel, ExecutedBlock, Instruction, Memory, Operation, OutOfOrderCore, Register,
-    SingleThreadCore, Special, StringOperation, Template, Unit, WaitParts,
+    Access, AccessMode, CoreModel, ExecutedBlock, Instruction, Memory, Operation, OutOfOrderCore,
+    Register, SingleThreadCore, Special, StringOperation, Template, Unit, WaitParts,
 };
 use machine::predict::BranchKind;
 use machine::{CodeSpan, PhysicalAddress, VirtualAddress};
@@ -46,20 +46,18 @@ impl Memory for Log {
         self.wait(virtual_address.0, now, "fetch")
     }
 
-    fn load(&mut self, access: &Access, now: u64) -> u64 {
-        self.wait(access.virtual_address, now, "load")
-    }
+    fn look_up_fetch(&mut self, _: VirtualAddress, _: PhysicalAddress) {}
 
-    fn load_locked(&mut self, access: &Access, now: u64) -> u64 {
-        self.wait(access.virtual_address, now, "locked")
-    }
+    fn look_up(&mut self, _: &Access, _: AccessMode) {}
 
-    fn store(&mut self, access: &Access, now: u64) -> u64 {
-        self.wait(access.virtual_address, now, "store")
-    }
-
-    fn store_around(&mut self, access: &Access, now: u64) -> u64 {
-        self.wait(access.virtual_address, now, "around")
+    fn access(&mut self, access: &Access, how: AccessMode, now: u64) -> u64 {
+        let how = match how {
+            AccessMode::Load => "load",
+            AccessMode::LoadLocked => "locked",
+            AccessMode::Store => "store",
+            AccessMode::StoreAround => "around",
+        };
+        self.wait(access.virtual_address, now, how)
     }
 
     fn last_wait(&self) -> WaitParts {

@@ -1,8 +1,8 @@
 //! Streams, and a memory with fixed waits, so that cycles can be computed by hand.
 
 use machine::core::{
-    Access, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Memory, OutOfOrderCore,
-    Register, SingleThreadCore, Template, Unit,
+    Access, AccessMode, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Memory,
+    OutOfOrderCore, Register, SingleThreadCore, Template, Unit,
 };
 use machine::predict::BranchKind;
 use machine::{CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
@@ -67,15 +67,15 @@ impl Memory for Waits {
         if self.known.insert(virtual_address.line(6)) { self.fetch_cycles } else { 0 }
     }
 
-    fn load(&mut self, access: &Access, _: u64) -> u64 {
-        self.data(access)
+    fn look_up_fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress) {
+        self.known.insert(virtual_address.line(6));
     }
 
-    fn store(&mut self, access: &Access, _: u64) -> u64 {
-        self.data(access)
+    fn look_up(&mut self, access: &Access, _: AccessMode) {
+        self.data(access);
     }
 
-    fn store_around(&mut self, access: &Access, _: u64) -> u64 {
+    fn access(&mut self, access: &Access, _: AccessMode, _: u64) -> u64 {
         self.data(access)
     }
 }

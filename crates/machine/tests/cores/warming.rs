@@ -1,43 +1,41 @@
 //! Functional warming: memory and predictors see what they see when the core executes.
 
-use machine::core::{Access, ExecutedBlock, Memory, OutOfOrderCore, SingleThreadCore};
+use machine::core::{
+    Access, AccessMode, ExecutedBlock, Instruction, Memory, OutOfOrderCore, Register,
+    SingleThreadCore, Unit,
+};
+use machine::predict::BranchKind;
 use machine::{PhysicalAddress, VirtualAddress};
 use proptest::prelude::*;
 
 use crate::presets::ALL;
 use crate::streams::program;
-use crate::support::model;
+use crate::support::{block, layout, model};
 
-/// A memory that records the accesses, without their times.
+/// An access: its address, its bytes, and how it was made. A fetch has none.
+type Logged = (u64, Option<(u8, AccessMode)>);
+
+/// A memory that records the accesses in their order, without their times.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Log {
-    fetches: Vec<(VirtualAddress, PhysicalAddress)>,
-    data: Vec<(u64, u8, bool, bool)>,
-}
+struct Log(Vec<Logged>);
 
 impl Memory for Log {
+    fn look_up_fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress) {
+        self.0.push((virtual_address.0, None));
+    }
+
+    fn look_up(&mut self, access: &Access, how: AccessMode) {
+        self.0.push((access.virtual_address, Some((access.bytes, how))));
+    }
+
     fn fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress, _: u64) -> u64 {
-        self.fetches.push((virtual_address, physical));
+        self.look_up_fetch(virtual_address, physical);
         0
     }
 
-    fn load(&mut self, access: &Access, _: u64) -> u64 {
-        self.data.push((access.virtual_address, access.bytes, false, false));
-        7
-    }
-
-    fn load_locked(&mut self, access: &Access, _: u64) -> u64 {
-        self.data.push((access.virtual_address, access.bytes, false, true));
-        0
-    }
-
-    fn store(&mut self, access: &Access, _: u64) -> u64 {
-        self.data.push((access.virtual_address, access.bytes, true, false));
-        0
-    }
-
-    fn store_around(&mut self, access: &Access, now: u64) -> u64 {
-        self.store(access, now)
+    fn access(&mut self, access: &Access, how: AccessMode, _: u64) -> u64 {
+        self.look_up(access, how);
+        if how == AccessMode::Load { 7 } else { 0 }
     }
 }
 
@@ -78,4 +76,19 @@ proptest! {
         prop_assert_eq!(one.instructions + warmed, other.instructions);
         prop_assert_eq!(one.slots(), one.cycles * u64::from(model.width));
     }
+}
+
+#[test]
+fn an_operation_that_is_fused_with_a_branch_takes_no_slot() {
+    let model = model(include_str!("../../../../machines/zen3.toml"));
+    let flags = [Register::FLAGS];
+    let compare = Instruction::of(Unit::Integer).writing(&flags).fusible();
+    let branch = Instruction::of(Unit::Branch).branching(BranchKind::Conditional).reading(&flags);
+    let steps = [(compare, None), (branch, None)];
+    let block = block(layout(&model), 0x40_0000, &steps);
+    let executed = ExecutedBlock { instructions: 2, accesses: &[], next: block.fall_through };
+    let mut core = OutOfOrderCore::new(&model, 64).unwrap();
+    core.run(&block.template, &executed, &mut Log::default());
+    let warmed = core.warm_from(0, &block.template, &executed, &mut Log::default());
+    assert_eq!((core.counts().instructions, warmed.slots), (1, 1));
 }

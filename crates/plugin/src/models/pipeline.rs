@@ -2,7 +2,7 @@
 //! gets a block once the block's accesses and the next address are known.
 
 use machine::block_trace::Event;
-use machine::core::{Access, ExecutedBlock, Memory, Template, WaitParts};
+use machine::core::{Access, AccessMode, ExecutedBlock, Memory, Template};
 use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
 use machine::{PhysicalAddress, VirtualAddress};
 
@@ -48,55 +48,6 @@ pub(crate) struct Pipeline {
     estimated_cycles: u64,
     /// The trace of executed blocks; null without one.
     trace: *mut BlockTrace,
-}
-
-/// A memory that adds up the waits of accesses.
-struct WaitSum<M> {
-    memory: M,
-    waited_cycles: u64,
-}
-
-impl<M: Memory> WaitSum<M> {
-    fn add(&mut self, wait: u64) -> u64 {
-        self.waited_cycles += wait;
-        wait
-    }
-}
-
-impl<M: Memory> Memory for WaitSum<M> {
-    fn fetch(
-        &mut self,
-        virtual_address: VirtualAddress,
-        physical: PhysicalAddress,
-        now_cycles: u64,
-    ) -> u64 {
-        let wait = self.memory.fetch(virtual_address, physical, now_cycles);
-        self.add(wait)
-    }
-
-    fn load(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        let wait = self.memory.load(access, now_cycles);
-        self.add(wait)
-    }
-
-    fn load_locked(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        let wait = self.memory.load_locked(access, now_cycles);
-        self.add(wait)
-    }
-
-    fn store(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        let wait = self.memory.store(access, now_cycles);
-        self.add(wait)
-    }
-
-    fn store_around(&mut self, access: &Access, now_cycles: u64) -> u64 {
-        let wait = self.memory.store_around(access, now_cycles);
-        self.add(wait)
-    }
-
-    fn last_wait(&self) -> WaitParts {
-        self.memory.last_wait()
-    }
 }
 
 const HOST_LINE: usize = 64;
@@ -228,9 +179,9 @@ impl Pipeline {
                 started = ready;
             }
             if access.write {
-                port.store(&access, ready);
+                port.access(&access, AccessMode::Store, ready);
             } else {
-                ready = ready.max(started + port.load(&access, started));
+                ready = ready.max(started + port.access(&access, AccessMode::Load, started));
             }
         }
         self.core.delay_entry(ready - now);
@@ -333,14 +284,15 @@ impl Pipeline {
             None => self.core.run_from(self.ran as usize, block, &executed, &mut port),
             Some(sampler) => {
                 let first = self.ran as usize;
-                let mut port = WaitSum { memory: port, waited_cycles: 0 };
+                let before = port.port.system.latency_cycles(self.cpu);
                 if sampler.is_in_detail() {
                     self.core.run_from(first, block, &executed, &mut port);
-                    sampler.waited(port.waited_cycles);
+                    sampler.waited(port.port.system.latency_cycles(self.cpu) - before);
                 } else {
                     let warmed = self.core.warm_from(first, block, &executed, &mut port);
+                    let waited_cycles = port.port.system.latency_cycles(self.cpu) - before;
                     self.estimated_cycles +=
-                        sampler.estimate(warmed.slots, port.waited_cycles, block.address());
+                        sampler.estimate(warmed.slots, waited_cycles, block.address());
                 }
                 let branches = until as usize == block.len() && block.ends_in_branch();
                 if let Some(edge) = sampler.executed(until - self.ran, branches) {
@@ -440,11 +392,8 @@ impl Pipeline {
         // SAFETY: as in `retire_pending`; null if the block is not known.
         let code = unsafe { self.block.as_ref() };
         let mut port = self.port(code);
-        if access.write {
-            port.store(access, now);
-        } else {
-            port.load(access, now);
-        }
+        let how = if access.write { AccessMode::Store } else { AccessMode::Load };
+        port.access(access, how, now);
     }
 
     /// The vCPU is halted, or no longer is.

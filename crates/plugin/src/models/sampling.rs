@@ -15,7 +15,7 @@ const RATE_SHIFT: u32 = 16;
 /// A unit changes a rate by this fraction of the difference, as a power of two.
 const RATE_WEIGHT_SHIFT: i64 = 3;
 /// How many waits for memory overlap, as a power of two, for the clock between units. The estimated rate absorbs the
-/// error of this constant. Without it, no time would pass where a program waits, and prefetched lines would not arrive.
+/// error of this constant. Without it, no time would pass where a program waits.
 const OVERLAP_SHIFT: u32 = 2;
 /// The least cycles of an instruction, as fixed point: no core is wider than sixteen.
 const RATE_MIN: u64 = 1 << (RATE_SHIFT - 4);
@@ -98,7 +98,7 @@ pub(crate) struct Sampler {
     /// The unit's parts so far, up to `last`.
     parts: Vec<Part>,
     last: Moment,
-    /// The waits of accesses since `last`, in cycles.
+    /// The latencies of what accesses found since `last`, in cycles.
     waited_cycles: u64,
     ended: Vec<UnitPart>,
     /// Cycles of an instruction that uses a slot, in user mode and in the kernel, as fixed point.
@@ -134,14 +134,14 @@ impl Sampler {
         self.phase != Phase::FunctionalWarming
     }
 
-    /// Accesses of instructions in detail have waited `cycles`, one by one.
+    /// The latencies of what accesses in detail found are `cycles`.
     #[inline]
     pub(crate) fn waited(&mut self, cycles: u64) {
         self.waited_cycles += cycles;
     }
 
-    /// Estimates the cycles of instructions that use `slots` issue slots, and whose accesses waited
-    /// `waited_cycles`, one by one.
+    /// Estimates the cycles of instructions that use `slots` issue slots. `waited_cycles`: the latencies of what their
+    /// accesses found.
     #[inline]
     pub(crate) fn estimate(&mut self, slots: u32, waited_cycles: u64, address: u64) -> u64 {
         let cycles = u64::from(slots) * self.rates[(address >> 63) as usize]

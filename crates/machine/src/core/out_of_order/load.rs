@@ -5,7 +5,7 @@ use super::parts::{AllParts, Parts};
 use crate::core::instruction::{Instruction, Unit};
 use crate::core::retirement::Interval;
 use crate::core::store_buffer::{Source, crosses_pages, is_split, next_access};
-use crate::core::{Access, Memory, load_as, wait_parts};
+use crate::core::{Access, AccessMode, Memory, wait_parts};
 
 /// The times of the loads of an instruction.
 #[derive(Clone, Copy)]
@@ -114,11 +114,8 @@ impl OutOfOrderCore {
             self.splits_from = issued + self.split_loads[0];
         }
         self.common.retirement.counts.loads += 1;
-        let wait = if P::RARE {
-            load_as(instruction.special, load, issued, memory)
-        } else {
-            memory.load(load, issued)
-        };
+        let how = if P::RARE { AccessMode::load_of(instruction.special) } else { AccessMode::Load };
+        let wait = memory.access(load, how, issued);
         // The copy with all parts takes no shortcut: tests compare the others with it.
         if !P::RARE
             && wait == 0

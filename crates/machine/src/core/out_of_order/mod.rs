@@ -10,6 +10,7 @@ mod parts;
 mod repeat;
 mod step;
 mod store;
+mod warming;
 
 use super::forwarding::Forwarding;
 use super::instruction::{Class, Instruction, REGISTERS, Template};
@@ -21,6 +22,8 @@ use super::stages::{EntryQueue, WidthLimiter};
 use super::store_buffer::StoreBuffer;
 use super::strings::Strings;
 use super::{Access, Accesses, ExecutedBlock, Memory};
+pub use warming::Warmed;
+
 use parts::{AllParts, CommonAccesses, Operations, take_common, take_common_pair};
 
 #[derive(Clone, Debug)]
@@ -28,7 +31,7 @@ pub struct OutOfOrderCore {
     pub(super) common: CommonParts,
     loads_pass_stores: bool,
     stores_hold_retirement: bool,
-    pub(super) access_bytes: u8,
+    access_bytes: u8,
     has_wide_limit: bool,
     splits_take_two: bool,
     /// Cycles from one load that crosses lines to the next, and from one that crosses pages.
@@ -65,9 +68,9 @@ pub struct OutOfOrderCore {
     ready: Box<[u64; REGISTERS]>,
     /// When the addresses of all stores are known.
     addresses_known: u64,
-    pub(super) strings: Option<Strings>,
+    strings: Option<Strings>,
     /// Instructions that kept the core's state warm and got no times.
-    pub(super) warmed: u64,
+    warmed: u64,
 }
 
 impl OutOfOrderCore {
@@ -186,11 +189,11 @@ impl OutOfOrderCore {
         for numbered in (first..).zip(instructions) {
             times = step(self, numbered, &mut accesses);
         }
-        if let Some(kind) = branch {
+        if branch.is_some() {
             if let Some(free) = self.unresolved.iter_mut().min() {
                 *free = times.1;
             }
-            self.common.branch(block, kind, executed.next, times);
+            self.common.branch(block, executed.next, times);
         }
     }
 
@@ -231,12 +234,6 @@ impl OutOfOrderCore {
             Class::Fused => self.fused(block, instruction, memory),
             _ => self.step::<AllParts, M>(block, instruction, own_accesses, memory),
         }
-    }
-
-    /// Instructions and interrupts so far.
-    pub(super) fn progress(&self) -> (u64, u64) {
-        let counts = &self.common.retirement.counts;
-        (counts.instructions + counts.slotless_instructions + self.warmed, counts.interrupts)
     }
 }
 

@@ -7,6 +7,17 @@ use crate::core::instruction::{Instruction, Register, Template, register_index};
 use crate::core::strings::Repetition;
 use crate::core::{Access, Memory};
 
+/// What a repetition of a string instruction is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoundRepetition {
+    /// Its bytes were accessed by an earlier one.
+    pub(super) is_within: bool,
+    /// It is the last one that enters in its cycle.
+    ends_cycle: bool,
+    /// Cycles that the next instruction waits.
+    wait_cycles: Option<u64>,
+}
+
 impl OutOfOrderCore {
     /// A repetition of a string instruction.
     #[inline]
@@ -17,30 +28,58 @@ impl OutOfOrderCore {
         accesses: &[Access],
         memory: &mut M,
     ) -> (u64, u64) {
-        let operation = instruction.repetition_of();
-        let (Some(mut strings), Some(operation)) = (self.strings, operation) else {
+        let Some(found) = self.find_repetition(block, instruction, accesses) else {
             return self.step::<AllParts, M>(block, instruction, accesses, memory);
         };
-        if !strings.executes(operation) {
-            return self.step::<AllParts, M>(block, instruction, accesses, memory);
-        }
-        let address = block.address_of(instruction).0;
-        let which = strings.next(operation, address, accesses, self.progress());
         let mut times = (self.common.retirement.cycle(), self.common.retirement.cycle());
-        if which == Repetition::Within {
+        if found.is_within {
             self.common.retirement.counts.slotless_instructions += 1;
         } else {
             times = self.step::<AllParts, M>(block, instruction, accesses, memory);
-            if strings.ends_cycle() {
+            if found.ends_cycle {
                 self.entering.end_cycle();
             }
         }
-        if let Some(wait) = strings.wait_cycles(operation, which) {
+        if let Some(wait) = found.wait_cycles {
             self.common.front.resume_at(self.entering.cycle() + wait);
         }
-        strings.executed(self.progress());
-        self.strings = Some(strings);
+        self.end_repetition();
         times
+    }
+
+    /// What a repetition of a string instruction is; none if it is executed like other instructions.
+    pub(super) fn find_repetition(
+        &mut self,
+        block: &Template,
+        instruction: &Instruction,
+        accesses: &[Access],
+    ) -> Option<FoundRepetition> {
+        let progress = self.progress();
+        let (strings, operation) = (self.strings.as_mut()?, instruction.repetition_of()?);
+        if !strings.executes(operation) {
+            return None;
+        }
+        let which = strings.next(operation, block.address_of(instruction).0, accesses, progress);
+        let is_within = which == Repetition::Within;
+        Some(FoundRepetition {
+            is_within,
+            ends_cycle: !is_within && strings.ends_cycle(),
+            wait_cycles: strings.wait_cycles(operation, which),
+        })
+    }
+
+    /// The repetition that was found last has executed.
+    pub(super) fn end_repetition(&mut self) {
+        let progress = self.progress();
+        if let Some(strings) = &mut self.strings {
+            strings.executed(progress);
+        }
+    }
+
+    /// Instructions and interrupts so far.
+    fn progress(&self) -> (u64, u64) {
+        let counts = &self.common.retirement.counts;
+        (counts.instructions + counts.slotless_instructions + self.warmed, counts.interrupts)
     }
 
     /// An operation on registers that is fused with the branch after it: it takes no place of the width, of

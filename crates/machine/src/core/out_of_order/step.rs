@@ -63,7 +63,7 @@ impl OutOfOrderCore {
         instruction: &Instruction,
         memory: &mut M,
     ) -> Fetched {
-        self.common.fetch(block, instruction, memory)
+        self.common.fetch_start(block, instruction, memory)
     }
 
     /// When an instruction enters the reorder buffer, and when it waited for stores that missed.

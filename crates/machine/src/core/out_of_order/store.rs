@@ -5,7 +5,7 @@ use super::parts::{AllParts, Parts};
 use crate::core::instruction::{Instruction, Special, Unit};
 use crate::core::retirement::StallCauses;
 use crate::core::store_buffer::{Known, crosses_pages, next_access};
-use crate::core::{Access, Memory};
+use crate::core::{Access, AccessMode, Memory};
 
 impl OutOfOrderCore {
     /// Stores a value that is ready at `executed` to an address that is known at `address`, and
@@ -113,7 +113,7 @@ impl OutOfOrderCore {
         if P::RARE && instruction.streams() {
             // The store has a combining buffer, where the line waits until memory has it.
             self.common.retirement.counts.stores += 1;
-            return issued + memory.store_around(store, issued);
+            return issued + memory.access(store, AccessMode::StoreAround, issued);
         }
         issued.max(self.common.store(store, issued, self.ports.now(), memory).cycle)
     }

@@ -1,0 +1,202 @@
+//! What the front end of a core finds: the cache of decoded instructions, the line of the last fetch, and the branch
+//! predictor. It learns in program order, whatever the times are.
+
+use std::ops::Range;
+
+use super::CoreCounts;
+use super::instruction::{CODE_LINE_SHIFT, Instruction, Template};
+use super::model::{CoreModel, DecodedModel};
+use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::predict::{Branch, BranchKind, Prediction, Predictor};
+use crate::tag_array::TagArray;
+
+/// How the code of an instruction was found that starts a line of code, or of decoded instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FoundCode(u8);
+
+impl FoundCode {
+    /// Of its two lines, those that are to be fetched have bits 0 and 1.
+    const FETCHED: u8 = 1 << 2;
+    const DECODED: u8 = 1 << 3;
+
+    /// Whether the cache of decoded instructions has it.
+    pub(super) fn is_decoded(self) -> bool {
+        self.0 & FoundCode::DECODED != 0
+    }
+
+    /// Whether it is fetched, from these lines or from the line before.
+    pub(super) fn is_fetched(self) -> bool {
+        self.0 & FoundCode::FETCHED != 0
+    }
+
+    /// Those of its lines that are to be fetched.
+    #[inline]
+    pub(super) fn lines(
+        self,
+        block: &Template,
+        instruction: &Instruction,
+    ) -> impl Iterator<Item = (VirtualAddress, PhysicalAddress)> + use<> {
+        let lines = block.lines_of(instruction).into_iter().enumerate();
+        lines.filter(move |(number, _)| self.0 >> number & 1 != 0).map(|(_, line)| line)
+    }
+}
+
+/// How a branch was predicted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PredictedBranch {
+    pub(super) prediction: Prediction,
+    pub(super) is_taken: bool,
+}
+
+/// A cache of decoded instructions: a trace cache or a micro-operation cache.
+#[derive(Clone, Debug)]
+struct DecodedCache {
+    cache: TagArray,
+    traces: bool,
+}
+
+impl DecodedCache {
+    fn new(model: &DecodedModel) -> DecodedCache {
+        DecodedCache { cache: TagArray::without_mru(&model.as_cache()), traces: model.traces }
+    }
+
+    /// Drops what starts in the lines of code that some physical addresses, at least one, lie in.
+    fn forget(&mut self, physical: &Range<u64>) {
+        let lines = physical.start >> CODE_LINE_SHIFT..=(physical.end - 1) >> CODE_LINE_SHIFT;
+        let traces = self.traces;
+        self.cache.remove_if(|name| lines.contains(&code_line_of(name, traces)));
+    }
+
+    /// The name of a line that starts at a physical address.
+    fn name_of(&self, address: u64) -> u64 {
+        if self.traces {
+            // No address has this many bits, so no name is that of an empty way.
+            address >> 1 ^ (address & 1) << 62
+        } else {
+            // The set is that of the line of code, whose parts have names of their own.
+            address >> CODE_LINE_SHIFT ^ (address & ((1 << CODE_LINE_SHIFT) - 1)) << 56
+        }
+    }
+
+    /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
+    #[inline]
+    fn holds(&mut self, address: u64) -> bool {
+        self.cache.touch_or_fill(self.name_of(address))
+    }
+}
+
+/// The line of code that a name of [`DecodedCache::name_of`] starts in.
+fn code_line_of(name: u64, traces: bool) -> u64 {
+    if traces { (name & !(1 << 62)) << 1 >> CODE_LINE_SHIFT } else { name & ((1 << 56) - 1) }
+}
+
+/// What a front end finds.
+#[derive(Clone, Debug)]
+pub(super) struct CodeTags {
+    last_line: Option<(VirtualAddress, PhysicalAddress)>,
+    decoded: Option<DecodedCache>,
+    /// Whether the current part of the block comes from the cache of decoded instructions.
+    is_decoded: bool,
+    predictor: Predictor,
+}
+
+impl CodeTags {
+    pub(super) fn new(model: &CoreModel) -> CodeTags {
+        CodeTags {
+            last_line: None,
+            decoded: model.front.decoded.as_ref().map(DecodedCache::new),
+            is_decoded: false,
+            predictor: Predictor::new(&model.predictor),
+        }
+    }
+
+    /// Looks up the code of an instruction in the cache of decoded instructions. Returns which of its lines are to be
+    /// fetched, too.
+    #[inline(always)]
+    pub(super) fn look_up(&mut self, block: &Template, instruction: &Instruction) -> FoundCode {
+        if instruction.starts_decoded()
+            && let Some(decoded) = &mut self.decoded
+        {
+            self.is_decoded = decoded.holds(block.physical_of(instruction).0);
+        }
+        let mut found = if self.is_decoded { FoundCode::DECODED } else { 0 };
+        // After a flush, the translation is looked up whatever is decoded.
+        if instruction.starts_line() && (!self.is_decoded || self.last_line.is_none()) {
+            found |= FoundCode::FETCHED;
+            for (number, line) in block.lines_of(instruction).into_iter().enumerate() {
+                if self.last_line != Some(line) {
+                    self.last_line = Some(line);
+                    found |= 1 << number;
+                }
+            }
+        }
+        FoundCode(found)
+    }
+
+    /// Predicts the branch at the end of a block, which leads to `next`.
+    #[inline]
+    pub(super) fn predict(
+        &mut self,
+        block: &Template,
+        (kind, address): (BranchKind, u64),
+        next: u64,
+        counts: &mut CoreCounts,
+    ) -> PredictedBranch {
+        let (fall_through, target) = (block.fall_through, block.target);
+        let branch = Branch { address, kind, fall_through, target, next };
+        counts.branches += 1;
+        let prediction = self.predictor.step(&branch);
+        match prediction {
+            Prediction::BtbMiss => counts.btb_misses += 1,
+            Prediction::Mispredicted => counts.mispredicted_branches += 1,
+            Prediction::Predicted | Prediction::PredictedLate | Prediction::Overruled => {}
+        }
+        PredictedBranch { prediction, is_taken: branch.taken() }
+    }
+
+    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
+    /// instructions.
+    pub(super) fn forget_code(&mut self, physical: Range<u64>) {
+        if physical.is_empty() {
+            return;
+        }
+        if let Some(decoded) = &mut self.decoded {
+            decoded.forget(&physical);
+        }
+        let line_bytes = 1 << CODE_LINE_SHIFT;
+        let is_in = |line: u64| line < physical.end && line + line_bytes > physical.start;
+        self.last_line = self.last_line.filter(|(_, line)| !is_in(line.0));
+    }
+
+    /// Translations have changed, or the front end was flushed: the next line is looked up, whichever it is.
+    pub(super) fn forget_line(&mut self) {
+        self.last_line = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_was_written_is_decoded_again_and_its_neighbours_are_not() {
+        for traces in [false, true] {
+            let model = DecodedModel {
+                lines: 64,
+                ways: 8,
+                line_instructions: 8,
+                decode_width: 4,
+                width: None,
+                one_line_per_cycle: false,
+                decode_bytes: None,
+                traces,
+            };
+            let mut decoded = DecodedCache::new(&model);
+            let starts = [0x1000, 0x1020, 0x103f, 0x1040, 0x0fff];
+            starts.into_iter().for_each(|address| assert!(!decoded.holds(address)));
+            decoded.forget(&(0x1010..0x1011));
+            let held = starts.map(|address| decoded.holds(address));
+            assert_eq!(held, [false, false, false, true, true], "traces: {traces}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Functional warming: instructions update caches, TLBs and predictors, but get no times. Between the sampled
+//! units of an out-of-order core, nothing else is done (SMARTS, Wunderlich and others, ISCA 2003).
+
+use super::OutOfOrderCore;
+use crate::core::instruction::{Instruction, Template};
+use crate::core::store_buffer::next_access;
+use crate::core::{Access, AccessMode, Accesses, ExecutedBlock, Memory};
+
+/// Counts of the instructions that got no times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Warmed {
+    /// Instructions that would have used an issue slot: all but the repetitions of string instructions that a
+    /// wide access serves, and those that are fused with a branch.
+    pub slots: u32,
+}
+
+impl OutOfOrderCore {
+    /// Takes the part of [`SingleThreadCore::run_from`](crate::core::SingleThreadCore::run_from) that outlives the
+    /// block, in the same order: fetches, loads and stores are looked up; the cache of decoded instructions and the
+    /// predictors learn. No time passes.
+    #[inline]
+    pub fn warm_from<M: Memory>(
+        &mut self,
+        first: usize,
+        block: &Template,
+        executed: &ExecutedBlock,
+        memory: &mut M,
+    ) -> Warmed {
+        let number = block.len().min(executed.instructions as usize);
+        if number <= first {
+            return Warmed::default();
+        }
+        let mut slots = if block.summary.is_simple {
+            self.warm_simple((first, number), block, executed.accesses, memory);
+            let slots = (number - first) as u32;
+            self.warmed += u64::from(slots);
+            slots
+        } else {
+            self.warm_each((first, number), block, executed.accesses, memory)
+        };
+        let fused = block.summary.fused.map(usize::from);
+        if fused.is_some_and(|fused| (first..number).contains(&fused)) {
+            slots -= 1;
+        }
+        if let Some(branch) = block.summary.branch
+            && number == block.len()
+        {
+            let counts = &mut self.common.retirement.counts;
+            self.common.code.predict(block, branch, executed.next, counts);
+        }
+        Warmed { slots }
+    }
+
+    /// Warms a block of at most 64 instructions without repetitions: only instructions that start a line, or have
+    /// accesses, are visited.
+    #[inline]
+    fn warm_simple<M: Memory>(
+        &mut self,
+        (first, number): (usize, usize),
+        block: &Template,
+        accesses: &[Access],
+        memory: &mut M,
+    ) {
+        let mut starts = block.summary.starts & u64::MAX << first;
+        if number < 64 {
+            starts &= !(u64::MAX << number);
+        }
+        let mut remaining = accesses;
+        while let [access, after @ ..] = remaining {
+            let index = usize::from(access.instruction);
+            if index >= number {
+                break;
+            }
+            while starts.trailing_zeros() as usize <= index {
+                let instruction = &block.instructions[starts.trailing_zeros() as usize];
+                self.warm_code(block, instruction, memory);
+                starts &= starts - 1;
+            }
+            if index < first {
+                remaining = after;
+                continue;
+            }
+            let instruction = &block.instructions[index];
+            if after.first().is_some_and(|next| next.instruction == access.instruction) {
+                let mut several = Accesses::new(remaining);
+                self.warm_accesses(instruction, several.next(index), memory);
+                remaining = several.remaining();
+            } else {
+                warm_access(instruction, access, memory);
+                remaining = after;
+            }
+        }
+        while starts != 0 {
+            let instruction = &block.instructions[starts.trailing_zeros() as usize];
+            self.warm_code(block, instruction, memory);
+            starts &= starts - 1;
+        }
+    }
+
+    /// Warms any block, instruction by instruction. Returns how many issue slots they would have used.
+    #[inline(never)]
+    fn warm_each<M: Memory>(
+        &mut self,
+        (first, number): (usize, usize),
+        block: &Template,
+        accesses: &[Access],
+        memory: &mut M,
+    ) -> u32 {
+        let mut accesses = Accesses::new(accesses);
+        let mut slots = 0;
+        if first > 0 {
+            accesses.next(first - 1);
+        }
+        for index in first..number {
+            let instruction = &block.instructions[index];
+            let own_accesses = accesses.next(index);
+            let repetition = match instruction.repeats() {
+                true => self.find_repetition(block, instruction, own_accesses),
+                false => None,
+            };
+            if repetition.is_none_or(|repetition| !repetition.is_within) {
+                if instruction.starts() {
+                    self.warm_code(block, instruction, memory);
+                }
+                self.warm_accesses(instruction, own_accesses, memory);
+                slots += 1;
+            }
+            self.warmed += 1;
+            if repetition.is_some() {
+                self.end_repetition();
+            }
+        }
+        slots
+    }
+
+    #[inline(always)]
+    fn warm_code<M: Memory>(
+        &mut self,
+        block: &Template,
+        instruction: &Instruction,
+        memory: &mut M,
+    ) {
+        let found = self.common.code.look_up(block, instruction);
+        if found.is_fetched() {
+            memory.set_fetched_instruction(
+                block.address_of(instruction),
+                block.physical_of(instruction),
+            );
+            for line in found.lines(block, instruction) {
+                memory.look_up_fetch(line.0, line.1);
+            }
+        }
+    }
+
+    /// Looks up the accesses of an instruction: adjacent ones are one, and loads come before stores.
+    #[inline(never)]
+    fn warm_accesses<M: Memory>(
+        &mut self,
+        instruction: &Instruction,
+        accesses: &[Access],
+        memory: &mut M,
+    ) {
+        for write in [false, true] {
+            let mut remaining = accesses;
+            while let Some(access) = next_access(&mut remaining, write, self.access_bytes) {
+                warm_access(instruction, &access, memory);
+            }
+        }
+    }
+}
+
+/// Looks up a load or store, if its instruction loads or stores.
+#[inline(always)]
+fn warm_access<M: Memory>(instruction: &Instruction, access: &Access, memory: &mut M) {
+    let how = match access.write {
+        false if !instruction.loads() => return,
+        true if !instruction.stores() => return,
+        false => AccessMode::load_of(instruction.special),
+        true if instruction.streams() => AccessMode::StoreAround,
+        true => AccessMode::Store,
+    };
+    memory.look_up(access, how);
+}

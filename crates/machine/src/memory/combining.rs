@@ -1,0 +1,78 @@
+//! The combining buffers of non-temporal stores.
+
+use std::ops::Range;
+
+/// No line has this number.
+const NO_LINE: u64 = u64::MAX;
+
+/// A combining buffer: it collects the non-temporal stores to one line.
+#[derive(Clone, Copy, Debug)]
+struct CombiningBuffer {
+    line: u64,
+    /// The stored bytes: a bit for each byte, or for each 64th of a longer line.
+    stored: u64,
+    /// Whether the line is being combined.
+    is_open: bool,
+    /// The place of its last opening or closing in the order of all.
+    changed: u64,
+}
+
+/// The combining buffers of a core.
+#[derive(Clone, Debug)]
+pub(super) struct CombiningBuffers {
+    buffers: Vec<CombiningBuffer>,
+    /// How often one was opened or closed.
+    changes: u64,
+    line_bytes: u64,
+}
+
+/// More than processors have.
+const COMBINING_MAX: u32 = 64;
+
+impl CombiningBuffers {
+    pub(super) fn new(buffers: u32, line_bytes: u64) -> Self {
+        let free = CombiningBuffer { line: NO_LINE, stored: 0, is_open: false, changed: 0 };
+        let buffers = vec![free; buffers.clamp(1, COMBINING_MAX) as usize];
+        CombiningBuffers { buffers, changes: 0, line_bytes }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// The number of the buffer that combines a line, if one does.
+    pub(super) fn find(&self, line: u64) -> Option<u8> {
+        let is_it = |buffer: &CombiningBuffer| buffer.line == line && buffer.is_open;
+        self.buffers.iter().position(is_it).map(|index| index as u8)
+    }
+
+    /// Gives a buffer to a line: the one that the line had last, or else the one that was closed first, or else the
+    /// one that was opened first. Returns its number, and whether it is that of a line that has to be written now.
+    pub(super) fn open(&mut self, line: u64) -> (u8, bool) {
+        let order =
+            |buffer: &CombiningBuffer| (buffer.line != line, buffer.is_open, buffer.changed);
+        let buffers = self.buffers.iter().enumerate();
+        let index = buffers.min_by_key(|(_, buffer)| order(buffer)).map_or(0, |(index, _)| index);
+        self.changes += 1;
+        let opened = CombiningBuffer { line, stored: 0, is_open: true, changed: self.changes };
+        let before = std::mem::replace(&mut self.buffers[index], opened);
+        (index as u8, before.is_open)
+    }
+
+    /// Stores these bytes of the line of a buffer. If that completes the line, the buffer is closed. Returns whether it
+    /// does.
+    pub(super) fn fill(&mut self, buffer: u8, bytes: Range<u64>) -> bool {
+        let part = (self.line_bytes / 64).max(1);
+        let (first, last) = (bytes.start / part, (bytes.end - 1) / part);
+        let mask = (u64::MAX << first) & (u64::MAX >> (63 - last.min(63)));
+        let all = u64::MAX >> (64 - self.line_bytes.min(64));
+        let buffer = &mut self.buffers[usize::from(buffer)];
+        buffer.stored |= mask;
+        let is_complete = buffer.stored & all == all;
+        if is_complete {
+            self.changes += 1;
+            (buffer.is_open, buffer.changed) = (false, self.changes);
+        }
+        is_complete
+    }
+}

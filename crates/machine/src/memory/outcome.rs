@@ -1,0 +1,147 @@
+//! What an access found in caches and TLBs, for the computation of its time.
+//!
+//! [`Tags`](super::tags::Tags) look an access up, and write its [`Outcome`]. [`Times`](super::times::Times) read it, and
+//! say how long the access waits. Nothing flows back: what hits does not depend on times.
+
+/// A step of an access, in the order of their effects on what accesses wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The next line of the access; it starts when the line before is ready.
+    NextLine,
+
+    /// The first TLB for data has this page.
+    Page(u64),
+    /// The first TLB missed; the second is looked up.
+    SecondTlb,
+    /// The TLBs missed.
+    StartWalk,
+    /// The page table entry in this line of L1D is loaded, which is there, or under way.
+    TableHit(u64),
+    EndWalk {
+        is_fetch: bool,
+    },
+    /// This page of data was translated.
+    Translated(u64),
+
+    /// L1D has the line.
+    Hit(u64),
+    /// L1I has the line.
+    CodeHit(u64),
+    /// The access waits for nothing more than its translation.
+    Posted,
+    /// The core waits for the right to write the line, which it has.
+    Owned,
+
+    /// A fill starts.
+    Fill(FillStart),
+    /// A level below L1 supplies the line that is filled.
+    FromLevel {
+        level: u8,
+        line: u64,
+    },
+    FromCore,
+    FromMemory {
+        is_prefetch: bool,
+    },
+    /// The fill waits for the right to write the line.
+    FillOwned,
+    /// The line that is filled comes into a level below L1.
+    Into {
+        level: u8,
+        line: u64,
+    },
+    /// The fill is over.
+    Filled(FillEnd),
+    /// L1D takes the line that was filled last, for a load or store.
+    IntoL1d(u64),
+    /// A line is written to memory, when the last fill has started.
+    WriteBack,
+    /// The misses of these numbers, among those that are classified and kept, are of the current line.
+    Missed {
+        first: u32,
+        end: u32,
+    },
+
+    Device {
+        is_local: bool,
+        is_store: bool,
+    },
+    /// A non-temporal store joins the line of a combining buffer.
+    Combine(u8),
+    /// A line gets a combining buffer. `writes`: the buffer's line before was not complete and is written now.
+    OpenCombining {
+        buffer: u8,
+        writes: bool,
+    },
+    /// The line of a combining buffer is complete and is written.
+    CloseCombining(u8),
+}
+
+/// When a fill starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FillStart {
+    /// When the access is translated.
+    Translated,
+    /// When an MSHR is free for the access.
+    FreeMshr,
+    /// When the access was made, translated or not.
+    Asked,
+    /// When L1D was looked up for a page table entry.
+    TableMissed,
+    /// With the fill that it is a part of.
+    WithOuter,
+}
+
+/// Where a fill ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FillEnd {
+    /// In the access, which waits for it.
+    Access,
+    /// In L1I, which waits for this line.
+    Code(u64),
+    /// In a page walk, which waits for this line of L1D.
+    Walk(u64),
+    /// In L1D, which this line was prefetched into.
+    DataPrefetch(u64),
+    /// In L1I, which this line was prefetched into.
+    CodePrefetch(u64),
+    /// In levels below L1.
+    Below,
+}
+
+/// What the last access has found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    /// None for a hit at once: it waits for nothing but its line and its page, if they are under way.
+    steps: Vec<Step>,
+}
+
+impl Outcome {
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// An access starts.
+    #[inline]
+    pub(super) fn start(&mut self) {
+        self.steps.clear();
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+
+    /// The access is over.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if is_hit_at_once(&self.steps) {
+            self.steps.clear();
+        }
+    }
+}
+
+/// Whether an access of these steps waits for nothing but lines and pages that are under way.
+fn is_hit_at_once(steps: &[Step]) -> bool {
+    matches!(steps, [Step::Page(_), Step::Hit(_)] | [Step::CodeHit(_)])
+}

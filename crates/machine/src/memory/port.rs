@@ -1,0 +1,189 @@
+//! The memory port of one processor.
+
+use super::classification::Instruction;
+use super::times::Ready;
+use super::{Access, AccessKind, MemorySystem, PageSize};
+use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::core::{AccessMode, Memory, Template, WaitParts};
+
+/// The memory port of one processor: adapts a [`MemorySystem`], which is made
+/// [`without_mshr_limit`](super::without_mshr_limit), to what a [core](crate::core) asks of its memory.
+#[derive(Debug)]
+pub struct MemoryPort<'s> {
+    /// The memory system of all processors.
+    pub system: &'s mut MemorySystem,
+    /// The processor that executes.
+    pub cpu: usize,
+    /// The block of the accesses, which has the addresses of their instructions.
+    pub code: Option<&'s Template>,
+    /// Without it: the address from which instructions are numbered. Prefetchers distinguish
+    /// instructions by their addresses, and misses are counted by them.
+    pub pc: VirtualAddress,
+    /// The size of the pages that it accesses, which a core does not know.
+    pub page: PageSize,
+}
+
+/// What an access that may hit at once has found.
+enum Found {
+    There,
+    UnderWay,
+    /// No hit at once.
+    No,
+}
+
+impl MemoryPort<'_> {
+    /// Tries to look up a load, or a store if `write`. Returns whether it hits at once. Otherwise [`Memory::look_up`]
+    /// must look it up, with `page` set. `page_size` returns the size of an address's page.
+    ///
+    /// One copy serves loads and stores, because the code that a core executes per instruction shares the
+    /// host's L1I with the translated code.
+    #[inline(never)]
+    pub fn hits_at_once(
+        &mut self,
+        access: &crate::core::Access,
+        write: bool,
+        page_size: impl FnOnce(VirtualAddress) -> PageSize,
+    ) -> bool {
+        let Some(physical) = access.physical else { return false };
+        let addresses = (VirtualAddress(access.virtual_address), PhysicalAddress(physical));
+        self.system.tags.hits_at_once(self.cpu, addresses, (access.bytes, write), page_size)
+    }
+
+    /// [`MemoryPort::hits_at_once`] of an access that starts at `now_cycles`. Returns how long it waits if it hits.
+    #[inline(always)]
+    pub fn wait_of_hit(
+        &mut self,
+        access: &crate::core::Access,
+        (write, now_cycles): (bool, u64),
+        page_size: impl FnOnce(VirtualAddress) -> PageSize,
+    ) -> Option<u64> {
+        match self.find(access, write, now_cycles, page_size) {
+            Found::There => Some(0),
+            Found::UnderWay => Some(self.wait_under_way(access, now_cycles)),
+            Found::No => None,
+        }
+    }
+
+    #[inline(never)]
+    fn find(
+        &mut self,
+        access: &crate::core::Access,
+        write: bool,
+        now_cycles: u64,
+        page_size: impl FnOnce(VirtualAddress) -> PageSize,
+    ) -> Found {
+        let Some(physical) = access.physical else { return Found::No };
+        let addresses = (VirtualAddress(access.virtual_address), PhysicalAddress(physical));
+        let MemorySystem { tags, times, .. } = &mut *self.system;
+        if !tags.hits_at_once(self.cpu, addresses, (access.bytes, write), page_size) {
+            return Found::No;
+        }
+        let core = tags.core_of(self.cpu);
+        if times.has_arrived(core, addresses.1, now_cycles) {
+            Found::There
+        } else {
+            Found::UnderWay
+        }
+    }
+
+    /// How long a hit waits for its line or its page.
+    #[inline(never)]
+    fn wait_under_way(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
+        let physical = PhysicalAddress(access.physical.unwrap_or(0));
+        let addresses = (VirtualAddress(access.virtual_address), physical);
+        let ready = self.system.times.data_hit((self.cpu, now_cycles), addresses);
+        self.data_wait(ready, now_cycles)
+    }
+
+    fn data_wait(&mut self, ready: Ready, now_cycles: u64) -> u64 {
+        let Ready { cycles, under_way, translation_cycles } = ready;
+        self.system.last_wait = WaitParts { translation_cycles, under_way };
+        let wait_cycles = cycles - now_cycles;
+        self.system.tags.cpus[self.cpu].counts.data_wait_cycles += wait_cycles;
+        wait_cycles
+    }
+}
+
+impl Memory for MemoryPort<'_> {
+    fn look_up_fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress) {
+        self.system.tags.look_up(&Access {
+            cpu: self.cpu,
+            kind: AccessKind::Fetch,
+            virtual_address,
+            physical,
+            bytes: 1,
+            pc: virtual_address,
+            page: self.page,
+            now_cycles: 0,
+        });
+    }
+
+    fn set_fetched_instruction(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+    ) {
+        self.system.tags.classifier.set_instruction(|| Instruction {
+            fetched_at: Some(virtual_address),
+            physical: Some(physical),
+        });
+    }
+
+    fn look_up(&mut self, access: &crate::core::Access, how: AccessMode) {
+        let code = self.code;
+        let tags = &mut self.system.tags;
+        tags.classifier.set_instruction(|| {
+            let physical = code.and_then(|code| code.instruction_physical(access.instruction));
+            Instruction { fetched_at: None, physical }
+        });
+        let request = Access {
+            cpu: self.cpu,
+            kind: match how {
+                AccessMode::Load => AccessKind::Load,
+                AccessMode::LoadLocked => AccessKind::LoadLocked,
+                AccessMode::Store | AccessMode::StoreAround => AccessKind::Store,
+            },
+            virtual_address: VirtualAddress(access.virtual_address),
+            physical: PhysicalAddress(access.physical.unwrap_or(0)),
+            bytes: u32::from(access.bytes.max(1)),
+            pc: match self.code {
+                Some(code) => code.address_at(access.instruction),
+                None => self.pc.plus(access.instruction.into()),
+            },
+            page: self.page,
+            now_cycles: 0,
+        };
+        match access.physical {
+            None => tags.look_up_device(&request),
+            Some(_) if how == AccessMode::StoreAround => tags.store_around(&request),
+            Some(_) => {
+                tags.look_up(&request);
+            }
+        }
+    }
+
+    fn fetch(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+        now_cycles: u64,
+    ) -> u64 {
+        self.look_up_fetch(virtual_address, physical);
+        let ready = self.system.fetch_ready((self.cpu, now_cycles), physical);
+        let wait_cycles = ready.cycles - now_cycles;
+        self.system.tags.cpus[self.cpu].counts.fetch_wait_cycles += wait_cycles;
+        wait_cycles
+    }
+
+    fn access(&mut self, access: &crate::core::Access, how: AccessMode, now_cycles: u64) -> u64 {
+        self.look_up(access, how);
+        let virtual_address = VirtualAddress(access.virtual_address);
+        let physical = PhysicalAddress(access.physical.unwrap_or(0));
+        let ready = self.system.data_ready((self.cpu, now_cycles), (virtual_address, physical));
+        self.data_wait(ready, now_cycles)
+    }
+
+    fn last_wait(&self) -> WaitParts {
+        self.system.last_wait
+    }
+}

@@ -1,0 +1,273 @@
+//! What hits: the caches and TLBs of a machine, and which core holds which line.
+
+use super::CpuCounts;
+use super::classification::{CacheName, Classifier, ClassifierConfig};
+use super::coherence::Directory;
+use super::combining::CombiningBuffers;
+use super::config::Config;
+use super::evict::DmaCounts;
+use super::outcome::Outcome;
+use super::prefetch::{self, PrefetchRoom, StreamPrefetcher, StridePrefetcher};
+use super::translation::Tlbs;
+
+use crate::system_model::{Inclusion, LevelModel, Prefetch, SystemModel};
+use crate::tag_array::TagArray;
+
+/// Names one of the caches of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CacheId {
+    pub(super) name: CacheName,
+    /// The number of the cache among the caches of that name: its core, or 0 for a shared level.
+    pub(super) number: usize,
+}
+
+/// State that the threads of a core share.
+#[derive(Clone, Debug)]
+pub(super) struct Core {
+    pub(super) l1i: TagArray,
+    pub(super) l1d: TagArray,
+    /// For each slot of L1D, the sub-blocks that are valid; empty if lines are filled whole.
+    pub(super) valid_sub_blocks: Vec<u64>,
+    /// For each slot of L1D, the bytes that were written; empty unless misses are classified.
+    pub(super) written: Vec<u64>,
+    pub(super) combining: CombiningBuffers,
+    pub(super) strides: StridePrefetcher,
+    pub(super) streams: StreamPrefetcher,
+    pub(super) tlbs: Tlbs,
+    /// The thread and page of the last data access, which need no lookup in the TLB.
+    pub(super) last_data_page: u64,
+}
+
+/// A level below L1.
+#[derive(Clone, Debug)]
+pub(super) struct OuterLevel {
+    /// One cache, or one for each core.
+    pub(super) caches: Vec<TagArray>,
+    pub(super) line_shift: u32,
+    pub(super) inclusion: Inclusion,
+    pub(super) shared: bool,
+    pub(super) prefetch: Prefetch,
+    pub(super) prefetch_distance: u64,
+    pub(super) code_prefetch_distance: u64,
+}
+
+impl OuterLevel {
+    /// The number of the cache that a core uses.
+    pub(super) fn number_for(&self, core: usize) -> usize {
+        if self.shared { 0 } else { core }
+    }
+
+    /// The cache that a core uses.
+    pub(super) fn cache_for(&mut self, core: usize) -> &mut TagArray {
+        let number = self.number_for(core);
+        &mut self.caches[number]
+    }
+}
+
+/// A processor: a thread of a core.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cpu {
+    pub(super) core: usize,
+    pub(super) thread: u64,
+    pub(super) counts: CpuCounts,
+    /// The page and line of the last fetch.
+    pub(super) last_fetch: Option<(u64, u64)>,
+    /// The address space that it executes in: its PCID.
+    pub(super) space: u16,
+    /// The page tables in use.
+    pub(super) page_tables: u64,
+    /// The latencies of what its accesses found: the levels that supplied lines and page table entries, the second TLB,
+    /// devices.
+    pub(super) latency_cycles: u64,
+    /// Its prefetches into L1D, L1I and L2.
+    pub(super) data_prefetches: PrefetchRoom,
+    pub(super) code_prefetches: PrefetchRoom,
+    pub(super) l2_prefetches: PrefetchRoom,
+}
+
+/// The caches and TLBs of a machine, and what each access finds in them, in program order.
+#[derive(Clone, Debug)]
+pub(super) struct Tags {
+    pub(super) config: Config,
+    pub(super) cpus: Vec<Cpu>,
+    pub(super) cores: Vec<Core>,
+    pub(super) outer: Vec<OuterLevel>,
+    /// The directory of granules. `None` with one core.
+    pub(super) directory: Option<Directory>,
+    pub(super) dma: DmaCounts,
+    pub(super) classifier: Classifier,
+    /// Whether a store that hits has more to do than to mark its line dirty.
+    pub(super) slow_stores: bool,
+    /// Whether a hit of L1D may have nothing to do but to touch its page and its line.
+    pub(super) may_hit_at_once: bool,
+    /// The virtual page of the local APIC.
+    pub(super) local_device_page: u64,
+    pub(super) outcome: Outcome,
+}
+
+impl Tags {
+    pub(super) fn new(model: &SystemModel, config: &Config, cpus: u32) -> Tags {
+        let threads = model.threads_per_core.min(cpus);
+        let cores = cpus.div_ceil(threads) as usize;
+        let cpu = |cpu: u32| Cpu {
+            core: (cpu / threads) as usize,
+            thread: u64::from(cpu % threads),
+            data_prefetches: PrefetchRoom::new(model.l1d.prefetch_buffers),
+            code_prefetches: PrefetchRoom::new(model.l1i.prefetch_buffers),
+            l2_prefetches: PrefetchRoom::new(
+                model.outer().next().map_or(0, |l2| l2.prefetch_buffers),
+            ),
+            ..Cpu::default()
+        };
+        let mut tags = Tags {
+            cpus: (0..cpus).map(cpu).collect(),
+            cores: (0..cores).map(|_| new_core(model)).collect(),
+            outer: model.outer().map(|level| new_level(level, cores)).collect(),
+            directory: (cores > 1).then(Directory::default),
+            dma: DmaCounts::default(),
+            local_device_page: u64::MAX,
+            classifier: Classifier::default(),
+            slow_stores: config.write_through || model.l1d.fill_bytes() != model.l1d.line_bytes,
+            may_hit_at_once: false,
+            outcome: Outcome::default(),
+            config: config.clone(),
+        };
+        tags.may_hit_at_once = tags.has_quick_hits();
+        tags
+    }
+
+    /// Classifies misses from now on, and forgets earlier classifications.
+    pub(super) fn classify_misses(&mut self, config: ClassifierConfig) {
+        let lines = [
+            self.cores.iter().map(|core| core.l1i.capacity()).collect(),
+            self.cores.iter().map(|core| core.l1d.capacity()).collect(),
+            self.lines_of_level(0),
+            self.lines_of_level(1),
+        ];
+        let several = self.cores.len() > 1;
+        for core in &mut self.cores {
+            core.written = vec![0; if several { core.l1d.capacity() } else { 0 }];
+        }
+        self.slow_stores |= several;
+        self.classifier = Classifier::new(config, lines, self.cpus.len());
+        self.may_hit_at_once = self.has_quick_hits();
+    }
+
+    /// The core and the thread of each processor.
+    pub(super) fn places(&self) -> Vec<(usize, u64)> {
+        self.cpus.iter().map(|cpu| (cpu.core, cpu.thread)).collect()
+    }
+
+    /// The combining buffers of a core.
+    pub(super) fn combining_buffers(&self) -> usize {
+        self.cores[0].combining.len()
+    }
+
+    fn has_quick_hits(&self) -> bool {
+        !(self.slow_stores || self.config.l1d_virtual || self.classifier.is_on())
+    }
+
+    fn lines_of_level(&self, level: usize) -> Vec<usize> {
+        let caches = self.outer.get(level).map_or(&[][..], |level| &level.caches[..]);
+        caches.iter().map(TagArray::capacity).collect()
+    }
+
+    /// An access of a processor has found what takes `latency_cycles`.
+    #[inline]
+    pub(super) fn add_latency(&mut self, cpu: usize, latency_cycles: u64) {
+        self.cpus[cpu].latency_cycles += latency_cycles;
+    }
+
+    pub(super) fn progress(&self, cpu: usize) -> u64 {
+        let Cpu { counts, latency_cycles, .. } = &self.cpus[cpu];
+        let accesses = counts.basic.fetches + counts.basic.loads + counts.basic.stores;
+        prefetch::progress(accesses, *latency_cycles)
+    }
+
+    pub(super) fn core_of(&self, cpu: usize) -> usize {
+        self.cpus[cpu].core
+    }
+
+    pub(super) fn outer_id(&self, level: usize, core: usize) -> CacheId {
+        CacheId { name: CacheName::outer(level), number: self.outer[level].number_for(core) }
+    }
+
+    #[inline(always)]
+    pub(super) fn cache(&self, id: CacheId) -> &TagArray {
+        match id.name {
+            CacheName::L1i => &self.cores[id.number].l1i,
+            CacheName::L1d => &self.cores[id.number].l1d,
+            CacheName::L2 => &self.outer[0].caches[id.number],
+            CacheName::L3 => &self.outer[1].caches[id.number],
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn cache_mut(&mut self, id: CacheId) -> &mut TagArray {
+        match id.name {
+            CacheName::L1i => &mut self.cores[id.number].l1i,
+            CacheName::L1d => &mut self.cores[id.number].l1d,
+            CacheName::L2 => &mut self.outer[0].caches[id.number],
+            CacheName::L3 => &mut self.outer[1].caches[id.number],
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn line_shift(&self, name: CacheName) -> u32 {
+        match name {
+            CacheName::L1i => self.config.l1i_shift,
+            CacheName::L1d => self.config.l1d_shift,
+            CacheName::L2 => self.outer[0].line_shift,
+            CacheName::L3 => self.outer[1].line_shift,
+        }
+    }
+
+    /// The caches of a core that lines can be taken out of by their physical address: L1D, L1I
+    /// unless it is a trace cache, and the first `levels` levels below.
+    pub(super) fn caches_of(
+        &self,
+        core: usize,
+        levels: usize,
+    ) -> impl DoubleEndedIterator<Item = CacheId> + use<> {
+        let l1d = CacheId { name: CacheName::L1d, number: core };
+        let l1i = (!self.config.trace).then_some(CacheId { name: CacheName::L1i, number: core });
+        let [l2, l3] = [0, 1].map(|level| (level < levels).then(|| self.outer_id(level, core)));
+        [Some(l1d), l1i, l2, l3].into_iter().flatten()
+    }
+}
+
+fn new_core(model: &SystemModel) -> Core {
+    let l1d = TagArray::indexed(&model.l1d.cache(), model.l1d.index);
+    let has_sub_blocks = model.l1d.fill_bytes() != model.l1d.line_bytes;
+    Core {
+        l1i: TagArray::indexed(&model.l1i.cache(), model.l1i.index),
+        valid_sub_blocks: vec![0; if has_sub_blocks { l1d.capacity() } else { 0 }],
+        written: Vec::new(),
+        l1d,
+        combining: CombiningBuffers::new(
+            // A core limits its misses itself, and then L1D has no limit.
+            model.core.as_ref().map_or(model.l1d.mshrs, |core| core.data.mshrs),
+            model.l1d.line_bytes,
+        ),
+        strides: StridePrefetcher::default(),
+        streams: StreamPrefetcher::default(),
+        tlbs: Tlbs::new(model),
+        last_data_page: u64::MAX,
+    }
+}
+
+fn new_level(level: &LevelModel, cores: usize) -> OuterLevel {
+    let caches = if level.shared { 1 } else { cores };
+    OuterLevel {
+        caches: (0..caches).map(|_| TagArray::new(&level.cache())).collect(),
+        line_shift: level.line_bytes.ilog2(),
+        inclusion: level.inclusion,
+        shared: level.shared,
+        prefetch: level.prefetch,
+        prefetch_distance: level.prefetch_distance.into(),
+        code_prefetch_distance: level
+            .code_prefetch_distance
+            .unwrap_or(level.prefetch_distance)
+            .into(),
+    }
+}

@@ -1,0 +1,410 @@
+//! How long accesses wait: for lines and translations under way, MSHRs, page walkers, the ways between caches, and
+//! the memory bus. What an access found in caches and TLBs comes from its [steps](Step).
+
+use super::classification::Classifier;
+use super::config::Config;
+use super::mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, WAY_SLOTS, Walkers};
+use super::outcome::{FillEnd, FillStart, Step};
+use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::system_model::{LevelModel, SystemModel};
+
+/// When an access is ready.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready {
+    pub(super) cycles: u64,
+    /// Whether the line was under way before.
+    pub(super) under_way: bool,
+    /// The part of the wait that was for the translation of an access to one line.
+    pub(super) translation_cycles: u64,
+}
+
+/// Sums of times since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TimeCounts {
+    pub(super) mshr_wait_cycles: u64,
+    pub(super) bus_wait_cycles: u64,
+    pub(super) fetch_walk_cycles: u64,
+    pub(super) data_walk_cycles: u64,
+}
+
+/// What a processor waits for alone.
+#[derive(Clone, Debug, Default)]
+struct CpuTimes {
+    core: usize,
+    thread: u64,
+    counts: TimeCounts,
+    /// When its next access to a device can start.
+    device_free_cycles: u64,
+    /// When its last fill started, which is also when that fill's write-backs reach the bus.
+    fill_cycles: u64,
+}
+
+/// What the threads of a core wait for.
+#[derive(Clone, Debug)]
+struct CoreTimes {
+    mshrs: MshrFile,
+    /// When translations of data are there that are under way, by page.
+    translations: Arrivals,
+    walkers: Walkers,
+    /// When lines arrive in L1I that are under way.
+    code_arrivals: Arrivals,
+    combining: Box<[CombiningTimes]>,
+}
+
+/// The times of a combining buffer.
+#[derive(Clone, Copy, Debug, Default)]
+struct CombiningTimes {
+    /// From when on its line has it.
+    since_cycles: u64,
+    /// When its last complete line is in memory.
+    written_cycles: u64,
+}
+
+/// What the accesses of a level below L1 wait for.
+#[derive(Clone, Debug)]
+struct LevelTimes {
+    shared: bool,
+    hit_cycles: u64,
+    /// For each cache, when lines arrive that are under way.
+    arrivals: Vec<Arrivals>,
+    /// For each cache, its way to the level above.
+    ways_up: Vec<MemoryBus>,
+}
+
+/// A fill under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fill {
+    start: u64,
+    ready: u64,
+    under_way: bool,
+}
+
+/// Fills that are parts of each other: a prefetch into L2 is a part of the fill that causes it.
+const NESTED_FILLS: usize = 2;
+
+/// The times of an access, as its steps are read.
+#[derive(Clone, Copy, Debug)]
+struct LineTimes {
+    /// When its current line was asked for.
+    asked: u64,
+    /// When that is translated, or as far as its translation has come.
+    translated: u64,
+    ready: u64,
+    under_way: bool,
+    /// Whether it accesses a single line.
+    is_one_line: bool,
+    walk_start: u64,
+    fills: [Fill; NESTED_FILLS],
+    depth: usize,
+}
+
+impl LineTimes {
+    fn new(now: u64) -> LineTimes {
+        LineTimes {
+            asked: now,
+            translated: now,
+            ready: now,
+            under_way: false,
+            is_one_line: true,
+            walk_start: now,
+            fills: [Fill::default(); NESTED_FILLS],
+            depth: 0,
+        }
+    }
+
+    /// The innermost fill under way.
+    fn fill(&mut self) -> &mut Fill {
+        &mut self.fills[(self.depth - 1) % NESTED_FILLS]
+    }
+
+    /// The line is there, or under way until `ready`.
+    fn hit(&mut self, ready: u64) {
+        self.ready = ready;
+        self.under_way |= ready > self.translated;
+    }
+
+    fn start_next_line(&mut self) {
+        self.is_one_line = false;
+        (self.asked, self.translated) = (self.ready, self.ready);
+    }
+}
+
+/// All that the accesses of a machine wait for.
+#[derive(Clone, Debug)]
+pub(super) struct Times {
+    config: Config,
+    cpus: Vec<CpuTimes>,
+    cores: Vec<CoreTimes>,
+    levels: Vec<LevelTimes>,
+    bus: MemoryBus,
+}
+
+impl Times {
+    /// `places`: the core and the thread of each processor.
+    pub(super) fn new(
+        model: &SystemModel,
+        config: &Config,
+        places: &[(usize, u64)],
+        combining_buffers: usize,
+    ) -> Times {
+        let cores = places.iter().map(|(core, _)| core + 1).max().unwrap_or(0);
+        let core = || CoreTimes {
+            mshrs: MshrFile::new(model.l1d.mshrs),
+            translations: Arrivals::new(),
+            walkers: Walkers::new(model.walkers),
+            code_arrivals: Arrivals::new(),
+            combining: vec![CombiningTimes::default(); combining_buffers].into(),
+        };
+        let cpu = |&(core, thread): &(usize, u64)| CpuTimes { core, thread, ..CpuTimes::default() };
+        let levels = model.outer().zip(&config.hit_cycles);
+        Times {
+            cpus: places.iter().map(cpu).collect(),
+            cores: (0..cores).map(|_| core()).collect(),
+            levels: levels
+                .map(|(level, hit_cycles)| new_level(level, cores, *hit_cycles))
+                .collect(),
+            bus: MemoryBus::new(model.memory_line_cycles, BUS_SLOTS),
+            config: config.clone(),
+        }
+    }
+
+    pub(super) fn counts(&self, cpu: usize) -> TimeCounts {
+        self.cpus[cpu].counts
+    }
+
+    /// Whether a hit of the L1D of a core finds its line and its translation there at `now`. If not, it may wait.
+    #[inline(always)]
+    pub(super) fn has_arrived(&self, core: usize, physical: PhysicalAddress, now: u64) -> bool {
+        let CoreTimes { mshrs, translations, .. } = &self.cores[core];
+        now >= translations.there_cycles()
+            && mshrs.is_filled(physical.line(self.config.l1d_shift), now)
+    }
+
+    /// When a load or store that hits at once is ready. It starts on a processor at a cycle.
+    pub(super) fn data_hit(
+        &self,
+        (cpu, now): (usize, u64),
+        (virtual_address, physical): (VirtualAddress, PhysicalAddress),
+    ) -> Ready {
+        let CpuTimes { core, thread, .. } = self.cpus[cpu];
+        let CoreTimes { mshrs, translations, .. } = &self.cores[core];
+        let page = virtual_address.page() | thread << 58;
+        let translated = translations.ready_cycles(page, now);
+        let cycles = mshrs.ready_cycles(physical.line(self.config.l1d_shift), translated);
+        let under_way = cycles > translated;
+        Ready { cycles, under_way, translation_cycles: translated - now }
+    }
+
+    /// When a fetch that hits at once is ready, likewise.
+    pub(super) fn code_hit(&self, (cpu, now): (usize, u64), physical: PhysicalAddress) -> Ready {
+        let line = self.config.code_line(physical.0);
+        let arrivals = &self.cores[self.cpus[cpu].core].code_arrivals;
+        let cycles = arrivals.ready_cycles(line, now);
+        Ready { cycles, under_way: cycles > now, translation_cycles: 0 }
+    }
+
+    /// A line is written to memory that no access has evicted.
+    pub(super) fn write_back(&mut self, cpu: usize) {
+        self.bus.reserve(self.cpus[cpu].fill_cycles);
+    }
+
+    /// When an access of these steps is ready, likewise. Classified misses are told how long they waited.
+    #[inline(never)]
+    pub(super) fn ready(
+        &mut self,
+        (cpu, now): (usize, u64),
+        steps: &[Step],
+        classifier: &mut Classifier,
+    ) -> Ready {
+        let Times { config, cpus, cores, levels, bus } = self;
+        let processor = &mut cpus[cpu];
+        let core = &mut cores[processor.core];
+        let mut of_access =
+            AccessTimes { config, processor, core, levels, bus, at: LineTimes::new(now) };
+        for step in steps {
+            if let Step::Missed { first, end } = *step {
+                let LineTimes { ready, translated, .. } = of_access.at;
+                classifier.set_waits(first..end, ready.saturating_sub(translated));
+            } else {
+                of_access.take(*step);
+            }
+        }
+        let LineTimes { asked, translated, ready, under_way, is_one_line, .. } = of_access.at;
+        let translation_cycles = if is_one_line { translated - asked } else { 0 };
+        Ready { cycles: ready, under_way, translation_cycles }
+    }
+}
+
+/// The computation of an access's times.
+struct AccessTimes<'t> {
+    config: &'t Config,
+    processor: &'t mut CpuTimes,
+    core: &'t mut CoreTimes,
+    levels: &'t mut [LevelTimes],
+    bus: &'t mut MemoryBus,
+    at: LineTimes,
+}
+
+impl AccessTimes<'_> {
+    #[inline(always)]
+    fn take(&mut self, step: Step) {
+        let AccessTimes { config, core, at, .. } = self;
+        match step {
+            Step::Missed { .. } => {}
+            Step::NextLine => at.start_next_line(),
+            Step::Page(page) => {
+                at.translated = core.translations.ready_cycles(page, at.translated);
+            }
+            Step::SecondTlb => at.translated += config.stlb_hit_cycles,
+            Step::StartWalk => {
+                let from = at.translated + config.tlb_miss_cycles;
+                at.walk_start = if config.walks { core.walkers.free_cycles(from) } else { from };
+                at.translated = at.walk_start;
+            }
+            Step::TableHit(line) => {
+                let found = at.translated + config.l1_hit_cycles;
+                at.translated = core.mshrs.ready_cycles(line, found);
+            }
+            Step::EndWalk { is_fetch } => self.end_walk(is_fetch),
+            Step::Translated(page) => core.translations.note(page, at.translated),
+            Step::Hit(line) => at.hit(core.mshrs.ready_cycles(line, at.translated)),
+            Step::CodeHit(line) => at.hit(core.code_arrivals.ready_cycles(line, at.translated)),
+            Step::Posted => at.ready = at.translated,
+            Step::Owned => at.ready += config.upgrade_cycles,
+            Step::IntoL1d(line) => core.mshrs.allocate(line, at.ready),
+            Step::WriteBack => {
+                self.bus.reserve(self.processor.fill_cycles);
+            }
+            Step::Device { is_local, is_store } => self.access_device(is_local, is_store),
+            Step::Combine(buffer) => {
+                let since_cycles = core.combining[usize::from(buffer)].since_cycles;
+                at.ready = at.ready.max(since_cycles);
+            }
+            Step::OpenCombining { buffer, writes } => self.open_combining(buffer, writes),
+            Step::CloseCombining(buffer) => {
+                core.combining[usize::from(buffer)].written_cycles =
+                    self.bus.reserve(at.ready) + config.memory_write_cycles;
+            }
+            Step::Fill(start) => self.start_fill(start),
+            Step::FromLevel { level, line } => {
+                let asked = at.fill().start;
+                let (level, number) = self.level(level);
+                let start = level.ways_up[number].reserve(asked);
+                // A line that hits may be under way.
+                let arrives = level.arrivals[number].ready_cycles(line, start);
+                let hits = start + level.hit_cycles;
+                let fill = self.at.fill();
+                (fill.ready, fill.under_way) = (arrives.max(hits), arrives > hits);
+            }
+            Step::FromCore => {
+                let fill = at.fill();
+                fill.ready = fill.start + config.cache_to_cache_cycles;
+            }
+            Step::FromMemory { is_prefetch } => {
+                let fill = at.fill();
+                let start = self.bus.reserve(fill.start);
+                if !is_prefetch {
+                    self.processor.counts.bus_wait_cycles += start - fill.start;
+                }
+                fill.ready = start + config.memory_cycles;
+            }
+            Step::FillOwned => at.fill().ready += config.upgrade_cycles,
+            Step::Into { level, line } => {
+                let ready = at.fill().ready;
+                let (level, number) = self.level(level);
+                level.arrivals[number].note(line, ready);
+            }
+            Step::Filled(end) => self.end_fill(end),
+        }
+    }
+
+    /// A level below L1, and the number of its cache that the core uses.
+    fn level(&mut self, level: u8) -> (&mut LevelTimes, usize) {
+        let level = &mut self.levels[usize::from(level)];
+        let number = if level.shared { 0 } else { self.processor.core };
+        (level, number)
+    }
+
+    fn end_walk(&mut self, is_fetch: bool) {
+        let LineTimes { asked, translated, walk_start, .. } = self.at;
+        if self.config.walks {
+            self.core.walkers.walk(walk_start, translated);
+        }
+        let counts = &mut self.processor.counts;
+        *(if is_fetch { &mut counts.fetch_walk_cycles } else { &mut counts.data_walk_cycles }) +=
+            translated - asked;
+    }
+
+    fn access_device(&mut self, is_local: bool, is_store: bool) {
+        let config = self.config;
+        let read_cycles =
+            if is_local { config.local_device_cycles } else { config.device_read_cycles };
+        let start = self.at.translated.max(self.processor.device_free_cycles);
+        // The processor does not wait for a posted write.
+        let posted = config.device_write_cycles.filter(|_| is_store);
+        self.processor.device_free_cycles = start + posted.unwrap_or(read_cycles);
+        self.at.ready = if posted.is_some() { start } else { start + read_cycles };
+    }
+
+    fn open_combining(&mut self, buffer: u8, writes: bool) {
+        let times = &mut self.core.combining[usize::from(buffer)];
+        let free = if writes { 0 } else { times.written_cycles };
+        times.since_cycles = self.at.ready.max(free);
+        self.at.ready = times.since_cycles;
+        if writes {
+            self.bus.reserve(self.at.ready);
+        }
+    }
+
+    fn start_fill(&mut self, start: FillStart) {
+        let at = &mut self.at;
+        let start = match start {
+            FillStart::Translated => at.translated,
+            FillStart::FreeMshr => {
+                let free = self.core.mshrs.free_cycles(at.translated);
+                self.processor.counts.mshr_wait_cycles += free - at.translated;
+                free
+            }
+            FillStart::Asked => at.asked,
+            FillStart::TableMissed => at.translated + self.config.l1_hit_cycles,
+            FillStart::WithOuter => at.fill().start,
+        };
+        self.processor.fill_cycles = start;
+        at.depth += 1;
+        *at.fill() = Fill { start, ready: start, under_way: false };
+    }
+
+    fn end_fill(&mut self, end: FillEnd) {
+        let AccessTimes { core, at, .. } = self;
+        let Fill { ready, under_way, .. } = *at.fill();
+        at.depth -= 1;
+        match end {
+            FillEnd::Access => {
+                at.ready = ready;
+                at.under_way |= under_way;
+            }
+            FillEnd::Code(line) => {
+                at.ready = ready;
+                at.under_way |= under_way;
+                core.code_arrivals.note(line, ready);
+            }
+            FillEnd::Walk(line) => {
+                core.mshrs.note_walk(line, ready);
+                at.translated = ready;
+            }
+            FillEnd::DataPrefetch(line) => core.mshrs.allocate_prefetch(line, at.translated, ready),
+            FillEnd::CodePrefetch(line) => core.code_arrivals.note(line, ready),
+            FillEnd::Below => {}
+        }
+    }
+}
+
+fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> LevelTimes {
+    let caches = if level.shared { 1 } else { cores };
+    LevelTimes {
+        shared: level.shared,
+        hit_cycles,
+        arrivals: (0..caches).map(|_| Arrivals::new()).collect(),
+        ways_up: (0..caches).map(|_| MemoryBus::new(level.line_cycles, WAY_SLOTS)).collect(),
+    }
+}
