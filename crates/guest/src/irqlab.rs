@@ -21,8 +21,8 @@ const NO_DESCRIPTOR: i32 = -1;
 /// Runs irqlab with a request, and returns its exit status. Sends the program's output to the host after the
 /// program has ended, so that nothing else runs during a measurement.
 ///
-/// Asks irqlab to stop `stop_after_s` guest seconds after its start, and when the host sends a line. irqlab then
-/// responds with what it has measured.
+/// Asks irqlab once to stop: `stop_after_s` guest seconds after its start, or when the host sends a line. irqlab
+/// then responds with what it has measured.
 pub fn execute(request: &str, stop_after_s: Option<u32>, agent: &mut Agent) -> u8 {
     let mut process = Command::new(PROGRAM);
     process.args([VERB, request]).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -46,7 +46,8 @@ pub fn execute(request: &str, stop_after_s: Option<u32>, agent: &mut Agent) -> u
     program::code_of(status)
 }
 
-/// Reads the program's output until it ends. Asks the program to stop at the limit, and at a line of the host.
+/// Reads the program's output until it ends. Asks the program to stop once: at the limit or at a line of the host,
+/// whichever comes first.
 fn read_until_end(
     child: &Child,
     mut stdout: ChildStdout,
@@ -64,7 +65,8 @@ fn read_until_end(
             .map_or(-1, |remaining| i32::try_from(remaining.as_millis() + 1).unwrap_or(i32::MAX));
         let input = sys::wait_for_input(stdout.as_raw_fd(), host, timeout_ms);
         if input.is_none() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            deadline = None;
+            // A second signal would end the program before it responds.
+            (deadline, host) = (None, NO_DESCRIPTOR);
             agent.send(r#"{"event":"limit"}"#);
             sys::terminate(child.id());
         }
@@ -72,6 +74,8 @@ fn read_until_end(
             // The host asks once. A port that cannot be read is not asked again.
             host = NO_DESCRIPTOR;
             if agent.wait_for_line() {
+                // The limit does not end this run any more.
+                deadline = None;
                 sys::terminate(child.id());
             }
         }

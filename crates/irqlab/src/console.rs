@@ -192,12 +192,14 @@ impl Estimate {
         let before_step = self.step_started.saturating_duration_since(self.started);
         let step = match (self.expected, u32::try_from(self.done)) {
             (Some(expected), _) => expected,
-            _ if self.fraction > 0.0 => in_step.div_f64(self.fraction),
+            _ if self.fraction > 0.0 => {
+                Duration::try_from_secs_f64(in_step.as_secs_f64() / self.fraction).ok()?
+            }
             (None, Ok(done @ 1..)) => before_step / done,
             _ => return None,
         };
         let steps = u32::try_from(self.count.saturating_sub(self.done)).ok()?;
-        Some((step * steps).saturating_sub(in_step))
+        Some(step.checked_mul(steps)?.saturating_sub(in_step))
     }
 }
 
@@ -309,6 +311,8 @@ struct ForecastLine {
     /// When the next forecast is due; `None` before the first machine.
     due: Option<Instant>,
     bar: Option<ProgressBar>,
+    /// Whether a machine ends early. A forecast of what it would still have done is of no use then.
+    ends_early: bool,
 }
 
 impl ForecastLine {
@@ -316,7 +320,7 @@ impl ForecastLine {
     fn show(&mut self) {
         let now = Instant::now();
         let due = *self.due.get_or_insert(now + FIRST_FORECAST);
-        if now < due {
+        if now < due || self.ends_early {
             return;
         }
         let text = forecast_text(&self.forecast, now, self.experiment);
@@ -460,6 +464,7 @@ impl MachineProgress for MachineLines {
     fn plan(&self, machines: PlannedMachines) {
         let mut line = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
         line.experiment = machines.experiment;
+        line.ends_early = false;
         line.forecast.plan(machines.count, machines.at_once);
     }
 
@@ -492,6 +497,10 @@ impl MachineProgress for MachineLines {
                  keeps nothing)"
             }
         };
+        let mut shown = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.ends_early = true;
+        shown.pause();
+        drop(shown);
         say(&format!("{machine}: {why} ({}); {what}", phase_words(phase)));
     }
 

@@ -16,8 +16,10 @@ use crate::{Result, SimError};
 pub const STATUS_LIMIT: u8 = 124;
 /// Maximum time that a machine may take to power off after it has reported its exit status.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time that a guest may take to respond after it was asked to stop.
+/// Maximum time that a guest may take to send the next line of its response after it was asked to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time that a guest may take for its whole response after it was asked to stop.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often the stop request is checked.
 pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
 
@@ -182,7 +184,8 @@ pub fn follow_unless(
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<GuestExit>> {
-    let ended = follow_to_end(vm, limits, EarlyEnd::Kill, console, stop, &mut refuse_to_save())?;
+    let early_end = || EarlyEnd::Kill;
+    let ended = follow_to_end(vm, limits, &early_end, console, stop, &mut refuse_to_save())?;
     Ok(ended.exit)
 }
 
@@ -220,22 +223,65 @@ pub struct Ended {
     pub exit: Option<GuestExit>,
     /// `None` if the guest has executed its request.
     pub early: Option<EarlyReason>,
+    /// Host time from the start of the machine to its end.
+    pub wall: Duration,
 }
 
-/// Follows a machine to its end. `stop` and the limit on the host's clock end it early, in the way of `early_end`.
-/// Calls `save` when the plugin holds the machine. The limit does not include the time of `save`.
+/// When a machine has to have ended, on the host's clock.
+#[derive(Clone, Copy, Debug)]
+struct EndTime {
+    at: Instant,
+    /// When the guest was asked to stop; `None` before.
+    asked_at: Option<Instant>,
+}
+
+impl EndTime {
+    fn new(at: Instant) -> EndTime {
+        EndTime { at, asked_at: None }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now >= self.at
+    }
+
+    /// The guest is asked to stop: it has [`STOP_TIMEOUT`] from now.
+    fn ask(&mut self, now: Instant) {
+        *self = EndTime { at: now + STOP_TIMEOUT, asked_at: Some(now) };
+    }
+
+    /// The guest has sent a line of its response. Does nothing before the guest was asked.
+    fn responds(&mut self, now: Instant) {
+        if let Some(asked_at) = self.asked_at {
+            self.at = (now + STOP_TIMEOUT).min(asked_at + RESPONSE_TIMEOUT);
+        }
+    }
+
+    /// The guest has reported its status.
+    fn powers_off(&mut self, now: Instant) {
+        self.at = self.at.min(now + POWER_OFF_TIMEOUT);
+    }
+
+    /// The machine was held for this time, which does not count.
+    fn extend(&mut self, held: Duration) {
+        self.at += held;
+    }
+}
+
+/// Follows a machine to its end. `stop` and the limit on the host's clock end it early, in the way that `early_end`
+/// returns at that time. Each event is handled before `stop` and the limit are tested. Calls `save` when the plugin
+/// holds the machine. The limit does not include the time of `save`.
 ///
 /// Fails as [`follow`] does, and with the errors of `save`.
 pub fn follow_to_end(
     vm: &mut Vm,
     limits: Limits,
-    early_end: EarlyEnd,
+    early_end: &dyn Fn() -> EarlyEnd,
     console: &mut dyn FnMut(&[u8]),
     stop: &dyn Fn() -> bool,
     save: &mut dyn FnMut(&mut Vm, Held) -> Result<()>,
 ) -> Result<Ended> {
     let start = Instant::now();
-    let mut deadline = start + limits.wall;
+    let mut end = EndTime::new(start + limits.wall);
     let mut report = None;
     let mut status = None;
     let mut output = Output::default();
@@ -244,54 +290,62 @@ pub fn follow_to_end(
     let mut faults = None;
     let mut early = None;
     let ended = loop {
-        let event = vm.next(deadline.min(Instant::now() + STOP_POLL))?;
-        if early.is_none() && status.is_none() {
-            early = if stop() {
-                Some(EarlyReason::Stopped)
-            } else if Instant::now() >= deadline && early_end != EarlyEnd::Kill {
-                Some(EarlyReason::HostLimit)
-            } else {
-                None
-            };
-            match (early, early_end) {
-                (None, _) => {}
-                (Some(_), EarlyEnd::Kill) => {
-                    vm.kill();
-                    return Ok(Ended { exit: None, early });
-                }
-                (Some(_), EarlyEnd::EndRecord) => {
-                    vm.quit()?;
-                    return Ok(Ended { exit: None, early });
-                }
-                (Some(_), EarlyEnd::AskGuest) => {
-                    // A machine that has ended meanwhile is found below.
-                    let _ = vm.answer_guest();
-                    deadline = Instant::now() + STOP_TIMEOUT;
-                }
-            }
-        }
-        match event {
+        match vm.next(end.at.min(Instant::now() + STOP_POLL))? {
             Some(VmEvent::Console(bytes)) => console(&bytes),
             Some(VmEvent::Guest(GuestEvent(message))) => match message {
                 Message::Facts(facts) => report = Some(facts),
                 Message::Exit { status: reported } => {
                     status = Some(reported);
-                    deadline = deadline.min(Instant::now() + POWER_OFF_TIMEOUT);
+                    end.powers_off(Instant::now());
                 }
                 Message::Limit => reached_limit = true,
                 Message::Faults { all, major } => faults = Some(GuestFaults { all, major }),
                 Message::Step { name, .. } => failed = Step::named(&name),
-                Message::Output { line } => output.push(line),
+                Message::Output { line } => {
+                    end.responds(Instant::now());
+                    output.push(line);
+                }
                 _ => {}
             },
             Some(VmEvent::Held(held)) => {
                 let start = Instant::now();
                 save(vm, held)?;
-                deadline += start.elapsed();
+                end.extend(start.elapsed());
             }
-            Some(VmEvent::Ended(ended)) => break Some(ended),
-            None if Instant::now() < deadline => {}
-            None => break None,
+            Some(VmEvent::Ended(ended)) => {
+                if early.is_none() && status.is_none() && stop() {
+                    early = Some(EarlyReason::Stopped);
+                }
+                break Some(ended);
+            }
+            None => {}
+        }
+        // A guest that has reported its status only powers off.
+        let reason = if early.is_some() || status.is_some() {
+            None
+        } else if stop() {
+            Some(EarlyReason::Stopped)
+        } else {
+            end.is_over(Instant::now()).then_some(EarlyReason::HostLimit)
+        };
+        match reason.map(|reason| (reason, early_end())) {
+            None if end.is_over(Instant::now()) => break None,
+            None => {}
+            Some((EarlyReason::HostLimit, EarlyEnd::Kill)) => break None,
+            Some((reason, EarlyEnd::Kill)) => {
+                vm.kill();
+                return Ok(Ended { exit: None, early: Some(reason), wall: start.elapsed() });
+            }
+            Some((reason, EarlyEnd::EndRecord)) => {
+                vm.quit()?;
+                return Ok(Ended { exit: None, early: Some(reason), wall: start.elapsed() });
+            }
+            Some((reason, EarlyEnd::AskGuest)) => {
+                early = Some(reason);
+                // A machine that has ended meanwhile reports its end as the next event.
+                let _ = vm.answer_guest();
+                end.ask(Instant::now());
+            }
         }
     };
     let wall = start.elapsed();
@@ -301,7 +355,7 @@ pub fn follow_to_end(
         let early = early.or(reached_limit.then_some(EarlyReason::GuestLimit));
         let exit =
             GuestExit { status, reached_limit, failed, faults, report, output: output.lines, wall };
-        Ok(Ended { exit: Some(exit), early })
+        Ok(Ended { exit: Some(exit), early, wall })
     };
     match (status, ended) {
         (Some(status), Some(_)) => exit(status, reached_limit),
@@ -311,7 +365,7 @@ pub fn follow_to_end(
         // A guest that does not respond in time, or ends while it is asked to stop.
         (None, _) if early.is_some() => {
             vm.quit()?;
-            Ok(Ended { exit: None, early })
+            Ok(Ended { exit: None, early, wall: start.elapsed() })
         }
         (None, Some(ended)) => Err(ended_early(vm, ended, is_up)),
         (None, None) => {
@@ -357,4 +411,28 @@ pub fn run(
 ) -> Result<GuestExit> {
     let mut vm = start(qemu, machine, request, limits)?;
     follow(&mut vm, limits, console)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_guest_that_responds_has_more_time_up_to_a_maximum() {
+        let start = Instant::now();
+        let mut end = EndTime::new(start + 100 * SECOND);
+        end.responds(start + 50 * SECOND);
+        assert_eq!(end.at, start + 100 * SECOND, "it was not asked to stop");
+        end.ask(start + 60 * SECOND);
+        assert!(!end.is_over(start + 79 * SECOND) && end.is_over(start + 80 * SECOND));
+        end.responds(start + 75 * SECOND);
+        assert_eq!(end.at, start + 95 * SECOND);
+        end.responds(start + 350 * SECOND);
+        assert_eq!(end.at, start + 360 * SECOND, "five minutes after it was asked");
+        end.extend(SECOND);
+        end.powers_off(start + 340 * SECOND);
+        assert_eq!(end.at, start + 350 * SECOND);
+    }
 }

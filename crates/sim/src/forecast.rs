@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use crate::guest_run::{MachinePhase, MachineState};
 use crate::kept_times::KeptTimes;
 
+/// The longest time that is forecast. A longer one comes from a measurement that is too short.
+const TIME_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Host time from which the speed of a machine is compared with an earlier run.
 const SPEED_MEASURED_IN: Duration = Duration::from_secs(2);
 
@@ -57,6 +59,14 @@ struct Running {
     window_opened: Option<Instant>,
     /// Host time of the windows that are closed.
     closed: Duration,
+    /// The longest host time of a closed window; `None` before the first one closed.
+    slowest: Option<Duration>,
+}
+
+/// A multiple of a time; `None` above [`TIME_MAX`].
+fn scaled(time: Duration, factor: f64) -> Option<Duration> {
+    let seconds = time.as_secs_f64() * factor;
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= TIME_MAX)
 }
 
 /// The time of a machine that is left.
@@ -70,7 +80,7 @@ impl Running {
     fn new(now: Instant, work: MachineWork) -> Running {
         let state = MachineState::default();
         let (warm_up, window_opened, closed) = (None, None, Duration::ZERO);
-        Running { started: now, work, state, warm_up, window_opened, closed }
+        Running { started: now, work, state, warm_up, window_opened, closed, slowest: None }
     }
 
     fn update(&mut self, now: Instant, state: MachineState) {
@@ -89,7 +99,9 @@ impl Running {
 
     fn close(&mut self, now: Instant) {
         if let Some(opened) = self.window_opened.take() {
-            self.closed += now.saturating_duration_since(opened);
+            let took = now.saturating_duration_since(opened);
+            self.closed += took;
+            self.slowest = self.slowest.max(Some(took));
         }
     }
 
@@ -102,7 +114,10 @@ impl Running {
         let guest_ns = self.work.window_ns?.checked_mul(self.work.windows?.into())?;
         // Windows that were too short to be timed tell nothing about longer ones.
         let is_timed = kept.guest_ns > 0 && !kept.windows.is_zero();
-        is_timed.then(|| kept.windows.mul_f64(guest_ns as f64 / kept.guest_ns as f64))
+        if !is_timed {
+            return None;
+        }
+        scaled(kept.windows, guest_ns as f64 / kept.guest_ns as f64)
     }
 
     /// Time of the warm-up and the windows, at the rate of the warm-up until now.
@@ -111,11 +126,11 @@ impl Running {
         let elapsed_ns = self.state.elapsed_ns?;
         let measured_ns = elapsed_ns.checked_sub(seen_ns).filter(|ns| *ns > 0)?;
         let host_per_guest = now.saturating_duration_since(seen).as_secs_f64() / measured_ns as f64;
-        let host = |guest_ns: u64| Duration::from_secs_f64(host_per_guest * guest_ns as f64);
-        let set_up = host(self.work.warm_up_ns?.saturating_sub(elapsed_ns));
+        let host = |guest_ns: u64| scaled(Duration::from_secs(1), host_per_guest * guest_ns as f64);
+        let set_up = host(self.work.warm_up_ns?.saturating_sub(elapsed_ns))?;
         let guest_ns = self.work.window_ns?.saturating_mul(self.work.windows?.into());
         let kept = self.kept_windows().filter(|_| self.work.is_same_request);
-        Some(MachineLeft { set_up, windows: kept.unwrap_or_else(|| host(guest_ns)) })
+        Some(MachineLeft { set_up, windows: kept.or_else(|| host(guest_ns))? })
     }
 
     /// Host time that an equal run took to where this machine is: by window and guest time, or by the number of
@@ -129,14 +144,14 @@ impl Running {
         let closed = number.saturating_sub(u32::from(is_open));
         if kept.single.is_empty() {
             let part = f64::from(closed) / f64::from(kept.window_count.max(1));
-            return Some(kept.windows.mul_f64(part.min(1.0)));
+            return scaled(kept.windows, part.min(1.0));
         }
         let before: Duration =
             kept.single.iter().take(closed as usize).map(|(host, _)| *host).sum();
         let open = kept.single.get(closed as usize).filter(|_| is_open);
         let in_open = open.map_or(Duration::ZERO, |(host, guest_ns)| {
             let part = self.state.elapsed_ns.unwrap_or(0) as f64 / (*guest_ns).max(1) as f64;
-            host.mul_f64(part.min(1.0))
+            scaled(*host, part.min(1.0)).unwrap_or_default()
         });
         Some(before + in_open)
     }
@@ -149,7 +164,7 @@ impl Running {
         // A ratio of short times is not reliable.
         let is_long = done >= SPEED_MEASURED_IN && actual >= SPEED_MEASURED_IN;
         let slowdown = if is_long { actual.as_secs_f64() / done.as_secs_f64() } else { 1.0 };
-        Some(left.mul_f64(slowdown))
+        scaled(left, slowdown)
     }
 
     fn left(&self, now: Instant) -> Option<MachineLeft> {
@@ -172,16 +187,19 @@ impl Running {
             }
             MachinePhase::Window(number) => {
                 let part = self.state.fraction.filter(|part| *part > 0.0);
-                let whole = part.map(|part| in_window.div_f64(part));
+                let whole = part.and_then(|part| scaled(in_window, part.recip()));
                 let of_this = whole.map_or(Duration::ZERO, |whole| whole.saturating_sub(in_window));
                 let windows = match (whole, further(number)) {
                     // The windows of an equal run differ among themselves as those of this run do.
                     _ if self.work.is_same_request => by_earlier_run()?.max(of_this),
-                    (Some(whole), Some(further)) => of_this + whole * further,
-                    // The window has just opened: the closed ones tell how long it takes.
-                    (None, Some(further)) if number > 1 => {
-                        let whole = self.closed / (number - 1);
-                        (whole * (further + 1)).saturating_sub(in_window)
+                    // Windows differ. Those that have not opened may be as slow as the slowest one.
+                    (Some(whole), Some(further)) => {
+                        let slowest = self.slowest.max(Some(whole))?;
+                        of_this + scaled(slowest, further.into())?
+                    }
+                    // The window has just opened: its rate is not known yet.
+                    (None, Some(further)) if self.slowest.is_some() => {
+                        scaled(self.slowest?, f64::from(further) + 1.0)?.saturating_sub(in_window)
                     }
                     _ => by_earlier_run()?,
                 };
@@ -190,7 +208,9 @@ impl Running {
             MachinePhase::After(number) => {
                 let windows = match further(number) {
                     _ if self.work.is_same_request => by_earlier_run()?,
-                    Some(further) if number > 0 => self.closed / number * further,
+                    Some(further) if self.slowest.is_some() => {
+                        scaled(self.slowest?, further.into())?
+                    }
                     _ => by_earlier_run()?,
                 };
                 Some(MachineLeft { set_up: Duration::ZERO, windows })
@@ -296,7 +316,7 @@ impl Forecast {
         };
         let set_up: Duration = lefts.iter().map(|left| left.set_up).sum();
         let windows: Duration = lefts.iter().map(|left| left.windows).sum();
-        let further = mean.mul_f64(waiting as f64);
+        let further = scaled(mean, waiting as f64)?;
         let at_once = self.at_once.clamp(1, (self.running.len() + waiting).max(1));
         let longest = lefts.iter().map(|left| left.set_up + left.windows).max().unwrap_or_default();
         let total = ((set_up + windows + further) / at_once as u32).max(longest);
@@ -389,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn further_windows_take_as_long_as_the_closed_ones() {
+    fn further_windows_take_as_long_as_the_slowest_one_so_far() {
         let start = Instant::now();
         let mut forecast = Forecast::new(1, 1);
         forecast.start(start, "loops", work(3));
@@ -401,7 +421,23 @@ mod tests {
         assert_eq!(forecast.left(start + 5 * SECOND).unwrap().total, 8 * SECOND);
         forecast.update(start + 5 * SECOND, "loops", window(2, 0.5));
         forecast.update(start + 6 * SECOND, "loops", window(2, 0.5));
-        assert_eq!(forecast.left(start + 6 * SECOND).unwrap().total, 3 * SECOND);
+        // The second loop runs twice as fast as the first one, the third may be as slow as the first one.
+        assert_eq!(forecast.left(start + 6 * SECOND).unwrap().total, 5 * SECOND);
+        forecast.update(start + 7 * SECOND, "loops", window(3, 0.0));
+        forecast.update(start + 12 * SECOND, "loops", window(3, 0.25));
+        assert_eq!(forecast.left(start + 12 * SECOND).unwrap().total, 15 * SECOND);
+    }
+
+    #[test]
+    fn a_time_that_is_too_long_to_express_is_not_known() {
+        let start = Instant::now();
+        let mut forecast = Forecast::new(1, 1);
+        forecast.start(start, "a", work(1));
+        forecast.update(start, "a", window(1, 0.0));
+        forecast.update(start + 100 * SECOND, "a", window(1, 1e-19));
+        assert_eq!(forecast.left(start + 100 * SECOND), None);
+        assert_eq!(scaled(SECOND, f64::NAN), None);
+        assert_eq!(scaled(SECOND, -1.0), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::forecast::MachineWork;
 use crate::guest::kernel::Kernel;
 use crate::guest::loaded::{LoadedModule, with_modules};
 use crate::kept_times::{KeptTimes, SINGLE_WINDOWS_MAX};
+use crate::models::Model;
 use crate::qemu::Qemu;
 use crate::watch::{KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Machine, Result, Symbols, checkpoint};
@@ -124,8 +125,10 @@ impl Deadline {
 /// What a machine has done until its end.
 #[derive(Debug)]
 pub(crate) struct GuestOutcome<R> {
-    /// `None` if the machine ended before the guest responded.
+    /// `None` if the machine ended early and the guest did not respond.
     pub(crate) response: Option<R>,
+    /// Why there is no response; empty if there is one.
+    pub(crate) no_response: String,
     pub(crate) account: Accounting,
     /// Host time from the start of the machine to its end.
     pub(crate) wall: Duration,
@@ -205,7 +208,8 @@ impl MachineTimes {
         let model = model.map_or("", |model| &model.sha256);
         let (level, label) = (guest.watch.detail, expected.label);
         let described = format!("{experiment} {model} {level:?} {cpus} {label}");
-        let request = KeptTimes::request_key(&format!("{described} {request}"));
+        let request =
+            KeptTimes::request_key(&format!("{described} {} {request}", guest.determined_by()));
         let kept = KeptTimes::find(&guest.cache, &described);
         let ns = |cycles: u64| u128::from(cycles) * 1_000_000_000 / u128::from(clock_hz.max(1));
         let work = MachineWork {
@@ -237,12 +241,12 @@ impl MachineTimes {
         }
     }
 
-    /// Keeps the times of a machine that has executed its request.
-    pub(crate) fn keep(&self, cache: &Cache) {
+    /// Keeps the times of a machine that has executed its request. `ran`: host time from its start to its end.
+    pub(crate) fn keep(&self, cache: &Cache, ran: Duration) {
         let times = self.first_window.get().zip(self.last_window.get());
         // A window that no poll saw takes no time that matters.
-        let now = Instant::now();
-        let (first, last) = times.unwrap_or((now, now));
+        let end = self.started + ran;
+        let (first, last) = times.unwrap_or((end, end));
         let guest_ns = self.work.window_ns.zip(self.work.windows);
         let windows = self.windows.borrow();
         let window_count = windows.last().map_or(0, |last| last.0);
@@ -303,6 +307,25 @@ impl GuestRun {
     /// Cycles of guest time per second.
     pub(crate) fn clock_hz(&self) -> u64 {
         self.watch.clock_hz(self.machine.timing)
+    }
+
+    /// Everything of the machine and its observation that determines how long a request takes, as text for a key.
+    fn determined_by(&self) -> String {
+        let GuestRun { machine, watch, start, qemu, .. } = self;
+        let models = |models: &[Model]| -> Vec<String> {
+            models.iter().map(|model| model.sha256.clone()).collect()
+        };
+        let Machine { kernel_sha256, initramfs_sha256, memory_mib, cpu_model, .. } = machine;
+        let Machine { timing, append, disks, nics, devices, seed, root, pmu, .. } = machine;
+        let Watch { sampling, misses, spans, span_counts, transitions, services, .. } = watch;
+        let Watch { locks, miss_curves, vcpu_slice, start_fast, check, .. } = watch;
+        let image = (kernel_sha256, initramfs_sha256, memory_mib, cpu_model, timing, seed);
+        let attached = (append, disks, nics, devices, root, pmu);
+        let recorded = (sampling, misses, spans, span_counts, transitions, services);
+        let further = (locks, miss_curves, vcpu_slice, start_fast, check);
+        let shadow = models(&watch.shadow_models);
+        let (start, qemu) = (start.described(), &qemu.version_text);
+        format!("{image:?} {attached:?} {recorded:?} {further:?} {shadow:?} {start} {qemu}")
     }
 
     /// Whether no further machine is to start, and a running one is to end.
@@ -390,23 +413,22 @@ impl GuestRun {
                 true
             };
             let mut refuse = boot::refuse_to_save();
-            let ended = boot::follow_to_end(
-                &mut vm,
-                limits,
-                EarlyEnd::AskGuest,
-                &mut |_| {},
-                &stop,
-                &mut refuse,
-            )?;
+            // Before a window opens, the guest has nothing to respond with.
+            let early_end = || match recording.progress().regions {
+                0 => EarlyEnd::EndRecord,
+                _ => EarlyEnd::AskGuest,
+            };
+            let ended =
+                boot::follow_to_end(&mut vm, limits, &early_end, &mut |_| {}, &stop, &mut refuse)?;
             last = expected.state(recording.progress(), clock_hz).phase;
-            if ended.early.is_none() {
-                timed.keep(&self.cache);
-            }
             Ok((recording, ended))
         };
         let started = start();
         self.progress.update(expected.label, MachineState::of_phase(MachinePhase::Analysis));
         let outcome = self.outcome(started, last);
+        if let Ok(Some(GuestOutcome { early: None, wall, .. })) = &outcome {
+            timed.keep(&self.cache, *wall);
+        }
         self.progress.done(expected.label);
         outcome
     }
@@ -417,7 +439,7 @@ impl GuestRun {
         started: Result<(Recording, Ended)>,
         last: MachinePhase,
     ) -> std::result::Result<Option<GuestOutcome<R>>, BenchError> {
-        let (recording, Ended { exit, early }) = started?;
+        let (recording, Ended { exit, early, wall }) = started?;
         // `follow_to_end` knows one reason for an early end at the request of this run.
         let early = match early {
             Some(EarlyReason::Stopped) if self.reached_deadline().is_some() => {
@@ -425,13 +447,12 @@ impl GuestRun {
             }
             early => early,
         };
-        let wall = exit.as_ref().map_or(Duration::ZERO, |exit| exit.wall);
         // The record of a guest that failed is broken, too: its own error says more.
-        let response = exit.as_ref().map(response).transpose();
-        let response = match (response, early) {
-            (Ok(response), _) => response,
-            (Err(_), Some(_)) => None,
-            (Err(error), None) => return Err(error),
+        let (response, no_response) = match (exit.as_ref().map(response), early) {
+            (Some(Ok(response)), _) => (Some(response), String::new()),
+            (Some(Err(error)), None) => return Err(error),
+            (Some(Err(error)), Some(_)) => (None, no_response(Some(error))),
+            (None, _) => (None, no_response(None)),
         };
         let account = match (recording.accounting(), early) {
             (Ok(account), Some(reason)) if account.regions.is_empty() => {
@@ -442,7 +463,7 @@ impl GuestRun {
         };
         let modules =
             exit.and_then(|exit| exit.report).map_or_else(Vec::new, |report| report.modules);
-        Ok(Some(GuestOutcome { response, account, wall, modules, early }))
+        Ok(Some(GuestOutcome { response, no_response, account, wall, modules, early }))
     }
 
     /// The outcome of a machine that measured nothing before its early end.
@@ -482,6 +503,14 @@ impl GuestRun {
     }
 }
 
+/// Why a machine that ended early has no response. `error`: the failure of a guest that sent something else.
+fn no_response(error: Option<BenchError>) -> String {
+    match error {
+        None | Some(BenchError::TimeLimit(_)) => "the guest did not respond in time".to_owned(),
+        Some(error) => format!("the guest failed after it was asked to stop: {error}"),
+    }
+}
+
 /// Reads the response from the output of the guest's irqlab, whose exit status is 0 if it has sent one.
 fn response<R: Response>(exit: &GuestExit) -> std::result::Result<R, BenchError> {
     match exit.status {
@@ -515,6 +544,14 @@ mod tests {
             output,
             wall,
         })
+    }
+
+    #[test]
+    fn a_failure_after_the_stop_is_not_called_late() {
+        let failed = BenchError::Failed("no memory".to_owned());
+        let text = no_response(Some(failed));
+        assert!(text.ends_with("asked to stop: no memory"), "{text}");
+        assert_eq!(no_response(None), "the guest did not respond in time");
     }
 
     #[test]

@@ -10,8 +10,10 @@ use crate::regular_file::read_bounded;
 const ENTRY_BYTES_MAX: u64 = 2048;
 /// Maximum number of windows whose single times are kept.
 pub(crate) const SINGLE_WINDOWS_MAX: usize = 16;
+/// The longest time that is believed, ms: a year. An entry with a longer one is damaged.
+const TIME_MS_MAX: u64 = 365 * 86_400_000;
 /// Changes with the format of an entry.
-const RECIPE: u32 = 2;
+const RECIPE: u32 = 3;
 
 /// Host times of a machine that ran to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,11 +72,14 @@ impl KeptTimes {
             return None;
         };
         let single = single.trim_matches(['[', ']']).split(',').filter(|pair| !pair.is_empty());
+        let ms = |text: &str| {
+            let ms = text.parse().ok().filter(|ms| *ms <= TIME_MS_MAX)?;
+            Some(Duration::from_millis(ms))
+        };
         let pair = |text: &str| {
             let (host_ms, guest_ns) = text.split_once(':')?;
-            Some((Duration::from_millis(host_ms.parse().ok()?), guest_ns.parse().ok()?))
+            Some((ms(host_ms)?, guest_ns.parse().ok()?))
         };
-        let ms = |text: &str| text.parse().map(Duration::from_millis).ok();
         let times = KeptTimes {
             set_up: ms(set_up_ms)?,
             windows: ms(windows_ms)?,
@@ -90,6 +95,7 @@ impl KeptTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::EntryKind;
 
     #[test]
     fn times_are_kept_by_machine_and_damaged_ones_are_none() {
@@ -107,6 +113,16 @@ mod tests {
         times.keep(&cache, "handlers zen3 ooo busy");
         assert_eq!(KeptTimes::find(&cache, "handlers zen3 ooo busy"), Some(times));
         assert_eq!(KeptTimes::find(&cache, "handlers zen3 timed busy"), None);
+        assert_eq!(cache.entries()[0].kind, EntryKind::Derived);
+        for time in [Duration::from_secs(366 * 86_400), Duration::MAX] {
+            let long = KeptTimes {
+                set_up: time,
+                ..KeptTimes::find(&cache, "handlers zen3 ooo busy").unwrap()
+            };
+            assert_eq!(KeptTimes::parse(&long.text()), None);
+            let long = KeptTimes { single: vec![(time, 1)], set_up: Duration::ZERO, ..long };
+            assert_eq!(KeptTimes::parse(&long.text()), None);
+        }
         let path = cache.path(&name_of("handlers zen3 ooo busy"));
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replacen('9', "8", 1)).unwrap();

@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -438,11 +437,10 @@ pub fn run(
         tail.push(bytes);
         console(bytes);
     };
-    let started = Instant::now();
     let mut refuse = boot::refuse_to_save();
-    let early_end = EarlyEnd::EndRecord;
+    let early_end = || EarlyEnd::EndRecord;
     let stop = || stop(recording.progress());
-    let ended = boot::follow_to_end(&mut vm, limits, early_end, &mut both, &stop, &mut refuse)?;
+    let ended = boot::follow_to_end(&mut vm, limits, &early_end, &mut both, &stop, &mut refuse)?;
     drop(vm);
     let accounting = match (recording.accounting(), ended.early) {
         // QEMU was stopped before the plugin wrote anything.
@@ -456,7 +454,7 @@ pub fn run(
         faults: None,
         report: None,
         output: Vec::new(),
-        wall: started.elapsed(),
+        wall: ended.wall,
     });
     Ok(Outcome { exit, accounting, output: tail.lines(), early: ended.early })
 }

@@ -74,12 +74,12 @@ pub fn measure_series(
     for round in 1..=rounds {
         for &level in &plan.levels {
             for &stimulus in &plan.stimuli {
-                if bench.stop_requested() {
-                    measured.left_out(format!("{level}, {stimulus}"));
-                    continue;
-                }
                 let mut part =
                     Part { plan, round, level, stimulus, steps: &mut steps, order: &mut order };
+                if bench.stop_requested() {
+                    measured.left_out(part.label_in_round(part.label()));
+                    continue;
+                }
                 part.measure(bench, &mut measured)?;
                 steps_done += plan.methods.len();
                 steps.skip_to(steps_done);
@@ -87,7 +87,6 @@ pub fn measure_series(
         }
         bench.forget();
     }
-    measured.complete &= !bench.stop_requested();
     Ok(measured)
 }
 
@@ -99,6 +98,15 @@ struct Part<'a, 'b> {
     stimulus: Stimulus,
     steps: &'a mut Steps<'b>,
     order: &'a mut Random,
+}
+
+/// How the repetitions of a series ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SeriesEnd {
+    /// The interval is narrow enough, or the plan's maximum is reached.
+    Complete,
+    /// A request to stop cut the series short.
+    Stopped,
 }
 
 /// A balanced batch of `number` treatments and `number` controls in random order. An item is a run: whether its
@@ -117,6 +125,11 @@ impl Part<'_, '_> {
         format!("{}, {}", self.level, self.stimulus)
     }
 
+    /// Adds the round to a label if the plan has several.
+    fn label_in_round(&self, label: String) -> String {
+        if self.plan.rounds > 1 { format!("{label}, round {}", self.round) } else { label }
+    }
+
     fn measure(
         &mut self,
         bench: &mut dyn SeriesBench,
@@ -128,21 +141,35 @@ impl Part<'_, '_> {
             Err(error) => return measured.part_failed(table, self.label(), error),
         };
         for &method in &plan.methods {
-            let mut label = format!("{}, {method}", self.label());
-            if plan.rounds > 1 {
-                label += &format!(", round {}", self.round);
+            let label = self.label_in_round(format!("{}, {method}", self.label()));
+            if bench.stop_requested() {
+                measured.left_out(label);
+                continue;
             }
             self.steps.start(bench, label.clone());
-            let (series, error) = self.series(bench, method, &ready);
+            let (series, end) = self.series(bench, method, &ready);
+            let (treatment, control) = (series.treatment.len(), series.control.len());
             // A series that an error ended stays if it has enough repetitions.
-            let repetitions = series.treatment.len().min(series.control.len());
-            let is_first = (error.is_none() || repetitions >= REPETITIONS_MIN)
+            let repetitions_min = if end.is_ok() { 1 } else { REPETITIONS_MIN };
+            let is_first = treatment.min(control) >= repetitions_min
                 && measured.samples.add(series, plan.rounds > 1);
-            if let Some(error) = error {
-                bench.forget(); // the prepared state may be broken
-                return measured.part_failed(table, label, error);
+            match end {
+                Ok(SeriesEnd::Complete) => {}
+                Ok(SeriesEnd::Stopped) => {
+                    let done = format!("{treatment} treatment and {control} control repetitions");
+                    measured.left_out(format!("{label} after {done}"));
+                    continue;
+                }
+                Err(error) => {
+                    bench.forget(); // the prepared state may be broken
+                    return measured.part_failed(table, label, error);
+                }
             }
             if plan.trace && is_first {
+                if bench.stop_requested() {
+                    measured.left_out(format!("trace of {label}"));
+                    continue;
+                }
                 match bench.trace(self.stimulus, method) {
                     Ok(trace) => measured.samples.traces.push(trace),
                     Err(error) => {
@@ -161,7 +188,7 @@ impl Part<'_, '_> {
         bench: &mut dyn SeriesBench,
         method: Method,
         ready: &Ready,
-    ) -> (Series, Option<BenchError>) {
+    ) -> (Series, Result<SeriesEnd, BenchError>) {
         let Part { level, stimulus, .. } = *self;
         let mut series = Series {
             level,
@@ -172,8 +199,8 @@ impl Part<'_, '_> {
             control: Vec::new(),
             rounds: Vec::new(),
         };
-        let error = self.repeat(bench, &mut series).err();
-        (series, error)
+        let end = self.repeat(bench, &mut series);
+        (series, end)
     }
 
     /// Repeats until the interval is narrow enough, or to the plan's maximum.
@@ -181,7 +208,7 @@ impl Part<'_, '_> {
         &mut self,
         bench: &mut dyn SeriesBench,
         series: &mut Series,
-    ) -> Result<(), BenchError> {
+    ) -> Result<SeriesEnd, BenchError> {
         let Series { method, ready, treatment, control, .. } = series;
         let round_max = (self.plan.repetitions_max / self.plan.rounds.max(1)).max(REPETITIONS_MIN);
         let mut stopping = Stopping::default();
@@ -196,16 +223,96 @@ impl Part<'_, '_> {
             }
             let value = if ready.start_misses.is_some() { user_misses } else { excess };
             if stopping.is_enough(&accepted(treatment, value), &accepted(control, value)) {
-                break;
+                return Ok(SeriesEnd::Complete);
             }
         }
-        Ok(())
+        let is_complete = treatment.len().min(control.len()) >= round_max;
+        let was_stopped = !is_complete && bench.stop_requested();
+        Ok(if was_stopped { SeriesEnd::Stopped } else { SeriesEnd::Complete })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{Bench, BenchFacts, Step};
+    use crate::footprint::sample::Repetition;
+    use crate::footprint::tests::{repetition, series};
+
+    /// A bench whose stop is requested after this many calls of `repeat`.
+    struct Stopping {
+        calls_left: usize,
+    }
+
+    impl Bench for Stopping {
+        fn facts(&self) -> BenchFacts {
+            BenchFacts::default()
+        }
+
+        fn stop_requested(&self) -> bool {
+            self.calls_left == 0
+        }
+    }
+
+    impl SeriesBench for Stopping {
+        fn clock_hz(&self) -> f64 {
+            1e9
+        }
+
+        fn ready(&mut self, _: Level, _: Stimulus) -> Result<Ready, BenchError> {
+            Ok(series(Vec::new(), Vec::new()).ready)
+        }
+
+        fn repeat(
+            &mut self,
+            _: Method,
+            _: bool,
+            number: usize,
+        ) -> Result<Vec<Repetition>, BenchError> {
+            self.calls_left -= 1;
+            Ok(vec![repetition(Some(1), Some(1)); number])
+        }
+
+        fn trace(&mut self, _: Stimulus, _: Method) -> Result<Trace, BenchError> {
+            panic!("no trace after the stop")
+        }
+
+        fn forget(&mut self) {}
+    }
+
+    #[test]
+    fn a_stop_names_what_is_cut_and_adds_no_empty_series() {
+        let plan = Plan {
+            levels: vec![Level::L1d],
+            stimuli: vec![Stimulus::Timer, Stimulus::Disk],
+            methods: vec![Method::Refined, Method::Basic],
+            repetitions_max: 1_000,
+            trace: true,
+            rounds: 2,
+            seed: 1,
+        };
+        let measure = |calls_left| {
+            let mut bench = Stopping { calls_left };
+            measure_series(&plan, &mut bench, &mut |_: &Step| {}).unwrap()
+        };
+        let measured = measure(5);
+        assert!(!measured.complete && measured.samples.series.len() == 1);
+        let series = &measured.samples.series[0];
+        let (treatment, control) = (series.treatment.len(), series.control.len());
+        let cut = format!("after {treatment} treatment and {control} control repetitions");
+        let expected = [
+            format!("l1d, timer, refined, round 1 {cut}"),
+            "l1d, timer, basic, round 1".to_owned(),
+            "l1d, disk, round 1".to_owned(),
+            "l1d, timer, round 2".to_owned(),
+            "l1d, disk, round 2".to_owned(),
+        ];
+        assert_eq!(measured.missing, expected);
+        // The first call has treatments only.
+        let measured = measure(1);
+        assert!(measured.samples.series.is_empty() && !measured.complete);
+        assert!(measured.missing[0].ends_with(" and 0 control repetitions"));
+    }
 
     #[test]
     fn batches_are_balanced_and_in_random_order() {

@@ -174,7 +174,7 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
     let events: u64 = windows().map(WindowSample::events).sum();
     let cpu_time_ns: u64 = windows().map(WindowSample::cpu_time_ns).sum();
     let length_ns: u64 = windows().map(WindowSample::length_ns).sum();
-    let user_ns: u64 = windows().map(|window| window.user_cpu_ns).sum();
+    let user_ns: Option<u64> = windows().map(|window| window.user_cpu_ns).sum();
     let ratio = |part: f64, whole: u64| (whole > 0).then(|| part / whole as f64);
     let mut observer = Map::new();
     observer.insert("probe_overhead_ns".into(), json!(overhead.total_ns));
@@ -194,7 +194,8 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
         None => None, // a bench without probes
     };
     observer.insert("cpu_share_method".into(), json!(method));
-    observer.insert("user_cpu_share_ratio".into(), json!(ratio(user_ns as f64, cpu_time_ns)));
+    let user_ratio = user_ns.and_then(|ns| ratio(ns as f64, cpu_time_ns));
+    observer.insert("user_cpu_share_ratio".into(), json!(user_ratio));
     let lost: u64 =
         measured.iter().flat_map(ConditionSamples::windows).map(WindowSample::lost).sum();
     observer.insert("events_lost".into(), json!(lost));

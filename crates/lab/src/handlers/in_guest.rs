@@ -54,8 +54,8 @@ pub enum HandlersItem {
 pub struct GuestWindow {
     /// How long the window was open, by the guest's clock, ns.
     pub length_ns: u64,
-    /// CPU time of irqlab in the guest during the window, ns.
-    pub user_cpu_ns: u64,
+    /// CPU time of irqlab in the guest during the window, ns; `None` if it was not measured.
+    pub user_cpu_ns: Option<u64>,
     pub load_work: Option<StimulusStats>,
     pub stimulus_work: Option<StimulusStats>,
     /// Settings that only the guest knows.

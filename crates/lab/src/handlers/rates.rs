@@ -140,15 +140,16 @@ impl Rates {
         let probe_ns = after.probe_ns.map(|after| {
             after.saturating_sub(before.and_then(|before| before.probe_ns).unwrap_or(0))
         });
-        let process_ns =
-            after.user_cpu_ns.saturating_sub(value_before(|before| before.user_cpu_ns));
+        let process_ns = after.user_cpu_ns.map(|after| {
+            after.saturating_sub(before.and_then(|before| before.user_cpu_ns).unwrap_or(0))
+        });
         Rates {
             length_ns,
             cpus: lengths.iter().map(|(cpu, length)| length.cpu_rates(*cpu, &contexts)).collect(),
             contexts,
             lost_count: after.lost().saturating_sub(value_before(WindowSample::lost)),
             probe_ratio: probe_ns.and_then(|ns| ratio(ns, all_ns)),
-            process_ratio: ratio(process_ns, length_ns),
+            process_ratio: process_ns.and_then(|ns| ratio(ns, length_ns)),
         }
     }
 }
@@ -280,7 +281,7 @@ mod tests {
             windows: vec![window(0), window(1)],
             contexts,
             probe_ns: Some(length_ns / 50),
-            user_cpu_ns: length_ns / 1000,
+            user_cpu_ns: Some(length_ns / 1000),
             ..WindowSample::default()
         }
     }

@@ -230,8 +230,8 @@ pub struct WindowSample {
     pub agreement: Vec<Agreement>,
     /// Events that the kernel dropped because a probe was running.
     pub missed: u64,
-    /// CPU time of the measuring process in the window, ns.
-    pub user_cpu_ns: u64,
+    /// CPU time of the measuring process in the window, ns; `None` if it was not measured.
+    pub user_cpu_ns: Option<u64>,
     /// CPU time of the probes in the window, measured in situ, ns; `None` if not measured.
     pub probe_ns: Option<u64>,
     /// Statistics of the load in the window.

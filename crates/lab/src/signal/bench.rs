@@ -9,7 +9,8 @@ use crate::experiment::{Bench, BenchError};
 /// A machine on which one CPU sends events and another one receives them.
 pub trait SignalBench: Bench {
     /// Announces the next windows in order, each with its seed. A bench may measure several of them ahead.
-    fn prepare(&mut self, _windows: &[(Window, u64)]) {}
+    /// `further_rounds`: how many rounds of as many windows are to follow.
+    fn prepare(&mut self, _windows: &[(Window, u64)], _further_rounds: u32) {}
 
     /// Whether a window was measured ahead. It is reported even if a stop was requested since.
     fn is_measured(&self, _window: Window, _seed: u64) -> bool {

@@ -90,7 +90,7 @@ impl Experiment for Plan {
             order.retain(|window| !unavailable.contains(&(table(*window), window.subject())));
             let order: Vec<(Window, u64)> =
                 order.into_iter().map(|window| (window, random.next())).collect();
-            bench.prepare(&order);
+            bench.prepare(&order, self.repetitions.saturating_sub(round + 1));
             for (window, seed) in order {
                 if bench.stop_requested() && !bench.is_measured(window, seed) {
                     left_out += usize::from(round < self.repetitions);

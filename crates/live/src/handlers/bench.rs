@@ -291,7 +291,7 @@ impl LiveBench {
             Ok(command) => wait(deadline, command.as_ref(), &self.settings.stop),
             Err(_) => WaitOutcome::Completed, // reported when the gates are closed
         };
-        sample.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
+        sample.user_cpu_ns = Some(own_cpu_ns().saturating_sub(cpu_before));
         bracket.closing = Files::read(&self.root);
         // The windows of CPUs that are offline by now closed when the CPUs went offline.
         move_gates(&loaded.probes, &cpus.measured, WindowEdge::Close)?;

@@ -79,7 +79,7 @@ fn window(
     window.length_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
     mark(WindowEdge::Close);
     at_phase(BenchPhase::SetUp);
-    window.user_cpu_ns = own_cpu_ns().saturating_sub(cpu_before);
+    window.user_cpu_ns = Some(own_cpu_ns().saturating_sub(cpu_before));
     window.came_online = window.offline_cpus.clone();
     window.came_online.retain(|cpu| is_online(&root, *cpu));
     if let Some(status) = ended.filter(|_| !window.interrupted) {

@@ -73,7 +73,7 @@ impl OpenWindow {
         let missed = timing.probes.misses()?;
         let mut sample = WindowSample {
             missed: missed.saturating_sub(self.missed_before),
-            user_cpu_ns: own_cpu_ns().saturating_sub(self.own_cpu_before_ns),
+            user_cpu_ns: Some(own_cpu_ns().saturating_sub(self.own_cpu_before_ns)),
             ..WindowSample::default()
         };
         let no_events = EventOverheadsByCore::default();

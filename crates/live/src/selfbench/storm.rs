@@ -68,7 +68,7 @@ impl Storm {
     /// Share of one CPU that this process used while the window was open.
     #[must_use]
     pub fn user_share(&self) -> f64 {
-        self.sample.user_cpu_ns as f64 / self.sample.length_ns() as f64
+        self.sample.user_cpu_ns.unwrap_or(0) as f64 / self.sample.length_ns() as f64
     }
 }
 

@@ -21,7 +21,7 @@ use crate::machine::found::check_cards;
 const PAGE_BYTES: u64 = 4096;
 
 /// Why a run that ended early has no results: the repetitions are in the guest's response.
-const NO_RESPONSE: &str = "the guest did not respond in time, so its repetitions are lost";
+const NO_RESPONSE: &str = "its repetitions are lost";
 
 /// The footprint experiment on a simulated machine.
 pub struct SimFootprint {
@@ -90,12 +90,11 @@ impl FootprintBench for SimFootprint {
             return Ok(Measured { complete: false, ..Measured::default() });
         };
         let limit = outcome.early.and_then(|early| self.guest.limit_text(early));
-        let Some(response) = outcome.response else {
-            return match limit {
-                Some(limit) => Err(BenchError::TimeLimit(format!("{limit}; {NO_RESPONSE}"))),
-                None => Err(BenchError::Failed(NO_RESPONSE.to_owned())),
-            };
-        };
+        let reason = outcome.no_response;
+        let response = outcome.response.ok_or_else(|| match &limit {
+            Some(limit) => BenchError::TimeLimit(format!("{limit}; {reason}: {NO_RESPONSE}")),
+            None => BenchError::Failed(format!("{reason}: {NO_RESPONSE}")),
+        })?;
         let account = outcome.account;
         let FootprintResponse { mut measured, facts, .. } = response;
         let mut facts = facts.unwrap_or_default();
@@ -130,8 +129,10 @@ impl FootprintBench for SimFootprint {
             ("on_host".to_owned(), Json::Object(self.on_host.clone())),
         ]);
         self.facts = facts;
-        measured.complete &= outcome.early.is_none();
-        measured.time_limit = measured.time_limit.or(limit);
+        // A plan that was complete when the stop came lacks nothing.
+        if !measured.complete {
+            measured.time_limit = measured.time_limit.or(limit);
+        }
         Ok(measured)
     }
 }

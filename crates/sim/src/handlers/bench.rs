@@ -60,9 +60,8 @@ pub struct SimBench {
     limit: Option<String>,
 }
 
-/// The warning of a window whose guest did not respond after a request to stop.
-const NO_RESPONSE: &str =
-    "the guest did not respond in time: its own counts are missing (load, stimulus)";
+/// What the window of a guest lacks that did not respond after a request to stop.
+const NO_RESPONSE: &str = "its own counts are missing (load, stimulus, irqlab's CPU time)";
 
 /// The record of a machine, and the window in the guest's response.
 pub(super) struct Outcome {
@@ -144,6 +143,7 @@ impl SimBench {
             self.settings.guest.run::<HandlersResponse>(request, expected)
         })?;
         let Some(ran) = ran else { return Ok(None) };
+        let no_response = ran.no_response;
         let window = match ran.response {
             Some(response) => {
                 let window = response.window.unwrap_or_default();
@@ -152,7 +152,7 @@ impl SimBench {
             }
             None => GuestWindow {
                 interrupted: true,
-                warnings: vec![NO_RESPONSE.to_owned()],
+                warnings: vec![format!("{no_response}: {NO_RESPONSE}")],
                 ..GuestWindow::default()
             },
         };
@@ -218,7 +218,9 @@ impl SimBench {
         let Some(outcome) = self.take(condition)? else {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
         };
-        if let Some(limit) = outcome.early.and_then(|early| self.settings.guest.limit_text(early)) {
+        // A window that closed by itself while the limit came is whole.
+        let early = outcome.early.filter(|_| outcome.window.interrupted);
+        if let Some(limit) = early.and_then(|early| self.settings.guest.limit_text(early)) {
             self.limit.get_or_insert(limit);
         }
         let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);

@@ -16,6 +16,8 @@ use crate::contexts::{context_of, irq_thread_of};
 const NS_PER_S: u128 = 1_000_000_000;
 /// Why a CPU has no window.
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
+/// Why a CPU has no window where the guest did not say which CPUs were offline.
+const NO_TIME: &str = "it has no time in the record, as a CPU that was offline";
 /// Maximum number of batches of a window, as on the live bench.
 const BATCHES_MAX: u64 = 64;
 
@@ -50,9 +52,10 @@ pub(super) fn sample_of(
         );
     }
     let region = account.regions.first().ok_or("the window was never opened")?;
-    // A guest that did not respond has no length of its own.
+    // A guest that did not respond has no length of its own, and no list of CPUs that were offline.
+    let has_response = window.length_ns > 0;
     let cpu_ns = || region.cpus.iter().map(|cpu| reading.ns(cpu.used[TIME])).max().unwrap_or(0);
-    let length_ns = if window.length_ns > 0 { window.length_ns } else { cpu_ns() };
+    let length_ns = if has_response { window.length_ns } else { cpu_ns() };
     let mut sample = WindowSample {
         user_cpu_ns: window.user_cpu_ns,
         load_work: window.load_work,
@@ -64,8 +67,15 @@ pub(super) fn sample_of(
         ..WindowSample::default()
     };
     for cpu in &region.cpus {
-        if window.offline_cpus.contains(&cpu.cpu) {
-            let reason = OFFLINE_BEFORE.to_owned();
+        let unmeasured = if window.offline_cpus.contains(&cpu.cpu) {
+            Some(OFFLINE_BEFORE)
+        } else if !has_response && cpu.used[TIME] == 0 {
+            Some(NO_TIME)
+        } else {
+            None
+        };
+        if let Some(reason) = unmeasured {
+            let reason = reason.to_owned();
             sample.unmeasured.push(UnmeasuredCpu { cpu: cpu.cpu, reason });
             continue;
         }
@@ -265,6 +275,21 @@ mod tests {
         let [unmeasured] = &sample.unmeasured[..] else { panic!("{:?}", sample.unmeasured) };
         assert_eq!((unmeasured.cpu, &*unmeasured.reason), (2, OFFLINE_BEFORE));
         assert_eq!(sample.came_online, [2, 0]);
+    }
+
+    #[test]
+    fn a_guest_that_did_not_respond_gives_no_zeros() {
+        let mut account = account();
+        let region = &mut account.regions[0];
+        region.cpus[0].used[TIME] = 400;
+        let contexts = Vec::new();
+        region.cpus.push(CpuUse { cpu: 1, contexts, ..CpuUse::default() });
+        let window = GuestWindow { interrupted: true, ..GuestWindow::default() };
+        let sample = sample_of(&account, window, &READING).unwrap();
+        assert_eq!((sample.length_ns(), sample.user_cpu_ns), (800, None));
+        assert_eq!(sample.windows.iter().map(|window| window.cpu).collect::<Vec<_>>(), [0]);
+        let [unmeasured] = &sample.unmeasured[..] else { panic!("{:?}", sample.unmeasured) };
+        assert_eq!((unmeasured.cpu, &*unmeasured.reason), (1, NO_TIME));
     }
 
     #[test]

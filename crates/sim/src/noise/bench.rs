@@ -36,7 +36,7 @@ pub struct SimNoiseSettings {
 }
 
 /// Why a run that ended early has no results: the loops' records are in the guest's response.
-const NO_RESPONSE: &str = "the guest did not respond in time, so the records of its loops are lost";
+const NO_RESPONSE: &str = "the records of its loops are lost";
 
 /// Why the numbers of a CPU must not be used.
 const DOES_NOT_CLOSE: &str = "broken: the ledger does not close";
@@ -122,12 +122,11 @@ impl SimNoise {
         let outcome = settings.guest.run::<NoiseResponse>(&request, expected)?;
         let Some(outcome) = outcome else { return Ok(()) };
         self.limit = outcome.early.and_then(|early| settings.guest.limit_text(early));
-        let Some(response) = outcome.response else {
-            return match &self.limit {
-                Some(limit) => Err(BenchError::TimeLimit(format!("{limit}; {NO_RESPONSE}"))),
-                None => Err(BenchError::Failed(NO_RESPONSE.to_owned())),
-            };
-        };
+        let reason = outcome.no_response;
+        let response = outcome.response.ok_or_else(|| match &self.limit {
+            Some(limit) => BenchError::TimeLimit(format!("{limit}; {reason}: {NO_RESPONSE}")),
+            None => BenchError::Failed(format!("{reason}: {NO_RESPONSE}")),
+        })?;
         let (account, wall) = (outcome.account, outcome.wall);
         if let Some(broken) = account.broken.first() {
             let message = format!("the record of the machine is broken: {broken}");
@@ -135,6 +134,11 @@ impl SimNoise {
         }
         self.samples = self.join(&response, &account, outcome.early.is_some())?;
         self.failed = response.failed;
+        // A limit that came after the last loop cut nothing.
+        let whole = self.samples.iter().filter(|sample| !sample.interrupted).count();
+        if whole + self.failed.len() >= settings.request.loops.len() {
+            self.limit = None;
+        }
         let warnings = self.samples.iter().flat_map(|sample| &sample.cpu_warnings);
         self.broken = warnings.filter(|warning| warning.is_broken()).count() as u64;
         self.resolution = response.clock;

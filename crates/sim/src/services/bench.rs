@@ -40,14 +40,13 @@ pub struct SimServicesSettings {
     pub label: String,
 }
 
-/// The warning of a run that ended early without the guest's response.
-const NO_RESPONSE: &str = "the guest's own counts are missing (table agreement): it did not respond before the \
-                           run ended";
+/// What a run lacks that ended early without the guest's response.
+const NO_RESPONSE: &str = "the guest's own counts are missing (table agreement)";
 
 /// A machine that has run a command or a workload, and its record.
 struct Measured {
-    /// The guest's own counts; `None` if it did not report them.
-    window: Option<ServicesItem>,
+    /// The guest's own counts, or why there are none.
+    window: Result<ServicesItem, String>,
     account: Accounting,
     wall: Duration,
     modules: Vec<LoadedModule>,
@@ -168,8 +167,8 @@ impl SimServices {
         );
         guest.progress.done(label);
         let outcome = result?;
-        if outcome.early.is_none() {
-            timed.keep(&guest.cache);
+        if outcome.early.is_none() && outcome.failure().is_none() {
+            timed.keep(&guest.cache, outcome.exit.wall);
         }
         let early = match outcome.early {
             Some(EarlyReason::Stopped) if guest.reached_deadline().is_some() => {
@@ -186,7 +185,8 @@ impl SimServices {
             (_, None) => {}
         }
         let Outcome { exit, accounting: account, .. } = outcome;
-        let window = exit.faults.filter(|_| early.is_none()).map(|faults| {
+        let faults = exit.faults.filter(|_| early.is_none());
+        let window = faults.map(|faults| {
             let counts = [("pgfault", faults.all), ("pgmajfault", faults.major)];
             ServicesItem {
                 command_ended: "its results are right".to_owned(),
@@ -194,6 +194,7 @@ impl SimServices {
                 ..ServicesItem::default()
             }
         });
+        let window = window.ok_or_else(|| "the workload did not end".to_owned());
         let modules = exit.report.map_or_else(Vec::new, |report| report.modules);
         Ok(Some(Measured { window, account, wall: exit.wall, modules, early }))
     }
@@ -213,7 +214,10 @@ impl SimServices {
                 let expected = expected(&settings.label);
                 let measured = settings.guest.run::<ServicesResponse>(&request, expected)?;
                 measured.map(|outcome| Measured {
-                    window: outcome.response.and_then(|response| response.window),
+                    window: outcome
+                        .response
+                        .and_then(|response| response.window)
+                        .ok_or(outcome.no_response),
                     account: outcome.account,
                     wall: outcome.wall,
                     modules: outcome.modules,
@@ -224,22 +228,24 @@ impl SimServices {
         };
         let Some(measured) = measured else { return Ok(None) };
         let Measured { window, account, wall, modules, early } = measured;
-        self.limit = early.and_then(|early| settings.guest.limit_text(early));
+        // A command that ended by itself while the stop came is whole.
+        let was_cut = window.as_ref().map_or(early.is_some(), |window| window.interrupted);
+        self.limit = early.filter(|_| was_cut).and_then(|early| settings.guest.limit_text(early));
         self.notices.clone_from(&account.notices);
         if let Work::Workload(prepared) = &settings.work {
             self.notices.extend(prepared.other_sources.clone());
         }
-        if early.is_some() && window.is_none() {
-            self.notices.push(NO_RESPONSE.to_owned());
+        if let (Some(_), Err(reason)) = (early, &window) {
+            self.notices.push(format!("{reason}: {NO_RESPONSE}"));
         }
         let wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
         let symbols = settings.guest.with_modules_of_boot(settings.symbols.as_ref(), &modules)?;
         let kernel = (symbols.as_deref(), settings.btf.as_ref());
         let watch = &settings.guest.watch;
-        let sample = sample_of(&account, window.as_ref(), kernel, self.clock_hz(), watch);
+        let sample = sample_of(&account, window.as_ref().ok(), kernel, self.clock_hz(), watch);
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
         let mut sample = sample.map_err(BenchError::Failed)?;
-        sample.interrupted = early.is_some();
+        sample.interrupted = was_cut;
         Ok(Some((sample, account)))
     }
 }

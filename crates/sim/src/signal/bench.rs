@@ -299,10 +299,12 @@ impl Bench for SimSignal {
 
 impl SignalBench for SimSignal {
     /// Each window runs on its own machine. The first request starts machines for several windows.
-    fn prepare(&mut self, windows: &[(Window, u64)]) {
+    fn prepare(&mut self, windows: &[(Window, u64)], further_rounds: u32) {
+        // A window that the rig does not have starts no machine.
+        let in_round = windows.iter().filter(|(window, _)| self.check(*window).is_ok()).count();
         self.settings.guest.progress.plan(PlannedMachines {
             experiment: "signal run",
-            count: windows.len(),
+            count: in_round * (1 + further_rounds as usize),
             at_once: self.settings.jobs.count,
         });
         self.planned = windows.iter().copied().collect();

@@ -63,7 +63,7 @@ fn run(
     let ending = boot::follow_to_end(
         &mut vm,
         LIMITS,
-        boot::EarlyEnd::Kill,
+        &|| boot::EarlyEnd::Kill,
         &mut |bytes| console.extend(bytes),
         &|| recording.was_stopped(),
         &mut |vm, held| {

@@ -217,7 +217,7 @@ fn watched(
     let stop = stop_on_signals()?;
     let mut runs = 0;
     // A sample that is too coarse is taken again, from the same state of the machine.
-    let (Ended { exit, early }, account) = loop {
+    let (Ended { exit, early, .. }, account) = loop {
         // The record of the sample before is this verb's own.
         let existing = if runs == 0 { options.force.existing() } else { Existing::Replaced };
         let record = options.record.as_deref().map(|file| (file, existing));
@@ -365,8 +365,8 @@ impl Watched<'_> {
             }
         };
         let limits = args.guest.limits();
-        let early_end = EarlyEnd::EndRecord;
-        let ended = boot::follow_to_end(&mut vm, limits, early_end, &mut write, &stop, &mut save)?;
+        let early_end = || EarlyEnd::EndRecord;
+        let ended = boot::follow_to_end(&mut vm, limits, &early_end, &mut write, &stop, &mut save)?;
         drop((vm, progress));
         if !is_kept
             && let Some(console) = console

@@ -117,10 +117,12 @@ fn about(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
     metrics
         .family("irqlab_probe_overhead_seconds", gauge, seconds, help)
         .sample(&[], constants.probe_overhead_ns as f64 / 1e9);
-    let help = "CPU time of this process since the probes were attached.";
-    metrics
-        .family("irqlab_process_cpu_seconds", counter, seconds, help)
-        .sample(&[], reading.user_cpu_ns as f64 / 1e9);
+    if let Some(ns) = reading.user_cpu_ns {
+        let help = "CPU time of this process since the probes were attached.";
+        metrics
+            .family("irqlab_process_cpu_seconds", counter, seconds, help)
+            .sample(&[], ns as f64 / 1e9);
+    }
 }
 
 fn buckets(times: &Distribution) -> Buckets {
