@@ -78,17 +78,21 @@ pub fn failure(error: &anyhow::Error) -> ExitCode {
         }
     }
     console::warn(&with_causes(error));
-    let is_limit = |cause: &(dyn std::error::Error + 'static)| {
-        matches!(cause.downcast_ref(), Some(BenchError::TimeLimit(_)))
-            || matches!(cause.downcast_ref(), Some(SimError::TimeLimit { .. }))
-    };
-    if error.chain().any(is_limit) {
+    if is_time_limit(error) {
         return ExitCode::from(STATUS_LIMIT);
     }
     let is_usage = |cause: &(dyn std::error::Error + 'static)| {
         cause.is::<Usage>() || matches!(cause.downcast_ref(), Some(SimError::Invalid(_)))
     };
     ExitCode::from(if error.chain().any(is_usage) { USAGE } else { FAILED })
+}
+
+/// Whether a simulated machine or the command reached its time limit.
+pub fn is_time_limit(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(BenchError::TimeLimit(_)))
+            || matches!(cause.downcast_ref(), Some(SimError::TimeLimit { .. }))
+    })
 }
 
 /// The error and its causes, joined by colons. Skips a cause if the text already ends with it.

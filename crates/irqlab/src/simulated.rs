@@ -135,6 +135,9 @@ pub struct GuestArgs {
     /// machine after 30m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub limit: Option<Duration>,
+    /// Time limit of each machine on the host's clock, without `--limit`. `None`: the default.
+    #[arg(skip)]
+    pub machine_limit: Option<Duration>,
     /// End each machine after this time on its own clock, with what was measured until then [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub guest_limit: Option<Duration>,
@@ -146,9 +149,14 @@ impl GuestArgs {
         let default = Limits::default();
         let seconds = |limit: Duration| u32::try_from(limit.as_secs().max(1)).unwrap_or(u32::MAX);
         Limits {
-            wall: self.limit.unwrap_or(default.wall),
+            wall: self.wall_limit().unwrap_or(default.wall),
             guest_s: self.guest_limit.map_or(default.guest_s, seconds),
         }
+    }
+
+    /// The time limit of each machine on the host's clock; `None` for the default.
+    fn wall_limit(&self) -> Option<Duration> {
+        self.limit.or(self.machine_limit)
     }
 
     /// The limit on the host's clock for the whole command, from now; `None` if the user sets none.
@@ -322,15 +330,15 @@ impl LevelArgs {
 }
 
 impl SimulatedArgs {
-    /// Default options, with a host time limit.
-    pub fn plain(jobs: JobsArgs, limit: Duration) -> SimulatedArgs {
+    /// Default options. `machine_limit`: time limit of each machine on the host's clock.
+    pub fn plain(jobs: JobsArgs, machine_limit: Duration) -> SimulatedArgs {
         let slice = SliceArgs { vcpu_slice: VCPU_SLICE_DEFAULT };
         SimulatedArgs {
             vcpus: None,
             level: LevelArgs { detail: None, set: Vec::new(), slice },
             jobs,
             dry_run: false,
-            guest: GuestArgs { limit: Some(limit), ..GuestArgs::default() },
+            guest: GuestArgs { machine_limit: Some(machine_limit), ..GuestArgs::default() },
         }
     }
 
@@ -533,7 +541,7 @@ impl Simulated {
         let deadline = args.deadline();
         let qemu = qemu::find(&cache)?;
         let kernel = args.kernel.kernel(&cache)?;
-        let limits = workload_limits(args.limit, args.guest_limit);
+        let limits = workload_limits(args.wall_limit(), args.guest_limit);
         let adjust = |machine: &mut Machine| {
             machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
         };
@@ -663,6 +671,18 @@ mod tests {
         for nonsense in ["", "M", "512", "-1G", "1.5G", "9999999G", "1T"] {
             assert!(memory_mib(nonsense).is_err(), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn a_limit_of_each_machine_is_no_deadline_of_the_command() {
+        let minutes = |count: u64| Some(Duration::from_secs(count * 60));
+        let machine = GuestArgs { machine_limit: minutes(60), ..GuestArgs::default() };
+        assert_eq!(Some(machine.limits().wall), minutes(60));
+        assert!(machine.deadline().is_none());
+        let command = GuestArgs { limit: minutes(5), ..machine };
+        assert_eq!(Some(command.limits().wall), minutes(5));
+        assert!(command.deadline().is_some());
+        assert_eq!(GuestArgs::default().limits().wall, Limits::default().wall);
     }
 
     #[test]

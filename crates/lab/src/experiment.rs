@@ -223,6 +223,20 @@ impl<S> Measured<S> {
 }
 
 impl<S: Samples> Measured<S> {
+    /// Records the limit that ended the bench, if the measurement is incomplete and no part names a limit. A complete
+    /// measurement reached no limit, even if the bench reaches one after it.
+    pub fn note_limit<B: Bench + ?Sized>(&mut self, bench: &B) {
+        if self.complete || self.time_limit.is_some() {
+            return;
+        }
+        let limit = bench.limit_reached();
+        self.time_limit = if self.samples.is_empty() {
+            limit.map(|limit| format!("{limit} before anything was measured"))
+        } else {
+            limit
+        };
+    }
+
     /// Records that a part of the plan has no samples because of `error`. The samples of other parts stay.
     ///
     /// Fails with [`BenchError::NothingMeasurable`] if there are no samples yet. The other parts
@@ -320,7 +334,7 @@ pub fn run<E: Experiment>(
 ) -> Result<Outcome<E::Samples>, BenchError> {
     match plan.measure(bench, progress) {
         Ok(mut measured) => {
-            measured.time_limit = measured.time_limit.or_else(|| bench.limit_reached());
+            measured.note_limit(bench);
             finish(plan, context, bench.facts(), measured)
         }
         Err(
@@ -348,11 +362,7 @@ pub fn finish<E: Experiment>(
         return Err(BenchError::Failed(failure));
     }
     if let Some(limit) = measured.time_limit {
-        return Err(BenchError::TimeLimit(if measured.missing.is_empty() {
-            limit
-        } else {
-            format!("{limit} before anything was measured")
-        }));
+        return Err(BenchError::TimeLimit(limit));
     }
     let mut reasons: Vec<String> = Vec::new();
     for Absence { what, reason, .. } in &measured.absent {
@@ -368,12 +378,13 @@ pub fn finish<E: Experiment>(
     Ok(Outcome::NothingMeasurable { reason: reasons.join("; "), remedy })
 }
 
-/// The warning about the parts of the plan that the end of the run left out or cut short, if any.
-fn missing(parts: &[String]) -> Vec<String> {
+/// The warning about the parts that the end of the run left out or cut short; `None` if there are no such parts.
+#[must_use]
+pub fn missing_warning(parts: &[String]) -> Option<String> {
     if parts.is_empty() {
-        return Vec::new();
+        return None;
     }
-    vec![format!("missing, because the run ended early: {}", parts.join("; "))]
+    Some(format!("missing, because the run ended early: {}", parts.join("; ")))
 }
 
 /// Assembles the run from the facts of the caller and the bench, and from the samples.
@@ -396,6 +407,9 @@ pub fn assemble<E: Experiment>(
     let mut absent = measured.absent.clone();
     absent.extend(facts.absent);
     absent.extend(report.absent);
+    let mut warnings: Vec<String> = missing_warning(&measured.missing).into_iter().collect();
+    warnings.extend(facts.warnings);
+    warnings.extend(report.warnings);
     Run {
         schema: SCHEMA.to_owned(),
         experiment: E::NAME.to_owned(),
@@ -405,8 +419,70 @@ pub fn assemble<E: Experiment>(
         host,
         settings,
         observer,
-        warnings: [missing(&measured.missing), facts.warnings, report.warnings].concat(),
+        warnings,
         absent,
         tables: report.tables,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::noise::{CpuNoise, Loop, LoopResult, NoiseSample, Plan};
+
+    /// A bench that has reached a limit.
+    struct AtLimit;
+
+    impl Bench for AtLimit {
+        fn facts(&self) -> BenchFacts {
+            BenchFacts::default()
+        }
+
+        fn stop_requested(&self) -> bool {
+            true
+        }
+
+        fn limit_reached(&self) -> Option<String> {
+            Some("1m is over".to_owned())
+        }
+    }
+
+    fn measured(samples: Vec<NoiseSample>) -> Measured<Vec<NoiseSample>> {
+        Measured::new(samples)
+    }
+
+    fn sample() -> NoiseSample {
+        let cpu = CpuNoise::new(0, 0, 1000, LoopResult::Slots(Box::default()));
+        NoiseSample::in_exact_clock(Loop::Ftq, vec![cpu])
+    }
+
+    fn error_of(measured: Measured<Vec<NoiseSample>>) -> String {
+        let plan = Plan { loops: Vec::new(), trace: false, seed: 1 };
+        let finished = finish(&plan, RunContext::default(), BenchFacts::default(), measured);
+        finished.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_limit_after_the_last_part_is_not_noted() {
+        let mut whole = measured(vec![sample()]);
+        whole.note_limit(&AtLimit);
+        assert_eq!(whole.time_limit, None);
+        whole.left_out("loop fwq");
+        whole.note_limit(&AtLimit);
+        assert_eq!(whole.time_limit.as_deref(), Some("1m is over"));
+    }
+
+    #[test]
+    fn only_the_limit_of_the_bench_is_said_to_come_before_the_measurement() {
+        let mut none = measured(Vec::new());
+        none.left_out("loop fwq");
+        none.note_limit(&AtLimit);
+        assert_eq!(error_of(none), "1m is over before anything was measured");
+        let mut first = measured(Vec::new());
+        let limit = "10m are over before its first window opened".to_owned();
+        first.part_failed("noise", "loop fwq".to_owned(), BenchError::TimeLimit(limit)).unwrap();
+        first.left_out("loop detour");
+        first.note_limit(&AtLimit);
+        assert_eq!(error_of(first), "loop fwq: 10m are over before its first window opened");
     }
 }

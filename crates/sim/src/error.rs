@@ -55,7 +55,7 @@ pub enum SimError {
         /// The last lines that QEMU itself wrote.
         qemu: String,
     },
-    /// The guest reached the limit on its own time before it had executed its request.
+    /// A limit on the guest's time or on the host's clock ended the machine before it had executed its request.
     #[error("{what}{}", tail_text(console, qemu))]
     TimeLimit {
         /// The limit, and how far the guest had come.

@@ -23,7 +23,7 @@ pub struct SimKernels {
 
 /// Starts a machine that measures the kernels of a request; `None` if the user asked to stop.
 ///
-/// Fails when the machine cannot be started, or breaks.
+/// Fails when the machine cannot be started, or breaks, and with [`BenchError::TimeLimit`] when a limit ends it.
 pub fn measure(
     guest: &GuestRun,
     label: &str,
@@ -32,7 +32,13 @@ pub fn measure(
     let expected = Expected { label, window_cycles: None, windows: None, warm_up_cycles: None };
     let outcome = guest.run::<KernelsResponse>(&Request::Kernels(request), expected)?;
     let Some(outcome) = outcome else { return Ok(None) };
-    let (Some(response), None) = (outcome.response, outcome.early) else { return Ok(None) };
+    // A part of the kernels is no measurement.
+    let (Some(response), None) = (outcome.response, outcome.early) else {
+        return match outcome.early.and_then(|early| guest.limit_text(early)) {
+            Some(limit) => Err(BenchError::TimeLimit(limit)),
+            None => Ok(None),
+        };
+    };
     let account = outcome.account;
     if let Some(broken) = account.broken.first() {
         return Err(BenchError::Failed(format!("the record of the machine is broken: {broken}")));

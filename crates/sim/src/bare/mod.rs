@@ -131,7 +131,7 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
                 vm.kill();
                 let seconds = limits.wall.as_secs_f64();
                 let reason = format!("the bare machine was killed after {seconds:.0} s (--limit)");
-                return Err(vm.failure(&reason));
+                return Err(vm.time_limit(&reason));
             }
         }
     }

@@ -38,7 +38,7 @@ pub struct CacheEntry {
     pub last_used: SystemTime,
 }
 
-const DERIVED: [&str; 10] = [
+const DERIVED: [&str; 11] = [
     "ready-",
     "image-",
     "plugin-",
@@ -49,6 +49,7 @@ const DERIVED: [&str; 10] = [
     "bare-",
     "hash-",
     "rootfs-",
+    "times-",
 ];
 
 impl Cache {

@@ -29,11 +29,17 @@ pub struct Verified {
 impl SimBench {
     /// Has the live bench measure a condition in the guest. Returns `None` when the user asked to stop.
     ///
-    /// Fails as [`lab::handlers::HandlersBench::measure`] does, and when the live bench can't
-    /// measure there.
+    /// Fails as [`lab::handlers::HandlersBench::measure`] does, when the live bench can't measure there,
+    /// and with [`BenchError::TimeLimit`] when a limit ends the machine.
     pub fn verify(&mut self, condition: Condition) -> Result<Option<Verified>, BenchError> {
-        let outcome = self.take(condition)?.filter(|outcome| outcome.early.is_none());
-        let Some(outcome) = outcome else { return Ok(None) };
+        let Some(outcome) = self.take(condition)? else { return Ok(None) };
+        // A part of a window cannot be compared.
+        if let Some(early) = outcome.early {
+            return match self.settings.guest.limit_text(early) {
+                Some(limit) => Err(BenchError::TimeLimit(limit)),
+                None => Ok(None),
+            };
+        }
         if let Some(broken) = outcome.account.broken.first() {
             return Err(BenchError::Failed(format!(
                 "the record of the machine is broken: {broken}"

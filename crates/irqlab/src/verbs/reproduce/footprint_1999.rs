@@ -125,7 +125,7 @@ fn changed(name: &str, changes: &[String]) -> Result<SystemModel, Usage> {
 fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResult {
     let part = &item.part;
     let guest = GuestArgs {
-        limit: Some(args.limit()),
+        machine_limit: Some(args.limit()),
         append: part.append.clone(),
         net: part.cards(),
         ..GuestArgs::default()
@@ -150,7 +150,8 @@ fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResul
         request: part.request.clone(),
     };
     let (mut bench, host) = prepare(cache, footprint, stop.clone())?;
-    let measured = part.request.plan.measure(&mut bench, &mut |_: &Step| {})?;
+    let mut measured = part.request.plan.measure(&mut bench, &mut |_: &Step| {})?;
+    measured.note_limit(&bench);
     Ok((!bench.stop_requested()).then(|| (host, bench.facts(), measured)))
 }
 
@@ -174,6 +175,7 @@ fn add_part(
         )
     });
     all.warn(&label, facts.warnings.iter().cloned().chain(slowed));
+    all.add_early_end(&label, measured);
     let run = assemble(&part.request.plan, RunContext::default(), facts, measured);
     for absence in run.absent {
         let what = format!("{label}: {}", absence.what);
@@ -230,5 +232,21 @@ mod tests {
         assert_eq!((all.absent.len(), all.runs[0].parts.len()), (1, 1));
         assert_eq!(all.absent[0].reason, "no machine");
         assert_eq!(all.into_failure().to_string(), "no machine");
+    }
+
+    #[test]
+    fn a_part_that_was_cut_short_makes_the_run_incomplete() {
+        let figures = Paper::built_in().unwrap();
+        let mut measured = Measured::default();
+        measured.left_out("l1d, disk");
+        let mut all = Gathered::default();
+        let result = (Map::new(), BenchFacts::default(), measured);
+        gather(item(0), Ok(Some(result)), &mut all).unwrap();
+        let tables = vec![findings(&figures, &all.runs)];
+        let (experiment, settings, started) = ("footprint", json!({}), record::now());
+        let run =
+            all.into_run(Reproduction { experiment, settings, cautions: &[], tables, started });
+        let is_named = |warning: &String| warning.contains("ended early: l1d, disk");
+        assert!(!run.complete && run.warnings.iter().any(is_named), "{:?}", run.warnings);
     }
 }

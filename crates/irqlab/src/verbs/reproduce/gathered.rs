@@ -1,11 +1,12 @@
 //! Collects the results of the parts of a reproduction, and makes one run of them.
 
 use anyhow::anyhow;
+use lab::experiment::{Measured, TIME_LIMIT, missing_warning};
 use record::{Absence, Column, Kind, Run, SCHEMA, Table, Timestamp, Value};
 use serde_json::{Map, Value as Json, json};
 
 use crate::console;
-use crate::run::STOPPED;
+use crate::run::{STOPPED, is_time_limit};
 
 /// The results of the parts that were measured so far.
 pub struct Gathered<R> {
@@ -22,6 +23,8 @@ pub struct Gathered<R> {
     complete: bool,
     /// Error of the first part that failed.
     failure: Option<anyhow::Error>,
+    /// The first part that reached a time limit, with the limit.
+    time_limit: Option<String>,
 }
 
 /// The contents of the run that do not come from its parts.
@@ -48,6 +51,7 @@ impl<R> Default for Gathered<R> {
             machines: Map::new(),
             complete: true,
             failure: None,
+            time_limit: None,
         }
     }
 }
@@ -91,9 +95,24 @@ impl<R> Gathered<R> {
     pub fn fail(&mut self, table: &str, part: &str, error: anyhow::Error) {
         let reason = format!("{error:#}");
         console::warn(&format!("{part}: {reason}"));
+        if is_time_limit(&error) {
+            self.time_limit.get_or_insert_with(|| format!("{part}: {reason}"));
+        }
         self.absent.push(Absence::new(table, part, reason));
         self.incomplete();
         self.failure.get_or_insert(error);
+    }
+
+    /// Records which parts of a plan the end of its run left out or cut short, and the limit that ended the run.
+    pub fn add_early_end<S>(&mut self, part: &str, measured: &Measured<S>) {
+        if measured.complete {
+            return;
+        }
+        self.incomplete();
+        self.warn(part, missing_warning(&measured.missing));
+        if let Some(limit) = &measured.time_limit {
+            self.time_limit.get_or_insert_with(|| format!("{part}: {limit}"));
+        }
     }
 
     /// Records that a part was not measured completely.
@@ -115,6 +134,9 @@ impl<R> Gathered<R> {
         if let (Some(all), Json::Object(more)) = (settings.as_object_mut(), reproduction.settings) {
             all.extend(more);
             all.insert("guests".to_owned(), Json::Object(self.machines));
+            if let Some(limit) = self.time_limit {
+                all.insert(TIME_LIMIT.to_owned(), limit.into());
+            }
         }
         let mut warnings: Vec<String> =
             reproduction.cautions.iter().map(|caution| (*caution).to_owned()).collect();
@@ -132,5 +154,44 @@ impl<R> Gathered<R> {
             absent: self.absent,
             tables,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::experiment::BenchError;
+
+    use super::*;
+
+    fn run_of(all: Gathered<()>) -> Run {
+        let started = record::now();
+        let settings = json!({});
+        let (experiment, cautions, tables) = ("noise", &[][..], Vec::new());
+        all.into_run(Reproduction { experiment, settings, cautions, tables, started })
+    }
+
+    #[test]
+    fn a_part_that_ended_early_makes_the_run_incomplete() {
+        let mut all = Gathered::default();
+        let mut measured = Measured::new(());
+        all.add_early_end("zen3", &measured);
+        measured.left_out("idle/high/disk");
+        measured.time_limit = Some("the machine ran for 1h (--limit)".to_owned());
+        all.add_early_end("t1", &measured);
+        let run = run_of(all);
+        assert!(!run.complete);
+        assert_eq!(run.warnings, ["t1: missing, because the run ended early: idle/high/disk"]);
+        assert_eq!(run.settings[TIME_LIMIT], "t1: the machine ran for 1h (--limit)");
+    }
+
+    #[test]
+    fn a_part_that_fails_at_a_limit_is_told_from_other_failures() {
+        let mut all = Gathered::default();
+        all.fail("series", "zen3", anyhow!("no machine"));
+        assert!(!run_of(all).settings.contains_key(TIME_LIMIT));
+        let mut all = Gathered::default();
+        all.fail("series", "zen3", BenchError::TimeLimit("1h are over".to_owned()).into());
+        let run = run_of(all);
+        assert_eq!((run.complete, &run.settings[TIME_LIMIT]), (false, &"zen3: 1h are over".into()));
     }
 }

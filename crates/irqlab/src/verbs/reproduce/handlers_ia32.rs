@@ -95,8 +95,8 @@ fn measure(
         ..Watch::default()
     };
     let kernel = KernelArgs { kernel: None, modules: None, flavour: Some(FlavourName::Full) };
-    let guest =
-        GuestArgs { kernel, net: Some(CARDS), limit: Some(args.limit()), ..GuestArgs::default() };
+    let machine_limit = Some(args.limit());
+    let guest = GuestArgs { kernel, net: Some(CARDS), machine_limit, ..GuestArgs::default() };
     let disk = if name == HAS_SCSI { SCSI } else { IDE };
     let prepared = Simulated::prepare(cache, &guest, 1, watch, stop.clone(), |machine| {
         add_disk(machine, true, disk)
@@ -118,7 +118,8 @@ fn measure(
     let settings =
         SimSettings { guest: prepared.guest, jobs, request, events, on_host, kernel: (None, None) };
     let mut bench = SimBench::new(settings);
-    let measured: Measured<_> = plan.measure(&mut bench, &mut |_: &_| {})?;
+    let mut measured: Measured<_> = plan.measure(&mut bench, &mut |_: &_| {})?;
+    measured.note_limit(&bench);
     let run = ModelRun { model: name.to_owned(), clock_hz, measured };
     Ok((run, bench.facts(), host))
 }
@@ -131,9 +132,7 @@ fn add_model(plan: &Plan, run: ModelRun, facts: BenchFacts, all: &mut Gathered<M
     });
     all.machine(&name, machine);
     all.warn(&name, facts.warnings.iter().cloned());
-    if !run.measured.complete {
-        all.incomplete();
-    }
+    all.add_early_end(&name, &run.measured);
     let assembled = assemble(plan, RunContext::default(), facts, &run.measured);
     for absence in assembled.absent {
         all.absent.push(Absence { what: format!("{name}: {}", absence.what), ..absence });

@@ -56,7 +56,8 @@ pub struct ReproduceArgs {
     /// Seed of the order of lines and points, and of the times of interrupts and events
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Kill a machine after this time on the host's clock [default: 1h; simos-1995: 6h]
+    /// End each machine after this time on the host's clock; exit code 124 if one reaches it [default: 1h; simos-1995:
+    /// 6h]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     limit: Option<Duration>,
     /// simos-1995: workloads, in this order [default: progdev,database,engineering]

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use lab::experiment::{Experiment, Measured, Step};
+use lab::experiment::{BenchError, Experiment, Measured, Step, TIME_LIMIT, missing_warning};
 use lab::noise::in_guest::NoiseRequest;
 use lab::noise::{Body, KeepDetours, Loop, NoiseSample, Plan, Relation};
 use live::window::Stop;
@@ -20,7 +20,7 @@ use sim::{Cache, qemu};
 use super::ReproduceArgs;
 use crate::console::{ProgressLine, Redraw};
 use crate::options::Usage;
-use crate::run::{OpenRun, STOPPED, stop_on_signals};
+use crate::run::{OpenRun, STOPPED, is_time_limit, stop_on_signals};
 use crate::simulated::{DetailLevel, GuestArgs, Simulated, model};
 
 /// Model of the paper's machine.
@@ -62,6 +62,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     let mut progress = ProgressLine::new(Redraw::EachStep);
     let (mut runs, mut host, mut tick_hz) = (Vec::new(), Map::new(), None);
+    let mut time_limit = None;
     let count = 2 * PLACES.len() + 1;
     for (tick, append) in [(Tick::EveryCpu, &EVERY_CPU[..]), (Tick::OneCpu, &ONE_CPU)] {
         for (cpu, placement) in PLACES {
@@ -76,13 +77,15 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
                 host = facts;
                 sample
             });
-            let sample = sample.map_err(|error| format!("{error:#}"));
+            let sample = sample.map_err(|error| reason(&error, &label, &mut time_limit));
             runs.push(PlacedRun { tick, placement, cpu, step_ns: 0, sample });
         }
     }
     if !stop.is_requested() {
-        progress.step(count, count, "no operating system");
-        let sample = without_kernel(args, name, &stop).map_err(|error| format!("{error:#}"));
+        let label = "no operating system";
+        progress.step(count, count, label);
+        let sample = without_kernel(args, name, &stop);
+        let sample = sample.map_err(|error| reason(&error, label, &mut time_limit));
         let step_ns = BARE_SLICE_CYCLES * 1_000_000_000 / model.model.clock_hz;
         let placement = Relation::SameThread;
         runs.push(PlacedRun { tick: Tick::None, placement, cpu: 0, step_ns, sample });
@@ -90,16 +93,31 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     drop(progress);
     let failures: Vec<&String> = runs.iter().filter_map(|run| run.sample.as_ref().err()).collect();
     if failures.len() == runs.len() {
-        match failures.first() {
-            Some(why) if !stop.is_requested() => bail!("{why}"),
+        match (failures.first(), time_limit) {
+            (_, Some(limit)) => bail!(BenchError::TimeLimit(limit)),
+            (Some(why), None) if !stop.is_requested() => bail!("{why}"),
             _ => bail!(STOPPED),
         }
     }
     // Some models cannot run without a kernel. That is an absence and no failure.
     let failed = |run: &PlacedRun| run.tick != Tick::None && run.sample.is_err();
-    let complete = !runs.iter().any(failed) && runs.len() == count;
+    let ended_early = time_limit.is_some() || (stop.is_requested() && !failures.is_empty());
+    let complete = !runs.iter().any(failed) && runs.len() == count && !ended_early;
     let tick_ns = 1e9 / tick_hz.context("the guest's kernel does not state its tick rate")?;
-    open.finish(&assemble(name, &published, &runs, tick_ns, (host, complete), &open), &[])
+    let mut run = assemble(name, &published, &runs, tick_ns, (host, complete), &open);
+    if let Some(limit) = time_limit {
+        run.settings.insert(TIME_LIMIT.to_owned(), limit.into());
+    }
+    open.finish(&run, &[])
+}
+
+/// The reason why a loop has no sample. Keeps the first time limit that a loop reached, with the loop's label.
+fn reason(error: &anyhow::Error, label: &str, time_limit: &mut Option<String>) -> String {
+    let reason = format!("{error:#}");
+    if is_time_limit(error) {
+        time_limit.get_or_insert_with(|| format!("{label}: {reason}"));
+    }
+    reason
 }
 
 /// Runs the loop on one CPU of a machine with a kernel.
@@ -121,7 +139,7 @@ fn under_kernel(
     };
     let guest = GuestArgs {
         append: append.iter().map(|&word| word.to_owned()).collect(),
-        limit: Some(args.limit()),
+        machine_limit: Some(args.limit()),
         ..GuestArgs::default()
     };
     let prepared = Simulated::prepare(cache, &guest, VCPUS, watch, stop.clone(), |_| Ok(()))?;
@@ -145,7 +163,8 @@ fn under_kernel(
         on_host: Map::new(),
     });
     let plan = Plan { loops: vec![Loop::Fwq], trace: true, seed: args.seed };
-    let measured = plan.measure(&mut bench, &mut |_: &Step| {})?;
+    let mut measured = plan.measure(&mut bench, &mut |_: &Step| {})?;
+    measured.note_limit(&bench);
     Ok((the_sample(measured)?, host))
 }
 
@@ -168,11 +187,22 @@ fn without_kernel(args: &ReproduceArgs, name: &str, stop: &Stop) -> anyhow::Resu
     let stop = stop.clone();
     let mut bench = BareNoise::new(cache, qemu, settings, Box::new(move || stop.is_requested()));
     let plan = Plan { loops: vec![Loop::Fwq], trace: false, seed: args.seed };
-    the_sample(plan.measure(&mut bench, &mut |_: &Step| {})?)
+    let mut measured = plan.measure(&mut bench, &mut |_: &Step| {})?;
+    measured.note_limit(&bench);
+    the_sample(measured)
 }
 
+/// The sample of a loop that ran to its end.
+///
+/// Fails when a request to stop cut it short, and with [`BenchError::TimeLimit`] when a limit did.
 fn the_sample(measured: Measured<Vec<NoiseSample>>) -> anyhow::Result<NoiseSample> {
-    let Measured { samples, absent, failure, .. } = measured;
+    let Measured { samples, absent, failure, time_limit, missing, .. } = measured;
+    if let Some(limit) = time_limit {
+        bail!(BenchError::TimeLimit(limit));
+    }
+    if let Some(warning) = missing_warning(&missing) {
+        bail!(warning);
+    }
     match samples.into_iter().next() {
         Some(sample) => Ok(sample),
         None => {
@@ -216,5 +246,30 @@ fn assemble(
         ],
         absent: absent.collect(),
         tables: vec![paper(published, runs), findings(published, runs, tick_ns)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_loop_that_ran_to_its_end_is_a_sample() {
+        let sample = || NoiseSample::in_exact_clock(Loop::Fwq, Vec::new());
+        let measured = || Measured::new(vec![sample()]);
+        assert!(the_sample(measured()).is_ok());
+        // A CPU that went offline leaves a run incomplete, but did not cut the loop short.
+        assert!(the_sample(Measured { complete: false, ..measured() }).is_ok());
+        let mut stopped = measured();
+        stopped.left_out("loop fwq after 3.0 ms of its window");
+        let mut time_limit = None;
+        let error = the_sample(stopped).unwrap_err();
+        assert!(reason(&error, "CPU 1", &mut time_limit).ends_with("after 3.0 ms of its window"));
+        assert_eq!(time_limit, None);
+        let limit = Some("1h are over".to_owned());
+        let limited = Measured { complete: false, time_limit: limit, ..measured() };
+        let error = the_sample(limited).unwrap_err();
+        assert_eq!(reason(&error, "CPU 1", &mut time_limit), "1h are over");
+        assert_eq!(time_limit.as_deref(), Some("CPU 1: 1h are over"));
     }
 }

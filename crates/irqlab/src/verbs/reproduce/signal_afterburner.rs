@@ -28,6 +28,9 @@ const RATE_HZ: u64 = 20_000;
 const PACKET_CYCLES: u64 = 400_000;
 const REQUEST_CYCLES: u64 = 2_000_000;
 
+/// Name of the second plan in messages.
+const RATES: &str = "the schemes' CPU use";
+
 /// A bench, and a warning about its differences to the paper's machine.
 struct Prepared {
     bench: Box<dyn SignalBench>,
@@ -122,13 +125,23 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let bench = bench.as_mut();
     let mut progress = ProgressLine::new(Redraw::EachStep);
     let mut measured = transfers.measure(bench, &mut progress)?;
-    if !bench.stop_requested() {
-        let more = rates.measure(bench, &mut progress)?;
-        measured.samples.rates = more.samples.rates;
-        measured.complete &= more.complete;
-        measured.absent.extend(more.absent);
-        measured.failure = measured.failure.or(more.failure);
+    if bench.stop_requested() {
+        measured.left_out(RATES);
+    } else {
+        match rates.measure(bench, &mut progress) {
+            Ok(more) => {
+                measured.samples.rates = more.samples.rates;
+                measured.complete &= more.complete;
+                measured.absent.extend(more.absent);
+                measured.missing.extend(more.missing);
+                measured.failure = measured.failure.or(more.failure);
+                measured.time_limit = measured.time_limit.or(more.time_limit);
+            }
+            // The results of the transfers are kept.
+            Err(error) => measured.part_failed("rates", RATES.to_owned(), error)?,
+        }
     }
+    measured.note_limit(bench);
     drop(progress);
     match finish(&transfers, context, bench.facts(), measured)? {
         Outcome::Run { mut run, samples } => {

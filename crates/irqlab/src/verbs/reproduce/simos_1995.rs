@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
-use lab::experiment::{Bench, Experiment};
+use lab::experiment::{Bench, BenchError, Experiment};
 use lab::services::{Class, Plan, Samples};
 use live::window::Stop;
 use machine::SystemModel;
@@ -25,7 +25,7 @@ use super::ReproduceArgs;
 use super::gathered::{Gathered, Reproduction, key_cell, model_cell};
 use crate::console;
 use crate::options::Usage;
-use crate::run::{OpenRun, stop_on_signals};
+use crate::run::{OpenRun, is_time_limit, stop_on_signals};
 use crate::simulated::{self, DetailLevel, GuestArgs, Simulated, model};
 
 /// Sizes of each L1 cache and of L2, from the machine of 1994 to the machine of 1998 (Table 3.1), KiB.
@@ -233,8 +233,14 @@ fn measure_all(
     let (prepared, workload) = match prepare(args, workload, cpus, stop) {
         Ok(ready) => ready,
         Err(error) => {
+            let text = format!("{error:#}");
             for item in items {
-                all.fail(TABLE, &item.label(), anyhow!("{error:#}"));
+                let error = if is_time_limit(&error) {
+                    anyhow!(BenchError::TimeLimit(text.clone()))
+                } else {
+                    anyhow!(text.clone())
+                };
+                all.fail(TABLE, &item.label(), error);
             }
             return;
         }
@@ -267,12 +273,14 @@ fn prepare(
     stop: &Stop,
 ) -> anyhow::Result<(Simulated, Prepared)> {
     let workload = simulated::workload(workload, cpus, args.short)?;
-    let guest = GuestArgs { limit: Some(args.limit()), ..GuestArgs::default() };
+    let guest = GuestArgs { machine_limit: Some(args.limit()), ..GuestArgs::default() };
     let cache = Cache::from_environment()?;
     Simulated::prepare_workload(cache, &guest, &workload, Watch::default(), stop.clone())
 }
 
-/// Runs a machine. Returns `None` if the user asked to stop.
+/// Runs a machine. Returns `None` if the user asked to stop. A part of a workload cannot be compared with the paper.
+///
+/// Fails with [`BenchError::TimeLimit`] when a limit ends the machine.
 fn measure(
     item: &Item,
     prepared: &Simulated,
@@ -304,6 +312,12 @@ fn measure(
         label: item.label(),
     });
     let Some((sample, account)) = bench.measure_recorded()? else { return Ok(None) };
+    if sample.interrupted {
+        return match bench.limit_reached() {
+            Some(limit) => bail!(BenchError::TimeLimit(limit)),
+            None => Ok(None),
+        };
+    }
     let facts = bench.facts();
     let samples = Samples { window: Some(sample) };
     let report = Plan { histograms: false }.report(&samples);

@@ -4,19 +4,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use lab::experiment::{Bench, BenchError, BenchFacts};
+use lab::experiment::{Bench, BenchError, BenchFacts, TIME_LIMIT, missing_warning};
 use lab::handlers::in_guest::HandlersRequest;
 use lab::handlers::probe_check::{CheckedContext, ProbeCost, probe_costs, probes};
-use lab::handlers::{Condition, Load, Rate, Stimulus};
+use lab::handlers::{Condition, HandlersBench, Load, Rate, Stimulus};
 use record::{Absence, Run, SCHEMA, Timestamp};
 use serde_json::{Map, Value as Json, json};
 use sim::Cache;
-use sim::handlers::{SimBench, SimSettings};
+use sim::handlers::{SimBench, SimSettings, Verified};
 use sim::watch::Watch;
 
 use crate::console::{ProgressLine, Redraw};
 use crate::options::{On, ResultArgs, Usage, duration, ns};
-use crate::run::{OpenRun, stop_on_signals};
+use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::simulated::{self, GuestArgs, JobsArgs, Simulated, SliceArgs};
 
 /// Conditions to verify, and the machine.
@@ -81,6 +81,53 @@ struct All {
     warnings: Vec<String>,
     /// The probes' own costs, by condition.
     probed: Map<String, Json>,
+    /// Conditions that a request to stop or a limit left out or cut short.
+    missing: Vec<String>,
+    /// The first limit that was reached, with the condition that it cut short.
+    time_limit: Option<String>,
+}
+
+impl All {
+    /// Adds the outcome of a condition. `None`: the user asked to stop before its end.
+    ///
+    /// Fails when the bench failed.
+    fn add(
+        &mut self,
+        label: String,
+        outcome: Result<Option<Verified>, BenchError>,
+    ) -> anyhow::Result<()> {
+        match outcome {
+            Ok(None) => self.missing.push(label),
+            Ok(Some(verified)) => {
+                let warnings = verified.warnings.iter().map(|text| format!("{label}: {text}"));
+                self.warnings.extend(warnings);
+                let probed = json!({
+                    "inside_ns": verified.probed.in_span_ns,
+                    "added_ns": verified.probed.total_ns,
+                    "lost": verified.probed.lost,
+                });
+                self.probed.insert(label, probed);
+                self.sources.extend(verified.sources);
+                self.costs.extend(verified.costs);
+            }
+            Err(BenchError::TimeLimit(reason)) => {
+                self.time_limit.get_or_insert_with(|| format!("{label}: {reason}"));
+                self.missing.push(label);
+            }
+            Err(BenchError::Failed(reason)) => bail!("{label}: {reason}"),
+            Err(error) => self.absent.push(error.absence("probes", label)),
+        }
+        Ok(())
+    }
+
+    /// Whether the run ended before any condition was measured.
+    fn ended_before_results(&self) -> bool {
+        !self.missing.is_empty() && self.probed.is_empty()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.absent.is_empty() && self.missing.is_empty()
+    }
 }
 
 /// Measures, prints, records.
@@ -94,27 +141,20 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     for (at, condition) in conditions.iter().enumerate() {
         let label = condition.label();
         progress.step(at + 1, conditions.len(), &label);
-        match bench.verify(*condition) {
-            Ok(None) => break,
-            Ok(Some(verified)) => {
-                let warnings = verified.warnings.iter().map(|text| format!("{label}: {text}"));
-                all.warnings.extend(warnings);
-                let probed = json!({
-                    "inside_ns": verified.probed.in_span_ns,
-                    "added_ns": verified.probed.total_ns,
-                    "lost": verified.probed.lost,
-                });
-                all.probed.insert(label, probed);
-                all.sources.extend(verified.sources);
-                all.costs.extend(verified.costs);
-            }
-            Err(BenchError::Failed(reason) | BenchError::TimeLimit(reason)) => {
-                bail!("{label}: {reason}")
-            }
-            Err(error) => all.absent.push(error.absence("probes", label)),
-        }
+        // After the end, no further machine starts; conditions that were measured ahead are kept.
+        let is_left_out = bench.stop_requested() && !bench.is_measured(*condition);
+        all.add(label, if is_left_out { Ok(None) } else { bench.verify(*condition) })?;
     }
     drop(progress);
+    if !all.missing.is_empty() {
+        all.time_limit = all.time_limit.or_else(|| bench.limit_reached());
+    }
+    if all.ended_before_results() {
+        match all.time_limit {
+            Some(limit) => bail!(BenchError::TimeLimit(limit)),
+            None => bail!(STOPPED),
+        }
+    }
     open.finish(&assemble(args, open.started(), host, bench.facts(), all), &[])
 }
 
@@ -169,21 +209,56 @@ fn assemble(
     settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
     settings.insert("duration_ns".into(), json!(args.duration.as_nanos() as u64));
     settings.insert("warm_up_ns".into(), json!(args.warm_up.as_nanos() as u64));
+    let complete = all.is_complete();
     let mut observer = facts.observer;
     observer.insert("probes".into(), Json::Object(all.probed));
-    let mut warnings = facts.warnings;
+    if let Some(limit) = &all.time_limit {
+        settings.insert(TIME_LIMIT.to_owned(), json!(limit));
+    }
+    let mut warnings: Vec<String> = missing_warning(&all.missing).into_iter().collect();
+    warnings.extend(facts.warnings);
     warnings.extend(all.warnings);
     Run {
         schema: SCHEMA.to_owned(),
         experiment: "verify-probes".to_owned(),
         bench: "sim".to_owned(),
         started_utc: started.to_string(),
-        complete: all.absent.is_empty(),
+        complete,
         host,
         settings,
         observer,
         warnings,
         absent: all.absent,
         tables: vec![probes(&all.sources), probe_costs(&all.costs)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_without_results_make_the_run_incomplete() {
+        let mut all = All::default();
+        all.add("idle/high/timer".to_owned(), Ok(None)).unwrap();
+        assert!(!all.is_complete() && all.ended_before_results());
+        all.add("idle/low/timer".to_owned(), Ok(Some(Verified::default()))).unwrap();
+        let limit = || BenchError::TimeLimit("1m is over".to_owned());
+        all.add("idle/low/disk".to_owned(), Err(limit())).unwrap();
+        all.add("idle/high/disk".to_owned(), Err(limit())).unwrap();
+        assert!(!all.is_complete() && !all.ended_before_results());
+        assert_eq!(all.missing, ["idle/high/timer", "idle/low/disk", "idle/high/disk"]);
+        assert_eq!(all.time_limit.as_deref(), Some("idle/low/disk: 1m is over"));
+        assert!(all.add("idle/low/net".to_owned(), Err(BenchError::Failed("x".into()))).is_err());
+    }
+
+    #[test]
+    fn a_run_of_all_conditions_is_complete() {
+        let mut all = All::default();
+        all.add("idle/high/timer".to_owned(), Ok(Some(Verified::default()))).unwrap();
+        assert!(all.is_complete());
+        let unavailable = BenchError::unavailable("no card");
+        all.add("idle/high/net".to_owned(), Err(unavailable)).unwrap();
+        assert!(!all.is_complete() && all.missing.is_empty());
     }
 }
