@@ -349,8 +349,19 @@ pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
 
 /// Parts of a window that are compared with its single batches for the drift. With few batches, there are 2 to 11 parts.
 const DRIFT_PARTS: usize = 8;
-/// Degrees of freedom of the drift's variance, as with [`DRIFT_PARTS`] parts.
-const DRIFT_FREEDOM: f64 = (DRIFT_PARTS - 1) as f64;
+
+/// How many batches a part has, for the drift.
+fn batches_of_part(batches: usize) -> usize {
+    (batches / DRIFT_PARTS).max(2)
+}
+
+/// Degrees of freedom of the drift's variance, at least 1: one less than the parts, of which there are at least so many
+/// with these degrees of freedom of the batches.
+fn drift_freedom(degrees_of_freedom: f64) -> f64 {
+    let batches = degrees_of_freedom as usize;
+    let parts = batches / batches_of_part(batches);
+    parts.clamp(2, DRIFT_PARTS) as f64 - 1.0
+}
 
 /// The drift of a ratio: how much slow changes make it differ between windows of this length, as a standard deviation.
 /// Each batch is a numerator and a denominator; the ratio is that of their sums. 0 with fewer than five batches, or if the
@@ -365,7 +376,7 @@ const DRIFT_FREEDOM: f64 = (DRIFT_PARTS - 1) as f64;
 pub fn drift(batches: &[(f64, f64)]) -> f64 {
     // The last batch may be shorter than the others.
     let full_batches = &batches[..batches.len().saturating_sub(1)];
-    let length = (full_batches.len() / DRIFT_PARTS).max(2);
+    let length = batches_of_part(full_batches.len());
     let (numerator, denominator) =
         full_batches.iter().fold((0.0, 0.0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1));
     if full_batches.len() < 2 * length || denominator <= 0.0 {
@@ -494,7 +505,8 @@ pub fn half_width_of_difference(figures: [Uncertainty; 2], tail: f64) -> Option<
     let (mut sum, mut squares) = (0.0, 0.0);
     for figure in figures {
         let error = figure.half_width / t_quantile(figure.degrees_of_freedom, 0.025)?;
-        for (part, freedom) in [(error, figure.degrees_of_freedom), (figure.drift, DRIFT_FREEDOM)] {
+        let freedom = figure.degrees_of_freedom;
+        for (part, freedom) in [(error, freedom), (figure.drift, drift_freedom(freedom))] {
             sum += part.powi(2);
             squares += part.powi(4) / freedom;
         }
@@ -717,8 +729,12 @@ mod tests {
         let none = figure(0.0, 10.0, 0.0);
         assert_eq!(half_width_of_difference([none, none], 0.025), Some(0.0));
         // Only the drift of one: an error of 2 with seven degrees of freedom.
-        let drifting = half_width_of_difference([none, figure(0.0, 10.0, 2.0)], 0.025).unwrap();
-        assert!(near(drifting, 2.0 * 2.364_6), "{drifting}");
+        // Of 64 batches, eight parts have seven degrees of freedom; of ten, five parts have four.
+        for (batches, t) in [(64.0, 2.364_6), (10.0, 2.776_4)] {
+            let drifting = figure(0.0, batches, 2.0);
+            let drifting = half_width_of_difference([none, drifting], 0.025).unwrap();
+            assert!(near(drifting, 2.0 * t), "{drifting}");
+        }
         assert_eq!(half_width_of_difference([figure(1.0, 0.0, 0.0), ten], 0.025), None);
         assert_eq!((t_quantile(0.0, 0.1), t_quantile(5.0, 0.6)), (None, None));
         assert!(near(t_quantile(7.0, 0.5e-4).unwrap(), 7.885), "{:?}", t_quantile(7.0, 0.5e-4));
