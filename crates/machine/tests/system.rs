@@ -593,7 +593,7 @@ proptest! {
             let mut port = port(&mut short);
             let may_be_short = kind != AccessKind::Fetch && (what != 3 || access.write);
             let wait = if may_be_short {
-                port.wait_of_hit(&access, (access.write, now), |_| page)
+                port.hit_wait_cycles(&access, (access.write, now), |_| page)
             } else {
                 None
             };
@@ -626,7 +626,7 @@ fn loads_and_stores_of_a_warm_line_hit_at_once() {
     };
     let mut at_once = |address, write, now| {
         let access = access(address, write);
-        let wait = port.wait_of_hit(&access, (write, now), |_| PageSize::Small);
+        let wait = port.hit_wait_cycles(&access, (write, now), |_| PageSize::Small);
         if wait.is_none() {
             let how = if write { AccessMode::Store } else { AccessMode::Load };
             port.access(&access, how, now);

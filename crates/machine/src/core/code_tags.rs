@@ -1,5 +1,5 @@
-//! What the front end of a core finds: the cache of decoded instructions, the line of the last fetch, and the branch
-//! predictor. It learns in program order, whatever the times are.
+//! Tags of a core's front end: the cache of decoded instructions, the line of the last fetch, and the branch predictor.
+//! They learn in program order, whatever the times are.
 
 use std::ops::Range;
 
@@ -10,12 +10,13 @@ use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::predict::{Branch, BranchKind, Prediction, Predictor};
 use crate::tag_array::TagArray;
 
-/// How the code of an instruction was found that starts a line of code, or of decoded instructions.
+/// What the front end found for an instruction that starts a line of code or of decoded instructions. Bits 0 and 1: its
+/// first and its last line must be fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FoundCode(u8);
 
 impl FoundCode {
-    /// Of its two lines, those that are to be fetched have bits 0 and 1.
+    /// The code comes from L1I, not from the cache of decoded instructions.
     const FETCHED: u8 = 1 << 2;
     const DECODED: u8 = 1 << 3;
 
@@ -24,7 +25,7 @@ impl FoundCode {
         self.0 & FoundCode::DECODED != 0
     }
 
-    /// Whether it is fetched, from these lines or from the line before.
+    /// Whether the code comes from L1I: from lines that are fetched now, or from the line that was fetched last.
     pub(super) fn is_fetched(self) -> bool {
         self.0 & FoundCode::FETCHED != 0
     }
@@ -80,7 +81,7 @@ impl DecodedCache {
 
     /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
     #[inline]
-    fn holds(&mut self, address: u64) -> bool {
+    fn touch_or_fill(&mut self, address: u64) -> bool {
         self.cache.touch_or_fill(self.name_of(address))
     }
 }
@@ -93,6 +94,7 @@ fn code_line_of(name: u64, traces: bool) -> u64 {
 /// What a front end finds.
 #[derive(Clone, Debug)]
 pub(super) struct CodeTags {
+    /// The line that was fetched last. `None`: the next line is fetched, whichever it is.
     last_line: Option<(VirtualAddress, PhysicalAddress)>,
     decoded: Option<DecodedCache>,
     /// Whether the current part of the block comes from the cache of decoded instructions.
@@ -111,16 +113,16 @@ impl CodeTags {
     }
 
     /// Looks up the code of an instruction in the cache of decoded instructions. Returns which of its lines are to be
-    /// fetched, too.
+    /// fetched, too. Called in program order for each instruction that `starts()`.
     #[inline(always)]
     pub(super) fn look_up(&mut self, block: &Template, instruction: &Instruction) -> FoundCode {
         if instruction.starts_decoded()
             && let Some(decoded) = &mut self.decoded
         {
-            self.is_decoded = decoded.holds(block.physical_of(instruction).0);
+            self.is_decoded = decoded.touch_or_fill(block.physical_of(instruction).0);
         }
         let mut found = if self.is_decoded { FoundCode::DECODED } else { 0 };
-        // After a flush, the translation is looked up whatever is decoded.
+        // After `forget_line` the line is fetched even if it is decoded, because its translation must be looked up.
         if instruction.starts_line() && (!self.is_decoded || self.last_line.is_none()) {
             found |= FoundCode::FETCHED;
             for (number, line) in block.lines_of(instruction).into_iter().enumerate() {
@@ -133,7 +135,8 @@ impl CodeTags {
         FoundCode(found)
     }
 
-    /// Predicts the branch at the end of a block, which leads to `next`.
+    /// Predicts the branch at the end of a block. `next`: the virtual address of the next executed instruction. Counts the
+    /// branch, and a BTB miss or a misprediction.
     #[inline]
     pub(super) fn predict(
         &mut self,
@@ -193,9 +196,9 @@ mod tests {
             };
             let mut decoded = DecodedCache::new(&model);
             let starts = [0x1000, 0x1020, 0x103f, 0x1040, 0x0fff];
-            starts.into_iter().for_each(|address| assert!(!decoded.holds(address)));
+            starts.into_iter().for_each(|address| assert!(!decoded.touch_or_fill(address)));
             decoded.forget(&(0x1010..0x1011));
-            let held = starts.map(|address| decoded.holds(address));
+            let held = starts.map(|address| decoded.touch_or_fill(address));
             assert_eq!(held, [false, false, false, true, true], "traces: {traces}");
         }
     }

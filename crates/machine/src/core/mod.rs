@@ -124,7 +124,7 @@ pub trait Memory {
     /// Loads from one line or more, or stores to it. Returns how long it waits.
     fn access(&mut self, access: &Access, how: AccessMode, now_cycles: u64) -> u64;
 
-    /// The parts of the last load's or store's wait, which was not zero.
+    /// The parts of the last load's or store's wait. Valid only if it waited.
     fn last_wait(&self) -> WaitParts {
         WaitParts::default()
     }

@@ -13,7 +13,7 @@ struct CombiningBuffer {
     stored: u64,
     /// Whether the line is being combined.
     is_open: bool,
-    /// The place of its last opening or closing in the order of all.
+    /// Sequence number of its last opening or closing; 0 if it was never used.
     changed: u64,
 }
 
@@ -21,12 +21,12 @@ struct CombiningBuffer {
 #[derive(Clone, Debug)]
 pub(super) struct CombiningBuffers {
     buffers: Vec<CombiningBuffer>,
-    /// How often one was opened or closed.
+    /// Openings and closings so far, of all buffers.
     changes: u64,
     line_bytes: u64,
 }
 
-/// More than processors have.
+/// The most buffers of a core. It bounds a model with unlimited MSHRs; numbers fit a `u8`.
 const COMBINING_MAX: u32 = 64;
 
 impl CombiningBuffers {
@@ -42,12 +42,13 @@ impl CombiningBuffers {
 
     /// The number of the buffer that combines a line, if one does.
     pub(super) fn find(&self, line: u64) -> Option<u8> {
-        let is_it = |buffer: &CombiningBuffer| buffer.line == line && buffer.is_open;
-        self.buffers.iter().position(is_it).map(|index| index as u8)
+        let combines_line = |buffer: &CombiningBuffer| buffer.line == line && buffer.is_open;
+        self.buffers.iter().position(combines_line).map(|index| index as u8)
     }
 
-    /// Gives a buffer to a line: the one that the line had last, or else the one that was closed first, or else the
-    /// one that was opened first. Returns its number, and whether it is that of a line that has to be written now.
+    /// Gives a buffer to a line: the one that the line had last, or else one that was never used, or else the one that
+    /// was completed first, or else the one that was opened first. Returns the buffer's number, and whether it still
+    /// held an incomplete line, which is written now.
     pub(super) fn open(&mut self, line: u64) -> (u8, bool) {
         let order =
             |buffer: &CombiningBuffer| (buffer.line != line, buffer.is_open, buffer.changed);
@@ -59,9 +60,10 @@ impl CombiningBuffers {
         (index as u8, before.is_open)
     }
 
-    /// Stores these bytes of the line of a buffer. If that completes the line, the buffer is closed. Returns whether it
-    /// does.
-    pub(super) fn fill(&mut self, buffer: u8, bytes: Range<u64>) -> bool {
+    /// Stores these bytes of the line of a buffer: not empty, offsets within the line. If that completes the line, the
+    /// buffer is closed. Returns whether it does. In lines longer than 64 bytes, a 64th counts as stored once any of its
+    /// bytes is.
+    pub(super) fn store(&mut self, buffer: u8, bytes: Range<u64>) -> bool {
         let part = (self.line_bytes / 64).max(1);
         let (first, last) = (bytes.start / part, (bytes.end - 1) / part);
         let mask = (u64::MAX << first) & (u64::MAX >> (63 - last.min(63)));

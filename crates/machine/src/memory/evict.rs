@@ -342,7 +342,7 @@ impl Tags {
             };
             let start = PhysicalAddress::of_line(line, shift);
             let bytes = physical.bytes_after(start)..to.bytes_after(start);
-            if self.cores[core].combining.fill(buffer, bytes) {
+            if self.cores[core].combining.store(buffer, bytes) {
                 self.cpus[access.cpu].counts.memory_writes += 1;
                 self.outcome.push(Step::CloseCombining(buffer));
             }

@@ -132,7 +132,7 @@ impl Tags {
             && !snooped
             && self.acquire_ownership(request.cpu, request.physical, request.mask)
         {
-            self.outcome.push(Step::FillOwned);
+            self.outcome.push(Step::FillUpgrade);
             if is_waited_for {
                 self.add_latency(request.cpu, self.config.upgrade_cycles);
             }
@@ -245,7 +245,7 @@ impl Tags {
             let line = request.physical.line(self.outer[level].line_shift);
             let is_l2_prefetch = request.purpose == Purpose::Prefetch && request.first_level > 0;
             let new_flags = flags | flag_if(is_l2_prefetch && level == 0, PREFETCHED);
-            self.outcome.push(Step::Into { level: level as u8, line });
+            self.outcome.push(Step::IntoLevel { level: level as u8, line });
             let cache = self.outer[level].cache_for(core);
             if let Some(slot) = cache.find(line, line) {
                 cache.set_flags(slot, cache.flags(slot) | flags);

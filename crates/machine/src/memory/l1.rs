@@ -309,7 +309,7 @@ impl Tags {
                 && self.own_line(access, slot)
         };
         if waits {
-            self.outcome.push(Step::Owned);
+            self.outcome.push(Step::Upgrade);
             self.add_latency(access.cpu, self.config.upgrade_cycles);
         }
         SupplyingLevel::L1

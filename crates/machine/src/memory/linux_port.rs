@@ -78,7 +78,7 @@ impl Memory for LinuxPort<'_> {
         let now_cycles = now_cycles + self.skew_cycles;
         if how.may_hit_at_once() {
             let start = (how == AccessMode::Store, now_cycles);
-            if let Some(wait) = self.port.wait_of_hit(access, start, PageSize::in_linux) {
+            if let Some(wait) = self.port.hit_wait_cycles(access, start, PageSize::in_linux) {
                 return wait;
             }
         }

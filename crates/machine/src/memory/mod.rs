@@ -5,8 +5,8 @@
 //! the processor's affair. Caches hold line numbers, not data.
 //!
 //! It has two halves. *Tags* say what an access finds, from the order of accesses alone; *times* say when it is ready,
-//! from what it has found and from when it starts. Nothing flows from times to tags. How one access travels through
-//! the modules:
+//! from what it has found and from when it starts. What an access finds never depends on times: sums of waits are kept
+//! with the tags' counts, but no lookup reads them. How one access travels through the modules:
 //!
 //! - `tags` has the caches and TLBs;
 //! - `translation` looks the page up in the TLBs and walks the page tables;
@@ -16,7 +16,7 @@
 //! - `evict` takes lines out: victims, write-backs, back-invalidations, DMA; `combining` has the buffers of
 //!   non-temporal stores;
 //! - `coherence` keeps the directory of the lines that each core holds, and invalidates and downgrades;
-//! - `prefetch` predicts the lines of the next accesses, and how many prefetches are under way;
+//! - `prefetch` predicts the lines of the next accesses, and limits how many prefetches are under way;
 //! - `classification` says why lines miss. It observes, and has no influence on the rest;
 //! - `outcome`: all of these write down what the access has found, step by step;
 //! - `times` reads the steps, and computes when the access is ready; `mshr` has the resources that it waits for.
@@ -121,14 +121,14 @@ pub enum SupplyingLevel {
 /// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The ready time, beyond the latency of an L1 hit: `now_cycles` for a hit. A store that misses
-    /// is ready when its line is filled; the processor may go on earlier.
+    /// When the line is ready, not counting the latency of an L1 hit. This is `now_cycles` for a hit whose line and
+    /// translation have arrived. A store that misses is ready when its line is filled; the processor may go on earlier.
     pub ready_cycles: u64,
-    /// The level that supplied the line.
+    /// The level that supplied the line, or the farthest one if the access crosses lines.
     pub supplier: SupplyingLevel,
     /// Whether the line was under way before, by a prefetch or for another access.
     pub under_way: bool,
-    /// The part of the wait that was for the translation.
+    /// Cycles of the wait that the translation took. 0 for fetches and for accesses that cross lines.
     pub translation_cycles: u64,
 }
 
@@ -162,7 +162,7 @@ counts! {
     l3_misses,
     /// Lines read from memory, prefetched lines and page tables included.
     memory_reads,
-    /// Dirty lines written to memory.
+    /// Lines written to memory: dirty lines, and combining buffers of non-temporal stores.
     memory_writes,
     /// Misses of the first TLB that hit the second.
     stlb_hits,
@@ -196,7 +196,8 @@ counts! {
 pub struct MemorySystem {
     tags: Tags,
     times: Times,
-    /// The parts of the wait of a [`MemoryPort`]'s last access.
+    /// The parts of the wait of the last load or store that any [`MemoryPort`] timed. A hit without a wait leaves the
+    /// value as it was.
     last_wait: WaitParts,
 }
 
@@ -212,7 +213,7 @@ impl MemorySystem {
         assert!((1..=64).contains(&cpus), "{cpus} processors");
         let config = Config::new(model);
         let tags = Tags::new(model, &config, cpus);
-        let times = Times::new(model, &config, &tags.places(), tags.combining_buffers());
+        let times = Times::new(model, &config, &tags.core_threads(), tags.combining_buffer_count());
         MemorySystem { tags, times, last_wait: WaitParts::default() }
     }
 
@@ -227,12 +228,12 @@ impl MemorySystem {
         Response::new(ready, supplier)
     }
 
-    /// When the fetch is ready that was looked up last. It starts on a processor at a cycle.
+    /// When the fetch is ready that was looked up last. `start`: its processor, and its cycle there.
     #[inline]
     fn fetch_ready(&mut self, start: (usize, u64), physical: PhysicalAddress) -> Ready {
         let Tags { outcome, classifier, .. } = &mut self.tags;
         match outcome.steps() {
-            [] => self.times.code_hit(start, physical),
+            [] => self.times.code_hit_ready(start, physical),
             steps => {
                 let ready = self.times.ready(start, steps, classifier);
                 Ready { translation_cycles: 0, ..ready }
@@ -240,7 +241,7 @@ impl MemorySystem {
         }
     }
 
-    /// When the load or store is ready that was looked up last, likewise.
+    /// When the load or store is ready that was looked up last. `start`: its processor, and its cycle there.
     #[inline]
     fn data_ready(
         &mut self,
@@ -249,7 +250,7 @@ impl MemorySystem {
     ) -> Ready {
         let Tags { outcome, classifier, .. } = &mut self.tags;
         match outcome.steps() {
-            [] => self.times.data_hit(start, addresses),
+            [] => self.times.data_hit_ready(start, addresses),
             steps => self.times.ready(start, steps, classifier),
         }
     }
@@ -265,7 +266,8 @@ impl MemorySystem {
 
     /// Serves a load or store of a device: it bypasses the caches. A processor's accesses to devices
     /// come one after the other: they are neither reordered nor combined. A load waits for the round
-    /// trip, and with it for all stores before it; a store does not wait where the bus posts it.
+    /// trip, and so for all device stores before it. A store that the bus posts waits only for its translation and for
+    /// the processor's earlier device accesses.
     pub fn access_device(&mut self, access: &Access) -> Response {
         self.tags.look_up_device(access);
         let start = (access.cpu, access.now_cycles);
@@ -311,16 +313,17 @@ impl MemorySystem {
     #[must_use]
     pub fn counts(&self, cpu: usize) -> CpuCounts {
         let mut counts = self.tags.cpus[cpu].counts;
-        let of_times = self.times.counts(cpu);
-        counts.basic.fetch_walk_cycles = of_times.fetch_walk_cycles;
-        counts.basic.data_walk_cycles = of_times.data_walk_cycles;
-        counts.mshr_wait_cycles = of_times.mshr_wait_cycles;
-        counts.bus_wait_cycles = of_times.bus_wait_cycles;
+        let time_counts = self.times.counts(cpu);
+        counts.basic.fetch_walk_cycles = time_counts.fetch_walk_cycles;
+        counts.basic.data_walk_cycles = time_counts.data_walk_cycles;
+        counts.mshr_wait_cycles = time_counts.mshr_wait_cycles;
+        counts.bus_wait_cycles = time_counts.bus_wait_cycles;
         counts
     }
 
-    /// The latencies of what the accesses of a processor found in caches and TLBs, added up: how long they would have
-    /// waited one by one. Accesses that were only looked up are included.
+    /// Sum of the latencies that a processor's accesses would wait for one after the other: suppliers of lines and page
+    /// table entries, the second TLB, the start of walks, upgrades, devices, and the rest of prefetches under way.
+    /// Prefetches, posted stores and write-through fills add nothing. Accesses that were only looked up count, too.
     #[must_use]
     pub fn latency_cycles(&self, cpu: usize) -> u64 {
         self.tags.cpus[cpu].latency_cycles

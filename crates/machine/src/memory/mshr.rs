@@ -1,4 +1,4 @@
-//! Resources that misses wait for: miss status holding registers (MSHRs) and the memory bus.
+//! Resources that misses wait for: miss status holding registers (MSHRs), page walkers, and the memory bus.
 
 /// No line has this number.
 const NO_LINE: u64 = u64::MAX;
@@ -124,11 +124,12 @@ impl MshrFile {
     }
 }
 
-/// Lines under way to a cache below L1 that are distinguished, by the low bits of their numbers.
+/// Arrivals that are distinguished, by the low bits of their numbers.
 const ARRIVALS: usize = 1 << 8;
 
-/// When lines arrive in a cache below L1. Where a line in flight is requested again, by
-/// another access, a prefetch or a page walk, it is waited for, and not requested a second time.
+/// When lines or translations arrive, by number. It remembers the last arrival for each value of the low bits; an entry
+/// that was replaced counts as arrived. A line under way that is requested again is waited for, and not requested a
+/// second time.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
     lines: Box<[(u64, u64)]>,
@@ -142,7 +143,7 @@ impl Arrivals {
 
     /// From when on nothing is under way.
     #[inline(always)]
-    pub(super) fn there_cycles(&self) -> u64 {
+    pub(super) fn all_arrived_cycles(&self) -> u64 {
         self.latest_cycles
     }
 

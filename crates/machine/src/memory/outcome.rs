@@ -9,7 +9,7 @@ pub(super) enum Step {
     /// The next line of the access; it starts when the line before is ready.
     NextLine,
 
-    /// The first TLB for data has this page.
+    /// The first TLB for data has this page, a number with the thread from bit 58 on.
     Page(u64),
     /// The first TLB missed; the second is looked up.
     SecondTlb,
@@ -20,21 +20,21 @@ pub(super) enum Step {
     EndWalk {
         is_fetch: bool,
     },
-    /// This page of data was translated.
+    /// This page of data was translated, likewise with its thread.
     Translated(u64),
 
     /// L1D has the line.
     Hit(u64),
     /// L1I has the line.
     CodeHit(u64),
-    /// The access waits for nothing more than its translation.
+    /// The access is ready when it is translated. Later steps of combining buffers may delay it.
     Posted,
-    /// The core waits for the right to write the line, which it has.
-    Owned,
+    /// L1D has the line; the core waits for the right to write it.
+    Upgrade,
 
     /// A fill starts.
     Fill(FillStart),
-    /// A level below L1 supplies the line that is filled.
+    /// A level below L1, 0 for L2, supplies the line that is filled. `line` is in the level's line size.
     FromLevel {
         level: u8,
         line: u64,
@@ -44,17 +44,18 @@ pub(super) enum Step {
         is_prefetch: bool,
     },
     /// The fill waits for the right to write the line.
-    FillOwned,
-    /// The line that is filled comes into a level below L1.
-    Into {
+    FillUpgrade,
+    /// The line that is filled comes into a level below L1, 0 for L2. `line` is in the level's line size.
+    IntoLevel {
         level: u8,
         line: u64,
     },
     /// The fill is over.
     Filled(FillEnd),
-    /// L1D takes the line that was filled last, for a load or store.
+    /// L1D takes the line that was filled last, for a load or store, and an MSHR until it is filled.
     IntoL1d(u64),
-    /// A line is written to memory, when the last fill has started.
+    /// A line is written to memory. Its transfer starts no earlier than the processor's last fill, of this access or of
+    /// an earlier one.
     WriteBack,
     /// The misses of these numbers, among those that are classified and kept, are of the current line.
     Missed {
@@ -112,7 +113,7 @@ pub(super) enum FillEnd {
 /// What the last access has found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    /// None for a hit at once: it waits for nothing but its line and its page, if they are under way.
+    /// Empty for a hit at once, which waits only for its line and its page, if they are under way.
     steps: Vec<Step>,
 }
 

@@ -14,21 +14,21 @@ pub struct MemoryPort<'s> {
     pub system: &'s mut MemorySystem,
     /// The processor that executes.
     pub cpu: usize,
-    /// The block of the accesses, which has the addresses of their instructions.
+    /// The block that makes the accesses; it gives their instructions' addresses.
     pub code: Option<&'s Template>,
-    /// Without it: the address from which instructions are numbered. Prefetchers distinguish
+    /// Without `code`: the address of instruction 0; instruction N counts as `pc` + N. Prefetchers distinguish
     /// instructions by their addresses, and misses are counted by them.
     pub pc: VirtualAddress,
-    /// The size of the pages that it accesses, which a core does not know.
+    /// The page size of the next access, which a core does not know: the caller sets it.
     pub page: PageSize,
 }
 
 /// What an access that may hit at once has found.
-enum Found {
-    There,
+enum FoundHit {
+    Arrived,
     UnderWay,
     /// No hit at once.
-    No,
+    NotAtOnce,
 }
 
 impl MemoryPort<'_> {
@@ -51,47 +51,47 @@ impl MemoryPort<'_> {
 
     /// [`MemoryPort::hits_at_once`] of an access that starts at `now_cycles`. Returns how long it waits if it hits.
     #[inline(always)]
-    pub fn wait_of_hit(
+    pub fn hit_wait_cycles(
         &mut self,
         access: &crate::core::Access,
         (write, now_cycles): (bool, u64),
         page_size: impl FnOnce(VirtualAddress) -> PageSize,
     ) -> Option<u64> {
-        match self.find(access, write, now_cycles, page_size) {
-            Found::There => Some(0),
-            Found::UnderWay => Some(self.wait_under_way(access, now_cycles)),
-            Found::No => None,
+        match self.find_hit(access, write, now_cycles, page_size) {
+            FoundHit::Arrived => Some(0),
+            FoundHit::UnderWay => Some(self.wait_under_way(access, now_cycles)),
+            FoundHit::NotAtOnce => None,
         }
     }
 
     #[inline(never)]
-    fn find(
+    fn find_hit(
         &mut self,
         access: &crate::core::Access,
         write: bool,
         now_cycles: u64,
         page_size: impl FnOnce(VirtualAddress) -> PageSize,
-    ) -> Found {
-        let Some(physical) = access.physical else { return Found::No };
+    ) -> FoundHit {
+        let Some(physical) = access.physical else { return FoundHit::NotAtOnce };
         let addresses = (VirtualAddress(access.virtual_address), PhysicalAddress(physical));
         let MemorySystem { tags, times, .. } = &mut *self.system;
         if !tags.hits_at_once(self.cpu, addresses, (access.bytes, write), page_size) {
-            return Found::No;
+            return FoundHit::NotAtOnce;
         }
         let core = tags.core_of(self.cpu);
         if times.has_arrived(core, addresses.1, now_cycles) {
-            Found::There
+            FoundHit::Arrived
         } else {
-            Found::UnderWay
+            FoundHit::UnderWay
         }
     }
 
-    /// How long a hit waits for its line or its page.
+    /// How long a hit waits for its line or its page. Only after `find_hit` returned `UnderWay`.
     #[inline(never)]
     fn wait_under_way(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
         let physical = PhysicalAddress(access.physical.unwrap_or(0));
         let addresses = (VirtualAddress(access.virtual_address), physical);
-        let ready = self.system.times.data_hit((self.cpu, now_cycles), addresses);
+        let ready = self.system.times.data_hit_ready((self.cpu, now_cycles), addresses);
         self.data_wait(ready, now_cycles)
     }
 

@@ -5,37 +5,37 @@ use crate::address::{PhysicalAddress, VirtualAddress};
 /// The prefetches of a processor into a cache that are under way; more than a number of them are dropped. Whether one is
 /// under way follows from the order of accesses alone, not from times: see [`progress`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct PrefetchRoom {
+pub(super) struct PrefetchBuffers {
     /// The lines, and the processor's progress at which each arrives. Those that have arrived are dropped when room is
     /// needed.
     lines: Vec<(u64, u64)>,
     prefetches_max: usize,
 }
 
-impl PrefetchRoom {
+impl PrefetchBuffers {
     pub(super) fn new(prefetches_max: u32) -> Self {
         let prefetches_max = prefetches_max as usize;
-        PrefetchRoom { lines: Vec::with_capacity(prefetches_max), prefetches_max }
+        PrefetchBuffers { lines: Vec::with_capacity(prefetches_max), prefetches_max }
     }
 
     /// Whether one more can be under way.
-    pub(super) fn has_room(&mut self, now: u64) -> bool {
+    pub(super) fn has_room(&mut self, progress: u64) -> bool {
         if self.lines.len() >= self.prefetches_max {
-            self.lines.retain(|(_, until)| *until > now);
+            self.lines.retain(|(_, arrival)| *arrival > progress);
         }
         self.lines.len() < self.prefetches_max
     }
 
-    /// A line is prefetched, and is under way `until` then.
-    pub(super) fn add(&mut self, line: u64, until: u64) {
-        self.lines.push((line, until));
+    /// A line is prefetched. It arrives when the processor's progress reaches `arrival`.
+    pub(super) fn add(&mut self, line: u64, arrival: u64) {
+        self.lines.push((line, arrival));
     }
 
-    /// How long a line that was prefetched is still under way.
-    pub(super) fn remaining(&self, line: u64, now: u64) -> u64 {
+    /// How much progress is left until a prefetched line arrives. 0 if it has arrived or was never prefetched here.
+    pub(super) fn remaining(&self, line: u64, progress: u64) -> u64 {
         // The lines that were prefetched last are the ones that are asked for.
         let found = self.lines.iter().rev().find(|(under_way, _)| *under_way == line);
-        found.map_or(0, |(_, until)| until.saturating_sub(now))
+        found.map_or(0, |(_, arrival)| arrival.saturating_sub(progress))
     }
 }
 

@@ -7,7 +7,7 @@ use super::combining::CombiningBuffers;
 use super::config::Config;
 use super::evict::DmaCounts;
 use super::outcome::Outcome;
-use super::prefetch::{self, PrefetchRoom, StreamPrefetcher, StridePrefetcher};
+use super::prefetch::{self, PrefetchBuffers, StreamPrefetcher, StridePrefetcher};
 use super::translation::Tlbs;
 
 use crate::system_model::{Inclusion, LevelModel, Prefetch, SystemModel};
@@ -76,13 +76,12 @@ pub(super) struct Cpu {
     pub(super) space: u16,
     /// The page tables in use.
     pub(super) page_tables: u64,
-    /// The latencies of what its accesses found: the levels that supplied lines and page table entries, the second TLB,
-    /// devices.
+    /// See [`MemorySystem::latency_cycles`](super::MemorySystem::latency_cycles).
     pub(super) latency_cycles: u64,
     /// Its prefetches into L1D, L1I and L2.
-    pub(super) data_prefetches: PrefetchRoom,
-    pub(super) code_prefetches: PrefetchRoom,
-    pub(super) l2_prefetches: PrefetchRoom,
+    pub(super) data_prefetches: PrefetchBuffers,
+    pub(super) code_prefetches: PrefetchBuffers,
+    pub(super) l2_prefetches: PrefetchBuffers,
 }
 
 /// The caches and TLBs of a machine, and what each access finds in them, in program order.
@@ -98,7 +97,7 @@ pub(super) struct Tags {
     pub(super) classifier: Classifier,
     /// Whether a store that hits has more to do than to mark its line dirty.
     pub(super) slow_stores: bool,
-    /// Whether a hit of L1D may have nothing to do but to touch its page and its line.
+    /// Whether hits of L1D may take the fast path of `Tags::hits_at_once`.
     pub(super) may_hit_at_once: bool,
     /// The virtual page of the local APIC.
     pub(super) local_device_page: u64,
@@ -112,9 +111,9 @@ impl Tags {
         let cpu = |cpu: u32| Cpu {
             core: (cpu / threads) as usize,
             thread: u64::from(cpu % threads),
-            data_prefetches: PrefetchRoom::new(model.l1d.prefetch_buffers),
-            code_prefetches: PrefetchRoom::new(model.l1i.prefetch_buffers),
-            l2_prefetches: PrefetchRoom::new(
+            data_prefetches: PrefetchBuffers::new(model.l1d.prefetch_buffers),
+            code_prefetches: PrefetchBuffers::new(model.l1i.prefetch_buffers),
+            l2_prefetches: PrefetchBuffers::new(
                 model.outer().next().map_or(0, |l2| l2.prefetch_buffers),
             ),
             ..Cpu::default()
@@ -132,7 +131,7 @@ impl Tags {
             outcome: Outcome::default(),
             config: config.clone(),
         };
-        tags.may_hit_at_once = tags.has_quick_hits();
+        tags.may_hit_at_once = tags.can_hit_at_once();
         tags
     }
 
@@ -150,20 +149,20 @@ impl Tags {
         }
         self.slow_stores |= several;
         self.classifier = Classifier::new(config, lines, self.cpus.len());
-        self.may_hit_at_once = self.has_quick_hits();
+        self.may_hit_at_once = self.can_hit_at_once();
     }
 
     /// The core and the thread of each processor.
-    pub(super) fn places(&self) -> Vec<(usize, u64)> {
+    pub(super) fn core_threads(&self) -> Vec<(usize, u64)> {
         self.cpus.iter().map(|cpu| (cpu.core, cpu.thread)).collect()
     }
 
-    /// The combining buffers of a core.
-    pub(super) fn combining_buffers(&self) -> usize {
+    /// The number of combining buffers of each core.
+    pub(super) fn combining_buffer_count(&self) -> usize {
         self.cores[0].combining.len()
     }
 
-    fn has_quick_hits(&self) -> bool {
+    fn can_hit_at_once(&self) -> bool {
         !(self.slow_stores || self.config.l1d_virtual || self.classifier.is_on())
     }
 
@@ -172,12 +171,13 @@ impl Tags {
         caches.iter().map(TagArray::capacity).collect()
     }
 
-    /// An access of a processor has found what takes `latency_cycles`.
+    /// Adds to the latencies of what a processor's accesses found.
     #[inline]
     pub(super) fn add_latency(&mut self, cpu: usize, latency_cycles: u64) {
         self.cpus[cpu].latency_cycles += latency_cycles;
     }
 
+    /// A processor's progress, the clock of its prefetch buffers: see [`prefetch::progress`].
     pub(super) fn progress(&self, cpu: usize) -> u64 {
         let Cpu { counts, latency_cycles, .. } = &self.cpus[cpu];
         let accesses = counts.basic.fetches + counts.basic.loads + counts.basic.stores;

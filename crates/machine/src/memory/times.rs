@@ -14,7 +14,7 @@ pub(super) struct Ready {
     pub(super) cycles: u64,
     /// Whether the line was under way before.
     pub(super) under_way: bool,
-    /// The part of the wait that was for the translation of an access to one line.
+    /// Cycles of the wait that the translation took. 0 for fetches and for accesses that cross lines.
     pub(super) translation_cycles: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct TimeCounts {
     pub(super) data_walk_cycles: u64,
 }
 
-/// What a processor waits for alone.
+/// What only this processor waits for.
 #[derive(Clone, Debug, Default)]
 struct CpuTimes {
     core: usize,
@@ -43,10 +43,10 @@ struct CpuTimes {
 #[derive(Clone, Debug)]
 struct CoreTimes {
     mshrs: MshrFile,
-    /// When translations of data are there that are under way, by page.
+    /// When translations of data arrive that are under way, by page and thread.
     translations: Arrivals,
     walkers: Walkers,
-    /// When lines arrive in L1I that are under way.
+    /// When lines that are under way arrive in L1I.
     code_arrivals: Arrivals,
     combining: Box<[CombiningTimes]>,
 }
@@ -54,7 +54,7 @@ struct CoreTimes {
 /// The times of a combining buffer.
 #[derive(Clone, Copy, Debug, Default)]
 struct CombiningTimes {
-    /// From when on its line has it.
+    /// From when on the buffer serves its line.
     since_cycles: u64,
     /// When its last complete line is in memory.
     written_cycles: u64,
@@ -79,15 +79,15 @@ struct Fill {
     under_way: bool,
 }
 
-/// Fills that are parts of each other: a prefetch into L2 is a part of the fill that causes it.
+/// How deep fills nest. A fill may cause a prefetch into L2; that prefetch causes no further one.
 const NESTED_FILLS: usize = 2;
 
-/// The times of an access, as its steps are read.
+/// The times of an access while its steps are applied. Some are those of its current line.
 #[derive(Clone, Copy, Debug)]
 struct LineTimes {
     /// When its current line was asked for.
     asked: u64,
-    /// When that is translated, or as far as its translation has come.
+    /// How far the current line's translation has come; at last, when it is translated.
     translated: u64,
     ready: u64,
     under_way: bool,
@@ -114,6 +114,7 @@ impl LineTimes {
 
     /// The innermost fill under way.
     fn fill(&mut self) -> &mut Fill {
+        debug_assert!((1..=NESTED_FILLS).contains(&self.depth));
         &mut self.fills[(self.depth - 1) % NESTED_FILLS]
     }
 
@@ -140,14 +141,14 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// `places`: the core and the thread of each processor.
+    /// `core_threads`: the core and the thread of each processor.
     pub(super) fn new(
         model: &SystemModel,
         config: &Config,
-        places: &[(usize, u64)],
+        core_threads: &[(usize, u64)],
         combining_buffers: usize,
     ) -> Times {
-        let cores = places.iter().map(|(core, _)| core + 1).max().unwrap_or(0);
+        let cores = core_threads.iter().map(|(core, _)| core + 1).max().unwrap_or(0);
         let core = || CoreTimes {
             mshrs: MshrFile::new(model.l1d.mshrs),
             translations: Arrivals::new(),
@@ -158,7 +159,7 @@ impl Times {
         let cpu = |&(core, thread): &(usize, u64)| CpuTimes { core, thread, ..CpuTimes::default() };
         let levels = model.outer().zip(&config.hit_cycles);
         Times {
-            cpus: places.iter().map(cpu).collect(),
+            cpus: core_threads.iter().map(cpu).collect(),
             cores: (0..cores).map(|_| core()).collect(),
             levels: levels
                 .map(|(level, hit_cycles)| new_level(level, cores, *hit_cycles))
@@ -172,16 +173,18 @@ impl Times {
         self.cpus[cpu].counts
     }
 
-    /// Whether a hit of the L1D of a core finds its line and its translation there at `now`. If not, it may wait.
+    /// Whether a hit of the L1D of a core certainly waits for nothing at `now`. `false` does not mean that it waits: any
+    /// page's translation may be the one under way.
     #[inline(always)]
     pub(super) fn has_arrived(&self, core: usize, physical: PhysicalAddress, now: u64) -> bool {
         let CoreTimes { mshrs, translations, .. } = &self.cores[core];
-        now >= translations.there_cycles()
+        now >= translations.all_arrived_cycles()
             && mshrs.is_filled(physical.line(self.config.l1d_shift), now)
     }
 
-    /// When a load or store that hits at once is ready. It starts on a processor at a cycle.
-    pub(super) fn data_hit(
+    /// When a load or store that hits at once is ready: when its page is translated and its line has arrived. It starts
+    /// on a processor at a cycle.
+    pub(super) fn data_hit_ready(
         &self,
         (cpu, now): (usize, u64),
         (virtual_address, physical): (VirtualAddress, PhysicalAddress),
@@ -195,20 +198,25 @@ impl Times {
         Ready { cycles, under_way, translation_cycles: translated - now }
     }
 
-    /// When a fetch that hits at once is ready, likewise.
-    pub(super) fn code_hit(&self, (cpu, now): (usize, u64), physical: PhysicalAddress) -> Ready {
+    /// When a fetch that hits at once is ready: when its line has arrived in L1I. It starts on a processor at a cycle.
+    pub(super) fn code_hit_ready(
+        &self,
+        (cpu, now): (usize, u64),
+        physical: PhysicalAddress,
+    ) -> Ready {
         let line = self.config.code_line(physical.0);
         let arrivals = &self.cores[self.cpus[cpu].core].code_arrivals;
         let cycles = arrivals.ready_cycles(line, now);
         Ready { cycles, under_way: cycles > now, translation_cycles: 0 }
     }
 
-    /// A line is written to memory that no access has evicted.
+    /// A flush outside of any access writes a line to memory. Its transfer starts no earlier than the processor's last
+    /// fill.
     pub(super) fn write_back(&mut self, cpu: usize) {
         self.bus.reserve(self.cpus[cpu].fill_cycles);
     }
 
-    /// When an access of these steps is ready, likewise. Classified misses are told how long they waited.
+    /// When an access with these steps is ready. Tells the classifier how long classified misses waited.
     #[inline(never)]
     pub(super) fn ready(
         &mut self,
@@ -219,17 +227,18 @@ impl Times {
         let Times { config, cpus, cores, levels, bus } = self;
         let processor = &mut cpus[cpu];
         let core = &mut cores[processor.core];
-        let mut of_access =
-            AccessTimes { config, processor, core, levels, bus, at: LineTimes::new(now) };
+        let mut access_times =
+            AccessTimes { config, processor, core, levels, bus, line_times: LineTimes::new(now) };
         for step in steps {
             if let Step::Missed { first, end } = *step {
-                let LineTimes { ready, translated, .. } = of_access.at;
+                let LineTimes { ready, translated, .. } = access_times.line_times;
                 classifier.set_waits(first..end, ready.saturating_sub(translated));
             } else {
-                of_access.take(*step);
+                access_times.apply(*step);
             }
         }
-        let LineTimes { asked, translated, ready, under_way, is_one_line, .. } = of_access.at;
+        let LineTimes { asked, translated, ready, under_way, is_one_line, .. } =
+            access_times.line_times;
         let translation_cycles = if is_one_line { translated - asked } else { 0 };
         Ready { cycles: ready, under_way, translation_cycles }
     }
@@ -242,75 +251,78 @@ struct AccessTimes<'t> {
     core: &'t mut CoreTimes,
     levels: &'t mut [LevelTimes],
     bus: &'t mut MemoryBus,
-    at: LineTimes,
+    line_times: LineTimes,
 }
 
 impl AccessTimes<'_> {
     #[inline(always)]
-    fn take(&mut self, step: Step) {
-        let AccessTimes { config, core, at, .. } = self;
+    fn apply(&mut self, step: Step) {
+        let AccessTimes { config, core, line_times, .. } = self;
         match step {
             Step::Missed { .. } => {}
-            Step::NextLine => at.start_next_line(),
+            Step::NextLine => line_times.start_next_line(),
             Step::Page(page) => {
-                at.translated = core.translations.ready_cycles(page, at.translated);
+                line_times.translated = core.translations.ready_cycles(page, line_times.translated);
             }
-            Step::SecondTlb => at.translated += config.stlb_hit_cycles,
+            Step::SecondTlb => line_times.translated += config.stlb_hit_cycles,
             Step::StartWalk => {
-                let from = at.translated + config.tlb_miss_cycles;
-                at.walk_start = if config.walks { core.walkers.free_cycles(from) } else { from };
-                at.translated = at.walk_start;
+                let from = line_times.translated + config.tlb_miss_cycles;
+                line_times.walk_start =
+                    if config.walks { core.walkers.free_cycles(from) } else { from };
+                line_times.translated = line_times.walk_start;
             }
             Step::TableHit(line) => {
-                let found = at.translated + config.l1_hit_cycles;
-                at.translated = core.mshrs.ready_cycles(line, found);
+                let found = line_times.translated + config.l1_hit_cycles;
+                line_times.translated = core.mshrs.ready_cycles(line, found);
             }
             Step::EndWalk { is_fetch } => self.end_walk(is_fetch),
-            Step::Translated(page) => core.translations.note(page, at.translated),
-            Step::Hit(line) => at.hit(core.mshrs.ready_cycles(line, at.translated)),
-            Step::CodeHit(line) => at.hit(core.code_arrivals.ready_cycles(line, at.translated)),
-            Step::Posted => at.ready = at.translated,
-            Step::Owned => at.ready += config.upgrade_cycles,
-            Step::IntoL1d(line) => core.mshrs.allocate(line, at.ready),
+            Step::Translated(page) => core.translations.note(page, line_times.translated),
+            Step::Hit(line) => line_times.hit(core.mshrs.ready_cycles(line, line_times.translated)),
+            Step::CodeHit(line) => {
+                line_times.hit(core.code_arrivals.ready_cycles(line, line_times.translated))
+            }
+            Step::Posted => line_times.ready = line_times.translated,
+            Step::Upgrade => line_times.ready += config.upgrade_cycles,
+            Step::IntoL1d(line) => core.mshrs.allocate(line, line_times.ready),
             Step::WriteBack => {
                 self.bus.reserve(self.processor.fill_cycles);
             }
             Step::Device { is_local, is_store } => self.access_device(is_local, is_store),
             Step::Combine(buffer) => {
                 let since_cycles = core.combining[usize::from(buffer)].since_cycles;
-                at.ready = at.ready.max(since_cycles);
+                line_times.ready = line_times.ready.max(since_cycles);
             }
             Step::OpenCombining { buffer, writes } => self.open_combining(buffer, writes),
             Step::CloseCombining(buffer) => {
                 core.combining[usize::from(buffer)].written_cycles =
-                    self.bus.reserve(at.ready) + config.memory_write_cycles;
+                    self.bus.reserve(line_times.ready) + config.memory_write_cycles;
             }
             Step::Fill(start) => self.start_fill(start),
             Step::FromLevel { level, line } => {
-                let asked = at.fill().start;
+                let asked = line_times.fill().start;
                 let (level, number) = self.level(level);
                 let start = level.ways_up[number].reserve(asked);
                 // A line that hits may be under way.
                 let arrives = level.arrivals[number].ready_cycles(line, start);
                 let hits = start + level.hit_cycles;
-                let fill = self.at.fill();
+                let fill = self.line_times.fill();
                 (fill.ready, fill.under_way) = (arrives.max(hits), arrives > hits);
             }
             Step::FromCore => {
-                let fill = at.fill();
+                let fill = line_times.fill();
                 fill.ready = fill.start + config.cache_to_cache_cycles;
             }
             Step::FromMemory { is_prefetch } => {
-                let fill = at.fill();
+                let fill = line_times.fill();
                 let start = self.bus.reserve(fill.start);
                 if !is_prefetch {
                     self.processor.counts.bus_wait_cycles += start - fill.start;
                 }
                 fill.ready = start + config.memory_cycles;
             }
-            Step::FillOwned => at.fill().ready += config.upgrade_cycles,
-            Step::Into { level, line } => {
-                let ready = at.fill().ready;
+            Step::FillUpgrade => line_times.fill().ready += config.upgrade_cycles,
+            Step::IntoLevel { level, line } => {
+                let ready = line_times.fill().ready;
                 let (level, number) = self.level(level);
                 level.arrivals[number].note(line, ready);
             }
@@ -326,7 +338,7 @@ impl AccessTimes<'_> {
     }
 
     fn end_walk(&mut self, is_fetch: bool) {
-        let LineTimes { asked, translated, walk_start, .. } = self.at;
+        let LineTimes { asked, translated, walk_start, .. } = self.line_times;
         if self.config.walks {
             self.core.walkers.walk(walk_start, translated);
         }
@@ -339,60 +351,62 @@ impl AccessTimes<'_> {
         let config = self.config;
         let read_cycles =
             if is_local { config.local_device_cycles } else { config.device_read_cycles };
-        let start = self.at.translated.max(self.processor.device_free_cycles);
-        // The processor does not wait for a posted write.
+        let start = self.line_times.translated.max(self.processor.device_free_cycles);
+        // The processor does not wait for the transfer of a posted write.
         let posted = config.device_write_cycles.filter(|_| is_store);
         self.processor.device_free_cycles = start + posted.unwrap_or(read_cycles);
-        self.at.ready = if posted.is_some() { start } else { start + read_cycles };
+        self.line_times.ready = if posted.is_some() { start } else { start + read_cycles };
     }
 
     fn open_combining(&mut self, buffer: u8, writes: bool) {
         let times = &mut self.core.combining[usize::from(buffer)];
         let free = if writes { 0 } else { times.written_cycles };
-        times.since_cycles = self.at.ready.max(free);
-        self.at.ready = times.since_cycles;
+        times.since_cycles = self.line_times.ready.max(free);
+        self.line_times.ready = times.since_cycles;
         if writes {
-            self.bus.reserve(self.at.ready);
+            self.bus.reserve(self.line_times.ready);
         }
     }
 
     fn start_fill(&mut self, start: FillStart) {
-        let at = &mut self.at;
+        let line_times = &mut self.line_times;
         let start = match start {
-            FillStart::Translated => at.translated,
+            FillStart::Translated => line_times.translated,
             FillStart::FreeMshr => {
-                let free = self.core.mshrs.free_cycles(at.translated);
-                self.processor.counts.mshr_wait_cycles += free - at.translated;
+                let free = self.core.mshrs.free_cycles(line_times.translated);
+                self.processor.counts.mshr_wait_cycles += free - line_times.translated;
                 free
             }
-            FillStart::Asked => at.asked,
-            FillStart::TableMissed => at.translated + self.config.l1_hit_cycles,
-            FillStart::WithOuter => at.fill().start,
+            FillStart::Asked => line_times.asked,
+            FillStart::TableMissed => line_times.translated + self.config.l1_hit_cycles,
+            FillStart::WithOuter => line_times.fill().start,
         };
         self.processor.fill_cycles = start;
-        at.depth += 1;
-        *at.fill() = Fill { start, ready: start, under_way: false };
+        line_times.depth += 1;
+        *line_times.fill() = Fill { start, ready: start, under_way: false };
     }
 
     fn end_fill(&mut self, end: FillEnd) {
-        let AccessTimes { core, at, .. } = self;
-        let Fill { ready, under_way, .. } = *at.fill();
-        at.depth -= 1;
+        let AccessTimes { core, line_times, .. } = self;
+        let Fill { ready, under_way, .. } = *line_times.fill();
+        line_times.depth -= 1;
         match end {
             FillEnd::Access => {
-                at.ready = ready;
-                at.under_way |= under_way;
+                line_times.ready = ready;
+                line_times.under_way |= under_way;
             }
             FillEnd::Code(line) => {
-                at.ready = ready;
-                at.under_way |= under_way;
+                line_times.ready = ready;
+                line_times.under_way |= under_way;
                 core.code_arrivals.note(line, ready);
             }
             FillEnd::Walk(line) => {
                 core.mshrs.note_walk(line, ready);
-                at.translated = ready;
+                line_times.translated = ready;
             }
-            FillEnd::DataPrefetch(line) => core.mshrs.allocate_prefetch(line, at.translated, ready),
+            FillEnd::DataPrefetch(line) => {
+                core.mshrs.allocate_prefetch(line, line_times.translated, ready)
+            }
             FillEnd::CodePrefetch(line) => core.code_arrivals.note(line, ready),
             FillEnd::Below => {}
         }

@@ -15,9 +15,9 @@ pub struct Warmed {
 }
 
 impl OutOfOrderCore {
-    /// Takes the part of [`SingleThreadCore::run_from`](crate::core::SingleThreadCore::run_from) that outlives the
-    /// block, in the same order: fetches, loads and stores are looked up; the cache of decoded instructions and the
-    /// predictors learn. No time passes.
+    /// Updates the state that [`SingleThreadCore::run_from`](crate::core::SingleThreadCore::run_from) would leave behind
+    /// the block, in the same order: fetches, loads and stores are looked up; the cache of decoded instructions and the
+    /// predictors learn. No time passes. The branch is predicted only if the block was executed to its end.
     #[inline]
     pub fn warm_from<M: Memory>(
         &mut self,
@@ -26,24 +26,24 @@ impl OutOfOrderCore {
         executed: &ExecutedBlock,
         memory: &mut M,
     ) -> Warmed {
-        let number = block.len().min(executed.instructions as usize);
-        if number <= first {
+        let end = block.len().min(executed.instructions as usize);
+        if end <= first {
             return Warmed::default();
         }
         let mut slots = if block.summary.is_simple {
-            self.warm_simple((first, number), block, executed.accesses, memory);
-            let slots = (number - first) as u32;
+            self.warm_simple((first, end), block, executed.accesses, memory);
+            let slots = (end - first) as u32;
             self.warmed += u64::from(slots);
             slots
         } else {
-            self.warm_each((first, number), block, executed.accesses, memory)
+            self.warm_each((first, end), block, executed.accesses, memory)
         };
         let fused = block.summary.fused.map(usize::from);
-        if fused.is_some_and(|fused| (first..number).contains(&fused)) {
+        if fused.is_some_and(|fused| (first..end).contains(&fused)) {
             slots -= 1;
         }
         if let Some(branch) = block.summary.branch
-            && number == block.len()
+            && end == block.len()
         {
             let counts = &mut self.common.retirement.counts;
             self.common.code.predict(block, branch, executed.next, counts);
@@ -56,19 +56,19 @@ impl OutOfOrderCore {
     #[inline]
     fn warm_simple<M: Memory>(
         &mut self,
-        (first, number): (usize, usize),
+        (first, end): (usize, usize),
         block: &Template,
         accesses: &[Access],
         memory: &mut M,
     ) {
         let mut starts = block.summary.starts & u64::MAX << first;
-        if number < 64 {
-            starts &= !(u64::MAX << number);
+        if end < 64 {
+            starts &= !(u64::MAX << end);
         }
         let mut remaining = accesses;
         while let [access, after @ ..] = remaining {
             let index = usize::from(access.instruction);
-            if index >= number {
+            if index >= end {
                 break;
             }
             while starts.trailing_zeros() as usize <= index {
@@ -101,7 +101,7 @@ impl OutOfOrderCore {
     #[inline(never)]
     fn warm_each<M: Memory>(
         &mut self,
-        (first, number): (usize, usize),
+        (first, end): (usize, usize),
         block: &Template,
         accesses: &[Access],
         memory: &mut M,
@@ -111,12 +111,13 @@ impl OutOfOrderCore {
         if first > 0 {
             accesses.next(first - 1);
         }
-        for index in first..number {
+        for index in first..end {
             let instruction = &block.instructions[index];
             let own_accesses = accesses.next(index);
-            let repetition = match instruction.repeats() {
-                true => self.find_repetition(block, instruction, own_accesses),
-                false => None,
+            let repetition = if instruction.repeats() {
+                self.find_repetition(block, instruction, own_accesses)
+            } else {
+                None
             };
             if repetition.is_none_or(|repetition| !repetition.is_within) {
                 if instruction.starts() {
@@ -152,7 +153,8 @@ impl OutOfOrderCore {
         }
     }
 
-    /// Looks up the accesses of an instruction: adjacent ones are one, and loads come before stores.
+    /// Looks up all loads of an instruction, then all stores. Adjacent accesses of one kind are looked up as one, up to
+    /// `access_bytes`, within a page.
     #[inline(never)]
     fn warm_accesses<M: Memory>(
         &mut self,
