@@ -26,7 +26,7 @@ pub struct KeptTimes {
     pub guest_ns: u64,
     /// Number of windows.
     pub window_count: u32,
-    /// Host time and guest time (ns) of each window; empty if there were more than [`SINGLE_WINDOWS_MAX`].
+    /// Host time and guest time (ns) of each window; empty if there were more than 16.
     pub single: Vec<(Duration, u64)>,
     /// Key of the request that the guest executed.
     pub request: String,
