@@ -604,7 +604,9 @@ pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow:
         }
         let _ = match (work.windows, work.window_ns) {
             (Some(count), Some(ns)) => write!(text, "windows: {count}, of {} ms each", ms(ns)),
-            (Some(count), None) => write!(text, "windows: {count}, as long as the command"),
+            (Some(count), None) => {
+                write!(text, "windows: {count}, until the command or the repetitions end")
+            }
             (None, _) => write!(text, "windows: as many as the guest needs"),
         };
         let _ = writeln!(text, "; time: {}", forecast(&machines[number..=number]));
