@@ -285,7 +285,7 @@ impl TagArray {
         }
     }
 
-    /// The set of an index.
+    /// The number of the set that lines with this index belong to.
     pub(crate) fn set_of(&self, index: u64) -> usize {
         (index & self.set_mask) as usize
     }

@@ -13,7 +13,7 @@ const TIME_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Host time from which the speed of a machine is compared with an earlier run.
 const SPEED_MEASURED_IN: Duration = Duration::from_secs(2);
 
-/// What a machine is to do.
+/// The work of a machine, as far as it is known before the machine starts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineWork {
     /// Number of windows, where that is known.

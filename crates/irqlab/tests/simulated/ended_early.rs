@@ -66,7 +66,8 @@ fn stopped_at(line: &str, until: (&str, usize), kill: Signal) -> CommandOutput {
     CommandOutput { code, out, err }
 }
 
-/// The run of a command that was stopped in its window. Asserts that it is partial, and says what is missing.
+/// Returns the run of a command that was stopped in its window. Asserts that the run is marked as partial, and that a
+/// warning names `missing`.
 #[track_caller]
 fn partial(ended: &CommandOutput, missing: &str) -> Json {
     ended.assert_code(0);

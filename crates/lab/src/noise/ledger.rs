@@ -79,7 +79,7 @@ impl KeepDetours {
         KeepDetours::new(LONGEST_DEFAULT, 1, seed)
     }
 
-    /// The same choice with another even sample on each CPU.
+    /// Keeps as many detours, with a seed for the even sample that differs from CPU to CPU.
     #[must_use]
     pub fn on_cpu(self, cpu: u32) -> KeepDetours {
         KeepDetours { seed: self.seed ^ u64::from(cpu), ..self }

@@ -23,11 +23,13 @@ pub struct MemoryPort<'s> {
     pub page: PageSize,
 }
 
-/// What an access that may hit at once has found.
+/// Whether an access hits at once, and whether it then has to wait.
 enum FoundHit {
+    /// It hits, and waits for nothing.
     Arrived,
+    /// It hits, and its line or its translation may still be under way.
     UnderWay,
-    /// No hit at once.
+    /// It has to be looked up in full.
     NotAtOnce,
 }
 

@@ -256,6 +256,7 @@ fn watched(
         run.absent.extend(misses::absent(&account));
     }
     run.settings.extend(sampling_setting(how.sampling));
+    // A record that an annotation has ended is whole, also if the machine was stopped after that.
     let early = early.filter(|_| !account.stopped);
     if let Some(reason) = early {
         if account.regions.is_empty() {

@@ -7,14 +7,14 @@ use crate::core::instruction::{Instruction, Register, Template, register_index};
 use crate::core::strings::Repetition;
 use crate::core::{Access, Memory};
 
-/// What a repetition of a string instruction is.
+/// How a repetition of a string instruction is executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoundRepetition {
-    /// Its bytes were accessed by an earlier one.
+    /// An earlier repetition has accessed its bytes.
     pub(super) is_within: bool,
-    /// It is the last one that enters in its cycle.
+    /// It is the last repetition that enters in its cycle.
     ends_cycle: bool,
-    /// Cycles that the next instruction waits.
+    /// Cycles that the next instruction waits, if it waits.
     wait_cycles: Option<u64>,
 }
 
