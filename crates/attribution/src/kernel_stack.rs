@@ -389,7 +389,12 @@ impl<const N: usize> KernelStack<N> {
     /// Whether the CPU is in `context`, on top or below.
     #[must_use]
     pub fn is_inside(&self, context: KernelContext) -> bool {
-        self.frames.iter().any(|frame| frame.context == context)
+        self.is_inside_any(|inside| inside == context)
+    }
+
+    /// Whether the CPU is in any of the contexts for which `is_one` is true, on top or below.
+    pub fn is_inside_any(&self, is_one: impl Fn(KernelContext) -> bool) -> bool {
+        self.frames.iter().any(|frame| is_one(frame.context))
     }
 
     /// The return address of the innermost followed function; none if none is open.

@@ -19,10 +19,10 @@ use sim::devices::{Disk, NicModel};
 use sim::forecast::{Forecast, MachineWork};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
-use sim::models::Model;
+use sim::models::{Model, SAMPLE_PERIOD};
 use sim::parallel::Jobs;
 use sim::qemu::Qemu;
-use sim::watch::{self, Detail, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
+use sim::watch::{self, Detail, User, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
 use sim::workload::{self, Prepared, Workload};
 use sim::{
     Cache, Deadline, GuestFacts, GuestRun, Machine, MachinePhase, MachineProgress, MachineState,
@@ -240,6 +240,49 @@ pub struct SimulatedArgs {
     pub dry_run: bool,
     #[command(flatten)]
     pub guest: GuestArgs,
+}
+
+/// How exactly user mode is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UserMode {
+    /// As exactly as kernel mode
+    Detailed,
+    /// In samples: between them caches and predictors are kept warm, and time is estimated
+    Sampled,
+}
+
+/// The option `--user-mode`, for experiments that measure kernel mode.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct UserModeArgs {
+    /// How exactly an out-of-order core with --detail ooo executes user mode; kernel mode is always in detail
+    #[arg(long, value_enum, value_name = "MODE")]
+    user_mode: Option<UserMode>,
+}
+
+impl UserModeArgs {
+    /// How the plugin executes user mode, if `default` holds without the option.
+    ///
+    /// Fails with a [`Usage`] error for samples of a model that is not sampled.
+    pub fn choose(
+        self,
+        model: Option<&Model>,
+        guest: &GuestArgs,
+        default: UserMode,
+    ) -> anyhow::Result<User> {
+        let can_sample = !guest.free_running
+            && model.is_some_and(|model| {
+                model.detail == Detail::Ooo && model.sampling(SAMPLE_PERIOD).is_ok()
+            });
+        match self.user_mode {
+            Some(UserMode::Sampled) if !can_sample => bail!(Usage(
+                "--user-mode sampled needs a model with an out-of-order core, and --detail ooo, without --free-running"
+                    .to_owned()
+            )),
+            Some(UserMode::Sampled) => Ok(User::Sampled),
+            None if can_sample && default == UserMode::Sampled => Ok(User::Sampled),
+            Some(UserMode::Detailed) | None => Ok(User::Detailed),
+        }
+    }
 }
 
 /// The time slice of a virtual CPU.

@@ -11,11 +11,14 @@ use crate::cpu;
 use crate::cpu::level::Level;
 use crate::devices::dma;
 use crate::guest::annotations::AnnotationCounters;
+use crate::guest::enough::is_interrupt;
 use crate::guest::region_rows;
 use crate::guest::regions::Regions;
+use crate::guest::service_sums::ServiceSums;
 use crate::guest::spans::Spans;
 use crate::guest::tracker::{Moment, TrackedCpu, Tracker};
 use crate::models::Models;
+use crate::models::sampling::Scope;
 use crate::pmu::machine::{Now, Pmus};
 use crate::qemu::block::Arena;
 use crate::qemu::{Qemu, Registers};
@@ -23,9 +26,11 @@ use crate::time::clock::Clock;
 use crate::time::progress::ProgressFile;
 use crate::time::tsc::TscReadings;
 use crate::writer::{Ending, Writer};
-use plugin_interface::options::Options;
+use plugin_interface::options::{Options, User};
+use plugin_interface::until::WINDOW_NS_MIN;
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
-use simrecord::record::{Hotplug, HotplugState, Notice, Record};
+use simrecord::marker;
+use simrecord::record::{CountersOf, Hotplug, HotplugState, Marker, Notice, Record};
 
 /// The recording of this process. Blocks do not take the lock; rarer events do.
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
@@ -69,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) pmus: Option<Pmus>,
     pub(crate) regions: Regions,
     pub(crate) check: CountCheck,
+    /// The time by which the guest's clock jumps once the level has changed, in nanoseconds.
+    pub(crate) skips_ns: u64,
     pub(crate) writer: Writer,
     /// The file that tells the host the guest's progress.
     pub(crate) progress: Option<ProgressFile>,
@@ -134,6 +141,7 @@ impl Session {
         if let Some(pmus) = &self.pmus {
             pmus.check_soon();
         }
+        self.clock.skip(std::mem::take(&mut self.skips_ns));
         self.clock.restart(self.level.counts());
     }
 
@@ -196,6 +204,7 @@ impl Session {
             return;
         }
         self.annotations.open_region();
+        self.spans.open_region();
         self.models.open_region(self.options.misses, self.options.services);
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.open_region(*now);
@@ -214,6 +223,69 @@ impl Session {
         self.models.write_sampled(&mut self.writer);
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.close_region(*now);
+        }
+    }
+
+    /// Closes the open region where its rule ([`Options::until`]) says that it has measured enough, but not before
+    /// [`WINDOW_NS_MIN`] and not inside of an interrupt. Called between two blocks of `vcpu`. The rest of the guest's window is not recorded, and is skipped.
+    pub(crate) fn close_if_enough(&mut self, vcpu: u32) {
+        let Some(until) = self.options.until.filter(|_| self.spans.are_enough()) else { return };
+        if !self.regions.is_open() || self.writer.has_ended() {
+            return;
+        }
+        if self.tracker.cpus.iter().any(|tracked| tracked.stack.is_inside_any(is_interrupt)) {
+            // The part of a span up to here would be in the counts of its context, and not among its spans.
+            return;
+        }
+        self.clock.count_halts(vcpu);
+        let counted = self.level.counted(vcpu, 0);
+        let opened_at = self.regions.opened_at(vcpu as usize);
+        let length_cycles = counted[vcpu as usize][TIME].saturating_sub(opened_at);
+        if self.clock.ns_of(length_cycles) < WINDOW_NS_MIN {
+            return;
+        }
+        let region = self.regions.number().into();
+        self.write_marker((vcpu, marker::ENOUGH, region), false, &counted);
+        self.write_kernel_counts(true);
+        self.close_region(&counted);
+        if let Some(progress) = &mut self.progress {
+            progress.region(false, counted[vcpu as usize][TIME]);
+        }
+        self.set_level(false);
+        self.skips_ns = until.window_ns;
+    }
+
+    /// Writes the row of a marker. `open`: whether the region is open after it.
+    pub(crate) fn write_marker(
+        &mut self,
+        (vcpu, number, argument): (u32, u32, u64),
+        open: bool,
+        counted: &[Counts],
+    ) {
+        let tracked = &self.tracker.cpus[vcpu as usize];
+        let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
+        let services = self.tracker.services.as_ref();
+        let handled_faults = services.map_or(0, ServiceSums::handled_faults);
+        let marker =
+            Marker { cpu: vcpu, number, argument, open, interrupts, exceptions, handled_faults };
+        self.writer.write(&Record::Marker(marker));
+        if let Some(counts) = counted.get(vcpu as usize) {
+            self.writer.counters(vcpu, CountersOf::Marker, counts);
+        }
+    }
+
+    /// What cores execute in detail while a region is open.
+    pub(crate) fn scope_of_regions(&self) -> Scope {
+        match self.options.user {
+            User::Sampled => Scope::Kernel,
+            User::Detailed => Scope::Everything,
+        }
+    }
+
+    /// Sets what cores execute in detail.
+    pub(crate) fn set_scope(&mut self, scope: Scope) {
+        if let Some(processors) = self.models.processors() {
+            processors.set_scope(scope, self.cpus);
         }
     }
 

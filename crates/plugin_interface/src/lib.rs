@@ -4,6 +4,7 @@
 //! - [`annotations`]: actions at places of the guest.
 //! - [`symbols`]: the functions and structures of the guest's kernel that the plugin uses, and their meanings.
 //! - [`sampling`]: which instructions a core executes in detail.
+//! - [`until`]: when a window ends before its time.
 //!
 //! The plugin answers with a record, whose format is the crate `simrecord`.
 
@@ -13,3 +14,4 @@ pub mod annotations;
 pub mod options;
 pub mod sampling;
 pub mod symbols;
+pub mod until;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use simrecord::record::{Detail, Roi};
 
 use crate::sampling::Sampling;
+use crate::until::Until;
 
 /// How guest time advances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,28 @@ pub enum Time {
     Uniform,
     /// Guest time follows the host's clock (no `-icount`), so runs do not repeat.
     Host,
+}
+
+/// How user mode is executed at [`Detail::Ooo`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum User {
+    /// In detail, as kernel mode.
+    #[default]
+    Detailed,
+    /// Units in detail; between them caches, TLBs and predictors are kept warm, and time is estimated. Models without an
+    /// out-of-order core, or with several threads a core, execute it in detail.
+    Sampled,
+}
+
+impl User {
+    /// The word of the option `user=`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            User::Detailed => "detailed",
+            User::Sampled => "sampled",
+        }
+    }
 }
 
 /// The most models of shadow caches.
@@ -68,6 +91,10 @@ pub struct Options {
     pub sampling: Option<Sampling>,
     /// Whether misses are classified by cause, evicting context and place: for [`Detail::Ooo`].
     pub misses: bool,
+    /// How user mode is executed, for [`Detail::Ooo`].
+    pub user: User,
+    /// What ends a region before the guest closes it, for [`Detail::Timed`] and [`Detail::Ooo`]. `None`: nothing.
+    pub until: Option<Until>,
     /// How guest time advances.
     pub time: Time,
     /// An instruction takes `2^shift` ns of QEMU's clock: that of `-icount`.
@@ -123,6 +150,8 @@ impl Default for Options {
             curves: false,
             misses: false,
             sampling: None,
+            user: User::Detailed,
+            until: None,
             time: Time::Model,
             shift: 0,
             start_fast: false,
@@ -197,7 +226,7 @@ macro_rules! words_row {
     };
 }
 
-const ROWS: [Row; 27] = [
+const ROWS: [Row; 29] = [
     file_row!(out),
     words_row!("detail", "fast, count, timed or ooo", detail:
         "fast" => Detail::Fast, "count" => Detail::Count, "timed" => Detail::Timed, "ooo" => Detail::Ooo),
@@ -241,6 +270,17 @@ const ROWS: [Row; 27] = [
         values: |options| options.sampling.iter().map(Sampling::to_string).collect(),
     },
     words_row!("misses", "on or off", misses: "on" => true, "off" => false),
+    Row {
+        name: "until",
+        allowed: "spans:N:WINDOW_NS or interval:PPM:WINDOW_NS",
+        set: |options, text| {
+            options.until = Some(Until::parse(text)?);
+            Some(())
+        },
+        values: |options| options.until.iter().map(Until::to_string).collect(),
+    },
+    words_row!("user", "detailed or sampled", user:
+        "detailed" => User::Detailed, "sampled" => User::Sampled),
     words_row!("time", "model, uniform or host", time:
         "model" => Time::Model, "uniform" => Time::Uniform, "host" => Time::Host),
     Row {
@@ -338,6 +378,14 @@ impl Options {
             "misses=on is for detail=ooo"
         } else if self.sampling.is_some() && (self.detail != Detail::Ooo || self.misses) {
             "sample= is for detail=ooo without misses=on"
+        } else if self.until.is_some()
+            && !(self.detail.has_model() && self.time == Time::Model && self.spans)
+        {
+            "until= is for detail=timed and detail=ooo with time=model and spans=on"
+        } else if self.user == User::Sampled
+            && (self.detail != Detail::Ooo || self.sampling.is_some() || self.misses)
+        {
+            "user=sampled is for detail=ooo without sample= and misses=on"
         } else if self.detail.has_model() && self.model.is_none() {
             "detail=timed and detail=ooo need model=FILE"
         } else if !self.detail.has_model() && self.model.is_some() {
@@ -412,6 +460,10 @@ mod tests {
             ("misses=yes", "on or off"),
             ("sample=100:60:50:1", "WARMING + UNIT"),
             ("sample=100:60:40:1", "detail=ooo"),
+            ("user=fast", "detailed or sampled"),
+            ("user=sampled", "detail=ooo"),
+            ("until=spans:0:1", "spans:N:WINDOW_NS"),
+            ("until=spans:9:1", "spans=on"),
             ("model=/m", "detail=timed"),
             ("time=now", "uniform"),
             ("shift=11", "0 to 10"),

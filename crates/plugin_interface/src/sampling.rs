@@ -18,7 +18,22 @@ pub struct Sampling {
 /// The longest period, in instructions.
 pub const PERIOD_MAX: u64 = 1 << 40;
 
+/// Length of a unit, as in the SMARTS paper (Wunderlich and others, ISCA 2003).
+const UNIT: u64 = 1_000;
+/// Instructions per reorder-buffer entry that are executed in detail before each unit.
+const WARMING_PER_ENTRY: u64 = 4;
+/// Default period, in instructions.
+pub const PERIOD_DEFAULT: u64 = 100_000;
+
 impl Sampling {
+    /// The sampling of a core with a reorder buffer of `reorder_entries`, one unit in each `period` instructions. A period
+    /// that is too short for a unit and its warming is lengthened.
+    #[must_use]
+    pub fn of_core(reorder_entries: u32, period: u64) -> Sampling {
+        let warming = WARMING_PER_ENTRY * u64::from(reorder_entries);
+        Sampling { period: period.max(warming + UNIT), warming, unit: UNIT, seed: 1 }
+    }
+
     /// Parses `PERIOD:WARMING:UNIT:SEED`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Sampling> {

@@ -14,7 +14,10 @@ use std::os::unix::fs::FileExt;
 use attribution::KernelContext;
 use lab::cpu_warnings::{CpuWarning, CpuWarnings};
 use simrecord::counters::{COUNTERS, CYCLES, Counts, is_of_memory};
-use simrecord::parsed::{ContextCounts, CpuRegion, ParsedRecord, ShadowCacheCounts, parse};
+use simrecord::marker;
+use simrecord::parsed::{
+    ContextCounts, CpuRegion, MarkerCounts, ParsedRecord, ShadowCacheCounts, parse,
+};
 use simrecord::reader::{self, Stream};
 use simrecord::record::{
     self, FEATURE_CONTEXTS, FEATURE_MODEL_TIME, FEATURE_SAMPLED, FEATURE_TASKS, Group, Hotplug,
@@ -85,6 +88,8 @@ pub struct Accounting {
 pub struct RegionUse {
     /// All CPUs of the machine, sorted by number.
     pub cpus: Vec<CpuUse>,
+    /// Whether the plugin closed the region because it had measured enough.
+    pub had_enough: bool,
     /// Counters of each context in each sampled unit. Empty if nothing was sampled.
     pub sampled: Vec<SampledPartUse>,
 }
@@ -311,6 +316,7 @@ impl Accounting {
         (accounting.annotations, accounting.hits) = annotations(&parsed)?;
         let mut broken_cpus = CpuWarnings::default();
         accounting.add_regions(&parsed.regions, &mut broken_cpus)?;
+        accounting.note_early_closes(&parsed.markers);
         if !accounting.has_contexts {
             accounting.forget_contexts();
         }
@@ -351,6 +357,17 @@ impl Accounting {
             return Ok(());
         }
         Err(bad("a region has other CPUs than the machine"))
+    }
+
+    /// Notes the regions that the plugin closed because they had measured enough.
+    fn note_early_closes(&mut self, markers: &[MarkerCounts]) {
+        let closes = |row: &&MarkerCounts| row.marker.number == marker::ENOUGH && !row.marker.open;
+        for MarkerCounts { marker, .. } in markers.iter().filter(closes) {
+            let region = usize::try_from(marker.argument.wrapping_sub(1)).unwrap_or(usize::MAX);
+            if let Some(region) = self.regions.get_mut(region) {
+                region.had_enough = true;
+            }
+        }
     }
 
     /// Joins all contexts to the unknown one. Without symbols kernel entries are not detected, and the row

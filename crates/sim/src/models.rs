@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use machine::{SystemModel, schema};
+pub use plugin_interface::sampling::PERIOD_DEFAULT as SAMPLE_PERIOD;
 use plugin_interface::sampling::Sampling;
 use serde_json::{Value as Json, json};
 use simrecord::counters::{MASK_TIMED, mask_of};
@@ -14,13 +15,6 @@ use crate::{Cache, Result, SimError};
 /// Names and texts, by name.
 const KNOWN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/models.rs"));
 const TEXT_BYTES_MAX: u64 = 64 << 10;
-
-/// Default period of sampling, instructions. Each period has one unit.
-pub const SAMPLE_PERIOD: u64 = 100_000;
-/// Length of a unit of sampling, instructions, as in the SMARTS paper.
-const UNIT: u64 = 1_000;
-/// Instructions per reorder-buffer entry that are simulated in detail before each unit.
-const WARMING_PER_ENTRY: u64 = 4;
 
 /// A model, as a file in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,8 +112,7 @@ impl Model {
                 self.model.name
             ))
         })?;
-        let warming = WARMING_PER_ENTRY * u64::from(window.reorder_entries);
-        Ok(Sampling { period: period.max(warming + UNIT), warming, unit: UNIT, seed: 1 })
+        Ok(Sampling::of_core(window.reorder_entries, period))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -20,7 +21,7 @@ use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::boot::Limits;
 use sim::handlers::{SimBench, SimSettings};
-use sim::watch::Watch;
+use sim::watch::{Enough, Until, User, Watch};
 
 use crate::console::{self, Redraw};
 use crate::options::{
@@ -28,10 +29,37 @@ use crate::options::{
     usable_cpus,
 };
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{Simulated, SimulatedArgs, add_disk, print_plan, shell_line};
+use crate::simulated::{
+    Simulated, SimulatedArgs, UserMode, UserModeArgs, add_disk, print_plan, shell_line,
+};
 
 /// The disk that the disk stimulus reads without `--disk`. Its latency makes reads wait, as on real hardware.
 const DISK: &str = "virtio-blk,latency=100us";
+
+/// How long a condition runs before its window. With a model less, because the clock of a simulated processor does not
+/// change, and its caches are warm after some million instructions.
+const WARM_UP: Duration = Duration::from_millis(500);
+const WARM_UP_WITH_MODEL: Duration = Duration::from_millis(50);
+/// With a model: operations of a stimulus at the low rate in a warm-up. The first ones find nothing in the caches.
+const WARM_UP_OPERATIONS: u32 = 3;
+/// What ends a window with a model before its time.
+const UNTIL: Enough = Enough::Spans(200);
+
+/// The value of `--until`; `None` for `end`.
+#[derive(Clone, Copy, Debug)]
+struct UntilArg(Option<Enough>);
+
+impl FromStr for UntilArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<UntilArg, String> {
+        if text == "end" {
+            return Ok(UntilArg(None));
+        }
+        let enough = text.parse::<Enough>().map_err(|error| format!("{error}; or end"))?;
+        Ok(UntilArg(Some(enough)))
+    }
+}
 
 /// How to attach the probes: the value of `--attach`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -67,10 +95,10 @@ pub struct HandlersArgs {
     #[arg(short, long, allow_hyphen_values = true, value_parser = duration, default_value = "10s",
           value_name = "TIME")]
     duration: Duration,
-    /// How long each condition runs before irqlab measures it
-    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "500ms",
-          value_name = "TIME")]
-    warm_up: Duration,
+    /// How long each condition runs before irqlab measures it [default: 500ms; with a model 50ms, or three times
+    /// --low-interval at the low rate]
+    #[arg(long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME")]
+    warm_up: Option<Duration>,
     /// Load on every measured CPU: idle, or busy (zlib compression) [default: idle]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     load: Vec<Load>,
@@ -93,6 +121,11 @@ pub struct HandlersArgs {
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
+    /// End each window as soon as it has measured enough of the contexts with nine tenths of the time of interrupts:
+    /// `200-spans` of each, or a 95 % interval of each mean of at most +-`5%`; `end`: measure for the whole -d. Needs a
+    /// model [default: 200-spans]
+    #[arg(long, value_name = "WHEN", help_heading = SIMULATED)]
+    until: Option<UntilArg>,
     /// Also record which lines handlers and other kernel services miss in the model's caches, who evicted
     /// them, and what they belong to; needs a model, and simulates it with --detail ooo
     #[arg(long, help_heading = SIMULATED)]
@@ -108,6 +141,8 @@ pub struct HandlersArgs {
     command: Vec<String>,
     #[command(flatten)]
     results: ResultArgs,
+    #[command(flatten, next_help_heading = SIMULATED)]
+    user_mode: UserModeArgs,
     #[command(flatten, next_help_heading = SIMULATED)]
     simulated: SimulatedArgs,
 }
@@ -144,6 +179,18 @@ impl HandlersArgs {
                 )));
             }
         }
+        if self.until.is_some_and(|UntilArg(enough)| enough.is_some()) {
+            if !self.has_model() {
+                bail!(Usage(
+                    "--until needs a model: use --on sim:MODEL, without --free-running".to_owned()
+                ));
+            }
+            if !self.command.is_empty() {
+                bail!(Usage(
+                    "--until cannot be combined with a command, which ends its window".to_owned()
+                ));
+            }
+        }
         if self.events.iter().any(String::is_empty) {
             let allowed = "names as in perf list, or none";
             bail!(Usage(format!("--events has an empty name; allowed: {allowed}")));
@@ -161,7 +208,9 @@ impl HandlersArgs {
         let settings = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             ("duration_ns", json!(duration_ns)),
-            ("warm_up_ns", json!(ns(self.warm_up))),
+            ("warm_up_ns", json!(ns(self.warm_up()))),
+            ("low_rate_warm_up_ns", json!(ns(self.low_rate_warm_up()))),
+            ("until", json!(self.until().map(|enough| enough.to_string()))),
             ("low_interval_ns", json!(ns(self.low_interval))),
             ("housekeeping", json!(self.housekeeping)),
             ("peer", json!(self.peer)),
@@ -170,6 +219,31 @@ impl HandlersArgs {
             ("misses", json!(self.misses)),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// Whether a model decides how guest time advances.
+    fn has_model(&self) -> bool {
+        matches!(&self.on, On::Sim(Some(_))) && !self.simulated.guest.free_running
+    }
+
+    fn warm_up(&self) -> Duration {
+        let default = if self.has_model() { WARM_UP_WITH_MODEL } else { WARM_UP };
+        self.warm_up.unwrap_or(default)
+    }
+
+    /// The warm-up of conditions at the low rate.
+    fn low_rate_warm_up(&self) -> Duration {
+        let operations = self.low_interval * WARM_UP_OPERATIONS;
+        let is_default = self.warm_up.is_none() && self.has_model();
+        if is_default { operations.max(self.warm_up()) } else { self.warm_up() }
+    }
+
+    /// What ends each window before its time. `None`: nothing.
+    fn until(&self) -> Option<Enough> {
+        match self.until {
+            Some(UntilArg(enough)) => enough,
+            None => (self.has_model() && self.command.is_empty()).then_some(UNTIL),
+        }
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {
@@ -257,7 +331,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
     if let Some(list) = &args.housekeeping {
         settings.housekeeping = usable_cpus(Some(list))?;
     }
-    settings.warm_up = args.warm_up;
+    settings.warm_up = args.warm_up();
     settings.events = live_events(args, host);
     settings.peer.clone_from(&args.peer);
     settings.disk_file.clone_from(&args.disk_file);
@@ -275,7 +349,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
 
 fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
-    let request = guest_request(args, vcpus)?;
+    let mut request = guest_request(args, vcpus)?;
     let cache = Cache::from_environment()?;
     let misses = args.misses;
     let model = if misses {
@@ -283,11 +357,27 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     } else {
         args.simulated.model(&cache, model)?
     };
+    // The causes of misses are known in detail only.
+    let user_mode = if misses { UserMode::Detailed } else { UserMode::Sampled };
+    let user = args.user_mode.choose(model.as_ref(), &args.simulated.guest, user_mode)?;
+    if misses && user == User::Sampled {
+        bail!(Usage("--misses and --user-mode sampled cannot be combined".to_owned()));
+    }
+    request.warms_in_samples = user == User::Sampled;
     let open = OpenRun::new("handlers", &args.results)?;
     let span_counts = !args.events.iter().any(|name| name == "none");
     // Misses are counted for each service, so services must be recorded, too.
     let services = misses;
-    let watch = Watch { spans: true, span_counts, services, misses, ..args.simulated.watch(model) };
+    let until = args.until().map(|enough| Until { enough, window_ns: ns(args.duration) });
+    let watch = Watch {
+        spans: true,
+        span_counts,
+        services,
+        misses,
+        until,
+        user,
+        ..args.simulated.watch(model)
+    };
     let stop = stop_on_signals()?;
     let guest = &args.simulated.guest;
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |machine| {
@@ -301,6 +391,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
         guest: prepared.guest,
         jobs,
         request,
+        low_rate_warm_up_ns: ns(args.low_rate_warm_up()),
         events: args.events.clone(),
         kernel: (prepared.facts.symbols.clone(), prepared.facts.btf.clone()),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
@@ -316,7 +407,7 @@ fn limits(args: &HandlersArgs) -> Limits {
     let guest = &args.simulated.guest;
     let mut limits = guest.limits();
     if guest.guest_limit.is_none() {
-        let measured = (args.warm_up + args.duration).as_secs();
+        let measured = (args.low_rate_warm_up() + args.duration).as_secs();
         let measured = u32::try_from(measured).unwrap_or(u32::MAX);
         limits.guest_s = limits.guest_s.saturating_add(measured);
     }
@@ -334,7 +425,8 @@ fn guest_request(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<HandlersRequ
     let housekeeping = args.housekeeping.as_deref().map(|list| guest_cpus(list, vcpus));
     Ok(HandlersRequest {
         condition: Condition::Ambient,
-        warm_up_ns: ns(args.warm_up),
+        warm_up_ns: ns(args.warm_up()),
+        warms_in_samples: false,
         duration_ns: ns(args.duration),
         command: (!args.command.is_empty()).then(|| shell_line(&args.command)),
         low_interval_ns: ns(args.low_interval),

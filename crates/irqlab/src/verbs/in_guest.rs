@@ -77,10 +77,11 @@ fn respond<R: Response>(items: Result<Vec<R::Item>, BenchError>) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Saves host time by less detail in set-up. Calibration and warm-up need full detail: they fill the model's caches.
+/// Saves host time by less detail where single events do not matter. A warm-up fills the model's caches.
 fn at_phase(phase: BenchPhase) {
     match phase {
         BenchPhase::SetUp => mark(marker::FAST, 0),
+        BenchPhase::WarmUp => mark(marker::WARM, 0),
         BenchPhase::Measurement => mark(marker::FULL, 0),
     }
 }

@@ -28,7 +28,7 @@ use crate::options::{
 use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{Simulated, SimulatedArgs, print_plan};
+use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs, print_plan};
 
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
@@ -113,6 +113,8 @@ pub struct NoiseArgs {
     #[arg(long, allow_hyphen_values = true, value_parser = inject, value_name = "TIMERS:TIME",
           help_heading = SIMULATED)]
     inject: Option<Inject>,
+    #[command(flatten, next_help_heading = SIMULATED)]
+    user_mode: UserModeArgs,
     #[command(flatten, next_help_heading = SIMULATED)]
     simulated: SimulatedArgs,
 }
@@ -305,8 +307,9 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let cpus = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
     let cache = Cache::from_environment()?;
     let model = args.simulated.model(&cache, model)?;
+    let user = args.user_mode.choose(model.as_ref(), &args.simulated.guest, UserMode::Detailed)?;
     let open = OpenRun::new("noise", &args.results)?;
-    let watch = Watch { transitions: true, ..args.simulated.watch(model) };
+    let watch = Watch { transitions: true, user, ..args.simulated.watch(model) };
     let guest = &args.simulated.guest;
     let stop = stop_on_signals()?;
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;

@@ -22,3 +22,4 @@ mod support;
 mod threaded;
 mod user_functions;
 mod verify_probes;
+mod window_ends;

@@ -129,6 +129,7 @@ mod tests {
         let handlers = HandlersRequest {
             condition: Condition::Command,
             warm_up_ns: 1,
+            warms_in_samples: true,
             duration_ns: u64::MAX,
             command: Some("echo \"a\nb\"".to_owned()),
             low_interval_ns: 3,

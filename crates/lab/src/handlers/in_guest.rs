@@ -23,6 +23,8 @@ pub struct HandlersRequest {
     pub condition: Condition,
     /// How long load and stimulus run before the window opens, ns.
     pub warm_up_ns: u64,
+    /// Whether a simulator executes only samples of the warm-up in detail.
+    pub warms_in_samples: bool,
     /// How long the window is open, ns. With a command, the window is open until the command ends.
     pub duration_ns: u64,
     /// The line for the guest's shell; only with [`Condition::Command`].

@@ -240,8 +240,10 @@ pub struct WindowSample {
     pub stimulus_work: Option<StimulusStats>,
     /// Times and cache misses of kernel services in the window; `None` if not measured.
     pub services: Option<Box<ServicesSample>>,
-    /// Whether the window ended early.
+    /// Whether a request to stop or a limit ended the window early.
     pub interrupted: bool,
+    /// Whether the window ended before its time because it had measured enough.
+    pub had_enough: bool,
     /// Warnings about this window.
     pub warnings: Vec<String>,
     /// Warnings about single CPUs.

@@ -54,7 +54,7 @@ fn window(
     let mut stimuli = Stimuli::start(request.condition, &settings, last_level_cache_bytes(&root))?;
     let mut window = GuestWindow { facts: stimuli.facts(), ..GuestWindow::default() };
     window.offline_cpus = offline_cpus(&root);
-    at_phase(BenchPhase::Measurement);
+    at_phase(if request.warms_in_samples { BenchPhase::WarmUp } else { BenchPhase::Measurement });
     if request.condition != Condition::Command {
         wait(Some(Instant::now() + settings.warm_up), None, &settings.stop);
     }
@@ -201,6 +201,7 @@ mod tests {
         HandlersRequest {
             condition,
             warm_up_ns: 0,
+            warms_in_samples: true,
             duration_ns: 2_000_000,
             command: None,
             low_interval_ns: 1_000_000,
@@ -228,7 +229,7 @@ mod tests {
             *EDGES.lock().unwrap(),
             [WindowEdge::Open, WindowEdge::Close, WindowEdge::Open, WindowEdge::Close]
         );
-        let phases = [BenchPhase::Measurement, BenchPhase::SetUp];
+        let phases = [BenchPhase::WarmUp, BenchPhase::SetUp];
         assert_eq!(*PHASES.lock().unwrap(), [phases, phases].concat());
     }
 

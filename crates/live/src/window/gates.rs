@@ -17,6 +17,8 @@ pub enum BenchPhase {
     /// The bench prepares or tidies up. The time of this phase does not matter, and the
     /// caches may be in any state.
     SetUp,
+    /// Load and stimulus run before a window opens, and fill the caches. How long single events take does not matter.
+    WarmUp,
     /// The bench calibrates, warms up or measures.
     Measurement,
 }

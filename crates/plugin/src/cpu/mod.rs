@@ -26,10 +26,11 @@ pub(crate) use engine::Engine;
 use crate::models::accesses::{OwnAccess, Write};
 use crate::models::counters;
 use crate::models::pipeline::Pipeline;
-use crate::models::sampling::UnitPart;
+use crate::models::sampling::{Scope, UnitPart};
 use crate::models::translations::Change;
 use crate::qemu::block::Block;
 use crate::qemu::qemu_internals::CurrentCpu;
+use plugin_interface::sampling::Sampling;
 use simrecord::counters::{
     BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS, PIPELINE_STALL_CYCLES, TIME,
 };
@@ -353,6 +354,13 @@ impl Cpu {
     pub(crate) fn set_sampled_region(&mut self, region: Option<u32>) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.set_sampled_region(region);
+        }
+    }
+
+    /// Sets what the core executes in detail.
+    pub(crate) fn set_scope(&mut self, scope: Scope, sampling: Sampling) {
+        if let Some(pipeline) = self.pipeline() {
+            pipeline.set_scope(scope, sampling);
         }
     }
 

@@ -1,13 +1,12 @@
 //! Executes the guest's markers: they open and close regions, request snapshots, set the level, or end the record.
 
 use crate::guest::annotations;
-use crate::guest::service_sums::ServiceSums;
+use crate::models::sampling::Scope;
 use crate::pmu::machine::Now;
 use crate::session::Session;
 use crate::writer::Ending;
 use simrecord::counters::TIME;
 use simrecord::marker;
-use simrecord::record::{CountersOf, Marker, Record};
 
 /// The guest executes a marker on vCPU `vcpu`.
 pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
@@ -31,22 +30,25 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
         marker::CLOSE | marker::END => false,
         _ => was_open,
     };
-    let Session { tracker, qemu, level, pmus, writer, .. } = session;
-    let tracked = &tracker.cpus[vcpu as usize];
-    let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
-    let handled_faults = tracker.services.as_ref().map_or(0, ServiceSums::handled_faults);
-    let marker =
-        Marker { cpu: vcpu, number, argument, open, interrupts, exceptions, handled_faults };
-    writer.write(&Record::Marker(marker));
-    if let Some(counts) = counted.get(vcpu as usize) {
-        writer.counters(vcpu, CountersOf::Marker, counts);
-    }
+    session.write_marker((vcpu, number, argument), open, &counted);
+    let Session { tracker, qemu, level, pmus, .. } = session;
     tracker.name_current(vcpu as usize, qemu);
     if let Some(pmus) = pmus {
         pmus.synchronise(&Now::of_all((vcpu, remaining), level, &tracker.cpus));
     }
     match number {
-        marker::OPEN | marker::FULL => session.set_level(true),
+        marker::OPEN => {
+            session.set_scope(session.scope_of_regions());
+            session.set_level(true);
+        }
+        marker::FULL => {
+            session.set_scope(Scope::Everything);
+            session.set_level(true);
+        }
+        marker::WARM if !was_open => {
+            session.set_scope(Scope::Units);
+            session.set_level(true);
+        }
         marker::FAST => session.set_level(false),
         _ => {}
     }

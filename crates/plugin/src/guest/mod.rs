@@ -4,7 +4,7 @@
 //!   transitions, and `irq` reads the numbers and names of IRQ lines. `memory_context` encodes a context for the
 //!   memory system.
 //! - Regions of interest: `markers` acts on the guest's markers, `regions` knows the open region, and `region_rows`
-//!   writes its rows.
+//!   writes its rows. `enough` decides when a region has measured enough.
 //! - Services of the kernel: `services` follows them, `service_sums` adds up their counts, and `service_misses` their
 //!   cache misses.
 //! - Cache misses of other contexts: `misses`.
@@ -12,6 +12,7 @@
 //! - `annotations`: actions at addresses and events that the user chooses.
 
 pub(crate) mod annotations;
+pub(crate) mod enough;
 pub(crate) mod irq;
 pub(crate) mod markers;
 pub(crate) mod memory_context;

@@ -1,7 +1,8 @@
-//! Writes spans when they end, and transitions between contexts.
+//! Writes spans when they end, and transitions between contexts; notices when a region has enough spans.
 
 use attribution::{ContextTransition, KernelSpan};
 
+use crate::guest::enough::Measured;
 use crate::guest::tracker::Tracker;
 use crate::time::clock::Clock;
 use crate::writer::Writer;
@@ -14,6 +15,8 @@ use simrecord::record::{CountersOf, Record, SPAN_COUNTS_MAX, Span, Transition};
 pub(crate) struct Spans {
     /// How many further spans are written with their counters.
     with_counters: u32,
+    /// What the open region has measured. `None`: no region ends early.
+    measured: Option<Measured>,
 }
 
 impl Spans {
@@ -27,7 +30,22 @@ impl Spans {
                 cpu.stack.keep_transitions();
             }
         }
-        Spans { with_counters: if options.span_counts { SPAN_COUNTS_MAX } else { 0 } }
+        Spans {
+            with_counters: if options.span_counts { SPAN_COUNTS_MAX } else { 0 },
+            measured: options.until.map(|until| Measured::new(until.enough)),
+        }
+    }
+
+    /// A region opens.
+    pub(crate) fn open_region(&mut self) {
+        if let Some(measured) = &mut self.measured {
+            measured.restart();
+        }
+    }
+
+    /// Whether the open region has measured enough.
+    pub(crate) fn are_enough(&self) -> bool {
+        self.measured.as_ref().is_some_and(Measured::is_enough)
     }
 
     /// Writes the spans that an event of a vCPU's tracker has ended.
@@ -40,6 +58,9 @@ impl Spans {
     ) {
         let stack = &mut tracker.cpus[vcpu as usize].stack;
         for span in stack.take_spans() {
+            if let Some(measured) = &mut self.measured {
+                measured.add(&span);
+            }
             writer.write(&span_row(vcpu, region, &span));
             if self.with_counters > 0 {
                 self.with_counters -= 1;

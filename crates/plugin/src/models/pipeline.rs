@@ -12,8 +12,9 @@ use crate::models::cores::Core;
 use crate::models::counters::{add_core, add_memory};
 use crate::models::pages::Pages;
 use crate::models::physical;
-use crate::models::sampling::{Edge, Moment, Sampler, UnitPart};
+use crate::models::sampling::{Edge, Moment, Sampler, Scope, UnitPart};
 use crate::models::translations::{self, Change};
+use plugin_interface::sampling::Sampling;
 use simrecord::counters::{COUNTERS, CYCLES, Counts};
 
 /// Size of a line of code that is flushed, on all x86 processors.
@@ -285,7 +286,7 @@ impl Pipeline {
             Some(sampler) => {
                 let first = self.ran as usize;
                 let before = port.port.system.latency_cycles(self.cpu);
-                if sampler.is_in_detail() {
+                if sampler.is_in_detail(block.address()) {
                     self.core.run_from(first, block, &executed, &mut port);
                     sampler.waited(port.port.system.latency_cycles(self.cpu) - before);
                 } else {
@@ -327,6 +328,21 @@ impl Pipeline {
             sampler.add_to(&mut counts);
         }
         Moment { counts, slots: self.core.counts().instructions }
+    }
+
+    /// Sets what the core executes in detail from now on; units are those of `sampling`. All instructions that have
+    /// executed have retired.
+    pub(crate) fn set_scope(&mut self, scope: Scope, sampling: Sampling) {
+        self.sampler = match scope {
+            Scope::Everything => None,
+            Scope::Kernel | Scope::Units => {
+                let sampler = self.sampler.take();
+                let new = || Box::new(Sampler::starting_with_unit(sampling, self.cpu as u32));
+                let mut sampler = sampler.unwrap_or_else(new);
+                sampler.set_details_kernel(scope == Scope::Kernel);
+                Some(sampler)
+            }
+        };
     }
 
     /// The vCPU executes in this context from now on.

@@ -6,6 +6,7 @@ use machine::SystemModel;
 use machine::core::{AnyCore, Layout, MultithreadedCore};
 use machine::memory::{MemorySystem, without_mshr_limit};
 
+use crate::cpu;
 use crate::guest::memory_context::context_of;
 use crate::guest::misses::Misses;
 use crate::guest::service_misses::{EndedFault, Executing};
@@ -14,8 +15,8 @@ use crate::models::accesses::Write;
 use crate::models::block_trace::BlockTrace;
 use crate::models::cores::{Core, Thread};
 use crate::models::pipeline::Pipeline;
-use crate::models::sampling::Sampler;
-use plugin_interface::sampling::Sampling;
+use crate::models::sampling::{Sampler, Scope};
+use plugin_interface::sampling::{PERIOD_DEFAULT, Sampling};
 use simrecord::record::Record;
 
 /// A model with all its processors.
@@ -118,8 +119,7 @@ impl Processors {
     ///
     /// Fails when the model has no out-of-order core.
     pub(crate) fn sample(&mut self, sampling: Sampling) -> Result<(), String> {
-        let model = self.model.core.as_ref();
-        if model.is_none_or(|model| model.window.is_none() || model.threads.is_some()) {
+        if self.usual_sampling().is_none() {
             return Err(format!(
                 "{} has no out-of-order core: sampling saves no time with other cores",
                 self.model.name
@@ -127,6 +127,23 @@ impl Processors {
         }
         self.sampling = Some(sampling);
         Ok(())
+    }
+
+    /// The default sampling of the cores. `None`: sampling would save no time, because only out-of-order cores with one
+    /// thread are slow in detail.
+    fn usual_sampling(&self) -> Option<Sampling> {
+        let core = self.model.core.as_ref().filter(|core| core.threads.is_none())?;
+        let window = core.window.as_ref()?;
+        Some(Sampling::of_core(window.reorder_entries, PERIOD_DEFAULT))
+    }
+
+    /// Has the cores of `cpus` vCPUs execute in detail what `scope` says. Does nothing where a recording is sampled, or
+    /// nothing can be.
+    pub(crate) fn set_scope(&self, scope: Scope, cpus: u32) {
+        let Some(sampling) = self.usual_sampling().filter(|_| self.sampling.is_none()) else {
+            return;
+        };
+        (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_scope(scope, sampling)));
     }
 
     pub(crate) fn pipeline(&self, vcpu: u32) -> Option<Pipeline> {

@@ -79,11 +79,32 @@ struct Part {
     waited_cycles: u64,
 }
 
+/// Like [`RATE_SLOTS_MIN`], for the first unit of a mode.
+const FIRST_RATE_SLOTS_MIN: u64 = 500;
+
+/// User instructions that are executed in detail after kernel mode, where that is: the first ones wait for the code and
+/// data that the kernel has evicted.
+const AFTER_KERNEL: u64 = 500;
+
+/// What the core executes in detail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Everything,
+    /// Kernel mode, the first user instructions after it, and units of user mode.
+    Kernel,
+    /// Units.
+    Units,
+}
+
 /// Chooses what the core of a vCPU executes in detail, and keeps what it counted.
 pub(crate) struct Sampler {
     sampling: Sampling,
     vcpu: u32,
     phase: Phase,
+    /// Whether kernel mode is executed in detail.
+    details_kernel: bool,
+    /// Instructions up to which user mode is executed in detail after kernel mode.
+    details_until: u64,
     /// Executed instructions, in detail or not.
     executed: u64,
     branches: u64,
@@ -103,6 +124,9 @@ pub(crate) struct Sampler {
     ended: Vec<UnitPart>,
     /// Cycles of an instruction that uses a slot, in user mode and in the kernel, as fixed point.
     rates: [u64; 2],
+    /// Whether the next unit that is long enough sets the rate of a mode, instead of changing it by a fraction. The mode is
+    /// executed in detail until then.
+    sets_rate: [bool; 2],
     /// The fraction of a cycle that the estimate carries over, as fixed point.
     fraction: u64,
 }
@@ -113,6 +137,8 @@ impl Sampler {
             sampling,
             vcpu,
             phase: Phase::FunctionalWarming,
+            details_kernel: false,
+            details_until: 0,
             executed: 0,
             branches: 0,
             next_edge: start_of_unit(&sampling, vcpu, 0),
@@ -124,14 +150,32 @@ impl Sampler {
             waited_cycles: 0,
             ended: Vec::new(),
             rates: [1 << RATE_SHIFT; 2],
+            sets_rate: [false; 2],
             fraction: 0,
         }
     }
 
-    /// Whether the core executes the next instruction in detail.
+    /// A sampler whose first unit starts at once, and that estimates the time of no mode before it has measured its rate.
+    pub(crate) fn starting_with_unit(sampling: Sampling, vcpu: u32) -> Sampler {
+        let next_edge = sampling.warming;
+        let phase = Phase::DetailedWarming;
+        Sampler { phase, next_edge, sets_rate: [true; 2], ..Sampler::new(sampling, vcpu) }
+    }
+
+    /// Has kernel mode executed in detail from now on, or in units as all else.
+    pub(crate) fn set_details_kernel(&mut self, details: bool) {
+        self.details_kernel = details;
+    }
+
+    /// Whether the core executes the next instruction, at `address`, in detail.
     #[inline(always)]
-    pub(crate) fn is_in_detail(&self) -> bool {
+    pub(crate) fn is_in_detail(&mut self, address: u64) -> bool {
+        if self.details_kernel && address >> 63 != 0 {
+            self.details_until = self.executed + AFTER_KERNEL;
+        }
         self.phase != Phase::FunctionalWarming
+            || self.executed < self.details_until
+            || self.sets_rate[(address >> 63) as usize]
     }
 
     /// The latencies of what accesses in detail found are `cycles`.
@@ -181,7 +225,9 @@ impl Sampler {
             }
             Phase::Unit => {
                 self.charge(now);
-                self.adapt_rates();
+                let start = self.next_edge.saturating_sub(self.sampling.unit);
+                let follows_kernel = self.details_kernel && self.details_until > start;
+                self.adapt_rates(follows_kernel);
                 self.end_unit();
                 self.phase = Phase::FunctionalWarming;
                 self.unit += 1;
@@ -206,6 +252,10 @@ impl Sampler {
 
     /// A region of interest opens or closes. The measured part of a unit belongs to the previous region.
     pub(crate) fn set_region(&mut self, region: Option<u32>, now: &Moment) {
+        if self.details_kernel {
+            // Units only give rates: everything is counted.
+            return;
+        }
         if self.phase == Phase::Unit {
             self.charge(now);
             self.end_unit();
@@ -250,8 +300,10 @@ impl Sampler {
         self.parts.clear();
     }
 
-    fn adapt_rates(&mut self) {
-        for (mode, rate) in self.rates.iter_mut().enumerate() {
+    /// Adapts the rates to a unit. `follows_kernel`: its user instructions are some of the first after kernel mode, which
+    /// are never estimated.
+    fn adapt_rates(&mut self, follows_kernel: bool) {
+        for (mode, rate) in self.rates.iter_mut().enumerate().skip(usize::from(follows_kernel)) {
             let is_user =
                 |code: u64| matches!(KernelContext::from_code(code), Some(KernelContext::User(_)));
             let of_mode = self.parts.iter().filter(|part| is_user(part.code) == (mode == 0));
@@ -261,10 +313,14 @@ impl Sampler {
                 cycles += part.counts[CYCLES].saturating_sub(waited);
                 slots += part.slots;
             }
-            if slots >= RATE_SLOTS_MIN {
+            let slots_min =
+                if self.sets_rate[mode] { FIRST_RATE_SLOTS_MIN } else { RATE_SLOTS_MIN };
+            if slots >= slots_min {
                 let found = ((cycles << RATE_SHIFT) / slots).cast_signed();
+                let sets_rate = std::mem::take(&mut self.sets_rate[mode]);
+                let weight_shift = if sets_rate { 0 } else { RATE_WEIGHT_SHIFT };
                 let difference = found - rate.cast_signed();
-                *rate = rate.saturating_add_signed(difference >> RATE_WEIGHT_SHIFT).max(RATE_MIN);
+                *rate = rate.saturating_add_signed(difference >> weight_shift).max(RATE_MIN);
             }
         }
     }
@@ -280,7 +336,7 @@ mod tests {
     fn run(sampler: &mut Sampler, blocks: u64, cycles: u64) -> u64 {
         let (mut now, mut in_detail) = (0, 0);
         for _ in 0..blocks {
-            if sampler.is_in_detail() {
+            if sampler.is_in_detail(u64::MAX) {
                 (now, in_detail) = (now + 5 * cycles, in_detail + 5 * cycles);
             } else {
                 now += sampler.estimate(5, 0, u64::MAX);
@@ -293,6 +349,32 @@ mod tests {
             }
         }
         in_detail
+    }
+
+    #[test]
+    fn kernel_mode_is_in_detail_and_so_are_the_first_user_instructions_after_it() {
+        let sampling = Sampling { period: 1 << 30, ..SAMPLING };
+        let (user, kernel) = (0x1000, u64::MAX);
+        let mut sampler = Sampler::new(sampling, 0);
+        assert!(!sampler.is_in_detail(user) && !sampler.is_in_detail(kernel));
+        sampler.set_details_kernel(true);
+        assert!(!sampler.is_in_detail(user) && sampler.is_in_detail(kernel));
+        for executed in (0..AFTER_KERNEL).step_by(100) {
+            assert!(sampler.is_in_detail(user), "{executed}");
+            let _ = sampler.executed(100, false);
+        }
+        assert!(!sampler.is_in_detail(user) && sampler.is_in_detail(kernel));
+    }
+
+    #[test]
+    fn the_first_unit_sets_the_rate_and_later_ones_change_it() {
+        let sampling = Sampling { period: 1_000, warming: 100, unit: 200, seed: 7 };
+        let mut sampler = Sampler::starting_with_unit(sampling, 0);
+        assert!(sampler.is_in_detail(u64::MAX));
+        let in_detail = run(&mut sampler, 60, 3);
+        assert_eq!(in_detail, 60 * 5 * 3);
+        assert!(!sampler.is_in_detail(u64::MAX));
+        assert_eq!(sampler.estimate(100, 0, u64::MAX), 300);
     }
 
     #[test]

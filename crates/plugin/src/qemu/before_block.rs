@@ -65,6 +65,7 @@ fn do_what_is_due(vcpu: u32, block: &Block) {
     }
     if slice_is_over {
         session.clock.end_slice(vcpu, block);
+        session.close_if_enough(vcpu);
         held::ask();
     }
 }

@@ -112,6 +112,13 @@ impl Clock {
         }
     }
 
+    /// The guest's clock jumps ahead, where it follows a model. [`Clock::restart`] must follow.
+    pub(crate) fn skip(&self, ns: u64) {
+        if let Some(bias) = self.parts.bias {
+            bias.add(i64::try_from(ns).unwrap_or(i64::MAX));
+        }
+    }
+
     /// Restarts the clock when the level of detail changes. `counts`: whether vCPUs count instructions from here on.
     /// Called between blocks.
     pub(crate) fn restart(&mut self, counts: bool) {
@@ -400,7 +407,8 @@ impl Clock {
         since_ns(self.parts.hz, &self.counted_ns, vcpu)
     }
 
-    fn ns_of(&self, cycles: u64) -> u64 {
+    /// The time of this many cycles, ns.
+    pub(crate) fn ns_of(&self, cycles: u64) -> u64 {
         ns_of(cycles, self.parts.hz)
     }
 

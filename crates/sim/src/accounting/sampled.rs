@@ -225,7 +225,8 @@ mod tests {
             used(idle, counts(1_000, 10, 0)),
         ];
         let cpu = CpuUse { contexts, ..CpuUse::default() };
-        let rows = cycles_of_region(&RegionUse { cpus: vec![cpu], sampled });
+        let rows =
+            cycles_of_region(&RegionUse { cpus: vec![cpu], sampled, ..RegionUse::default() });
         let row_of = |context| *rows.iter().find(|row| row.context == context).unwrap();
         let about =
             |row: SampledCycles, cycles: f64| (row.cycles.total / cycles - 1.0).abs() < 0.01;

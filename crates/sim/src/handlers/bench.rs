@@ -23,7 +23,7 @@ use crate::machine::Timing;
 use crate::machine::found::check_cards;
 use crate::parallel::{Jobs, for_each};
 use crate::services::{self, KernelNames};
-use crate::watch::Detail;
+use crate::watch::{Detail, User};
 use crate::{Accounting, LoadedModule, Symbols};
 
 /// The settings of a [`SimBench`].
@@ -32,6 +32,8 @@ pub struct SimSettings {
     pub guest: GuestRun,
     /// The request to the guest; the bench sets its condition.
     pub request: HandlersRequest,
+    /// Warm-up of conditions with a stimulus at the low rate, ns. It is not shorter than the request's own.
+    pub low_rate_warm_up_ns: u64,
     /// Names of the events to show. An empty list means all events; the name `none` means no events.
     pub events: Vec<String>,
     /// Facts that hold for this host or this moment only. They are under one key of the settings, because all
@@ -107,7 +109,10 @@ impl SimBench {
         condition: Condition,
         action: impl FnOnce(&Request, Expected<'_>) -> T,
     ) -> T {
-        let request = HandlersRequest { condition, ..self.settings.request.clone() };
+        let mut request = HandlersRequest { condition, ..self.settings.request.clone() };
+        if is_at_low_rate(condition) {
+            request.warm_up_ns = request.warm_up_ns.max(self.settings.low_rate_warm_up_ns);
+        }
         // A command ends its own window.
         let is_timed = request.command.is_none();
         let cycles = |ns: u64| {
@@ -219,7 +224,8 @@ impl SimBench {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
         };
         // A window that closed by itself while the limit came is whole.
-        let early = outcome.early.filter(|_| outcome.window.interrupted);
+        let had_enough = outcome.account.regions.first().is_some_and(|region| region.had_enough);
+        let early = outcome.early.filter(|_| outcome.window.interrupted && !had_enough);
         if let Some(limit) = early.and_then(|early| self.settings.guest.limit_text(early)) {
             self.limit.get_or_insert(limit);
         }
@@ -260,6 +266,7 @@ impl Bench for SimBench {
         settings.insert("cpus".into(), json!(cpu_list(config.guest.machine.cpus)));
         settings.insert("clock".into(), json!(clock(config)));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
+        settings.insert("user_mode".into(), json!(config.guest.watch.user.word()));
         let model = config.guest.watch.model.as_ref();
         settings.insert("model".into(), json!(model.map(|model| &model.described)));
         settings.insert("start".into(), json!(config.guest.start.described()));
@@ -335,6 +342,14 @@ fn amount_of_work(condition: Condition) -> u32 {
     }
 }
 
+/// Whether a stimulus makes few interrupts.
+fn is_at_low_rate(condition: Condition) -> bool {
+    match condition {
+        Condition::Ambient | Condition::Command => false,
+        Condition::Made { rate, stimulus, .. } => rate == Rate::Low && stimulus != Stimulus::None,
+    }
+}
+
 fn cpu_list(cpus: u32) -> String {
     if cpus == 1 { "0".to_owned() } else { format!("0-{}", cpus.saturating_sub(1)) }
 }
@@ -345,7 +360,14 @@ fn clock(settings: &SimSettings) -> String {
         (Some(model), _) => {
             let (name, hz) = (&model.model.name, model.model.clock_hz);
             let level = if model.detail == Detail::Ooo { " at level ooo" } else { "" };
-            format!("guest time by the cycles of model {name}{level}, {} MHz", hz / 1_000_000)
+            let sampled = match settings.guest.watch.user {
+                User::Sampled => ", user mode sampled",
+                User::Detailed => "",
+            };
+            format!(
+                "guest time by the cycles of model {name}{level}, {} MHz{sampled}",
+                hz / 1_000_000
+            )
         }
         (None, Timing::Instructions { shift }) => {
             let ns = 1 << shift;

@@ -46,16 +46,18 @@ pub(super) fn sample_of(
     if let Some(broken) = account.broken.first() {
         return Err(format!("the record of the machine is broken: {broken}"));
     }
-    if !account.ended_by_guest && !window.interrupted {
+    let region = account.regions.first().ok_or("the window was never opened")?;
+    let had_enough = region.had_enough;
+    if !account.ended_by_guest && !window.interrupted && !had_enough {
         return Err(
             "the guest did not end the record: the end of the window is not known".to_owned()
         );
     }
-    let region = account.regions.first().ok_or("the window was never opened")?;
+    let window = if had_enough { without_times(window) } else { window };
     // A guest that did not respond has no length of its own, and no list of CPUs that were offline.
     let has_response = window.length_ns > 0;
     let cpu_ns = || region.cpus.iter().map(|cpu| reading.ns(cpu.used[TIME])).max().unwrap_or(0);
-    let length_ns = if has_response { window.length_ns } else { cpu_ns() };
+    let length_ns = if has_response && !had_enough { window.length_ns } else { cpu_ns() };
     let mut sample = WindowSample {
         user_cpu_ns: window.user_cpu_ns,
         load_work: window.load_work,
@@ -63,7 +65,8 @@ pub(super) fn sample_of(
         warnings: window.warnings,
         facts: window.facts,
         came_online: window.came_online,
-        interrupted: window.interrupted,
+        interrupted: window.interrupted && !had_enough,
+        had_enough,
         ..WindowSample::default()
     };
     for cpu in &region.cpus {
@@ -105,6 +108,12 @@ pub(super) fn sample_of(
         }
     }
     Ok(sample)
+}
+
+/// The guest's report about a window that the plugin closed, without what the guest measured by its clock. The clock has
+/// jumped to the end of the window that the guest knows: tasks are charged for the jump, and stimuli catch up with it.
+fn without_times(window: GuestWindow) -> GuestWindow {
+    GuestWindow { user_cpu_ns: None, load_work: None, stimulus_work: None, ..window }
 }
 
 fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -> ContextStats {

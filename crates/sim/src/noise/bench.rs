@@ -299,6 +299,7 @@ impl Bench for SimNoise {
         settings.insert("model".into(), json!(model));
         settings.insert("loops_on".into(), json!(config.request.cpus));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
+        settings.insert("user_mode".into(), json!(config.guest.watch.user.word()));
         settings.insert("body".into(), json!(config.request.body.word()));
         settings.insert("inject".into(), json!(config.request.inject));
         settings.insert("start".into(), json!(config.guest.start.described()));

@@ -15,10 +15,12 @@ use std::path::{Path, PathBuf};
 use lab::experiment::Absence;
 use outputs::Existing;
 
+pub use plugin_interface::options::User;
 pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX};
 use plugin_interface::options::{Options, Time};
 pub use plugin_interface::sampling::{PERIOD_MAX, Sampling};
 use plugin_interface::symbols::{Part, Wanted};
+pub use plugin_interface::until::{Enough, Until};
 pub use record_file::KeptRecord;
 use record_file::{check_place, keep, unnamed};
 use simrecord::progress::{self, GuestProgress};
@@ -59,6 +61,10 @@ pub struct Watch {
     pub sampling: Option<Sampling>,
     /// Whether misses are classified by cause, context and place, for [`Detail::Ooo`].
     pub misses: bool,
+    /// How user mode is executed, for [`Detail::Ooo`].
+    pub user: User,
+    /// What ends a window before its time, with a model.
+    pub until: Option<Until>,
     /// Whether only markers are recorded until one requests full recording, which makes the boot faster.
     pub start_fast: bool,
     /// Whether each span of an interrupt is recorded.
@@ -104,6 +110,8 @@ impl Default for Watch {
             shadow_models: Vec::new(),
             miss_curves: false,
             misses: false,
+            user: User::Detailed,
+            until: None,
             sampling: None,
             start_fast: false,
             spans: false,
@@ -319,6 +327,8 @@ impl Recording {
             also: watch.shadow_models.iter().map(|model| model.path.clone()).collect(),
             curves: watch.miss_curves,
             misses: watch.misses,
+            user: watch.user,
+            until: watch.until,
             sampling: watch.sampling,
             symbols: kernel_files.symbols.clone(),
             offsets: kernel_files.offsets.clone(),

@@ -106,6 +106,7 @@ fn measure(
     let request = HandlersRequest {
         condition: Condition::Ambient,
         warm_up_ns: ns(WARM_UP),
+        warms_in_samples: false,
         duration_ns: ns(args.duration.unwrap_or(WINDOW)),
         command: None,
         low_interval_ns: ns(LOW_INTERVAL),
@@ -115,8 +116,15 @@ fn measure(
         events: Vec::new(),
     };
     let (events, on_host) = (Vec::new(), Map::new());
-    let settings =
-        SimSettings { guest: prepared.guest, jobs, request, events, on_host, kernel: (None, None) };
+    let settings = SimSettings {
+        guest: prepared.guest,
+        jobs,
+        low_rate_warm_up_ns: request.warm_up_ns,
+        request,
+        events,
+        on_host,
+        kernel: (None, None),
+    };
     let mut bench = SimBench::new(settings);
     let mut measured: Measured<_> = plan.measure(&mut bench, &mut |_: &_| {})?;
     measured.note_limit(&bench);

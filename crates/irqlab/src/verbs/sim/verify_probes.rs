@@ -181,9 +181,11 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
         kernel: (None, None),
         jobs: args.jobs.choose(args.conditions().len(), prepared.guest.machine.memory_mib),
         guest: prepared.guest,
+        low_rate_warm_up_ns: ns(args.warm_up),
         request: HandlersRequest {
             condition: Condition::Ambient,
             warm_up_ns: ns(args.warm_up),
+            warms_in_samples: false,
             duration_ns: ns(args.duration),
             command: None,
             low_interval_ns: 50_000_000,

@@ -58,6 +58,12 @@ fn columns<'a>() -> Columns<'a, ConditionSamples> {
         .format(Format::Seconds)
         .priority(90)
         .uint(|row: &ConditionSamples| row.timing.length_ns()),
+        column(
+            "ended_by",
+            "What ended the window: its time, the command, enough (--until), or a request or limit that cut it short.",
+        )
+        .shown_as("ended by", 35)
+        .text(|row: &ConditionSamples| ended_by(row)),
         column("cpu_count", "Number of measured CPUs.")
             .shown_as("CPUs", 40)
             .uint(|row: &ConditionSamples| row.timing.windows.len()),
@@ -118,6 +124,16 @@ pub fn conditions(measured: &[ConditionSamples]) -> Table {
     let doc = "One row per condition: its window, the events that the probes missed, and the load and stimulus.";
     let display = TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() };
     columns().table("conditions", doc, measured).displayed(display)
+}
+
+/// What ended the window of a condition.
+fn ended_by(row: &ConditionSamples) -> &'static str {
+    match row.condition {
+        _ if row.timing.had_enough => "enough",
+        _ if row.timing.interrupted => "stop",
+        Condition::Command => "command",
+        Condition::Ambient | Condition::Made { .. } => "time",
+    }
 }
 
 /// An amount per second of the running time.

@@ -1,0 +1,131 @@
+//! When a window ends before its time, because it has measured enough.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The most spans of a rule.
+pub const SPANS_MAX: u32 = 1_000_000;
+/// The widest interval of a rule, in millionths of the mean.
+pub const INTERVAL_PPM_MAX: u32 = 500_000;
+
+/// No window ends earlier because it has measured enough: five ticks of a kernel with 250 ticks a second.
+pub const WINDOW_NS_MIN: u64 = 20_000_000;
+
+/// What a window must have measured of the contexts that together take most of the time of all interrupts and
+/// exceptions: nine tenths of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enough {
+    /// This number of spans of each context, from 1 to [`SPANS_MAX`].
+    Spans(u32),
+    /// A 95 % confidence interval of each context's mean time, whose half is at most this many millionths of the
+    /// mean, from 1 to [`INTERVAL_PPM_MAX`].
+    Interval { half_ppm: u32 },
+}
+
+impl Enough {
+    fn spans(text: &str) -> Option<Enough> {
+        let spans = text.parse().ok().filter(|spans| (1..=SPANS_MAX).contains(spans))?;
+        Some(Enough::Spans(spans))
+    }
+
+    fn interval(half_ppm: u32) -> Option<Enough> {
+        (1..=INTERVAL_PPM_MAX).contains(&half_ppm).then_some(Enough::Interval { half_ppm })
+    }
+}
+
+/// Parses `200-spans` or `5%`.
+impl FromStr for Enough {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Enough, String> {
+        let percent = |text: &str| {
+            let percent =
+                text.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent))?;
+            Enough::interval((percent * 10_000.0).round() as u32)
+        };
+        let spans = text.strip_suffix("-spans").and_then(Enough::spans);
+        let found = spans.or_else(|| text.strip_suffix('%').and_then(percent));
+        found.ok_or_else(|| {
+            format!("allowed: N-spans with N from 1 to {SPANS_MAX}, as in 200-spans, or P% with P up to 50, as in 5%")
+        })
+    }
+}
+
+impl fmt::Display for Enough {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Enough::Spans(spans) => write!(out, "{spans}-spans"),
+            Enough::Interval { half_ppm } => write!(out, "{}%", f64::from(*half_ppm) / 10_000.0),
+        }
+    }
+}
+
+/// A rule that ends windows before their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Until {
+    pub enough: Enough,
+    /// The time for which the guest keeps a window open, in nanoseconds, at least 1. After the early end of a window
+    /// the guest's clock jumps by this time, so that the guest ends its own window, too.
+    pub window_ns: u64,
+}
+
+impl Until {
+    /// Parses `spans:N:WINDOW_NS` or `interval:PPM:WINDOW_NS`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Until> {
+        let mut parts = text.split(':');
+        let (kind, amount, window) = (parts.next()?, parts.next()?, parts.next()?);
+        let enough = match kind {
+            "spans" => Enough::spans(amount),
+            "interval" => Enough::interval(amount.parse().ok()?),
+            _ => None,
+        }?;
+        let window_ns = window.parse().ok().filter(|ns| (1..=i64::MAX as u64).contains(ns))?;
+        parts.next().is_none().then_some(Until { enough, window_ns })
+    }
+}
+
+impl fmt::Display for Until {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, amount) = match self.enough {
+            Enough::Spans(spans) => ("spans", spans),
+            Enough::Interval { half_ppm } => ("interval", half_ppm),
+        };
+        write!(out, "{kind}:{amount}:{}", self.window_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_users_write_reads_back() {
+        for text in ["1-spans", "200-spans", "1000000-spans", "5%", "0.5%", "50%"] {
+            assert_eq!(text.parse::<Enough>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "200", "0-spans", "1000001-spans", "-1%", "0%", "51%", "NaN%", "end", "%"]
+        {
+            assert!(wrong.parse::<Enough>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_plugins_option_reads_back() {
+        for enough in [Enough::Spans(200), Enough::Interval { half_ppm: 50_000 }] {
+            let until = Until { enough, window_ns: 200_000_000 };
+            assert_eq!(Until::parse(&until.to_string()), Some(until));
+        }
+        for wrong in [
+            "",
+            "spans:1",
+            "spans:0:1",
+            "spans:1:0",
+            "time:1:1",
+            "spans:1:1:1",
+            "interval:500001:1",
+        ] {
+            assert_eq!(Until::parse(wrong), None, "{wrong}");
+        }
+    }
+}
