@@ -15,7 +15,7 @@
 //!
 //! - [`block_trace`] is a format for what a guest has executed, to execute it again without the guest.
 //!
-//! Addresses have types: [`VirtualAddress`] and [`PhysicalAddress`].
+//! Addresses have types: [`VirtualAddress`], [`PhysicalAddress`], and [`LineAddress`] for the number of a line.
 //! All caches and TLBs keep their tags in a [`TagArray`]. See docs/cores.md and docs/machines.md.
 
 #![forbid(unsafe_code)]
@@ -35,7 +35,7 @@ pub mod schema;
 pub mod system_model;
 mod tag_array;
 
-pub use address::{PhysicalAddress, VirtualAddress};
+pub use address::{LineAddress, LineRange, PhysicalAddress, VirtualAddress};
 pub use blocking::{BlockingMachine, CodeBlock, CodeSpan};
 pub use counts::Counts;
 pub use memory::AccessKind;

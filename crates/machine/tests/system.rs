@@ -278,9 +278,9 @@ proptest! {
             let mut load = access(0, AccessKind::Load, virtual_page << 12 | offset, 8);
             load.physical = PhysicalAddress(frame << 12 | offset);
             system.access_blocking(&load);
-            let set = load.virtual_address.line(6) & 255;
-            let part = load.physical.offset_in_line(6) >> part_log;
-            misses += u64::from(!naive.access(set, load.physical.line(6), part, ways as usize));
+            let set = load.virtual_address.block_number(6) & 255;
+            let part = load.physical.offset_in_block(6) >> part_log;
+            misses += u64::from(!naive.access(set, load.physical.line(6).0, part, ways as usize));
             prop_assert_eq!(system.counts(0).basic.l1d_load_misses, misses);
         }
     }

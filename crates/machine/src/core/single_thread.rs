@@ -12,6 +12,7 @@ use super::out_of_order::OutOfOrderCore;
 use super::retirement::Retirement;
 use super::store_buffer::StoreBuffer;
 use super::{Access, AccessMode, CoreCounts, ExecutedBlock, Latencies, Memory, wait_parts};
+use crate::address::PhysicalAddress;
 
 /// A core that executes one thread.
 pub trait SingleThreadCore {
@@ -50,7 +51,7 @@ pub trait SingleThreadCore {
 
     /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
     /// instructions.
-    fn forget_code(&mut self, physical: Range<u64>) {
+    fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
         self.common_mut().code.forget_code(physical);
     }
 

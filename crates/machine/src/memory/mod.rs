@@ -52,8 +52,6 @@ pub use stack::{SetStackDistances, StackDistances};
 pub use translation::TlbFlush;
 pub(crate) use translation::is_global;
 
-use std::ops::Range;
-
 use config::Config;
 use mshr::UNLIMITED;
 use tags::Tags;
@@ -430,14 +428,6 @@ impl Response {
         let Ready { cycles, under_way, translation_cycles } = ready;
         Response { ready_cycles: cycles, supplier, under_way, translation_cycles }
     }
-}
-
-/// The lines that a range touches.
-#[inline]
-pub(crate) fn lines_of(start: PhysicalAddress, bytes: u64, line_shift: u32) -> Range<u64> {
-    let first = start.line(line_shift);
-    let Some(to_last) = bytes.checked_sub(1) else { return first..first };
-    first..(start.0.saturating_add(to_last) >> line_shift) + 1
 }
 
 /// Returns the model with L1 caches that wait for any number of lines at a time.

@@ -1,7 +1,10 @@
 //! Resources that misses wait for: miss status holding registers (MSHRs), page walkers, and the memory bus.
 
+use super::translation::ThreadPage;
+use crate::address::LineAddress;
+
 /// No line has this number.
-const NO_LINE: u64 = u64::MAX;
+const NO_LINE: LineAddress = LineAddress(u64::MAX);
 
 /// The number of MSHRs of a cache that waits for any number of lines.
 pub(super) const UNLIMITED: u32 = u32::MAX;
@@ -11,16 +14,25 @@ const LINES: usize = 1 << 10;
 /// Lines of page walks that are remembered.
 const WALK_LINES: usize = 16;
 
+/// A line that is filled.
+#[derive(Clone, Copy, Debug)]
+struct LineFill {
+    line: LineAddress,
+    ready_cycles: u64,
+}
+
+const NO_FILL: LineFill = LineFill { line: NO_LINE, ready_cycles: 0 };
+
 /// The outstanding fills of a cache: at most one for each MSHR.
 #[derive(Clone, Debug)]
 pub(super) struct MshrFile {
-    /// For each MSHR its last line, and when that is filled.
-    misses: Vec<(u64, u64)>,
+    /// The last line of each MSHR.
+    misses: Vec<LineFill>,
     /// Without a limit: lines by their low bits, in place of MSHRs and of a search.
-    lines: Box<[(u64, u64)]>,
-    prefetches: Vec<(u64, u64)>,
+    lines: Box<[LineFill]>,
+    prefetches: Vec<LineFill>,
     /// The last lines that came for page walks.
-    walks: [(u64, u64); WALK_LINES],
+    walks: [LineFill; WALK_LINES],
     next_walk: usize,
     /// When the last of all lines is filled.
     latest_cycles: u64,
@@ -31,11 +43,11 @@ impl MshrFile {
         MshrFile {
             misses: match mshrs {
                 UNLIMITED => Vec::new(),
-                mshrs => vec![(NO_LINE, 0); mshrs.max(1) as usize],
+                mshrs => vec![NO_FILL; mshrs.max(1) as usize],
             },
-            lines: vec![(NO_LINE, 0); if mshrs == UNLIMITED { LINES } else { 0 }].into(),
+            lines: vec![NO_FILL; if mshrs == UNLIMITED { LINES } else { 0 }].into(),
             prefetches: Vec::new(),
-            walks: [(NO_LINE, 0); WALK_LINES],
+            walks: [NO_FILL; WALK_LINES],
             next_walk: 0,
             latest_cycles: 0,
         }
@@ -43,31 +55,31 @@ impl MshrFile {
 
     /// Whether a line that hits is there at `now_cycles`.
     #[inline(always)]
-    pub(super) fn is_filled(&self, line: u64, now_cycles: u64) -> bool {
+    pub(super) fn is_filled(&self, line: LineAddress, now_cycles: u64) -> bool {
         now_cycles >= self.latest_cycles
-            || match self.lines.get(line as usize % LINES) {
-                Some((other, ready)) => *ready <= now_cycles || *other != line,
+            || match self.lines.get(place_of(line)) {
+                Some(fill) => fill.ready_cycles <= now_cycles || fill.line != line,
                 None => false,
             }
     }
 
     /// When a line that hits is ready: at once, or when it is filled.
     #[inline(always)]
-    pub(super) fn ready_cycles(&self, line: u64, now_cycles: u64) -> u64 {
+    pub(super) fn ready_cycles(&self, line: LineAddress, now_cycles: u64) -> u64 {
         if now_cycles >= self.latest_cycles {
             return now_cycles;
         }
         if self.is_unlimited() {
-            let (other, ready) = self.lines[line as usize % LINES];
-            return if other == line { now_cycles.max(ready) } else { now_cycles };
+            let fill = self.lines[place_of(line)];
+            return if fill.line == line { now_cycles.max(fill.ready_cycles) } else { now_cycles };
         }
         self.search(line, now_cycles)
     }
 
     #[inline(never)]
-    fn search(&self, line: u64, now_cycles: u64) -> u64 {
+    fn search(&self, line: LineAddress, now_cycles: u64) -> u64 {
         let all = self.misses.iter().chain(&self.prefetches).chain(&self.walks);
-        let fills = all.filter(|(fill_line, _)| *fill_line == line).map(|(_, ready)| *ready);
+        let fills = all.filter(|fill| fill.line == line).map(|fill| fill.ready_cycles);
         fills.fold(now_cycles, u64::max)
     }
 
@@ -76,17 +88,17 @@ impl MshrFile {
         if self.is_unlimited() {
             now_cycles
         } else {
-            self.misses[self.first_free()].1.max(now_cycles)
+            self.misses[self.first_free()].ready_cycles.max(now_cycles)
         }
     }
 
     /// Allocates an MSHR, which is free, for a line that is filled at `ready_cycles`.
-    pub(super) fn allocate(&mut self, line: u64, ready_cycles: u64) {
+    pub(super) fn allocate(&mut self, line: LineAddress, ready_cycles: u64) {
         if self.is_unlimited() {
-            self.lines[line as usize % LINES] = (line, ready_cycles);
+            self.lines[place_of(line)] = LineFill { line, ready_cycles };
         } else {
             let mshr = self.first_free();
-            self.misses[mshr] = (line, ready_cycles);
+            self.misses[mshr] = LineFill { line, ready_cycles };
         }
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
@@ -97,48 +109,92 @@ impl MshrFile {
 
     fn first_free(&self) -> usize {
         let mshrs = self.misses.iter().enumerate();
-        mshrs.min_by_key(|(_, (_, ready))| *ready).map_or(0, |(mshr, _)| mshr)
+        mshrs.min_by_key(|(_, fill)| fill.ready_cycles).map_or(0, |(mshr, _)| mshr)
     }
 
     /// A line comes for a page walk, which takes no MSHR.
-    pub(super) fn note_walk(&mut self, line: u64, ready_cycles: u64) {
+    pub(super) fn note_walk(&mut self, line: LineAddress, ready_cycles: u64) {
         if self.is_unlimited() {
-            self.lines[line as usize % LINES] = (line, ready_cycles);
+            self.lines[place_of(line)] = LineFill { line, ready_cycles };
         } else {
             let index = self.next_walk;
-            self.walks[index] = (line, ready_cycles);
+            self.walks[index] = LineFill { line, ready_cycles };
             self.next_walk = (index + 1) % WALK_LINES;
         }
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
 
     /// A line is prefetched, which takes no MSHR. The access that predicted it started at `now_cycles`.
-    pub(super) fn allocate_prefetch(&mut self, line: u64, now_cycles: u64, ready_cycles: u64) {
+    pub(super) fn allocate_prefetch(
+        &mut self,
+        line: LineAddress,
+        now_cycles: u64,
+        ready_cycles: u64,
+    ) {
         if self.is_unlimited() {
-            self.lines[line as usize % LINES] = (line, ready_cycles);
+            self.lines[place_of(line)] = LineFill { line, ready_cycles };
         } else {
-            self.prefetches.retain(|(_, ready)| *ready > now_cycles);
-            self.prefetches.push((line, ready_cycles));
+            self.prefetches.retain(|fill| fill.ready_cycles > now_cycles);
+            self.prefetches.push(LineFill { line, ready_cycles });
         }
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
 }
 
+/// Where a cache without a limit keeps a line.
+#[inline(always)]
+fn place_of(line: LineAddress) -> usize {
+    line.0 as usize % LINES
+}
+
 /// Arrivals that are distinguished, by the low bits of their numbers.
 const ARRIVALS: usize = 1 << 8;
 
-/// When lines or translations arrive, by number. It remembers the last arrival for each value of the low bits; an entry
+/// A line, or a page whose translation arrives.
+pub(super) trait Arriving: Copy + PartialEq {
+    /// A number that nothing has.
+    const NONE: Self;
+
+    fn number(self) -> u64;
+}
+
+impl Arriving for LineAddress {
+    const NONE: Self = NO_LINE;
+
+    #[inline(always)]
+    fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl Arriving for ThreadPage {
+    const NONE: Self = ThreadPage::NONE;
+
+    #[inline(always)]
+    fn number(self) -> u64 {
+        self.low_bits()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Arrival<T> {
+    arriving: T,
+    ready_cycles: u64,
+}
+
+/// When lines or translations arrive. It remembers the last arrival for each value of the low bits; an entry
 /// that was replaced counts as arrived. A line under way that is requested again is waited for, and not requested a
 /// second time.
 #[derive(Clone, Debug)]
-pub(super) struct Arrivals {
-    lines: Box<[(u64, u64)]>,
+pub(super) struct Arrivals<T> {
+    arrivals: Box<[Arrival<T>]>,
     latest_cycles: u64,
 }
 
-impl Arrivals {
+impl<T: Arriving> Arrivals<T> {
     pub(super) fn new() -> Self {
-        Arrivals { lines: vec![(NO_LINE, 0); ARRIVALS].into(), latest_cycles: 0 }
+        let none = Arrival { arriving: T::NONE, ready_cycles: 0 };
+        Arrivals { arrivals: vec![none; ARRIVALS].into(), latest_cycles: 0 }
     }
 
     /// From when on nothing is under way.
@@ -147,19 +203,19 @@ impl Arrivals {
         self.latest_cycles
     }
 
-    /// Ready time of a line that is in the cache, or in flight, at `now_cycles`.
+    /// Ready time of a line or translation that is there, or in flight, at `now_cycles`.
     #[inline]
-    pub(super) fn ready_cycles(&self, line: u64, now_cycles: u64) -> u64 {
+    pub(super) fn ready_cycles(&self, arriving: T, now_cycles: u64) -> u64 {
         if now_cycles >= self.latest_cycles {
             return now_cycles;
         }
-        let (other, ready) = self.lines[line as usize % ARRIVALS];
-        if other == line { now_cycles.max(ready) } else { now_cycles }
+        let last = self.arrivals[arriving.number() as usize % ARRIVALS];
+        if last.arriving == arriving { now_cycles.max(last.ready_cycles) } else { now_cycles }
     }
 
-    /// A line arrives at `ready_cycles`.
-    pub(super) fn note(&mut self, line: u64, ready_cycles: u64) {
-        self.lines[line as usize % ARRIVALS] = (line, ready_cycles);
+    /// A line or translation arrives at `ready_cycles`.
+    pub(super) fn note(&mut self, arriving: T, ready_cycles: u64) {
+        self.arrivals[arriving.number() as usize % ARRIVALS] = Arrival { arriving, ready_cycles };
         self.latest_cycles = self.latest_cycles.max(ready_cycles);
     }
 }
@@ -278,9 +334,10 @@ mod tests {
         let mut mshrs = MshrFile::new(2);
         for (line, start) in [(1, 0), (2, 0), (3, 100), (4, 100), (5, 200)] {
             assert_eq!(mshrs.free_cycles(0), start, "{line}");
-            mshrs.allocate(line, start + 100);
+            mshrs.allocate(LineAddress(line), start + 100);
         }
-        assert_eq!((mshrs.ready_cycles(5, 250), mshrs.ready_cycles(9, 250)), (300, 250));
+        let ready = [5, 9].map(|line| mshrs.ready_cycles(LineAddress(line), 250));
+        assert_eq!(ready, [300, 250]);
     }
 
     #[test]
@@ -288,11 +345,12 @@ mod tests {
         let mut mshrs = MshrFile::new(UNLIMITED);
         for line in 0..500 {
             assert_eq!(mshrs.free_cycles(line), line);
-            mshrs.allocate(line, line + 1_000);
+            mshrs.allocate(LineAddress(line), line + 1_000);
         }
-        mshrs.allocate_prefetch(700, 0, 3_000);
-        assert_eq!((mshrs.ready_cycles(3, 10), mshrs.ready_cycles(499, 10)), (1_003, 1_499));
-        assert_eq!((mshrs.ready_cycles(700, 10), mshrs.ready_cycles(600, 10)), (3_000, 10));
-        assert_eq!(mshrs.ready_cycles(3, 2_000), 2_000);
+        mshrs.allocate_prefetch(LineAddress(700), 0, 3_000);
+        let ready = |line, now| mshrs.ready_cycles(LineAddress(line), now);
+        assert_eq!([3, 499].map(|line| ready(line, 10)), [1_003, 1_499]);
+        assert_eq!([700, 600].map(|line| ready(line, 10)), [3_000, 10]);
+        assert_eq!(ready(3, 2_000), 2_000);
     }
 }

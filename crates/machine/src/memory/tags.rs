@@ -8,8 +8,9 @@ use super::config::Config;
 use super::evict::DmaCounts;
 use super::outcome::Outcome;
 use super::prefetch::{self, PrefetchBuffers, StreamPrefetcher, StridePrefetcher};
-use super::translation::Tlbs;
+use super::translation::{ThreadPage, Tlbs};
 
+use crate::address::LineAddress;
 use crate::system_model::{Inclusion, LevelModel, Prefetch, SystemModel};
 use crate::tag_array::TagArray;
 
@@ -34,8 +35,8 @@ pub(super) struct Core {
     pub(super) strides: StridePrefetcher,
     pub(super) streams: StreamPrefetcher,
     pub(super) tlbs: Tlbs,
-    /// The thread and page of the last data access, which need no lookup in the TLB.
-    pub(super) last_data_page: u64,
+    /// The page of the last data access, which needs no lookup in the TLB.
+    pub(super) last_data_page: ThreadPage,
 }
 
 /// A level below L1.
@@ -71,7 +72,7 @@ pub(super) struct Cpu {
     pub(super) thread: u64,
     pub(super) counts: CpuCounts,
     /// The page and line of the last fetch.
-    pub(super) last_fetch: Option<(u64, u64)>,
+    pub(super) last_fetch: Option<(u64, LineAddress)>,
     /// The address space that it executes in: its PCID.
     pub(super) space: u16,
     /// The page tables in use.
@@ -252,7 +253,7 @@ fn new_core(model: &SystemModel) -> Core {
         strides: StridePrefetcher::default(),
         streams: StreamPrefetcher::default(),
         tlbs: Tlbs::new(model),
-        last_data_page: u64::MAX,
+        last_data_page: ThreadPage::NONE,
     }
 }
 

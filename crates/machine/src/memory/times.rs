@@ -5,7 +5,8 @@ use super::classification::Classifier;
 use super::config::Config;
 use super::mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, WAY_SLOTS, Walkers};
 use super::outcome::{FillEnd, FillStart, Step};
-use crate::address::{PhysicalAddress, VirtualAddress};
+use super::translation::ThreadPage;
+use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
 use crate::system_model::{LevelModel, SystemModel};
 
 /// When an access is ready.
@@ -43,11 +44,11 @@ struct CpuTimes {
 #[derive(Clone, Debug)]
 struct CoreTimes {
     mshrs: MshrFile,
-    /// When translations of data arrive that are under way, by page and thread.
-    translations: Arrivals,
+    /// When translations of data arrive that are under way.
+    translations: Arrivals<ThreadPage>,
     walkers: Walkers,
     /// When lines that are under way arrive in L1I.
-    code_arrivals: Arrivals,
+    code_arrivals: Arrivals<LineAddress>,
     combining: Box<[CombiningTimes]>,
 }
 
@@ -66,7 +67,7 @@ struct LevelTimes {
     shared: bool,
     hit_cycles: u64,
     /// For each cache, when lines arrive that are under way.
-    arrivals: Vec<Arrivals>,
+    arrivals: Vec<Arrivals<LineAddress>>,
     /// For each cache, its way to the level above.
     ways_up: Vec<MemoryBus>,
 }
@@ -191,7 +192,7 @@ impl Times {
     ) -> Ready {
         let CpuTimes { core, thread, .. } = self.cpus[cpu];
         let CoreTimes { mshrs, translations, .. } = &self.cores[core];
-        let page = virtual_address.page() | thread << 58;
+        let page = ThreadPage::new(virtual_address, thread);
         let translated = translations.ready_cycles(page, now);
         let cycles = mshrs.ready_cycles(physical.line(self.config.l1d_shift), translated);
         let under_way = cycles > translated;
@@ -204,7 +205,7 @@ impl Times {
         (cpu, now): (usize, u64),
         physical: PhysicalAddress,
     ) -> Ready {
-        let line = self.config.code_line(physical.0);
+        let line = self.config.code_line(physical);
         let arrivals = &self.cores[self.cpus[cpu].core].code_arrivals;
         let cycles = arrivals.ready_cycles(line, now);
         Ready { cycles, under_way: cycles > now, translation_cycles: 0 }

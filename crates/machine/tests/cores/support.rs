@@ -64,11 +64,11 @@ impl Waits {
 
 impl Memory for Waits {
     fn fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress, _: u64) -> u64 {
-        if self.known.insert(virtual_address.line(6)) { self.fetch_cycles } else { 0 }
+        if self.known.insert(virtual_address.block_number(6)) { self.fetch_cycles } else { 0 }
     }
 
     fn look_up_fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress) {
-        self.known.insert(virtual_address.line(6));
+        self.known.insert(virtual_address.block_number(6));
     }
 
     fn look_up(&mut self, access: &Access, _: AccessMode) {

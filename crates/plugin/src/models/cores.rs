@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use machine::PhysicalAddress;
 use machine::core::{
     AnyCore, CoreCounts, ExecutedBlock, Memory, MultithreadedCore, SingleThreadCore, Template,
     Warmed,
@@ -96,7 +97,7 @@ impl Core {
 
     /// Code at these physical addresses may have changed. The threads of a core have no cache of decoded
     /// instructions.
-    pub(crate) fn forget_code(&mut self, physical: Range<u64>) {
+    pub(crate) fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
         match self {
             Core::Single(core) => core.forget_code(physical),
             Core::Thread(_) => {}

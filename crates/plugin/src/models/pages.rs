@@ -29,7 +29,7 @@ impl Pages {
     pub(crate) fn get(&self, address: VirtualAddress) -> Option<PhysicalAddress> {
         let page = address.page();
         let (known, physical) = self.0[entry_of(page)];
-        (known == page).then_some(PhysicalAddress(physical | address.offset_in_line(PAGE_SHIFT)))
+        (known == page).then_some(PhysicalAddress(physical | address.offset_in_block(PAGE_SHIFT)))
     }
 
     pub(crate) fn put(&mut self, address: VirtualAddress, physical: PhysicalAddress) {
@@ -42,7 +42,7 @@ impl Pages {
         match change {
             Change { flush: Some(TlbFlush::Page { virtual_address, .. }), space: None } => {
                 // The dropped page may have 2 MiB, so all small pages in that range are forgotten.
-                let first = virtual_address.line(LARGE_SHIFT) << (LARGE_SHIFT - PAGE_SHIFT);
+                let first = virtual_address.block_number(LARGE_SHIFT) << (LARGE_SHIFT - PAGE_SHIFT);
                 for page in first..first + (1 << (LARGE_SHIFT - PAGE_SHIFT)) {
                     if self.0[entry_of(page)].0 == page {
                         self.0[entry_of(page)] = (NOTHING, 0);
@@ -62,7 +62,7 @@ fn entry_of(page: u64) -> usize {
 /// The number of an access's bytes in its first page.
 #[inline(always)]
 pub(crate) fn bytes_in_first(address: VirtualAddress, bytes: u64) -> u64 {
-    bytes.min(IN_PAGE + 1 - address.offset_in_line(PAGE_SHIFT))
+    bytes.min(IN_PAGE + 1 - address.offset_in_block(PAGE_SHIFT))
 }
 
 #[cfg(test)]

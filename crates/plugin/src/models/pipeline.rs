@@ -208,7 +208,8 @@ impl Pipeline {
 
     /// Code may have changed: the core drops the decoded instructions.
     pub(crate) fn forget_code(&mut self, physical: PhysicalAddress, bytes: u64) {
-        self.core.forget_code(physical.0..physical.0.saturating_add(bytes));
+        let end = PhysicalAddress(physical.0.saturating_add(bytes));
+        self.core.forget_code(physical..end);
     }
 
     /// The vCPU flushes the line of an address from all caches, or has it written back.

@@ -4,7 +4,9 @@
 use machine::memory::{
     Access, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
 };
-use machine::{AccessKind, CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
+use machine::{
+    AccessKind, CodeSpan, LineAddress, LineRange, PhysicalAddress, SystemModel, VirtualAddress,
+};
 
 use crate::models::accesses::Write;
 use crate::models::counters::add_memory;
@@ -37,7 +39,7 @@ struct Hierarchy {
 /// Stack distances of a stream of accesses, by group of contexts.
 struct Distances {
     stack: StackDistances,
-    last_line: u64,
+    last_line: LineAddress,
     buckets: [[u64; BUCKETS]; GROUPS],
 }
 
@@ -66,7 +68,7 @@ impl ShadowCacheModels {
         };
         let distances = || Distances {
             stack: StackDistances::new(CURVE_LINE_BYTES),
-            last_line: u64::MAX,
+            last_line: LineAddress(u64::MAX),
             buckets: [[0; BUCKETS]; GROUPS],
         };
         let vcpu = || Vcpu { group: Group::Kernel, pages: Pages::new(), instructions: 0 };
@@ -238,11 +240,11 @@ impl ShadowCacheModels {
 impl Distances {
     fn access(&mut self, group: Group, physical: PhysicalAddress, bytes: u64) {
         let shift = CURVE_LINE_BYTES.ilog2();
-        for line in physical.line(shift)..=physical.plus(bytes - 1).line(shift) {
+        for line in LineRange::touched_by(physical, bytes, shift) {
             let bucket = if line == self.last_line {
                 0
             } else {
-                let distance = self.stack.access(line << shift);
+                let distance = self.stack.access(PhysicalAddress::of_line(line, shift));
                 distance.map_or(COLD, |distance| (u64::BITS - distance.leading_zeros()) as usize)
             };
             self.last_line = line;
