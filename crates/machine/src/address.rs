@@ -147,7 +147,7 @@ impl LineRange {
         self.end.0.saturating_sub(self.first.0)
     }
 
-    /// Drops the lines up to `line`.
+    /// Drops the lines up to `line`, and `line` itself.
     #[inline(always)]
     pub fn skip_through(&mut self, line: LineAddress) {
         self.first = line.plus(1);

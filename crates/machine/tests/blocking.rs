@@ -4,7 +4,7 @@
 use machine::memory::{Access, MemorySystem, PageSize, TlbFlush};
 use machine::system_model::Dma;
 use machine::{
-    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts,
+    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts, Cycle,
     PhysicalAddress, Replacement, SystemModel, TlbModel, VirtualAddress,
 };
 use proptest::prelude::*;
@@ -253,7 +253,7 @@ impl Pair {
         let page = PageSize::Small;
         let (virtual_address, physical) = (VirtualAddress(address), PhysicalAddress(physical));
         let pc = VirtualAddress::default();
-        Access { cpu: 0, kind, virtual_address, physical, bytes, pc, page, now_cycles: 0 }
+        Access { cpu: 0, kind, virtual_address, physical, bytes, pc, page, start: Cycle::START }
     }
 
     fn block(&mut self, address: u64, bytes: u32, instructions: u32) {

@@ -3,7 +3,7 @@
 
 use machine::memory::{Access, MemorySystem, PageSize};
 use machine::{
-    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts,
+    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts, Cycle,
     LineAddress, Outcome, PhysicalAddress, Replacement, SystemModel, TagArray, VirtualAddress,
 };
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ fn access(kind: AccessKind, address: u64) -> Access {
         bytes: 1,
         pc: VirtualAddress::default(),
         page: PageSize::Small,
-        now_cycles: 0,
+        start: Cycle::START,
     }
 }
 

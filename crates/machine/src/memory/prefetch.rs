@@ -6,7 +6,7 @@ use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
 /// under way follows from the order of accesses alone, not from times: see [`progress`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct PrefetchBuffers {
-    /// Those that have arrived are dropped when room is needed.
+    /// Lines that have arrived are dropped when room is needed.
     lines: Vec<Prefetched>,
     prefetches_max: usize,
 }

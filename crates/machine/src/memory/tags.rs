@@ -39,6 +39,13 @@ pub(super) struct Core {
     pub(super) last_data_page: ThreadPage,
 }
 
+/// The core of a processor, and the processor's number among the threads of the core.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CoreThread {
+    pub(super) core: usize,
+    pub(super) thread: u64,
+}
+
 /// A level below L1.
 #[derive(Clone, Debug)]
 pub(super) struct OuterLevel {
@@ -154,8 +161,9 @@ impl Tags {
     }
 
     /// The core and the thread of each processor.
-    pub(super) fn core_threads(&self) -> Vec<(usize, u64)> {
-        self.cpus.iter().map(|cpu| (cpu.core, cpu.thread)).collect()
+    pub(super) fn core_threads(&self) -> Vec<CoreThread> {
+        let place = |cpu: &Cpu| CoreThread { core: cpu.core, thread: cpu.thread };
+        self.cpus.iter().map(place).collect()
     }
 
     /// The number of combining buffers of each core.

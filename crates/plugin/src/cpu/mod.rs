@@ -19,7 +19,7 @@ use std::ptr;
 use attribution::KernelContext;
 use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
-use machine::{BlockingMachine, VirtualAddress};
+use machine::{BlockingMachine, Cycle, VirtualAddress};
 
 pub(crate) use engine::Engine;
 
@@ -291,7 +291,7 @@ impl Cpu {
     /// Sets the common time of all vCPUs, in cycles.
     pub(crate) fn set_time(&mut self, cycles: u64) {
         if let Some(pipeline) = self.pipeline() {
-            pipeline.set_time(cycles);
+            pipeline.set_time(Cycle(cycles));
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use machine::PhysicalAddress;
 use machine::core::{
     AnyCore, CoreCounts, ExecutedBlock, Memory, MultithreadedCore, SingleThreadCore, Template,
     Warmed,
 };
+use machine::{Cycle, PhysicalAddress};
 
 /// The core that a vCPU executes on.
 pub(crate) enum Core {
@@ -157,10 +157,10 @@ impl Core {
 
     /// The time at which the core asks the memory for the next block: its cycles, and the cycles that a thread
     /// of a core let others pass.
-    pub(crate) fn time(&self) -> u64 {
+    pub(crate) fn time(&self) -> Cycle {
         match self {
+            Core::Single(core) => core.time(),
             Core::Thread(thread) => thread.known().time(thread.thread),
-            _ => self.cycles(),
         }
     }
 

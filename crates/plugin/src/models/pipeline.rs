@@ -4,7 +4,7 @@
 use machine::block_trace::Event;
 use machine::core::{Access, AccessMode, ExecutedBlock, Memory, Template};
 use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
-use machine::{PhysicalAddress, VirtualAddress};
+use machine::{Cycle, PhysicalAddress, VirtualAddress};
 
 use crate::models::accesses::OwnAccess;
 use crate::models::block_trace::BlockTrace;
@@ -419,9 +419,9 @@ impl Pipeline {
         self.core.cycles() + self.estimated_cycles
     }
 
-    /// Sets the common time at the core's current time to `cycles`.
-    pub(crate) fn set_time(&mut self, cycles: u64) {
-        self.skew_cycles = cycles.saturating_sub(self.core.time() + self.estimated_cycles);
+    /// Sets the common time at the core's current time to `common`.
+    pub(crate) fn set_time(&mut self, common: Cycle) {
+        self.skew_cycles = common.cycles_since(self.core.time() + self.estimated_cycles);
     }
 
     /// Adds the model's counts to `counts`.

@@ -5,7 +5,8 @@ use machine::memory::{
     Access, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
 };
 use machine::{
-    AccessKind, CodeSpan, LineAddress, LineRange, PhysicalAddress, SystemModel, VirtualAddress,
+    AccessKind, CodeSpan, Cycle, LineAddress, LineRange, PhysicalAddress, SystemModel,
+    VirtualAddress,
 };
 
 use crate::models::accesses::Write;
@@ -151,7 +152,7 @@ impl ShadowCacheModels {
         bytes: u32,
     ) -> Access {
         let page = PageSize::in_linux(virtual_address);
-        let now_cycles = self.vcpus[cpu].instructions;
+        let start = Cycle(self.vcpus[cpu].instructions);
         Access {
             cpu,
             kind,
@@ -160,7 +161,7 @@ impl ShadowCacheModels {
             bytes: bytes.max(1),
             pc: virtual_address,
             page,
-            now_cycles,
+            start,
         }
     }
 

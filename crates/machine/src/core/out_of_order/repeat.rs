@@ -3,9 +3,11 @@
 
 use super::OutOfOrderCore;
 use super::parts::AllParts;
+use crate::core::front_end::InstructionTimes;
 use crate::core::instruction::{Instruction, Register, Template, register_index};
 use crate::core::strings::Repetition;
 use crate::core::{Access, Memory};
+use crate::cycle::Cycle;
 
 /// How a repetition of a string instruction is executed.
 #[derive(Clone, Copy, Debug)]
@@ -27,11 +29,12 @@ impl OutOfOrderCore {
         instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
-    ) -> (u64, u64) {
+    ) -> InstructionTimes {
         let Some(found) = self.find_repetition(block, instruction, accesses) else {
             return self.step::<AllParts, M>(block, instruction, accesses, memory);
         };
-        let mut times = (self.common.retirement.cycle(), self.common.retirement.cycle());
+        let retired = self.common.retirement.cycle();
+        let mut times = InstructionTimes { fetched: retired, done: retired };
         if found.is_within {
             self.common.retirement.counts.slotless_instructions += 1;
         } else {
@@ -90,17 +93,17 @@ impl OutOfOrderCore {
         block: &Template,
         instruction: &Instruction,
         memory: &mut M,
-    ) -> (u64, u64) {
+    ) -> InstructionTimes {
         let fetched = self.common.fetch(block, instruction, memory);
         let earliest = fetched.cycle.max(self.reorder.oldest());
         let entered = self.entering.next(earliest).max(self.ports.now());
         let ready = instruction.reads.iter().map(|register| self.ready[register_index(*register)]);
-        let operands = ready.fold(entered, u64::max);
+        let operands = ready.fold(entered, Cycle::max);
         for register in instruction.writes {
             let latency = if register == Register::FLAGS.number() { 0 } else { 1 };
             self.ready[register_index(register)] = operands + latency;
         }
         self.common.retirement.counts.slotless_instructions += 1;
-        (fetched.cycle, operands)
+        InstructionTimes { fetched: fetched.cycle, done: operands }
     }
 }
