@@ -10,7 +10,7 @@
 
 use crate::address::{LineAddress, LineRange, PhysicalAddress, VirtualAddress};
 use crate::compact_lru::{Access, Tags};
-use crate::counts::Counts;
+use crate::counts::{Counts, Instructions};
 use crate::memory::{TRANSFER_BYTES_MAX, TlbFlush, is_global};
 use crate::model::TlbModel;
 use crate::system_model::{BlockingModel, Dma};
@@ -440,8 +440,8 @@ impl BlockingMachine {
     /// Instructions executed so far.
     #[inline(always)]
     #[must_use]
-    pub fn instructions(&self) -> u64 {
-        self.counts.instructions
+    pub fn instructions(&self) -> Instructions {
+        Instructions(self.counts.instructions)
     }
 
     #[must_use]

@@ -5,7 +5,7 @@ use machine::memory::{Access, MemorySystem, PageSize, TlbFlush};
 use machine::system_model::Dma;
 use machine::{
     AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts, Cycle,
-    PhysicalAddress, Replacement, SystemModel, TlbModel, VirtualAddress,
+    Instructions, PhysicalAddress, Replacement, SystemModel, TlbModel, VirtualAddress,
 };
 use proptest::prelude::*;
 
@@ -257,7 +257,7 @@ impl Pair {
     }
 
     fn block(&mut self, address: u64, bytes: u32, instructions: u32) {
-        self.system.execute(0, instructions.into());
+        self.system.execute(0, Instructions::from(instructions));
         let in_page = (GUEST_PAGE_BYTES - address % GUEST_PAGE_BYTES).min(bytes.into()) as u32;
         let span = |virtual_address: u64, bytes: u32| CodeSpan {
             virtual_address,

@@ -190,6 +190,13 @@ pub struct Miss {
     pub wait_cycles: u64,
 }
 
+/// A location, and how many events happened there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocationCount {
+    pub location: u64,
+    pub count: u64,
+}
+
 /// Counts events by location, such as a function or a datum, which the caller numbers. Room is
 /// bounded: events at further locations are counted together.
 #[derive(Clone, Debug)]
@@ -218,10 +225,11 @@ impl LocationCounts {
 
     /// The locations and their counts, the most frequent first, then by number.
     #[must_use]
-    pub fn sorted(&self) -> Vec<(u64, u64)> {
-        let mut all: Vec<_> =
-            self.counts.iter().map(|(location, count)| (*location, *count)).collect();
-        all.sort_by_key(|(location, count)| (std::cmp::Reverse(*count), *location));
+    pub fn sorted(&self) -> Vec<LocationCount> {
+        let counted =
+            |(location, count): (&u64, &u64)| LocationCount { location: *location, count: *count };
+        let mut all: Vec<_> = self.counts.iter().map(counted).collect();
+        all.sort_by_key(|counted| (std::cmp::Reverse(counted.count), counted.location));
         all
     }
 

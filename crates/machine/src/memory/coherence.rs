@@ -174,8 +174,8 @@ impl Tags {
             let range = LineRange::touched_by(start, bytes, self.line_shift(cache.name));
             let report = |classifier: &mut Classifier, line| classifier.invalidated(cache, line);
             let removed = self.remove_lines(cache, range, report);
-            lines += removed.0;
-            dirty |= removed.1;
+            lines += removed.lines;
+            dirty |= removed.dirty;
         }
         self.classifier.lost(core, granule, by, mask);
         if let Some(cpu) = self.cpus.iter_mut().find(|cpu| cpu.core == core) {

@@ -28,6 +28,14 @@ pub struct DmaCounts {
 /// The longest transfer that is looked up line by line.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 30;
 
+/// Lines that were removed from a cache.
+pub(super) struct RemovedLines {
+    /// How many there were.
+    pub(super) lines: u64,
+    /// [`DIRTY`] if one of them was dirty.
+    pub(super) dirty: u8,
+}
+
 impl Tags {
     /// L1D evicted the line in `slot`.
     pub(super) fn evict_l1d(&mut self, cpu: usize, slot: Slot, victim: Evicted) {
@@ -100,8 +108,8 @@ impl Tags {
             let lines = LineRange::touched_by(physical, bytes, self.line_shift(cache.name));
             let report = |classifier: &mut Classifier, line| classifier.evicted(cpu, cache, line);
             let removed = self.remove_lines(cache, lines, report);
-            self.cpus[cpu].counts.back_invalidated += removed.0;
-            dirty |= removed.1;
+            self.cpus[cpu].counts.back_invalidated += removed.lines;
+            dirty |= removed.dirty;
         }
         dirty
     }
@@ -164,15 +172,14 @@ impl Tags {
         response
     }
 
-    /// Removes lines from a cache, in all of its sets, and reports each line to the classifier. Returns the
-    /// number of removed lines, and [`DIRTY`] if one was dirty.
+    /// Removes lines from a cache, in all of its sets, and reports each line to the classifier.
     pub(super) fn remove_lines(
         &mut self,
         cache: CacheId,
         mut lines: LineRange,
         report: impl Fn(&mut Classifier, LineAddress),
-    ) -> (u64, u8) {
-        let (mut number, mut dirty) = (0, 0);
+    ) -> RemovedLines {
+        let mut removed = RemovedLines { lines: 0, dirty: 0 };
         while let Some((line, slot)) = self.cache(cache).find_first(lines.clone()) {
             lines.skip_through(line);
             if cache.name == CacheName::L1d {
@@ -182,11 +189,11 @@ impl Tags {
                     PhysicalAddress::of_line(line, self.config.l1d_shift),
                 );
             }
-            dirty |= self.cache_mut(cache).remove(slot).flags & DIRTY;
-            number += 1;
+            removed.dirty |= self.cache_mut(cache).remove(slot).flags & DIRTY;
+            removed.lines += 1;
             report(&mut self.classifier, line);
         }
-        (number, dirty)
+        removed
     }
 
     /// Reports the bytes that were written to a line of L1D while L1D held it.
@@ -214,7 +221,7 @@ impl Tags {
             } else {
                 let report =
                     |classifier: &mut Classifier, line| classifier.device_wrote(cache, line);
-                self.dma.dropped += self.remove_lines(cache, lines.clone(), report).0;
+                self.dma.dropped += self.remove_lines(cache, lines.clone(), report).lines;
                 self.classifier.device_wrote_absent(cache, lines);
             }
         }
@@ -253,7 +260,7 @@ impl Tags {
                 let lines = LineRange::touched_by(physical, bytes, self.line_shift(above.name));
                 let report =
                     |classifier: &mut Classifier, line| classifier.device_wrote(above, line);
-                dirty |= self.remove_lines(above, lines, report).1;
+                dirty |= self.remove_lines(above, lines, report).dirty;
             }
             for granule in self.config.granules(physical, bytes) {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
@@ -304,7 +311,7 @@ impl Tags {
                 let report = |classifier: &mut Classifier, line| {
                     classifier.evicted(cpu, cache, line);
                 };
-                was_dirty |= self.remove_lines(cache, lines, report).1 != 0;
+                was_dirty |= self.remove_lines(cache, lines, report).dirty != 0;
             }
         }
         self.cpus[cpu].counts.memory_writes += u64::from(was_dirty);

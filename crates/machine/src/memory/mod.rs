@@ -42,7 +42,8 @@ mod times;
 mod translation;
 
 pub use classification::{
-    CacheName, ClassCounts, ClassifierConfig, Context, LocationCounts, Miss, MissClass, Mode,
+    CacheName, ClassCounts, ClassifierConfig, Context, LocationCount, LocationCounts, Miss,
+    MissClass, Mode,
 };
 pub use evict::DmaCounts;
 pub(crate) use evict::TRANSFER_BYTES_MAX;
@@ -59,7 +60,7 @@ use times::{Ready, Times};
 
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::WaitParts;
-use crate::counts::Counts;
+use crate::counts::{Counts, Instructions};
 use crate::cycle::Cycle;
 use crate::system_model::SystemModel;
 
@@ -299,12 +300,12 @@ impl MemorySystem {
         stall_cycles
     }
 
-    /// Counts `number` instructions of a blocking processor.
+    /// Counts instructions that a blocking processor has executed.
     #[inline]
-    pub fn execute(&mut self, cpu: usize, number: u64) {
+    pub fn execute(&mut self, cpu: usize, instructions: Instructions) {
         let counts = &mut self.tags.cpus[cpu].counts.basic;
-        counts.instructions += number;
-        counts.cycles += number * self.tags.config.instruction_cycles;
+        counts.instructions += instructions.0;
+        counts.cycles += instructions.0 * self.tags.config.instruction_cycles;
     }
 
     /// The counts of a processor so far. Cycles and stalls come from

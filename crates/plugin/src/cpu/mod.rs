@@ -19,7 +19,7 @@ use std::ptr;
 use attribution::KernelContext;
 use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
-use machine::{BlockingMachine, Cycle, VirtualAddress};
+use machine::{BlockingMachine, Cycle, Instructions, VirtualAddress};
 
 pub(crate) use engine::Engine;
 
@@ -392,18 +392,18 @@ impl Cpu {
     }
 
     /// Instructions executed, if the block that was started last ran to its end.
-    pub(crate) fn instructions(&self) -> u64 {
+    pub(crate) fn instructions(&self) -> Instructions {
         // Cheaper than `counts`: clocks ask each vCPU for this number at every slice.
         match &self.engine {
             Engine::Timed(model) => model.instructions(),
-            _ => self.instructions,
+            _ => Instructions(self.instructions),
         }
     }
 
     /// Instructions executed, as the current level counts them. Values before and after a change of the level cannot be
     /// compared.
-    pub(crate) fn executed(&self) -> u64 {
-        if self.engine_counts { self.instructions() } else { self.instructions }
+    pub(crate) fn executed(&self) -> Instructions {
+        if self.engine_counts { self.instructions() } else { Instructions(self.instructions) }
     }
 
     /// The counts, if the last started block ran to its end.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use machine::{PhysicalAddress, VirtualAddress};
+use machine::{Instructions, PhysicalAddress, VirtualAddress};
 
 use super::{BeforeBlock, known_running, running, with};
 use crate::models::pages::bytes_in_first;
@@ -28,7 +28,12 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
         };
         // SAFETY: these callbacks are registered only when there are shadow caches.
         let shadow_caches = unsafe { cpu.engine.shadow_caches_unchecked() };
-        shadow_caches.block(vcpu as usize, group, block.known.length.into(), block.spans);
+        shadow_caches.block(
+            vcpu as usize,
+            group,
+            Instructions(block.known.length.into()),
+            block.spans,
+        );
     });
 }
 

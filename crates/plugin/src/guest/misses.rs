@@ -104,8 +104,8 @@ impl Misses {
             for (kind, places) in [(MissKind::Code, &self.code), (MissKind::Data, &self.data)] {
                 let sorted = places[cache as usize].sorted();
                 let (frequent, rare) = sorted.split_at(sorted.len().min(WRITTEN));
-                frequent.iter().for_each(|(address, count)| put(kind, *address, *count));
-                let rare_count: u64 = rare.iter().map(|(_, count)| count).sum();
+                frequent.iter().for_each(|place| put(kind, place.location, place.count));
+                let rare_count: u64 = rare.iter().map(|place| place.count).sum();
                 put(kind, ELSEWHERE, rare_count + places[cache as usize].other());
             }
         }

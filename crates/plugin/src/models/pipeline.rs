@@ -4,7 +4,7 @@
 use machine::block_trace::Event;
 use machine::core::{Access, AccessMode, ExecutedBlock, Memory, Template};
 use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
-use machine::{Cycle, PhysicalAddress, VirtualAddress};
+use machine::{Cycle, Instructions, PhysicalAddress, VirtualAddress};
 
 use crate::models::accesses::OwnAccess;
 use crate::models::block_trace::BlockTrace;
@@ -196,7 +196,7 @@ impl Pipeline {
     pub(crate) fn change_translations(&mut self, change: Change) {
         self.pages.change(change);
         if let Some((space, page_tables)) = change.space {
-            self.trace(&Event::Space(space, page_tables.0));
+            self.trace(&Event::Space(space, page_tables));
         }
         if let Some(flush) = change.flush {
             self.trace(&Event::Flush(flush));
@@ -292,11 +292,15 @@ impl Pipeline {
                 } else {
                     let warmed = self.core.warm_from(first, block, &executed, &mut port);
                     let waited_cycles = port.port.system.latency_cycles(self.cpu) - before;
-                    self.estimated_cycles +=
-                        sampler.estimate(warmed.slots, waited_cycles, block.address());
+                    self.estimated_cycles += sampler.estimate(
+                        warmed.slots,
+                        waited_cycles,
+                        VirtualAddress(block.address()),
+                    );
                 }
                 let branches = until as usize == block.len() && block.ends_in_branch();
-                if let Some(edge) = sampler.executed(until - self.ran, branches) {
+                if let Some(edge) = sampler.executed(Instructions::from(until - self.ran), branches)
+                {
                     self.pass(edge);
                 }
             }

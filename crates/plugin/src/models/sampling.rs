@@ -7,6 +7,7 @@
 //! 2003. Here the place within a period is random, so that a period of the program itself cannot hide.)
 
 use attribution::KernelContext;
+use machine::{Instructions, VirtualAddress};
 use plugin_interface::sampling::Sampling;
 use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS};
 
@@ -23,10 +24,11 @@ const RATE_MIN: u64 = 1 << (RATE_SHIFT - 4);
 const RATE_SLOTS_MIN: u64 = 100;
 
 /// The instruction of a vCPU at which the detail of a unit starts.
-fn start_of_unit(sampling: &Sampling, vcpu: u32, unit: u64) -> u64 {
+fn start_of_unit(sampling: &Sampling, vcpu: u32, unit: u64) -> Instructions {
     let positions = sampling.period - sampling.warming - sampling.unit + 1;
     let chosen = mixed(mixed(sampling.seed ^ u64::from(vcpu) << 48) ^ unit);
-    unit * sampling.period + ((u128::from(chosen) * u128::from(positions)) >> 64) as u64
+    let in_period = ((u128::from(chosen) * u128::from(positions)) >> 64) as u64;
+    Instructions(unit * sampling.period + in_period)
 }
 
 /// SplitMix64 (Steele and others, OOPSLA 2014): a number that depends on all bits of another.
@@ -85,10 +87,10 @@ pub(crate) struct Sampler {
     vcpu: u32,
     phase: Phase,
     /// Executed instructions, in detail or not.
-    executed: u64,
+    executed: Instructions,
     branches: u64,
     /// The count of instructions at which the next phase starts.
-    next_edge: u64,
+    next_edge: Instructions,
     /// The number of the unit that is measured now, or else of the next unit.
     unit: u64,
     /// The context that executes.
@@ -113,7 +115,7 @@ impl Sampler {
             sampling,
             vcpu,
             phase: Phase::FunctionalWarming,
-            executed: 0,
+            executed: Instructions::default(),
             branches: 0,
             next_edge: start_of_unit(&sampling, vcpu, 0),
             unit: 0,
@@ -141,10 +143,15 @@ impl Sampler {
     }
 
     /// Estimates the cycles of instructions that use `slots` issue slots. `waited_cycles`: the latencies of what their
-    /// accesses found.
+    /// accesses found. `address`: the address of one of them, in user mode or in the kernel.
     #[inline]
-    pub(crate) fn estimate(&mut self, slots: u32, waited_cycles: u64, address: u64) -> u64 {
-        let cycles = u64::from(slots) * self.rates[(address >> 63) as usize]
+    pub(crate) fn estimate(
+        &mut self,
+        slots: u32,
+        waited_cycles: u64,
+        address: VirtualAddress,
+    ) -> u64 {
+        let cycles = u64::from(slots) * self.rates[address.block_number(63) as usize]
             + (waited_cycles << (RATE_SHIFT - OVERLAP_SHIFT))
             + self.fraction;
         self.fraction = cycles & ((1 << RATE_SHIFT) - 1);
@@ -154,15 +161,15 @@ impl Sampler {
     /// Counts executed instructions; `branch`: whether the last one was a branch. Returns whether the next
     /// phase starts.
     #[inline]
-    pub(crate) fn executed(&mut self, instructions: u32, branch: bool) -> Option<Edge> {
-        self.executed += u64::from(instructions);
+    pub(crate) fn executed(&mut self, instructions: Instructions, branch: bool) -> Option<Edge> {
+        self.executed += instructions;
         self.branches += u64::from(branch);
         (self.executed >= self.next_edge).then_some(Edge)
     }
 
     /// Sets the counts of instructions and branches.
     pub(crate) fn add_to(&self, counts: &mut Counts) {
-        counts[INSTRUCTIONS] = self.executed;
+        counts[INSTRUCTIONS] = self.executed.0;
         counts[BRANCHES] = self.branches;
     }
 
@@ -171,11 +178,11 @@ impl Sampler {
         match self.phase {
             Phase::FunctionalWarming => {
                 self.phase = Phase::DetailedWarming;
-                self.next_edge += self.sampling.warming;
+                self.next_edge += Instructions(self.sampling.warming);
             }
             Phase::DetailedWarming => {
                 self.phase = Phase::Unit;
-                self.next_edge += self.sampling.unit;
+                self.next_edge += Instructions(self.sampling.unit);
                 self.parts.clear();
                 (self.last, self.waited_cycles) = (*now, 0);
             }
@@ -283,13 +290,13 @@ mod tests {
             if sampler.is_in_detail() {
                 (now, in_detail) = (now + 5 * cycles, in_detail + 5 * cycles);
             } else {
-                now += sampler.estimate(5, 0, u64::MAX);
+                now += sampler.estimate(5, 0, VirtualAddress(u64::MAX));
             }
-            if let Some(edge) = sampler.executed(5, true) {
+            if let Some(edge) = sampler.executed(Instructions(5), true) {
                 let mut counts = [0; COUNTERS];
                 sampler.add_to(&mut counts);
                 counts[CYCLES] = now;
-                sampler.pass(edge, &Moment { counts, slots: sampler.executed });
+                sampler.pass(edge, &Moment { counts, slots: sampler.executed.0 });
             }
         }
         in_detail
@@ -321,12 +328,12 @@ mod tests {
         let starts =
             |sampling: Sampling| (0..500).map(move |unit| start_of_unit(&sampling, 0, unit));
         for (unit, start) in starts(SAMPLING).enumerate() {
-            let within = start - unit as u64 * SAMPLING.period;
+            let within = start.0 - unit as u64 * SAMPLING.period;
             assert!(within <= SAMPLING.period - SAMPLING.warming - SAMPLING.unit);
         }
         assert!(starts(SAMPLING).eq(starts(SAMPLING)) && !starts(SAMPLING).eq(starts(other_seed)));
         // All of a period is reached.
-        let within = |unit: u64| start_of_unit(&SAMPLING, 0, unit) - unit * SAMPLING.period;
+        let within = |unit: u64| start_of_unit(&SAMPLING, 0, unit).0 - unit * SAMPLING.period;
         assert!((0..500).any(|unit| within(unit) < 50) && (0..500).any(|unit| within(unit) > 800));
     }
 

@@ -5,8 +5,8 @@ use machine::memory::{
     Access, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
 };
 use machine::{
-    AccessKind, CodeSpan, Cycle, LineAddress, LineRange, PhysicalAddress, SystemModel,
-    VirtualAddress,
+    AccessKind, CodeSpan, Cycle, Instructions, LineAddress, LineRange, PhysicalAddress,
+    SystemModel, VirtualAddress,
 };
 
 use crate::models::accesses::Write;
@@ -48,7 +48,7 @@ struct Vcpu {
     group: Group,
     pages: Pages,
     /// Executed instructions. They serve as the clock of shadow caches.
-    instructions: u64,
+    instructions: Instructions,
 }
 
 pub(crate) struct ShadowCacheModels {
@@ -72,7 +72,11 @@ impl ShadowCacheModels {
             last_line: LineAddress(u64::MAX),
             buckets: [[0; BUCKETS]; GROUPS],
         };
-        let vcpu = || Vcpu { group: Group::Kernel, pages: Pages::new(), instructions: 0 };
+        let vcpu = || Vcpu {
+            group: Group::Kernel,
+            pages: Pages::new(),
+            instructions: Instructions::default(),
+        };
         ShadowCacheModels {
             hierarchies: models.iter().map(hierarchy).collect(),
             curves: curves.then(|| Box::new([distances(), distances()])),
@@ -86,7 +90,7 @@ impl ShadowCacheModels {
         &mut self,
         cpu: usize,
         group: Group,
-        instructions: u64,
+        instructions: Instructions,
         spans: (CodeSpan, Option<CodeSpan>),
     ) {
         if self.vcpus[cpu].group != group {
@@ -152,7 +156,7 @@ impl ShadowCacheModels {
         bytes: u32,
     ) -> Access {
         let page = PageSize::in_linux(virtual_address);
-        let start = Cycle(self.vcpus[cpu].instructions);
+        let start = Cycle(self.vcpus[cpu].instructions.0);
         Access {
             cpu,
             kind,
@@ -290,7 +294,7 @@ mod tests {
         assert_eq!((point(2048).accesses, point(2048).misses), (320, 32));
         // A fetch in user mode counts for that group alone.
         let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 4 };
-        shadow_caches.block(0, Group::User, 1, (span, None));
+        shadow_caches.block(0, Group::User, Instructions(1), (span, None));
         let rows = shadow_caches.rows(1);
         let counts_of = |group: Group| rows.iter().find(|(row, _)| row.group == group).unwrap().1;
         let [loads, fetches] = ["loads", "fetches"]

@@ -23,6 +23,7 @@ use super::stages::{EntryQueue, WidthLimiter};
 use super::store_buffer::StoreBuffer;
 use super::strings::Strings;
 use super::{Access, Accesses, ExecutedBlock, Memory};
+use crate::counts::Instructions;
 use crate::cycle::Cycle;
 pub use warming::Warmed;
 
@@ -74,7 +75,7 @@ pub struct OutOfOrderCore {
     addresses_known: Cycle,
     strings: Option<Strings>,
     /// Instructions that kept the core's state warm and got no times.
-    warmed: u64,
+    warmed: Instructions,
 }
 
 impl OutOfOrderCore {
@@ -129,7 +130,7 @@ impl OutOfOrderCore {
             ready: Box::new([Cycle::START; REGISTERS]),
             addresses_known: Cycle::START,
             strings: model.strings.map(Strings::new),
-            warmed: 0,
+            warmed: Instructions::default(),
         })
     }
 

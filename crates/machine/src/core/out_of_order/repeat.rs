@@ -5,8 +5,9 @@ use super::OutOfOrderCore;
 use super::parts::AllParts;
 use crate::core::front_end::InstructionTimes;
 use crate::core::instruction::{Instruction, Register, Template, register_index};
-use crate::core::strings::Repetition;
+use crate::core::strings::{Progress, Repetition};
 use crate::core::{Access, Memory};
+use crate::counts::Instructions;
 use crate::cycle::Cycle;
 
 /// How a repetition of a string instruction is executed.
@@ -79,10 +80,10 @@ impl OutOfOrderCore {
         }
     }
 
-    /// Instructions and interrupts so far.
-    fn progress(&self) -> (u64, u64) {
+    fn progress(&self) -> Progress {
         let counts = &self.common.retirement.counts;
-        (counts.instructions + counts.slotless_instructions + self.warmed, counts.interrupts)
+        let retired = Instructions(counts.instructions + counts.slotless_instructions);
+        Progress { instructions: retired + self.warmed, interrupts: counts.interrupts }
     }
 
     /// An operation on registers that is fused with the branch after it: it takes no place of the width, of
