@@ -42,6 +42,14 @@ pub(crate) trait BeforeBlock {
     fn before_block(vcpu: u32, block: &Block);
 }
 
+/// The place of a vCPU in the block that it executes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BlockPosition {
+    pub(crate) vcpu: u32,
+    /// How many instructions of the block have not executed.
+    pub(crate) remaining: u32,
+}
+
 /// No block starts at this address.
 const NOWHERE: u64 = u64::MAX;
 

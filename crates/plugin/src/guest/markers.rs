@@ -1,5 +1,6 @@
 //! Executes the guest's markers: they open and close regions, request snapshots, set the level, or end the record.
 
+use crate::cpu::BlockPosition;
 use crate::guest::annotations;
 use crate::guest::service_sums::ServiceSums;
 use crate::pmu::machine::Now;
@@ -43,7 +44,7 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     }
     tracker.name_current(vcpu as usize, qemu);
     if let Some(pmus) = pmus {
-        pmus.synchronise(&Now::of_all((vcpu, remaining), level, &tracker.cpus));
+        pmus.synchronise(&Now::of_all(BlockPosition { vcpu, remaining }, level, &tracker.cpus));
     }
     match number {
         marker::OPEN | marker::FULL => session.set_level(true),

@@ -277,7 +277,7 @@ impl Pipeline {
         let block = unsafe { &*self.block };
         // SAFETY: as in `trace`.
         if let Some(trace) = unsafe { self.trace.as_mut() } {
-            trace.run(block, (self.ran, until), &self.accesses, next);
+            trace.run(block, self.ran..until, &self.accesses, next);
         }
         let mut port = self.port(Some(block));
         let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };

@@ -232,7 +232,7 @@ impl ShadowCacheModels {
         let points = curves.flat_map(|(distances, stream)| {
             Group::ALL.into_iter().flat_map(move |group| {
                 SIZES.map(move |size| {
-                    let (accesses, misses) = distances.misses(group, size);
+                    let MissesOfSize { accesses, misses } = distances.misses(group, size);
                     let size_bytes = 1 << size;
                     MissCurvePoint { region, group, stream, size_bytes, accesses, misses }
                 })
@@ -240,6 +240,12 @@ impl ShadowCacheModels {
         });
         points.collect()
     }
+}
+
+/// The accesses and misses of a cache of one size.
+struct MissesOfSize {
+    accesses: u64,
+    misses: u64,
 }
 
 impl Distances {
@@ -257,14 +263,13 @@ impl Distances {
         }
     }
 
-    /// Returns accesses, and misses of a cache of `2^size` bytes: accesses at a stack distance
-    /// greater than its number of lines.
-    fn misses(&self, group: Group, size: u32) -> (u64, u64) {
+    /// The misses of a cache of `2^size` bytes: accesses at a stack distance greater than its number of lines.
+    fn misses(&self, group: Group, size: u32) -> MissesOfSize {
         let buckets = &self.buckets[group as usize];
         let lines = size - CURVE_LINE_BYTES.ilog2();
         let near = &buckets[..=lines as usize];
         let accesses: u64 = buckets.iter().sum();
-        (accesses, accesses - near.iter().sum::<u64>())
+        MissesOfSize { accesses, misses: accesses - near.iter().sum::<u64>() }
     }
 }
 
