@@ -101,7 +101,7 @@ macro_rules! functions_of {
 
 functions_of! { VirtualAddress PhysicalAddress }
 
-/// Lines with consecutive numbers. As an iterator, it starts with the first of them.
+/// Lines with consecutive numbers. As an iterator, it starts with the first of them. The end is not before the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineRange {
     first: LineAddress,
@@ -137,17 +137,24 @@ impl LineRange {
     #[inline(always)]
     #[must_use]
     pub fn peek(&self) -> Option<LineAddress> {
-        (self.first < self.end).then_some(self.first)
+        (self.first != self.end).then_some(self.first)
+    }
+
+    /// The last line of a range that is not empty.
+    #[inline(always)]
+    #[must_use]
+    pub fn last_line(&self) -> LineAddress {
+        LineAddress(self.end.0 - 1)
     }
 
     /// The number of lines.
     #[inline(always)]
     #[must_use]
     pub fn lines(&self) -> u64 {
-        self.end.0.saturating_sub(self.first.0)
+        self.end.0 - self.first.0
     }
 
-    /// Drops the lines up to `line`, and `line` itself.
+    /// Drops the lines up to `line`, and `line` itself, which is one of them.
     #[inline(always)]
     pub fn skip_through(&mut self, line: LineAddress) {
         self.first = line.plus(1);

@@ -472,7 +472,7 @@ impl BlockingMachine {
         } else if run.line == self.last_fetch.line {
             lines.skip_through(run.line);
         }
-        self.last_fetch.line = run.line.plus(u64::from(run.lines) - 1);
+        self.last_fetch.line = lines.last_line();
         self.counts.fetches += lines.lines();
         while let Some(line) = lines.peek() {
             if !self.l1i.is_mru(line) {
@@ -505,7 +505,7 @@ impl BlockingMachine {
         self.counts.fetches += lines.lines();
         self.last_fetch = LastFetch {
             virtual_address: run.virtual_address,
-            line: run.line.plus(u64::from(run.lines) - 1),
+            line: lines.last_line(),
             page_bytes: self.ipage_bytes,
         };
         self.fetch_lines(lines);
