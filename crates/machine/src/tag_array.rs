@@ -43,7 +43,7 @@ pub(crate) struct SlotOfSet {
     pub(crate) slot: Slot,
 }
 
-/// What distinguishes the lines of a set, or its pages: the line's number, or a page's number and its address space.
+/// The name of a line or page among those of its set: the line's number, or a page's number and its address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Tag(pub(crate) u64);

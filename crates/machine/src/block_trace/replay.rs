@@ -21,7 +21,7 @@ pub struct RecordedBlocks {
     instructions: Instructions,
 }
 
-/// What a trace has.
+/// How much a trace has executed.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceSizes {
     /// Different blocks.

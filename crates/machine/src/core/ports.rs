@@ -161,7 +161,7 @@ impl BoundPorts {
 /// A unit for [`PortScheduler::reserve`].
 #[derive(Clone, Copy, Debug)]
 struct QuickUnit {
-    /// What one more operation adds to a word.
+    /// The addend of one more operation in a word.
     one_operation: Word,
     /// The unit is taken in all cycles from the present to before this one. [`Cycle::NEVER`] for a unit that an
     /// operation occupies for several cycles.

@@ -303,7 +303,8 @@ pub(super) struct Tlbs {
     nested: Option<NestedTlb>,
 }
 
-/// The levels of page tables whose entries a walk loads, one after the other. Level 0 has the entries of pages of 4 KiB.
+/// The levels of page tables whose entries a walk loads, one after the other. Level 0 has the entries of pages of
+/// 4 KiB.
 struct WalkLevels {
     /// The level that is loaded first: the highest.
     first: u32,

@@ -54,8 +54,8 @@ impl OutOfOrderCore {
         Warmed { slots }
     }
 
-    /// Warms the instructions in `range` of a block of at most 64 instructions without repetitions: only instructions that start a line, or have
-    /// accesses, are visited.
+    /// Warms the instructions in `range` of a block of at most 64 instructions without repetitions. Visits only
+    /// instructions that start a line, or have accesses.
     #[inline]
     fn warm_simple<M: Memory>(
         &mut self,
