@@ -468,8 +468,9 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
             }
             None if Instant::now() >= deadline => {
                 vm.kill();
-                let seconds = limits.wall.as_secs();
-                return Err(vm.failure(&format!("the machine was not ready after {seconds} s")));
+                let limit = limits.wall;
+                let reason = format!("the machine was not ready after {limit:?} (--limit)");
+                return Err(vm.time_limit(&reason));
             }
             Some(_) | None => {}
         }

@@ -61,7 +61,8 @@ pub fn ready(
 /// state and the content of its disks are saved after the end of the command.
 ///
 /// Fails as [`ready`] does. Fails with [`SimError::Machine`] if the command fails (the error has its status and its
-/// last output) or does not end within `limits`, and with [`SimError::Invalid`] for a machine on the host's clock.
+/// last output), with [`SimError::TimeLimit`] if it does not end within `limits`, and with [`SimError::Invalid`] for
+/// a machine on the host's clock.
 pub fn prepared(
     cache: &Cache,
     qemu: &Qemu,
