@@ -607,11 +607,22 @@ pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow:
             (Some(count), None) => {
                 write!(text, "windows: {count}, until the command or the repetitions end")
             }
+            (None, _) if work.limits.is_some() => write!(text, "until it ends"),
             (None, _) => write!(text, "windows: as many as the guest needs"),
         };
-        let _ = writeln!(text, "; time: {}", forecast(&machines[number..=number]));
+        let _ = write!(text, "; time: {}", forecast(&machines[number..=number]));
+        if let Some(Limits { wall, guest_s }) = work.limits {
+            let wall = console::rounded(wall);
+            let _ = write!(
+                text,
+                "; at most {wall} (--limit), and {guest_s} s of guest time (--guest-limit)"
+            );
+        }
+        text.push('\n');
     }
-    let _ = writeln!(text, "all, {at_once} at the same time: {}", forecast(machines));
+    if machines.len() > 1 || machines.iter().all(|(_, work)| work.limits.is_none()) {
+        let _ = writeln!(text, "all, {at_once} at the same time: {}", forecast(machines));
+    }
     console::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -24,7 +24,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
 
 /// How long a machine may run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Limit on the host's clock, at which the machine is killed.
     pub wall: Duration,

@@ -231,3 +231,49 @@ fn a_dry_run_prints_the_plan_and_the_times_of_earlier_runs() {
     assert!(plan.out.contains("all, 1 at the same time: about "), "{}", plan.out);
     assert_eq!(workspace.names(), ["run"], "it measures nothing");
 }
+
+#[test]
+fn a_boot_says_what_it_has_executed_and_what_limits_it() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    // No other run has this command and this limit, so the cache has no times of it.
+    let line = "sim boot --on sim:r4400-1994 --boot fast --guest-limit 599s --json --out run -- \
+                while true; do : forecast; done";
+    let says = "599 s of guest time (--guest-limit); command: window 1, ";
+    let ended = stopped_at(line, (says, 1), Signal::TERM);
+    partial(&ended, "the command would have done");
+}
+
+#[test]
+fn a_dry_run_of_a_boot_has_the_time_of_an_equal_one() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let command = "echo dry";
+    for options in ["--append quiet", "--append quiet --detail count"] {
+        let mut arguments: Vec<&str> = ["sim", "boot", "-q"].to_vec();
+        arguments.extend(options.split_whitespace());
+        workspace.run(&[&arguments[..], &["--", command]].concat()).assert_code(0);
+        let plan = workspace.run(&[&arguments[..], &["--dry-run", "--", command]].concat());
+        plan.assert_code(0);
+        assert!(plan.out.starts_with("command: until it ends; time: about "), "{}", plan.out);
+        assert!(plan.out.contains("and 600 s of guest time (--guest-limit)"), "{}", plan.out);
+    }
+    let other = workspace.run(&["sim", "boot", "--dry-run", "--", "echo another command"]);
+    assert!(other.out.contains("time: not known, because the cache has no times"), "{}", other.out);
+    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
+}
+
+#[test]
+fn a_machine_that_is_killed_at_its_limit_ends_irqlab_with_124() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let boot = workspace.run(&["sim", "boot", "-q", "--limit", "10ms", "--", "true"]);
+    boot.assert_code(124).assert_says("was killed after 10ms (--limit)");
+    let save = workspace.run(&["sim", "checkpoint", "never-saved", "--limit", "10ms"]);
+    save.assert_code(124).assert_says("was not ready after 10ms (--limit)");
+}

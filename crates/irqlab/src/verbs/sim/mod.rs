@@ -6,6 +6,7 @@ mod bare_run;
 mod bare_truth;
 mod boot;
 mod cache;
+mod command_run;
 mod diff;
 mod facts;
 mod rootfs;
