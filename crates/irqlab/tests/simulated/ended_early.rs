@@ -2,6 +2,7 @@
 //! Without QEMU the tests say so and pass.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
@@ -276,4 +277,54 @@ fn a_machine_that_is_killed_at_its_limit_ends_irqlab_with_124() {
     boot.assert_code(124).assert_says("was killed after 10ms (--limit)");
     let save = workspace.run(&["sim", "checkpoint", "never-saved", "--limit", "10ms"]);
     save.assert_code(124).assert_says("was not ready after 10ms (--limit)");
+}
+
+/// A second signal ends irqlab at once: nothing is kept, and no machine is left.
+#[test]
+fn a_second_stop_ends_irqlab_and_its_machines() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    let workspace = Place::new();
+    std::fs::create_dir(workspace.path().join("tmp")).unwrap();
+    let line = "handlers -v --on sim:r4400-1994 --stimulus timer --load busy --rate low -d 600s --json --out run";
+    let (mut child, mut stderr) = started_until(&workspace, line, ("busy/low/timer: window 1", 1));
+    let running = machines(child.id());
+    assert!(!running.is_empty(), "a machine runs: {:?}", children(child.id()));
+    signal(&child, Signal::INT);
+    let mut seen = String::new();
+    while !seen.contains("busy/low/timer: stopping (window 1)") {
+        assert!(stderr.read_line(&mut seen).unwrap() > 0, "it does not say that it stops: {seen}");
+    }
+    signal(&child, Signal::TERM);
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
+    wait_until("the machines end", || running.iter().all(|pid| !lives(*pid)));
+    assert_eq!(workspace.names(), ["tmp"], "nothing is kept");
+}
+
+#[test]
+fn a_guest_that_floods_its_console_stops() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    let line =
+        "services -v --on sim --json --out run -- yes 0123456789012345678901234567890123456789";
+    let ended = stopped_at(line, ("command: window 1", 1), Signal::TERM);
+    let run = partial(&ended, "the command after ");
+    assert!(!rows(&run, "services").is_empty(), "{run}");
+    assert!(!ended.err.contains("did not respond"), "{}", ended.err);
+}
+
+/// The limit of each machine comes in its window, so it keeps what it has of it, or fails without.
+#[test]
+fn a_limit_in_a_reproduction_names_the_part() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line = "reproduce noise-t1 --models t1 --limit 1s -q --out run";
+    let ended = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
+    ended.assert_code(124).assert_says("--limit");
+    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
 }
