@@ -62,10 +62,12 @@ pub struct WorkloadArgs {
     record: Option<PathBuf>,
     #[command(flatten)]
     force: ForceArgs,
-    /// Kill the machine after this time on the host's clock [default: 6h]
+    /// End each run after this time on the host's clock, with what was recorded until then: status 124; a set-up that
+    /// takes longer fails [default: 6h]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     limit: Option<Duration>,
-    /// End it after this time on the guest's clock: status 124 [default: 1h]
+    /// End each run after this time on the guest's clock, with what was recorded until then: status 124; a set-up that
+    /// takes longer fails [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     guest_limit: Option<Duration>,
     /// Run nothing: print how long it takes by the times of an equal earlier run, and what limits it. Sets the machine
