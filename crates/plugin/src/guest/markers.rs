@@ -6,7 +6,6 @@ use crate::guest::service_sums::ServiceSums;
 use crate::pmu::machine::Now;
 use crate::session::Session;
 use crate::writer::Ending;
-use simrecord::counters::TIME;
 use simrecord::marker;
 use simrecord::record::{CountersOf, Marker, Record};
 
@@ -67,7 +66,7 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     if is_open != was_open
         && let Some(progress) = &mut session.progress
     {
-        progress.region(is_open, counted.get(vcpu as usize).map_or(0, |counts| counts[TIME]));
+        progress.region(is_open, vcpu, &counted);
     }
     if ends {
         session.end(Ending::Marker, &counted);
