@@ -12,6 +12,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, P
 use lab::experiment::{Progress, Step};
 use live::spawn::spawn_thread;
 use report::escape;
+use sim::boot::Limits;
 use sim::forecast::{Forecast, MachineWork, TimePart};
 use sim::{EarlyReason, MachinePhase, MachineProgress, MachineState, PlannedMachines};
 
@@ -298,6 +299,9 @@ pub struct MachineLines {
     forecast: Mutex<ForecastLine>,
 }
 
+/// The verbs `sim boot` and `sim workload`, as [`PlannedMachines`] names them.
+pub const BOOT: &str = "sim boot";
+pub const WORKLOAD: &str = "sim workload";
 /// When the first forecast is printed, after the start of the first machine.
 const FIRST_FORECAST: Duration = Duration::from_secs(4);
 /// Time between two forecasts where stderr is no terminal.
@@ -353,9 +357,12 @@ fn plain_bar() -> ProgressBar {
 fn forecast_text(forecast: &Forecast, now: Instant, experiment: &str) -> String {
     let mut text = match forecast.left(now) {
         Some(left) => {
-            let mut text = format!("forecast: about {} left", rounded(left.total));
+            let about = if forecast.is_at_most() { "at most" } else { "about" };
+            let mut text = format!("forecast: {about} {} left", rounded(left.total));
             let part = match left.dominated_by {
                 TimePart::SetUp => "set-up",
+                TimePart::Windows if experiment == BOOT => "the command",
+                TimePart::Windows if experiment == WORKLOAD => "the workload",
                 TimePart::Windows => "windows",
                 TimePart::FurtherMachines => "further machines",
             };
@@ -367,7 +374,18 @@ fn forecast_text(forecast: &Forecast, now: Instant, experiment: &str) -> String 
             }
             text
         }
-        None => format!("forecast: time left not known yet ({})", why_unknown(forecast)),
+        None => {
+            let why = why_unknown(forecast);
+            let mut text = format!("forecast: time left not known yet ({why})");
+            if let Some((host, Limits { guest_s, .. })) = forecast.limits(now) {
+                let host = rounded(host);
+                let _ = write!(
+                    text,
+                    "; at most {host} (--limit), and {guest_s} s of guest time (--guest-limit)"
+                );
+            }
+            text
+        }
     };
     let (ended, planned) = forecast.machines();
     if planned > 1 {
@@ -384,6 +402,12 @@ fn forecast_text(forecast: &Forecast, now: Instant, experiment: &str) -> String 
         if let Some(rate) = forecast.rate(now, machine) {
             let _ = write!(text, ", {:.3} ms/s", rate * 1e3);
         }
+        // The length of other windows is known in guest time.
+        let rate = forecast.instruction_rate(now, machine).filter(|_| state.fraction.is_none());
+        if let Some((instructions, rate)) = state.instructions.zip(rate) {
+            let (done, rate) = (instructions as f64 / 1e6, rate / 1e6);
+            let _ = write!(text, ", {done:.1} M instructions done, {rate:.1} M/s");
+        }
     }
     text
 }
@@ -394,6 +418,8 @@ fn why_unknown(forecast: &Forecast) -> &'static str {
     let is_timed = forecast.states().any(|(_, state)| state.fraction.is_some());
     if has_phase(MachinePhase::Boots) {
         "the machine boots once; the cache keeps it"
+    } else if has_phase(MachinePhase::Unobserved) {
+        "the cache has no times of the same run"
     } else if has_phase(MachinePhase::Starts) {
         "a window is not open yet, and the cache has no times of an earlier run"
     } else if is_timed {
@@ -409,7 +435,8 @@ fn shortened_by(experiment: &str, part: TimePart) -> Option<&'static str> {
         ("handlers" | "signal run", TimePart::Windows) => Some("a shorter -d"),
         ("noise", TimePart::Windows) => Some("a shorter -d, or fewer --loop"),
         ("footprint", TimePart::Windows) => Some("fewer --level, --stimulus or --repetitions"),
-        ("services", TimePart::Windows) => Some("a shorter command"),
+        ("services" | BOOT, TimePart::Windows) => Some("a shorter command"),
+        (BOOT, TimePart::SetUp) => Some("--from a checkpoint"),
         ("handlers" | "noise", TimePart::SetUp) => Some("a shorter --warm-up"),
         ("handlers", TimePart::FurtherMachines) => {
             Some("fewer --load, --rate or --stimulus, or more -j")
@@ -474,7 +501,10 @@ impl MachineProgress for MachineLines {
     }
 
     fn update(&self, machine: &str, state: MachineState) {
-        self.show_phase(machine, state);
+        // The console of a machine that is not observed is all that there is to see.
+        if state.phase != MachinePhase::Unobserved {
+            self.show_phase(machine, state);
+        }
         let mut line = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
         line.forecast.update(Instant::now(), machine, state);
         line.show();
@@ -486,9 +516,10 @@ impl MachineProgress for MachineLines {
             EarlyReason::HostLimit | EarlyReason::GuestLimit => "the time limit is reached",
         };
         let what = match phase {
-            MachinePhase::Boots | MachinePhase::Starts | MachinePhase::WarmUp => {
-                "it has measured nothing yet"
-            }
+            MachinePhase::Boots
+            | MachinePhase::Unobserved
+            | MachinePhase::Starts
+            | MachinePhase::WarmUp => "it has measured nothing yet",
             MachinePhase::Window(_)
             | MachinePhase::After(_)
             | MachinePhase::Drains
@@ -521,6 +552,7 @@ impl MachineProgress for MachineLines {
 fn phase_words(phase: MachinePhase) -> String {
     match phase {
         MachinePhase::Boots => "booting".to_owned(),
+        MachinePhase::Unobserved => "running".to_owned(),
         MachinePhase::Starts => "preparing the first window".to_owned(),
         MachinePhase::WarmUp => "warming up".to_owned(),
         MachinePhase::Window(number) => format!("window {number}"),
@@ -600,6 +632,7 @@ mod tests {
             phase: MachinePhase::Window(1),
             fraction: Some(fraction),
             elapsed_ns: Some((fraction * 2e8) as u64),
+            instructions: None,
         };
         forecast.update(start + 5 * second, "idle/low/net", window(0.0));
         forecast.update(start + 10 * second, "idle/low/net", window(0.25));
@@ -613,5 +646,23 @@ mod tests {
         let alone =
             "forecast: about 15 s left, mostly windows (less with a shorter -d); idle/low/net: ";
         assert!(text(&forecast).starts_with(alone), "{}", text(&forecast));
+        forecast.end(start + 10 * second, "idle/low/net");
+        forecast.plan(1, 1);
+        let limits = Some(Limits { wall: 1800 * second, guest_s: 600 });
+        forecast.start(start, "command", MachineWork { limits, ..MachineWork::default() });
+        let state = |instructions| MachineState {
+            phase: MachinePhase::Window(1),
+            fraction: None,
+            elapsed_ns: Some(1_500_000),
+            instructions: Some(instructions),
+        };
+        forecast.update(start + 5 * second, "command", state(0));
+        forecast.update(start + 10 * second, "command", state(12_300_000));
+        assert_eq!(
+            text(&forecast),
+            "forecast: time left not known yet (the guest decides when it ends, and the cache has no times of \
+             the same run); at most 30 min (--limit), and 600 s of guest time (--guest-limit); 1 of 2 machines \
+             done; command: window 1, 1.5 ms of guest time done, 0.300 ms/s, 12.3 M instructions done, 2.5 M/s"
+        );
     }
 }

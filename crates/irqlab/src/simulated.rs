@@ -32,6 +32,12 @@ use sim::{
 use crate::console::{self, MachineLines};
 use crate::options::{Usage, duration};
 
+/// Help of `--limit` and `--guest-limit`, where a part of a window is no result.
+pub const FINISHED_WINDOWS_LIMIT: &str = "End the command after this time on the host's clock, with the windows that \
+    are finished: status 124 [default: each machine after 30m]";
+pub const FINISHED_WINDOWS_GUEST_LIMIT: &str = "End each machine after this time on its own clock, without its \
+    unfinished window: status 124 [default: 10m]";
+
 /// Debian kernels to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FlavourName {
@@ -131,14 +137,15 @@ pub struct GuestArgs {
     /// Start the guest from this checkpoint [default: a booted machine, which experiments keep in the cache]
     #[arg(long, value_name = "NAME")]
     pub from: Option<String>,
-    /// End the command after this time on the host's clock, with what was measured until then [default: each
-    /// machine after 30m]
+    /// End the command after this time on the host's clock, with what was measured until then: status 124 [default:
+    /// each machine after 30m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub limit: Option<Duration>,
     /// Time limit of each machine on the host's clock, without `--limit`. `None`: the default.
     #[arg(skip)]
     pub machine_limit: Option<Duration>,
-    /// End each machine after this time on its own clock, with what was measured until then [default: 10m]
+    /// End each machine after this time on its own clock, with what was measured until then: status 124 [default:
+    /// 10m, and the windows where their length is given]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub guest_limit: Option<Duration>,
 }
@@ -634,6 +641,9 @@ pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow:
             forecast.start(now, &number.to_string(), work.clone());
         }
         match forecast.left(now) {
+            Some(left) if forecast.is_at_most() => {
+                format!("at most {}", console::rounded(left.total))
+            }
             Some(left) => format!("about {}", console::rounded(left.total)),
             None => "not known, because the cache has no times of an earlier run".to_owned(),
         }
@@ -646,15 +656,29 @@ pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow:
             let _ = write!(text, "warm-up of {} ms, ", ms(ns));
         }
         let _ = match (work.windows, work.window_ns) {
-            (Some(count), Some(ns)) => write!(text, "windows: {count}, of {} ms each", ms(ns)),
+            (Some(count), Some(ns)) => {
+                let most = if work.windows_end_early { "at most " } else { "" };
+                write!(text, "windows: {count}, of {most}{} ms each", ms(ns))
+            }
             (Some(count), None) => {
                 write!(text, "windows: {count}, until the command or the repetitions end")
             }
+            (None, _) if work.limits.is_some() => write!(text, "until it ends"),
             (None, _) => write!(text, "windows: as many as the guest needs"),
         };
-        let _ = writeln!(text, "; time: {}", forecast(&machines[number..=number]));
+        let _ = write!(text, "; time: {}", forecast(&machines[number..=number]));
+        if let Some(Limits { wall, guest_s }) = work.limits {
+            let wall = console::rounded(wall);
+            let _ = write!(
+                text,
+                "; at most {wall} (--limit), and {guest_s} s of guest time (--guest-limit)"
+            );
+        }
+        text.push('\n');
     }
-    let _ = writeln!(text, "all, {at_once} at the same time: {}", forecast(machines));
+    if machines.len() > 1 || machines.iter().all(|(_, work)| work.limits.is_none()) {
+        let _ = writeln!(text, "all, {at_once} at the same time: {}", forecast(machines));
+    }
     console::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

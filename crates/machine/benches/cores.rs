@@ -18,7 +18,7 @@ use machine::core::{
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::predict::BranchKind;
-use machine::{CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
+use machine::{CodeSpan, Cycle, PhysicalAddress, SystemModel, VirtualAddress};
 
 const BLOCKS: usize = 2_000;
 const ROUNDS: usize = 400;
@@ -48,11 +48,11 @@ impl Memory for Thrown {
 
     fn look_up(&mut self, _: &Access, _: AccessMode) {}
 
-    fn fetch(&mut self, _: VirtualAddress, _: PhysicalAddress, _: u64) -> u64 {
+    fn fetch(&mut self, _: VirtualAddress, _: PhysicalAddress, _: Cycle) -> u64 {
         if self.throw().is_multiple_of(64) { 12 } else { 0 }
     }
 
-    fn access(&mut self, _: &Access, _: AccessMode, _: u64) -> u64 {
+    fn access(&mut self, _: &Access, _: AccessMode, _: Cycle) -> u64 {
         self.wait()
     }
 }

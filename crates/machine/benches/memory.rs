@@ -14,7 +14,7 @@
 use std::hint::black_box;
 
 use machine::memory::{Access, ClassifierConfig, MemorySystem, PageSize};
-use machine::{AccessKind, PhysicalAddress, SystemModel, VirtualAddress};
+use machine::{AccessKind, Cycle, PhysicalAddress, SystemModel, VirtualAddress};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
 const SMP8: &str = include_str!("../../../machines/r4400-smp8.toml");
@@ -45,7 +45,7 @@ fn stream(bytes: u64, local: u64, cpus: usize) -> Vec<Access> {
             bytes: 8,
             pc: VirtualAddress(0x1000),
             page: PageSize::Small,
-            now_cycles: 0,
+            start: Cycle::START,
         }
     };
     (0..STREAM).map(access).collect()

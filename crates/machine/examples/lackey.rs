@@ -18,7 +18,7 @@ use std::error::Error;
 use std::io::{BufRead, stdin};
 
 use machine::memory::{Access, MemorySystem, PageSize};
-use machine::{AccessKind, PhysicalAddress, SystemModel, VirtualAddress};
+use machine::{AccessKind, Cycle, PhysicalAddress, SystemModel, VirtualAddress};
 
 /// References and misses of a kind of access.
 #[derive(Default)]
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             bytes: bytes.clamp(1, line_bytes),
             pc: VirtualAddress::default(),
             page: PageSize::Huge,
-            now_cycles: 0,
+            start: Cycle::START,
         });
         let added = system.counts(0).basic.since(&before);
         of.references += 1;

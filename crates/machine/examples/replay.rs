@@ -20,8 +20,8 @@
 
 use std::hint::black_box;
 
-use machine::SystemModel;
-use machine::block_trace::{RecordedBlocks, ReplayMachine, Way};
+use machine::block_trace::{RecordedBlocks, ReplayMachine, TraceSizes, Way};
+use machine::{Instructions, SystemModel};
 
 /// The CPU time of this process.
 fn cpu_seconds() -> f64 {
@@ -48,7 +48,7 @@ fn main() {
     let bytes = std::fs::read(path).expect("a readable trace");
     let trace = RecordedBlocks::read(&bytes, of_core.layout(model.l1i.line_bytes));
     drop(bytes);
-    let (blocks, instructions, accesses) = trace.sizes();
+    let TraceSizes { blocks, instructions: Instructions(instructions), accesses } = trace.sizes();
     println!("{blocks} blocks, {accesses} accesses");
     let mut seconds_min = f64::MAX;
     let mut last = None;

@@ -1,4 +1,4 @@
-//! Addresses of a guest's memory. Virtual and physical addresses have types of their own, so that a call cannot
+//! Addresses of a guest's memory, and numbers of cache lines. Each has a type of its own, so that a call cannot
 //! exchange them.
 
 use std::fmt;
@@ -13,37 +13,67 @@ pub struct VirtualAddress(pub u64);
 #[repr(transparent)]
 pub struct PhysicalAddress(pub u64);
 
+/// The number of a cache line: a physical address divided by the size of the line. Levels with lines of other sizes
+/// give an address another number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct LineAddress(pub u64);
+
 impl PhysicalAddress {
     /// The first byte of a line of `1 << line_shift` bytes.
     #[inline(always)]
     #[must_use]
-    pub fn of_line(line: u64, line_shift: u32) -> Self {
-        PhysicalAddress(line << line_shift)
+    pub fn of_line(line: LineAddress, line_shift: u32) -> Self {
+        PhysicalAddress(line.0 << line_shift)
+    }
+
+    /// The line of `1 << line_shift` bytes that the address lies in.
+    #[inline(always)]
+    #[must_use]
+    pub fn line(self, line_shift: u32) -> LineAddress {
+        LineAddress(self.block_number(line_shift))
+    }
+}
+
+impl LineAddress {
+    /// The line that is `lines` after this one.
+    #[inline(always)]
+    #[must_use]
+    pub fn plus(self, lines: u64) -> Self {
+        LineAddress(self.0 + lines)
+    }
+
+    /// The line that contains this one, in a cache whose lines are `1 << shift` times as long.
+    #[inline(always)]
+    #[must_use]
+    pub fn in_longer_line(self, shift: u32) -> Self {
+        LineAddress(self.0 >> shift)
     }
 }
 
 macro_rules! functions_of {
     ($($address:ident)*) => {$(
         impl $address {
-            /// The number of the line of `1 << line_shift` bytes that the address lies in.
+            /// The number of the block that the address lies in, of memory that is divided into blocks of `1 << shift`
+            /// bytes.
             #[inline(always)]
             #[must_use]
-            pub fn line(self, line_shift: u32) -> u64 {
-                self.0 >> line_shift
+            pub fn block_number(self, shift: u32) -> u64 {
+                self.0 >> shift
             }
 
-            /// The offset of the address in its line of `1 << line_shift` bytes.
+            /// The offset of the address in its block of `1 << shift` bytes.
             #[inline(always)]
             #[must_use]
-            pub fn offset_in_line(self, line_shift: u32) -> u64 {
-                self.0 & ((1 << line_shift) - 1)
+            pub fn offset_in_block(self, shift: u32) -> u64 {
+                self.0 & ((1 << shift) - 1)
             }
 
             /// The number of the page of 4 KiB that the address lies in.
             #[inline(always)]
             #[must_use]
             pub fn page(self) -> u64 {
-                self.line(12)
+                self.block_number(12)
             }
 
             /// The address `bytes` after this one. The address after the last one is 0.
@@ -70,3 +100,74 @@ macro_rules! functions_of {
 }
 
 functions_of! { VirtualAddress PhysicalAddress }
+
+/// Lines with consecutive numbers. As an iterator, it starts with the first of them. The end is not before the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineRange {
+    first: LineAddress,
+    end: LineAddress,
+}
+
+impl LineRange {
+    /// `lines` lines from `first` on.
+    #[must_use]
+    pub fn new(first: LineAddress, lines: u64) -> LineRange {
+        LineRange { first, end: first.plus(lines) }
+    }
+
+    /// The lines of `1 << line_shift` bytes that `bytes` from `start` on touch. A range that goes beyond the last
+    /// address ends there.
+    #[inline]
+    #[must_use]
+    pub fn touched_by(start: PhysicalAddress, bytes: u64, line_shift: u32) -> LineRange {
+        let first = start.line(line_shift);
+        let Some(to_last) = bytes.checked_sub(1) else { return LineRange { first, end: first } };
+        let last = PhysicalAddress(start.0.saturating_add(to_last)).line(line_shift);
+        LineRange { first, end: last.plus(1) }
+    }
+
+    /// The first line, or the line after an empty range.
+    #[inline(always)]
+    #[must_use]
+    pub fn first(&self) -> LineAddress {
+        self.first
+    }
+
+    /// The first line, unless the range is empty.
+    #[inline(always)]
+    #[must_use]
+    pub fn peek(&self) -> Option<LineAddress> {
+        (self.first != self.end).then_some(self.first)
+    }
+
+    /// The last line of a range that is not empty.
+    #[inline(always)]
+    #[must_use]
+    pub fn last_line(&self) -> LineAddress {
+        LineAddress(self.end.0 - 1)
+    }
+
+    /// The number of lines.
+    #[inline(always)]
+    #[must_use]
+    pub fn lines(&self) -> u64 {
+        self.end.0 - self.first.0
+    }
+
+    /// Drops the lines up to `line`, and `line` itself, which is one of them.
+    #[inline(always)]
+    pub fn skip_through(&mut self, line: LineAddress) {
+        self.first = line.plus(1);
+    }
+}
+
+impl Iterator for LineRange {
+    type Item = LineAddress;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<LineAddress> {
+        let line = self.peek()?;
+        self.skip_through(line);
+        Some(line)
+    }
+}

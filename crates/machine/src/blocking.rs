@@ -8,13 +8,13 @@
 //! [`MemorySystem`]: crate::memory::MemorySystem
 //! [`SystemModel::blocking`]: crate::SystemModel::blocking
 
-use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::address::{LineAddress, LineRange, PhysicalAddress, VirtualAddress};
 use crate::compact_lru::{Access, Tags};
-use crate::counts::Counts;
-use crate::memory::{TRANSFER_BYTES_MAX, TlbFlush, is_global, lines_of};
+use crate::counts::{Counts, Instructions};
+use crate::memory::{TRANSFER_BYTES_MAX, TlbFlush, is_global};
 use crate::model::TlbModel;
 use crate::system_model::{BlockingModel, Dma};
-use crate::tag_array::{Slot, TagArray};
+use crate::tag_array::{SetIndex, Slot, Tag, TagArray};
 
 /// Code with consecutive virtual and physical addresses: it lies in one page of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub struct CodeSpan {
 struct LineRun {
     /// An address in the page.
     virtual_address: u64,
-    /// The number of the first line.
-    line: u64,
+    /// The first line.
+    line: LineAddress,
     /// How many lines follow one another; zero for an empty run.
     lines: u32,
 }
@@ -41,8 +41,9 @@ struct LineRun {
 impl LineRun {
     fn new(line_shift: u32, span: CodeSpan) -> LineRun {
         let Some(length) = span.bytes.checked_sub(1) else { return LineRun::default() };
-        let line = span.physical >> line_shift;
-        let lines = ((span.physical + u64::from(length)) >> line_shift) - line + 1;
+        let line = PhysicalAddress(span.physical).line(line_shift);
+        let last = PhysicalAddress(span.physical + u64::from(length)).line(line_shift);
+        let lines = last.0 - line.0 + 1;
         LineRun { virtual_address: span.virtual_address, line, lines: lines as u32 }
     }
 }
@@ -59,8 +60,8 @@ pub struct CodeBlock {
     /// would make the block, with what a caller adds, longer than a cache line of the host.
     second_offset: u32,
     virtual_address: u64,
-    first_line: u64,
-    second_line: u64,
+    first_line: LineAddress,
+    second_line: LineAddress,
 }
 
 impl CodeBlock {
@@ -178,7 +179,7 @@ impl TranslatingTlb {
         let known = &self.translations[translation_index(virtual_address)];
         if known.mark != virtual_address.0 & PAGE_MASK | self.flushes
             || known.slot() == NO_SLOT
-            || !self.entries.touch_at(known.slot(), virtual_address.line(self.page_shift), now)
+            || !self.entries.touch_at(known.slot(), self.tag_of(virtual_address), now)
         {
             return None;
         }
@@ -188,11 +189,18 @@ impl TranslatingTlb {
     /// Looks a page up and fills it if it is absent. Returns whether it hit, and its slot.
     fn access(&mut self, virtual_address: VirtualAddress, now: u64) -> (bool, Slot) {
         self.entries.set_time(now);
-        let page = virtual_address.line(self.page_shift);
-        match self.entries.lookup(page, page) {
+        let index = SetIndex::of_virtual(virtual_address, self.page_shift);
+        let tag = self.tag_of(virtual_address);
+        match self.entries.lookup(index, tag) {
             Some(slot) => (true, slot),
-            None => (false, self.entries.insert(page, page, 0).0),
+            None => (false, self.entries.insert(index, tag, 0).0),
         }
+    }
+
+    /// The tag of the page of an address: the page's number.
+    #[inline(always)]
+    fn tag_of(&self, virtual_address: VirtualAddress) -> Tag {
+        Tag(virtual_address.block_number(self.page_shift))
     }
 
     /// Returns the physical address if the translation is known.
@@ -212,15 +220,16 @@ impl TranslatingTlb {
     }
 
     fn flush(&mut self, flush: TlbFlush) {
-        let is_global = |page: u64| is_global(VirtualAddress(page << self.page_shift));
+        let is_global = |Tag(page): Tag| is_global(VirtualAddress(page << self.page_shift));
         match flush {
             TlbFlush::All => self.entries.clear(),
             TlbFlush::NonGlobal | TlbFlush::Space(_) => {
                 self.entries.remove_if(|page| !is_global(page));
             }
-            TlbFlush::Page { virtual_address, global, .. } => self.entries.remove_if(|page| {
-                page == virtual_address.line(self.page_shift) && (global || !is_global(page))
-            }),
+            TlbFlush::Page { virtual_address, global, .. } => {
+                let flushed = self.tag_of(virtual_address);
+                self.entries.remove_if(|page| page == flushed && (global || !is_global(page)));
+            }
         }
         self.flushes += 1;
         if self.flushes == FLUSHES_MAX {
@@ -232,7 +241,7 @@ impl TranslatingTlb {
 
 #[inline(always)]
 fn translation_index(virtual_address: VirtualAddress) -> usize {
-    virtual_address.line(PAGE_SHIFT) as usize % TRANSLATIONS
+    virtual_address.block_number(PAGE_SHIFT) as usize % TRANSLATIONS
 }
 
 /// The line of the last fetch. Further fetches from it are part of that fetch.
@@ -240,12 +249,12 @@ fn translation_index(virtual_address: VirtualAddress) -> usize {
 struct LastFetch {
     /// An address in its page.
     virtual_address: u64,
-    line: u64,
+    line: LineAddress,
     /// The size of its page; zero if nothing was fetched since the TLBs were flushed.
     page_bytes: u64,
 }
 
-const NO_FETCH: LastFetch = LastFetch { virtual_address: 0, line: 0, page_bytes: 0 };
+const NO_FETCH: LastFetch = LastFetch { virtual_address: 0, line: LineAddress(0), page_bytes: 0 };
 
 /// An in-order processor that executes one instruction at a time and waits for each miss, with its
 /// L1I, L1D, L2 and TLBs.
@@ -378,7 +387,7 @@ impl BlockingMachine {
     #[must_use]
     pub fn crosses(&self, virtual_address: VirtualAddress, bytes: u64) -> bool {
         let last = virtual_address.plus(bytes - 1);
-        virtual_address.line(self.data_shift) != last.line(self.data_shift)
+        virtual_address.block_number(self.data_shift) != last.block_number(self.data_shift)
     }
 
     /// An address in each data line that an access of `bytes`, at least 1, touches: its own, and
@@ -389,7 +398,7 @@ impl BlockingMachine {
         bytes: u64,
     ) -> impl Iterator<Item = VirtualAddress> + use<> {
         let line_bytes = 1 << self.data_shift;
-        let offset = virtual_address.offset_in_line(self.data_shift);
+        let offset = virtual_address.offset_in_block(self.data_shift);
         let further = (offset + (bytes - 1)) / line_bytes;
         let start = VirtualAddress(virtual_address.0 - offset);
         let further_lines = (1..=further).map(move |line| start.plus(line * line_bytes));
@@ -415,7 +424,7 @@ impl BlockingMachine {
         }
         let shifts = [self.fetch_shift, self.data_shift, self.l2_shift];
         for (cache, shift) in [&mut self.l1i, &mut self.l1d, &mut self.l2].into_iter().zip(shifts) {
-            cache.remove(lines_of(physical, bytes, shift));
+            cache.remove(LineRange::touched_by(physical, bytes, shift));
         }
     }
 
@@ -431,8 +440,8 @@ impl BlockingMachine {
     /// Instructions executed so far.
     #[inline(always)]
     #[must_use]
-    pub fn instructions(&self) -> u64 {
-        self.counts.instructions
+    pub fn instructions(&self) -> Instructions {
+        Instructions(self.counts.instructions)
     }
 
     #[must_use]
@@ -449,7 +458,7 @@ impl BlockingMachine {
         if block.second_lines != 0 || run.lines == 0 {
             return false;
         }
-        let (mut line, end) = (run.line, run.line + u64::from(run.lines));
+        let mut lines = LineRange::new(run.line, run.lines.into());
         if run.virtual_address ^ self.last_fetch.virtual_address >= self.last_fetch.page_bytes {
             if self
                 .itlb
@@ -460,17 +469,17 @@ impl BlockingMachine {
             }
             self.last_fetch.virtual_address = run.virtual_address;
             self.last_fetch.page_bytes = self.ipage_bytes;
-        } else if line == self.last_fetch.line {
-            line += 1;
+        } else if run.line == self.last_fetch.line {
+            lines.skip_through(run.line);
         }
-        self.last_fetch.line = end - 1;
-        self.counts.fetches += end - line;
-        while line != end {
+        self.last_fetch.line = lines.last_line();
+        self.counts.fetches += lines.lines();
+        while let Some(line) = lines.peek() {
             if !self.l1i.is_mru(line) {
-                self.fetch_lines(line, end);
+                self.fetch_lines(lines);
                 break;
             }
-            line += 1;
+            lines.skip_through(line);
         }
         true
     }
@@ -487,29 +496,28 @@ impl BlockingMachine {
             return;
         }
         let last = self.last_fetch;
-        let (mut line, end) = (run.line, run.line + u64::from(run.lines));
+        let mut lines = LineRange::new(run.line, run.lines.into());
         if run.virtual_address ^ last.virtual_address >= last.page_bytes {
             self.translate_fetch(VirtualAddress(run.virtual_address));
-        } else if line == last.line {
-            line += 1;
+        } else if run.line == last.line {
+            lines.skip_through(run.line);
         }
-        self.counts.fetches += end - line;
+        self.counts.fetches += lines.lines();
         self.last_fetch = LastFetch {
             virtual_address: run.virtual_address,
-            line: end - 1,
+            line: lines.last_line(),
             page_bytes: self.ipage_bytes,
         };
-        self.fetch_lines(line, end);
+        self.fetch_lines(lines);
     }
 
-    /// Looks up the lines from `line` to `end`, which are counted already.
+    /// Looks up lines that are counted already.
     #[inline(never)]
-    fn fetch_lines(&mut self, mut line: u64, end: u64) {
-        while line != end {
+    fn fetch_lines(&mut self, lines: LineRange) {
+        for line in lines {
             if !self.l1i.is_mru(line) {
                 self.fetch_line(line);
             }
-            line += 1;
         }
     }
 
@@ -530,12 +538,12 @@ impl BlockingMachine {
     }
 
     #[inline(never)]
-    fn fetch_line(&mut self, line: u64) {
+    fn fetch_line(&mut self, line: LineAddress) {
         if self.l1i.access(line, false) == Access::Hit {
             return;
         }
         self.counts.l1i_misses += 1;
-        let l2_hit = self.access_l2(line >> (self.l2_shift - self.fetch_shift), false);
+        let l2_hit = self.access_l2(line.in_longer_line(self.l2_shift - self.fetch_shift), false);
         self.counts.l2_fetch_misses += u64::from(!l2_hit);
         self.counts.fetch_stall_cycles += self.l1_miss_cycles(l2_hit);
     }
@@ -595,14 +603,14 @@ impl BlockingMachine {
     }
 
     #[inline(always)]
-    fn data_line(&mut self, line: u64, write: bool) {
+    fn data_line(&mut self, line: LineAddress, write: bool) {
         if !self.l1d.access_mru(line, write) {
             self.data_line_slow(line, write);
         }
     }
 
     #[inline(never)]
-    fn data_line_slow(&mut self, line: u64, write: bool) {
+    fn data_line_slow(&mut self, line: LineAddress, write: bool) {
         let access = self.l1d.access(line, write);
         if access == Access::Hit {
             return;
@@ -614,12 +622,12 @@ impl BlockingMachine {
         };
         *misses += 1;
         let to_l2 = self.l2_shift - self.data_shift;
-        let l2_hit = self.access_l2(line >> to_l2, false);
+        let l2_hit = self.access_l2(line.in_longer_line(to_l2), false);
         self.counts.l2_data_misses += u64::from(!l2_hit);
         self.counts.data_stall_cycles += self.l1_miss_cycles(l2_hit);
         // The processor does not wait for the write-back.
         if let Access::MissWritesBack(dirty) = access {
-            self.access_l2(dirty >> to_l2, true);
+            self.access_l2(dirty.in_longer_line(to_l2), true);
         }
     }
 
@@ -629,7 +637,7 @@ impl BlockingMachine {
 
     /// Looks up a line in L2 and fills it if it is absent; true if it hit.
     #[inline(never)]
-    fn access_l2(&mut self, line: u64, write: bool) -> bool {
+    fn access_l2(&mut self, line: LineAddress, write: bool) -> bool {
         match self.l2.access(line, write) {
             Access::Hit => true,
             Access::MissWritesBack(_) => {
@@ -650,7 +658,7 @@ mod tests {
         let lines = |address: u64, bytes: u32| {
             let span = CodeSpan { virtual_address: address, physical: address + 4096, bytes };
             let run = LineRun::new(4, span);
-            assert!(bytes == 0 || run.line == (address + 4096) / 16);
+            assert!(bytes == 0 || run.line == LineAddress((address + 4096) / 16));
             run.lines
         };
         assert_eq!([lines(0, 0), lines(0, 1), lines(0, 16), lines(0, 17)], [0, 1, 1, 2]);

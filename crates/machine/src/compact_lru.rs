@@ -6,8 +6,7 @@
 //!
 //! [`BlockingMachine`]: crate::BlockingMachine
 
-use std::ops::Range;
-
+use crate::address::{LineAddress, LineRange};
 use crate::model::{CacheModel, Replacement};
 use crate::tag_array::{Outcome, TagArray};
 
@@ -33,7 +32,7 @@ pub(crate) enum Access {
     /// The line was in.
     Hit,
     /// The line was filled; the line that was evicted for it must be written back.
-    MissWritesBack(u64),
+    MissWritesBack(LineAddress),
     /// The line was filled.
     Miss,
 }
@@ -51,9 +50,9 @@ impl Tags {
 
     /// Whether `line` is known to be the most recently used line of its set. To read it changes nothing.
     #[inline(always)]
-    pub(crate) fn is_mru(&self, line: u64) -> bool {
+    pub(crate) fn is_mru(&self, line: LineAddress) -> bool {
         match self {
-            Tags::Compact(tags) => tags.mru(line).is_some_and(|word| word >> 1 == line),
+            Tags::Compact(tags) => tags.mru(line).is_some_and(|word| word >> 1 == line.0),
             Tags::Any(tags) => tags.is_mru(line),
         }
     }
@@ -61,7 +60,7 @@ impl Tags {
     /// Accesses `line` if it is known to be the most recently used line of its set. Otherwise does
     /// nothing and returns false: the caller uses [`Tags::access`].
     #[inline(always)]
-    pub(crate) fn access_mru(&mut self, line: u64, write: bool) -> bool {
+    pub(crate) fn access_mru(&mut self, line: LineAddress, write: bool) -> bool {
         match self {
             Tags::Compact(tags) => tags.access_mru(line, write),
             Tags::Any(tags) => tags.access_mru(line, write),
@@ -70,7 +69,7 @@ impl Tags {
 
     /// Looks a line up, fills it if it is absent, and marks it dirty if `write`.
     #[inline(always)]
-    pub(crate) fn access(&mut self, line: u64, write: bool) -> Access {
+    pub(crate) fn access(&mut self, line: LineAddress, write: bool) -> Access {
         match self {
             Tags::Compact(tags) => tags.access(line, write),
             Tags::Any(tags) => match tags.access(line, write) {
@@ -82,12 +81,12 @@ impl Tags {
     }
 
     /// Removes these lines, without writing them back.
-    pub(crate) fn remove(&mut self, mut lines: Range<u64>) {
+    pub(crate) fn remove(&mut self, mut lines: LineRange) {
         match self {
             Tags::Compact(tags) => tags.remove(lines),
             Tags::Any(tags) => {
                 while let Some((line, slot)) = tags.find_first(lines.clone()) {
-                    lines.start = line + 1;
+                    lines.skip_through(line);
                     tags.remove(slot);
                 }
             }
@@ -111,20 +110,20 @@ impl CompactLru {
 
     /// The index of the most recently used line of the set of `line`.
     #[inline(always)]
-    fn first(&self, line: u64) -> usize {
-        (line & self.set_mask) as usize * self.ways
+    fn first(&self, line: LineAddress) -> usize {
+        (line.0 & self.set_mask) as usize * self.ways
     }
 
     #[inline(always)]
-    fn mru(&self, line: u64) -> Option<u64> {
+    fn mru(&self, line: LineAddress) -> Option<u64> {
         self.words.get(self.first(line)).copied()
     }
 
     #[inline(always)]
-    fn access_mru(&mut self, line: u64, write: bool) -> bool {
+    fn access_mru(&mut self, line: LineAddress, write: bool) -> bool {
         let first = self.first(line);
         match self.words.get_mut(first) {
-            Some(word) if *word >> 1 == line => {
+            Some(word) if *word >> 1 == line.0 => {
                 if write {
                     *word |= DIRTY;
                 }
@@ -135,8 +134,9 @@ impl CompactLru {
     }
 
     #[inline(always)]
-    fn access(&mut self, line: u64, write: bool) -> Access {
+    fn access(&mut self, line: LineAddress, write: bool) -> Access {
         let first = self.first(line);
+        let LineAddress(line) = line;
         let set = &mut self.words[first..first + self.ways];
         let mut moved = line << 1 | u64::from(write);
         // Each word moves one way down, until the line's own is found or the last one is dropped.
@@ -150,17 +150,17 @@ impl CompactLru {
         }
         match moved {
             EMPTY => Access::Miss,
-            line if line & DIRTY != 0 => Access::MissWritesBack(line >> 1),
+            word if word & DIRTY != 0 => Access::MissWritesBack(LineAddress(word >> 1)),
             _ => Access::Miss,
         }
     }
 
-    fn remove(&mut self, lines: Range<u64>) {
-        let count = lines.end.saturating_sub(lines.start);
-        let is_removed = |word: u64| word != EMPTY && (word >> 1).wrapping_sub(lines.start) < count;
+    fn remove(&mut self, lines: LineRange) {
+        let (LineAddress(start), count) = (lines.first(), lines.lines());
+        let is_removed = |word: u64| word != EMPTY && (word >> 1).wrapping_sub(start) < count;
         // If there are more lines than sets, each set may hold some of them.
         for set in 0..count.min(self.set_mask + 1) {
-            let first = self.first(lines.start.wrapping_add(set));
+            let first = self.first(LineAddress(start.wrapping_add(set)));
             let set = &mut self.words[first..first + self.ways];
             let mut kept = 0;
             for way in 0..set.len() {
@@ -200,11 +200,12 @@ mod tests {
             let mut compact = Tags::Compact(CompactLru::new(sets as usize, ways as usize));
             let mut general = Tags::Any(TagArray::new(&model(sets, ways)));
             for (line, what, count) in steps {
+                let line = LineAddress(line);
                 let write = what & 1 != 0;
                 match what {
                     0 => {
-                        compact.remove(line..line + count);
-                        general.remove(line..line + count);
+                        compact.remove(LineRange::new(line, count));
+                        general.remove(LineRange::new(line, count));
                     }
                     1 | 2 => {
                         // After a removal the two may disagree which line is the most recently used,
@@ -225,9 +226,12 @@ mod tests {
     #[test]
     fn lines_that_are_removed_are_not_written_back() {
         let mut tags = CompactLru::new(1, 2);
-        assert_eq!((tags.access(3, true), tags.access(4, true)), (Access::Miss, Access::Miss));
-        assert_eq!(tags.access(5, false), Access::MissWritesBack(3));
-        tags.remove(0..5);
-        assert_eq!((tags.access(6, false), tags.access(7, false)), (Access::Miss, Access::Miss));
+        let [first, second, third, fourth, fifth] = [3, 4, 5, 6, 7].map(LineAddress);
+        assert_eq!(tags.access(first, true), Access::Miss);
+        assert_eq!(tags.access(second, true), Access::Miss);
+        assert_eq!(tags.access(third, false), Access::MissWritesBack(first));
+        tags.remove(LineRange::new(LineAddress(0), 5));
+        assert_eq!(tags.access(fourth, false), Access::Miss);
+        assert_eq!(tags.access(fifth, false), Access::Miss);
     }
 }

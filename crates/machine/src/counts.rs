@@ -1,5 +1,51 @@
 //! The counts of a machine.
 
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub};
+
+/// A number of executed instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Instructions(pub u64);
+
+impl From<u32> for Instructions {
+    #[inline(always)]
+    fn from(number: u32) -> Instructions {
+        Instructions(number.into())
+    }
+}
+
+impl Add for Instructions {
+    type Output = Instructions;
+
+    #[inline(always)]
+    fn add(self, more: Instructions) -> Instructions {
+        Instructions(self.0 + more.0)
+    }
+}
+
+impl AddAssign for Instructions {
+    #[inline(always)]
+    fn add_assign(&mut self, more: Instructions) {
+        self.0 += more.0;
+    }
+}
+
+impl Sub for Instructions {
+    type Output = Instructions;
+
+    #[inline(always)]
+    fn sub(self, fewer: Instructions) -> Instructions {
+        Instructions(self.0 - fewer.0)
+    }
+}
+
+impl Sum for Instructions {
+    fn sum<I: Iterator<Item = Instructions>>(numbers: I) -> Instructions {
+        numbers.fold(Instructions::default(), Add::add)
+    }
+}
+
 /// Defines [`Counts`] from one list, so that fields, names and the vector agree.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {

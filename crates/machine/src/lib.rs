@@ -15,7 +15,9 @@
 //!
 //! - [`block_trace`] is a format for what a guest has executed, to execute it again without the guest.
 //!
-//! Addresses have types: [`VirtualAddress`] and [`PhysicalAddress`].
+//! Addresses have types: [`VirtualAddress`], [`PhysicalAddress`], and [`LineAddress`] for the number of a line.
+//! A point in time is a [`Cycle`]; a number of cycles is a `u64`, and one of
+//! executed instructions is [`Instructions`].
 //! All caches and TLBs keep their tags in a [`TagArray`]. See docs/cores.md and docs/machines.md.
 
 #![forbid(unsafe_code)]
@@ -26,6 +28,7 @@ mod blocking;
 mod compact_lru;
 pub mod core;
 mod counts;
+mod cycle;
 pub mod decode;
 pub mod memory;
 mod model;
@@ -35,9 +38,10 @@ pub mod schema;
 pub mod system_model;
 mod tag_array;
 
-pub use address::{PhysicalAddress, VirtualAddress};
+pub use address::{LineAddress, LineRange, PhysicalAddress, VirtualAddress};
 pub use blocking::{BlockingMachine, CodeBlock, CodeSpan};
-pub use counts::Counts;
+pub use counts::{Counts, Instructions};
+pub use cycle::Cycle;
 pub use memory::AccessKind;
 pub use model::{CacheModel, ModelError, Replacement, TlbModel};
 pub use processor::ProcessorRange;

@@ -5,6 +5,7 @@
 //! line in arrays of its own. The most recently used (MRU) line of each set is stored a second
 //! time, in an array without the other ways: most lookups end there after one comparison.
 
+use crate::address::{LineAddress, LineRange, VirtualAddress};
 use crate::model::{CacheModel, Replacement};
 use crate::system_model::Index;
 
@@ -35,11 +36,55 @@ pub(crate) fn flag_if(condition: bool, flag: u8) -> u8 {
 /// The position of a way: the index of its line in all arrays.
 pub(crate) type Slot = usize;
 
+/// A slot and the set that it belongs to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SlotOfSet {
+    pub(crate) set: usize,
+    pub(crate) slot: Slot,
+}
+
+/// The name of a line or page among those of its set: the line's number, or a page's number and its address space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Tag(pub(crate) u64);
+
+/// A number that selects a set by its low bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct SetIndex(pub(crate) u64);
+
+impl SetIndex {
+    /// Selects the set by a virtual address, in blocks of `1 << shift` bytes.
+    #[inline(always)]
+    pub(crate) fn of_virtual(virtual_address: VirtualAddress, shift: u32) -> SetIndex {
+        SetIndex(virtual_address.block_number(shift))
+    }
+
+    /// Selects the set that is `sets` after this one.
+    #[inline(always)]
+    pub(crate) fn plus(self, sets: u64) -> SetIndex {
+        SetIndex(self.0 + sets)
+    }
+}
+
+impl From<LineAddress> for Tag {
+    #[inline(always)]
+    fn from(line: LineAddress) -> Tag {
+        Tag(line.0)
+    }
+}
+
+impl From<LineAddress> for SetIndex {
+    #[inline(always)]
+    fn from(line: LineAddress) -> SetIndex {
+        SetIndex(line.0)
+    }
+}
+
 /// A line that was evicted or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
-    /// The line's number: its address divided by the line size.
-    pub line: u64,
+    pub line: LineAddress,
     pub(crate) flags: u8,
 }
 
@@ -76,7 +121,7 @@ const TICK: u64 = FLAGS + 1;
 
 impl Way {
     fn evicted(self) -> Evicted {
-        Evicted { line: self.tag, flags: (self.state & FLAGS) as u8 }
+        Evicted { line: LineAddress(self.tag), flags: (self.state & FLAGS) as u8 }
     }
 
     /// The line as a victim; none if the way was empty.
@@ -177,12 +222,13 @@ impl TagArray {
 
     /// Looks a line up, fills it if it is absent, and marks it dirty if `write`.
     #[inline(always)]
-    pub fn access(&mut self, line: u64, write: bool) -> Outcome {
+    pub fn access(&mut self, line: LineAddress, write: bool) -> Outcome {
         if !self.is_small_lru {
             return self.access_any(line, write);
         }
         self.clock += TICK;
         let now = self.clock | u64::from(flag_if(write, DIRTY));
+        let LineAddress(line) = line;
         let set = (line & self.set_mask) as usize;
         let first = set * self.associativity;
         let ways = &mut self.ways[first..first + self.associativity];
@@ -203,28 +249,28 @@ impl TagArray {
 
     /// [`TagArray::access`] for any geometry and policy.
     #[inline(never)]
-    fn access_any(&mut self, line: u64, write: bool) -> Outcome {
+    fn access_any(&mut self, line: LineAddress, write: bool) -> Outcome {
         let dirty = flag_if(write, DIRTY);
-        match self.lookup(line, line) {
+        match self.lookup_line(line) {
             Some(slot) => {
                 self.set_flags(slot, self.flags(slot) | dirty);
                 Outcome::Hit
             }
-            None => Outcome::Miss(self.insert(line, line, dirty).1),
+            None => Outcome::Miss(self.insert_line(line, dirty).1),
         }
     }
 
     /// Whether `line` is known to be the most recently used line of its set. To read it changes
     /// nothing.
     #[inline(always)]
-    pub(crate) fn is_mru(&self, line: u64) -> bool {
+    pub(crate) fn is_mru(&self, LineAddress(line): LineAddress) -> bool {
         self.mru.get((line & self.set_mask) as usize).is_some_and(|mru| mru.tag == line)
     }
 
     /// Accesses `line` if it is known to be the most recently used line of its set. Otherwise does
     /// nothing and returns false: the caller uses [`TagArray::access`].
     #[inline(always)]
-    pub(crate) fn access_mru(&mut self, line: u64, write: bool) -> bool {
+    pub(crate) fn access_mru(&mut self, LineAddress(line): LineAddress, write: bool) -> bool {
         match self.mru.get((line & self.set_mask) as usize) {
             Some(mru) if mru.tag == line => {
                 if write && let Some(way) = self.ways.get_mut(mru.slot) {
@@ -240,7 +286,7 @@ impl TagArray {
     /// and returns false: the caller uses [`TagArray::lookup`]. For arrays [`TagArray::without_mru`]
     /// with LRU.
     #[inline(always)]
-    pub(crate) fn touch_at(&mut self, slot: Slot, tag: u64, time: u64) -> bool {
+    pub(crate) fn touch_at(&mut self, slot: Slot, Tag(tag): Tag, time: u64) -> bool {
         match self.ways.get_mut(slot) {
             Some(way) if way.tag == tag => {
                 way.state = time * TICK;
@@ -262,16 +308,23 @@ impl TagArray {
 
     /// Looks a line up and touches it.
     #[inline(always)]
-    pub(crate) fn lookup(&mut self, index: u64, tag: u64) -> Option<Slot> {
-        let set = (index & self.set_mask) as usize;
+    pub(crate) fn lookup(&mut self, index: SetIndex, Tag(tag): Tag) -> Option<Slot> {
+        let set = self.set_of(index);
         let mru = self.mru[set];
         if mru.tag == tag { Some(mru.slot) } else { self.search(set, tag) }
+    }
+
+    /// [`TagArray::lookup`] of a line whose own number selects its set.
+    #[inline(always)]
+    pub(crate) fn lookup_line(&mut self, line: LineAddress) -> Option<Slot> {
+        self.lookup(line.into(), line.into())
     }
 
     /// Touches a line that is in this slot, with the effect of [`TagArray::lookup`]. Otherwise does nothing and returns
     /// false. Only for LRU.
     #[inline(always)]
-    pub(crate) fn touch_in(&mut self, (set, slot): (usize, Slot), tag: u64) -> bool {
+    pub(crate) fn touch_in(&mut self, position: SlotOfSet, Tag(tag): Tag) -> bool {
+        let SlotOfSet { set, slot } = position;
         match self.ways.get_mut(slot) {
             Some(way) if way.tag == tag && self.is_lru => {
                 self.clock += TICK;
@@ -286,8 +339,9 @@ impl TagArray {
     }
 
     /// The number of the set that lines with this index belong to.
-    pub(crate) fn set_of(&self, index: u64) -> usize {
-        (index & self.set_mask) as usize
+    #[inline(always)]
+    pub(crate) fn set_of(&self, index: SetIndex) -> usize {
+        (index.0 & self.set_mask) as usize
     }
 
     /// [`TagArray::lookup`] of a line that is not known as the most recently used one of its set.
@@ -339,7 +393,7 @@ impl TagArray {
     /// Touches a line, or fills it. Returns whether it was in. For arrays [`TagArray::without_mru`] whose sets
     /// are asked for other lines each time.
     #[inline(always)]
-    pub(crate) fn touch_or_fill(&mut self, tag: u64) -> bool {
+    pub(crate) fn touch_or_fill(&mut self, Tag(tag): Tag) -> bool {
         match self.hint_of(tag) {
             // A tag is in no other set than its own.
             Some(slot) if self.is_lru && self.ways.get(slot).is_some_and(|way| way.tag == tag) => {
@@ -356,9 +410,10 @@ impl TagArray {
         let set = (tag & self.set_mask) as usize;
         let first = set * self.associativity;
         if !self.is_lru {
-            let is_in = self.lookup(tag, tag).is_some();
+            let (index, tag) = (SetIndex(tag), Tag(tag));
+            let is_in = self.lookup(index, tag).is_some();
             if !is_in {
-                self.insert(tag, tag, 0);
+                self.insert(index, tag, 0);
             }
             return is_in;
         }
@@ -373,8 +428,14 @@ impl TagArray {
 
     /// Looks a line up without touching it.
     #[inline]
-    pub(crate) fn find(&self, index: u64, tag: u64) -> Option<Slot> {
-        self.find_in((index & self.set_mask) as usize, tag)
+    fn find(&self, index: SetIndex, tag: Tag) -> Option<Slot> {
+        self.find_in(self.set_of(index), tag.0)
+    }
+
+    /// Looks a line up whose own number selects its set, without touching it.
+    #[inline]
+    pub(crate) fn find_line(&self, line: LineAddress) -> Option<Slot> {
+        self.find(line.into(), line.into())
     }
 
     #[inline(always)]
@@ -388,32 +449,33 @@ impl TagArray {
 
     /// Looks a physical line up, without touching it, in all sets that may hold it.
     #[inline]
-    pub(crate) fn find_physical(&self, line: u64) -> Option<Slot> {
+    pub(crate) fn find_physical(&self, line: LineAddress) -> Option<Slot> {
         if self.colours == 1 {
-            return self.find(line, line);
+            return self.find_line(line);
         }
         let in_page = PAGE_SHIFT.saturating_sub(self.line_shift);
-        let fixed = line & ((1 << in_page) - 1);
-        (0..self.colours).find_map(|colour| self.find(fixed | colour << in_page, line))
+        let fixed = line.0 & ((1 << in_page) - 1);
+        let index = |colour| SetIndex(fixed | colour << in_page);
+        (0..self.colours).find_map(|colour| self.find(index(colour), line.into()))
     }
 
     /// The first of some physical lines that is in, and its slot. Does not touch it.
-    pub(crate) fn find_first(&self, mut lines: std::ops::Range<u64>) -> Option<(u64, Slot)> {
-        let count = lines.end.saturating_sub(lines.start);
-        let set = lines.start & self.set_mask;
+    pub(crate) fn find_first(&self, mut lines: LineRange) -> Option<(LineAddress, Slot)> {
+        let (LineAddress(start), count) = (lines.first(), lines.lines());
+        let set = start & self.set_mask;
         if self.colours == 1 && self.knows_mru && count <= self.set_mask + 1 - set {
             // The sets of these lines are adjacent, and no other set holds them.
             let first = set as usize * self.associativity;
             let ways = &self.ways[first..][..count as usize * self.associativity];
-            let way = ways.iter().position(|way| way.tag.wrapping_sub(lines.start) < count)?;
-            return Some((ways[way].tag, first + way));
+            let way = ways.iter().position(|way| way.tag.wrapping_sub(start) < count)?;
+            return Some((LineAddress(ways[way].tag), first + way));
         }
         lines.find_map(|line| Some((line, self.find_physical(line)?)))
     }
 
     /// Whether a line is in. Does not touch it.
     #[must_use]
-    pub fn contains(&self, line: u64) -> bool {
+    pub fn contains(&self, line: LineAddress) -> bool {
         self.find_physical(line).is_some()
     }
 
@@ -442,8 +504,13 @@ impl TagArray {
 
     /// Fills a line that is absent. Returns its slot and the victim, if all ways were in use.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, index: u64, tag: u64, flags: u8) -> (Slot, Option<Evicted>) {
-        let set = (index & self.set_mask) as usize;
+    pub(crate) fn insert(
+        &mut self,
+        index: SetIndex,
+        Tag(tag): Tag,
+        flags: u8,
+    ) -> (Slot, Option<Evicted>) {
+        let set = self.set_of(index);
         let slot = self.victim(set);
         let new = Way { tag, state: flags.into() };
         let old = std::mem::replace(&mut self.ways[slot], new);
@@ -451,8 +518,19 @@ impl TagArray {
         (slot, old.victim())
     }
 
+    /// [`TagArray::insert`] of a line whose own number selects its set.
+    #[inline(always)]
+    pub(crate) fn insert_line(&mut self, line: LineAddress, flags: u8) -> (Slot, Option<Evicted>) {
+        self.insert(line.into(), line.into(), flags)
+    }
+
     /// Fills a line that is absent into one of the first `ways` ways of its set. Returns the victim.
-    pub(crate) fn insert_within(&mut self, tag: u64, flags: u8, ways: usize) -> Option<Evicted> {
+    pub(crate) fn insert_within(
+        &mut self,
+        LineAddress(tag): LineAddress,
+        flags: u8,
+        ways: usize,
+    ) -> Option<Evicted> {
         let set = (tag & self.set_mask) as usize;
         let first = set * self.associativity;
         let of_set = &self.ways[first..first + ways.min(self.associativity)];
@@ -508,9 +586,9 @@ impl TagArray {
     }
 
     /// Removes all lines whose tag fulfils a condition.
-    pub(crate) fn remove_if(&mut self, mut condition: impl FnMut(u64) -> bool) {
+    pub(crate) fn remove_if(&mut self, mut condition: impl FnMut(Tag) -> bool) {
         for slot in 0..self.ways.len() {
-            if self.ways[slot].tag != EMPTY && condition(self.ways[slot].tag) {
+            if self.ways[slot].tag != EMPTY && condition(Tag(self.ways[slot].tag)) {
                 self.remove(slot);
             }
         }
@@ -647,37 +725,37 @@ mod tests {
     }
 
     fn evicted(line: u64, flags: u8) -> Outcome {
-        Outcome::Miss(Some(Evicted { line, flags }))
+        Outcome::Miss(Some(Evicted { line: LineAddress(line), flags }))
     }
 
     #[test]
     fn lru_evicts_the_line_that_was_unused_for_longest() {
         let mut array = array(4 * 64, 4, Replacement::Lru);
         for line in [1, 2, 3, 4, 1] {
-            array.access(line, false);
+            array.access(LineAddress(line), false);
         }
-        assert_eq!(array.access(5, false), evicted(2, 0));
-        assert!(array.contains(1) && !array.contains(2));
+        assert_eq!(array.access(LineAddress(5), false), evicted(2, 0));
+        assert!(array.contains(LineAddress(1)) && !array.contains(LineAddress(2)));
     }
 
     #[test]
     fn a_written_line_is_evicted_dirty() {
         let mut array = array(64, 1, Replacement::Lru);
-        assert_eq!(array.access(7, true), Outcome::Miss(None));
-        assert_eq!(array.access(7, false), Outcome::Hit);
-        assert_eq!(array.access(8, false), evicted(7, DIRTY));
-        assert_eq!(array.access(7, false), evicted(8, 0));
+        assert_eq!(array.access(LineAddress(7), true), Outcome::Miss(None));
+        assert_eq!(array.access(LineAddress(7), false), Outcome::Hit);
+        assert_eq!(array.access(LineAddress(8), false), evicted(7, DIRTY));
+        assert_eq!(array.access(LineAddress(7), false), evicted(8, 0));
     }
 
     #[test]
     fn tree_plru_never_evicts_the_most_recently_used_line() {
         let mut array = array(8 * 64, 8, Replacement::TreePlru);
         for line in 0..1000u64 {
-            let line = line * 7 % 23;
+            let line = LineAddress(line * 7 % 23);
             array.access(line, false);
             assert!(array.contains(line));
-            array.access(line + 100, false);
-            assert!(array.contains(line), "{line}");
+            array.access(line.plus(100), false);
+            assert!(array.contains(line), "{line:?}");
         }
     }
 
@@ -685,27 +763,27 @@ mod tests {
     fn random_replacement_repeats() {
         let run = || {
             let mut array = array(16 * 64, 4, Replacement::Random);
-            (0..500u64).map(|n| array.access(n * n % 61, false)).collect::<Vec<_>>()
+            (0..500u64).map(|n| array.access(LineAddress(n * n % 61), false)).collect::<Vec<_>>()
         };
         assert_eq!(run(), run());
     }
 
     /// Sets as lists of lines, the most recently used first.
-    struct Naive(Vec<Vec<(u64, bool)>>);
+    struct Naive(Vec<Vec<(LineAddress, bool)>>);
 
     impl Naive {
-        fn remove(&mut self, line: u64) -> Option<(u64, bool)> {
+        fn remove(&mut self, line: LineAddress) -> Option<(LineAddress, bool)> {
             let sets = self.0.len() as u64;
-            let set = &mut self.0[(line % sets) as usize];
+            let set = &mut self.0[(line.0 % sets) as usize];
             let position = set.iter().position(|(held, _)| *held == line)?;
             Some(set.remove(position))
         }
 
         /// Whether the line was in, and what it evicted.
-        fn access(&mut self, line: u64, write: bool, ways: usize) -> Outcome {
+        fn access(&mut self, line: LineAddress, write: bool, ways: usize) -> Outcome {
             let removed = self.remove(line);
             let sets = self.0.len() as u64;
-            let set = &mut self.0[(line % sets) as usize];
+            let set = &mut self.0[(line.0 % sets) as usize];
             set.insert(0, (line, write || removed.is_some_and(|(_, dirty)| dirty)));
             let out = if set.len() > ways { set.pop() } else { None };
             match removed {
@@ -727,8 +805,9 @@ mod tests {
             let mut array = array((u64::from(ways) << sets_log) * 64, ways, Replacement::Lru);
             let mut naive = Naive(vec![Vec::new(); 1 << sets_log]);
             for (line, write, what) in operations {
+                let line = LineAddress(line);
                 if what == 0 {
-                    let removed = array.find(line, line).map(|slot| array.remove(slot).line);
+                    let removed = array.find_line(line).map(|slot| array.remove(slot).line);
                     prop_assert_eq!(removed, naive.remove(line).map(|(line, _)| line));
                     continue;
                 }
@@ -757,14 +836,14 @@ mod tests {
             let mut array = TagArray::without_mru(&model);
             let mut naive = Naive(vec![Vec::new(); 1 << sets_log]);
             for (line, part, what) in operations {
-                let line = line ^ part << 56;
+                let line = LineAddress(line ^ part << 56);
                 if what == 0 {
-                    array.remove_if(|held| held == line);
+                    array.remove_if(|held| held == line.into());
                     naive.remove(line);
                     continue;
                 }
                 let outcome = naive.access(line, false, ways as usize);
-                prop_assert_eq!(array.touch_or_fill(line), outcome == Outcome::Hit);
+                prop_assert_eq!(array.touch_or_fill(line.into()), outcome == Outcome::Hit);
             }
         }
 
@@ -782,8 +861,8 @@ mod tests {
                 replacement: Replacement::Lru,
             };
             let mut array = TagArray::indexed(&model, Index::Virtual);
-            let line = 7 << 6 | offset;
-            let (slot, _) = array.insert(colour << 6 | offset, line, 0);
+            let line = LineAddress(7 << 6 | offset);
+            let (slot, _) = array.insert(SetIndex(colour << 6 | offset), line.into(), 0);
             prop_assert_eq!(array.find_physical(line), Some(slot));
             array.remove(slot);
             prop_assert_eq!(array.find_physical(line), None);

@@ -4,8 +4,8 @@
 use machine::memory::{Access, MemorySystem, PageSize, TlbFlush};
 use machine::system_model::Dma;
 use machine::{
-    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts,
-    PhysicalAddress, Replacement, SystemModel, TlbModel, VirtualAddress,
+    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts, Cycle,
+    Instructions, PhysicalAddress, Replacement, SystemModel, TlbModel, VirtualAddress,
 };
 use proptest::prelude::*;
 
@@ -253,11 +253,11 @@ impl Pair {
         let page = PageSize::Small;
         let (virtual_address, physical) = (VirtualAddress(address), PhysicalAddress(physical));
         let pc = VirtualAddress::default();
-        Access { cpu: 0, kind, virtual_address, physical, bytes, pc, page, now_cycles: 0 }
+        Access { cpu: 0, kind, virtual_address, physical, bytes, pc, page, start: Cycle::START }
     }
 
     fn block(&mut self, address: u64, bytes: u32, instructions: u32) {
-        self.system.execute(0, instructions.into());
+        self.system.execute(0, Instructions::from(instructions));
         let in_page = (GUEST_PAGE_BYTES - address % GUEST_PAGE_BYTES).min(bytes.into()) as u32;
         let span = |virtual_address: u64, bytes: u32| CodeSpan {
             virtual_address,

@@ -3,8 +3,8 @@
 
 use machine::memory::{Access, MemorySystem, PageSize};
 use machine::{
-    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts, Outcome,
-    PhysicalAddress, Replacement, SystemModel, TagArray, VirtualAddress,
+    AccessKind, BlockingMachine, BlockingModel, CacheModel, CodeBlock, CodeSpan, Counts, Cycle,
+    LineAddress, Outcome, PhysicalAddress, Replacement, SystemModel, TagArray, VirtualAddress,
 };
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn access(kind: AccessKind, address: u64) -> Access {
         bytes: 1,
         pc: VirtualAddress::default(),
         page: PageSize::Small,
-        now_cycles: 0,
+        start: Cycle::START,
     }
 }
 
@@ -171,7 +171,7 @@ proptest! {
             size_bytes: u64::from(ways) * 4 * 64, ways, line_bytes: 64, replacement: Replacement::Lru,
         });
         let (mut small, mut large) = (cache(2), cache(5));
-        for line in lines {
+        for line in lines.into_iter().map(LineAddress) {
             let small_hit = small.access(line, false) == Outcome::Hit;
             let large_hit = large.access(line, false) == Outcome::Hit;
             prop_assert!(large_hit || !small_hit);
@@ -188,7 +188,7 @@ proptest! {
     ) {
         let model = CacheModel { size_bytes: 4 * 8 * 64, ways: 4, line_bytes: 64, replacement };
         let mut cache = TagArray::new(&model);
-        for line in lines {
+        for line in lines.into_iter().map(LineAddress) {
             cache.access(line, false);
             prop_assert!(cache.contains(line));
         }

@@ -8,7 +8,7 @@ use machine::memory::{
 };
 use machine::schema::set;
 use machine::system_model::{Prefetch, Walk};
-use machine::{AccessKind, CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
+use machine::{AccessKind, CodeSpan, Cycle, PhysicalAddress, SystemModel, VirtualAddress};
 
 const ZEN3: &str = include_str!("../../../machines/zen3.toml");
 const R4400: &str = include_str!("../../../machines/r4400-1994.toml");
@@ -29,7 +29,7 @@ fn plain(text: &str) -> SystemModel {
     model
 }
 
-fn load(cpu: usize, address: u64, now_cycles: u64) -> Access {
+fn load(cpu: usize, address: u64, start: u64) -> Access {
     Access {
         cpu,
         kind: AccessKind::Load,
@@ -38,12 +38,12 @@ fn load(cpu: usize, address: u64, now_cycles: u64) -> Access {
         bytes: 8,
         pc: VirtualAddress(0x40_0000),
         page: PageSize::Huge,
-        now_cycles,
+        start: Cycle(start),
     }
 }
 
-fn store(cpu: usize, address: u64, now_cycles: u64) -> Access {
-    Access { kind: AccessKind::Store, ..load(cpu, address, now_cycles) }
+fn store(cpu: usize, address: u64, start: u64) -> Access {
+    Access { kind: AccessKind::Store, ..load(cpu, address, start) }
 }
 
 /// The wait of each step of a warm pointer chase through the lines of `line_bytes` of `bytes`.
@@ -116,7 +116,7 @@ fn m3_misses_overlap_up_to_the_registers_and_take_turns_beyond() {
             let answer = system.access(&load(0, n * 4096, start));
             let expected = start + (n / mshrs + 1) * memory;
             assert_eq!(
-                (answer.ready_cycles, answer.supplier),
+                (answer.ready_at.0, answer.supplier),
                 (expected, SupplyingLevel::Memory),
                 "{n}"
             );
@@ -129,10 +129,10 @@ fn m4_a_second_miss_of_a_line_waits_for_the_first() {
     let model = plain(ZEN3);
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 1 << 29, 0));
-    let first = system.access(&load(0, 0, 1000)).ready_cycles;
+    let first = system.access(&load(0, 0, 1000)).ready_at.0;
     assert_eq!(first, 1000 + model.memory_cycles);
-    assert_eq!(system.access(&load(0, 8, 1100)).ready_cycles, first);
-    assert_eq!(system.access(&load(0, 8, first + 5)).ready_cycles, first + 5);
+    assert_eq!(system.access(&load(0, 8, 1100)).ready_at.0, first);
+    assert_eq!(system.access(&load(0, 8, first + 5)).ready_at.0, first + 5);
     assert_eq!(system.counts(0).memory_reads, 2);
 }
 
@@ -143,7 +143,7 @@ fn m5_the_way_to_memory_limits_the_bandwidth() {
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 1 << 29, 0));
     for n in 0..30u64 {
-        let ready = system.access(&load(0, n * 64, 5000)).ready_cycles;
+        let ready = system.access(&load(0, n * 64, 5000)).ready_at.0;
         assert_eq!(ready, 5000 + n * 50 + model.memory_cycles, "{n}");
     }
     assert_eq!(system.counts(0).bus_wait_cycles, (0..30).map(|n| n * 50).sum::<u64>());
@@ -528,14 +528,14 @@ fn m18_a_prefetched_line_arrives_when_memory_delivers_it() {
         // Translates the page before the timed accesses.
         system.access(&request(1 << 29, 0));
         // The next line is requested with the first one, not when that has arrived.
-        assert_eq!(system.access(&request(0, 1000)).ready_cycles, 1000 + memory, "{kind:?}");
+        assert_eq!(system.access(&request(0, 1000)).ready_at.0, 1000 + memory, "{kind:?}");
         let late = system.access(&request(64, 1100));
-        assert_eq!((late.ready_cycles, late.under_way), (1000 + memory, true), "{kind:?}");
+        assert_eq!((late.ready_at.0, late.under_way), (1000 + memory, true), "{kind:?}");
         // Its own prefetch started at its use.
         let next = system.access(&request(128, 1200));
-        assert_eq!((next.ready_cycles, next.under_way), (1100 + memory, true), "{kind:?}");
+        assert_eq!((next.ready_at.0, next.under_way), (1100 + memory, true), "{kind:?}");
         let there = system.access(&request(192, 5000));
-        assert_eq!((there.ready_cycles, there.under_way), (5000, false), "{kind:?}");
+        assert_eq!((there.ready_at.0, there.under_way), (5000, false), "{kind:?}");
     }
     // Into L2, too: the line that L2 prefetched with the first one comes from L2, but not earlier
     // than it gets there.
@@ -545,8 +545,8 @@ fn m18_a_prefetched_line_arrives_when_memory_delivers_it() {
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 1 << 29, 0));
     system.access(&load(0, 0, 1000));
-    assert_eq!(system.access(&load(0, 64, 1100)).ready_cycles, 1000 + memory);
-    assert_eq!(system.access(&load(0, 128, 5000)).ready_cycles, 5000 + model.l2_hit_cycles);
+    assert_eq!(system.access(&load(0, 64, 1100)).ready_at.0, 1000 + memory);
+    assert_eq!(system.access(&load(0, 128, 5000)).ready_at.0, 5000 + model.l2_hit_cycles);
 }
 
 #[test]
@@ -562,7 +562,7 @@ fn m19_a_line_occupies_the_way_from_its_level() {
         let response = system.access(&load(0, n * 64, 1_000_000));
         assert_eq!(response.supplier, SupplyingLevel::L2);
         let expected = 1_000_000 + n * 5 + model.l2_hit_cycles;
-        assert_eq!(response.ready_cycles, expected, "{n}");
+        assert_eq!(response.ready_at.0, expected, "{n}");
     }
 }
 
@@ -603,7 +603,7 @@ fn m21_accesses_to_devices_come_one_after_the_other_and_stores_are_posted() {
         for cpu in 0..2 {
             system.access(&load(cpu, 0x20_0000, 0));
         }
-        let mut access = |access: Access| system.access_device(&access).ready_cycles;
+        let mut access = |access: Access| system.access_device(&access).ready_at.0;
         [
             access(load(0, 0xfee0_0000 & 0xf_ffff, 10_000)),
             access(load(0, 0x10_0008, 10_000)), // the same line
@@ -625,10 +625,10 @@ fn m22_a_load_from_the_local_apic_does_not_leave_the_core() {
     model.local_device_cycles = Some(80);
     let mut system = MemorySystem::new(&model, 1);
     system.access(&load(0, 0x20_0000, 0));
-    let mut wait = |address, now| system.access_device(&load(0, address, now)).ready_cycles - now;
+    let mut wait = |address, now| system.access_device(&load(0, address, now)).ready_at.0 - now;
     assert_eq!([wait(0x10_0000, 5_000), wait(0x11_0020, 10_000)], [1_000, 1_000]);
     system.set_local_device_page(VirtualAddress(0x11_0000));
-    let mut wait = |address, now| system.access_device(&load(0, address, now)).ready_cycles - now;
+    let mut wait = |address, now| system.access_device(&load(0, address, now)).ready_at.0 - now;
     assert_eq!([wait(0x10_0000, 15_000), wait(0x11_0020, 20_000)], [1_000, 80]);
 }
 
@@ -662,7 +662,7 @@ fn m24_stores_around_the_caches_are_combined_by_line() {
     let memory = model.memory_cycles;
     let mut system = MemorySystem::new(&model, 1);
     system.access_blocking(&load(0, 0x4000, 0));
-    let mut around = |address: u64, now| {
+    let mut around = |address: u64, now: u64| {
         let access = CoreAccess {
             virtual_address: address,
             physical: Some(address),
@@ -672,7 +672,7 @@ fn m24_stores_around_the_caches_are_combined_by_line() {
         };
         let page = PageSize::Huge;
         MemoryPort { system: &mut system, cpu: 0, code: None, pc: VirtualAddress::default(), page }
-            .access(&access, AccessMode::StoreAround, now)
+            .access(&access, AccessMode::StoreAround, Cycle(now))
     };
     // The eighth completes the line, which no store waits for but one to the same line.
     let first: Vec<u64> = (0..8).map(|part| around(0x4000 + 8 * part, 10_000)).collect();
@@ -735,7 +735,7 @@ fn m26_a_miss_has_the_address_of_its_instruction() {
             pc: VirtualAddress::default(),
             page,
         }
-        .access(&access, AccessMode::Load, 1_000 * number);
+        .access(&access, AccessMode::Load, Cycle(1_000 * number));
     }
     let misses = system.take_misses().0.into_iter().filter(|miss| miss.cache == CacheName::L1d);
     let places: Vec<(u64, Option<u64>)> =
@@ -758,7 +758,7 @@ fn m26_a_miss_has_the_address_of_its_instruction() {
         page,
     };
     port.set_fetched_instruction(VirtualAddress(0x40_1020), PhysicalAddress(0x3_1020));
-    port.fetch(VirtualAddress(0x40_1000), PhysicalAddress(0x3_1000), 10_000);
+    port.fetch(VirtualAddress(0x40_1000), PhysicalAddress(0x3_1000), Cycle(10_000));
     let misses = system.take_misses().0;
     let fetched = misses.iter().find(|miss| miss.cache == CacheName::L1i).unwrap();
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Stack distances against caches of each size, one by one.
 
 use machine::memory::{SetStackDistances, StackDistances};
-use machine::{CacheModel, Outcome, Replacement, TagArray};
+use machine::{CacheModel, LineAddress, Outcome, PhysicalAddress, Replacement, TagArray};
 use proptest::prelude::*;
 
 fn misses(ways: u32, sets: u64, addresses: &[u64]) -> u64 {
@@ -12,8 +12,8 @@ fn misses(ways: u32, sets: u64, addresses: &[u64]) -> u64 {
         replacement: Replacement::Lru,
     };
     let mut cache = TagArray::new(&model);
-    addresses.iter().filter(|address| cache.access(**address / 64, false) != Outcome::Hit).count()
-        as u64
+    let lines = addresses.iter().map(|address| LineAddress(address / 64));
+    lines.filter(|line| cache.access(*line, false) != Outcome::Hit).count() as u64
 }
 
 /// Addresses that recur at short and long distances.
@@ -27,7 +27,7 @@ proptest! {
     fn distances_give_the_misses_of_all_fully_associative_caches(addresses in addresses()) {
         let mut distances = StackDistances::new(64);
         for at in &addresses {
-            distances.access(*at);
+            distances.access(PhysicalAddress(*at));
         }
         let mut last = u64::MAX;
         for lines in 1..=64u32 {
@@ -51,7 +51,7 @@ proptest! {
         addresses in addresses(),
     ) {
         let mut depths = SetStackDistances::new(64, 1 << sets_log, 16);
-        addresses.iter().for_each(|address| depths.access(*address));
+        addresses.iter().for_each(|address| depths.access(PhysicalAddress(*address)));
         for ways in 1..=16u32 {
             let ours = depths.misses(ways as usize).unwrap();
             prop_assert_eq!(ours, misses(ways, 1 << sets_log, &addresses), "{} ways", ways);
@@ -65,7 +65,7 @@ fn many_uses_are_renumbered() {
     // More accesses than there are marks at the start: 300 lines, again and again.
     let mut distances = StackDistances::new(64);
     for n in 0..200_000u64 {
-        distances.access(n % 300 * 64);
+        distances.access(PhysicalAddress(n % 300 * 64));
     }
     assert_eq!(distances.cold(), 300);
     assert_eq!(distances.misses(299), Some(200_000));

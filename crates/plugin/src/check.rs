@@ -1,5 +1,6 @@
 //! Compares the plugin's counts with QEMU's own, where the options ask for it.
 
+use machine::Instructions;
 use simrecord::counters::INSTRUCTIONS;
 use simrecord::record::{Check, Record};
 
@@ -27,13 +28,13 @@ impl CountCheck {
 
     /// Makes a comparison, if one is due. Call it between two blocks. `unclocked`: how many instructions QEMU has not
     /// counted.
-    pub(crate) fn compare(&mut self, level: &Level, unclocked: u64, writer: &mut Writer) {
+    pub(crate) fn compare(&mut self, level: &Level, unclocked: Instructions, writer: &mut Writer) {
         if std::mem::take(&mut self.is_due)
             && let Some(icount) = self.icount
         {
             let counted = level.counted(0, 0);
             let counted = counted.iter().map(|counts| counts[INSTRUCTIONS]).sum::<u64>();
-            let counted = counted - unclocked;
+            let counted = counted - unclocked.0;
             writer.write(&Record::Check(Check { counted, icount: icount.get() }));
         }
     }

@@ -7,15 +7,15 @@ use attribution::KernelContext;
 use machine::decode::Decoder;
 
 use crate::check::CountCheck;
-use crate::cpu;
 use crate::cpu::level::Level;
+use crate::cpu::{self, BlockPosition};
 use crate::devices::dma;
 use crate::guest::annotations::AnnotationCounters;
 use crate::guest::enough::is_interrupt;
 use crate::guest::region_rows;
 use crate::guest::regions::Regions;
 use crate::guest::service_sums::ServiceSums;
-use crate::guest::spans::Spans;
+use crate::guest::spans::{SpanSource, Spans};
 use crate::guest::tracker::{Moment, TrackedCpu, Tracker};
 use crate::models::Models;
 use crate::models::sampling::Scope;
@@ -171,15 +171,15 @@ impl Session {
     /// Writes the file of the PMUs' state, if one is wanted, once the vCPUs have stopped.
     pub(crate) fn save_pmus(&mut self) {
         if let Some(pmus) = self.pmus.as_mut().filter(|pmus| pmus.is_saved()) {
-            pmus.save(&Now::of_all((0, 0), &self.level, &self.tracker.cpus));
+            pmus.save(&Now::of_all(BlockPosition::default(), &self.level, &self.tracker.cpus));
         }
     }
 
     /// Writes the spans and transitions that an event of a vCPU's tracker has ended, and updates
     /// the state that depends on its context.
     pub(crate) fn tracked(&mut self, vcpu: u32) {
-        let vcpu_and_region = (vcpu, self.regions.number());
-        self.spans.write_ended(vcpu_and_region, &mut self.tracker, &self.clock, &mut self.writer);
+        let source = SpanSource { vcpu, region: self.regions.number() };
+        self.spans.write_ended(source, &mut self.tracker, &self.clock, &mut self.writer);
         let Tracker { cpus, services, .. } = &mut self.tracker;
         let TrackedCpu { stack, task, .. } = &mut cpus[vcpu as usize];
         if let Some(services) = services {
@@ -249,7 +249,7 @@ impl Session {
         self.write_kernel_counts(true);
         self.close_region(&counted);
         if let Some(progress) = &mut self.progress {
-            progress.region(false, counted[vcpu as usize][TIME]);
+            progress.region(false, vcpu, &counted);
         }
         self.set_level(false);
         self.skips_ns = until.window_ns;

@@ -24,7 +24,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
 
 /// How long a machine may run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Limit on the host's clock, at which the machine is killed.
     pub wall: Duration,
@@ -167,9 +167,9 @@ fn is_for_firmware(request: &str) -> bool {
 
 /// Follows a machine to its end; passes the output of its console to `console`.
 ///
-/// Fails with [`SimError::Machine`] and the last lines of the console if the kernel panics, resets or does not end
-/// in time, or if QEMU ends by itself. Fails with [`SimError::TimeLimit`] if the first process has sent nothing
-/// within the guest's time limit.
+/// Fails with [`SimError::Machine`] and the last lines of the console if the kernel panics or resets, or if QEMU ends
+/// by itself. Fails with [`SimError::TimeLimit`] at the limit on the host's clock, and if the first process has sent
+/// nothing within the guest's time limit.
 pub fn follow(vm: &mut Vm, limits: Limits, console: &mut dyn FnMut(&[u8])) -> Result<GuestExit> {
     let exit = follow_unless(vm, limits, console, &|| false)?;
     exit.ok_or_else(|| vm.failure("the machine was stopped"))
@@ -371,8 +371,9 @@ pub fn follow_to_end(
         (None, None) => {
             vm.kill();
             let reached = if is_up { "" } else { "; its first process has sent nothing" };
-            let seconds = limits.wall.as_secs_f64();
-            Err(vm.failure(&format!("the machine was killed after {seconds:.0} s{reached}")))
+            let limit = limits.wall;
+            let killed = format!("the machine was killed after {limit:?} (--limit){reached}");
+            Err(vm.time_limit(&killed))
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::boot::Limits;
 use crate::guest_run::{MachinePhase, MachineState};
 use crate::kept_times::KeptTimes;
 
@@ -26,6 +27,10 @@ pub struct MachineWork {
     pub kept: Option<KeptTimes>,
     /// Whether `kept` is of the same request, whose guest does exactly the same.
     pub is_same_request: bool,
+    /// Whether windows end before their time once they have measured enough: `window_ns` is the longest.
+    pub windows_end_early: bool,
+    /// The limits that bound a request of unknown length; `None` where its length is known.
+    pub limits: Option<Limits>,
 }
 
 /// A part of the time that is left.
@@ -57,6 +62,8 @@ struct Running {
     warm_up: Option<(Instant, u64)>,
     /// When the window opened that is open now.
     window_opened: Option<Instant>,
+    /// When the last window closed; `None` while one is open.
+    window_closed: Option<Instant>,
     /// Host time of the windows that are closed.
     closed: Duration,
     /// The longest host time of a closed window; `None` before the first one closed.
@@ -79,8 +86,9 @@ struct MachineLeft {
 impl Running {
     fn new(now: Instant, work: MachineWork) -> Running {
         let state = MachineState::default();
-        let (warm_up, window_opened, closed) = (None, None, Duration::ZERO);
-        Running { started: now, work, state, warm_up, window_opened, closed, slowest: None }
+        let (warm_up, window_opened, window_closed, closed) = (None, None, None, Duration::ZERO);
+        let (started, slowest) = (now, None);
+        Running { started, work, state, warm_up, window_opened, window_closed, closed, slowest }
     }
 
     fn update(&mut self, now: Instant, state: MachineState) {
@@ -90,7 +98,7 @@ impl Running {
         let is_open = |phase: MachinePhase| matches!(phase, MachinePhase::Window(_));
         if is_open(state.phase) && state.phase != self.state.phase {
             self.close(now);
-            self.window_opened = Some(now);
+            (self.window_opened, self.window_closed) = (Some(now), None);
         } else if !is_open(state.phase) {
             self.close(now);
         }
@@ -100,6 +108,7 @@ impl Running {
     fn close(&mut self, now: Instant) {
         if let Some(opened) = self.window_opened.take() {
             let took = now.saturating_duration_since(opened);
+            self.window_closed = Some(now);
             self.closed += took;
             self.slowest = self.slowest.max(Some(took));
         }
@@ -206,13 +215,21 @@ impl Running {
                 Some(MachineLeft { set_up: Duration::ZERO, windows })
             }
             MachinePhase::After(number) => {
+                let since = self.window_closed.map(|closed| now.saturating_duration_since(closed));
                 let windows = match further(number) {
-                    _ if self.work.is_same_request => by_earlier_run()?,
+                    // What follows a window takes as long as in the equal run.
+                    _ if self.work.is_same_request => {
+                        by_earlier_run()?.saturating_sub(since.unwrap_or_default())
+                    }
                     Some(further) if self.slowest.is_some() => {
                         scaled(self.slowest?, further.into())?
                     }
                     _ => by_earlier_run()?,
                 };
+                Some(MachineLeft { set_up: Duration::ZERO, windows })
+            }
+            MachinePhase::Unobserved => {
+                let windows = self.kept_windows()?.saturating_sub(elapsed);
                 Some(MachineLeft { set_up: Duration::ZERO, windows })
             }
             MachinePhase::Drains | MachinePhase::Analysis => Some(MachineLeft::default()),
@@ -279,6 +296,37 @@ impl Forecast {
         self.running.iter().map(|(name, running)| (name.as_str(), running.state))
     }
 
+    /// Instructions per second of host time in the open window of a machine; `None` in other phases.
+    #[must_use]
+    pub fn instruction_rate(&self, now: Instant, machine: &str) -> Option<f64> {
+        let running = self.running.get(machine)?;
+        let host = now.saturating_duration_since(running.window_opened?).as_secs_f64();
+        let instructions = running.state.instructions.filter(|instructions| *instructions > 0)?;
+        (host > 0.0).then(|| instructions as f64 / host)
+    }
+
+    /// The limits of a machine whose work has no known length, and the time until the limit on the host's clock.
+    /// `None` if there is no such machine, or more than one.
+    #[must_use]
+    pub fn limits(&self, now: Instant) -> Option<(Duration, Limits)> {
+        let mut bounded = self.running.values().filter_map(|running| {
+            let limits = running.work.limits?;
+            let elapsed = now.saturating_duration_since(running.started);
+            Some((limits.wall.saturating_sub(elapsed), limits))
+        });
+        let first = bounded.next();
+        if bounded.next().is_some() { None } else { first }
+    }
+
+    /// Whether the time that is left is the longest possible one: a machine may end its windows early, and when it does is
+    /// not known from an equal run.
+    #[must_use]
+    pub fn is_at_most(&self) -> bool {
+        let may_end_early =
+            |running: &Running| running.work.windows_end_early && !running.work.is_same_request;
+        self.running.values().any(may_end_early)
+    }
+
     /// Guest time per host time in the open window or the warm-up of a machine; `None` in other phases.
     #[must_use]
     pub fn rate(&self, now: Instant, machine: &str) -> Option<f64> {
@@ -339,7 +387,12 @@ mod tests {
 
     fn window(number: u32, fraction: f64) -> MachineState {
         let elapsed_ns = Some((fraction * 2e8) as u64);
-        MachineState { phase: MachinePhase::Window(number), fraction: Some(fraction), elapsed_ns }
+        MachineState {
+            phase: MachinePhase::Window(number),
+            fraction: Some(fraction),
+            elapsed_ns,
+            instructions: None,
+        }
     }
 
     fn work(windows: u32) -> MachineWork {
@@ -385,8 +438,10 @@ mod tests {
         let start = Instant::now();
         let mut forecast = Forecast::new(1, 1);
         forecast.start(start, "a", MachineWork { warm_up_ns: Some(100_000_000), ..work(1) });
-        let warm_up =
-            |ns| MachineState { phase: MachinePhase::WarmUp, fraction: None, elapsed_ns: Some(ns) };
+        let warm_up = |ns| MachineState {
+            elapsed_ns: Some(ns),
+            ..MachineState::of_phase(MachinePhase::WarmUp)
+        };
         forecast.update(start + 2 * SECOND, "a", warm_up(10_000_000));
         assert_eq!(forecast.left(start + 2 * SECOND), None);
         forecast.update(start + 4 * SECOND, "a", warm_up(30_000_000));
@@ -466,6 +521,54 @@ mod tests {
         assert_eq!(left(same), Some((12 * SECOND, TimePart::Windows)));
         let other = MachineWork { kept: Some(kept), ..MachineWork::default() };
         assert_eq!(left(other), None, "how long its windows are is not known");
+    }
+
+    #[test]
+    fn a_command_of_unknown_length_has_its_rate_and_its_limits() {
+        let start = Instant::now();
+        let mut forecast = Forecast::new(1, 1);
+        let limits = Limits { wall: 60 * SECOND, guest_s: 7 };
+        let work = MachineWork { limits: Some(limits), ..MachineWork::default() };
+        forecast.start(start, "command", work);
+        let state = |instructions| MachineState {
+            phase: MachinePhase::Window(1),
+            fraction: None,
+            elapsed_ns: Some(1),
+            instructions: Some(instructions),
+        };
+        forecast.update(start + SECOND, "command", state(0));
+        assert_eq!(forecast.instruction_rate(start + 2 * SECOND, "command"), None);
+        forecast.update(start + 5 * SECOND, "command", state(8_000_000));
+        assert_eq!(forecast.instruction_rate(start + 5 * SECOND, "command"), Some(2e6));
+        assert_eq!(forecast.limits(start + 5 * SECOND), Some((55 * SECOND, limits)));
+        assert_eq!(forecast.left(start + 5 * SECOND), None);
+    }
+
+    /// A workload is checked after its window.
+    #[test]
+    fn the_time_after_a_window_is_that_of_the_equal_run() {
+        let kept = KeptTimes {
+            set_up: SECOND,
+            windows: 10 * SECOND,
+            guest_ns: 0,
+            window_count: 1,
+            single: vec![(6 * SECOND, 100)],
+            request: String::new(),
+        };
+        let start = Instant::now();
+        let mut forecast = Forecast::new(1, 1);
+        let work =
+            MachineWork { kept: Some(kept), is_same_request: true, ..MachineWork::default() };
+        forecast.start(start, "progdev", work);
+        forecast.update(start, "progdev", window(1, 0.0));
+        forecast.update(start + 6 * SECOND, "progdev", window(1, 0.0));
+        forecast.update(
+            start + 6 * SECOND,
+            "progdev",
+            MachineState::of_phase(MachinePhase::After(1)),
+        );
+        assert_eq!(forecast.left(start + 7 * SECOND).unwrap().total, 3 * SECOND);
+        assert_eq!(forecast.left(start + 20 * SECOND).unwrap().total, Duration::ZERO);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! A machine that is observed while the irqlab in its guest executes a request.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +14,7 @@ use crate::checkpoint::Start;
 use crate::forecast::MachineWork;
 use crate::guest::kernel::Kernel;
 use crate::guest::loaded::{LoadedModule, with_modules};
-use crate::kept_times::{KeptTimes, SINGLE_WINDOWS_MAX};
-use crate::models::Model;
+use crate::machine_times::{MachineTimes, TimedMachine};
 use crate::qemu::Qemu;
 use crate::watch::{KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Machine, Result, Symbols, checkpoint};
@@ -33,6 +31,8 @@ const RESPONSE_S_MAX: u32 = 30;
 pub enum MachinePhase {
     /// Its kernel boots.
     Boots,
+    /// It runs without a plugin that tells how far it is.
+    Unobserved,
     /// It starts, and goes to the first window.
     #[default]
     Starts,
@@ -56,6 +56,8 @@ pub struct MachineState {
     pub fraction: Option<f64>,
     /// Guest time since the open window was opened, or since the warm-up began, ns; `None` in other phases.
     pub elapsed_ns: Option<u64>,
+    /// Instructions of all vCPUs since the open window was opened; `None` in other phases.
+    pub instructions: Option<u64>,
 }
 
 impl MachineState {
@@ -153,18 +155,19 @@ pub(crate) struct Expected<'a> {
 
 impl Expected<'_> {
     pub(crate) fn state(&self, progress: GuestProgress, clock_hz: u64) -> MachineState {
-        let GuestProgress { regions, is_open, opened_at, now } = progress;
+        let GuestProgress { regions, is_open, opened_at, now, instructions } = progress;
         let elapsed = now.saturating_sub(opened_at) as f64;
         if let (0, 1.., Some(warm_up)) = (regions, now, self.warm_up_cycles) {
             return MachineState {
                 phase: MachinePhase::WarmUp,
                 fraction: Some((now as f64 / warm_up.max(1) as f64).min(1.0)),
                 elapsed_ns: Some((now as f64 * 1e9 / clock_hz.max(1) as f64) as u64),
+                instructions: None,
             };
         }
         let elapsed_ns = is_open.then(|| (elapsed * 1e9 / clock_hz.max(1) as f64) as u64);
         let (phase, fraction) = self.phase(regions, is_open, elapsed);
-        MachineState { phase, fraction, elapsed_ns }
+        MachineState { phase, fraction, elapsed_ns, instructions: is_open.then_some(instructions) }
     }
 
     /// The phase of a machine that has opened `regions` regions, and its finished part. `elapsed`: cycles since the
@@ -179,93 +182,6 @@ impl Expected<'_> {
             }
             (number, false) => (MachinePhase::After(number), None),
         }
-    }
-}
-
-/// Measures the host times of a machine, for the forecasts of later runs.
-pub(crate) struct MachineTimes {
-    /// Experiment, model, level, CPUs and name of the machine.
-    described: String,
-    request: String,
-    pub(crate) work: MachineWork,
-    started: Instant,
-    first_window: Cell<Option<Instant>>,
-    last_window: Cell<Option<Instant>>,
-    /// Number, opening and last sight of each window, and its guest time then, ns.
-    windows: RefCell<Vec<(u32, Instant, Instant, u64)>>,
-}
-
-impl MachineTimes {
-    /// `request`: what the guest is asked to do, with everything that determines how long it takes.
-    pub(crate) fn new(
-        guest: &GuestRun,
-        experiment: &str,
-        request: &str,
-        expected: &Expected<'_>,
-    ) -> MachineTimes {
-        let clock_hz = guest.clock_hz();
-        let (model, cpus) = (guest.watch.model.as_ref(), guest.machine.cpus);
-        let model = model.map_or("", |model| &model.sha256);
-        let (level, label) = (guest.watch.detail, expected.label);
-        let described = format!("{experiment} {model} {level:?} {cpus} {label}");
-        let request =
-            KeptTimes::request_key(&format!("{described} {} {request}", guest.determined_by()));
-        let kept = KeptTimes::find(&guest.cache, &described);
-        let ns = |cycles: u64| u128::from(cycles) * 1_000_000_000 / u128::from(clock_hz.max(1));
-        let work = MachineWork {
-            windows: expected.windows,
-            window_ns: expected.window_cycles.and_then(|cycles| u64::try_from(ns(cycles)).ok()),
-            warm_up_ns: expected.warm_up_cycles.and_then(|cycles| u64::try_from(ns(cycles)).ok()),
-            is_same_request: kept.as_ref().is_some_and(|kept| kept.request == request),
-            kept,
-        };
-        let (started, none) = (Instant::now(), Cell::new(None));
-        let last_window = none.clone();
-        let windows = RefCell::default();
-        MachineTimes { described, request, work, started, first_window: none, last_window, windows }
-    }
-
-    pub(crate) fn observe(&self, state: MachineState) {
-        let phase = state.phase;
-        if let (MachinePhase::Window(number), Some(ns)) = (phase, state.elapsed_ns) {
-            let (now, mut windows) = (Instant::now(), self.windows.borrow_mut());
-            match windows.last_mut() {
-                Some(last) if last.0 == number => (last.2, last.3) = (now, ns),
-                _ => windows.push((number, now, now, ns)),
-            }
-        }
-        if matches!(phase, MachinePhase::Window(_) | MachinePhase::After(_)) {
-            let now = Instant::now();
-            self.first_window.set(self.first_window.get().or(Some(now)));
-            self.last_window.set(Some(now));
-        }
-    }
-
-    /// Keeps the times of a machine that has executed its request. `ran`: host time from its start to its end.
-    pub(crate) fn keep(&self, cache: &Cache, ran: Duration) {
-        let times = self.first_window.get().zip(self.last_window.get());
-        // A window that no poll saw takes no time that matters.
-        let end = self.started + ran;
-        let (first, last) = times.unwrap_or((end, end));
-        let guest_ns = self.work.window_ns.zip(self.work.windows);
-        let windows = self.windows.borrow();
-        let window_count = windows.last().map_or(0, |last| last.0);
-        // A window that no poll saw is missing: the others alone would be taken for its neighbours.
-        let is_whole = windows.len() == window_count as usize;
-        let single: Vec<_> = windows
-            .iter()
-            .map(|(_, opened, last, ns)| (last.saturating_duration_since(*opened), *ns))
-            .filter(|_| is_whole && windows.len() <= SINGLE_WINDOWS_MAX)
-            .collect();
-        let times = KeptTimes {
-            set_up: first.saturating_duration_since(self.started),
-            windows: last.saturating_duration_since(first),
-            guest_ns: guest_ns.map_or(0, |(ns, count)| ns.saturating_mul(count.into())),
-            window_count,
-            single,
-            request: self.request.clone(),
-        };
-        times.keep(cache, &self.described);
     }
 }
 
@@ -309,23 +225,16 @@ impl GuestRun {
         self.watch.clock_hz(self.machine.timing)
     }
 
-    /// Everything of the machine and its observation that determines how long a request takes, as text for a key.
-    fn determined_by(&self) -> String {
-        let GuestRun { machine, watch, start, qemu, .. } = self;
-        let models = |models: &[Model]| -> Vec<String> {
-            models.iter().map(|model| model.sha256.clone()).collect()
-        };
-        let Machine { kernel_sha256, initramfs_sha256, memory_mib, cpu_model, .. } = machine;
-        let Machine { timing, append, disks, nics, devices, seed, root, pmu, .. } = machine;
-        let Watch { sampling, misses, spans, span_counts, transitions, services, .. } = watch;
-        let Watch { locks, miss_curves, vcpu_slice, start_fast, check, .. } = watch;
-        let image = (kernel_sha256, initramfs_sha256, memory_mib, cpu_model, timing, seed);
-        let attached = (append, disks, nics, devices, root, pmu);
-        let recorded = (sampling, misses, spans, span_counts, transitions, services);
-        let further = (locks, miss_curves, vcpu_slice, start_fast, check);
-        let shadow = models(&watch.shadow_models);
-        let (start, qemu) = (start.described(), &qemu.version_text);
-        format!("{image:?} {attached:?} {recorded:?} {further:?} {shadow:?} {start} {qemu}")
+    /// Everything that determines how long a request takes.
+    pub(crate) fn timed(&self) -> TimedMachine<'_> {
+        let GuestRun { cache, qemu, machine, start, watch, .. } = self;
+        TimedMachine { cache, qemu, machine, start, watch: Some(watch) }
+    }
+
+    /// Adds the limits to work of unknown length.
+    pub(crate) fn bounded(&self, work: MachineWork) -> MachineWork {
+        let limits = work.window_ns.is_none().then_some(self.limits);
+        MachineWork { limits, ..work }
     }
 
     /// Whether no further machine is to start, and a running one is to end.
@@ -360,7 +269,7 @@ impl GuestRun {
         expected: &Expected<'_>,
     ) -> std::result::Result<MachineWork, BenchError> {
         let text = request.encode()?;
-        Ok(MachineTimes::new(self, request.experiment(), &text, expected).work)
+        Ok(MachineTimes::new(&self.timed(), request.experiment(), &text, expected).work())
     }
 
     /// Starts the machine with a request and reports its progress. Returns what it did until its end, which the
@@ -376,8 +285,8 @@ impl GuestRun {
         let stop_after_s = self.limits.guest_s;
         let clock_hz = self.clock_hz();
         let text = request.encode()?;
-        let timed = MachineTimes::new(self, request.experiment(), &text, &expected);
-        self.progress.start(expected.label, timed.work.clone());
+        let timed = MachineTimes::new(&self.timed(), request.experiment(), &text, &expected);
+        self.progress.start(expected.label, self.bounded(timed.work()));
         let request = format!("irqlab:{stop_after_s} {text}");
         let limits = Limits { guest_s: stop_after_s.saturating_add(RESPONSE_S_MAX), ..self.limits };
         let mut last = MachinePhase::Starts;
@@ -474,9 +383,10 @@ impl GuestRun {
     ) -> std::result::Result<Option<T>, BenchError> {
         let Some(limit) = self.limit_text(early) else { return Ok(None) };
         let when = match last {
-            MachinePhase::Boots | MachinePhase::Starts | MachinePhase::WarmUp => {
-                "before its first window opened"
-            }
+            MachinePhase::Boots
+            | MachinePhase::Unobserved
+            | MachinePhase::Starts
+            | MachinePhase::WarmUp => "before its first window opened",
             MachinePhase::Window(_)
             | MachinePhase::After(_)
             | MachinePhase::Drains

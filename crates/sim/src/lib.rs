@@ -42,6 +42,7 @@ pub mod hostile;
 mod kept_times;
 pub mod kernels;
 mod machine;
+mod machine_times;
 pub mod measured;
 pub mod models;
 pub mod noise;
@@ -82,11 +83,14 @@ pub use machine::agent::GuestReport;
 pub use machine::found::FoundDevice;
 pub use machine::vm::{Instrumentation, Vm, VmEvent};
 pub use machine::{CPUS_MAX, Held, Machine, Timing, devices};
+pub use machine_times::{MachineTimes, TimedMachine};
 pub use process::{children_cpu_ns, name_process_limits_by};
 /// The counters of each context, and their names.
 pub use simrecord::counters;
 /// Writes a marker to the record of the simulator, if there is one; see `simrecord::marker`.
 pub use simrecord::marker;
+/// How far a guest is, while it runs.
+pub use simrecord::progress::GuestProgress;
 /// Kinds of accesses that shadow caches count, and kinds of misses.
 pub use simrecord::record::{
     AccessStream, ELSEWHERE, Group, MissCount, MissCurvePoint, MissKind, UNKNOWN_FUNCTION,

@@ -187,6 +187,10 @@ impl Repetition<'_> {
         drop(vm);
         let Some(exit) = ending? else { return Ok(None) };
         let output = programs_output(&console);
+        if exit.reached_limit {
+            let what = format!("{name}: the guest reached its time limit (--guest-limit)");
+            return Err(SimError::TimeLimit { what, console: output, qemu: String::new() });
+        }
         if repeated.must_succeed && exit.status != 0 {
             let reason = format!("failed with status {}:\n{output}", exit.status);
             return Err(SimError::data("the workload", reason));

@@ -2,7 +2,7 @@
 //! time, and that `sim` reads while the machine runs. No result depends on them.
 
 /// Length of the encoding in bytes.
-pub const BYTES: usize = 24;
+pub const BYTES: usize = 32;
 
 /// The guest's progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct GuestProgress {
     pub opened_at: u64,
     /// Guest time, in cycles.
     pub now: u64,
+    /// Instructions of all vCPUs since the last region was opened.
+    pub instructions: u64,
 }
 
 impl GuestProgress {
@@ -24,7 +26,8 @@ impl GuestProgress {
         bytes[..4].copy_from_slice(&self.regions.to_le_bytes());
         bytes[4..8].copy_from_slice(&u32::from(self.is_open).to_le_bytes());
         bytes[8..16].copy_from_slice(&self.opened_at.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.now.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.now.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.instructions.to_le_bytes());
         bytes
     }
 
@@ -42,6 +45,7 @@ impl GuestProgress {
             is_open: first >> 32 != 0,
             opened_at: word(8),
             now: word(16),
+            instructions: word(24),
         }
     }
 }
@@ -52,8 +56,8 @@ mod tests {
 
     #[test]
     fn progress_round_trips() {
-        let progress =
-            GuestProgress { regions: 3, is_open: true, opened_at: 1 << 40, now: u64::MAX };
+        let (opened_at, now, instructions) = (1 << 40, u64::MAX, 1 << 50);
+        let progress = GuestProgress { regions: 3, is_open: true, opened_at, now, instructions };
         assert_eq!(GuestProgress::decode(&progress.encode()), progress);
         assert_eq!(GuestProgress::decode(&[0; BYTES]), GuestProgress::default());
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use machine::memory::{Access, MemorySystem, PageSize};
-use machine::{AccessKind, PhysicalAddress, SystemModel, VirtualAddress};
+use machine::{AccessKind, Cycle, PhysicalAddress, SystemModel, VirtualAddress};
 
 use crate::console;
 
@@ -91,7 +91,7 @@ fn touch(system: &mut MemorySystem, kind: AccessKind, matrix: usize, cell: u64) 
         bytes: CELL_BYTES,
         pc: VirtualAddress(0x1000 + matrix as u64 * 4),
         page: PageSize::Small,
-        now_cycles: 0,
+        start: Cycle::START,
     });
 }
 

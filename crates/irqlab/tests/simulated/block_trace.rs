@@ -39,7 +39,7 @@ fn fast_paths_do_not_change_the_cycles_of_recorded_code() {
             continue;
         };
         let trace = RecordedBlocks::read(&bytes, core.layout(model.l1i.line_bytes));
-        assert!(trace.sizes().1 >= INSTRUCTIONS, "{name}: {:?}", trace.sizes());
+        assert!(trace.sizes().instructions.0 >= INSTRUCTIONS, "{name}: {:?}", trace.sizes());
         let replay = |way| {
             let mut machine = ReplayMachine::new(&model).expect("a core");
             let hash = machine.execute(&trace, way);

@@ -2,6 +2,7 @@
 //! Without QEMU the tests say so and pass.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
@@ -159,11 +160,12 @@ fn a_stopped_signal_run_keeps_its_finished_windows() {
     if !can_simulate(&Place::new()) {
         return;
     }
-    let line = "signal run -v -j 1 --on sim:r4400-1994 --loads idle --repetitions 1 --parts rates --rates 1k \
+    let line = "signal run -v -j 1 --on sim:r4400-1994 --loads idle --repetitions 4 --parts rates --rates 1k \
                 --schemes drain,spin,deferred:5ms -d 40ms --json --out run";
-    // With -v each machine names its phases. The second machine starts after the first one has ended.
+    // With -v each machine names its phases. The second machine starts after the first one has ended. On a busy host
+    // further ones end before the signal comes, but not all.
     let ended = stopped_at(line, (": preparing the first window", 2), Signal::INT);
-    let run = partial(&ended, " of 3 windows");
+    let run = partial(&ended, " of 12 windows");
     assert!(!rows(&run, "rates").is_empty(), "{run}");
 }
 
@@ -230,4 +232,100 @@ fn a_dry_run_prints_the_plan_and_the_times_of_earlier_runs() {
     assert!(plan.out.contains(&format!("busy/high/timer: {windows}")), "{}", plan.out);
     assert!(plan.out.contains("all, 1 at the same time: about "), "{}", plan.out);
     assert_eq!(workspace.names(), ["run"], "it measures nothing");
+}
+
+#[test]
+fn a_boot_says_what_it_has_executed_and_what_limits_it() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    // No other run has this command and this limit, so the cache has no times of it.
+    let line = "sim boot --on sim:r4400-1994 --boot fast --guest-limit 599s --json --out run -- \
+                while true; do : forecast; done";
+    let says = "599 s of guest time (--guest-limit); command: window 1, ";
+    let ended = stopped_at(line, (says, 1), Signal::TERM);
+    partial(&ended, "the command would have done");
+}
+
+#[test]
+fn a_dry_run_of_a_boot_has_the_time_of_an_equal_one() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let command = "echo dry";
+    for options in ["--append quiet", "--append quiet --detail count"] {
+        let mut arguments: Vec<&str> = ["sim", "boot", "-q"].to_vec();
+        arguments.extend(options.split_whitespace());
+        workspace.run(&[&arguments[..], &["--", command]].concat()).assert_code(0);
+        let plan = workspace.run(&[&arguments[..], &["--dry-run", "--", command]].concat());
+        plan.assert_code(0);
+        assert!(plan.out.starts_with("command: until it ends; time: about "), "{}", plan.out);
+        assert!(plan.out.contains("and 600 s of guest time (--guest-limit)"), "{}", plan.out);
+    }
+    let other = workspace.run(&["sim", "boot", "--dry-run", "--", "echo another command"]);
+    assert!(other.out.contains("time: not known, because the cache has no times"), "{}", other.out);
+    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
+}
+
+#[test]
+fn a_machine_that_is_killed_at_its_limit_ends_irqlab_with_124() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let boot = workspace.run(&["sim", "boot", "-q", "--limit", "10ms", "--", "true"]);
+    boot.assert_code(124).assert_says("was killed after 10ms (--limit)");
+    let save = workspace.run(&["sim", "checkpoint", "never-saved", "--limit", "10ms"]);
+    save.assert_code(124).assert_says("was not ready after 10ms (--limit)");
+}
+
+/// A second signal ends irqlab at once: nothing is kept, and no machine is left.
+#[test]
+fn a_second_stop_ends_irqlab_and_its_machines() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    let workspace = Place::new();
+    std::fs::create_dir(workspace.path().join("tmp")).unwrap();
+    let line = "handlers -v --on sim:r4400-1994 --stimulus timer --load busy --rate low -d 600s --json --out run";
+    let (mut child, mut stderr) = started_until(&workspace, line, ("busy/low/timer: window 1", 1));
+    let running = machines(child.id());
+    assert!(!running.is_empty(), "a machine runs: {:?}", children(child.id()));
+    signal(&child, Signal::INT);
+    let mut seen = String::new();
+    while !seen.contains("busy/low/timer: stopping (window 1)") {
+        assert!(stderr.read_line(&mut seen).unwrap() > 0, "it does not say that it stops: {seen}");
+    }
+    signal(&child, Signal::TERM);
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status}");
+    wait_until("the machines end", || running.iter().all(|pid| !lives(*pid)));
+    assert_eq!(workspace.names(), ["tmp"], "nothing is kept");
+}
+
+#[test]
+fn a_guest_that_floods_its_console_stops() {
+    if !can_simulate(&Place::new()) {
+        return;
+    }
+    let line =
+        "services -v --on sim --json --out run -- yes 0123456789012345678901234567890123456789";
+    let ended = stopped_at(line, ("command: window 1", 1), Signal::TERM);
+    let run = partial(&ended, "the command after ");
+    assert!(!rows(&run, "services").is_empty(), "{run}");
+    assert!(!ended.err.contains("did not respond"), "{}", ended.err);
+}
+
+/// The limit of each machine comes in its window, so it keeps what it has of it, or fails without.
+#[test]
+fn a_limit_in_a_reproduction_names_the_part() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line = "reproduce noise-t1 --models t1 --limit 1s -q --out run";
+    let ended = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
+    ended.assert_code(124).assert_says("--limit");
+    assert!(workspace.names().is_empty(), "{:?}", workspace.names());
 }

@@ -6,6 +6,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lab::experiment::BenchError;
@@ -15,8 +17,10 @@ use crate::host::{Root, offline_cpus};
 use crate::threads::LockedMemory;
 use crate::window::{HeldCommand, OnStop, Stop, WaitOutcome, WindowEdge, shell_status};
 
+/// The guest's program for all commands.
+const BUSYBOX: &str = "/bin/busybox";
 /// Command line that starts the guest's shell.
-const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
+const SHELL: [&str; 3] = [BUSYBOX, "sh", "-c"];
 /// Reported counters of /proc/vmstat.
 const VMSTAT: [&str; 2] = ["pgfault", "pgmajfault"];
 /// A limit above the size of /proc/vmstat.
@@ -44,14 +48,24 @@ pub fn execute(
     mark: fn(Place),
     stop: &Stop,
 ) -> Result<Vec<ServicesItem>, BenchError> {
+    execute_in(&SHELL, request, mark, stop)
+}
+
+/// Like [`execute`]. `shell`: the command line that starts a shell.
+fn execute_in(
+    shell: &[&str],
+    request: &ServicesRequest,
+    mark: fn(Place),
+    stop: &Stop,
+) -> Result<Vec<ServicesItem>, BenchError> {
     let mut item = ServicesItem::default();
     let offline = offline_cpus(&Root::default());
     item.warnings.extend(offline.iter().map(|cpu| {
         format!("CPU {cpu} was offline when the window opened: its time until it came online is idle time")
     }));
     if let Some(line) = &request.warm_up {
-        let command = hold(line)?;
-        let _on_stop = ends_on(stop, &command)?;
+        let command = hold(shell, line)?;
+        let _on_stop = StopOfCommand::new(stop, &command)?;
         let status = run(command)?;
         if !status.success() && !stop.is_requested() {
             item.warnings.push(format!("the warm-up command failed: {status}"));
@@ -61,11 +75,11 @@ pub fn execute(
     let (mut before, mut after) = (Vmstat::open()?, Vmstat::open()?);
     // Forks the command's process before the window opens. Locking the memory later copies the
     // pages that the fork shares.
-    let command = hold(&request.command)?;
+    let command = hold(shell, &request.command)?;
     if stop.is_requested() {
         return Ok(vec![ServicesItem { interrupted: true, ..item }]);
     }
-    let on_stop = ends_on(stop, &command)?;
+    let on_stop = StopOfCommand::new(stop, &command)?;
     // A page fault of this process between a reading and its marker would be in one of the two
     // counts only. The first call of a function can cause a fault, unless all pages are present.
     let locked = LockedMemory::current();
@@ -89,8 +103,8 @@ pub fn execute(
     }
     after.read()?;
     mark(Place::Reading);
-    drop((locked, on_stop));
-    item.interrupted = stop.is_requested();
+    drop(locked);
+    item.interrupted = on_stop.has_ended_command();
     if let Some(counter) = syscalls {
         item.syscalls = Some(counter.end()?);
     }
@@ -105,16 +119,35 @@ pub fn execute(
     Ok(vec![item])
 }
 
-/// Starts a line of the guest's shell as a process that waits.
-fn hold(line: &str) -> Result<HeldCommand, BenchError> {
-    let arguments: Vec<String> = SHELL.into_iter().chain([line]).map(str::to_owned).collect();
+/// Starts a shell's line as a process that waits.
+fn hold(shell: &[&str], line: &str) -> Result<HeldCommand, BenchError> {
+    let arguments: Vec<String> = shell.iter().chain([&line]).map(ToString::to_string).collect();
     HeldCommand::new(&arguments, true)
 }
 
-/// Ends a command when the stop is requested. The command must not be waited for before.
-fn ends_on(stop: &Stop, command: &HeldCommand) -> Result<OnStop, BenchError> {
-    let end = command.ender().map_err(failed("the command"))?;
-    OnStop::call(stop, end)
+/// Ends a command when the stop is requested.
+struct StopOfCommand {
+    on_stop: OnStop,
+    /// Whether the command still ran when the stop came.
+    has_ended_command: Arc<AtomicBool>,
+}
+
+impl StopOfCommand {
+    /// The command must not be waited for before.
+    fn new(stop: &Stop, command: &HeldCommand) -> Result<StopOfCommand, BenchError> {
+        let end = command.ender().map_err(failed("the command"))?;
+        let has_ended_command = Arc::new(AtomicBool::new(false));
+        let has_ended = Arc::clone(&has_ended_command);
+        let on_stop = OnStop::call(stop, move || has_ended.store(end(), Ordering::Relaxed))?;
+        Ok(StopOfCommand { on_stop, has_ended_command })
+    }
+
+    /// Whether a stop has ended the command. A stop after the command's own end has not.
+    fn has_ended_command(self) -> bool {
+        // Waits for the thread, which may still be storing its answer.
+        drop(self.on_stop);
+        self.has_ended_command.load(Ordering::Relaxed)
+    }
 }
 
 /// Runs a command to its end.
@@ -187,7 +220,7 @@ impl SyscallCounter {
         let trigger = format!("{TRACING}/events/raw_syscalls/sys_enter/trigger");
         if fs::metadata(&trigger).is_err() {
             let mount = ["mount", "-t", "tracefs", "tracefs", TRACING];
-            let mut command = Command::new(SHELL[0]);
+            let mut command = Command::new(BUSYBOX);
             let mounted = command.args(mount).stdout(Stdio::null()).status();
             mounted.map_err(failed("mount"))?;
         }
@@ -233,7 +266,46 @@ fn histogram_row(line: &str) -> Option<(u32, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use super::*;
+
+    /// Executes a command with the host's shell. `mark` may request a stop.
+    fn executed(command: &str, mark: fn(Place), stop: &Stop) -> ServicesItem {
+        let command = command.to_owned();
+        let request = ServicesRequest { command, ..ServicesRequest::default() };
+        execute_in(&["/bin/sh", "-c"], &request, mark, stop).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_stop_after_the_commands_end_cuts_nothing() {
+        static STOP: OnceLock<Stop> = OnceLock::new();
+        let stop = STOP.get_or_init(|| Stop::new().unwrap());
+        let at_close = |place| {
+            if place == Place::Edge(WindowEdge::Close) {
+                STOP.get().unwrap().request();
+            }
+        };
+        let item = executed("exit 3", at_close, stop);
+        assert!(!item.interrupted && stop.is_requested(), "{item:?}");
+        assert_eq!(item.command_status, 3);
+    }
+
+    #[test]
+    fn a_stop_while_the_command_runs_ends_it() {
+        static STOP: OnceLock<Stop> = OnceLock::new();
+        let stop = STOP.get_or_init(|| Stop::new().unwrap());
+        let at_open = |place| {
+            if place == Place::Edge(WindowEdge::Open) {
+                std::thread::spawn(|| {
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    STOP.get().unwrap().request();
+                });
+            }
+        };
+        let item = executed("exec sleep 600", at_open, stop);
+        assert!(item.interrupted && item.command_status == 128 + 15, "{item:?}");
+    }
 
     #[test]
     fn rows_of_the_kernels_histogram() {

@@ -61,13 +61,17 @@ impl HeldCommand {
         start_held(program, &plan).map_err(|error| cannot_run(program, &error))
     }
 
-    /// A function that terminates the process, if it has not ended.
+    /// A function that terminates the process, and returns whether the process still ran.
     ///
     /// Fails if the process has no free descriptors.
-    pub fn ender(&self) -> io::Result<impl FnOnce() + Send + use<>> {
+    pub fn ender(&self) -> io::Result<impl FnOnce() -> bool + Send + use<>> {
         let pidfd = self.command.pidfd.try_clone()?;
         Ok(move || {
-            let _ = pidfd_send_signal(&pidfd, Signal::TERM); // it may have ended meanwhile
+            let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            // A signal to a process whose status is not read yet succeeds.
+            let has_ended = poll(&mut ended, Some(&now)).is_ok_and(|ready| ready > 0);
+            !has_ended && pidfd_send_signal(&pidfd, Signal::TERM).is_ok()
         })
     }
 

@@ -87,7 +87,7 @@ pub struct Program {
 /// Any translation will do.
 pub fn physical(address: VirtualAddress) -> Option<PhysicalAddress> {
     let frame = address.page().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
-    Some(PhysicalAddress(frame << 12 | address.offset_in_line(12)))
+    Some(PhysicalAddress(frame << 12 | address.offset_in_block(12)))
 }
 
 /// Consecutive blocks of 3 to 7 instructions of 4 bytes.

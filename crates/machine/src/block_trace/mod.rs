@@ -7,10 +7,10 @@
 
 mod replay;
 
-pub use replay::{RecordedBlocks, ReplayMachine, Way};
+pub use replay::{RecordedBlocks, ReplayMachine, TraceSizes, Way};
 
 use crate::CodeSpan;
-use crate::address::VirtualAddress;
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::Access;
 use crate::memory::TlbFlush;
 
@@ -26,7 +26,7 @@ pub enum Event {
     /// Translations were dropped.
     Flush(TlbFlush),
     /// The address space changed: its number, and what names its page tables.
-    Space(u16, u64),
+    Space(u16, PhysicalAddress),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Event {
             Event::Space(space, page_tables) => {
                 trace.push(SPACE);
                 trace.extend(space.to_le_bytes());
-                trace.extend(page_tables.to_le_bytes());
+                trace.extend(page_tables.0.to_le_bytes());
             }
         }
     }
@@ -134,7 +134,10 @@ impl Event {
                     _ => TlbFlush::Page { virtual_address, space, global: global != 0 },
                 }))
             }
-            SPACE => Some(Event::Space(u16::from_le_bytes(take(trace)?), word(trace)?)),
+            SPACE => {
+                let space = u16::from_le_bytes(take(trace)?);
+                Some(Event::Space(space, PhysicalAddress(word(trace)?)))
+            }
             _ => None,
         }
     }
@@ -218,7 +221,7 @@ mod tests {
                 space: 7,
                 global: true,
             }),
-            Event::Space(3, 0x1234_5000),
+            Event::Space(3, PhysicalAddress(0x1234_5000)),
         ];
         let mut trace = Vec::new();
         events.iter().for_each(|event| event.write(&mut trace));

@@ -10,7 +10,7 @@ use crate::decode::Decoder;
 use crate::memory::{
     CpuCounts, LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush, without_mshr_limit,
 };
-use crate::{CodeSpan, SystemModel};
+use crate::{CodeSpan, Instructions, SystemModel};
 
 /// A trace, decoded for a core.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,18 @@ pub struct RecordedBlocks {
     blocks: Vec<Template>,
     steps: Vec<Step>,
     accesses: Vec<Access>,
-    instructions: u64,
+    instructions: Instructions,
+}
+
+/// How much a trace has executed.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceSizes {
+    /// Different blocks.
+    pub blocks: usize,
+    /// Executed instructions.
+    pub instructions: Instructions,
+    /// Accesses of the executed instructions.
+    pub accesses: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -26,7 +37,7 @@ enum Step {
     Run { block: u32, first: u32, instructions: u32, next: u64, accesses_end: usize },
     Interrupt,
     Flush(TlbFlush),
-    Space(u16, u64),
+    Space(u16, PhysicalAddress),
 }
 
 /// How a trace is executed.
@@ -166,7 +177,7 @@ impl ReplayMachine {
                 }
                 Step::Space(space, page_tables) => {
                     core.flush_translations();
-                    system.set_address_space(0, *space, PhysicalAddress(*page_tables));
+                    system.set_address_space(0, *space, *page_tables);
                 }
             }
         }
@@ -224,7 +235,7 @@ impl RecordedBlocks {
                 }
                 Event::Run(run) => {
                     trace.accesses.extend(&run.accesses);
-                    trace.instructions += u64::from(run.instructions - run.first);
+                    trace.instructions += Instructions::from(run.instructions - run.first);
                     Step::Run {
                         block: run.block,
                         first: run.first,
@@ -241,10 +252,13 @@ impl RecordedBlocks {
         trace
     }
 
-    /// How many blocks there are, how many instructions executed, and how many accesses they made.
     #[must_use]
-    pub fn sizes(&self) -> (usize, u64, usize) {
-        (self.blocks.len(), self.instructions, self.accesses.len())
+    pub fn sizes(&self) -> TraceSizes {
+        TraceSizes {
+            blocks: self.blocks.len(),
+            instructions: self.instructions,
+            accesses: self.accesses.len(),
+        }
     }
 }
 
@@ -294,7 +308,7 @@ mod tests {
         let layout = model.core.as_ref().expect("a core").layout(model.l1i.line_bytes);
         let trace = RecordedBlocks::read(bytes, layout);
         let mut machine = ReplayMachine::new(&model).expect("a core");
-        (machine.execute(&trace, way), trace.sizes().1)
+        (machine.execute(&trace, way), trace.sizes().instructions.0)
     }
 
     #[test]

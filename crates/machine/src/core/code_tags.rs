@@ -6,9 +6,9 @@ use std::ops::Range;
 use super::CoreCounts;
 use super::instruction::{CODE_LINE_SHIFT, Instruction, Template};
 use super::model::{CoreModel, DecodedModel};
-use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
 use crate::predict::{Branch, BranchKind, Prediction, Predictor};
-use crate::tag_array::TagArray;
+use crate::tag_array::{Tag, TagArray};
 
 /// What the front end found for an instruction that starts a line of code or of decoded instructions. Bits 0 and 1: its
 /// first and its last line must be fetched.
@@ -62,33 +62,38 @@ impl DecodedCache {
     }
 
     /// Drops what starts in the lines of code that some physical addresses, at least one, lie in.
-    fn forget(&mut self, physical: &Range<u64>) {
-        let lines = physical.start >> CODE_LINE_SHIFT..=(physical.end - 1) >> CODE_LINE_SHIFT;
+    fn forget(&mut self, physical: &Range<PhysicalAddress>) {
+        let last = PhysicalAddress(physical.end.0 - 1);
+        let lines = physical.start.line(CODE_LINE_SHIFT)..=last.line(CODE_LINE_SHIFT);
         let traces = self.traces;
         self.cache.remove_if(|name| lines.contains(&code_line_of(name, traces)));
     }
 
     /// The name of a line that starts at a physical address.
-    fn name_of(&self, address: u64) -> u64 {
-        if self.traces {
+    fn name_of(&self, address: PhysicalAddress) -> Tag {
+        Tag(if self.traces {
             // No address has this many bits, so no name is that of an empty way.
-            address >> 1 ^ (address & 1) << 62
+            address.0 >> 1 ^ (address.0 & 1) << 62
         } else {
             // The set is that of the line of code, whose parts have names of their own.
-            address >> CODE_LINE_SHIFT ^ (address & ((1 << CODE_LINE_SHIFT) - 1)) << 56
-        }
+            address.line(CODE_LINE_SHIFT).0 ^ address.offset_in_block(CODE_LINE_SHIFT) << 56
+        })
     }
 
     /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
     #[inline]
-    fn touch_or_fill(&mut self, address: u64) -> bool {
+    fn touch_or_fill(&mut self, address: PhysicalAddress) -> bool {
         self.cache.touch_or_fill(self.name_of(address))
     }
 }
 
 /// The line of code that a name of [`DecodedCache::name_of`] starts in.
-fn code_line_of(name: u64, traces: bool) -> u64 {
-    if traces { (name & !(1 << 62)) << 1 >> CODE_LINE_SHIFT } else { name & ((1 << 56) - 1) }
+fn code_line_of(Tag(name): Tag, traces: bool) -> LineAddress {
+    LineAddress(if traces {
+        (name & !(1 << 62)) << 1 >> CODE_LINE_SHIFT
+    } else {
+        name & ((1 << 56) - 1)
+    })
 }
 
 /// What a front end finds.
@@ -119,7 +124,7 @@ impl CodeTags {
         if instruction.starts_decoded()
             && let Some(decoded) = &mut self.decoded
         {
-            self.is_decoded = decoded.touch_or_fill(block.physical_of(instruction).0);
+            self.is_decoded = decoded.touch_or_fill(block.physical_of(instruction));
         }
         let mut found = if self.is_decoded { FoundCode::DECODED } else { 0 };
         // After `forget_line` the line is fetched even if it is decoded, because its translation must be looked up.
@@ -159,7 +164,7 @@ impl CodeTags {
 
     /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
     /// instructions.
-    pub(super) fn forget_code(&mut self, physical: Range<u64>) {
+    pub(super) fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
         if physical.is_empty() {
             return;
         }
@@ -167,8 +172,9 @@ impl CodeTags {
             decoded.forget(&physical);
         }
         let line_bytes = 1 << CODE_LINE_SHIFT;
-        let is_in = |line: u64| line < physical.end && line + line_bytes > physical.start;
-        self.last_line = self.last_line.filter(|(_, line)| !is_in(line.0));
+        let is_in =
+            |line: PhysicalAddress| line < physical.end && line.0 + line_bytes > physical.start.0;
+        self.last_line = self.last_line.filter(|(_, line)| !is_in(*line));
     }
 
     /// Translations have changed, or the front end was flushed: the next line is looked up, whichever it is.
@@ -195,9 +201,9 @@ mod tests {
                 traces,
             };
             let mut decoded = DecodedCache::new(&model);
-            let starts = [0x1000, 0x1020, 0x103f, 0x1040, 0x0fff];
+            let starts = [0x1000, 0x1020, 0x103f, 0x1040, 0x0fff].map(PhysicalAddress);
             starts.into_iter().for_each(|address| assert!(!decoded.touch_or_fill(address)));
-            decoded.forget(&(0x1010..0x1011));
+            decoded.forget(&(PhysicalAddress(0x1010)..PhysicalAddress(0x1011)));
             let held = starts.map(|address| decoded.touch_or_fill(address));
             assert_eq!(held, [false, false, false, true, true], "traces: {traces}");
         }

@@ -1,19 +1,22 @@
 //! Line fill buffers: how many misses of a core can be under way at the same time.
 
 use super::WaitParts;
+use crate::address::VirtualAddress;
+use crate::cycle::Cycle;
 
 /// A line that is under way from one cycle to another.
 #[derive(Clone, Copy, Debug)]
 struct Miss {
+    /// The number of the line by its virtual address.
     line: u64,
-    from: u64,
-    to: u64,
+    from: Cycle,
+    to: Cycle,
 }
 
 /// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Served {
-    pub(super) cycle: u64,
+    pub(super) cycle: Cycle,
     /// Whether the access waited for its line.
     pub(super) missed: bool,
 }
@@ -26,7 +29,7 @@ pub(super) struct LineFillBuffers {
     line_shift: u32,
     under_way: Vec<Miss>,
     /// When the last of them is filled.
-    last: u64,
+    last: Cycle,
 }
 
 impl LineFillBuffers {
@@ -35,13 +38,13 @@ impl LineFillBuffers {
             buffers_max: buffers_max as usize,
             line_shift: line_bytes.ilog2(),
             under_way: Vec::new(),
-            last: 0,
+            last: Cycle::START,
         }
     }
 
     /// Whether no line is under way to an access that starts at `start`.
     #[inline(always)]
-    pub(super) fn are_filled(&self, start: u64) -> bool {
+    pub(super) fn are_filled(&self, start: Cycle) -> bool {
         start >= self.last
     }
 
@@ -51,15 +54,15 @@ impl LineFillBuffers {
     #[inline]
     pub(super) fn serve(
         &mut self,
-        address: u64,
-        start: u64,
+        address: VirtualAddress,
+        start: Cycle,
         (wait, parts): (u64, WaitParts),
-        present: u64,
+        present: Cycle,
     ) -> Served {
         if wait == 0 && start >= self.last {
             return Served { cycle: start, missed: false };
         }
-        let line = address >> self.line_shift;
+        let line = address.block_number(self.line_shift);
         if parts.translation_cycles == 0 {
             return self.serve_late(line, start, (wait, parts.under_way), present);
         }
@@ -73,11 +76,12 @@ impl LineFillBuffers {
     fn serve_late(
         &mut self,
         line: u64,
-        start: u64,
+        start: Cycle,
         (wait, under_way): (u64, bool),
-        present: u64,
+        present: Cycle,
     ) -> Served {
-        let end = |from: u64| if under_way { (start + wait).max(from + 1) } else { from + wait };
+        let end =
+            |from: Cycle| if under_way { (start + wait).max(from.next()) } else { from + wait };
         // The line may be under way: the memory reports a hit, or a part of the wait.
         let same = |miss: &&Miss| miss.line == line && miss.to > start;
         let arrives = self.under_way.iter().filter(same).map(|miss| miss.to).min();
@@ -104,8 +108,8 @@ impl LineFillBuffers {
 
     /// Whether a buffer is free during all of an interval. The number of lines under way is
     /// greatest at its start, or where one of them starts.
-    fn has_room(&self, from: u64, to: u64) -> bool {
-        let room_at = |time: u64| {
+    fn has_room(&self, from: Cycle, to: Cycle) -> bool {
+        let room_at = |time: Cycle| {
             let there = self.under_way.iter().filter(|miss| miss.from <= time && time < miss.to);
             there.count() < self.buffers_max
         };
@@ -122,28 +126,41 @@ mod tests {
     const NEW: WaitParts = WaitParts { translation_cycles: 0, under_way: false };
     const LATE: WaitParts = WaitParts { translation_cycles: 0, under_way: true };
 
+    /// Serves an access, and returns when its line is there, and whether it waited.
+    fn serve(
+        misses: &mut LineFillBuffers,
+        address: u64,
+        start: u64,
+        wait: (u64, WaitParts),
+        present: u64,
+    ) -> (u64, bool) {
+        let address = VirtualAddress(address);
+        let served = misses.serve(address, Cycle(start), wait, Cycle(present));
+        (served.cycle.0, served.missed)
+    }
+
     #[test]
     fn a_page_walk_takes_no_fill_buffer() {
         let mut misses = LineFillBuffers::new(1, 64);
         let walk = |cycles| WaitParts { translation_cycles: cycles, under_way: false };
         // Three hits of L1 that are translated at the same time.
         for line in 0..3 {
-            let served = misses.serve(line << 6, 10, (200, walk(200)), 0);
-            assert_eq!(served, Served { cycle: 210, missed: true });
+            let served = serve(&mut misses, line << 6, 10, (200, walk(200)), 0);
+            assert_eq!(served, (210, true));
         }
         // A miss takes the buffer once it is translated; until then another one has it.
-        assert_eq!(misses.serve(0x1000, 10, (250, walk(200)), 0).cycle, 260);
-        assert_eq!(misses.serve(0x2000, 10, (100, NEW), 0).cycle, 110);
+        assert_eq!(serve(&mut misses, 0x1000, 10, (250, walk(200)), 0).0, 260);
+        assert_eq!(serve(&mut misses, 0x2000, 10, (100, NEW), 0).0, 110);
     }
 
     #[test]
     fn an_access_to_a_line_under_way_waits_for_it() {
         let mut misses = LineFillBuffers::new(4, 64);
-        assert_eq!(misses.serve(0x1000, 10, (100, NEW), 0), Served { cycle: 110, missed: true });
-        assert_eq!(misses.serve(0x1008, 20, (0, NEW), 0), Served { cycle: 110, missed: true });
-        assert_eq!(misses.serve(0x1010, 20, (90, NEW), 0), Served { cycle: 110, missed: true });
-        assert_eq!(misses.serve(0x1040, 20, (0, NEW), 0), Served { cycle: 20, missed: false });
-        assert_eq!(misses.serve(0x1008, 110, (0, NEW), 0), Served { cycle: 110, missed: false });
+        assert_eq!(serve(&mut misses, 0x1000, 10, (100, NEW), 0), (110, true));
+        assert_eq!(serve(&mut misses, 0x1008, 20, (0, NEW), 0), (110, true));
+        assert_eq!(serve(&mut misses, 0x1010, 20, (90, NEW), 0), (110, true));
+        assert_eq!(serve(&mut misses, 0x1040, 20, (0, NEW), 0), (20, false));
+        assert_eq!(serve(&mut misses, 0x1008, 110, (0, NEW), 0), (110, false));
     }
 
     #[test]
@@ -151,21 +168,24 @@ mod tests {
         let mut misses = LineFillBuffers::new(2, 64);
         // A chain: each starts where the one before ends.
         for link in 0..4 {
-            assert_eq!(misses.serve(link << 6, link * 100, (100, NEW), 0).cycle, (link + 1) * 100);
+            assert_eq!(
+                serve(&mut misses, link << 6, link * 100, (100, NEW), 0).0,
+                (link + 1) * 100
+            );
         }
-        assert_eq!(misses.serve(0x9000, 5, (100, NEW), 0).cycle, 105);
+        assert_eq!(serve(&mut misses, 0x9000, 5, (100, NEW), 0).0, 105);
         // Now both buffers are in use until 105, and from then on by the chain and this access.
-        assert_eq!(misses.serve(0xa000, 5, (100, NEW), 0).cycle, 205);
+        assert_eq!(serve(&mut misses, 0xa000, 5, (100, NEW), 0).0, 205);
     }
 
     #[test]
     fn a_line_that_was_under_way_arrives_when_it_does() {
         let mut misses = LineFillBuffers::new(1, 64);
-        assert_eq!(misses.serve(0x1000, 10, (100, NEW), 0).cycle, 110);
+        assert_eq!(serve(&mut misses, 0x1000, 10, (100, NEW), 0).0, 110);
         // It waits for the buffer, and by then the line is almost there, or is.
-        assert_eq!(misses.serve(0x2000, 10, (120, LATE), 0).cycle, 130);
-        assert_eq!(misses.serve(0x3000, 10, (50, LATE), 0).cycle, 131);
-        assert_eq!(misses.serve(0x4000, 10, (50, NEW), 0).cycle, 181);
+        assert_eq!(serve(&mut misses, 0x2000, 10, (120, LATE), 0).0, 130);
+        assert_eq!(serve(&mut misses, 0x3000, 10, (50, LATE), 0).0, 131);
+        assert_eq!(serve(&mut misses, 0x4000, 10, (50, NEW), 0).0, 181);
     }
 
     proptest! {
@@ -178,7 +198,7 @@ mod tests {
             let (mut present, mut spans) = (0, Vec::new());
             for (line, (passes, ahead, wait)) in asked.into_iter().enumerate() {
                 present += passes;
-                let end = misses.serve((line as u64) << 6, present + ahead, (wait, NEW), present).cycle;
+                let end = serve(&mut misses, (line as u64) << 6, present + ahead, (wait, NEW), present).0;
                 prop_assert!(end >= present + ahead + wait);
                 spans.push((end - wait, end));
             }

@@ -3,10 +3,11 @@
 
 use super::instruction::{Instruction, Operation, REGISTERS, Register, Unit, register_index};
 use super::model::CoreModel;
+use crate::cycle::Cycle;
 
 /// For each register, its ready time when a certain kind of operation wrote it last. That kind wrote the current
 /// value if this time equals the register's ready time.
-type ReadyAt = [u64; REGISTERS];
+type ReadyAt = [Cycle; REGISTERS];
 
 /// See [`OperationLatencies::float_add_to_others_cycles`](super::OperationLatencies),
 /// [`OperationLatencies::select_after_logic_cycles`](super::OperationLatencies) and
@@ -14,15 +15,15 @@ type ReadyAt = [u64; REGISTERS];
 #[derive(Clone, Debug)]
 pub(super) struct Forwarding {
     /// How much earlier an addition of floating point has the result of another one than other operations have it.
-    addition: u64,
+    addition_cycles: u64,
     added: ReadyAt,
     /// The wait of operations that need the whole register, where renaming has added a constant to it.
-    constant: u64,
+    constant_cycles: u64,
     constants: ReadyAt,
     /// How much longer an operation takes that chooses by flags of a logical one.
-    logic: u64,
+    logic_cycles: u64,
     /// When flags of a logical operation were ready.
-    logic_flags: u64,
+    logic_flags: Cycle,
 }
 
 fn adds_floats(instruction: &Instruction) -> bool {
@@ -42,18 +43,19 @@ impl Forwarding {
     pub(super) fn new(model: &CoreModel) -> Option<Box<Forwarding>> {
         let (of, add) = (&model.units.of, model.units.float_add.latency_cycles);
         let forwarding = Forwarding {
-            addition: of
+            addition_cycles: of
                 .float_add_to_others_cycles
                 .map_or(0, |cycles| cycles.saturating_sub(add))
                 .into(),
-            added: [0; REGISTERS],
-            constant: model.front.constant_cycles.into(),
-            constants: [0; REGISTERS],
-            logic: of.select_after_logic_cycles.unwrap_or(0).into(),
-            logic_flags: 0,
+            added: [Cycle::START; REGISTERS],
+            constant_cycles: model.front.constant_cycles.into(),
+            constants: [Cycle::START; REGISTERS],
+            logic_cycles: of.select_after_logic_cycles.unwrap_or(0).into(),
+            logic_flags: Cycle::START,
         };
-        let is_any = forwarding.addition + forwarding.constant + forwarding.logic > 0
-            || model.front.eliminates_constants;
+        let is_any =
+            forwarding.addition_cycles + forwarding.constant_cycles + forwarding.logic_cycles > 0
+                || model.front.eliminates_constants;
         is_any.then(|| Box::new(forwarding))
     }
 
@@ -64,25 +66,26 @@ impl Forwarding {
         &self,
         instruction: &Instruction,
         ready: &ReadyAt,
-        (entered, operands): (u64, u64),
-    ) -> u64 {
-        if self.addition > 0 && adds_floats(instruction) {
+        entered: Cycle,
+        operands: Cycle,
+    ) -> Cycle {
+        if self.addition_cycles > 0 && adds_floats(instruction) {
             let sooner = |register: &u8| {
                 let (ready, added) =
                     (ready[register_index(*register)], self.added[register_index(*register)]);
-                if ready == added { ready.saturating_sub(self.addition) } else { ready }
+                if ready == added { ready.earlier_by(self.addition_cycles) } else { ready }
             };
-            return instruction.reads.iter().map(sooner).fold(entered, u64::max);
+            return instruction.reads.iter().map(sooner).fold(entered, Cycle::max);
         }
-        if self.constant > 0 && needs_whole_operand(instruction) {
+        if self.constant_cycles > 0 && needs_whole_operand(instruction) {
             let renamed = |register: &&u8| {
                 let constant = self.constants[register_index(**register)];
-                constant > 0 && constant == ready[register_index(**register)]
+                constant > Cycle::START && constant == ready[register_index(**register)]
             };
             let renamed = instruction.reads.iter().filter(renamed);
             let renamed_times =
-                renamed.map(|register| ready[register_index(*register)] + self.constant);
-            return renamed_times.fold(operands, u64::max);
+                renamed.map(|register| ready[register_index(*register)] + self.constant_cycles);
+            return renamed_times.fold(operands, Cycle::max);
         }
         operands
     }
@@ -93,20 +96,23 @@ impl Forwarding {
         &mut self,
         instruction: &Instruction,
         ready: &ReadyAt,
-        executed: u64,
-    ) -> u64 {
-        if self.addition > 0 && adds_floats(instruction) {
-            let executed = executed + self.addition;
+        executed: Cycle,
+    ) -> Cycle {
+        if self.addition_cycles > 0 && adds_floats(instruction) {
+            let executed = executed + self.addition_cycles;
             instruction
                 .writes
                 .iter()
                 .for_each(|register| self.added[register_index(*register)] = executed);
             return executed;
         }
-        if self.logic > 0 {
+        if self.logic_cycles > 0 {
             let flags = ready[register_index(Register::FLAGS.number())];
-            if instruction.unit == Some(Unit::Select) && self.logic_flags == flags && flags > 0 {
-                return executed + self.logic;
+            if instruction.unit == Some(Unit::Select)
+                && self.logic_flags == flags
+                && flags > Cycle::START
+            {
+                return executed + self.logic_cycles;
             }
             if instruction.is(Operation::Logic) {
                 self.logic_flags = executed;
@@ -121,7 +127,7 @@ impl Forwarding {
         &mut self,
         instruction: &Instruction,
         ready: &mut ReadyAt,
-        executed: u64,
+        executed: Cycle,
     ) {
         for register in instruction.writes {
             if register == Register::FLAGS.number() {

@@ -6,8 +6,9 @@ use super::Memory;
 use super::code_tags::{FoundCode, PredictedBranch};
 use super::instruction::{CODE_LINE_SHIFT, Instruction, Template};
 use super::model::{CoreModel, DecodedModel};
-use super::retirement::Interval;
+use super::retirement::CycleRange;
 use super::stages::{EntryQueue, FetchLimiter};
+use crate::cycle::Cycle;
 use crate::predict::{BranchKind, Prediction};
 
 /// The branch predictor of a front end that runs ahead of fetch: it produces a line of code, or the
@@ -15,23 +16,23 @@ use crate::predict::{BranchKind, Prediction};
 #[derive(Clone, Debug)]
 struct RunAhead {
     /// When the last one was produced.
-    cycle: u64,
+    cycle: Cycle,
     /// Whether the next line is that of a branch's target, which was produced already.
     at_target: bool,
     /// The fetch times of the lines that the predictor can be ahead of.
-    places: EntryQueue,
+    places: EntryQueue<Cycle>,
 }
 
 impl RunAhead {
     fn new(lines: u32) -> RunAhead {
-        RunAhead { cycle: 0, at_target: false, places: EntryQueue::new(lines) }
+        RunAhead { cycle: Cycle::START, at_target: false, places: EntryQueue::new(lines) }
     }
 
-    /// Produces the next one, `bubble` cycles late, not before cycle `earliest`; the one before is
+    /// Produces the next one, `bubble_cycles` late, not before cycle `earliest`; the one before is
     /// fetched at `fetched`. Returns when: it is not fetched before.
     #[inline]
-    fn next(&mut self, bubble: u64, earliest: u64, fetched: u64) -> u64 {
-        self.cycle = (self.cycle + 1 + bubble).max(self.places.oldest()).max(earliest);
+    fn next(&mut self, bubble_cycles: u64, earliest: Cycle, fetched: Cycle) -> Cycle {
+        self.cycle = (self.cycle + 1 + bubble_cycles).max(self.places.oldest()).max(earliest);
         self.places.push(fetched);
         self.cycle
     }
@@ -39,7 +40,7 @@ impl RunAhead {
     /// Delays the predictor by `cycles`. Returns the predictor's cycle, or `earliest` if that is later. The core
     /// fetches no further line before the returned cycle.
     #[inline]
-    fn delay(&mut self, cycles: u64, earliest: u64) -> u64 {
+    fn delay(&mut self, cycles: u64, earliest: Cycle) -> Cycle {
         self.cycle += cycles;
         self.cycle.max(earliest)
     }
@@ -84,12 +85,19 @@ fn is_indirect(kind: BranchKind) -> bool {
     matches!(kind, BranchKind::IndirectJump | BranchKind::IndirectCall)
 }
 
+/// When an instruction is fetched and when it is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct InstructionTimes {
+    pub(super) fetched: Cycle,
+    pub(super) done: Cycle,
+}
+
 /// When an instruction was fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
-    pub(super) cycle: u64,
+    pub(super) cycle: Cycle,
     /// When it waited for its line.
-    pub(super) wait: Interval,
+    pub(super) wait: CycleRange,
 }
 
 #[derive(Clone, Debug)]
@@ -104,12 +112,12 @@ pub(super) struct FrontEnd {
     taken_ends_cycle: bool,
     ahead: Option<RunAhead>,
     /// The bytes of undecoded instructions that were fetched in a cycle.
-    bytes: (u64, u32),
+    bytes: (Cycle, u32),
     fetching: FetchLimiter,
     /// When the entries of the fetch queue become free.
-    queue: EntryQueue,
+    queue: EntryQueue<Cycle>,
     /// Nothing is fetched before this cycle.
-    earliest: u64,
+    earliest: Cycle,
     decoded: Option<DecodedWidths>,
     /// How many instructions of the block are fetched per cycle.
     block_width: u32,
@@ -130,11 +138,11 @@ impl FrontEnd {
             indirect_overruled_cycles: model.front.indirect_overruled_cycles.into(),
             return_cycles: model.front.return_cycles.into(),
             ahead: (model.front.ahead_lines > 0).then(|| RunAhead::new(model.front.ahead_lines)),
-            bytes: (0, 0),
+            bytes: (Cycle::START, 0),
             taken_ends_cycle: model.front.taken_ends_cycle,
             fetching: FetchLimiter::default(),
             queue: EntryQueue::new(model.front.queue_entries),
-            earliest: 0,
+            earliest: Cycle::START,
             decoded: model
                 .front
                 .decoded
@@ -148,7 +156,7 @@ impl FrontEnd {
 
     /// Fetches the next instruction, which starts no line. Returns when.
     #[inline(always)]
-    pub(super) fn fetch_next(&mut self, instruction: &Instruction) -> u64 {
+    pub(super) fn fetch_next(&mut self, instruction: &Instruction) -> Cycle {
         self.take(instruction, self.earliest.max(self.queue.oldest()))
     }
 
@@ -178,15 +186,15 @@ impl FrontEnd {
             }
         }
         let mut earliest = self.earliest.max(self.queue.oldest());
-        let mut wait = (0, 0);
+        let mut wait = CycleRange::EMPTY;
         if found.is_fetched() {
             earliest = self.fetching.next(earliest, self.block_width);
-            let waited = self.fetch_lines(block, instruction, (found, earliest), memory);
-            if waited > 0 {
+            let waited_cycles = self.fetch_lines(block, instruction, (found, earliest), memory);
+            if waited_cycles > 0 {
                 counts.fetch_misses += 1;
                 // An instruction retires in the cycle after it enters, at the earliest.
-                wait = (earliest + 1, earliest + 1 + waited);
-                earliest += waited;
+                wait = CycleRange::new(earliest.next(), earliest.next() + waited_cycles);
+                earliest += waited_cycles;
             }
         }
         if instruction.is_fused() {
@@ -198,7 +206,7 @@ impl FrontEnd {
 
     /// When an instruction is fetched whose line is there at `earliest`.
     #[inline(always)]
-    fn take(&mut self, instruction: &Instruction, earliest: u64) -> u64 {
+    fn take(&mut self, instruction: &Instruction, earliest: Cycle) -> Cycle {
         let mut cycle = self.fetching.take(earliest, self.block_width);
         if self.block_bytes < u32::MAX {
             let (same, bytes) = (self.bytes.0 == cycle, u32::from(instruction.bytes()));
@@ -213,13 +221,13 @@ impl FrontEnd {
         cycle
     }
 
-    /// How long the lines of an instruction are waited for, which is fetched at `now`.
+    /// How many cycles the lines of an instruction are waited for, which is fetched at `now`.
     #[inline(never)]
     fn fetch_lines<M: Memory>(
         &mut self,
         block: &Template,
         instruction: &Instruction,
-        (found, now): (FoundCode, u64),
+        (found, now): (FoundCode, Cycle),
         memory: &mut M,
     ) -> u64 {
         let mut arrived = now;
@@ -242,13 +250,13 @@ impl FrontEnd {
 
     /// The instruction that was fetched last leaves the fetch queue at `cycle`.
     #[inline]
-    pub(super) fn entered(&mut self, cycle: u64) {
+    pub(super) fn entered(&mut self, cycle: Cycle) {
         self.queue.push(cycle);
     }
 
     /// Nothing is fetched before `cycle`.
     #[inline]
-    pub(super) fn resume_at(&mut self, cycle: u64) {
+    pub(super) fn resume_at(&mut self, cycle: Cycle) {
         self.earliest = self.earliest.max(cycle);
     }
 
@@ -257,35 +265,39 @@ impl FrontEnd {
         self.earliest += cycles;
     }
 
-    /// The branch at the end of a block was `predicted` so. It is fetched in cycle `fetched` and resolved in cycle
-    /// `done`.
+    /// The branch at the end of a block was `predicted` so. It is resolved when it is done.
     #[inline]
     pub(super) fn branch(
         &mut self,
         kind: BranchKind,
         predicted: PredictedBranch,
-        (fetched, done): (u64, u64),
+        times: InstructionTimes,
     ) {
-        let mut bubble = 0;
+        let InstructionTimes { fetched, done } = times;
+        let mut bubble_cycles = 0;
         match predicted.prediction {
-            Prediction::Predicted if kind == BranchKind::Return => bubble = self.return_cycles,
-            Prediction::Predicted if is_indirect(kind) => bubble = self.indirect_cycles,
+            Prediction::Predicted if kind == BranchKind::Return => {
+                bubble_cycles = self.return_cycles
+            }
+            Prediction::Predicted if is_indirect(kind) => bubble_cycles = self.indirect_cycles,
             Prediction::Predicted => {}
             Prediction::Overruled if is_indirect(kind) => {
-                bubble = self.indirect_cycles + self.indirect_overruled_cycles;
+                bubble_cycles = self.indirect_cycles + self.indirect_overruled_cycles;
             }
-            Prediction::PredictedLate => bubble = self.second_cycles,
-            Prediction::Overruled => bubble = self.overruled_cycles,
+            Prediction::PredictedLate => bubble_cycles = self.second_cycles,
+            Prediction::Overruled => bubble_cycles = self.overruled_cycles,
             Prediction::BtbMiss => self.resume_at(fetched + 1 + self.btb_miss_cycles),
             Prediction::Mispredicted => self.resume_at(done + self.mispredict_cycles),
         }
         match &mut self.ahead {
             Some(ahead) if predicted.is_taken => {
-                self.earliest = ahead.next(bubble, self.earliest, fetched);
+                self.earliest = ahead.next(bubble_cycles, self.earliest, fetched);
                 ahead.at_target = true;
             }
-            Some(ahead) if bubble > 0 => self.earliest = ahead.delay(bubble, self.earliest),
-            None if bubble > 0 => self.resume_at(fetched + 1 + bubble),
+            Some(ahead) if bubble_cycles > 0 => {
+                self.earliest = ahead.delay(bubble_cycles, self.earliest);
+            }
+            None if bubble_cycles > 0 => self.resume_at(fetched + 1 + bubble_cycles),
             _ => {}
         }
         let goes_on =

@@ -1,47 +1,17 @@
 //! The in-order core: it issues one or more instructions per cycle, and stalls at each miss
 //! (blocking) or at the first use of missing data (stall on use).
 
-use super::front_end::Fetched;
+use super::front_end::{Fetched, InstructionTimes};
 use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, register_index};
 use super::model::CoreModel;
-use super::ports::{Cycle, Limits};
-use super::retirement::StallCauses;
+use super::ports::{IssueCycle, Limits};
+use super::ready_time::ReadyTime;
+use super::retirement::{CycleRange, StallCauses};
 use super::single_thread::{CommonParts, SingleThreadCore};
 use super::store_buffer::{Known, Source, StoreBuffer};
 use super::{Access, AccessMode, Accesses, ExecutedBlock, Memory, wait_parts};
-
-/// When a value is ready, and whether it waits for a miss: in one number, which orders by time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ReadyTime(u64);
-
-impl ReadyTime {
-    #[inline]
-    pub(super) fn new(cycle: u64, missed: bool) -> ReadyTime {
-        ReadyTime(cycle << 1 | u64::from(missed))
-    }
-
-    #[inline]
-    pub(super) fn cycle(self) -> u64 {
-        self.0 >> 1
-    }
-
-    #[inline]
-    pub(super) fn missed(self) -> bool {
-        self.0 & 1 == 1
-    }
-
-    /// The later of both; the reason stays.
-    #[inline]
-    pub(super) fn at_least(self, cycle: u64) -> ReadyTime {
-        self.max(ReadyTime::new(cycle.max(self.cycle()), self.missed()))
-    }
-
-    #[inline]
-    pub(super) fn latest_of(registers: &[u8], ready: &[ReadyTime; REGISTERS]) -> ReadyTime {
-        let times = registers.iter().map(|register| ready[register_index(*register)]);
-        times.fold(ReadyTime::default(), ReadyTime::max)
-    }
-}
+use crate::address::VirtualAddress;
+use crate::cycle::Cycle;
 
 /// An in-order core. An instruction issues in the cycle of its predecessor or later, and gives its issue slot
 /// back in that cycle. A late result delays only the instructions that need it.
@@ -52,15 +22,21 @@ pub struct InOrderCore {
     blocking: bool,
     limits: Limits,
     /// The operations that have issued in the current cycle.
-    cycle: Cycle,
+    cycle: IssueCycle,
     /// When units that operations occupy for several cycles are free.
-    free: [u64; UNITS],
-    intervals: [u64; UNITS],
+    free: [Cycle; UNITS],
+    interval_cycles: [u64; UNITS],
     ready: Box<[ReadyTime; REGISTERS]>,
     /// Nothing issues before this time.
     earliest: ReadyTime,
     /// The time at which all issued instructions are done.
     all_done: ReadyTime,
+}
+
+/// When an instruction that stores issues, and when the value that it stores is known.
+struct IssuedStore {
+    issued: Cycle,
+    known: Cycle,
 }
 
 impl InOrderCore {
@@ -78,23 +54,23 @@ impl InOrderCore {
             common: CommonParts::new(model, data_line_bytes, stores),
             blocking: model.data.blocking,
             limits,
-            cycle: limits.cycle(0),
-            free: [0; UNITS],
-            intervals: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
+            cycle: limits.cycle(Cycle::START),
+            free: [Cycle::START; UNITS],
+            interval_cycles: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
             ready: Box::new([ReadyTime::default(); REGISTERS]),
             earliest: ReadyTime::default(),
             all_done: ReadyTime::default(),
         })
     }
 
-    /// Gives an instruction its times. Returns when it is fetched and when it is done.
+    /// Gives an instruction its times.
     fn step<M: Memory>(
         &mut self,
         block: &Template,
         instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
-    ) -> (u64, u64) {
+    ) -> InstructionTimes {
         let fetched = self.common.fetch(block, instruction, memory);
         let waits_for = self.operands(instruction);
         let issued = self.issue(instruction, fetched, waits_for);
@@ -102,19 +78,20 @@ impl InOrderCore {
         self.retire(fetched, waits_for, issued);
         let loaded = self.load((instruction.special, accesses), issued, memory);
         let done = self.execute(instruction, issued, loaded);
-        let stored = self.store(instruction, accesses, (issued, done.cycle()), memory);
+        let issued_store = IssuedStore { issued, known: done.cycle() };
+        let stored = self.store(instruction, accesses, &issued_store, memory);
         for register in instruction.writes {
             self.ready[register_index(register)] = done;
         }
         for register in instruction.moves {
-            self.ready[register_index(register)] = ReadyTime::new(issued + 1, false);
+            self.ready[register_index(register)] = ReadyTime::new(issued.next(), false);
         }
         self.all_done = self.all_done.max(done);
         if self.blocking {
             self.stall_until_filled(issued, loaded, stored);
         }
         self.common.finish_special(instruction.special, issued, done.cycle());
-        (fetched.cycle, done.cycle())
+        InstructionTimes { fetched: fetched.cycle, done: done.cycle() }
     }
 
     /// The time at which all operands of an instruction are ready.
@@ -126,8 +103,7 @@ impl InOrderCore {
             until = until.max(self.all_done);
         }
         if instruction.stores() {
-            let (cycle, missed) = self.common.stores.next_entry();
-            until = until.max(ReadyTime::new(cycle, missed));
+            until = until.max(self.common.stores.next_entry());
         }
         if instruction.special.orders_memory() || instruction.special.drains_stores() {
             until = until.at_least(self.common.stores.all_left());
@@ -140,7 +116,12 @@ impl InOrderCore {
 
     /// Issues an instruction in the first cycle with all its units free, at the earliest in the cycle
     /// of the previous instruction.
-    fn issue(&mut self, instruction: &Instruction, fetched: Fetched, waits_for: ReadyTime) -> u64 {
+    fn issue(
+        &mut self,
+        instruction: &Instruction,
+        fetched: Fetched,
+        waits_for: ReadyTime,
+    ) -> Cycle {
         let mut earliest = fetched.cycle.max(waits_for.cycle());
         if let Some(unit) = instruction.unit {
             earliest = earliest.max(self.free[unit as usize]);
@@ -152,23 +133,25 @@ impl InOrderCore {
             self.cycle = self.limits.cycle(earliest);
         }
         while !self.cycle.try_issue(units) {
-            self.cycle = self.limits.cycle(self.cycle.cycle + 1);
+            self.cycle = self.limits.cycle(self.cycle.cycle.next());
         }
         let issued = self.cycle.cycle;
-        if let Some(unit) = instruction.unit.filter(|unit| self.intervals[*unit as usize] > 1) {
-            self.free[unit as usize] = issued + self.intervals[unit as usize];
+        if let Some(unit) = instruction.unit.filter(|unit| self.interval_cycles[*unit as usize] > 1)
+        {
+            self.free[unit as usize] = issued + self.interval_cycles[unit as usize];
         }
         issued
     }
 
-    fn retire(&mut self, fetched: Fetched, waits_for: ReadyTime, issued: u64) {
+    fn retire(&mut self, fetched: Fetched, waits_for: ReadyTime, issued: Cycle) {
         // An instruction frees its slot at the end of the cycle of its issue.
-        let until = waits_for.cycle() + 1;
-        let data = if waits_for.missed() { (0, until) } else { (0, 0) };
+        let until = waits_for.cycle().next();
+        let data = CycleRange::new(Cycle::START, until);
+        let data = if waits_for.missed() { data } else { CycleRange::EMPTY };
         // Where it waits for both, the slots are charged to data.
-        let fetch = (fetched.wait.0.max(data.1), fetched.wait.1);
+        let fetch = CycleRange::new(fetched.wait.start.max(data.end), fetched.wait.end);
         let waits = || StallCauses { fetch, data, ..StallCauses::default() };
-        self.common.retirement.retire(issued + 1, waits);
+        self.common.retirement.retire(issued.next(), waits);
     }
 
     /// Returns the cycle at which all loaded data of an instruction is ready, and whether the last of it waits for a miss.
@@ -177,7 +160,7 @@ impl InOrderCore {
     fn load<M: Memory>(
         &mut self,
         (special, accesses): (Special, &[Access]),
-        issued: u64,
+        issued: Cycle,
         memory: &mut M,
     ) -> ReadyTime {
         let mut loaded = ReadyTime::new(issued, false);
@@ -186,6 +169,7 @@ impl InOrderCore {
             self.common.retirement.counts.loads += 1;
             let wait = memory.access(load, AccessMode::load_of(special), issued);
             let parts = wait_parts(memory, wait);
+            let address = VirtualAddress(load.virtual_address);
             let start = match self.common.stores.source(load, 0, issued) {
                 Source::Cache => issued,
                 Source::CacheAfter(left) => issued.max(left),
@@ -196,8 +180,7 @@ impl InOrderCore {
                     continue;
                 }
             };
-            let served =
-                self.common.fill_buffers.serve(load.virtual_address, start, (wait, parts), issued);
+            let served = self.common.fill_buffers.serve(address, start, (wait, parts), issued);
             self.common.retirement.counts.load_misses += u64::from(served.missed);
             let until = ReadyTime::new(served.cycle + latency, served.missed);
             loaded = loaded.max(until);
@@ -206,10 +189,10 @@ impl InOrderCore {
     }
 
     /// When the result of an instruction is ready.
-    fn execute(&self, instruction: &Instruction, issued: u64, loaded: ReadyTime) -> ReadyTime {
+    fn execute(&self, instruction: &Instruction, issued: Cycle, loaded: ReadyTime) -> ReadyTime {
         let latency = instruction.unit.map_or(0, |_| self.common.latencies.executed(instruction));
         let latency = latency + self.common.latencies.executing(instruction.special);
-        let earliest = issued + 1;
+        let earliest = issued.next();
         ReadyTime::new((loaded.cycle() + latency).max(earliest), loaded.missed())
     }
 
@@ -218,9 +201,10 @@ impl InOrderCore {
         &mut self,
         instruction: &Instruction,
         accesses: &[Access],
-        (issued, known): (u64, u64),
+        issued_store: &IssuedStore,
         memory: &mut M,
     ) -> ReadyTime {
+        let IssuedStore { issued, known } = *issued_store;
         let mut filled = ReadyTime::new(issued, false);
         if !instruction.stores() {
             return filled;
@@ -238,13 +222,13 @@ impl InOrderCore {
 
     /// Stalls issue, fetch and retirement of a blocking core until the misses of the instruction that issued at
     /// `issued` are filled: first those of its loads, then those of its stores.
-    fn stall_until_filled(&mut self, issued: u64, loaded: ReadyTime, stored: ReadyTime) {
-        let line_filled = loaded.cycle().saturating_sub(self.common.latencies.of_unit(Unit::Load));
-        let for_loads = if loaded.missed() { line_filled.saturating_sub(issued) } else { 0 };
+    fn stall_until_filled(&mut self, issued: Cycle, loaded: ReadyTime, stored: ReadyTime) {
+        let line_filled = loaded.cycle().earlier_by(self.common.latencies.of_unit(Unit::Load));
+        let for_loads = if loaded.missed() { line_filled.cycles_since(issued) } else { 0 };
         let for_stores = if stored.missed() { stored.cycle() - issued } else { 0 };
-        let waited = for_loads + for_stores;
-        if waited > 0 {
-            let cycle = issued + 1 + waited;
+        let waited_cycles = for_loads + for_stores;
+        if waited_cycles > 0 {
+            let cycle = issued.next() + waited_cycles;
             self.earliest = self.earliest.max(ReadyTime::new(cycle, true));
             self.common.front.resume_at(cycle);
             self.common.retirement.wait_for_data(cycle);
@@ -262,7 +246,7 @@ impl SingleThreadCore for InOrderCore {
     ) {
         let (instructions, branch) = block.executed_from(first, executed);
         let mut accesses = Accesses::new(executed.accesses);
-        let mut times = (0, 0);
+        let mut times = InstructionTimes::default();
         for (index, instruction) in (first..).zip(instructions) {
             times = self.step(block, instruction, accesses.next(index), memory);
         }

@@ -1,6 +1,7 @@
 //! Banks of a first data cache: how many loads of a cycle may start at the same place of their lines.
 
 use super::Access;
+use crate::cycle::Cycle;
 
 /// Logarithm of the width of a bank in bytes. On a Golden Cove, three loads of 4 bytes at 0, 4 and 64 start
 /// together; three loads at 0, 64 and 128 do not (measured, see `machines/emerald-rapids.toml`).
@@ -12,17 +13,17 @@ const BANKS: usize = 16;
 #[derive(Clone, Debug)]
 pub(super) struct LoadBanks {
     loads_max: u32,
-    last: [(u64, u32); BANKS],
+    last: [(Cycle, u32); BANKS],
 }
 
 impl LoadBanks {
     pub(super) fn new(loads_max: u32) -> LoadBanks {
-        LoadBanks { loads_max, last: [(0, 0); BANKS] }
+        LoadBanks { loads_max, last: [(Cycle::START, 0); BANKS] }
     }
 
     /// Whether a load can start in this cycle; if so it does.
     #[inline]
-    pub(super) fn take(&mut self, load: &Access, cycle: u64) -> bool {
+    pub(super) fn take(&mut self, load: &Access, cycle: Cycle) -> bool {
         let (last, number) = &mut self.last[(load.virtual_address >> BANK_SHIFT) as usize % BANKS];
         if *last == cycle {
             *number += 1;
@@ -45,7 +46,7 @@ mod tests {
         let mut take = |virtual_address, cycle| {
             let access =
                 Access { virtual_address, physical: None, instruction: 0, bytes: 8, write: false };
-            banks.take(&access, cycle)
+            banks.take(&access, Cycle(cycle))
         };
         assert!(take(0x1000, 5) && take(0x2040, 5) && take(0x1004, 5));
         assert!(!take(0x1080, 5), "the third at the start of a line");

@@ -26,6 +26,7 @@ mod model;
 mod multithreaded;
 mod out_of_order;
 mod ports;
+mod ready_time;
 mod retirement;
 mod single_thread;
 mod stages;
@@ -46,6 +47,7 @@ pub use out_of_order::{OutOfOrderCore, Warmed};
 pub use single_thread::{AnyCore, SingleThreadCore};
 
 use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::cycle::Cycle;
 pub(crate) use instruction::ADDRESS_HAS_INDEX;
 use instruction::{OPERATIONS, SPECIALS, UNITS};
 
@@ -104,12 +106,13 @@ pub trait Memory {
     /// Looks up the line of a load or store, or its lines, without times.
     fn look_up(&mut self, access: &Access, how: AccessMode);
 
-    /// Fetches an instruction line. Both addresses are addresses of the line's first byte. Returns how long it waits.
+    /// Fetches an instruction line. Both addresses are addresses of the line's first byte. Returns how many cycles it
+    /// waits.
     fn fetch(
         &mut self,
         virtual_address: VirtualAddress,
         physical: PhysicalAddress,
-        now_cycles: u64,
+        now: Cycle,
     ) -> u64;
 
     /// Names the instruction whose lines are fetched next, by the addresses of its first byte. A line may also hold
@@ -121,8 +124,8 @@ pub trait Memory {
     ) {
     }
 
-    /// Loads from one line or more, or stores to it. Returns how long it waits.
-    fn access(&mut self, access: &Access, how: AccessMode, now_cycles: u64) -> u64;
+    /// Loads from one line or more, or stores to it. Returns how many cycles it waits.
+    fn access(&mut self, access: &Access, how: AccessMode, now: Cycle) -> u64;
 
     /// The parts of the last load's or store's wait. Valid only if it waited.
     fn last_wait(&self) -> WaitParts {
@@ -319,8 +322,8 @@ impl Latencies {
 
     /// When an interrupt is taken of a core whose last instruction retired at `retired`, and whose
     /// stores had all left at `left`.
-    pub(super) fn interrupted(&self, retired: u64, left: u64) -> u64 {
-        retired.max(if self.interrupt_drains_stores { left } else { 0 }) + self.interrupt
+    pub(super) fn interrupted(&self, retired: Cycle, left: Cycle) -> Cycle {
+        retired.max(if self.interrupt_drains_stores { left } else { Cycle::START }) + self.interrupt
     }
 
     /// The extra latency of a special instruction. A flushed line drains later, and so do the stores after a

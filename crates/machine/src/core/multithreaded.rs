@@ -10,13 +10,14 @@
 
 use std::collections::VecDeque;
 
-use super::in_order::ReadyTime;
 use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, register_index};
 use super::model::CoreModel;
-use super::retirement::{Retirement, StallCauses};
+use super::ready_time::ReadyTime;
+use super::retirement::{CycleRange, Retirement, StallCauses};
 use super::store_buffer::StoreBuffer;
 use super::{Access, AccessMode, Accesses, CoreCounts, ExecutedBlock, Latencies, Memory};
 use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::cycle::Cycle;
 use crate::predict::{Branch, Prediction, Predictor};
 
 /// The most instructions that a thread queues while another thread's are not known.
@@ -30,11 +31,11 @@ pub struct MultithreadedCore {
     latencies: Latencies,
     mispredict_cycles: u64,
     btb_miss_cycles: u64,
-    intervals: [u64; UNITS],
+    interval_cycles: [u64; UNITS],
     /// When units, which all threads share, are free.
-    free: [u64; UNITS],
+    free: [Cycle; UNITS],
     /// The next cycle that can issue an instruction.
-    now: u64,
+    now: Cycle,
     /// The thread that issued last.
     last: usize,
 }
@@ -51,9 +52,9 @@ impl MultithreadedCore {
             latencies: Latencies::new(model),
             mispredict_cycles: model.front.mispredict_cycles.into(),
             btb_miss_cycles: model.front.btb_miss_cycles.into(),
-            intervals: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
-            free: [0; UNITS],
-            now: 0,
+            interval_cycles: model.units.all().map(|(_, unit)| unit.interval_cycles.into()),
+            free: [Cycle::START; UNITS],
+            now: Cycle::START,
             last: threads as usize - 1,
         })
     }
@@ -95,8 +96,7 @@ impl MultithreadedCore {
             let own_accesses = accesses.next(index);
             let now = thread.time();
             let fetch_wait = thread.fetch(block, instruction, memory, now);
-            let (load_wait, store_wait) =
-                thread.access((instruction.special, own_accesses), memory, now);
+            let waits = thread.access((instruction.special, own_accesses), memory, now);
             let mut prediction = Prediction::Predicted;
             if index + 1 == block.len()
                 && let Some(kind) = branch
@@ -112,14 +112,7 @@ impl MultithreadedCore {
             }
             let entry_cycles = std::mem::take(&mut thread.entry_cycles);
             let instruction = *instruction;
-            let pending = Pending {
-                instruction,
-                fetch_wait,
-                load_wait,
-                store_wait,
-                entry_cycles,
-                prediction,
-            };
+            let pending = Pending { instruction, fetch_wait, waits, entry_cycles, prediction };
             thread.queued_cycles += pending.least_cycles(self.blocking);
             thread.held_cycles += entry_cycles.unwrap_or(0);
             thread.queue.push_back(pending);
@@ -157,7 +150,7 @@ impl MultithreadedCore {
 
     /// `thread`, whose queue is empty, was halted until `cycle`: those cycles are not charged to
     /// it.
-    pub fn halt_until(&mut self, thread: usize, cycle: u64) {
+    pub fn halt_until(&mut self, thread: usize, cycle: Cycle) {
         self.threads[thread].skip_to(cycle);
     }
 
@@ -187,10 +180,10 @@ impl MultithreadedCore {
     }
 
     /// Before this cycle only queued instructions issue.
-    fn known_until(&self) -> u64 {
+    fn known_until(&self) -> Cycle {
         let running = self.threads.iter().filter(|thread| !thread.halted);
         let empty = running.filter(|thread| thread.queue.is_empty());
-        empty.map(Thread::time).min().unwrap_or(u64::MAX)
+        empty.map(Thread::time).min().unwrap_or(Cycle::NEVER)
     }
 
     /// The cycles of all instructions of a thread; a lower bound while some are queued. The value never
@@ -198,7 +191,7 @@ impl MultithreadedCore {
     #[must_use]
     pub fn cycles(&self, thread: usize) -> u64 {
         let thread = &self.threads[thread];
-        thread.time() - thread.retirement.skipped()
+        thread.time() - Cycle::START - thread.retirement.skipped_cycles()
     }
 
     /// Drains the queues of all threads. A thread whose queue drains first counts as halted from
@@ -214,13 +207,14 @@ impl MultithreadedCore {
 
     /// The next cycle with an issue, and its thread. Of the threads that are ready in that cycle, it is the
     /// first one after the thread that issued last.
-    fn next(&self) -> Option<(u64, usize)> {
+    fn next(&self) -> Option<(Cycle, usize)> {
         let number = self.threads.len();
-        let mut first: Option<(u64, usize)> = None;
+        let mut first: Option<(Cycle, usize)> = None;
         for after in 1..=number {
             let thread = (self.last + after) % number;
             let Some(pending) = self.threads[thread].queue.front() else { continue };
-            let free = pending.instruction.unit.map_or(0, |unit| self.free[unit as usize]);
+            let free =
+                pending.instruction.unit.map_or(Cycle::START, |unit| self.free[unit as usize]);
             let cycle = self.threads[thread].head.cycle.max(free).max(self.now);
             if cycle == self.now {
                 return Some((cycle, thread));
@@ -232,26 +226,24 @@ impl MultithreadedCore {
         first
     }
 
-    fn issue(&mut self, number: usize, cycle: u64) {
+    fn issue(&mut self, number: usize, cycle: Cycle) {
         let thread = &mut self.threads[number];
         let Some(pending) = thread.queue.pop_front() else { return };
-        (self.now, self.last) = (cycle + 1, number);
+        (self.now, self.last) = (cycle.next(), number);
         thread.queued_cycles -= pending.least_cycles(self.blocking);
         thread.held_cycles -= pending.entry_cycles.unwrap_or(0);
         let ready_cycle = thread.head.cycle;
-        let shared = (ready_cycle + 1, cycle + 1);
+        let shared = CycleRange::new(ready_cycle.next(), cycle.next());
         let waits = || StallCauses { shared, ..thread.head.waits };
-        thread.retirement.retire(cycle + 1, waits);
+        thread.retirement.retire(cycle.next(), waits);
         let instruction = &pending.instruction;
         if let Some(unit) = instruction.unit {
-            self.free[unit as usize] = cycle + self.intervals[unit as usize];
+            self.free[unit as usize] = cycle + self.interval_cycles[unit as usize];
         }
-        let missed = pending.load_wait > 0;
-        let load = if instruction.loads() {
-            self.latencies.of_unit(Unit::Load) + pending.load_wait
-        } else {
-            0
-        };
+        let PendingWaits { load_cycles, store_cycles } = pending.waits;
+        let missed = load_cycles > 0;
+        let load =
+            if instruction.loads() { self.latencies.of_unit(Unit::Load) + load_cycles } else { 0 };
         let unit = instruction.unit.map_or(0, |_| self.latencies.executed(instruction));
         let latency = (load + unit + self.latencies.executing(instruction.special)).max(1);
         let done = ReadyTime::new(cycle + latency, missed);
@@ -259,18 +251,18 @@ impl MultithreadedCore {
             thread.registers[register_index(register)] = done;
         }
         for register in instruction.moves {
-            thread.registers[register_index(register)] = ReadyTime::new(cycle + 1, false);
+            thread.registers[register_index(register)] = ReadyTime::new(cycle.next(), false);
         }
         thread.all_done = thread.all_done.max(done);
         if instruction.stores() {
-            thread.stores.leave(done.cycle() + pending.store_wait, pending.store_wait > 0);
+            thread.stores.leave(done.cycle() + store_cycles, store_cycles > 0);
         }
         self.hold_back(number, &pending, cycle, done);
         self.threads[number].look_ahead();
     }
 
     /// Delays the thread of an instruction that has issued, if it has to.
-    fn hold_back(&mut self, number: usize, pending: &Pending, cycle: u64, done: ReadyTime) {
+    fn hold_back(&mut self, number: usize, pending: &Pending, cycle: Cycle, done: ReadyTime) {
         let special = pending.instruction.special;
         let mut until = ReadyTime::default();
         match pending.prediction {
@@ -286,7 +278,7 @@ impl MultithreadedCore {
         if special.stops_fetch() {
             until = until.at_least(cycle + self.latencies.special(special));
         }
-        let waited = pending.load_wait + pending.store_wait;
+        let waited = pending.waits.cycles();
         if self.blocking && waited > 0 {
             until = until.max(ReadyTime::new(cycle + 1 + waited, true));
         }
@@ -297,13 +289,13 @@ impl MultithreadedCore {
     /// The earliest time at which a thread continues, on the common time axis, which includes halted cycles.
     /// The value never decreases.
     #[must_use]
-    pub fn time(&self, thread: usize) -> u64 {
+    pub fn time(&self, thread: usize) -> Cycle {
         self.threads[thread].time()
     }
 
     /// The cycle after the last issue.
     #[must_use]
-    pub fn now(&self) -> u64 {
+    pub fn now(&self) -> Cycle {
         self.now
     }
 
@@ -314,16 +306,27 @@ impl MultithreadedCore {
     }
 }
 
+/// Cycles that an instruction's accesses wait beyond a hit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PendingWaits {
+    pub(super) load_cycles: u64,
+    pub(super) store_cycles: u64,
+}
+
+impl PendingWaits {
+    /// The wait of a core that stalls at each miss.
+    fn cycles(self) -> u64 {
+        self.load_cycles + self.store_cycles
+    }
+}
+
 /// A queued instruction with everything that is known before it issues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) instruction: Instruction,
     /// Cycles that it waits for its instruction line.
     pub(super) fetch_wait: u64,
-    /// Cycles that its loads wait beyond a hit.
-    pub(super) load_wait: u64,
-    /// Cycles that its stores wait beyond a hit.
-    pub(super) store_wait: u64,
+    pub(super) waits: PendingWaits,
     /// Cycles that pass before it: an interrupt's entry, or what the thread is held.
     pub(super) entry_cycles: Option<u64>,
     /// How it was predicted, if it is a branch.
@@ -333,14 +336,14 @@ pub(super) struct Pending {
 impl Pending {
     /// Minimum number of cycles of the instruction for its thread, without the cycles before it.
     pub(super) fn least_cycles(&self, blocking: bool) -> u64 {
-        1 + if blocking { self.load_wait + self.store_wait } else { 0 }
+        1 + if blocking { self.waits.cycles() } else { 0 }
     }
 }
 
 /// When the first in a thread's queue can issue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
-    pub(super) cycle: u64,
+    pub(super) cycle: Cycle,
     pub(super) waits: StallCauses,
 }
 
@@ -372,7 +375,7 @@ impl Thread {
     pub(super) fn new(model: &CoreModel) -> Thread {
         Thread {
             queue: VecDeque::new(),
-            head: Ready { cycle: 0, waits: StallCauses::default() },
+            head: Ready { cycle: Cycle::START, waits: StallCauses::default() },
             registers: Box::new([ReadyTime::default(); REGISTERS]),
             earliest: ReadyTime::default(),
             all_done: ReadyTime::default(),
@@ -388,18 +391,18 @@ impl Thread {
     }
 
     /// When its next instruction can issue, at the earliest. It never decreases.
-    pub(super) fn time(&self) -> u64 {
+    pub(super) fn time(&self) -> Cycle {
         let held = self.held_cycles + self.entry_cycles.unwrap_or(0);
         self.continues() + held + self.queued_cycles
     }
 
     /// When what follows the last instruction that has issued can start.
-    fn continues(&self) -> u64 {
+    fn continues(&self) -> Cycle {
         self.retirement.cycle().max(self.earliest.cycle())
     }
 
     /// With an empty queue: does not charge the cycles until `cycle` to this thread.
-    pub(super) fn skip_to(&mut self, cycle: u64) {
+    pub(super) fn skip_to(&mut self, cycle: Cycle) {
         // Before what it is held for a next instruction.
         if cycle > self.continues() {
             // It is charged for what it waits for before that.
@@ -414,7 +417,7 @@ impl Thread {
         block: &Template,
         instruction: &Instruction,
         memory: &mut M,
-        now: u64,
+        now: Cycle,
     ) -> u64 {
         if !instruction.starts_line() {
             return 0;
@@ -436,15 +439,15 @@ impl Thread {
         &mut self,
         (special, accesses): (Special, &[Access]),
         memory: &mut M,
-        now: u64,
-    ) -> (u64, u64) {
-        let (mut load_wait, mut store_wait) = (0, 0);
+        now: Cycle,
+    ) -> PendingWaits {
+        let mut waits = PendingWaits::default();
         let counts = &mut self.retirement.counts;
         for access in accesses {
             let (number, misses, waited) = if access.write {
-                (&mut counts.stores, &mut counts.store_misses, &mut store_wait)
+                (&mut counts.stores, &mut counts.store_misses, &mut waits.store_cycles)
             } else {
-                (&mut counts.loads, &mut counts.load_misses, &mut load_wait)
+                (&mut counts.loads, &mut counts.load_misses, &mut waits.load_cycles)
             };
             let how = if access.write { AccessMode::Store } else { AccessMode::load_of(special) };
             let wait = memory.access(access, how, now);
@@ -452,7 +455,7 @@ impl Thread {
             *misses += u64::from(wait > 0);
             *waited = wait.max(*waited);
         }
-        (load_wait, store_wait)
+        waits
     }
 
     /// Finds when the first in the queue can issue.
@@ -472,15 +475,15 @@ impl Thread {
             until = until.at_least(self.stores.all_left());
         }
         if instruction.stores() {
-            let (cycle, missed) = self.stores.next_entry();
-            until = until.max(ReadyTime::new(cycle, missed));
+            until = until.max(self.stores.next_entry());
         }
         // An interrupt is taken, and a thread is held, when the instruction before has had its effect.
         let starts = pending.entry_cycles.map_or(next, |cycles| self.continues() + cycles);
         let fetched = starts + pending.fetch_wait;
-        let data = if until.missed() { (0, until.cycle() + 1) } else { (0, 0) };
-        let fetch = ((starts + 1).max(data.1), fetched + 1);
-        let fetch = if pending.fetch_wait > 0 { fetch } else { (0, 0) };
+        let data = CycleRange::new(Cycle::START, until.cycle().next());
+        let data = if until.missed() { data } else { CycleRange::EMPTY };
+        let fetch = CycleRange::new(starts.next().max(data.end), fetched.next());
+        let fetch = if pending.fetch_wait > 0 { fetch } else { CycleRange::EMPTY };
         let waits = StallCauses { fetch, data, ..StallCauses::default() };
         self.head = Ready { cycle: fetched.max(until.cycle()), waits };
     }

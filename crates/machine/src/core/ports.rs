@@ -6,6 +6,7 @@
 
 use super::instruction::{UNIT_KINDS, UNITS, Unit};
 use super::model::{CoreModel, PORTS_MAX};
+use crate::cycle::Cycle;
 
 /// Cycles ahead of the present that are tracked. An operation that waits longer for its operands
 /// finds the units free; operations that wait longer for a unit issue one after the other.
@@ -55,8 +56,8 @@ impl Limits {
     }
 
     /// A cycle without issued operations.
-    pub(super) fn cycle(self, cycle: u64) -> Cycle {
-        Cycle { cycle, issued: self.empty }
+    pub(super) fn cycle(self, cycle: Cycle) -> IssueCycle {
+        IssueCycle { cycle, issued: self.empty }
     }
 }
 
@@ -73,12 +74,12 @@ pub(super) fn fits(word: &mut Word, unit: Unit) -> bool {
 
 /// One cycle of an in-order core, and what issues in it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cycle {
-    pub(super) cycle: u64,
+pub(super) struct IssueCycle {
+    pub(super) cycle: Cycle,
     issued: Word,
 }
 
-impl Cycle {
+impl IssueCycle {
     /// Issues an instruction in this cycle if all units that it needs are free. An instruction that
     /// needs no unit takes an issue slot, too.
     pub(super) fn try_issue(&mut self, units: [Option<Unit>; 3]) -> bool {
@@ -157,6 +158,16 @@ impl BoundPorts {
     }
 }
 
+/// A unit for [`PortScheduler::reserve`].
+#[derive(Clone, Copy, Debug)]
+struct QuickUnit {
+    /// The addend of one more operation in a word.
+    one_operation: Word,
+    /// The unit is taken in all cycles from the present to before this one. [`Cycle::NEVER`] for a unit that an
+    /// operation occupies for several cycles.
+    full_until: Cycle,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct PortScheduler {
     limits: Limits,
@@ -171,19 +182,17 @@ pub(super) struct PortScheduler {
     /// Their wide loads.
     wide_loads: Box<[u8; AHEAD]>,
     /// Instructions that leave the scheduler later than the tracked cycles, with their times.
-    leaving_late: Vec<(u64, Waiting)>,
+    leaving_late: Vec<(Cycle, Waiting)>,
     /// The present: nothing issues before this cycle any more.
-    now: u64,
+    now: Cycle,
     /// Cycles before this one were cleared, and their instructions have left. At most the present. It advances
     /// by many cycles at once, when that matters.
-    cleared: u64,
+    cleared: Cycle,
     /// Instructions in the scheduler at cycle `cleared`, and later ones.
     waiting: Waiting,
     /// For each unit: it is taken in all cycles from the present to before this one.
-    full_until: [u64; UNIT_KINDS],
-    /// For each unit what one more operation adds to a word, and `full_until`; the latter is never reached
-    /// for a unit that an operation occupies for several cycles.
-    quick: [(Word, u64); UNIT_KINDS],
+    full_until: [Cycle; UNIT_KINDS],
+    quick: [QuickUnit; UNIT_KINDS],
     intervals: [u32; UNIT_KINDS],
     /// The most wide loads of a cycle.
     wide_loads_max: u8,
@@ -202,15 +211,19 @@ where
 
 /// The place of a cycle in such an array.
 #[inline(always)]
-fn slot_of_cycle(cycle: u64) -> usize {
-    (cycle & MASK) as usize
+fn slot_of_cycle(cycle: Cycle) -> usize {
+    (cycle.0 & MASK) as usize
 }
 
 /// The start of [`PortScheduler::quick`].
-fn quick(intervals: &[u32; UNIT_KINDS], bound: Option<&BoundPorts>) -> [(Word, u64); UNIT_KINDS] {
+fn quick(intervals: &[u32; UNIT_KINDS], bound: Option<&BoundPorts>) -> [QuickUnit; UNIT_KINDS] {
     std::array::from_fn(|unit| {
         let is_bound = bound.is_some_and(|bound| bound.masks[unit] != 0);
-        (one_operation(unit % UNITS), if intervals[unit] > 1 || is_bound { u64::MAX } else { 0 })
+        let is_slow = intervals[unit] > 1 || is_bound;
+        QuickUnit {
+            one_operation: one_operation(unit % UNITS),
+            full_until: if is_slow { Cycle::NEVER } else { Cycle::START },
+        }
     })
 }
 
@@ -232,10 +245,10 @@ impl PortScheduler {
             leaving: cycles_of(0),
             wide_loads: cycles_of(0),
             leaving_late: Vec::new(),
-            now: 0,
-            cleared: 0,
+            now: Cycle::START,
+            cleared: Cycle::START,
             waiting: 0,
-            full_until: [0; UNIT_KINDS],
+            full_until: [Cycle::START; UNIT_KINDS],
             quick: quick(&intervals, bound_ports.as_ref()),
             intervals,
             bound_ports,
@@ -247,8 +260,8 @@ impl PortScheduler {
     /// least the present. The slow path serves units that an operation occupies for several cycles, and units
     /// without a free cycle in the tracked range.
     #[inline(always)]
-    pub(super) fn reserve(&mut self, earliest: u64, unit: Unit) -> u64 {
-        let (one_operation, full_until) = self.quick[unit as usize];
+    pub(super) fn reserve(&mut self, earliest: Cycle, unit: Unit) -> Cycle {
+        let QuickUnit { one_operation, full_until } = self.quick[unit as usize];
         if earliest <= full_until {
             return self.reserve_slowly(earliest, unit);
         }
@@ -276,7 +289,7 @@ impl PortScheduler {
     /// Binds an operation to a port, and reserves that from `earliest` on. Returns the cycle. As many
     /// operations as cycles are tracked do not wait for one port.
     #[inline]
-    fn reserve_bound(&mut self, earliest: u64, unit: Unit) -> Option<u64> {
+    fn reserve_bound(&mut self, earliest: Cycle, unit: Unit) -> Option<Cycle> {
         let ports = self.bound_ports.as_mut().filter(|ports| ports.masks[unit as usize] != 0)?;
         let bit = ports.bind(unit, self.waiting);
         let mut cycle = earliest;
@@ -294,7 +307,7 @@ impl PortScheduler {
 
     /// [`PortScheduler::reserve`] of any unit.
     #[inline(never)]
-    fn reserve_slowly(&mut self, earliest: u64, unit: Unit) -> u64 {
+    fn reserve_slowly(&mut self, earliest: Cycle, unit: Unit) -> Cycle {
         self.clear_passed();
         if let Some(cycle) = self.reserve_bound(earliest, unit) {
             return cycle;
@@ -318,7 +331,7 @@ impl PortScheduler {
             let full_until = cycle + if beyond { u64::from(interval) } else { 0 };
             self.full_until[unit as usize] = full_until;
             if interval == 1 {
-                self.quick[unit as usize].1 = full_until;
+                self.quick[unit as usize].full_until = full_until;
             }
         }
         cycle
@@ -326,7 +339,7 @@ impl PortScheduler {
 
     /// Reserves a unit for another number of cycles than its other operations.
     #[inline(never)]
-    pub(super) fn reserve_for(&mut self, earliest: u64, unit: Unit, interval: u32) -> u64 {
+    pub(super) fn reserve_for(&mut self, earliest: Cycle, unit: Unit, interval: u32) -> Cycle {
         if self.is_bound(unit) {
             // A port executes an operation a cycle, whatever it is.
             return self.reserve_slowly(earliest, unit);
@@ -335,18 +348,19 @@ impl PortScheduler {
         let cycle = self.reserve_slowly(earliest, unit);
         self.intervals[unit as usize] = usual_interval;
         let full_until = self.full_until[unit as usize];
-        self.quick[unit as usize].1 = if usual_interval > 1 { u64::MAX } else { full_until };
+        self.quick[unit as usize].full_until =
+            if usual_interval > 1 { Cycle::NEVER } else { full_until };
         cycle
     }
 
     /// Reserves a load unit; a wide load can only use some of them.
     #[inline(always)]
-    pub(super) fn reserve_load(&mut self, earliest: u64, is_wide: bool) -> u64 {
+    pub(super) fn reserve_load(&mut self, earliest: Cycle, is_wide: bool) -> Cycle {
         if is_wide { self.reserve_wide_load(earliest) } else { self.reserve(earliest, Unit::Load) }
     }
 
     #[inline(never)]
-    fn reserve_wide_load(&mut self, earliest: u64) -> u64 {
+    fn reserve_wide_load(&mut self, earliest: Cycle) -> Cycle {
         self.clear_passed();
         let mut cycle = earliest.max(self.full_until[Unit::Load as usize]);
         while cycle - self.now < AHEAD as u64 {
@@ -364,19 +378,21 @@ impl PortScheduler {
 
     /// Reserves a unit that an operation occupies for several cycles: it must be free in all of
     /// them.
-    fn reserve_interval(&mut self, earliest: u64, unit: Unit, interval: u32) -> u64 {
+    fn reserve_interval(&mut self, earliest: Cycle, unit: Unit, interval: u32) -> Cycle {
         let interval = u64::from(interval);
         let taken = one_operation(unit as usize) & !15;
         let end = self.now + AHEAD as u64;
         let mut cycle = earliest;
         while cycle < end {
-            let word = |cycle: u64| self.issued[slot_of_cycle(cycle)];
+            let word = |cycle: Cycle| self.issued[slot_of_cycle(cycle)];
             let issued = (word(cycle) + one_operation(unit as usize)) & OVERFLOW == 0;
             let stays = |cycle| (word(cycle) + taken) & OVERFLOW == 0;
             let until = end.min(cycle + interval);
-            if issued && (cycle + 1..until).all(stays) {
+            if issued && (cycle.next().0..until.0).map(Cycle).all(stays) {
                 self.issued[slot_of_cycle(cycle)] += 1;
-                (cycle..until).for_each(|cycle| self.issued[slot_of_cycle(cycle)] += taken);
+                (cycle.0..until.0)
+                    .map(Cycle)
+                    .for_each(|cycle| self.issued[slot_of_cycle(cycle)] += taken);
                 break;
             }
             cycle += 1;
@@ -387,7 +403,7 @@ impl PortScheduler {
     /// An instruction is in the scheduler until `cycle`. `unit` is that of its operation, if it has one and
     /// the unit was reserved last.
     #[inline(always)]
-    pub(super) fn wait_until(&mut self, cycle: u64, unit: Option<Unit>) {
+    pub(super) fn wait_until(&mut self, cycle: Cycle, unit: Option<Unit>) {
         let place_taken = match (unit, &self.bound_ports) {
             (Some(unit), _) if unit.is_vector() && self.vector_entries.is_some() => 1 << VECTOR,
             (Some(unit), Some(ports)) if ports.masks[unit as usize] != 0 => ports.bound,
@@ -405,7 +421,7 @@ impl PortScheduler {
     }
 
     #[inline(never)]
-    fn leave_late(&mut self, cycle: u64, place_taken: Waiting) {
+    fn leave_late(&mut self, cycle: Cycle, place_taken: Waiting) {
         self.clear_passed();
         self.waiting += place_taken;
         if cycle - self.now < AHEAD as u64 {
@@ -417,13 +433,13 @@ impl PortScheduler {
 
     /// The present: nothing issues before this cycle any more.
     #[inline]
-    pub(super) fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> Cycle {
         self.now
     }
 
     /// Advances the present to `cycle`, unless it is later already.
     #[inline(always)]
-    pub(super) fn advance(&mut self, cycle: u64) {
+    pub(super) fn advance(&mut self, cycle: Cycle) {
         self.now = self.now.max(cycle);
     }
 
@@ -495,10 +511,10 @@ impl PortScheduler {
 
     /// Advances to the first cycle with room in that scheduler, and returns the cycle.
     #[inline(never)]
-    pub(super) fn until_room(&mut self, unit: Option<Unit>) -> u64 {
+    pub(super) fn until_room(&mut self, unit: Option<Unit>) -> Cycle {
         self.clear_passed();
         while !self.has_room(unit) {
-            let mut ahead = self.now + 1..self.now + AHEAD as u64;
+            let mut ahead = (1..AHEAD as u64).map(|cycles| self.now + cycles);
             let next = ahead.find(|cycle| self.leaving[slot_of_cycle(*cycle)] > 0);
             let late = self.leaving_late.iter().map(|(leaves, _)| *leaves).min();
             let Some(next) = next.into_iter().chain(late).min() else { break };
@@ -536,10 +552,10 @@ mod tests {
             leaving: cycles_of(0),
             wide_loads: cycles_of(0),
             leaving_late: Vec::new(),
-            now: 0,
-            cleared: 0,
+            now: Cycle::START,
+            cleared: Cycle::START,
             waiting: 0,
-            full_until: [0; UNIT_KINDS],
+            full_until: [Cycle::START; UNIT_KINDS],
             quick: quick(&all_intervals, None),
             intervals: all_intervals,
             wide_loads_max: 0,
@@ -553,13 +569,13 @@ mod tests {
         let mut ports = ports(2, 4, &[1; UNITS], &[1; UNITS]);
         ports.vector_entries = Some(1);
         let (vector, integer) = (Some(Unit::FloatAdd), Some(Unit::Integer));
-        ports.wait_until(10, vector);
+        ports.wait_until(Cycle(10), vector);
         assert!(ports.is_full(vector) && !ports.is_full(integer));
-        ports.wait_until(20, integer);
-        ports.wait_until(3_000, None);
+        ports.wait_until(Cycle(20), integer);
+        ports.wait_until(Cycle(3_000), None);
         assert!(ports.is_full(integer));
-        assert_eq!(ports.until_room(vector), 10);
-        assert_eq!(ports.until_room(integer), 20);
+        assert_eq!(ports.until_room(vector), Cycle(10));
+        assert_eq!(ports.until_room(integer), Cycle(20));
     }
 
     proptest! {
@@ -592,10 +608,11 @@ mod tests {
             let (mut now, mut taken) = (1, HashMap::<u64, [u32; 4]>::new());
             for (kind, ahead, passes) in asked {
                 now += passes;
-                ports.advance(now);
+                ports.advance(Cycle(now));
                 let unit = kinds[kind].0;
-                let cycle = ports.reserve(now + ahead, unit);
-                ports.wait_until(cycle, Some(unit));
+                let reserved = ports.reserve(Cycle(now + ahead), unit);
+                ports.wait_until(reserved, Some(unit));
+                let Cycle(cycle) = reserved;
                 prop_assert!(cycle >= now + ahead);
                 prop_assert!(cycle == now + ahead || taken.contains_key(&(now + ahead)));
                 let counts = taken.entry(cycle).or_default();
@@ -629,7 +646,7 @@ mod tests {
             let mut now = 0;
             for (at, ahead, passes) in asked {
                 now += passes;
-                ports.advance(now);
+                ports.advance(Cycle(now));
                 let length = if at == 1 { u64::from(interval) } else { 1 };
                 let mut cycle = now + ahead;
                 while all.get(&cycle).is_some_and(|number| *number >= issue)
@@ -641,8 +658,13 @@ mod tests {
                 *all.entry(cycle).or_insert(0) += 1;
                 (cycle..cycle + length)
                     .for_each(|cycle| *taken.entry((at, cycle)).or_insert(0) += 1);
-                let reserved = if quickly { ports.reserve(now + ahead, EACH[at]) } else { ports.reserve_slowly(now + ahead, EACH[at]) };
-                prop_assert_eq!(reserved, cycle);
+                let earliest = Cycle(now + ahead);
+                let reserved = if quickly {
+                    ports.reserve(earliest, EACH[at])
+                } else {
+                    ports.reserve_slowly(earliest, EACH[at])
+                };
+                prop_assert_eq!(reserved, Cycle(cycle));
             }
         }
 
@@ -660,15 +682,15 @@ mod tests {
             let mut now = 0;
             for (passes, ahead) in asked {
                 now += passes;
-                ports.advance(now);
+                ports.advance(Cycle(now));
                 // Time advances to the first that leaves.
                 waiting.retain(|leaves| *leaves > now);
                 while waiting.len() >= entries as usize {
                     now = *waiting.iter().min().expect("some wait");
                     waiting.retain(|leaves| *leaves > now);
                 }
-                prop_assert_eq!(ports.until_room(None), now);
-                ports.wait_until(now + ahead, None);
+                prop_assert_eq!(ports.until_room(None), Cycle(now));
+                ports.wait_until(Cycle(now + ahead), None);
                 waiting.push(now + ahead);
             }
         }

@@ -6,21 +6,55 @@
 
 use super::CoreCounts;
 use super::stages::WidthLimiter;
+use crate::cycle::Cycle;
 
-/// An interval of cycles, without its end; empty if the end is not later than the start.
-pub(super) type Interval = (u64, u64);
+/// Cycles from `start` to before `end`; none if the end is not later than the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CycleRange {
+    pub(super) start: Cycle,
+    pub(super) end: Cycle,
+}
+
+impl CycleRange {
+    /// No cycle.
+    pub(super) const EMPTY: CycleRange = CycleRange { start: Cycle::START, end: Cycle::START };
+
+    #[inline(always)]
+    pub(super) fn new(start: Cycle, end: Cycle) -> CycleRange {
+        CycleRange { start, end }
+    }
+
+    /// The cycles from the earlier start to the later end of both.
+    pub(super) fn spanning(self, other: CycleRange) -> CycleRange {
+        CycleRange { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+
+    /// Whether the range is not [`CycleRange::EMPTY`].
+    #[inline(always)]
+    pub(super) fn is_set(self) -> bool {
+        self.end != Cycle::START
+    }
+}
 
 /// Cycles without retirement, by cause. The causes do not overlap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StallCauses {
     /// The instruction waited for its instruction line.
-    pub(super) fetch: Interval,
+    pub(super) fetch: CycleRange,
     /// The instruction waited for an entry of the store buffer, which was full of stores that missed.
-    pub(super) full: Interval,
+    pub(super) full: CycleRange,
     /// The instruction waited for its data.
-    pub(super) data: Interval,
+    pub(super) data: CycleRange,
     /// Other threads had the core.
-    pub(super) shared: Interval,
+    pub(super) shared: CycleRange,
+}
+
+impl StallCauses {
+    #[inline(always)]
+    fn is_any_set(&self) -> bool {
+        let StallCauses { fetch, full, data, shared } = self;
+        fetch.end.0 | full.end.0 | data.end.0 | shared.end.0 != 0
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -29,7 +63,7 @@ pub(super) struct Retirement {
     /// The cycle of the last retirement, and the number of retirements in it.
     last: WidthLimiter,
     /// Cycles that are not counted, because the thread was halted.
-    skipped: u64,
+    skipped_cycles: u64,
     /// All counts but the slots lost to the pipeline, which are the remainder.
     pub(super) counts: CoreCounts,
 }
@@ -38,24 +72,24 @@ impl Retirement {
     pub(super) fn new(width: u32) -> Retirement {
         // Cycles are counted from the first possible retirement.
         let mut last = WidthLimiter::new(width);
-        last.fill_until(0);
-        Retirement { width, last, skipped: 0, counts: CoreCounts::default() }
+        last.fill_until(Cycle::START);
+        Retirement { width, last, skipped_cycles: 0, counts: CoreCounts::default() }
     }
 
     #[inline(always)]
-    pub(super) fn cycle(&self) -> u64 {
+    pub(super) fn cycle(&self) -> Cycle {
         self.last.cycle()
     }
 
     /// Retires the next instruction, not before cycle `done`. Returns the cycle. `waits` is asked only
     /// if slots may have been lost.
     #[inline(always)]
-    pub(super) fn retire(&mut self, done: u64, waits: impl FnOnce() -> StallCauses) -> u64 {
+    pub(super) fn retire(&mut self, done: Cycle, waits: impl FnOnce() -> StallCauses) -> Cycle {
         let before = self.last;
         let cycle = self.retire_unhindered(done);
         if cycle > before.cycle() {
             let waits = waits();
-            if waits.fetch.1 | waits.full.1 | waits.data.1 | waits.shared.1 != 0 {
+            if waits.is_any_set() {
                 self.charge(before, cycle, &waits);
             }
         }
@@ -64,13 +98,13 @@ impl Retirement {
 
     /// [`Retirement::retire`] of an instruction that has waited for nothing that is charged.
     #[inline(always)]
-    pub(super) fn retire_unhindered(&mut self, done: u64) -> u64 {
+    pub(super) fn retire_unhindered(&mut self, done: Cycle) -> Cycle {
         self.counts.instructions += 1;
         self.last.take(done)
     }
 
     /// Nothing retires until `cycle` has passed, because the core waits for a miss.
-    pub(super) fn wait_for_data(&mut self, cycle: u64) {
+    pub(super) fn wait_for_data(&mut self, cycle: Cycle) {
         if cycle > self.cycle() {
             let width = u64::from(self.width);
             let lost = width - self.last.passed() + (cycle - self.cycle()) * width;
@@ -80,22 +114,22 @@ impl Retirement {
     }
 
     /// Does not count the cycles until `cycle`.
-    pub(super) fn skip_to(&mut self, cycle: u64) {
+    pub(super) fn skip_to(&mut self, cycle: Cycle) {
         if cycle > self.cycle() {
             // The open slots of the last cycle were lost before.
-            self.skipped += cycle - self.cycle();
+            self.skipped_cycles += cycle - self.cycle();
             self.last.fill_until(cycle);
         }
     }
 
     /// Cycles that are not counted.
-    pub(super) fn skipped(&self) -> u64 {
-        self.skipped
+    pub(super) fn skipped_cycles(&self) -> u64 {
+        self.skipped_cycles
     }
 
     #[inline(never)]
-    fn charge(&mut self, before: WidthLimiter, until: u64, waits: &StallCauses) {
-        let slots = |interval| self.slots(before, interval, until);
+    fn charge(&mut self, before: WidthLimiter, until: Cycle, waits: &StallCauses) {
+        let slots = |range| self.slots(before, range, until);
         let (data, full) = (slots(waits.data), slots(waits.full));
         let (fetch, shared) = (slots(waits.fetch), slots(waits.shared));
         self.counts.data_stall_slots += data + full;
@@ -103,9 +137,9 @@ impl Retirement {
         self.counts.shared_slots += shared;
     }
 
-    /// The lost slots of an interval, from the place after `before` up to cycle `until`.
-    fn slots(&self, before: WidthLimiter, (from, to): Interval, until: u64) -> u64 {
-        let (from, to) = (from.max(before.cycle()), to.min(until));
+    /// The lost slots of a range, from the place after `before` up to cycle `until`.
+    fn slots(&self, before: WidthLimiter, range: CycleRange, until: Cycle) -> u64 {
+        let (from, to) = (range.start.max(before.cycle()), range.end.min(until));
         if from >= to {
             return 0;
         }
@@ -113,8 +147,14 @@ impl Retirement {
         (to - from) * u64::from(self.width) - used
     }
 
+    /// Cycles from the start to the last retirement that are counted.
+    #[inline(always)]
+    pub(super) fn counted_cycles(&self) -> u64 {
+        (self.cycle() - Cycle::START) - self.skipped_cycles
+    }
+
     pub(super) fn counts(&self) -> CoreCounts {
-        let (cycles, width) = (self.cycle() - self.skipped, u64::from(self.width));
+        let (cycles, width) = (self.counted_cycles(), u64::from(self.width));
         let open_slots = width - self.last.passed();
         let counts = CoreCounts { cycles, open_slots, pipeline_stall_slots: 0, ..self.counts };
         CoreCounts { pipeline_stall_slots: cycles * width - counts.slots(), ..counts }
@@ -139,11 +179,12 @@ mod tests {
             for (later, starts, waits, cause) in retired {
                 let done = (last + later).saturating_sub(5);
                 let interval = (last + starts, last + starts + waits);
+                let range = CycleRange::new(Cycle(interval.0), Cycle(interval.1));
                 let mut causes = StallCauses::default();
                 match cause {
-                    0 => causes.data = interval,
-                    1 => causes.fetch = interval,
-                    2 => causes.full = interval,
+                    0 => causes.data = range,
+                    1 => causes.fetch = range,
+                    2 => causes.full = range,
                     _ => {}
                 }
                 // Slot by slot until the instruction has retired.
@@ -161,7 +202,7 @@ mod tests {
                         _ => 'p',
                     });
                 }
-                prop_assert_eq!(retirement.retire(done, || causes), last);
+                prop_assert_eq!(retirement.retire(Cycle(done), || causes), Cycle(last));
                 let counts = retirement.counts();
                 let slots_of = |what| slots.iter().filter(|slot| **slot == what).count() as u64;
                 prop_assert_eq!(counts.instructions, slots_of('i'));

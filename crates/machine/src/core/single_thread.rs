@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::code_tags::{CodeTags, FoundCode};
 use super::fill_buffers::{LineFillBuffers, Served};
-use super::front_end::{Fetched, FrontEnd};
+use super::front_end::{Fetched, FrontEnd, InstructionTimes};
 use super::in_order::InOrderCore;
 use super::instruction::{Instruction, Special, Template};
 use super::model::CoreModel;
@@ -12,6 +12,8 @@ use super::out_of_order::OutOfOrderCore;
 use super::retirement::Retirement;
 use super::store_buffer::StoreBuffer;
 use super::{Access, AccessMode, CoreCounts, ExecutedBlock, Latencies, Memory, wait_parts};
+use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::cycle::Cycle;
 
 /// A core that executes one thread.
 pub trait SingleThreadCore {
@@ -50,7 +52,7 @@ pub trait SingleThreadCore {
 
     /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
     /// instructions.
-    fn forget_code(&mut self, physical: Range<u64>) {
+    fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
         self.common_mut().code.forget_code(physical);
     }
 
@@ -63,8 +65,15 @@ pub trait SingleThreadCore {
     /// when its misses are filled, too.
     #[must_use]
     #[inline(always)]
-    fn cycles(&self) -> u64 {
+    fn time(&self) -> Cycle {
         self.common().retirement.cycle()
+    }
+
+    /// The cycles until the last retirement.
+    #[must_use]
+    #[inline(always)]
+    fn cycles(&self) -> u64 {
+        self.time() - Cycle::START
     }
 
     #[must_use]
@@ -82,7 +91,7 @@ pub struct CommonParts {
     pub(super) stores: StoreBuffer,
     pub(super) fill_buffers: LineFillBuffers,
     /// No load issues before this cycle.
-    pub(super) loads_from: u64,
+    pub(super) loads_from: Cycle,
     pub(super) retirement: Retirement,
 }
 
@@ -95,7 +104,7 @@ impl CommonParts {
             front: FrontEnd::new(model),
             stores,
             fill_buffers: LineFillBuffers::new(model.data.mshrs, data_line_bytes),
-            loads_from: 0,
+            loads_from: Cycle::START,
             retirement: Retirement::new(model.width),
         }
     }
@@ -127,9 +136,9 @@ impl CommonParts {
         self.front.fetch(block, instruction, found, memory, &mut self.retirement.counts)
     }
 
-    /// Predicts the branch at the end of a block, which leads to `next`. It was fetched and resolved at `times`.
+    /// Predicts the branch at the end of a block, which leads to `next`.
     #[inline]
-    pub(super) fn branch(&mut self, block: &Template, next: u64, times: (u64, u64)) {
+    pub(super) fn branch(&mut self, block: &Template, next: u64, times: InstructionTimes) {
         let Some((kind, address)) = block.summary.branch else { return };
         let counts = &mut self.retirement.counts;
         let predicted = self.code.predict(block, (kind, address), next, counts);
@@ -141,20 +150,21 @@ impl CommonParts {
     pub(super) fn store<M: Memory>(
         &mut self,
         store: &Access,
-        issued: u64,
-        present: u64,
+        issued: Cycle,
+        present: Cycle,
         memory: &mut M,
     ) -> Served {
         let wait = memory.access(store, AccessMode::Store, issued);
         let parts = wait_parts(memory, wait);
-        let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
+        let address = VirtualAddress(store.virtual_address);
+        let served = self.fill_buffers.serve(address, issued, (wait, parts), present);
         self.retirement.counts.stores += 1;
         self.retirement.counts.store_misses += u64::from(served.missed);
         served
     }
 
     /// The effects of a special instruction on later ones. It issues or enters at `started`, and is done at `done`.
-    pub(super) fn finish_special(&mut self, special: Special, started: u64, done: u64) {
+    pub(super) fn finish_special(&mut self, special: Special, started: Cycle, done: Cycle) {
         if special.drains() {
             self.front.resume_at(done);
         }

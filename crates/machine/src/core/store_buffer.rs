@@ -1,7 +1,9 @@
 //! The store buffer of a core, and which loads take their values from it.
 
 use super::Access;
+use super::ready_time::ReadyTime;
 use super::stages::{EntryQueue, WidthLimiter};
+use crate::cycle::Cycle;
 
 /// Number of 8-byte granules with a known last store. A later store with equal low address bits replaces a
 /// granule's store, like the 4 KiB aliases of real cores.
@@ -13,14 +15,14 @@ struct Granule {
     /// The granule's number plus one; zero for none.
     name: u64,
     /// When it leaves for the cache.
-    leaves: u64,
+    leaves: Cycle,
 }
 
 /// The value of a store, for the loads that memory renaming serves.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stored {
     /// When the value is known.
-    known: u64,
+    known: Cycle,
     /// How the address of the store was formed; see [`Instruction::address_form`].
     form: u16,
     /// The bytes that were stored, a bit each.
@@ -30,8 +32,8 @@ struct Stored {
 /// When what a store needs is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    pub(super) value: u64,
-    pub(super) address: u64,
+    pub(super) value: Cycle,
+    pub(super) address: Cycle,
 }
 
 /// Where a load gets its value from.
@@ -39,35 +41,42 @@ pub(super) struct Known {
 pub(super) enum Source {
     Cache,
     /// An earlier store, whose value is known at this time.
-    Store(u64),
+    Store(Cycle),
     /// The store's value, after the load's register was renamed to the store's register.
-    Renamed(u64),
+    Renamed(Cycle),
     /// The cache, after a store to a part of the value has drained at this time.
-    CacheAfter(u64),
+    CacheAfter(Cycle),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct StoreBuffer {
-    /// Twice the time at which each becomes free, and one more if its store missed.
-    entries: EntryQueue,
+    /// When each becomes free, and whether its store missed.
+    entries: EntryQueue<ReadyTime>,
     leaving: WidthLimiter,
-    last_left: u64,
+    last_left: Cycle,
     one_line: bool,
     /// Whether stores of a cycle may be of any width, and to the same bytes of that line.
     any_of_line: bool,
-    /// How many stores of vector registers leave in a cycle, when the last one left, and how many in that
-    /// cycle; zero if there is no limit.
+    /// How many stores of vector registers leave in a cycle; zero if there is no limit.
     vectors_per_cycle_max: u32,
-    vectors: (u64, u32),
-    /// The bytes that were stored last: from one address to before another, in one line.
-    last: (u64, u64),
+    /// When the last store of a vector register left, and how many have left in that cycle.
+    vectors: (Cycle, u32),
+    /// The bytes that were stored last, in one line.
+    last: StoredBytes,
     granules: Box<[Granule; GRANULES]>,
     stored: Box<[Stored; GRANULES]>,
     /// The last stored granule for each offset in a page, and the time at which its value is known. Empty if
     /// the core has no 4K aliasing.
-    aliases: Box<[(Granule, u64)]>,
+    aliases: Box<[(Granule, Cycle)]>,
     /// When the address of the last store to each granule was known. Empty if that does not matter.
-    addresses: Box<[u64]>,
+    addresses: Box<[Cycle]>,
+}
+
+/// Bytes by their virtual addresses, from `start` to before `end`.
+#[derive(Clone, Copy, Debug, Default)]
+struct StoredBytes {
+    start: u64,
+    end: u64,
 }
 
 /// Where a granule is kept. Addresses that are 4 KiB apart have different places.
@@ -152,12 +161,12 @@ impl StoreBuffer {
         StoreBuffer {
             entries: EntryQueue::new(entries),
             leaving: WidthLimiter::new(ports),
-            last_left: 0,
+            last_left: Cycle::START,
             one_line: false,
             any_of_line: false,
             vectors_per_cycle_max: 0,
-            vectors: (0, 0),
-            last: (0, 0),
+            vectors: (Cycle::START, 0),
+            last: StoredBytes::default(),
             granules: Box::new([Granule::default(); GRANULES]),
             stored: Box::new([Stored::default(); GRANULES]),
             aliases: Box::default(),
@@ -181,15 +190,15 @@ impl StoreBuffer {
     /// The time at which the next store can drain. The store is ready at `earliest`, and is a vector store or
     /// not.
     #[inline]
-    pub(super) fn after_vectors(&mut self, earliest: u64, is_vector: bool) -> u64 {
+    pub(super) fn after_vectors(&mut self, earliest: Cycle, is_vector: bool) -> Cycle {
         if self.vectors_per_cycle_max == 0 || !is_vector {
             return earliest;
         }
-        let earliest = earliest.max(self.last_left).max(self.leaving.next(0));
+        let earliest = earliest.max(self.last_left).max(self.leaving.next(Cycle::START));
         let (cycle, number) = self.vectors;
         let cycle = match earliest <= cycle {
             true if number < self.vectors_per_cycle_max => cycle,
-            true => cycle + 1,
+            true => cycle.next(),
             false => earliest,
         };
         self.vectors = (cycle, if cycle == self.vectors.0 { number + 1 } else { 1 });
@@ -199,26 +208,26 @@ impl StoreBuffer {
     /// Records the offsets of stores in their pages, for loads with 4K aliasing.
     pub(super) fn with_aliases(mut self, with: bool) -> StoreBuffer {
         let places = if with { GRANULES } else { 0 };
-        self.aliases = vec![(Granule::default(), 0); places].into();
+        self.aliases = vec![(Granule::default(), Cycle::START); places].into();
         self
     }
 
     /// Records when each store's address became known, for `address_known_at`.
     pub(super) fn with_addresses(mut self, with: bool) -> StoreBuffer {
-        self.addresses = vec![0; if with { GRANULES } else { 0 }].into();
+        self.addresses = vec![Cycle::START; if with { GRANULES } else { 0 }].into();
         self
     }
 
     /// When the address of the store was known that a load gets its value from; none if that does not matter.
     #[inline]
-    pub(super) fn address_known(&self, load: &Access) -> Option<u64> {
+    pub(super) fn address_known(&self, load: &Access) -> Option<Cycle> {
         self.addresses.get(slot(load.virtual_address >> 3)).copied()
     }
 
     /// If a load that starts at `start` has the same place in a page as a store to another page that has
     /// not left before: when the value of that store is known.
     #[inline]
-    pub(super) fn aliased(&self, load: &Access, start: u64) -> Option<u64> {
+    pub(super) fn aliased(&self, load: &Access, start: Cycle) -> Option<Cycle> {
         let granule = load.virtual_address >> 3;
         let (store, known) = self.aliases.get(granule as usize % GRANULES)?;
         let is_other = store.name != 0 && store.name != granule + 1;
@@ -227,15 +236,14 @@ impl StoreBuffer {
 
     /// When the next store has an entry, and whether it waits for a miss.
     #[inline]
-    pub(super) fn next_entry(&self) -> (u64, bool) {
-        let entry = self.entries.oldest();
-        (entry >> 1, entry & 1 != 0)
+    pub(super) fn next_entry(&self) -> ReadyTime {
+        self.entries.oldest()
     }
 
     /// Whether a load in one line that starts at `start` may get a part of its value from a store: false if it
     /// does not.
     #[inline(always)]
-    pub(super) fn may_be_source(&self, load: &Access, start: u64) -> bool {
+    pub(super) fn may_be_source(&self, load: &Access, start: Cycle) -> bool {
         let (first, bytes) = (load.virtual_address, u64::from(load.bytes.max(1)));
         let store = &self.granules[slot(first >> 3)];
         let is_one = first & 7 <= 8 - bytes.min(8) && bytes <= 8;
@@ -245,7 +253,7 @@ impl StoreBuffer {
     /// The source of the value of a load that starts at `start`. `form` is the form of its address if the core
     /// renames memory: then a load of the whole value of a store with the same form needs no access.
     #[inline]
-    pub(super) fn source(&self, load: &Access, form: u16, start: u64) -> Source {
+    pub(super) fn source(&self, load: &Access, form: u16, start: Cycle) -> Source {
         let first = load.virtual_address;
         let last = first.wrapping_add(u64::from(load.bytes.max(1)) - 1);
         if first >> 3 == last >> 3 {
@@ -260,7 +268,7 @@ impl StoreBuffer {
 
     /// [`StoreBuffer::source`] of any load.
     #[inline(never)]
-    fn source_of_parts(&self, load: &Access, form: u16, start: u64) -> Source {
+    fn source_of_parts(&self, load: &Access, form: u16, start: Cycle) -> Source {
         let mut source = Source::Cache;
         if form != 0 {
             let granule = load.virtual_address >> 3;
@@ -285,7 +293,8 @@ impl StoreBuffer {
                 Source::Store(_) if there && mask & !stored.mask == 0 && source == single_store => {
                     single_store
                 }
-                _ => Source::CacheAfter(self.last_left.max(if there { store.leaves } else { 0 })),
+                _ if there => Source::CacheAfter(self.last_left.max(store.leaves)),
+                _ => Source::CacheAfter(self.last_left),
             };
         }
         source
@@ -293,14 +302,14 @@ impl StoreBuffer {
 
     /// The stores of an instruction leave for the cache, not before `earliest`. Returns when.
     #[inline]
-    pub(super) fn leave(&mut self, earliest: u64, missed: bool) -> u64 {
+    pub(super) fn leave(&mut self, earliest: Cycle, missed: bool) -> Cycle {
         let leaves = self.leaving.take(earliest.max(self.last_left));
         self.record_leave(leaves, missed)
     }
 
     /// [`StoreBuffer::leave_by_line`] of an instruction with one store, which crosses no line.
     #[inline(always)]
-    pub(super) fn leave_alone(&mut self, store: &Access, earliest: u64, missed: bool) -> u64 {
+    pub(super) fn leave_alone(&mut self, store: &Access, earliest: Cycle, missed: bool) -> Cycle {
         if self.one_line {
             self.join_line(store);
         }
@@ -310,16 +319,16 @@ impl StoreBuffer {
     /// Lets a store drain in the cycle of the last store if the rules of its line allow that, or else in a later one.
     #[inline(always)]
     fn join_line(&mut self, store: &Access) {
-        let from = store.virtual_address;
-        let to = from.wrapping_add(store.bytes.max(1).into());
-        let same_line = (from ^ self.last.0) >> LINE_SHIFT == 0;
-        let apart = to <= self.last.0 || from >= self.last.1;
+        let start = store.virtual_address;
+        let stored = StoredBytes { start, end: start.wrapping_add(store.bytes.max(1).into()) };
+        let same_line = (stored.start ^ self.last.start) >> LINE_SHIFT == 0;
+        let apart = stored.end <= self.last.start || stored.start >= self.last.end;
         // Two of up to 16 bytes each.
         let narrow = store.bytes <= 16;
         if !(same_line && (apart && narrow || self.any_of_line)) {
             self.leaving.end_cycle();
         }
-        self.last = (from, to);
+        self.last = stored;
     }
 
     /// Like `leave`, on a core that writes one line per cycle: stores to the same line drain together.
@@ -328,9 +337,9 @@ impl StoreBuffer {
         &mut self,
         accesses: &[Access],
         bytes_max: u8,
-        earliest: u64,
+        earliest: Cycle,
         missed: bool,
-    ) -> u64 {
+    ) -> Cycle {
         if !self.one_line {
             return self.leave(earliest, missed);
         }
@@ -358,16 +367,16 @@ impl StoreBuffer {
 
     /// All stores of an instruction have left at `leaves`.
     #[inline(always)]
-    fn record_leave(&mut self, leaves: u64, missed: bool) -> u64 {
+    fn record_leave(&mut self, leaves: Cycle, missed: bool) -> Cycle {
         self.last_left = leaves;
-        self.entries.push(leaves << 1 | u64::from(missed));
+        self.entries.push(ReadyTime::new(leaves, missed));
         leaves
     }
 
     /// Remembers the value of a store by the form of its address. Both are known at `known`, and the store
     /// drains at `leaves`.
     #[inline(always)]
-    pub(super) fn remember(&mut self, store: &Access, form: u16, known: Known, leaves: u64) {
+    pub(super) fn remember(&mut self, store: &Access, form: u16, known: Known, leaves: Cycle) {
         let (granule, at) = (store.virtual_address >> 3, store.virtual_address & 7);
         if at + u64::from(store.bytes) > 8 || store.bytes == 0 {
             return self.remember_parts(store, form, known, leaves);
@@ -378,14 +387,14 @@ impl StoreBuffer {
 
     /// [`StoreBuffer::remember`] of a store to any number of granules.
     #[inline(never)]
-    fn remember_parts(&mut self, store: &Access, form: u16, known: Known, leaves: u64) {
+    fn remember_parts(&mut self, store: &Access, form: u16, known: Known, leaves: Cycle) {
         for (granule, mask) in parts(store) {
             self.remember_part(granule, leaves, (known, form, mask));
         }
     }
 
     #[inline(always)]
-    fn remember_part(&mut self, granule: u64, leaves: u64, of: (Known, u16, u8)) {
+    fn remember_part(&mut self, granule: u64, leaves: Cycle, of: (Known, u16, u8)) {
         let (known, form, mask) = of;
         let (name, stored) = (granule + 1, Stored { known: known.value, form, mask });
         self.granules[slot(granule)] = Granule { name, leaves };
@@ -400,7 +409,7 @@ impl StoreBuffer {
 
     /// When the last store has left.
     #[inline]
-    pub(super) fn all_left(&self) -> u64 {
+    pub(super) fn all_left(&self) -> Cycle {
         self.last_left
     }
 }
@@ -431,33 +440,37 @@ mod tests {
     }
 
     fn known_at(value: u64) -> Known {
+        let value = Cycle(value);
         Known { value, address: value }
     }
 
     #[test]
     fn a_load_takes_what_is_whole_in_one_store_that_has_not_left() {
         let mut stores = StoreBuffer::new(8, 1);
-        let leaves = stores.leave(50, false);
+        let leaves = stores.leave(Cycle(50), false);
         stores.remember(&access(0x1000, 16), 0, known_at(20), leaves);
-        let source = |address, bytes, start| stores.source(&access(address, bytes), 0, start);
-        assert_eq!(source(0x1004, 4, 10), Source::Store(20));
-        assert_eq!(source(0x1004, 8, 10), Source::Store(20));
-        assert_eq!(source(0x100c, 8, 10), Source::CacheAfter(50));
+        let source =
+            |address, bytes, start| stores.source(&access(address, bytes), 0, Cycle(start));
+        assert_eq!(source(0x1004, 4, 10), Source::Store(Cycle(20)));
+        assert_eq!(source(0x1004, 8, 10), Source::Store(Cycle(20)));
+        assert_eq!(source(0x100c, 8, 10), Source::CacheAfter(Cycle(50)));
         assert_eq!(source(0x1010, 8, 10), Source::Cache);
         assert_eq!(source(0x1004, 4, 50), Source::Cache);
         // A later store overwrites a part of the first store's bytes.
-        let leaves = stores.leave(60, false);
+        let leaves = stores.leave(Cycle(60), false);
         stores.remember(&access(0x1004, 4), 0, known_at(30), leaves);
-        let source = |address, bytes, start| stores.source(&access(address, bytes), 0, start);
-        assert_eq!(source(0x1004, 4, 10), Source::Store(30));
-        assert_eq!(source(0x1000, 8, 10), Source::CacheAfter(60));
+        let source =
+            |address, bytes, start| stores.source(&access(address, bytes), 0, Cycle(start));
+        assert_eq!(source(0x1004, 4, 10), Source::Store(Cycle(30)));
+        assert_eq!(source(0x1000, 8, 10), Source::CacheAfter(Cycle(60)));
     }
 
     #[test]
     fn stores_drain_in_order_at_a_limited_rate() {
         let mut stores = StoreBuffer::new(2, 1);
-        let drained: Vec<u64> = [10, 5, 5].map(|earliest| stores.leave(earliest, true)).into();
-        assert_eq!(drained, [10, 11, 12]);
-        assert_eq!((stores.next_entry(), stores.all_left()), ((11, true), 12));
+        let drained = [10, 5, 5].map(|earliest| stores.leave(Cycle(earliest), true));
+        assert_eq!(drained, [10, 11, 12].map(Cycle));
+        assert_eq!(stores.next_entry(), ReadyTime::new(Cycle(11), true));
+        assert_eq!(stores.all_left(), Cycle(12));
     }
 }

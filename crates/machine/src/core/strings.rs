@@ -12,6 +12,7 @@
 use super::Access;
 use super::instruction::StringOperation;
 use super::model::StringsModel;
+use crate::counts::Instructions;
 
 /// The lines of a string's accesses.
 const LINE_SHIFT: u32 = 6;
@@ -26,15 +27,23 @@ pub(super) enum Repetition {
     Within,
 }
 
+/// How far a processor has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Instructions that have retired.
+    pub(super) instructions: Instructions,
+    /// Interrupts and exceptions that were taken.
+    pub(super) interrupts: u64,
+}
+
 /// The string that executes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strings {
     model: StringsModel,
     /// The address of the instruction.
     address: u64,
-    /// How many instructions had retired, and interrupts been taken, after its last repetition: if
-    /// there are more, the string is over.
-    after: (u64, u64),
+    /// The progress after its last repetition. If there is more, the string is over.
+    after: Option<Progress>,
     /// The lines of source and destination of the chunk.
     lines: [u64; 2],
     /// The bytes of the chunk so far.
@@ -52,7 +61,7 @@ impl Strings {
         Strings {
             model,
             address: 0,
-            after: (u64::MAX, 0),
+            after: None,
             lines: [0; 2],
             bytes: 0,
             chunks: 0,
@@ -71,15 +80,14 @@ impl Strings {
         }
     }
 
-    /// Classifies the next repetition of the instruction at `address`. `now` is the number of instructions and
-    /// interrupts until now.
+    /// Classifies the next repetition of the instruction at `address`, which executes at `now`.
     #[inline]
     pub(super) fn next(
         &mut self,
         operation: StringOperation,
         address: u64,
         accesses: &[Access],
-        now: (u64, u64),
+        now: Progress,
     ) -> Repetition {
         let mut lines = [u64::MAX; 2];
         let mut bytes = 0;
@@ -91,7 +99,7 @@ impl Strings {
             lines[stream] = access.virtual_address >> LINE_SHIFT;
             bytes = u32::from(access.bytes);
         }
-        let goes_on = self.address == address && self.after == now;
+        let goes_on = self.address == address && self.after == Some(now);
         if !goes_on {
             let is_short = bytes <= self.model.short_element_bytes && self.model.short_bytes > 0;
             self.short_left = is_short.then_some(self.model.short_bytes);
@@ -158,8 +166,8 @@ impl Strings {
 
     /// A repetition has executed; `now` as in [`Strings::next`].
     #[inline]
-    pub(super) fn executed(&mut self, now: (u64, u64)) {
-        self.after = now;
+    pub(super) fn executed(&mut self, now: Progress) {
+        self.after = Some(now);
     }
 }
 
@@ -189,13 +197,17 @@ mod tests {
         }
     }
 
+    fn progress(instructions: u64, interrupts: u64) -> Progress {
+        Progress { instructions: Instructions(instructions), interrupts }
+    }
+
     /// Copies `times` elements of 8 bytes, and returns how each repetition executes.
     fn copy(from: u64, to: u64, times: u64) -> Vec<Repetition> {
         let mut strings = Strings::new(model(32));
         let each = |number: u64| {
             let accesses = [access(from + 8 * number, false), access(to + 8 * number, true)];
-            let kind = strings.next(OF, 0x1000, &accesses, (number, 0));
-            strings.executed((number + 1, 0));
+            let kind = strings.next(OF, 0x1000, &accesses, progress(number, 0));
+            strings.executed(progress(number + 1, 0));
             kind
         };
         (0..times).map(each).collect()
@@ -218,15 +230,15 @@ mod tests {
     fn another_instruction_or_an_interrupt_ends_a_string() {
         let mut strings = Strings::new(model(32));
         let store = [access(0x2000, true)];
-        assert_eq!(strings.next(OF, 0x1000, &store, (5, 0)), Repetition::First);
-        strings.executed((6, 0));
+        assert_eq!(strings.next(OF, 0x1000, &store, progress(5, 0)), Repetition::First);
+        strings.executed(progress(6, 0));
         // The last one, with a count of zero, accesses nothing.
-        assert_eq!(strings.next(OF, 0x1000, &[], (6, 0)), Repetition::Within);
-        assert_eq!(strings.next(OF, 0x1000, &store, (7, 0)), Repetition::First);
-        strings.executed((8, 0));
-        assert_eq!(strings.next(OF, 0x1000, &store, (8, 1)), Repetition::First);
-        strings.executed((9, 1));
-        assert_eq!(strings.next(OF, 0x3000, &store, (9, 1)), Repetition::First);
+        assert_eq!(strings.next(OF, 0x1000, &[], progress(6, 0)), Repetition::Within);
+        assert_eq!(strings.next(OF, 0x1000, &store, progress(7, 0)), Repetition::First);
+        strings.executed(progress(8, 0));
+        assert_eq!(strings.next(OF, 0x1000, &store, progress(8, 1)), Repetition::First);
+        strings.executed(progress(9, 1));
+        assert_eq!(strings.next(OF, 0x3000, &store, progress(9, 1)), Repetition::First);
     }
 
     /// The wait of each repetition in a string instruction on `times` bytes.
@@ -237,8 +249,8 @@ mod tests {
             // The last one, with a count of zero, accesses nothing.
             let all = [Access { bytes: 1, ..access(0x2000 + number, write) }];
             let accesses = if number < times { &all[..] } else { &[] };
-            let which = strings.next(operation, 0x1000, accesses, (number, 0));
-            strings.executed((number + 1, 0));
+            let which = strings.next(operation, 0x1000, accesses, progress(number, 0));
+            strings.executed(progress(number + 1, 0));
             strings.wait_cycles(operation, which)
         };
         (0..=times).map(each).collect()

@@ -11,9 +11,10 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
+use super::coherence::CoherenceGranule;
 use super::tags::CacheId;
 use super::{Access, AccessKind, SupplyingLevel};
-use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::address::{LineAddress, LineRange, PhysicalAddress, VirtualAddress};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheName {
@@ -189,6 +190,13 @@ pub struct Miss {
     pub wait_cycles: u64,
 }
 
+/// A location, and how many events happened there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocationCount {
+    pub location: u64,
+    pub count: u64,
+}
+
 /// Counts events by location, such as a function or a datum, which the caller numbers. Room is
 /// bounded: events at further locations are counted together.
 #[derive(Clone, Debug)]
@@ -217,10 +225,11 @@ impl LocationCounts {
 
     /// The locations and their counts, the most frequent first, then by number.
     #[must_use]
-    pub fn sorted(&self) -> Vec<(u64, u64)> {
-        let mut all: Vec<_> =
-            self.counts.iter().map(|(location, count)| (*location, *count)).collect();
-        all.sort_by_key(|(location, count)| (std::cmp::Reverse(*count), *location));
+    pub fn sorted(&self) -> Vec<LocationCount> {
+        let counted =
+            |(location, count): (&u64, &u64)| LocationCount { location: *location, count: *count };
+        let mut all: Vec<_> = self.counts.iter().map(counted).collect();
+        all.sort_by_key(|counted| (std::cmp::Reverse(counted.count), counted.location));
         all
     }
 
@@ -254,13 +263,13 @@ struct LineStates {
 }
 
 impl LineStates {
-    fn get(&self, line: u64) -> LineState {
+    fn get(&self, LineAddress(line): LineAddress) -> LineState {
         let page = self.pages.get(&(line / PAGE_LINES));
         page.map_or(NEVER_FILLED, |page| page[(line % PAGE_LINES) as usize])
     }
 
     /// Keeps a state, unless that needs more memory than is left of `budget_bytes`.
-    fn set(&mut self, line: u64, state: LineState, budget_bytes: &mut u64) {
+    fn set(&mut self, LineAddress(line): LineAddress, state: LineState, budget_bytes: &mut u64) {
         let page = match self.pages.entry(line / PAGE_LINES) {
             Entry::Occupied(page) => page.into_mut(),
             Entry::Vacant(free) => {
@@ -281,12 +290,12 @@ const GRANULES_MAX: usize = 1 << 20;
 #[derive(Clone, Debug)]
 struct SharingTracker {
     cores: usize,
-    granules: FxHashMap<u64, Box<[u64]>>,
+    granules: FxHashMap<CoherenceGranule, Box<[u64]>>,
 }
 
 impl SharingTracker {
     /// Core `core` loses a granule because core `by` writes the bytes in `mask`.
-    fn lost(&mut self, core: usize, granule: u64, by: usize, mask: u64) {
+    fn lost(&mut self, core: usize, granule: CoherenceGranule, by: usize, mask: u64) {
         if !self.granules.contains_key(&granule) {
             if self.granules.len() == GRANULES_MAX {
                 return;
@@ -299,7 +308,7 @@ impl SharingTracker {
         }
     }
 
-    fn wrote(&mut self, by: usize, granule: u64, mask: u64) {
+    fn wrote(&mut self, by: usize, granule: CoherenceGranule, mask: u64) {
         if let Some(masks) = self.granules.get_mut(&granule) {
             for (core, written) in masks.iter_mut().enumerate() {
                 *written |= if core == by { 0 } else { mask };
@@ -309,7 +318,7 @@ impl SharingTracker {
 
     /// Whether others wrote some of `mask` since a core lost a granule; absent if that is not
     /// known.
-    fn is_true(&self, core: usize, granule: u64, mask: u64) -> Option<bool> {
+    fn is_true(&self, core: usize, granule: CoherenceGranule, mask: u64) -> Option<bool> {
         Some(self.granules.get(&granule)?[core] & mask != 0)
     }
 }
@@ -325,7 +334,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 struct ShadowCache {
     entries: Vec<ShadowEntry>,
-    by_line: FxHashMap<u64, u32>,
+    by_line: FxHashMap<LineAddress, u32>,
     newest: u32,
     oldest: u32,
     lines: usize,
@@ -338,7 +347,7 @@ struct ShadowCache {
 
 #[derive(Clone, Copy, Debug)]
 struct ShadowEntry {
-    line: u64,
+    line: LineAddress,
     newer: u32,
     older: u32,
 }
@@ -350,12 +359,12 @@ impl ShadowCache {
         ShadowCache { entries, by_line, newest: NONE, oldest: NONE, lines, free, hit: false }
     }
 
-    fn holds(&self, line: u64) -> bool {
+    fn holds(&self, line: LineAddress) -> bool {
         self.by_line.contains_key(&line)
     }
 
     /// Takes a line out, if it is in.
-    fn remove(&mut self, line: u64) {
+    fn remove(&mut self, line: LineAddress) {
         if let Some(entry) = self.by_line.remove(&line) {
             self.unlink(entry);
             self.free.push(entry);
@@ -363,7 +372,7 @@ impl ShadowCache {
     }
 
     /// Makes a line the most recently used one. Fills it if it is absent.
-    fn touch(&mut self, line: u64) {
+    fn touch(&mut self, line: LineAddress) {
         let known = self.by_line.get(&line).copied();
         let entry = match known {
             Some(entry) => {
@@ -463,7 +472,7 @@ pub(super) struct Instruction {
 }
 
 impl State {
-    fn set(&mut self, cache: CacheId, line: u64, state: LineState) {
+    fn set(&mut self, cache: CacheId, line: LineAddress, state: LineState) {
         let lines = &mut self.caches[cache.name as usize][cache.number].lines;
         lines.set(line, state, &mut self.budget_bytes);
     }
@@ -493,7 +502,7 @@ pub(super) enum Leaves {
 pub(super) struct MissedLine {
     pub(super) cache: CacheId,
     pub(super) core: usize,
-    pub(super) granule: u64,
+    pub(super) granule: CoherenceGranule,
     /// The parts of the granule that are accessed.
     pub(super) mask: u64,
     /// The level that supplied the line.
@@ -571,7 +580,7 @@ impl Classifier {
 
     /// An access of a processor looks a line up in a cache that fills it if it misses.
     #[inline(always)]
-    pub(super) fn accessed(&mut self, cache: CacheId, line: u64) {
+    pub(super) fn accessed(&mut self, cache: CacheId, line: LineAddress) {
         if self.is_on() {
             self.look_up_shadow(
                 cache,
@@ -583,14 +592,14 @@ impl Classifier {
 
     /// A line is looked up in a cache, for an access or for something else.
     #[inline(always)]
-    pub(super) fn looked_up(&mut self, cache: CacheId, line: u64, how: ShadowUse) {
+    pub(super) fn looked_up(&mut self, cache: CacheId, line: LineAddress, how: ShadowUse) {
         if self.is_on() {
             self.look_up_shadow(cache, line, how);
         }
     }
 
     #[inline(never)]
-    fn look_up_shadow(&mut self, cache: CacheId, line: u64, how: ShadowUse) {
+    fn look_up_shadow(&mut self, cache: CacheId, line: LineAddress, how: ShadowUse) {
         let Some(state) = &mut self.0 else { return };
         let Some(shadow) = &mut state.caches[cache.name as usize][cache.number].shadow else {
             return;
@@ -607,7 +616,7 @@ impl Classifier {
     }
 
     /// A line was filled without a miss of an access: by a page walk, a prefetch or a write-back.
-    pub(super) fn filled(&mut self, cache: CacheId, line: u64) {
+    pub(super) fn filled(&mut self, cache: CacheId, line: LineAddress) {
         if let Some(state) = &mut self.0 {
             state.set(cache, line, PRESENT);
             self.look_up_shadow(
@@ -619,7 +628,7 @@ impl Classifier {
     }
 
     /// The processor's own access evicted a line.
-    pub(super) fn evicted(&mut self, cpu: usize, cache: CacheId, line: u64) {
+    pub(super) fn evicted(&mut self, cpu: usize, cache: CacheId, line: LineAddress) {
         if let Some(state) = &mut self.0 {
             let context = state.current[cpu];
             state.set(cache, line, EVICTED + context);
@@ -627,7 +636,7 @@ impl Classifier {
     }
 
     /// Another core's store invalidated a line.
-    pub(super) fn invalidated(&mut self, cache: CacheId, line: u64) {
+    pub(super) fn invalidated(&mut self, cache: CacheId, line: LineAddress) {
         if let Some(state) = &mut self.0 {
             state.set(cache, line, INVALIDATED);
             self.look_up_shadow(
@@ -639,7 +648,7 @@ impl Classifier {
     }
 
     /// A device wrote a line, which was dropped.
-    pub(super) fn device_wrote(&mut self, cache: CacheId, line: u64) {
+    pub(super) fn device_wrote(&mut self, cache: CacheId, line: LineAddress) {
         if let Some(state) = &mut self.0 {
             state.set(cache, line, DEVICE_WROTE);
             self.look_up_shadow(
@@ -652,7 +661,7 @@ impl Classifier {
 
     /// A device wrote lines that the cache does not hold; [`Classifier::device_wrote`] reports the lines that
     /// it held. The earlier reasons for their absence no longer matter.
-    pub(super) fn device_wrote_absent(&mut self, cache: CacheId, lines: Range<u64>) {
+    pub(super) fn device_wrote_absent(&mut self, cache: CacheId, lines: LineRange) {
         let Some(state) = &mut self.0 else { return };
         for line in lines {
             let before = state.caches[cache.name as usize][cache.number].lines.get(line);
@@ -663,13 +672,13 @@ impl Classifier {
     }
 
     /// Core `core` loses a granule because core `by` writes the bytes in `mask`.
-    pub(super) fn lost(&mut self, core: usize, granule: u64, by: usize, mask: u64) {
+    pub(super) fn lost(&mut self, core: usize, granule: CoherenceGranule, by: usize, mask: u64) {
         if let Some(state) = &mut self.0 {
             state.sharing.lost(core, granule, by, mask);
         }
     }
 
-    pub(super) fn wrote(&mut self, core: usize, granule: u64, mask: u64) {
+    pub(super) fn wrote(&mut self, core: usize, granule: CoherenceGranule, mask: u64) {
         if let Some(state) = &mut self.0 {
             state.sharing.wrote(core, granule, mask);
         }
@@ -677,7 +686,7 @@ impl Classifier {
 
     /// An access does not find a line. The cache has `filled` it before [`Classifier::missed`] is
     /// called, or not.
-    pub(super) fn absent(&mut self, cache: CacheId, line: u64, filled: bool) {
+    pub(super) fn absent(&mut self, cache: CacheId, line: LineAddress, filled: bool) {
         let Some(state) = &mut self.0 else { return };
         let is_full = state.budget_bytes < PAGE_COST_BYTES;
         let cache_state = &mut state.caches[cache.name as usize][cache.number];
@@ -771,12 +780,12 @@ mod tests {
             lines in prop::collection::vec(0u64..20, 1..200),
         ) {
             let mut shadow = ShadowCache::new(size);
-            let mut stack: Vec<u64> = Vec::new();
-            for line in lines {
+            let mut stack: Vec<LineAddress> = Vec::new();
+            for line in lines.into_iter().map(LineAddress) {
                 let depth = stack.iter().position(|held| *held == line);
                 prop_assert_eq!(shadow.holds(line), depth.is_some());
                 depth.map(|depth| stack.remove(depth));
-                if line % 7 == 3 {
+                if line.0 % 7 == 3 {
                     shadow.remove(line);
                     continue;
                 }

@@ -9,11 +9,16 @@ use rustc_hash::FxHashMap;
 
 use super::classification::{CacheName, Classifier};
 use super::fill::FillRequest;
-use super::lines_of;
 use super::tags::Tags;
-use crate::address::PhysicalAddress;
+use crate::address::{LineRange, PhysicalAddress};
 use crate::system_model::{Inclusion, Protocol};
 use crate::tag_array::{DIRTY, WRITABLE};
+
+/// The number of a coherence granule: a physical address divided by the granule's size. Lines may be shorter than
+/// granules, or longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub(super) struct CoherenceGranule(pub(super) u64);
 
 /// The cores that hold a granule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,16 +33,22 @@ struct Holders {
 /// lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
-    granules: FxHashMap<u64, Holders>,
+    granules: FxHashMap<CoherenceGranule, Holders>,
 }
 
 impl Directory {
-    fn is_owner(&self, core: usize, granule: u64) -> bool {
+    fn is_owner(&self, core: usize, granule: CoherenceGranule) -> bool {
         self.granules.get(&granule).is_some_and(|holders| holders.owner == Some(core as u8))
     }
 
     /// A core fills a granule. Returns the holders before.
-    fn fill(&mut self, core: usize, granule: u64, exclusive: bool, protocol: Protocol) -> Holders {
+    fn fill(
+        &mut self,
+        core: usize,
+        granule: CoherenceGranule,
+        exclusive: bool,
+        protocol: Protocol,
+    ) -> Holders {
         let this = 1u64 << core;
         let holders = self.granules.entry(granule).or_default();
         let before = *holders;
@@ -52,7 +63,7 @@ impl Directory {
 
     /// Makes a core the owner of a granule. Returns the other cores that held it; none if the core
     /// owns it already.
-    fn upgrade(&mut self, core: usize, granule: u64) -> Option<u64> {
+    fn upgrade(&mut self, core: usize, granule: CoherenceGranule) -> Option<u64> {
         let holders = self.granules.entry(granule).or_default();
         if holders.owner == Some(core as u8) {
             return None;
@@ -63,7 +74,7 @@ impl Directory {
     }
 
     /// A core holds nothing of a granule any more.
-    fn release(&mut self, core: usize, granule: u64) {
+    fn release(&mut self, core: usize, granule: CoherenceGranule) {
         if let Some(holders) = self.granules.get_mut(&granule) {
             holders.cores &= !(1 << core);
             holders.owner = holders.owner.filter(|owner| usize::from(*owner) != core);
@@ -128,7 +139,7 @@ impl Tags {
     }
 
     /// Writes what another core wrote to the first level that all cores share.
-    fn write_back_granule(&mut self, cpu: usize, granule: u64) {
+    fn write_back_granule(&mut self, cpu: usize, granule: CoherenceGranule) {
         let level = self.config.private_levels;
         if level < self.outer.len() {
             let (start, _) = self.range_of(granule);
@@ -138,7 +149,13 @@ impl Tags {
         }
     }
 
-    fn invalidate_all(&mut self, cores: u64, granule: u64, by: usize, mask: u64) -> u8 {
+    fn invalidate_all(
+        &mut self,
+        cores: u64,
+        granule: CoherenceGranule,
+        by: usize,
+        mask: u64,
+    ) -> u8 {
         let mut dirty = 0;
         let mut remaining = cores;
         while remaining != 0 {
@@ -150,15 +167,15 @@ impl Tags {
 
     /// Removes a granule from the private caches of `core`, because core `by` writes the bytes in `mask`.
     /// Returns [`DIRTY`] if the granule was dirty.
-    fn invalidate(&mut self, core: usize, granule: u64, by: usize, mask: u64) -> u8 {
+    fn invalidate(&mut self, core: usize, granule: CoherenceGranule, by: usize, mask: u64) -> u8 {
         let (start, bytes) = self.range_of(granule);
         let (mut dirty, mut lines) = (0, 0);
         for cache in self.caches_of(core, self.config.private_levels) {
-            let range = lines_of(start, bytes, self.line_shift(cache.name));
+            let range = LineRange::touched_by(start, bytes, self.line_shift(cache.name));
             let report = |classifier: &mut Classifier, line| classifier.invalidated(cache, line);
             let removed = self.remove_lines(cache, range, report);
-            lines += removed.0;
-            dirty |= removed.1;
+            lines += removed.lines;
+            dirty |= removed.dirty;
         }
         self.classifier.lost(core, granule, by, mask);
         if let Some(cpu) = self.cpus.iter_mut().find(|cpu| cpu.core == core) {
@@ -168,7 +185,7 @@ impl Tags {
     }
 
     /// Takes the right to write a granule from a core. Returns [`DIRTY`] if it was dirty.
-    fn downgrade(&mut self, core: usize, granule: u64) -> u8 {
+    fn downgrade(&mut self, core: usize, granule: CoherenceGranule) -> u8 {
         let (start, bytes) = self.range_of(granule);
         let mut dirty = 0;
         for cache in self.caches_of(core, self.config.private_levels) {
@@ -176,9 +193,9 @@ impl Tags {
                 continue;
             }
             let shift = self.line_shift(cache.name);
-            let mut lines = lines_of(start, bytes, shift);
+            let mut lines = LineRange::touched_by(start, bytes, shift);
             while let Some((line, slot)) = self.cache(cache).find_first(lines.clone()) {
-                lines.start = line + 1;
+                lines.skip_through(line);
                 if cache.name == CacheName::L1d {
                     self.report_written(core, slot, PhysicalAddress::of_line(line, shift));
                 }
@@ -192,7 +209,7 @@ impl Tags {
 
     /// A line left a private cache of a core. If the core holds nothing else of its granule, the
     /// directory forgets it.
-    pub(super) fn release(&mut self, core: usize, granule: u64) {
+    pub(super) fn release(&mut self, core: usize, granule: CoherenceGranule) {
         if self.directory.is_none() || self.holds_granule(core, granule) {
             return;
         }
@@ -202,9 +219,9 @@ impl Tags {
     }
 
     /// The address and size of a granule.
-    fn range_of(&self, granule: u64) -> (PhysicalAddress, u64) {
+    fn range_of(&self, granule: CoherenceGranule) -> (PhysicalAddress, u64) {
         let shift = self.config.granule_shift;
-        (PhysicalAddress::of_line(granule, shift), 1 << shift)
+        (PhysicalAddress(granule.0 << shift), 1 << shift)
     }
 
     /// Whether the private caches of a core hold anything of the granule of an address.
@@ -212,11 +229,11 @@ impl Tags {
         self.holds_granule(core, self.config.granule(physical))
     }
 
-    fn holds_granule(&self, core: usize, granule: u64) -> bool {
+    fn holds_granule(&self, core: usize, granule: CoherenceGranule) -> bool {
         let (start, bytes) = self.range_of(granule);
         // The largest cache first, because it holds most.
         self.caches_of(core, self.config.private_levels).rev().any(|cache| {
-            let lines = lines_of(start, bytes, self.line_shift(cache.name));
+            let lines = LineRange::touched_by(start, bytes, self.line_shift(cache.name));
             self.cache(cache).find_first(lines).is_some()
         })
     }

@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
+use crate::address::LineAddress;
+
 /// No line has this number.
-const NO_LINE: u64 = u64::MAX;
+const NO_LINE: LineAddress = LineAddress(u64::MAX);
 
 /// A combining buffer: it collects the non-temporal stores to one line.
 #[derive(Clone, Copy, Debug)]
 struct CombiningBuffer {
-    line: u64,
+    line: LineAddress,
     /// The stored bytes: a bit for each byte, or for each 64th of a longer line.
     stored: u64,
     /// Whether the line is being combined.
@@ -41,7 +43,7 @@ impl CombiningBuffers {
     }
 
     /// The number of the buffer that combines a line, if one does.
-    pub(super) fn find(&self, line: u64) -> Option<u8> {
+    pub(super) fn find(&self, line: LineAddress) -> Option<u8> {
         let combines_line = |buffer: &CombiningBuffer| buffer.line == line && buffer.is_open;
         self.buffers.iter().position(combines_line).map(|index| index as u8)
     }
@@ -49,7 +51,7 @@ impl CombiningBuffers {
     /// Gives a buffer to a line: the one that the line had last, or else one that was never used, or else the one that
     /// was completed first, or else the one that was opened first. Returns the buffer's number, and whether it still
     /// held an incomplete line, which is written now.
-    pub(super) fn open(&mut self, line: u64) -> (u8, bool) {
+    pub(super) fn open(&mut self, line: LineAddress) -> (u8, bool) {
         let order =
             |buffer: &CombiningBuffer| (buffer.line != line, buffer.is_open, buffer.changed);
         let buffers = self.buffers.iter().enumerate();

@@ -1,9 +1,11 @@
 //! The constants of a model, for tags and times.
 
-use crate::address::PhysicalAddress;
+use super::coherence::CoherenceGranule;
+use crate::address::{LineAddress, LineRange, PhysicalAddress, VirtualAddress};
 use crate::system_model::{
     Dma, Index, LevelModel, Prefetch, Protocol, SystemModel, Walk, WritePolicy,
 };
+use crate::tag_array::SetIndex;
 
 /// The constants of a model.
 #[derive(Clone, Debug)]
@@ -86,14 +88,23 @@ impl Config {
         }
     }
 
-    /// The coherence granule of an address.
-    pub(super) fn granule(&self, physical: PhysicalAddress) -> u64 {
-        physical.line(self.granule_shift)
+    pub(super) fn granule(&self, physical: PhysicalAddress) -> CoherenceGranule {
+        CoherenceGranule(physical.block_number(self.granule_shift))
+    }
+
+    /// The granules that `bytes` from `start` on touch.
+    pub(super) fn granules(
+        &self,
+        start: PhysicalAddress,
+        bytes: u64,
+    ) -> impl Iterator<Item = CoherenceGranule> + use<> {
+        let blocks = LineRange::touched_by(start, bytes, self.granule_shift);
+        blocks.map(|LineAddress(number)| CoherenceGranule(number))
     }
 
     /// The bit of the sub-block that an address lies in.
     pub(super) fn sub_block_bit(&self, physical: PhysicalAddress) -> u64 {
-        let in_line = physical.offset_in_line(self.l1d_shift);
+        let in_line = physical.offset_in_block(self.l1d_shift);
         1 << (in_line >> self.sub_block_shift)
     }
 
@@ -101,7 +112,7 @@ impl Config {
     /// byte.
     pub(super) fn granule_mask(&self, physical: PhysicalAddress, bytes: u32) -> u64 {
         let part_shift = self.granule_shift.saturating_sub(6);
-        let in_granule = physical.offset_in_line(self.granule_shift);
+        let in_granule = physical.offset_in_block(self.granule_shift);
         let first = in_granule >> part_shift;
         let last = ((in_granule + u64::from(bytes) - 1) >> part_shift).min(63);
         (u64::MAX >> (63 - last)) & (u64::MAX << first)
@@ -109,7 +120,16 @@ impl Config {
 
     /// The number of code in L1I: that of its line, or the address where a trace starts, whose low
     /// bits are moved to the top.
-    pub(super) fn code_line(&self, address: u64) -> u64 {
+    pub(super) fn code_line(&self, physical: PhysicalAddress) -> LineAddress {
+        LineAddress(self.code_number(physical.0))
+    }
+
+    /// The set of code in an L1I that virtual addresses index.
+    pub(super) fn code_index(&self, virtual_address: VirtualAddress) -> SetIndex {
+        SetIndex(self.code_number(virtual_address.0))
+    }
+
+    fn code_number(&self, address: u64) -> u64 {
         let shift = self.l1i_shift;
         if self.trace {
             let low = address & ((1 << shift) - 1);

@@ -1,13 +1,12 @@
 //! Evictions: lines that leave a cache, written data, and lines that a device writes.
 
-use std::ops::Range;
-
+use super::Access;
 use super::classification::{CacheName, Classifier, Leaves, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::outcome::{FillEnd, FillStart, Step};
 use super::tags::{CacheId, Tags};
-use super::{Access, lines_of};
-use crate::address::PhysicalAddress;
+use super::translation::ThreadPage;
+use crate::address::{LineAddress, LineRange, PhysicalAddress};
 use crate::system_model::{Dma, Inclusion};
 use crate::tag_array::{DIRTY, Evicted, Slot};
 
@@ -28,6 +27,14 @@ pub struct DmaCounts {
 
 /// The longest transfer that is looked up line by line.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 30;
+
+/// Lines that were removed from a cache.
+pub(super) struct RemovedLines {
+    /// How many there were.
+    pub(super) lines: u64,
+    /// [`DIRTY`] if one of them was dirty.
+    pub(super) dirty: u8,
+}
 
 impl Tags {
     /// L1D evicted the line in `slot`.
@@ -80,7 +87,7 @@ impl Tags {
         }
         // Last, because the next level may be private, too.
         if level < self.config.private_levels || inclusion == Inclusion::Inclusive {
-            for granule in lines_of(physical, 1 << shift, self.config.granule_shift) {
+            for granule in self.config.granules(physical, 1 << shift) {
                 cores.clone().for_each(|core| self.release(core, granule));
             }
         }
@@ -98,11 +105,11 @@ impl Tags {
         let bytes = 1u64 << self.outer[level].line_shift;
         let mut dirty = 0;
         for cache in self.caches_of(core, level) {
-            let lines = lines_of(physical, bytes, self.line_shift(cache.name));
+            let lines = LineRange::touched_by(physical, bytes, self.line_shift(cache.name));
             let report = |classifier: &mut Classifier, line| classifier.evicted(cpu, cache, line);
             let removed = self.remove_lines(cache, lines, report);
-            self.cpus[cpu].counts.back_invalidated += removed.0;
-            dirty |= removed.1;
+            self.cpus[cpu].counts.back_invalidated += removed.lines;
+            dirty |= removed.dirty;
         }
         dirty
     }
@@ -121,11 +128,11 @@ impl Tags {
         let how = ShadowUse { is_access: false, leaves: Leaves::Present };
         self.classifier.looked_up(id, line, how);
         let cache = self.outer[level].cache_for(core);
-        if let Some(slot) = cache.lookup(line, line) {
+        if let Some(slot) = cache.lookup_line(line) {
             cache.set_flags(slot, cache.flags(slot) | dirty);
             return;
         }
-        let (_, victim) = cache.insert(line, line, dirty);
+        let (_, victim) = cache.insert_line(line, dirty);
         self.classifier.filled(id, line);
         if let Some(victim) = victim {
             self.evict_outer(level, cpu, victim);
@@ -145,7 +152,7 @@ impl Tags {
         let line = access.physical.line(self.outer[0].line_shift);
         let mask = self.config.granule_mask(access.physical, access.bytes);
         let l2 = self.outer[0].cache_for(core);
-        if let Some(slot) = l2.lookup(line, line) {
+        if let Some(slot) = l2.lookup_line(line) {
             l2.set_flags(slot, l2.flags(slot) | DIRTY);
             self.classifier.accessed(self.outer_id(0, core), line);
             self.acquire_ownership(access.cpu, access.physical, mask);
@@ -165,17 +172,16 @@ impl Tags {
         response
     }
 
-    /// Removes lines from a cache, in all of its sets, and reports each line to the classifier. Returns the
-    /// number of removed lines, and [`DIRTY`] if one was dirty.
+    /// Removes lines from a cache, in all of its sets, and reports each line to the classifier.
     pub(super) fn remove_lines(
         &mut self,
         cache: CacheId,
-        mut lines: Range<u64>,
-        report: impl Fn(&mut Classifier, u64),
-    ) -> (u64, u8) {
-        let (mut number, mut dirty) = (0, 0);
+        mut lines: LineRange,
+        report: impl Fn(&mut Classifier, LineAddress),
+    ) -> RemovedLines {
+        let mut removed = RemovedLines { lines: 0, dirty: 0 };
         while let Some((line, slot)) = self.cache(cache).find_first(lines.clone()) {
-            lines.start = line + 1;
+            lines.skip_through(line);
             if cache.name == CacheName::L1d {
                 self.report_written(
                     cache.number,
@@ -183,11 +189,11 @@ impl Tags {
                     PhysicalAddress::of_line(line, self.config.l1d_shift),
                 );
             }
-            dirty |= self.cache_mut(cache).remove(slot).flags & DIRTY;
-            number += 1;
+            removed.dirty |= self.cache_mut(cache).remove(slot).flags & DIRTY;
+            removed.lines += 1;
             report(&mut self.classifier, line);
         }
-        (number, dirty)
+        removed
     }
 
     /// Reports the bytes that were written to a line of L1D while L1D held it.
@@ -206,21 +212,21 @@ impl Tags {
     pub(super) fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {
-            let lines = lines_of(physical, bytes, self.line_shift(cache.name));
+            let lines = LineRange::touched_by(physical, bytes, self.line_shift(cache.name));
             if self.config.dma == Dma::Update {
-                let is_in = |line: &u64| self.cache(cache).contains(*line);
+                let is_in = |line: &LineAddress| self.cache(cache).contains(*line);
                 self.dma.updated += lines.filter(is_in).count() as u64;
             } else if self.config.dma == Dma::Allocate && cache.name == self.last_level() {
                 lines.for_each(|line| self.dma_allocate(cache, line));
             } else {
                 let report =
                     |classifier: &mut Classifier, line| classifier.device_wrote(cache, line);
-                self.dma.dropped += self.remove_lines(cache, lines.clone(), report).0;
+                self.dma.dropped += self.remove_lines(cache, lines.clone(), report).lines;
                 self.classifier.device_wrote_absent(cache, lines);
             }
         }
         if self.config.dma != Dma::Update {
-            for granule in lines_of(physical, bytes, self.config.granule_shift) {
+            for granule in self.config.granules(physical, bytes) {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }
         }
@@ -231,7 +237,7 @@ impl Tags {
     }
 
     /// The last level takes a line that a device has written, in one of the ways that are for that.
-    fn dma_allocate(&mut self, cache: CacheId, line: u64) {
+    fn dma_allocate(&mut self, cache: CacheId, line: LineAddress) {
         let ways = self.config.dma_ways;
         let tags = self.cache_mut(cache);
         if let Some(slot) = tags.find_physical(line) {
@@ -251,12 +257,12 @@ impl Tags {
         if self.outer[level].inclusion == Inclusion::Inclusive {
             let above = (0..self.cores.len()).flat_map(|core| self.caches_of(core, level));
             for above in above.collect::<Vec<_>>() {
-                let lines = lines_of(physical, bytes, self.line_shift(above.name));
+                let lines = LineRange::touched_by(physical, bytes, self.line_shift(above.name));
                 let report =
                     |classifier: &mut Classifier, line| classifier.device_wrote(above, line);
-                dirty |= self.remove_lines(above, lines, report).1;
+                dirty |= self.remove_lines(above, lines, report).dirty;
             }
-            for granule in lines_of(physical, bytes, self.config.granule_shift) {
+            for granule in self.config.granules(physical, bytes) {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }
         }
@@ -271,10 +277,10 @@ impl Tags {
         }
         for core in 0..self.cores.len() {
             let cache = CacheId { name: CacheName::L1i, number: core };
-            let lines = lines_of(physical, bytes, self.line_shift(cache.name));
+            let lines = LineRange::touched_by(physical, bytes, self.line_shift(cache.name));
             let report = |classifier: &mut Classifier, line| classifier.evicted(cpu, cache, line);
             self.remove_lines(cache, lines, report);
-            for granule in lines_of(physical, bytes, self.config.granule_shift) {
+            for granule in self.config.granules(physical, bytes) {
                 self.release(core, granule);
             }
         }
@@ -294,7 +300,7 @@ impl Tags {
         let start = PhysicalAddress(physical.0 / bytes * bytes);
         let mut was_dirty = false;
         for cache in self.all_caches() {
-            let lines = lines_of(start, bytes, self.line_shift(cache.name));
+            let lines = LineRange::touched_by(start, bytes, self.line_shift(cache.name));
             if keeps {
                 let tags = self.cache_mut(cache);
                 for slot in lines.filter_map(|line| tags.find_physical(line)).collect::<Vec<_>>() {
@@ -305,12 +311,12 @@ impl Tags {
                 let report = |classifier: &mut Classifier, line| {
                     classifier.evicted(cpu, cache, line);
                 };
-                was_dirty |= self.remove_lines(cache, lines, report).1 != 0;
+                was_dirty |= self.remove_lines(cache, lines, report).dirty != 0;
             }
         }
         self.cpus[cpu].counts.memory_writes += u64::from(was_dirty);
         if !keeps {
-            for granule in lines_of(start, bytes, self.config.granule_shift) {
+            for granule in self.config.granules(start, bytes) {
                 (0..self.cores.len()).for_each(|core| self.release(core, granule));
             }
         }
@@ -324,7 +330,7 @@ impl Tags {
     pub(super) fn store_around(&mut self, access: &Access) {
         self.outcome.start();
         self.cpus[access.cpu].counts.basic.stores += 1;
-        let page = access.virtual_address.page() | self.cpus[access.cpu].thread << 58;
+        let page = ThreadPage::new(access.virtual_address, self.cpus[access.cpu].thread);
         self.translate_data(access, page);
         self.outcome.push(Step::Posted);
         let core = self.core_of(access.cpu);
@@ -332,7 +338,7 @@ impl Tags {
         let (mut physical, end) = (access.physical, access.physical.plus(access.bytes.into()));
         while physical < end {
             let line = physical.line(shift);
-            let to = end.min(PhysicalAddress::of_line(line + 1, shift));
+            let to = end.min(PhysicalAddress::of_line(line.plus(1), shift));
             let buffer = match self.cores[core].combining.find(line) {
                 Some(buffer) => {
                     self.outcome.push(Step::Combine(buffer));
@@ -369,7 +375,7 @@ impl Tags {
     pub(super) fn dma_read(&mut self, physical: PhysicalAddress, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {
-            let lines = lines_of(physical, bytes, self.line_shift(cache.name));
+            let lines = LineRange::touched_by(physical, bytes, self.line_shift(cache.name));
             let tags = self.cache(cache);
             let slots = lines.filter_map(|line| tags.find_physical(line));
             let dirty = slots.filter(|slot| tags.flags(*slot) & DIRTY != 0).count();

@@ -5,7 +5,7 @@ use super::SupplyingLevel;
 use super::classification::{Leaves, ShadowUse};
 use super::outcome::{FillEnd, FillStart, Step};
 use super::tags::Tags;
-use crate::address::PhysicalAddress;
+use crate::address::{LineAddress, PhysicalAddress};
 use crate::system_model::{Inclusion, Prefetch};
 use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
 
@@ -175,7 +175,7 @@ impl Tags {
         let how = ShadowUse { is_access, leaves };
         self.classifier.looked_up(self.outer_id(level, core), line, how);
         let cache = self.outer[level].cache_for(core);
-        let slot = cache.lookup(line, line)?;
+        let slot = cache.lookup_line(line)?;
         let flags = cache.flags(slot);
         let mut hit = LevelHit { dirty: 0, remaining_cycles: 0 };
         if flags & PREFETCHED != 0 {
@@ -192,7 +192,7 @@ impl Tags {
         }
         if gives_up {
             // The prefetch may have evicted it.
-            if let Some(slot) = self.outer[level].cache_for(core).find(line, line) {
+            if let Some(slot) = self.outer[level].cache_for(core).find_line(line) {
                 self.outer[level].cache_for(core).remove(slot);
             }
             // If other cores also hold the line, no other core may write it back later.
@@ -247,9 +247,9 @@ impl Tags {
             let new_flags = flags | flag_if(is_l2_prefetch && level == 0, PREFETCHED);
             self.outcome.push(Step::IntoLevel { level: level as u8, line });
             let cache = self.outer[level].cache_for(core);
-            if let Some(slot) = cache.find(line, line) {
+            if let Some(slot) = cache.find_line(line) {
                 cache.set_flags(slot, cache.flags(slot) | flags);
-            } else if let (_, Some(victim)) = cache.insert(line, line, new_flags) {
+            } else if let (_, Some(victim)) = cache.insert_line(line, new_flags) {
                 self.evict_outer(level, request.cpu, victim);
             }
             if matches!(request.purpose, Purpose::PageWalk | Purpose::Prefetch) {
@@ -271,12 +271,11 @@ impl Tags {
             Purpose::Fetch => l2.code_prefetch_distance,
             _ => l2.prefetch_distance,
         };
-        let page_lines = (4096 >> l2.line_shift).max(1);
         match l2.prefetch {
-            Prefetch::NextLine => self.prefetch_line_l2(request, line + distance),
+            Prefetch::NextLine => self.prefetch_line_l2(request, line.plus(distance)),
             Prefetch::Stream => {
-                let core = self.core_of(request.cpu);
-                for line in self.cores[core].streams.next(line, distance, page_lines) {
+                let (core, line_shift) = (self.core_of(request.cpu), l2.line_shift);
+                for line in self.cores[core].streams.next(line, line_shift, distance) {
                     self.prefetch_line_l2(request, line);
                 }
             }
@@ -285,12 +284,12 @@ impl Tags {
     }
 
     /// Prefetches a line into L2, if it lies in the page of the request.
-    fn prefetch_line_l2(&mut self, request: &FillRequest, line: u64) {
+    fn prefetch_line_l2(&mut self, request: &FillRequest, line: LineAddress) {
         let (core, progress) = (self.core_of(request.cpu), self.progress(request.cpu));
         let l2 = &mut self.outer[0];
         let (next, number) = (PhysicalAddress::of_line(line, l2.line_shift), l2.number_for(core));
         if next.page() != request.physical.page()
-            || l2.caches[number].find(line, line).is_some()
+            || l2.caches[number].find_line(line).is_some()
             || !self.cpus[request.cpu].l2_prefetches.has_room(progress)
         {
             return;

@@ -4,10 +4,11 @@ use super::classification::{CacheName, Leaves, MissedLine, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::outcome::{FillEnd, FillStart, Step};
 use super::tags::{CacheId, Core, Tags};
+use super::translation::ThreadPage;
 use super::{Access, AccessKind, PageSize, SupplyingLevel};
-use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
 use crate::system_model::Prefetch;
-use crate::tag_array::{DIRTY, PREFETCHED, Slot, WRITABLE, flag_if};
+use crate::tag_array::{DIRTY, PREFETCHED, SetIndex, Slot, WRITABLE, flag_if};
 
 impl Tags {
     /// Looks an access up. Returns the level that supplies its line, or the farthest one of several lines.
@@ -31,7 +32,7 @@ impl Tags {
         let counts = &mut cpu.counts.basic;
         *(if is_store { &mut counts.stores } else { &mut counts.loads }) += 1;
         counts.device_accesses += 1;
-        let page = access.virtual_address.page() | cpu.thread << 58;
+        let page = ThreadPage::new(access.virtual_address, cpu.thread);
         self.translate_data(access, page);
         let is_local = access.virtual_address.page() == self.local_device_page;
         self.outcome.push(Step::Device { is_local, is_store });
@@ -72,7 +73,7 @@ impl Tags {
 
     #[inline]
     fn fetch_line(&mut self, access: &Access) -> SupplyingLevel {
-        let line = self.config.code_line(access.physical.0);
+        let line = self.config.code_line(access.physical);
         let page = access.virtual_address.page();
         let cpu = &mut self.cpus[access.cpu];
         if cpu.last_fetch == Some((page, line)) {
@@ -87,14 +88,14 @@ impl Tags {
             self.translate_fetch(access);
         }
         let index = if self.config.l1i_virtual {
-            self.config.code_line(access.virtual_address.0)
+            self.config.code_index(access.virtual_address)
         } else {
-            line
+            line.into()
         };
         self.classifier.accessed(CacheId { name: CacheName::L1i, number: core }, line);
         let progress = self.progress(access.cpu);
         let Core { l1i, .. } = &mut self.cores[core];
-        let Some(slot) = l1i.lookup(index, line) else {
+        let Some(slot) = l1i.lookup(index, line.into()) else {
             return self.fetch_miss(access, index, line);
         };
         self.outcome.push(Step::CodeHit(line));
@@ -109,7 +110,7 @@ impl Tags {
     }
 
     /// A virtually indexed L1I holds a line once: evicts it from the set of another address.
-    fn evict_code_alias(&mut self, cpu: usize, line: u64) {
+    fn evict_code_alias(&mut self, cpu: usize, line: LineAddress) {
         let l1i = &mut self.cores[self.cpus[cpu].core].l1i;
         if let Some(slot) = l1i.find_physical(line) {
             let alias = l1i.remove(slot);
@@ -118,7 +119,12 @@ impl Tags {
     }
 
     #[inline(never)]
-    fn fetch_miss(&mut self, access: &Access, index: u64, line: u64) -> SupplyingLevel {
+    fn fetch_miss(
+        &mut self,
+        access: &Access,
+        index: SetIndex,
+        line: LineAddress,
+    ) -> SupplyingLevel {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1i, number: core };
         self.cpus[access.cpu].counts.basic.l1i_misses += 1;
@@ -136,7 +142,7 @@ impl Tags {
             start: FillStart::Translated,
             end: FillEnd::Code(line),
         });
-        if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line, 0) {
+        if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line.into(), 0) {
             self.evict_l1i(access.cpu, victim);
         }
         self.classify_miss(access, cache, &response);
@@ -154,9 +160,9 @@ impl Tags {
         let core = self.core_of(access.cpu);
         let line = next.line(shift);
         let index = if self.config.l1i_virtual {
-            (access.virtual_address.line(shift)) + distance
+            SetIndex::of_virtual(access.virtual_address, shift).plus(distance)
         } else {
-            line
+            line.into()
         };
         let progress = self.progress(access.cpu);
         let Core { l1i, .. } = &mut self.cores[core];
@@ -167,7 +173,7 @@ impl Tags {
         let end = FillEnd::CodePrefetch(line);
         let response = self.fill(&prefetch_request(access.cpu, next, end));
         self.cpus[access.cpu].code_prefetches.add(line, progress + response.latency_cycles);
-        if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line, PREFETCHED) {
+        if let (_, Some(victim)) = self.cores[core].l1i.insert(index, line.into(), PREFETCHED) {
             self.evict_l1i(access.cpu, victim);
         }
         self.classifier.filled(CacheId { name: CacheName::L1i, number: core }, line);
@@ -192,14 +198,14 @@ impl Tags {
         if last.line(config.l1d_shift) != line || !*may_hit_at_once {
             return false;
         }
-        let page = virtual_address.page() | processor.thread << 58;
+        let page = ThreadPage::new(virtual_address, processor.thread);
         if core.last_data_page != page
             && !core.holds_known_page(page)
             && !core.holds_page(processor, virtual_address, page, page_size(virtual_address))
         {
             return false;
         }
-        let Some(slot) = core.l1d.lookup(line, line) else { return false };
+        let Some(slot) = core.l1d.lookup_line(line) else { return false };
         // A store to a line that is not dirty yet has more to do.
         let needed = if write { WRITABLE | DIRTY } else { 0 };
         if core.l1d.flags(slot) & (needed | PREFETCHED) != needed {
@@ -231,7 +237,7 @@ impl Tags {
             if address > start {
                 self.outcome.push(Step::NextLine);
             }
-            let next = PhysicalAddress::of_line(address.line(shift) + 1, shift);
+            let next = PhysicalAddress::of_line(address.line(shift).plus(1), shift);
             let part = Access {
                 virtual_address: access.virtual_address.plus(address.bytes_after(start)),
                 physical: address,
@@ -249,7 +255,7 @@ impl Tags {
         let cpu = &mut self.cpus[access.cpu];
         *(if write { &mut cpu.counts.basic.stores } else { &mut cpu.counts.basic.loads }) += 1;
         let number = cpu.core;
-        let page = access.virtual_address.page() | cpu.thread << 58;
+        let page = ThreadPage::new(access.virtual_address, cpu.thread);
         if self.cores[number].last_data_page == page {
             self.outcome.push(Step::Page(page));
         } else {
@@ -257,16 +263,16 @@ impl Tags {
         }
         let line = access.physical.line(self.config.l1d_shift);
         let index = if self.config.l1d_virtual {
-            access.virtual_address.line(self.config.l1d_shift)
+            SetIndex::of_virtual(access.virtual_address, self.config.l1d_shift)
         } else {
-            line
+            line.into()
         };
         let is_filled = !write || self.config.write_allocate;
         let leaves = if is_filled { Leaves::Present } else { Leaves::AsItWas };
         let how = ShadowUse { is_access: true, leaves };
         self.classifier.looked_up(CacheId { name: CacheName::L1d, number }, line, how);
         let core = &mut self.cores[number];
-        let Some(slot) = core.l1d.lookup(index, line) else {
+        let Some(slot) = core.l1d.lookup(index, line.into()) else {
             return self.data_miss(access, index, write);
         };
         let flags = core.l1d.flags(slot);
@@ -347,7 +353,7 @@ impl Tags {
     }
 
     #[inline(never)]
-    fn data_miss(&mut self, access: &Access, index: u64, write: bool) -> SupplyingLevel {
+    fn data_miss(&mut self, access: &Access, index: SetIndex, write: bool) -> SupplyingLevel {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1d, number: core };
         let line = access.physical.line(self.config.l1d_shift);
@@ -423,10 +429,16 @@ impl Tags {
     }
 
     /// Inserts a line into L1D, with the sub-block of `physical`, and evicts the victim.
-    fn insert_l1d(&mut self, cpu: usize, index: u64, physical: PhysicalAddress, flags: u8) -> Slot {
+    fn insert_l1d(
+        &mut self,
+        cpu: usize,
+        index: SetIndex,
+        physical: PhysicalAddress,
+        flags: u8,
+    ) -> Slot {
         let core = self.core_of(cpu);
         let line = physical.line(self.config.l1d_shift);
-        let (slot, victim) = self.cores[core].l1d.insert(index, line, flags);
+        let (slot, victim) = self.cores[core].l1d.insert(index, line.into(), flags);
         if let Some(victim) = victim {
             self.evict_l1d(cpu, slot, victim);
         }
@@ -442,7 +454,7 @@ impl Tags {
     }
 
     /// A virtually indexed L1D holds a line once: evicts it from the set of another address.
-    fn evict_alias(&mut self, cpu: usize, line: u64) {
+    fn evict_alias(&mut self, cpu: usize, line: LineAddress) {
         let core = self.core_of(cpu);
         if let Some(slot) = self.cores[core].l1d.find_physical(line) {
             let alias = self.cores[core].l1d.remove(slot);
@@ -460,7 +472,7 @@ impl Tags {
         let how = ShadowUse { is_access: false, leaves: Leaves::Present };
         self.classifier.looked_up(CacheId { name: CacheName::L1d, number: core }, line, how);
         let core_state = &mut self.cores[core];
-        if let Some(slot) = core_state.l1d.lookup(line, line)
+        if let Some(slot) = core_state.l1d.lookup_line(line)
             && core_state.valid_sub_blocks.get(slot).is_none_or(|valid| valid & sub_block != 0)
         {
             // It may be under way, for another walk or a load.
@@ -477,14 +489,14 @@ impl Tags {
             end: FillEnd::Walk(line),
         });
         let core_state = &mut self.cores[core];
-        if let Some(slot) = core_state.l1d.find(line, line) {
+        if let Some(slot) = core_state.l1d.find_line(line) {
             if let Some(valid) = core_state.valid_sub_blocks.get_mut(slot) {
                 *valid |= sub_block;
             }
         } else {
             // An exclusive level has given the line up, so its dirty state moves to L1D.
             let flags = (response.flags & DIRTY) | flag_if(response.writable, WRITABLE);
-            self.insert_l1d(cpu, line, physical, flags);
+            self.insert_l1d(cpu, line.into(), physical, flags);
             self.classifier.filled(CacheId { name: CacheName::L1d, number: core }, line);
         }
     }
@@ -555,9 +567,9 @@ impl Tags {
             // The prefetched line is in the page of the access, so both have the same colour.
             true => {
                 let distance = physical.bytes_after(access.physical);
-                access.virtual_address.plus(distance).line(shift)
+                SetIndex::of_virtual(access.virtual_address.plus(distance), shift)
             }
-            false => line,
+            false => line.into(),
         };
         let flags = response.flags | PREFETCHED | flag_if(response.writable, WRITABLE);
         self.insert_l1d(access.cpu, index, physical, flags);

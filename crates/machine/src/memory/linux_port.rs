@@ -3,6 +3,7 @@
 use super::{MemoryPort, PageSize};
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::{Access, AccessMode, Memory, WaitParts};
+use crate::cycle::Cycle;
 
 impl PageSize {
     /// The size of the page of an address, by Linux's map of the kernel's addresses
@@ -59,10 +60,10 @@ impl Memory for LinuxPort<'_> {
         &mut self,
         virtual_address: VirtualAddress,
         physical: PhysicalAddress,
-        now_cycles: u64,
+        now: Cycle,
     ) -> u64 {
         self.set_page(virtual_address);
-        self.port.fetch(virtual_address, physical, now_cycles + self.skew_cycles)
+        self.port.fetch(virtual_address, physical, now + self.skew_cycles)
     }
 
     fn set_fetched_instruction(
@@ -74,16 +75,16 @@ impl Memory for LinuxPort<'_> {
     }
 
     #[inline(always)]
-    fn access(&mut self, access: &Access, how: AccessMode, now_cycles: u64) -> u64 {
-        let now_cycles = now_cycles + self.skew_cycles;
+    fn access(&mut self, access: &Access, how: AccessMode, now: Cycle) -> u64 {
+        let now = now + self.skew_cycles;
         if how.may_hit_at_once() {
-            let start = (how == AccessMode::Store, now_cycles);
+            let start = (how == AccessMode::Store, now);
             if let Some(wait) = self.port.hit_wait_cycles(access, start, PageSize::in_linux) {
                 return wait;
             }
         }
         self.set_page(VirtualAddress(access.virtual_address));
-        self.port.access(access, how, now_cycles)
+        self.port.access(access, how, now)
     }
 
     fn last_wait(&self) -> WaitParts {

@@ -42,7 +42,8 @@ mod times;
 mod translation;
 
 pub use classification::{
-    CacheName, ClassCounts, ClassifierConfig, Context, LocationCounts, Miss, MissClass, Mode,
+    CacheName, ClassCounts, ClassifierConfig, Context, LocationCount, LocationCounts, Miss,
+    MissClass, Mode,
 };
 pub use evict::DmaCounts;
 pub(crate) use evict::TRANSFER_BYTES_MAX;
@@ -52,8 +53,6 @@ pub use stack::{SetStackDistances, StackDistances};
 pub use translation::TlbFlush;
 pub(crate) use translation::is_global;
 
-use std::ops::Range;
-
 use config::Config;
 use mshr::UNLIMITED;
 use tags::Tags;
@@ -61,7 +60,8 @@ use times::{Ready, Times};
 
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::WaitParts;
-use crate::counts::Counts;
+use crate::counts::{Counts, Instructions};
+use crate::cycle::Cycle;
 use crate::system_model::SystemModel;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +102,8 @@ pub struct Access {
     pub pc: VirtualAddress,
     /// The page that the access lies in.
     pub page: PageSize,
-    /// When the access starts, in cycles of the processor.
-    pub now_cycles: u64,
+    /// When the access starts.
+    pub start: Cycle,
 }
 
 /// The level that supplied a line.
@@ -121,9 +121,9 @@ pub enum SupplyingLevel {
 /// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// When the line is ready, not counting the latency of an L1 hit. This is `now_cycles` for a hit whose line and
+    /// When the line is ready, not counting the latency of an L1 hit. This is the `start` of a hit whose line and
     /// translation have arrived. A store that misses is ready when its line is filled; the processor may go on earlier.
-    pub ready_cycles: u64,
+    pub ready_at: Cycle,
     /// The level that supplied the line, or the farthest one if the access crosses lines.
     pub supplier: SupplyingLevel,
     /// Whether the line was under way before, by a prefetch or for another access.
@@ -220,7 +220,7 @@ impl MemorySystem {
     #[inline]
     pub fn access(&mut self, access: &Access) -> Response {
         let supplier = self.tags.look_up(access);
-        let start = (access.cpu, access.now_cycles);
+        let start = (access.cpu, access.start);
         let ready = match access.kind {
             AccessKind::Fetch => self.fetch_ready(start, access.physical),
             _ => self.data_ready(start, (access.virtual_address, access.physical)),
@@ -230,7 +230,7 @@ impl MemorySystem {
 
     /// When the fetch is ready that was looked up last. `start`: its processor, and its cycle there.
     #[inline]
-    fn fetch_ready(&mut self, start: (usize, u64), physical: PhysicalAddress) -> Ready {
+    fn fetch_ready(&mut self, start: (usize, Cycle), physical: PhysicalAddress) -> Ready {
         let Tags { outcome, classifier, .. } = &mut self.tags;
         match outcome.steps() {
             [] => self.times.code_hit_ready(start, physical),
@@ -245,7 +245,7 @@ impl MemorySystem {
     #[inline]
     fn data_ready(
         &mut self,
-        start: (usize, u64),
+        start: (usize, Cycle),
         addresses: (VirtualAddress, PhysicalAddress),
     ) -> Ready {
         let Tags { outcome, classifier, .. } = &mut self.tags;
@@ -256,12 +256,12 @@ impl MemorySystem {
     }
 
     /// Serves an access of a blocking processor: it starts at the processor's own cycle, whatever
-    /// `now_cycles` says, and the processor stalls until it is ready. Returns and counts the stall.
+    /// `start` says, and the processor stalls until it is ready. Returns and counts the stall.
     #[inline]
     pub fn access_blocking(&mut self, access: &Access) -> u64 {
-        let now_cycles = self.tags.cpus[access.cpu].counts.basic.cycles;
-        let response = self.access(&Access { now_cycles, ..*access });
-        self.stall(access, response.ready_cycles - now_cycles)
+        let start = Cycle(self.tags.cpus[access.cpu].counts.basic.cycles);
+        let response = self.access(&Access { start, ..*access });
+        self.stall(access, response.ready_at - start)
     }
 
     /// Serves a load or store of a device: it bypasses the caches. A processor's accesses to devices
@@ -270,7 +270,7 @@ impl MemorySystem {
     /// the processor's earlier device accesses.
     pub fn access_device(&mut self, access: &Access) -> Response {
         self.tags.look_up_device(access);
-        let start = (access.cpu, access.now_cycles);
+        let start = (access.cpu, access.start);
         let ready = self.data_ready(start, (access.virtual_address, access.physical));
         Response::new(ready, SupplyingLevel::Memory)
     }
@@ -282,9 +282,9 @@ impl MemorySystem {
 
     /// Serves a device access of a blocking processor, like [`MemorySystem::access_blocking`].
     pub fn access_device_blocking(&mut self, access: &Access) -> u64 {
-        let now_cycles = self.tags.cpus[access.cpu].counts.basic.cycles;
-        let response = self.access_device(&Access { now_cycles, ..*access });
-        self.stall(access, response.ready_cycles - now_cycles)
+        let start = Cycle(self.tags.cpus[access.cpu].counts.basic.cycles);
+        let response = self.access_device(&Access { start, ..*access });
+        self.stall(access, response.ready_at - start)
     }
 
     #[inline]
@@ -300,12 +300,12 @@ impl MemorySystem {
         stall_cycles
     }
 
-    /// Counts `number` instructions of a blocking processor.
+    /// Counts instructions that a blocking processor has executed.
     #[inline]
-    pub fn execute(&mut self, cpu: usize, number: u64) {
+    pub fn execute(&mut self, cpu: usize, instructions: Instructions) {
         let counts = &mut self.tags.cpus[cpu].counts.basic;
-        counts.instructions += number;
-        counts.cycles += number * self.tags.config.instruction_cycles;
+        counts.instructions += instructions.0;
+        counts.cycles += instructions.0 * self.tags.config.instruction_cycles;
     }
 
     /// The counts of a processor so far. Cycles and stalls come from
@@ -427,17 +427,9 @@ impl MemorySystem {
 impl Response {
     #[inline(always)]
     fn new(ready: Ready, supplier: SupplyingLevel) -> Response {
-        let Ready { cycles, under_way, translation_cycles } = ready;
-        Response { ready_cycles: cycles, supplier, under_way, translation_cycles }
+        let Ready { cycle, under_way, translation_cycles } = ready;
+        Response { ready_at: cycle, supplier, under_way, translation_cycles }
     }
-}
-
-/// The lines that a range touches.
-#[inline]
-pub(crate) fn lines_of(start: PhysicalAddress, bytes: u64, line_shift: u32) -> Range<u64> {
-    let first = start.line(line_shift);
-    let Some(to_last) = bytes.checked_sub(1) else { return first..first };
-    first..(start.0.saturating_add(to_last) >> line_shift) + 1
 }
 
 /// Returns the model with L1 caches that wait for any number of lines at a time.

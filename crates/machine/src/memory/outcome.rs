@@ -3,30 +3,33 @@
 //! [`Tags`](super::tags::Tags) look an access up, and write its [`Outcome`]. [`Times`](super::times::Times) read it, and
 //! say how long the access waits. Nothing flows back: what hits does not depend on times.
 
+use super::translation::ThreadPage;
+use crate::address::LineAddress;
+
 /// A step of an access, in the order of their effects on what accesses wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The next line of the access; it starts when the line before is ready.
     NextLine,
 
-    /// The first TLB for data has this page, a number with the thread from bit 58 on.
-    Page(u64),
+    /// The first TLB for data has this page.
+    Page(ThreadPage),
     /// The first TLB missed; the second is looked up.
     SecondTlb,
     /// The TLBs missed.
     StartWalk,
     /// The page table entry in this line of L1D is loaded, which is there, or under way.
-    TableHit(u64),
+    TableHit(LineAddress),
     EndWalk {
         is_fetch: bool,
     },
-    /// This page of data was translated, likewise with its thread.
-    Translated(u64),
+    /// This page of data was translated.
+    Translated(ThreadPage),
 
     /// L1D has the line.
-    Hit(u64),
+    Hit(LineAddress),
     /// L1I has the line.
-    CodeHit(u64),
+    CodeHit(LineAddress),
     /// The access is ready when it is translated. Later steps of combining buffers may delay it.
     Posted,
     /// L1D has the line; the core waits for the right to write it.
@@ -37,7 +40,7 @@ pub(super) enum Step {
     /// A level below L1, 0 for L2, supplies the line that is filled. `line` is in the level's line size.
     FromLevel {
         level: u8,
-        line: u64,
+        line: LineAddress,
     },
     FromCore,
     FromMemory {
@@ -48,12 +51,12 @@ pub(super) enum Step {
     /// The line that is filled comes into a level below L1, 0 for L2. `line` is in the level's line size.
     IntoLevel {
         level: u8,
-        line: u64,
+        line: LineAddress,
     },
     /// The fill is over.
     Filled(FillEnd),
     /// L1D takes the line that was filled last, for a load or store, and an MSHR until it is filled.
-    IntoL1d(u64),
+    IntoL1d(LineAddress),
     /// A line is written to memory. Its transfer starts no earlier than the processor's last fill, of this access or of
     /// an earlier one.
     WriteBack,
@@ -99,13 +102,13 @@ pub(super) enum FillEnd {
     /// In the access, which waits for it.
     Access,
     /// In L1I, which waits for this line.
-    Code(u64),
+    Code(LineAddress),
     /// In a page walk, which waits for this line of L1D.
-    Walk(u64),
+    Walk(LineAddress),
     /// In L1D, which this line was prefetched into.
-    DataPrefetch(u64),
+    DataPrefetch(LineAddress),
     /// In L1I, which this line was prefetched into.
-    CodePrefetch(u64),
+    CodePrefetch(LineAddress),
     /// In levels below L1.
     Below,
 }

@@ -5,6 +5,7 @@ use super::times::Ready;
 use super::{Access, AccessKind, MemorySystem, PageSize};
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::{AccessMode, Memory, Template, WaitParts};
+use crate::cycle::Cycle;
 
 /// The memory port of one processor: adapts a [`MemorySystem`], which is made
 /// [`without_mshr_limit`](super::without_mshr_limit), to what a [core](crate::core) asks of its memory.
@@ -51,17 +52,17 @@ impl MemoryPort<'_> {
         self.system.tags.hits_at_once(self.cpu, addresses, (access.bytes, write), page_size)
     }
 
-    /// [`MemoryPort::hits_at_once`] of an access that starts at `now_cycles`. Returns how long it waits if it hits.
+    /// [`MemoryPort::hits_at_once`] of an access that starts at `now`. Returns how long it waits if it hits.
     #[inline(always)]
     pub fn hit_wait_cycles(
         &mut self,
         access: &crate::core::Access,
-        (write, now_cycles): (bool, u64),
+        (write, now): (bool, Cycle),
         page_size: impl FnOnce(VirtualAddress) -> PageSize,
     ) -> Option<u64> {
-        match self.find_hit(access, write, now_cycles, page_size) {
+        match self.find_hit(access, write, now, page_size) {
             FoundHit::Arrived => Some(0),
-            FoundHit::UnderWay => Some(self.wait_under_way(access, now_cycles)),
+            FoundHit::UnderWay => Some(self.wait_under_way(access, now)),
             FoundHit::NotAtOnce => None,
         }
     }
@@ -71,7 +72,7 @@ impl MemoryPort<'_> {
         &mut self,
         access: &crate::core::Access,
         write: bool,
-        now_cycles: u64,
+        now: Cycle,
         page_size: impl FnOnce(VirtualAddress) -> PageSize,
     ) -> FoundHit {
         let Some(physical) = access.physical else { return FoundHit::NotAtOnce };
@@ -81,7 +82,7 @@ impl MemoryPort<'_> {
             return FoundHit::NotAtOnce;
         }
         let core = tags.core_of(self.cpu);
-        if times.has_arrived(core, addresses.1, now_cycles) {
+        if times.has_arrived(core, addresses.1, now) {
             FoundHit::Arrived
         } else {
             FoundHit::UnderWay
@@ -90,17 +91,17 @@ impl MemoryPort<'_> {
 
     /// How long a hit waits for its line or its page. Only after `find_hit` returned `UnderWay`.
     #[inline(never)]
-    fn wait_under_way(&mut self, access: &crate::core::Access, now_cycles: u64) -> u64 {
+    fn wait_under_way(&mut self, access: &crate::core::Access, now: Cycle) -> u64 {
         let physical = PhysicalAddress(access.physical.unwrap_or(0));
         let addresses = (VirtualAddress(access.virtual_address), physical);
-        let ready = self.system.times.data_hit_ready((self.cpu, now_cycles), addresses);
-        self.data_wait(ready, now_cycles)
+        let ready = self.system.times.data_hit_ready((self.cpu, now), addresses);
+        self.data_wait(ready, now)
     }
 
-    fn data_wait(&mut self, ready: Ready, now_cycles: u64) -> u64 {
-        let Ready { cycles, under_way, translation_cycles } = ready;
+    fn data_wait(&mut self, ready: Ready, now: Cycle) -> u64 {
+        let Ready { cycle, under_way, translation_cycles } = ready;
         self.system.last_wait = WaitParts { translation_cycles, under_way };
-        let wait_cycles = cycles - now_cycles;
+        let wait_cycles = cycle - now;
         self.system.tags.cpus[self.cpu].counts.data_wait_cycles += wait_cycles;
         wait_cycles
     }
@@ -116,7 +117,7 @@ impl Memory for MemoryPort<'_> {
             bytes: 1,
             pc: virtual_address,
             page: self.page,
-            now_cycles: 0,
+            start: Cycle::START,
         });
     }
 
@@ -153,7 +154,7 @@ impl Memory for MemoryPort<'_> {
                 None => self.pc.plus(access.instruction.into()),
             },
             page: self.page,
-            now_cycles: 0,
+            start: Cycle::START,
         };
         match access.physical {
             None => tags.look_up_device(&request),
@@ -168,21 +169,21 @@ impl Memory for MemoryPort<'_> {
         &mut self,
         virtual_address: VirtualAddress,
         physical: PhysicalAddress,
-        now_cycles: u64,
+        now: Cycle,
     ) -> u64 {
         self.look_up_fetch(virtual_address, physical);
-        let ready = self.system.fetch_ready((self.cpu, now_cycles), physical);
-        let wait_cycles = ready.cycles - now_cycles;
+        let ready = self.system.fetch_ready((self.cpu, now), physical);
+        let wait_cycles = ready.cycle - now;
         self.system.tags.cpus[self.cpu].counts.fetch_wait_cycles += wait_cycles;
         wait_cycles
     }
 
-    fn access(&mut self, access: &crate::core::Access, how: AccessMode, now_cycles: u64) -> u64 {
+    fn access(&mut self, access: &crate::core::Access, how: AccessMode, now: Cycle) -> u64 {
         self.look_up(access, how);
         let virtual_address = VirtualAddress(access.virtual_address);
         let physical = PhysicalAddress(access.physical.unwrap_or(0));
-        let ready = self.system.data_ready((self.cpu, now_cycles), (virtual_address, physical));
-        self.data_wait(ready, now_cycles)
+        let ready = self.system.data_ready((self.cpu, now), (virtual_address, physical));
+        self.data_wait(ready, now)
     }
 
     fn last_wait(&self) -> WaitParts {

@@ -1,15 +1,22 @@
 //! Prefetchers: which lines are predicted to be asked for.
 
-use crate::address::{PhysicalAddress, VirtualAddress};
+use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
 
 /// The prefetches of a processor into a cache that are under way; more than a number of them are dropped. Whether one is
 /// under way follows from the order of accesses alone, not from times: see [`progress`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct PrefetchBuffers {
-    /// The lines, and the processor's progress at which each arrives. Those that have arrived are dropped when room is
-    /// needed.
-    lines: Vec<(u64, u64)>,
+    /// Lines that have arrived are dropped when room is needed.
+    lines: Vec<Prefetched>,
     prefetches_max: usize,
+}
+
+/// A line that was prefetched.
+#[derive(Clone, Copy, Debug)]
+struct Prefetched {
+    line: LineAddress,
+    /// The processor's progress at which it arrives.
+    arrival: u64,
 }
 
 impl PrefetchBuffers {
@@ -21,21 +28,21 @@ impl PrefetchBuffers {
     /// Whether one more can be under way.
     pub(super) fn has_room(&mut self, progress: u64) -> bool {
         if self.lines.len() >= self.prefetches_max {
-            self.lines.retain(|(_, arrival)| *arrival > progress);
+            self.lines.retain(|prefetched| prefetched.arrival > progress);
         }
         self.lines.len() < self.prefetches_max
     }
 
     /// A line is prefetched. It arrives when the processor's progress reaches `arrival`.
-    pub(super) fn add(&mut self, line: u64, arrival: u64) {
-        self.lines.push((line, arrival));
+    pub(super) fn add(&mut self, line: LineAddress, arrival: u64) {
+        self.lines.push(Prefetched { line, arrival });
     }
 
     /// How much progress is left until a prefetched line arrives. 0 if it has arrived or was never prefetched here.
-    pub(super) fn remaining(&self, line: u64, progress: u64) -> u64 {
+    pub(super) fn remaining(&self, line: LineAddress, progress: u64) -> u64 {
         // The lines that were prefetched last are the ones that are asked for.
-        let found = self.lines.iter().rev().find(|(under_way, _)| *under_way == line);
-        found.map_or(0, |(_, arrival)| arrival.saturating_sub(progress))
+        let found = self.lines.iter().rev().find(|prefetched| prefetched.line == line);
+        found.map_or(0, |prefetched| prefetched.arrival.saturating_sub(progress))
     }
 }
 
@@ -133,54 +140,78 @@ impl Default for StreamPrefetcher {
 }
 
 impl StreamPrefetcher {
-    /// A line is asked for. Returns the lines to prefetch: the next ones up to `distance` lines
-    /// ahead, in its page of `page_lines`.
+    /// A line of `1 << line_shift` bytes is asked for. Returns the lines to prefetch: the next ones up to `distance`
+    /// lines ahead, in its page.
     pub(super) fn next(
         &mut self,
-        line: u64,
+        line: LineAddress,
+        line_shift: u32,
         distance: u64,
-        page_lines: u64,
-    ) -> impl Iterator<Item = u64> + use<> {
-        let (page, at) = (line / page_lines, line % page_lines);
+    ) -> impl Iterator<Item = LineAddress> + use<> {
+        let page_lines = (4096 >> line_shift).max(1);
+        let (page, position) = (line.0 / page_lines, line.0 % page_lines);
         let stream = &mut self.streams[(page ^ page >> 6) as usize % STREAMS];
-        let (first, count) = stream.next((page, page_lines), at, distance);
+        let request = StreamRequest { page, page_lines, position, distance };
+        let PredictedLines { first, count } = stream.next(&request);
         let is_up = stream.is_up;
-        (0..count).map(move |n| page * page_lines + if is_up { first + n } else { first - n })
+        (0..count).map(move |n| {
+            LineAddress(page * page_lines + if is_up { first + n } else { first - n })
+        })
     }
 }
 
+/// A line that is asked for, by its place in its page.
+struct StreamRequest {
+    page: u64,
+    /// The number of lines of a page.
+    page_lines: u64,
+    /// The number of the line in the page, from 0.
+    position: u64,
+    /// How many lines ahead is prefetched.
+    distance: u64,
+}
+
+/// Lines of a page that are prefetched, from `first` on in the direction of the stream.
+#[derive(Default)]
+struct PredictedLines {
+    /// The number of the line in the page, from 0.
+    first: u64,
+    count: u64,
+}
+
 impl Stream {
-    /// The first line of the page to prefetch, and how many.
-    fn next(&mut self, (page, page_lines): (u64, u64), at: u64, distance: u64) -> (u64, u64) {
+    /// Follows the stream to the line of a request.
+    fn next(&mut self, request: &StreamRequest) -> PredictedLines {
+        let StreamRequest { page, page_lines, position: at, distance } = *request;
         if self.page != page {
             *self = Stream { page, last: at, is_up: true, confidence: 0, farthest: None };
-            return (0, 0);
+            return PredictedLines::default();
         }
         let (is_up, step) = (at > self.last, at.abs_diff(self.last));
         if step == 0 {
-            return (0, 0);
+            return PredictedLines::default();
         }
         self.last = at;
         if step > STEP_MAX {
             (self.confidence, self.farthest) = (0, None);
-            return (0, 0);
+            return PredictedLines::default();
         }
         if is_up != self.is_up {
             (self.is_up, self.confidence, self.farthest) = (is_up, 0, None);
         }
         self.confidence = (self.confidence + 1).min(CONFIDENT);
         if self.confidence < CONFIDENT {
-            return (0, 0);
+            return PredictedLines::default();
         }
         // In lines from the start of the page, or from its end.
         let position = |line: u64| if is_up { line } else { page_lines - 1 - line };
         let from = self.farthest.map_or(position(at), |line| position(line).max(position(at))) + 1;
         let end = (position(at) + distance + 1).min(page_lines).min(from + AT_ONCE);
         if end <= from {
-            return (0, 0);
+            return PredictedLines::default();
         }
         self.farthest = Some(position(end - 1));
-        (position(from), end - from)
+        PredictedLines { first: position(from), count: end - from }
     }
 }
 
@@ -204,7 +235,10 @@ mod tests {
     #[test]
     fn a_stream_is_followed_both_ways_and_stays_in_its_page() {
         let mut streams = StreamPrefetcher::default();
-        let mut ask = |line| streams.next(line, 4, 64).collect::<Vec<_>>();
+        let mut ask = |line| {
+            let lines = streams.next(LineAddress(line), 6, 4);
+            lines.map(|line| line.0).collect::<Vec<_>>()
+        };
         // The direction is known from the third line on; at most two lines at once.
         assert_eq!([64, 65].map(&mut ask), [vec![], vec![]]);
         assert_eq!(

@@ -9,6 +9,8 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::address::{LineAddress, PhysicalAddress};
+
 /// Distances of this and more are counted together.
 const DISTANCES_MAX: usize = 1 << 24;
 
@@ -18,7 +20,7 @@ const DISTANCES_MAX: usize = 1 << 24;
 pub struct StackDistances {
     line_shift: u32,
     /// When each line was used last, as an index into `marks`.
-    last: FxHashMap<u64, usize>,
+    last: FxHashMap<LineAddress, usize>,
     /// A Fenwick tree with a mark at each last use.
     marks: Vec<u32>,
     now: usize,
@@ -44,8 +46,8 @@ impl StackDistances {
 
     /// Counts an access to the line of an address. Returns its stack distance; none at its first
     /// use.
-    pub fn access(&mut self, address: u64) -> Option<u64> {
-        let line = address >> self.line_shift;
+    pub fn access(&mut self, physical: PhysicalAddress) -> Option<u64> {
+        let line = physical.line(self.line_shift);
         let mut distance = None;
         if self.now + 1 == self.marks.len() {
             self.renumber();
@@ -145,9 +147,9 @@ impl SetStackDistances {
     }
 
     /// Counts an access to the line of an address.
-    pub fn access(&mut self, address: u64) {
+    pub fn access(&mut self, physical: PhysicalAddress) {
         self.accesses += 1;
-        let line = address >> self.line_shift;
+        let LineAddress(line) = physical.line(self.line_shift);
         let first = (line & self.set_mask) as usize * self.ways;
         let stack = &mut self.stacks[first..first + self.ways];
         let depth = stack.iter().position(|held| *held == line + 1);

@@ -8,8 +8,9 @@ use super::config::Config;
 use super::evict::DmaCounts;
 use super::outcome::Outcome;
 use super::prefetch::{self, PrefetchBuffers, StreamPrefetcher, StridePrefetcher};
-use super::translation::Tlbs;
+use super::translation::{ThreadPage, Tlbs};
 
+use crate::address::LineAddress;
 use crate::system_model::{Inclusion, LevelModel, Prefetch, SystemModel};
 use crate::tag_array::TagArray;
 
@@ -34,8 +35,15 @@ pub(super) struct Core {
     pub(super) strides: StridePrefetcher,
     pub(super) streams: StreamPrefetcher,
     pub(super) tlbs: Tlbs,
-    /// The thread and page of the last data access, which need no lookup in the TLB.
-    pub(super) last_data_page: u64,
+    /// The page of the last data access, which needs no lookup in the TLB.
+    pub(super) last_data_page: ThreadPage,
+}
+
+/// The core of a processor, and the processor's number among the threads of the core.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CoreThread {
+    pub(super) core: usize,
+    pub(super) thread: u64,
 }
 
 /// A level below L1.
@@ -71,7 +79,7 @@ pub(super) struct Cpu {
     pub(super) thread: u64,
     pub(super) counts: CpuCounts,
     /// The page and line of the last fetch.
-    pub(super) last_fetch: Option<(u64, u64)>,
+    pub(super) last_fetch: Option<(u64, LineAddress)>,
     /// The address space that it executes in: its PCID.
     pub(super) space: u16,
     /// The page tables in use.
@@ -153,8 +161,9 @@ impl Tags {
     }
 
     /// The core and the thread of each processor.
-    pub(super) fn core_threads(&self) -> Vec<(usize, u64)> {
-        self.cpus.iter().map(|cpu| (cpu.core, cpu.thread)).collect()
+    pub(super) fn core_threads(&self) -> Vec<CoreThread> {
+        let place = |cpu: &Cpu| CoreThread { core: cpu.core, thread: cpu.thread };
+        self.cpus.iter().map(place).collect()
     }
 
     /// The number of combining buffers of each core.
@@ -252,7 +261,7 @@ fn new_core(model: &SystemModel) -> Core {
         strides: StridePrefetcher::default(),
         streams: StreamPrefetcher::default(),
         tlbs: Tlbs::new(model),
-        last_data_page: u64::MAX,
+        last_data_page: ThreadPage::NONE,
     }
 }
 

@@ -5,13 +5,16 @@ use super::classification::Classifier;
 use super::config::Config;
 use super::mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, WAY_SLOTS, Walkers};
 use super::outcome::{FillEnd, FillStart, Step};
-use crate::address::{PhysicalAddress, VirtualAddress};
+use super::tags::CoreThread;
+use super::translation::ThreadPage;
+use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
+use crate::cycle::Cycle;
 use crate::system_model::{LevelModel, SystemModel};
 
 /// When an access is ready.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
-    pub(super) cycles: u64,
+    pub(super) cycle: Cycle,
     /// Whether the line was under way before.
     pub(super) under_way: bool,
     /// Cycles of the wait that the translation took. 0 for fetches and for accesses that cross lines.
@@ -34,20 +37,20 @@ struct CpuTimes {
     thread: u64,
     counts: TimeCounts,
     /// When its next access to a device can start.
-    device_free_cycles: u64,
+    device_free: Cycle,
     /// When its last fill started, which is also when that fill's write-backs reach the bus.
-    fill_cycles: u64,
+    fill_start: Cycle,
 }
 
 /// What the threads of a core wait for.
 #[derive(Clone, Debug)]
 struct CoreTimes {
     mshrs: MshrFile,
-    /// When translations of data arrive that are under way, by page and thread.
-    translations: Arrivals,
+    /// When translations of data arrive that are under way.
+    translations: Arrivals<ThreadPage>,
     walkers: Walkers,
     /// When lines that are under way arrive in L1I.
-    code_arrivals: Arrivals,
+    code_arrivals: Arrivals<LineAddress>,
     combining: Box<[CombiningTimes]>,
 }
 
@@ -55,9 +58,9 @@ struct CoreTimes {
 #[derive(Clone, Copy, Debug, Default)]
 struct CombiningTimes {
     /// From when on the buffer serves its line.
-    since_cycles: u64,
+    since: Cycle,
     /// When its last complete line is in memory.
-    written_cycles: u64,
+    written: Cycle,
 }
 
 /// What the accesses of a level below L1 wait for.
@@ -66,7 +69,7 @@ struct LevelTimes {
     shared: bool,
     hit_cycles: u64,
     /// For each cache, when lines arrive that are under way.
-    arrivals: Vec<Arrivals>,
+    arrivals: Vec<Arrivals<LineAddress>>,
     /// For each cache, its way to the level above.
     ways_up: Vec<MemoryBus>,
 }
@@ -74,8 +77,8 @@ struct LevelTimes {
 /// A fill under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fill {
-    start: u64,
-    ready: u64,
+    start: Cycle,
+    ready: Cycle,
     under_way: bool,
 }
 
@@ -86,20 +89,20 @@ const NESTED_FILLS: usize = 2;
 #[derive(Clone, Copy, Debug)]
 struct LineTimes {
     /// When its current line was asked for.
-    asked: u64,
+    asked: Cycle,
     /// How far the current line's translation has come; at last, when it is translated.
-    translated: u64,
-    ready: u64,
+    translated: Cycle,
+    ready: Cycle,
     under_way: bool,
     /// Whether it accesses a single line.
     is_one_line: bool,
-    walk_start: u64,
+    walk_start: Cycle,
     fills: [Fill; NESTED_FILLS],
     depth: usize,
 }
 
 impl LineTimes {
-    fn new(now: u64) -> LineTimes {
+    fn new(now: Cycle) -> LineTimes {
         LineTimes {
             asked: now,
             translated: now,
@@ -119,7 +122,7 @@ impl LineTimes {
     }
 
     /// The line is there, or under way until `ready`.
-    fn hit(&mut self, ready: u64) {
+    fn hit(&mut self, ready: Cycle) {
         self.ready = ready;
         self.under_way |= ready > self.translated;
     }
@@ -145,10 +148,10 @@ impl Times {
     pub(super) fn new(
         model: &SystemModel,
         config: &Config,
-        core_threads: &[(usize, u64)],
+        core_threads: &[CoreThread],
         combining_buffers: usize,
     ) -> Times {
-        let cores = core_threads.iter().map(|(core, _)| core + 1).max().unwrap_or(0);
+        let cores = core_threads.iter().map(|place| place.core + 1).max().unwrap_or(0);
         let core = || CoreTimes {
             mshrs: MshrFile::new(model.l1d.mshrs),
             translations: Arrivals::new(),
@@ -156,7 +159,11 @@ impl Times {
             code_arrivals: Arrivals::new(),
             combining: vec![CombiningTimes::default(); combining_buffers].into(),
         };
-        let cpu = |&(core, thread): &(usize, u64)| CpuTimes { core, thread, ..CpuTimes::default() };
+        let cpu = |place: &CoreThread| CpuTimes {
+            core: place.core,
+            thread: place.thread,
+            ..CpuTimes::default()
+        };
         let levels = model.outer().zip(&config.hit_cycles);
         Times {
             cpus: core_threads.iter().map(cpu).collect(),
@@ -176,9 +183,9 @@ impl Times {
     /// Whether a hit of the L1D of a core certainly waits for nothing at `now`. `false` does not mean that it waits: any
     /// page's translation may be the one under way.
     #[inline(always)]
-    pub(super) fn has_arrived(&self, core: usize, physical: PhysicalAddress, now: u64) -> bool {
+    pub(super) fn has_arrived(&self, core: usize, physical: PhysicalAddress, now: Cycle) -> bool {
         let CoreTimes { mshrs, translations, .. } = &self.cores[core];
-        now >= translations.all_arrived_cycles()
+        now >= translations.all_arrived_at()
             && mshrs.is_filled(physical.line(self.config.l1d_shift), now)
     }
 
@@ -186,41 +193,41 @@ impl Times {
     /// on a processor at a cycle.
     pub(super) fn data_hit_ready(
         &self,
-        (cpu, now): (usize, u64),
+        (cpu, now): (usize, Cycle),
         (virtual_address, physical): (VirtualAddress, PhysicalAddress),
     ) -> Ready {
         let CpuTimes { core, thread, .. } = self.cpus[cpu];
         let CoreTimes { mshrs, translations, .. } = &self.cores[core];
-        let page = virtual_address.page() | thread << 58;
-        let translated = translations.ready_cycles(page, now);
-        let cycles = mshrs.ready_cycles(physical.line(self.config.l1d_shift), translated);
-        let under_way = cycles > translated;
-        Ready { cycles, under_way, translation_cycles: translated - now }
+        let page = ThreadPage::new(virtual_address, thread);
+        let translated = translations.ready_at(page, now);
+        let cycle = mshrs.ready_at(physical.line(self.config.l1d_shift), translated);
+        let under_way = cycle > translated;
+        Ready { cycle, under_way, translation_cycles: translated - now }
     }
 
     /// When a fetch that hits at once is ready: when its line has arrived in L1I. It starts on a processor at a cycle.
     pub(super) fn code_hit_ready(
         &self,
-        (cpu, now): (usize, u64),
+        (cpu, now): (usize, Cycle),
         physical: PhysicalAddress,
     ) -> Ready {
-        let line = self.config.code_line(physical.0);
+        let line = self.config.code_line(physical);
         let arrivals = &self.cores[self.cpus[cpu].core].code_arrivals;
-        let cycles = arrivals.ready_cycles(line, now);
-        Ready { cycles, under_way: cycles > now, translation_cycles: 0 }
+        let cycle = arrivals.ready_at(line, now);
+        Ready { cycle, under_way: cycle > now, translation_cycles: 0 }
     }
 
     /// A flush outside of any access writes a line to memory. Its transfer starts no earlier than the processor's last
     /// fill.
     pub(super) fn write_back(&mut self, cpu: usize) {
-        self.bus.reserve(self.cpus[cpu].fill_cycles);
+        self.bus.reserve(self.cpus[cpu].fill_start);
     }
 
     /// When an access with these steps is ready. Tells the classifier how long classified misses waited.
     #[inline(never)]
     pub(super) fn ready(
         &mut self,
-        (cpu, now): (usize, u64),
+        (cpu, now): (usize, Cycle),
         steps: &[Step],
         classifier: &mut Classifier,
     ) -> Ready {
@@ -232,7 +239,7 @@ impl Times {
         for step in steps {
             if let Step::Missed { first, end } = *step {
                 let LineTimes { ready, translated, .. } = access_times.line_times;
-                classifier.set_waits(first..end, ready.saturating_sub(translated));
+                classifier.set_waits(first..end, ready.cycles_since(translated));
             } else {
                 access_times.apply(*step);
             }
@@ -240,7 +247,7 @@ impl Times {
         let LineTimes { asked, translated, ready, under_way, is_one_line, .. } =
             access_times.line_times;
         let translation_cycles = if is_one_line { translated - asked } else { 0 };
-        Ready { cycles: ready, under_way, translation_cycles }
+        Ready { cycle: ready, under_way, translation_cycles }
     }
 }
 
@@ -262,39 +269,39 @@ impl AccessTimes<'_> {
             Step::Missed { .. } => {}
             Step::NextLine => line_times.start_next_line(),
             Step::Page(page) => {
-                line_times.translated = core.translations.ready_cycles(page, line_times.translated);
+                line_times.translated = core.translations.ready_at(page, line_times.translated);
             }
             Step::SecondTlb => line_times.translated += config.stlb_hit_cycles,
             Step::StartWalk => {
                 let from = line_times.translated + config.tlb_miss_cycles;
                 line_times.walk_start =
-                    if config.walks { core.walkers.free_cycles(from) } else { from };
+                    if config.walks { core.walkers.free_at(from) } else { from };
                 line_times.translated = line_times.walk_start;
             }
             Step::TableHit(line) => {
                 let found = line_times.translated + config.l1_hit_cycles;
-                line_times.translated = core.mshrs.ready_cycles(line, found);
+                line_times.translated = core.mshrs.ready_at(line, found);
             }
             Step::EndWalk { is_fetch } => self.end_walk(is_fetch),
             Step::Translated(page) => core.translations.note(page, line_times.translated),
-            Step::Hit(line) => line_times.hit(core.mshrs.ready_cycles(line, line_times.translated)),
+            Step::Hit(line) => line_times.hit(core.mshrs.ready_at(line, line_times.translated)),
             Step::CodeHit(line) => {
-                line_times.hit(core.code_arrivals.ready_cycles(line, line_times.translated))
+                line_times.hit(core.code_arrivals.ready_at(line, line_times.translated))
             }
             Step::Posted => line_times.ready = line_times.translated,
             Step::Upgrade => line_times.ready += config.upgrade_cycles,
             Step::IntoL1d(line) => core.mshrs.allocate(line, line_times.ready),
             Step::WriteBack => {
-                self.bus.reserve(self.processor.fill_cycles);
+                self.bus.reserve(self.processor.fill_start);
             }
             Step::Device { is_local, is_store } => self.access_device(is_local, is_store),
             Step::Combine(buffer) => {
-                let since_cycles = core.combining[usize::from(buffer)].since_cycles;
-                line_times.ready = line_times.ready.max(since_cycles);
+                let since = core.combining[usize::from(buffer)].since;
+                line_times.ready = line_times.ready.max(since);
             }
             Step::OpenCombining { buffer, writes } => self.open_combining(buffer, writes),
             Step::CloseCombining(buffer) => {
-                core.combining[usize::from(buffer)].written_cycles =
+                core.combining[usize::from(buffer)].written =
                     self.bus.reserve(line_times.ready) + config.memory_write_cycles;
             }
             Step::Fill(start) => self.start_fill(start),
@@ -303,7 +310,7 @@ impl AccessTimes<'_> {
                 let (level, number) = self.level(level);
                 let start = level.ways_up[number].reserve(asked);
                 // A line that hits may be under way.
-                let arrives = level.arrivals[number].ready_cycles(line, start);
+                let arrives = level.arrivals[number].ready_at(line, start);
                 let hits = start + level.hit_cycles;
                 let fill = self.line_times.fill();
                 (fill.ready, fill.under_way) = (arrives.max(hits), arrives > hits);
@@ -351,18 +358,18 @@ impl AccessTimes<'_> {
         let config = self.config;
         let read_cycles =
             if is_local { config.local_device_cycles } else { config.device_read_cycles };
-        let start = self.line_times.translated.max(self.processor.device_free_cycles);
+        let start = self.line_times.translated.max(self.processor.device_free);
         // The processor does not wait for the transfer of a posted write.
         let posted = config.device_write_cycles.filter(|_| is_store);
-        self.processor.device_free_cycles = start + posted.unwrap_or(read_cycles);
+        self.processor.device_free = start + posted.unwrap_or(read_cycles);
         self.line_times.ready = if posted.is_some() { start } else { start + read_cycles };
     }
 
     fn open_combining(&mut self, buffer: u8, writes: bool) {
         let times = &mut self.core.combining[usize::from(buffer)];
-        let free = if writes { 0 } else { times.written_cycles };
-        times.since_cycles = self.line_times.ready.max(free);
-        self.line_times.ready = times.since_cycles;
+        let free = if writes { Cycle::START } else { times.written };
+        times.since = self.line_times.ready.max(free);
+        self.line_times.ready = times.since;
         if writes {
             self.bus.reserve(self.line_times.ready);
         }
@@ -373,7 +380,7 @@ impl AccessTimes<'_> {
         let start = match start {
             FillStart::Translated => line_times.translated,
             FillStart::FreeMshr => {
-                let free = self.core.mshrs.free_cycles(line_times.translated);
+                let free = self.core.mshrs.free_at(line_times.translated);
                 self.processor.counts.mshr_wait_cycles += free - line_times.translated;
                 free
             }
@@ -381,7 +388,7 @@ impl AccessTimes<'_> {
             FillStart::TableMissed => line_times.translated + self.config.l1_hit_cycles,
             FillStart::WithOuter => line_times.fill().start,
         };
-        self.processor.fill_cycles = start;
+        self.processor.fill_start = start;
         line_times.depth += 1;
         *line_times.fill() = Fill { start, ready: start, under_way: false };
     }

@@ -6,7 +6,7 @@ use super::{Access, AccessKind, PageSize};
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::model::{CacheModel, Replacement};
 use crate::system_model::{SystemModel, TlbLevel};
-use crate::tag_array::{Slot, TagArray};
+use crate::tag_array::{SetIndex, SlotOfSet, Tag, TagArray};
 
 /// The guest's page sizes as powers of two.
 const PAGE_SHIFTS: [u32; 3] = [12, 21, 30];
@@ -59,17 +59,57 @@ pub enum TlbFlush {
     },
 }
 
-/// Whether the page of an address is global, see [`TlbFlush`].
-pub(crate) fn is_global(virtual_address: VirtualAddress) -> bool {
-    virtual_address.line(ADDRESS_BITS - 1) & 1 == 1
+/// A virtual page of 4 KiB as one thread of a core sees it: its number, and the thread's number above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct ThreadPage(u64);
+
+impl ThreadPage {
+    /// No page of any thread.
+    pub(super) const NONE: ThreadPage = ThreadPage(u64::MAX);
+
+    /// The page of an address that a thread accesses.
+    #[inline(always)]
+    pub(super) fn new(virtual_address: VirtualAddress, thread: u64) -> ThreadPage {
+        ThreadPage(virtual_address.page() | thread << THREAD_SHIFT)
+    }
+
+    /// A number whose low bits are those of the page's number.
+    #[inline(always)]
+    pub(super) fn low_bits(self) -> u64 {
+        self.0
+    }
 }
 
-/// The part of a tag that says whose a translation is.
-fn owner_of(virtual_address: VirtualAddress, context: TlbContext) -> u64 {
-    if is_global(virtual_address) {
-        GLOBAL | context.thread << THREAD_SHIFT
-    } else {
-        context.in_space()
+/// Whether the page of an address is global, see [`TlbFlush`].
+pub(crate) fn is_global(virtual_address: VirtualAddress) -> bool {
+    virtual_address.block_number(ADDRESS_BITS - 1) & 1 == 1
+}
+
+/// The part of a tag that is not the number of its page: the thread, the address space, and the kind of the page.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct TagOwner(u64);
+
+impl TagOwner {
+    /// The owner of translations of an address.
+    fn of(virtual_address: VirtualAddress, context: TlbContext) -> TagOwner {
+        if is_global(virtual_address) {
+            TagOwner(GLOBAL | context.thread << THREAD_SHIFT)
+        } else {
+            context.in_space()
+        }
+    }
+
+    /// The owner with more bits of a tag.
+    fn with(self, bits: u64) -> TagOwner {
+        TagOwner(self.0 | bits)
+    }
+
+    /// The tag of a page by its number.
+    #[inline(always)]
+    fn tag(self, number: u64) -> Tag {
+        Tag(number | self.0)
     }
 }
 
@@ -88,8 +128,8 @@ impl TlbContext {
     }
 
     /// The part of a tag that names its address space.
-    fn in_space(self) -> u64 {
-        u64::from(self.space) << SPACE_SHIFT | self.thread << THREAD_SHIFT
+    fn in_space(self) -> TagOwner {
+        TagOwner(u64::from(self.space) << SPACE_SHIFT | self.thread << THREAD_SHIFT)
     }
 }
 
@@ -104,28 +144,33 @@ fn page_of_bytes(bytes: u64) -> PageSize {
 
 /// The number of the page of `1 << shift` bytes of an address, as in a tag.
 fn page_number(virtual_address: VirtualAddress, shift: u32) -> u64 {
-    VirtualAddress(virtual_address.offset_in_line(ADDRESS_BITS)).line(shift)
+    VirtualAddress(virtual_address.offset_in_block(ADDRESS_BITS)).block_number(shift)
 }
 
 /// The tag of a page of `1 << shift` bytes.
 #[inline(always)]
-fn tag_of(virtual_address: VirtualAddress, shift: u32, owner: u64) -> u64 {
-    page_number(virtual_address, shift) | u64::from(shift) << SIZE_SHIFT | owner
+fn tag_of(virtual_address: VirtualAddress, shift: u32, owner: TagOwner) -> Tag {
+    owner.tag(page_number(virtual_address, shift) | u64::from(shift) << SIZE_SHIFT)
 }
 
 /// Looks a page of `1 << shift` bytes up in a TLB, and fills it if it is absent. Returns whether it
 /// hit.
-fn access_tlb(tlb: &mut TagArray, virtual_address: VirtualAddress, shift: u32, owner: u64) -> bool {
-    let page = virtual_address.line(shift);
-    access_tag(tlb, page, tag_of(virtual_address, shift, owner))
+fn access_tlb(
+    tlb: &mut TagArray,
+    virtual_address: VirtualAddress,
+    shift: u32,
+    owner: TagOwner,
+) -> bool {
+    let index = SetIndex::of_virtual(virtual_address, shift);
+    access_tag(tlb, index, tag_of(virtual_address, shift, owner))
 }
 
 /// Looks an entry of a page walk cache or of a nested TLB up, likewise.
-fn access_array(array: &mut TagArray, number: u64, owner: u64) -> bool {
-    access_tag(array, number, number | owner)
+fn access_array(array: &mut TagArray, number: u64, owner: TagOwner) -> bool {
+    access_tag(array, SetIndex(number), owner.tag(number))
 }
 
-fn access_tag(array: &mut TagArray, index: u64, tag: u64) -> bool {
+fn access_tag(array: &mut TagArray, index: SetIndex, tag: Tag) -> bool {
     let hit = array.lookup(index, tag).is_some();
     if !hit {
         array.insert(index, tag, 0);
@@ -172,7 +217,7 @@ impl FirstTlb {
         }
     }
 
-    fn access(&mut self, virtual_address: VirtualAddress, size: PageSize, owner: u64) -> bool {
+    fn access(&mut self, virtual_address: VirtualAddress, size: PageSize, owner: TagOwner) -> bool {
         let (tlb, shift) = self.tlb_of(size);
         access_tlb(tlb, virtual_address, shift, owner)
     }
@@ -183,14 +228,14 @@ impl FirstTlb {
         &mut self,
         virtual_address: VirtualAddress,
         size: PageSize,
-        owner: u64,
+        owner: TagOwner,
     ) -> Option<KnownPlace> {
         let (tlb, shift) = self.tlb_of(size);
         let tag = tag_of(virtual_address, shift, owner);
-        let index = virtual_address.line(shift);
+        let index = SetIndex::of_virtual(virtual_address, shift);
         let slot = tlb.lookup(index, tag)?;
-        let set = tlb.set_of(index);
-        Some(KnownPlace { tag, set, slot, is_large: self.held_as[size as usize].0 })
+        let position = SlotOfSet { set: tlb.set_of(index), slot };
+        Some(KnownPlace { tag, position, is_large: self.held_as[size as usize].0 })
     }
 
     /// Touches the page of a place, if it is still there. Returns whether it is.
@@ -200,7 +245,7 @@ impl FirstTlb {
             Some(large) if place.is_large => large,
             _ => &mut self.small,
         };
-        tlb.touch_in((place.set, place.slot), place.tag)
+        tlb.touch_in(place.position, place.tag)
     }
 }
 
@@ -214,35 +259,34 @@ fn held_as(level: &TlbLevel, shift: u32) -> Option<u32> {
 /// The place of a page in the first TLB for data.
 #[derive(Clone, Copy, Debug, Default)]
 struct KnownPlace {
-    tag: u64,
-    set: usize,
-    slot: Slot,
+    tag: Tag,
+    position: SlotOfSet,
     is_large: bool,
 }
 
 /// How many pages of a thread are known by their place.
 const KNOWN_PAGES: usize = 16;
 
-/// Places of pages that were accessed a short time ago, by page and thread. A place is checked before it is used. A page
+/// Places of pages that were accessed a short time ago. A place is checked before it is used. A page
 /// keeps its size until translations are dropped, which empties the list.
 #[derive(Clone, Debug)]
-struct KnownPages([(u64, KnownPlace); KNOWN_PAGES]);
+struct KnownPages([(ThreadPage, KnownPlace); KNOWN_PAGES]);
 
 impl Default for KnownPages {
     fn default() -> Self {
-        KnownPages([(u64::MAX, KnownPlace::default()); KNOWN_PAGES])
+        KnownPages([(ThreadPage::NONE, KnownPlace::default()); KNOWN_PAGES])
     }
 }
 
 impl KnownPages {
     #[inline(always)]
-    fn get(&self, page: u64) -> Option<KnownPlace> {
-        let (known, place) = self.0[page as usize % KNOWN_PAGES];
+    fn get(&self, page: ThreadPage) -> Option<KnownPlace> {
+        let (known, place) = self.0[page.low_bits() as usize % KNOWN_PAGES];
         (known == page).then_some(place)
     }
 
-    fn insert(&mut self, page: u64, place: KnownPlace) {
-        self.0[page as usize % KNOWN_PAGES] = (page, place);
+    fn insert(&mut self, page: ThreadPage, place: KnownPlace) {
+        self.0[page.low_bits() as usize % KNOWN_PAGES] = (page, place);
     }
 }
 
@@ -257,6 +301,22 @@ pub(super) struct Tlbs {
     /// The page walk cache: an entry for each table of 512 pages.
     walk_cache: Option<TagArray>,
     nested: Option<NestedTlb>,
+}
+
+/// The levels of page tables whose entries a walk loads, one after the other. Level 0 has the entries of pages of
+/// 4 KiB.
+struct WalkLevels {
+    /// The level that is loaded first: the highest.
+    first: u32,
+    /// The level that is loaded last: the lowest.
+    last: u32,
+}
+
+impl WalkLevels {
+    /// The levels in the order of their loads.
+    fn in_order(self) -> impl Iterator<Item = u32> {
+        (self.last..=self.first).rev()
+    }
 }
 
 /// The second translation of a virtual machine.
@@ -305,10 +365,10 @@ impl Tlbs {
     }
 
     fn flush(&mut self, thread: u64, flush: TlbFlush) {
-        let is_own = |tag: u64| tag >> THREAD_SHIFT == thread;
-        let is_global = |tag: u64| tag & GLOBAL != 0;
-        let is_of = |tag: u64, space: u16| tag >> SPACE_SHIFT & 0xfff == u64::from(space);
-        let is_page = |tag: u64, address: VirtualAddress| {
+        let is_own = |Tag(tag): Tag| tag >> THREAD_SHIFT == thread;
+        let is_global = |Tag(tag): Tag| tag & GLOBAL != 0;
+        let is_of = |Tag(tag): Tag, space: u16| tag >> SPACE_SHIFT & 0xfff == u64::from(space);
+        let is_page = |Tag(tag): Tag, address: VirtualAddress| {
             let shift = (tag >> SIZE_SHIFT & 63) as u32;
             let page_shift = PAGE_SHIFTS[(tag >> PART_SHIFT & 3) as usize].max(shift);
             let number = tag & ((1 << SIZE_SHIFT) - 1);
@@ -336,7 +396,7 @@ impl Tlbs {
         if let Some(walk_cache) = &mut self.walk_cache {
             walk_cache.remove_if(|tag| {
                 is_own(tag)
-                    && tag & NESTED == 0
+                    && tag.0 & NESTED == 0
                     && match flush {
                         TlbFlush::All | TlbFlush::NonGlobal => true,
                         TlbFlush::Space(space) | TlbFlush::Page { space, .. } => is_of(tag, space),
@@ -356,45 +416,45 @@ impl Tlbs {
     }
 
     /// The levels of the hypervisor's tables that are loaded to translate an address of the guest's
-    /// memory, as [`Tlbs::walk_levels`]; `None` if it is known where that page lies.
+    /// memory. `None` if it is known where that page lies.
     fn nested_levels(
         &mut self,
         physical: PhysicalAddress,
         thread: u64,
         is_table: bool,
-    ) -> Option<(u32, u32)> {
+    ) -> Option<WalkLevels> {
         let nested = self.nested.as_mut()?;
         let (last, shift) = (nested.page as u32, PAGE_SHIFTS[nested.page as usize]);
-        let owner = NESTED | thread << THREAD_SHIFT;
+        let owner = TagOwner(NESTED | thread << THREAD_SHIFT);
         if let Some(tables) = nested.tables.as_mut().filter(|_| is_table)
-            && access_array(tables, physical.line(shift), owner)
+            && access_array(tables, physical.block_number(shift), owner)
         {
             return None;
         }
-        let table = physical.line(shift + 9);
-        let is_near = (self.walk_cache.as_mut())
-            .is_some_and(|cache| access_array(cache, table, owner | u64::from(last) << SIZE_SHIFT));
-        Some((last, if is_near { last } else { TABLE_LEVELS - 1 }))
+        let table = physical.block_number(shift + 9);
+        let owner = owner.with(u64::from(last) << SIZE_SHIFT);
+        let is_near =
+            self.walk_cache.as_mut().is_some_and(|cache| access_array(cache, table, owner));
+        Some(WalkLevels { first: if is_near { last } else { TABLE_LEVELS - 1 }, last })
     }
 
-    /// The range of levels, from the last to the first, whose tables a walk loads: level 0 has the
-    /// entries of pages of 4 KiB.
+    /// The levels whose tables a walk of the guest's tables loads.
     fn walk_levels(
         &mut self,
         address: VirtualAddress,
         page: PageSize,
         context: TlbContext,
-    ) -> (u32, u32) {
+    ) -> WalkLevels {
         let last = page as u32;
         let mut first = TABLE_LEVELS - 1;
         if let Some(walk_cache) = &mut self.walk_cache {
-            let table = address.line(PAGE_SHIFTS[page as usize] + 9);
-            let owner = u64::from(last) << SIZE_SHIFT | context.in_space();
+            let table = address.block_number(PAGE_SHIFTS[page as usize] + 9);
+            let owner = context.in_space().with(u64::from(last) << SIZE_SHIFT);
             if access_array(walk_cache, table, owner) {
                 first = last;
             }
         }
-        (last, first)
+        WalkLevels { first, last }
     }
 }
 
@@ -402,7 +462,7 @@ impl Core {
     /// Touches the page of a data access to another page than the last one, if the first TLB holds it where it was found
     /// the last time. Returns whether it does.
     #[inline(always)]
-    pub(super) fn holds_known_page(&mut self, page: u64) -> bool {
+    pub(super) fn holds_known_page(&mut self, page: ThreadPage) -> bool {
         let Some(place) = self.tlbs.known.get(page) else { return false };
         let holds = self.tlbs.data.still_holds(place);
         if holds {
@@ -417,10 +477,10 @@ impl Core {
         &mut self,
         cpu: &Cpu,
         virtual_address: VirtualAddress,
-        page: u64,
+        page: ThreadPage,
         size: PageSize,
     ) -> bool {
-        let owner = owner_of(virtual_address, TlbContext::of(cpu));
+        let owner = TagOwner::of(virtual_address, TlbContext::of(cpu));
         let place = self.tlbs.data.holds(virtual_address, size, owner);
         if let Some(place) = place {
             self.tlbs.known.insert(page, place);
@@ -435,11 +495,11 @@ impl Tags {
     /// The page of the last access is the most recently used one of its set: a further lookup would
     /// change nothing.
     #[inline(never)]
-    pub(super) fn translate_data(&mut self, access: &Access, page: u64) {
+    pub(super) fn translate_data(&mut self, access: &Access, page: ThreadPage) {
         let context = self.context_of(access.cpu);
         let core = &mut self.cores[context.core];
         let (size, part) = core.tlbs.part_of(access.page);
-        let owner = owner_of(access.virtual_address, context) | part;
+        let owner = TagOwner::of(access.virtual_address, context).with(part);
         core.last_data_page = page;
         if core.tlbs.data.access(access.virtual_address, size, owner) {
             // The translation may be under way, for an access before.
@@ -456,7 +516,7 @@ impl Tags {
         let context = self.context_of(access.cpu);
         let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
-        let owner = owner_of(access.virtual_address, context) | part;
+        let owner = TagOwner::of(access.virtual_address, context).with(part);
         if !tlbs.code.access(access.virtual_address, size, owner) {
             self.cpus[access.cpu].counts.basic.itlb_misses += 1;
             self.translate_miss(access);
@@ -472,7 +532,7 @@ impl Tags {
         let context = self.context_of(access.cpu);
         let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
-        let owner = owner_of(access.virtual_address, context) | part;
+        let owner = TagOwner::of(access.virtual_address, context).with(part);
         if let Some((second, shifts)) = &mut tlbs.second {
             let shift = shifts[size as usize];
             self.outcome.push(Step::SecondTlb);
@@ -493,13 +553,13 @@ impl Tags {
     /// Loads the page table entries that lead to a page, one after the other.
     fn walk(&mut self, access: &Access) {
         let context = self.context_of(access.cpu);
-        let address = VirtualAddress(access.virtual_address.offset_in_line(ADDRESS_BITS));
+        let address = VirtualAddress(access.virtual_address.offset_in_block(ADDRESS_BITS));
         let tlbs = &mut self.cores[context.core].tlbs;
-        let (last, first) = tlbs.walk_levels(address, access.page, context);
+        let levels = tlbs.walk_levels(address, access.page, context);
         // All address spaces share the kernel's half.
         let space = if is_global(address) { 0 } else { self.cpus[access.cpu].page_tables };
-        for level in (last..=first).rev() {
-            let entry = address.line(12 + 9 * level);
+        for level in levels.in_order() {
+            let entry = address.block_number(12 + 9 * level);
             let physical = TABLES | u64::from(level) << 48 | (space % 512) << 39 | entry << 3;
             let physical = PhysicalAddress(physical & !(3 << 46) | (entry >> 33 & 3) << 46);
             self.translate_nested(access.cpu, physical, true);
@@ -512,10 +572,9 @@ impl Tags {
     fn translate_nested(&mut self, cpu: usize, physical: PhysicalAddress, is_table: bool) {
         let TlbContext { core, thread, .. } = self.context_of(cpu);
         let tlbs = &mut self.cores[core].tlbs;
-        let levels = tlbs.nested_levels(physical, thread, is_table);
-        let Some((last, first)) = levels else { return };
-        for level in (last..=first).rev() {
-            let entry = physical.line(12 + 9 * level);
+        let Some(levels) = tlbs.nested_levels(physical, thread, is_table) else { return };
+        for level in levels.in_order() {
+            let entry = physical.block_number(12 + 9 * level);
             let entry_address =
                 PhysicalAddress(NESTED_TABLES | u64::from(level) << 48 | entry << 3);
             self.load_table_entry(cpu, entry_address);
@@ -536,13 +595,13 @@ impl Tags {
         page_tables: PhysicalAddress,
     ) {
         self.cpus[cpu].space = space & 0xfff;
-        self.cpus[cpu].page_tables = page_tables.page() ^ page_tables.line(21);
+        self.cpus[cpu].page_tables = page_tables.page() ^ page_tables.block_number(21);
         self.forget_last_pages(cpu);
     }
 
     fn forget_last_pages(&mut self, cpu: usize) {
         let core = self.core_of(cpu);
-        self.cores[core].last_data_page = u64::MAX;
+        self.cores[core].last_data_page = ThreadPage::NONE;
         self.cores[core].tlbs.known = KnownPages::default();
         self.cpus[cpu].last_fetch = None;
     }

@@ -105,10 +105,10 @@ impl Direction {
         }
     }
 
-    /// Returns the prediction, and whether it overruled a faster one; and trains the predictor.
-    fn step(&mut self, branch: &Branch) -> (bool, bool) {
+    /// Trains the predictor. Returns the prediction before that.
+    fn step(&mut self, branch: &Branch) -> PredictedDirection {
         let (address, taken) = (branch.address, branch.taken());
-        let predicted = match self {
+        let is_taken = match self {
             Direction::Taken => true,
             Direction::NotTaken => false,
             Direction::BackwardTaken => branch.is_backward(),
@@ -120,8 +120,16 @@ impl Direction {
             }
             Direction::Tage(tage) => return tage.step(address, taken),
         };
-        (predicted, false)
+        PredictedDirection { is_taken, is_overruling: false }
     }
+}
+
+/// The predicted direction of a conditional branch.
+#[derive(Clone, Copy, Debug)]
+struct PredictedDirection {
+    is_taken: bool,
+    /// Whether the prediction differs from a faster one, which it replaces.
+    is_overruling: bool,
 }
 
 /// Directions, targets and return addresses of one processor.
@@ -171,11 +179,11 @@ impl Predictor {
     }
 
     fn conditional(&mut self, branch: &Branch) -> Prediction {
-        let (predicted, overruled) = self.direction.step(branch);
+        let predicted = self.direction.step(branch);
         if let Some(indirect) = &mut self.indirect {
             indirect.conditional(branch.taken());
         }
-        if predicted != branch.taken() {
+        if predicted.is_taken != branch.taken() {
             // The branch led there, so the predictor learns the target.
             if branch.taken() {
                 self.direct(branch);
@@ -183,7 +191,7 @@ impl Predictor {
             return Prediction::Mispredicted;
         }
         match if branch.taken() { self.direct(branch) } else { Prediction::Predicted } {
-            Prediction::Predicted if overruled => Prediction::Overruled,
+            Prediction::Predicted if predicted.is_overruling => Prediction::Overruled,
             other => other,
         }
     }

@@ -1,6 +1,7 @@
 //! TAGE: tagged tables with geometric history lengths over a bimodal table (Seznec and Michaud,
 //! "A case for (partially) TAgged GEometric history length branch prediction", 2006).
 
+use super::PredictedDirection;
 use super::counters::Counters;
 use super::model::{HISTORY_MAX, TABLES_MAX, TageModel};
 
@@ -190,9 +191,8 @@ impl Tage {
         places
     }
 
-    /// Trains the predictor. Returns the prediction before that, and whether it overruled the other one of the
-    /// bimodal table.
-    pub(super) fn step(&mut self, address: u64, taken: bool) -> (bool, bool) {
+    /// Trains the predictor. Returns the prediction before that. The faster prediction is that of the bimodal table.
+    pub(super) fn step(&mut self, address: u64, taken: bool) -> PredictedDirection {
         // Loops over a known number of tables are unrolled.
         match self.tables {
             4 => self.step_in::<4>(address, taken),
@@ -205,7 +205,7 @@ impl Tage {
 
     /// [`Tage::step`] with a limit on the number of tables.
     #[inline(always)]
-    fn step_in<const TABLES: usize>(&mut self, address: u64, taken: bool) -> (bool, bool) {
+    fn step_in<const TABLES: usize>(&mut self, address: u64, taken: bool) -> PredictedDirection {
         if let Some(was_taken) = known_branch(&mut self.was_taken, address)
             && !*was_taken
         {
@@ -215,7 +215,7 @@ impl Tage {
                 self.base.learn(address, true);
                 self.remember::<TABLES>(true);
             }
-            return (false, false);
+            return PredictedDirection { is_taken: false, is_overruling: false };
         }
         let places = self.places::<TABLES>(address);
         // A bit for each table that hits.
@@ -251,7 +251,7 @@ impl Tage {
             self.allocate(provider.map_or(0, |found| found.table + 1), &places, taken);
         }
         self.remember::<TABLES>(taken);
-        (predicted, predicted != base)
+        PredictedDirection { is_taken: predicted, is_overruling: predicted != base }
     }
 
     fn learn(&mut self, found: Found, index: usize, alternate: bool, taken: bool) {
@@ -355,7 +355,7 @@ mod tests {
         let mut wrong = [0; 10];
         for wrong in &mut wrong {
             for taken in &pattern {
-                *wrong += usize::from(tage.step(0x4000, *taken).0 != *taken);
+                *wrong += usize::from(tage.step(0x4000, *taken).is_taken != *taken);
                 (0..fillers).for_each(|filler| {
                     tage.step(0x4010 + 16 * filler, true);
                 });
@@ -399,7 +399,7 @@ mod tests {
                     tage.step(0x4010 + 16 * filler, false);
                 });
                 // It goes as the first one of the round did.
-                let missed = tage.step(0x8000, taken).0 != taken;
+                let missed = tage.step(0x8000, taken).is_taken != taken;
                 wrong += u32::from(missed && round >= 28_000);
             }
             wrong

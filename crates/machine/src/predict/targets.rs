@@ -9,35 +9,41 @@ const NOBODY: u64 = u64::MAX;
 /// Lines of the code that share a place in the BTB, if it is kept by lines.
 const LINE_SHIFT: u32 = 6;
 
-/// A place of the BTB: one or two branches of a line, by address and target, the most recently used
-/// first.
+/// A branch whose target is known.
 #[derive(Clone, Copy, Debug)]
-struct Way([(u64, u64); 2]);
+struct KnownBranch {
+    address: u64,
+    target: u64,
+}
 
-const NO_WAY: Way = Way([(NOBODY, 0); 2]);
+/// A place of the BTB: one or two branches of a line, the most recently used first.
+#[derive(Clone, Copy, Debug)]
+struct Way([KnownBranch; 2]);
+
+const NO_WAY: Way = Way([KnownBranch { address: NOBODY, target: 0 }; 2]);
 
 impl Way {
     #[inline]
     fn has(&self, address: u64) -> bool {
-        self.0[0].0 == address || self.0[1].0 == address
+        self.0.iter().any(|branch| branch.address == address)
     }
 
     /// Whether it has one branch of the line of an address, and room for another.
     #[inline]
     fn has_room(&self, address: u64) -> bool {
         let [first, second] = self.0;
-        second.0 == NOBODY && first.0 >> LINE_SHIFT == address >> LINE_SHIFT
+        second.address == NOBODY && first.address >> LINE_SHIFT == address >> LINE_SHIFT
     }
 
     /// Replaces the target of a branch of the line. Returns the one that was known.
     #[inline]
     fn replace(&mut self, address: u64, target: u64) -> Option<u64> {
         let [first, second] = &mut self.0;
-        if first.0 == address {
-            return Some(std::mem::replace(&mut first.1, target));
+        if first.address == address {
+            return Some(std::mem::replace(&mut first.target, target));
         }
-        let known = (second.0 == address).then_some(second.1);
-        (*first, *second) = ((address, target), *first);
+        let known = (second.address == address).then_some(second.target);
+        (*first, *second) = (KnownBranch { address, target }, *first);
         known
     }
 }
@@ -70,7 +76,7 @@ impl Btb {
         let hash = if self.by_lines { line ^ line >> 7 ^ line >> 15 } else { address };
         let first = (hash & self.set_mask) as usize * self.associativity;
         let ways = &mut self.ways[first..first + self.associativity];
-        if ways[0].0[0].0 == address {
+        if ways[0].0[0].address == address {
             return ways[0].replace(address, target);
         }
         let known = ways.iter().position(|way| way.has(address));

@@ -5,7 +5,7 @@ use machine::core::{
     Register, SingleThreadCore, Special, StringOperation, Template, Unit, WaitParts,
 };
 use machine::predict::BranchKind;
-use machine::{CodeSpan, PhysicalAddress, VirtualAddress};
+use machine::{CodeSpan, Cycle, PhysicalAddress, VirtualAddress};
 use proptest::prelude::*;
 
 use crate::presets::ALL;
@@ -17,12 +17,12 @@ use crate::support::{layout, model};
 /// earlier accesses.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Log {
-    asked: Vec<(u64, u64, &'static str)>,
+    asked: Vec<(u64, Cycle, &'static str)>,
     last: WaitParts,
 }
 
 impl Log {
-    fn wait(&mut self, address: u64, now: u64, what: &'static str) -> u64 {
+    fn wait(&mut self, address: u64, now: Cycle, what: &'static str) -> u64 {
         self.asked.push((address, now, what));
         let number = self.asked.len() as u64;
         let wait = match (address >> 6).wrapping_mul(number) % 11 {
@@ -42,7 +42,7 @@ impl Log {
 }
 
 impl Memory for Log {
-    fn fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress, now: u64) -> u64 {
+    fn fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress, now: Cycle) -> u64 {
         self.wait(virtual_address.0, now, "fetch")
     }
 
@@ -50,7 +50,7 @@ impl Memory for Log {
 
     fn look_up(&mut self, _: &Access, _: AccessMode) {}
 
-    fn access(&mut self, access: &Access, how: AccessMode, now: u64) -> u64 {
+    fn access(&mut self, access: &Access, how: AccessMode, now: Cycle) -> u64 {
         let how = match how {
             AccessMode::Load => "load",
             AccessMode::LoadLocked => "locked",

@@ -6,7 +6,7 @@ use machine::core::{
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::{
-    BlockingMachine, BlockingModel, CodeBlock, CodeSpan, PhysicalAddress, SystemModel,
+    BlockingMachine, BlockingModel, CodeBlock, CodeSpan, Cycle, PhysicalAddress, SystemModel,
     VirtualAddress,
 };
 use proptest::prelude::*;
@@ -186,10 +186,10 @@ fn an_access_of_several_lines_asks_for_each() {
     let virtual_address = 8;
     let physical = Some(virtual_address);
     let access = Access { virtual_address, physical, instruction: 0, bytes: 40, write: false };
-    port(&mut system).access(&access, AccessMode::Load, 0);
+    port(&mut system).access(&access, AccessMode::Load, Cycle::START);
     assert_eq!(system.counts(0).basic.loads, 3);
     let byte_at =
         |address| Access { virtual_address: address, physical: Some(address), bytes: 1, ..access };
-    assert_eq!(port(&mut system).access(&byte_at(47), AccessMode::Load, 10_000), 0);
-    assert!(port(&mut system).access(&byte_at(48), AccessMode::Load, 10_000) > 0);
+    assert_eq!(port(&mut system).access(&byte_at(47), AccessMode::Load, Cycle(10_000)), 0);
+    assert!(port(&mut system).access(&byte_at(48), AccessMode::Load, Cycle(10_000)) > 0);
 }

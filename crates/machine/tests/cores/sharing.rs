@@ -80,7 +80,7 @@ proptest! {
         let mut at_once = Bench::new(&model, seed, 300);
         (0..THREADS).for_each(|thread| at_once.hand_in(thread, sliced.done[thread]));
         prop_assert_eq!(sliced.drain(), at_once.drain());
-        prop_assert_eq!(sliced.core.now(), at_once.core.now());
+        prop_assert_eq!(sliced.core.now().0, at_once.core.now().0);
     }
 
     /// Threads halt and wake, run alone for long, and are retired in between: no thread waits for
@@ -111,7 +111,7 @@ proptest! {
             let cycles_min = alone.drain()[thread].cycles;
             prop_assert!(counts.cycles >= cycles_min, "{:?} and alone {}", counts, cycles_min);
             // `time` includes the cycles that the last instruction blocks the thread.
-            let cycles_max = alone.core.time(thread) + counts.shared_slots;
+            let cycles_max = alone.core.time(thread).0 + counts.shared_slots;
             prop_assert!(counts.cycles <= cycles_max, "{:?}, at most {}", counts, cycles_max);
         }
     }
@@ -144,11 +144,11 @@ fn pays_only_for_what_others_do_meanwhile(
         prop_assert_eq!(counted_alone.instructions, counts.instructions);
         // `time` includes the cycles that the last instruction blocks the thread. The thread is charged for
         // them if others run on.
-        let cycles_max = alone.core.time(thread) + 3 * counts.instructions;
+        let cycles_max = alone.core.time(thread).0 + 3 * counts.instructions;
         prop_assert!(counts.cycles <= cycles_max, "{:?} and alone {:?}", counts, counted_alone);
         instructions += counts.instructions;
     }
-    prop_assert!(instructions <= bench.core.now());
+    prop_assert!(instructions <= bench.core.now().0);
     Ok(())
 }
 
@@ -197,7 +197,7 @@ fn contract_1_a_thread_that_wakes_shares_from_then_on_and_pays_for_nothing_befor
     for wake in 1..=20 {
         // A loop runs alone for long, in slices.
         (0..100).for_each(|_| plain.slice(0, 1_000));
-        assert_eq!(plain.core.now(), plain.core.time(0));
+        assert_eq!(plain.core.now().0, plain.core.time(0).0);
         // Another wakes and executes 3,000: two slices before the loop's, then another one.
         for own in [2_000, 1_000] {
             plain.slice(1, own);
@@ -218,15 +218,15 @@ fn contract_2_nothing_is_given_away_before_it_is_known_who_is_ready() {
     let mut plain = Plain::new();
     (2..4).for_each(|thread| plain.core.set_halted(thread, true));
     plain.slice(0, 1_000);
-    assert_eq!((plain.core.now(), plain.core.cycles(0)), (0, 1_000));
+    assert_eq!((plain.core.now().0, plain.core.cycles(0)), (0, 1_000));
     plain.slice(1, 100);
     // Both threads alternate for the 100 queued instructions of thread 1.
-    assert_eq!((plain.core.now(), plain.cycles(0), plain.cycles(1)), (200, 199, 200));
+    assert_eq!((plain.core.now().0, plain.cycles(0), plain.cycles(1)), (200, 199, 200));
     assert_eq!((plain.core.cycles(0), plain.core.cycles(1)), (1_099, 200));
     // Thread 1 halts: all further cycles belong to thread 0.
     plain.core.set_halted(1, true);
     plain.core.advance();
-    assert_eq!((plain.core.now(), plain.cycles(0), plain.cycles(1)), (1_100, 1_100, 200));
+    assert_eq!((plain.core.now().0, plain.cycles(0), plain.cycles(1)), (1_100, 1_100, 200));
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn contract_3_a_thread_that_is_not_there_is_not_waited_for_without_end() {
     let mut plain = Plain::new();
     // The core is not informed that the others are halted.
     (0..100).for_each(|_| plain.slice(0, 1_000));
-    assert_eq!(plain.core.counts(0).instructions, plain.core.now());
-    assert!(plain.core.now() > 60_000, "{}", plain.core.now());
+    assert_eq!(plain.core.counts(0).instructions, plain.core.now().0);
+    assert!(plain.core.now().0 > 60_000, "{}", plain.core.now().0);
     plain.slice(1, 10);
     plain.core.drain();
     // The cycles that passed are not charged to it, and it has every second cycle from its start
@@ -253,5 +253,5 @@ fn contract_4_one_that_executes_is_not_halted() {
     // The core is not informed that it woke.
     plain.slice(1, 500);
     plain.slice(0, 500);
-    assert_eq!((plain.core.now(), plain.cycles(1)), (1_499, 999));
+    assert_eq!((plain.core.now().0, plain.cycles(1)), (1_499, 999));
 }

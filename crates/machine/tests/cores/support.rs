@@ -5,7 +5,7 @@ use machine::core::{
     OutOfOrderCore, Register, SingleThreadCore, Template, Unit,
 };
 use machine::predict::BranchKind;
-use machine::{CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
+use machine::{CodeSpan, Cycle, PhysicalAddress, SystemModel, VirtualAddress};
 
 /// The 1996 model of the paper.
 pub const MXS: &str = include_str!("../../../../machines/r10000-1996.toml");
@@ -63,19 +63,19 @@ impl Waits {
 }
 
 impl Memory for Waits {
-    fn fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress, _: u64) -> u64 {
-        if self.known.insert(virtual_address.line(6)) { self.fetch_cycles } else { 0 }
+    fn fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress, _: Cycle) -> u64 {
+        if self.known.insert(virtual_address.block_number(6)) { self.fetch_cycles } else { 0 }
     }
 
     fn look_up_fetch(&mut self, virtual_address: VirtualAddress, _: PhysicalAddress) {
-        self.known.insert(virtual_address.line(6));
+        self.known.insert(virtual_address.block_number(6));
     }
 
     fn look_up(&mut self, access: &Access, _: AccessMode) {
         self.data(access);
     }
 
-    fn access(&mut self, access: &Access, _: AccessMode, _: u64) -> u64 {
+    fn access(&mut self, access: &Access, _: AccessMode, _: Cycle) -> u64 {
         self.data(access)
     }
 }

@@ -5,7 +5,7 @@ use machine::core::{
     SingleThreadCore, Unit,
 };
 use machine::predict::BranchKind;
-use machine::{PhysicalAddress, VirtualAddress};
+use machine::{Cycle, PhysicalAddress, VirtualAddress};
 use proptest::prelude::*;
 
 use crate::presets::ALL;
@@ -28,12 +28,17 @@ impl Memory for Log {
         self.0.push((access.virtual_address, Some((access.bytes, how))));
     }
 
-    fn fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress, _: u64) -> u64 {
+    fn fetch(
+        &mut self,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+        _: Cycle,
+    ) -> u64 {
         self.look_up_fetch(virtual_address, physical);
         0
     }
 
-    fn access(&mut self, access: &Access, how: AccessMode, _: u64) -> u64 {
+    fn access(&mut self, access: &Access, how: AccessMode, _: Cycle) -> u64 {
         self.look_up(access, how);
         if how == AccessMode::Load { 7 } else { 0 }
     }

@@ -19,7 +19,7 @@ use std::ptr;
 use attribution::KernelContext;
 use machine::decode::FlushedLine;
 use machine::memory::TlbFlush;
-use machine::{BlockingMachine, VirtualAddress};
+use machine::{BlockingMachine, Cycle, Instructions, VirtualAddress};
 
 pub(crate) use engine::Engine;
 
@@ -41,6 +41,14 @@ use simrecord::record::{CPUS_MAX, Detail};
 pub(crate) trait BeforeBlock {
     /// `block` is about to start on a vCPU.
     fn before_block(vcpu: u32, block: &Block);
+}
+
+/// The place of a vCPU in the block that it executes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BlockPosition {
+    pub(crate) vcpu: u32,
+    /// How many instructions of the block have not executed.
+    pub(crate) remaining: u32,
 }
 
 /// No block starts at this address.
@@ -292,7 +300,7 @@ impl Cpu {
     /// Sets the common time of all vCPUs, in cycles.
     pub(crate) fn set_time(&mut self, cycles: u64) {
         if let Some(pipeline) = self.pipeline() {
-            pipeline.set_time(cycles);
+            pipeline.set_time(Cycle(cycles));
         }
     }
 
@@ -400,18 +408,18 @@ impl Cpu {
     }
 
     /// Instructions executed, if the block that was started last ran to its end.
-    pub(crate) fn instructions(&self) -> u64 {
+    pub(crate) fn instructions(&self) -> Instructions {
         // Cheaper than `counts`: clocks ask each vCPU for this number at every slice.
         match &self.engine {
             Engine::Timed(model) => model.instructions(),
-            _ => self.instructions,
+            _ => Instructions(self.instructions),
         }
     }
 
     /// Instructions executed, as the current level counts them. Values before and after a change of the level cannot be
     /// compared.
-    pub(crate) fn executed(&self) -> u64 {
-        if self.engine_counts { self.instructions() } else { self.instructions }
+    pub(crate) fn executed(&self) -> Instructions {
+        if self.engine_counts { self.instructions() } else { Instructions(self.instructions) }
     }
 
     /// The counts, if the last started block ran to its end.

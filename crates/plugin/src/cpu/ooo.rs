@@ -11,7 +11,7 @@ use crate::models::pages::bytes_in_first;
 use crate::models::physical;
 use crate::models::pipeline::Pipeline;
 use crate::qemu::block::{Block, OooBlock};
-use crate::qemu::ffi::MemoryCallback;
+use crate::qemu::ffi::AccessCallbacks;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
 pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
@@ -43,12 +43,23 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
 
 /// The callbacks of loads and of stores, on a machine with `cpus` vCPUs. An instruction in a block of several
 /// gets its number as the argument; a single-instruction block gets the block.
-pub(crate) fn accesses(cpus: u32, alone_in_block: bool) -> (MemoryCallback, MemoryCallback) {
+pub(crate) fn accesses(cpus: u32, alone_in_block: bool) -> AccessCallbacks {
     match (cpus, alone_in_block) {
-        (1, false) => (on_access::<true, false>, on_access::<true, true>),
-        (_, false) => (on_access::<false, false>, on_access::<false, true>),
-        (1, true) => (on_single_access::<true, false>, on_single_access::<true, true>),
-        (_, true) => (on_single_access::<false, false>, on_single_access::<false, true>),
+        (1, false) => {
+            AccessCallbacks { on_load: on_access::<true, false>, on_store: on_access::<true, true> }
+        }
+        (_, false) => AccessCallbacks {
+            on_load: on_access::<false, false>,
+            on_store: on_access::<false, true>,
+        },
+        (1, true) => AccessCallbacks {
+            on_load: on_single_access::<true, false>,
+            on_store: on_single_access::<true, true>,
+        },
+        (_, true) => AccessCallbacks {
+            on_load: on_single_access::<false, false>,
+            on_store: on_single_access::<false, true>,
+        },
     }
 }
 

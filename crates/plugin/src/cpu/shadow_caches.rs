@@ -2,13 +2,13 @@
 
 use std::ffi::{c_uint, c_void};
 
-use machine::{PhysicalAddress, VirtualAddress};
+use machine::{Instructions, PhysicalAddress, VirtualAddress};
 
 use super::{BeforeBlock, known_running, running, with};
 use crate::models::pages::bytes_in_first;
 use crate::models::physical;
 use crate::qemu::block::ShadowBlock;
-use crate::qemu::ffi::MemoryCallback;
+use crate::qemu::ffi::AccessCallbacks;
 use simrecord::record::Group;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
@@ -28,15 +28,25 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
         };
         // SAFETY: these callbacks are registered only when there are shadow caches.
         let shadow_caches = unsafe { cpu.engine.shadow_caches_unchecked() };
-        shadow_caches.block(vcpu as usize, group, block.known.length.into(), block.spans);
+        shadow_caches.block(
+            vcpu as usize,
+            group,
+            Instructions(block.known.length.into()),
+            block.spans,
+        );
     });
 }
 
 /// The callbacks of loads and of stores, on a machine with `cpus` vCPUs.
-pub(crate) fn accesses(cpus: u32) -> (MemoryCallback, MemoryCallback) {
+pub(crate) fn accesses(cpus: u32) -> AccessCallbacks {
     match cpus {
-        1 => (on_access::<true, false>, on_access::<true, true>),
-        _ => (on_access::<false, false>, on_access::<false, true>),
+        1 => {
+            AccessCallbacks { on_load: on_access::<true, false>, on_store: on_access::<true, true> }
+        }
+        _ => AccessCallbacks {
+            on_load: on_access::<false, false>,
+            on_store: on_access::<false, true>,
+        },
     }
 }
 

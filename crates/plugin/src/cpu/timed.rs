@@ -7,7 +7,7 @@ use machine::{BlockingMachine, VirtualAddress};
 use super::{BeforeBlock, known_running, running, with};
 use crate::models::physical;
 use crate::qemu::block::Block;
-use crate::qemu::ffi::MemoryCallback;
+use crate::qemu::ffi::AccessCallbacks;
 
 /// A block starts; on a machine with one vCPU, if `ALONE`.
 ///
@@ -57,10 +57,15 @@ fn begin(vcpu: u32, block: *const Block) {
 }
 
 /// The callbacks of loads and of stores, on a machine with `cpus` vCPUs.
-pub(crate) fn accesses(cpus: u32) -> (MemoryCallback, MemoryCallback) {
+pub(crate) fn accesses(cpus: u32) -> AccessCallbacks {
     match cpus {
-        1 => (on_access::<true, false>, on_access::<true, true>),
-        _ => (on_access::<false, false>, on_access::<false, true>),
+        1 => {
+            AccessCallbacks { on_load: on_access::<true, false>, on_store: on_access::<true, true> }
+        }
+        _ => AccessCallbacks {
+            on_load: on_access::<false, false>,
+            on_store: on_access::<false, true>,
+        },
     }
 }
 

@@ -1,11 +1,11 @@
 //! Executes the guest's markers: they open and close regions, request snapshots, set the level, or end the record.
 
+use crate::cpu::BlockPosition;
 use crate::guest::annotations;
 use crate::models::sampling::Scope;
 use crate::pmu::machine::Now;
 use crate::session::Session;
 use crate::writer::Ending;
-use simrecord::counters::TIME;
 use simrecord::marker;
 
 /// The guest executes a marker on vCPU `vcpu`.
@@ -34,7 +34,7 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     let Session { tracker, qemu, level, pmus, .. } = session;
     tracker.name_current(vcpu as usize, qemu);
     if let Some(pmus) = pmus {
-        pmus.synchronise(&Now::of_all((vcpu, remaining), level, &tracker.cpus));
+        pmus.synchronise(&Now::of_all(BlockPosition { vcpu, remaining }, level, &tracker.cpus));
     }
     match number {
         marker::OPEN => {
@@ -68,7 +68,7 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     if is_open != was_open
         && let Some(progress) = &mut session.progress
     {
-        progress.region(is_open, counted.get(vcpu as usize).map_or(0, |counts| counts[TIME]));
+        progress.region(is_open, vcpu, &counted);
     }
     if ends {
         session.end(Ending::Marker, &counted);

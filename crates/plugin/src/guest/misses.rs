@@ -1,5 +1,7 @@
 //! Cache misses at the level `ooo`: why lines miss, which context evicted them, and where in code and data they miss.
 
+use std::collections::BTreeMap;
+
 use attribution::KernelContext;
 use machine::VirtualAddress;
 use machine::memory::{
@@ -104,8 +106,8 @@ impl Misses {
             for (kind, places) in [(MissKind::Code, &self.code), (MissKind::Data, &self.data)] {
                 let sorted = places[cache as usize].sorted();
                 let (frequent, rare) = sorted.split_at(sorted.len().min(WRITTEN));
-                frequent.iter().for_each(|(address, count)| put(kind, *address, *count));
-                let rare_count: u64 = rare.iter().map(|(_, count)| count).sum();
+                frequent.iter().for_each(|place| put(kind, place.location, place.count));
+                let rare_count: u64 = rare.iter().map(|place| place.count).sum();
                 put(kind, ELSEWHERE, rare_count + places[cache as usize].other());
             }
         }
@@ -134,8 +136,8 @@ fn number_user_functions(misses: &mut [Miss], guest: &mut Guest<'_>) {
 
 /// How many lines each context evicted, by the code of a [`KernelContext`] without its task. Each interrupt has its own
 /// code. User mode has one code, and the rest of the kernel has the code of [`KernelContext::Unknown`].
-fn evictors(evictions: &[(Context, u64)]) -> Vec<(u64, u64)> {
-    let mut sums = std::collections::BTreeMap::new();
+fn evictors(evictions: &[(Context, u64)]) -> BTreeMap<u64, u64> {
+    let mut sums = BTreeMap::new();
     for (context, count) in evictions {
         let code = match KernelContext::from_code(service_of(*context)) {
             Some(KernelContext::User(_)) => KernelContext::User(0).code(),
@@ -144,7 +146,7 @@ fn evictors(evictions: &[(Context, u64)]) -> Vec<(u64, u64)> {
         };
         *sums.entry(code).or_insert(0) += count;
     }
-    sums.into_iter().collect()
+    sums
 }
 
 fn is_interrupt(context: KernelContext) -> bool {
@@ -174,15 +176,16 @@ mod tests {
             KernelContext::Nmi,
         ] {
             let known = context_of(context);
-            assert_eq!(evictors(&[(known, 7)]), [(context.code(), 7)]);
+            assert_eq!(evictors(&[(known, 7)]), BTreeMap::from([(context.code(), 7)]));
         }
         let user = context_of(KernelContext::User(42));
         assert_eq!((user.mode, user.process), (Mode::User, 42));
         let both = [(user, 1), (context_of(KernelContext::User(43)), 2)];
-        assert_eq!(evictors(&both), [(KernelContext::User(0).code(), 3)]);
+        assert_eq!(evictors(&both), BTreeMap::from([(KernelContext::User(0).code(), 3)]));
         // All other kernel contexts count together if services are not recorded.
         let call = context_of(KernelContext::Syscall(3 | SYSCALL_32));
-        assert_eq!(evictors(&[(call, 1)]), [(KernelContext::Unknown.code(), 1)]);
+        let unknown = BTreeMap::from([(KernelContext::Unknown.code(), 1)]);
+        assert_eq!(evictors(&[(call, 1)]), unknown);
         assert_eq!(service_of(call), KernelContext::Syscall(3 | SYSCALL_32).code());
         assert_eq!(service_of(user), KernelContext::User(PID_UNKNOWN).code());
     }

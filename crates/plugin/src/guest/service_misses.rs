@@ -5,6 +5,7 @@
 
 use attribution::KernelContext;
 use machine::memory::{CacheName, Miss, MissClass};
+use machine::{PhysicalAddress, VirtualAddress};
 use rustc_hash::FxHashMap;
 use simrecord::record::{
     CPUS_MAX, ELSEWHERE, Record, ServiceMissKind, ServiceMisses as Row, SharedMisses, StructureKind,
@@ -71,6 +72,28 @@ struct Shared {
     false_sharing: u32,
 }
 
+/// Misses, and the cycles that they waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    count: u64,
+    cycles: u64,
+}
+
+impl Sums {
+    fn add(&mut self, more: Sums) {
+        self.count += more.count;
+        self.cycles += more.cycles;
+    }
+}
+
+/// The structure that a missed address lies in.
+#[derive(Clone, Copy, Debug)]
+struct LocatedMiss {
+    virtual_address: VirtualAddress,
+    physical: PhysicalAddress,
+    located: Located,
+}
+
 /// A miss with the facts that were known when it happened.
 #[derive(Clone, Copy, Debug)]
 struct Noted {
@@ -82,17 +105,17 @@ struct Noted {
 #[derive(Debug, Default)]
 pub(crate) struct ServiceMisses {
     executing: [Executing; CPUS_MAX],
-    /// Counts and cycles: few rows, by class, evictor and level.
-    few: FxHashMap<Key, (u64, u64)>,
+    /// Few rows, by class, evictor and level.
+    few: FxHashMap<Key, Sums>,
     /// Rows by code, and by data.
-    code: FxHashMap<Key, (u64, u64)>,
-    data: FxHashMap<Key, (u64, u64)>,
+    code: FxHashMap<Key, Sums>,
+    data: FxHashMap<Key, Sums>,
     shared: FxHashMap<SharedKey, Shared>,
     /// Misses by the task and the number of frames below the fault.
     pending: FxHashMap<(u64, usize), Vec<Noted>>,
     pending_count: usize,
-    /// Address and structure of the last miss. One access may miss several caches, and is located once.
-    last: Option<(u64, u64, Located)>,
+    /// The last miss. One access may miss several caches, and is located once.
+    last: Option<LocatedMiss>,
 }
 
 impl ServiceMisses {
@@ -114,15 +137,16 @@ impl ServiceMisses {
     }
 
     fn locate(&mut self, miss: &Miss, guest: &mut Guest<'_>) -> Located {
-        let key = (miss.virtual_address.0, miss.physical.0);
-        if let Some((address, physical, located)) = self.last
-            && (address, physical) == key
+        let Miss { virtual_address, physical, .. } = *miss;
+        if let Some(last) = self.last
+            && last.virtual_address == virtual_address
+            && last.physical == physical
         {
-            return located;
+            return last.located;
         }
         let pid = self.executing.get(miss.cpu).map_or(0, |executing| executing.pid);
-        let located = guest.locate(key.0, Some(key.1), pid);
-        self.last = Some((key.0, key.1, located));
+        let located = guest.locate(virtual_address.0, Some(physical.0), pid);
+        self.last = Some(LocatedMiss { virtual_address, physical, located });
         located
     }
 
@@ -222,7 +246,7 @@ impl ServiceMisses {
         }
         let mut rows = Vec::new();
         for counts in [&open.few, &open.code, &open.data] {
-            rows.extend(most_frequent(counts).into_iter().map(|(key, (count, cycles))| {
+            rows.extend(most_frequent(counts).into_iter().map(|(key, Sums { count, cycles })| {
                 let Key { cache, code, what, class, structure, key } = key;
                 Record::ServiceMisses(Row {
                     region,
@@ -267,12 +291,10 @@ fn code_key(code: u64) -> u64 {
 }
 
 /// Counts a miss; where there is no room for its row, as one elsewhere.
-fn count(counts: &mut FxHashMap<Key, (u64, u64)>, key: Key, cycles: u64) {
+fn count(counts: &mut FxHashMap<Key, Sums>, key: Key, cycles: u64) {
     let is_full = counts.len() >= ROOM && !counts.contains_key(&key);
     let key = if is_full { elsewhere(key) } else { key };
-    let (count, sum) = counts.entry(key).or_default();
-    *count += 1;
-    *sum += cycles;
+    counts.entry(key).or_default().add(Sums { count: 1, cycles });
 }
 
 fn elsewhere(key: Key) -> Key {
@@ -280,18 +302,17 @@ fn elsewhere(key: Key) -> Key {
 }
 
 /// The most frequent rows, and the sums of the others.
-fn most_frequent(counts: &FxHashMap<Key, (u64, u64)>) -> Vec<(Key, (u64, u64))> {
+fn most_frequent(counts: &FxHashMap<Key, Sums>) -> Vec<(Key, Sums)> {
     let mut rows: Vec<_> = counts.iter().map(|(key, count)| (*key, *count)).collect();
-    rows.sort_by_key(|(key, (count, _))| (std::cmp::Reverse(*count), *key));
+    rows.sort_by_key(|(key, sums)| (std::cmp::Reverse(sums.count), *key));
     let rare = rows.split_off(rows.len().min(WRITTEN));
-    let mut sums = std::collections::BTreeMap::new();
-    for (key, (count, cycles)) in rare {
-        let sum: &mut (u64, u64) = sums.entry(elsewhere(key)).or_default();
-        *sum = (sum.0 + count, sum.1 + cycles);
+    let mut sums = std::collections::BTreeMap::<Key, Sums>::new();
+    for (key, more) in rare {
+        sums.entry(elsewhere(key)).or_default().add(more);
     }
-    for (key, (count, cycles)) in &mut rows {
+    for (key, sum) in &mut rows {
         if let Some(more) = sums.remove(key) {
-            (*count, *cycles) = (*count + more.0, *cycles + more.1);
+            sum.add(more);
         }
     }
     rows.extend(sums);
@@ -320,9 +341,10 @@ mod tests {
         for number in 0..(ROOM + more) as u64 {
             count(&mut counts, key(number), 2);
         }
-        assert_eq!(counts[&elsewhere(key(0))], (more as u64, 2 * more as u64));
+        let expected = Sums { count: more as u64, cycles: 2 * more as u64 };
+        assert_eq!(counts[&elsewhere(key(0))], expected);
         let rows = most_frequent(&counts);
-        let sum: u64 = rows.iter().map(|row| row.1.0).sum();
+        let sum: u64 = rows.iter().map(|row| row.1.count).sum();
         assert_eq!((sum, rows.len()), ((ROOM + more) as u64, WRITTEN));
         assert_eq!(rows[0].0, elsewhere(key(0)));
     }

@@ -12,11 +12,19 @@ use simrecord::record::{CPUS_MAX, StructureKind};
 /// The most locks whose names are remembered.
 const LOCKS_MAX: usize = 1 << 18;
 
+/// A lock, and the call that takes it. Each call takes one kind of locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct TakenLock {
+    /// The return address of the call.
+    return_to: u64,
+    /// The address of the lock.
+    lock: u64,
+}
+
 /// Names of locks, as numbers: all locks in the same member of the objects of a slab cache have one.
 #[derive(Debug, Default)]
 pub(crate) struct LockNames {
-    /// Numbers by the return address of the call that takes the lock, and the lock. Each call takes one kind of locks.
-    known: BTreeMap<(u64, u64), u32>,
+    known: BTreeMap<TakenLock, u32>,
     numbers: BTreeMap<(Structure, u32), u32>,
     names: Vec<Located>,
 }
@@ -29,7 +37,7 @@ impl LockNames {
         lock: u64,
         locate: impl FnOnce(u64) -> Located,
     ) -> u32 {
-        if let Some(known) = self.known.get(&(return_to, lock)) {
+        if let Some(known) = self.known.get(&TakenLock { return_to, lock }) {
             return *known;
         }
         let located = locate(lock);
@@ -39,7 +47,7 @@ impl LockNames {
             self.names.push(located);
         }
         if self.known.len() < LOCKS_MAX {
-            self.known.insert((return_to, lock), number);
+            self.known.insert(TakenLock { return_to, lock }, number);
         }
         number
     }

@@ -36,6 +36,14 @@ impl ServiceSums {
     }
 }
 
+/// A call of a function that is followed.
+struct CallPoint {
+    /// The address of the function.
+    address: u64,
+    /// The stack pointer at its first instruction.
+    stack_pointer: u64,
+}
+
 impl Tracker {
     /// Records services from now on.
     pub(crate) fn keep_services(&mut self) {
@@ -95,7 +103,8 @@ impl Tracker {
                 }
             }
             Action::TakeLock(_) | Action::ContendLock { .. } | Action::ReleaseLock => {
-                self.lock_point(cpu, action, (address, stack_pointer), &mut at);
+                let point = CallPoint { address, stack_pointer };
+                self.lock_point(cpu, action, point, &mut at);
             }
             _ => {}
         }
@@ -106,7 +115,7 @@ impl Tracker {
         &mut self,
         cpu: usize,
         action: Action,
-        (address, stack_pointer): (u64, u64),
+        CallPoint { address, stack_pointer }: CallPoint,
         at: &mut Moment<'_>,
     ) {
         let pid = self.cpus[cpu].pid_or_zero();

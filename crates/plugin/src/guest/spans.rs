@@ -19,6 +19,14 @@ pub(crate) struct Spans {
     measured: Option<Measured>,
 }
 
+/// Where spans come from.
+#[derive(Clone, Copy)]
+pub(crate) struct SpanSource {
+    pub(crate) vcpu: u32,
+    /// The number of the region of interest.
+    pub(crate) region: u32,
+}
+
 impl Spans {
     /// Has a tracker keep spans and transitions, where the options ask for them.
     pub(crate) fn new(options: &Options, tracker: &mut Tracker) -> Spans {
@@ -51,17 +59,18 @@ impl Spans {
     /// Writes the spans that an event of a vCPU's tracker has ended.
     pub(crate) fn write_ended(
         &mut self,
-        (vcpu, region): (u32, u32),
+        source: SpanSource,
         tracker: &mut Tracker,
         clock: &Clock,
         writer: &mut Writer,
     ) {
+        let vcpu = source.vcpu;
         let stack = &mut tracker.cpus[vcpu as usize].stack;
         for span in stack.take_spans() {
             if let Some(measured) = &mut self.measured {
                 measured.add(&span);
             }
-            writer.write(&span_row(vcpu, region, &span));
+            writer.write(&span_row(source, &span));
             if self.with_counters > 0 {
                 self.with_counters -= 1;
                 writer.counters_without_zeros(vcpu, CountersOf::Span, &span.self_counts);
@@ -69,12 +78,12 @@ impl Spans {
         }
         for transition in stack.take_transitions() {
             let tsc = clock.tsc_at(vcpu, &transition.at);
-            writer.write(&transition_row(vcpu, region, &transition, tsc));
+            writer.write(&transition_row(source, &transition, tsc));
         }
     }
 }
 
-fn span_row(cpu: u32, region: u32, span: &KernelSpan<COUNTERS>) -> Record {
+fn span_row(SpanSource { vcpu: cpu, region }: SpanSource, span: &KernelSpan<COUNTERS>) -> Record {
     Record::Span(Span {
         cpu,
         region,
@@ -87,7 +96,11 @@ fn span_row(cpu: u32, region: u32, span: &KernelSpan<COUNTERS>) -> Record {
     })
 }
 
-fn transition_row(cpu: u32, region: u32, to: &ContextTransition<COUNTERS>, tsc: u64) -> Record {
+fn transition_row(
+    SpanSource { vcpu: cpu, region }: SpanSource,
+    to: &ContextTransition<COUNTERS>,
+    tsc: u64,
+) -> Record {
     let (code, task) = (to.context.code(), to.task.code());
     let (at, cycles) = (to.at[TIME], to.at[CYCLES]);
     Record::Transition(Transition { cpu, region, code, task, at, cycles, tsc })

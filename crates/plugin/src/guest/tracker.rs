@@ -116,6 +116,15 @@ pub(crate) fn is_kernel(address: u64) -> bool {
     address >> 63 != 0
 }
 
+/// A change of the program counter to a handler, which no instruction makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Discontinuity {
+    /// The address where the vCPU would have continued.
+    pub(crate) from: u64,
+    /// The address of the handler.
+    pub(crate) to: u64,
+}
+
 impl Tracker {
     /// `symbols` may be empty. All contexts are then unknown.
     pub(crate) fn new(cpus: usize, symbols: KernelSymbols, offsets: Offsets) -> Tracker {
@@ -182,13 +191,13 @@ impl Tracker {
         self.misplaced += 1;
     }
 
-    /// The processor went from one address to another by itself. Returns the vector, if it is
+    /// The processor enters a handler. Returns the vector, if it is
     /// known.
     pub(crate) fn discontinuity(
         &mut self,
         cpu: usize,
         exception: bool,
-        (from, to): (u64, u64),
+        Discontinuity { from, to }: Discontinuity,
         mut at: Moment<'_>,
     ) -> Option<u8> {
         let tracked = &mut self.cpus[cpu];

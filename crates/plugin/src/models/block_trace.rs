@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 
 use machine::block_trace::{BlockCode, BlockRun, Event};
 use machine::core::{Access, Template};
@@ -51,14 +52,15 @@ impl BlockTrace {
         self.blocks.insert(template.addr(), Err(code));
     }
 
-    /// A block is executed from instruction `first` on.
+    /// These instructions of a block are executed.
     pub(crate) fn run(
         &mut self,
         template: &Template,
-        (first, until): (u32, u32),
+        instructions: Range<u32>,
         accesses: &[Access],
         next: u64,
     ) {
+        let Range { start: first, end: until } = instructions;
         let executed = u64::from(until - first);
         if self.skip >= executed || self.number == 0 {
             self.skip -= executed.min(self.skip);

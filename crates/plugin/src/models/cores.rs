@@ -6,6 +6,7 @@ use machine::core::{
     AnyCore, CoreCounts, ExecutedBlock, Memory, MultithreadedCore, SingleThreadCore, Template,
     Warmed,
 };
+use machine::{Cycle, PhysicalAddress};
 
 /// The core that a vCPU executes on.
 pub(crate) enum Core {
@@ -96,7 +97,7 @@ impl Core {
 
     /// Code at these physical addresses may have changed. The threads of a core have no cache of decoded
     /// instructions.
-    pub(crate) fn forget_code(&mut self, physical: Range<u64>) {
+    pub(crate) fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
         match self {
             Core::Single(core) => core.forget_code(physical),
             Core::Thread(_) => {}
@@ -156,10 +157,10 @@ impl Core {
 
     /// The time at which the core asks the memory for the next block: its cycles, and the cycles that a thread
     /// of a core let others pass.
-    pub(crate) fn time(&self) -> u64 {
+    pub(crate) fn time(&self) -> Cycle {
         match self {
+            Core::Single(core) => core.time(),
             Core::Thread(thread) => thread.known().time(thread.thread),
-            _ => self.cycles(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use machine::VirtualAddress;
 
-use crate::guest::tracker::is_kernel;
+use crate::guest::tracker::{Discontinuity, is_kernel};
 use crate::models::accesses::OwnAccess;
 use crate::models::pages::bytes_in_first;
 use crate::models::physical;
@@ -52,21 +52,39 @@ impl Gate {
         }
     }
 
-    /// The accesses of an entry: address, bytes, whether the access writes, and whether its address comes from the
-    /// previous access. `stack_pointer` in `tables` is the value after the pushes.
-    fn accesses(&self, tables: &DescriptorTables, from_user: bool) -> Vec<(u64, u64, bool, bool)> {
-        let gate = (tables.idt + self.vector * GATE_BYTES, GATE_BYTES, false, false);
+    /// The accesses of an entry. `stack_pointer` in `tables` is the value after the pushes.
+    fn accesses(&self, tables: &DescriptorTables, from_user: bool) -> Vec<EntryAccess> {
+        let gate = EntryAccess::load(tables.idt + self.vector * GATE_BYTES, GATE_BYTES);
         let descriptor = tables.gdt + u64::from(self.selector & !7);
-        let mut accesses = vec![gate, (descriptor, DESCRIPTOR_BYTES, false, true)];
+        let descriptor =
+            EntryAccess { depends: true, ..EntryAccess::load(descriptor, DESCRIPTOR_BYTES) };
+        let mut accesses = vec![gate, descriptor];
         let stack = match self.stack {
             0 if from_user => Some(TSS_KERNEL_STACK),
             0 => None,
             number => Some(TSS_GATE_STACKS + 8 * u64::from(number)),
         };
-        accesses.extend(stack.map(|offset| (tables.tss + offset, 8, false, false)));
+        accesses.extend(stack.map(|offset| EntryAccess::load(tables.tss + offset, 8)));
         let pushed_words = 5 + u64::from(WITH_ERROR_CODE.contains(&self.vector));
-        accesses.push((tables.stack_pointer, 8 * pushed_words, true, false));
+        let pushed = EntryAccess::load(tables.stack_pointer, 8 * pushed_words);
+        accesses.push(EntryAccess { write: true, ..pushed });
         accesses
+    }
+}
+
+/// An access that the processor itself makes as it enters a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct EntryAccess {
+    address: VirtualAddress,
+    bytes: u64,
+    write: bool,
+    /// Whether its address comes from the previous access.
+    depends: bool,
+}
+
+impl EntryAccess {
+    fn load(address: u64, bytes: u64) -> EntryAccess {
+        EntryAccess { address: VirtualAddress(address), bytes, write: false, depends: false }
     }
 }
 
@@ -91,11 +109,11 @@ impl Entries {
         self.states.is_some()
     }
 
-    /// The accesses that a vCPU makes as it goes from address `from` to the handler at `to`.
+    /// The accesses that a vCPU makes as it enters a handler.
     pub(crate) fn enter(
         &mut self,
         vcpu: u32,
-        (from, to): (u64, u64),
+        Discontinuity { from, to }: Discontinuity,
         qemu: &mut Qemu,
     ) -> Vec<OwnAccess> {
         if !is_kernel(to) {
@@ -113,8 +131,8 @@ impl Entries {
         });
         let Some(gate) = gate else { return Vec::new() };
         let mut accesses = Vec::new();
-        for (address, bytes, write, depends) in gate.accesses(&tables, !is_kernel(from)) {
-            let address = VirtualAddress(address);
+        for access in gate.accesses(&tables, !is_kernel(from)) {
+            let EntryAccess { address, bytes, write, depends } = access;
             let first = bytes_in_first(address, bytes);
             accesses.extend(own_access(address, first, write, depends));
             if first < bytes {
@@ -155,12 +173,15 @@ mod tests {
     fn entries_read_the_tables_and_push_a_frame() {
         let gate = |vector, stack| Gate { vector, selector: 0x10, stack, handler: 0 };
         let accesses_of = |gate: Gate, from_user| gate.accesses(&TABLES, from_user);
-        let tables = [(14 * 16, 16, false, false), (0x1010, 8, false, true)];
+        let load = EntryAccess::load;
+        let push = |address, bytes| EntryAccess { write: true, ..load(address, bytes) };
+        let descriptor = EntryAccess { depends: true, ..load(0x1010, 8) };
+        let tables = [load(14 * 16, 16), descriptor];
         let fault = accesses_of(gate(14, 0), true);
         assert_eq!(fault[..2], tables);
-        assert_eq!(fault[2..], [(0x3004, 8, false, false), (0x8fd0, 48, true, false)]);
+        assert_eq!(fault[2..], [load(0x3004, 8), push(0x8fd0, 48)]);
         // An interrupt of the kernel stays on its stack; a gate with a stack of its own does not.
-        assert_eq!(accesses_of(gate(0xec, 0), false)[2..], [(0x8fd0, 40, true, false)]);
-        assert_eq!(accesses_of(gate(2, 1), false)[2], (0x3024, 8, false, false));
+        assert_eq!(accesses_of(gate(0xec, 0), false)[2..], [push(0x8fd0, 40)]);
+        assert_eq!(accesses_of(gate(2, 1), false)[2], load(0x3024, 8));
     }
 }

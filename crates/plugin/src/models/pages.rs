@@ -16,25 +16,37 @@ const NOTHING: u64 = u64::MAX;
 
 /// The pages of a vCPU. An entry holds until the guest changes its translations.
 #[derive(Clone, Debug)]
-pub(crate) struct Pages(Box<[(u64, u64); PAGES]>);
+pub(crate) struct Pages(Box<[KnownPage; PAGES]>);
+
+/// A virtual page and where it lies.
+#[derive(Clone, Copy, Debug)]
+struct KnownPage {
+    number: u64,
+    /// The first byte of the page.
+    physical: PhysicalAddress,
+}
+
+const NO_PAGE: KnownPage = KnownPage { number: NOTHING, physical: PhysicalAddress(0) };
 
 impl Pages {
     /// No page is known yet.
     pub(crate) fn new() -> Pages {
-        Pages(Box::new([(NOTHING, 0); PAGES]))
+        Pages(Box::new([NO_PAGE; PAGES]))
     }
 
     /// The physical address of a virtual one, if its page is known.
     #[inline(always)]
     pub(crate) fn get(&self, address: VirtualAddress) -> Option<PhysicalAddress> {
         let page = address.page();
-        let (known, physical) = self.0[entry_of(page)];
-        (known == page).then_some(PhysicalAddress(physical | address.offset_in_line(PAGE_SHIFT)))
+        let KnownPage { number, physical } = self.0[entry_of(page)];
+        let offset = address.offset_in_block(PAGE_SHIFT);
+        (number == page).then_some(PhysicalAddress(physical.0 | offset))
     }
 
     pub(crate) fn put(&mut self, address: VirtualAddress, physical: PhysicalAddress) {
         let page = address.page();
-        self.0[entry_of(page)] = (page, physical.0 & !IN_PAGE);
+        let physical = PhysicalAddress(physical.0 & !IN_PAGE);
+        self.0[entry_of(page)] = KnownPage { number: page, physical };
     }
 
     /// Forgets the translations that the guest drops, and the translations of another address space.
@@ -42,14 +54,14 @@ impl Pages {
         match change {
             Change { flush: Some(TlbFlush::Page { virtual_address, .. }), space: None } => {
                 // The dropped page may have 2 MiB, so all small pages in that range are forgotten.
-                let first = virtual_address.line(LARGE_SHIFT) << (LARGE_SHIFT - PAGE_SHIFT);
+                let first = virtual_address.block_number(LARGE_SHIFT) << (LARGE_SHIFT - PAGE_SHIFT);
                 for page in first..first + (1 << (LARGE_SHIFT - PAGE_SHIFT)) {
-                    if self.0[entry_of(page)].0 == page {
-                        self.0[entry_of(page)] = (NOTHING, 0);
+                    if self.0[entry_of(page)].number == page {
+                        self.0[entry_of(page)] = NO_PAGE;
                     }
                 }
             }
-            _ => self.0.fill((NOTHING, 0)),
+            _ => self.0.fill(NO_PAGE),
         }
     }
 }
@@ -62,7 +74,7 @@ fn entry_of(page: u64) -> usize {
 /// The number of an access's bytes in its first page.
 #[inline(always)]
 pub(crate) fn bytes_in_first(address: VirtualAddress, bytes: u64) -> u64 {
-    bytes.min(IN_PAGE + 1 - address.offset_in_line(PAGE_SHIFT))
+    bytes.min(IN_PAGE + 1 - address.offset_in_block(PAGE_SHIFT))
 }
 
 #[cfg(test)]

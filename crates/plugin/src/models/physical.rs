@@ -12,13 +12,22 @@ const SORTS: usize = 256;
 
 static ACCESS: OnceLock<Access> = OnceLock::new();
 
-/// Sizes by QEMU's description of an access, which says its sort and not its address.
-struct Sizes(UnsafeCell<[(u32, u32); SORTS]>);
+/// The size of accesses of one sort.
+#[derive(Clone, Copy)]
+struct KnownSize {
+    /// QEMU's description of such an access, which says its sort and not its address.
+    access: u32,
+    /// The length, or 0 if it is not known.
+    bytes: u32,
+}
+
+/// Sizes by QEMU's descriptions of accesses.
+struct Sizes(UnsafeCell<[KnownSize; SORTS]>);
 
 // SAFETY: used by the vCPUs' thread alone.
 unsafe impl Sync for Sizes {}
 
-static SIZES: Sizes = Sizes(UnsafeCell::new([(0, 0); SORTS]));
+static SIZES: Sizes = Sizes(UnsafeCell::new([KnownSize { access: 0, bytes: 0 }; SORTS]));
 
 /// Stores the functions that later calls use.
 pub(crate) fn begin(access: Access) {
@@ -66,8 +75,8 @@ pub(crate) fn of_address(address: VirtualAddress) -> Option<PhysicalAddress> {
 #[inline(always)]
 pub(crate) fn known_bytes(access: u32) -> Option<u64> {
     // SAFETY: one thread runs all vCPUs; this reference does not outlive the function.
-    let (kind, bytes) = unsafe { &*SIZES.0.get() }[entry_of(access)];
-    (kind == access && bytes != 0).then_some(u64::from(bytes))
+    let known = unsafe { &*SIZES.0.get() }[entry_of(access)];
+    (known.access == access && known.bytes != 0).then_some(u64::from(known.bytes))
 }
 
 /// How many bytes an access has, at least 1.
@@ -76,7 +85,7 @@ pub(crate) fn access_bytes(access: u32) -> u64 {
         let bytes = ask_bytes(access);
         // SAFETY: as above.
         let sizes = unsafe { &mut *SIZES.0.get() };
-        sizes[entry_of(access)] = (access, bytes);
+        sizes[entry_of(access)] = KnownSize { access, bytes };
         u64::from(bytes)
     })
 }

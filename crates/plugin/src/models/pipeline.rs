@@ -4,7 +4,7 @@
 use machine::block_trace::Event;
 use machine::core::{Access, AccessMode, ExecutedBlock, Memory, Template};
 use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
-use machine::{PhysicalAddress, VirtualAddress};
+use machine::{Cycle, Instructions, PhysicalAddress, VirtualAddress};
 
 use crate::models::accesses::OwnAccess;
 use crate::models::block_trace::BlockTrace;
@@ -197,7 +197,7 @@ impl Pipeline {
     pub(crate) fn change_translations(&mut self, change: Change) {
         self.pages.change(change);
         if let Some((space, page_tables)) = change.space {
-            self.trace(&Event::Space(space, page_tables.0));
+            self.trace(&Event::Space(space, page_tables));
         }
         if let Some(flush) = change.flush {
             self.trace(&Event::Flush(flush));
@@ -209,7 +209,8 @@ impl Pipeline {
 
     /// Code may have changed: the core drops the decoded instructions.
     pub(crate) fn forget_code(&mut self, physical: PhysicalAddress, bytes: u64) {
-        self.core.forget_code(physical.0..physical.0.saturating_add(bytes));
+        let end = PhysicalAddress(physical.0.saturating_add(bytes));
+        self.core.forget_code(physical..end);
     }
 
     /// The vCPU flushes the line of an address from all caches, or has it written back.
@@ -277,7 +278,7 @@ impl Pipeline {
         let block = unsafe { &*self.block };
         // SAFETY: as in `trace`.
         if let Some(trace) = unsafe { self.trace.as_mut() } {
-            trace.run(block, (self.ran, until), &self.accesses, next);
+            trace.run(block, self.ran..until, &self.accesses, next);
         }
         let mut port = self.port(Some(block));
         let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
@@ -286,17 +287,21 @@ impl Pipeline {
             Some(sampler) => {
                 let first = self.ran as usize;
                 let before = port.port.system.latency_cycles(self.cpu);
-                if sampler.is_in_detail(block.address()) {
+                if sampler.is_in_detail(VirtualAddress(block.address())) {
                     self.core.run_from(first, block, &executed, &mut port);
                     sampler.waited(port.port.system.latency_cycles(self.cpu) - before);
                 } else {
                     let warmed = self.core.warm_from(first, block, &executed, &mut port);
                     let waited_cycles = port.port.system.latency_cycles(self.cpu) - before;
-                    self.estimated_cycles +=
-                        sampler.estimate(warmed.slots, waited_cycles, block.address());
+                    self.estimated_cycles += sampler.estimate(
+                        warmed.slots,
+                        waited_cycles,
+                        VirtualAddress(block.address()),
+                    );
                 }
                 let branches = until as usize == block.len() && block.ends_in_branch();
-                if let Some(edge) = sampler.executed(until - self.ran, branches) {
+                if let Some(edge) = sampler.executed(Instructions::from(until - self.ran), branches)
+                {
                     self.pass(edge);
                 }
             }
@@ -434,9 +439,9 @@ impl Pipeline {
         self.core.cycles() + self.estimated_cycles
     }
 
-    /// Sets the common time at the core's current time to `cycles`.
-    pub(crate) fn set_time(&mut self, cycles: u64) {
-        self.skew_cycles = cycles.saturating_sub(self.core.time() + self.estimated_cycles);
+    /// Sets the common time at the core's current time to `common`.
+    pub(crate) fn set_time(&mut self, common: Cycle) {
+        self.skew_cycles = common.cycles_since(self.core.time() + self.estimated_cycles);
     }
 
     /// Adds the model's counts to `counts`.

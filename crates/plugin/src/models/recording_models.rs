@@ -12,7 +12,7 @@ use simrecord::record::{CountersOf, Detail, Record, SampledPart};
 use crate::cpu::{self, Engine};
 use crate::files;
 use crate::guest::structures::Guest;
-use crate::guest::tracker::is_kernel;
+use crate::guest::tracker::{Discontinuity, is_kernel};
 use crate::models::accesses::Write;
 use crate::models::entry::Entries;
 use crate::models::processors::Processors;
@@ -156,10 +156,10 @@ impl Models {
 
     /// A vCPU enters a handler, and its context is known. Passes the accesses that the vCPU itself makes for the
     /// entry to the caches.
-    pub(crate) fn enter_handler(&mut self, vcpu: u32, (from, to): (u64, u64), qemu: &mut Qemu) {
+    pub(crate) fn enter_handler(&mut self, vcpu: u32, entry: Discontinuity, qemu: &mut Qemu) {
         if self.has_caches {
-            let accesses = self.entries.enter(vcpu, (from, to), qemu);
-            cpu::with(vcpu, |cpu| cpu.enter_handler(vcpu, &accesses, is_kernel(to)));
+            let accesses = self.entries.enter(vcpu, entry, qemu);
+            cpu::with(vcpu, |cpu| cpu.enter_handler(vcpu, &accesses, is_kernel(entry.to)));
         }
     }
 

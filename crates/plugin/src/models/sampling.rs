@@ -7,6 +7,7 @@
 //! 2003. Here the place within a period is random, so that a period of the program itself cannot hide.)
 
 use attribution::KernelContext;
+use machine::{Instructions, VirtualAddress};
 use plugin_interface::sampling::Sampling;
 use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS};
 
@@ -23,10 +24,11 @@ const RATE_MIN: u64 = 1 << (RATE_SHIFT - 4);
 const RATE_SLOTS_MIN: u64 = 100;
 
 /// The instruction of a vCPU at which the detail of a unit starts.
-fn start_of_unit(sampling: &Sampling, vcpu: u32, unit: u64) -> u64 {
+fn start_of_unit(sampling: &Sampling, vcpu: u32, unit: u64) -> Instructions {
     let positions = sampling.period - sampling.warming - sampling.unit + 1;
     let chosen = mixed(mixed(sampling.seed ^ u64::from(vcpu) << 48) ^ unit);
-    unit * sampling.period + ((u128::from(chosen) * u128::from(positions)) >> 64) as u64
+    let in_period = ((u128::from(chosen) * u128::from(positions)) >> 64) as u64;
+    Instructions(unit * sampling.period + in_period)
 }
 
 /// SplitMix64 (Steele and others, OOPSLA 2014): a number that depends on all bits of another.
@@ -35,6 +37,15 @@ fn mixed(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31
+}
+
+/// The position of kernel mode among the modes; user mode is 0.
+const KERNEL: usize = 1;
+
+/// The mode that executes code at an address: the kernel has the upper half of all addresses.
+#[inline(always)]
+fn mode_of(address: VirtualAddress) -> usize {
+    address.block_number(63) as usize
 }
 
 /// The phase of a vCPU's instructions.
@@ -84,7 +95,7 @@ const FIRST_RATE_SLOTS_MIN: u64 = 500;
 
 /// User instructions that are executed in detail after kernel mode, where that is: the first ones wait for the code and
 /// data that the kernel has evicted.
-const AFTER_KERNEL: u64 = 500;
+const AFTER_KERNEL: Instructions = Instructions(500);
 
 /// What the core executes in detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +115,12 @@ pub(crate) struct Sampler {
     /// Whether kernel mode is executed in detail.
     details_kernel: bool,
     /// Instructions up to which user mode is executed in detail after kernel mode.
-    details_until: u64,
+    details_until: Instructions,
     /// Executed instructions, in detail or not.
-    executed: u64,
+    executed: Instructions,
     branches: u64,
     /// The count of instructions at which the next phase starts.
-    next_edge: u64,
+    next_edge: Instructions,
     /// The number of the unit that is measured now, or else of the next unit.
     unit: u64,
     /// The context that executes.
@@ -138,8 +149,8 @@ impl Sampler {
             vcpu,
             phase: Phase::FunctionalWarming,
             details_kernel: false,
-            details_until: 0,
-            executed: 0,
+            details_until: Instructions::default(),
+            executed: Instructions::default(),
             branches: 0,
             next_edge: start_of_unit(&sampling, vcpu, 0),
             unit: 0,
@@ -157,7 +168,7 @@ impl Sampler {
 
     /// A sampler whose first unit starts at once, and that estimates the time of no mode before it has measured its rate.
     pub(crate) fn starting_with_unit(sampling: Sampling, vcpu: u32) -> Sampler {
-        let next_edge = sampling.warming;
+        let next_edge = Instructions(sampling.warming);
         let phase = Phase::DetailedWarming;
         Sampler { phase, next_edge, sets_rate: [true; 2], ..Sampler::new(sampling, vcpu) }
     }
@@ -169,13 +180,14 @@ impl Sampler {
 
     /// Whether the core executes the next instruction, at `address`, in detail.
     #[inline(always)]
-    pub(crate) fn is_in_detail(&mut self, address: u64) -> bool {
-        if self.details_kernel && address >> 63 != 0 {
+    pub(crate) fn is_in_detail(&mut self, address: VirtualAddress) -> bool {
+        let mode = mode_of(address);
+        if self.details_kernel && mode == KERNEL {
             self.details_until = self.executed + AFTER_KERNEL;
         }
         self.phase != Phase::FunctionalWarming
             || self.executed < self.details_until
-            || self.sets_rate[(address >> 63) as usize]
+            || self.sets_rate[mode]
     }
 
     /// The latencies of what accesses in detail found are `cycles`.
@@ -185,10 +197,15 @@ impl Sampler {
     }
 
     /// Estimates the cycles of instructions that use `slots` issue slots. `waited_cycles`: the latencies of what their
-    /// accesses found.
+    /// accesses found. `address`: the address of one of them, in user mode or in the kernel.
     #[inline]
-    pub(crate) fn estimate(&mut self, slots: u32, waited_cycles: u64, address: u64) -> u64 {
-        let cycles = u64::from(slots) * self.rates[(address >> 63) as usize]
+    pub(crate) fn estimate(
+        &mut self,
+        slots: u32,
+        waited_cycles: u64,
+        address: VirtualAddress,
+    ) -> u64 {
+        let cycles = u64::from(slots) * self.rates[mode_of(address)]
             + (waited_cycles << (RATE_SHIFT - OVERLAP_SHIFT))
             + self.fraction;
         self.fraction = cycles & ((1 << RATE_SHIFT) - 1);
@@ -198,15 +215,15 @@ impl Sampler {
     /// Counts executed instructions; `branch`: whether the last one was a branch. Returns whether the next
     /// phase starts.
     #[inline]
-    pub(crate) fn executed(&mut self, instructions: u32, branch: bool) -> Option<Edge> {
-        self.executed += u64::from(instructions);
+    pub(crate) fn executed(&mut self, instructions: Instructions, branch: bool) -> Option<Edge> {
+        self.executed += instructions;
         self.branches += u64::from(branch);
         (self.executed >= self.next_edge).then_some(Edge)
     }
 
     /// Sets the counts of instructions and branches.
     pub(crate) fn add_to(&self, counts: &mut Counts) {
-        counts[INSTRUCTIONS] = self.executed;
+        counts[INSTRUCTIONS] = self.executed.0;
         counts[BRANCHES] = self.branches;
     }
 
@@ -215,17 +232,17 @@ impl Sampler {
         match self.phase {
             Phase::FunctionalWarming => {
                 self.phase = Phase::DetailedWarming;
-                self.next_edge += self.sampling.warming;
+                self.next_edge += Instructions(self.sampling.warming);
             }
             Phase::DetailedWarming => {
                 self.phase = Phase::Unit;
-                self.next_edge += self.sampling.unit;
+                self.next_edge += Instructions(self.sampling.unit);
                 self.parts.clear();
                 (self.last, self.waited_cycles) = (*now, 0);
             }
             Phase::Unit => {
                 self.charge(now);
-                let start = self.next_edge.saturating_sub(self.sampling.unit);
+                let start = self.next_edge - Instructions(self.sampling.unit);
                 let follows_kernel = self.details_kernel && self.details_until > start;
                 self.adapt_rates(follows_kernel);
                 self.end_unit();
@@ -336,16 +353,16 @@ mod tests {
     fn run(sampler: &mut Sampler, blocks: u64, cycles: u64) -> u64 {
         let (mut now, mut in_detail) = (0, 0);
         for _ in 0..blocks {
-            if sampler.is_in_detail(u64::MAX) {
+            if sampler.is_in_detail(VirtualAddress(u64::MAX)) {
                 (now, in_detail) = (now + 5 * cycles, in_detail + 5 * cycles);
             } else {
-                now += sampler.estimate(5, 0, u64::MAX);
+                now += sampler.estimate(5, 0, VirtualAddress(u64::MAX));
             }
-            if let Some(edge) = sampler.executed(5, true) {
+            if let Some(edge) = sampler.executed(Instructions(5), true) {
                 let mut counts = [0; COUNTERS];
                 sampler.add_to(&mut counts);
                 counts[CYCLES] = now;
-                sampler.pass(edge, &Moment { counts, slots: sampler.executed });
+                sampler.pass(edge, &Moment { counts, slots: sampler.executed.0 });
             }
         }
         in_detail
@@ -354,14 +371,14 @@ mod tests {
     #[test]
     fn kernel_mode_is_in_detail_and_so_are_the_first_user_instructions_after_it() {
         let sampling = Sampling { period: 1 << 30, ..SAMPLING };
-        let (user, kernel) = (0x1000, u64::MAX);
+        let (user, kernel) = (VirtualAddress(0x1000), VirtualAddress(u64::MAX));
         let mut sampler = Sampler::new(sampling, 0);
         assert!(!sampler.is_in_detail(user) && !sampler.is_in_detail(kernel));
         sampler.set_details_kernel(true);
         assert!(!sampler.is_in_detail(user) && sampler.is_in_detail(kernel));
-        for executed in (0..AFTER_KERNEL).step_by(100) {
+        for executed in (0..AFTER_KERNEL.0).step_by(100) {
             assert!(sampler.is_in_detail(user), "{executed}");
-            let _ = sampler.executed(100, false);
+            let _ = sampler.executed(Instructions(100), false);
         }
         assert!(!sampler.is_in_detail(user) && sampler.is_in_detail(kernel));
     }
@@ -370,11 +387,11 @@ mod tests {
     fn the_first_unit_sets_the_rate_and_later_ones_change_it() {
         let sampling = Sampling { period: 1_000, warming: 100, unit: 200, seed: 7 };
         let mut sampler = Sampler::starting_with_unit(sampling, 0);
-        assert!(sampler.is_in_detail(u64::MAX));
+        assert!(sampler.is_in_detail(VirtualAddress(u64::MAX)));
         let in_detail = run(&mut sampler, 60, 3);
         assert_eq!(in_detail, 60 * 5 * 3);
-        assert!(!sampler.is_in_detail(u64::MAX));
-        assert_eq!(sampler.estimate(100, 0, u64::MAX), 300);
+        assert!(!sampler.is_in_detail(VirtualAddress(u64::MAX)));
+        assert_eq!(sampler.estimate(100, 0, VirtualAddress(u64::MAX)), 300);
     }
 
     #[test]
@@ -403,12 +420,12 @@ mod tests {
         let starts =
             |sampling: Sampling| (0..500).map(move |unit| start_of_unit(&sampling, 0, unit));
         for (unit, start) in starts(SAMPLING).enumerate() {
-            let within = start - unit as u64 * SAMPLING.period;
+            let within = start.0 - unit as u64 * SAMPLING.period;
             assert!(within <= SAMPLING.period - SAMPLING.warming - SAMPLING.unit);
         }
         assert!(starts(SAMPLING).eq(starts(SAMPLING)) && !starts(SAMPLING).eq(starts(other_seed)));
         // All of a period is reached.
-        let within = |unit: u64| start_of_unit(&SAMPLING, 0, unit) - unit * SAMPLING.period;
+        let within = |unit: u64| start_of_unit(&SAMPLING, 0, unit).0 - unit * SAMPLING.period;
         assert!((0..500).any(|unit| within(unit) < 50) && (0..500).any(|unit| within(unit) > 800));
     }
 

@@ -4,7 +4,10 @@
 use machine::memory::{
     Access, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
 };
-use machine::{AccessKind, CodeSpan, PhysicalAddress, SystemModel, VirtualAddress};
+use machine::{
+    AccessKind, CodeSpan, Cycle, Instructions, LineAddress, LineRange, PhysicalAddress,
+    SystemModel, VirtualAddress,
+};
 
 use crate::models::accesses::Write;
 use crate::models::counters::add_memory;
@@ -37,7 +40,7 @@ struct Hierarchy {
 /// Stack distances of a stream of accesses, by group of contexts.
 struct Distances {
     stack: StackDistances,
-    last_line: u64,
+    last_line: LineAddress,
     buckets: [[u64; BUCKETS]; GROUPS],
 }
 
@@ -45,7 +48,7 @@ struct Vcpu {
     group: Group,
     pages: Pages,
     /// Executed instructions. They serve as the clock of shadow caches.
-    instructions: u64,
+    instructions: Instructions,
 }
 
 pub(crate) struct ShadowCacheModels {
@@ -66,10 +69,14 @@ impl ShadowCacheModels {
         };
         let distances = || Distances {
             stack: StackDistances::new(CURVE_LINE_BYTES),
-            last_line: u64::MAX,
+            last_line: LineAddress(u64::MAX),
             buckets: [[0; BUCKETS]; GROUPS],
         };
-        let vcpu = || Vcpu { group: Group::Kernel, pages: Pages::new(), instructions: 0 };
+        let vcpu = || Vcpu {
+            group: Group::Kernel,
+            pages: Pages::new(),
+            instructions: Instructions::default(),
+        };
         ShadowCacheModels {
             hierarchies: models.iter().map(hierarchy).collect(),
             curves: curves.then(|| Box::new([distances(), distances()])),
@@ -83,7 +90,7 @@ impl ShadowCacheModels {
         &mut self,
         cpu: usize,
         group: Group,
-        instructions: u64,
+        instructions: Instructions,
         spans: (CodeSpan, Option<CodeSpan>),
     ) {
         if self.vcpus[cpu].group != group {
@@ -149,7 +156,7 @@ impl ShadowCacheModels {
         bytes: u32,
     ) -> Access {
         let page = PageSize::in_linux(virtual_address);
-        let now_cycles = self.vcpus[cpu].instructions;
+        let start = Cycle(self.vcpus[cpu].instructions.0);
         Access {
             cpu,
             kind,
@@ -158,7 +165,7 @@ impl ShadowCacheModels {
             bytes: bytes.max(1),
             pc: virtual_address,
             page,
-            now_cycles,
+            start,
         }
     }
 
@@ -225,7 +232,7 @@ impl ShadowCacheModels {
         let points = curves.flat_map(|(distances, stream)| {
             Group::ALL.into_iter().flat_map(move |group| {
                 SIZES.map(move |size| {
-                    let (accesses, misses) = distances.misses(group, size);
+                    let MissesOfSize { accesses, misses } = distances.misses(group, size);
                     let size_bytes = 1 << size;
                     MissCurvePoint { region, group, stream, size_bytes, accesses, misses }
                 })
@@ -235,14 +242,20 @@ impl ShadowCacheModels {
     }
 }
 
+/// The accesses and misses of a cache of one size.
+struct MissesOfSize {
+    accesses: u64,
+    misses: u64,
+}
+
 impl Distances {
     fn access(&mut self, group: Group, physical: PhysicalAddress, bytes: u64) {
         let shift = CURVE_LINE_BYTES.ilog2();
-        for line in physical.line(shift)..=physical.plus(bytes - 1).line(shift) {
+        for line in LineRange::touched_by(physical, bytes, shift) {
             let bucket = if line == self.last_line {
                 0
             } else {
-                let distance = self.stack.access(line << shift);
+                let distance = self.stack.access(PhysicalAddress::of_line(line, shift));
                 distance.map_or(COLD, |distance| (u64::BITS - distance.leading_zeros()) as usize)
             };
             self.last_line = line;
@@ -250,14 +263,13 @@ impl Distances {
         }
     }
 
-    /// Returns accesses, and misses of a cache of `2^size` bytes: accesses at a stack distance
-    /// greater than its number of lines.
-    fn misses(&self, group: Group, size: u32) -> (u64, u64) {
+    /// The misses of a cache of `2^size` bytes: accesses at a stack distance greater than its number of lines.
+    fn misses(&self, group: Group, size: u32) -> MissesOfSize {
         let buckets = &self.buckets[group as usize];
         let lines = size - CURVE_LINE_BYTES.ilog2();
         let near = &buckets[..=lines as usize];
         let accesses: u64 = buckets.iter().sum();
-        (accesses, accesses - near.iter().sum::<u64>())
+        MissesOfSize { accesses, misses: accesses - near.iter().sum::<u64>() }
     }
 }
 
@@ -287,7 +299,7 @@ mod tests {
         assert_eq!((point(2048).accesses, point(2048).misses), (320, 32));
         // A fetch in user mode counts for that group alone.
         let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 4 };
-        shadow_caches.block(0, Group::User, 1, (span, None));
+        shadow_caches.block(0, Group::User, Instructions(1), (span, None));
         let rows = shadow_caches.rows(1);
         let counts_of = |group: Group| rows.iter().find(|(row, _)| row.group == group).unwrap().1;
         let [loads, fetches] = ["loads", "fetches"]

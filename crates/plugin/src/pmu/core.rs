@@ -1,6 +1,7 @@
 //! The PMU of one vCPU: event selects and counters, as AMD's manual has them (APM volume 2, 13.2).
 
 use super::events::{Event, event_of};
+use super::state::{Content, CounterContent};
 
 /// Number of counters of a vCPU: the counters of AMD's core performance counter extensions.
 pub(crate) const COUNTERS: usize = 6;
@@ -159,8 +160,11 @@ impl Pmu {
     }
 
     /// All event selects and values, to be kept.
-    pub(crate) fn content(&mut self, counts: &impl Counts) -> [(u64, u64); COUNTERS] {
-        std::array::from_fn(|index| (self.select(index), self.value(index, counts)))
+    pub(crate) fn content(&mut self, counts: &impl Counts) -> Content {
+        std::array::from_fn(|index| CounterContent {
+            select: self.select(index),
+            value: self.value(index, counts),
+        })
     }
 }
 

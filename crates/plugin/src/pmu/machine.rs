@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::core::{Counts as CountsOfVcpu, Pmu, PrivilegeRings};
 use super::events::Event;
-use super::state;
-use crate::cpu;
+use super::state::{self, CounterContent};
 use crate::cpu::level::Level;
+use crate::cpu::{self, BlockPosition};
 use crate::guest::tracker::TrackedCpu;
 use crate::models::counters;
 use crate::qemu::qemu_internals::{MiddleOfBlock, NonMaskable};
@@ -78,14 +78,14 @@ impl Now {
         Now { level: Some(level.now()), all, user, interrupts, exceptions }
     }
 
-    /// The counts of all vCPUs, with `remaining` instructions of the block of `vcpu` still to execute.
+    /// The counts of all vCPUs when one of them is at an instruction of its block.
     pub(crate) fn of_all(
-        (vcpu, remaining): (u32, u32),
+        position: BlockPosition,
         level: &Level,
         tracked: &[TrackedCpu],
     ) -> Vec<Now> {
         let now = |(number, tracked): (u32, _)| {
-            let remaining = if number == vcpu { remaining } else { 0 };
+            let remaining = if number == position.vcpu { position.remaining } else { 0 };
             Now::of_vcpu(number, remaining, level, tracked)
         };
         (0..).zip(tracked).map(now).collect()
@@ -184,7 +184,7 @@ impl Pmus {
         let nothing = Now::default();
         let contents = state::read(&text, self.vcpus.len()).map_err(in_file)?;
         for (vcpu, content) in self.vcpus.iter_mut().zip(contents) {
-            for (index, (select, value)) in content.into_iter().enumerate() {
+            for (index, CounterContent { select, value }) in content.into_iter().enumerate() {
                 vcpu.pmu.write_select(index, select, &nothing);
                 vcpu.pmu.write_value(index, value, &nothing);
             }

@@ -10,6 +10,7 @@
 use std::arch::naked_asm;
 use std::ffi::{c_uint, c_void};
 
+use machine::Instructions;
 use machine::decode::Operation;
 
 use super::core::COUNTERS;
@@ -204,7 +205,7 @@ extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usi
         }
         session.qemu.put_value(registers, value)?;
         cpu::with(vcpu, |cpu| cpu.leave_block(access.remaining - 1));
-        session.clock.unclocked += u64::from(session.level.counts());
+        session.clock.unclocked += Instructions(session.level.counts().into());
         Some((session.qemu.set_pc(), access.address + u64::from(access.bytes)))
     });
     if let Some((set_pc, address)) = leave {

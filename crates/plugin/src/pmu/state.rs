@@ -7,14 +7,22 @@ use super::core::COUNTERS;
 
 const FIRST_LINE: &str = "irqlab-pmu 1";
 
-/// Select and value of each counter of a vCPU.
-pub(crate) type Content = [(u64, u64); COUNTERS];
+/// The content of a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CounterContent {
+    /// The event select.
+    pub(crate) select: u64,
+    pub(crate) value: u64,
+}
+
+/// The content of each counter of a vCPU.
+pub(crate) type Content = [CounterContent; COUNTERS];
 
 /// The text of PMUs in the order of their vCPUs.
 pub(crate) fn write(contents: &[Content]) -> String {
     let mut text = format!("{FIRST_LINE}\n");
     for (vcpu, content) in contents.iter().enumerate() {
-        for (counter, (select, value)) in content.iter().enumerate() {
+        for (counter, CounterContent { select, value }) in content.iter().enumerate() {
             text += &format!("{vcpu:x} {counter:x} {select:x} {value:x}\n");
         }
     }
@@ -40,7 +48,7 @@ pub(crate) fn read(text: &str, vcpus: usize) -> Result<Vec<Content>, String> {
         if (vcpu, counter) != (next_vcpu as u64, next_counter as u64) || next_vcpu >= vcpus {
             return Err(wrong());
         }
-        contents[next_vcpu][next_counter] = (select, value);
+        contents[next_vcpu][next_counter] = CounterContent { select, value };
         next += 1;
     }
     if next != vcpus * COUNTERS {
@@ -55,9 +63,14 @@ mod tests {
 
     use super::*;
 
+    fn content() -> impl Strategy<Value = Content> {
+        let counters = any::<[[u64; 2]; COUNTERS]>();
+        counters.prop_map(|all| all.map(|[select, value]| CounterContent { select, value }))
+    }
+
     proptest! {
         #[test]
-        fn what_is_written_is_read(contents in prop::collection::vec(any::<Content>(), 0..5)) {
+        fn what_is_written_is_read(contents in prop::collection::vec(content(), 0..5)) {
             prop_assert_eq!(read(&write(&contents), contents.len()), Ok(contents));
         }
 

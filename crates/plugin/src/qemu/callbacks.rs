@@ -8,6 +8,7 @@ use crate::devices::drain;
 use crate::devices::held;
 use crate::guest::annotations;
 use crate::guest::markers;
+use crate::guest::tracker::Discontinuity;
 use crate::qemu::block::Point;
 use crate::qemu::ffi::{DISCONTINUITY_EXCEPTION, Id};
 use crate::qemu::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
@@ -19,7 +20,6 @@ use crate::time::limit;
 use crate::time::tsc::TscReadings;
 use plugin_interface::options::Time;
 use plugin_interface::symbols::Action;
-use simrecord::counters::TIME;
 use simrecord::record::Notice;
 
 /// The callbacks that the current level of detail needs.
@@ -179,13 +179,14 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
         session.tracker.note_misplaced();
     }
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
-        let now = moment.now[TIME];
-        let vector = tracker.discontinuity(vcpu as usize, exception, (from, to), moment);
+        let now = moment.now;
+        let entry = Discontinuity { from, to };
+        let vector = tracker.discontinuity(vcpu as usize, exception, entry, moment);
         session.tracked(vcpu);
-        session.models.enter_handler(vcpu, (from, to), &mut session.qemu);
+        session.models.enter_handler(vcpu, entry, &mut session.qemu);
         annotations::hit_event(session, vcpu, exception, vector);
         if let Some(progress) = &mut session.progress {
-            progress.advance(now);
+            progress.advance(vcpu, &now);
         }
     }
 }

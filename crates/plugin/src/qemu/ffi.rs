@@ -67,6 +67,12 @@ pub(crate) type ResetCallback = extern "C" fn(Id);
 pub(crate) type DataCallback = extern "C" fn(*mut c_void);
 pub(crate) type VcpuCallback = extern "C" fn(c_uint, *mut c_void);
 pub(crate) type MemoryCallback = extern "C" fn(c_uint, u32, u64, *mut c_void);
+
+/// The callbacks of an instruction's accesses.
+pub(crate) struct AccessCallbacks {
+    pub(crate) on_load: MemoryCallback,
+    pub(crate) on_store: MemoryCallback,
+}
 pub(crate) type TranslationCallback = extern "C" fn(*mut c_void, *mut c_void);
 /// `qemu_plugin_set_pc`: continues at another instruction. Returns only if the callback was registered without
 /// [`WRITES_PC`].

@@ -2,6 +2,7 @@
 //! for the instructions on which the plugin acts.
 
 use std::ffi::c_void;
+use std::ops::Range;
 
 use machine::block_trace::BlockCode;
 use machine::decode::{Decoded, Operation};
@@ -18,7 +19,7 @@ use crate::pmu::msr;
 use crate::qemu::before_block::WhatIsDue;
 use crate::qemu::block::{Block, Kind, OooBlock, Point, ShadowBlock};
 use crate::qemu::ffi::{
-    MemoryCallback, READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES,
+    AccessCallbacks, READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES,
     WRITES_REGISTERS,
 };
 use crate::qemu::{TranslatedBlock, TranslatedInstruction};
@@ -59,9 +60,9 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         acts_outside: instructions.iter().any(|instruction| instruction.decoded.may_act_outside()),
     };
     let addresses: Vec<u64> = instructions.iter().map(|instruction| instruction.address).collect();
-    let range = (first.address, last.address + u64::from(last.bytes));
+    let range = first.address..last.address + u64::from(last.bytes);
     let code = session.models.fetch_line_shift().map_or_else(CodeBlock::default, |shift| {
-        let (first, second) = spans(range);
+        let (first, second) = spans(&range);
         CodeBlock::new(shift, instructions.len() as u32, first, second)
     });
     let known = Block::new(&addresses, kind, code);
@@ -71,13 +72,13 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         Some(layout) if session.level.now() == Detail::Ooo => {
             let code =
                 instructions.iter().map(|instruction| (&instruction.decoded, instruction.bytes));
-            let template = template(&mut session.decoder, layout, spans(range), code);
+            let template = template(&mut session.decoder, layout, spans(&range), code);
             let kept = session.arena.keep_template(OooBlock { known, template });
-            trace(session, kept, spans(range), &instructions);
+            trace(session, kept, spans(&range), &instructions);
             kept.cast()
         }
         _ if has_shadow_caches => {
-            session.arena.keep_spans(ShadowBlock { known, spans: spans(range) }).cast()
+            session.arena.keep_spans(ShadowBlock { known, spans: spans(&range) }).cast()
         }
         _ => session.arena.keep_block(known),
     };
@@ -130,14 +131,15 @@ fn trace(
 }
 
 /// Registers callbacks that pass accesses to caches.
-fn watch(
-    session: &mut Session,
-    instructions: &[Instruction],
-    (on_load, on_store): (MemoryCallback, MemoryCallback),
-) {
+fn watch(session: &mut Session, instructions: &[Instruction], callbacks: AccessCallbacks) {
     for instruction in instructions {
-        session.qemu.on_memory(instruction.handle, READS, on_load, std::ptr::null_mut());
-        session.qemu.on_memory(instruction.handle, WRITES, on_store, std::ptr::null_mut());
+        session.qemu.on_memory(instruction.handle, READS, callbacks.on_load, std::ptr::null_mut());
+        session.qemu.on_memory(
+            instruction.handle,
+            WRITES,
+            callbacks.on_store,
+            std::ptr::null_mut(),
+        );
     }
     watch_translations(session, instructions);
 }
@@ -161,7 +163,7 @@ fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
 /// Registers callbacks that pass accesses to the pipeline of the level `ooo`.
 fn watch_ooo(session: &mut Session, instructions: &[Instruction], block: *mut c_void) {
     let is_single = matches!(instructions, [single] if !single.decoded.is_repeated_string());
-    let (on_load, on_store) = ooo::accesses(session.cpus, is_single);
+    let AccessCallbacks { on_load, on_store } = ooo::accesses(session.cpus, is_single);
     for (number, instruction) in instructions.iter().enumerate() {
         let data = if is_single { block } else { std::ptr::without_provenance_mut(number) };
         session.qemu.on_memory(instruction.handle, READS, on_load, data);
@@ -256,8 +258,8 @@ fn annotate_pmu(session: &mut Session, instructions: &[Instruction]) {
     }
 }
 
-/// The one or two pages that a block from `start` to `end` lies in.
-fn spans((start, end): (u64, u64)) -> (CodeSpan, Option<CodeSpan>) {
+/// The one or two pages that a block at these addresses lies in.
+fn spans(&Range { start, end }: &Range<u64>) -> (CodeSpan, Option<CodeSpan>) {
     let border = (start | (PAGE_BYTES - 1)).wrapping_add(1);
     let span = |from: u64, to: u64| CodeSpan {
         virtual_address: from,

@@ -1,6 +1,8 @@
 //! The clock of a machine: plans the time slices of vCPUs, sets QEMU's clock to the model's time, and adds up how long
 //! vCPUs were halted.
 
+use machine::Instructions;
+
 use crate::cpu::{self, Cpu};
 use crate::qemu::block::Block;
 use crate::qemu::qemu_internals::deadline::{Deadlines, NextTimer};
@@ -40,7 +42,7 @@ struct Halt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LoopExit {
     /// Instructions at that time, or earlier.
-    instructions: u64,
+    instructions: Instructions,
     /// When the next timer was due, as known at the end of the last slice.
     due_ns: Option<u64>,
 }
@@ -91,7 +93,7 @@ pub(crate) struct Clock {
     last_exit: LoopExit,
     /// Instructions that the plugin executed in QEMU's place, and that QEMU's clock has not
     /// counted.
-    pub(crate) unclocked: u64,
+    pub(crate) unclocked: Instructions,
 }
 
 impl Clock {
@@ -107,7 +109,7 @@ impl Clock {
             deadlines: None,
             idle: None,
             last_exit: LoopExit::default(),
-            unclocked: 0,
+            unclocked: Instructions::default(),
             parts,
         }
     }
@@ -214,7 +216,7 @@ impl Clock {
         };
         let next = deadlines.next_timer();
         let shift = self.parts.shift;
-        let executed_ns = self.executed().wrapping_sub(self.last_exit.instructions) << shift;
+        let executed_ns = self.executed().0.wrapping_sub(self.last_exit.instructions.0) << shift;
         let slice = self.parts.vcpu_slice.saturating_mul(WIDTH_MAX).saturating_add(BLOCK_MAX);
         let allowed = self.last_exit.allows(next, self.parts.cpus, executed_ns, slice << shift);
         self.last_exit.due_ns = next.due_ns;
@@ -351,7 +353,7 @@ impl Clock {
             let since = self.ns_of(at[CYCLES]).wrapping_sub(self.counted_ns[vcpu as usize]);
             self.rounds.now_ns(vcpu as usize, since)
         } else {
-            let ahead = cpu::with(vcpu, |cpu| cpu.instructions()) - at[INSTRUCTIONS];
+            let ahead = cpu::with(vcpu, |cpu| cpu.instructions()) - Instructions(at[INSTRUCTIONS]);
             self.rounds.shows_ns(self.instructions() - ahead)
         };
         now.wrapping_add(self.jumps_ns)
@@ -413,13 +415,13 @@ impl Clock {
     }
 
     /// Instructions that QEMU may have counted since the level changed, or more.
-    fn executed(&self) -> u64 {
+    fn executed(&self) -> Instructions {
         (0..self.parts.cpus).map(|vcpu| cpu::with(vcpu, |cpu| cpu.executed())).sum()
     }
 
-    fn instructions(&self) -> u64 {
+    fn instructions(&self) -> Instructions {
         let instructions_of = |vcpu| cpu::with(vcpu, |cpu| cpu.instructions());
-        (0..self.parts.cpus).map(instructions_of).sum::<u64>() - self.unclocked
+        (0..self.parts.cpus).map(instructions_of).sum::<Instructions>() - self.unclocked
     }
 }
 
@@ -440,7 +442,7 @@ fn since_ns(hz: u64, counted_ns: &[u64], vcpu: u32) -> u64 {
 mod tests {
     use super::*;
 
-    const EXIT: LoopExit = LoopExit { instructions: 0, due_ns: Some(1_000_000) };
+    const EXIT: LoopExit = LoopExit { instructions: Instructions(0), due_ns: Some(1_000_000) };
 
     fn next(counted_ns: u64) -> NextTimer {
         NextTimer { counted_ns, due_ns: EXIT.due_ns }

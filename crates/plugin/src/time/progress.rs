@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::progress::GuestProgress;
 
 /// Cycles of the guest's time between two updates, at least.
@@ -14,30 +15,48 @@ const CYCLES_BETWEEN: u64 = 1 << 20;
 pub(crate) struct ProgressFile {
     file: File,
     last: GuestProgress,
+    /// Instructions of each vCPU since the start of the machine.
+    executed: Vec<u64>,
+    /// Their sum when the last region was opened.
+    executed_before: u64,
 }
 
 impl ProgressFile {
     pub(crate) fn open(path: &Path) -> Result<ProgressFile, String> {
         let file = OpenOptions::new().write(true).open(path);
         let file = file.map_err(|error| format!("progress={}: {error}", path.display()))?;
-        Ok(ProgressFile { file, last: GuestProgress::default() })
+        let (executed, executed_before) = (Vec::new(), 0);
+        Ok(ProgressFile { file, last: GuestProgress::default(), executed, executed_before })
     }
 
-    /// A region was opened or closed at this time.
-    pub(crate) fn region(&mut self, is_open: bool, now: u64) {
+    /// A region was opened or closed on a vCPU. `counted`: the counts of all vCPUs at this time.
+    pub(crate) fn region(&mut self, is_open: bool, vcpu: u32, counted: &[Counts]) {
         let GuestProgress { mut regions, mut opened_at, .. } = self.last;
+        let now = counted.get(vcpu as usize).map_or(0, |counts| counts[TIME]);
+        self.executed.clear();
+        self.executed.extend(counted.iter().map(|counts| counts[INSTRUCTIONS]));
         if is_open {
             (regions, opened_at) = (regions.wrapping_add(1), now);
+            self.executed_before = self.executed.iter().sum();
         }
-        self.write(GuestProgress { regions, is_open, opened_at, now });
+        let instructions = self.instructions();
+        self.write(GuestProgress { regions, is_open, opened_at, now, instructions });
     }
 
-    /// The guest's time advances.
+    /// The time of a vCPU advances.
     #[inline]
-    pub(crate) fn advance(&mut self, now: u64) {
-        if now.wrapping_sub(self.last.now) >= CYCLES_BETWEEN {
-            self.write(GuestProgress { now, ..self.last });
+    pub(crate) fn advance(&mut self, vcpu: u32, counts: &Counts) {
+        if let Some(executed) = self.executed.get_mut(vcpu as usize) {
+            *executed = counts[INSTRUCTIONS];
         }
+        let now = counts[TIME];
+        if now.wrapping_sub(self.last.now) >= CYCLES_BETWEEN {
+            self.write(GuestProgress { now, instructions: self.instructions(), ..self.last });
+        }
+    }
+
+    fn instructions(&self) -> u64 {
+        self.executed.iter().sum::<u64>().saturating_sub(self.executed_before)
     }
 
     #[cold]
@@ -45,5 +64,38 @@ impl ProgressFile {
         self.last = progress;
         // A display that is not updated is no reason to end the machine.
         let _ = self.file.write_all_at(&progress.encode(), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simrecord::counters::COUNTERS;
+    use simrecord::progress::BYTES;
+
+    use super::*;
+
+    fn counts(time: u64, instructions: u64) -> Counts {
+        let mut counts = [0; COUNTERS];
+        (counts[TIME], counts[INSTRUCTIONS]) = (time, instructions);
+        counts
+    }
+
+    #[test]
+    fn instructions_of_all_vcpus_count_from_the_opening_of_the_region() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut progress = ProgressFile::open(file.path()).unwrap();
+        let read = || {
+            let bytes = std::fs::read(file.path()).unwrap();
+            GuestProgress::decode(bytes[..BYTES].try_into().unwrap())
+        };
+        progress.advance(0, &counts(CYCLES_BETWEEN, 50));
+        assert_eq!((read().now, read().instructions), (CYCLES_BETWEEN, 0), "no region is open");
+        progress.region(true, 1, &[counts(8, 100), counts(9, 200)]);
+        assert_eq!((read().opened_at, read().instructions), (9, 0));
+        progress.advance(0, &counts(10, 130));
+        progress.advance(1, &counts(10 + CYCLES_BETWEEN, 202));
+        assert_eq!(read().instructions, 32);
+        progress.region(false, 0, &[counts(11, 140), counts(12, 210)]);
+        assert_eq!((read().regions, read().is_open, read().instructions), (1, false, 50));
     }
 }

@@ -10,6 +10,8 @@
 //!
 //! This module is pure: its arguments are times, and its result is the correction of QEMU's clock.
 
+use machine::Instructions;
+
 /// Guest time of all vCPUs, in nanoseconds since the recording started, without the jumps that QEMU
 /// makes when all are halted.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub(crate) struct Rounds {
     last: Option<usize>,
     /// The last setting of QEMU's clock, and the count of instructions at that time.
     shown_ns: u64,
-    instructions: u64,
+    instructions: Instructions,
     /// An instruction takes `2^shift` ns of QEMU's clock.
     shift: u32,
     /// The planned length of a round.
@@ -51,7 +53,7 @@ impl Rounds {
             halted: (0..cpus).map(|cpu| cpu > 0).collect(),
             last: None,
             shown_ns: 0,
-            instructions: 0,
+            instructions: Instructions::default(),
             shift,
             round_ns,
             waited: 0,
@@ -78,7 +80,7 @@ impl Rounds {
         cpu: usize,
         ns: u64,
         since: impl Fn(usize) -> u64,
-        instructions: u64,
+        instructions: Instructions,
     ) -> i64 {
         let since_slice = |number| if number == cpu { 0 } else { since(number) };
         self.used_ns[cpu] += ns.cast_signed();
@@ -91,7 +93,7 @@ impl Rounds {
         self.last = others_follow.then_some(cpu);
         self.gone[cpu] = false;
         let executed = instructions - self.instructions;
-        let shows_ns = self.shown_ns + (executed << self.shift);
+        let shows_ns = self.shown_ns + (executed.0 << self.shift);
         self.shown_ns = self.start_ns;
         self.instructions = instructions;
         self.start_ns.wrapping_sub(shows_ns).cast_signed()
@@ -128,7 +130,7 @@ impl Rounds {
     }
 
     /// Starts again after a change of the way to count, when all vCPUs together have executed `instructions`.
-    pub(crate) fn restart(&mut self, instructions: u64) {
+    pub(crate) fn restart(&mut self, instructions: Instructions) {
         self.used_ns.fill(0);
         self.paused_ns.fill(None);
         (self.last, self.instructions, self.shown_ns) = (None, instructions, self.start_ns);
@@ -174,8 +176,8 @@ impl Rounds {
     }
 
     /// The time of QEMU's clock, without its jumps, when all vCPUs have executed `instructions`.
-    pub(crate) fn shows_ns(&self, instructions: u64) -> u64 {
-        self.shown_ns + ((instructions - self.instructions) << self.shift)
+    pub(crate) fn shows_ns(&self, instructions: Instructions) -> u64 {
+        self.shown_ns + ((instructions - self.instructions).0 << self.shift)
     }
 }
 
@@ -195,7 +197,7 @@ mod tests {
     fn one_that_runs_no_slices_does_not_stop_time() {
         let mut rounds = running(2);
         for round in 0..5 {
-            rounds.end_slice(0, 1_000, |_| 0, 1_000 * (round + 1));
+            rounds.end_slice(0, 1_000, |_| 0, Instructions(1_000 * (round + 1)));
             assert_eq!(rounds.now_ns(0, 0), 1_000 * (round + 1));
         }
     }
@@ -204,7 +206,7 @@ mod tests {
     fn one_that_does_not_go_on_does_not_stop_time() {
         let mut rounds = running(2);
         for slice in 1..=2 * u64::from(WAITS_MAX) {
-            rounds.end_slice(0, 10, |_| 700, 10 * slice);
+            rounds.end_slice(0, 10, |_| 700, Instructions(10 * slice));
             assert_eq!(rounds.now_ns(0, 0), 10 * slice);
         }
         assert!(rounds.start_ns > 5_000, "{rounds:?}");
@@ -213,41 +215,41 @@ mod tests {
     #[test]
     fn one_cpu_takes_the_time_of_its_model() {
         let mut rounds = Rounds::new(1, 0, 1_000);
-        assert_eq!(rounds.end_slice(0, 5_000, |_| 0, 1_000), 4_000);
-        assert_eq!(rounds.end_slice(0, 500, |_| 0, 2_000), -500);
-        assert_eq!((rounds.now_ns(0, 7), rounds.shows_ns(2_010)), (5_507, 5_510));
+        assert_eq!(rounds.end_slice(0, 5_000, |_| 0, Instructions(1_000)), 4_000);
+        assert_eq!(rounds.end_slice(0, 500, |_| 0, Instructions(2_000)), -500);
+        assert_eq!((rounds.now_ns(0, 7), rounds.shows_ns(Instructions(2_010))), (5_507, 5_510));
     }
 
     #[test]
     fn two_cpus_run_at_once() {
         let mut rounds = running(2);
         // The second slice starts at the same guest time as the first.
-        assert_eq!(rounds.end_slice(0, 1_300, |_| 0, 1_000), -1_000);
-        assert_eq!(rounds.end_slice(1, 1_200, |_| 0, 1_800), 1_000 - 800);
+        assert_eq!(rounds.end_slice(0, 1_300, |_| 0, Instructions(1_000)), -1_000);
+        assert_eq!(rounds.end_slice(1, 1_200, |_| 0, Instructions(1_800)), 1_000 - 800);
         assert_eq!((rounds.now_ns(0, 0), rounds.now_ns(1, 0)), (1_300, 1_200));
         assert_eq!((rounds.next_slice_ns(0), rounds.next_slice_ns(1)), (700, 800));
         // A slice that was cut short ends the round.
-        rounds.end_slice(0, 700, |_| 0, 2_500);
-        assert_eq!(rounds.end_slice(1, 100, |_| 0, 2_600), 1_300 - 1_100);
+        rounds.end_slice(0, 700, |_| 0, Instructions(2_500));
+        assert_eq!(rounds.end_slice(1, 100, |_| 0, Instructions(2_600)), 1_300 - 1_100);
     }
 
     #[test]
     fn halted_ones_are_not_waited_for() {
         let mut rounds = running(2);
         rounds.set_halted(1, true);
-        assert_eq!(rounds.end_slice(0, 3_000, |_| 0, 1_000), 2_000);
+        assert_eq!(rounds.end_slice(0, 3_000, |_| 0, Instructions(1_000)), 2_000);
         rounds.set_halted(1, false);
-        assert_eq!(rounds.end_slice(0, 1_000, |_| 0, 2_000), -1_000);
+        assert_eq!(rounds.end_slice(0, 1_000, |_| 0, Instructions(2_000)), -1_000);
     }
 
     #[test]
     fn what_a_halted_one_ended_late_takes_none_of_the_time_behind() {
         let mut rounds = running(2);
         rounds.set_halted(0, true);
-        rounds.end_slice(0, 500, |_| 0, 500);
+        rounds.end_slice(0, 500, |_| 0, Instructions(500));
         // 300 ns of what it executed become known only when the other has executed, too.
         let late = |cpu| if cpu == 0 { 300 } else { 0 };
-        rounds.end_slice(1, 1_000, late, 1_500);
+        rounds.end_slice(1, 1_000, late, Instructions(1_500));
         assert_eq!((rounds.now_ns(0, late(0)), rounds.now_ns(1, 0)), (1_000, 1_000));
     }
 
@@ -295,7 +297,7 @@ mod tests {
                 }
                 if ends {
                     let ended = std::mem::take(&mut since[cpu]);
-                    rounds.end_slice(cpu, ended, |cpu| since[cpu], instructions);
+                    rounds.end_slice(cpu, ended, |cpu| since[cpu], Instructions(instructions));
                     slices[cpu] = rounds.next_slice_ns(cpu).max(1);
                 }
                 let times = || (0..cpus).map(|cpu| rounds.now_ns(cpu, since[cpu]));
@@ -315,9 +317,9 @@ mod tests {
             for (cpu, ns, executed) in slices {
                 instructions += executed;
                 clock += executed as i64;
-                prop_assert_eq!(clock, rounds.shows_ns(instructions) as i64);
+                prop_assert_eq!(clock, rounds.shows_ns(Instructions(instructions)) as i64);
                 let before = rounds.start_ns;
-                clock += rounds.end_slice(cpu, ns, |_| 0, instructions);
+                clock += rounds.end_slice(cpu, ns, |_| 0, Instructions(instructions));
                 prop_assert!(rounds.start_ns >= before);
                 prop_assert_eq!(clock, rounds.start_ns as i64);
             }
@@ -340,7 +342,7 @@ mod tests {
                 (used[cpu], since[cpu]) = (used[cpu] + ns, since[cpu] + ns);
                 if left_after.is_none() {
                     let ended = std::mem::take(&mut since[cpu]);
-                    rounds.end_slice(cpu, ended, |cpu| since[cpu], used.iter().sum());
+                    rounds.end_slice(cpu, ended, |cpu| since[cpu], Instructions(used.iter().sum()));
                     slices[cpu] = rounds.next_slice_ns(cpu).max(1);
                 }
                 for cpu in 0..3 {

@@ -129,8 +129,8 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
             None if Instant::now() < deadline => {}
             None => {
                 vm.kill();
-                let seconds = limits.wall.as_secs_f64();
-                let reason = format!("the bare machine was killed after {seconds:.0} s (--limit)");
+                let limit = limits.wall;
+                let reason = format!("the bare machine was killed after {limit:?} (--limit)");
                 return Err(vm.time_limit(&reason));
             }
         }

@@ -77,6 +77,20 @@ impl Start {
             Start::Ready(_) => "booted once, at level fast".to_owned(),
         }
     }
+
+    /// Describes the state at the start exactly, for a key. A checkpoint that cannot be read has its name only.
+    pub(crate) fn identity(&self, cache: &Cache) -> String {
+        match self {
+            Start::Boot => "boot".to_owned(),
+            Start::Named(name) => {
+                // The manifest has the check sums of all files of the state.
+                let manifest = cache.path(&directory(name)).join(MANIFEST);
+                let manifest = read_bounded(&manifest, MANIFEST_BYTES_MAX).unwrap_or_default();
+                format!("checkpoint {name} {}", hash::of_bytes(&manifest))
+            }
+            Start::Ready(ready) => ready.name().to_owned(),
+        }
+    }
 }
 
 impl Start {
@@ -468,8 +482,9 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
             }
             None if Instant::now() >= deadline => {
                 vm.kill();
-                let seconds = limits.wall.as_secs();
-                return Err(vm.failure(&format!("the machine was not ready after {seconds} s")));
+                let limit = limits.wall;
+                let reason = format!("the machine was not ready after {limit:?} (--limit)");
+                return Err(vm.time_limit(&reason));
             }
             Some(_) | None => {}
         }

@@ -32,6 +32,8 @@ const ATTEMPTS: usize = 3;
 /// A machine that waits for a request. While it exists, the cache does not remove it.
 #[derive(Debug)]
 pub struct Ready {
+    /// Its name in the cache, which has its key.
+    name: String,
     directory: PathBuf,
     command_line: String,
     modules: Vec<LoadedModule>,
@@ -61,7 +63,8 @@ pub fn ready(
 /// state and the content of its disks are saved after the end of the command.
 ///
 /// Fails as [`ready`] does. Fails with [`SimError::Machine`] if the command fails (the error has its status and its
-/// last output) or does not end within `limits`, and with [`SimError::Invalid`] for a machine on the host's clock.
+/// last output), with [`SimError::TimeLimit`] if it does not end within `limits`, and with [`SimError::Invalid`] for
+/// a machine on the host's clock.
 pub fn prepared(
     cache: &Cache,
     qemu: &Qemu,
@@ -114,7 +117,7 @@ fn kept(
             }
             Err(error) => return Err(error),
         };
-        match Ready::open(directory, None) {
+        match Ready::open(&name, directory, None) {
             Ok(Some(ready)) => {
                 cache.evict(progress);
                 return Ok(Start::Ready(Arc::new(ready)));
@@ -135,7 +138,7 @@ fn kept(
     let Ok(scratch) = scratch else { return Err(error) };
     let directory = scratch.hidden_path();
     boot(&directory)?;
-    let ready = Ready::open(directory, Some(scratch))?.ok_or(error)?;
+    let ready = Ready::open(&name, directory, Some(scratch))?.ok_or(error)?;
     Ok(Start::Ready(Arc::new(ready)))
 }
 
@@ -151,7 +154,11 @@ fn is_about_cache(error: &SimError, cache: &Cache) -> bool {
 impl Ready {
     /// Opens a directory, checks its files, and notes that it was used now. `None` if another process
     /// removed or replaced the directory in that moment.
-    fn open(directory: PathBuf, scratch: Option<NewDirectory>) -> Result<Option<Ready>> {
+    fn open(
+        name: &str,
+        directory: PathBuf,
+        scratch: Option<NewDirectory>,
+    ) -> Result<Option<Ready>> {
         let path = directory.join(MANIFEST);
         let opened = in_use::open(&path).map_err(SimError::file(&path))?;
         let Some(file) = opened else {
@@ -165,7 +172,12 @@ impl Ready {
         let checkpoint = Checkpoint::read(&directory)?;
         let command_line = checkpoint.command_line;
         let modules = checkpoint.report.unwrap_or_default().modules;
-        Ok(Some(Ready { directory, command_line, modules, _in_use: file, _scratch: scratch }))
+        let (name, _in_use, _scratch) = (name.to_owned(), file, scratch);
+        Ok(Some(Ready { name, directory, command_line, modules, _in_use, _scratch }))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(super) fn modules(&self) -> &[LoadedModule] {

@@ -12,7 +12,8 @@ use super::convert::sample_of;
 use crate::boot::EarlyReason;
 use crate::btf::Btf;
 use crate::forecast::MachineWork;
-use crate::guest_run::{Expected, GuestRun, MachineTimes, PlannedMachines};
+use crate::guest_run::{Expected, GuestRun, PlannedMachines};
+use crate::machine_times::MachineTimes;
 use crate::watch::Detail;
 use crate::workload::{self, Outcome, Prepared};
 use crate::{Accounting, LoadedModule, Symbols};
@@ -84,7 +85,8 @@ impl SimServices {
                 guest.work(&Request::Services(request.clone()), &expected(label))?
             }
             Work::Workload(prepared) => {
-                MachineTimes::new(guest, "services", &prepared.request, &expected(label)).work
+                let request = &prepared.request;
+                MachineTimes::new(&guest.timed(), "services", request, &expected(label)).work()
             }
         };
         Ok(vec![(label.clone(), work)])
@@ -142,8 +144,8 @@ impl SimServices {
         let guest = &self.settings.guest;
         let label = self.settings.label.as_str();
         let expected = expected(label);
-        let timed = MachineTimes::new(guest, "services", &prepared.request, &expected);
-        guest.progress.start(label, timed.work.clone());
+        let timed = MachineTimes::new(&guest.timed(), "services", &prepared.request, &expected);
+        guest.progress.start(label, guest.bounded(timed.work()));
         let stop = |progress| {
             let state = expected.state(progress, self.clock_hz());
             timed.observe(state);

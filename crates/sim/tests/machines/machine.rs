@@ -8,7 +8,7 @@ use crate::parts::{Bench, LIMITS, bench};
 use sim::boot::{self, Limits};
 use sim::image::Tools;
 use sim::watch::{self, Detail, Recording, Watch};
-use sim::{Cache, Instrumentation, Machine, VmEvent, checkpoint, image};
+use sim::{Cache, Instrumentation, Machine, SimError, VmEvent, checkpoint, image};
 
 /// Returns the status and the console output of a restored machine.
 fn restored(bench: &Bench, name: &str, machine: &Machine, request: &str) -> (u8, String) {
@@ -109,13 +109,13 @@ fn a_kernel_that_does_not_come_up_is_an_error_with_its_last_words() {
     let Some(bench) = bench() else { return };
     let failure = |machine: &Machine, limits| {
         let mut quiet = |_: &[u8]| {};
-        boot::run(&bench.qemu, machine, "poweroff", limits, &mut quiet).unwrap_err().to_string()
+        boot::run(&bench.qemu, machine, "poweroff", limits, &mut quiet).unwrap_err()
     };
     // Its first process is not there: the kernel panics, and the machine ends by itself.
     let mut machine = bench.machine();
     machine.timing = sim::Timing::HostClock;
     machine.append = vec!["rdinit=/nothing".to_owned(), "root=/dev/none".to_owned()];
-    let error = failure(&machine, LIMITS);
+    let error = failure(&machine, LIMITS).to_string();
     assert!(error.contains("the guest's kernel panicked") && error.contains("  | "), "{error}");
 
     // Kernels that start as they should. One stumbles and resets the machine, one loops on its
@@ -125,9 +125,9 @@ fn a_kernel_that_does_not_come_up_is_an_error_with_its_last_words() {
     // Real-mode sectors at 0x1f1, after which the kernel proper starts (boot.rst).
     let start = (usize::from(kernel[0x1f1]) + 1) * 512;
     let limits = Limits { wall: Duration::from_secs(4), ..LIMITS };
-    for (code, words) in [
-        ([0x0f, 0x0b], "the guest reset the machine before its first process"),
-        ([0xeb, 0xfe], "killed after 4 s; its first process has sent nothing"),
+    for (code, words, is_limit) in [
+        ([0x0f, 0x0b], "the guest reset the machine before its first process", false),
+        ([0xeb, 0xfe], "killed after 4s (--limit); its first process has sent nothing", true),
     ] {
         let mut bytes = kernel.clone();
         for pair in bytes[start..].chunks_exact_mut(2) {
@@ -136,6 +136,8 @@ fn a_kernel_that_does_not_come_up_is_an_error_with_its_last_words() {
         machine.kernel = scratch.path().join("bzImage");
         fs::write(&machine.kernel, bytes).unwrap();
         let error = failure(&machine, limits);
+        assert_eq!(matches!(error, SimError::TimeLimit { .. }), is_limit, "{error:?}");
+        let error = error.to_string();
         assert!(error.contains(words) && error.contains("console"), "{error}");
     }
 }

@@ -28,8 +28,13 @@ const VCPUS: u32 = 2;
 /// Default memory of the simulated machine: the largest kernel goes through 128 MiB.
 const MEMORY_MIB: u32 = 1024;
 
+const LIMIT: &str = "End the command after this time on the host's clock; nothing is kept: status 124 [default: each machine after 30m]";
+const GUEST_LIMIT: &str = "End the command if a machine runs longer on its own clock; nothing is kept: status 124 [default: 10m]";
+
 /// Measure the error of a processor model: the same kernels on the processor and in the simulated machine
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("limit", |arg| arg.help(LIMIT)))]
+#[command(mut_arg("guest_limit", |arg| arg.help(GUEST_LIMIT)))]
 #[command(after_help = help_with_exit_codes(&[STATUS_LIMIT], "Examples:
   irqlab bench model                          this processor and its model
   irqlab bench model --on sim:zen3            this processor and zen3, if zen3 models it

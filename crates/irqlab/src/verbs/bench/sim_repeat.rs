@@ -25,13 +25,20 @@ const COMMAND: &str = "i=0; while [ $i -lt 30 ]; do \
     (usleep $((i*1300)); cat /proc/interrupts >/dev/null; ls / >/dev/null) & i=$((i+1)); done; wait; \
     i=0; while [ $i -lt 60 ]; do usleep $((i*97)); i=$((i+1)); done; cat /proc/uptime";
 
+const LIMIT: &str = "End the command with an error if a machine runs longer on the host's clock: status 124 \
+    [default: 30m]";
+const GUEST_LIMIT: &str = "End the command with an error if a machine runs longer on its own clock: status 124 \
+    [default: 10m]";
+
 /// Check that a simulated machine repeats a run to the byte
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("limit", |arg| arg.help(LIMIT)))]
+#[command(mut_arg("guest_limit", |arg| arg.help(GUEST_LIMIT)))]
 #[command(after_help = "Examples:
   irqlab bench sim-repeat --times 20
   irqlab bench sim-repeat --times 5 --on sim:zen3 --keep records -- 'ls -lR /'
 
-Exit codes: 0 all runs of a machine are equal; 1 failed; 2 the command line is wrong; 3 runs differ; 4 no machine can be simulated here.")]
+Exit codes: 0 all runs of a machine are equal; 1 failed; 2 the command line is wrong; 3 runs differ; 4 no machine can be simulated here; 124 a machine reached --limit or --guest-limit.")]
 pub struct SimRepeatArgs {
     /// How often to run each machine
     #[arg(long, alias = "runs", default_value_t = 100,

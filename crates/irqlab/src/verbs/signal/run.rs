@@ -25,10 +25,15 @@ use crate::options::{
 };
 use crate::pictures::PictureArgs;
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{FlavourName, Simulated, SimulatedArgs, print_plan};
+use crate::simulated::{
+    FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, FlavourName, Simulated, SimulatedArgs,
+    print_plan,
+};
 
 /// Measure CPU use and latency of interrupts, polling and clocked interrupts
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("limit", |arg| arg.help(FINISHED_WINDOWS_LIMIT)))]
+#[command(mut_arg("guest_limit", |arg| arg.help(FINISHED_WINDOWS_GUEST_LIMIT)))]
 #[command(after_help = help_with_exit_codes(&[STATUS_LIMIT], "Examples:
   irqlab signal run                                    two threads with a ring and an eventfd
   irqlab signal run --rates 1k,20k,100k --schemes interrupt,clocked:1ms,spin

@@ -61,10 +61,10 @@ pub struct BareNoiseArgs {
     /// Where the loops run: sim, where an instruction takes 1 ns, or sim:MODEL
     #[arg(long, value_name = "BENCH", default_value = "sim")]
     on: On,
-    /// Longest time on the machine's clock
+    /// Kill the machine after this time on its own clock, without a result: status 124
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "10m", value_name = "TIME")]
     guest_limit: Duration,
-    /// Longest time on this host's clock
+    /// Kill the machine after this time on the host's clock, without a result: status 124
     #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "30m", value_name = "TIME")]
     limit: Duration,
     /// Chooses which single detours are recorded of many

@@ -87,7 +87,7 @@ pub struct BareFootprintArgs {
     /// Cycles of the virtual CPU's time slice: the steps of the program's clock
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=VCPU_SLICE_MAX), value_name = "N")]
     vcpu_slice: u64,
-    /// Longest time on this host's clock
+    /// Kill a machine after this time on the host's clock, without a result: status 124
     #[arg(long, value_parser = duration, default_value = "30m", value_name = "TIME")]
     limit: Duration,
     #[command(flatten)]

@@ -16,13 +16,17 @@ use sim::kernel::Kernel;
 use sim::models::Model;
 use sim::qemu::Qemu;
 use sim::watch::{self, ALSO_MAX, Detail, KeptRecord, KernelFiles, Recording, Roi, Watch};
-use sim::{Accounting, Cache, Held, Instrumentation, Machine, Vm, boot, checkpoint, models, qemu};
+use sim::{
+    Accounting, Cache, Held, Instrumentation, Machine, TimedMachine, Vm, boot, checkpoint, models,
+    qemu,
+};
 use sim_tables::{annotations, misses, shadow_caches};
 
 use super::MachineArgs;
+use super::command_run::CommandRun;
 use super::terminal::Terminal;
 use super::watched_run::{sampling_setting, watched_run};
-use crate::console::{self, ProgressLine, Redraw};
+use crate::console;
 use crate::options::{Format, On, OptionalResultArgs, Usage};
 use crate::output_file::{self, ForceArgs};
 use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, stop_on_signals};
@@ -31,6 +35,8 @@ use crate::simulated::{LevelArgs, shell_line};
 
 /// The options that watch the machine.
 const WATCHED: &str = "watched";
+/// Name of the machine that runs the command, for progress.
+const COMMAND: &str = "command";
 const LIMIT_REACHED: &str = "the guest reached its time limit (--guest-limit)";
 
 /// How the machine runs until the command starts.
@@ -82,6 +88,9 @@ pub struct WatchArgs {
     /// Give the guest performance counters, which show the simulator's counts (perf works in it then)
     #[arg(long, requires = WATCHED)]
     pmu: bool,
+    /// Run no command: print how long it takes by the times of an equal earlier run, and what limits it
+    #[arg(long)]
+    dry_run: bool,
     /// What is recorded. In other formats than table, the console goes to stderr
     #[command(flatten)]
     results: OptionalResultArgs,
@@ -188,8 +197,17 @@ pub fn boot(
     let Some(mut how) = watch.watch(cache)? else {
         let qemu = qemu::find(cache)?;
         let (machine, _) = args.machine(cache)?;
+        let from = Start::from(args.guest.from.as_deref());
+        let timed =
+            TimedMachine { cache, qemu: &qemu, machine: &machine, start: &from, watch: None };
+        let label = COMMAND.to_owned();
+        let run = CommandRun::new(&timed, console::BOOT, label, &request, args.guest.limits());
+        if watch.dry_run {
+            return run.print_plan();
+        }
         let mut vm = start(cache, &qemu, &machine, args, &request, Instrumentation::default())?;
-        return follow(&mut vm, args);
+        run.start();
+        return follow(&mut vm, args, Some(&run));
     };
     if mid_run.is_some_and(|mid_run| mid_run.in_region) {
         how.roi = Roi::Always;
@@ -213,6 +231,9 @@ fn watched(
     machine.pmu = options.pmu;
     let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
     how.annotations = options.annotations(cache, &qemu, &kernel, args.guest.from.as_deref())?;
+    if options.dry_run {
+        return command_run(cache, args, (&qemu, &machine), &how, 1, request).print_plan();
+    }
     let console = GuestConsole::new(options.results.printing.format() == Format::Table);
     let stop = stop_on_signals()?;
     let mut runs = 0;
@@ -223,7 +244,9 @@ fn watched(
         let record = options.record.as_deref().map(|file| (file, existing));
         let (machine, qemu) = (&machine, &qemu);
         let (now, stop) = (&how, &stop);
-        let watched = Watched { cache, args, options, qemu, machine, how: now, stop, record };
+        let number = runs + 1;
+        let watched =
+            Watched { cache, args, options, qemu, machine, how: now, number, stop, record };
         let shown = (runs == 0).then_some(&console);
         let (ended, account) = match watched.run(&kernel_files, request, shown)? {
             Ok(ended) => ended,
@@ -330,6 +353,8 @@ struct Watched<'a> {
     qemu: &'a Qemu,
     machine: &'a Machine,
     how: &'a Watch,
+    /// Number of the run, from 1: a sample may be taken several times.
+    number: u32,
     stop: &'a Stop,
     record: Option<KeptRecord<'a>>,
 }
@@ -345,10 +370,12 @@ impl Watched<'_> {
         request: &str,
         console: Option<&GuestConsole>,
     ) -> anyhow::Result<Result<(Ended, Accounting), ExitCode>> {
-        let Watched { cache, args, options, qemu, machine, how, record, stop: requested } = *self;
+        let Watched { cache, args, options, qemu, machine, how, number, record, .. } = *self;
         let recording = Recording::new(cache, qemu, machine, kernel_files, how, record)?;
+        let run = command_run(cache, args, (qemu, machine), how, number, request);
         let mut vm = start(cache, qemu, machine, args, request, recording.instrumentation())?;
-        let progress = boot_progress(how, args);
+        say_how_to_boot_once(how, args);
+        run.start();
         let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
         let mut saved = Vec::new();
         let mut save = |vm: &mut Vm, held: Held| {
@@ -358,8 +385,11 @@ impl Watched<'_> {
         // A run with --out or --record continues when its console cannot be written.
         let is_kept = options.results.out.is_some() || options.record.is_some();
         let has_failed = || console.is_some_and(GuestConsole::has_failed);
-        let stop =
-            || recording.was_stopped() || (has_failed() && !is_kept) || requested.is_requested();
+        let stop = || {
+            run.observe(Some(recording.progress()));
+            let is_unread = has_failed() && !is_kept;
+            recording.was_stopped() || is_unread || self.stop.is_requested()
+        };
         let mut write = |bytes: &[u8]| {
             if let Some(console) = console {
                 console.write(bytes);
@@ -367,8 +397,10 @@ impl Watched<'_> {
         };
         let limits = args.guest.limits();
         let early_end = || EarlyEnd::EndRecord;
-        let ended = boot::follow_to_end(&mut vm, limits, &early_end, &mut write, &stop, &mut save)?;
-        drop((vm, progress));
+        let ended = boot::follow_to_end(&mut vm, limits, &early_end, &mut write, &stop, &mut save);
+        drop(vm);
+        run.done();
+        let ended = ended?;
         if !is_kept
             && let Some(console) = console
             && let Some(end) = console.end()?
@@ -383,13 +415,38 @@ impl Watched<'_> {
         }
         match (recording.accounting(), ended.early) {
             (Err(_), Some(EarlyReason::Stopped)) => bail!(STOPPED),
-            (account, _) => Ok(Ok((ended, account?))),
+            (account, early) => {
+                let account = account?;
+                // A record that an annotation has ended is whole.
+                if early.is_none() || account.stopped {
+                    run.keep(ended.wall);
+                }
+                Ok(Ok((ended, account)))
+            }
         }
     }
 }
 
-/// The line of progress of a machine that boots; and how to boot it but once.
-fn boot_progress(watch: &Watch, args: &MachineArgs) -> ProgressLine {
+/// The progress and the times of an observed machine. `number`: of the run, from 1.
+fn command_run(
+    cache: &Cache,
+    args: &MachineArgs,
+    (qemu, machine): (&Qemu, &Machine),
+    how: &Watch,
+    number: u32,
+    request: &str,
+) -> CommandRun {
+    let from = &Start::from(args.guest.from.as_deref());
+    let timed = TimedMachine { cache, qemu, machine, start: from, watch: Some(how) };
+    let label = match how.sampling {
+        Some(_) => format!("sample {number}"),
+        None => COMMAND.to_owned(),
+    };
+    CommandRun::new(&timed, console::BOOT, label, request, args.guest.limits())
+}
+
+/// Says how the machine boots, and how to boot it but once.
+fn say_how_to_boot_once(watch: &Watch, args: &MachineArgs) {
     let level = match watch.detail {
         Detail::Fast => "fast",
         Detail::Count => "count",
@@ -397,21 +454,13 @@ fn boot_progress(watch: &Watch, args: &MachineArgs) -> ProgressLine {
         Detail::Ooo if watch.sampling.is_some() => "sampled",
         Detail::Ooo => "ooo",
     };
-    let mut progress = ProgressLine::new(Redraw::EverySecond);
-    let is_cold = args.guest.from.is_none();
-    if is_cold && watch.detail.has_model() {
+    if args.guest.from.is_none() && watch.detail.has_model() {
         let first = if watch.start_fast { "fast" } else { level };
         console::say(&format!(
             "the guest boots at level {first}, then runs the command at level {level}; to boot but \
              once: irqlab sim checkpoint NAME, with the same options of the machine, then --from NAME"
         ));
     }
-    progress.step(
-        1,
-        1,
-        if is_cold { "the guest boots and runs the command" } else { "the command runs" },
-    );
-    progress
 }
 
 /// Refuses a record that the guest did not end: its counts then include the way to power-off.
@@ -428,7 +477,7 @@ pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     let (machine, _) = args.machine(cache)?;
     let mut vm = start(cache, &qemu, &machine, args, "shell", Instrumentation::default())?;
     let terminal = Terminal::connect(&vm)?;
-    let exit = follow(&mut vm, args);
+    let exit = follow(&mut vm, args, None);
     drop(terminal);
     exit
 }
@@ -445,18 +494,30 @@ fn start(
     Ok(checkpoint::start(cache, qemu, machine, &from, request, args.guest.limits(), more)?)
 }
 
-/// Follows the machine, with its console on stdout, to its end, or until stdout takes no more.
-fn follow(vm: &mut Vm, args: &MachineArgs) -> anyhow::Result<ExitCode> {
+/// Follows the machine, with its console on stdout, to its end, or until stdout takes no more. Shows its progress if
+/// `run` is given.
+fn follow(vm: &mut Vm, args: &MachineArgs, run: Option<&CommandRun>) -> anyhow::Result<ExitCode> {
     let console = GuestConsole::new(true);
     let mut write = |bytes: &[u8]| console.write(bytes);
-    let exit = boot::follow_unless(vm, args.guest.limits(), &mut write, &|| console.has_failed())?;
+    let stop = || {
+        if let Some(run) = run {
+            run.observe(None);
+        }
+        console.has_failed()
+    };
+    let exit = boot::follow_unless(vm, args.guest.limits(), &mut write, &stop);
+    if let Some(run) = run {
+        run.done();
+    }
+    let exit = exit?;
     if let Some(end) = console.end()? {
         return Ok(end);
     }
-    match exit {
-        Some(exit) => Ok(end(&exit)),
-        None => bail!("the machine was stopped"),
+    let Some(exit) = exit else { bail!("the machine was stopped") };
+    if let Some(run) = run.filter(|_| !exit.reached_limit) {
+        run.keep(exit.wall);
     }
+    Ok(end(&exit))
 }
 
 /// The guest's console, on stderr where stdout is for results.

@@ -6,6 +6,7 @@ mod bare_run;
 mod bare_truth;
 mod boot;
 mod cache;
+mod command_run;
 mod diff;
 mod facts;
 mod rootfs;
@@ -26,6 +27,19 @@ use sim::{Cache, Machine, checkpoint, image, kernel, qemu, setup};
 use crate::console;
 use crate::options::Usage;
 use crate::simulated::{FlavourName, GuestArgs, KernelArgs};
+
+const BOOT_LIMIT: &str = "End each run of the machine after this time on the host's clock, with what was recorded \
+    until then: status 124 [default: 30m]";
+const BOOT_GUEST_LIMIT: &str = "End each run of the machine after this time on its own clock, with what was recorded \
+    until then: status 124 [default: 10m]";
+const SHELL_LIMIT: &str =
+    "Kill the machine after this time on the host's clock: status 124 [default: 30m]";
+const SHELL_GUEST_LIMIT: &str =
+    "Power the machine off after this time on its own clock: status 124 [default: 10m]";
+const CHECKPOINT_LIMIT: &str = "Kill the machine if it is not ready after this time on the host's clock: nothing is \
+    saved, status 124 [default: 30m]";
+const CHECKPOINT_GUEST_LIMIT: &str = "Time on the guest's own clock, from its boot on, after which each machine that \
+    starts from the checkpoint ends, and the boot, too [default: 10m]";
 
 /// The simulated machine: set it up, boot it, save its state
 #[derive(Debug, clap::Args)]
@@ -61,6 +75,8 @@ enum What {
         kernel: KernelArgs,
     },
     /// Boot a machine; its console goes to stdout, and the exit code is that of its command
+    #[command(mut_arg("limit", |arg| arg.help(BOOT_LIMIT)))]
+    #[command(mut_arg("guest_limit", |arg| arg.help(BOOT_GUEST_LIMIT)))]
     #[command(after_help = "Examples:
   irqlab sim boot -- 'uname -a; ls /'    a command in the guest
   irqlab sim boot --detail count -- ls   what each context executed while it ran")]
@@ -74,6 +90,8 @@ enum What {
         watch: Box<boot::WatchArgs>,
     },
     /// A shell in the machine, on this terminal; Ctrl-] leaves
+    #[command(mut_arg("limit", |arg| arg.help(SHELL_LIMIT)))]
+    #[command(mut_arg("guest_limit", |arg| arg.help(SHELL_GUEST_LIMIT)))]
     #[command(after_help = "Examples:
   irqlab sim shell
   irqlab sim shell --vcpus 2 --disk nvme,size=64M")]
@@ -82,6 +100,8 @@ enum What {
         machine: MachineArgs,
     },
     /// Boot a machine to the point where it waits for work, and save its whole state
+    #[command(mut_arg("limit", |arg| arg.help(CHECKPOINT_LIMIT)))]
+    #[command(mut_arg("guest_limit", |arg| arg.help(CHECKPOINT_GUEST_LIMIT)))]
     #[command(after_help = "Examples:
   irqlab sim checkpoint                  lists the checkpoints
   irqlab sim checkpoint two --vcpus 2

@@ -17,10 +17,15 @@ use sim::watch::Watch;
 use crate::console::{ProgressLine, Redraw};
 use crate::options::{On, ResultArgs, Usage, duration, ns};
 use crate::run::{OpenRun, STOPPED, stop_on_signals};
-use crate::simulated::{self, GuestArgs, JobsArgs, Simulated, SliceArgs};
+use crate::simulated::{
+    self, FINISHED_WINDOWS_GUEST_LIMIT, FINISHED_WINDOWS_LIMIT, GuestArgs, JobsArgs, Simulated,
+    SliceArgs,
+};
 
 /// Conditions to verify, and the machine.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("limit", |arg| arg.help(FINISHED_WINDOWS_LIMIT)))]
+#[command(mut_arg("guest_limit", |arg| arg.help(FINISHED_WINDOWS_GUEST_LIMIT)))]
 #[command(after_help = "Examples:
   irqlab sim verify-probes --stimulus timer -d 300ms
   irqlab sim verify-probes --stimulus disk --disk nvme --rate low")]

@@ -14,15 +14,19 @@ use sim::boot::EarlyReason;
 use sim::counters::INSTRUCTIONS;
 use sim::watch::{self, Watch};
 use sim::workload::{self, Outcome};
-use sim::{Accounting, Cache, qemu};
+use sim::{Accounting, Cache, MachinePhase, MachineProgress, MachineState, TimedMachine, qemu};
 
+use super::command_run::CommandRun;
 use super::watched_run::{sampling_setting, watched_run};
-use crate::console::{self, ProgressLine, Redraw};
+use crate::console::{self, MachineLines};
 use crate::options::{Format, On, OptionalResultArgs, Usage, duration, help_with_exit_codes};
 use crate::output_file::{self, ForceArgs};
 use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, print_list, stop_on_signals};
 use crate::sampling::SampleArgs;
 use crate::simulated::{self, DetailLevel, KernelArgs, LevelArgs, workload_limits};
+
+/// Name of the machine that is set up, for progress.
+const SET_UP: &str = "a machine for the cache";
 
 /// Run a workload: what a machine that was set up once does under a model, and whether its results are right
 #[derive(Debug, clap::Args)]
@@ -58,12 +62,18 @@ pub struct WorkloadArgs {
     record: Option<PathBuf>,
     #[command(flatten)]
     force: ForceArgs,
-    /// Kill the machine after this time on the host's clock [default: 6h]
+    /// End each run after this time on the host's clock, with what was recorded until then: status 124; a set-up that
+    /// takes longer fails [default: 6h]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     limit: Option<Duration>,
-    /// End it after this time on the guest's clock: status 124 [default: 1h]
+    /// End each run after this time on the guest's clock, with what was recorded until then: status 124; a set-up that
+    /// takes longer fails [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     guest_limit: Option<Duration>,
+    /// Run nothing: print how long it takes by the times of an equal earlier run, and what limits it. Sets the machine
+    /// up if the cache lacks it
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     results: OptionalResultArgs,
 }
@@ -99,11 +109,17 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
     };
     let start = Instant::now();
+    let lines = MachineLines::default();
+    let stop_of_set_up = || {
+        lines.update(SET_UP, MachineState::of_phase(MachinePhase::Boots));
+        stop()
+    };
+    let say = &console::say;
     let prepared =
-        workload::prepare(cache, &qemu, &kernel, &found, limits, adjust, &console::say, &stop)?;
+        workload::prepare(cache, &qemu, &kernel, &found, limits, adjust, say, &stop_of_set_up);
+    lines.done(SET_UP);
+    let prepared = prepared?;
     let prepared_s = start.elapsed().as_secs_f64();
-    let mut progress = ProgressLine::new(Redraw::EverySecond);
-    progress.step(1, 1, &format!("{} runs", found.name));
     let ended = Cell::new(false);
     let mut print = |bytes: &[u8]| {
         // The console is no result here.
@@ -111,11 +127,25 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         ended.set(written.is_err());
     };
     let mut runs = 0;
+    let command_run = |watch: &Watch, number: u32| {
+        let (machine, start) = (&prepared.machine, &prepared.start);
+        let timed = TimedMachine { cache, qemu: &qemu, machine, start, watch: Some(watch) };
+        let label = match watch.sampling {
+            Some(_) => format!("{}, sample {number}", found.name),
+            None => found.name.clone(),
+        };
+        CommandRun::new(&timed, console::WORKLOAD, label, &prepared.request, limits)
+    };
+    if args.dry_run {
+        return command_run(&watch, 1).print_plan();
+    }
     // A sample that is too coarse is taken again, from the same state of the machine.
     let (outcome, run_s) = loop {
         let start = Instant::now();
         // The record of the sample before is this verb's own.
         let existing = if runs == 0 { args.force.existing() } else { Existing::Replaced };
+        let run = command_run(&watch, runs + 1);
+        run.start();
         let outcome = workload::run(
             cache,
             &qemu,
@@ -125,8 +155,16 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
             limits,
             args.record.as_deref().map(|file| (file, existing)),
             &mut print,
-            &|_| stop(),
-        )?;
+            &|progress| {
+                run.observe(Some(progress));
+                stop()
+            },
+        );
+        run.done();
+        let outcome = outcome?;
+        if outcome.early.is_none() && outcome.failure().is_none() {
+            run.keep(outcome.exit.wall);
+        }
         runs += 1;
         let is_done = outcome.failure().is_none();
         let sampling = watch.sampling.zip(is_done.then_some(&outcome));
@@ -136,7 +174,6 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
             None => break (outcome, start.elapsed().as_secs_f64()),
         }
     };
-    drop(progress);
     let Outcome { accounting, exit, early, .. } = &outcome;
     if *early == Some(EarlyReason::Stopped) && !outcome.has_readable_region() {
         bail!(STOPPED);

@@ -2,28 +2,33 @@
 
 use super::OutOfOrderCore;
 use super::parts::{AllParts, Parts};
+use crate::address::VirtualAddress;
 use crate::core::instruction::{Instruction, Unit};
-use crate::core::retirement::Interval;
+use crate::core::retirement::CycleRange;
 use crate::core::store_buffer::{Source, crosses_pages, is_split, next_access};
 use crate::core::{Access, AccessMode, Memory, wait_parts};
+use crate::cycle::Cycle;
 
 /// The times of the loads of an instruction.
 #[derive(Clone, Copy)]
 pub(super) struct LoadTimes {
     /// When the last of them issues.
-    pub(super) issued: u64,
+    pub(super) issued: Cycle,
     /// When all values are ready.
-    pub(super) cycle: u64,
+    pub(super) cycle: Cycle,
     /// When they waited for a line.
-    pub(super) wait: Interval,
+    pub(super) wait: CycleRange,
 }
 
 impl LoadTimes {
     /// The times of these loads and of another load of the instruction.
     fn and(self, other: LoadTimes) -> LoadTimes {
-        let wait = match (self.wait, other.wait) {
-            (wait, (_, 0)) | ((_, 0), wait) => wait,
-            ((from, to), (other_from, other_to)) => (from.min(other_from), to.max(other_to)),
+        let wait = if !other.wait.is_set() {
+            self.wait
+        } else if !self.wait.is_set() {
+            other.wait
+        } else {
+            self.wait.spanning(other.wait)
         };
         LoadTimes {
             issued: self.issued.max(other.issued),
@@ -40,7 +45,7 @@ impl OutOfOrderCore {
         &mut self,
         instruction: &Instruction,
         accesses: &[Access],
-        address: u64,
+        address: Cycle,
         memory: &mut M,
     ) -> LoadTimes {
         let mut earliest = address.max(self.common.loads_from);
@@ -66,15 +71,16 @@ impl OutOfOrderCore {
         &mut self,
         instruction: &Instruction,
         accesses: &[Access],
-        mut earliest: u64,
+        mut earliest: Cycle,
         memory: &mut M,
     ) -> LoadTimes {
-        let mut loaded = LoadTimes { issued: earliest, cycle: 0, wait: (0, 0) };
+        let mut loaded =
+            LoadTimes { issued: earliest, cycle: Cycle::START, wait: CycleRange::EMPTY };
         if accesses.is_empty() {
             loaded.cycle = earliest + self.common.latencies.of_unit(Unit::Load);
             return loaded;
         }
-        let crosses = self.split_loads[1] > 0 && crosses_pages(accesses, false);
+        let crosses = self.page_split_cycles > 0 && crosses_pages(accesses, false);
         if crosses {
             earliest = earliest.max(self.splits_from);
         }
@@ -84,7 +90,7 @@ impl OutOfOrderCore {
             loaded = loaded.and(part);
         }
         if crosses {
-            self.splits_from = loaded.issued + self.split_loads[1];
+            self.splits_from = loaded.issued + self.page_split_cycles;
         }
         loaded
     }
@@ -95,7 +101,7 @@ impl OutOfOrderCore {
         &mut self,
         instruction: &Instruction,
         load: &Access,
-        mut earliest: u64,
+        mut earliest: Cycle,
         memory: &mut M,
     ) -> LoadTimes {
         let is_wide = P::RARE && load.bytes > 16 && self.has_wide_limit;
@@ -110,8 +116,8 @@ impl OutOfOrderCore {
         } else if self.banks.is_some() {
             issued = self.in_bank(load, issued, is_wide);
         }
-        if splits && self.split_loads[0] > 0 {
-            self.splits_from = issued + self.split_loads[0];
+        if splits && self.line_split_cycles > 0 {
+            self.splits_from = issued + self.line_split_cycles;
         }
         self.common.retirement.counts.loads += 1;
         let how = if P::RARE { AccessMode::load_of(instruction.special) } else { AccessMode::Load };
@@ -124,13 +130,13 @@ impl OutOfOrderCore {
             && self.common.fill_buffers.are_filled(issued)
         {
             let cycle = issued + self.load_latencies[instruction.load_form()];
-            return LoadTimes { issued, cycle, wait: (0, 0) };
+            return LoadTimes { issued, cycle, wait: CycleRange::EMPTY };
         }
         let (cycle, missed) = self.loaded_at(instruction, load, (issued, wait), memory);
-        let mut loaded = LoadTimes { issued, cycle, wait: (0, 0) };
+        let mut loaded = LoadTimes { issued, cycle, wait: CycleRange::EMPTY };
         if missed {
             self.common.retirement.counts.load_misses += 1;
-            loaded.wait = (issued.max(self.ports.now() + 1), cycle);
+            loaded.wait = CycleRange::new(issued.max(self.ports.now().next()), cycle);
         }
         loaded
     }
@@ -138,11 +144,11 @@ impl OutOfOrderCore {
     /// The time at which a load starts whose unit is reserved at `issued`: a later cycle if its bank is taken.
     /// The slot of the earlier cycle is lost.
     #[inline(never)]
-    fn in_bank(&mut self, load: &Access, issued: u64, wide: bool) -> u64 {
+    fn in_bank(&mut self, load: &Access, issued: Cycle, wide: bool) -> Cycle {
         let Some(banks) = &mut self.banks else { return issued };
         let mut issued = issued;
         while !banks.take(load, issued) {
-            issued = self.ports.reserve_load(issued + 1, wide);
+            issued = self.ports.reserve_load(issued.next(), wide);
         }
         issued
     }
@@ -154,9 +160,9 @@ impl OutOfOrderCore {
         &mut self,
         instruction: &Instruction,
         load: &Access,
-        (issued, wait): (u64, u64),
+        (issued, wait): (Cycle, u64),
         memory: &mut M,
-    ) -> (u64, bool) {
+    ) -> (Cycle, bool) {
         let parts = wait_parts(memory, wait);
         let latency = self.load_latencies[instruction.load_form()];
         let is_renamed =
@@ -181,7 +187,10 @@ impl OutOfOrderCore {
                 };
                 let start = issued.max(known);
                 let again = self.tries_again(load, issued);
-                return ((start + forward).max(again.map_or(0, |retry| retry + forward)), false);
+                return (
+                    (start + forward).max(again.map_or(Cycle::START, |retry| retry + forward)),
+                    false,
+                );
             }
         };
         if load.physical.is_none() {
@@ -189,8 +198,8 @@ impl OutOfOrderCore {
             return (issued + wait + latency, true);
         }
         let present = self.ports.now();
-        let served =
-            self.common.fill_buffers.serve(load.virtual_address, start, (wait, parts), present);
+        let address = VirtualAddress(load.virtual_address);
+        let served = self.common.fill_buffers.serve(address, start, (wait, parts), present);
         (served.cycle + latency, served.missed)
     }
 
@@ -203,10 +212,10 @@ impl OutOfOrderCore {
     /// the store comes up to three cycles after it, 13 cycles if it comes after six, and 7 cycles after that
     /// address.
     #[inline(never)]
-    fn tries_again(&self, load: &Access, issued: u64) -> Option<u64> {
+    fn tries_again(&self, load: &Access, issued: Cycle) -> Option<Cycle> {
         let address = self.common.stores.address_known(load)?;
         let forward = self.common.latencies.forward;
-        let after_address = (address + self.forward_again).saturating_sub(forward);
+        let after_address = (address + self.forward_again).earlier_by(forward);
         (issued < address + 2).then(|| (issued + self.forward_again).max(after_address))
     }
 }

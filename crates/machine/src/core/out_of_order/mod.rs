@@ -13,6 +13,7 @@ mod store;
 mod warming;
 
 use super::forwarding::Forwarding;
+use super::front_end::InstructionTimes;
 use super::instruction::{Class, Instruction, REGISTERS, Template};
 use super::load_banks::LoadBanks;
 use super::model::{CoreModel, WindowModel};
@@ -22,6 +23,8 @@ use super::stages::{EntryQueue, WidthLimiter};
 use super::store_buffer::StoreBuffer;
 use super::strings::Strings;
 use super::{Access, Accesses, ExecutedBlock, Memory};
+use crate::counts::Instructions;
+use crate::cycle::Cycle;
 pub use warming::Warmed;
 
 use parts::{AllParts, CommonAccesses, Operations, take_common, take_common_pair};
@@ -34,10 +37,12 @@ pub struct OutOfOrderCore {
     access_bytes: u8,
     has_wide_limit: bool,
     splits_take_two: bool,
-    /// Cycles from one load that crosses lines to the next, and from one that crosses pages.
-    split_loads: [u64; 2],
+    /// Cycles from one load that crosses lines to the next.
+    line_split_cycles: u64,
+    /// Cycles from one load that crosses pages to the next.
+    page_split_cycles: u64,
     /// No load that crosses lines issues before.
-    splits_from: u64,
+    splits_from: Cycle,
     banks: Option<Box<LoadBanks>>,
     /// Extra cycles of a store that crosses a page boundary.
     page_split: u64,
@@ -60,17 +65,17 @@ pub struct OutOfOrderCore {
     forward_fail: u64,
     entering: WidthLimiter,
     ports: PortScheduler,
-    reorder: EntryQueue,
-    loads: EntryQueue,
+    reorder: EntryQueue<Cycle>,
+    loads: EntryQueue<Cycle>,
     /// When each of the branches that can be unresolved at a time is resolved; empty without a
     /// limit.
-    unresolved: Box<[u64]>,
-    ready: Box<[u64; REGISTERS]>,
+    unresolved: Box<[Cycle]>,
+    ready: Box<[Cycle; REGISTERS]>,
     /// When the addresses of all stores are known.
-    addresses_known: u64,
+    addresses_known: Cycle,
     strings: Option<Strings>,
     /// Instructions that kept the core's state warm and got no times.
-    warmed: u64,
+    warmed: Instructions,
 }
 
 impl OutOfOrderCore {
@@ -94,15 +99,16 @@ impl OutOfOrderCore {
             access_bytes: model.data.access_bytes,
             has_wide_limit: model.data.wide_loads.is_some(),
             splits_take_two: model.data.splits_take_two,
-            split_loads: [model.data.split_load_cycles, model.data.page_split_load_cycles]
-                .map(u64::from),
-            splits_from: 0,
+            line_split_cycles: model.data.split_load_cycles.into(),
+            page_split_cycles: model.data.page_split_load_cycles.into(),
+            splits_from: Cycle::START,
             banks: model.data.bank_loads.map(|loads_max| Box::new(LoadBanks::new(loads_max))),
             page_split: model.data.page_split_store_cycles.into(),
             alias: model.data.alias_cycles.into(),
             renames_memory: model.data.renames_memory,
             renames_without_index: model.data.renames_without_index,
-            load_latencies: [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(scaled, vector)| {
+            load_latencies: [0, 1, 2, 3].map(|form| {
+                let (scaled, vector) = (form & 1, form >> 1);
                 u64::from(
                     model.units.load.latency_cycles
                         + scaled * model.data.scaled_index_cycles
@@ -120,11 +126,11 @@ impl OutOfOrderCore {
             ports: PortScheduler::new(model),
             reorder: EntryQueue::new(window.reorder_entries),
             loads: EntryQueue::new(model.data.load_entries),
-            unresolved: vec![0; window.unresolved_branches.unwrap_or(0) as usize].into(),
-            ready: Box::new([0; REGISTERS]),
-            addresses_known: 0,
+            unresolved: vec![Cycle::START; window.unresolved_branches.unwrap_or(0) as usize].into(),
+            ready: Box::new([Cycle::START; REGISTERS]),
+            addresses_known: Cycle::START,
             strings: model.strings.map(Strings::new),
-            warmed: 0,
+            warmed: Instructions::default(),
         })
     }
 
@@ -181,17 +187,17 @@ impl OutOfOrderCore {
         first: usize,
         block: &Template,
         executed: &ExecutedBlock<'a>,
-        mut step: impl FnMut(&mut Self, (usize, &Instruction), &mut &'a [Access]) -> (u64, u64),
+        mut step: impl FnMut(&mut Self, (usize, &Instruction), &mut &'a [Access]) -> InstructionTimes,
     ) {
         let (instructions, branch) = block.executed_from(first, executed);
         let mut accesses = executed.accesses;
-        let mut times = (0, 0);
+        let mut times = InstructionTimes::default();
         for numbered in (first..).zip(instructions) {
             times = step(self, numbered, &mut accesses);
         }
         if branch.is_some() {
             if let Some(free) = self.unresolved.iter_mut().min() {
-                *free = times.1;
+                *free = times.done;
             }
             self.common.branch(block, executed.next, times);
         }
@@ -206,12 +212,11 @@ impl OutOfOrderCore {
         instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
-    ) -> (u64, u64) {
+    ) -> InstructionTimes {
         self.step::<CommonAccesses<FORWARDING>, M>(block, instruction, accesses, memory)
     }
 
-    /// Gives instruction `index` of a block its times, whatever it needs. Returns when it is fetched and when
-    /// it is done.
+    /// Gives instruction `index` of a block its times, whatever it needs.
     #[inline(never)]
     fn step_any<M: Memory>(
         &mut self,
@@ -219,7 +224,7 @@ impl OutOfOrderCore {
         (index, instruction): (usize, &Instruction),
         accesses: &mut &[Access],
         memory: &mut M,
-    ) -> (u64, u64) {
+    ) -> InstructionTimes {
         // Skips the accesses of earlier instructions.
         while let [first, rest @ ..] = *accesses
             && usize::from(first.instruction) < index

@@ -3,9 +3,12 @@
 
 use super::OutOfOrderCore;
 use super::parts::AllParts;
+use crate::core::front_end::InstructionTimes;
 use crate::core::instruction::{Instruction, Register, Template, register_index};
-use crate::core::strings::Repetition;
+use crate::core::strings::{Progress, Repetition};
 use crate::core::{Access, Memory};
+use crate::counts::Instructions;
+use crate::cycle::Cycle;
 
 /// How a repetition of a string instruction is executed.
 #[derive(Clone, Copy, Debug)]
@@ -27,11 +30,12 @@ impl OutOfOrderCore {
         instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
-    ) -> (u64, u64) {
+    ) -> InstructionTimes {
         let Some(found) = self.find_repetition(block, instruction, accesses) else {
             return self.step::<AllParts, M>(block, instruction, accesses, memory);
         };
-        let mut times = (self.common.retirement.cycle(), self.common.retirement.cycle());
+        let retired = self.common.retirement.cycle();
+        let mut times = InstructionTimes { fetched: retired, done: retired };
         if found.is_within {
             self.common.retirement.counts.slotless_instructions += 1;
         } else {
@@ -76,10 +80,10 @@ impl OutOfOrderCore {
         }
     }
 
-    /// Instructions and interrupts so far.
-    fn progress(&self) -> (u64, u64) {
+    fn progress(&self) -> Progress {
         let counts = &self.common.retirement.counts;
-        (counts.instructions + counts.slotless_instructions + self.warmed, counts.interrupts)
+        let retired = Instructions(counts.instructions + counts.slotless_instructions);
+        Progress { instructions: retired + self.warmed, interrupts: counts.interrupts }
     }
 
     /// An operation on registers that is fused with the branch after it: it takes no place of the width, of
@@ -90,17 +94,17 @@ impl OutOfOrderCore {
         block: &Template,
         instruction: &Instruction,
         memory: &mut M,
-    ) -> (u64, u64) {
+    ) -> InstructionTimes {
         let fetched = self.common.fetch(block, instruction, memory);
         let earliest = fetched.cycle.max(self.reorder.oldest());
         let entered = self.entering.next(earliest).max(self.ports.now());
         let ready = instruction.reads.iter().map(|register| self.ready[register_index(*register)]);
-        let operands = ready.fold(entered, u64::max);
+        let operands = ready.fold(entered, Cycle::max);
         for register in instruction.writes {
             let latency = if register == Register::FLAGS.number() { 0 } else { 1 };
             self.ready[register_index(register)] = operands + latency;
         }
         self.common.retirement.counts.slotless_instructions += 1;
-        (fetched.cycle, operands)
+        InstructionTimes { fetched: fetched.cycle, done: operands }
     }
 }

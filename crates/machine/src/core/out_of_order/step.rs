@@ -3,15 +3,26 @@
 use super::OutOfOrderCore;
 use super::load::LoadTimes;
 use super::parts::Parts;
-use crate::core::front_end::Fetched;
+use super::store::StoreTimes;
+use crate::core::front_end::{Fetched, InstructionTimes};
 use crate::core::instruction::{
     Instruction, Operation, REGISTERS, Special, Template, register_index,
 };
-use crate::core::retirement::{Interval, StallCauses};
+use crate::core::retirement::{CycleRange, StallCauses};
 use crate::core::{Access, Memory};
+use crate::cycle::Cycle;
+
+/// The ready times of the registers that an instruction reads.
+#[derive(Clone, Copy)]
+struct OperandTimes {
+    /// When the registers that form its addresses are ready.
+    address: Cycle,
+    /// When all other registers that it reads are ready.
+    operands: Cycle,
+}
 
 impl OutOfOrderCore {
-    /// Gives an instruction its times. Returns when it is fetched and when it is done.
+    /// Gives an instruction its times.
     #[inline(always)]
     pub(super) fn step<P: Parts, M: Memory>(
         &mut self,
@@ -19,27 +30,33 @@ impl OutOfOrderCore {
         instruction: &Instruction,
         accesses: &[Access],
         memory: &mut M,
-    ) -> (u64, u64) {
+    ) -> InstructionTimes {
         let loads = P::ACCESSES && instruction.loads();
         let stores = P::ACCESSES && instruction.stores();
         let fetched = if instruction.starts() {
             self.fetch_first(block, instruction, memory)
         } else {
-            Fetched { cycle: self.common.front.fetch_next(instruction), wait: (0, 0) }
+            Fetched { cycle: self.common.front.fetch_next(instruction), wait: CycleRange::EMPTY }
         };
         let (entered, full) = self.enter::<P>(instruction, fetched.cycle);
         self.common.front.entered(entered);
-        let (address, operands) = self.operands::<P>(instruction, entered);
+        let OperandTimes { address, operands } = self.operands::<P>(instruction, entered);
         let loaded = if loads {
             self.load::<P, M>(instruction, accesses, address, memory)
         } else {
-            LoadTimes { issued: operands, cycle: entered, wait: (0, 0) }
+            LoadTimes { issued: operands, cycle: entered, wait: CycleRange::EMPTY }
         };
-        let executed = self.execute::<P>(instruction, (entered, operands), &loaded);
-        let waits = || StallCauses { fetch: fetched.wait, full, data: loaded.wait, shared: (0, 0) };
+        let executed = self.execute::<P>(instruction, entered, operands, &loaded);
+        let waits = || StallCauses {
+            fetch: fetched.wait,
+            full,
+            data: loaded.wait,
+            shared: CycleRange::EMPTY,
+        };
         let retired = if stores {
-            self.store::<P, M>(instruction, accesses, (address, executed), waits, memory)
-        } else if !P::ACCESSES && fetched.wait.1 == 0 {
+            let known = StoreTimes { address, value: executed };
+            self.store::<P, M>(instruction, accesses, known, waits, memory)
+        } else if !P::ACCESSES && !fetched.wait.is_set() {
             self.common.retirement.retire_unhindered(executed)
         } else {
             self.common.retirement.retire(executed, waits)
@@ -48,11 +65,11 @@ impl OutOfOrderCore {
         if loads {
             self.loads.push(retired);
         }
-        self.write_results::<P>(instruction, executed, address + 1);
+        self.write_results::<P>(instruction, executed, address.next());
         if P::RARE && instruction.special != Special::None {
             self.common.finish_special(instruction.special, entered, executed.max(retired));
         }
-        (fetched.cycle, executed)
+        InstructionTimes { fetched: fetched.cycle, done: executed }
     }
 
     /// Fetches an instruction that starts a line.
@@ -68,16 +85,21 @@ impl OutOfOrderCore {
 
     /// When an instruction enters the reorder buffer, and when it waited for stores that missed.
     #[inline(always)]
-    fn enter<P: Parts>(&mut self, instruction: &Instruction, fetched: u64) -> (u64, Interval) {
+    fn enter<P: Parts>(
+        &mut self,
+        instruction: &Instruction,
+        fetched: Cycle,
+    ) -> (Cycle, CycleRange) {
         let mut earliest = fetched.max(self.reorder.oldest());
-        let mut full = (0, 0);
+        let mut full = CycleRange::EMPTY;
         if P::ACCESSES && instruction.loads() {
             earliest = earliest.max(self.loads.oldest());
         }
         if P::ACCESSES && instruction.stores() {
-            let (free, missed) = self.common.stores.next_entry();
-            if missed && free > earliest {
-                full = (earliest + 1, free + 1);
+            let entry = self.common.stores.next_entry();
+            let free = entry.cycle();
+            if entry.missed() && free > earliest {
+                full = CycleRange::new(earliest.next(), free.next());
             }
             earliest = earliest.max(free);
         }
@@ -100,34 +122,34 @@ impl OutOfOrderCore {
 
     /// The time at which one of the unresolved branches resolves, so that another branch may enter.
     #[inline(never)]
-    fn next_resolved(&self) -> u64 {
-        self.unresolved.iter().copied().min().unwrap_or(0)
+    fn next_resolved(&self) -> Cycle {
+        self.unresolved.iter().copied().min().unwrap_or(Cycle::START)
     }
 
     /// When the address of an instruction is known, and when its operands are ready. It has entered at `entered`.
     #[inline(always)]
-    fn operands<P: Parts>(&self, instruction: &Instruction, entered: u64) -> (u64, u64) {
+    fn operands<P: Parts>(&self, instruction: &Instruction, entered: Cycle) -> OperandTimes {
         // The copy with all parts takes no shortcut: tests compare the others with it.
         if P::RARE || instruction.has_many() {
             return self.all_operands(instruction, entered);
         }
-        let two = |ready: &[u64; REGISTERS], [first, second]: [u8; 2]| {
+        let two = |ready: &[Cycle; REGISTERS], [first, second]: [u8; 2]| {
             ready[register_index(first)].max(ready[register_index(second)])
         };
         let [addresses, reads, _] = instruction.first_registers();
         let operands = entered.max(two(&self.ready, reads));
         let address = if P::ACCESSES { entered.max(two(&self.ready, addresses)) } else { entered };
-        (address, operands)
+        OperandTimes { address, operands }
     }
 
     /// [`OutOfOrderCore::operands`] of an instruction with any number of registers.
     #[inline(never)]
-    fn all_operands(&self, instruction: &Instruction, entered: u64) -> (u64, u64) {
+    fn all_operands(&self, instruction: &Instruction, entered: Cycle) -> OperandTimes {
         let ready = |registers: &[u8]| {
             let times = registers.iter().map(|register| self.ready[register_index(*register)]);
-            times.fold(entered, u64::max)
+            times.fold(entered, Cycle::max)
         };
-        (ready(&instruction.addresses), ready(&instruction.reads))
+        OperandTimes { address: ready(&instruction.addresses), operands: ready(&instruction.reads) }
     }
 
     /// When the result of an instruction is ready.
@@ -135,9 +157,10 @@ impl OutOfOrderCore {
     fn execute<P: Parts>(
         &mut self,
         instruction: &Instruction,
-        (entered, mut operands): (u64, u64),
+        entered: Cycle,
+        mut operands: Cycle,
         loaded: &LoadTimes,
-    ) -> u64 {
+    ) -> Cycle {
         let special = instruction.special;
         let special_latency = if P::RARE { self.common.latencies.executing(special) } else { 0 };
         let Some(unit) = instruction.unit else {
@@ -150,12 +173,12 @@ impl OutOfOrderCore {
             if P::RARE && special == Special::Barrier {
                 ready = ready.max(self.common.stores.all_left()).max(self.common.loads_from);
             }
-            return ready.max(entered + 1) + special_latency;
+            return ready.max(entered.next()) + special_latency;
         };
         if P::FORWARDING
             && let Some(forwarding) = &self.forwarding
         {
-            operands = forwarding.operands(instruction, &self.ready, (entered, operands));
+            operands = forwarding.operands(instruction, &self.ready, entered, operands);
         }
         let mut earliest = operands.max(loaded.cycle);
         if P::RARE && special.orders_memory() {
@@ -190,7 +213,12 @@ impl OutOfOrderCore {
     /// Sets the ready time of an instruction's results to `executed`, and of the registers that it changes as a
     /// side effect to `moved`.
     #[inline(always)]
-    fn write_results<P: Parts>(&mut self, instruction: &Instruction, executed: u64, moved: u64) {
+    fn write_results<P: Parts>(
+        &mut self,
+        instruction: &Instruction,
+        executed: Cycle,
+        moved: Cycle,
+    ) {
         if !P::RARE {
             let [_, _, writes] = instruction.first_registers();
             for register in writes {
@@ -212,7 +240,7 @@ impl OutOfOrderCore {
 
     /// [`OutOfOrderCore::write_results`] of an instruction with any number of registers.
     #[inline(never)]
-    fn write_all(&mut self, instruction: &Instruction, executed: u64, moved: u64) {
+    fn write_all(&mut self, instruction: &Instruction, executed: Cycle, moved: Cycle) {
         for register in instruction.writes {
             self.ready[register_index(register)] = executed;
         }
@@ -223,7 +251,7 @@ impl OutOfOrderCore {
 
     /// Renaming has added a constant to a register.
     #[inline(never)]
-    fn added_constant(&mut self, instruction: &Instruction, executed: u64) {
+    fn added_constant(&mut self, instruction: &Instruction, executed: Cycle) {
         if let Some(forwarding) = &mut self.forwarding {
             forwarding.constant_added(instruction, &mut self.ready, executed);
         }

@@ -3,22 +3,29 @@
 use super::OutOfOrderCore;
 use super::parts::{AllParts, Parts};
 use crate::core::instruction::{Instruction, Special, Unit};
-use crate::core::retirement::StallCauses;
+use crate::core::retirement::{CycleRange, StallCauses};
 use crate::core::store_buffer::{Known, crosses_pages, next_access};
 use crate::core::{Access, AccessMode, Memory};
+use crate::cycle::Cycle;
+
+/// When the address of a store is known, and when its value is.
+pub(super) struct StoreTimes {
+    pub(super) address: Cycle,
+    pub(super) value: Cycle,
+}
 
 impl OutOfOrderCore {
-    /// Stores a value that is ready at `executed` to an address that is known at `address`, and
-    /// retires the instruction. Returns when it retires.
+    /// Stores a value, and retires the instruction. Returns when it retires.
     #[inline(always)]
     pub(super) fn store<P: Parts, M: Memory>(
         &mut self,
         instruction: &Instruction,
         accesses: &[Access],
-        (address, executed): (u64, u64),
+        times: StoreTimes,
         waits: impl Fn() -> StallCauses,
         memory: &mut M,
-    ) -> u64 {
+    ) -> Cycle {
+        let StoreTimes { address, value: executed } = times;
         let issued = self.ports.reserve(address, Unit::Store);
         self.addresses_known = self.addresses_known.max(issued);
         let filled = match accesses {
@@ -51,7 +58,7 @@ impl OutOfOrderCore {
         &mut self,
         instruction: &Instruction,
         accesses: &[Access],
-        (mut earliest, missed): (u64, bool),
+        (mut earliest, missed): (Cycle, bool),
         known: Known,
     ) {
         let special = instruction.special;
@@ -77,10 +84,11 @@ impl OutOfOrderCore {
 
     /// A store that was issued at `issued` holds up retirement until its line is filled.
     #[inline(never)]
-    fn retire_held(&mut self, issued: u64, filled: u64, waits: &StallCauses) -> u64 {
-        let from = issued.max(self.ports.now() + 1);
-        let from = if waits.data.1 == 0 { from } else { waits.data.0 };
-        self.common.retirement.retire(filled, || StallCauses { data: (from, filled), ..*waits })
+    fn retire_held(&mut self, issued: Cycle, filled: Cycle, waits: &StallCauses) -> Cycle {
+        let start = issued.max(self.ports.now().next());
+        let start = if waits.data.is_set() { waits.data.start } else { start };
+        let data = CycleRange::new(start, filled);
+        self.common.retirement.retire(filled, || StallCauses { data, ..*waits })
     }
 
     /// When the lines of all stores of an instruction are there, which issue at `issued`.
@@ -89,9 +97,9 @@ impl OutOfOrderCore {
         &mut self,
         instruction: &Instruction,
         accesses: &[Access],
-        issued: u64,
+        issued: Cycle,
         memory: &mut M,
-    ) -> u64 {
+    ) -> Cycle {
         let mut filled = issued;
         let mut remaining = accesses;
         while let Some(store) = next_access(&mut remaining, true, self.access_bytes) {
@@ -107,9 +115,9 @@ impl OutOfOrderCore {
         &mut self,
         instruction: &Instruction,
         store: &Access,
-        issued: u64,
+        issued: Cycle,
         memory: &mut M,
-    ) -> u64 {
+    ) -> Cycle {
         if P::RARE && instruction.streams() {
             // The store has a combining buffer, where the line waits until memory has it.
             self.common.retirement.counts.stores += 1;

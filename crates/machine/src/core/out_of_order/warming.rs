@@ -1,10 +1,13 @@
 //! Functional warming: instructions update caches, TLBs and predictors, but get no times. Between the sampled
 //! units of an out-of-order core, nothing else is done (SMARTS, Wunderlich and others, ISCA 2003).
 
+use std::ops::Range;
+
 use super::OutOfOrderCore;
 use crate::core::instruction::{Instruction, Template};
 use crate::core::store_buffer::next_access;
 use crate::core::{Access, AccessMode, Accesses, ExecutedBlock, Memory};
+use crate::counts::Instructions;
 
 /// Counts of the instructions that got no times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,12 +34,12 @@ impl OutOfOrderCore {
             return Warmed::default();
         }
         let mut slots = if block.summary.is_simple {
-            self.warm_simple((first, end), block, executed.accesses, memory);
+            self.warm_simple(first..end, block, executed.accesses, memory);
             let slots = (end - first) as u32;
-            self.warmed += u64::from(slots);
+            self.warmed += Instructions::from(slots);
             slots
         } else {
-            self.warm_each((first, end), block, executed.accesses, memory)
+            self.warm_each(first..end, block, executed.accesses, memory)
         };
         let fused = block.summary.fused.map(usize::from);
         if fused.is_some_and(|fused| (first..end).contains(&fused)) {
@@ -51,16 +54,17 @@ impl OutOfOrderCore {
         Warmed { slots }
     }
 
-    /// Warms a block of at most 64 instructions without repetitions: only instructions that start a line, or have
-    /// accesses, are visited.
+    /// Warms the instructions in `range` of a block of at most 64 instructions without repetitions. Visits only
+    /// instructions that start a line, or have accesses.
     #[inline]
     fn warm_simple<M: Memory>(
         &mut self,
-        (first, end): (usize, usize),
+        range: Range<usize>,
         block: &Template,
         accesses: &[Access],
         memory: &mut M,
     ) {
+        let Range { start: first, end } = range;
         let mut starts = block.summary.starts & u64::MAX << first;
         if end < 64 {
             starts &= !(u64::MAX << end);
@@ -97,21 +101,21 @@ impl OutOfOrderCore {
         }
     }
 
-    /// Warms any block, instruction by instruction. Returns how many issue slots they would have used.
+    /// Warms the instructions in `range` of any block, one by one. Returns how many issue slots they would have used.
     #[inline(never)]
     fn warm_each<M: Memory>(
         &mut self,
-        (first, end): (usize, usize),
+        range: Range<usize>,
         block: &Template,
         accesses: &[Access],
         memory: &mut M,
     ) -> u32 {
         let mut accesses = Accesses::new(accesses);
         let mut slots = 0;
-        if first > 0 {
-            accesses.next(first - 1);
+        if range.start > 0 {
+            accesses.next(range.start - 1);
         }
-        for index in first..end {
+        for index in range {
             let instruction = &block.instructions[index];
             let own_accesses = accesses.next(index);
             let repetition = if instruction.repeats() {
@@ -126,7 +130,7 @@ impl OutOfOrderCore {
                 self.warm_accesses(instruction, own_accesses, memory);
                 slots += 1;
             }
-            self.warmed += 1;
+            self.warmed += Instructions(1);
             if repetition.is_some() {
                 self.end_repetition();
             }

@@ -8,7 +8,7 @@ use attribution::stack::DEPTH_MAX;
 use machine::VirtualAddress;
 
 use super::counters::on_hit;
-use crate::cpu;
+use crate::cpu::{self, BlockPosition};
 use crate::devices::held;
 use crate::guest::tracker::{Moment, Tracker, is_kernel};
 use crate::models::physical;
@@ -25,7 +25,7 @@ const DEPTH_FOR_SPANS: usize = DEPTH_MAX - 6;
 /// Physical addresses below 4 GiB that are not memory, on QEMU's q35: the legacy hole, and the two
 /// possible sizes of low memory.
 const DEVICE_HOLE: std::ops::Range<u64> = 0xa_0000..0x10_0000;
-const LOW_MEMORY_BYTES: (u64, u64) = (0x8000_0000, 0xb000_0000);
+const LOW_MEMORY_BYTES: [u64; 2] = [0x8000_0000, 0xb000_0000];
 const HIGH_MEMORY: u64 = 1 << 32;
 
 /// An annotation at an instruction of a block.
@@ -99,23 +99,24 @@ fn hit(session: &mut Session, vcpu: u32, number: u32, remaining: u32) {
     if counts {
         session.annotations.count(number, vcpu);
     }
+    let block_position = BlockPosition { vcpu, remaining };
     for (position, action) in annotation.actions.iter().enumerate() {
         match action {
             Action::Record(programs) if counts && session.regions.is_open() => {
                 record_values(session, vcpu, (number, position), programs, remaining);
             }
             Action::Span(span) if counts => {
-                change_span(session, (vcpu, remaining), number, |tracker, moment| {
+                change_span(session, block_position, number, |tracker, moment| {
                     open_call_span(tracker, *span, moment)
                 });
             }
             Action::Open(span) if counts => {
-                change_span(session, (vcpu, remaining), number, |tracker, moment| {
+                change_span(session, block_position, number, |tracker, moment| {
                     open_span(tracker, *span, &moment)
                 });
             }
             Action::Close(span) if counts => {
-                change_span(session, (vcpu, remaining), number, |tracker, moment| {
+                change_span(session, block_position, number, |tracker, moment| {
                     let stack = &mut tracker.cpus[vcpu as usize].stack;
                     stack.leave_section_of(KernelContext::Function(*span), moment.now)
                 });
@@ -156,16 +157,17 @@ fn record_values(
 /// Opens or closes a span of an annotation, and counts it if `change` cannot.
 fn change_span(
     session: &mut Session,
-    (vcpu, remaining): (u32, u32),
+    block_position: BlockPosition,
     annotation: u32,
     change: impl FnOnce(&mut Tracker, Moment<'_>) -> bool,
 ) {
-    let changed =
-        session.moment(vcpu, remaining).is_some_and(|(tracker, moment)| change(tracker, moment));
+    let changed = session
+        .moment(block_position.vcpu, block_position.remaining)
+        .is_some_and(|(tracker, moment)| change(tracker, moment));
     if !changed {
         session.annotations.refuse(annotation);
     }
-    session.tracked(vcpu);
+    session.tracked(block_position.vcpu);
 }
 
 /// Opens a span that the function's return closes. Returns whether the span was opened.
@@ -203,11 +205,8 @@ impl Now<'_> {
     /// Returns whether a physical address is memory, and not a device, where a read may have
     /// effects.
     fn is_memory(&self, physical: u64) -> bool {
-        let low = if self.memory_bytes < LOW_MEMORY_BYTES.1 {
-            self.memory_bytes
-        } else {
-            LOW_MEMORY_BYTES.0
-        };
+        let [low_bytes, low_bytes_max] = LOW_MEMORY_BYTES;
+        let low = if self.memory_bytes < low_bytes_max { self.memory_bytes } else { low_bytes };
         let high = HIGH_MEMORY..HIGH_MEMORY + (self.memory_bytes - low);
         (physical < low && !DEVICE_HOLE.contains(&physical)) || high.contains(&physical)
     }

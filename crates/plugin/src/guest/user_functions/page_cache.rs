@@ -30,6 +30,14 @@ pub(super) struct FilePage {
     pub(super) offset: u64,
 }
 
+/// A point in time of the guest's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FileTime {
+    seconds: u64,
+    /// Nanoseconds of the second.
+    nanoseconds: u64,
+}
+
 /// A file with one content: a file that is written or replaced is another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileVersion {
@@ -38,8 +46,8 @@ pub(super) struct FileVersion {
     number: u64,
     generation: u32,
     pub(super) bytes: u64,
-    /// When it was written last: seconds and nanoseconds.
-    written: (u64, u64),
+    /// When it was written last.
+    written: FileTime,
 }
 
 impl Guest<'_> {
@@ -73,11 +81,14 @@ impl Guest<'_> {
         let inode = self.word(pages.wrapping_add(offsets.mapping_host?))?;
         let address = |offset: u64| inode.wrapping_add(offset);
         let written = match offsets.inode_written.or(offsets.inode_written_renamed) {
-            Some(offset) => (self.word(address(offset))?, self.word(address(offset + 8))?),
-            None => (
-                self.word(address(offsets.inode_written_seconds?))?,
-                self.half_word(address(offsets.inode_written_nanoseconds?))?.into(),
-            ),
+            Some(offset) => FileTime {
+                seconds: self.word(address(offset))?,
+                nanoseconds: self.word(address(offset + 8))?,
+            },
+            None => FileTime {
+                seconds: self.word(address(offsets.inode_written_seconds?))?,
+                nanoseconds: self.half_word(address(offsets.inode_written_nanoseconds?))?.into(),
+            },
         };
         Some(FileVersion {
             inode,

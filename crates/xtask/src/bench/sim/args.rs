@@ -5,8 +5,26 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
+use super::waits::WaitName;
 use super::works::WorkName;
 use crate::results::PrintArgs;
+
+/// Options of `--waits`.
+#[derive(Debug, clap::Args)]
+pub struct WaitsArgs {
+    /// Measure how long irqlab's commands take, the first and the second time, instead of the levels' speed
+    #[arg(long, conflicts_with_all = ["work", "vcpus", "loops", "rounds", "quick", "budget", "model", "ooo", "cache_plugin"])]
+    pub waits: bool,
+    /// The irqlab to run [default: the one that is built next to this program]
+    #[arg(long, value_name = "FILE", requires = "waits")]
+    pub irqlab: Option<PathBuf>,
+    /// Longest time of a command
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", requires = "waits")]
+    pub limit: Duration,
+    /// Commands to run [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST", requires = "waits")]
+    pub row: Vec<WaitName>,
+}
 
 #[derive(Debug, clap::Args)]
 pub struct SimArgs {
@@ -40,6 +58,8 @@ pub struct SimArgs {
     /// QEMU's own cache plugin (contrib/plugins/cache.c of its source, built), to compare with
     #[arg(long, value_name = "FILE")]
     pub cache_plugin: Option<PathBuf>,
+    #[command(flatten)]
+    pub waits: WaitsArgs,
     #[command(flatten)]
     pub printing: PrintArgs,
 }

@@ -4,6 +4,7 @@ mod args;
 mod levels;
 mod rounds;
 mod speed;
+mod waits;
 mod works;
 
 use std::collections::HashMap;
@@ -46,6 +47,9 @@ struct Bench {
 }
 
 pub fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
+    if args.waits.waits {
+        return waits::run(args);
+    }
     let mut results = Results::start("sim", &args.printing)?;
     let cache = Cache::from_environment()?;
     let levels = levels(&cache, args)?;

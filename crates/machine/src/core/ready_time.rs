@@ -1,0 +1,51 @@
+//! When something is ready, and whether it waits for a miss.
+
+use super::instruction::{REGISTERS, register_index};
+use super::stages::PackedTime;
+use crate::cycle::Cycle;
+
+/// When a value is ready, and whether it waits for a miss: in one number, which orders by time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(super) struct ReadyTime(u64);
+
+impl ReadyTime {
+    #[inline]
+    pub(super) fn new(cycle: Cycle, missed: bool) -> ReadyTime {
+        ReadyTime(cycle.0 << 1 | u64::from(missed))
+    }
+
+    #[inline]
+    pub(super) fn cycle(self) -> Cycle {
+        Cycle(self.0 >> 1)
+    }
+
+    #[inline]
+    pub(super) fn missed(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// The later of both; the reason stays.
+    #[inline]
+    pub(super) fn at_least(self, cycle: Cycle) -> ReadyTime {
+        self.max(ReadyTime::new(cycle.max(self.cycle()), self.missed()))
+    }
+
+    #[inline]
+    pub(super) fn latest_of(registers: &[u8], ready: &[ReadyTime; REGISTERS]) -> ReadyTime {
+        let times = registers.iter().map(|register| ready[register_index(*register)]);
+        times.fold(ReadyTime::default(), ReadyTime::max)
+    }
+}
+
+impl PackedTime for ReadyTime {
+    #[inline(always)]
+    fn pack(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    fn unpack(packed: u64) -> ReadyTime {
+        ReadyTime(packed)
+    }
+}
