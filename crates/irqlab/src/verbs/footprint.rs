@@ -220,7 +220,6 @@ pub fn prepare(
         // With less memory the kernel provides no huge pages (mm/huge_memory.c, hugepage_init).
         machine.memory_mib = guest.mem.unwrap_or(MEMORY_MIB);
         machine.append.push(NO_WATCHDOG.to_owned());
-        machine.append.extend(without_tick(&request, &machine.append));
         add_disk(machine, request.plan.stimuli.iter().any(reads_disk), disk)
     })?;
     request.geometry = geometries(&model.model);
@@ -235,15 +234,6 @@ pub fn prepare(
         facts: BenchFacts::default(),
     };
     Ok((bench, host))
-}
-
-/// The word of the kernel's command line that stops the tick of the measured CPU while one task runs on it. Without it
-/// each repetition waits for a tick. `None`: windows are to contain ticks, CPU 0 always has a tick, or the user has
-/// chosen by a word in `append`.
-fn without_tick(request: &FootprintRequest, append: &[String]) -> Option<String> {
-    let is_chosen = append.iter().any(|word| word.starts_with("nohz_full"));
-    let has_tick = request.ticks || request.cpu == 0 || is_chosen;
-    (!has_tick).then(|| format!("nohz_full={}", request.cpu))
 }
 
 fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {

@@ -208,7 +208,7 @@ fn a_forecast_comes_while_the_machine_runs() {
     if !can_simulate(&Place::new()) {
         return;
     }
-    let line = "handlers --on sim:r4400-1994 --stimulus timer --load busy --rate low -d 600s --json --out run";
+    let line = "handlers --on sim:r4400-1994 --stimulus timer --load busy --rate low -d 600s --until end --json --out run";
     // Without -v only a forecast names the window.
     let ended = stopped_at(line, ("; busy/low/timer: window 1, ", 1), Signal::TERM);
     partial(&ended, "busy/low/timer after ");
@@ -288,7 +288,7 @@ fn a_second_stop_ends_irqlab_and_its_machines() {
     }
     let workspace = Place::new();
     std::fs::create_dir(workspace.path().join("tmp")).unwrap();
-    let line = "handlers -v --on sim:r4400-1994 --stimulus timer --load busy --rate low -d 600s --json --out run";
+    let line = "handlers -v --on sim:r4400-1994 --stimulus timer --load busy --rate low -d 600s --until end --json --out run";
     let (mut child, mut stderr) = started_until(&workspace, line, ("busy/low/timer: window 1", 1));
     let running = machines(child.id());
     assert!(!running.is_empty(), "a machine runs: {:?}", children(child.id()));

@@ -385,11 +385,12 @@ mod tests {
 
     #[test]
     fn the_first_unit_sets_the_rate_and_later_ones_change_it() {
-        let sampling = Sampling { period: 1_000, warming: 100, unit: 200, seed: 7 };
+        let sampling = Sampling { period: 10_000, warming: 100, unit: 600, seed: 7 };
         let mut sampler = Sampler::starting_with_unit(sampling, 0);
+        sampler.enter(KernelContext::Interrupt(0xec).code());
         assert!(sampler.is_in_detail(VirtualAddress(u64::MAX)));
-        let in_detail = run(&mut sampler, 60, 3);
-        assert_eq!(in_detail, 60 * 5 * 3);
+        let in_detail = run(&mut sampler, 140, 3);
+        assert_eq!(in_detail, 140 * 5 * 3);
         assert!(!sampler.is_in_detail(VirtualAddress(u64::MAX)));
         assert_eq!(sampler.estimate(100, 0, VirtualAddress(u64::MAX)), 300);
     }
