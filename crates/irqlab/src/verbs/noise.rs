@@ -71,10 +71,10 @@ pub struct NoiseArgs {
     /// Length of each loop in time
     #[arg(short, long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME")]
     duration: Option<Duration>,
-    /// How long each loop runs before irqlab measures it
-    #[arg(long, allow_hyphen_values = true, value_parser = duration, default_value = "100ms",
-          value_name = "TIME")]
-    warm_up: Duration,
+    /// How long each loop runs before irqlab measures it [default: 100ms; with a model 5ms, because a simulated
+    /// processor's frequency never changes]
+    #[arg(long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME")]
+    warm_up: Option<Duration>,
     /// Shortest gap that counts as a detour [default: 100ns, or longer if the clock needs it]
     #[arg(long, allow_hyphen_values = true, value_parser = duration_between("1ns", "10s"),
           value_name = "TIME")]
@@ -126,7 +126,20 @@ enum NoiseVerb {
 
 /// Default length of a loop in quanta, as in the paper.
 const REPETITIONS: u64 = 1000;
+/// How long each loop runs before irqlab measures it: a real processor needs this time to reach its frequency.
+const WARM_UP: Duration = Duration::from_millis(100);
+/// Like [`WARM_UP`], with a model, whose frequency never changes: caches and predictors learn a loop in this time.
+const WARM_UP_WITH_MODEL: Duration = Duration::from_millis(5);
+
 impl NoiseArgs {
+    fn warm_up(&self) -> Duration {
+        let default = match self.on {
+            On::Sim(Some(_)) => WARM_UP_WITH_MODEL,
+            On::Sim(None) | On::Live => WARM_UP,
+        };
+        self.warm_up.unwrap_or(default)
+    }
+
     fn length(&self) -> Length {
         match self.duration {
             Some(time) => Length::Time(time),
@@ -192,7 +205,7 @@ impl NoiseArgs {
             ("quantum_ns", json!(ns(self.quantum))),
             ("repetitions", json!(repetitions)),
             ("duration_ns", json!(self.duration.map(ns))),
-            ("warm_up_ns", json!(ns(self.warm_up))),
+            ("warm_up_ns", json!(ns(self.warm_up()))),
             ("scheduler", json!(scheduler)),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
@@ -219,7 +232,7 @@ impl NoiseArgs {
             body: self.body,
             quantum_ns: ns(self.quantum),
             length: self.length(),
-            warm_up: self.warm_up,
+            warm_up: self.warm_up(),
             threshold_ns: self.threshold.map(ns),
             fifo: self.fifo,
             trace: !self.no_trace,
@@ -315,14 +328,17 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;
     prepared.guest.limits = limits(args);
     let context = open.context(prepared.host(), args.settings());
+    let memory_mib = prepared.guest.machine.memory_mib;
+    let jobs = args.simulated.jobs.choose(args.loops().len(), memory_mib);
     let mut bench = SimNoise::new(SimNoiseSettings {
         guest: prepared.guest,
+        jobs,
         request: guest_request(args, cpus),
         keep: args.keep(vcpus as usize),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
     });
     if args.simulated.dry_run {
-        return print_plan(1, &bench.planned()?);
+        return print_plan(jobs.count, &bench.planned()?);
     }
     measure(args, &open, context, &mut bench)
 }
@@ -355,13 +371,12 @@ fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<
     Ok(())
 }
 
-/// The time limits, extended by the measured time unless the user sets a limit.
+/// The time limits of each loop's machine, extended by the measured time unless the user sets a limit.
 fn limits(args: &NoiseArgs) -> Limits {
     let guest = &args.simulated.guest;
     let mut limits = guest.limits();
     if guest.guest_limit.is_none() {
-        let window = args.warm_up + Duration::from_nanos(args.window_ns());
-        let measured = (args.loops().len() as u32 * window).as_secs();
+        let measured = (args.warm_up() + Duration::from_nanos(args.window_ns())).as_secs();
         let measured = u32::try_from(measured).unwrap_or(u32::MAX);
         limits.guest_s = limits.guest_s.saturating_add(measured);
     }
@@ -379,7 +394,7 @@ fn guest_request(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseRequest {
             Length::Time(_) => None,
         },
         duration_ns: args.window_ns(),
-        warm_up_ns: ns(args.warm_up),
+        warm_up_ns: ns(args.warm_up()),
         threshold_ns: args.threshold.map(ns),
         fifo: args.fifo,
         inject: args.inject,

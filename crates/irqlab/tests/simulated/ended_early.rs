@@ -122,7 +122,7 @@ fn a_stopped_loop_keeps_its_detours() {
         return;
     }
     let line = "noise -v --on sim:r4400-1994 --loop detour,fwq -d 100s --warm-up 1us --quantum 1ms --json --out run";
-    let ended = stopped_at(line, ("the loops: window 1", 1), Signal::TERM);
+    let ended = stopped_at(line, ("loop detour: window 1", 1), Signal::TERM);
     let run = partial(&ended, "loop detour after ");
     partial(&ended, "loop fwq");
     assert!(rows(&run, "noise")[0]["window_ns"].as_u64() > Some(0), "{run}");

@@ -150,3 +150,75 @@ fn the_tick_is_seen_where_it_lives_and_leaves_an_aftermath() {
     assert!(10 * detours(&nohz, 1) < detours(&nohz, 0), "{nohz}");
     assert!(detours(&periodic, 1) >= 20, "{periodic}");
 }
+
+#[test]
+fn loops_side_by_side_and_one_after_the_other_give_the_same_tables() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let arguments = ["noise", "-q", "--json", "--all", "--on", "sim:r4400-1994", "-d", "20ms"];
+    let run = |jobs: &str| {
+        let arguments = [&arguments[..], &["-j", jobs, "--out", jobs]].concat();
+        workspace.run(&arguments).assert_code(0).json()
+    };
+    let (alone, together) = (run("1"), run("2"));
+    for table in ["noise", "fwq", "ftq"] {
+        assert_eq!(rows(&alone, table).len(), 1, "{table}: {alone}");
+    }
+    assert_same_bytes(workspace.path(), "1", "2");
+    assert_eq!(alone["settings"]["windows"], together["settings"]["windows"]);
+    assert_eq!(alone["settings"]["user_mode"], "detailed", "this core cannot be sampled");
+    let ns = |run: &Json, key: &str| uint(&run["settings"], key);
+    assert_eq!(ns(&alone, "warm_up_ns"), 5_000_000);
+    assert_eq!(ns(&alone, "threshold_ns"), ns(&together, "threshold_ns"));
+}
+
+#[test]
+fn a_loop_that_reaches_the_limit_leaves_the_other() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    // Before its warm-up, fwq runs 24 quanta and more to measure how much work a quantum is.
+    let line = "noise -q --json --on sim --loop detour,fwq --quantum 50ms --repetitions 4 --guest-limit 1s";
+    let ended = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
+    ended.assert_code(124).assert_says("(--guest-limit)");
+    let run = ended.json();
+    assert_eq!(run["complete"], false);
+    assert_eq!(cpu_row(&run, "noise", 0)["window_ns"].as_u64().map(|ns| ns / 1_000_000), Some(200));
+    assert!(rows(&run, "fwq").is_empty(), "{run}");
+    assert_eq!(run["warnings"][0], "missing, because the run ended early: loop fwq");
+}
+
+#[test]
+fn sampled_user_mode_has_the_injected_detours_of_detailed_user_mode() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let run = |user_mode: &str| {
+        let arguments =
+            ["--on", "sim:zen3", "--loop", "detour", "-d", "10ms", "--inject", "3:397us"];
+        let all = ["noise", "-q", "--json", "--all", "--user-mode", user_mode];
+        let run = workspace.run(&[&all[..], &arguments].concat()).assert_code(0).json();
+        assert_all_explained(&run, &[]);
+        assert_eq!(run["settings"]["user_mode"], user_mode);
+        run
+    };
+    let (detailed, sampled) = (run("detailed"), run("sampled"));
+    let injected = |run: &Json| -> Vec<(u64, bool)> {
+        let is_detected = |row: &Json| row["detected"] == true;
+        let found = rows(run, "injected").iter();
+        found.map(|row| (uint(row, "timer_count"), is_detected(row))).collect()
+    };
+    let found = injected(&detailed);
+    assert!(found.len() >= 20 && found.iter().all(|(_, is_detected)| *is_detected), "{detailed}");
+    assert_eq!(found, injected(&sampled));
+    let stalled = |run: &Json| -> u64 {
+        rows(run, "injected").iter().map(|row| uint(row, "stalled_ns")).sum()
+    };
+    let (exact, estimated) = (stalled(&detailed), stalled(&sampled));
+    // Kernel mode is in detail in both.
+    assert!(20 * exact.abs_diff(estimated) < exact, "{exact} ns, {estimated} ns");
+}

@@ -76,8 +76,6 @@ pub enum NoiseItem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedLoop {
     pub looping: Loop,
-    /// Whether the loop's window was opened.
-    pub opened: bool,
     pub error: BenchError,
 }
 
@@ -353,7 +351,7 @@ mod tests {
     #[test]
     fn a_failed_loop_leaves_the_others() {
         let error = BenchError::unavailable("no disk");
-        let failed = FailedLoop { looping: Loop::Ftq, opened: true, error };
+        let failed = FailedLoop { looping: Loop::Ftq, error };
         let items = vec![
             NoiseItem::LoopRun(ran(Loop::Fwq, 100)),
             NoiseItem::Failed(failed.clone()),

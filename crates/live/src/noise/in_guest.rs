@@ -33,15 +33,9 @@ pub fn execute(
         if stop.is_requested() {
             break;
         }
-        let mut opened = false;
-        let mark = &mut |edge| {
-            opened = true;
-            mark(edge);
-        };
-        let ended = run_one(request, &guest, looping, mark, stop);
-        match ended {
+        match run_one(request, &guest, looping, mark, stop) {
             Ok(loop_items) => items.extend(loop_items),
-            Err(error) => items.push(NoiseItem::Failed(FailedLoop { looping, opened, error })),
+            Err(error) => items.push(NoiseItem::Failed(FailedLoop { looping, error })),
         }
     }
     Ok(items)
@@ -127,7 +121,7 @@ fn run_one(
     request: &NoiseRequest,
     guest: &Guest,
     looping: Loop,
-    mark: &mut dyn FnMut(WindowEdge),
+    mark: fn(WindowEdge),
     stop: &Stop,
 ) -> Result<Vec<NoiseItem>, BenchError> {
     let start = |&cpu: &u32| Runner::start(guest.runner_config(request, looping, cpu), None);

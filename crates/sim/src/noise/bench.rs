@@ -1,13 +1,12 @@
-//! [`SimNoise`]: one machine runs all loops, one after the other. Its record shows which contexts took the time.
+//! [`SimNoise`]: each loop runs in a machine of its own, whose record shows which contexts took the time.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use lab::cpu_warnings::CpuWarning;
 use lab::experiment::{Bench, BenchError, BenchFacts};
 use lab::guest_protocol::Request;
-use lab::noise::in_guest::{
-    FailedLoop, GuestClockResolution, GuestLoop, NoiseRequest, NoiseResponse,
-};
+use lab::noise::in_guest::{GuestClockResolution, GuestLoop, NoiseRequest, NoiseResponse};
 use lab::noise::{
     CpuNoise, Injected, KeepDetours, Loop, LoopResult, NoiseBench, NoiseSample, Part, Traced,
     Visibility,
@@ -23,20 +22,26 @@ use crate::Accounting;
 use crate::accounting::RegionUse;
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
+use crate::parallel::{Jobs, for_each};
+use crate::watch::User;
 
 /// How to measure.
 pub struct SimNoiseSettings {
-    /// The machine. Its guest time is not the host's; transitions are recorded.
+    /// The machine. The bench starts another one for each loop. Guest time is not the host's; transitions are
+    /// recorded.
     pub guest: GuestRun,
+    /// The request to the guests; each gets one of its loops.
     pub request: NoiseRequest,
     /// The choice of single detours that are kept of each CPU.
     pub keep: KeepDetours,
     /// Settings that are true only for this host or at this moment.
     pub on_host: Map<String, Json>,
+    /// How many loops are measured at the same time.
+    pub jobs: Jobs,
 }
 
-/// Why a run that ended early has no results: the loops' records are in the guest's response.
-const NO_RESPONSE: &str = "the records of its loops are lost";
+/// Why a run that ended early has no results: the loop's records are in the guest's response.
+const NO_RESPONSE: &str = "the records of its loop are lost";
 
 /// Why the numbers of a CPU must not be used.
 const DOES_NOT_CLOSE: &str = "broken: the ledger does not close";
@@ -46,15 +51,28 @@ pub struct SimNoise {
     settings: SimNoiseSettings,
     clock_hz: u64,
     resolution: Option<GuestClockResolution>,
-    /// Samples of the loops that were not requested yet.
-    samples: Vec<NoiseSample>,
-    failed: Vec<FailedLoop>,
-    warnings: Vec<String>,
-    /// CPUs and loops whose ledger does not close, or whose times are none.
+    /// The loops that were not requested yet, with the outcomes of their machines; `None` before the machines have run.
+    outcomes: Option<Vec<(Loop, MachineOutcome)>>,
+    notices: Vec<String>,
+    /// CPUs and loops whose ledger does not close.
     broken: u64,
-    /// Whether the machine has run, or why it failed.
-    outcome: Option<Result<(), BenchError>>,
-    /// The limit that ended the machine early.
+    /// The limit that ended a machine early.
+    limit: Option<String>,
+}
+
+/// The outcome of a loop's machine; `None` if the user asked to stop before its window opened.
+type MachineOutcome = Result<Option<LoopOutcome>, BenchError>;
+
+/// A loop whose window was opened.
+struct LoopOutcome {
+    /// `None` if a stop or a limit ended the loop before it had measured anything. An error if the loop failed in the
+    /// guest.
+    sample: Result<Option<NoiseSample>, BenchError>,
+    resolution: Option<GuestClockResolution>,
+    notices: Vec<String>,
+    /// Host time from the machine's start to its end.
+    wall: Duration,
+    /// The limit that ended the loop early.
     limit: Option<String>,
 }
 
@@ -69,11 +87,9 @@ impl SimNoise {
             settings,
             clock_hz,
             resolution: None,
-            samples: Vec::new(),
-            failed: Vec::new(),
-            warnings: Vec::new(),
+            outcomes: None,
+            notices: Vec::new(),
             broken: 0,
-            outcome: None,
             limit: None,
         }
     }
@@ -95,94 +111,142 @@ impl SimNoise {
         u64::try_from(ns * u128::from(self.clock_hz) / 1_000_000_000).ok()
     }
 
-    fn expected(&self) -> Expected<'static> {
-        Expected {
-            label: "the loops",
+    /// Calls `action` with the request of a loop, and how long the phases of its machine are.
+    fn with_machine<T>(
+        &self,
+        looping: Loop,
+        action: impl FnOnce(&Request, Expected<'_>) -> T,
+    ) -> T {
+        let request = NoiseRequest { loops: vec![looping], ..self.settings.request.clone() };
+        let label = label_of(looping);
+        let expected = Expected {
+            label: &label,
             window_cycles: self.window_cycles(),
-            windows: u32::try_from(self.settings.request.loops.len()).ok(),
+            windows: Some(1),
             warm_up_cycles: None,
+        };
+        action(&Request::Noise(request), expected)
+    }
+
+    /// What the machine of each loop is to do. Starts no machine.
+    ///
+    /// Fails if a request cannot be written.
+    pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
+        let work = |&looping: &Loop| {
+            let work = self.with_machine(looping, |request, expected| {
+                self.settings.guest.work(request, &expected)
+            });
+            Ok((label_of(looping), work?))
+        };
+        self.settings.request.loops.iter().map(work).collect()
+    }
+
+    /// Runs the machines of all loops, [`SimNoiseSettings::jobs`] at the same time.
+    fn run_machines(&mut self) -> Vec<(Loop, MachineOutcome)> {
+        let bench = &*self;
+        let SimNoiseSettings { jobs, guest, request, .. } = &bench.settings;
+        let mut loops = request.loops.clone();
+        if jobs.count > 1 {
+            // Long loops start first: a long loop that starts last would run alone.
+            loops.sort_by_key(|looping| *looping == Loop::Detour);
+        }
+        let (experiment, count, at_once) = ("noise", loops.len(), jobs.count);
+        guest.progress.plan(PlannedMachines { experiment, count, at_once });
+        let outcomes = for_each(*jobs, &loops, |_, &looping| {
+            if bench.stop_requested() { Ok(None) } else { bench.run(looping) }
+        });
+        let mut outcomes: Vec<_> = loops.into_iter().zip(outcomes).collect();
+        let place =
+            |looping: Loop| request.loops.iter().position(|requested| *requested == looping);
+        outcomes.sort_by_key(|(looping, _)| place(*looping));
+        for (looping, outcome) in &outcomes {
+            if let Ok(Some(outcome)) = outcome {
+                self.note(*looping, outcome);
+            }
+        }
+        outcomes
+    }
+
+    /// Keeps the facts of a loop's machine that hold for the whole run.
+    fn note(&mut self, looping: Loop, outcome: &LoopOutcome) {
+        if let Ok(Some(sample)) = &outcome.sample {
+            let warnings = sample.cpu_warnings.iter();
+            self.broken += warnings.filter(|warning| warning.is_broken()).count() as u64;
+        }
+        // The threshold is the detour loop's.
+        if looping == Loop::Detour || self.resolution.is_none() {
+            self.resolution = outcome.resolution.or(self.resolution);
+        }
+        for notice in &outcome.notices {
+            if !self.notices.contains(notice) {
+                self.notices.push(notice.clone());
+            }
+        }
+        let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
+        self.settings.on_host.insert(label_of(looping), json!({ "wall_ns": wall_ns }));
+        if let Some(limit) = &outcome.limit {
+            self.limit.get_or_insert_with(|| limit.clone());
         }
     }
 
-    /// What the machine is to do. Starts no machine.
-    ///
-    /// Fails if the request cannot be written.
-    pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
-        let request = Request::Noise(self.settings.request.clone());
-        let expected = self.expected();
-        Ok(vec![(expected.label.to_owned(), self.settings.guest.work(&request, &expected)?)])
-    }
-
-    fn run(&mut self) -> Result<(), BenchError> {
-        let settings = &self.settings;
-        let request = Request::Noise(settings.request.clone());
-        let (experiment, count, at_once) = ("noise", 1, 1);
-        settings.guest.progress.plan(PlannedMachines { experiment, count, at_once });
-        let expected = self.expected();
-        let outcome = settings.guest.run::<NoiseResponse>(&request, expected)?;
-        let Some(outcome) = outcome else { return Ok(()) };
-        self.limit = outcome.early.and_then(|early| settings.guest.limit_text(early));
-        let reason = outcome.no_response;
-        let response = outcome.response.ok_or_else(|| match &self.limit {
+    /// Runs the machine of a loop. Returns `None` when the user asked to stop before its window opened.
+    fn run(&self, looping: Loop) -> MachineOutcome {
+        let guest = &self.settings.guest;
+        let ran = self.with_machine(looping, |request, expected| {
+            guest.run::<NoiseResponse>(request, expected)
+        })?;
+        let Some(ran) = ran else { return Ok(None) };
+        let limit = ran.early.and_then(|early| guest.limit_text(early));
+        let reason = ran.no_response;
+        let response = ran.response.ok_or_else(|| match &limit {
             Some(limit) => BenchError::TimeLimit(format!("{limit}; {reason}: {NO_RESPONSE}")),
             None => BenchError::Failed(format!("{reason}: {NO_RESPONSE}")),
         })?;
-        let (account, wall) = (outcome.account, outcome.wall);
+        let account = ran.account;
         if let Some(broken) = account.broken.first() {
             let message = format!("the record of the machine is broken: {broken}");
             return Err(BenchError::Failed(message));
         }
-        self.samples = self.join(&response, &account, outcome.early.is_some())?;
-        self.failed = response.failed;
-        // A limit that came after the last loop cut nothing.
-        let whole = self.samples.iter().filter(|sample| !sample.interrupted).count();
-        if whole + self.failed.len() >= settings.request.loops.len() {
-            self.limit = None;
-        }
-        let warnings = self.samples.iter().flat_map(|sample| &sample.cpu_warnings);
-        self.broken = warnings.filter(|warning| warning.is_broken()).count() as u64;
-        self.resolution = response.clock;
-        self.warnings.extend(account.notices.iter().cloned());
-        let wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
-        self.settings.on_host.insert("wall_ns".into(), json!(wall_ns));
-        Ok(())
+        let sample = match response.failed.iter().find(|failed| failed.looping == looping) {
+            Some(failed) => Err(failed.error.clone()),
+            None => Ok(self.join(looping, &response, &account, ran.early.is_some())?),
+        };
+        // A limit that came after the loop cut nothing.
+        let is_whole = match &sample {
+            Ok(Some(sample)) => !sample.interrupted,
+            Ok(None) => false,
+            Err(_) => true,
+        };
+        Ok(Some(LoopOutcome {
+            sample,
+            resolution: response.clock,
+            notices: account.notices,
+            wall: ran.wall,
+            limit: if is_whole { None } else { limit },
+        }))
     }
 
-    /// Returns a sample of each loop that has run. Each loop whose window was open has its own region. In a run
-    /// that ended early, the last loops did not run.
+    /// Returns the sample of a loop. `None` if the machine ended early, before the loop had measured anything.
     fn join(
         &self,
+        looping: Loop,
         response: &NoiseResponse,
         account: &Accounting,
         is_early: bool,
-    ) -> Result<Vec<NoiseSample>, BenchError> {
-        let mut samples = Vec::new();
-        let mut regions = account.regions.iter();
-        for &looping in &self.settings.request.loops {
-            let failed = response.failed.iter().find(|failure| failure.looping == looping);
-            if failed.is_some_and(|failed| !failed.opened) {
-                continue;
-            }
-            let has_run = response.loops.iter().any(|candidate| candidate.run.looping == looping);
-            if is_early && failed.is_none() && !has_run {
-                continue;
-            }
-            let guest_loop =
-                response.loops.iter().filter(|candidate| candidate.run.looping == looping);
-            let region = regions.next().ok_or_else(|| {
-                BenchError::Failed(format!("the window of loop {looping} was never opened"))
-            })?;
-            if failed.is_some() {
-                continue;
-            }
-            let sample = self.sample(looping, guest_loop, (account, region))?;
-            let longest_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).max().unwrap_or(0);
-            // A loop that was stopped in its warm-up has measured nothing.
-            if !sample.interrupted || longest_ns >= self.settings.request.quantum_ns {
-                samples.push(sample);
-            }
+    ) -> Result<Option<NoiseSample>, BenchError> {
+        let guest_loops =
+            || response.loops.iter().filter(|guest_loop| guest_loop.run.looping == looping);
+        if is_early && guest_loops().next().is_none() {
+            return Ok(None);
         }
-        Ok(samples)
+        let region = account.regions.first().ok_or_else(|| {
+            BenchError::Failed(format!("the window of loop {looping} was never opened"))
+        })?;
+        let sample = self.sample(looping, guest_loops(), (account, region))?;
+        let longest_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).max().unwrap_or(0);
+        // A loop that was stopped in its warm-up has measured nothing.
+        let has_measured = !sample.interrupted || longest_ns >= self.settings.request.quantum_ns;
+        Ok(has_measured.then_some(sample))
     }
 
     fn sample<'a>(
@@ -272,6 +336,11 @@ impl SimNoise {
     }
 }
 
+/// The name of a loop's machine.
+fn label_of(looping: Loop) -> String {
+    format!("loop {looping}")
+}
+
 /// The warning of a CPU whose ledger does not close, for these reasons; `None` if there are none.
 fn does_not_close(cpu: u32, reasons: &[String]) -> Option<CpuWarning> {
     let (first, count) = (reasons.first()?, reasons.len());
@@ -297,6 +366,11 @@ impl Bench for SimNoise {
         settings.insert("machine".into(), json!(config.guest.machine.described()));
         let model = config.guest.watch.model.as_ref().map(|model| &model.described);
         settings.insert("model".into(), json!(model));
+        let user_mode = match config.guest.watch.user {
+            User::Detailed => "detailed",
+            User::Sampled => "sampled",
+        };
+        settings.insert("user_mode".into(), json!(model.map(|_| user_mode)));
         settings.insert("loops_on".into(), json!(config.request.cpus));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
         settings.insert("user_mode".into(), json!(config.guest.watch.user.word()));
@@ -320,7 +394,7 @@ impl Bench for SimNoise {
             settings,
             observer,
             absent: config.guest.kernel_files.absent(&config.guest.watch, "causes"),
-            warnings: self.warnings.clone(),
+            warnings: self.notices.clone(),
         }
     }
 
@@ -339,28 +413,25 @@ impl NoiseBench for SimNoise {
     }
 
     fn is_measured(&self, looping: Loop) -> bool {
-        self.samples.iter().any(|sample| sample.looping == looping)
+        let outcomes = self.outcomes.iter().flatten();
+        let mut of_loop = outcomes.filter(|(measured, _)| *measured == looping);
+        of_loop.any(|(_, outcome)| !matches!(outcome, Ok(None)))
     }
 
-    /// The first request for a loop runs one machine for all loops.
+    /// The first request for a loop runs the machines of all loops.
     fn measure(&mut self, looping: Loop, _traced: bool) -> Result<NoiseSample, BenchError> {
-        if self.outcome.is_none() {
-            self.outcome = Some(self.run());
+        if self.outcomes.is_none() {
+            self.outcomes = Some(self.run_machines());
         }
-        if let Some(Err(error)) = &self.outcome {
-            return Err(error.clone());
-        }
-        if let Some(failed) = self.failed.iter().find(|failed| failed.looping == looping) {
-            return Err(failed.error.clone());
-        }
-        let position = self.samples.iter().position(|sample| sample.looping == looping);
-        Ok(match position {
-            Some(position) => self.samples.remove(position),
-            None => NoiseSample {
-                interrupted: true,
-                ..NoiseSample::in_exact_clock(looping, Vec::new())
-            },
-        })
+        let outcomes = self.outcomes.get_or_insert_default();
+        let position = outcomes.iter().position(|(measured, _)| *measured == looping);
+        let outcome = position.map(|position| outcomes.remove(position).1);
+        let outcome = outcome.transpose()?.flatten();
+        let sample = outcome.map(|outcome| outcome.sample).transpose()?.flatten();
+        Ok(sample.unwrap_or_else(|| NoiseSample {
+            interrupted: true,
+            ..NoiseSample::in_exact_clock(looping, Vec::new())
+        }))
     }
 }
 

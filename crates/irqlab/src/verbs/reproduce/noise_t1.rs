@@ -14,6 +14,7 @@ use serde_json::{Map, Value as Json, json};
 use sim::bare::{BareNoise, BareNoiseSettings};
 use sim::boot::Limits;
 use sim::noise::{SimNoise, SimNoiseSettings};
+use sim::parallel::Jobs;
 use sim::watch::Watch;
 use sim::{Cache, qemu};
 
@@ -159,6 +160,7 @@ fn under_kernel(
     let mut bench = SimNoise::new(SimNoiseSettings {
         guest: prepared.guest,
         request,
+        jobs: Jobs { count: 1, limited_by_memory: false },
         keep: KeepDetours::with_seed(args.seed),
         on_host: Map::new(),
     });

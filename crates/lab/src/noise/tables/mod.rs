@@ -100,6 +100,14 @@ pub(super) fn all_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
 }
 
+/// How a simulated bench executes user mode, as a note of a table; live runs lack the setting.
+const USER_MODE_NOTE: &str = "user mode {settings.user_mode}";
+
+/// Display hints of a table of the loops of quanta: all rows.
+fn quanta_rows() -> TableDisplay {
+    TableDisplay { notes: vec![USER_MODE_NOTE.to_owned()], ..all_rows() }
+}
+
 /// Display hints of a table of single events that shows no rows: only figures and programs use it.
 fn no_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(0), ..TableDisplay::default() }

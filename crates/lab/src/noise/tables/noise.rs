@@ -6,7 +6,9 @@ use stats::Distribution;
 use super::super::sample::NoiseSample;
 use super::super::split::{Class, Part};
 use super::single::cause_columns;
-use super::{DetourLoop, all_rows, cpu_column, detour_loops, no_rows, rate_hz, ratio};
+use super::{
+    DetourLoop, USER_MODE_NOTE, all_rows, cpu_column, detour_loops, no_rows, rate_hz, ratio,
+};
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
 impl<'a> DetourLoop<'a> {
@@ -198,6 +200,7 @@ fn notes() -> Vec<String> {
         "detours are gaps above {settings.threshold_ns}",
         "kernel entry latency at most {settings.entry_latency_max_ns}",
         "{settings.scheduler}",
+        USER_MODE_NOTE,
         "irqlab's own thread on CPUs {settings.observer_cpus}",
         "in {observer.compared_pairs} pairs of windows, lost {observer.bare_lost_ratio} untraced, \
          {observer.traced_lost_ratio} traced",

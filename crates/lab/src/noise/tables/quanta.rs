@@ -3,7 +3,7 @@
 use record::{Columns, Format, Table, column};
 
 use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample, Slots};
-use super::{all_rows, cpu_column, ratio};
+use super::{cpu_column, quanta_rows, ratio};
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
 /// A window of fixed work.
@@ -86,7 +86,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         })
     });
     let doc = "Fixed work quanta (FWQ): the duration of the same work, repeated.";
-    columns.table("fwq", doc, rows).displayed(all_rows())
+    columns.table("fwq", doc, rows).displayed(quanta_rows())
 }
 
 /// A window of fixed time.
@@ -148,5 +148,5 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
         })
     });
     let doc = "Fixed time quanta (FTQ): the work done in the same time, repeated.";
-    columns.table("ftq", doc, rows).displayed(all_rows())
+    columns.table("ftq", doc, rows).displayed(quanta_rows())
 }
