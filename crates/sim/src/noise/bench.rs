@@ -23,7 +23,6 @@ use crate::accounting::RegionUse;
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::parallel::{Jobs, for_each};
-use crate::watch::User;
 
 /// How to measure.
 pub struct SimNoiseSettings {
@@ -366,14 +365,9 @@ impl Bench for SimNoise {
         settings.insert("machine".into(), json!(config.guest.machine.described()));
         let model = config.guest.watch.model.as_ref().map(|model| &model.described);
         settings.insert("model".into(), json!(model));
-        let user_mode = match config.guest.watch.user {
-            User::Detailed => "detailed",
-            User::Sampled => "sampled",
-        };
-        settings.insert("user_mode".into(), json!(model.map(|_| user_mode)));
+        settings.insert("user_mode".into(), json!(model.map(|_| config.guest.watch.user.word())));
         settings.insert("loops_on".into(), json!(config.request.cpus));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
-        settings.insert("user_mode".into(), json!(config.guest.watch.user.word()));
         settings.insert("body".into(), json!(config.request.body.word()));
         settings.insert("inject".into(), json!(config.request.inject));
         settings.insert("start".into(), json!(config.guest.start.described()));
