@@ -441,6 +441,7 @@ fn shortened_by(experiment: &str, part: TimePart) -> Option<&'static str> {
         ("handlers", TimePart::FurtherMachines) => {
             Some("fewer --load, --rate or --stimulus, or more -j")
         }
+        ("noise", TimePart::FurtherMachines) => Some("fewer --loop, or more -j"),
         ("signal run", TimePart::FurtherMachines) => {
             Some("fewer --schemes, --rates or --repetitions, or more -j")
         }

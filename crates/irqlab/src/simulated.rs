@@ -19,7 +19,7 @@ use sim::devices::{Disk, NicModel};
 use sim::forecast::{Forecast, MachineWork};
 use sim::image::Tools;
 use sim::kernel::{Flavour, Kernel};
-use sim::models::{Model, SAMPLE_PERIOD};
+use sim::models::Model;
 use sim::parallel::Jobs;
 use sim::qemu::Qemu;
 use sim::watch::{self, Detail, User, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX, Watch};
@@ -261,7 +261,8 @@ pub enum UserMode {
 /// The option `--user-mode`, for experiments that measure kernel mode.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct UserModeArgs {
-    /// How exactly an out-of-order core with --detail ooo executes user mode; kernel mode is always in detail
+    /// How exactly an out-of-order core with --detail ooo executes user mode while a window is open; kernel mode is in
+    /// detail then [default: handlers: sampled, with --misses detailed; noise: detailed]
     #[arg(long, value_enum, value_name = "MODE")]
     user_mode: Option<UserMode>,
 }
@@ -276,10 +277,7 @@ impl UserModeArgs {
         guest: &GuestArgs,
         default: UserMode,
     ) -> anyhow::Result<User> {
-        let can_sample = !guest.free_running
-            && model.is_some_and(|model| {
-                model.detail == Detail::Ooo && model.sampling(SAMPLE_PERIOD).is_ok()
-            });
+        let can_sample = !guest.free_running && model.is_some_and(Model::can_sample);
         match self.user_mode {
             Some(UserMode::Sampled) if !can_sample => bail!(Usage(
                 "--user-mode sampled needs a model with an out-of-order core, and --detail ooo, without --free-running"

@@ -11,7 +11,7 @@ use crate::cpu::level::Level;
 use crate::cpu::{self, BlockPosition};
 use crate::devices::dma;
 use crate::guest::annotations::AnnotationCounters;
-use crate::guest::enough::is_interrupt;
+use crate::guest::enough::is_interrupt_or_exception;
 use crate::guest::region_rows;
 use crate::guest::regions::Regions;
 use crate::guest::service_sums::ServiceSums;
@@ -27,7 +27,7 @@ use crate::time::progress::ProgressFile;
 use crate::time::tsc::TscReadings;
 use crate::writer::{Ending, Writer};
 use plugin_interface::options::{Options, User};
-use plugin_interface::until::WINDOW_NS_MIN;
+use plugin_interface::until::EARLY_END_NS_MIN;
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
 use simrecord::record::{CountersOf, Hotplug, HotplugState, Marker, Notice, Record};
@@ -44,6 +44,14 @@ pub(crate) fn lock() -> MutexGuard<'static, Option<Session>> {
 /// The recording, locked, unless it is locked already.
 pub(crate) fn try_lock() -> Option<MutexGuard<'static, Option<Session>>> {
     SESSION.try_lock().ok()
+}
+
+/// A marker that a vCPU has reached.
+pub(crate) struct MarkerHit {
+    pub(crate) vcpu: u32,
+    /// See [`simrecord::marker`].
+    pub(crate) number: u32,
+    pub(crate) argument: u64,
 }
 
 /// The parts of a recording.
@@ -75,7 +83,7 @@ pub(crate) struct Session {
     pub(crate) regions: Regions,
     pub(crate) check: CountCheck,
     /// The time by which the guest's clock jumps once the level has changed, in nanoseconds.
-    pub(crate) skips_ns: u64,
+    pub(crate) clock_jump_ns: u64,
     pub(crate) writer: Writer,
     /// The file that tells the host the guest's progress.
     pub(crate) progress: Option<ProgressFile>,
@@ -141,7 +149,7 @@ impl Session {
         if let Some(pmus) = &self.pmus {
             pmus.check_soon();
         }
-        self.clock.skip(std::mem::take(&mut self.skips_ns));
+        self.clock.skip(std::mem::take(&mut self.clock_jump_ns));
         self.clock.restart(self.level.counts());
     }
 
@@ -227,41 +235,45 @@ impl Session {
     }
 
     /// Closes the open region where its rule ([`Options::until`]) says that it has measured enough, but not before
-    /// [`WINDOW_NS_MIN`] and not inside of an interrupt. Called between two blocks of `vcpu`. The rest of the guest's window is not recorded, and is skipped.
+    /// [`EARLY_END_NS_MIN`] and not inside of an interrupt. Called between two blocks of `vcpu`. The rest of the guest's
+    /// window is not recorded: the guest's clock jumps to its end.
     pub(crate) fn close_if_enough(&mut self, vcpu: u32) {
         let Some(until) = self.options.until.filter(|_| self.spans.are_enough()) else { return };
         if !self.regions.is_open() || self.writer.has_ended() {
             return;
         }
-        if self.tracker.cpus.iter().any(|tracked| tracked.stack.is_inside_any(is_interrupt)) {
-            // The part of a span up to here would be in the counts of its context, and not among its spans.
+        if self
+            .tracker
+            .cpus
+            .iter()
+            .any(|tracked| tracked.stack.is_inside_any(is_interrupt_or_exception))
+        {
+            // A span that is cut here would be in the counts of its context, but not among its spans.
             return;
         }
         self.clock.count_halts(vcpu);
         let counted = self.level.counted(vcpu, 0);
         let opened_at = self.regions.opened_at(vcpu as usize);
         let length_cycles = counted[vcpu as usize][TIME].saturating_sub(opened_at);
-        if self.clock.ns_of(length_cycles) < WINDOW_NS_MIN {
+        let length_ns = self.clock.ns_of(length_cycles);
+        if length_ns < EARLY_END_NS_MIN {
             return;
         }
         let region = self.regions.number().into();
-        self.write_marker((vcpu, marker::ENOUGH, region), false, &counted);
+        let hit = MarkerHit { vcpu, number: marker::ENOUGH, argument: region };
+        self.write_marker(&hit, false, &counted);
         self.write_kernel_counts(true);
         self.close_region(&counted);
         if let Some(progress) = &mut self.progress {
             progress.region(false, vcpu, &counted);
         }
         self.set_level(false);
-        self.skips_ns = until.window_ns;
+        self.clock_jump_ns = until.window_ns.saturating_sub(length_ns);
     }
 
     /// Writes the row of a marker. `open`: whether the region is open after it.
-    pub(crate) fn write_marker(
-        &mut self,
-        (vcpu, number, argument): (u32, u32, u64),
-        open: bool,
-        counted: &[Counts],
-    ) {
+    pub(crate) fn write_marker(&mut self, hit: &MarkerHit, open: bool, counted: &[Counts]) {
+        let MarkerHit { vcpu, number, argument } = *hit;
         let tracked = &self.tracker.cpus[vcpu as usize];
         let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
         let services = self.tracker.services.as_ref();

@@ -8,13 +8,13 @@ pub const SPANS_MAX: u32 = 1_000_000;
 /// The widest interval of a rule, in millionths of the mean.
 pub const INTERVAL_PPM_MAX: u32 = 500_000;
 
-/// No window ends earlier because it has measured enough: five ticks of a kernel with 250 ticks a second.
-pub const WINDOW_NS_MIN: u64 = 20_000_000;
+/// The shortest window that can end early, in nanoseconds: five ticks of a kernel with 250 ticks a second.
+pub const EARLY_END_NS_MIN: u64 = 20_000_000;
 
-/// What a window must have measured of the contexts that together take most of the time of all interrupts and
-/// exceptions: nine tenths of it.
+/// A window ends when enough contexts are measured well: together they take nine tenths of the time of all interrupts,
+/// softirqs and exceptions, and each of them has what the rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Enough {
+pub enum StopRule {
     /// This number of spans of each context, from 1 to [`SPANS_MAX`].
     Spans(u32),
     /// A 95 % confidence interval of each context's mean time, whose half is at most this many millionths of the
@@ -22,28 +22,28 @@ pub enum Enough {
     Interval { half_ppm: u32 },
 }
 
-impl Enough {
-    fn spans(text: &str) -> Option<Enough> {
+impl StopRule {
+    fn spans(text: &str) -> Option<StopRule> {
         let spans = text.parse().ok().filter(|spans| (1..=SPANS_MAX).contains(spans))?;
-        Some(Enough::Spans(spans))
+        Some(StopRule::Spans(spans))
     }
 
-    fn interval(half_ppm: u32) -> Option<Enough> {
-        (1..=INTERVAL_PPM_MAX).contains(&half_ppm).then_some(Enough::Interval { half_ppm })
+    fn interval(half_ppm: u32) -> Option<StopRule> {
+        (1..=INTERVAL_PPM_MAX).contains(&half_ppm).then_some(StopRule::Interval { half_ppm })
     }
 }
 
 /// Parses `200-spans` or `5%`.
-impl FromStr for Enough {
+impl FromStr for StopRule {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Enough, String> {
+    fn from_str(text: &str) -> Result<StopRule, String> {
         let percent = |text: &str| {
             let percent =
                 text.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent))?;
-            Enough::interval((percent * 10_000.0).round() as u32)
+            StopRule::interval((percent * 10_000.0).round() as u32)
         };
-        let spans = text.strip_suffix("-spans").and_then(Enough::spans);
+        let spans = text.strip_suffix("-spans").and_then(StopRule::spans);
         let found = spans.or_else(|| text.strip_suffix('%').and_then(percent));
         found.ok_or_else(|| {
             format!("allowed: N-spans with N from 1 to {SPANS_MAX}, as in 200-spans, or P% with P up to 50, as in 5%")
@@ -51,11 +51,11 @@ impl FromStr for Enough {
     }
 }
 
-impl fmt::Display for Enough {
+impl fmt::Display for StopRule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Enough::Spans(spans) => write!(out, "{spans}-spans"),
-            Enough::Interval { half_ppm } => write!(out, "{}%", f64::from(*half_ppm) / 10_000.0),
+            StopRule::Spans(spans) => write!(out, "{spans}-spans"),
+            StopRule::Interval { half_ppm } => write!(out, "{}%", f64::from(*half_ppm) / 10_000.0),
         }
     }
 }
@@ -63,9 +63,9 @@ impl fmt::Display for Enough {
 /// A rule that ends windows before their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Until {
-    pub enough: Enough,
-    /// The time for which the guest keeps a window open, in nanoseconds, at least 1. After the early end of a window
-    /// the guest's clock jumps by this time, so that the guest ends its own window, too.
+    pub enough: StopRule,
+    /// The time for which the guest keeps a window open, in nanoseconds, at least 1. When a window ends early, the guest's
+    /// clock jumps to the end of this time, so that the guest ends its own window, too.
     pub window_ns: u64,
 }
 
@@ -76,8 +76,8 @@ impl Until {
         let mut parts = text.split(':');
         let (kind, amount, window) = (parts.next()?, parts.next()?, parts.next()?);
         let enough = match kind {
-            "spans" => Enough::spans(amount),
-            "interval" => Enough::interval(amount.parse().ok()?),
+            "spans" => StopRule::spans(amount),
+            "interval" => StopRule::interval(amount.parse().ok()?),
             _ => None,
         }?;
         let window_ns = window.parse().ok().filter(|ns| (1..=i64::MAX as u64).contains(ns))?;
@@ -88,8 +88,8 @@ impl Until {
 impl fmt::Display for Until {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, amount) = match self.enough {
-            Enough::Spans(spans) => ("spans", spans),
-            Enough::Interval { half_ppm } => ("interval", half_ppm),
+            StopRule::Spans(spans) => ("spans", spans),
+            StopRule::Interval { half_ppm } => ("interval", half_ppm),
         };
         write!(out, "{kind}:{amount}:{}", self.window_ns)
     }
@@ -102,17 +102,17 @@ mod tests {
     #[test]
     fn what_users_write_reads_back() {
         for text in ["1-spans", "200-spans", "1000000-spans", "5%", "0.5%", "50%"] {
-            assert_eq!(text.parse::<Enough>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<StopRule>().unwrap().to_string(), text);
         }
         for wrong in ["", "200", "0-spans", "1000001-spans", "-1%", "0%", "51%", "NaN%", "end", "%"]
         {
-            assert!(wrong.parse::<Enough>().is_err(), "{wrong}");
+            assert!(wrong.parse::<StopRule>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn the_plugins_option_reads_back() {
-        for enough in [Enough::Spans(200), Enough::Interval { half_ppm: 50_000 }] {
+        for enough in [StopRule::Spans(200), StopRule::Interval { half_ppm: 50_000 }] {
             let until = Until { enough, window_ns: 200_000_000 };
             assert_eq!(Until::parse(&until.to_string()), Some(until));
         }

@@ -200,6 +200,9 @@ impl Running {
                 let of_this = whole.map_or(Duration::ZERO, |whole| whole.saturating_sub(in_window));
                 let windows = match (whole, further(number)) {
                     // The windows of an equal run differ among themselves as those of this run do.
+                    _ if self.work.is_same_request && self.work.windows_end_early => {
+                        by_earlier_run()?
+                    }
                     _ if self.work.is_same_request => by_earlier_run()?.max(of_this),
                     // Windows differ. Those that have not opened may be as slow as the slowest one.
                     (Some(whole), Some(further)) => {
@@ -521,6 +524,30 @@ mod tests {
         assert_eq!(left(same), Some((12 * SECOND, TimePart::Windows)));
         let other = MachineWork { kept: Some(kept), ..MachineWork::default() };
         assert_eq!(left(other), None, "how long its windows are is not known");
+    }
+
+    #[test]
+    fn windows_that_end_early_take_the_time_of_an_equal_run() {
+        let start = Instant::now();
+        let kept = KeptTimes {
+            set_up: SECOND,
+            windows: 10 * SECOND,
+            guest_ns: 20_000_000,
+            window_count: 1,
+            single: vec![(10 * SECOND, 20_000_000)],
+            request: String::new(),
+        };
+        let windows_end_early = true;
+        let first = MachineWork { kept: Some(kept), windows_end_early, ..work(1) };
+        let second = MachineWork { is_same_request: true, ..first.clone() };
+        for (work, total, is_at_most) in [(first, 95 * SECOND, true), (second, 5 * SECOND, false)] {
+            let mut forecast = Forecast::new(1, 1);
+            forecast.start(start, "net", work);
+            forecast.update(start, "net", window(1, 0.0));
+            forecast.update(start + 5 * SECOND, "net", window(1, 0.05));
+            assert_eq!(forecast.left(start + 5 * SECOND).unwrap().total, total);
+            assert_eq!(forecast.is_at_most(), is_at_most);
+        }
     }
 
     #[test]

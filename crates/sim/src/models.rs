@@ -99,6 +99,12 @@ impl Model {
         if self.detail == Detail::Ooo { mask_of(&self.model, cpus) } else { MASK_TIMED }
     }
 
+    /// Whether its cores may execute samples in detail: at the level `ooo`, with an out-of-order core of one thread.
+    #[must_use]
+    pub fn can_sample(&self) -> bool {
+        self.detail == Detail::Ooo && self.sampling(SAMPLE_PERIOD).is_ok()
+    }
+
     /// The sampling with one unit in each `period` instructions. A period that is too short for a unit and its
     /// warming is lengthened.
     ///

@@ -33,9 +33,9 @@ pub const PREPARED: u32 = 8;
 /// The guest is about to read its kernel's own counters, or has just read them. Events between this
 /// marker and the region's edge may be in only one of the two counts. The marker itself does nothing.
 pub const READING: u32 = 9;
-/// While no region is open: from the next block on everything is recorded, but caches, TLBs and predictors are only kept warm
-/// and guest time is estimated by samples, until a region opens or [`FULL`] comes. Nothing is sampled at levels other than
-/// `ooo`, and with cores that cannot be sampled.
+/// Starts a sampled warm-up, while no region is open. Everything is recorded from the next block on. Caches, TLBs and
+/// predictors are kept warm; samples estimate the time. It ends when a region opens, or at [`FULL`]. Nothing is sampled at
+/// levels other than `ooo`, and with cores that cannot be sampled.
 pub const WARM: u32 = 10;
 /// The plugin has closed the region whose number is the argument, because it has measured enough. Guests do not execute
 /// this marker.

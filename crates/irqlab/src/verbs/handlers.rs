@@ -21,7 +21,7 @@ use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::boot::Limits;
 use sim::handlers::{SimBench, SimSettings};
-use sim::watch::{Enough, Until, User, Watch};
+use sim::watch::{StopRule, Until, User, Watch};
 
 use crate::console::{self, Redraw};
 use crate::options::{
@@ -36,18 +36,18 @@ use crate::simulated::{
 /// The disk that the disk stimulus reads without `--disk`. Its latency makes reads wait, as on real hardware.
 const DISK: &str = "virtio-blk,latency=100us";
 
-/// How long a condition runs before its window. With a model less, because the clock of a simulated processor does not
-/// change, and its caches are warm after some million instructions.
+/// How long a condition runs before its window. Shorter with a model, because a simulated processor's frequency is constant
+/// and its caches are warm after some million instructions.
 const WARM_UP: Duration = Duration::from_millis(500);
 const WARM_UP_WITH_MODEL: Duration = Duration::from_millis(50);
-/// With a model: operations of a stimulus at the low rate in a warm-up. The first ones find nothing in the caches.
+/// With a model: operations of a stimulus at the low rate in a warm-up, because the first one or two miss everywhere.
 const WARM_UP_OPERATIONS: u32 = 3;
 /// What ends a window with a model before its time.
-const UNTIL: Enough = Enough::Spans(200);
+const UNTIL: StopRule = StopRule::Spans(200);
 
 /// The value of `--until`; `None` for `end`.
 #[derive(Clone, Copy, Debug)]
-struct UntilArg(Option<Enough>);
+struct UntilArg(Option<StopRule>);
 
 impl FromStr for UntilArg {
     type Err = String;
@@ -56,7 +56,7 @@ impl FromStr for UntilArg {
         if text == "end" {
             return Ok(UntilArg(None));
         }
-        let enough = text.parse::<Enough>().map_err(|error| format!("{error}; or end"))?;
+        let enough = text.parse::<StopRule>().map_err(|error| format!("{error}; or end"))?;
         Ok(UntilArg(Some(enough)))
     }
 }
@@ -121,9 +121,9 @@ pub struct HandlersArgs {
     /// Also record the histograms' buckets
     #[arg(long)]
     histograms: bool,
-    /// End each window as soon as it has measured enough of the contexts with nine tenths of the time of interrupts:
-    /// `200-spans` of each, or a 95 % interval of each mean of at most +-`5%`; `end`: measure for the whole -d. Needs a
-    /// model [default: 200-spans]
+    /// End each window once contexts with nine tenths of the time of all interrupts are measured well: `200-spans` of
+    /// each, or a 95 % interval of each mean of at most +-`5%`, but not before 20 ms; `end`: measure for the whole -d
+    /// [default: with a model and without a command 200-spans, else end]
     #[arg(long, value_name = "WHEN", help_heading = SIMULATED)]
     until: Option<UntilArg>,
     /// Also record which lines handlers and other kernel services miss in the model's caches, who evicted
@@ -239,7 +239,7 @@ impl HandlersArgs {
     }
 
     /// What ends each window before its time. `None`: nothing.
-    fn until(&self) -> Option<Enough> {
+    fn until(&self) -> Option<StopRule> {
         match self.until {
             Some(UntilArg(enough)) => enough,
             None => (self.has_model() && self.command.is_empty()).then_some(UNTIL),
@@ -368,7 +368,9 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let span_counts = !args.events.iter().any(|name| name == "none");
     // Misses are counted for each service, so services must be recorded, too.
     let services = misses;
-    let until = args.until().map(|enough| Until { enough, window_ns: ns(args.duration) });
+    // The guest's clock does not jump past the limit, at which the guest responds with what it has.
+    let window = args.duration.min(Duration::from_secs(limits(args).guest_s.into()));
+    let until = args.until().map(|enough| Until { enough, window_ns: ns(window) });
     let watch = Watch {
         spans: true,
         span_counts,

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::{Place, can_simulate, rows};
+use crate::support::{Place, can_simulate};
 use sim::Cache;
 use sim::kernel::{self, Flavour};
 
@@ -37,29 +37,6 @@ fn experiments_end_with_124_at_the_limit_of_the_guests_time_and_keep_what_they_m
         assert!(warnings.contains(missing), "{name}: {warnings}");
         assert!(workspace.path().join(name).exists());
     }
-}
-
-/// The loops share one machine, whose limit comes in the second loop.
-#[test]
-fn a_limit_in_the_second_loop_keeps_the_first_one_whole() {
-    let workspace = Place::new();
-    if !can_simulate(&workspace) {
-        return;
-    }
-    let line = "noise --on sim --guest-limit 2s -q --json --warm-up 1ms -d 1300ms --loop detour,fwq --out run";
-    let ended = workspace.run(&line.split_whitespace().collect::<Vec<_>>());
-    ended.assert_code(124).assert_says("--guest-limit");
-    let run = ended.json();
-    assert_eq!(run["complete"], false);
-    let warnings = run["warnings"].to_string();
-    assert!(warnings.contains("loop fwq after "), "{warnings}");
-    assert!(!warnings.contains("loop detour"), "{warnings}");
-    let window_ns = |table: &str| rows(&run, table)[0]["window_ns"].as_u64().unwrap();
-    assert!(
-        (1_299_000_000..1_301_000_000).contains(&window_ns("noise")),
-        "the detours of all of it"
-    );
-    assert!((1..1_299_000_000).contains(&window_ns("fwq")), "a part");
 }
 
 #[test]

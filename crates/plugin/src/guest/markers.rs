@@ -4,7 +4,7 @@ use crate::cpu::BlockPosition;
 use crate::guest::annotations;
 use crate::models::sampling::Scope;
 use crate::pmu::machine::Now;
-use crate::session::Session;
+use crate::session::{MarkerHit, Session};
 use crate::writer::Ending;
 use simrecord::marker;
 
@@ -30,7 +30,7 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
         marker::CLOSE | marker::END => false,
         _ => was_open,
     };
-    session.write_marker((vcpu, number, argument), open, &counted);
+    session.write_marker(&MarkerHit { vcpu, number, argument }, open, &counted);
     let Session { tracker, qemu, level, pmus, .. } = session;
     tracker.name_current(vcpu as usize, qemu);
     if let Some(pmus) = pmus {

@@ -2,7 +2,7 @@
 
 use attribution::{ContextTransition, KernelSpan};
 
-use crate::guest::enough::Measured;
+use crate::guest::enough::WindowProgress;
 use crate::guest::tracker::Tracker;
 use crate::time::clock::Clock;
 use crate::writer::Writer;
@@ -16,7 +16,7 @@ pub(crate) struct Spans {
     /// How many further spans are written with their counters.
     with_counters: u32,
     /// What the open region has measured. `None`: no region ends early.
-    measured: Option<Measured>,
+    measured: Option<WindowProgress>,
 }
 
 /// Where spans come from.
@@ -40,7 +40,7 @@ impl Spans {
         }
         Spans {
             with_counters: if options.span_counts { SPAN_COUNTS_MAX } else { 0 },
-            measured: options.until.map(|until| Measured::new(until.enough)),
+            measured: options.until.map(|until| WindowProgress::new(until.enough)),
         }
     }
 
@@ -53,7 +53,7 @@ impl Spans {
 
     /// Whether the open region has measured enough.
     pub(crate) fn are_enough(&self) -> bool {
-        self.measured.as_ref().is_some_and(Measured::is_enough)
+        self.measured.as_ref().is_some_and(WindowProgress::is_enough)
     }
 
     /// Writes the spans that an event of a vCPU's tracker has ended.

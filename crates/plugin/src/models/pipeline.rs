@@ -287,7 +287,8 @@ impl Pipeline {
             Some(sampler) => {
                 let first = self.ran as usize;
                 let before = port.port.system.latency_cycles(self.cpu);
-                if sampler.is_in_detail(VirtualAddress(block.address())) {
+                let instructions = Instructions::from(until - self.ran);
+                if sampler.choose_detail(VirtualAddress(block.address()), instructions) {
                     self.core.run_from(first, block, &executed, &mut port);
                     sampler.waited(port.port.system.latency_cycles(self.cpu) - before);
                 } else {
@@ -344,7 +345,7 @@ impl Pipeline {
                 let sampler = self.sampler.take();
                 let new = || Box::new(Sampler::starting_with_unit(sampling, self.cpu as u32));
                 let mut sampler = sampler.unwrap_or_else(new);
-                sampler.set_details_kernel(scope == Scope::Kernel);
+                sampler.set_kernel_in_detail(scope == Scope::Kernel);
                 Some(sampler)
             }
         };

@@ -93,8 +93,8 @@ struct Part {
 /// Like [`RATE_SLOTS_MIN`], for the first unit of a mode.
 const FIRST_RATE_SLOTS_MIN: u64 = 500;
 
-/// User instructions that are executed in detail after kernel mode, where that is: the first ones wait for the code and
-/// data that the kernel has evicted.
+/// How many user instructions after kernel mode are executed in detail, in [`Scope::Kernel`]. They wait for code and data
+/// that the kernel has evicted.
 const AFTER_KERNEL: Instructions = Instructions(500);
 
 /// What the core executes in detail.
@@ -113,9 +113,9 @@ pub(crate) struct Sampler {
     vcpu: u32,
     phase: Phase,
     /// Whether kernel mode is executed in detail.
-    details_kernel: bool,
+    kernel_is_in_detail: bool,
     /// Instructions up to which user mode is executed in detail after kernel mode.
-    details_until: Instructions,
+    user_in_detail_until: Instructions,
     /// Executed instructions, in detail or not.
     executed: Instructions,
     branches: u64,
@@ -135,9 +135,8 @@ pub(crate) struct Sampler {
     ended: Vec<UnitPart>,
     /// Cycles of an instruction that uses a slot, in user mode and in the kernel, as fixed point.
     rates: [u64; 2],
-    /// Whether the next unit that is long enough sets the rate of a mode, instead of changing it by a fraction. The mode is
-    /// executed in detail until then.
-    sets_rate: [bool; 2],
+    /// By mode: whether no unit has set the rate yet. The mode is executed in detail until one does.
+    lacks_rate: [bool; 2],
     /// The fraction of a cycle that the estimate carries over, as fixed point.
     fraction: u64,
 }
@@ -148,8 +147,8 @@ impl Sampler {
             sampling,
             vcpu,
             phase: Phase::FunctionalWarming,
-            details_kernel: false,
-            details_until: Instructions::default(),
+            kernel_is_in_detail: false,
+            user_in_detail_until: Instructions::default(),
             executed: Instructions::default(),
             branches: 0,
             next_edge: start_of_unit(&sampling, vcpu, 0),
@@ -161,7 +160,7 @@ impl Sampler {
             waited_cycles: 0,
             ended: Vec::new(),
             rates: [1 << RATE_SHIFT; 2],
-            sets_rate: [false; 2],
+            lacks_rate: [false; 2],
             fraction: 0,
         }
     }
@@ -170,24 +169,28 @@ impl Sampler {
     pub(crate) fn starting_with_unit(sampling: Sampling, vcpu: u32) -> Sampler {
         let next_edge = Instructions(sampling.warming);
         let phase = Phase::DetailedWarming;
-        Sampler { phase, next_edge, sets_rate: [true; 2], ..Sampler::new(sampling, vcpu) }
+        Sampler { phase, next_edge, lacks_rate: [true; 2], ..Sampler::new(sampling, vcpu) }
     }
 
-    /// Has kernel mode executed in detail from now on, or in units as all else.
-    pub(crate) fn set_details_kernel(&mut self, details: bool) {
-        self.details_kernel = details;
+    /// Whether kernel mode is executed in detail from now on, or in units like user mode.
+    pub(crate) fn set_kernel_in_detail(&mut self, details: bool) {
+        self.kernel_is_in_detail = details;
     }
 
-    /// Whether the core executes the next instruction, at `address`, in detail.
+    /// Whether the core executes the next `instructions`, from `address` on, in detail.
     #[inline(always)]
-    pub(crate) fn is_in_detail(&mut self, address: VirtualAddress) -> bool {
+    pub(crate) fn choose_detail(
+        &mut self,
+        address: VirtualAddress,
+        instructions: Instructions,
+    ) -> bool {
         let mode = mode_of(address);
-        if self.details_kernel && mode == KERNEL {
-            self.details_until = self.executed + AFTER_KERNEL;
+        if self.kernel_is_in_detail && mode == KERNEL {
+            self.user_in_detail_until = self.executed + instructions + AFTER_KERNEL;
         }
         self.phase != Phase::FunctionalWarming
-            || self.executed < self.details_until
-            || self.sets_rate[mode]
+            || self.executed < self.user_in_detail_until
+            || self.lacks_rate[mode]
     }
 
     /// The latencies of what accesses in detail found are `cycles`.
@@ -242,8 +245,9 @@ impl Sampler {
             }
             Phase::Unit => {
                 self.charge(now);
-                let start = self.next_edge - Instructions(self.sampling.unit);
-                let follows_kernel = self.details_kernel && self.details_until > start;
+                let unit_start = self.next_edge - Instructions(self.sampling.unit);
+                let follows_kernel =
+                    self.kernel_is_in_detail && self.user_in_detail_until > unit_start;
                 self.adapt_rates(follows_kernel);
                 self.end_unit();
                 self.phase = Phase::FunctionalWarming;
@@ -269,7 +273,7 @@ impl Sampler {
 
     /// A region of interest opens or closes. The measured part of a unit belongs to the previous region.
     pub(crate) fn set_region(&mut self, region: Option<u32>, now: &Moment) {
-        if self.details_kernel {
+        if self.kernel_is_in_detail {
             // Units only give rates: everything is counted.
             return;
         }
@@ -317,8 +321,8 @@ impl Sampler {
         self.parts.clear();
     }
 
-    /// Adapts the rates to a unit. `follows_kernel`: its user instructions are some of the first after kernel mode, which
-    /// are never estimated.
+    /// Adapts the rates to a unit. `follows_kernel`: it has user instructions that directly follow kernel mode. They are never
+    /// estimated, so the user rate ignores them.
     fn adapt_rates(&mut self, follows_kernel: bool) {
         for (mode, rate) in self.rates.iter_mut().enumerate().skip(usize::from(follows_kernel)) {
             let is_user =
@@ -331,11 +335,11 @@ impl Sampler {
                 slots += part.slots;
             }
             let slots_min =
-                if self.sets_rate[mode] { FIRST_RATE_SLOTS_MIN } else { RATE_SLOTS_MIN };
+                if self.lacks_rate[mode] { FIRST_RATE_SLOTS_MIN } else { RATE_SLOTS_MIN };
             if slots >= slots_min {
                 let found = ((cycles << RATE_SHIFT) / slots).cast_signed();
-                let sets_rate = std::mem::take(&mut self.sets_rate[mode]);
-                let weight_shift = if sets_rate { 0 } else { RATE_WEIGHT_SHIFT };
+                let lacks_rate = std::mem::take(&mut self.lacks_rate[mode]);
+                let weight_shift = if lacks_rate { 0 } else { RATE_WEIGHT_SHIFT };
                 let difference = found - rate.cast_signed();
                 *rate = rate.saturating_add_signed(difference >> weight_shift).max(RATE_MIN);
             }
@@ -353,7 +357,7 @@ mod tests {
     fn run(sampler: &mut Sampler, blocks: u64, cycles: u64) -> u64 {
         let (mut now, mut in_detail) = (0, 0);
         for _ in 0..blocks {
-            if sampler.is_in_detail(VirtualAddress(u64::MAX)) {
+            if sampler.choose_detail(VirtualAddress(u64::MAX), Instructions(5)) {
                 (now, in_detail) = (now + 5 * cycles, in_detail + 5 * cycles);
             } else {
                 now += sampler.estimate(5, 0, VirtualAddress(u64::MAX));
@@ -371,16 +375,18 @@ mod tests {
     #[test]
     fn kernel_mode_is_in_detail_and_so_are_the_first_user_instructions_after_it() {
         let sampling = Sampling { period: 1 << 30, ..SAMPLING };
+        const BLOCK: Instructions = Instructions(60);
         let (user, kernel) = (VirtualAddress(0x1000), VirtualAddress(u64::MAX));
         let mut sampler = Sampler::new(sampling, 0);
-        assert!(!sampler.is_in_detail(user) && !sampler.is_in_detail(kernel));
-        sampler.set_details_kernel(true);
-        assert!(!sampler.is_in_detail(user) && sampler.is_in_detail(kernel));
+        assert!(!sampler.choose_detail(user, BLOCK) && !sampler.choose_detail(kernel, BLOCK));
+        sampler.set_kernel_in_detail(true);
+        assert!(!sampler.choose_detail(user, BLOCK) && sampler.choose_detail(kernel, BLOCK));
+        let _ = sampler.executed(BLOCK, true);
         for executed in (0..AFTER_KERNEL.0).step_by(100) {
-            assert!(sampler.is_in_detail(user), "{executed}");
+            assert!(sampler.choose_detail(user, BLOCK), "{executed}");
             let _ = sampler.executed(Instructions(100), false);
         }
-        assert!(!sampler.is_in_detail(user) && sampler.is_in_detail(kernel));
+        assert!(!sampler.choose_detail(user, BLOCK) && sampler.choose_detail(kernel, BLOCK));
     }
 
     #[test]
@@ -388,10 +394,10 @@ mod tests {
         let sampling = Sampling { period: 10_000, warming: 100, unit: 600, seed: 7 };
         let mut sampler = Sampler::starting_with_unit(sampling, 0);
         sampler.enter(KernelContext::Interrupt(0xec).code());
-        assert!(sampler.is_in_detail(VirtualAddress(u64::MAX)));
+        assert!(sampler.choose_detail(VirtualAddress(u64::MAX), Instructions(5)));
         let in_detail = run(&mut sampler, 140, 3);
         assert_eq!(in_detail, 140 * 5 * 3);
-        assert!(!sampler.is_in_detail(VirtualAddress(u64::MAX)));
+        assert!(!sampler.choose_detail(VirtualAddress(u64::MAX), Instructions(5)));
         assert_eq!(sampler.estimate(100, 0, VirtualAddress(u64::MAX)), 300);
     }
 

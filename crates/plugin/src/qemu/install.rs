@@ -122,7 +122,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         annotations: AnnotationCounters::new(annotations),
         pmus,
         regions: Regions::default(),
-        skips_ns: 0,
+        clock_jump_ns: 0,
         check: CountCheck::new(options.check),
         writer,
         progress: options.progress.as_deref().map(ProgressFile::open).transpose()?,

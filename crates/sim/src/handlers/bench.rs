@@ -266,7 +266,7 @@ impl Bench for SimBench {
         settings.insert("cpus".into(), json!(cpu_list(config.guest.machine.cpus)));
         settings.insert("clock".into(), json!(clock(config)));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
-        settings.insert("user_mode".into(), json!(config.guest.watch.user.word()));
+        settings.insert("user_mode".into(), json!(config.guest.watch.user_mode()));
         let model = config.guest.watch.model.as_ref();
         settings.insert("model".into(), json!(model.map(|model| &model.described)));
         settings.insert("start".into(), json!(config.guest.start.described()));

@@ -100,10 +100,10 @@ impl SimNoise {
         core.and_then(|core| core.threads).unwrap_or(1)
     }
 
-    /// Cycles of a window; `None` if repetitions end the windows.
-    fn window_cycles(&self) -> Option<u64> {
+    /// Cycles of the window of a loop; `None` if repetitions end it, whose length is not known.
+    fn window_cycles(&self, looping: Loop) -> Option<u64> {
         let request = &self.settings.request;
-        if request.repetitions.is_some() {
+        if request.repetitions.is_some() && looping == Loop::Fwq {
             return None;
         }
         let ns = u128::from(request.warm_up_ns) + u128::from(request.duration_ns);
@@ -120,7 +120,7 @@ impl SimNoise {
         let label = label_of(looping);
         let expected = Expected {
             label: &label,
-            window_cycles: self.window_cycles(),
+            window_cycles: self.window_cycles(looping),
             windows: Some(1),
             warm_up_cycles: None,
         };
@@ -365,7 +365,7 @@ impl Bench for SimNoise {
         settings.insert("machine".into(), json!(config.guest.machine.described()));
         let model = config.guest.watch.model.as_ref().map(|model| &model.described);
         settings.insert("model".into(), json!(model));
-        settings.insert("user_mode".into(), json!(model.map(|_| config.guest.watch.user.word())));
+        settings.insert("user_mode".into(), json!(config.guest.watch.user_mode()));
         settings.insert("loops_on".into(), json!(config.request.cpus));
         settings.insert("vcpu_slice_cycles".into(), json!(config.guest.watch.vcpu_slice));
         settings.insert("body".into(), json!(config.request.body.word()));

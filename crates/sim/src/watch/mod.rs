@@ -20,7 +20,7 @@ pub use plugin_interface::options::{ALSO_MAX, VCPU_SLICE_DEFAULT, VCPU_SLICE_MAX
 use plugin_interface::options::{Options, Time};
 pub use plugin_interface::sampling::{PERIOD_MAX, Sampling};
 use plugin_interface::symbols::{Part, Wanted};
-pub use plugin_interface::until::{Enough, Until};
+pub use plugin_interface::until::{StopRule, Until};
 pub use record_file::KeptRecord;
 use record_file::{check_place, keep, unnamed};
 use simrecord::progress::{self, GuestProgress};
@@ -89,6 +89,13 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// How user mode is executed, as the word of `--user-mode`. `None` where it cannot be sampled.
+    #[must_use]
+    pub fn user_mode(&self) -> Option<&'static str> {
+        let can_sample = self.model.as_ref().is_some_and(Model::can_sample);
+        can_sample.then(|| self.user.word())
+    }
+
     /// Returns the cycles of a second, on a machine with this clock.
     #[must_use]
     pub fn clock_hz(&self, timing: Timing) -> u64 {

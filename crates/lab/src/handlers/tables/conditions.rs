@@ -60,7 +60,7 @@ fn columns<'a>() -> Columns<'a, ConditionSamples> {
         .uint(|row: &ConditionSamples| row.timing.length_ns()),
         column(
             "ended_by",
-            "What ended the window: its time, the command, enough (--until), or a request or limit that cut it short.",
+            "What ended the window: `time`, `command`, `enough` (--until), or `stop`: a request to stop, or a limit.",
         )
         .shown_as("ended by", 35)
         .text(|row: &ConditionSamples| ended_by(row)),
