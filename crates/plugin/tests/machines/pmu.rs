@@ -184,6 +184,8 @@ fn a_counter_goes_on_in_a_restored_machine() {
     monitor::wait(|| {
         fs::read_to_string(path("checkpoint")).is_ok_and(|output| output.contains("counting"))
     });
+    // The task still writes its line. It counts for seconds once it is back in user mode.
+    std::thread::sleep(std::time::Duration::from_millis(200));
     first.save(&format!("file:{state}"));
     machine.finish(first.quit());
     let selects = fs::read_to_string(&pmu).unwrap();
