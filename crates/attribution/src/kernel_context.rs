@@ -52,6 +52,19 @@ pub enum KernelContext {
 }
 
 impl KernelContext {
+    /// Whether a context is an interrupt, a softirq or an exception. Threads of interrupts are threads like others here.
+    #[must_use]
+    pub fn is_interrupt_or_exception(self) -> bool {
+        matches!(
+            self,
+            KernelContext::Interrupt(_)
+                | KernelContext::Irq(_)
+                | KernelContext::Softirq(_)
+                | KernelContext::Exception(_)
+                | KernelContext::Nmi
+        )
+    }
+
     /// The service that a context is: user mode of all tasks is one, and so is the start of all tasks.
     #[must_use]
     pub fn of_all_tasks(self) -> KernelContext {

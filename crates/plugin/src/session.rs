@@ -11,7 +11,6 @@ use crate::cpu::level::Level;
 use crate::cpu::{self, BlockPosition};
 use crate::devices::dma;
 use crate::guest::annotations::AnnotationCounters;
-use crate::guest::enough::is_interrupt_or_exception;
 use crate::guest::region_rows;
 use crate::guest::regions::Regions;
 use crate::guest::service_sums::ServiceSums;
@@ -246,7 +245,7 @@ impl Session {
             .tracker
             .cpus
             .iter()
-            .any(|tracked| tracked.stack.is_inside_any(is_interrupt_or_exception))
+            .any(|tracked| tracked.stack.is_inside_any(KernelContext::is_interrupt_or_exception))
         {
             // A span that is cut here would be in the counts of its context, but not among its spans.
             return;

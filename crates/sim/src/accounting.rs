@@ -488,7 +488,11 @@ impl Accounting {
                 let reason = "the counters of contexts do not add up to those of the CPU";
                 broken_cpus.add(ALL_REGIONS, CpuWarning::new(used.cpu, reason));
             }
-            for row in used.contexts.iter().filter(|row| has_spans && is_interrupt(row.context)) {
+            for row in used
+                .contexts
+                .iter()
+                .filter(|row| has_spans && row.context.is_interrupt_or_exception())
+            {
                 let spans = used.spans.iter().filter(|span| span.context == row.context).count();
                 let (spans, completed) = (spans as u64, row.completed);
                 if spans != completed {
@@ -598,18 +602,6 @@ fn bad(reason: &str) -> SimError {
 
 fn context_of(code: u64) -> Result<KernelContext> {
     KernelContext::from_code(code).ok_or_else(|| bad(&format!("no context has the code {code:#x}")))
-}
-
-/// Returns whether a context has spans: interrupts, exceptions and softirqs.
-fn is_interrupt(context: KernelContext) -> bool {
-    matches!(
-        context,
-        KernelContext::Interrupt(_)
-            | KernelContext::Irq(_)
-            | KernelContext::Softirq(_)
-            | KernelContext::Exception(_)
-            | KernelContext::Nmi
-    )
 }
 
 /// Returns the plugin's warnings. All notices of lost writes become one warning with the total number.

@@ -238,7 +238,7 @@ impl HandlersArgs {
         if is_default { operations.max(self.warm_up()) } else { self.warm_up() }
     }
 
-    /// What ends each window before its time. `None`: nothing.
+    /// The rule that ends each window before its time. `None`: windows last their time.
     fn until(&self) -> Option<StopRule> {
         match self.until {
             Some(UntilArg(enough)) => enough,

@@ -71,7 +71,7 @@ fn a_window_without_a_rule_or_without_enough_lasts_its_time() {
     }
 }
 
-/// The window does not end inside of a handler: the counts of a context are those of its spans.
+/// A window that ended inside a handler would count a part of it that is no span.
 #[test]
 fn the_events_of_a_window_that_ended_are_those_of_its_spans() {
     let workspace = Place::new();

@@ -563,13 +563,12 @@ impl Tags {
         self.cpus[access.cpu].counts.prefetches += 1;
         let end = FillEnd::DataPrefetch(line);
         let response = self.fill(&prefetch_request(access.cpu, physical, end));
-        let index = match self.config.l1d_virtual {
+        let index = if self.config.l1d_virtual {
             // The prefetched line is in the page of the access, so both have the same colour.
-            true => {
-                let distance = physical.bytes_after(access.physical);
-                SetIndex::of_virtual(access.virtual_address.plus(distance), shift)
-            }
-            false => line.into(),
+            let distance = physical.bytes_after(access.physical);
+            SetIndex::of_virtual(access.virtual_address.plus(distance), shift)
+        } else {
+            line.into()
         };
         let flags = response.flags | PREFETCHED | flag_if(response.writable, WRITABLE);
         self.insert_l1d(access.cpu, index, physical, flags);

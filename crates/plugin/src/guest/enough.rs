@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use attribution::{KernelContext, KernelSpan};
+use attribution::KernelSpan;
 use plugin_interface::until::StopRule;
 use simrecord::counters::{COUNTERS, CYCLES};
 
 /// The contexts that are measured well enough must take at least this share of the time of all, in percent.
-const WELL_MEASURED_PERCENT_MIN: u128 = 90;
+const SHARE_PERCENT_MIN: u128 = 90;
 /// Confidence intervals are from this many batches of spans, or more, up to one less than twice as many.
 const BATCHES_MIN: usize = 16;
 /// 97.5 % quantile of Student's t for 15 degrees of freedom. More batches need a smaller one.
@@ -86,7 +86,7 @@ impl ContextTimes {
 #[derive(Debug)]
 pub(crate) struct WindowProgress {
     enough: StopRule,
-    /// By [`KernelContext::code`].
+    /// By [`attribution::KernelContext::code`].
     contexts: BTreeMap<u64, ContextTimes>,
     cycles: u64,
     is_enough: bool,
@@ -104,7 +104,7 @@ impl WindowProgress {
 
     /// A span has ended in the window.
     pub(crate) fn add(&mut self, span: &KernelSpan<COUNTERS>) {
-        if is_interrupt_or_exception(span.context) {
+        if span.context.is_interrupt_or_exception() {
             self.add_time(span.context.code(), span.self_counts[CYCLES]);
         }
     }
@@ -124,21 +124,8 @@ impl WindowProgress {
         let mut enough_cycles = 0_u128;
         let enough = self.contexts.values().filter(|times| times.are_enough(self.enough));
         enough.for_each(|times| enough_cycles += u128::from(times.cycles));
-        enough_cycles * 100 >= u128::from(self.cycles) * WELL_MEASURED_PERCENT_MIN
+        enough_cycles * 100 >= u128::from(self.cycles) * SHARE_PERCENT_MIN
     }
-}
-
-/// Whether a context is an interrupt, a softirq or an exception. These are the rows of the experiment `handlers`, but for
-/// threads of interrupts, which the plugin does not know from other threads.
-pub(crate) fn is_interrupt_or_exception(context: KernelContext) -> bool {
-    matches!(
-        context,
-        KernelContext::Interrupt(_)
-            | KernelContext::Irq(_)
-            | KernelContext::Softirq(_)
-            | KernelContext::Exception(_)
-            | KernelContext::Nmi
-    )
 }
 
 #[cfg(test)]

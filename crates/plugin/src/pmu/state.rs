@@ -10,7 +10,7 @@ const FIRST_LINE: &str = "irqlab-pmu 1";
 /// The content of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CounterContent {
-    /// The event select.
+    /// The register that chooses its event.
     pub(crate) select: u64,
     pub(crate) value: u64,
 }
