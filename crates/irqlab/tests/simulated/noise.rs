@@ -206,19 +206,20 @@ fn sampled_user_mode_has_the_injected_detours_of_detailed_user_mode() {
         assert_eq!(run["settings"]["user_mode"], user_mode);
         run
     };
+    // Times are averages per interrupt: the last interrupt may be in one window alone.
+    let stalled_ns = |run: &Json| -> u64 {
+        let injected = rows(run, "injected");
+        let detected = injected.iter().filter(|row| row["detected"] == true).count();
+        // An interrupt while the loop records the detour before is no detour of its own.
+        assert!(detected >= 20 && detected + 1 >= injected.len(), "{injected:?}");
+        injected.iter().map(|row| uint(row, "stalled_ns")).sum::<u64>() / injected.len() as u64
+    };
+    let timers = |run: &Json| -> Vec<u64> {
+        rows(run, "injected").iter().map(|row| uint(row, "timer_count")).take(20).collect()
+    };
     let (detailed, sampled) = (run("detailed"), run("sampled"));
-    let injected = |run: &Json| -> Vec<(u64, bool)> {
-        let is_detected = |row: &Json| row["detected"] == true;
-        let found = rows(run, "injected").iter();
-        found.map(|row| (uint(row, "timer_count"), is_detected(row))).collect()
-    };
-    let found = injected(&detailed);
-    assert!(found.len() >= 20 && found.iter().all(|(_, is_detected)| *is_detected), "{detailed}");
-    assert_eq!(found, injected(&sampled));
-    let stalled = |run: &Json| -> u64 {
-        rows(run, "injected").iter().map(|row| uint(row, "stalled_ns")).sum()
-    };
-    let (exact, estimated) = (stalled(&detailed), stalled(&sampled));
+    assert_eq!(timers(&detailed), timers(&sampled));
+    let (exact, estimated) = (stalled_ns(&detailed), stalled_ns(&sampled));
     // Kernel mode is in detail in both.
     assert!(20 * exact.abs_diff(estimated) < exact, "{exact} ns, {estimated} ns");
 }

@@ -32,7 +32,10 @@ fn softirqs_of_a_kernel_with_preempt_rt_are_counted_to_the_last_one() {
     for line in ["NET_RX", "TIMER", "HRTIMER"] {
         let is_it = |row: &&serde_json::Value| row["line"] == line;
         let of_line = agreement.iter().find(is_it).unwrap_or_else(|| panic!("{line}: {run}"));
-        assert_eq!(of_line["irqlab_count"], of_line["kernel_count"], "{of_line}");
+        assert_eq!(of_line["agrees"], true, "{of_line}");
+        // A thread of softirqs may be preempted at an edge of the window, inside of a softirq.
+        let is_exact = of_line["edge_tolerance_count"] == 0;
+        assert!(!is_exact || of_line["irqlab_count"] == of_line["kernel_count"], "{of_line}");
         assert_eq!(of_line["irqlab_count"].as_u64(), softirq(line), "{of_line}");
     }
     assert_eq!(run["absent"], serde_json::json!([]), "{run}");
