@@ -5,6 +5,8 @@
 //! a core needs: registers, memory accesses, execution unit. iced-x86 knows the registers and the
 //! memory that an instruction uses; this module adds the execution unit and special behaviour.
 
+use std::ops::Range;
+
 use iced_x86::{
     Code, Decoder as BytesDecoder, DecoderOptions, FlowControl, Instruction as X86,
     InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as X86Register,
@@ -40,11 +42,25 @@ pub enum Operation {
     /// `rdpmc`.
     ReadPmc,
     Cpuid,
+    /// A `mov` or `xchg` that stores to the addresses at which a Linux kernel maps its local APIC.
+    WriteLocalApic,
     /// An instruction that changes translations of addresses: `mov` to cr0, cr3 or cr4, `invlpg`,
     /// `invpcid`.
     FlushTranslations,
     /// The long NOP `nopl N(%rax,%rax,1)`, with N.
     LongNop(u32),
+}
+
+/// Where a Linux kernel maps devices at addresses that are known when it is compiled, the local APIC among them
+/// (arch/x86/include/asm/fixmap.h; `native_apic_mem_write` adds the register's number to the page's address).
+const FIXED_ADDRESSES: Range<u64> = 0xffff_ffff_ff40_0000..0xffff_ffff_ff80_0000;
+
+fn stores_to_fixed_addresses(instruction: &X86) -> bool {
+    let mut operands = [instruction.op0_kind(), instruction.op1_kind()].into_iter();
+    let memory = operands.position(|kind| kind == OpKind::Memory);
+    let stores =
+        memory == Some(0) || (memory.is_some() && instruction.mnemonic() == Mnemonic::Xchg);
+    stores && FIXED_ADDRESSES.contains(&instruction.memory_displacement64())
 }
 
 /// The line that `clflush`, `clflushopt` or `clwb` flushes.
@@ -160,6 +176,9 @@ impl Decoded {
                 ) =>
             {
                 Operation::FlushTranslations
+            }
+            Mnemonic::Mov | Mnemonic::Xchg if stores_to_fixed_addresses(instruction) => {
+                Operation::WriteLocalApic
             }
             Mnemonic::Nop if is_long_nop(instruction) => {
                 Operation::LongNop(instruction.memory_displacement64() as u32)
@@ -1293,7 +1312,7 @@ mod tests {
     #[test]
     fn operations_are_recognised() {
         use Operation::*;
-        let expected: [(&[u8], Operation); 27] = [
+        let expected: [(&[u8], Operation); 32] = [
             (&[0x48, 0xcf], InterruptReturn),
             (&[0xcf], Other), // iretd
             (&[0x48, 0x0f, 0x07], SyscallReturn),
@@ -1310,14 +1329,19 @@ mod tests {
             (&[0x0f, 0x32], ReadMsr),
             (&[0x0f, 0x33], ReadPmc),
             (&[0x0f, 0xa2], Cpuid),
-            (&[0x0f, 0x22, 0xd8], FlushTranslations), // mov %rax, %cr3
+            (&[0x89, 0xb7, 0x00, 0xc0, 0x5f, 0xff], WriteLocalApic), // mov %esi, -0xa04000(%rdi)
+            (&[0x87, 0xb7, 0x00, 0xc0, 0x5f, 0xff], WriteLocalApic), // xchg %esi, -0xa04000(%rdi)
+            (&[0xc7, 0x04, 0x25, 0xb0, 0xc0, 0x5f, 0xff, 0, 0, 0, 0], WriteLocalApic), // movl $0, 0xff..5fc0b0
+            (&[0x8b, 0xb7, 0x00, 0xc0, 0x5f, 0xff], Other), // mov -0xa04000(%rdi), %esi
+            (&[0x89, 0xb7, 0x00, 0xc0, 0x5f, 0x7f], Other), // mov %esi, 0x7f5fc000(%rdi)
+            (&[0x0f, 0x22, 0xd8], FlushTranslations),       // mov %rax, %cr3
             (&[0x41, 0x0f, 0x22, 0xdc], FlushTranslations), // mov %r12, %cr3
-            (&[0x0f, 0x01, 0x3f], FlushTranslations), // invlpg (%rdi)
+            (&[0x0f, 0x01, 0x3f], FlushTranslations),       // invlpg (%rdi)
             (&[0x41, 0x0f, 0x01, 0x3c, 0x24], FlushTranslations), // invlpg (%r12)
             (&[0x66, 0x0f, 0x38, 0x82, 0x0c, 0x24], FlushTranslations), // invpcid (%rsp), %rcx
-            (&[0x0f, 0x22, 0xd0], Other),             // mov %rax, %cr2
-            (&[0x44, 0x0f, 0x22, 0xc0], Other),       // mov %rax, %cr8
-            (&[0x0f, 0x01, 0x18], Other),             // lidt (%rax)
+            (&[0x0f, 0x22, 0xd0], Other),                   // mov %rax, %cr2
+            (&[0x44, 0x0f, 0x22, 0xc0], Other),             // mov %rax, %cr8
+            (&[0x0f, 0x01, 0x18], Other),                   // lidt (%rax)
             (&[0x0f, 0x1f, 0x84, 0, 0x69, 0x72, 0x71, 0x6b], LongNop(0x6b71_7269)),
             (&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], LongNop(0)),
             (&[0x0f, 0x1f, 0x44, 0x18, 1], Other), // nopl 1(%rax,%rbx,1)

@@ -214,10 +214,19 @@ fn sampled_user_mode_has_the_injected_detours_of_detailed_user_mode() {
         assert!(detected >= 20 && detected + 1 >= injected.len(), "{injected:?}");
         injected.iter().map(|row| uint(row, "stalled_ns")).sum::<u64>() / injected.len() as u64
     };
+    // The timers expire when they are due, and each expiry is one interrupt. The rest are ticks, every 4 ms.
+    let is_on_time = |run: &Json| {
+        let injected = rows(run, "injected");
+        let in_time = injected.iter().filter(|row| uint(row, "latency_ns") < 100).count();
+        let detours = rows(run, "detours").len();
+        assert!(in_time + 1 >= injected.len() && detours <= injected.len() + 4, "{injected:?}");
+    };
     let timers = |run: &Json| -> Vec<u64> {
         rows(run, "injected").iter().map(|row| uint(row, "timer_count")).take(20).collect()
     };
     let (detailed, sampled) = (run("detailed"), run("sampled"));
+    is_on_time(&detailed);
+    is_on_time(&sampled);
     assert_eq!(timers(&detailed), timers(&sampled));
     let (exact, estimated) = (stalled_ns(&detailed), stalled_ns(&sampled));
     // Kernel mode is in detail in both.

@@ -231,8 +231,12 @@ impl Tracker {
         let now = at.now;
         match action {
             // Not for the tracker: other parts of the plugin handle these actions.
-            Action::Marker | Action::Halt | Action::Pause | Action::ReadClock | Action::CpuDead => {
-            }
+            Action::Marker
+            | Action::Halt
+            | Action::Pause
+            | Action::ReadClock
+            | Action::WriteLocalApic
+            | Action::CpuDead => {}
             Action::SyscallEntry { flags } => {
                 let number = at.qemu.register_value(at.registers.rax) as u32 | flags;
                 let pid = self.pid(cpu, &mut at);

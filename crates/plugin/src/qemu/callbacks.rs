@@ -120,6 +120,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
     cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining));
     match point.action {
         Action::ReadClock => return TscReadings::start(vcpu, &session.clock),
+        Action::WriteLocalApic => return session.clock.set_before_timer(vcpu),
         Action::Pause => return session.clock.pause(vcpu),
         _ => {}
     }

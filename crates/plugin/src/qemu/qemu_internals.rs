@@ -192,8 +192,8 @@ impl Bias {
         })
     }
 
-    /// Adds to the clock. Only to be called where a vCPU's slice ends, and QEMU leaves its loop or has
-    /// planned more instructions than a slice has: it must not divide a block elsewhere.
+    /// Adds to the clock. Only to be called where a vCPU's slice ends, or with the running block, and QEMU leaves its
+    /// loop or has planned more instructions than a slice has: it must not divide a block elsewhere.
     pub(crate) fn add(self, ns: i64) {
         // SAFETY: found by `find`. It is written by the thread of the vCPUs alone while they run;
         // others read it as one aligned word.

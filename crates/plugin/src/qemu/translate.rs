@@ -199,6 +199,7 @@ fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
         Operation::InterruptReturn if in_kernel => Some(Action::InterruptReturn),
         Operation::SyscallReturn if in_kernel => Some(Action::SyscallReturn),
         Operation::ReadTsc => Some(Action::ReadClock),
+        Operation::WriteLocalApic if in_kernel => Some(Action::WriteLocalApic),
         Operation::Halt => Some(Action::Halt),
         Operation::Pause => Some(Action::Pause),
         Operation::LongNop(marker::DISPLACEMENT) => Some(Action::Marker),
@@ -218,10 +219,11 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
             pause::watch(&session.qemu, instruction.handle);
         }
         let remaining = (instructions.len() - index) as u32;
+        let has_own_clock = session.level.now().has_model() && session.clock.follows_model();
         let wanted = |action: &Action| match action {
             Action::Marker | Action::Halt => true,
             Action::Pause => session.pauses_wait(),
-            Action::ReadClock => session.level.now().has_model() && session.clock.follows_model(),
+            Action::ReadClock | Action::WriteLocalApic => has_own_clock,
             _ => session.level.counts(),
         };
         let action = instruction.action.filter(wanted);
@@ -290,6 +292,9 @@ mod tests {
         assert_eq!(action(&[0x48, 0x0f, 0x07], true), Some(Action::SyscallReturn));
         assert_eq!(action(&[0x48, 0xcf], false), None);
         assert_eq!(action(&[0x48, 0x0f, 0x05], true), None); // syscall
+        let write = [0x89, 0xb7, 0x00, 0xc0, 0x5f, 0xff]; // native_apic_mem_write
+        assert_eq!(action(&write, true), Some(Action::WriteLocalApic));
+        assert_eq!(action(&write, false), None);
     }
 
     #[test]

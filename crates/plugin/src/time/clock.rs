@@ -69,6 +69,11 @@ impl LoopExit {
 const PLANNED_NS_MAX: u64 = i32::MAX as u64;
 /// No model executes more instructions a cycle.
 const WIDTH_MAX: u64 = 16;
+/// No model executes more instructions a cycle for a whole slice.
+const INSTRUCTIONS_PER_CYCLE: u64 = 8;
+/// The shortest slice before a timer, cycles. So a timer is at most this early or late, or the instructions that are
+/// executed in that time.
+const TIMER_SLICE_CYCLES: u64 = 16;
 /// No translated block has more instructions (QEMU's `TCG_MAX_INSNS`).
 const BLOCK_MAX: u64 = 512;
 
@@ -267,14 +272,30 @@ impl Clock {
         cpu::with(vcpu, |cpu| cpu.set_halted(halted));
     }
 
-    /// Sets the next slice of a vCPU. If the ended slice was too long, the next one is shorter by the excess.
+    /// Sets the next slice of a vCPU. If the ended slice was too long, the next one is shorter by the excess. It ends
+    /// before QEMU's clock reaches the next timer.
     fn plan_slice(&self, vcpu: u32) {
         let planned = self.rounds.next_slice_ns(vcpu as usize);
         let cycles = match self.parts.bias {
-            Some(_) => cycles_of(planned, self.parts.hz).max(1),
+            Some(_) => cycles_of(planned, self.parts.hz).min(self.cycles_to_timer(vcpu)).max(1),
             None => self.parts.vcpu_slice,
         };
         cpu::with(vcpu, |cpu| cpu.set_slice(cycles));
+    }
+
+    /// The longest slice in which QEMU does not reach its next timer before the model does, nor the model before QEMU,
+    /// but at least [`TIMER_SLICE_CYCLES`].
+    ///
+    /// QEMU executes a timer when its clock has reached it by instructions. On a model that executes several of them a
+    /// nanosecond, that is up to most of a slice too early: the kernel finds that nothing has expired, and takes a
+    /// second interrupt. On a slow model a timer would wait for the end of the slice.
+    fn cycles_to_timer(&self, vcpu: u32) -> u64 {
+        let due_ns = self.deadlines.and_then(|deadlines| deadlines.next_timer().due_ns);
+        let Some(due_ns) = due_ns else { return u64::MAX };
+        let left_ns = due_ns.saturating_sub(self.now_ns(vcpu));
+        let instructions_ns =
+            (INSTRUCTIONS_PER_CYCLE << self.parts.shift) * u64::from(self.parts.cpus);
+        slice_before_timer(left_ns, self.parts.hz, instructions_ns)
     }
 
     /// A vCPU takes an interrupt, which ends a halt.
@@ -344,6 +365,17 @@ impl Clock {
     pub(crate) fn ahead_ns(&self, vcpu: u32) -> i64 {
         let model = self.rounds.now_ns(vcpu as usize, self.since_slice_ns(vcpu));
         model.wrapping_sub(self.rounds.shows_ns(self.instructions())).cast_signed()
+    }
+
+    /// Sets QEMU's clock to the model's time, and ends the slice with the running block: a vCPU is about to store to its
+    /// local APIC. If it sets the APIC's timer, the timer counts from now on, and the next slice ends before it is due.
+    pub(crate) fn set_before_timer(&mut self, vcpu: u32) {
+        if let Some(bias) = self.parts.bias {
+            let ahead_ns = self.ahead_ns(vcpu);
+            self.rounds.set_ahead(ahead_ns);
+            bias.add(ahead_ns);
+            cpu::with(vcpu, |cpu| cpu.set_slice(0));
+        }
     }
 
     /// The value of the time-stamp counter that a vCPU would have read at the counts `at`, which it
@@ -433,6 +465,13 @@ fn ns_of(cycles: u64, hz: u64) -> u64 {
     (u128::from(cycles) * NS_PER_S / u128::from(hz)) as u64
 }
 
+/// The cycles in which neither the model nor QEMU comes further than `left_ns`: QEMU's clock advances by at most
+/// `instructions_ns` a cycle. At least [`TIMER_SLICE_CYCLES`].
+fn slice_before_timer(left_ns: u64, hz: u64, instructions_ns: u64) -> u64 {
+    let cycle_ns = (NS_PER_S as u64).div_ceil(hz).max(instructions_ns);
+    (left_ns / cycle_ns).max(TIMER_SLICE_CYCLES)
+}
+
 /// The time of a vCPU since its last slice ended, ns. `counted_ns`: the time of its cycles at that end.
 fn since_ns(hz: u64, counted_ns: &[u64], vcpu: u32) -> u64 {
     ns_of(cpu::with(vcpu, |cpu| cpu.cycles()), hz) - counted_ns[vcpu as usize]
@@ -473,6 +512,15 @@ mod tests {
         assert!(!EXIT.allows(next(0), 8, 55_000, 16_000));
         assert!(EXIT.allows(next(860_000), 8, 0, 16_000));
         assert!(!EXIT.allows(next(880_000), 8, 0, 16_000));
+    }
+
+    #[test]
+    fn a_slice_ends_before_the_timer() {
+        // At 4.7 GHz, QEMU's clock is faster than the model's; at 50 MHz a cycle takes 20 ns.
+        assert_eq!(slice_before_timer(8_000, 4_700_000_000, 8), 1_000);
+        assert_eq!(slice_before_timer(8_000, 4_700_000_000, 8 * 4), 250);
+        assert_eq!(slice_before_timer(8_000, 50_000_000, 8), 400);
+        assert_eq!(slice_before_timer(5, 50_000_000, 8), TIMER_SLICE_CYCLES);
     }
 
     #[test]

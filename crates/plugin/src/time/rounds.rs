@@ -136,6 +136,11 @@ impl Rounds {
         (self.last, self.instructions, self.shown_ns) = (None, instructions, self.start_ns);
     }
 
+    /// QEMU's clock is set ahead by `ns` within a slice.
+    pub(crate) fn set_ahead(&mut self, ns: i64) {
+        self.shown_ns = self.shown_ns.wrapping_add_signed(ns);
+    }
+
     fn end_round(&mut self, since: impl Fn(usize) -> u64) {
         let runs = |cpu: &usize| self.runs(*cpu);
         let cpus = 0..self.halted.len();

@@ -65,6 +65,8 @@ pub enum Action {
     Probe(u8),
     /// `rdtsc`, `rdtscp`.
     ReadClock,
+    /// A store to the local APIC, which may set its timer.
+    WriteLocalApic,
     /// `hlt`.
     Halt,
     Pause,
