@@ -31,11 +31,6 @@ const CHUNKS_MAX: usize = 1024;
 const MANY_LINES: usize = 32;
 /// Least cost of a displaced line, cycles of the clock, at which single lines are distinguishable.
 const LINE_CYCLES_MIN: f64 = 3.0;
-/// Longest refill, in shortest interrupts, that fits between a request and the device's interrupt.
-const REFILL_INTERRUPTS: u64 = 40;
-/// A chunk was interrupted if it took longer than this many displaced lines, and longer than the shortest
-/// interrupt.
-const GAP_LINES: f64 = 128.0;
 
 /// Counts the misses of this thread in user mode.
 pub trait MissCounter {
@@ -48,6 +43,17 @@ pub trait MissCounter {
     ///
     /// Fails when the counter can't be stopped or read.
     fn stop(&mut self) -> io::Result<u64>;
+}
+
+/// Limits of the times of interrupts, cycles.
+#[derive(Clone, Copy, Debug)]
+pub struct InterruptTimes {
+    /// Duration of the shortest interrupt. A chunk may be interrupted only if it takes longer.
+    pub shortest_cycles: u64,
+    /// A chunk was interrupted if it also took longer than this many displaced lines.
+    pub gap_lines: f64,
+    /// Shortest time from the request of an interrupt to its arrival. A longer refill does not fit between them.
+    pub delay_cycles: u64,
 }
 
 enum Lines {
@@ -108,23 +114,22 @@ pub fn shape(level: Level, geometry: Geometry) -> Shape {
 }
 
 impl Loop {
-    /// Allocates both loops and calibrates them. `interrupt_cycles` is the duration of the shortest
-    /// interrupt.
+    /// Allocates both loops and calibrates them.
     ///
     /// Fails when there is no memory, or no executable memory.
     pub fn new(
         level: Level,
         geometry: Geometry,
         seed: u64,
-        interrupt_cycles: u64,
+        interrupts: InterruptTimes,
     ) -> io::Result<Self> {
         let shape = shape(level, geometry);
         let lines_min = (shape.lines() as usize / CHUNKS_MAX).max(1);
-        let looping = Self::in_chunks(level, shape, geometry, seed, (lines_min, interrupt_cycles))?;
+        let looping = Self::in_chunks(level, shape, geometry, seed, (lines_min, interrupts))?;
         if looping.line_cycles() >= LINE_CYCLES_MIN {
             return Ok(looping);
         }
-        let many = (MANY_LINES.max(lines_min), interrupt_cycles);
+        let many = (MANY_LINES.max(lines_min), interrupts);
         Self::in_chunks(level, shape, geometry, seed, many)
     }
 
@@ -133,7 +138,7 @@ impl Loop {
         shape: Shape,
         geometry: Geometry,
         seed: u64,
-        (chunk_lines, interrupt_cycles): (usize, u64),
+        (chunk_lines, interrupts): (usize, InterruptTimes),
     ) -> io::Result<Self> {
         let lines = Lines::new(level, shape, seed, chunk_lines)?;
         // One line after the other, in no order of sets, as a handler's lines are.
@@ -149,9 +154,9 @@ impl Loop {
             in_window: ChunkLimits::default(),
             pass_cycles: 0,
             displaced_cycles: 0,
-            quick_cycles: REFILL_INTERRUPTS * interrupt_cycles,
+            quick_cycles: interrupts.delay_cycles,
         };
-        looping.measure_chunks(interrupt_cycles);
+        looping.measure_chunks(interrupts);
         looping.measure_window();
         Ok(looping)
     }
@@ -252,7 +257,7 @@ impl Loop {
         passes[passes.len() / 2]
     }
 
-    fn measure_chunks(&mut self, interrupt_cycles: u64) {
+    fn measure_chunks(&mut self, interrupts: InterruptTimes) {
         let all = with_lines!(&self.conflicting, touch => touch.chunks());
         self.pass_cycles = self.median_pass(Self::fill);
         self.displaced_cycles = self.median_pass(|looping| {
@@ -266,7 +271,7 @@ impl Loop {
         });
         // Not the maximum: that chunk may have been interrupted.
         let (next, most) = (displaced[displaced.len() / 2], displaced[displaced.len() * 99 / 100]);
-        let stopped = next + (self.line_cycles().max(0.0) * GAP_LINES) as u64;
+        let stopped = next + (self.line_cycles().max(0.0) * interrupts.gap_lines) as u64;
         // Means, because a clock with coarse steps has no medians between them.
         let near = |times: &[u64]| {
             let near = &times[..times.partition_point(|time| *time <= most)];
@@ -274,7 +279,7 @@ impl Loop {
         };
         let displaced = (near(&displaced) - near(&usual)).max(0.0) as u64;
         let limits = ChunkLimits {
-            gap: stopped.max(interrupt_cycles),
+            gap: stopped.max(interrupts.shortest_cycles),
             far: most + displaced / 2,
             displaced,
         };

@@ -11,6 +11,8 @@ pub enum Verdict {
     Accepted,
     /// The interrupt did not come while the loop touched lines (the paper's low outliers).
     NotInterrupted,
+    /// The interrupt was due while the loop touched lines, and took less time than the loop can see.
+    Unseen,
     /// Other interrupts came as well (the paper's high outliers).
     Contaminated,
     /// The loop was switched out, or had a page fault.
@@ -20,9 +22,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    pub const ALL: [Verdict; 5] = [
+    pub const ALL: [Verdict; 6] = [
         Verdict::Accepted,
         Verdict::NotInterrupted,
+        Verdict::Unseen,
         Verdict::Contaminated,
         Verdict::Switched,
         Verdict::Paused,
@@ -34,6 +37,7 @@ impl Verdict {
         Some(match self {
             Verdict::Accepted => return None,
             Verdict::NotInterrupted => "the interrupt did not come while lines were touched",
+            Verdict::Unseen => "the interrupt was too short to be seen",
             Verdict::Contaminated => "other interrupts came, too",
             Verdict::Switched => "the loop was switched out, or had a page fault",
             Verdict::Paused => "the loop was stalled without an interrupt",

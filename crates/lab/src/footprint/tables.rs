@@ -164,6 +164,14 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         .detail()
         .uint(|row: &Row<'_>| verdict_count(row.series, Verdict::NotInterrupted)),
         column(
+            "unseen_count",
+            "Repetitions excluded because the interrupt was due within the window, and shorter than what \
+             the loop takes for an interrupt.",
+        )
+        .title("unseen")
+        .detail()
+        .uint(|row: &Row<'_>| verdict_count(row.series, Verdict::Unseen)),
+        column(
             "contaminated_count",
             "Repetitions excluded because other interrupts came, treatment and control \
              together.",
@@ -226,6 +234,9 @@ fn notes(all: &[Series]) -> Vec<String> {
 
 /// Time and counters disagree if their numbers of lines differ by more than this ratio.
 const DISAGREE_RATIO: f64 = 0.10;
+
+/// The row has a reason if more than this ratio of the interrupts were too short to be seen.
+const UNSEEN_RATIO: f64 = 0.05;
 
 /// The estimates of a series.
 struct Estimates {
@@ -330,6 +341,18 @@ fn disagree(user_misses: Mean, by_time: &Lines) -> Option<String> {
         .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
 }
 
+/// A sentence if so many interrupts were too short to be seen that the accepted ones are a selection of longer ones.
+fn short_interrupts(series: &Series) -> Option<String> {
+    let unseen = verdict_count(series, Verdict::Unseen);
+    let all = unseen + accepted_count(&series.treatment);
+    (unseen as f64 > UNSEEN_RATIO * all as f64).then(|| {
+        format!(
+            "{unseen} of {all} interrupts were too short to be seen: the results are those of the \
+             longer ones"
+        )
+    })
+}
+
 fn accepted_count(repetitions: &[Repetition]) -> usize {
     let is_accepted = |repetition: &&Repetition| repetition.verdict == Verdict::Accepted;
     repetitions.iter().filter(is_accepted).count()
@@ -363,10 +386,10 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
     let display = TableDisplay { notes: notes(all), ..all_rows() };
     let rows = all.iter().map(|series| {
         let estimates = estimate(series);
-        if let Some(reason) = &estimates.reason {
-            let row = format!("{}, {}, {}", series.level, series.stimulus, series.method);
-            absent.push(Absence::new("footprint", row, reason));
-        }
+        let row = format!("{}, {}, {}", series.level, series.stimulus, series.method);
+        let reasons = [estimates.reason.clone(), short_interrupts(series)];
+        absent
+            .extend(reasons.into_iter().flatten().map(|why| Absence::new("footprint", &row, why)));
         Row { series, estimates, line_cost: rounds::line_cost(series) }
     });
     columns(clock_hz).table("footprint", doc, rows).displayed(display)
@@ -464,6 +487,23 @@ mod tests {
         let curve = series.ready.curve.clone();
         series.rounds = vec![Round { curve, treatment: 22, control: 22 }; 3];
         assert_eq!(curves(&[series]).rows().len(), 3 * 2);
+    }
+
+    #[test]
+    fn a_selection_of_longer_interrupts_has_a_reason() {
+        let reasons = |unseen: usize| {
+            let mut series = counted(300, 200);
+            let accepted = accepted_count(&series.treatment);
+            let repetition = Repetition { verdict: Verdict::Unseen, ..series.treatment[0] };
+            series.treatment.extend(vec![repetition; unseen]);
+            let mut absent = Vec::new();
+            footprint(&[series], 1e9, &mut absent);
+            let is_it = |absence: &&Absence| absence.reason.contains("too short to be seen");
+            (accepted, absent.iter().filter(is_it).count())
+        };
+        let (accepted, _) = reasons(0);
+        assert_eq!(reasons(accepted / 20), (accepted, 0));
+        assert_eq!(reasons(accepted), (accepted, 1));
     }
 
     #[test]

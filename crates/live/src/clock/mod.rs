@@ -82,6 +82,8 @@ pub struct ClockResolution {
     /// Least nonzero difference between two consecutive readings, ns: the counter's step, or the
     /// time that one reading takes.
     pub step_ns: f64,
+    /// The counter advances by multiples of this, cycles: the greatest common divisor of the differences.
+    pub unit_cycles: u64,
     /// Time of one iteration of a loop that reads the clock, cycles.
     pub iteration_cycles: u64,
 }
@@ -106,7 +108,8 @@ impl ClockResolution {
         let step = steps.iter().copied().find(|step| *step > 0)?;
         let step_ns = step as f64 * 1e9 / hz;
         let iteration_cycles = steps[steps.len() / 2].max(1);
-        Some(ClockResolution { hz, step_ns, iteration_cycles })
+        let unit_cycles = common_divisor(&steps);
+        Some(ClockResolution { hz, step_ns, unit_cycles, iteration_cycles })
     }
 
     /// Time of one iteration, ns, rounded up.
@@ -126,6 +129,17 @@ impl ClockResolution {
     pub fn cycles(&self, ns: u64) -> u64 {
         (ns as f64 * self.hz / 1e9).round() as u64
     }
+}
+
+/// The greatest common divisor; 0 if all numbers are 0.
+fn common_divisor(numbers: &[u64]) -> u64 {
+    numbers.iter().fold(0, |mut divisor, number| {
+        let mut rest = *number;
+        while rest > 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        divisor
+    })
 }
 
 /// Converts the counter to the kernel's clock during one window: readings of both clocks, with
@@ -182,6 +196,13 @@ impl ClockMap {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_counter_advances_by_the_divisor_of_its_differences() {
+        assert_eq!(common_divisor(&[0, 140, 145, 28_840]), 5);
+        assert_eq!(common_divisor(&[60, 60, 80]), 20);
+        assert_eq!((common_divisor(&[]), common_divisor(&[0, 7])), (0, 7));
+    }
 
     #[test]
     fn this_machines_clock_has_a_resolution() {

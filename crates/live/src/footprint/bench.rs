@@ -15,31 +15,32 @@ use lab::footprint::{
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Map, json};
 use stats::Random;
-use touch_loop::{Loop, Window, WindowConfig, wait_for_interrupt};
+use touch_loop::{InterruptTimes, Loop, Window, WindowConfig, wait_for_interrupt};
 
 use super::counters::{Counters, Misses};
 use super::geometry::{ByHand, geometry};
 use super::kernel_counts::{CountDelta, Expected, KernelCounts, verdict, with_ticks};
 use super::route::{Route, route};
 use super::stimulus::{FarEnd, RaiseInterrupt, ready};
-use super::tick::{check_pass, is_tickless, tick_ns};
+use super::tick::{check_pass, is_tickless, sleep_until_tick_is_near, tick_ns};
 use super::watcher::Watcher;
 use crate::clock::{ClockResolution, now};
 use crate::host::{Root, available_memory};
 use crate::threads::{LockedMemory, check_pinned, is_pinned_to, pin};
 use crate::window::{Stop, ThrottlingWindow, WindowEdge};
 
-/// Shortest interruption of the loop: kernel entry, the shortest handler, kernel exit.
-const INTERRUPT_NS_MIN: u64 = 700;
 /// Number of passes in a window before the interrupt is due.
 const PASSES_BEFORE: u64 = 3;
 /// Untimed passes among [`PASSES_BEFORE`]. They bring back the lines that starting
 /// the window displaced.
 const WARM_PASSES: u64 = 1;
-/// Shortest delay of the interrupt, because requesting it takes some time.
-const DELAY_NS_MIN: u64 = 400_000;
-/// Longest accepted time from the request to the window, in passes.
+/// Longest accepted time from the request to the window: this, and a number of passes.
+const REQUEST_NS_MAX: u64 = 400_000;
 const REQUEST_PASSES_MAX: u64 = 10;
+/// A request takes longer than the one before by at most its time divided by this.
+const REQUEST_MARGIN_PARTS: u64 = 4;
+/// Shortest time from the request of an interrupt to its arrival from a device, ns.
+const DEVICE_NS_MIN: u64 = 28_000;
 /// A longer iteration of a loop that reads the clock contains an interrupt.
 const TICK_GAP_NS: u64 = 1000;
 const TICK_GAP_ITERATIONS: u64 = 40;
@@ -166,25 +167,28 @@ impl LiveFootprint {
         })
     }
 
-    /// A step of a simulated machine's clock, cycles. 0 on hardware: there the shortest difference
-    /// of two readings is the time of a reading, which is far longer than a step.
+    /// A step of a simulated machine's clock, cycles. 0 on hardware: there a step is far shorter than a reading.
     fn clock_step_cycles(&self) -> u64 {
         match self.settings.watcher {
-            Watcher::Outside => (self.clock.step_ns * self.clock.hz / 1e9).round() as u64,
-            _ => 0,
+            Watcher::Outside => self.clock.unit_cycles,
+            Watcher::Probes => 0,
         }
     }
 
     fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), BenchError> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
-        let interrupt = self.clock.cycles(INTERRUPT_NS_MIN);
+        let interrupts = InterruptTimes {
+            shortest_cycles: self.clock.cycles(self.settings.watcher.interrupt_ns_min()),
+            gap_lines: self.settings.watcher.gap_lines(),
+            delay_cycles: self.clock.cycles(DEVICE_NS_MIN),
+        };
         // Memory for the level's lines, and behind them for lines that conflict:
         // together three times its size.
         let needed_bytes = geometry.size_bytes.saturating_mul(3);
         if matches!(self.settings.watcher, Watcher::Probes) {
             available_memory(&self.root).check(&level.to_string(), needed_bytes)?;
         }
-        let looping = Loop::new(level, geometry, self.settings.seed, interrupt)
+        let looping = Loop::new(level, geometry, self.settings.seed, interrupts)
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
         let pass_ns = self.ns(looping.pass_cycles);
         let LiveFootprint { tickless, settings, .. } = self;
@@ -304,6 +308,9 @@ impl LiveFootprint {
         current.looping.refill();
         current.looping.warm_up();
         if !self.tickless && !self.settings.ticks {
+            if self.settings.watcher == Watcher::Outside {
+                sleep_until_tick_is_near();
+            }
             self.wait_for_tick();
         }
         let requested_at = now();
@@ -350,6 +357,10 @@ impl LiveFootprint {
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };
         let mut result = repetition(delta, &window, expected, excess, misses);
+        let is_due = stimulus.is_timed() && request_cycles < delay;
+        if result.verdict == Verdict::NotInterrupted && window.gaps == 0 && is_due {
+            result.verdict = Verdict::Unseen;
+        }
         result.window = self.settings.mark.map(|_| self.windows);
         self.windows += 1;
         if self.settings.ticks {
@@ -364,8 +375,10 @@ impl LiveFootprint {
     /// Delay of the interrupt from its request, cycles: uniformly distributed over the chunks of a
     /// pass.
     fn delay(&mut self, pass: u64) -> u64 {
-        let min = self.clock.cycles(DELAY_NS_MIN);
-        let request_cycles = self.request_cycles.min(pass * REQUEST_PASSES_MAX + min);
+        let min = self.clock.cycles(self.settings.watcher.delay_ns_min());
+        let request_max = pass * REQUEST_PASSES_MAX + self.clock.cycles(REQUEST_NS_MAX);
+        let request_cycles = self.request_cycles + self.request_cycles / REQUEST_MARGIN_PARTS;
+        let request_cycles = request_cycles.min(request_max);
         let ticks_ns = if self.settings.ticks { TICK_NS_MAX } else { 0 };
         let delay = (request_cycles + pass * PASSES_BEFORE).max(min) + self.clock.cycles(ticks_ns);
         delay + self.random.below(pass)

@@ -8,3 +8,33 @@ pub enum Watcher {
     /// A simulator outside this machine, which needs only the times of the window.
     Outside,
 }
+
+impl Watcher {
+    /// Shortest interruption of the loop, ns: kernel entry, the shortest handler, kernel exit. The loop takes a longer
+    /// chunk for an interrupted one. In a simulated machine neither host nor firmware stalls a chunk, so the limit
+    /// is lower there; a timer's interrupt takes 550 ns on the model zen3.
+    pub fn interrupt_ns_min(self) -> u64 {
+        match self {
+            Watcher::Probes => 700,
+            Watcher::Outside => 400,
+        }
+    }
+
+    /// Shortest delay of the interrupt, ns, because requesting it takes some time. A simulated machine repeats itself,
+    /// so that the time of the request before is enough, and its loop costs time of the host.
+    pub fn delay_ns_min(self) -> u64 {
+        match self {
+            Watcher::Probes => 400_000,
+            Watcher::Outside => 20_000,
+        }
+    }
+
+    /// A chunk was interrupted if it took longer than this many displaced lines, and than the shortest interrupt. In a
+    /// simulated machine nothing delays a line, and 32 lines of the L2 of the model zen3 take 0.3 µs.
+    pub fn gap_lines(self) -> f64 {
+        match self {
+            Watcher::Probes => 128.0,
+            Watcher::Outside => 32.0,
+        }
+    }
+}

@@ -73,7 +73,7 @@ impl Guest {
     }
 
     fn clock(&self) -> GuestClockResolution {
-        let ClockResolution { hz, step_ns, iteration_cycles } = self.clock;
+        let ClockResolution { hz, step_ns, iteration_cycles, .. } = self.clock;
         GuestClockResolution {
             hz,
             step_ns,
