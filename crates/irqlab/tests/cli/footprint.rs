@@ -52,6 +52,7 @@ fn each_repetition_counts_or_was_removed_for_a_reason() {
     for row in table {
         let removed = [
             "not_interrupted_count",
+            "unseen_count",
             "contaminated_count",
             "switched_or_faulted_count",
             "stalled_count",

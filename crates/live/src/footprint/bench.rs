@@ -41,8 +41,8 @@ const REQUEST_PASSES_MAX: u64 = 10;
 const REQUEST_MARGIN_PARTS: u64 = 4;
 /// Shortest time from the request of an interrupt to its arrival from a device, ns.
 const DEVICE_NS_MIN: u64 = 28_000;
-/// A longer iteration of a loop that reads the clock contains an interrupt.
-const TICK_GAP_NS: u64 = 1000;
+/// A loop that reads the clock was interrupted by a tick if an iteration took longer than this many, and than the
+/// shortest tick.
 const TICK_GAP_ITERATIONS: u64 = 40;
 /// Longest period of a tick (HZ=100), with a margin.
 const TICK_NS_MAX: u64 = 12_000_000;
@@ -357,7 +357,8 @@ impl LiveFootprint {
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };
         let mut result = repetition(delta, &window, expected, excess, misses);
-        let is_due = stimulus.is_timed() && request_cycles < delay;
+        let has_come = delta.is_some_and(|delta| delta.expected > 0);
+        let is_due = treatment && stimulus.comes_in_window() && request_cycles < delay && has_come;
         if result.verdict == Verdict::NotInterrupted && window.gaps == 0 && is_due {
             result.verdict = Verdict::Unseen;
         }
@@ -393,7 +394,7 @@ impl LiveFootprint {
 
     /// Keeps what later repetitions need. `opened`: start of the window, for a treatment.
     fn note(&mut self, request_cycles: u64, window: &Window, opened: Option<u64>) {
-        if !self.settings.ticks {
+        if !self.settings.ticks && opened.is_some() {
             self.request_cycles = request_cycles;
         }
         if let Some(opened) = opened
@@ -416,8 +417,8 @@ impl LiveFootprint {
     }
 
     fn wait_for_tick(&self) {
-        let gap =
-            self.clock.cycles(TICK_GAP_NS).max(TICK_GAP_ITERATIONS * self.clock.iteration_cycles);
+        let gap_ns = self.settings.watcher.tick_ns_min();
+        let gap = self.clock.cycles(gap_ns).max(TICK_GAP_ITERATIONS * self.clock.iteration_cycles);
         wait_for_interrupt(gap, self.clock.cycles(TICK_NS_MAX));
     }
 

@@ -20,6 +20,14 @@ impl Watcher {
         }
     }
 
+    /// Shortest interruption by a tick, ns.
+    pub fn tick_ns_min(self) -> u64 {
+        match self {
+            Watcher::Probes => 1_000,
+            Watcher::Outside => self.interrupt_ns_min(),
+        }
+    }
+
     /// Shortest delay of the interrupt, ns, because requesting it takes some time. A simulated machine repeats itself,
     /// so that the time of the request before is enough, and its loop costs time of the host.
     pub fn delay_ns_min(self) -> u64 {

@@ -290,7 +290,10 @@ impl Clock {
     /// nanosecond, that is up to most of a slice too early: the kernel finds that nothing has expired, and takes a
     /// second interrupt. On a slow model a timer would wait for the end of the slice.
     fn cycles_to_timer(&self, vcpu: u32) -> u64 {
-        let due_ns = self.deadlines.and_then(|deadlines| deadlines.next_timer().due_ns);
+        // Where the model does not count, QEMU's clock is not set to its time.
+        let counts = cpu::with(vcpu, |cpu| cpu.counts_with_model());
+        let deadlines = self.deadlines.filter(|_| counts);
+        let due_ns = deadlines.and_then(|deadlines| deadlines.next_timer().due_ns);
         let Some(due_ns) = due_ns else { return u64::MAX };
         let left_ns = due_ns.saturating_sub(self.now_ns(vcpu));
         let instructions_ns =
@@ -391,7 +394,7 @@ impl Clock {
         now.wrapping_add(self.jumps_ns)
     }
 
-    /// [`Clock::tsc_at`] in cycles: a clock that all vCPUs share, with a difference of at most a time slice.
+    /// [`Clock::tsc_at`] in cycles: a clock that all vCPUs share, with a difference of at most two time slices.
     pub(crate) fn common_cycles_at(&self, vcpu: u32, at: &Counts) -> u64 {
         cycles_of(self.tsc_at(vcpu, at), self.parts.hz)
     }

@@ -107,6 +107,10 @@ impl RaiseInterrupt for Ipi {
         }
     }
 
+    fn comes_in_window(&self) -> bool {
+        true
+    }
+
     fn method(&self) -> String {
         format!("membarrier PRIVATE_EXPEDITED on CPU {}", self.cpu)
     }

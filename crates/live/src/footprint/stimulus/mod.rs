@@ -38,6 +38,12 @@ pub trait RaiseInterrupt {
         false
     }
 
+    /// Whether the interrupt comes neither before its delay nor much later, so that it comes in a window that is open
+    /// then.
+    fn comes_in_window(&self) -> bool {
+        self.is_timed()
+    }
+
     /// How the interrupt is raised, for the tables.
     fn method(&self) -> String;
 }
