@@ -223,7 +223,7 @@ fn notes(all: &[Series]) -> Vec<String> {
     let mut notes = [
         "loop on CPU {settings.cpu}",
         "clock resolution {settings.clock_step_ns}",
-        "windows of at least {settings.window_ns} after a tick",
+        "windows after a tick, longest wait for an interrupt {settings.window_ns}",
         "lines from the calibration curve of this run (table calibration)",
     ]
     .map(str::to_owned)

@@ -134,9 +134,9 @@ impl ClockResolution {
 /// The greatest common divisor; 0 if all numbers are 0.
 fn common_divisor(numbers: &[u64]) -> u64 {
     numbers.iter().fold(0, |mut divisor, number| {
-        let mut rest = *number;
-        while rest > 0 {
-            (divisor, rest) = (rest, divisor % rest);
+        let mut remainder = *number;
+        while remainder > 0 {
+            (divisor, remainder) = (remainder, divisor % remainder);
         }
         divisor
     })

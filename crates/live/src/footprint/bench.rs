@@ -352,16 +352,12 @@ impl LiveFootprint {
         } else {
             delta.is_none_or(|delta| delta.ticks == 0) || !self.is_tick(requested_at, &window)
         };
-        let expected = kind.map(|kind| Expected { kind, on_time });
+        let in_window = stimulus.comes_in_window() && request_cycles < delay;
+        let expected = kind.map(|kind| Expected { kind, on_time, in_window });
         let excess = window.excess_cycles(looping.chunks(), treatment, looping.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };
         let mut result = repetition(delta, &window, expected, excess, misses);
-        let has_come = delta.is_some_and(|delta| delta.expected > 0);
-        let is_due = treatment && stimulus.comes_in_window() && request_cycles < delay && has_come;
-        if result.verdict == Verdict::NotInterrupted && window.gaps == 0 && is_due {
-            result.verdict = Verdict::Unseen;
-        }
         result.window = self.settings.mark.map(|_| self.windows);
         self.windows += 1;
         if self.settings.ticks {

@@ -71,6 +71,8 @@ pub struct Expected {
     /// Whether the first gap came at the expected time. If that time is unknown: whether the gap
     /// came at another time than the next tick.
     pub on_time: bool,
+    /// Whether it came while the window was open, if it came at all.
+    pub in_window: bool,
 }
 
 /// Whether a repetition is accepted. The counts show which interrupts came between the
@@ -97,7 +99,9 @@ pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -
         return if ticks { Verdict::Contaminated } else { Verdict::Paused };
     }
     match expected {
-        Some(_) if delta.expected == 0 || window.gaps == 0 => Verdict::NotInterrupted,
+        Some(_) if delta.expected == 0 => Verdict::NotInterrupted,
+        Some(expected) if window.gaps == 0 && expected.in_window => Verdict::Unseen,
+        Some(_) if window.gaps == 0 => Verdict::NotInterrupted,
         Some(expected) if !expected.on_time => Verdict::NotInterrupted,
         _ => Verdict::Accepted,
     }
@@ -128,10 +132,12 @@ mod tests {
 
     #[test]
     fn a_repetition_counts_when_the_one_interrupt_came_and_nothing_else() {
-        let timer = Some(Expected { kind: CountedAs::Line(TICK), on_time: true });
-        let disk = Some(Expected { kind: CountedAs::Device, on_time: true });
-        let late = Some(Expected { kind: CountedAs::Line(TICK), on_time: false });
-        let early = Some(Expected { kind: CountedAs::Device, on_time: false });
+        let tick = CountedAs::Line(TICK);
+        let timer = Some(Expected { kind: tick, on_time: true, in_window: true });
+        let disk = Some(Expected { kind: CountedAs::Device, on_time: true, in_window: false });
+        let late = Some(Expected { kind: tick, on_time: false, in_window: true });
+        let before = Some(Expected { kind: tick, on_time: true, in_window: false });
+        let early = Some(Expected { kind: CountedAs::Device, on_time: false, in_window: false });
         let check = |(expected, others, ticks, switches), gaps, how, expect| {
             let delta = CountDelta { expected, others, ticks, switches };
             let window = Window { gaps, ..Window::default() };
@@ -141,6 +147,10 @@ mod tests {
         check((3, 0, 0, 0), 1, timer, Verdict::Accepted); // ticks while the counts were read
         check((2, 0, 0, 0), 1, late, Verdict::NotInterrupted); // a tick, not the timer
         check((2, 0, 0, 0), 2, timer, Verdict::Contaminated);
+        check((1, 0, 0, 0), 0, timer, Verdict::Unseen);
+        check((1, 0, 0, 0), 0, before, Verdict::NotInterrupted); // before the window opened
+        check((0, 0, 0, 0), 0, timer, Verdict::NotInterrupted);
+        check((1, 0, 0, 1), 0, timer, Verdict::Switched);
         check((1, 0, 1, 0), 1, disk, Verdict::Accepted);
         check((1, 0, 1, 0), 1, early, Verdict::NotInterrupted); // the gap is the tick's
         check((2, 0, 0, 0), 1, disk, Verdict::Contaminated);
@@ -175,7 +185,7 @@ mod tests {
 
     #[test]
     fn where_ticks_may_come_they_remove_nothing() {
-        let disk = Some(Expected { kind: CountedAs::Device, on_time: true });
+        let disk = Some(Expected { kind: CountedAs::Device, on_time: true, in_window: false });
         let check = |(expected, others, ticks, switches), how, expect| {
             let delta = CountDelta { expected, others, ticks, switches };
             assert_eq!(with_ticks(delta, how), expect, "{delta:?} {how:?}");

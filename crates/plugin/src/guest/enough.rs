@@ -86,7 +86,7 @@ impl ContextTimes {
 #[derive(Debug)]
 pub(crate) struct WindowProgress {
     enough: StopRule,
-    /// By [`attribution::KernelContext::code`].
+    /// The times of each context, by the context's code.
     contexts: BTreeMap<u64, ContextTimes>,
     cycles: u64,
     is_enough: bool,

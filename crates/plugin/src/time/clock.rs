@@ -283,8 +283,8 @@ impl Clock {
         cpu::with(vcpu, |cpu| cpu.set_slice(cycles));
     }
 
-    /// The longest slice in which QEMU does not reach its next timer before the model does, nor the model before QEMU,
-    /// but at least [`TIMER_SLICE_CYCLES`].
+    /// The longest slice that ends before both QEMU's clock and the model's time have reached QEMU's next timer; at
+    /// least [`TIMER_SLICE_CYCLES`].
     ///
     /// QEMU executes a timer when its clock has reached it by instructions. On a model that executes several of them a
     /// nanosecond, that is up to most of a slice too early: the kernel finds that nothing has expired, and takes a
@@ -292,7 +292,7 @@ impl Clock {
     fn cycles_to_timer(&self, vcpu: u32) -> u64 {
         // Where the model does not count, QEMU's clock is not set to its time.
         let counts = cpu::with(vcpu, |cpu| cpu.counts_with_model());
-        let deadlines = self.deadlines.filter(|_| counts);
+        let deadlines = if counts { self.deadlines } else { None };
         let due_ns = deadlines.and_then(|deadlines| deadlines.next_timer().due_ns);
         let Some(due_ns) = due_ns else { return u64::MAX };
         let left_ns = due_ns.saturating_sub(self.now_ns(vcpu));

@@ -38,8 +38,8 @@ pub trait RaiseInterrupt {
         false
     }
 
-    /// Whether the interrupt comes neither before its delay nor much later, so that it comes in a window that is open
-    /// then.
+    /// Whether the interrupt never comes before its delay, and soon after it. So a window that is open at that time
+    /// has it.
     fn comes_in_window(&self) -> bool {
         self.is_timed()
     }
