@@ -379,6 +379,13 @@ impl<const N: usize> KernelStack<N> {
         self.counting = false;
     }
 
+    /// Adds a transition to the context that is on top already: without it, the transitions of a region do not tell
+    /// when the region closed.
+    pub fn repeat_transition(&mut self, now: Counts<N>) {
+        self.advance(now);
+        self.top_changed();
+    }
+
     /// Ends the region of interest and returns its rows.
     pub fn close_region(&mut self, now: Counts<N>) -> Ledger<N> {
         self.advance(now);

@@ -11,6 +11,7 @@ mod pictures;
 mod run;
 mod sampling;
 mod simulated;
+mod until;
 mod verbs;
 
 use std::process::ExitCode;

@@ -207,6 +207,11 @@ fn number_of_jobs(text: &str) -> Result<NonZeroU32, String> {
 }
 
 impl JobsArgs {
+    /// One machine after the other.
+    pub fn one() -> JobsArgs {
+        JobsArgs { jobs: Some(NonZeroU32::MIN) }
+    }
+
     /// Chooses how many of `machines` machines of `memory_mib` MiB run at the same time. Says so if memory limits them.
     pub fn choose(self, machines: usize, memory_mib: u32) -> Jobs {
         let memory = available_memory(&Root::default());

@@ -36,11 +36,11 @@ impl UnmeasuredCpu {
     }
 }
 
-/// Adds the absences that `absent` does not contain yet.
-pub fn add_once(absent: &mut Vec<Absence>, more: impl IntoIterator<Item = Absence>) {
-    for absence in more {
-        if !absent.contains(&absence) {
-            absent.push(absence);
+/// Adds the items that `all` does not contain yet.
+pub fn add_once<T: PartialEq>(all: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
+    for item in more {
+        if !all.contains(&item) {
+            all.push(item);
         }
     }
 }

@@ -26,7 +26,6 @@ use crate::time::progress::ProgressFile;
 use crate::time::tsc::TscReadings;
 use crate::writer::{Ending, Writer};
 use plugin_interface::options::{Options, User};
-use plugin_interface::until::EARLY_END_NS_MIN;
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
 use simrecord::record::{CountersOf, Hotplug, HotplugState, Marker, Notice, Record};
@@ -211,7 +210,10 @@ impl Session {
             return;
         }
         self.annotations.open_region();
-        self.spans.open_region();
+        let warm_up_ns = self.options.until.map_or(0, |until| until.warm_up_ns);
+        let warm_up_cycles = self.clock.cycles_of(warm_up_ns);
+        let counted_from = counted.iter().map(|now| now[TIME].saturating_add(warm_up_cycles));
+        self.spans.open_region(counted_from.collect());
         self.models.open_region(self.options.misses, self.options.services);
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.open_region(*now);
@@ -234,7 +236,7 @@ impl Session {
     }
 
     /// Closes the open region where its rule ([`Options::until`]) says that it has measured enough, but not before
-    /// [`EARLY_END_NS_MIN`] and not inside of an interrupt. Called between two blocks of `vcpu`. The rest of the guest's
+    /// [`Until::early_end_ns_min`] and not inside of an interrupt. Called between two blocks of `vcpu`. The rest of the guest's
     /// window is not recorded: the guest's clock jumps to its end.
     pub(crate) fn close_if_enough(&mut self, vcpu: u32) {
         let Some(until) = self.options.until.filter(|_| self.spans.are_enough()) else { return };
@@ -255,19 +257,29 @@ impl Session {
         let opened_at = self.regions.opened_at(vcpu as usize);
         let length_cycles = counted[vcpu as usize][TIME].saturating_sub(opened_at);
         let length_ns = self.clock.ns_of(length_cycles);
-        if length_ns < EARLY_END_NS_MIN {
+        if length_ns < until.early_end_ns_min() {
             return;
         }
         let region = self.regions.number().into();
         let hit = MarkerHit { vcpu, number: marker::ENOUGH, argument: region };
         self.write_marker(&hit, false, &counted);
         self.write_kernel_counts(true);
+        self.write_present_contexts(&counted);
         self.close_region(&counted);
         if let Some(progress) = &mut self.progress {
             progress.region(false, vcpu, &counted);
         }
         self.set_level(false);
         self.clock_jump_ns = until.window_ns.saturating_sub(length_ns);
+    }
+
+    /// Writes a last transition of each vCPU, to the context that it executes. The guest does not know when the region
+    /// closed, so who joins transitions with the guest's own records needs its time.
+    fn write_present_contexts(&mut self, counted: &[Counts]) {
+        for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
+            tracked.stack.repeat_transition(*now);
+        }
+        (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
     }
 
     /// Writes the row of a marker. `open`: whether the region is open after it.

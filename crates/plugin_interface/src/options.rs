@@ -378,10 +378,8 @@ impl Options {
             "misses=on is for detail=ooo"
         } else if self.sampling.is_some() && (self.detail != Detail::Ooo || self.misses) {
             "sample= is for detail=ooo without misses=on"
-        } else if self.until.is_some()
-            && !(self.detail.has_model() && self.time == Time::Model && self.spans)
-        {
-            "until= is for detail=timed and detail=ooo with time=model and spans=on"
+        } else if self.until.is_some() && !(self.detail.has_model() && self.time == Time::Model) {
+            "until= is for detail=timed and detail=ooo with time=model"
         } else if self.user == User::Sampled
             && (self.detail != Detail::Ooo || self.sampling.is_some() || self.misses)
         {

@@ -67,21 +67,32 @@ pub struct Until {
     /// The time for which the guest keeps a window open, in nanoseconds, at least 1. When a window ends early, the guest's
     /// clock jumps to the end of this time, so that the guest ends its own window, too.
     pub window_ns: u64,
+    /// The first part of the window, in nanoseconds: the guest still warms up in it, so its spans do not count.
+    pub warm_up_ns: u64,
 }
 
 impl Until {
-    /// Parses `spans:N:WINDOW_NS` or `interval:PPM:WINDOW_NS`.
+    /// The shortest window that can end early, in nanoseconds.
+    #[must_use]
+    pub fn early_end_ns_min(&self) -> u64 {
+        self.warm_up_ns.saturating_add(EARLY_END_NS_MIN)
+    }
+
+    /// Parses `spans:N:WINDOW_NS:WARM_UP_NS` or `interval:PPM:WINDOW_NS:WARM_UP_NS`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Until> {
         let mut parts = text.split(':');
-        let (kind, amount, window) = (parts.next()?, parts.next()?, parts.next()?);
+        let (kind, amount) = (parts.next()?, parts.next()?);
+        let (window, warm_up) = (parts.next()?, parts.next()?);
         let enough = match kind {
             "spans" => StopRule::spans(amount),
             "interval" => StopRule::interval(amount.parse().ok()?),
             _ => None,
         }?;
-        let window_ns = window.parse().ok().filter(|ns| (1..=i64::MAX as u64).contains(ns))?;
-        parts.next().is_none().then_some(Until { enough, window_ns })
+        let allowed = |ns: &u64| *ns <= i64::MAX as u64;
+        let window_ns = window.parse().ok().filter(allowed).filter(|ns| *ns > 0)?;
+        let warm_up_ns = warm_up.parse().ok().filter(allowed)?;
+        parts.next().is_none().then_some(Until { enough, window_ns, warm_up_ns })
     }
 }
 
@@ -91,7 +102,7 @@ impl fmt::Display for Until {
             StopRule::Spans(spans) => ("spans", spans),
             StopRule::Interval { half_ppm } => ("interval", half_ppm),
         };
-        write!(out, "{kind}:{amount}:{}", self.window_ns)
+        write!(out, "{kind}:{amount}:{}:{}", self.window_ns, self.warm_up_ns)
     }
 }
 
@@ -113,17 +124,18 @@ mod tests {
     #[test]
     fn the_plugins_option_reads_back() {
         for enough in [StopRule::Spans(200), StopRule::Interval { half_ppm: 50_000 }] {
-            let until = Until { enough, window_ns: 200_000_000 };
+            let until = Until { enough, window_ns: 200_000_000, warm_up_ns: 5 };
             assert_eq!(Until::parse(&until.to_string()), Some(until));
         }
         for wrong in [
             "",
-            "spans:1",
-            "spans:0:1",
-            "spans:1:0",
-            "time:1:1",
-            "spans:1:1:1",
-            "interval:500001:1",
+            "spans:1:1",
+            "spans:0:1:0",
+            "spans:1:0:0",
+            "spans:1:1:-1",
+            "time:1:1:0",
+            "spans:1:1:0:1",
+            "interval:500001:1:0",
         ] {
             assert_eq!(Until::parse(wrong), None, "{wrong}");
         }

@@ -23,7 +23,7 @@ use crate::options::{
     one_cpu, unique, usable_cpus,
 };
 use crate::run::{OpenRun, STATUS_LIMIT, stop_on_signals};
-use crate::simulated::{GuestArgs, Simulated, SimulatedArgs, add_disk, print_plan};
+use crate::simulated::{GuestArgs, JobsArgs, Simulated, SimulatedArgs, add_disk, print_plan};
 
 /// What does an interrupt evict from the caches, and what does that cost after the return?
 #[derive(Debug, clap::Args)]
@@ -192,8 +192,10 @@ pub struct SimulatedFootprint<'a> {
     pub guest: &'a GuestArgs,
     /// Number of the guest's CPUs.
     pub vcpus: u32,
-    /// Name of the measurement in progress lines.
+    /// Name of the measurement in progress lines; the name of a level follows it.
     pub label: &'a str,
+    /// How many levels are measured at the same time.
+    pub jobs: JobsArgs,
     pub model: &'a Model,
     /// How the plugin observes the model.
     pub watch: Watch,
@@ -211,8 +213,9 @@ pub fn prepare(
     footprint: SimulatedFootprint<'_>,
     stop: Stop,
 ) -> anyhow::Result<(SimFootprint, Map<String, Json>)> {
-    let SimulatedFootprint { label, guest, vcpus, model, watch, disk, geometry, mut request } =
+    let SimulatedFootprint { label, jobs, guest, vcpus, model, watch, disk, geometry, .. } =
         footprint;
+    let mut request = footprint.request;
     let reads_disk = |stimulus: &Stimulus| matches!(stimulus, Stimulus::Disk | Stimulus::DiskEvent);
     let watch = Watch { transitions: request.plan.trace, ..watch };
     let prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |machine| {
@@ -226,8 +229,10 @@ pub fn prepare(
     request.geometry.retain(|(level, _)| !geometry.iter().any(|(replaced, _)| replaced == level));
     request.geometry.extend(geometry);
     let host = prepared.host();
+    let jobs = jobs.choose(request.plan.levels.len(), prepared.guest.machine.memory_mib);
     let bench = SimFootprint {
         guest: prepared.guest,
+        jobs,
         label: label.to_owned(),
         request,
         on_host: Map::new(),
@@ -252,7 +257,8 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
     };
     let open = OpenRun::new("footprint", &args.results)?;
     let footprint = SimulatedFootprint {
-        label: "all series",
+        label: "",
+        jobs: simulated.jobs,
         guest: &simulated.guest,
         vcpus,
         model: &model,
@@ -271,7 +277,7 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
     };
     let (mut bench, host) = prepare(cache, footprint, stop_on_signals()?)?;
     if simulated.dry_run {
-        return print_plan(1, &bench.planned()?);
+        return print_plan(bench.jobs.count, &bench.planned()?);
     }
     bench.on_host.insert("out".to_owned(), json!(open.directory()));
     let context = open.context(host, args.settings());

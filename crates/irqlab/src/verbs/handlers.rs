@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -32,6 +31,7 @@ use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{
     Simulated, SimulatedArgs, UserMode, UserModeArgs, add_disk, print_plan, shell_line,
 };
+use crate::until::{NEEDS_MODEL, UntilArg};
 
 /// The disk that the disk stimulus reads without `--disk`. Its latency makes reads wait, as on real hardware.
 const DISK: &str = "virtio-blk,latency=100us";
@@ -44,22 +44,6 @@ const WARM_UP_WITH_MODEL: Duration = Duration::from_millis(50);
 const WARM_UP_OPERATIONS: u32 = 3;
 /// What ends a window with a model before its time.
 const UNTIL: StopRule = StopRule::Spans(200);
-
-/// The value of `--until`; `None` for `end`.
-#[derive(Clone, Copy, Debug)]
-struct UntilArg(Option<StopRule>);
-
-impl FromStr for UntilArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<UntilArg, String> {
-        if text == "end" {
-            return Ok(UntilArg(None));
-        }
-        let enough = text.parse::<StopRule>().map_err(|error| format!("{error}; or end"))?;
-        Ok(UntilArg(Some(enough)))
-    }
-}
 
 /// How to attach the probes: the value of `--attach`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -181,9 +165,7 @@ impl HandlersArgs {
         }
         if self.until.is_some_and(|UntilArg(enough)| enough.is_some()) {
             if !self.has_model() {
-                bail!(Usage(
-                    "--until needs a model: use --on sim:MODEL, without --free-running".to_owned()
-                ));
+                bail!(Usage(NEEDS_MODEL.to_owned()));
             }
             if !self.command.is_empty() {
                 bail!(Usage(
@@ -370,7 +352,11 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let services = misses;
     // The guest's clock does not jump past the limit, at which the guest responds with what it has.
     let window = args.duration.min(Duration::from_secs(limits(args).guest_s.into()));
-    let until = args.until().map(|enough| Until { enough, window_ns: ns(window) });
+    let until = args.until().map(|enough| Until {
+        enough,
+        window_ns: ns(window),
+        warm_up_ns: 0,
+    });
     let watch = Watch {
         spans: true,
         span_counts,

@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json, json};
 use sim::Cache;
 use sim::boot::Limits;
 use sim::noise::{SimNoise, SimNoiseSettings};
-use sim::watch::Watch;
+use sim::watch::{StopRule, Until, Watch};
 
 use super::noise_scale;
 use crate::console::{self, Redraw};
@@ -29,6 +29,7 @@ use crate::output_file::{self, ForceArgs};
 use crate::pictures::PictureArgs;
 use crate::run::{EVENTS_LOST, OpenRun, STATUS_LIMIT, stop_on_signals};
 use crate::simulated::{Simulated, SimulatedArgs, UserMode, UserModeArgs, print_plan};
+use crate::until::{NEEDS_MODEL, UntilArg};
 
 /// How much of each CPU does the system take, when, and who took it?
 #[derive(Debug, clap::Args)]
@@ -108,6 +109,11 @@ pub struct NoiseArgs {
     force: ForceArgs,
     #[command(flatten)]
     pictures: PictureArgs,
+    /// End each loop's window once contexts with nine tenths of the time of all interrupts, softirqs and exceptions are
+    /// measured well: a 95 % interval of each mean of at most +-`5%`, or `200-spans` of each, but not before 20 ms; `end`:
+    /// measure for the whole -d [default: with a model and -d 5%, else end]
+    #[arg(long, value_name = "WHEN", help_heading = SIMULATED)]
+    until: Option<UntilArg>,
     /// Check the bench: set one timer, then two, up to TIMERS, and again, TIME apart, while the detour loop
     /// runs. Table `injected` says whether the loop found each of them
     #[arg(long, allow_hyphen_values = true, value_parser = inject, value_name = "TIMERS:TIME",
@@ -126,6 +132,11 @@ enum NoiseVerb {
 
 /// Default length of a loop in quanta, as in the paper.
 const REPETITIONS: u64 = 1000;
+/// What ends a loop's window with a model before its time.
+const UNTIL: StopRule = StopRule::Interval { half_ppm: 50_000 };
+/// The loops begin at most this long after the window opened and their warm-up, on the guest's clock: threads start, and
+/// the detour loop measures its iteration.
+const LOOPS_START_WITHIN: Duration = Duration::from_millis(5);
 /// How long each loop runs before irqlab measures it: a real processor needs this time to reach its frequency.
 const WARM_UP: Duration = Duration::from_millis(100);
 /// Like [`WARM_UP`], with a model, whose frequency never changes: caches and predictors learn a loop in this time.
@@ -145,6 +156,20 @@ impl NoiseArgs {
             Some(time) => Length::Time(time),
             None => Length::Repetitions(self.repetitions.unwrap_or(REPETITIONS)),
         }
+    }
+
+    /// The rule that ends each window before its time. `None`: windows last their time.
+    fn until(&self) -> Option<StopRule> {
+        match self.until {
+            Some(UntilArg(enough)) => enough,
+            None => (self.has_model() && self.duration.is_some() && self.inject.is_none())
+                .then_some(UNTIL),
+        }
+    }
+
+    /// Whether a model decides how guest time advances.
+    fn has_model(&self) -> bool {
+        matches!(&self.on, On::Sim(Some(_))) && !self.simulated.guest.free_running
     }
 
     fn loops(&self) -> Vec<Loop> {
@@ -182,6 +207,16 @@ impl NoiseArgs {
     }
 
     fn check(&self) -> anyhow::Result<()> {
+        if self.until.is_some_and(|UntilArg(enough)| enough.is_some()) {
+            if !self.has_model() {
+                bail!(Usage(NEEDS_MODEL.to_owned()));
+            }
+            if self.duration.is_none() {
+                bail!(Usage(
+                    "--until ends a window before -d; add -d TIME, or give --until end".to_owned()
+                ));
+            }
+        }
         let Some(file) = &self.picture else { return Ok(()) };
         if !self.loops.contains(&Loop::Fwq) {
             bail!(Usage("--picture draws the loop fwq; add fwq to --loop".to_owned()));
@@ -206,6 +241,7 @@ impl NoiseArgs {
             ("repetitions", json!(repetitions)),
             ("duration_ns", json!(self.duration.map(ns))),
             ("warm_up_ns", json!(ns(self.warm_up()))),
+            ("until", json!(self.until().map(|enough| enough.to_string()))),
             ("scheduler", json!(scheduler)),
             ("trace", json!(!self.no_trace)),
             ("seed", json!(self.seed)),
@@ -322,7 +358,8 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let model = args.simulated.model(&cache, model)?;
     let user = args.user_mode.choose(model.as_ref(), &args.simulated.guest, UserMode::Detailed)?;
     let open = OpenRun::new("noise", &args.results)?;
-    let watch = Watch { transitions: true, user, ..args.simulated.watch(model) };
+    let until = args.until().map(|enough| until(args, enough));
+    let watch = Watch { transitions: true, user, until, ..args.simulated.watch(model) };
     let guest = &args.simulated.guest;
     let stop = stop_on_signals()?;
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |_| Ok(()))?;
@@ -341,6 +378,15 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
         return print_plan(jobs.count, &bench.planned()?);
     }
     measure(args, &open, context, &mut bench)
+}
+
+/// How the plugin ends the window of a loop. The window in the guest begins after the loop's warm-up. The guest's clock
+/// does not jump past the limit, at which the guest responds with what it has.
+fn until(args: &NoiseArgs, enough: StopRule) -> Until {
+    let warm_up = args.warm_up() + LOOPS_START_WITHIN;
+    let window = warm_up + Duration::from_nanos(args.window_ns());
+    let window = window.min(Duration::from_secs(limits(args).guest_s.into()));
+    Until { enough, window_ns: ns(window), warm_up_ns: ns(warm_up) }
 }
 
 /// Refuses what a simulated machine cannot do.

@@ -3,6 +3,8 @@
 use super::contexts::Windows;
 use super::series::{Round, Series};
 use super::trace::Trace;
+use crate::cpus::add_once;
+use crate::experiment::Measured;
 
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
@@ -19,6 +21,35 @@ pub struct Samples {
 impl crate::experiment::Samples for Samples {
     fn is_empty(&self) -> bool {
         self.series.is_empty()
+    }
+}
+
+impl Measured<Samples> {
+    /// Appends what another machine measured for other levels of the same plan.
+    pub fn append(&mut self, other: Measured<Samples>) {
+        let Measured { mut samples, complete, absent, failure, time_limit, missing } = other;
+        // Repetitions name their window by its number among the windows of their machine.
+        let windows_before = self.samples.windows.all.len() as u32;
+        for series in &mut samples.series {
+            let repetitions = series.treatment.iter_mut().chain(&mut series.control);
+            for window in repetitions.filter_map(|repetition| repetition.window.as_mut()) {
+                *window += windows_before;
+            }
+        }
+        self.samples.windows.all.append(&mut samples.windows.all);
+        for (context, name) in samples.windows.names {
+            self.samples.windows.names.entry(context).or_insert(name);
+        }
+        if self.samples.series.is_empty() {
+            self.samples.clock_hz = samples.clock_hz;
+        }
+        self.samples.series.append(&mut samples.series);
+        self.samples.traces.append(&mut samples.traces);
+        self.complete &= complete;
+        add_once(&mut self.absent, absent);
+        self.failure = self.failure.take().or(failure);
+        self.time_limit = self.time_limit.take().or(time_limit);
+        self.missing.extend(missing);
     }
 }
 

@@ -44,6 +44,8 @@ pub struct NoiseSample {
     pub injected: Vec<Injected>,
     /// Whether the user ended the window early.
     pub interrupted: bool,
+    /// Whether the window ended before its time because it had measured enough.
+    pub had_enough: bool,
     /// Warnings about this window.
     pub warnings: Vec<String>,
     /// Warnings about single CPUs in this window.
@@ -67,6 +69,7 @@ impl NoiseSample {
             pairs: Vec::new(),
             injected: Vec::new(),
             interrupted: false,
+            had_enough: false,
             warnings: Vec::new(),
             cpu_warnings: Vec::new(),
             facts: Map::new(),

@@ -432,6 +432,7 @@ impl LiveNoise {
             pairs: Vec::new(),
             injected: Vec::new(),
             interrupted: false,
+            had_enough: false,
             warnings,
             cpu_warnings,
             facts,

@@ -13,10 +13,13 @@ use simrecord::record::{CountersOf, Record, SPAN_COUNTS_MAX, Span, Transition};
 /// The spans of a recording.
 #[derive(Debug)]
 pub(crate) struct Spans {
+    are_written: bool,
     /// How many further spans are written with their counters.
     with_counters: u32,
     /// What the open region has measured. `None`: no region ends early.
     measured: Option<WindowProgress>,
+    /// For each vCPU, when spans of the open region start to count for `measured`, in cycles of its time.
+    counted_from: Vec<u64>,
 }
 
 /// Where spans come from.
@@ -31,7 +34,7 @@ impl Spans {
     /// Has a tracker keep spans and transitions, where the options ask for them.
     pub(crate) fn new(options: &Options, tracker: &mut Tracker) -> Spans {
         for cpu in &mut tracker.cpus {
-            if options.spans {
+            if options.spans || options.until.is_some() {
                 cpu.stack.keep_spans();
             }
             if options.transitions {
@@ -39,16 +42,20 @@ impl Spans {
             }
         }
         Spans {
+            are_written: options.spans,
             with_counters: if options.span_counts { SPAN_COUNTS_MAX } else { 0 },
             measured: options.until.map(|until| WindowProgress::new(until.enough)),
+            counted_from: Vec::new(),
         }
     }
 
-    /// A region opens.
-    pub(crate) fn open_region(&mut self) {
+    /// A region opens. `counted_from`: for each vCPU, when its spans start to count for the rule that ends the region
+    /// early, in cycles of its time.
+    pub(crate) fn open_region(&mut self, counted_from: Vec<u64>) {
         if let Some(measured) = &mut self.measured {
             measured.restart();
         }
+        self.counted_from = counted_from;
     }
 
     /// Whether the open region has measured enough.
@@ -67,8 +74,13 @@ impl Spans {
         let vcpu = source.vcpu;
         let stack = &mut tracker.cpus[vcpu as usize].stack;
         for span in stack.take_spans() {
-            if let Some(measured) = &mut self.measured {
+            if let Some(measured) = &mut self.measured
+                && self.counted_from.get(vcpu as usize).is_some_and(|from| span.start >= *from)
+            {
                 measured.add(&span);
+            }
+            if !self.are_written {
+                continue;
             }
             writer.write(&span_row(source, &span));
             if self.with_counters > 0 {

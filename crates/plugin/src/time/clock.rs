@@ -449,6 +449,10 @@ impl Clock {
         ns_of(cycles, self.parts.hz)
     }
 
+    pub(crate) fn cycles_of(&self, ns: u64) -> u64 {
+        cycles_of(ns, self.parts.hz)
+    }
+
     /// Instructions that QEMU may have counted since the level changed, or more.
     fn executed(&self) -> Instructions {
         (0..self.parts.cpus).map(|vcpu| cpu::with(vcpu, |cpu| cpu.executed())).sum()
@@ -461,7 +465,7 @@ impl Clock {
 }
 
 fn cycles_of(ns: u64, hz: u64) -> u64 {
-    (u128::from(ns) * u128::from(hz) / NS_PER_S) as u64
+    u64::try_from(u128::from(ns) * u128::from(hz) / NS_PER_S).unwrap_or(u64::MAX)
 }
 
 fn ns_of(cycles: u64, hz: u64) -> u64 {

@@ -4,8 +4,13 @@
 mod trace;
 mod windows;
 
-use lab::experiment::Absence;
-use lab::experiment::{Bench, BenchError, BenchFacts, Measured, Progress, Step};
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use lab::cpus::add_once;
+use lab::experiment::{
+    Absence, Bench, BenchError, BenchFacts, Experiment, Measured, Progress, Step,
+};
 use lab::footprint::in_guest::{FootprintRequest, FootprintResponse, NETWORK};
 use lab::footprint::{FootprintBench, Geometry, Level, Plan, Samples, Stimulus};
 use lab::guest_protocol::Request;
@@ -16,6 +21,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::machine::found::check_cards;
+use crate::parallel::{Jobs, for_each};
 
 /// Size of the pages that fill a first-level TLB, bytes.
 const PAGE_BYTES: u64 = 4096;
@@ -25,10 +31,12 @@ const NO_RESPONSE: &str = "its repetitions are lost";
 
 /// The footprint experiment on a simulated machine.
 pub struct SimFootprint {
-    /// The machine. Its guest has counters, and it runs a model.
+    /// The machine. Its guest has counters, and it runs a model. The bench starts another one for each level.
     pub guest: GuestRun,
-    /// Label of the measurement in progress messages.
+    /// Label of the measurement in progress messages. The name of a level follows it.
     pub label: String,
+    /// How many levels are measured at the same time.
+    pub jobs: Jobs,
     /// The request to the guest; [`FootprintBench::measure`] sets its plan.
     pub request: FootprintRequest,
     /// Facts that hold for this host or this moment only.
@@ -48,16 +56,36 @@ impl Bench for SimFootprint {
 }
 
 impl SimFootprint {
-    fn expected(&self) -> Expected<'_> {
-        Expected { label: &self.label, window_cycles: None, windows: None, warm_up_cycles: None }
+    /// Number of lines of a level; 0 for a level that the machine lacks.
+    fn lines(&self, level: Level) -> u64 {
+        let geometry = self.request.geometry.iter().find(|(known, _)| *known == level);
+        geometry.map_or(0, |(_, geometry)| geometry.lines())
     }
 
-    /// What the machine is to do. Starts no machine.
+    /// Calls `action` with the request for one level of the plan, and what is known about its machine.
+    fn with_machine<T>(
+        &self,
+        level: Level,
+        action: impl FnOnce(&Request, Expected<'_>) -> T,
+    ) -> T {
+        let plan = Plan { levels: vec![level], ..self.request.plan.clone() };
+        let request = FootprintRequest { plan, ..self.request.clone() };
+        let label = format!("{}{level}", self.label);
+        let expected =
+            Expected { label: &label, window_cycles: None, windows: None, warm_up_cycles: None };
+        action(&Request::Footprint(request), expected)
+    }
+
+    /// What the machine of each level is to do. Starts no machine.
     ///
-    /// Fails if the request cannot be written.
+    /// Fails if a request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
-        let request = Request::Footprint(self.request.clone());
-        Ok(vec![(self.label.clone(), self.guest.work(&request, &self.expected())?)])
+        let work = |&level: &Level| {
+            self.with_machine(level, |request, expected| {
+                Ok((expected.label.to_owned(), self.guest.work(request, &expected)?))
+            })
+        };
+        self.request.plan.levels.iter().map(work).collect()
     }
 
     /// Checks that the messages came over the machine's network cards, if it has any.
@@ -70,32 +98,20 @@ impl SimFootprint {
         let reported = facts.settings.get(NETWORK).and_then(Json::as_object);
         check_cards(cards, reported.unwrap_or(&Map::new())).map_err(BenchError::Failed)
     }
-}
 
-impl FootprintBench for SimFootprint {
-    /// One machine measures the whole plan.
-    fn measure(
-        &mut self,
-        plan: &Plan,
-        progress: &mut dyn Progress,
-    ) -> Result<Measured<Samples>, BenchError> {
-        self.request.plan = plan.clone();
-        let label = "a simulated machine measures all series".to_owned();
-        progress.start(&Step { number: 1, count: 1, label, expected: None });
-        let request = Request::Footprint(self.request.clone());
-        let (experiment, count, at_once) = ("footprint", 1, 1);
-        self.guest.progress.plan(PlannedMachines { experiment, count, at_once });
-        let outcome = self.guest.run::<FootprintResponse>(&request, self.expected())?;
-        let Some(outcome) = outcome else {
-            return Ok(Measured { complete: false, ..Measured::default() });
-        };
-        let limit = outcome.early.and_then(|early| self.guest.limit_text(early));
-        let reason = outcome.no_response;
-        let response = outcome.response.ok_or_else(|| match &limit {
+    /// Measures one level in a machine of its own. `None` if the user asked to stop before it had measured anything.
+    fn run(&self, level: Level) -> Result<Option<LevelOutcome>, BenchError> {
+        let ran = self.with_machine(level, |request, expected| {
+            self.guest.run::<FootprintResponse>(request, expected)
+        })?;
+        let Some(ran) = ran else { return Ok(None) };
+        let limit = ran.early.and_then(|early| self.guest.limit_text(early));
+        let reason = ran.no_response;
+        let response = ran.response.ok_or_else(|| match &limit {
             Some(limit) => BenchError::TimeLimit(format!("{limit}; {reason}: {NO_RESPONSE}")),
             None => BenchError::Failed(format!("{reason}: {NO_RESPONSE}")),
         })?;
-        let account = outcome.account;
+        let account = ran.account;
         let FootprintResponse { mut measured, facts, .. } = response;
         let mut facts = facts.unwrap_or_default();
         self.check_network(&facts)?;
@@ -113,10 +129,17 @@ impl FootprintBench for SimFootprint {
             }
         });
         samples.windows = windows::windows(&account, self.request.cpu);
-        let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
-        self.on_host.insert("wall_ns".into(), json!(wall_ns));
+        facts.warnings.extend(account.notices);
+        // A plan that was complete when the stop came lacks nothing.
+        if !measured.complete {
+            measured.time_limit = measured.time_limit.or(limit);
+        }
+        Ok(Some(LevelOutcome { measured, facts, wall: ran.wall }))
+    }
+
+    /// The facts of all machines together, and of this bench.
+    fn complete_facts(&mut self, mut facts: BenchFacts) {
         facts.bench = "sim".to_owned();
-        facts.warnings.extend(account.notices.iter().cloned());
         if let Some(model) = &self.guest.watch.model {
             facts.warnings.extend(prefetched(&model.model, &self.request.plan.levels));
         }
@@ -129,12 +152,74 @@ impl FootprintBench for SimFootprint {
             ("on_host".to_owned(), Json::Object(self.on_host.clone())),
         ]);
         self.facts = facts;
-        // A plan that was complete when the stop came lacks nothing.
-        if !measured.complete {
-            measured.time_limit = measured.time_limit.or(limit);
+    }
+}
+
+/// What the machine of a level measured.
+struct LevelOutcome {
+    measured: Measured<Samples>,
+    /// Facts of the bench in the guest, with the plugin's notices.
+    facts: BenchFacts,
+    /// Host time from the machine's start to its end.
+    wall: Duration,
+}
+
+impl FootprintBench for SimFootprint {
+    /// Each level of the plan has a machine of its own, so the others do not change its result.
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured<Samples>, BenchError> {
+        self.request.plan = plan.clone();
+        let (levels, at_once) = (&plan.levels, self.jobs.count);
+        let label = format!("{} simulated machines, one for each level", levels.len());
+        progress.start(&Step { number: 1, count: 1, label, expected: None });
+        let experiment = "footprint";
+        let planned = PlannedMachines { experiment, count: levels.len(), at_once };
+        self.guest.progress.plan(planned);
+        let bench = &*self;
+        let mut order = levels.clone();
+        // Large levels start first: a large level that starts last would run alone.
+        order.sort_by_key(|level| Reverse(bench.lines(*level)));
+        let outcomes = for_each(self.jobs, &order, |_, &level| {
+            if bench.stop_requested() { Ok(None) } else { bench.run(level) }
+        });
+        let mut outcomes: Vec<_> = order.into_iter().zip(outcomes).collect();
+        outcomes.sort_by_key(|(level, _)| levels.iter().position(|planned| planned == level));
+        let mut measured = Measured::<Samples>::default();
+        let mut facts = BenchFacts::default();
+        let mut failed = Vec::new();
+        for (level, outcome) in outcomes {
+            match outcome {
+                Ok(Some(outcome)) => {
+                    let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
+                    self.on_host.insert(level.to_string(), json!({ "wall_ns": wall_ns }));
+                    measured.append(outcome.measured);
+                    add_facts(&mut facts, outcome.facts);
+                }
+                Ok(None) => measured.left_out(level.to_string()),
+                Err(error) => failed.push((level.to_string(), error)),
+            }
         }
+        for (level, error) in failed {
+            if measured.samples.series.is_empty() {
+                return Err(error);
+            }
+            measured.part_failed(Plan::NAME, level, error)?;
+        }
+        self.complete_facts(facts);
         Ok(measured)
     }
+}
+
+/// Adds the facts of the guest of another level. Settings that differ keep the value of the first guest.
+fn add_facts(facts: &mut BenchFacts, of_level: BenchFacts) {
+    for (name, value) in of_level.settings {
+        facts.settings.entry(name).or_insert(value);
+    }
+    add_once(&mut facts.absent, of_level.absent);
+    add_once(&mut facts.warnings, of_level.warnings);
 }
 
 /// The levels of a model that the experiment can fill.

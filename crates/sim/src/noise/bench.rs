@@ -14,6 +14,7 @@ use lab::noise::{
 use serde_json::{Map, Value as Json, json};
 
 use super::concurrent::concurrent_activity;
+use super::early_close::cut_at_close;
 use super::inject::injected;
 use super::join::{Join, slots};
 use super::names::Names;
@@ -241,7 +242,14 @@ impl SimNoise {
         let region = account.regions.first().ok_or_else(|| {
             BenchError::Failed(format!("the window of loop {looping} was never opened"))
         })?;
-        let sample = self.sample(looping, guest_loops(), (account, region))?;
+        let sample = if region.had_enough {
+            let quantum_ns = self.settings.request.quantum_ns;
+            let cut = |guest_loop: &GuestLoop| cut_at_close(guest_loop, region, quantum_ns);
+            let cut = guest_loops().map(cut).collect::<Result<Vec<_>, _>>()?;
+            self.sample(looping, cut.iter(), (account, region))?
+        } else {
+            self.sample(looping, guest_loops(), (account, region))?
+        };
         let longest_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).max().unwrap_or(0);
         // A loop that was stopped in its warm-up has measured nothing.
         let has_measured = !sample.interrupted || longest_ns >= self.settings.request.quantum_ns;
@@ -259,7 +267,7 @@ impl SimNoise {
         let mut threads = BTreeMap::new();
         let mut interrupted = false;
         for guest_loop in loops {
-            interrupted |= guest_loop.run.interrupted;
+            interrupted |= guest_loop.run.interrupted && !region.had_enough;
             threads.insert(guest_loop.run.cpu, guest_loop.run.thread);
             let cpu = region.cpus.iter().find(|cpu| cpu.cpu == guest_loop.run.cpu);
             let no_cpu = || BenchError::Failed("a loop ran on a CPU that there is not".to_owned());
@@ -280,6 +288,7 @@ impl SimNoise {
             cpu_warnings: results.cpu_warnings,
             facts: results.facts,
             interrupted,
+            had_enough: region.had_enough,
             ..NoiseSample::in_exact_clock(looping, results.cpus)
         })
     }

@@ -3,6 +3,7 @@
 
 mod bench;
 mod concurrent;
+mod early_close;
 mod inject;
 mod join;
 mod names;

@@ -22,7 +22,7 @@ use super::parts::{GuestPart, left_out, parts};
 use crate::console::{ProgressLine, Redraw};
 use crate::options::Usage;
 use crate::run::{OpenRun, stop_on_signals};
-use crate::simulated::{self, GuestArgs};
+use crate::simulated::{self, GuestArgs, JobsArgs};
 use crate::verbs::footprint::{MEMORY_MIB, SimulatedFootprint, VCPUS, prepare};
 
 /// Tables of a part that are recorded in the run, with their names in the run.
@@ -138,9 +138,11 @@ fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResul
         start_fast: true,
         ..Watch::default()
     };
-    let label = format!("{}: {}", item.model, part.name);
+    let label = format!("{}: {}, ", item.model, part.name);
     let footprint = SimulatedFootprint {
         label: &label,
+        // The parts run at the same time.
+        jobs: JobsArgs::one(),
         guest: &guest,
         vcpus: VCPUS,
         model: &model,

@@ -95,6 +95,30 @@ fn cpu_column<'a>(priority: u8) -> Columns<'a, u32> {
     column("cpu", "CPU that the loop ran on.").priority(priority).key().uint(|cpu: &u32| *cpu)
 }
 
+/// What ended the window of a loop on a CPU.
+fn ended_by_column<'a>() -> Columns<'a, &'static str> {
+    column(
+        "ended_by",
+        "What ended the window: `length` (-d or --repetitions), `enough` (--until), `stop` (a request to stop, or a \
+         limit), or `migration`: the kernel moved the loop to another CPU.",
+    )
+    .shown_as("ended by", 35)
+    .text(|ended_by: &&'static str| *ended_by)
+}
+
+/// The value of [`ended_by_column`].
+fn ended_by(sample: &NoiseSample, cpu: &CpuNoise) -> &'static str {
+    if cpu.left {
+        "migration"
+    } else if sample.had_enough {
+        "enough"
+    } else if sample.interrupted {
+        "stop"
+    } else {
+        "length"
+    }
+}
+
 /// Display hints of a table that shows every row.
 pub(super) fn all_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }

@@ -7,7 +7,7 @@ use super::super::sample::NoiseSample;
 use super::super::split::{Class, Part};
 use super::single::cause_columns;
 use super::{
-    DetourLoop, USER_MODE_NOTE, all_rows, cpu_column, detour_loops, no_rows, rate_hz, ratio,
+    DetourLoop, USER_MODE_NOTE, all_rows, cpu_column, detour_loops, ended_by, ended_by_column, no_rows, rate_hz, ratio,
 };
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
@@ -50,6 +50,7 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
             .format(Format::Seconds)
             .priority(60)
             .uint(|row: &DetourLoop<'_>| row.cpu.window_ns),
+        ended_by_column().of(|row: &DetourLoop<'_>| ended_by(row.sample, row.cpu)),
         column(
             "detour_count",
             "Detours: gaps between two readings of the clock that are longer than the threshold.",

@@ -3,7 +3,7 @@
 use record::{Columns, Format, Table, column};
 
 use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample, Slots};
-use super::{cpu_column, quanta_rows, ratio};
+use super::{cpu_column, ended_by, ended_by_column, quanta_rows, ratio};
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
 /// A window of fixed work.
@@ -35,6 +35,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         column("window_ns", "How long the loop ran.")
             .format(Format::Seconds)
             .uint(|row: &Quanta<'_>| row.cpu.window_ns),
+        ended_by_column().of(|row: &Quanta<'_>| ended_by(row.sample, row.cpu)),
         column("quantum_count", "Completed quanta of work.")
             .title("quanta")
             .uint(|row: &Quanta<'_>| row.fixed.times.count),
@@ -109,6 +110,7 @@ pub fn ftq(samples: &[NoiseSample]) -> Table {
         cpu_column(100).of(|row: &TimeSlots<'_>| row.cpu.cpu),
         column("traced", "Whether irqlab traced the kernel's events in the window.")
             .bool(|row: &TimeSlots<'_>| row.sample.traced.is_some()),
+        ended_by_column().of(|row: &TimeSlots<'_>| ended_by(row.sample, row.cpu)),
         column("quantum_ns", "Length of a quantum.")
             .format(Format::Microseconds)
             .uint(|row: &TimeSlots<'_>| row.slots.slot_ns),

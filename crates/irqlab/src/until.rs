@@ -1,0 +1,24 @@
+//! The option `--until` of experiments in simulated machines.
+
+use std::str::FromStr;
+
+use sim::watch::StopRule;
+
+/// The value of `--until`; `None` for `end`.
+#[derive(Clone, Copy, Debug)]
+pub struct UntilArg(pub Option<StopRule>);
+
+impl FromStr for UntilArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<UntilArg, String> {
+        if text == "end" {
+            return Ok(UntilArg(None));
+        }
+        let enough = text.parse::<StopRule>().map_err(|error| format!("{error}; or end"))?;
+        Ok(UntilArg(Some(enough)))
+    }
+}
+
+/// Why a rule other than `end` is refused without a model.
+pub const NEEDS_MODEL: &str = "--until needs a model: use --on sim:MODEL, without --free-running";
