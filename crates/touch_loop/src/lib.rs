@@ -19,8 +19,6 @@ use self::memory::Pages;
 pub use self::window::{ChunkLimits, ChunkTotals, Window, WindowConfig, wait_for_interrupt};
 use self::window::{basic, fill, pass, pass_times, refined};
 
-/// Repetitions for each point of the curve.
-const CURVE_REPETITIONS: usize = 48;
 /// Points of the curve in addition to that of no lines.
 const CURVE_STEPS: u64 = 16;
 /// Passes from which the usual time of a chunk is computed.
@@ -318,9 +316,13 @@ impl Loop {
     /// them displaces (the paper's Table 2).
     ///
     /// Fails when the counters can't be read.
-    pub fn start_misses(&mut self, counter: &mut dyn MissCounter) -> io::Result<u64> {
+    pub fn start_misses(
+        &mut self,
+        counter: &mut dyn MissCounter,
+        repetitions: usize,
+    ) -> io::Result<u64> {
         let mut misses = Vec::new();
-        for _ in 0..CURVE_REPETITIONS {
+        for _ in 0..repetitions {
             self.fill();
             counter.start()?;
             with_lines!(&mut self.lines, touch => (0..touch.chunks()).for_each(|_| touch.chunk()));
@@ -334,18 +336,18 @@ impl Loop {
     /// sixteenths of the lines. Each repetition covers all numbers, in random order. So a drift during the
     /// curve is in the spread of every point, and not in the slope. `step_cycles`: the step of the clock, which
     /// limits the resolution of a pass.
-    pub fn curve(&mut self, step_cycles: u64) -> Curve {
+    pub fn curve(&mut self, step_cycles: u64, repetitions: usize) -> Curve {
         let all = with_lines!(&self.conflicting, touch => touch.chunks());
         let per_chunk = self.lines() / all.max(1);
         let mut steps: Vec<u64> = (0..=CURVE_STEPS).map(|part| all * part / CURVE_STEPS).collect();
         steps.dedup();
         let mut points: Vec<(u64, Vec<i64>)> = steps
             .iter()
-            .map(|step| (step * per_chunk, Vec::with_capacity(CURVE_REPETITIONS)))
+            .map(|step| (step * per_chunk, Vec::with_capacity(repetitions)))
             .collect();
         let mut order: Vec<usize> = (0..steps.len()).collect();
         let mut random = Random::new(self.seed);
-        for _ in 0..CURVE_REPETITIONS {
+        for _ in 0..repetitions {
             random.shuffle(&mut order);
             for &at in &order {
                 let excess = self.excess_after(steps[at]);

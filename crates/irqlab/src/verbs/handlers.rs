@@ -352,11 +352,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let services = misses;
     // The guest's clock does not jump past the limit, at which the guest responds with what it has.
     let window = args.duration.min(Duration::from_secs(limits(args).guest_s.into()));
-    let until = args.until().map(|enough| Until {
-        enough,
-        window_ns: ns(window),
-        warm_up_ns: 0,
-    });
+    let until = args.until().map(|enough| Until { enough, window_ns: ns(window), warm_up_ns: 0 });
     let watch = Watch {
         spans: true,
         span_counts,

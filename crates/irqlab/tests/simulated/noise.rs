@@ -232,3 +232,43 @@ fn sampled_user_mode_has_the_injected_detours_of_detailed_user_mode() {
     // Kernel mode is in detail in both.
     assert!(20 * exact.abs_diff(estimated) < exact, "{exact} ns, {estimated} ns");
 }
+
+/// A window that ends because it has measured enough has the records that the whole window begins with.
+#[test]
+fn a_window_that_ends_early_is_the_start_of_the_whole_one() {
+    let workspace = Place::new();
+    if !can_simulate(&workspace) {
+        return;
+    }
+    let line = ["noise", "-q", "--json", "--all", "--on", "sim:r4400-1994", "--vcpus", "2"];
+    let measured = |until: &str, out: &str| {
+        let options = ["-d", "200ms", "--until", until, "--out", out];
+        workspace.run(&[&line[..], &options].concat()).assert_code(0).json()
+    };
+    let (early, whole) = (measured("5-spans", "early"), measured("end", "whole"));
+    assert_all_explained(&early, &[]);
+    for (table, records) in [("noise", "detours"), ("fwq", "fwq_quanta"), ("ftq", "ftq_quanta")] {
+        for cpu in 0..2 {
+            let (row, whole_row) = (cpu_row(&early, table, cpu), cpu_row(&whole, table, cpu));
+            assert_eq!(
+                (&row["ended_by"], &whole_row["ended_by"]),
+                (&"enough".into(), &"length".into())
+            );
+            // The guest's kernel counted on after the window.
+            assert!(row["page_fault_count"].is_null(), "{row}");
+            let of_cpu = |run: &Json| -> Vec<Json> {
+                rows(run, records).iter().filter(|row| row["cpu"] == cpu).cloned().collect()
+            };
+            let (early, whole) = (of_cpu(&early), of_cpu(&whole));
+            assert!((4..whole.len()).contains(&early.len()), "{records}: {}", early.len());
+            assert_eq!(early, whole[..early.len()], "{records} of CPU {cpu}");
+        }
+    }
+    let refused = |options: &[&str], words: &str| {
+        let refused = workspace.run(&[&["noise"], options].concat());
+        refused.assert_code(2);
+        assert!(refused.err.contains(words), "{}", refused.err);
+    };
+    refused(&["--on", "sim", "-d", "1s", "--until", "5%"], "--until needs a model");
+    refused(&["--on", "sim:zen3", "--until", "5%"], "add -d TIME");
+}

@@ -22,7 +22,7 @@ use super::geometry::{ByHand, geometry};
 use super::kernel_counts::{CountDelta, Expected, KernelCounts, verdict, with_ticks};
 use super::route::{Route, route};
 use super::stimulus::{FarEnd, RaiseInterrupt, ready};
-use super::tick::{check_pass, is_tickless, sleep_until_tick_is_near, tick_ns};
+use super::tick::{check_pass, is_tickless, tick_ns};
 use super::watcher::Watcher;
 use crate::clock::{ClockResolution, now};
 use crate::host::{Root, available_memory};
@@ -44,6 +44,9 @@ const DEVICE_NS_MIN: u64 = 28_000;
 /// A loop that reads the clock was interrupted by a tick if an iteration took longer than this many, and than the
 /// shortest tick.
 const TICK_GAP_ITERATIONS: u64 = 40;
+/// A sleep until a tick is near ends this long before it, ns: the timer's slack of 50 us and the time to wake up, with a
+/// margin.
+const TICK_NEAR_NS: u64 = 125_000;
 /// Longest period of a tick (HZ=100), with a margin.
 const TICK_NS_MAX: u64 = 12_000_000;
 /// A tick is early by at most its period divided by this, because the request starts some time
@@ -107,6 +110,8 @@ pub struct LiveFootprint {
     tickless: bool,
     /// Period of the tick, cycles. `None` if the CPU has no tick, or ticks may come in windows.
     tick_cycles: Option<u64>,
+    /// When the last tick that the loop waited for had ended, by the loop's clock.
+    tick_seen_at: Option<u64>,
     windows: u32,
     throttling: ThrottlingWindow,
     no_counters: BTreeMap<Level, String>,
@@ -148,6 +153,7 @@ impl LiveFootprint {
         let has_ticks = !tickless && !settings.ticks;
         Ok(LiveFootprint {
             tick_cycles: has_ticks.then(|| clock.cycles(tick_ns())),
+            tick_seen_at: None,
             tickless,
             windows: 0,
             throttling: ThrottlingWindow::open(&root),
@@ -225,11 +231,14 @@ impl LiveFootprint {
             None => {
                 let (geometry, mut looping) = self.looping(level)?;
                 let by_time = counters.is_err() || !self.settings.counters_only;
-                let curve = by_time.then(|| looping.curve(self.clock_step_cycles()));
+                let repetitions = self.settings.watcher.curve_repetitions(geometry.lines());
+                let curve = by_time.then(|| looping.curve(self.clock_step_cycles(), repetitions));
                 (geometry, looping, curve)
             }
         };
-        let start_misses = counters.as_mut().ok().map(|counters| looping.start_misses(counters));
+        let repetitions = self.settings.watcher.curve_repetitions(geometry.lines());
+        let start_misses =
+            counters.as_mut().ok().map(|counters| looping.start_misses(counters, repetitions));
         let ready = Ready {
             start_misses: start_misses.transpose().map_err(|error| missing(error.to_string()))?,
             geometry,
@@ -309,7 +318,7 @@ impl LiveFootprint {
         current.looping.warm_up();
         if !self.tickless && !self.settings.ticks {
             if self.settings.watcher == Watcher::Outside {
-                sleep_until_tick_is_near();
+                self.sleep_until_tick_is_near();
             }
             self.wait_for_tick();
         }
@@ -412,10 +421,24 @@ impl LiveFootprint {
         self.tick_cycles.is_some_and(|period| delay >= period - period / TICK_EARLY_PARTS)
     }
 
-    fn wait_for_tick(&self) {
+    fn wait_for_tick(&mut self) {
         let gap_ns = self.settings.watcher.tick_ns_min();
         let gap = self.clock.cycles(gap_ns).max(TICK_GAP_ITERATIONS * self.clock.iteration_cycles);
         wait_for_interrupt(gap, self.clock.cycles(TICK_NS_MAX));
+        self.tick_seen_at = Some(now());
+    }
+
+    /// Sleeps until [`TICK_NEAR_NS`] before the next tick, where a tick was seen before. A simulated machine executes
+    /// nothing while its CPU is idle, and each instruction of a loop that waits. Not for hardware: there a CPU that was
+    /// idle is slower at first.
+    ///
+    /// A CPU's ticks keep their distance, also across idle time. The kernel's coarse clock does not tell when they come:
+    /// its steps have another phase.
+    fn sleep_until_tick_is_near(&self) {
+        let Some((seen_at, period)) = self.tick_seen_at.zip(self.tick_cycles) else { return };
+        let to_next = period - now().saturating_sub(seen_at) % period.max(1);
+        let sleep_ns = self.ns(to_next).saturating_sub(TICK_NEAR_NS);
+        std::thread::sleep(Duration::from_nanos(sleep_ns));
     }
 
     pub(super) fn ns(&self, cycles: u64) -> u64 {

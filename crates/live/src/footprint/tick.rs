@@ -1,10 +1,8 @@
 //! Whether a CPU has a tick while one task runs on it.
 
-use std::time::Duration;
-
 use lab::experiment::BenchError;
 use lab::footprint::Level;
-use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
+use rustix::time::{ClockId, clock_getres};
 
 use crate::host::{Root, parse_cpu_list};
 
@@ -13,9 +11,6 @@ const PASS_NS_MAX: u64 = 1_000_000;
 /// Longest pass, ns, on a CPU that has no tick while one task runs. A repetition
 /// has about ten passes.
 const TICKLESS_PASS_NS_MAX: u64 = 20_000_000;
-
-/// A sleep until a tick is near ends this part of the tick's period before it: the time to wake up, with a margin.
-const TICK_NEAR_PARTS: u64 = 16;
 
 /// Whether the kernel's list says that this CPU has no tick (`nohz_full=` on its command line).
 #[must_use]
@@ -32,17 +27,6 @@ pub fn is_tickless(root: &Root, cpu: u32) -> bool {
 pub fn tick_ns() -> u64 {
     let step = clock_getres(ClockId::MonotonicCoarse);
     step.tv_nsec.unsigned_abs()
-}
-
-/// Sleeps until [`TICK_NEAR_PARTS`] of a period before the next tick. A simulated machine executes nothing while its CPU
-/// is idle, and each instruction of a loop that waits. Not for hardware: there a CPU that was idle is slower at first.
-pub fn sleep_until_tick_is_near() {
-    let ns = |time: Timespec| time.tv_sec * 1_000_000_000 + time.tv_nsec;
-    // The clock shows the time of the last tick.
-    let last_tick_ns = ns(clock_gettime(ClockId::MonotonicCoarse));
-    let near_ns = last_tick_ns.unsigned_abs() + tick_ns() - tick_ns() / TICK_NEAR_PARTS;
-    let now_ns = ns(clock_gettime(ClockId::Monotonic)).unsigned_abs();
-    std::thread::sleep(Duration::from_nanos(near_ns.saturating_sub(now_ns)));
 }
 
 /// Checks that a pass is short enough. `tickless`: the CPU has no tick; `ticks`: they may come.

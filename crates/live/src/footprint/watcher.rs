@@ -1,5 +1,8 @@
 //! The tool that reports which contexts ran in a traced repetition.
 
+/// The largest level whose calibration costs a simulated machine little time of the host, in lines.
+const SMALL_LEVEL_LINES_MAX: u64 = 2_048;
+
 /// Reports which contexts ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watcher {
@@ -34,6 +37,15 @@ impl Watcher {
         match self {
             Watcher::Probes => 400_000,
             Watcher::Outside => 20_000,
+        }
+    }
+
+    /// Repetitions for each point of the calibration curve of a level with so many lines. In a simulated machine a point
+    /// of a large level spreads by a few cycles of thousands, and each repetition costs time of the host.
+    pub fn curve_repetitions(self, lines: u64) -> usize {
+        match self {
+            Watcher::Outside if lines > SMALL_LEVEL_LINES_MAX => 16,
+            Watcher::Outside | Watcher::Probes => 48,
         }
     }
 

@@ -63,11 +63,7 @@ impl SimFootprint {
     }
 
     /// Calls `action` with the request for one level of the plan, and what is known about its machine.
-    fn with_machine<T>(
-        &self,
-        level: Level,
-        action: impl FnOnce(&Request, Expected<'_>) -> T,
-    ) -> T {
+    fn with_machine<T>(&self, level: Level, action: impl FnOnce(&Request, Expected<'_>) -> T) -> T {
         let plan = Plan { levels: vec![level], ..self.request.plan.clone() };
         let request = FootprintRequest { plan, ..self.request.clone() };
         let label = format!("{}{level}", self.label);
