@@ -1,4 +1,5 @@
-//! Whether a CPU has a tick while one task runs on it.
+//! The scheduler's tick on the loop's CPU: whether it runs, its period, and how long a pass of the loop may take
+//! between two ticks.
 
 use std::time::Duration;
 
@@ -8,13 +9,13 @@ use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
 use crate::host::{Root, parse_cpu_list};
 
-/// Longest pass, ns: a longer one rarely fits between two ticks.
+/// Longest pass, ns, on a CPU with ticks: the passes of a repetition must fit between two ticks.
 const PASS_NS_MAX: u64 = 1_000_000;
-/// Longest pass, ns, on a CPU that has no tick while one task runs. A repetition
+/// Longest pass, ns, on a CPU that has no tick while one task runs, or where ticks may come. A repetition
 /// has about ten passes.
 const TICKLESS_PASS_NS_MAX: u64 = 20_000_000;
 
-/// A sleep until a tick is near ends this part of the tick's period before it: the time to wake up, with a margin.
+/// [`sleep_until_tick_is_near`] wakes up this part of a period before the tick: the time to wake up, with a margin.
 const TICK_NEAR_PARTS: u64 = 16;
 
 /// Whether the kernel's list says that this CPU has no tick (`nohz_full=` on its command line).
@@ -34,8 +35,8 @@ pub fn tick_ns() -> u64 {
     step.tv_nsec.unsigned_abs()
 }
 
-/// Sleeps until [`TICK_NEAR_PARTS`] of a period before the next tick. A simulated machine executes nothing while its CPU
-/// is idle, and each instruction of a loop that waits. Not for hardware: there a CPU that was idle is slower at first.
+/// Sleeps until shortly before the next tick ([`TICK_NEAR_PARTS`]). Only for a simulated machine, whose host executes
+/// nothing while the CPU is idle, but each instruction of a busy wait. On hardware, a CPU is slower after idling.
 pub fn sleep_until_tick_is_near() {
     let ns = |time: Timespec| time.tv_sec * 1_000_000_000 + time.tv_nsec;
     // The clock shows the time of the last tick.
@@ -45,24 +46,24 @@ pub fn sleep_until_tick_is_near() {
     std::thread::sleep(Duration::from_nanos(near_ns.saturating_sub(now_ns)));
 }
 
-/// Checks that a pass is short enough. `tickless`: the CPU has no tick; `ticks`: they may come.
+/// Checks that a pass is short enough.
 ///
 /// Fails with [`BenchError::Unavailable`] if the pass takes too long.
 pub fn check_pass(
     level: Level,
     pass_ns: u64,
     cpu: u32,
-    (tickless, ticks): (bool, bool),
+    (is_tickless, allows_ticks): (bool, bool),
 ) -> Result<(), BenchError> {
-    let most_ns = if tickless || ticks { TICKLESS_PASS_NS_MAX } else { PASS_NS_MAX };
-    if pass_ns <= most_ns {
+    let pass_ns_max = if is_tickless || allows_ticks { TICKLESS_PASS_NS_MAX } else { PASS_NS_MAX };
+    if pass_ns <= pass_ns_max {
         return Ok(());
     }
     let reason = format!(
-        "a pass over {level} takes {pass_ns} ns, and above {most_ns} ns each contains other interrupts"
+        "a pass over {level} takes {pass_ns} ns, and above {pass_ns_max} ns each contains other interrupts"
     );
     let remedy = format!("boot the kernel with nohz_full={cpu}: a CPU without a tick");
-    Err(BenchError::Unavailable { reason, remedy: (!tickless).then_some(remedy) })
+    Err(BenchError::Unavailable { reason, remedy: (!is_tickless).then_some(remedy) })
 }
 
 #[cfg(test)]
