@@ -1,5 +1,6 @@
-//! The footprint experiment in a simulated machine. The irqlab in the guest executes the code of the live
-//! bench; the simulator provides the counters.
+//! The simulated bench of the experiment `footprint`. The irqlab in the guest executes the code of the live bench in
+//! one machine for the whole plan. The simulator implements the guest's performance counters, and adds exact misses
+//! by context and a trace.
 
 mod trace;
 mod windows;
@@ -52,7 +53,7 @@ impl SimFootprint {
         Expected { label: &self.label, window_cycles: None, windows: None, warm_up_cycles: None }
     }
 
-    /// What the machine is to do. Starts no machine.
+    /// Returns the work of the machine. Starts no machine.
     ///
     /// Fails if the request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
@@ -129,7 +130,7 @@ impl FootprintBench for SimFootprint {
             ("on_host".to_owned(), Json::Object(self.on_host.clone())),
         ]);
         self.facts = facts;
-        // A plan that was complete when the stop came lacks nothing.
+        // A plan that was complete before the stop lacks nothing, so no limit is reported.
         if !measured.complete {
             measured.time_limit = measured.time_limit.or(limit);
         }
@@ -137,7 +138,7 @@ impl FootprintBench for SimFootprint {
     }
 }
 
-/// The levels of a model that the experiment can fill.
+/// Returns the caches and TLBs of a model that the experiment can fill, with their geometries.
 #[must_use]
 pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
     let caches = [
@@ -152,7 +153,7 @@ pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
     caches.chain(tlbs).collect()
 }
 
-/// Warns of levels with a prefetcher: displaced lines that it fills again are no misses.
+/// Returns a warning for the levels with a prefetcher: a displaced line that the prefetcher fills again does not miss.
 fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
     let is_prefetched = |level: &&Level| match level {
         Level::L1d => model.l1d.prefetch != Prefetch::None,
@@ -176,6 +177,7 @@ fn cache(model: &LevelModel) -> Option<Geometry> {
     Some(Geometry { size_bytes: model.size_bytes, line_bytes, ways: model.ways })
 }
 
+/// Returns the geometry of a TLB as if each page were a line. `None` unless its first page size is [`PAGE_BYTES`].
 fn tlb(level: &TlbLevel) -> Option<Geometry> {
     if level.pages_bytes.first() != Some(&PAGE_BYTES) {
         return None;
