@@ -1,6 +1,7 @@
-//! The contexts of a CPU that executes on behalf of an interrupt: their kinds, names and numbers.
+//! The interrupt contexts of a CPU, as both benches report them: their kinds, names and
+//! numbers. Labels and their order are public.
 
-/// The kind of a context; its order is the order of the tables.
+/// The kind of a context. The order of the variants is the order in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContextKind {
     /// The handler (action) of a device IRQ line.
@@ -46,11 +47,11 @@ impl ContextKind {
     }
 }
 
-/// One thing that a CPU executes for: its kind, its number within the kind, and its name.
+/// An interrupt context: its kind, its number within the kind, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Context {
     pub kind: ContextKind,
-    /// IRQ line, position in [`SYSTEM_VECTORS`] or softirq number; the order of rows within a kind.
+    /// IRQ line, position in [`SYSTEM_VECTORS`] or softirq number. Rows of one kind have the order of this number.
     pub number: u32,
     /// Action, vector, softirq or device name, as the kernel spells it.
     pub name: String,
@@ -63,19 +64,18 @@ pub const SOFTIRQS: [&str; 10] =
 /// An x86 system vector that has a pair of entry and exit tracepoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemVector {
-    /// The name of its tracepoints, without `_entry` and `_exit`
-    /// (arch/x86/include/asm/trace/irq_vectors.h).
+    /// The name of the vector's tracepoints, without `_entry` and `_exit` (arch/x86/include/asm/trace/irq_vectors.h).
     pub name: &'static str,
-    /// Its number (arch/x86/include/asm/irq_vectors.h).
+    /// The vector's number (arch/x86/include/asm/irq_vectors.h).
     pub vector: u8,
-    /// The kernel's entry point for it (arch/x86/include/asm/idtentry.h).
+    /// The kernel's entry point for the vector (arch/x86/include/asm/idtentry.h).
     pub entry_symbol: &'static str,
 }
 
 /// All system vectors that have tracepoints.
 ///
-/// This is the only definition of their order and numbers: the BPF programs are compiled with the
-/// header that [`crate::key::c_header`] generates from it, and the simulated bench recognises interrupts by it.
+/// This is the only definition of their order and numbers. The BPF programs are compiled with the header that
+/// [`crate::key::c_header`] generates from it; the simulated bench recognises interrupts by it.
 pub const SYSTEM_VECTORS: [SystemVector; 11] = [
     system_vector("local_timer", 0xec, "asm_sysvec_apic_timer_interrupt"),
     system_vector("reschedule", 0xfd, "asm_sysvec_reschedule_ipi"),
@@ -94,7 +94,7 @@ const fn system_vector(name: &'static str, vector: u8, entry_symbol: &'static st
     SystemVector { name, vector, entry_symbol }
 }
 
-/// The names of [`SYSTEM_VECTORS`], in its order.
+/// The names of [`SYSTEM_VECTORS`], in the same order.
 pub const VECTORS: [&str; SYSTEM_VECTORS.len()] = {
     let mut names = [""; SYSTEM_VECTORS.len()];
     let mut position = 0;
@@ -105,7 +105,7 @@ pub const VECTORS: [&str; SYSTEM_VECTORS.len()] = {
     names
 };
 
-/// The position in [`SYSTEM_VECTORS`] of the vector with this number.
+/// The position in [`SYSTEM_VECTORS`] of the vector with this number, or `None` if it is not a system vector.
 #[must_use]
 pub fn position_of_vector(vector: u8) -> Option<usize> {
     SYSTEM_VECTORS.iter().position(|known| known.vector == vector)

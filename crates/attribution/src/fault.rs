@@ -1,29 +1,30 @@
-//! Kinds of page faults, by the functions of the kernel that a fault reaches.
+//! Kinds of page faults, by the functions of the kernel that a fault reaches. The plugin classifies them; the numbers
+//! are in the record, and the labels are in tables.
 
-/// The kind of a page fault. A fault starts as [`FaultKind::Unclassified`], and a function
-/// that it reaches can only raise its kind: the order is from the least to the most specific.
+/// The kind of a page fault. A fault starts as [`FaultKind::Unclassified`]. A function that the fault reaches can only
+/// raise its kind. The order of the variants is from the least to the most specific kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum FaultKind {
-    /// The fault reached none of the functions below, such as a fault in the kernel's own addresses.
+    /// The fault reached no function of the other kinds. An example is a fault at a kernel address.
     #[default]
     Unclassified = 0,
-    /// Memory that maps no file gets its first page, filled with zeros.
+    /// First access to a page of memory that maps no file: the kernel maps a page of zeros.
     DemandZero = 1,
-    /// A page of a file that is in memory is mapped: no read waits.
+    /// The page of the file is in memory: the kernel maps it without reading.
     Minor = 2,
-    /// The page is there and may be accessed: the fault only updates bits of the entry, or another CPU
-    /// has mapped it meanwhile.
+    /// The page is mapped and the access is allowed. The fault only updates bits of the page table entry, or another
+    /// CPU has mapped the page in the meantime.
     Spurious = 3,
-    /// A write to a page that is write-protected and has no other user: it becomes writable.
+    /// A write to a write-protected page without other users: the kernel makes the page writable.
     Protection = 4,
-    /// A write to a page that others share: it is copied.
+    /// A write to a shared page: the kernel copies the page.
     CopyOnWrite = 5,
-    /// A page of a file is not in memory: it is read.
+    /// The page of the file is not in memory: the kernel reads it.
     File = 6,
-    /// A page comes back from swap.
+    /// The kernel reads the page from swap.
     Swap = 7,
-    /// No access to this address is allowed: a signal, or an error of the system call.
+    /// The access is not allowed: the task gets a signal, or its system call an error.
     BadAddress = 8,
 }
 
@@ -41,7 +42,7 @@ impl FaultKind {
         FaultKind::BadAddress,
     ];
 
-    /// The name in tables.
+    /// The kind in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -57,6 +58,7 @@ impl FaultKind {
         }
     }
 
+    /// The kind with this number, or `None` if no kind has it.
     #[must_use]
     pub fn of_number(number: u32) -> Option<FaultKind> {
         FaultKind::ALL.get(number as usize).copied()

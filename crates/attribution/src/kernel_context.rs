@@ -1,4 +1,5 @@
-//! The contexts of a simulated machine, on which every instruction is observed.
+//! The contexts of a simulated machine, on which every instruction is observed. The plugin writes their codes into the
+//! record, and `sim` reads them: a code must never change its meaning.
 
 use std::fmt;
 
@@ -8,8 +9,8 @@ use crate::lock_kind::LockKind;
 /// The process id of a task whose id is not known (yet).
 pub const PID_UNKNOWN: u32 = u32::MAX;
 
-/// Added to the number of a system call that came through an entry for 32-bit programs, which have
-/// other numbers.
+/// Added to the number of a system call that came through an entry for 32-bit programs.
+/// Their system calls have different numbers.
 pub const SYSCALL_32: u32 = 1 << 31;
 
 /// The context that a simulated CPU executes. Each instruction belongs to exactly one context.
@@ -24,8 +25,8 @@ pub enum KernelContext {
     User(u32),
     /// A kernel thread with this id.
     KernelThread(u32),
-    /// Kernel code of a task whose kernel entry was not observed: a new task before its first user
-    /// instruction, or one that was in the kernel when tracking started.
+    /// Kernel code of a task whose kernel entry was not observed. The task is new and has executed no user instruction,
+    /// or it was in the kernel when tracking started.
     Task(u32),
     /// A system call, by number, with [`SYSCALL_32`] for 32-bit programs.
     Syscall(u32),
@@ -39,20 +40,21 @@ pub enum KernelContext {
     Nmi,
     /// The handler (action) of a device's IRQ line, by the line's number.
     Irq(u32),
-    /// A function of the kernel that the caller follows, by the caller's number.
+    /// A function of the kernel that the caller follows, by the caller's number for it.
     Function(u32),
-    /// A page fault by its kind; only services have it, contexts have [`KernelContext::Exception`].
+    /// A page fault, by its kind. Only as a service: the context of a page fault is [`KernelContext::Exception`].
     Fault(FaultKind),
-    /// A page that the kernel itself brings in for a task, without an exception.
+    /// The kernel itself brings in a page for a task, without an exception.
     KernelFault(FaultKind),
-    /// The slow way to a lock that another has.
+    /// The slow path of a lock that another CPU or task holds.
     LockWait(LockKind),
     /// The scheduler: from the call of `__schedule` to its return, without other tasks.
     Scheduler,
 }
 
 impl KernelContext {
-    /// Whether a context is an interrupt, a softirq or an exception. Threads of interrupts are threads like others here.
+    /// Whether the context is an interrupt, a softirq or an exception. The threads of IRQ lines do not
+    /// count: here they are ordinary kernel threads.
     #[must_use]
     pub fn is_interrupt_or_exception(self) -> bool {
         matches!(
@@ -65,7 +67,7 @@ impl KernelContext {
         )
     }
 
-    /// The service that a context is: user mode of all tasks is one, and so is the start of all tasks.
+    /// The service of this context. All tasks share one service for user mode, and one for [`KernelContext::Task`].
     #[must_use]
     pub fn of_all_tasks(self) -> KernelContext {
         match self {
@@ -75,7 +77,7 @@ impl KernelContext {
         }
     }
 
-    /// The context as one number: its kind in the upper half, its number in the lower.
+    /// The context as one number: its kind in the upper 32 bits, its number in the lower 32 bits.
     #[must_use]
     pub fn code(self) -> u64 {
         let (kind, number) = match self {
@@ -99,7 +101,7 @@ impl KernelContext {
         u64::from(kind as u32) << 32 | u64::from(number)
     }
 
-    /// The context with this [`KernelContext::code`]; none if there is none.
+    /// The context with this [`KernelContext::code`], or `None` if no context has this code.
     #[must_use]
     pub fn from_code(code: u64) -> Option<KernelContext> {
         let number = u32::try_from(code & u64::from(u32::MAX)).ok()?;
@@ -123,6 +125,7 @@ impl KernelContext {
             15 => KernelContext::LockWait(LockKind::of_number(number)?),
             _ => return None,
         };
+        // Contexts without a number have only one code: refuses codes with a number.
         (context.code() == code).then_some(context)
     }
 }

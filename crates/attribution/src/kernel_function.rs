@@ -1,6 +1,6 @@
-//! The function of the kernel's source that a symbol belongs to. Compilers emit copies and parts of a function
-//! under separate names: `handle_softirqs.constprop.0`, `sigsuspend.isra.0`, `schedule.cold`. A look-up by the
-//! name in the source must find them.
+//! The function in the kernel's source to which a symbol belongs. Compilers emit copies and parts of a function under
+//! separate names: `handle_softirqs.constprop.0`, `sigsuspend.isra.0`, `schedule.cold`. The simulated bench looks
+//! functions up by their names in the source, and must find these symbols.
 
 /// The part of a function that the code at a symbol contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,15 +12,15 @@ pub enum Body {
     Specialised,
     /// The whole function, with other arguments (`isra`).
     OtherArguments,
-    /// All but its start, which is part of its callers (`part`).
+    /// The function without its start, which the compiler put into the callers (`part`).
     Rest,
-    /// A piece that is jumped to from within the function (`cold`).
+    /// A piece to which the function jumps (`cold`).
     Piece,
 }
 
 impl Body {
-    /// Whether the function starts here, for one who reads its first `arguments` arguments from their
-    /// registers. A [`Body::Rest`] is a start only where there is no other.
+    /// Whether the function starts at the symbol, with its first `arguments` arguments in their registers. The caller
+    /// uses a [`Body::Rest`] as the start only if the function has no other symbol.
     #[must_use]
     pub fn starts(self, arguments: u8) -> bool {
         match self {
@@ -36,10 +36,11 @@ impl Body {
 /// with other suffixes, such as the names of static variables, stay whole.
 #[must_use]
 pub fn split(symbol: &str) -> (&str, Body) {
-    parts(symbol).unwrap_or((symbol, Body::Whole))
+    split_suffixes(symbol).unwrap_or((symbol, Body::Whole))
 }
 
-fn parts(symbol: &str) -> Option<(&str, Body)> {
+/// Does the work of [`split`]. `None` if the name does not end in suffixes that compilers give to functions.
+fn split_suffixes(symbol: &str) -> Option<(&str, Body)> {
     let (function, suffixes) = symbol.split_once('.')?;
     if function.is_empty() {
         return None;
@@ -47,7 +48,7 @@ fn parts(symbol: &str) -> Option<(&str, Body)> {
     let mut body = Body::Whole;
     let mut pieces = suffixes.split('.').peekable();
     while let Some(word) = pieces.next() {
-        let (of_word, has_number) = match word {
+        let (word_body, has_number) = match word {
             "cold" => (Body::Piece, false),
             "part" => (Body::Rest, true),
             "isra" | "clone" => (Body::OtherArguments, true),
@@ -59,7 +60,8 @@ fn parts(symbol: &str) -> Option<(&str, Body)> {
         if has_number && number.is_none() {
             return None;
         }
-        body = body.max(of_word);
+        // With several suffixes, the suffix that leaves the least of the function decides.
+        body = body.max(word_body);
     }
     Some((function, body))
 }

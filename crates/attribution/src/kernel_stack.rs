@@ -1,9 +1,10 @@
-//! The context stack of a simulated CPU: which context each instruction belongs to.
+//! The context stack of a simulated CPU: which context each instruction belongs to. At each event
+//! of the guest's kernel, the plugin's tracker (`plugin/src/guest/tracker.rs`) calls a method.
+//! Spans, rows of counts and requests come out.
 //!
-//! At the bottom of the stack is the task (user mode, kernel thread, idle); above it are the system
-//! call, exceptions, interrupts and softirqs that it is in. The stack belongs to the *task*, as
-//! its kernel stack does: a task that is switched out in the middle of a page fault is still in that
-//! fault when it is switched in again, on whichever CPU.
+//! At the bottom of the stack is the task (user mode, kernel thread, idle). Above it are the system call, exceptions,
+//! interrupts and softirqs that the task is in. The stack belongs to the *task*, like the task's kernel stack. A task
+//! that is switched out in the middle of a page fault is still in that fault when any CPU switches it in again.
 //!
 //! ```text
 //! user 7       |====|                                  |====|     self = the "="
@@ -13,9 +14,12 @@
 //! idle                     |====|  (7 waits; 0xec wakes it)
 //! ```
 //!
-//! A frame is identified by a value of the processor. For an interrupt or exception, this is the stack
-//! pointer at the start of its handler, where its `iret` returns from. For a softirq, it is the return
-//! address of its handler.
+//! A value of the processor identifies the frame that an event closes. For an interrupt or exception, this is the stack
+//! pointer at the start of the handler, from which the `iret` returns. For a followed function, such as a softirq's
+//! handler, it is the return address with the stack pointer.
+//!
+//! Invariant: each count of the CPU is charged to exactly one context. Every method that changes the stack therefore
+//! calls `advance` first.
 
 use crate::fault::FaultKind;
 use crate::kernel_context::KernelContext;
@@ -24,13 +28,13 @@ use crate::profile::{Mode, Profile};
 use crate::services::{BlockedSpan, Completed, OffCpu, RequestPart};
 use crate::stack::DEPTH_MAX;
 
-/// An error code, which the processor may push below the return address.
+/// Size of the error code that the processor pushes after the return address for some exceptions.
 const ERROR_CODE_BYTES: u64 = 8;
-/// The farthest that an `iret` can be above where its handler started, without the error code.
+/// Size of the range of stack pointers at which an `iret` can match its handler: see [`KernelStack::return_to_kernel`].
 const RETURN_WINDOW: u64 = ERROR_CODE_BYTES + 6 * 8;
 /// The vector of a page fault.
 const PAGE_FAULT: u8 = 14;
-/// Maximum number of functions that a task waits in, one called by the other.
+/// Maximum number of nested waiting functions of a task that are followed.
 const WAITS_MAX: usize = 8;
 
 /// The kind of event that opened a frame. It determines the event that closes the frame.
@@ -44,15 +48,17 @@ enum Entry {
     Hardware { stack_pointer: u64 },
     /// A section of the context below: closed by [`KernelStack::leave_section`].
     Section,
-    /// A function: closed at its return address, with the stack pointer above it.
+    /// A function: closed when the CPU is at its return address and has popped this address from the stack.
     Call { return_to: u64, stack_pointer: u64 },
 }
 
+/// A context that a task is in, with the counts that are charged to it so far.
 #[derive(Clone, Copy, Debug)]
 struct Frame<const N: usize> {
     context: KernelContext,
     entry: Entry,
     self_counts: Counts<N>,
+    /// Counts of the contexts that were nested in this one and have ended.
     nested: Counts<N>,
     /// The first count of the CPU when the span started.
     start: u64,
@@ -62,9 +68,9 @@ struct Frame<const N: usize> {
     fault: FaultKind,
     /// Whether a page fault has found its page, and reads the next pages ahead.
     reads_ahead: bool,
-    /// How long the task had been off the CPUs when the span started.
+    /// Total time that the task had been off the CPUs when the span started.
     off: OffCpu,
-    /// Whether a part of it ran on a CPU that had gone offline in the region, and is not counted.
+    /// Whether a part of the span ran on a CPU after it went offline in the region. That part is not counted.
     is_partial: bool,
 }
 
@@ -99,6 +105,7 @@ impl<const N: usize> Frame<N> {
         matches!(self.context, KernelContext::Exception(PAGE_FAULT) | KernelContext::KernelFault(_))
     }
 
+    /// The counts of the frame and of the contexts that were nested in it and have ended.
     fn inclusive(&self) -> Counts<N> {
         let mut sum = self.self_counts;
         add(&mut sum, &self.nested);
@@ -106,29 +113,35 @@ impl<const N: usize> Frame<N> {
     }
 }
 
-/// How long a task was off the CPUs, and for what it waits.
+/// The time that a task was off the CPUs, and the functions in which it waits.
 #[derive(Clone, Debug, Default)]
 struct TaskTime {
+    /// Total time off the CPUs, without the time in progress.
     off: OffCpu,
+    /// The time off the CPUs in progress. `None` while the task runs.
     away: Option<Away>,
     /// Functions that wait for an event, outermost first: the stack pointer at entry, and the caller's number.
     waits: Vec<(u64, u32)>,
 }
 
-/// A task is off the CPUs.
+/// The time off the CPUs in progress, of a task that does not run.
 #[derive(Clone, Copy, Debug)]
 struct Away {
+    /// When the task left the CPU.
     since: u64,
+    /// Whether the task left to wait. If not, it was preempted.
     blocks: bool,
     woken_at: Option<u64>,
+    /// The caller's number of the innermost waiting function, or 0 if it is not known.
     wait: u32,
     /// The region when the task left the CPU, or 0 if no region was open.
     region: u32,
 }
 
 impl Away {
-    /// How long it was away until `now`. Clocks of CPUs may differ by a time slice: no part is negative.
-    fn off(&self, now: u64) -> OffCpu {
+    /// The time from when the task left the CPU until `now`, divided at the wake-up. The clocks of CPUs may differ by a
+    /// time slice, so that a difference could be negative; it is then 0.
+    fn off_cpu_until(&self, now: u64) -> OffCpu {
         let off_cpu = now.saturating_sub(self.since);
         let until_woken =
             self.woken_at.map_or(off_cpu, |woken_at| woken_at.saturating_sub(self.since));
@@ -137,7 +150,7 @@ impl Away {
     }
 }
 
-/// The stack of a task that is not running.
+/// The stack of a task that is not running. [`crate::TaskStacks`] keeps it until the task is switched in.
 #[derive(Clone, Debug)]
 pub struct Frames<const N: usize = 1> {
     frames: Vec<Frame<N>>,
@@ -145,7 +158,7 @@ pub struct Frames<const N: usize = 1> {
 }
 
 impl<const N: usize> Frames<N> {
-    /// A stack with nothing but `task`.
+    /// A stack whose only context is `task`.
     #[must_use]
     pub fn new(task: KernelContext) -> Frames<N> {
         let mut frames = Vec::with_capacity(4);
@@ -160,23 +173,25 @@ impl<const N: usize> Frames<N> {
         }
     }
 
-    /// A region opens: what frames hold belongs to none.
+    /// A region opens: counts from before it are dropped.
     pub(crate) fn reset_counts(&mut self) {
         reset_counts(&mut self.frames);
     }
 
-    /// The counts of open frames in the region.
+    /// The counts of the open frames in the region with this number.
     pub(crate) fn open_parts(&self, region: u32) -> impl Iterator<Item = RequestPart<N>> + '_ {
         open_parts(&self.frames, region)
     }
 }
 
+/// Drops the counts of frames.
 fn reset_counts<const N: usize>(frames: &mut [Frame<N>]) {
     for frame in frames {
         (frame.self_counts, frame.nested) = ([0; N], [0; N]);
     }
 }
 
+/// The counts of open frames. A request is new if it started in the region with the number `region`.
 fn open_parts<const N: usize>(
     frames: &[Frame<N>],
     region: u32,
@@ -194,7 +209,7 @@ fn open_parts<const N: usize>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSpan<const N: usize = 1> {
     pub context: KernelContext,
-    /// When it started: the first count of the CPU on which it started.
+    /// Start of the span: the first count of the CPU on which the span started.
     pub start: u64,
     /// Counts of the context itself.
     pub self_counts: Counts<N>,
@@ -205,65 +220,69 @@ pub struct KernelSpan<const N: usize = 1> {
 /// A transition: another context is on top of the stack from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextTransition<const N: usize = 1> {
-    /// The context on top.
+    /// The context that is now on top.
     pub context: KernelContext,
-    /// The task at the bottom, which may be the same.
+    /// The task at the bottom. Without contexts above it, this is `context`, too.
     pub task: KernelContext,
-    /// The CPU's counts at that moment.
+    /// The CPU's counts at the transition.
     pub at: Counts<N>,
 }
 
-/// Events that did not fit, since the stack was created.
+/// Numbers of events that contradicted the stack, since the stack was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelStackFaults {
     /// Returns from an interrupt inside the kernel that match no frame: the kernel's own use of
     /// `iret` to serialise, or a frame from before tracking.
     pub unmatched_returns: u64,
-    /// Frames dropped because a frame below them ended, or because the task was found elsewhere: in
-    /// user mode or at its start.
+    /// Frames dropped because a frame below them ended, or because the task was found in user mode or at its start.
     pub abandoned: u64,
     /// Entries refused because [`DEPTH_MAX`] frames were open.
     pub overflows: u64,
-    /// Events with a count below the count of the previous event. Sums are broken if there are any.
+    /// Events with a count below the count of the previous event. If there are any, the sums are wrong.
     pub backward: u64,
 }
 
-/// The run of a kernel thread between two task switches, in progress: what its frames had used before.
+/// A kernel thread's run between two task switches, in progress. It has the thread's counts at the start of the run;
+/// their differences at its end are the counts of the run.
 #[derive(Clone, Copy, Debug)]
-struct Run<const N: usize> {
+struct ThreadRun<const N: usize> {
     start: u64,
-    /// The region at the start of the request, or 0 if no region was open.
+    /// The region at the start of the run, or 0 if no region was open.
     region: u32,
     self_counts: Counts<N>,
     inclusive: Counts<N>,
 }
 
-/// The context stack of one CPU. `now` is what the CPU has counted so far.
+/// The context stack of one CPU. The argument `now` of its methods has the CPU's counts so far.
 #[derive(Clone, Debug)]
 pub struct KernelStack<const N: usize = 1> {
+    /// The contexts of the current task, the task itself first. Never empty.
     frames: Vec<Frame<N>>,
     time: TaskTime,
+    /// The CPU's counts at the last event. All earlier counts are charged.
     charged_to: Counts<N>,
+    /// Number of the last opened region of interest; 0 before the first.
     region: u32,
+    /// Whether the CPU counts: a region is open, and the CPU has not gone offline in it.
     counting: bool,
-    /// Whether the CPU has gone offline in the open region. It counts no more, and what its tasks used before, on any
-    /// CPU, is still charged when they end.
+    /// Whether the CPU has gone offline in the open region. It counts no more. The counts that its tasks have from any
+    /// CPU are still charged when the tasks' contexts end.
     has_left: bool,
     keeps_spans: bool,
     keeps_transitions: bool,
     keeps_requests: bool,
     ledger: Ledger<N>,
     /// Position in the ledger of the row of the context on top.
-    place: usize,
+    top_row: usize,
     spans: Vec<KernelSpan<N>>,
     transitions: Vec<ContextTransition<N>>,
     requests: Vec<RequestPart<N>>,
     blocked: Vec<BlockedSpan>,
     faults: KernelStackFaults,
-    /// If it is kept: that of the region, and when the region opened.
+    /// The profile of the region, and the time at which the region opened. `None` if no profile is kept.
     profile: Option<(Profile<N>, u64)>,
-    /// That of the task that runs, if it is a kernel thread.
-    run: Option<Run<N>>,
+    /// The run of the current task, if this is a kernel thread.
+    thread_run: Option<ThreadRun<N>>,
 }
 
 impl<const N: usize> Default for KernelStack<N> {
@@ -279,28 +298,28 @@ impl<const N: usize> Default for KernelStack<N> {
             keeps_transitions: false,
             keeps_requests: false,
             ledger: Ledger::default(),
-            place: 0,
+            top_row: 0,
             spans: Vec::new(),
             transitions: Vec::new(),
             requests: Vec::new(),
             blocked: Vec::new(),
             faults: KernelStackFaults::default(),
             profile: None,
-            run: None,
+            thread_run: None,
         }
     }
 }
 
-/// The counter that is the time axis of a profile.
+/// Index of the counter that is the time axis of a profile.
 const TIME: usize = 0;
 
 impl<const N: usize> KernelStack<N> {
-    /// Keeps a profile of each region from now on; the first counter is its time.
+    /// Keeps a profile of each region from now on. The first counter is the profile's time axis.
     pub fn keep_profile(&mut self) {
         self.profile.get_or_insert_default();
     }
 
-    /// The profile of the region up to `now`; none if it is not kept.
+    /// The profile of the region up to `now`, or `None` if no profile is kept.
     pub fn profile(&mut self, now: Counts<N>) -> Option<&Profile<N>> {
         self.advance(now);
         self.profile.as_ref().map(|(profile, _)| profile)
@@ -328,19 +347,20 @@ impl<const N: usize> KernelStack<N> {
         self.transitions.drain(..)
     }
 
-    /// Keeps what ends for [`KernelStack::take_requests`] and [`KernelStack::take_blocked`], which must
-    /// be called after each event from now on.
+    /// Keeps ended requests and blocked spans for [`KernelStack::take_requests`] and [`KernelStack::take_blocked`].
+    /// Both must be called after each event from now on.
     pub fn keep_requests(&mut self) {
         self.keeps_requests = true;
     }
 
-    /// The requests that ended since the last call, and what tasks had used that are no more, while a
-    /// region is open.
+    /// The requests that ended since the last call, and the counts of tasks that ended or changed
+    /// their kind. Only while a region is open.
     pub fn take_requests(&mut self) -> impl Iterator<Item = RequestPart<N>> + '_ {
         self.requests.drain(..)
     }
 
-    /// For what the task was blocked that came back since the last call, for each service that it is in.
+    /// The blocked time of the task that was switched in since the last call: one
+    /// span for each service that the task is in.
     pub fn take_blocked(&mut self) -> impl Iterator<Item = BlockedSpan> + '_ {
         self.blocked.drain(..)
     }
@@ -363,7 +383,7 @@ impl<const N: usize> KernelStack<N> {
         if self.keeps_requests {
             reset_counts(&mut self.frames);
         }
-        self.top_changed();
+        self.note_top();
     }
 
     /// The rows of the region so far.
@@ -372,7 +392,7 @@ impl<const N: usize> KernelStack<N> {
         &self.ledger
     }
 
-    /// The CPU goes offline, which ends the region of interest for it. Its rows stay until the region closes.
+    /// The CPU goes offline, which ends the region of interest for this CPU. Its rows stay until the region closes.
     pub fn leave_region(&mut self, now: Counts<N>) {
         self.advance(now);
         self.has_left |= self.counting;
@@ -383,7 +403,7 @@ impl<const N: usize> KernelStack<N> {
     /// when the region closed.
     pub fn repeat_transition(&mut self, now: Counts<N>) {
         self.advance(now);
-        self.top_changed();
+        self.note_top();
     }
 
     /// Ends the region of interest and returns its rows.
@@ -399,12 +419,12 @@ impl<const N: usize> KernelStack<N> {
         self.is_inside_any(|inside| inside == context)
     }
 
-    /// Whether the CPU is in any of the contexts for which `is_one` is true, on top or below.
-    pub fn is_inside_any(&self, is_one: impl Fn(KernelContext) -> bool) -> bool {
-        self.frames.iter().any(|frame| is_one(frame.context))
+    /// Whether `is_wanted` is true for any context of the CPU, on top or below.
+    pub fn is_inside_any(&self, is_wanted: impl Fn(KernelContext) -> bool) -> bool {
+        self.frames.iter().any(|frame| is_wanted(frame.context))
     }
 
-    /// The return address of the innermost followed function; none if none is open.
+    /// The return address of the innermost open function, or `None` if no followed function is open.
     #[must_use]
     pub fn awaits(&self) -> Option<u64> {
         self.frames.iter().rev().find_map(|frame| match frame.entry {
@@ -425,9 +445,8 @@ impl<const N: usize> KernelStack<N> {
         self.top().service()
     }
 
-    /// The service that takes a lock: the service on top, or the service below if the top service itself waits for
-    /// a lock. The kind of a page fault is known only at its end, so a page fault also gives the number of
-    /// frames below it.
+    /// The service that takes a lock: the topmost context that is not itself a wait for a lock. The kind of a page
+    /// fault is known only at its end: for a page fault, the result also has the number of frames below it.
     #[must_use]
     pub fn client(&self) -> (KernelContext, Option<usize>) {
         let mut frames = self.frames.iter().enumerate().rev();
@@ -436,13 +455,13 @@ impl<const N: usize> KernelStack<N> {
         (frame.service(), frame.is_fault().then_some(depth))
     }
 
-    /// How many frames are open, with the task's.
+    /// How many frames are open, including the task's.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.frames.len()
     }
 
-    /// Events that did not fit so far.
+    /// Numbers of events that contradicted the stack so far.
     #[must_use]
     pub fn faults(&self) -> KernelStackFaults {
         self.faults
@@ -455,8 +474,8 @@ impl<const N: usize> KernelStack<N> {
         self.push(KernelContext::Syscall(number), Entry::Syscall);
     }
 
-    /// An interrupt, exception or NMI whose handler starts with `stack_pointer`. `user` is the task
-    /// that was in user mode, if the CPU was.
+    /// An interrupt, exception or NMI whose handler starts with `stack_pointer`. `user`: the task that was in user
+    /// mode, or `None` if the CPU was in the kernel.
     pub fn enter_hardware(
         &mut self,
         context: KernelContext,
@@ -471,8 +490,8 @@ impl<const N: usize> KernelStack<N> {
         self.push(context, Entry::Hardware { stack_pointer });
     }
 
-    /// A function is called that is followed as `context`: the handler of a softirq or of an IRQ,
-    /// or one that an annotation names. `stack_pointer` points at the return address.
+    /// The CPU calls a function that is followed as `context`. Examples are the handler of a softirq or of an IRQ, and
+    /// a function that an annotation names. `stack_pointer` points at the return address.
     pub fn enter_call(
         &mut self,
         context: KernelContext,
@@ -506,18 +525,19 @@ impl<const N: usize> KernelStack<N> {
         let is_followed =
             |frame: &&Frame<N>| matches!(frame.entry, Entry::Section | Entry::Call { .. });
         let above = self.frames.iter().rev().take_while(is_followed);
-        let found = above
+        let section = above
             .enumerate()
             .find(|(_, frame)| frame.context == context && frame.entry == Entry::Section);
-        let Some(depth) = found.map(|(depth, _)| depth) else { return false };
+        let Some((frames_above, _)) = section else { return false };
         self.advance(now);
-        self.close_down_to(self.frames.len() - 1 - depth);
+        self.close_down_to(self.frames.len() - 1 - frames_above);
         true
     }
 
-    /// The CPU is at `address` with `stack_pointer`: the followed functions that return there have
-    /// returned. There may be several, as a function can end with a jump to another one.
+    /// The CPU is at `address` with `stack_pointer`: the followed functions with this return address have returned.
+    /// There may be several, because a function can end with a jump to another function (tail call).
     pub fn at_return_address(&mut self, address: u64, stack_pointer: u64, now: Counts<N>) {
+        // The return has popped the return address.
         let called_from = stack_pointer.wrapping_sub(8);
         let entry = Entry::Call { return_to: address, stack_pointer: called_from };
         while let Some(position) = self.frames.iter().rposition(|frame| frame.entry == entry) {
@@ -526,20 +546,20 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// An `iret` to the kernel, with the return address at `stack_pointer`. The handler started
-    /// there, or one word lower if the processor had pushed an error code, or up to six words
-    /// higher if it moved its frame to make room for a call it emulates (`int3`). Nested handlers
-    /// start deeper, below the registers that this one saved.
+    /// An `iret` to the kernel, with the return address at `stack_pointer`. The handler started with this stack
+    /// pointer. If the processor pushed an error code, the handler started one word lower. If the handler moved its
+    /// frame to make room for a call that it emulates (`int3`), it started up to six words higher. The handlers nested
+    /// in it start at lower addresses, below its saved registers, so the range does not include them.
     pub fn return_to_kernel(&mut self, stack_pointer: u64, now: Counts<N>) {
         self.advance(now);
         let returns = |frame: &Frame<N>| match frame.entry {
-            Entry::Hardware { stack_pointer: started } => {
-                started.wrapping_add(ERROR_CODE_BYTES).wrapping_sub(stack_pointer) <= RETURN_WINDOW
+            Entry::Hardware { stack_pointer: start } => {
+                start.wrapping_add(ERROR_CODE_BYTES).wrapping_sub(stack_pointer) <= RETURN_WINDOW
             }
             _ => false,
         };
         let position = self.frames.iter().rposition(returns).or_else(|| {
-            // The handler of the NMI copies its frame, to survive another NMI.
+            // The NMI's handler copies its frame to survive a nested NMI: its `iret` is at another stack pointer.
             let is_nmi = |frame: &Frame<N>| frame.context == KernelContext::Nmi;
             self.frames.last().is_some_and(is_nmi).then(|| self.frames.len() - 1)
         });
@@ -558,40 +578,43 @@ impl<const N: usize> KernelStack<N> {
         self.set_task(KernelContext::User(pid));
     }
 
-    /// The kernel brings in a page. Returns whether that is part of a fault that is open; if not, it is
-    /// to be followed as a function.
+    /// Whether the context on top is a page fault. If not, a kernel function that brings in a page is not part of a
+    /// fault: the caller follows it as a context.
     pub fn is_in_fault(&self) -> bool {
         self.top().is_fault()
     }
 
-    /// The page fault on top turns out to be of this kind, or of a more specific one.
+    /// The page fault on top is at least as specific as `kind`: raises its kind.
+    /// Without a page fault on top, does nothing.
     pub fn classify_fault(&mut self, kind: FaultKind) {
         if let Some(top) = self.frames.last_mut().filter(|top| top.is_fault()) {
             top.fault = top.fault.max(kind);
         }
     }
 
-    /// The page fault on top starts to read pages ahead which nobody waits for, or looks for its page
-    /// again.
+    /// Notes whether the page fault on top now reads pages ahead; no task waits for such pages.
+    /// If not, it looks for its page.
     pub fn read_ahead(&mut self, reads_ahead: bool) {
         if let Some(top) = self.frames.last_mut() {
             top.reads_ahead = reads_ahead;
         }
     }
 
-    /// Whether the page fault on top reads pages ahead which nobody waits for.
+    /// Whether the page fault on top reads pages ahead. No task waits for such pages.
     #[must_use]
     pub fn reads_ahead(&self) -> bool {
         self.top().reads_ahead
     }
 
-    /// The kind of the page fault on top, so far.
+    /// The most specific kind that is known so far of the page fault on top. `None`
+    /// if the context on top is not a page fault.
     #[must_use]
     pub fn fault(&self) -> Option<FaultKind> {
-        Some(self.top()).filter(|top| top.is_fault()).map(|top| top.fault)
+        let top = self.top();
+        top.is_fault().then_some(top.fault)
     }
 
-    /// The task has called a function that waits. `wait` is the caller's number for the function; not 0.
+    /// The task has called a function that waits for an event. `wait`: the caller's number for the function, not 0.
     pub fn enter_wait(&mut self, wait: u32, stack_pointer: u64) {
         self.leave_waits(stack_pointer);
         if self.time.waits.len() < WAITS_MAX {
@@ -605,15 +628,16 @@ impl<const N: usize> KernelStack<N> {
         !self.time.waits.is_empty()
     }
 
-    /// Forgets functions that have returned: the stack grows downwards.
+    /// Forgets waiting functions that have returned. The stack grows downwards: a function is open if its stack pointer
+    /// at entry is above the current one.
     fn leave_waits(&mut self, stack_pointer: u64) {
         let is_open = |wait: &(u64, u32)| wait.0 > stack_pointer;
-        let open = self.time.waits.iter().take_while(|wait| is_open(wait)).count();
-        self.time.waits.truncate(open);
+        let open_waits = self.time.waits.iter().take_while(|wait| is_open(wait)).count();
+        self.time.waits.truncate(open_waits);
     }
 
-    /// The task leaves the CPU at `now` on the clock of [`KernelStack::arrive`]: to wait, or although it
-    /// could run.
+    /// The task leaves the CPU at `now`, by the clock that [`KernelStack::arrive`] uses, too. `blocks`: whether it
+    /// waits for an event. If not, it could have continued (preemption).
     pub fn leave(&mut self, blocks: bool, stack_pointer: u64, now: u64) {
         self.leave_waits(stack_pointer);
         let wait = self.time.waits.last().map_or(0, |wait| wait.1);
@@ -621,16 +645,18 @@ impl<const N: usize> KernelStack<N> {
         self.time.away = Some(Away { since: now, blocks, woken_at: None, wait, region });
     }
 
-    /// The task that runs from now on came back at `now`.
+    /// The current task was switched in at `now`: adds its time off the CPUs. If the task was blocked within the
+    /// region, the blocked time also becomes a span for each service that the task is in.
     pub fn arrive(&mut self, now: u64) {
         let Some(away) = self.time.away.take() else { return };
-        let off = away.off(now);
+        let off = away.off_cpu_until(now);
         self.time.off.blocked += off.blocked;
         self.time.off.descheduled += off.descheduled;
         if !(self.keeps_requests && self.counting && away.blocks && away.region == self.region) {
             return;
         }
         for frame in &self.frames[1..] {
+            // Every task that leaves the CPU is in the scheduler.
             if frame.context != KernelContext::Scheduler {
                 let (service, wait, blocked) = (frame.service(), away.wait, off.blocked);
                 self.blocked.push(BlockedSpan { service, wait, blocked });
@@ -647,7 +673,7 @@ impl<const N: usize> KernelStack<N> {
         self.retire_bottom();
     }
 
-    /// The task at the bottom, if it was unknown, is `task`; the contexts above it stay.
+    /// Replaces the task at the bottom by `task` if it was unknown. The contexts above it stay.
     pub fn identify(&mut self, task: KernelContext, now: Counts<N>) {
         self.advance(now);
         if self.frames[0].context == KernelContext::Unknown {
@@ -655,14 +681,14 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
-    /// The task starts again as `task`, with no context above it.
+    /// Drops all contexts above the task, and replaces the task by `task`.
     pub fn restart(&mut self, task: KernelContext, now: Counts<N>) {
         self.advance(now);
         self.abandon_all();
         self.set_task(task);
     }
 
-    /// Switches to the stack of another task. Returns the stack of the task that ran until now.
+    /// Switches to the stack of another task. Returns the stack of the previous task.
     pub fn switch_to(&mut self, next: Frames<N>, now: Counts<N>) -> Frames<N> {
         self.advance(now);
         let frames = std::mem::replace(&mut self.frames, next.frames);
@@ -672,25 +698,26 @@ impl<const N: usize> KernelStack<N> {
         {
             self.ledger.enter(task.context);
         }
-        self.top_changed();
-        self.run = self.run_of_thread();
+        self.note_top();
+        self.thread_run = self.start_thread_run();
         Frames { frames, time }
     }
 
-    /// The run that starts when the current task comes back to the CPU, if it is a kernel thread.
-    fn run_of_thread(&self) -> Option<Run<N>> {
+    /// The run that starts now, if the current task is a kernel thread.
+    fn start_thread_run(&self) -> Option<ThreadRun<N>> {
         let bottom = self.frames.first()?;
         let is_thread = matches!(bottom.context, KernelContext::KernelThread(_));
-        is_thread.then(|| Run {
+        is_thread.then(|| ThreadRun {
             start: self.charged_to[0],
             region: if self.counting { self.region } else { 0 },
             self_counts: bottom.self_counts,
-            inclusive: self.used_by_all(),
+            inclusive: self.sum_of_frames(),
         })
     }
 
-    /// The sum of the counts of all frames of the current task.
-    fn used_by_all(&self) -> Counts<N> {
+    /// The sum of the counts of all frames of the current task. No count is in two frames: a frame has the counts of
+    /// nested contexts only after these have ended.
+    fn sum_of_frames(&self) -> Counts<N> {
         let mut sum = [0; N];
         for frame in &self.frames {
             add(&mut sum, &frame.inclusive());
@@ -698,21 +725,21 @@ impl<const N: usize> KernelStack<N> {
         sum
     }
 
-    /// The kernel thread that runs is about to leave the CPU, and its runs count as spans. One that started
-    /// before the region is in none.
+    /// The current kernel thread is about to leave the CPU: its run becomes a span. A run that started before the
+    /// region gives no span. Call this only for threads whose runs are spans, such as the threads of IRQ lines.
     pub fn complete_run(&mut self, now: Counts<N>) {
         self.advance(now);
-        let Some(run) = self.run.take().filter(|run| self.counting && run.region == self.region)
-        else {
+        let Some(run) = self.thread_run.take() else { return };
+        if !(self.counting && run.region == self.region) {
             return;
-        };
+        }
         let Some(bottom) = self.frames.first() else { return };
-        let less = |all: Counts<N>, before: Counts<N>| {
-            std::array::from_fn(|index| all[index].saturating_sub(before[index]))
+        let difference = |after: Counts<N>, before: Counts<N>| {
+            std::array::from_fn(|index| after[index].saturating_sub(before[index]))
         };
         let context = bottom.context;
-        let self_counts = less(bottom.self_counts, run.self_counts);
-        let inclusive = less(self.used_by_all(), run.inclusive);
+        let self_counts = difference(bottom.self_counts, run.self_counts);
+        let inclusive = difference(self.sum_of_frames(), run.inclusive);
         self.ledger.complete(context, &inclusive);
         if self.keeps_spans {
             self.spans.push(KernelSpan { context, start: run.start, self_counts, inclusive });
@@ -723,7 +750,8 @@ impl<const N: usize> KernelStack<N> {
         &self.frames[self.frames.len() - 1]
     }
 
-    /// Charges the counts since the last event to the context on top.
+    /// Charges the counts since the last event to the context on top. If a count has
+    /// decreased, charges nothing and counts the fault.
     fn advance(&mut self, now: Counts<N>) {
         let mut amount = [0; N];
         for (index, amount) in amount.iter_mut().enumerate() {
@@ -733,7 +761,7 @@ impl<const N: usize> KernelStack<N> {
             };
             *amount = used;
         }
-        let from = std::mem::replace(&mut self.charged_to, now);
+        let start = std::mem::replace(&mut self.charged_to, now);
         if !self.counting {
             if self.has_left {
                 self.frames.iter_mut().for_each(|frame| frame.is_partial = true);
@@ -742,26 +770,27 @@ impl<const N: usize> KernelStack<N> {
         }
         if let Some(top) = self.frames.last_mut() {
             add(&mut top.self_counts, &amount);
-            self.ledger.charge_at(self.place, &amount);
+            self.ledger.charge_at(self.top_row, &amount);
             if let Some((profile, opened_at)) = &mut self.profile {
-                let from = from[TIME].saturating_sub(*opened_at);
-                profile.charge(Mode::of(top.context), from, amount[TIME], &amount);
+                let start_time = start[TIME].saturating_sub(*opened_at);
+                profile.charge(Mode::of(top.context), start_time, amount[TIME], &amount);
             }
         }
     }
 
-    /// Another context is on top: finds its row.
-    fn top_changed(&mut self) {
+    /// Another context may be on top: finds its row, and keeps the transition. Must follow each change of the top.
+    fn note_top(&mut self) {
         if !self.counting {
             return;
         }
         let (context, task) = (self.top().context, self.frames[0].context);
-        self.place = self.ledger.row_position(context);
+        self.top_row = self.ledger.row_position(context);
         if self.keeps_transitions {
             self.transitions.push(ContextTransition { context, task, at: self.charged_to });
         }
     }
 
+    /// The CPU enters the kernel from user mode of task `pid`: no context can be above the task.
     fn leave_user_mode(&mut self, pid: u32) {
         self.abandon_all();
         if self.frames[0].context != KernelContext::User(pid) {
@@ -769,6 +798,7 @@ impl<const N: usize> KernelStack<N> {
         }
     }
 
+    /// Drops all contexts above the task.
     fn abandon_all(&mut self) {
         self.faults.abandoned += self.frames.len() as u64 - 1;
         for position in (1..self.frames.len()).rev() {
@@ -776,16 +806,17 @@ impl<const N: usize> KernelStack<N> {
         }
         self.frames.truncate(1);
         self.time.waits.clear();
-        self.top_changed();
+        self.note_top();
     }
 
-    /// The task at the bottom is no more what it was, or is no more: charges what it used.
+    /// The task at the bottom ends or changes its context: charges its counts to the previous context.
     fn retire_bottom(&mut self) {
         self.end_request(0, None);
         self.frames[0].self_counts = [0; N];
     }
 
-    /// Charges the frame at `position`, which ends, to its service.
+    /// The frame at `position` ends: charges its self counts to its service. `inclusive`: its counts with nested
+    /// contexts, or `None` if it did not end by its own exit. Does nothing unless requests are kept in an open region.
     fn end_request(&mut self, position: usize, inclusive: Option<Counts<N>>) {
         if !(self.keeps_requests && (self.counting || self.has_left)) {
             return;
@@ -793,14 +824,19 @@ impl<const N: usize> KernelStack<N> {
         let frame = &self.frames[position];
         let is_new = frame.entry != Entry::Bottom && frame.region == self.region;
         let off = self.time.off.since(frame.off);
-        let is_whole = is_new && self.counting && !frame.is_partial;
-        let completed =
-            if is_whole { inclusive.map(|inclusive| Completed { inclusive, off }) } else { None };
+        let is_counted_completely = is_new && self.counting && !frame.is_partial;
+        let completed = if is_counted_completely {
+            inclusive.map(|inclusive| Completed { inclusive, off })
+        } else {
+            None
+        };
         let (service, self_counts) = (frame.service(), frame.self_counts);
         let depth = position;
         self.requests.push(RequestPart { service, self_counts, depth, is_new, completed });
     }
 
+    /// Makes `task` the task at the bottom, and charges the counts of the previous task. Does
+    /// nothing if `task` is there already.
     fn set_task(&mut self, task: KernelContext) {
         if self.frames[0].context != task {
             self.retire_bottom();
@@ -808,10 +844,11 @@ impl<const N: usize> KernelStack<N> {
             if self.counting {
                 self.ledger.enter(task);
             }
-            self.top_changed();
+            self.note_top();
         }
     }
 
+    /// Opens a frame on top, unless the stack is full.
     fn push(&mut self, context: KernelContext, entry: Entry) {
         if self.frames.len() == DEPTH_MAX {
             self.faults.overflows += 1;
@@ -821,6 +858,7 @@ impl<const N: usize> KernelStack<N> {
         frame.start = self.charged_to[0];
         frame.off = self.time.off;
         if entry == Entry::Syscall {
+            // A system call starts at the top of the kernel stack: no function is open.
             self.time.waits.clear();
         }
         frame.region = if self.counting { self.region } else { 0 };
@@ -828,10 +866,11 @@ impl<const N: usize> KernelStack<N> {
         if self.counting {
             self.ledger.enter(context);
         }
-        self.top_changed();
+        self.note_top();
     }
 
-    /// Closes the frame at `position` and drops those above it. `position` is not 0.
+    /// Closes the frame at `position`, which is not 0, and drops the frames above it. The closed
+    /// frame takes over their counts as nested.
     fn close_down_to(&mut self, position: usize) {
         self.faults.abandoned += (self.frames.len() - position - 1) as u64;
         let mut frame = self.frames[position];
@@ -852,9 +891,10 @@ impl<const N: usize> KernelStack<N> {
             self.ledger.complete(frame.context, &inclusive);
             self.keep_span(&frame, inclusive);
         }
-        self.top_changed();
+        self.note_top();
     }
 
+    /// Keeps the span of a frame that has ended, if spans are kept.
     fn keep_span(&mut self, frame: &Frame<N>, inclusive: Counts<N>) {
         // System calls are in the ledger only: there are many, and some never end.
         let is_kept = !matches!(frame.entry, Entry::Bottom | Entry::Syscall);

@@ -1,17 +1,18 @@
-//! Context keys: the BPF programs distinguish the contexts of spans by these numbers.
+//! Context keys: the BPF programs distinguish the contexts of spans by these numbers. The live bench turns the numbers
+//! into [`ContextKey`] when it reads the programs' maps.
 //!
-//! Most keys are small numbers, so that a program can use them as an index. This module is the only definition
-//! of the keys: [`c_header`] generates the header for the BPF programs from it.
+//! Most keys are small numbers, so that a program can use them as an index. This module is the only definition of the
+//! keys: the build of `live` compiles the BPF programs with the header that [`c_header`] generates.
 
 use std::fmt::Write;
 
 use crate::context::SYSTEM_VECTORS;
 
-/// IRQ lines whose key is an index: those with a lower number. Linux numbers lines up to some hundred
-/// thousand where there are many message interrupts; the others are looked up.
+/// The key of an IRQ line with a lower number than this is an index. Linux numbers lines up to some hundred thousand on
+/// machines with many message-signalled interrupts; the keys of the other lines are looked up.
 pub const IRQS_DENSE: u32 = 4_096;
 
-/// Keys that are an index: all lower ones.
+/// All keys below this number are indices.
 pub const KEYS_DENSE: u32 = KEY_IRQ + IRQS_DENSE;
 
 macro_rules! keys {
@@ -40,9 +41,10 @@ keys! {
     KEY_NAPI = 52;
     /// IRQ line 0; the others follow by number.
     KEY_IRQ = 64;
-    /// Added to the process number of an IRQ line's thread: its runs. No IRQ line has so high a number.
+    /// The runs of an IRQ line's thread: this number plus the thread's process
+    /// number. The numbers of IRQ lines are lower.
     KEY_IRQ_THREAD = 1 << 29;
-    /// Added to a key: the second of two consecutive empty spans at the entry of that context.
+    /// Added to a context's key: the second of two consecutive empty spans at the entry of this context (calibration).
     KEY_SECOND = 1 << 30;
 }
 

@@ -1,36 +1,36 @@
-//! The counts of each context on one CPU.
+//! The counts of each context on one CPU, or of each service on all CPUs. [`crate::KernelStack`] and
+//! [`crate::Services`] charge it. Invariant: the self counts of all rows add up to everything that was charged.
 
 use std::collections::BTreeMap;
 
 use crate::kernel_context::KernelContext;
 
-/// Maximum number of contexts of a ledger; the counts of further ones are charged to
-/// [`KernelContext::Unknown`].
+/// Maximum number of contexts of a ledger. The counts of further contexts are charged to [`KernelContext::Unknown`].
 pub const ROWS_MAX: usize = 16_384;
 
-/// The counts of a CPU. The first is its time in any unit, including the time it was halted; the
-/// caller chooses the others (instructions, cycles, misses). No count decreases.
+/// The counts of a CPU. The first count is the CPU's time in any unit, including the time that the CPU was halted. The
+/// caller chooses the other counts (instructions, cycles, misses). No count decreases.
 pub type Counts<const N: usize> = [u64; N];
 
 #[inline]
-pub(crate) fn add<const N: usize>(to: &mut Counts<N>, amount: &Counts<N>) {
-    for (to, amount) in to.iter_mut().zip(amount) {
-        *to += amount;
+pub(crate) fn add<const N: usize>(sum: &mut Counts<N>, amount: &Counts<N>) {
+    for (sum, amount) in sum.iter_mut().zip(amount) {
+        *sum += amount;
     }
 }
 
 /// The counts of one context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row<const N: usize = 1> {
-    /// Counts of the context itself. They add up, over all rows, to the counts of the CPU.
+    /// Counts of the context itself. Over all rows, they add up to the counts of the CPU.
     pub self_counts: Counts<N>,
     /// Counts from entry to exit, including nested contexts but without other tasks. Only spans that started
     /// and ended while the region was open are included.
     pub inclusive: Counts<N>,
-    /// How often the context was entered; for a task at the bottom of a stack (user, kernel thread,
-    /// task, idle), how often a switch or a return led to it.
+    /// How often the context was entered. For a task at the bottom of a stack (user, kernel thread, task, idle): how
+    /// often a task switch or a return led to it.
     pub entries: u64,
-    /// Spans in `inclusive`.
+    /// Number of spans in `inclusive`.
     pub completed: u64,
 }
 
@@ -44,20 +44,22 @@ impl<const N: usize> Default for Row<N> {
 #[derive(Clone, Debug)]
 pub struct Ledger<const N: usize = 1> {
     rows: Vec<(KernelContext, Row<N>)>,
-    places: BTreeMap<KernelContext, usize>,
+    /// Position of each context's row in `rows`.
+    positions: BTreeMap<KernelContext, usize>,
     refused: u64,
 }
 
 impl<const N: usize> Default for Ledger<N> {
     fn default() -> Self {
-        Ledger { rows: Vec::new(), places: BTreeMap::new(), refused: 0 }
+        Ledger { rows: Vec::new(), positions: BTreeMap::new(), refused: 0 }
     }
 }
 
 impl<const N: usize> Ledger<N> {
-    /// The position of the row of `context`, for [`Ledger::charge_at`].
+    /// The position of the row of `context`, for [`Ledger::charge_at`]. Makes a new row if there is room; otherwise
+    /// gives the row of [`KernelContext::Unknown`].
     pub(crate) fn row_position(&mut self, context: KernelContext) -> usize {
-        if let Some(position) = self.places.get(&context) {
+        if let Some(position) = self.positions.get(&context) {
             return *position;
         }
         let context = if self.rows.len() < ROWS_MAX {
@@ -66,15 +68,15 @@ impl<const N: usize> Ledger<N> {
             self.refused += 1;
             KernelContext::Unknown
         };
-        *self.places.entry(context).or_insert_with(|| {
+        *self.positions.entry(context).or_insert_with(|| {
             self.rows.push((context, Row::default()));
             self.rows.len() - 1
         })
     }
 
-    /// Adds `amount` to the self counts of the context at `place`.
-    pub(crate) fn charge_at(&mut self, place: usize, amount: &Counts<N>) {
-        if let Some((_, row)) = self.rows.get_mut(place) {
+    /// Adds `amount` to the self counts of the row at `position`.
+    pub(crate) fn charge_at(&mut self, position: usize, amount: &Counts<N>) {
+        if let Some((_, row)) = self.rows.get_mut(position) {
             add(&mut row.self_counts, amount);
         }
     }
@@ -101,11 +103,12 @@ impl<const N: usize> Ledger<N> {
 
     /// The rows in the order of contexts, without contexts that were neither charged nor entered.
     pub fn rows(&self) -> impl Iterator<Item = (KernelContext, Row<N>)> + '_ {
-        let used = |row: &Row<N>| {
+        let is_used = |row: &Row<N>| {
             row.entries + row.completed > 0 || row.self_counts.iter().any(|amount| *amount > 0)
         };
-        let rows = self.places.iter().map(|(context, place)| (*context, self.rows[*place].1));
-        rows.filter(move |(_, row)| used(row))
+        let rows =
+            self.positions.iter().map(|(context, position)| (*context, self.rows[*position].1));
+        rows.filter(move |(_, row)| is_used(row))
     }
 
     /// The sum of the self counts.

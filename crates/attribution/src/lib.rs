@@ -2,12 +2,11 @@
 //! time.
 //!
 //! Pure: no IO, no clock, no globals. The live bench keeps its span stack in a BPF program
-//! (`crates/live/bpf/span_stack.h`); [`SpanStack`] is the model that this program is tested
-//! against. The simulated bench sees every instruction, and keeps the more detailed
-//! [`KernelStack`].
+//! (`crates/live/bpf/span_stack.h`), and tests compare this program with its model [`SpanStack`]. The simulated bench
+//! observes every instruction; its plugin keeps the more detailed [`KernelStack`].
 //!
-//! [`context`] and [`key`] are the only definitions of system vectors, softirqs and context keys;
-//! the C code is compiled with what [`key::c_header`] generates.
+//! [`context`] and [`key`] are the only definitions of system vectors, softirqs and context keys. The C code is
+//! compiled with the header that [`key::c_header`] generates.
 
 #![forbid(unsafe_code)]
 

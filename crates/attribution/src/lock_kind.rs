@@ -1,15 +1,16 @@
-//! The kinds of the kernel's locks.
+//! The kinds of the kernel's locks. The numbers are in the record, and the labels are in tables.
 
+/// A kind of lock, and for reader-writer locks the side that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum LockKind {
     Spin = 0,
-    /// A spinning lock of readers and writers, taken to read.
+    /// A spinning reader-writer lock, taken to read.
     SpinRead = 1,
     /// A spinning reader-writer lock, taken to write.
     SpinWrite = 2,
     Mutex = 3,
-    /// A semaphore of readers and writers, taken to read.
+    /// A reader-writer semaphore, taken to read.
     SemaphoreRead = 4,
     /// A reader-writer semaphore, taken to write.
     SemaphoreWrite = 5,
@@ -26,7 +27,7 @@ impl LockKind {
         LockKind::SemaphoreWrite,
     ];
 
-    /// The name in tables.
+    /// The kind in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -39,17 +40,18 @@ impl LockKind {
         }
     }
 
+    /// The kind with this number, or `None` if no kind has it.
     #[must_use]
     pub fn of_number(number: u32) -> Option<LockKind> {
         LockKind::ALL.get(number as usize).copied()
     }
 
-    /// Whether several can have it at the same time.
+    /// Whether several tasks can hold the lock at the same time.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, LockKind::SpinRead | LockKind::SemaphoreRead)
     }
 
-    /// Whether who waits for it may leave the CPU.
+    /// Whether a task that waits for the lock may leave the CPU.
     #[must_use]
     pub fn sleeps(self) -> bool {
         !matches!(self, LockKind::Spin | LockKind::SpinRead | LockKind::SpinWrite)

@@ -1,8 +1,9 @@
-//! Kernel locks, by the service that takes them and the place in the code: how often the service takes them,
-//! how often another CPU or task holds them, how long the service waits, and how long it holds them.
+//! Kernel locks, by the service that takes them and the call site. The rows say how often the service takes a lock, how
+//! often it waits, how long it waits, and how long it holds the lock. The plugin (`plugin/src/guest/services.rs`) calls
+//! this at the kernel's lock functions.
 //!
-//! Places are return addresses. A free lock is taken at the call of the function; a lock that another holds is
-//! taken when the slow path returns.
+//! A call site is the return address of a lock function. A free lock is taken when the function is called. A lock that
+//! another CPU or task holds is taken when the function's slow path returns.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +11,26 @@ use crate::fault::FaultKind;
 use crate::kernel_context::KernelContext;
 use crate::lock_kind::LockKind;
 
-/// Maximum number of places, each for each service that takes locks there.
+/// Maximum number of pairs of a call site and a service that takes locks there.
 pub const PLACES_MAX: usize = 65_536;
-/// Maximum number of locks that are held, and of tasks that wait, at the same time.
+/// Maximum number of locks that are held at the same time, and of tasks that take a lock at the same time.
 const HELD_MAX: usize = 65_536;
 
-/// A place that takes locks of one kind and name.
+/// A call site that takes locks of one kind and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockPlace {
     pub kind: LockKind,
-    /// Where the function that takes the lock returns to.
+    /// The return address of the function that takes the lock.
     pub return_to: u64,
-    /// The lock's name, by the caller's number: locks in the same member of a structure have one name.
+    /// The caller's number of the lock's name. Locks in the same member of a structure have one name.
     pub name: u32,
 }
 
-/// For whom a lock is taken.
+/// The service for which a lock is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockClient {
     Service(KernelContext),
-    /// A page fault that has not ended, so that its kind is not known yet.
+    /// A page fault that has not ended. Its service is known only at its end.
     Fault {
         task: u64,
         /// How many frames are below it in the task's stack.
@@ -47,18 +48,18 @@ impl LockClient {
     }
 }
 
-/// The locks taken at a place. Times are in the unit of the caller's clock.
+/// The locks that a service takes at a call site. Times are in the unit of the caller's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockRow {
-    /// How often it took one.
+    /// How often the service takes a lock here.
     pub acquires: u64,
-    /// How often the slow path ran, because another task or CPU held the lock.
+    /// How often the slow path runs, because another task or CPU holds the lock.
     pub contended: u64,
-    /// Total time of these waits.
+    /// Total time in the slow path.
     pub waited: u64,
-    /// How often a lock that it took was released.
+    /// How often a lock that was taken here was released.
     pub releases: u64,
-    /// How long those were held.
+    /// Total time from taking to release, of the locks in `releases`.
     pub held: u64,
 }
 
@@ -72,37 +73,40 @@ impl LockRow {
     }
 }
 
-/// A row: for whom, and where.
-type Key = (LockClient, LockPlace);
+/// The key of a row: the service and the call site.
+type RowKey = (LockClient, LockPlace);
 
-/// The first place in the order of places.
-const FIRST: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0, name: 0 };
+/// The smallest call site in their order: the start of a range of all call sites of a client.
+const PLACE_MIN: LockPlace = LockPlace { kind: LockKind::Spin, return_to: 0, name: 0 };
 
-/// An acquisition of a lock that takes the slow path.
+/// A task's last call of a function that takes a lock.
 #[derive(Clone, Copy, Debug)]
-struct Taking {
-    key: Key,
+struct Acquisition {
+    key: RowKey,
+    /// Address of the lock.
     lock: u64,
-    /// When the slow way started; absent before.
-    since: Option<u64>,
+    /// When the slow path started. `None` if it did not start (yet).
+    slow_since: Option<u64>,
 }
 
 /// The locks of a machine in a region.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    rows: BTreeMap<Key, LockRow>,
-    /// The holder of each lock and the time since when it holds it; shared holders are not listed.
-    held: BTreeMap<u64, (Key, u64)>,
-    /// The locks among them that page faults took which have not ended; some may have been released.
+    rows: BTreeMap<RowKey, LockRow>,
+    /// The holder of each lock and the time since which it is held, keyed by the lock's
+    /// address. Locks held by readers are not listed.
+    held: BTreeMap<u64, (RowKey, u64)>,
+    /// Addresses of the locks that each open page fault took. Some may have been released.
     held_by_faults: BTreeMap<LockClient, Vec<u64>>,
-    /// The lock that each task is taking. The flag is whether the task may sleep for it: an interrupt may spin
-    /// meanwhile.
-    taking: BTreeMap<(u64, bool), Taking>,
+    /// The acquisition of each task. The flag: whether the task may sleep for the lock. A task can have two
+    /// acquisitions: while it takes a sleeping lock, an interrupt on its stack can take a spinning lock.
+    taking: BTreeMap<(u64, bool), Acquisition>,
     refused: u64,
 }
 
 impl Locks {
-    /// A task is about to take a lock, for `client`.
+    /// The task calls a function that takes the lock at address `lock`, for `client`. Assumes that the lock is free
+    /// unless a holder is known; [`Locks::contend`] corrects this.
     pub fn take(&mut self, place: LockPlace, client: LockClient, task: u64, lock: u64, now: u64) {
         let key = (client, place);
         let is_known = self.rows.contains_key(&key);
@@ -112,15 +116,16 @@ impl Locks {
         }
         self.rows.entry(key).or_default().acquires += 1;
         if self.taking.len() < HELD_MAX {
-            let taking = Taking { key, lock, since: None };
-            self.taking.insert((task, place.kind.sleeps()), taking);
+            let acquisition = Acquisition { key, lock, slow_since: None };
+            self.taking.insert((task, place.kind.sleeps()), acquisition);
         }
         if !self.held.contains_key(&lock) {
             self.hold(key, lock, now);
         }
     }
 
-    fn hold(&mut self, key: Key, lock: u64, now: u64) {
+    /// The client of `key` holds the lock from `now` on. Does nothing for readers: several can hold a lock at once.
+    fn hold(&mut self, key: RowKey, lock: u64, now: u64) {
         let (client, place) = key;
         if place.kind.is_shared() || self.held.len() >= HELD_MAX {
             return;
@@ -131,29 +136,35 @@ impl Locks {
         }
     }
 
-    /// Another holds the lock: the task takes the slow path. Returns the kind of the lock that it takes.
+    /// The task takes the slow path, because another task or CPU holds the lock. `sleeps`: whether the slow path can
+    /// sleep. Returns the kind of the lock, or `None` if the task is not known to take this lock.
     pub fn contend(&mut self, task: u64, sleeps: bool, lock: u64, now: u64) -> Option<LockKind> {
-        let taking = self.taking.get_mut(&(task, sleeps)).filter(|taking| taking.lock == lock)?;
-        taking.since = Some(now);
-        let key = taking.key;
+        let acquisition = self.taking.get_mut(&(task, sleeps))?;
+        if acquisition.lock != lock {
+            return None;
+        }
+        acquisition.slow_since = Some(now);
+        let key = acquisition.key;
         self.rows.get_mut(&key)?.contended += 1;
-        // The lock was assumed to be free.
+        // `take` assumed that the lock was free, and noted this task as the holder.
         if self.held.get(&lock).is_some_and(|(holder, since)| (*holder, *since) == (key, now)) {
             self.held.remove(&lock);
         }
         Some(key.1.kind)
     }
 
-    /// The slow way ends: the task has the lock.
+    /// The slow path returns: the task has the lock.
     pub fn obtain(&mut self, task: u64, sleeps: bool, now: u64) {
-        let Some(taking) = self.taking.remove(&(task, sleeps)) else { return };
-        let (Some(since), Some(row)) = (taking.since, self.rows.get_mut(&taking.key)) else {
+        let Some(acquisition) = self.taking.remove(&(task, sleeps)) else { return };
+        let Acquisition { key, lock, slow_since } = acquisition;
+        let (Some(since), Some(row)) = (slow_since, self.rows.get_mut(&key)) else {
             return;
         };
         row.waited += now.saturating_sub(since);
-        self.hold(taking.key, taking.lock, now);
+        self.hold(key, lock, now);
     }
 
+    /// The lock at this address is released. Its held time is charged to the row of its known holder, if there is one.
     pub fn release(&mut self, lock: u64, now: u64) {
         if let Some((key, since)) = self.held.remove(&lock)
             && let Some(row) = self.rows.get_mut(&key)
@@ -163,11 +174,13 @@ impl Locks {
         }
     }
 
-    /// A page fault of a task has ended, and is known to be `service`: so are the locks that it took.
+    /// A page fault of a task has ended, and its service is now known: charges all
+    /// locks that the fault took to `service`.
     pub fn end_fault(&mut self, task: u64, depth: usize, service: KernelContext) {
         let (fault, client) = (LockClient::Fault { task, depth }, LockClient::Service(service));
-        let from_fault = self.rows.range((fault, FIRST)..).take_while(|(key, _)| key.0 == fault);
-        let places: Vec<LockPlace> = from_fault.map(|(key, _)| key.1).collect();
+        let rows_from = self.rows.range((fault, PLACE_MIN)..);
+        let fault_rows = rows_from.take_while(|(key, _)| key.0 == fault);
+        let places: Vec<LockPlace> = fault_rows.map(|(key, _)| key.1).collect();
         for place in places {
             if let Some(row) = self.rows.remove(&(fault, place)) {
                 self.rows.entry((client, place)).or_default().add(&row);
@@ -179,19 +192,21 @@ impl Locks {
             }
         }
         for sleeps in [false, true] {
-            let taking = self.taking.get_mut(&(task, sleeps));
-            if let Some(taking) = taking.filter(|taking| taking.key.0 == fault) {
-                taking.key.0 = client;
+            if let Some(acquisition) = self.taking.get_mut(&(task, sleeps))
+                && acquisition.key.0 == fault
+            {
+                acquisition.key.0 = client;
             }
         }
     }
 
-    /// A region opens. Counts start at zero, and locks that are already held have an unknown start.
+    /// A region opens: counts start at zero. Locks that are already held have no known
+    /// holder, so their release counts nowhere.
     pub fn restart(&mut self) {
         *self = Locks::default();
     }
 
-    /// The rows, by service and place. A page fault that has not ended has an unknown kind.
+    /// The rows, by service and call site. A page fault that has not ended counts as [`FaultKind::Unclassified`].
     #[must_use]
     pub fn rows(&self) -> BTreeMap<(KernelContext, LockPlace), LockRow> {
         let mut rows: BTreeMap<_, LockRow> = BTreeMap::new();
@@ -201,7 +216,7 @@ impl Locks {
         rows
     }
 
-    /// How often there was no room for a place.
+    /// How often an acquisition was not counted because there was no room for its row.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused

@@ -1,20 +1,20 @@
-//! A profile of a CPU over time, in slots of equal length. Slots get longer as the region gets longer.
+//! A profile of a CPU over time: counts by mode, in slots of equal length. As the region gets longer, slots are merged
+//! in pairs, so that memory is bounded. [`crate::KernelStack`] charges it; the plugin writes it into the record.
 
 use crate::kernel_context::KernelContext;
 use crate::ledger::Counts;
 
-/// Most slots; with more, two become one.
+/// Maximum number of slots. With more, each pair of slots becomes one.
 pub const SLOTS_MAX: usize = 512;
-/// Length of a slot at first, in units of the time axis.
+/// Initial length of a slot, in units of the time axis.
 const SLOT_FIRST: u64 = 1 << 14;
 
 /// The mode of a CPU, in a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A program.
     User,
     Kernel,
-    /// The kernel waits for a lock that another has.
+    /// The kernel waits for a lock that another CPU or task holds.
     Sync,
     Idle,
 }
@@ -23,6 +23,7 @@ impl Mode {
     /// All modes, in the order of their numbers.
     pub const ALL: [Mode; 4] = [Mode::User, Mode::Kernel, Mode::Sync, Mode::Idle];
 
+    /// The mode of a CPU in this context.
     #[must_use]
     pub fn of(context: KernelContext) -> Mode {
         match context {
@@ -43,8 +44,8 @@ pub struct Profile<const N: usize> {
 }
 
 impl<const N: usize> Profile<N> {
-    /// Charges what a CPU counted from `from` to `from + time`, on the time axis from the opening of the
-    /// region: evenly over that time.
+    /// Charges the counts `amount` of a CPU to `mode`, evenly over the time from `from` to `from + time`. Times are
+    /// relative to the opening of the region.
     pub fn charge(&mut self, mode: Mode, from: u64, time: u64, amount: &Counts<N>) {
         if time == 0 && amount.iter().all(|count| *count == 0) {
             return;
@@ -58,27 +59,29 @@ impl<const N: usize> Profile<N> {
         if self.slots.len() <= last {
             self.slots.resize(last + 1, [[0; N]; Mode::ALL.len()]);
         }
+        // The counts that are charged up to the current slot.
         let mut charged = [0; N];
         for slot in first..=last {
             let end = (slot as u64 + 1).saturating_mul(self.length).min(from.saturating_add(time));
             let elapsed = end.saturating_sub(from);
-            for (at, charged) in charged.iter_mut().enumerate() {
-                // The last slot gets what rounding has left.
-                let due = if slot == last { amount[at] } else { share(amount[at], elapsed, time) };
-                self.slots[slot][mode as usize][at] += due - *charged;
-                *charged = due;
+            for (counter, charged) in charged.iter_mut().enumerate() {
+                let total = amount[counter];
+                // The last slot gets the remainder of rounding, so that the sum is exact.
+                let until_end = if slot == last { total } else { share(total, elapsed, time) };
+                self.slots[slot][mode as usize][counter] += until_end - *charged;
+                *charged = until_end;
             }
         }
     }
 
-    /// Makes slots twice as long.
+    /// Makes slots twice as long: merges them in pairs.
     fn double(&mut self) {
         self.length = self.length.saturating_mul(2);
         let merged = self.slots.chunks(2).map(|pair| {
             let mut sum = pair[0];
-            for other in &pair[1..] {
-                for (to, more) in sum.iter_mut().flatten().zip(other.iter().flatten()) {
-                    *to += more;
+            for second in &pair[1..] {
+                for (count, added) in sum.iter_mut().flatten().zip(second.iter().flatten()) {
+                    *count += added;
                 }
             }
             sum
@@ -86,29 +89,34 @@ impl<const N: usize> Profile<N> {
         self.slots = merged.collect();
     }
 
-    /// Joins profiles of several CPUs; slots get the length of the longest ones.
+    /// The sum of the profiles of several CPUs. Its slots are as long as the longest slots among these profiles.
     #[must_use]
     pub fn joined<'p>(profiles: impl Iterator<Item = &'p Profile<N>>) -> Profile<N> {
-        let mut all = Profile::default();
+        let mut sum = Profile::default();
         for profile in profiles {
             let mut profile = profile.clone();
-            if all.length == 0 || profile.length == 0 {
-                all = if profile.length == 0 { all } else { profile };
+            // A profile without charges has no length.
+            if profile.length == 0 {
                 continue;
             }
-            while profile.length < all.length {
+            if sum.length == 0 {
+                sum = profile;
+                continue;
+            }
+            while profile.length < sum.length {
                 profile.double();
             }
-            while all.length < profile.length {
-                all.double();
+            while sum.length < profile.length {
+                sum.double();
             }
-            if all.slots.len() < profile.slots.len() {
-                all.slots.resize(profile.slots.len(), [[0; N]; Mode::ALL.len()]);
+            if sum.slots.len() < profile.slots.len() {
+                sum.slots.resize(profile.slots.len(), [[0; N]; Mode::ALL.len()]);
             }
-            let to = all.slots.iter_mut().flatten().flatten();
-            to.zip(profile.slots.iter().flatten().flatten()).for_each(|(to, more)| *to += more);
+            let counts = sum.slots.iter_mut().flatten().flatten();
+            let added = profile.slots.iter().flatten().flatten();
+            counts.zip(added).for_each(|(count, added)| *count += added);
         }
-        all
+        sum
     }
 
     /// Length of a slot, in units of the time axis; 0 if nothing was charged.

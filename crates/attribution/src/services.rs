@@ -1,8 +1,9 @@
-//! Services of the kernel: the time of each service, summed over all CPUs, and the latency of its requests.
+//! Services of the kernel: the time of each service, summed over all CPUs, and the latency of its requests. The plugin
+//! adds the parts that [`crate::KernelStack`] reports; the experiment `services` shows the sums.
 //!
-//! A *request* is a frame of a task's stack above the task itself: a system call, a fault, an interrupt, a
-//! softirq, a pass through the scheduler. It belongs to the task, and continues on whichever CPU the task runs
-//! next. Its latency has four parts:
+//! A *request* is a frame of a task's stack above the task itself, such as a system call, a fault, an
+//! interrupt, a softirq or a pass through the scheduler. It belongs to the task, and continues on whichever CPU
+//! the task runs next. Its latency has four parts:
 //!
 //! ```text
 //! read        |==|        |=|      |===|      computation: the service itself
@@ -11,18 +12,18 @@
 //! (runnable)                    |..|          until the task runs again
 //! ```
 //!
-//! Computation is charged when a frame ends, because only then the kind of a fault is known. The charged times
-//! and the times of open frames add up to the counts of the CPUs.
+//! Computation is charged when a frame ends, because the kind of a fault is known only then. Invariant: the charged
+//! counts and the counts of open frames add up to the counts of the CPUs.
 
 use std::collections::BTreeMap;
 
 use crate::kernel_context::KernelContext;
 use crate::ledger::{Counts, Ledger, Row};
 
-/// Maximum number of pairs of a service and what it waited for.
+/// Maximum number of pairs of a service and an awaited event.
 const WAITS_MAX: usize = 16_384;
-/// Values are counted by their leading bits, this many after the first one: a bucket is at most 1/16 of
-/// its lower bound wide, as in the histograms of `stats`.
+/// Number of bits after the leading 1 that distinguish the buckets of times. A bucket's width is at most 1/16 of its
+/// lower bound. The histograms of `stats` have the same buckets, so this number must not change alone.
 const LEADING_BITS: u32 = 4;
 
 /// How long a task was off the CPUs, in the unit of the caller's clock.
@@ -30,12 +31,12 @@ const LEADING_BITS: u32 = 4;
 pub struct OffCpu {
     /// Time from the task's leave until it was woken.
     pub blocked: u64,
-    /// While it could have run: after the wake-up, or preempted.
+    /// Time during which the task could have run: after its wake-up, or after a preemption.
     pub descheduled: u64,
 }
 
 impl OffCpu {
-    /// The difference from `earlier` to this.
+    /// The increase since `earlier`.
     pub(crate) fn since(self, earlier: OffCpu) -> OffCpu {
         OffCpu {
             blocked: self.blocked - earlier.blocked,
@@ -44,7 +45,7 @@ impl OffCpu {
     }
 }
 
-/// A frame that ended, or what a frame has used that is still open.
+/// The counts of a frame: all of them if the frame has ended, or the counts so far of an open frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestPart<const N: usize = 1> {
     pub service: KernelContext,
@@ -52,7 +53,7 @@ pub struct RequestPart<const N: usize = 1> {
     pub self_counts: Counts<N>,
     /// How many frames of the task were below it.
     pub depth: usize,
-    /// Whether it started in the region.
+    /// Whether the request started in the region.
     pub is_new: bool,
     /// The counts from entry to exit, if the request started in the region and completed.
     pub completed: Option<Completed<N>>,
@@ -63,7 +64,7 @@ pub struct RequestPart<const N: usize = 1> {
 pub struct Completed<const N: usize = 1> {
     /// Counts including nested contexts, without other tasks.
     pub inclusive: Counts<N>,
-    /// How long its task was off the CPUs meanwhile.
+    /// How long the request's task was off the CPUs during the request.
     pub off: OffCpu,
 }
 
@@ -80,15 +81,15 @@ pub struct BlockedSpan {
 /// The counts of a service.
 #[derive(Clone, Debug)]
 pub struct ServiceRow<const N: usize = 1> {
-    /// Counts; [`Row::entries`] are requests that started in the region.
+    /// The counts. [`Row::entries`] is the number of requests that started in the region.
     pub counts: Row<N>,
-    /// The first count of the service itself, of completed requests.
+    /// Time of the service itself in completed requests: sum of the first count.
     pub computation: u64,
-    /// How long tasks of completed requests were off the CPUs.
+    /// Total time that tasks were off the CPUs during completed requests.
     pub off: OffCpu,
-    /// Completed requests by latency: the lowest value of a bucket, and how many.
+    /// Number of completed requests by latency. The key is the lowest value of a bucket.
     pub latencies: BTreeMap<u64, u64>,
-    /// Completed requests by computation, likewise.
+    /// Number of completed requests by computation. The key is the lowest value of a bucket.
     pub computations: BTreeMap<u64, u64>,
 }
 
@@ -105,7 +106,7 @@ impl<const N: usize> Default for ServiceRow<N> {
 }
 
 impl<const N: usize> ServiceRow<N> {
-    /// The latencies of completed requests, sum.
+    /// The sum of the latencies of completed requests.
     #[must_use]
     pub fn latency(&self) -> u64 {
         self.counts.inclusive[0] + self.off.blocked + self.off.descheduled
@@ -116,7 +117,9 @@ impl<const N: usize> ServiceRow<N> {
 #[derive(Clone, Debug)]
 pub struct Services<const N: usize = 1> {
     ledger: Ledger<N>,
+    /// The times of each service; `counts` is unused here.
     times: BTreeMap<KernelContext, ServiceRow<N>>,
+    /// Number of waits and total blocked time, for each service and awaited event.
     waits: BTreeMap<(KernelContext, u32), (u64, u64)>,
     waits_refused: u64,
 }
@@ -133,6 +136,7 @@ impl<const N: usize> Default for Services<N> {
 }
 
 impl<const N: usize> Services<N> {
+    /// Charges a part of a request to its service.
     pub fn add(&mut self, part: &RequestPart<N>) {
         let service = part.service.of_all_tasks();
         self.ledger.charge(service, &part.self_counts);
@@ -141,7 +145,7 @@ impl<const N: usize> Services<N> {
         }
         let Some(Completed { inclusive, off }) = part.completed else { return };
         self.ledger.complete(service, &inclusive);
-        // The ledger bounds the services; what has no row there has no times either.
+        // The ledger bounds the number of services. After it has refused a service, new services get no times either.
         if self.ledger.refused() > 0 && !self.times.contains_key(&service) {
             return;
         }
@@ -155,7 +159,7 @@ impl<const N: usize> Services<N> {
         *row.computations.entry(bucket(computation)).or_default() += 1;
     }
 
-    /// Notes for what a service was blocked.
+    /// Adds a blocked span to the waits of its service.
     pub fn add_blocked(&mut self, span: &BlockedSpan) {
         let key = (span.service.of_all_tasks(), span.wait);
         if self.waits.len() >= WAITS_MAX && !self.waits.contains_key(&key) {
@@ -175,11 +179,11 @@ impl<const N: usize> Services<N> {
         })
     }
 
-    /// For what services were blocked: service, what they waited for, how often, how long.
+    /// The waits of services: service, number of the awaited event, number of waits, total blocked time.
     pub fn waits(&self) -> impl Iterator<Item = (KernelContext, u32, u64, u64)> + '_ {
-        let row =
-            |(key, value): (&(KernelContext, u32), &(u64, u64))| (key.0, key.1, value.0, value.1);
-        self.waits.iter().map(row)
+        self.waits
+            .iter()
+            .map(|((service, event), (count, blocked))| (*service, *event, *count, *blocked))
     }
 
     /// The sum of the self counts.
@@ -195,7 +199,7 @@ impl<const N: usize> Services<N> {
     }
 }
 
-/// The lowest value of the bucket of a value.
+/// The lowest value of the bucket that contains `value`.
 fn bucket(value: u64) -> u64 {
     let shift = value.checked_ilog2().unwrap_or(0).saturating_sub(LEADING_BITS);
     value >> shift << shift

@@ -1,33 +1,34 @@
-//! The span stack of one CPU: entries push, exits pop, and each span's time is split into self time
-//! and the time of the spans nested in it.
+//! The span stack of one CPU: entries push and exits pop. Each span's time is split into self time and the time of the
+//! spans nested in it. It is the reference model of the BPF programs' stack (`live/bpf/span_stack.h`): tests compare
+//! both, so a change here needs the same change there.
 //!
 //! ```text
-//! softirq NET_RX   |=======|         |========|      inclusive = the whole, self = the "="
+//! softirq NET_RX   |=======|         |========|      inclusive = entry to exit, self = the "="
 //! hard IRQ 36              |=========|               inclusive = self
 //! ```
 
-/// The deepest nesting that is followed. Linux nests at most task, softirq, hard IRQ and NMI, plus
-/// exceptions in between; the rest is a margin for lost exits.
+/// Maximum number of open spans on a CPU. Linux nests at most task, softirq, hard IRQ and NMI, with exceptions in
+/// between. The other places are a margin for lost exits.
 pub const DEPTH_MAX: usize = 16;
 
 /// A span that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClosedSpan<K> {
     pub key: K,
-    /// Time of the span less that of the spans nested in it, in the unit of the caller's clock.
+    /// Time of the span without the time of the spans nested in it, in the unit of the caller's clock.
     pub self_time: u64,
     /// Time from entry to exit.
     pub inclusive_time: u64,
-    /// Spans that were opened and closed inside this one, at any depth.
+    /// Number of spans that were opened and closed inside this span, at any depth.
     pub descendants: u32,
 }
 
-/// Events that did not fit a well-nested sequence, since the stack was created.
+/// Numbers of events that did not fit a well-nested sequence, since the stack was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackFaults {
-    /// Exits with no open entry of that key: it was before the measurement, or was lost.
+    /// Exits without an open span of the same key: the entry came before the measurement, or was lost.
     pub unmatched_exits: u64,
-    /// Entries dropped because an exit closed an older span below them (their exit was lost).
+    /// Entries dropped because an exit closed a span below them: their exits were lost.
     pub abandoned: u64,
     /// Entries refused because [`DEPTH_MAX`] spans were open.
     pub overflows: u64,
@@ -66,8 +67,8 @@ impl<K: Copy + PartialEq> SpanStack<K> {
 
     /// Closes the innermost open span of `key` at time `now`.
     ///
-    /// Spans above it are abandoned: their time goes to the span that is closed. With no open span
-    /// of that key nothing changes and `None` is returned.
+    /// Spans above it are abandoned, and their time goes to the closed span. Without an open span of `key`, nothing
+    /// changes, and the result is `None`.
     pub fn exit(&mut self, key: K, now: u64) -> Option<ClosedSpan<K>> {
         let Some(position) = self.frames.iter().rposition(|frame| frame.key == key) else {
             self.faults.unmatched_exits += 1;
@@ -75,7 +76,7 @@ impl<K: Copy + PartialEq> SpanStack<K> {
         };
         self.faults.abandoned += (self.frames.len() - position - 1) as u64;
         let mut frame = self.frames[position];
-        // Spans that closed inside an abandoned one have been charged to themselves already.
+        // Spans that closed inside an abandoned span have their time already: it stays nested time.
         for above in self.frames.drain(position..).skip(1) {
             frame.nested_time += above.nested_time;
             frame.descendants += above.descendants;
@@ -104,7 +105,7 @@ impl<K: Copy + PartialEq> SpanStack<K> {
         self.frames.iter().map(|frame| frame.key)
     }
 
-    /// Events that did not fit so far.
+    /// Numbers of events that did not fit so far.
     #[must_use]
     pub fn faults(&self) -> StackFaults {
         self.faults

@@ -1,4 +1,5 @@
-//! The stacks of tasks that are not running, shared by the CPUs, as tasks move between them.
+//! The stacks of tasks that are not running. All CPUs share them, because tasks move between CPUs. The plugin's tracker
+//! calls this at each task switch and wake-up of the guest.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +25,8 @@ impl<const N: usize> Default for TaskStacks<N> {
 }
 
 impl<const N: usize> TaskStacks<N> {
-    /// The CPU of `stack` switches from task `previous` to task `next`. A task that was not seen
-    /// before starts as `context`. The stack of a task that `died` is not kept.
+    /// The CPU of `stack` switches from task `previous` to task `next`. A task without a kept stack starts with the
+    /// context `context`. If `previous` has `died`, its stack is not kept.
     pub fn switch(
         &mut self,
         stack: &mut KernelStack<N>,
@@ -45,24 +46,24 @@ impl<const N: usize> TaskStacks<N> {
         }
     }
 
-    /// A task was woken at `now`. One that runs, or that was not seen before, is not blocked.
+    /// A task was woken at `now`. Does nothing for a task that runs or has no kept stack: such a task is not blocked.
     pub fn wake(&mut self, task: u64, now: u64) {
         if let Some(frames) = self.saved.get_mut(&task) {
             frames.wake(now);
         }
     }
 
-    /// A region opens: what the stacks hold belongs to none.
+    /// A region opens: counts from before it are dropped.
     pub fn reset_counts(&mut self) {
         self.saved.values_mut().for_each(Frames::reset_counts);
     }
 
-    /// The counts of the open frames of all stacks in a region.
+    /// The counts of the open frames of all stacks in the region with this number.
     pub fn open_parts(&self, region: u32) -> impl Iterator<Item = RequestPart<N>> + '_ {
         self.saved.values().flat_map(move |frames| frames.open_parts(region))
     }
 
-    /// Stacks that were not kept because there were [`TASKS_MAX`].
+    /// Number of stacks that were not kept because [`TASKS_MAX`] stacks were kept already.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
@@ -74,7 +75,7 @@ impl<const N: usize> TaskStacks<N> {
         self.saved.len()
     }
 
-    /// Whether none is kept.
+    /// Whether no stack is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.saved.is_empty()

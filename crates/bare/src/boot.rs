@@ -1,6 +1,6 @@
-//! From the 32-bit entry to 64-bit Rust code: page tables with pages of 2 MiB, SSE, and a stack. The first
-//! 4 GiB are mapped one to one, and the first GiB again at the addresses of kernels ([`crate::addresses::HIGH`]), where the
-//! program and its memory are. Interrupts stay off.
+//! The start of the program: from the 32-bit entry to 64-bit Rust code, with page tables of 2 MiB pages, SSE, and a
+//! stack. The first 4 GiB are mapped one to one. The first GiB is also mapped at the addresses of kernels
+//! ([`crate::addresses::HIGH`]), where the program and its memory are. Interrupts stay off.
 
 use core::arch::global_asm;
 use core::panic::PanicInfo;
@@ -31,7 +31,7 @@ global_asm!(
     "addl $0x200000, %eax",
     "addl $8, %edi",
     "loop 2b",
-    // Four tables of 512 of them, and one table over these.
+    // Four page directories of 512 pages each, and one table that points to them.
     "movl $boot_pages + 3, %eax",
     "movl $boot_tables, %edi",
     "movl $4, %ecx",
@@ -109,9 +109,9 @@ const MAGIC: u32 = 0x336e_c578;
 /// Maximum length of the command line.
 const COMMAND_LINE_BYTES_MAX: usize = 2048;
 
-/// Returns the command line; empty if there is none.
+/// The command line; empty if there is none, or if it is too long. `info`: address of [`StartInfo`].
 fn command_line(info: u64) -> &'static [u8] {
-    // SAFETY: the loader leaves the structure there, and all memory below 4 GiB is mapped.
+    // SAFETY: the loader leaves the structure at this address, and all memory below 4 GiB is mapped.
     let info = unsafe { &*(info as *const StartInfo) };
     if info.magic != MAGIC || info.command_line_at == 0 {
         return b"";
@@ -124,6 +124,8 @@ fn command_line(info: u64) -> &'static [u8] {
     &bytes[..length]
 }
 
+/// The first Rust function. `info`: address of [`StartInfo`]. The first and the last line of the output are part of the
+/// protocol.
 #[unsafe(no_mangle)]
 extern "C" fn bare_main(info: u64) -> ! {
     serial::line("irqlab-bare 1", &[]);

@@ -1,4 +1,5 @@
-//! The program's command line, such as `noise loop=fwq quantum=100000 ...`.
+//! The program's command line, such as `noise loop=fwq quantum=100000 ...`. `sim::bare` on the host writes it, so names
+//! and values are a protocol. An error is a line that the host prints.
 
 use crate::ring::WAYS_MAX;
 
@@ -30,9 +31,8 @@ pub enum Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noise {
     pub looping: Loop,
-    /// The instructions of an iteration.
     pub body: Body,
-    /// Size of the memory that the body walks through, bytes.
+    /// Size of the memory that the body `walk` uses, bytes.
     pub bytes: u64,
     /// Length of a quantum of work, or of a slot.
     pub quantum: u64,
@@ -44,7 +44,7 @@ pub struct Noise {
     pub window: u64,
     /// Gaps longer than this are detours.
     pub threshold: u64,
-    /// Quanta before the recorded ones.
+    /// Quanta that run before the window, without a record.
     pub warm_up: u64,
 }
 
@@ -71,7 +71,7 @@ pub enum Method {
 pub enum By {
     /// The handler of an interrupt.
     Interrupt,
-    /// The program itself, by as many lines: a calibration of the cost of a displaced line.
+    /// The program itself, which touches equally many lines: a calibration of the cost of a displaced line.
     Program,
 }
 
@@ -84,16 +84,14 @@ pub struct Footprint {
     pub code: u64,
     /// Size of the cache that is filled, bytes.
     pub cache: u64,
-    /// Size of its line, bytes: a power of two from 16 to 256.
+    /// Size of a cache line, bytes: a power of two from 16 to 256.
     pub line: u64,
-    /// Ways, 1 to [`WAYS_MAX`].
+    /// Ways of the cache, 1 to [`WAYS_MAX`].
     pub ways: u64,
-    /// The code that displaces lines.
     pub by: By,
-    /// The cache that is filled.
     pub side: Side,
     pub method: Method,
-    /// Number of repetitions with an interrupt, and of repetitions without.
+    /// Number of repetitions with an interrupt, and also the number of repetitions without.
     pub repetitions: u64,
     /// Passes over all lines in a repetition of the refined method.
     pub passes: u64,
@@ -126,35 +124,33 @@ pub enum Program {
 /// A parsed command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The program to run.
     pub program: Program,
 }
 
 /// Maximum number of quanta, slots or detours of a window.
 pub const RECORDS_MAX: u64 = 1 << 17;
-/// Maximum size of the memory that is walked through, bytes.
+/// Maximum size of the memory of the body `walk`, bytes.
 pub const BYTES_MAX: u64 = 256 << 20;
 
 impl Command {
-    /// Parses a command line: a program, then `name=value` in any order. The default of a value is 0 or
-    /// the first of its kind.
+    /// Parses a command line: a program, then `name=value` in any order. Values that are missing have the defaults
+    /// below.
     ///
-    /// Fails if the command is malformed. The error is a message for the host.
+    /// Fails if the command is malformed, or a value is out of range. The error is a message for the host.
     pub fn parse(line: &[u8]) -> Result<Command, &'static str> {
         let line = core::str::from_utf8(line).map_err(|_| "error command-line")?;
         let mut arguments = line.split_ascii_whitespace();
         match arguments.next() {
-            Some("noise") => {
-                noise(arguments).map(|parameters| Command { program: Program::Noise(parameters) })
-            }
-            Some("footprint") => footprint(arguments)
+            Some("noise") => parse_noise(arguments)
+                .map(|parameters| Command { program: Program::Noise(parameters) }),
+            Some("footprint") => parse_footprint(arguments)
                 .map(|parameters| Command { program: Program::Footprint(parameters) }),
             _ => Err("error program"),
         }
     }
 }
 
-fn noise<'a>(words: impl Iterator<Item = &'a str>) -> Result<Noise, &'static str> {
+fn parse_noise<'a>(words: impl Iterator<Item = &'a str>) -> Result<Noise, &'static str> {
     let mut parameters = Noise {
         looping: Loop::Fwq,
         body: Body::Add,
@@ -187,14 +183,14 @@ fn noise<'a>(words: impl Iterator<Item = &'a str>) -> Result<Noise, &'static str
             _ => return Err("error word"),
         }
     }
-    let is_right = (1..=RECORDS_MAX).contains(&parameters.repetitions)
+    let is_in_range = (1..=RECORDS_MAX).contains(&parameters.repetitions)
         && parameters.bytes <= BYTES_MAX
         && parameters.quantum > 0
         && (parameters.body != Body::Walk || parameters.bytes >= 128);
-    is_right.then_some(parameters).ok_or("error range")
+    is_in_range.then_some(parameters).ok_or("error range")
 }
 
-fn footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'static str> {
+fn parse_footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'static str> {
     let mut parameters = Footprint {
         data: 0,
         code: 0,
@@ -210,7 +206,7 @@ fn footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'st
         wait: 0,
         events: [0; COUNTERS],
     };
-    let mut named = 0;
+    let mut event_count = 0;
     for word in words {
         let (name, value) = word.split_once('=').ok_or("error word")?;
         let number = || value.parse::<u64>().map_err(|_| "error number");
@@ -230,16 +226,16 @@ fn footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'st
             ("passes", _) => parameters.passes = number()?,
             ("delay", _) => parameters.delay = number()?,
             ("wait", _) => parameters.wait = number()?,
-            // One word for each counter, in order.
+            // This word is repeated: the n-th `event` is for the n-th counter.
             ("event", _) => {
-                *parameters.events.get_mut(named).ok_or("error events")? = number()?;
-                named += 1;
+                *parameters.events.get_mut(event_count).ok_or("error events")? = number()?;
+                event_count += 1;
             }
             _ => return Err("error word"),
         }
     }
     let is_line = parameters.line.is_power_of_two() && (16..=256).contains(&parameters.line);
-    let is_right = is_line
+    let is_in_range = is_line
         && parameters.data <= LINES_MAX
         && parameters.code <= LINES_MAX
         && parameters.cache >= 4 * parameters.line
@@ -249,7 +245,7 @@ fn footprint<'a>(words: impl Iterator<Item = &'a str>) -> Result<Footprint, &'st
         && (1..=REPETITIONS_MAX).contains(&parameters.repetitions)
         && (2..=1 << 20).contains(&parameters.passes)
         && (1..=u64::from(u32::MAX)).contains(&parameters.delay);
-    is_right.then_some(parameters).ok_or("error range")
+    is_in_range.then_some(parameters).ok_or("error range")
 }
 
 #[cfg(test)]

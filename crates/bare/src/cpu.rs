@@ -1,4 +1,4 @@
-//! Instructions that `core` has no function for.
+//! Instructions for which `core` has no function, and the C functions that the compiler calls.
 
 use core::arch::asm;
 use core::arch::x86_64::{_mm_lfence, _rdtsc};
@@ -15,7 +15,7 @@ pub fn now() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Reads the counter after all previous instructions have completed, as the live loops do.
+/// Reads the counter after all previous instructions have completed, like `touch_loop::clock`.
 #[inline]
 pub fn now_after_work() -> u64 {
     // SAFETY: LFENCE only orders instructions.
@@ -68,10 +68,10 @@ pub fn forbid_interrupts() {
 
 /// Powers the machine off.
 pub fn power_off() -> ! {
-    // SAFETY: as above.
+    // SAFETY: this program owns the machine, and writing this port changes no memory.
     unsafe { asm!("out dx, ax", in("ax") OFF, in("dx") PM1A_CONTROL, options(nomem, nostack)) };
-    // Not halted: the clock of a halted machine skips to its next timer, which may be the time limit, before
-    // QEMU has powered it off.
+    // Spins instead of halting: the clock of a halted machine skips to its next timer, which may be the time
+    // limit, before QEMU has powered the machine off.
     loop {
         core::hint::spin_loop();
     }
@@ -106,12 +106,14 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, bytes: usize) -> *mut u8 {
 /// # Safety
 /// As C's `memcmp`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, bytes: usize) -> i32 {
-    for at in 0..bytes {
+unsafe extern "C" fn memcmp(first: *const u8, second: *const u8, bytes: usize) -> i32 {
+    for index in 0..bytes {
         // SAFETY: the caller promises both ranges.
-        let (a, b) = unsafe { (one.add(at).read_volatile(), other.add(at).read_volatile()) };
-        if a != b {
-            return i32::from(a) - i32::from(b);
+        // Volatile, because the compiler could replace the loop by a call of `memcmp`.
+        let (first_byte, second_byte) =
+            unsafe { (first.add(index).read_volatile(), second.add(index).read_volatile()) };
+        if first_byte != second_byte {
+            return i32::from(first_byte) - i32::from(second_byte);
         }
     }
     0

@@ -1,8 +1,9 @@
-//! Fills a cache of known size, and has an interrupt handler touch a known number of lines: how many of the
-//! program's lines does it displace? Figure 1 of the paper `footprint-1999` shows the phases.
+//! The program `footprint`: fills a cache of known size, and has an interrupt handler touch a known number of lines.
+//! The times and counters show how many of the program's lines the handler displaces. Figure 1 of the paper
+//! `footprint-1999` shows the phases.
 //!
 //! Each repetition runs twice: without an interrupt (the control), and with it. A run with `data=0 code=0`
-//! shows what the handler touches in addition: its own code, the stack and its table.
+//! shows the lines that the handler always touches: its code, the stack and its parameters.
 
 use crate::addresses::HIGH;
 use crate::command::{By, COUNTERS, Footprint, Method};
@@ -12,40 +13,43 @@ use crate::serial::line;
 use crate::{interrupts, noise, routine};
 use simrecord::marker::{CLOSE, END, FULL, OPEN, mark};
 
-/// Where the handler's data and its routine are. They do not overlap, and in a second-level cache of
+/// Addresses of the handler's data and of its routine. They do not overlap, and in a second-level cache of
 /// 512 KiB or 1 MiB their sets differ from the sets of the lines that fill a first-level cache.
-const HANDLER_DATA_AT: u64 = HIGH + (16 << 20) + (256 << 10);
-const HANDLER_CODE_AT: u64 = HIGH + (32 << 20) + (384 << 10);
-/// The first event select and its counter on AMD family 17h; the others follow in pairs.
+const HANDLER_DATA_ADDRESS: u64 = HIGH + (16 << 20) + (256 << 10);
+const HANDLER_CODE_ADDRESS: u64 = HIGH + (32 << 20) + (384 << 10);
+/// MSRs of the first event select and its counter on AMD family 17h. The others follow in pairs.
 const EVENT_SELECT: u32 = 0xc001_0200;
 const COUNTER: u32 = 0xc001_0201;
 
-/// Measures and writes lines: `hz HZ`; for each repetition `rep IRQ RAN TOUCH_CYCLES ALL_CYCLES
-/// COUNTER...`; and what the handler touches in addition, `own STACK CODE CODE_END WORK`, as physical
-/// addresses.
+/// Measures, and writes these lines:
+///
+/// - `hz HZ`: the frequency of the time-stamp counter
+/// - `rep IRQ RAN TOUCH_CYCLES ALL_CYCLES COUNTER...` for each repetition
+/// - `own STACK CODE CODE_END WORK GATE DESCRIPTOR`: physical addresses that the handler always touches
+///   ([`interrupts::touched_addresses`])
 pub fn run(parameters: &Footprint) {
     mark(FULL, 0);
     line("hz", &[noise::counter_hz()]);
     interrupts::set_up();
     // SAFETY: nothing else uses the memory, up to LINES_MAX lines of 256 bytes.
-    let code = unsafe { routine::write(HANDLER_CODE_AT, parameters.code, parameters.line) };
+    let code = unsafe { routine::write(HANDLER_CODE_ADDRESS, parameters.code, parameters.line) };
     match parameters.by {
         By::Interrupt => {
-            interrupts::handle(HANDLER_DATA_AT, parameters.data, parameters.line, code)
+            interrupts::handle(HANDLER_DATA_ADDRESS, parameters.data, parameters.line, code)
         }
-        By::Program => interrupts::handle(HANDLER_DATA_AT, 0, parameters.line, None),
+        By::Program => interrupts::handle(HANDLER_DATA_ADDRESS, 0, parameters.line, None),
     }
     let displaced =
         if parameters.by == By::Program { parameters.data.max(parameters.code) } else { 0 };
     let displacing = DisplacingLines::new(parameters.side, displaced, parameters.line);
     let mut fill = Fill::new(parameters);
     let counters = parameters.events.iter().take_while(|event| **event != 0).count();
-    for (at, event) in parameters.events[..counters].iter().enumerate() {
-        write_msr(EVENT_SELECT + 2 * at as u32, *event);
-        write_msr(COUNTER + 2 * at as u32, 0);
+    for (index, event) in parameters.events[..counters].iter().enumerate() {
+        write_msr(EVENT_SELECT + 2 * index as u32, *event);
+        write_msr(COUNTER + 2 * index as u32, 0);
     }
     allow_interrupts();
-    // Warm-up: first touches must not count as the interrupt's.
+    // Warm-up: the first touches of memory must not count as effects of the interrupt.
     for _ in 0..2 {
         repetition(parameters, (&mut fill, &displacing), true, counters);
     }
@@ -78,17 +82,20 @@ struct Outcome {
     touch: u64,
     /// Cycles from the start of the counters to their end.
     all: u64,
+    /// Increase of each performance counter.
     counted: [u64; COUNTERS],
 }
 
+/// The values of the first `counters` performance counters.
 fn read(counters: usize) -> [u64; COUNTERS] {
     let mut values = [0; COUNTERS];
-    for (at, value) in values[..counters].iter_mut().enumerate() {
-        *value = read_counter(at as u32);
+    for (index, value) in values[..counters].iter_mut().enumerate() {
+        *value = read_counter(index as u32);
     }
     values
 }
 
+/// Runs one repetition, with the displacement if `irq`, else as a control. The order of the phases is the method.
 fn repetition(
     parameters: &Footprint,
     (fill, displacing): (&mut Fill, &DisplacingLines),
@@ -97,14 +104,14 @@ fn repetition(
 ) -> Outcome {
     // Restores the cache after the work between repetitions.
     fill.touch(2);
-    // Phase 1: the interrupt is scheduled; the control does the same without one.
+    // Phase 1: the interrupt is scheduled. The control executes the same instructions, which schedule none.
     let ran = interrupts::ran();
     let is_raised = irq && parameters.by == By::Interrupt;
     interrupts::schedule(if is_raised { parameters.delay as u32 } else { 0 });
     // Phase 2: the counters start, and the cache is filled.
     let (before, start) = (read(counters), now_after_work());
     fill.touch(1);
-    // Phase 3: until the interrupt has been handled.
+    // Phase 3: the interrupt comes, or the program displaces lines.
     if irq && parameters.by == By::Program {
         displacing.touch();
     }
@@ -113,11 +120,12 @@ fn repetition(
         Method::Refined if parameters.passes > 2 => fill.touch(parameters.passes - 2),
         Method::Refined => {}
     }
-    // Phase 4: all lines again, and the counters stop.
-    let last = now_after_work();
+    // Phase 4: all lines are touched again, and the counters stop.
+    let last_pass_start = now_after_work();
     fill.touch(1);
     let end = now_after_work();
     let mut counted = read(counters);
     counted.iter_mut().zip(before).for_each(|(after, before)| *after = after.wrapping_sub(before));
-    Outcome { ran: interrupts::ran() - ran, touch: end - last, all: end - start, counted }
+    let touch = end - last_pass_start;
+    Outcome { ran: interrupts::ran() - ran, touch, all: end - start, counted }
 }

@@ -1,4 +1,7 @@
-//! An interrupt of the local APIC's timer, whose handler touches a given number of lines.
+//! The interrupt of `footprint.rs`: the local APIC's timer, whose handler touches a requested number of lines.
+//!
+//! Invariant: the handler, its stack and its parameters are the lines that [`touched_addresses`] reports. The assembly
+//! uses the offsets of [`Work`]'s fields.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Vector number of the timer interrupt.
 const VECTOR: u64 = 0x40;
 const GATE_BYTES: u64 = 16;
-/// The code segment, by its distance from the start of the descriptors.
+/// The code segment: the offset of its descriptor in the table of descriptors.
 const CODE_SELECTOR: u64 = 8;
 /// Registers of the local APIC.
 const APIC: u64 = 0xfee0_0000;
@@ -14,20 +17,25 @@ const SPURIOUS: u64 = 0xf0;
 const LVT_TIMER: u64 = 0x320;
 const INITIAL_COUNT: u64 = 0x380;
 const DIVIDE: u64 = 0x3e0;
-/// On, with the spurious vector 0xff.
+/// Value of `SPURIOUS`: the APIC is enabled, and the spurious vector is 0xff.
 const ENABLED: u32 = 0x1ff;
-/// Timer configuration: no division.
+/// Value of `DIVIDE`: the timer counts undivided.
 const BY_ONE: u32 = 0xb;
 
-/// The handler's parameters, in one line: the address of its data, the number of lines and their distance;
-/// the address of its routine, or 0; how often it ran; and its stack pointer.
+/// The handler's parameters, in one cache line. The handler reads and writes the fields at fixed offsets.
 #[repr(C, align(256))]
 struct Work {
+    /// Address of the data lines.
     data: AtomicU64,
+    /// Number of data lines.
     lines: AtomicU64,
+    /// Bytes of a line.
     line: AtomicU64,
+    /// Address of the routine; 0: none.
     routine: AtomicU64,
+    /// How often the handler has run.
     ran: AtomicU64,
+    /// The handler's stack pointer in its last run.
     stack: AtomicU64,
 }
 
@@ -42,7 +50,7 @@ static HANDLER_WORK: Work = Work {
 };
 
 global_asm!(
-    // Their users may be in another compilation unit.
+    // Global, because the Rust code that uses them may be in another compilation unit.
     ".globl handler, handler_end, unexpected, interrupt_table",
     ".balign 256",
     "handler:",
@@ -107,7 +115,7 @@ extern "C" fn bare_unexpected() -> ! {
     crate::cpu::power_off()
 }
 
-/// Returns a 64-bit interrupt gate: present.
+/// A present 64-bit interrupt gate for a handler.
 fn gate(handler: u64) -> [u64; 2] {
     let low =
         (handler & 0xffff) | CODE_SELECTOR << 16 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
@@ -131,8 +139,8 @@ pub fn set_up() {
     // SAFETY: one CPU, interrupts off: nothing else uses the table; the pointer is read at once.
     unsafe {
         let table = &raw mut interrupt_table;
-        for at in 0..256 {
-            (*table)[at] = gate(unexpected as *const () as u64);
+        for vector in 0..256 {
+            (*table)[vector] = gate(unexpected as *const () as u64);
         }
         (*table)[VECTOR as usize] = gate(handler as *const () as u64);
         let pointer = Pointer { limit: 4095, base: table as u64 };
@@ -146,7 +154,7 @@ pub fn set_up() {
     write_apic(LVT_TIMER, VECTOR as u32);
 }
 
-/// Sets what the handler touches: `lines` lines of `line` bytes at `data`, and a routine.
+/// Sets the lines that the handler touches: `lines` lines of `line` bytes at `data`, and a routine.
 pub fn handle(data: u64, lines: u64, line: u64, routine: Option<u64>) {
     HANDLER_WORK.data.store(data, Ordering::Relaxed);
     HANDLER_WORK.lines.store(lines, Ordering::Relaxed);
@@ -160,15 +168,15 @@ pub fn schedule(steps: u32) {
     write_apic(INITIAL_COUNT, steps);
 }
 
-/// Returns how often the handler has run.
+/// How often the handler has run.
 #[inline]
 pub fn ran() -> u64 {
     HANDLER_WORK.ran.load(Ordering::Relaxed)
 }
 
-/// Returns the addresses that an interrupt touches in addition: the lowest address of the handler's stack, the
-/// start and the end of its instructions, and the address of its parameters. The processor itself reads the last
-/// two: the gate, and the descriptor of the code segment.
+/// The addresses that an interrupt always touches: the lowest address of the handler's stack, the start and the end of
+/// its instructions, the address of its parameters, the interrupt gate, and the descriptor of the code segment. The
+/// processor itself reads the last two. The order is the order of the output line `own`.
 pub fn touched_addresses() -> [u64; 6] {
     let stack = HANDLER_WORK.stack.load(Ordering::Relaxed);
     let work = &raw const HANDLER_WORK as u64;
@@ -177,7 +185,7 @@ pub fn touched_addresses() -> [u64; 6] {
     [stack, code.start, code.end, work, gate, descriptors() + CODE_SELECTOR]
 }
 
-/// Returns the address of the descriptors of segments.
+/// The address of the table of segment descriptors.
 fn descriptors() -> u64 {
     let mut pointer = Pointer { limit: 0, base: 0 };
     // SAFETY: the instruction writes the ten bytes of `pointer`.

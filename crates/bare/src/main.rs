@@ -1,7 +1,9 @@
-//! A program for the simulated machine without a kernel: nothing interrupts its measurements.
+//! A program for the simulated machine that runs without a kernel, so that nothing interrupts its measurements. It
+//! contains the noise loops, and a version of `footprint`; `irqlab sim bare` starts it.
 //!
 //! QEMU starts it directly (PVH: an ELF note names the 32-bit entry). It reads its command line, writes its
-//! results as lines to the first serial port (`sim::bare` reads them), and powers the machine off.
+//! results as lines to the first serial port (`sim::bare` reads them), and powers the machine off. The words of the
+//! command line and of the results are a protocol with `sim::bare`.
 //!
 //! Without the feature `freestanding` it is an ordinary program that prints an error, with the same modules
 //! for tests.

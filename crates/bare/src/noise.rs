@@ -1,4 +1,5 @@
-//! The loops of `irqlab noise` with interrupts off and without a kernel.
+//! The program `noise`: the loops of `irqlab noise` with interrupts off and without a kernel. The loops must do what
+//! `live/src/noise/loops.rs` does; the bodies are shared (`loop_bodies`).
 
 use loop_bodies as bodies;
 
@@ -8,14 +9,14 @@ use crate::cpu::{now, now_after_work, read_port, write_port};
 use crate::serial::line;
 use simrecord::marker::{CLOSE, END, FULL, OPEN, mark};
 
-/// Where the records of a window and the memory that is walked through are.
-const RECORDS_AT: u64 = HIGH + (16 << 20);
-const LINKS_AT: u64 = HIGH + (32 << 20);
-/// How many parts of work a slot of fixed time is divided into, as in the live loops.
+/// Addresses of the records of a window, and of the memory of the body `walk`.
+const RECORDS_ADDRESS: u64 = HIGH + (16 << 20);
+const LINKS_ADDRESS: u64 = HIGH + (32 << 20);
+/// Number of parts of a slot of fixed time, as in the live loops. The body's iterations take as long as one part.
 const PARTS_PER_SLOT: u64 = 64;
 
-/// Runs a loop and writes its results as lines: `hz`, `iterations` (of a quantum), `ran START END LOST LOOPS`, and
-/// `record A B` for each record.
+/// Runs a loop and writes its results as lines: `hz HZ`, `iterations NUMBER` (of the body in a quantum or a part of a
+/// slot), `ran START END LOST LOOPS`, and `record A B` for each record.
 pub fn run(parameters: &Noise) {
     mark(FULL, 0);
     let hz = counter_hz();
@@ -50,13 +51,14 @@ pub fn run(parameters: &Noise) {
     }
 }
 
-/// The start and end of a loop, and the number of its iterations.
+/// Start and end of a loop, cycles, and the number of its iterations.
 struct LoopWindow {
     start: u64,
     end: u64,
     loops: u64,
 }
 
+/// Fixed work quantum. A record has the start and the end of a quantum.
 fn fwq(
     parameters: &Noise,
     worker: &mut Worker,
@@ -74,6 +76,7 @@ fn fwq(
     LoopWindow { start, end, loops: parameters.repetitions }
 }
 
+/// Fixed time quantum. A record has a slot's number and the units of work that completed in the slot.
 fn ftq(
     parameters: &Noise,
     worker: &mut Worker,
@@ -98,6 +101,7 @@ fn ftq(
     }
 }
 
+/// Reads the clock. A record has the start and the end of a gap.
 fn detour(parameters: &Noise, records: &mut Records) -> LoopWindow {
     let start = now();
     let (mut last, mut loops) = (start, 0);
@@ -114,19 +118,20 @@ fn detour(parameters: &Noise, records: &mut Records) -> LoopWindow {
     }
 }
 
-/// The records of a window, in memory that has been written before.
+/// The records of a window, in memory that was written before the window.
 struct Records {
     all: &'static mut [[u64; 2]],
     written: usize,
+    /// Records for which there was no room.
     lost: u64,
 }
 
 impl Records {
     fn new() -> Records {
         // SAFETY: RAM that nothing else uses: the linker script ends the program below it, and
-        // RECORDS_MAX records end below the memory that is walked through.
+        // RECORDS_MAX records end below the memory of the body `walk`.
         let all = unsafe {
-            core::slice::from_raw_parts_mut(RECORDS_AT as *mut [u64; 2], RECORDS_MAX as usize)
+            core::slice::from_raw_parts_mut(RECORDS_ADDRESS as *mut [u64; 2], RECORDS_MAX as usize)
         };
         all.fill([u64::MAX; 2]);
         Records { all, written: 0, lost: 0 }
@@ -135,8 +140,8 @@ impl Records {
     #[inline]
     fn push(&mut self, record: [u64; 2]) {
         match self.all.get_mut(self.written) {
-            Some(place) => {
-                *place = record;
+            Some(slot) => {
+                *slot = record;
                 self.written += 1;
             }
             None => self.lost += 1,
@@ -147,16 +152,19 @@ impl Records {
 /// A loop body with its state.
 struct Worker {
     body: Body,
+    /// The ring of links of the body `walk`.
     links: &'static mut [u32],
+    /// Index of the next link.
     at: u32,
+    /// Operand of the other bodies.
     value: u64,
 }
 
 impl Worker {
     fn new(parameters: &Noise) -> Worker {
         let number = parameters.bytes as usize / size_of::<u32>();
-        // SAFETY: nothing else uses this RAM, and the host gives the machine the RAM that it names.
-        let links = unsafe { core::slice::from_raw_parts_mut(LINKS_AT as *mut u32, number) };
+        // SAFETY: nothing else uses this RAM, and the host gives the machine enough RAM for `bytes`.
+        let links = unsafe { core::slice::from_raw_parts_mut(LINKS_ADDRESS as *mut u32, number) };
         bodies::ring_of_lines(links, bodies::LINKS_PER_LINE);
         Worker { body: parameters.body, links, at: 0, value: 0x9e37_79b9_7f4a_7c15 }
     }
@@ -171,7 +179,7 @@ impl Worker {
     }
 }
 
-/// Returns how many iterations of the body take `cycles`; at least 1.
+/// Number of the body's iterations that take `cycles`; at least 1.
 fn iterations_for(worker: &mut Worker, cycles: u64) -> u64 {
     bodies::iterations_for(cycles, |iterations| {
         let start = now_after_work();
@@ -180,13 +188,14 @@ fn iterations_for(worker: &mut Worker, cycles: u64) -> u64 {
     })
 }
 
-/// Frequency of the PC's timer, Hz, and the number of its steps in a measurement: 50 ms.
+/// Frequency of the PC's timer, Hz.
 const TIMER_HZ: u64 = 1_193_182;
+/// Steps of the timer in a measurement: 50 ms.
 const TIMER_STEPS: u64 = 59_659;
 
 /// Measures the frequency of the time-stamp counter with the second channel of the PC's timer (8254).
 pub fn counter_hz() -> u64 {
-    // Gate off, speaker off; then mode 0: the output rises at the end of the count.
+    // Gate and speaker off, then mode 0: the output rises at the end of the count. The gate starts the count below.
     write_port(0x61, read_port(0x61) & !3);
     write_port(0x43, 0xb0);
     write_port(0x42, TIMER_STEPS as u8);

@@ -1,17 +1,19 @@
-//! The order of touches of a cache's lines: the order of `lab::footprint::order`, without a library.
+//! The order in which `fill.rs` touches the lines of a cache. It has the properties of `lab::footprint::order`, but
+//! uses no library.
 //!
-//! Lines of one set are touched one after the other, forward in one pass and backward in the next. A displaced
-//! line then costs one miss in a set with LRU replacement. The order of the sets, and of the ways in each, is
-//! shuffled.
+//! The lines of a set are touched one after the other, forward in one pass and backward in the next. A displaced
+//! line then costs exactly one miss in a set with LRU replacement. The order of the sets is shuffled, and also the
+//! order of the ways in each set.
 
 /// Maximum number of ways.
 pub const WAYS_MAX: usize = 64;
 
-/// A line of memory of the size of the cache: its set and way, from 0.
+/// A line of memory that is as large as the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
+    /// Number of the set, from 0.
     pub set: u32,
-    /// The number of the line in its set.
+    /// Number of the line in its set, from 0.
     pub way: u32,
 }
 
@@ -19,6 +21,7 @@ pub struct Place {
 struct Random(u64);
 
 impl Random {
+    /// A number below `end`.
     fn below(&mut self, end: u32) -> u32 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -32,22 +35,22 @@ impl Random {
     }
 }
 
-/// Calls `visit` with the places of two passes over all lines, in order; the second pass has the ways of
-/// each set in reverse order. `sets` has one entry per set, of any content; `ways` is 1 to [`WAYS_MAX`].
+/// Calls `visit` with the lines of two passes, in order. The second pass has the ways of each set in reverse order.
+/// `sets`: a buffer with one entry per set, of any content. `ways`: 1 to [`WAYS_MAX`].
 pub fn two_passes(sets: &mut [u32], ways: usize, mut visit: impl FnMut(Place)) {
     sets.iter_mut().enumerate().for_each(|(index, set)| *set = index as u32);
     Random(1).shuffle(sets);
-    for backward in [false, true] {
+    for is_backward in [false, true] {
         for set in sets.iter().copied() {
-            let mut all = [0; WAYS_MAX];
-            let Some(order) = all.get_mut(..ways) else { return };
-            order.iter_mut().enumerate().for_each(|(index, way)| *way = index as u32);
-            // Both passes use the same seed.
-            Random(u64::from(set) + 2).shuffle(order);
-            if backward {
-                order.reverse();
+            let mut buffer = [0; WAYS_MAX];
+            let Some(way_order) = buffer.get_mut(..ways) else { return };
+            way_order.iter_mut().enumerate().for_each(|(index, way)| *way = index as u32);
+            // The seed depends on the set only: both passes shuffle the ways alike.
+            Random(u64::from(set) + 2).shuffle(way_order);
+            if is_backward {
+                way_order.reverse();
             }
-            order.iter().for_each(|way| visit(Place { set, way: *way }));
+            way_order.iter().for_each(|way| visit(Place { set, way: *way }));
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Routines of forward jumps, one in each line, so that a call fetches each line once.
+//! Writes routines into memory: a chain of jumps, one in each cache line, so that a call fetches each line once. The
+//! interrupt handler and `fill.rs` call them.
 
-/// The opcode of `jmp rel32`, relative to its end.
+/// The opcode of `jmp rel32`. The distance counts from the end of the jump.
 const JUMP: u8 = 0xe9;
 const JUMP_BYTES: u64 = 5;
-/// `ret`.
+/// The opcode of `ret`.
 const RETURN: u8 = 0xc3;
 
 /// Writes a jump from `from` to `to`, less than 2 GiB away.
@@ -19,23 +20,23 @@ pub unsafe fn jump(from: u64, to: u64) {
     }
 }
 
-/// Writes a return at `at`.
+/// Writes a return at `address`.
 ///
 /// # Safety
 /// Nothing else may use the memory.
-pub unsafe fn end(at: u64) {
+pub unsafe fn end(address: u64) {
     // SAFETY: the caller promises the memory.
-    unsafe { (at as *mut u8).write_volatile(RETURN) };
+    unsafe { (address as *mut u8).write_volatile(RETURN) };
 }
 
-/// Writes a routine of `lines` lines of `line` bytes at `at`: each line but the last jumps to the next, and
-/// the last returns. Returns the routine's address; none if `lines` is 0.
+/// Writes a routine of `lines` lines of `line` bytes at `start`: each line but the last jumps to the next line, and
+/// the last returns. Returns the routine's address; `None` if `lines` is 0.
 ///
 /// # Safety
 /// Nothing else may use the memory, and `line` must be at least 8.
-pub unsafe fn write(at: u64, lines: u64, line: u64) -> Option<u64> {
+pub unsafe fn write(start: u64, lines: u64, line: u64) -> Option<u64> {
     for number in 0..lines {
-        let address = at + number * line;
+        let address = start + number * line;
         // SAFETY: within the memory that the caller promises.
         unsafe {
             if number + 1 < lines {
@@ -45,5 +46,5 @@ pub unsafe fn write(at: u64, lines: u64, line: u64) -> Option<u64> {
             }
         }
     }
-    (lines > 0).then_some(at)
+    (lines > 0).then_some(start)
 }

@@ -1,4 +1,4 @@
-//! Writes lines of a word and numbers to the first serial port.
+//! Writes lines to the first serial port: a word, then decimal numbers, separated by blanks. `sim::bare` parses them.
 
 use crate::cpu::{read_port, write_port};
 
@@ -7,12 +7,12 @@ const LINE_STATUS: u16 = 0x3fd;
 /// The transmitter can take a byte.
 const EMPTY: u8 = 0x20;
 
-fn byte(byte: u8) {
+fn write_byte(byte: u8) {
     while read_port(LINE_STATUS) & EMPTY == 0 {}
     write_port(DATA, byte);
 }
 
-fn number(mut number: u64) {
+fn write_number(mut number: u64) {
     let (mut digits, mut first) = ([0; 20], 20);
     loop {
         first -= 1;
@@ -22,14 +22,15 @@ fn number(mut number: u64) {
             break;
         }
     }
-    digits[first..].iter().copied().for_each(byte);
+    digits[first..].iter().copied().for_each(write_byte);
 }
 
+/// Writes a line.
 pub fn line(word: &str, numbers: &[u64]) {
-    word.bytes().for_each(byte);
-    for &one in numbers {
-        byte(b' ');
-        number(one);
+    word.bytes().for_each(write_byte);
+    for &number in numbers {
+        write_byte(b' ');
+        write_number(number);
     }
-    byte(b'\n');
+    write_byte(b'\n');
 }

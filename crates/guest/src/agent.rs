@@ -1,5 +1,5 @@
-//! Messages to the host: lines `irqlab {JSON}` on the second serial port, where the kernel prints
-//! nothing. Without a second port they go to the console.
+//! Messages to the host: lines `irqlab {JSON}` on the second serial port, where the kernel prints nothing. Without a
+//! second port they go to the console. `sim` parses them, so their form must not change alone.
 //!
 //! | event | fields |
 //! |---|---|
@@ -23,7 +23,7 @@ use crate::sys;
 /// Maximum length of a line from the host.
 const LINE_BYTES_MAX: usize = 256;
 
-/// File descriptor of the port. The alarm's handler writes its message there.
+/// File descriptor of the port. The handler of the alarm writes its message there. Standard error output until then.
 static ALARM_FD: AtomicI32 = AtomicI32::new(2);
 
 /// The connection to the host.
@@ -36,7 +36,7 @@ impl Agent {
     pub fn open() -> Agent {
         let open = |path| OpenOptions::new().read(true).write(true).open(path);
         let port = open("/dev/ttyS1").and_then(|port| {
-            // Otherwise the port would echo its input. The call fails for a port without hardware.
+            // In its default mode the port would echo its input. The call fails for a port without hardware.
             sys::make_raw(&port)?;
             Ok(port)
         });
@@ -54,16 +54,17 @@ impl Agent {
         let _ = self.port.write_all(format!("irqlab {object}\n").as_bytes());
     }
 
-    /// Reports that a step of a workload failed; returns its status.
+    /// Reports that a step of a workload failed. Returns the step's status.
     pub fn step(&mut self, name: &str, status: u8) -> u8 {
         self.send(&format!(r#"{{"event":"step","name":"{name}","status":{status}}}"#));
         status
     }
 
-    /// Waits for a line from the host. Returns false if reading fails or the line is too long.
+    /// Waits for a line from the host, whose content is ignored. Returns false if reading fails or the line is too
+    /// long.
     ///
-    /// The time of the line differs between runs. So only the request `probe`, and the end of a run that the host
-    /// stops, may use this.
+    /// The line comes at another time in each run. So only the request `probe`, and the end of a run that the host
+    /// stops, may use this function.
     pub fn wait_for_line(&mut self) -> bool {
         let mut byte = [0];
         for _ in 0..LINE_BYTES_MAX {
@@ -77,7 +78,7 @@ impl Agent {
         false
     }
 
-    /// The port, to wait for a request to stop.
+    /// The file descriptor of the port, to wait for the host's line that ends a run early.
     pub fn descriptor(&self) -> i32 {
         self.port.as_raw_fd()
     }

@@ -1,5 +1,5 @@
-//! The disks and network interfaces that the kernel found. The host compares them with the devices of the
-//! machine, because a kernel does not report devices without a driver.
+//! Lists the disks and network interfaces that the kernel has found, for the message `facts`. The host compares the
+//! list with the devices of the machine: a device without a driver is missing from it.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::facts::quoted;
 
-/// Maximum time between the loading of modules and the appearance of their disks and interfaces.
+/// Maximum time to wait for disks and interfaces after modules are loaded.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 const SETTLE_STEP: Duration = Duration::from_millis(10);
 
@@ -30,7 +30,7 @@ impl Device {
     }
 }
 
-/// Waits until there are `count` devices, at most [`SETTLE_MAX`], and returns all devices.
+/// Waits until there are `count` devices, but not longer than [`SETTLE_MAX`]. Returns all devices.
 pub fn settled(count: usize) -> Vec<Device> {
     let mut waited = Duration::ZERO;
     loop {
@@ -54,7 +54,7 @@ fn pci_devices(sys: &Path) -> Vec<Device> {
             devices.extend(device.ok().and_then(|path| device_at(name, &path)));
         }
     }
-    devices.sort_by(|a, b| a.name.cmp(&b.name));
+    devices.sort_by(|first, second| first.name.cmp(&second.name));
     devices
 }
 

@@ -1,4 +1,4 @@
-//! Executes requests.
+//! Executes requests, and marks their regions of interest for the plugin.
 
 use crate::agent::Agent;
 use crate::faults::{FaultReading, Faults, lock_pages};
@@ -7,7 +7,7 @@ use crate::root::Root;
 use crate::{firmware, irqlab, share, shell, work};
 use simrecord::marker::{self, mark};
 
-/// Executes a request and returns its exit status. Commands run in `root`.
+/// Executes a request and returns its exit status. Commands run in the root file system `root`.
 pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
     match request {
         Request::PowerOff => 0,
@@ -47,8 +47,11 @@ pub fn execute(request: Request, root: &Root, agent: &mut Agent) -> u8 {
     }
 }
 
-/// Runs the region of interest between its markers, and then the check, which is not recorded. Returns the exit
-/// status.
+/// Runs a workload: the region of interest between its markers, and then the check, which is not recorded. Returns the
+/// exit status.
+///
+/// The order matters: markers and readings of the kernel's counters are as close together as possible, so that both
+/// count the same page faults.
 fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
     // A command that marks itself is longer than its region, so its faults cannot be compared.
     let mut readings =
@@ -56,13 +59,13 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
     // This process must not fault between a reading and its marker.
     lock_pages();
     if let Some((before, _)) = &mut readings {
-        // The plugin records faults from here on. Other CPUs may fault between the reading and the region.
+        // The plugin counts faults from now on. Other CPUs may fault between the reading and the start of the region.
         mark(marker::FULL, 0);
         mark(marker::READING, 0);
         before.take();
     }
     if work.marks_itself {
-        // Nothing is recorded until the command's own marker.
+        // Nothing is recorded until the command executes its own marker.
         mark(marker::FAST, 0);
     } else {
         mark(marker::OPEN, 0);
@@ -95,11 +98,11 @@ fn execute_work(work: &Work, root: &Root, agent: &mut Agent) -> u8 {
     if status == 0 { 0 } else { agent.step("check", status) }
 }
 
-/// Waits for another request than `old_request` in the firmware, and executes it. The host provides the request
-/// when it restores a checkpoint.
+/// Waits until the firmware has another request than `old_request`, and executes it. Returns its exit status. The host
+/// provides the request when it restores a checkpoint.
 fn execute_from_firmware(old_request: &str, root: &Root, agent: &mut Agent) -> u8 {
     match firmware::wait_for_request(old_request) {
-        // The guest would read the same request again, forever.
+        // This request would make the guest read the same request again, forever.
         Ok(Request::Ready) => 2,
         Ok(request) => execute(request, root, agent),
         Err(reason) => {

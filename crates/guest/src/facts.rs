@@ -1,4 +1,4 @@
-//! Facts of the running kernel: a message to the host, and a line on the console.
+//! Reports facts of the running kernel: the message `facts` to the host, and a line on the console.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,8 @@ use crate::{share, sys};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Sends `facts` to the host, and prints them on the console.
+/// Sends the message `facts` to the host, and prints it on the console. `modules_failed`: the modules that failed to
+/// load.
 pub fn report(agent: &mut Agent, modules_failed: &[String], devices: &[Device]) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     // The kernel's coarse clocks advance with the tick, so clock_getres returns TICK_NSEC.
@@ -35,7 +36,7 @@ pub fn report(agent: &mut Agent, modules_failed: &[String], devices: &[Device]) 
     println!("irqlab {facts}");
 }
 
-/// Returns text as a JSON string.
+/// Returns text as a JSON string, with its quotation marks.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for character in text.chars() {

@@ -1,9 +1,10 @@
-//! Page faults since the boot, as the kernel counts them.
+//! Reads how many page faults the kernel has counted since the boot. `execute.rs` reads them before and after a region
+//! of interest, and the host compares the difference with the plugin's count.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Numbers of page faults, on all CPUs.
+/// Numbers of page faults of all processes, on all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     pub all: u64,
@@ -11,11 +12,11 @@ pub struct Faults {
     pub major: u64,
 }
 
-/// Length of the buffer for /proc/vmstat, which is shorter.
+/// Length of the buffer for /proc/vmstat. The file is shorter.
 const VMSTAT_BYTES_MAX: usize = 32 << 10;
 
-/// A reading of the kernel's counters. Taking it causes no page fault: the buffer is already present, and the text
-/// is parsed later.
+/// A reading of the kernel's counters. [`FaultReading::take`] must cause no page fault: the buffer is present before,
+/// and the text is parsed later.
 pub struct FaultReading {
     file: File,
     buffer: Vec<u8>,
@@ -23,15 +24,14 @@ pub struct FaultReading {
 }
 
 impl FaultReading {
-    /// `None` if the kernel does not have the counters.
+    /// Prepares a reading. `None` if the kernel does not have the counters.
     pub fn open() -> Option<FaultReading> {
         let file = File::open("/proc/vmstat").ok()?;
         Some(FaultReading { file, buffer: vec![1; VMSTAT_BYTES_MAX], filled: 0 })
     }
 
-    /// Writes to this reading and to the stack, so that [`FaultReading::take`] does not fault there before the
-    /// kernel sums its counters. After a `fork` the child may share these pages, and the first write to a shared
-    /// page is a fault.
+    /// Writes to this reading and to the stack, so that [`FaultReading::take`] does not fault there. After a `fork` the
+    /// child may share these pages, and the first write to a shared page is a fault.
     #[inline(never)]
     pub fn touch(&mut self) {
         self.filled = std::hint::black_box(0);
@@ -48,19 +48,20 @@ impl FaultReading {
         }
     }
 
-    /// The faults of the reading, or `None` if the reading is incomplete.
+    /// The numbers that were read. `None` if the reading is incomplete.
     pub fn faults(&self) -> Option<Faults> {
         Faults::parse(&String::from_utf8_lossy(&self.buffer[..self.filled]))
     }
 }
 
-/// Makes all pages of this process present, so that the first call of a function does not fault.
+/// Makes all pages of this process present, so that the first call of a function causes no page fault.
 pub fn lock_pages() {
     // SAFETY: locking changes neither contents nor addresses. If it fails, a fault may be counted.
     unsafe { libc::mlockall(libc::MCL_CURRENT) };
 }
 
 impl Faults {
+    /// Parses the content of /proc/vmstat.
     fn parse(text: &str) -> Option<Faults> {
         let value = |name: &str| {
             let mut lines = text.lines();

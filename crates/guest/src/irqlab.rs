@@ -1,4 +1,5 @@
-//! Requests for the irqlab in the guest's image.
+//! Runs the irqlab in the guest's image with a request, and passes its response to the host. The experiments of the
+//! simulated bench use this.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -15,14 +16,14 @@ const PROGRAM: &str = "/irqlab/irqlab";
 const VERB: &str = "__in-guest";
 /// Maximum length of the program's output. The rest is cut off.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
-/// No input has this descriptor.
+/// A descriptor that never has input.
 const NO_DESCRIPTOR: i32 = -1;
 
-/// Runs irqlab with a request, and returns its exit status. Sends the program's output to the host after the
+/// Runs irqlab with a request, and returns its exit status. Sends the program's output to the host only after the
 /// program has ended, so that nothing else runs during a measurement.
 ///
-/// Asks irqlab once to stop: `stop_after_s` guest seconds after its start, or when the host sends a line. irqlab
-/// then responds with what it has measured.
+/// Asks irqlab at most once to stop: `stop_after_s` guest seconds after its start, or when the host sends a line.
+/// irqlab then ends its measurement, and responds with the results so far.
 pub fn execute(request: &str, stop_after_s: Option<u32>, agent: &mut Agent) -> u8 {
     let mut process = Command::new(PROGRAM);
     process.args([VERB, request]).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -46,8 +47,8 @@ pub fn execute(request: &str, stop_after_s: Option<u32>, agent: &mut Agent) -> u
     program::code_of(status)
 }
 
-/// Reads the program's output until it ends. Asks the program to stop once: at the limit or at a line of the host,
-/// whichever comes first.
+/// Reads the program's output until the program ends. Asks the program once to stop: at the limit or at a line of the
+/// host, whichever comes first.
 fn read_until_end(
     child: &Child,
     mut stdout: ChildStdout,
@@ -60,7 +61,7 @@ fn read_until_end(
     let mut host = agent.descriptor();
     loop {
         let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        // Rounded up, so that the time is over when poll(2) returns.
+        // Rounded up, so that the deadline has passed when poll(2) returns.
         let timeout_ms = remaining
             .map_or(-1, |remaining| i32::try_from(remaining.as_millis() + 1).unwrap_or(i32::MAX));
         let input = sys::wait_for_input(stdout.as_raw_fd(), host, timeout_ms);
@@ -71,7 +72,7 @@ fn read_until_end(
             sys::terminate(child.id());
         }
         if input.is_second {
-            // The host asks once. A port that cannot be read is not asked again.
+            // The host sends one line. A port that cannot be read is not read again.
             host = NO_DESCRIPTOR;
             if agent.wait_for_line() {
                 // The limit does not end this run any more.

@@ -1,15 +1,18 @@
-//! The first process of irqlab's simulated machine: `/init` of its initramfs.
+//! The first process of irqlab's simulated machine: `/init` of its initramfs. The crate `sim` carries this program,
+//! puts it into the guest's image, and gives it a request.
+//!
+//! The program mounts file systems, loads modules, reports facts of the kernel to the host, executes the request, and
+//! powers the machine off. Messages to the host go to the second serial port, one line `irqlab {JSON}` each: see
+//! [`agent`].
 //!
 //! Design constraints:
-//! - Only the kernel exists when it starts: no libraries, no shell, and no device nodes until this
-//!   program mounts them. It is linked statically, and libc is its only library.
-//! - It never hangs. Each exit powers the machine off. After a panic the kernel panics and resets the machine,
+//! - Only the kernel exists when the program starts: no libraries, no shell, and no device nodes until it mounts them.
+//!   The program is linked statically, and libc is its only library.
+//! - The program never hangs. Each exit powers the machine off. After a panic the kernel panics and resets the machine,
 //!   which ends the simulation. An alarm in guest time ends a run that takes too long.
-//! - It reads its request from the kernel's command line or the firmware configuration ports: there, the same
-//!   instruction reads the same bytes in every run. It reads a channel that the host writes at an arbitrary
-//!   time only where no result depends on the time: for the kernel's facts, and to end a run early.
-//!
-//! Messages to the host go to the second serial port, one line `irqlab {JSON}` each: see [`agent`].
+//! - The same instruction must read the same bytes in every run. So requests come from the kernel's command line or the
+//!   firmware configuration ports. Other input from the host comes at an arbitrary time. It is read only where no
+//!   result depends on the time: for the kernel's facts, and to end a run early.
 
 mod agent;
 mod devices;

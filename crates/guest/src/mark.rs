@@ -1,4 +1,4 @@
-//! `/irqlab/mark`: a command that executes a marker, for scripts of workloads. It is a second name of `/init`.
+//! `/irqlab/mark`: a command that executes a marker, for scripts of workloads. It is this program under a second name.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use simrecord::marker::{self, mark};
 const USAGE: &str =
     "usage: mark open|close|full|fast, or mark NUMBER [ARGUMENT] with a number from 16";
 
-/// Whether `name`, the program's name in its arguments, asks for this command.
+/// Whether the program was started as this command. `name`: the program's name, its first argument.
 pub fn is_named_by(name: &OsStr) -> bool {
     Path::new(name).file_name() == Some(OsStr::new("mark"))
 }
@@ -29,6 +29,7 @@ pub fn main() -> i32 {
     }
 }
 
+/// The number and the argument of the marker. `None` for a wrong command line.
 fn parse(arguments: &[&str]) -> Option<(u32, u64)> {
     match arguments {
         ["open"] => Some((marker::OPEN, 0)),

@@ -1,6 +1,7 @@
-//! Addresses of the sections of loaded kernel modules. The host needs them to name the modules' functions.
-//! The message `modules` has the field `modules`, a list of `name` and `sections`. `sections` maps each section's
-//! name to its address in hexadecimal.
+//! Reports the addresses of the sections of loaded kernel modules. The host needs them to name the modules' functions.
+//!
+//! The message `modules` has the field `modules`: a list of objects with `name` and `sections`. `sections` maps each
+//! section's name to its address in hexadecimal.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::path::Path;
 use crate::agent::Agent;
 use crate::facts::quoted;
 
-/// Prefixes of the names of sections with code or variables. Other sections, such as notes, have no symbols.
+/// Prefixes of the names of sections with code or variables. Other sections, for example notes, have no symbols.
 const SECTIONS_WITH_SYMBOLS: [&str; 6] =
     [".text", ".noinstr", ".exit.text", ".data", ".bss", ".rodata"];
 /// Maximum length of the message in bytes. The host drops longer messages.
@@ -22,7 +23,7 @@ pub fn report(agent: &mut Agent) {
     }
 }
 
-/// Returns one JSON object for each module, separated by commas.
+/// Returns a JSON object for each loaded module, separated by commas and sorted by name.
 fn list(directory: &Path) -> String {
     let mut names: Vec<String> = fs::read_dir(directory)
         .map(|entries| {
@@ -42,7 +43,7 @@ fn list(directory: &Path) -> String {
     names.iter().filter_map(module).collect::<Vec<_>>().join(",")
 }
 
-/// Returns `"NAME":"ADDRESS"` of each section. Empty for a built-in module, which has no sections.
+/// Returns `"NAME":"ADDRESS"` for each section with symbols. Empty for a built-in module, which has no sections.
 fn sections(directory: &Path) -> Vec<String> {
     let mut sections = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

@@ -14,10 +14,10 @@ const MOUNTS: [(&str, &str); 5] = [
     ("tmpfs", "/run"),
 ];
 
-/// A list of modules in the order of loading: one file name a line.
+/// The file with the modules in the order of loading: one file name a line, in the directory of this file.
 const MODULE_LIST: &str = "/irqlab/modules";
 
-/// Mounts the file systems. A file system that the kernel lacks is named on the console.
+/// Mounts the file systems. Prints an error on the console for a file system that the kernel lacks, and continues.
 pub fn mount_all() {
     for (kind, mount_point) in MOUNTS {
         if let Err(error) = sys::mount(kind, mount_point) {

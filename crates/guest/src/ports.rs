@@ -1,6 +1,6 @@
-//! Port input and output. Guests are x86 only; on other processors this program only has to compile.
+//! Port input and output, for `firmware.rs`. Guests are x86 only; on other processors this program only has to compile.
 //!
-//! Guests in the tests of `plugin` include this file. So it uses no other crate.
+//! Test guests of the crate `plugin` include this file. So it must use no other crate.
 
 use std::io;
 
@@ -12,7 +12,7 @@ unsafe extern "C" {
 /// Lets this thread use I/O ports.
 #[cfg(target_arch = "x86_64")]
 pub fn allow() -> io::Result<()> {
-    // SAFETY: the C library's iopl(2): no pointers. From here on port instructions do not fault.
+    // SAFETY: iopl(2) takes no pointers. From now on port instructions do not fault.
     if unsafe { iopl(3) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -1,4 +1,5 @@
-//! Requests to the machine, and their grammar: `irqlab.do=` on the kernel's command line, and the firmware's file.
+//! Requests to the machine, and their grammar. `sim` writes a request to the option `irqlab.do=` of the kernel's
+//! command line, or to the file of the firmware.
 
 /// All requests, for error messages.
 pub const KNOWN: &str = "poweroff, probe, ready, shell, idle, idle:SECONDS, run:COMMAND, prepare:COMMAND, \
@@ -25,9 +26,9 @@ pub enum Request {
         /// `None`: until the limit.
         seconds: Option<u32>,
     },
-    /// Run a command as the region of interest.
+    /// Run a command. The command is the region of interest.
     Run(String),
-    /// Run a command, and then take the next request from the firmware.
+    /// Run a command that prepares a workload, and then take the next request from the firmware.
     Prepare(String),
     /// Run a workload.
     Work(Work),
@@ -44,7 +45,7 @@ pub enum Request {
 /// A workload: a command for the region of interest, and a command that checks its results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Whether the command marks its region of interest itself. Otherwise the whole command is the region.
+    /// Whether the command executes the markers of its region of interest. Otherwise the whole command is the region.
     pub marks_itself: bool,
     /// The command of the region of interest.
     pub region: String,
@@ -53,6 +54,8 @@ pub struct Work {
 }
 
 impl Work {
+    /// Parses `MARKERS<US>COMMAND<US>CHECK`. MARKERS is `init` if this program executes the markers, and `own` if the
+    /// command does.
     fn parse(text: &str) -> Option<Work> {
         let parts: Vec<&str> = text.split(SEPARATOR).collect();
         let [markers @ ("init" | "own"), region, check] = parts[..] else { return None };
@@ -63,7 +66,7 @@ impl Work {
 }
 
 impl Request {
-    /// `SECONDS REQUEST` or `REQUEST`. irqlab itself refuses other text.
+    /// Parses `SECONDS REQUEST` or `REQUEST`. The irqlab in the guest refuses other text itself.
     fn irqlab(text: &str) -> Request {
         let timed = text
             .split_once(' ')
@@ -73,7 +76,7 @@ impl Request {
         Request::Irqlab { stop_after_s, request: request.to_owned() }
     }
 
-    /// Text that is not a request becomes [`Request::Unknown`].
+    /// Parses a request. Other text becomes [`Request::Unknown`].
     pub fn parse(text: &str) -> Request {
         let text = text.trim_matches(['\n', '\0', ' ']);
         let (verb, argument) = match text.split_once(':') {

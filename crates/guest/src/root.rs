@@ -1,4 +1,5 @@
-//! The root file system of commands: a read-only disk, and a writable overlay in memory.
+//! The root file system of commands: a read-only disk with a writable overlay in memory. Without a disk, commands run
+//! in the initramfs.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -7,9 +8,11 @@ use std::process::Command;
 use crate::program::{self, BUSYBOX, ROOT_SHELL};
 use crate::sys::{self, Flag, Mount};
 
+/// Mount point of the disk.
 const LOWER: &str = "/run/irqlab/lower";
+/// Mount point of the memory that takes changes.
 const UPPER: &str = "/run/irqlab/upper";
-/// Mount point of the root file system. Commands make this directory their root.
+/// Mount point of the root file system. This directory is the root directory of commands.
 const MOUNT_POINT: &str = "/run/irqlab/root";
 /// Search path of programs in the root file system.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/irqlab";
@@ -28,7 +31,7 @@ impl Root {
         let layers = format!("lowerdir={LOWER},upperdir={upper},workdir={work}");
         let path_in_root = |path: &str| format!("{MOUNT_POINT}{path}");
         mount(disk, "ext4", LOWER, Flag::ReadOnly, "")?;
-        // A command that writes more than the machine's memory holds gets an error.
+        // The limit gives an error to a command that writes more than the memory can hold.
         mount("upper", "tmpfs", UPPER, Flag::NoAtime, "mode=0755,size=90%")?;
         for directory in [&upper, &work] {
             std::fs::create_dir(directory).map_err(|error| format!("{directory}: {error}"))?;
@@ -37,9 +40,13 @@ impl Root {
         // Programs expect these in /dev.
         mount("devpts", "devpts", "/dev/pts", Flag::NoAtime, "mode=0620,ptmxmode=0666")?;
         mount("shm", "tmpfs", "/dev/shm", Flag::NoAtime, "mode=1777")?;
-        let links = [("/proc/self/fd", "/dev/fd"), ("/proc/self/fd/0", "/dev/stdin")];
-        let more = [("/proc/self/fd/1", "/dev/stdout"), ("/proc/self/fd/2", "/dev/stderr")];
-        for (target, link) in links.into_iter().chain(more) {
+        let links = [
+            ("/proc/self/fd", "/dev/fd"),
+            ("/proc/self/fd/0", "/dev/stdin"),
+            ("/proc/self/fd/1", "/dev/stdout"),
+            ("/proc/self/fd/2", "/dev/stderr"),
+        ];
+        for (target, link) in links {
             symlink(target, link).map_err(|error| format!("{link}: {error}"))?;
         }
         for directory in ["/proc", "/sys", "/dev", "/irqlab"] {
@@ -47,7 +54,8 @@ impl Root {
         }
         mount("tmp", "tmpfs", &path_in_root("/tmp"), Flag::NoAtime, "mode=1777")?;
         mount("run", "tmpfs", &path_in_root("/run"), Flag::NoAtime, "mode=0755")?;
-        // The shell may be an absolute link, which is valid only inside the root. So the link is not followed.
+        // The shell may be an absolute symbolic link, which is valid only inside the root. So this does not follow the
+        // link.
         if Path::new(&path_in_root(ROOT_SHELL)).symlink_metadata().is_err() {
             return Err(format!("the root file system on {disk} has no {ROOT_SHELL}"));
         }
@@ -62,11 +70,12 @@ impl Root {
     /// Makes a program run in the root file system.
     pub fn enter(&self, process: &mut Command) {
         process.env("PATH", PATH).env("HOME", "/root");
-        // Only a path with NUL would fail, and this path has none.
+        // Fails only for a path with a zero byte, which this path does not have.
         let _ = sys::enter_root(process, MOUNT_POINT);
     }
 }
 
+/// Like [`sys::mount_as`], with an error that names source and mount point.
 fn mount(
     source: &str,
     kind: &str,

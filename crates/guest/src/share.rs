@@ -1,8 +1,9 @@
-//! Transfers files from the guest to the host through the guest's memory.
+//! Transfers files from the guest to the host through the guest's memory, for the request `probe`. `sim` gets the
+//! kernel's symbols, types and configuration this way.
 //!
-//! This works with every kernel: it needs no shared file system and no device. This program fills a buffer. It
-//! reports the buffer's physical addresses (`window`, once) and each content (`chunk`). The host copies the buffer
-//! with a monitor command, and replies with an empty line.
+//! This works with every kernel: it needs no shared file system and no device. The program reports the physical
+//! addresses of a buffer, the window, once. For each part of a file it fills the window, and reports the content. The
+//! host copies the window by a command of QEMU's monitor, and replies with an empty line.
 //!
 //! - `window`: `runs` is a list of `[physical address, bytes]` in the order of the buffer.
 //! - `chunk`: `name` is the file. `bytes` is the length of the content, from the start of the window. `fnv1a` is a
@@ -15,14 +16,14 @@ use std::io::{self, Read};
 use crate::agent::Agent;
 use crate::sys::Window;
 
-/// Names and paths of the files to transfer.
+/// Names in messages, and paths, of the files to transfer.
 pub const FILES: [(&str, &str); 3] = [
     ("kallsyms", "/proc/kallsyms"),
     ("btf", "/sys/kernel/btf/vmlinux"),
     ("config", "/proc/config.gz"),
 ];
 
-/// Size of the window in bytes: two huge pages, so that it has few physical runs.
+/// Size of the window in bytes: two huge pages, so that it has few contiguous runs of physical memory.
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// Transfers all files that exist, and returns the exit status of the request.
@@ -36,6 +37,7 @@ pub fn share_all(agent: &mut Agent) -> u8 {
     }
 }
 
+/// See [`share_all`].
 fn try_share_all(agent: &mut Agent) -> io::Result<()> {
     let mut window = Window::new(WINDOW_BYTES)?;
     let runs = window.physical_runs()?;
@@ -50,6 +52,7 @@ fn try_share_all(agent: &mut Agent) -> io::Result<()> {
     Ok(())
 }
 
+/// Transfers a file in chunks of the window's size.
 fn share(agent: &mut Agent, window: &mut Window, name: &str, mut file: File) -> io::Result<()> {
     loop {
         let bytes = fill(&mut file, window.bytes())?;
@@ -67,7 +70,7 @@ fn share(agent: &mut Agent, window: &mut Window, name: &str, mut file: File) -> 
     }
 }
 
-/// Reads until the buffer is full or the file ends.
+/// Reads until the buffer is full or the file ends. Returns the number of bytes read.
 fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -81,7 +84,7 @@ fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// FNV-1a with 64 bits, to detect a damaged copy.
+/// The FNV-1a hash with 64 bits. The host compares it to detect a damaged copy.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,5 +1,5 @@
-//! An interactive shell on the console: the shell of the root file system, else busybox, else a few built-in
-//! commands.
+//! An interactive shell on the console, for the request `shell`: the shell of the root file system, or else of busybox,
+//! or else a few built-in commands.
 
 use std::fs;
 use std::io::{self, BufRead, Write};
@@ -11,13 +11,13 @@ use crate::{program, sys};
 /// Maximum number of bytes of a file that `cat` prints.
 const CAT_BYTES_MAX: usize = 64 * 1024;
 
-/// Runs until the user exits, and returns the exit status.
+/// Runs the shell until the user exits, and returns the exit status.
 pub fn interactive(root: &Root) -> u8 {
     if root.is_mounted() {
         println!("irqlab: shell of the root file system; `exit` powers the machine off");
         let mut shell = Command::new(program::ROOT_SHELL);
         shell.arg("-i").env("PS1", "guest# ").env("TERM", "vt100");
-        // Before `enter`: the path of the terminal is a path of the initramfs.
+        // Must come before `enter`: the path of the terminal is valid in the initramfs only.
         sys::give_terminal(&mut shell);
         root.enter(&mut shell);
         return program::status_of(shell);
@@ -55,6 +55,7 @@ pub fn interactive(root: &Root) -> u8 {
     }
 }
 
+/// The built-in command `ls`.
 fn list(directory: &str) {
     match fs::read_dir(directory) {
         Ok(entries) => {
@@ -69,6 +70,7 @@ fn list(directory: &str) {
     }
 }
 
+/// The built-in command `cat`.
 fn show(file: &str) {
     match fs::read(file) {
         Ok(bytes) => {

@@ -1,4 +1,5 @@
-//! System calls that the standard library does not wrap.
+//! Safe functions over system calls that the standard library does not wrap. All unsafe code of this program is here
+//! and in `ports.rs` and `faults.rs`.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -9,15 +10,17 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 const PAGE_BYTES: usize = 4096;
-/// /proc/PID/pagemap: bit 63 means "present", bits 0 to 54 are the page frame number.
+/// Bit of an entry of /proc/PID/pagemap: the page is present.
 const PAGE_PRESENT: u64 = 1 << 63;
+/// Bits of an entry of /proc/PID/pagemap with the page frame number.
 const PAGE_FRAME: u64 = (1 << 55) - 1;
 
+/// The error of a system call that has returned a negative number.
 fn checked(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Mounts a file system without a device. Creates the mount point if needed.
+/// Mounts a file system that needs no device. Creates the mount point if needed.
 pub fn mount(kind: &str, mount_point: &str) -> io::Result<()> {
     let _ = std::fs::create_dir(mount_point);
     let kind = CString::new(kind)?;
@@ -28,14 +31,14 @@ pub fn mount(kind: &str, mount_point: &str) -> io::Result<()> {
     })
 }
 
-/// How a file system is mounted.
+/// The arguments of [`mount_as`].
 #[derive(Clone, Copy)]
 pub struct Mount<'a> {
     /// A device, a directory for [`Flag::Bind`], or a name.
     pub source: &'a str,
     /// The type of the file system; empty for [`Flag::Bind`].
     pub kind: &'a str,
-    /// Created if needed.
+    /// The directory is created if needed.
     pub mount_point: &'a str,
     pub flag: Flag,
     /// Options of the file system.
@@ -53,6 +56,7 @@ pub enum Flag {
     Bind,
 }
 
+/// Mounts a file system with a flag and options.
 pub fn mount_as(mount: Mount<'_>) -> io::Result<()> {
     let flags = match mount.flag {
         Flag::NoAtime => libc::MS_NOATIME,
@@ -83,6 +87,7 @@ pub fn enter_root(command: &mut Command, root: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Loads a kernel module from its file, without parameters.
 pub fn load_module(file: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open, the parameters are an empty C string.
     let result =
@@ -101,13 +106,13 @@ pub fn power_off() -> ! {
     }
 }
 
-/// Writes without buffers or locks, for signal handlers. Errors are ignored.
+/// Writes to a descriptor without buffers or locks, as signal handlers need. Errors are ignored.
 pub fn write_raw(fd: i32, bytes: &[u8]) {
     // SAFETY: the buffer is valid for its length.
     unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// What [`wait_for_input`] found.
+/// The result of [`wait_for_input`]: whether each descriptor has input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
     pub is_first: bool,
@@ -115,14 +120,14 @@ pub struct Input {
 }
 
 impl Input {
-    /// Whether the time was over before there was any input.
+    /// Whether no descriptor has input, because the time was over.
     pub fn is_none(self) -> bool {
         !self.is_first && !self.is_second
     }
 }
 
-/// Waits until one of two descriptors has input or has no writer any more, for at most `timeout_ms`; forever if
-/// it is negative. A negative descriptor never has input.
+/// Waits until one of two descriptors has input, or its last writer has closed it. Waits at most `timeout_ms`, or
+/// without limit if it is negative. A negative descriptor never has input.
 pub fn wait_for_input(first: i32, second: i32, timeout_ms: i32) -> Input {
     let polled = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [polled(first), polled(second)];
@@ -140,7 +145,7 @@ pub fn terminate(process: u32) {
     unsafe { libc::kill(process as libc::pid_t, libc::SIGTERM) };
 }
 
-/// Calls `handler` after `seconds`, in a signal handler: `handler` must not allocate or lock.
+/// Calls `handler` after `seconds`. It runs as a signal handler, so it must not allocate or lock.
 pub fn on_alarm(seconds: u32, handler: extern "C" fn(i32)) -> io::Result<()> {
     // SAFETY: all-zero is a valid sigaction (no flags, empty mask).
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -153,7 +158,7 @@ pub fn on_alarm(seconds: u32, handler: extern "C" fn(i32)) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a terminal pass bytes unchanged, without echo.
+/// Makes a serial port pass bytes unchanged, without echo.
 pub fn make_raw(port: &File) -> io::Result<()> {
     // SAFETY: all-zero is a valid termios to be overwritten.
     let mut settings: libc::termios = unsafe { std::mem::zeroed() };
@@ -190,7 +195,7 @@ pub fn give_terminal(command: &mut Command) {
     }
 }
 
-/// Returns the resolution of the coarse clocks in ns. It is the length of a tick. `None` if unknown.
+/// Returns the resolution of the coarse clocks in ns, which is the length of a tick. `None` if it is unknown.
 pub fn coarse_resolution_ns() -> Option<u64> {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid for the call.
@@ -203,15 +208,15 @@ pub fn cpus_online() -> i64 {
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }
 }
 
-/// Memory whose physical addresses are known.
+/// Locked memory whose physical addresses are known. It is never unmapped.
 pub struct Window {
     start: *mut u8,
     len: usize,
 }
 
 impl Window {
-    /// Maps `len` bytes, a multiple of the page size. All pages are present. They are huge pages if the kernel
-    /// has huge pages.
+    /// Maps `len` bytes, a multiple of the page size. All pages are present and stay at their physical addresses. They
+    /// are huge pages if the kernel has them.
     pub fn new(len: usize) -> io::Result<Window> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -236,8 +241,8 @@ impl Window {
 
     /// Returns the contiguous runs of physical memory in the order of the window: address and length in bytes.
     pub fn physical_runs(&self) -> io::Result<Vec<(u64, usize)>> {
-        let pages = self.len / PAGE_BYTES;
-        let mut map = vec![0; pages * 8];
+        let page_count = self.len / PAGE_BYTES;
+        let mut map = vec![0; page_count * 8];
         let first = (self.start as usize / PAGE_BYTES) as u64;
         File::open("/proc/self/pagemap")?.read_exact_at(&mut map, first * 8)?;
         let mut runs: Vec<(u64, usize)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Runs commands, and idles.
+//! Runs commands, waits until the boot is over, and idles.
 
 use std::fs;
 use std::process::Command;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::program::{BUSYBOX, ROOT_SHELL, has_busybox, set_environment, status_of};
 use crate::root::Root;
 
-/// Time since boot until deferred boot work is done. Kernels did some of this work within the first two seconds,
-/// and none later.
+/// Time since boot after which the kernel's deferred boot work is done. In measurements, kernels did some of this work
+/// within the first two seconds, and none later.
 const BOOT_WORK: Duration = Duration::from_secs(3);
 
-/// Waits until the kernel has done the work that it deferred during boot. Otherwise this work would disturb a
-/// measurement, and the duration of the boot would decide which one. Idle guest time costs the host little.
+/// Waits until the kernel has done the work that it has deferred during boot. Otherwise this work would disturb a
+/// measurement, and the duration of the boot would determine which measurement. Idle guest time costs the host little.
 pub fn wait_for_boot_work() {
     let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
     let uptime = text.split_whitespace().next().and_then(|seconds| seconds.parse().ok());
@@ -21,8 +21,8 @@ pub fn wait_for_boot_work() {
     thread::sleep(BOOT_WORK.saturating_sub(uptime.unwrap_or_default()));
 }
 
-/// Runs a command and returns its exit status. The shell of the root file system runs it, else the shell of
-/// busybox. Without a shell, the command is started directly.
+/// Runs a command and returns its exit status. The shell of the root file system runs it, or else the shell of busybox.
+/// Without any shell, the command is split at blanks and started directly.
 pub fn run(command: &str, root: &Root) -> u8 {
     if root.is_mounted() {
         let mut process = Command::new(ROOT_SHELL);
@@ -43,7 +43,7 @@ pub fn run(command: &str, root: &Root) -> u8 {
     status_of(process)
 }
 
-/// Sleeps for guest seconds. `None`: until the alarm ends the machine.
+/// Sleeps for some guest seconds, and returns the exit status 0. `None`: sleeps until the alarm ends the machine.
 pub fn idle(seconds: Option<u32>) -> u8 {
     match seconds {
         Some(seconds) => thread::sleep(Duration::from_secs(seconds.into())),

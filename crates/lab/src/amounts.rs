@@ -1,7 +1,11 @@
-//! The columns of the confidence intervals of amounts of a window by time: how often spans came, and what they took.
+//! Columns and confidence intervals of amounts per time: the rate of a window's spans, and their share of CPU time.
+//! The tables of `handlers` use them, and `compare` reads them through the links.
 //!
-//! The number of spans is no Poisson variable: interrupts come in bursts, or as regularly as a clock. The interval
-//! comes from how much the batches of the window differ. Counts and totals have none: windows differ in length.
+//! The number of spans is not a Poisson variable: interrupts come in bursts, or as regularly as a clock. The interval
+//! therefore comes from the variance between the batches of the window. Counts and totals have no interval, because
+//! windows differ in length.
+//!
+//! Users' programs read these columns: their names must not change.
 
 use record::{Columns, IntervalColumns, column};
 use stats::interval::Batch;
@@ -16,13 +20,13 @@ fn stem_and_unit(name: &str) -> (&str, &str) {
     (name.strip_suffix(unit).unwrap_or(name), unit)
 }
 
-/// The link from a column to its [`interval_columns`].
+/// The link from the column `name` to its [`interval_columns`].
 pub(crate) fn interval_link(name: &str) -> IntervalColumns {
     let (stem, unit) = stem_and_unit(name);
     spread_link(name, &format!("{stem}_ci95{unit}"))
 }
 
-/// The link from a column to a half width and its [`spread_columns`].
+/// The link from the column `name` to the column `half_width` and to its [`spread_columns`].
 pub(crate) fn spread_link(name: &str, half_width: &str) -> IntervalColumns {
     let (stem, unit) = stem_and_unit(name);
     IntervalColumns::half_width(half_width)
@@ -30,7 +34,8 @@ pub(crate) fn spread_link(name: &str, half_width: &str) -> IntervalColumns {
         .drift(&format!("{stem}_drift{unit}"))
 }
 
-/// The columns of what a column's interval is: of `rate_hz`, `rate_ci95_hz` and those of [`spread_columns`].
+/// The columns of a column's interval: half width, and [`spread_columns`]. For `rate_hz`, the
+/// half width is the column `rate_ci95_hz`.
 pub(crate) fn interval_columns<'a>(name: &str) -> Columns<'a, Option<Interval>> {
     let (stem, unit) = stem_and_unit(name);
     let doc = format!(
@@ -43,8 +48,8 @@ pub(crate) fn interval_columns<'a>(name: &str) -> Columns<'a, Option<Interval>> 
     half_width.and([spread_columns(name)])
 }
 
-/// The columns from which `compare` computes wider intervals of a column: of `rate_hz`, `rate_ci95_dof` and
-/// `rate_drift_hz`.
+/// The columns from which `compare` computes wider intervals of a column. For `rate_hz`, they
+/// are `rate_ci95_dof` and `rate_drift_hz`.
 pub(crate) fn spread_columns<'a>(name: &str) -> Columns<'a, Option<Interval>> {
     let (stem, unit) = stem_and_unit(name);
     let freedom = format!(
@@ -65,16 +70,17 @@ pub(crate) fn spread_columns<'a>(name: &str) -> Columns<'a, Option<Interval>> {
     ])
 }
 
-/// The interval of the number of spans per second of a window of `length_ns`, of all CPUs together `cpu_time_ns`.
+/// The interval of the spans' rate per second, in a window of `length_ns`. `cpu_time_ns`: sum of the window's lengths
+/// over the CPUs. `None` with too few batches.
 pub(crate) fn rate_interval(
-    of: &Distribution,
+    spans: &Distribution,
     length_ns: u64,
     cpu_time_ns: u64,
 ) -> Option<Interval> {
-    // A span at an edge of the window is in it or not, however regularly spans come.
+    // On each CPU, the count is uncertain by one span at the window's edges, even if spans come like a clock.
     let length = length_ns.max(1) as f64;
     let edge = cpu_time_ns as f64 / length / length;
-    let rate = of.batches.per_time(length_ns, |batch| batch.count);
+    let rate = spans.batches.per_time(length_ns, |batch| batch.count);
     rate.map(|rate| Interval {
         half_width: rate.half_width.hypot(edge) * 1e9,
         drift: rate.drift * 1e9,
@@ -82,14 +88,14 @@ pub(crate) fn rate_interval(
     })
 }
 
-/// The interval of the share of `cpu_time_ns` that the spans took, in a window of `length_ns`.
+/// The interval of the spans' share of `cpu_time_ns`, in a window of `length_ns`. `None` with too few batches.
 pub(crate) fn share_interval(
-    of: &Distribution,
+    spans: &Distribution,
     length_ns: u64,
     cpu_time_ns: u64,
 ) -> Option<Interval> {
     let cpus = cpu_time_ns as f64 / length_ns.max(1) as f64;
-    let share = of.batches.per_time(length_ns, |batch: &Batch| batch.sum);
+    let share = spans.batches.per_time(length_ns, |batch: &Batch| batch.sum);
     share.map(|share| Interval {
         half_width: share.half_width / cpus,
         drift: share.drift / cpus,

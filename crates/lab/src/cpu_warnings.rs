@@ -1,9 +1,11 @@
-//! Warnings about single CPUs. All warnings of one kind become one line, for any number of CPUs and windows.
+//! Warnings about single CPUs, from all experiments and both benches. All warnings of one kind become one line, for any
+//! number of CPUs and windows.
 
 /// A warning about one CPU in one window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuWarning {
     cpu: u32,
+    /// The effect on the CPU, in words; the kind of the warning.
     what: String,
     extent: Option<Extent>,
 }
@@ -17,7 +19,7 @@ struct Extent {
     words: String,
 }
 
-/// Prefix of a warning that marks the whole run as unusable. The line starts with it too.
+/// Prefix of a warning that marks the whole run as unusable. The line for all CPUs starts with this prefix, too.
 const BROKEN: &str = "broken: ";
 
 impl CpuWarning {
@@ -34,7 +36,7 @@ impl CpuWarning {
         self
     }
 
-    /// Whether it marks the whole run as unusable.
+    /// Whether the warning marks the whole run as unusable.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.what.starts_with(BROKEN)
@@ -62,28 +64,28 @@ impl CpuWarnings {
     pub fn lines(&self) -> Vec<String> {
         let mut kinds: Vec<(&str, Vec<(&str, &CpuWarning)>)> = Vec::new();
         for (label, warning) in &self.0 {
-            match kinds.iter_mut().find(|(what, _)| *what == warning.what) {
-                Some((_, seen)) => seen.push((label, warning)),
+            match kinds.iter_mut().find(|(effect, _)| *effect == warning.what) {
+                Some((_, warnings)) => warnings.push((label, warning)),
                 None => kinds.push((&warning.what, vec![(label, warning)])),
             }
         }
-        kinds.iter().map(|(what, seen)| line(what, seen)).collect()
+        kinds.iter().map(|(effect, warnings)| line(effect, warnings)).collect()
     }
 }
 
-/// The line of one kind of warnings.
-fn line(what: &str, seen: &[(&str, &CpuWarning)]) -> String {
-    let (mark, what) = match what.strip_prefix(BROKEN) {
-        Some(what) => (BROKEN, what),
-        None => ("", what),
+/// The line of one kind of warnings. `warnings`: all warnings with this effect, each with the label of its window.
+fn line(effect: &str, warnings: &[(&str, &CpuWarning)]) -> String {
+    let (prefix, effect) = match effect.strip_prefix(BROKEN) {
+        Some(effect) => (BROKEN, effect),
+        None => ("", effect),
     };
-    format!("{mark}{}: {what}{}", subject(seen), extremes(seen))
+    format!("{prefix}{}: {effect}{}", windows_and_cpus(warnings), extremes(warnings))
 }
 
 /// The windows and their CPUs, such as `detour, fwq: CPUs 0-3; ftq: CPU 2`.
-fn subject(seen: &[(&str, &CpuWarning)]) -> String {
+fn windows_and_cpus(warnings: &[(&str, &CpuWarning)]) -> String {
     let mut windows: Vec<(&str, Vec<u32>)> = Vec::new();
-    for (label, warning) in seen {
+    for (label, warning) in warnings {
         match windows.iter_mut().find(|(known, _)| known == label) {
             Some((_, cpus)) => cpus.push(warning.cpu),
             None => windows.push((label, vec![warning.cpu])),
@@ -97,21 +99,22 @@ fn subject(seen: &[(&str, &CpuWarning)]) -> String {
             None => groups.push((vec![label], cpus)),
         }
     }
-    let in_words = |(labels, cpus): (Vec<&str>, String)| match labels[..] {
+    let group_text = |(labels, cpus): (Vec<&str>, String)| match labels[..] {
         [""] => cpus,
         _ => format!("{}: {cpus}", labels.join(", ")),
     };
-    groups.into_iter().map(in_words).collect::<Vec<String>>().join("; ")
+    groups.into_iter().map(group_text).collect::<Vec<String>>().join("; ")
 }
 
-/// The smallest and the largest size, with their CPUs and windows. A single size if both are equal; empty without
-/// sizes.
-fn extremes(seen: &[(&str, &CpuWarning)]) -> String {
+/// The smallest and the largest size, in parentheses, with their CPUs and windows. Only one size if both have the same
+/// words. Empty without sizes.
+fn extremes(warnings: &[(&str, &CpuWarning)]) -> String {
     let extents = || {
-        seen.iter().filter_map(|(label, warning)| Some((warning.extent.as_ref()?, label, warning)))
+        let with_extent = warnings.iter();
+        with_extent.filter_map(|(label, warning)| Some((warning.extent.as_ref()?, label, warning)))
     };
-    let smallest = extents().min_by(|left, right| left.0.size.total_cmp(&right.0.size));
-    let largest = extents().max_by(|left, right| left.0.size.total_cmp(&right.0.size));
+    let smallest = extents().min_by(|first, second| first.0.size.total_cmp(&second.0.size));
+    let largest = extents().max_by(|first, second| first.0.size.total_cmp(&second.0.size));
     let (Some((min, min_label, min_warning)), Some((max, max_label, max_warning))) =
         (smallest, largest)
     else {
@@ -120,9 +123,9 @@ fn extremes(seen: &[(&str, &CpuWarning)]) -> String {
     if min.words == max.words {
         return format!(" ({})", min.words);
     }
-    let has_windows = seen.iter().any(|(label, _)| label != min_label);
+    let has_several_windows = warnings.iter().any(|(label, _)| label != min_label);
     let cpu_and_window = |label: &str, warning: &CpuWarning| {
-        if has_windows {
+        if has_several_windows {
             format!("CPU {}, {label}", warning.cpu)
         } else {
             format!("CPU {}", warning.cpu)
@@ -153,8 +156,8 @@ pub fn format_cpu_list(cpus: &[u32]) -> String {
     sorted.sort_unstable();
     sorted.dedup();
     let mut parts: Vec<String> = Vec::new();
-    for run in sorted.chunk_by(|left, right| left.checked_add(1) == Some(*right)) {
-        match run {
+    for range in sorted.chunk_by(|cpu, next| cpu.checked_add(1) == Some(*next)) {
+        match range {
             [] => {}
             [cpu] => parts.push(cpu.to_string()),
             [first, .., last] => parts.push(format!("{first}-{last}")),

@@ -1,4 +1,5 @@
-//! CPUs that a plan asks for, but a run did not measure, or not to its end.
+//! CPUs of a plan that a run did not measure, or did not measure to the end of the window. All experiments report them
+//! by these warnings and absences.
 
 use record::Absence;
 
@@ -8,7 +9,7 @@ const WENT_OFFLINE: &str =
     "went offline in the window: measured until then; its rates and shares cover this time";
 const CAME_ONLINE: &str = "came online in the window: not measured from then on";
 
-/// The warning about a CPU that went offline, and whose window ended there, after `after_s` seconds.
+/// The warning about a CPU that went offline `after_s` seconds after the window opened. The CPU's window ended then.
 #[must_use]
 pub fn went_offline(cpu: u32, after_s: f64) -> CpuWarning {
     CpuWarning::new(cpu, WENT_OFFLINE).with_extent(after_s, format!("after {after_s:.3} s"))
@@ -24,7 +25,7 @@ pub fn came_online(cpu: u32) -> CpuWarning {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmeasuredCpu {
     pub cpu: u32,
-    /// Why it was not measured.
+    /// Why it was not measured, in words.
     pub reason: String,
 }
 

@@ -25,14 +25,14 @@ pub struct RunContext {
     pub settings: Map<String, Json>,
 }
 
-/// Facts of a bench. They hold for all samples of a run.
+/// Facts of a bench that hold for all samples of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BenchFacts {
     /// `live` or `sim`.
     pub bench: String,
-    /// The settings that only the bench knows.
+    /// Settings that only the bench knows.
     pub settings: Map<String, Json>,
-    /// The overhead of the measurement.
+    /// The overhead that the measurement adds to the machine.
     pub observer: Map<String, Json>,
     /// Tables or parts that the bench cannot measure, with reason and remedy.
     pub absent: Vec<Absence>,
@@ -40,7 +40,7 @@ pub struct BenchFacts {
     pub warnings: Vec<String>,
 }
 
-/// Why a bench could not measure.
+/// Why a bench could not measure. The names of the variants and fields are keys in a guest's response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BenchError {
@@ -98,7 +98,7 @@ impl BenchError {
     }
 }
 
-/// A machine that an experiment measures.
+/// A machine that an experiment measures. Each experiment adds its own abilities in a trait of its module `bench`.
 pub trait Bench {
     /// Facts of the bench, including facts that it learned while it measured.
     fn facts(&self) -> BenchFacts;
@@ -177,7 +177,7 @@ pub trait Samples {
     fn is_empty(&self) -> bool;
 }
 
-/// The outcome of a plan.
+/// The samples of a plan, and the parts that have no samples.
 #[derive(Clone, Debug)]
 pub struct Measured<S> {
     /// The samples of the parts that were measured.
@@ -320,7 +320,7 @@ pub enum Outcome<S> {
     Stopped,
 }
 
-/// Name of the setting with the part that reached the time limit of the measured machine.
+/// Name of the setting in the record that holds the part that reached the time limit of the measured machine.
 pub const TIME_LIMIT: &str = "time_limit_reached";
 
 /// Measures a plan on a bench and assembles the run.

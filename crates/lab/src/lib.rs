@@ -1,5 +1,6 @@
-//! The experiments: plan, bench, samples, tables. This crate knows neither Linux nor QEMU. Each bench reports the
-//! same samples, and each experiment makes the same tables from the samples of any bench.
+//! The experiments: plan, bench trait, samples, tables. This crate knows neither Linux nor QEMU: the crates
+//! `live` and `sim` implement the bench traits. Both benches report samples of the same types, so an
+//! experiment's tables do not depend on the bench.
 
 #![forbid(unsafe_code)]
 

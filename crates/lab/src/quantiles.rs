@@ -1,4 +1,5 @@
-//! The columns of the confidence intervals of quantiles.
+//! The columns of the confidence intervals of quantiles. Tables of `handlers` and `services` use them, and `compare`
+//! reads them through the links. Users' programs read these columns: their names must not change.
 
 use record::{Columns, IntervalColumns, column};
 use stats::{Distribution, Inflation, QuantileMethod};
@@ -12,8 +13,8 @@ pub(crate) const WIDE_TAIL: f64 = 0.5e-4;
 /// The name of the column that says how the intervals of a row's quantiles were computed.
 const METHOD: &str = "quantiles_ci95_method";
 
-/// The names of the columns with the ends of an interval: of `self_p99_ns` and `ci95`, `self_p99_ci95_low_ns` and
-/// `self_p99_ci95_high_ns`.
+/// The names of the columns with the lower and upper end of an interval. For `self_p99_ns` and `ci95`, they are
+/// `self_p99_ci95_low_ns` and `self_p99_ci95_high_ns`.
 fn bounds_names(quantile: &str, interval: &str) -> [String; 2] {
     let (stem, unit) = quantile.strip_suffix("_ns").map_or((quantile, ""), |stem| (stem, "_ns"));
     ["low", "high"].map(|side| format!("{stem}_{interval}_{side}{unit}"))
@@ -31,18 +32,19 @@ pub(crate) fn section_link(quantile: &str) -> IntervalColumns {
     interval_link(quantile).wide_bounds(&low, &high).method(METHOD)
 }
 
-/// The ends of an interval.
+/// The lower and upper end of an interval; `None` if there are too few values to bound it.
 type Bounds = (Option<u64>, Option<u64>);
 
+/// The columns of both ends of an interval. `confidence` and `method`: parts of the columns' documentation.
 fn bounds_columns<'a>(
     quantile: &str,
     interval: &str,
     confidence: &str,
-    how: &str,
+    method: &str,
 ) -> Columns<'a, Bounds> {
     let [low, high] = bounds_names(quantile, interval);
-    let bound = |name: &str, word: &str| {
-        let doc = format!("{word} end of the {confidence} interval of {quantile}, {how}.");
+    let bound = |name: &str, side: &str| {
+        let doc = format!("{side} end of the {confidence} interval of {quantile}, {method}.");
         column(name, &doc).detail()
     };
     Columns::all([
@@ -51,23 +53,27 @@ fn bounds_columns<'a>(
     ])
 }
 
-/// The columns of a quantile's interval: of `self_p99_ns` they are `self_p99_ci95_low_ns` and
-/// `self_p99_ci95_high_ns`.
+/// The columns of a quantile's interval, computed as if the values were independent. For `self_p99_ns`, they are
+/// `self_p99_ci95_low_ns` and `self_p99_ci95_high_ns`.
 pub(crate) fn interval_columns<'a>(quantile: &str) -> Columns<'a, Bounds> {
-    let how = "from the order of the values alone, as if they were independent; absent where there are too \
-               few to bound it";
-    bounds_columns(quantile, "ci95", "95 %", how)
+    let method = "from the order of the values alone, as if they were independent; absent where there are too \
+                  few to bound it";
+    bounds_columns(quantile, "ci95", "95 %", method)
 }
 
-/// The intervals of a quantile where the sections of the window are known.
+/// The intervals of a quantile in a window that was divided into sections. The differences between the sections show
+/// how much values depend on one another.
 pub(crate) struct SectionIntervals {
+    /// The 95 % interval of the window's quantile.
     narrow: Bounds,
+    /// The 99.99 % interval between windows, for `compare`.
     wide: Bounds,
 }
 
 impl SectionIntervals {
-    /// The intervals of the quantile at `per_100k` of 100,000. `inflation` is that of this quantile.
-    pub(crate) fn of(
+    /// The intervals of the quantile at `per_100k` of 100,000. `inflation`: the inflation of this quantile; `None` if
+    /// the sections do not give it.
+    pub(crate) fn new(
         distribution: &Distribution,
         per_100k: u32,
         inflation: Option<Inflation>,
@@ -82,40 +88,42 @@ impl SectionIntervals {
     }
 }
 
-/// As [`interval_columns`], where the sections of the window are known; and the columns of the wider interval
-/// by which runs are compared: of `self_p99_ns`, `self_p99_ci9999_low_ns` and `self_p99_ci9999_high_ns`.
+/// The columns of both intervals of a quantile in a window with sections. The columns of the 95 % interval have the
+/// names that [`interval_columns`] gives them. `compare` uses the wide interval: for `self_p99_ns`, its columns are
+/// `self_p99_ci9999_low_ns` and `self_p99_ci9999_high_ns`.
 pub(crate) fn section_interval_columns<'a>(quantile: &str) -> Columns<'a, SectionIntervals> {
-    let how = "from the order of the values and how much the sections of the window differ (see \
-               quantiles_ci95_method); absent where there are too few to bound it";
+    let narrow = "from the order of the values and how much the sections of the window differ (see \
+                  quantiles_ci95_method); absent where there are too few to bound it";
     let wide = "between windows: `compare` uses it for many figures at once; absent also where the sections do not \
                 say how much they differ";
     Columns::all([
-        bounds_columns(quantile, "ci95", "95 %", how)
+        bounds_columns(quantile, "ci95", "95 %", narrow)
             .of_ref(|intervals: &SectionIntervals| &intervals.narrow),
         bounds_columns(quantile, "ci9999", "99.99 %", wide)
             .of_ref(|intervals: &SectionIntervals| &intervals.wide),
     ])
 }
 
-/// The column that says how the intervals of a row's quantiles were computed, from the inflation of each quantile that
-/// there is; absent without a quantile.
+/// The column that says how the intervals of a row's quantiles were computed. It takes the inflation of each quantile
+/// that the row has; absent if the row has no quantile.
 pub(crate) fn method_column<'a>() -> Columns<'a, Vec<Option<Inflation>>> {
     let doc = "How the intervals of the quantiles were computed: sections (from the order of the values, wider by \
                how much the sections of the window differ); sections-correlated where the window was too short for \
                sections that do not correlate, so that they may be too narrow; or order (as if independent).";
     column(METHOD, doc).detail().text(|inflations: &Vec<Option<Inflation>>| {
         let methods = inflations.iter().map(|inflation| QuantileMethod::of(*inflation));
-        // The method that says the least.
-        let rank = |method: &QuantileMethod| match method {
+        // Of the row's methods, the column names the least reliable one.
+        let unreliability = |method: &QuantileMethod| match method {
             QuantileMethod::Sections => 0,
             QuantileMethod::SectionsCorrelated => 1,
             QuantileMethod::Order => 2,
         };
-        methods.max_by_key(rank).map(QuantileMethod::label)
+        methods.max_by_key(unreliability).map(QuantileMethod::label)
     })
 }
 
-/// The columns of the intervals of a median and a 99th percentile, by the names of their columns.
+/// The columns of the intervals of a median and a 99th percentile. `names`: the names of the columns of these two
+/// quantiles. The intervals assume that the values are independent.
 pub(crate) fn p50_p99_interval_columns<'a>(names: [&str; 2]) -> Columns<'a, Distribution> {
     Columns::all(names.into_iter().zip(P50_P99).map(|(name, per_100k)| {
         interval_columns(name)
@@ -123,16 +131,17 @@ pub(crate) fn p50_p99_interval_columns<'a>(names: [&str; 2]) -> Columns<'a, Dist
     }))
 }
 
-/// As [`p50_p99_interval_columns`], where the sections of the window are known.
+/// The columns of the intervals of a median and a 99th percentile, in a window with sections. `names`: the names of the
+/// columns of these two quantiles.
 pub(crate) fn p50_p99_section_columns<'a>(names: [&str; 2]) -> Columns<'a, Distribution> {
     let intervals = names.into_iter().zip(P50_P99).map(|(name, share)| {
         section_interval_columns(name).of(move |distribution: &Distribution| {
-            SectionIntervals::of(distribution, share, distribution.quantile_inflation(share))
+            SectionIntervals::new(distribution, share, distribution.quantile_inflation(share))
         })
     });
     let known_inflations = |distribution: &Distribution| {
-        let known = P50_P99.into_iter().filter(|share| distribution.quantile(*share).is_some());
-        known.map(|share| distribution.quantile_inflation(share)).collect()
+        let present = P50_P99.into_iter().filter(|share| distribution.quantile(*share).is_some());
+        present.map(|share| distribution.quantile_inflation(share)).collect()
     };
     Columns::all(intervals).and([method_column().of(known_inflations)])
 }

@@ -1,4 +1,4 @@
-//! Measured values with the limits that they must keep.
+//! Measured values, each with the limit that it must keep if there is one. The tables of `irqlab bench` use them.
 
 use record::{Column, Columns, column};
 

@@ -1,6 +1,6 @@
-//! Enums whose variants are words on the command line and in tables.
+//! Macros for enums whose variants are words on the command line, in tables and in JSON. The words are public.
 
-/// A word that is not allowed.
+/// The error for a word that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{given:?} is no {what}; allowed: {allowed}")]
 pub struct UnknownWord {
@@ -10,14 +10,15 @@ pub struct UnknownWord {
     pub allowed: String,
 }
 
-/// For errors that are texts.
+/// For parsers whose error is a text.
 impl From<UnknownWord> for String {
     fn from(unknown: UnknownWord) -> String {
         unknown.to_string()
     }
 }
 
-/// Printing and parsing of an enum with a word for each variant.
+/// Implements `ALL`, `word`, `Display` and `FromStr` for an enum, from a word for each variant. `$noun`: the kind of
+/// word, for error messages.
 macro_rules! words_of {
     ($name:ident, $noun:literal: $($variant:ident = $word:literal),+ $(,)?) => {
         impl $name {
@@ -32,8 +33,8 @@ macro_rules! words_of {
         }
 
         impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.word())
+            fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.pad(self.word())
             }
         }
 
@@ -52,7 +53,8 @@ macro_rules! words_of {
     };
 }
 
-/// An enum with a word for each variant, which is also the variant's form in JSON.
+/// Defines an enum with a word for each variant. In JSON, a variant is its name in lower
+/// case: the words must be equal to these names.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $noun:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+) => {
         $(#[$doc])*

@@ -1,9 +1,12 @@
-//! The far end of the network stimuli, and of measurements by a network card: answers each message
-//! after the requested delay, and each datagram at once.
+//! Echoes messages, as the other end of measurements through a network card. It answers each TCP message after the
+//! delay that the message requests, and each UDP datagram at once.
 //!
-//! Datagrams are answered only if they are requests, and only to an address with a connection.
-//! The handshake of that connection shows that the address is not forged. Two such servers
-//! never answer each other.
+//! `irqlab echo` runs [`serve`] on another machine, for `footprint --peer` and `signal run --peer`. `footprint` runs
+//! [`answer`] in a thread of its stimulus. The format of messages and datagrams may not change: both ends may run
+//! different versions of irqlab.
+//!
+//! The server answers only datagrams that are requests, so two servers never answer each other. It answers only an
+//! address that has a TCP connection, whose handshake proves that the address is not forged.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -17,27 +20,28 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::spawn::{spawn_scoped, spawn_thread};
 use crate::window::Stop;
 
-/// Bytes of a message: the delay in ns, and 8 unused bytes.
+/// Bytes of a message: the requested delay in ns (8 bytes), and 8 unused bytes.
 pub(crate) const MESSAGE_BYTES: usize = 16;
+/// Longest delay of an answer; longer requested delays are cut to it.
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(1);
-/// The last part of a wait is a busy-wait of this length.
-const AWAKE: Duration = Duration::from_millis(2);
-/// Connections at a time.
+/// A wait ends with a busy-wait of this length, because a sleep may end late.
+const BUSY_WAIT: Duration = Duration::from_millis(2);
+/// Largest number of connections at the same time. Others are closed at once.
 const CONNECTIONS_MAX: usize = 16;
 /// A connection on which no message was completed for this time is closed.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Where a datagram says what it is; the bytes before it, and after it, are the sender's own.
+/// The bytes of a datagram that mark it as request or answer. The sender may use all other bytes.
 const MARK: std::ops::Range<usize> = 8..16;
 /// Marks of a request and of its answer.
 const REQUEST: [u8; 8] = *b"irqlab ?";
 const ANSWER: [u8; 8] = *b"irqlab !";
 /// Shortest and longest datagram that is answered, bytes.
 pub(crate) const DATAGRAM_BYTES: std::ops::RangeInclusive<usize> = 16..=8192;
-/// How long the thread for datagrams waits before it looks whether it should end.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Longest wait for a datagram. Then the thread for datagrams checks whether it should end.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Makes a datagram of at least 16 bytes a request.
+/// Makes a datagram of at least 16 bytes a request. A shorter datagram stays as it is.
 pub(crate) fn mark_request(datagram: &mut [u8]) {
     if let Some(mark) = datagram.get_mut(MARK) {
         mark.copy_from_slice(&REQUEST);
@@ -56,16 +60,16 @@ pub(crate) fn message(delay: Duration) -> [u8; MESSAGE_BYTES] {
     message
 }
 
-/// Waits until `due`: asleep first, then busy.
+/// Sleeps until shortly before `due`, and then waits busily.
 pub(crate) fn wait_until(due: Instant) {
-    std::thread::sleep(due.saturating_duration_since(Instant::now()).saturating_sub(AWAKE));
+    std::thread::sleep(due.saturating_duration_since(Instant::now()).saturating_sub(BUSY_WAIT));
     while Instant::now() < due {
         std::hint::spin_loop();
     }
 }
 
-/// Answers until the other end closes, or takes longer than `silence_max` for a message. Longer
-/// delays than the maximum are cut to it.
+/// Answers the messages of a connection. Returns when the other end closes it, or takes longer than `silence_max` for a
+/// message. Delays are at most [`DELAY_MAX`].
 pub(crate) fn answer(mut far: TcpStream, silence_max: Option<Duration>) {
     let mut message = [0; MESSAGE_BYTES];
     while read_message(&mut far, &mut message, silence_max).is_ok() {
@@ -79,8 +83,7 @@ pub(crate) fn answer(mut far: TcpStream, silence_max: Option<Duration>) {
     }
 }
 
-/// Reads a message, with a timeout for the whole message: single bytes do not extend
-/// it. `None`: no timeout.
+/// Reads a message. `time_max` limits the time for the complete message, however its bytes arrive. `None`: no limit.
 fn read_message(
     far: &mut TcpStream,
     message: &mut [u8; MESSAGE_BYTES],
@@ -88,16 +91,16 @@ fn read_message(
 ) -> io::Result<()> {
     let Some(time_max) = time_max else { return far.read_exact(message) };
     let deadline = Instant::now() + time_max;
-    let mut unread = &mut message[..];
-    while !unread.is_empty() {
+    let mut missing = &mut message[..];
+    while !missing.is_empty() {
         let time_left = deadline.saturating_duration_since(Instant::now());
         if time_left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         far.set_read_timeout(Some(time_left))?;
-        match far.read(unread) {
+        match far.read(missing) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => unread = &mut unread[count..],
+            Ok(count) => missing = &mut missing[count..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -105,11 +108,11 @@ fn read_message(
     Ok(())
 }
 
-/// Addresses that have connections, and how many.
+/// Addresses that have connections, each with its number of connections.
 #[derive(Clone, Default)]
 struct Clients(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// One connection of an address.
+/// A connection from an address. Dropping it removes the connection from the count.
 struct Client(Clients, IpAddr);
 
 impl Clients {
@@ -122,54 +125,57 @@ impl Clients {
         Client(self.clone(), address)
     }
 
-    fn number(&self) -> usize {
+    fn connection_count(&self) -> usize {
         self.lock().values().sum()
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let mut all = self.0.lock();
-        if let Some(number) = all.get_mut(&self.1) {
-            *number -= 1;
-            if *number == 0 {
-                all.remove(&self.1);
+        let mut counts = self.0.lock();
+        if let Some(count) = counts.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.1);
             }
         }
     }
 }
 
-/// Answers datagrams until `ends`.
-fn answer_datagrams(socket: &UdpSocket, clients: &Clients, ends: &AtomicBool) {
+/// Answers the datagrams of `clients` until `has_ended`.
+fn answer_datagrams(socket: &UdpSocket, clients: &Clients, has_ended: &AtomicBool) {
+    // One byte more than the longest request, which shows that a datagram is too long.
     let mut datagram = [0; *DATAGRAM_BYTES.end() + 1];
-    while !ends.load(Relaxed) {
-        // A timeout, or an answer that could not be delivered.
+    while !has_ended.load(Relaxed) {
+        // An error is a timeout, or an answer that could not be delivered.
         let Ok((length, from)) = socket.recv_from(&mut datagram) else { continue };
         let is_request = DATAGRAM_BYTES.contains(&length) && datagram[MARK] == REQUEST;
         if is_request && clients.lock().contains_key(&from.ip()) {
             datagram[MARK].copy_from_slice(&ANSWER);
-            // Without room, it is as if the network had lost it.
+            // If the socket has no room, the answer is lost, as in a network.
             let _ = socket.send_to(&datagram[..length], from);
         }
     }
 }
 
-/// Answers connections, a limited number at a time, and on the same port the datagrams of clients
-/// with a connection. Returns after `stop`.
+/// Answers up to `CONNECTIONS_MAX` connections at a time, each in its own thread. Also answers datagrams to the same
+/// port, from addresses that have a connection. Returns after `stop`.
 ///
-/// Fails if the port is taken for datagrams, or no more connections can be accepted.
+/// Fails if the UDP port is taken, or a connection cannot be accepted.
 pub fn serve(listener: &TcpListener, stop: &Stop) -> io::Result<()> {
     let address = listener.local_addr()?;
     let socket = UdpSocket::bind(address).map_err(|error| {
         io::Error::new(error.kind(), format!("datagrams at {address}: {error}"))
     })?;
-    socket.set_read_timeout(Some(LOOK_AGAIN))?;
-    let (clients, ends) = (Clients::default(), AtomicBool::new(false));
+    socket.set_read_timeout(Some(END_CHECK_INTERVAL))?;
+    let (clients, has_ended) = (Clients::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        spawn_scoped(scope, "irqlab-datagrams", || answer_datagrams(&socket, &clients, &ends))?;
-        let served = serve_connections(listener, stop, &clients);
-        ends.store(true, Relaxed);
-        served
+        spawn_scoped(scope, "irqlab-datagrams", || {
+            answer_datagrams(&socket, &clients, &has_ended);
+        })?;
+        let result = serve_connections(listener, stop, &clients);
+        has_ended.store(true, Relaxed);
+        result
     })
 }
 
@@ -187,8 +193,8 @@ fn serve_connections(listener: &TcpListener, stop: &Stop, clients: &Clients) -> 
             continue;
         }
         let (far, from) = listener.accept()?;
-        if clients.number() >= CONNECTIONS_MAX {
-            continue; // closed at once
+        if clients.connection_count() >= CONNECTIONS_MAX {
+            continue; // drops, and so closes, the connection
         }
         far.set_nodelay(true)?;
         let client = clients.add(from.ip());

@@ -1,4 +1,8 @@
-//! The bench that is this machine.
+//! The live bench: measures the machine on which irqlab runs.
+//!
+//! The command (`irqlab`) builds the bench of an experiment from this crate, and `lab` runs the experiment on it. The
+//! crate returns samples: it knows no tables and no files of runs. In a simulated machine, the guest's irqlab runs the
+//! same stimuli and loops from here (modules `in_guest`).
 //!
 //! Each experiment has a module: [`handlers`], [`noise`], [`footprint`], [`services`], [`signal`].
 //! Parts that several experiments share are modules of their own:
@@ -6,18 +10,21 @@
 //! - [`bpf`]: the BPF programs
 //! - [`clock`]: the time-stamp counter
 //! - [`window`]: the window, its end, the stop request
-//! - [`threads`] and [`spawn`]: threads, and the limit that refuses one
-//! - [`perf`]: performance events
-//! - [`probe_overhead`]: the cost of the probes
-//! - [`marks`]: the kernel's events as a stream
+//! - [`threads`] and [`spawn`]: pinning and scheduling of threads; starting a thread, and naming the limit that
+//!   refuses a thread or a process
+//! - [`perf`]: performance events, which the BPF programs read
+//! - [`probe_overhead`]: the time and the events that a pair of probes adds to a span
+//! - [`marks`]: the kernel's events (interrupts, task switches, page faults) as a stream
 //! - [`syscall_loop`]: a loop of system calls
-//! - [`echo`]: the far end of a measurement on another machine
-//! - `network`: network namespaces and their interfaces
-//! - [`nic`]: settings of one interface
+//! - [`echo`]: answers messages: the other end of a connection, here or on another machine
+//! - `network`: network namespaces and their interfaces, for stimuli
+//! - [`nic`]: settings of one of the machine's network interfaces
 //! - [`stimulus`]: load and stimuli
 //! - [`host`]: facts about the machine
-//! - [`journal`]: changes to undo
+//! - [`journal`]: changes to undo when irqlab ends, or after it was killed
+//! - [`program_rights`]: capabilities of the programs that irqlab starts
 //!
+//! [`kernels`] measures the kernels of the validation suite of processor models.
 //! [`selfbench`] measures irqlab itself and runs the experiments' benches.
 //!
 //! **Architecture invariant:** no experiment's module imports from another experiment's module.

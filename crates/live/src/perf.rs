@@ -1,17 +1,21 @@
-//! Performance events that are open on every measured CPU, for the BPF programs to read.
+//! Performance events that are open on every measured CPU. The BPF programs of `handlers` read them
+//! at the entry and exit of a span.
+//!
+//! The bench of `handlers` groups the requested events into passes ([`plan_events`]) and opens an [`EventGroup`] for
+//! each pass. It hands the group's descriptors to the programs, and enables the group only during its pass.
 //!
 //! A pass has no more events than the hardware can count at the same time, so nothing is
 //! multiplexed inside a pass. Each pass is opened as one pinned group, and at every read the
 //! programs check that the group counted all the time.
 //!
 //! Only the events of the current pass are enabled, because a pinned group takes its counters from
-//! all others. A group without counters stays disabled, and failing reads are the only sign.
+//! all others. The kernel leaves a group that gets no counters disabled; only failing reads show that.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys as perf;
-use perf_event_open_sys::bindings as b;
+use perf_event_open_sys::bindings;
 
 use crate::bpf::layout::EVENTS_MAX;
 use crate::bpf::{BpfError, Probes};
@@ -46,26 +50,30 @@ pub const PAPER_EVENTS: [&str; 15] = [
 ];
 
 impl EventSpec {
+    /// Opens the event on `cpu`, as a member of `leader`'s group or, without `leader`, as the leader of a new group.
+    ///
+    /// Fails with `NotFound` if no PMU counts the event on this CPU.
     fn open(&self, cpu: u32, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-        let served = self.encodings.iter().find(|encoding| encoding.serves(cpu));
-        let encoding = served.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let found = self.encodings.iter().find(|encoding| encoding.serves(cpu));
+        let encoding = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let mut attributes = encoding.attributes();
-        // PMUs outside of the cores, such as `msr`, do not support exclusion.
+        // PMUs outside of the cores, such as `msr`, refuse to exclude a mode.
         attributes.set_exclude_hv(encoding.is_core.into());
-        // The whole group starts when its leader is enabled.
+        // Members are enabled from the start, so enabling the leader starts the whole group.
         attributes.set_pinned(u64::from(leader.is_none()));
         attributes.set_disabled(u64::from(leader.is_none()));
-        attributes.read_format =
-            u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING);
+        attributes.read_format = u64::from(
+            bindings::PERF_FORMAT_TOTAL_TIME_ENABLED | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
+        );
         let group = leader.map_or(-1, AsRawFd::as_raw_fd);
-        // SAFETY: `attributes` is a whole perf_event_attr with its size set, and outlives the call.
+        // SAFETY: `attributes` is a complete perf_event_attr with its size set, and outlives the call.
         let fd = unsafe {
             perf::perf_event_open(
                 &mut attributes,
                 -1,
                 cpu as i32,
                 group,
-                u64::from(b::PERF_FLAG_FD_CLOEXEC),
+                u64::from(bindings::PERF_FLAG_FD_CLOEXEC),
             )
         };
         if fd < 0 {
@@ -80,22 +88,32 @@ impl EventSpec {
 #[derive(Debug)]
 pub struct EventGroup {
     specs: Vec<EventSpec>,
-    /// For each CPU, the open events in the order of `specs`.
+    /// For each CPU, its open events in the order of `specs`. The first event leads the group.
     open: Vec<(u32, Vec<OwnedFd>)>,
 }
 
-/// Enables or disables a group through its leader alone. `PERF_IOC_FLAG_GROUP` also disables the
-/// members, and then members on another PMU than the leader's do not count again (Linux 6.18).
-fn switch(leader: &OwnedFd, on: bool) -> io::Result<()> {
+#[derive(Clone, Copy)]
+enum GroupSwitch {
+    Enable,
+    Disable,
+}
+
+/// Enables or disables a group through its leader alone. Do not use the flag `PERF_IOC_FLAG_GROUP`. It also disables
+/// the members, and then members on another PMU than the leader's do not count again (Linux 6.18).
+fn switch_group(leader: &OwnedFd, switch: GroupSwitch) -> io::Result<()> {
     let file = leader.as_raw_fd();
     // SAFETY: the descriptor is an open perf event, and these ioctls take no pointer.
-    let result =
-        unsafe { if on { perf::ioctls::ENABLE(file, 0) } else { perf::ioctls::DISABLE(file, 0) } };
+    let result = unsafe {
+        match switch {
+            GroupSwitch::Enable => perf::ioctls::ENABLE(file, 0),
+            GroupSwitch::Disable => perf::ioctls::DISABLE(file, 0),
+        }
+    };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 impl EventGroup {
-    /// Opens the events of a pass on every CPU of `cpus`, disabled.
+    /// Opens the events of a pass on every CPU of `cpus`. They do not count before [`EventGroup::start`].
     ///
     /// Fails if perf_event_open(2) fails.
     pub fn open(specs: &[EventSpec], cpus: &[u32]) -> io::Result<Self> {
@@ -120,33 +138,35 @@ impl EventGroup {
     /// Fails if the kernel refuses, or another user has the counters.
     pub fn start(&self) -> io::Result<()> {
         self.leaders().try_for_each(|leader| {
-            switch(leader, true)?;
-            // A read returns the count, the time enabled and the time running. For a pinned group
-            // without counters it returns nothing.
-            let bytes = rustix::io::read(leader, &mut [0; 24])?;
-            let taken = || io::Error::new(io::ErrorKind::ResourceBusy, "the counters are in use");
-            if bytes == 0 { Err(taken()) } else { Ok(()) }
+            switch_group(leader, GroupSwitch::Enable)?;
+            // A read returns the count, the time enabled and the time running, 8 bytes each. For a
+            // pinned group without counters it returns 0 bytes.
+            let length = rustix::io::read(leader, &mut [0; 24])?;
+            let in_use = || io::Error::new(io::ErrorKind::ResourceBusy, "the counters are in use");
+            if length == 0 { Err(in_use()) } else { Ok(()) }
         })
     }
 
     /// Stops counting, and frees the counters.
     pub fn stop(&self) {
         for leader in self.leaders() {
-            let _ = switch(leader, false); // closing the descriptor stops it, too
+            // An error is harmless: closing the descriptor stops the event, too.
+            let _ = switch_group(leader, GroupSwitch::Disable);
         }
     }
 
     /// Checks that the machine can count all of `specs` at the same time.
-    fn fits(specs: &[EventSpec], cpus: &[u32]) -> io::Result<()> {
+    fn check_fits(specs: &[EventSpec], cpus: &[u32]) -> io::Result<()> {
         EventGroup::open(specs, cpus)?.start()
     }
 
+    /// Names of the events, in the order in which the programs number them.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.specs.iter().map(|spec| spec.name.clone()).collect()
     }
 
-    /// Passes the events of `cpus` to the programs.
+    /// Passes the descriptors of the events on `cpus` to the programs, which read them from their map `pmu_events`.
     ///
     /// Fails if the kernel refuses.
     pub fn hand_to(&self, probes: &Probes, cpus: &[u32]) -> Result<(), BpfError> {
@@ -160,45 +180,48 @@ impl EventGroup {
 
     /// The open events on `cpu`, in the order of the names.
     pub fn descriptors(&self, cpu: u32) -> impl Iterator<Item = &OwnedFd> {
-        self.open.iter().filter(move |(on, _)| *on == cpu).flat_map(|(_, events)| events)
+        self.open
+            .iter()
+            .filter(move |(event_cpu, _)| *event_cpu == cpu)
+            .flat_map(|(_, events)| events)
     }
 }
 
-/// Groups of events that count at the same time, and the unavailable events.
+/// How the requested events are divided into passes, and which events are absent.
 #[derive(Debug, Default)]
 pub struct EventPlan {
     /// One group for each pass.
     pub groups: Vec<Vec<EventSpec>>,
-    /// Name of each absent event, and the reason.
+    /// Name of each event that cannot be counted here, and the reason.
     pub absent: Vec<(String, EventAbsence)>,
 }
 
-/// Fills passes in order. An event joins the current pass if the kernel accepts the whole group,
-/// on a CPU of each PMU.
+/// Divides the events `names` into passes, in this order. An event joins the last pass if the kernel can count the
+/// pass with it, tried on one CPU of each PMU. Otherwise the event starts a new pass. Opens and closes events to try.
 #[must_use]
 pub fn plan_events(root: &Root, names: &[String], cpus: &[u32]) -> EventPlan {
     let mut plan = EventPlan::default();
     let catalogue = EventCatalogue::read(root);
-    let samples = catalogue.one_cpu_per_pmu(cpus);
+    let trial_cpus = catalogue.one_cpu_per_pmu(cpus);
     for name in names {
-        let alone = catalogue.encodings(name, cpus).and_then(|encodings| {
+        let countable = catalogue.encodings(name, cpus).and_then(|encodings| {
             let spec = EventSpec { name: name.clone(), encodings };
-            let fits = EventGroup::fits(std::slice::from_ref(&spec), &samples);
-            fits.map(|()| spec).map_err(|error| EventAbsence::withheld(refusal(error)))
+            let result = EventGroup::check_fits(std::slice::from_ref(&spec), &trial_cpus);
+            result.map(|()| spec).map_err(|error| EventAbsence::withheld(refusal(error)))
         });
-        let spec = match alone {
+        let spec = match countable {
             Ok(spec) => spec,
             Err(reason) => {
                 plan.absent.push((name.clone(), reason));
                 continue;
             }
         };
-        let joined = plan.groups.last().filter(|group| group.len() < EVENTS_MAX).map(|group| {
+        let wider = plan.groups.last().filter(|group| group.len() < EVENTS_MAX).map(|group| {
             let mut wider = group.clone();
             wider.push(spec.clone());
             wider
         });
-        match joined.filter(|wider| EventGroup::fits(wider, &samples).is_ok()) {
+        match wider.filter(|wider| EventGroup::check_fits(wider, &trial_cpus).is_ok()) {
             Some(wider) => *plan.groups.last_mut().unwrap_or(&mut Vec::new()) = wider,
             None => plan.groups.push(vec![spec]),
         }
@@ -206,6 +229,7 @@ pub fn plan_events(root: &Root, names: &[String], cpus: &[u32]) -> EventPlan {
     plan
 }
 
+/// The reason why an event does not count, from the error of perf_event_open(2).
 fn refusal(error: io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {

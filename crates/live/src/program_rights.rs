@@ -1,6 +1,8 @@
-//! Ensures that a program which irqlab starts gets no capabilities of irqlab. A user or a
-//! unit that gives irqlab ambient capabilities means irqlab, and not the command that it
-//! measures, QEMU or a shell.
+//! Withholds irqlab's capabilities from the programs that it starts: the measured command, QEMU, a shell. A user or a
+//! systemd unit that gives irqlab ambient capabilities gives them to irqlab only.
+//!
+//! `main` calls [`keep_from_programs`] before anything else. Code that starts a helper process, which is irqlab itself,
+//! gives the helper the capabilities back ([`give_to_helper`]).
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,7 +14,7 @@ use rustix::thread::{
     clear_ambient_capability_set, configure_capability_in_ambient_set, set_capabilities,
 };
 
-/// The capability sets with which this process was started, for its helpers.
+/// The capability sets with which this process was started. Empty until [`keep_from_programs`].
 static INHERITED: OnceLock<Inherited> = OnceLock::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +23,10 @@ struct Inherited {
     ambient: CapabilitySet,
 }
 
-/// Empties the ambient and the inheritable set, so that no program started from now on gets a
-/// capability from them. This process keeps its rights. Root's programs still have root's
-/// capabilities, because they run as root. Call this before the first thread starts, because the
-/// sets belong to a thread.
+/// Empties the ambient and the inheritable set. Programs that start from now on inherit no capability, and this process
+/// keeps its rights. Programs of root still have all capabilities, because they run as root.
+///
+/// Call this before the first thread starts: each thread has separate sets, and inherits them when it starts.
 ///
 /// Fails if the kernel refuses. Sets that are empty already are not changed.
 pub fn keep_from_programs() -> io::Result<()> {
@@ -48,12 +50,14 @@ pub fn give_to_helper(command: &mut Command) {
     if inherited.inheritable.is_empty() {
         return;
     }
-    // SAFETY: between fork and exec the closure calls only capget(2), capset(2) and prctl(2). These
+    // SAFETY: between fork and exec the closure calls only capget(2), capset(2) and prctl(2), which
     // neither allocate nor take locks.
     unsafe { command.pre_exec(move || inherited.restore()) };
 }
 
 impl Inherited {
+    /// Gives the calling thread these sets. The inheritable set comes first: the kernel refuses an ambient capability
+    /// that is not inheritable.
     fn restore(self) -> io::Result<()> {
         let sets = capabilities(None)?;
         set_capabilities(None, CapabilitySets { inheritable: self.inheritable, ..sets })?;

@@ -1,5 +1,5 @@
-//! Starts threads. If the kernel refuses a thread or a process, the error names the
-//! limit that is reached.
+//! Starts threads, and explains why the kernel refuses a thread or a process: the error names the limit that is
+//! reached and how to raise it. All parts of irqlab that start threads, helpers or QEMU use these functions.
 
 use std::io;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
@@ -22,7 +22,7 @@ pub fn spawn_thread<T: Send + 'static>(
 
 /// Starts a thread that ends before the scope does.
 ///
-/// Has the errors of [`spawn_thread`].
+/// Fails as [`spawn_thread`] does.
 pub fn spawn_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
@@ -37,7 +37,7 @@ pub fn no_thread(error: io::Error) -> BenchError {
     BenchError::Failed(format!("starting a thread failed: {error}"))
 }
 
-/// Adds to an error of starting a thread or a process the limit that is reached.
+/// Adds the reached limit to the error of starting a thread or a process. Other errors stay as they are.
 #[must_use]
 pub fn with_reached_limit(error: io::Error) -> io::Error {
     match limit_of_refusal(&error) {
@@ -48,25 +48,25 @@ pub fn with_reached_limit(error: io::Error) -> io::Error {
     }
 }
 
-/// The limit for which the kernel refused a thread or a process, and how to raise it; `None` for other errors.
+/// The limit because of which the kernel refused a thread or a process, and how to raise it; `None` for other errors.
 #[must_use]
 pub fn limit_of_refusal(error: &io::Error) -> Option<String> {
     if error.raw_os_error() != Some(libc::EAGAIN) {
         return None;
     }
     // RLIMIT_NPROC does not apply to root.
-    let own_limit = if geteuid().is_root() { None } else { getrlimit(Resource::Nproc).current };
-    // A thread with a separate sysfs, for its network, does not see the control groups. The
-    // process's first thread sees them.
+    let user_limit = if geteuid().is_root() { None } else { getrlimit(Resource::Nproc).current };
+    // A thread that has mounted another sysfs (`network::PrivateSysfs`) does not see the control
+    // groups. The process's first thread sees them.
     let root = Root::new(format!("/proc/{}/root", std::process::id()));
-    Some(reached_limit(&root, own_limit))
+    Some(reached_limit(&root, user_limit))
 }
 
-/// Names the limit that is reached. `own_limit`: the limit of this user's processes
+/// Names the limit that is most likely reached. `user_limit`: the limit of this user's processes
 /// (RLIMIT_NPROC), if it applies.
-fn reached_limit(root: &Root, own_limit: Option<u64>) -> String {
-    match (pid_limit(root), own_limit) {
-        // Processes that there were at the refusal may have ended since: the count of refusals remains.
+fn reached_limit(root: &Root, user_limit: Option<u64>) -> String {
+    match (pid_limit(root), user_limit) {
+        // `is_reached` also uses the count of refusals, because processes may have ended since the refusal.
         (Some(group), _) if group.is_reached() => {
             let refused =
                 group.refused_count.filter(|times| *times > 0).map_or_else(String::new, |times| {

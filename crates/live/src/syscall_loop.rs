@@ -1,16 +1,16 @@
-//! A pinned loop of cheap system calls, which measures the overhead of probes.
+//! A pinned loop of cheap system calls. The time of a call with and without probes gives the overhead of the probes.
+//! The calibration (`probe_overhead`), the bench of `services` and `irqlab bench overhead` use it.
 
 use std::time::Instant;
 
 use crate::spawn::spawn_thread;
 use crate::threads::{check_pinned, pin};
 
-/// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the time of one call,
-/// ns.
+/// Calls getppid(2) `calls` times on `cpu`, from a new thread, and returns the mean time of a call, ns.
 ///
 /// Fails if the thread cannot be pinned or started, or the CPU goes offline.
 pub fn ns_per_call(cpu: u32, calls: u32) -> std::io::Result<f64> {
-    let work = move || -> std::io::Result<f64> {
+    let time_calls = move || -> std::io::Result<f64> {
         pin(cpu)?;
         let start = Instant::now();
         for _ in 0..calls {
@@ -22,11 +22,11 @@ pub fn ns_per_call(cpu: u32, calls: u32) -> std::io::Result<f64> {
         check_pinned(cpu)?;
         Ok(elapsed.as_nanos() as f64 / f64::from(calls.max(1)))
     };
-    let handle = spawn_thread("syscall-loop", work)?;
+    let handle = spawn_thread("syscall-loop", time_calls)?;
     handle.join().unwrap_or_else(|_| Err(std::io::Error::other("the loop's thread panicked")))
 }
 
-/// The median of `values` (the upper one of an even number); `None` without values.
+/// The median of `values`, or the upper middle value of an even number of values; `None` without values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);

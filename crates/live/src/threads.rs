@@ -1,5 +1,5 @@
-//! A measuring thread: its CPU, its scheduling class, its locked memory, and the kernel's counts of
-//! its page faults and context switches.
+//! Properties of a measuring thread: its CPU, its scheduling class, its locked memory, its CPU time, and the kernel's
+//! counts of its page faults and context switches. The loops, stimuli and receivers of all experiments use them.
 
 use std::io;
 
@@ -19,8 +19,7 @@ pub fn cpu_set(cpus: &[u32]) -> CpuSet {
 
 /// Pins this thread to one CPU.
 ///
-/// Fails if the CPU is offline, or outside this process's cpuset. The error names the CPUs of the
-/// cpuset.
+/// Fails if the CPU is offline, or outside this process's cpuset. Then the error names the CPUs of the cpuset.
 pub fn pin(cpu: u32) -> io::Result<()> {
     sched_setaffinity(None, &cpu_set(&[cpu])).map_err(|error| {
         if is_leaving(&Root::default(), cpu) {
@@ -51,7 +50,8 @@ pub fn is_pinned_to(cpu: u32) -> bool {
     sched_getaffinity(None).is_ok_and(|allowed| allowed == cpu_set(&[cpu]))
 }
 
-/// Checks that this thread is on the CPU that [`pin`] chose, and has been there since.
+/// Checks that this thread is still pinned to `cpu` and runs there. Call it after a measurement that began with
+/// [`pin`]: the kernel removes the restriction to a CPU that goes offline, and does not restore it.
 ///
 /// Fails if the CPU went offline meanwhile, or the thread was moved.
 pub fn check_pinned(cpu: u32) -> io::Result<()> {
@@ -79,17 +79,17 @@ pub fn pin_process(pid: u32, cpu: u32) -> io::Result<()> {
 ///
 /// Fails without CAP_SYS_NICE, or a limit on real-time priorities that allows `priority`.
 pub fn real_time(priority: u32) -> io::Result<()> {
-    schedule(libc::SCHED_FIFO, priority)
+    set_scheduling_class(libc::SCHED_FIFO, priority)
 }
 
-/// Gives this thread the class SCHED_IDLE: it runs only when no other thread wants the CPU.
+/// Gives this thread the class SCHED_IDLE: it runs only while no other thread wants the CPU.
 ///
 /// Fails if the kernel refuses.
 pub fn lowest_priority() -> io::Result<()> {
-    schedule(libc::SCHED_IDLE, 0)
+    set_scheduling_class(libc::SCHED_IDLE, 0)
 }
 
-fn schedule(class: libc::c_int, priority: u32) -> io::Result<()> {
+fn set_scheduling_class(class: libc::c_int, priority: u32) -> io::Result<()> {
     let parameter = libc::sched_param { sched_priority: priority as libc::c_int };
     // SAFETY: the structure is valid for the call, which changes this thread's scheduling alone.
     let result = unsafe { libc::sched_setscheduler(0, class, &parameter) };
@@ -98,13 +98,13 @@ fn schedule(class: libc::c_int, priority: u32) -> io::Result<()> {
 
 /// Locks this process's memory in RAM until this value is dropped.
 pub struct LockedMemory {
-    /// Whether the kernel locked the memory; the error says why not.
+    /// `Err` if the kernel did not lock the memory.
     pub result: io::Result<()>,
 }
 
 impl LockedMemory {
-    /// Locks all memory that is mapped now. Later mappings belong to no loop, and need
-    /// not fit under the limit.
+    /// Locks all memory that is mapped now. Call it after the loops have mapped their memory: later mappings are not
+    /// locked, and need not fit under the limit on locked memory.
     #[must_use]
     pub fn current() -> LockedMemory {
         // SAFETY: locking changes no memory's contents or place.
@@ -120,12 +120,12 @@ impl Drop for LockedMemory {
     }
 }
 
-/// Clock of a thread's CPU time (pthread_getcpuclockid(3)). Other threads can read it too.
+/// The clock of one thread's CPU time. Any thread of this process can read it.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuClock(libc::clockid_t);
 
 impl CpuClock {
-    /// The clock of the calling thread.
+    /// The clock of the calling thread (pthread_getcpuclockid(3)).
     ///
     /// Fails if the kernel has no such clock.
     pub fn of_this_thread() -> io::Result<CpuClock> {
@@ -138,7 +138,7 @@ impl CpuClock {
     }
 
     /// The clock of a process with a single thread, such as a kernel thread
-    /// (clock_getcpuclockid(3)).
+    /// (clock_getcpuclockid(3)). `None` if there is no such process.
     #[must_use]
     pub fn of_process(pid: u32) -> Option<CpuClock> {
         let mut clock = 0;

@@ -1,5 +1,8 @@
 //! Tables of `irqlab bench` on this machine: irqlab compared with other tools, with the kernel's own counts, and with
-//! its targets. `live` measures the figures and knows no table.
+//! its targets. `live::selfbench` measures the figures and knows no tables. The verb `bench` measures, calls `tables`
+//! of one module here, and prints and records the result.
+//!
+//! Names, units and order of columns are public. Functions are pure.
 
 #![forbid(unsafe_code)]
 

@@ -1,36 +1,38 @@
-//! Tables `noise_peers` and `windows`: the detour loop compared with oslat and cyclictest.
+//! Tables `noise_peers` and `windows` of `irqlab bench noise-peers`: irqlab's detour loop
+//! compared with oslat and cyclictest.
 
 use live::selfbench::noise_peers::{Seen, Tool};
 use record::{Columns, Table, column};
 
 use crate::spread::{Spread, spread_columns};
 
-/// The tables of the tools' windows `seen`. Each window has a count for each of `thresholds_us`.
+/// The tables of the tools' windows. Each window in `seen` has counts above the
+/// thresholds `thresholds_us`, in this order.
 #[must_use]
 pub fn tables(thresholds_us: &[u64], seen: &[Seen]) -> Vec<Table> {
     vec![peers(thresholds_us, seen), windows(seen)]
 }
 
-/// The gaps above a threshold that a tool found.
+/// A row of table `noise_peers`: how many gaps above a threshold a tool found.
 struct PeerRates {
     threshold_ns: u64,
     tool: Tool,
-    /// Gaps per second.
+    /// Gaps per second by this tool; `None` without windows.
     rates: Option<Spread>,
-    /// Gaps per second by irqlab.
+    /// Gaps per second by irqlab above the same threshold.
     irqlab: Option<Spread>,
 }
 
 impl PeerRates {
-    /// The median over irqlab's median. `None` for irqlab itself, and if irqlab found no gaps.
+    /// The tool's median divided by irqlab's median. `None` for irqlab itself, and if irqlab's median is 0.
     fn over_irqlab(&self) -> Option<f64> {
         let (rates, irqlab) = self.rates.zip(self.irqlab)?;
         let is_comparable = self.tool != Tool::Irqlab && irqlab.median > 0.0;
         is_comparable.then(|| rates.median / irqlab.median)
     }
 
-    /// Whether the range of the rounds overlaps irqlab's range. `None` except for oslat, which alone counts the gaps that
-    /// irqlab counts.
+    /// Whether the range of the rounds overlaps irqlab's range. `None` for other tools than oslat: only oslat counts
+    /// the same gaps as irqlab.
     fn overlaps_irqlab(&self) -> Option<bool> {
         let (rates, irqlab) = self.rates.zip(self.irqlab)?;
         let overlaps = rates.min <= irqlab.max && rates.max >= irqlab.min;
@@ -38,7 +40,7 @@ impl PeerRates {
     }
 }
 
-/// Gaps per second above the threshold with this index, over the rounds of a tool.
+/// Gaps per second of a tool over its rounds, above the threshold with this index. `None` if no window opened.
 fn rates(seen: &[Seen], tool: Tool, index: usize) -> Option<Spread> {
     let windows = seen.iter().filter(|seen| seen.tool == tool && seen.window_ns > 0);
     let rate = |seen: &Seen| seen.above[index] as f64 * 1e9 / seen.window_ns as f64;
@@ -73,6 +75,7 @@ fn peers(thresholds_us: &[u64], seen: &[Seen]) -> Table {
     columns.table("noise_peers", doc, rows.filter(|row| row.rates.is_some()))
 }
 
+/// Table `windows`: each window of each tool.
 fn windows(seen: &[Seen]) -> Table {
     let columns = Columns::all([
         column("round", "Round, from 1.").uint(|window: &Seen| window.round + 1),

@@ -1,4 +1,5 @@
-//! Tables `overhead` and `targets`: the overhead of a pair of probes, compared with other tools.
+//! Tables `overhead` and `targets` of `irqlab bench overhead`: the overhead of a pair of probes, compared with other
+//! tools and with irqlab's targets.
 
 use lab::targets::{Target, target_columns};
 use live::bpf::Flavour;
@@ -14,6 +15,7 @@ pub fn tables(cpu: u32, overhead: &Overhead) -> Vec<Table> {
     vec![costs(cpu, overhead), targets(overhead)]
 }
 
+/// Table `overhead`: the costs of each tool.
 fn costs(cpu: u32, overhead: &Overhead) -> Table {
     let columns = Columns::all([
         column("probe", "Probes that were attached to the entry and exit of a system call.")
@@ -45,12 +47,13 @@ fn costs(cpu: u32, overhead: &Overhead) -> Table {
     columns.table("overhead", "Overhead of each tool per system call.", &overhead.costs)
 }
 
-/// Table `targets`: the limits on the overhead, and whether they are met.
+/// Table `targets`: the limits on irqlab's overhead, and whether it meets them. A target without
+/// both measurements is not judged.
 fn targets(overhead: &Overhead) -> Table {
     let irqlab = overhead.cost(Attached::Irqlab(Flavour::Btf));
     let target = |name, other: Attached, limit: f64| {
-        let ratio = irqlab.zip(overhead.cost(other));
-        let value = ratio.and_then(|(irqlab, other)| median_ratio(irqlab, other));
+        let costs = irqlab.zip(overhead.cost(other));
+        let value = costs.and_then(|(irqlab, other)| median_ratio(irqlab, other));
         Target::limited(name, value, limit)
     };
     let rows = [
@@ -66,10 +69,10 @@ fn targets(overhead: &Overhead) -> Table {
     columns.table("targets", "Targets for the overhead of irqlab's probes.", rows)
 }
 
-/// Median over the rounds of the ratio of two overheads.
+/// The overhead of `cost` divided by that of `other`: median of the rounds' ratios.
 fn median_ratio(cost: &Cost, other: &Cost) -> Option<f64> {
-    let pairs = cost.added_ns.iter().zip(&other.added_ns);
-    median(pairs.map(|(added, other)| added / other).collect())
+    let rounds = cost.added_ns.iter().zip(&other.added_ns);
+    median(rounds.map(|(added, other)| added / other).collect())
 }
 
 #[cfg(test)]

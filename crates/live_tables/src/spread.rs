@@ -1,8 +1,8 @@
-//! A figure that was measured in several rounds.
+//! [`Spread`]: a figure that was measured in several rounds, and its three columns.
 
 use record::{Columns, column};
 
-/// Median and range of the rounds.
+/// Median, minimum and maximum over the rounds.
 #[derive(Clone, Copy)]
 pub struct Spread {
     pub median: f64,
@@ -11,7 +11,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of the rounds' values. `None` if there are no values.
+    /// The spread of the rounds' values. The median of an even number of values is the upper
+    /// middle one. `None` without values.
     pub fn of(mut values: Vec<f64>) -> Option<Spread> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
@@ -19,7 +20,7 @@ impl Spread {
     }
 }
 
-/// Columns `STEM_UNIT`, which `doc` describes, `STEM_min_UNIT` and `STEM_max_UNIT`.
+/// Three columns: the median `STEM_UNIT`, which `doc` describes, `STEM_min_UNIT` and `STEM_max_UNIT`.
 pub fn spread_columns<'a>(stem: &str, unit: &str, doc: &str) -> Columns<'a, Option<Spread>> {
     Columns::all([
         column(&format!("{stem}_{unit}"), doc).real(|spread: &Spread| spread.median),

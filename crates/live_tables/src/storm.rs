@@ -1,4 +1,5 @@
-//! Tables `storm`, `contexts` and `counts`: interrupts at a high rate, counted by irqlab and by the kernel.
+//! Tables `storm`, `contexts` and `counts` of `irqlab bench storm`: interrupts at a high rate,
+//! counted by irqlab and by the kernel.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,9 @@ use lab::targets::{Target, target_columns};
 use live::selfbench::storm::Storm;
 use record::{Columns, Table, column};
 
-/// Maximum growth of the process during the window. A few pages are not a leak.
+/// Largest growth of the process during the window that meets the target. A few pages are not a leak.
 const GROWTH_BYTES_MAX: u64 = 256 << 10;
-/// Maximum share of a CPU that the process may use.
+/// Largest share of a CPU in user mode that meets the target.
 const USER_SHARE_MAX: f64 = 0.01;
 
 #[must_use]
@@ -18,6 +19,7 @@ pub fn tables(storm: &Storm) -> Vec<Table> {
     vec![window(storm), contexts(storm), counts(storm)]
 }
 
+/// Table `storm`: figures of the complete window, with irqlab's targets.
 fn window(storm: &Storm) -> Table {
     let sample = &storm.sample;
     let seconds = sample.length_ns() as f64 / 1e9;
@@ -45,7 +47,7 @@ fn window(storm: &Storm) -> Table {
     columns.table("storm", "The whole window, all CPUs together.", rows)
 }
 
-/// Spans of a context on all CPUs.
+/// The spans of a context on all CPUs.
 #[derive(Default)]
 struct Spans {
     count: u64,
@@ -53,6 +55,7 @@ struct Spans {
     self_ns: u64,
 }
 
+/// Table `contexts`: the interrupts and softirqs that were counted, summed over all CPUs.
 fn contexts(storm: &Storm) -> Table {
     let mut sums: BTreeMap<&Context, Spans> = BTreeMap::new();
     let is_timed = |stats: &&ContextStats| stats.timing == Timing::Probes;
@@ -76,7 +79,7 @@ fn contexts(storm: &Storm) -> Table {
     columns.table("contexts", "Interrupts and softirqs that were counted.", sums)
 }
 
-/// Table `counts`: irqlab's counts and the kernel's own. Leaves out lines without interrupts.
+/// Table `counts`: irqlab's counts, and the kernel's counts of the same lines. Leaves out lines without interrupts.
 fn counts(storm: &Storm) -> Table {
     let missing = |line: &Agreement| {
         let counts = line.counted.zip(line.kernel_exact);
@@ -98,9 +101,9 @@ fn counts(storm: &Storm) -> Table {
             .uint(|line: &Agreement| line.kernel_max),
         column("missing_count", "kernel_count minus irqlab_count.").int(missing),
     ]);
-    let was_raised =
+    let has_interrupts =
         |line: &&Agreement| line.counted.unwrap_or(0) > 0 && line.kernel_max != Some(0);
-    let rows = storm.sample.agreement.iter().filter(was_raised);
+    let rows = storm.sample.agreement.iter().filter(has_interrupts);
     columns.table("counts", "irqlab's counts compared with the kernel's own.", rows)
 }
 

@@ -1,11 +1,12 @@
-//! Tables `trace_agreement`, `corrections` and `rounds`: irqlab's times compared with the kernel's trace.
+//! Tables `trace_agreement`, `corrections` and `rounds` of `irqlab bench trace-agreement`: irqlab's times of interrupt
+//! handlers compared with the kernel's trace of the same interrupts.
 
 use live::selfbench::trace_agreement::{LineSums, TraceAgreement};
 use record::{Columns, Table, column};
 
-/// Largest difference from 1 of the ratio of the two means.
+/// The two means agree if their ratio differs from 1 by at most this.
 const RATIO_ERROR_MAX: f64 = 0.1;
-/// Smallest number of interrupts of a line that is compared.
+/// A line is compared only if it has at least this number of interrupts.
 const COUNT_MIN: u64 = 100;
 
 #[must_use]
@@ -13,7 +14,7 @@ pub fn tables(seen: &TraceAgreement) -> Vec<Table> {
     vec![lines(seen), corrections(seen), rounds(seen)]
 }
 
-/// An interrupt line and the sums of its interrupts.
+/// An interrupt line and the sums over its interrupts.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     irq: u32,
@@ -21,6 +22,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// Whether irqlab and the trace have the same count, and nearly the same mean time.
     fn agrees(&self) -> bool {
         let is_close = (self.sums.ratio() - 1.0).abs() <= RATIO_ERROR_MAX;
         self.sums.counted == self.sums.trace.count && is_close
@@ -42,6 +44,7 @@ fn ratio_column<'a>() -> Columns<'a, Line<'a>> {
         .real(|line: &Line<'_>| line.sums.ratio())
 }
 
+/// Table `trace_agreement`: counts and means of each compared line.
 fn lines(seen: &TraceAgreement) -> Table {
     let hot_loop_ns = |line: &Line<'_>| seen.work_by_loop_ns(line.sums);
     let columns = Columns::all([
@@ -80,6 +83,7 @@ fn lines(seen: &TraceAgreement) -> Table {
     columns.table("trace_agreement", doc, compared(seen))
 }
 
+/// Table `corrections`: the means as measured, and the overheads that were subtracted.
 fn corrections(seen: &TraceAgreement) -> Table {
     let mean = |sum: u64, count: u64| sum as f64 / count as f64;
     let columns = Columns::all([
@@ -135,8 +139,9 @@ fn corrections(seen: &TraceAgreement) -> Table {
     columns.table("corrections", doc, compared(seen))
 }
 
+/// Table `rounds`: the comparison in each round. A line is in it if it is compared over all rounds.
 fn rounds(seen: &TraceAgreement) -> Table {
-    /// The number of the round, from 1, and an interrupt line in this round.
+    /// The number of the round, from 1, and a line's sums in this round.
     type Row<'a> = (usize, Line<'a>);
     let columns = Columns::all([
         column("round", "Number of the round.").uint(|(round, _): &Row<'_>| *round),

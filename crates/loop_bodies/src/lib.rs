@@ -1,27 +1,27 @@
-//! Bodies of the loops of fixed work: what one iteration executes.
+//! The bodies of the noise loops: the instructions that one iteration executes. The experiment `noise` repeats a fixed
+//! number of iterations (a *quantum*) and times each.
 //!
-//! `live` runs them on a kernel, and `bare` runs them on a simulated machine without one. Both call the
-//! same functions, inlined into their callers, so the time of a quantum on the two is the time of the
-//! same instructions. The crate uses nothing but `core`.
+//! `live` runs them on Linux, and `bare` runs them on a simulated machine without a kernel. Both inline the
+//! same functions, so a quantum has the same instructions on both. The crate uses nothing but `core`.
 #![no_std]
 #![forbid(unsafe_code)]
 
 use core::hint::black_box;
 
-/// Links in a cache line of 64 bytes.
+/// Links (of [`ring_of_lines`]) in a cache line of 64 bytes.
 pub const LINKS_PER_LINE: usize = 64 / size_of::<u32>();
 
-/// Number of runs whose shortest counts as the time of a loop.
+/// Runs of a loop whose minimum is the time of the loop, because interrupts only lengthen a run.
 pub const ATTEMPTS: usize = 12;
 
-/// Returns how many iterations take `cycles` when nothing interrupts them; at least 1.
+/// The number of iterations that take `cycles` when nothing interrupts them; at least 1.
 ///
 /// `time_of` executes the given number of iterations and returns the cycles that they took.
 pub fn iterations_for(cycles: u64, mut time_of: impl FnMut(u64) -> u64) -> u64 {
     let mut shortest =
         |iterations: u64| (0..ATTEMPTS).map(|_| time_of(iterations)).min().unwrap_or(1);
     let mut iterations = 1;
-    // First a number that takes at least an eighth of it, then two corrections in proportion.
+    // Doubles until the iterations take at least an eighth of `cycles`, then corrects twice in proportion.
     while iterations < 1 << 40 && shortest(iterations) < cycles / 8 {
         iterations *= 2;
     }
@@ -33,10 +33,9 @@ pub fn iterations_for(cycles: u64, mut time_of: impl FnMut(u64) -> u64) -> u64 {
 }
 
 /// Writes a ring of links that visits every line of the memory once, in an order that no prefetcher
-/// predicts (Sattolo's shuffle).
+/// predicts (Sattolo's shuffle). A link is the index in `links` of the next line's first link.
 ///
-/// A line has `stride` links, at least 2. All lines are written; the rest of the memory, which fills no
-/// line, keeps its content.
+/// A line has `stride` links, at least 2. Links after the last whole line keep their content.
 pub fn ring_of_lines(links: &mut [u32], stride: usize) {
     let lines = links.len() / stride;
     // The second word of each line holds the order until the ring is complete.
@@ -47,8 +46,8 @@ pub fn ring_of_lines(links: &mut [u32], stride: usize) {
     let mut state = 1_u64;
     for last in (1..lines).rev() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let other = (state >> 33) as usize % last;
-        links.swap(last * stride + 1, other * stride + 1);
+        let earlier = (state >> 33) as usize % last;
+        links.swap(last * stride + 1, earlier * stride + 1);
     }
     for from in 0..lines {
         links[from * stride] = links[from * stride + 1] * stride as u32;
@@ -58,16 +57,17 @@ pub fn ring_of_lines(links: &mut [u32], stride: usize) {
     }
 }
 
-/// Follows one link of the ring per iteration, from the link at `at`; returns where the last one leads.
+/// Follows one link of the ring per iteration, starting with the link at index `link`. Returns the index to which the
+/// last link leads.
 #[inline]
-pub fn walk(links: &[u32], mut at: u32, iterations: u64) -> u32 {
+pub fn walk(links: &[u32], mut link: u32, iterations: u64) -> u32 {
     for _ in 0..iterations {
-        at = links[at as usize];
+        link = links[link as usize];
     }
-    black_box(at)
+    black_box(link)
 }
 
-/// Executes 16 additions per iteration, each dependent on the one before.
+/// Executes 16 additions per iteration. Each depends on the previous one.
 #[inline]
 pub fn add(mut value: u64, iterations: u64) -> u64 {
     for _ in 0..iterations {

@@ -1,20 +1,20 @@
-//! Addresses of a guest's memory, and numbers of cache lines. Each has a type of its own, so that a call cannot
-//! exchange them.
+//! Addresses of a guest's memory, and numbers of cache lines. Each has a separate type, so that a call cannot
+//! exchange them by mistake. The types cost nothing at run time.
 
 use std::fmt;
 
-/// An address as instructions name it.
+/// An address as a guest's instructions use it, before translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct VirtualAddress(pub u64);
 
-/// An address in the guest's memory.
+/// An address in the guest's memory, after translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct PhysicalAddress(pub u64);
 
-/// The number of a cache line: a physical address divided by the size of the line. Levels with lines of other sizes
-/// give an address another number.
+/// The number of a cache line: a physical address divided by the line size. It has a meaning only together with that
+/// line size: levels with different line sizes number lines differently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct LineAddress(pub u64);
@@ -27,7 +27,7 @@ impl PhysicalAddress {
         PhysicalAddress(line.0 << line_shift)
     }
 
-    /// The line of `1 << line_shift` bytes that the address lies in.
+    /// The line of `1 << line_shift` bytes that contains the address.
     #[inline(always)]
     #[must_use]
     pub fn line(self, line_shift: u32) -> LineAddress {
@@ -51,10 +51,11 @@ impl LineAddress {
     }
 }
 
-macro_rules! functions_of {
+/// The functions that virtual and physical addresses share.
+macro_rules! address_functions {
     ($($address:ident)*) => {$(
         impl $address {
-            /// The number of the block that the address lies in, of memory that is divided into blocks of `1 << shift`
+            /// The number of the block that contains the address, if memory is divided into blocks of `1 << shift`
             /// bytes.
             #[inline(always)]
             #[must_use]
@@ -69,21 +70,21 @@ macro_rules! functions_of {
                 self.0 & ((1 << shift) - 1)
             }
 
-            /// The number of the page of 4 KiB that the address lies in.
+            /// The number of the 4 KiB page that contains the address.
             #[inline(always)]
             #[must_use]
             pub fn page(self) -> u64 {
                 self.block_number(12)
             }
 
-            /// The address `bytes` after this one. The address after the last one is 0.
+            /// The address `bytes` after this one. Wraps: the address after the last one is 0.
             #[inline(always)]
             #[must_use]
             pub fn plus(self, bytes: u64) -> Self {
                 $address(self.0.wrapping_add(bytes))
             }
 
-            /// How many bytes this address is after `start`, by wrapping subtraction.
+            /// The distance from `start` to this address in bytes, by wrapping subtraction.
             #[inline(always)]
             #[must_use]
             pub fn bytes_after(self, start: Self) -> u64 {
@@ -99,9 +100,10 @@ macro_rules! functions_of {
     )*};
 }
 
-functions_of! { VirtualAddress PhysicalAddress }
+address_functions! { VirtualAddress PhysicalAddress }
 
-/// Lines with consecutive numbers. As an iterator, it starts with the first of them. The end is not before the first.
+/// Lines with consecutive numbers, from `first` to before `end`. Iterates over the lines in ascending order. The end is
+/// never before the first line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineRange {
     first: LineAddress,
@@ -115,8 +117,8 @@ impl LineRange {
         LineRange { first, end: first.plus(lines) }
     }
 
-    /// The lines of `1 << line_shift` bytes that `bytes` from `start` on touch. A range that goes beyond the last
-    /// address ends there.
+    /// The lines of `1 << line_shift` bytes that contain any of `bytes` bytes from `start` on. Bytes beyond the last
+    /// address are ignored.
     #[inline]
     #[must_use]
     pub fn touched_by(start: PhysicalAddress, bytes: u64, line_shift: u32) -> LineRange {
@@ -126,21 +128,21 @@ impl LineRange {
         LineRange { first, end: last.plus(1) }
     }
 
-    /// The first line, or the line after an empty range.
+    /// The first line. For an empty range, the line before which it lies.
     #[inline(always)]
     #[must_use]
     pub fn first(&self) -> LineAddress {
         self.first
     }
 
-    /// The first line, unless the range is empty.
+    /// The first line. `None` if the range is empty.
     #[inline(always)]
     #[must_use]
     pub fn peek(&self) -> Option<LineAddress> {
         (self.first != self.end).then_some(self.first)
     }
 
-    /// The last line of a range that is not empty.
+    /// The last line. The range must not be empty.
     #[inline(always)]
     #[must_use]
     pub fn last_line(&self) -> LineAddress {
@@ -154,7 +156,7 @@ impl LineRange {
         self.end.0 - self.first.0
     }
 
-    /// Drops the lines up to `line`, and `line` itself, which is one of them.
+    /// Drops the lines up to and including `line`, which must be in the range.
     #[inline(always)]
     pub fn skip_through(&mut self, line: LineAddress) {
         self.first = line.plus(1);

@@ -1,9 +1,10 @@
-//! The in-order, blocking processor with two levels of caches, as a fast path for a simulator.
+//! The in-order, blocking processor with two levels of caches: the processor of the plugin's level `timed`. Each vCPU
+//! has one, and calls it for each block, load and store in QEMU's vCPU thread.
 //!
-//! [`BlockingMachine`] counts exactly what [`MemorySystem`] counts for a model of this kind (see
-//! [`SystemModel::blocking`]), at one or two nanoseconds an access; a property test holds them
-//! equal. It is fast because it handles a block of code at a time, translates each page once, and
-//! ends most lookups at the most recently used line of a set.
+//! Invariant: [`BlockingMachine`] counts exactly what [`MemorySystem`] counts for a model of this kind (see
+//! [`SystemModel::blocking`]); a property test compares them. It takes only one or two nanoseconds per access, for
+//! three reasons. It fetches a block of code at a time. It translates each page once. And most lookups end at the most
+//! recently used line of a set.
 //!
 //! [`MemorySystem`]: crate::memory::MemorySystem
 //! [`SystemModel::blocking`]: crate::SystemModel::blocking
@@ -16,12 +17,12 @@ use crate::model::TlbModel;
 use crate::system_model::{BlockingModel, Dma};
 use crate::tag_array::{SetIndex, Slot, Tag, TagArray};
 
-/// Code with consecutive virtual and physical addresses: it lies in one page of the guest.
+/// Code with consecutive virtual and physical addresses, within one page of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeSpan {
-    /// The virtual address of the first byte.
+    /// Address of the first byte.
     pub virtual_address: u64,
-    /// The physical address of the first byte.
+    /// Address of the first byte.
     pub physical: u64,
     /// The length in bytes.
     pub bytes: u32,
@@ -32,32 +33,31 @@ pub struct CodeSpan {
 struct LineRun {
     /// An address in the page.
     virtual_address: u64,
-    /// The first line.
-    line: LineAddress,
-    /// How many lines follow one another; zero for an empty run.
+    first_line: LineAddress,
+    /// The number of lines. Zero for an empty run.
     lines: u32,
 }
 
 impl LineRun {
     fn new(line_shift: u32, span: CodeSpan) -> LineRun {
         let Some(length) = span.bytes.checked_sub(1) else { return LineRun::default() };
-        let line = PhysicalAddress(span.physical).line(line_shift);
+        let first_line = PhysicalAddress(span.physical).line(line_shift);
         let last = PhysicalAddress(span.physical + u64::from(length)).line(line_shift);
-        let lines = last.0 - line.0 + 1;
-        LineRun { virtual_address: span.virtual_address, line, lines: lines as u32 }
+        let lines = last.0 - first_line.0 + 1;
+        LineRun { virtual_address: span.virtual_address, first_line, lines: lines as u32 }
     }
 }
 
-/// A block of instructions that execute one after the other. It is prepared once and read at each
-/// execution by [`BlockingMachine::execute_block`].
+/// A block of instructions that execute one after the other. It is prepared once, and
+/// [`BlockingMachine::execute_block`] reads it at each execution. It must stay small: with the caller's data it fits a
+/// cache line of the host.
 #[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub struct CodeBlock {
     instructions: u32,
     first_lines: u32,
     /// Zero if the block lies in one page.
     second_lines: u32,
-    /// The distance from `virtual_address` to an address in the second page. A second address
-    /// would make the block, with what a caller adds, longer than a cache line of the host.
+    /// The distance from `virtual_address` to an address in the second page. A second 64-bit address would not fit.
     second_offset: u32,
     virtual_address: u64,
     first_line: LineAddress,
@@ -82,78 +82,79 @@ impl CodeBlock {
             second_lines: second.lines,
             second_offset: second.virtual_address.wrapping_sub(first.virtual_address) as u32,
             virtual_address: first.virtual_address,
-            first_line: first.line,
-            second_line: second.line,
+            first_line: first.first_line,
+            second_line: second.first_line,
         }
     }
 
     /// The lines in the first page.
     #[inline(always)]
-    fn first(&self) -> LineRun {
+    fn first_run(&self) -> LineRun {
         LineRun {
             virtual_address: self.virtual_address,
-            line: self.first_line,
+            first_line: self.first_line,
             lines: self.first_lines,
         }
     }
 
-    /// The lines in the second page.
-    fn second(&self) -> LineRun {
+    /// The lines in the second page. Empty if the block lies in one page.
+    fn second_run(&self) -> LineRun {
         LineRun {
             virtual_address: self.virtual_address.wrapping_add(self.second_offset.into()),
-            line: self.second_line,
+            first_line: self.second_line,
             lines: self.second_lines,
         }
     }
 
-    /// The number of instructions.
     #[must_use]
     pub fn instructions(&self) -> u32 {
         self.instructions
     }
 }
 
-/// Pages of the guest and of a model are not smaller than this.
+/// The smallest page of the guest and of a model, as a power of two.
 const PAGE_SHIFT: u32 = 12;
 const PAGE_MASK: u64 = !((1 << PAGE_SHIFT) - 1);
-/// A translation is marked with the address of its page plus the number of the flush that it
-/// follows, which has to be less than a page. One number is reserved for [`NO_TRANSLATION`].
+/// Number of flushes after which all translations are forgotten. The mark of a translation is the address of its page
+/// plus the number of flushes before it. So that number must be less than a page, and the last one is reserved for
+/// [`NO_TRANSLATION`].
 const FLUSHES_MAX: u64 = !PAGE_MASK;
-/// Translations are indexed by the low bits of the page number.
+/// Number of known translations, by the low bits of the page number.
 const TRANSLATIONS: usize = 1024;
 
 /// A known translation of a guest's page.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct Translation {
+    /// The virtual address of the page plus the number of flushes: see [`FLUSHES_MAX`].
     mark: u64,
-    /// The physical address of the page, and in its low bits where the TLB held the page last; to be
-    /// checked.
-    place: u64,
+    /// The physical address of the page plus the slot where the TLB last held the page. The page may have left that
+    /// slot.
+    physical_and_slot: u64,
 }
 
-const NO_TRANSLATION: Translation = Translation { mark: u64::MAX, place: 0 };
-/// The slot is not known, or does not fit.
+const NO_TRANSLATION: Translation = Translation { mark: u64::MAX, physical_and_slot: 0 };
+/// The slot is unknown, or does not fit the low bits of an address.
 const NO_SLOT: Slot = !PAGE_MASK as Slot;
 
 impl Translation {
     fn slot(self) -> Slot {
-        (self.place & !PAGE_MASK) as Slot
+        (self.physical_and_slot & !PAGE_MASK) as Slot
     }
 
     fn physical(self, virtual_address: VirtualAddress) -> PhysicalAddress {
-        PhysicalAddress(self.place & PAGE_MASK | virtual_address.0 & !PAGE_MASK)
+        PhysicalAddress(self.physical_and_slot & PAGE_MASK | virtual_address.0 & !PAGE_MASK)
     }
 }
 
-/// A TLB, with the translations of pages that were used. Which translations are known has no
-/// influence on hits and misses.
+/// A TLB, with translations of recently used pages, so that the caller need not be asked again. Which translations are
+/// known has no influence on hits and misses.
 #[derive(Clone, Debug)]
 struct TranslatingTlb {
     translations: Box<[Translation; TRANSLATIONS]>,
     entries: TagArray,
     page_shift: u32,
-    /// Translations with another number are from before a flush.
+    /// The number of flushes. A translation whose mark has another number is from before a flush.
     flushes: u64,
 }
 
@@ -167,9 +168,9 @@ impl TranslatingTlb {
         }
     }
 
-    /// Returns the physical address if the translation is known and the TLB holds the page where it
-    /// was last. Counts as a use of the page at `now`, a number that grows from access to access.
-    /// Otherwise does nothing: the caller uses [`TranslatingTlb::access`].
+    /// The fast path. If the translation is known and the TLB still holds the page in its last slot: touches the page,
+    /// and returns the physical address. Otherwise does nothing, and the caller uses [`TranslatingTlb::access`]. `now`
+    /// must grow from access to access.
     #[inline(always)]
     fn access_known(
         &mut self,
@@ -186,7 +187,7 @@ impl TranslatingTlb {
         Some(known.physical(virtual_address))
     }
 
-    /// Looks a page up and fills it if it is absent. Returns whether it hit, and its slot.
+    /// Looks up a page, and fills it if it is absent. Returns whether it hit, and its slot.
     fn access(&mut self, virtual_address: VirtualAddress, now: u64) -> (bool, Slot) {
         self.entries.set_time(now);
         let index = SetIndex::of_virtual(virtual_address, self.page_shift);
@@ -203,19 +204,20 @@ impl TranslatingTlb {
         Tag(virtual_address.block_number(self.page_shift))
     }
 
-    /// Returns the physical address if the translation is known.
+    /// The physical address, if the translation is known.
     fn translate(&self, virtual_address: VirtualAddress) -> Option<PhysicalAddress> {
         let known = &self.translations[translation_index(virtual_address)];
         (known.mark == virtual_address.0 & PAGE_MASK | self.flushes)
             .then(|| known.physical(virtual_address))
     }
 
+    /// Remembers a translation, and the slot of its page in the TLB.
     fn remember(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress, slot: Slot) {
-        // Other policies than LRU need a lookup each time.
+        // Without LRU, a touch of a known slot would not update the replacement state.
         let slot = if self.entries.is_lru() { slot } else { NO_SLOT };
         self.translations[translation_index(virtual_address)] = Translation {
             mark: virtual_address.0 & PAGE_MASK | self.flushes,
-            place: physical.0 & PAGE_MASK | slot.min(NO_SLOT) as u64,
+            physical_and_slot: physical.0 & PAGE_MASK | slot.min(NO_SLOT) as u64,
         };
     }
 
@@ -244,13 +246,14 @@ fn translation_index(virtual_address: VirtualAddress) -> usize {
     virtual_address.block_number(PAGE_SHIFT) as usize % TRANSLATIONS
 }
 
-/// The line of the last fetch. Further fetches from it are part of that fetch.
+/// The line of the last fetch. Further fetches from the line belong to that fetch, and are not counted.
 #[derive(Clone, Copy, Debug)]
 struct LastFetch {
-    /// An address in its page.
+    /// An address in the page of the line.
     virtual_address: u64,
     line: LineAddress,
-    /// The size of its page; zero if nothing was fetched since the TLBs were flushed.
+    /// The size of the page. Zero if nothing was fetched since the last flush of the TLBs: then no address is in the
+    /// page.
     page_bytes: u64,
 }
 
@@ -259,11 +262,11 @@ const NO_FETCH: LastFetch = LastFetch { virtual_address: 0, line: LineAddress(0)
 /// An in-order processor that executes one instruction at a time and waits for each miss, with its
 /// L1I, L1D, L2 and TLBs.
 ///
-/// - The caches are private and not coherent: several processors are several machines, and misses
-///   that they cause each other are not counted.
-/// - Physical addresses may be any except the last 4 KiB of 64 bits. A block of code brings its
-///   own. For data the caller translates, once for each page of 4 KiB until
-///   [`BlockingMachine::flush_tlbs`]. How often the caller is asked has no influence on counts.
+/// - The caches are private and not coherent. Several processors are several machines, and they do not cause each other
+///   misses.
+/// - Physical addresses may have any value below the last 4 KiB of 64 bits. A block of code contains its physical
+///   addresses. For data, the caller translates each page of 4 KiB about once until [`BlockingMachine::flush_tlbs`].
+///   How often the caller is asked has no influence on counts.
 #[derive(Clone, Debug)]
 pub struct BlockingMachine {
     l1i: Tags,
@@ -271,7 +274,8 @@ pub struct BlockingMachine {
     l2: Tags,
     itlb: TranslatingTlb,
     dtlb: TranslatingTlb,
-    ipage_bytes: u64,
+    /// The page size of the instruction TLB.
+    itlb_page_bytes: u64,
     /// Line sizes as powers of two.
     fetch_shift: u32,
     data_shift: u32,
@@ -282,9 +286,9 @@ pub struct BlockingMachine {
     tlb_miss_cycles: u64,
     dma: Dma,
     last_fetch: LastFetch,
-    /// Loads and stores.
+    /// Number of loads and stores so far: the clock of the data TLB.
     data_accesses: u64,
-    /// All counts except cycles and loads, which follow from the others.
+    /// All counts except `cycles` and `loads`, which [`BlockingMachine::counts`] computes.
     counts: Counts,
 }
 
@@ -298,7 +302,7 @@ impl BlockingMachine {
             l2: Tags::new(&model.l2),
             itlb: TranslatingTlb::new(&model.itlb),
             dtlb: TranslatingTlb::new(&model.dtlb),
-            ipage_bytes: model.itlb.page_bytes,
+            itlb_page_bytes: model.itlb.page_bytes,
             fetch_shift: model.l1i.line_bytes.ilog2(),
             data_shift: model.l1d.line_bytes.ilog2(),
             l2_shift: model.l2.line_bytes.ilog2(),
@@ -325,7 +329,7 @@ impl BlockingMachine {
         self.instruction_cycles
     }
 
-    /// Executes a block. The caller reports its loads and stores afterwards.
+    /// Fetches and counts a block. The caller reports the block's loads and stores afterwards.
     #[inline]
     pub fn execute_block(&mut self, block: &CodeBlock) {
         self.counts.instructions += u64::from(block.instructions);
@@ -341,10 +345,10 @@ impl BlockingMachine {
         self.counts.instructions -= u64::from(instructions);
     }
 
-    /// Loads from `virtual_address`. The caller makes two accesses of an access that
-    /// [crosses](BlockingMachine::crosses) a line boundary. `translate` returns the physical address, or `None`
-    /// for a device; it is called if the page is not known, and for each access to a device. An access to a
-    /// device looks up the data TLB, bypasses the caches and waits as long as an access to memory.
+    /// Loads from `virtual_address`, within a line. The caller splits a load that [crosses](BlockingMachine::crosses)
+    /// lines. `translate` returns the physical address, or `None` for a device. It is called if the page is not known,
+    /// and for each access to a device. Such an access looks up the data TLB, bypasses the caches and takes the latency
+    /// of memory.
     #[inline]
     pub fn load(
         &mut self,
@@ -366,16 +370,16 @@ impl BlockingMachine {
         self.data(virtual_address, true, translate);
     }
 
-    /// Loads `bytes` from `virtual_address` like [`BlockingMachine::load`] if they lie in one line
-    /// of a page whose translation is known. Otherwise does nothing and returns false. It needs no
-    /// call in the common case, so that a caller needs no stack frame.
+    /// The fast path of [`BlockingMachine::load`]: loads `bytes` bytes if they lie in one line of a page with a known
+    /// translation. Otherwise does nothing and returns false. Inlined, so that the caller needs no stack frame in the
+    /// common case.
     #[inline(always)]
     #[must_use]
     pub fn load_fast(&mut self, virtual_address: VirtualAddress, bytes: u64) -> bool {
         self.data_fast(virtual_address, bytes, false)
     }
 
-    /// Stores like [`BlockingMachine::load_fast`].
+    /// The fast path of [`BlockingMachine::store`]: see [`BlockingMachine::load_fast`].
     #[inline(always)]
     #[must_use]
     pub fn store_fast(&mut self, virtual_address: VirtualAddress, bytes: u64) -> bool {
@@ -390,8 +394,8 @@ impl BlockingMachine {
         virtual_address.block_number(self.data_shift) != last.block_number(self.data_shift)
     }
 
-    /// An address in each data line that an access of `bytes`, at least 1, touches: its own, and
-    /// the first one of each further line.
+    /// An address in each data line that an access of `bytes`, at least 1, touches: its own address, then the first
+    /// address of each further line.
     pub fn data_lines(
         &self,
         virtual_address: VirtualAddress,
@@ -399,22 +403,22 @@ impl BlockingMachine {
     ) -> impl Iterator<Item = VirtualAddress> + use<> {
         let line_bytes = 1 << self.data_shift;
         let offset = virtual_address.offset_in_block(self.data_shift);
-        let further = (offset + (bytes - 1)) / line_bytes;
+        let further_count = (offset + (bytes - 1)) / line_bytes;
         let start = VirtualAddress(virtual_address.0 - offset);
-        let further_lines = (1..=further).map(move |line| start.plus(line * line_bytes));
+        let further_lines = (1..=further_count).map(move |line| start.plus(line * line_bytes));
         std::iter::once(virtual_address).chain(further_lines)
     }
 
-    /// Drops translations, as the processor does when its page tables change. The next fetch is
-    /// counted whichever line it is from. There is one address space: of another, all translations
-    /// that are not global go.
+    /// Drops translations, as the processor does when its page tables change. The next fetch is counted in any case.
+    /// The machine does not distinguish address spaces: a flush of any address space drops all translations that are
+    /// not global.
     pub fn flush_tlbs(&mut self, flush: TlbFlush) {
         self.itlb.flush(flush);
         self.dtlb.flush(flush);
         self.last_fetch = NO_FETCH;
     }
 
-    /// A device writes memory: as [`MemorySystem::dma_write`].
+    /// A device writes memory: like [`MemorySystem::dma_write`].
     ///
     /// [`MemorySystem::dma_write`]: crate::memory::MemorySystem::dma_write
     pub fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
@@ -450,15 +454,15 @@ impl BlockingMachine {
         Counts { cycles: self.cycles(), loads, ..self.counts }
     }
 
-    /// Fetches a block that lies in one page, if the page is known or that of the last fetch.
-    /// Otherwise does nothing and returns false.
+    /// The fast path of [`BlockingMachine::fetch_block`], for a block in one page that is the page of the last fetch or
+    /// has a known translation. Otherwise does nothing and returns false.
     #[inline(always)]
     fn fetch_fast(&mut self, block: &CodeBlock) -> bool {
-        let run = block.first();
+        let run = block.first_run();
         if block.second_lines != 0 || run.lines == 0 {
             return false;
         }
-        let mut lines = LineRange::new(run.line, run.lines.into());
+        let mut lines = LineRange::new(run.first_line, run.lines.into());
         if run.virtual_address ^ self.last_fetch.virtual_address >= self.last_fetch.page_bytes {
             if self
                 .itlb
@@ -468,9 +472,10 @@ impl BlockingMachine {
                 return false;
             }
             self.last_fetch.virtual_address = run.virtual_address;
-            self.last_fetch.page_bytes = self.ipage_bytes;
-        } else if run.line == self.last_fetch.line {
-            lines.skip_through(run.line);
+            self.last_fetch.page_bytes = self.itlb_page_bytes;
+        } else if run.first_line == self.last_fetch.line {
+            // This line was fetched already.
+            lines.skip_through(run.first_line);
         }
         self.last_fetch.line = lines.last_line();
         self.counts.fetches += lines.lines();
@@ -484,34 +489,35 @@ impl BlockingMachine {
         true
     }
 
+    /// Fetches any block.
     #[inline(never)]
     fn fetch_block(&mut self, block: &CodeBlock) {
-        self.fetch_run(&block.first());
-        self.fetch_run(&block.second());
+        self.fetch_run(&block.first_run());
+        self.fetch_run(&block.second_run());
     }
 
-    /// Fetches the lines of a run, except the first if it is the line of the last fetch.
+    /// Fetches the lines of a run, except its first line if that is the line of the last fetch.
     fn fetch_run(&mut self, run: &LineRun) {
         if run.lines == 0 {
             return;
         }
         let last = self.last_fetch;
-        let mut lines = LineRange::new(run.line, run.lines.into());
+        let mut lines = LineRange::new(run.first_line, run.lines.into());
         if run.virtual_address ^ last.virtual_address >= last.page_bytes {
             self.translate_fetch(VirtualAddress(run.virtual_address));
-        } else if run.line == last.line {
-            lines.skip_through(run.line);
+        } else if run.first_line == last.line {
+            lines.skip_through(run.first_line);
         }
         self.counts.fetches += lines.lines();
         self.last_fetch = LastFetch {
             virtual_address: run.virtual_address,
             line: lines.last_line(),
-            page_bytes: self.ipage_bytes,
+            page_bytes: self.itlb_page_bytes,
         };
         self.fetch_lines(lines);
     }
 
-    /// Looks up lines that are counted already.
+    /// Looks up lines in L1I. Their fetches are already counted.
     #[inline(never)]
     fn fetch_lines(&mut self, lines: LineRange) {
         for line in lines {
@@ -521,8 +527,9 @@ impl BlockingMachine {
         }
     }
 
+    /// Looks up the page of a fetch in the instruction TLB, and counts a miss.
     fn translate_fetch(&mut self, virtual_address: VirtualAddress) {
-        // Each change of the page has a fetch, so this number grows.
+        // Grows from lookup to lookup, because each change of the page also has a fetch.
         let now = self.counts.fetches + 1;
         if self.itlb.access_known(virtual_address, now).is_some() {
             return;
@@ -533,10 +540,11 @@ impl BlockingMachine {
             self.counts.fetch_stall_cycles += self.tlb_miss_cycles;
             self.counts.fetch_walk_cycles += self.tlb_miss_cycles;
         }
-        // The block brings its physical address.
+        // The block has its physical address, so only the slot matters.
         self.itlb.remember(virtual_address, PhysicalAddress::default(), slot);
     }
 
+    /// Looks up a line of L1I that is not the most recently used one, and counts misses and stalls.
     #[inline(never)]
     fn fetch_line(&mut self, line: LineAddress) {
         if self.l1i.access(line, false) == Access::Hit {
@@ -548,6 +556,7 @@ impl BlockingMachine {
         self.counts.fetch_stall_cycles += self.l1_miss_cycles(l2_hit);
     }
 
+    /// The fast path of a load, or a store if `write`. Returns whether it made the access.
     #[inline(always)]
     fn data_fast(&mut self, virtual_address: VirtualAddress, bytes: u64, write: bool) -> bool {
         if self.crosses(virtual_address, bytes) {
@@ -563,7 +572,7 @@ impl BlockingMachine {
         true
     }
 
-    /// A load, or with `write` a store. Unlike [`BlockingMachine::data_fast`] it does not count the store.
+    /// A load, or a store if `write`. Unlike [`BlockingMachine::data_fast`], it does not count a store.
     #[inline(always)]
     fn data(
         &mut self,
@@ -578,8 +587,8 @@ impl BlockingMachine {
         }
     }
 
-    /// Looks up a page whose translation is not known. Returns the physical address, or none for a
-    /// device, whose access is then complete.
+    /// Looks up a page in the data TLB, when the fast path did not apply. Returns the physical address. `None` for a
+    /// device: the access is then complete and counted.
     #[inline(never)]
     fn translate_data(
         &mut self,
@@ -602,6 +611,7 @@ impl BlockingMachine {
         Some(physical)
     }
 
+    /// Looks up a line in L1D.
     #[inline(always)]
     fn data_line(&mut self, line: LineAddress, write: bool) {
         if !self.l1d.access_mru(line, write) {
@@ -609,6 +619,7 @@ impl BlockingMachine {
         }
     }
 
+    /// Looks up a line of L1D that is not the most recently used one, and counts misses and stalls.
     #[inline(never)]
     fn data_line_slow(&mut self, line: LineAddress, write: bool) {
         let access = self.l1d.access(line, write);
@@ -631,11 +642,12 @@ impl BlockingMachine {
         }
     }
 
+    /// The stall of an L1 miss.
     fn l1_miss_cycles(&self, l2_hit: bool) -> u64 {
         if l2_hit { self.l2_hit_cycles } else { self.memory_cycles }
     }
 
-    /// Looks up a line in L2 and fills it if it is absent; true if it hit.
+    /// Looks up a line in L2, fills it if it is absent, and marks it dirty if `write`. Returns whether it hit.
     #[inline(never)]
     fn access_l2(&mut self, line: LineAddress, write: bool) -> bool {
         match self.l2.access(line, write) {
@@ -658,7 +670,7 @@ mod tests {
         let lines = |address: u64, bytes: u32| {
             let span = CodeSpan { virtual_address: address, physical: address + 4096, bytes };
             let run = LineRun::new(4, span);
-            assert!(bytes == 0 || run.line == LineAddress((address + 4096) / 16));
+            assert!(bytes == 0 || run.first_line == LineAddress((address + 4096) / 16));
             run.lines
         };
         assert_eq!([lines(0, 0), lines(0, 1), lines(0, 16), lines(0, 17)], [0, 1, 1, 2]);

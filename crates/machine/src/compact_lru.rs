@@ -1,8 +1,8 @@
-//! The caches of [`BlockingMachine`]: as [`TagArray`], for the usual geometry in a quarter of its memory.
+//! The tags of [`BlockingMachine`]'s caches: like [`TagArray`], but in a quarter of the memory for the usual geometry.
 //!
-//! A simulator's own caches hold little more than the tags of one simulated cache, so its speed depends on
-//! how small they are. With LRU and few ways, the order of a set's lines says all about their replacement,
-//! and no times are needed.
+//! The host's caches hold little more than the tags of one simulated cache. So the size of the tags decides the speed
+//! of the simulation. With LRU and few ways, the order of a set's lines is all the replacement state, and no times
+//! are needed. A property test compares both representations.
 //!
 //! [`BlockingMachine`]: crate::BlockingMachine
 
@@ -10,30 +10,29 @@ use crate::address::{LineAddress, LineRange};
 use crate::model::{CacheModel, Replacement};
 use crate::tag_array::{Outcome, TagArray};
 
-/// No line. A line's number is below 2^62: an address has at most 64 bits and a line at least 4 bytes.
+/// Stands for no line. Line numbers are below 2^62, because an address has at most 64 bits and a line at least 4 bytes.
 const EMPTY: u64 = u64::MAX;
-/// The line was written, and the next level has the old content.
+/// The bit of a dirty line: it was written, and the next level has the old content.
 const DIRTY: u64 = 1;
-/// Sets with more ways take too long to reorder.
+/// Maximum ways of [`CompactLru`]: larger sets take too long to reorder.
 const WAYS_MAX: usize = 4;
 
-/// A set-associative cache, by the tags of its lines.
+/// The tags of a set-associative cache.
 #[derive(Clone, Debug)]
 pub(crate) enum Tags {
     /// LRU, with at most [`WAYS_MAX`] ways.
     Compact(CompactLru),
-    /// Any other.
+    /// Any other geometry or policy.
     Any(TagArray),
 }
 
 /// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// The line was in.
     Hit,
-    /// The line was filled; the line that was evicted for it must be written back.
+    /// The line was filled, and the evicted line must be written back.
     MissWritesBack(LineAddress),
-    /// The line was filled.
+    /// The line was filled, and nothing must be written back.
     Miss,
 }
 
@@ -48,7 +47,7 @@ impl Tags {
         }
     }
 
-    /// Whether `line` is known to be the most recently used line of its set. To read it changes nothing.
+    /// Whether `line` is known to be the most recently used line of its set. Reading that line changes nothing.
     #[inline(always)]
     pub(crate) fn is_mru(&self, line: LineAddress) -> bool {
         match self {
@@ -67,7 +66,7 @@ impl Tags {
         }
     }
 
-    /// Looks a line up, fills it if it is absent, and marks it dirty if `write`.
+    /// Looks up a line, fills it if it is absent, and marks it dirty if `write`.
     #[inline(always)]
     pub(crate) fn access(&mut self, line: LineAddress, write: bool) -> Access {
         match self {
@@ -80,7 +79,7 @@ impl Tags {
         }
     }
 
-    /// Removes these lines, without writing them back.
+    /// Removes lines without writing them back.
     pub(crate) fn remove(&mut self, mut lines: LineRange) {
         match self {
             Tags::Compact(tags) => tags.remove(lines),
@@ -94,8 +93,8 @@ impl Tags {
     }
 }
 
-/// The lines of each set, the most recently used one first and empty ways last. A word is a line's number
-/// times two, plus [`DIRTY`].
+/// The lines of each set, the most recently used line first, and empty ways last. A word is a line's number times two,
+/// plus [`DIRTY`] if it is dirty.
 #[derive(Clone, Debug)]
 pub(crate) struct CompactLru {
     words: Box<[u64]>,
@@ -108,20 +107,21 @@ impl CompactLru {
         CompactLru { words: vec![EMPTY; sets * ways].into(), ways, set_mask: sets as u64 - 1 }
     }
 
-    /// The index of the most recently used line of the set of `line`.
+    /// The index of the first word of the set of `line`: its most recently used line.
     #[inline(always)]
-    fn first(&self, line: LineAddress) -> usize {
+    fn first_index(&self, line: LineAddress) -> usize {
         (line.0 & self.set_mask) as usize * self.ways
     }
 
+    /// The word of the most recently used line of the set of `line`.
     #[inline(always)]
     fn mru(&self, line: LineAddress) -> Option<u64> {
-        self.words.get(self.first(line)).copied()
+        self.words.get(self.first_index(line)).copied()
     }
 
     #[inline(always)]
     fn access_mru(&mut self, line: LineAddress, write: bool) -> bool {
-        let first = self.first(line);
+        let first = self.first_index(line);
         match self.words.get_mut(first) {
             Some(word) if *word >> 1 == line.0 => {
                 if write {
@@ -135,18 +135,19 @@ impl CompactLru {
 
     #[inline(always)]
     fn access(&mut self, line: LineAddress, write: bool) -> Access {
-        let first = self.first(line);
+        let first = self.first_index(line);
         let LineAddress(line) = line;
         let set = &mut self.words[first..first + self.ways];
         let mut moved = line << 1 | u64::from(write);
-        // Each word moves one way down, until the line's own is found or the last one is dropped.
+        // The line comes first. Each word moves down by one way, up to the line's old way, or until the last word
+        // drops.
         for word in set.iter_mut() {
-            let old = std::mem::replace(word, moved);
-            if old >> 1 == line {
-                set[0] |= old & DIRTY;
+            let previous = std::mem::replace(word, moved);
+            if previous >> 1 == line {
+                set[0] |= previous & DIRTY;
                 return Access::Hit;
             }
-            moved = old;
+            moved = previous;
         }
         match moved {
             EMPTY => Access::Miss,
@@ -160,7 +161,7 @@ impl CompactLru {
         let is_removed = |word: u64| word != EMPTY && (word >> 1).wrapping_sub(start) < count;
         // If there are more lines than sets, each set may hold some of them.
         for set in 0..count.min(self.set_mask + 1) {
-            let first = self.first(LineAddress(start.wrapping_add(set)));
+            let first = self.first_index(LineAddress(start.wrapping_add(set)));
             let set = &mut self.words[first..first + self.ways];
             let mut kept = 0;
             for way in 0..set.len() {

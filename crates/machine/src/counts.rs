@@ -1,4 +1,4 @@
-//! The counts of a machine.
+//! The counts of a machine. The plugin reads them at the start and at the end of each recorded region.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
@@ -19,15 +19,15 @@ impl Add for Instructions {
     type Output = Instructions;
 
     #[inline(always)]
-    fn add(self, more: Instructions) -> Instructions {
-        Instructions(self.0 + more.0)
+    fn add(self, added: Instructions) -> Instructions {
+        Instructions(self.0 + added.0)
     }
 }
 
 impl AddAssign for Instructions {
     #[inline(always)]
-    fn add_assign(&mut self, more: Instructions) {
-        self.0 += more.0;
+    fn add_assign(&mut self, added: Instructions) {
+        self.0 += added.0;
     }
 }
 
@@ -35,8 +35,8 @@ impl Sub for Instructions {
     type Output = Instructions;
 
     #[inline(always)]
-    fn sub(self, fewer: Instructions) -> Instructions {
-        Instructions(self.0 - fewer.0)
+    fn sub(self, subtracted: Instructions) -> Instructions {
+        Instructions(self.0 - subtracted.0)
     }
 }
 
@@ -46,11 +46,11 @@ impl Sum for Instructions {
     }
 }
 
-/// Defines [`Counts`] from one list, so that fields, names and the vector agree.
+/// Defines [`Counts`] from one list, so that fields, names and the array agree. Their order is public.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counts of a machine. All are sums since the start; a region of interest is the
-        /// difference of two.
+        /// The counts of a machine. All are sums since the start; the counts of a region are the difference of two
+        /// readings.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[repr(C)]
         pub struct Counts {
@@ -58,9 +58,9 @@ macro_rules! counts {
         }
 
         impl Counts {
-            /// The fields' names, in their order.
+            /// The names of the fields, in their order.
             pub const NAMES: [&str; Self::LEN] = [$(stringify!($name)),*];
-            /// How many fields there are.
+            /// The number of fields.
             pub const LEN: usize = [$(stringify!($name)),*].len();
         }
 
@@ -82,12 +82,12 @@ counts! {
     instructions,
     /// Cycles, stalls included.
     cycles,
-    /// Instruction lines fetched. Consecutive accesses to one line are one fetch, if they are
-    /// in the same page and the TLBs were not flushed in between.
+    /// Fetched instruction lines. Consecutive accesses to a line are one fetch, unless the page differs or the TLBs
+    /// were flushed in between.
     fetches,
-    /// Loads, each of one line.
+    /// Loads, one for each line that an instruction loads from.
     loads,
-    /// Stores, each to one line.
+    /// Stores, one for each line that an instruction stores to.
     stores,
     /// Fetches that missed L1I.
     l1i_misses,
@@ -95,9 +95,9 @@ counts! {
     l1d_load_misses,
     /// Stores that missed L1D.
     l1d_store_misses,
-    /// Misses of L1I that missed L2, too.
+    /// Misses of L1I that also missed L2.
     l2_fetch_misses,
-    /// Misses of L1D that missed L2, too, without write-backs of L1D.
+    /// Misses of L1D that also missed L2, without write-backs of L1D.
     l2_data_misses,
     /// Dirty lines that L2 wrote back.
     l2_writebacks,
@@ -111,22 +111,23 @@ counts! {
     data_stall_cycles,
     /// Loads and stores of devices, which bypass the caches.
     device_accesses,
-    /// Cycles that page walks for instructions took. In a blocking processor they are a part of
-    /// `fetch_stall_cycles`; others hide some of them.
+    /// Cycles that page walks for instructions took. In a blocking processor they are a part of `fetch_stall_cycles`;
+    /// other processors hide some of them.
     fetch_walk_cycles,
-    /// Cycles that page walks for data took, likewise.
+    /// Cycles that page walks for data took. In a blocking processor they are a part of `data_stall_cycles`; other
+    /// processors hide some of them.
     data_walk_cycles,
 }
 
 impl Counts {
-    /// The difference from `earlier` to these.
+    /// The counts since the reading `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Counts) -> Counts {
-        let mut added = <[u64; Self::LEN]>::from(*self);
-        for (count, before) in added.iter_mut().zip(<[u64; Self::LEN]>::from(*earlier)) {
+        let mut difference = <[u64; Self::LEN]>::from(*self);
+        for (count, before) in difference.iter_mut().zip(<[u64; Self::LEN]>::from(*earlier)) {
             *count -= before;
         }
-        added.into()
+        difference.into()
     }
 }
 

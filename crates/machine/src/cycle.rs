@@ -1,9 +1,8 @@
-//! Points in time of a core's clock.
+//! Points in time of a core's clock. All cores and memory systems use them; a duration is a plain `u64`.
 
 use std::ops::{Add, AddAssign, Sub};
 
-/// A cycle of a core's clock: a point in time. A number of cycles is no `Cycle`, but a `u64` whose name ends in
-/// `_cycles`.
+/// A cycle of a core's clock: a point in time. A duration is not a `Cycle`, but a `u64` whose name ends in `_cycles`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Cycle(pub u64);
@@ -11,7 +10,7 @@ pub struct Cycle(pub u64);
 impl Cycle {
     /// The first cycle of a core.
     pub const START: Cycle = Cycle(0);
-    /// A cycle that no core comes to.
+    /// A cycle that no core reaches.
     pub const NEVER: Cycle = Cycle(u64::MAX);
 
     #[inline(always)]
@@ -20,14 +19,14 @@ impl Cycle {
         self + 1
     }
 
-    /// How many cycles this one is after `earlier`, or 0 if it is before.
+    /// The number of cycles from `earlier` to this one, or 0 if this one is earlier.
     #[inline(always)]
     #[must_use]
     pub fn cycles_since(self, earlier: Cycle) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The cycle that is `cycles` before this one, or the first cycle if there are not as many before it.
+    /// The cycle that is `cycles` before this one, but not before the first cycle.
     #[inline(always)]
     #[must_use]
     pub fn earlier_by(self, cycles: u64) -> Cycle {
@@ -51,7 +50,7 @@ impl AddAssign<u64> for Cycle {
     }
 }
 
-/// The number of cycles from the second to the first, which is not earlier.
+/// The number of cycles from `earlier` to this one, which must not be earlier.
 impl Sub for Cycle {
     type Output = u64;
 

@@ -1,9 +1,12 @@
-//! Decodes x86-64 instructions, once, into a description that all parts of the simulator read.
+//! Decodes x86-64 instructions into descriptions for the simulator. The plugin decodes each instruction once, when QEMU
+//! translates its block; a replayed block trace does the same.
 //!
-//! [`Decoder::decode`] finds out what an instruction is: whether it is a branch, whether it can
-//! write to a device, whether the simulator must act on it. [`Decoder::core_instruction`] adds what
-//! a core needs: registers, memory accesses, execution unit. iced-x86 knows the registers and the
-//! memory that an instruction uses; this module adds the execution unit and special behaviour.
+//! [`Decoder::decode`] tells the kind of an instruction: whether it is a branch, whether it can write to a device,
+//! whether the simulator must act on it. [`Decoder::core_instruction`] describes it for a core: registers, memory
+//! accesses, execution unit, special effect. iced-x86 knows the registers and the memory that an instruction uses; this
+//! module adds the execution unit and the special effect.
+//!
+//! The bytes come from a guest, so they may be anything: no bytes may cause a panic.
 
 use std::ops::Range;
 
@@ -16,10 +19,10 @@ use iced_x86::{
 use crate::core::{self, ADDRESS_HAS_INDEX, Instruction, Register, Special, StringOperation, Unit};
 use crate::predict::BranchKind;
 
-/// Longest instruction, bytes.
+/// Maximum length of an instruction, in bytes.
 const BYTES_MAX: usize = 15;
 
-/// Instructions on which a simulator acts.
+/// The instructions that the simulator must act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Any other instruction.
@@ -42,19 +45,20 @@ pub enum Operation {
     /// `rdpmc`.
     ReadPmc,
     Cpuid,
-    /// A `mov` or `xchg` that stores to the addresses at which a Linux kernel maps its local APIC.
+    /// A `mov` or `xchg` that stores to the addresses where a Linux kernel may map its local APIC.
     WriteLocalApic,
-    /// An instruction that changes translations of addresses: `mov` to cr0, cr3 or cr4, `invlpg`,
-    /// `invpcid`.
+    /// Changes address translations: `mov` to cr0, cr3 or cr4, `invlpg`, `invpcid`.
     FlushTranslations,
-    /// The long NOP `nopl N(%rax,%rax,1)`, with N.
+    /// The long NOP `nopl N(%rax,%rax,1)`, with N. Programs mark points of a simulated run with it.
     LongNop(u32),
 }
 
-/// Where a Linux kernel maps devices at addresses that are known when it is compiled, the local APIC among them
-/// (arch/x86/include/asm/fixmap.h; `native_apic_mem_write` adds the register's number to the page's address).
+/// The fixmap of a Linux kernel: addresses that are constant when the kernel is compiled. Devices are mapped there, the
+/// local APIC among them (arch/x86/include/asm/fixmap.h). `native_apic_mem_write` stores to the page's address plus the
+/// register's number.
 const FIXED_ADDRESSES: Range<u64> = 0xffff_ffff_ff40_0000..0xffff_ffff_ff80_0000;
 
+/// Whether a `mov` or `xchg` stores to an address in the fixmap that the instruction itself contains.
 fn stores_to_fixed_addresses(instruction: &X86) -> bool {
     let mut operands = [instruction.op0_kind(), instruction.op1_kind()].into_iter();
     let memory = operands.position(|kind| kind == OpKind::Memory);
@@ -68,11 +72,11 @@ fn stores_to_fixed_addresses(instruction: &X86) -> bool {
 pub struct FlushedLine {
     /// A byte of the line.
     pub at: MemoryOperand,
-    /// Whether caches keep the line, which is clean then.
+    /// Whether the caches keep the line, now clean (`clwb`).
     pub keeps: bool,
 }
 
-/// An operand in memory. Registers are numbered as the processor does: rax, rcx, rdx, rbx, rsp, ...
+/// An operand in memory. Register numbers are those of the encoding: 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, ...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOperand {
     pub base: Option<u8>,
@@ -84,8 +88,8 @@ pub struct MemoryOperand {
 }
 
 impl MemoryOperand {
-    /// The operand of an instruction; none with a segment that has a base of its own, or if its
-    /// address has less than 64 bits.
+    /// The memory operand of an instruction. `None` if its segment has a base (FS, GS), or if its address has less than
+    /// 64 bits: the caller could not compute the address.
     fn from_x86(instruction: &X86) -> Option<MemoryOperand> {
         let number = |register: X86Register| match register {
             X86Register::None | X86Register::RIP => Some(None),
@@ -100,13 +104,13 @@ impl MemoryOperand {
             base: number(instruction.memory_base())?,
             index: number(instruction.memory_index())?,
             scale: instruction.memory_index_scale() as u8,
-            // With an address relative to rip, this is the address.
+            // For an address relative to rip, iced-x86 returns the absolute address here.
             displacement: instruction.memory_displacement64(),
         })
     }
 }
 
-/// How an instruction changes translations of addresses.
+/// How an instruction changes address translations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TranslationChange {
     /// A write of cr0 or cr4.
@@ -116,13 +120,13 @@ pub enum TranslationChange {
         /// The number of the register with the new value.
         from: u8,
     },
-    /// `invlpg` of this address; absent where it cannot be told.
+    /// `invlpg` of this operand. `None` if its address cannot be computed.
     Page(Option<MemoryOperand>),
     /// `invpcid`.
     Described {
         /// The number of the register with the type.
         kind: u8,
-        /// The descriptor; absent where its address cannot be told.
+        /// The descriptor. `None` if its address cannot be computed.
         at: Option<MemoryOperand>,
     },
 }
@@ -130,28 +134,29 @@ pub enum TranslationChange {
 /// How an instruction can write to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceWrite {
-    /// Not at all. Calls and pushes store to a stack, repeated string instructions copy memory:
-    /// they are not used for devices.
+    /// Not at all. Calls and pushes store to a stack, and repeated string instructions copy memory: no program uses
+    /// them for devices.
     Never,
     /// A store to a device's memory.
     Store,
-    /// To the port with this number, or to the one in `dx`.
+    /// To the port with this number. `None`: `dx` holds the number.
     Port(Option<u8>),
 }
 
 /// A decoded instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoded {
-    /// As 64-bit code.
+    /// The instruction as 64-bit code. May be invalid.
     x86: X86,
-    /// The instruction in the first mode of 64, 32 and 16 bits that decodes it: firmware and a kernel's first
-    /// code are not 64-bit code.
+    /// The instruction as 64-, 32- or 16-bit code: the first mode that decodes it. Firmware and the first code of a
+    /// kernel are not 64-bit code.
     valid: X86,
-    bytes_given: u8,
+    /// The number of bytes that were available for decoding, at most [`BYTES_MAX`].
+    available_bytes: u8,
 }
 
 impl Decoded {
-    /// The operation, if a simulator acts on it.
+    /// What the simulator must do for the instruction. [`Operation::Other`]: nothing.
     #[must_use]
     pub fn operation(&self) -> Operation {
         let instruction = &self.valid;
@@ -187,7 +192,7 @@ impl Decoded {
         }
     }
 
-    /// How the instruction changes translations of addresses, if it does: if its operation is
+    /// How the instruction changes address translations. `None` unless its operation is
     /// [`Operation::FlushTranslations`].
     #[must_use]
     pub fn translation_change(&self) -> Option<TranslationChange> {
@@ -195,21 +200,22 @@ impl Decoded {
             return None;
         }
         let instruction = &self.valid;
-        let from = |register: X86Register| register.full_register().number() as u8;
+        let number = |register: X86Register| register.full_register().number() as u8;
         Some(match instruction.mnemonic() {
             Mnemonic::Invlpg => TranslationChange::Page(MemoryOperand::from_x86(instruction)),
             Mnemonic::Invpcid => TranslationChange::Described {
-                kind: from(instruction.op0_register()),
+                kind: number(instruction.op0_register()),
                 at: MemoryOperand::from_x86(instruction),
             },
             _ if instruction.op0_register() == X86Register::CR3 => {
-                TranslationChange::PageTables { from: from(instruction.op1_register()) }
+                TranslationChange::PageTables { from: number(instruction.op1_register()) }
             }
             _ => TranslationChange::Mode,
         })
     }
 
-    /// The line that the instruction flushes from all caches, or writes back if it is dirty.
+    /// The line that the instruction flushes from all caches or writes back. `None` for other instructions, and if the
+    /// address cannot be computed.
     #[must_use]
     pub fn flushed_line(&self) -> Option<FlushedLine> {
         let keeps = match self.valid.mnemonic() {
@@ -237,8 +243,8 @@ impl Decoded {
             || instruction.mnemonic() == Mnemonic::Ret
     }
 
-    /// Whether the instruction is a string instruction that repeats itself. QEMU executes each repetition as a
-    /// block of its own.
+    /// Whether the instruction is a repeated string instruction (`rep`). QEMU executes each repetition as a separate
+    /// block.
     #[must_use]
     pub fn is_repeated_string(&self) -> bool {
         let instruction = &self.valid;
@@ -268,9 +274,8 @@ impl Decoded {
         }
     }
 
-    /// Whether the instruction can reach the outside of its processor in another way than
-    /// [`DeviceWrite::Store`]: by a port, a model-specific register or a repeated string instruction. An
-    /// instruction that makes the processor wait counts, too.
+    /// Whether the instruction can act outside of its processor other than by [`DeviceWrite::Store`]: by a port, a
+    /// model-specific register or a repeated string instruction. Instructions that make the processor wait count, too.
     #[must_use]
     pub fn may_act_outside(&self) -> bool {
         let waits_or_writes = matches!(
@@ -286,8 +291,8 @@ impl Decoded {
                 | Mnemonic::Mwait
                 | Mnemonic::Mwaitx
         );
-        let to_port = matches!(self.device_write(), DeviceWrite::Port(_));
-        waits_or_writes || to_port || self.is_repeated_string()
+        let writes_port = matches!(self.device_write(), DeviceWrite::Port(_));
+        waits_or_writes || writes_port || self.is_repeated_string()
     }
 
     /// Whether the instruction calls the function whose address is in a register.
@@ -296,7 +301,7 @@ impl Decoded {
         self.x86.is_call_near_indirect() && self.x86.op0_kind() == OpKind::Register
     }
 
-    /// The function that it calls, if the address is in the instruction.
+    /// The address of the called function, if it is in the instruction.
     #[must_use]
     pub fn called_function(&self) -> Option<u64> {
         self.x86.is_call_near().then(|| self.x86.near_branch_target())
@@ -305,14 +310,15 @@ impl Decoded {
     /// The target of a branch, if it is in the instruction.
     #[must_use]
     pub fn target(&self) -> Option<u64> {
-        let direct = matches!(
-            branch(self.x86.flow_control()),
+        let is_direct = matches!(
+            branch_kind(self.x86.flow_control()),
             Some(BranchKind::Conditional | BranchKind::Jump | BranchKind::Call)
         );
-        (direct && !self.x86.is_invalid()).then(|| self.x86.near_branch_target())
+        (is_direct && !self.x86.is_invalid()).then(|| self.x86.near_branch_target())
     }
 }
 
+/// Whether the instruction is `nopl N(%rax,%rax,1)`, with any N.
 fn is_long_nop(instruction: &X86) -> bool {
     matches!(instruction.code(), Code::Nop_rm16 | Code::Nop_rm32)
         && instruction.memory_base().full_register() == X86Register::RAX
@@ -320,7 +326,7 @@ fn is_long_nop(instruction: &X86) -> bool {
         && instruction.memory_index_scale() == 1
 }
 
-/// Decodes instructions. It is kept between instructions because it holds buffers of iced-x86.
+/// Decodes instructions. Keep it between instructions: it holds buffers of iced-x86.
 pub struct Decoder {
     info: InstructionInfoFactory,
 }
@@ -349,26 +355,26 @@ impl Decoder {
             |bits| BytesDecoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
         let x86 = decode_as(64);
         let valid = if x86.is_invalid() {
-            let others = [32, 16].into_iter().map(decode_as);
-            others.into_iter().find(|candidate| !candidate.is_invalid()).unwrap_or(x86)
+            let other_modes = [32, 16].into_iter().map(decode_as);
+            other_modes.into_iter().find(|candidate| !candidate.is_invalid()).unwrap_or(x86)
         } else {
             x86
         };
-        Decoded { x86, valid, bytes_given: bytes.len() as u8 }
+        Decoded { x86, valid, available_bytes: bytes.len() as u8 }
     }
 
-    /// The instruction for a core, as 64-bit code. An invalid instruction has no effect, but waits for all
-    /// earlier instructions; its length is the number of available bytes.
+    /// The description of the instruction for a core, as 64-bit code. An invalid instruction has no effect, but waits
+    /// for all earlier instructions; its length is the number of available bytes.
     pub fn core_instruction(&mut self, decoded: &Decoded) -> Instruction {
         let x86 = &decoded.x86;
         if x86.is_invalid() {
-            return Instruction::nothing(decoded.bytes_given).doing(Special::Fence);
+            return Instruction::nothing(decoded.available_bytes).doing(Special::Fence);
         }
-        prepare(x86, self.info.info(x86)).with_bytes(x86.len() as u8)
+        describe(x86, self.info.info(x86)).with_bytes(x86.len() as u8)
     }
 
-    /// Whether the instruction writes to memory whenever it completes: no masked or conditional store, and
-    /// no address that is only computed.
+    /// Whether the instruction certainly writes to memory when it completes. Masked and conditional stores do not
+    /// count, nor do addresses that are only computed (`lea`).
     #[must_use]
     pub fn stores(&mut self, decoded: &Decoded) -> bool {
         let is_written =
@@ -379,7 +385,8 @@ impl Decoder {
     }
 }
 
-fn branch(flow: FlowControl) -> Option<BranchKind> {
+/// The kind of a branch. `None` for other instructions.
+fn branch_kind(flow: FlowControl) -> Option<BranchKind> {
     match flow {
         FlowControl::UnconditionalBranch => Some(BranchKind::Jump),
         FlowControl::IndirectBranch => Some(BranchKind::IndirectJump),
@@ -387,7 +394,7 @@ fn branch(flow: FlowControl) -> Option<BranchKind> {
         FlowControl::Return => Some(BranchKind::Return),
         FlowControl::Call => Some(BranchKind::Call),
         FlowControl::IndirectCall => Some(BranchKind::IndirectCall),
-        // Their special behaviour ends the flow of execution.
+        // Special effects, not branches, end the flow of execution here.
         FlowControl::Next
         | FlowControl::Interrupt
         | FlowControl::XbeginXabortXend
@@ -395,47 +402,49 @@ fn branch(flow: FlowControl) -> Option<BranchKind> {
     }
 }
 
-fn reads(access: OpAccess) -> bool {
+/// Whether a core must wait for the old value of a register that is accessed so.
+fn is_read(access: OpAccess) -> bool {
     matches!(
         access,
         OpAccess::Read
             | OpAccess::CondRead
             | OpAccess::ReadWrite
             | OpAccess::ReadCondWrite
-            // The register keeps its value where it is not written.
+            // A conditional write may leave the old value.
             | OpAccess::CondWrite
     )
 }
 
-fn writes(access: OpAccess) -> bool {
+fn is_written(access: OpAccess) -> bool {
     matches!(
         access,
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     )
 }
 
-/// Whether memory is accessed, which `lea`, prefetches and long NOPs do not do.
+/// Whether memory is accessed. `lea`, prefetches and long NOPs have memory operands without an access.
 fn is_accessed(memory: &&UsedMemory) -> bool {
     memory.access() != OpAccess::NoMemAccess && memory.access() != OpAccess::None
 }
 
-fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
-    let special = special(decoded);
+/// Describes an instruction for a core.
+fn describe(decoded: &X86, info: &InstructionInfo) -> Instruction {
+    let special = special_effect(decoded);
     // A return from an interrupt is not a branch: it is not predicted.
-    let branch = branch(decoded.flow_control()).filter(|_| !special.ends_flow());
+    let branch = if special.ends_flow() { None } else { branch_kind(decoded.flow_control()) };
     let mut instruction = Instruction::nothing(0).doing(special);
     if matches!(special, Special::StoreFence | Special::FlushLine) {
-        // Store fences and line flushes have an entry in the store buffer.
+        // Store fences and line flushes take an entry of the store buffer.
         instruction = instruction.storing(&[]);
     }
     let mut addresses = Vec::new();
     for memory in info.used_memory().iter().filter(is_accessed) {
         let registers = [memory.base(), memory.index()];
         let registers: Vec<Register> = registers.into_iter().filter_map(register_of).collect();
-        if reads(memory.access()) && memory.access() != OpAccess::CondWrite {
+        if is_read(memory.access()) && memory.access() != OpAccess::CondWrite {
             instruction = instruction.loading(&registers);
         }
-        if writes(memory.access()) {
+        if is_written(memory.access()) {
             instruction = instruction.storing(&registers);
         }
         addresses.extend(registers);
@@ -443,18 +452,19 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     if is_streaming(decoded) {
         instruction = instruction.streaming();
     }
-    let used = used(decoded, info, &addresses);
-    instruction = instruction.reading(&used.read).writing(&used.written).moving(&used.moved);
+    let registers = used_registers(decoded, info, &addresses);
+    instruction =
+        instruction.reading(&registers.read).writing(&registers.written).moving(&registers.moved);
     if decoded.is_stack_instruction() {
         instruction = instruction.moving_stack();
     }
     if let Some(kind) = branch {
         instruction = instruction.branching(kind);
     }
-    if let Some(operation) = repeats(decoded) {
+    if let Some(operation) = string_operation(decoded) {
         instruction = instruction.repeating(operation);
     }
-    if has_vector(decoded) {
+    if has_vector_register(decoded) {
         instruction = instruction.loading_vector();
     } else if (instruction.loads() || instruction.stores())
         && (decoded.is_stack_instruction() || matches!(memory_bytes(decoded), 4 | 8))
@@ -479,13 +489,13 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     if is_fusible(decoded) {
         instruction = instruction.fusible();
     }
-    match unit(
+    match execution_unit(
         decoded,
         branch.is_some(),
         instruction.loads() || instruction.stores(),
-        &used.written,
+        &registers.written,
     ) {
-        Some(unit) => match operation(decoded, unit) {
+        Some(unit) => match core_operation(decoded, unit) {
             Some(operation) => instruction.executed_by(unit).as_operation(operation),
             None => instruction.executed_by(unit),
         },
@@ -493,18 +503,18 @@ fn prepare(decoded: &X86, info: &InstructionInfo) -> Instruction {
     }
 }
 
-/// Whether its stores bypass the caches (non-temporal stores).
+/// Whether the instruction's stores bypass the caches (non-temporal stores).
 fn is_streaming(decoded: &X86) -> bool {
     use Mnemonic::{Movntdq, Movnti, Movntpd, Movntps, Movntq, Vmovntdq, Vmovntpd, Vmovntps};
     let streaming = [Movntdq, Movnti, Movntpd, Movntps, Movntq, Vmovntdq, Vmovntpd, Vmovntps];
     streaming.contains(&decoded.mnemonic())
 }
 
-/// The operation of a repeated string instruction, or `None` if the instruction does more than access memory.
-fn repeats(decoded: &X86) -> Option<StringOperation> {
-    let repeated = decoded.has_rep_prefix() || decoded.has_repne_prefix();
+/// The operation of a repeated string instruction. `None` for other instructions, and for port input and output.
+fn string_operation(decoded: &X86) -> Option<StringOperation> {
+    let is_repeated = decoded.has_rep_prefix() || decoded.has_repne_prefix();
     match decoded.mnemonic() {
-        _ if !repeated || !decoded.is_string_instruction() => None,
+        _ if !is_repeated || !decoded.is_string_instruction() => None,
         Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsd | Mnemonic::Movsq => {
             Some(StringOperation::Copy)
         }
@@ -524,12 +534,14 @@ fn repeats(decoded: &X86) -> Option<StringOperation> {
     }
 }
 
+/// The size of the memory operand, in bytes.
 fn memory_bytes(decoded: &X86) -> usize {
     decoded.memory_size().size()
 }
 
-/// A number for how its address is formed; not zero. All addresses that start from the stack pointer
-/// are one form: the front end follows it.
+/// A number for how the instruction's address is formed, never zero: see `Instruction::address_form`. All addresses
+/// with the stack pointer as base count as one form, because a front end tracks the stack pointer. Different forms may
+/// collide.
 fn address_form(decoded: &X86) -> u16 {
     let base = decoded.memory_base().full_register();
     if decoded.is_stack_instruction() || base == X86Register::RSP {
@@ -547,7 +559,7 @@ fn address_form(decoded: &X86) -> u16 {
     (parts.into_iter().fold(base as u64, mix) >> 48) as u16 & !ADDRESS_HAS_INDEX | index | 2
 }
 
-/// Whether the instruction moves all of a register to another of the same kind.
+/// Whether the instruction moves a whole register to another register of the same kind.
 fn is_register_move(decoded: &X86) -> bool {
     let [to, from] = [decoded.op0_register(), decoded.op1_register()];
     let is_whole_register =
@@ -560,26 +572,27 @@ fn is_register_move(decoded: &X86) -> bool {
         && !matches!(decoded.mnemonic(), Mnemonic::Movss | Mnemonic::Movsd | Mnemonic::Movbe)
 }
 
-/// Whether the result is zero, whatever was in the registers.
+/// Whether the result is always zero, such as `xor %eax, %eax`.
 fn is_zeroing(decoded: &X86) -> bool {
     let operands = decoded.op_count();
-    let same = operands >= 2
+    let has_equal_sources = operands >= 2
         && decoded.op_register(operands - 1) != X86Register::None
         && decoded.op_register(operands - 1) == decoded.op_register(operands - 2);
-    same && matches!(
-        decoded.mnemonic(),
-        Mnemonic::Xor
-            | Mnemonic::Sub
-            | Mnemonic::Pxor
-            | Mnemonic::Xorps
-            | Mnemonic::Xorpd
-            | Mnemonic::Vpxor
-            | Mnemonic::Vxorps
-            | Mnemonic::Vxorpd
-    )
+    has_equal_sources
+        && matches!(
+            decoded.mnemonic(),
+            Mnemonic::Xor
+                | Mnemonic::Sub
+                | Mnemonic::Pxor
+                | Mnemonic::Xorps
+                | Mnemonic::Xorpd
+                | Mnemonic::Vpxor
+                | Mnemonic::Vxorps
+                | Mnemonic::Vxorpd
+        )
 }
 
-/// Whether its result is a register of 64 bits and a constant of 11 bits.
+/// Whether the instruction adds a constant from -1,024 to 1,023 to a 64-bit register.
 fn adds_constant(decoded: &X86) -> bool {
     let is_small = |constant: u64| (-1024..1024).contains(&(constant as i64));
     decoded.op0_register().is_gpr64()
@@ -595,22 +608,24 @@ fn adds_constant(decoded: &X86) -> bool {
         }
 }
 
-/// Whether some cores fuse it with a conditional branch after it: arithmetic that sets flags.
+/// Whether some cores fuse the instruction with a conditional branch after it: arithmetic that sets flags.
 fn is_fusible(decoded: &X86) -> bool {
     use Mnemonic::{Add, And, Cmp, Dec, Inc, Or, Sub, Test, Xor};
     let arithmetic = [Add, And, Cmp, Dec, Inc, Or, Sub, Test, Xor];
     arithmetic.contains(&decoded.mnemonic())
 }
 
-/// The operation, if it has a latency of its own on its unit.
-fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
+/// The operation, if its latency may differ from the latency of its unit.
+fn core_operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
     use crate::core::Operation as CoreOperation;
     let operation = match (decoded.mnemonic(), unit) {
         (Mnemonic::Lea, _) => {
-            let index = decoded.memory_index() != X86Register::None;
+            let has_index = decoded.memory_index() != X86Register::None;
             return match lea_parts(decoded) {
                 3 => Some(CoreOperation::LeaThree),
-                _ if index && decoded.memory_index_scale() > 1 => Some(CoreOperation::LeaScaled),
+                _ if has_index && decoded.memory_index_scale() > 1 => {
+                    Some(CoreOperation::LeaScaled)
+                }
                 _ => None,
             };
         }
@@ -626,14 +641,16 @@ fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
         (Mnemonic::Crc32, _) => CoreOperation::Crc32,
         (_, Unit::Divide) if operand_bytes(decoded) <= 4 => CoreOperation::Divide32,
         (_, Unit::FloatMultiply) if is_product(decoded) => CoreOperation::FloatMultiplyOnly,
-        (_, Unit::FloatMultiply) if name(decoded).starts_with('p') => CoreOperation::VectorMultiply,
+        (_, Unit::FloatMultiply) if mnemonic_text(decoded).starts_with('p') => {
+            CoreOperation::VectorMultiply
+        }
         (_, Unit::FloatDivide) if is_root(decoded) => CoreOperation::FloatRoot,
-        (_, Unit::FloatAdd) if crosses(decoded) => CoreOperation::Convert,
-        (_, Unit::FloatAdd) if name(decoded).contains("comi") => CoreOperation::FloatFlags,
-        (_, Unit::Shuffle) => match name(decoded) {
+        (_, Unit::FloatAdd) if crosses_register_kinds(decoded) => CoreOperation::Convert,
+        (_, Unit::FloatAdd) if mnemonic_text(decoded).contains("comi") => CoreOperation::FloatFlags,
+        (_, Unit::Shuffle) => match mnemonic_text(decoded) {
             name if name.starts_with("aes") => CoreOperation::Aes,
             name if name.starts_with("sha") => CoreOperation::Sha,
-            _ if crosses(decoded) => CoreOperation::Cross,
+            _ if crosses_register_kinds(decoded) => CoreOperation::Cross,
             _ => return None,
         },
         _ => return None,
@@ -641,7 +658,7 @@ fn operation(decoded: &X86, unit: Unit) -> Option<core::Operation> {
     Some(operation)
 }
 
-/// The size of the operand of a division: it has one, in a register or in memory.
+/// The size, in bytes, of the operand of a division. A division has one operand, in a register or in memory.
 fn operand_bytes(decoded: &X86) -> usize {
     match decoded.op0_kind() {
         OpKind::Register => decoded.op0_register().size(),
@@ -649,96 +666,99 @@ fn operand_bytes(decoded: &X86) -> usize {
     }
 }
 
-/// The start of its name, in small letters, without the V of vector extensions.
-fn name(decoded: &X86) -> String {
+/// The mnemonic in lower case, without the V of vector extensions.
+fn mnemonic_text(decoded: &X86) -> String {
     let name = format!("{:?}", decoded.mnemonic());
     name.strip_prefix('V').unwrap_or(&name).to_ascii_lowercase()
 }
 
+/// Whether a floating-point multiplication adds nothing.
 fn is_product(decoded: &X86) -> bool {
-    name(decoded).starts_with("mul")
+    mnemonic_text(decoded).starts_with("mul")
 }
 
 fn is_root(decoded: &X86) -> bool {
-    let name = name(decoded);
+    let name = mnemonic_text(decoded);
     name.starts_with("sqrt") || name.starts_with("fsqrt")
 }
 
-/// Whether one of its registers is a vector register and one is a general one.
-fn crosses(decoded: &X86) -> bool {
-    let of_operand = |operand| (decoded.op_kind(operand), decoded.op_register(operand));
-    let has = |is: fn(X86Register) -> bool| {
-        (0..decoded.op_count())
-            .map(of_operand)
-            .any(|(kind, name)| kind == OpKind::Register && is(name))
+/// Whether the instruction has both a general register and a vector register as operands.
+fn crosses_register_kinds(decoded: &X86) -> bool {
+    let has = |is_kind: fn(X86Register) -> bool| {
+        (0..decoded.op_count()).any(|operand| {
+            decoded.op_kind(operand) == OpKind::Register && is_kind(decoded.op_register(operand))
+        })
     };
     has(X86Register::is_gpr) && has(X86Register::is_vector_register)
 }
 
-/// How an instruction uses registers.
+/// The registers that an instruction uses.
 #[derive(Default)]
-struct Used {
-    /// Read for the operation, without registers that only form addresses.
+struct UsedRegisters {
+    /// Registers that are read for the operation, without registers that only form addresses.
     read: Vec<Register>,
     written: Vec<Register>,
-    /// Registers of addresses that it changes as a side effect, such as the stack pointer.
+    /// Address registers that change as a side effect, such as the stack pointer.
     moved: Vec<Register>,
 }
 
-fn used(decoded: &X86, info: &InstructionInfo, addresses: &[Register]) -> Used {
-    let mut all = Used::default();
+/// The registers that an instruction uses. `addresses`: the registers that form its addresses.
+fn used_registers(decoded: &X86, info: &InstructionInfo, addresses: &[Register]) -> UsedRegisters {
+    let mut registers = UsedRegisters::default();
     if matches!(decoded.mnemonic(), Mnemonic::Vzeroupper | Mnemonic::Vzeroall) {
-        // It clears upper halves, on which nothing depends, of more registers than there is room
-        // for.
-        return all;
+        // It clears the upper halves of more registers than an instruction can list, and nothing depends on them.
+        return registers;
     }
     for used in info.used_registers() {
         let Some(register) = register_of(used.register()) else { continue };
         let access = used.access();
-        let for_address = addresses.contains(&register);
-        if for_address && writes(access) && is_side_effect(decoded, register) {
-            all.moved.push(register);
+        let forms_address = addresses.contains(&register);
+        if forms_address && is_written(access) && is_side_effect(decoded, register) {
+            registers.moved.push(register);
             continue;
         }
-        // The rest of the register keeps its value.
-        let part = writes(access) && used.register().is_gpr() && used.register().size() < 4;
-        let operand = !for_address || is_read_operand(decoded, info, register);
-        if (reads(access) && operand) || part {
-            all.read.push(register);
+        // A write of 8 or 16 bits keeps the rest of the register, so it needs the old value.
+        let is_partial_write =
+            is_written(access) && used.register().is_gpr() && used.register().size() < 4;
+        let is_operand = !forms_address || is_read_operand(decoded, info, register);
+        if (is_read(access) && is_operand) || is_partial_write {
+            registers.read.push(register);
         }
-        if writes(access) {
-            all.written.push(register);
+        if is_written(access) {
+            registers.written.push(register);
         }
     }
     if decoded.rflags_read() != 0 {
-        all.read.push(Register::FLAGS);
+        registers.read.push(Register::FLAGS);
     }
     if decoded.rflags_modified() != 0 {
-        all.written.push(Register::FLAGS);
+        registers.written.push(Register::FLAGS);
     }
-    all
+    registers
 }
 
-fn operands(decoded: &X86, register: Register) -> impl Iterator<Item = u32> + '_ {
+/// The numbers of the operands that name `register` or a part of the register.
+fn register_operands(decoded: &X86, register: Register) -> impl Iterator<Item = u32> + '_ {
     (0..decoded.op_count()).filter(move |operand| {
         decoded.op_kind(*operand) == OpKind::Register
             && register_of(decoded.op_register(*operand)) == Some(register)
     })
 }
 
+/// Whether a register is an operand that is read, and does not only form an address.
 fn is_read_operand(decoded: &X86, info: &InstructionInfo, register: Register) -> bool {
-    operands(decoded, register).any(|operand| reads(info.op_access(operand)))
+    register_operands(decoded, register).any(|operand| is_read(info.op_access(operand)))
 }
 
-/// Whether a register that forms an address and is written is not an operand. `leave` writes what
-/// it loads to it.
+/// Whether a register that forms an address changes as a side effect: it is written, but is not an operand. `leave` and
+/// `enter` are exceptions, because they write a loaded value to it.
 fn is_side_effect(decoded: &X86, register: Register) -> bool {
-    let loaded = matches!(decoded.mnemonic(), Mnemonic::Leave | Mnemonic::Enter);
-    operands(decoded, register).next().is_none() && !loaded
+    let is_loaded = matches!(decoded.mnemonic(), Mnemonic::Leave | Mnemonic::Enter);
+    register_operands(decoded, register).next().is_none() && !is_loaded
 }
 
-/// Whether an operand is a vector register.
-fn has_vector(decoded: &X86) -> bool {
+/// Whether an operand is a vector, MMX, mask or x87 register.
+fn has_vector_register(decoded: &X86) -> bool {
     (0..decoded.op_count()).any(|operand| {
         let name = decoded.op_register(operand);
         decoded.op_kind(operand) == OpKind::Register
@@ -747,7 +767,7 @@ fn has_vector(decoded: &X86) -> bool {
 }
 
 impl Instruction {
-    /// Sets the unit that executes it.
+    /// Sets the executing unit, and with it the latency.
     fn executed_by(mut self, unit: Unit) -> Instruction {
         let latency = Instruction::of(unit);
         self.unit = Some(unit);
@@ -755,8 +775,8 @@ impl Instruction {
     }
 }
 
-/// The register that `name` is, or is part of, as dependences see it; none for segments and the
-/// instruction pointer, on which nothing waits in practice.
+/// The register that `name` names, wholly or in part. `None` for segments and the instruction pointer, because nothing
+/// waits for them in practice.
 fn register_of(name: X86Register) -> Option<Register> {
     let full = name.full_register();
     let number = full.number() as u8;
@@ -775,8 +795,8 @@ fn register_of(name: X86Register) -> Option<Register> {
     }
 }
 
-/// The special behaviour of an instruction.
-fn special(decoded: &X86) -> Special {
+/// The special effect of an instruction.
+fn special_effect(decoded: &X86) -> Special {
     match decoded.mnemonic() {
         Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => Special::InterruptReturn,
         Mnemonic::Syscall
@@ -826,40 +846,51 @@ fn special(decoded: &X86) -> Special {
         Mnemonic::Lfence => Special::Fence,
         Mnemonic::Mfence => Special::Barrier,
         Mnemonic::Pause => Special::Pause,
-        Mnemonic::Xchg if writes_memory(decoded) => Special::Atomic,
+        // `xchg` with memory is locked even without a prefix.
+        Mnemonic::Xchg if has_memory_operand(decoded) => Special::Atomic,
         _ if decoded.has_lock_prefix() => Special::Atomic,
         _ if decoded.is_save_restore_instruction() || has_many_steps(decoded) => Special::Microcode,
         _ => Special::None,
     }
 }
 
+/// Whether a `mov` writes a control or debug register.
 fn moves_to_control(decoded: &X86) -> bool {
     use Code::{Mov_cr_r32, Mov_cr_r64, Mov_dr_r32, Mov_dr_r64};
     matches!(decoded.code(), Mov_cr_r32 | Mov_cr_r64 | Mov_dr_r32 | Mov_dr_r64)
 }
 
-fn writes_memory(decoded: &X86) -> bool {
+fn has_memory_operand(decoded: &X86) -> bool {
     decoded.op0_kind() == OpKind::Memory || decoded.op1_kind() == OpKind::Memory
 }
 
+/// Whether a core executes the instruction as microcode, besides saving and restoring state.
 fn has_many_steps(decoded: &X86) -> bool {
     matches!(decoded.mnemonic(), Mnemonic::Rdrand | Mnemonic::Rdseed | Mnemonic::Emms)
 }
 
-/// The execution unit; none if the instruction only loads, only stores, or does nothing.
-fn unit(decoded: &X86, is_branch: bool, accesses: bool, written: &[Register]) -> Option<Unit> {
+/// The execution unit. `None` if the instruction only loads, only stores, or does nothing. `accesses_memory`: whether
+/// it loads or stores. `written`: the registers that it writes.
+fn execution_unit(
+    decoded: &X86,
+    is_branch: bool,
+    accesses_memory: bool,
+    written: &[Register],
+) -> Option<Unit> {
     if is_branch {
         return Some(Unit::Branch);
     }
-    let moves = is_move(decoded.mnemonic());
+    let only_moves = is_move(decoded.mnemonic());
     match decoded.mnemonic() {
         Mnemonic::Imul | Mnemonic::Mul | Mnemonic::Mulx => Some(Unit::Multiply),
         Mnemonic::Div | Mnemonic::Idiv => Some(Unit::Divide),
-        // It starts as a load does, and nothing waits for it.
+        // A prefetch takes a load unit, and nothing waits for it.
         _ if is_prefetch(decoded.mnemonic()) => Some(Unit::Load),
-        _ if accesses && moves => None,
-        _ if has_vector(decoded) || written.contains(&Register::X87) => Some(vector_unit(decoded)),
-        _ if written.is_empty() && !accesses => None,
+        _ if accesses_memory && only_moves => None,
+        _ if has_vector_register(decoded) || written.contains(&Register::X87) => {
+            Some(vector_unit(decoded))
+        }
+        _ if written.is_empty() && !accesses_memory => None,
         _ => Some(integer_unit(decoded)),
     }
 }
@@ -894,7 +925,7 @@ fn integer_unit(decoded: &X86) -> Unit {
     }
 }
 
-/// Base, index and displacement: how many of them an address has.
+/// How many of base, index and displacement an address has.
 fn lea_parts(decoded: &X86) -> u32 {
     u32::from(decoded.memory_base() != X86Register::None)
         + u32::from(decoded.memory_index() != X86Register::None)
@@ -951,11 +982,11 @@ fn is_move(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// The unit of an operation on vector, mask or x87 registers, by the start of its name: there are
+/// The unit of an operation on vector, mask or x87 registers. Chosen by the start of the mnemonic, because there are
 /// about a thousand of them.
 fn vector_unit(decoded: &X86) -> Unit {
-    let name = name(decoded);
-    let starts_with = |with: &[&str]| with.iter().any(|with| name.starts_with(with));
+    let name = mnemonic_text(decoded);
+    let starts_with = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
     if starts_with(&["div", "sqrt", "fdiv", "fsqrt", "fidiv", "rsqrt14", "fprem"]) {
         Unit::FloatDivide
     } else if starts_with(&[
@@ -967,7 +998,7 @@ fn vector_unit(decoded: &X86) -> Unit {
         "comi", "ucomi", "fcom", "fucom", "round", "hadd", "hsub", "fild", "fist",
     ]) {
         Unit::FloatAdd
-    } else if crosses(decoded)
+    } else if crosses_register_kinds(decoded)
         || starts_with(&[
             "pshuf",
             "shuf",

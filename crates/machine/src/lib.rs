@@ -1,23 +1,22 @@
-//! Models of processors and memory hierarchies.
+//! Models of processors and memory hierarchies. The plugin in QEMU feeds them the instructions and addresses of a
+//! guest; `sim`, `irqlab` and `xtask` read, draw and measure them.
 //!
-//! Pure: no IO, no clock, no globals. A model is text (TOML) that the caller reads, and the caller
-//! feeds it instructions and addresses.
+//! Pure: no IO, no clock, no globals. A model is text (TOML) that the caller reads.
 //!
-//! - [`system_model`] has what a machine is made of, the [`SystemModel`]; [`schema`] reads it from text.
-//! - [`memory`] has its caches, TLBs, coherence and memory bus: a
-//!   [`MemorySystem`](memory::MemorySystem) of all processors.
-//! - [`core`] has its processors: out of order, in order, multithreaded. They ask a memory system
+//! - [`system_model`] has the parameters of a machine, the [`SystemModel`]; [`schema`] reads it from text.
+//! - [`memory`] has the caches, TLBs, coherence and memory bus: a
+//!   [`MemorySystem`](memory::MemorySystem) serves all processors of a machine.
+//! - [`core`] has the processors: out of order, in order, multithreaded. They ask a memory system
 //!   how long each access waits. [`predict`] has their branch predictors, [`decode`] decodes
 //!   x86-64.
-//! - [`BlockingMachine`] is a fast path for one kind of machine, that of 1994 (`simos-1995`,
-//!   section 3.1): an in-order, blocking processor with two levels of caches. The simulator's level
+//! - [`BlockingMachine`] is a fast path for one kind of machine, the machine of the paper `simos-1995`
+//!   (section 3.1): an in-order, blocking processor with two levels of caches. The simulator's level
 //!   `timed` runs on it. It counts exactly what a [`MemorySystem`](memory::MemorySystem) counts.
-//!
-//! - [`block_trace`] is a format for what a guest has executed, to execute it again without the guest.
+//! - [`block_trace`] is a format for the execution of a guest, to execute it again without the guest.
 //!
 //! Addresses have types: [`VirtualAddress`], [`PhysicalAddress`], and [`LineAddress`] for the number of a line.
-//! A point in time is a [`Cycle`]; a number of cycles is a `u64`, and one of
-//! executed instructions is [`Instructions`].
+//! A point in time is a [`Cycle`]; a number of cycles is a `u64`; a number of executed instructions is
+//! [`Instructions`].
 //! All caches and TLBs keep their tags in a [`TagArray`]. See docs/cores.md and docs/machines.md.
 
 #![forbid(unsafe_code)]

@@ -1,15 +1,15 @@
-//! The parts that all models have: the geometry of caches and TLBs, and why a model is refused.
+//! The parts that all models share: the geometry of caches and TLBs with its checks, and the error of a refused model.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// Why a model is refused.
+/// The reason why a model is refused. Users read it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ModelError {
-    /// The line of the text, from 1; none if there is no text.
+    /// The line of the text, from 1. `None` if the error does not belong to a text.
     pub line: Option<usize>,
-    /// The field, such as `l2.ways`; empty if the text is not TOML.
+    /// The field, such as `l2.ways`. Empty if the error does not belong to a field.
     pub field: String,
     /// The problem, and the allowed values.
     pub problem: String,
@@ -49,30 +49,32 @@ pub enum Replacement {
 /// The geometry of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheModel {
-    /// Capacity, bytes.
+    /// Capacity in bytes.
     pub size_bytes: u64,
     pub ways: u32,
-    /// Line size, bytes; a power of two.
+    /// Line size in bytes; a power of two.
     pub line_bytes: u64,
     pub replacement: Replacement,
 }
 
-/// The largest cache of a model, bytes.
+/// Maximum size of a cache, in bytes.
 pub(crate) const CACHE_BYTES_MAX: u64 = 4 << 30;
-/// The shortest line, bytes: no line number has all bits set, which stands for an empty way.
+/// Minimum line size, in bytes. It keeps line numbers below 2^62, so that a number with all bits set can stand for an
+/// empty way.
 pub(crate) const LINE_BYTES_MIN: u64 = 4;
-/// The most entries of a TLB.
+/// Maximum entries of a TLB.
 pub(crate) const TLB_ENTRIES_MAX: u32 = 1 << 16;
-/// The most ways: the bits of the pseudo-LRU tree fit one word.
+/// Maximum ways: the bits of a pseudo-LRU tree must fit one word.
 pub(crate) const WAYS_MAX: u32 = 64;
 
 impl CacheModel {
+    /// The number of sets, at least 1.
     #[must_use]
     pub fn sets(&self) -> u64 {
         (self.size_bytes / self.line_bytes.max(1) / u64::from(self.ways.max(1))).max(1)
     }
 
-    /// Refuses a geometry that cannot be built; `name` is the field that holds it.
+    /// Refuses a geometry that cannot be built. `name` is the field that holds it.
     ///
     /// Fails with [`ModelError`], naming the field.
     pub fn check(&self, name: &str) -> Result<(), ModelError> {
@@ -108,16 +110,17 @@ impl CacheModel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlbModel {
     pub entries: u32,
-    /// Associativity; `entries` for a fully associative one.
+    /// Associativity; equals `entries` in a fully associative TLB.
     pub ways: u32,
-    /// Page size, bytes: a power of two, at least the 4 KiB of the guest's pages.
+    /// Page size in bytes: a power of two, at least the guest's smallest page of 4 KiB.
     pub page_bytes: u64,
     pub replacement: Replacement,
 }
 
 impl TlbModel {
+    /// The geometry of the tag array for this TLB. Only sets, ways and replacement matter, so the line size is the
+    /// smallest.
     pub(crate) fn as_cache(&self) -> CacheModel {
-        // A "line" is a page number: only the geometry matters.
         CacheModel {
             size_bytes: u64::from(self.entries) * LINE_BYTES_MIN,
             ways: self.ways,
@@ -126,6 +129,7 @@ impl TlbModel {
         }
     }
 
+    /// Like [`CacheModel::check`].
     pub(crate) fn check(&self, name: &str) -> Result<(), ModelError> {
         let sizes = 4 << 10..=1 << 30;
         if !self.page_bytes.is_power_of_two() || !sizes.contains(&self.page_bytes) {

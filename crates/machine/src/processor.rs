@@ -1,25 +1,24 @@
-//! The processors that a model describes, as CPUID names them.
+//! The processors that a model describes, as CPUID names them: `irqlab` finds the model of the host with them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 
-/// Processors of a vendor and a family, with a range of models.
+/// A range of CPUID models of one vendor and family.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ProcessorRange {
     /// The CPUID vendor, such as `AuthenticAMD`.
     pub vendor: String,
-    /// Family of the CPUID signature, with the extended family.
+    /// Family of the CPUID signature, including the extended family.
     pub family: u32,
-    /// Models of the CPUID signature, with the extended model.
+    /// Models of the CPUID signature, including the extended model.
     pub models: RangeInclusive<u32>,
 }
 
 impl ProcessorRange {
-    /// Reads `VENDOR FAMILY MODEL` or `VENDOR FAMILY FIRST-LAST`, with numbers in decimal; absent if it is
-    /// neither.
+    /// Reads `VENDOR FAMILY MODEL` or `VENDOR FAMILY FIRST-LAST`, with decimal numbers. `None` for any other text.
     pub(crate) fn parse(text: &str) -> Option<ProcessorRange> {
         let parts: Vec<&str> = text.split(' ').collect();
         let [vendor, family, models] = parts[..] else { return None };
@@ -51,10 +50,10 @@ impl TryFrom<String> for ProcessorRange {
 }
 
 impl fmt::Display for ProcessorRange {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (first, last) = (self.models.start(), self.models.end());
-        write!(to, "{} {} {first}", self.vendor, self.family)?;
-        if first == last { Ok(()) } else { write!(to, "-{last}") }
+        write!(out, "{} {} {first}", self.vendor, self.family)?;
+        if first == last { Ok(()) } else { write!(out, "-{last}") }
     }
 }
 

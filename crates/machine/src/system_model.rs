@@ -1,5 +1,7 @@
-//! The model of a machine: processors, caches, TLBs, memory. Its fields are the fields of the text that
-//! [`schema`](crate::schema) reads: each is defined here alone, with its range and its default.
+//! The model of a machine: processors, caches, TLBs, memory.
+//!
+//! Its fields are the fields of the text that [`schema`](crate::schema) reads (`machines/*.toml`). Each is defined only
+//! here, with its range and its default. A rename of a field, or of a `rename` or `alias`, breaks models of users.
 
 use serde::Deserialize;
 
@@ -11,36 +13,36 @@ use crate::schema::fields::{
     within, yes,
 };
 
-/// The longest latency of a model, cycles.
+/// Maximum latency of a model, in cycles.
 pub(crate) const CYCLES_MAX: u64 = 1_000_000;
-/// The most processors: a set of cores is one word.
+/// Maximum number of processors: a set of cores must fit one word.
 const CPUS_MAX: u64 = 64;
-/// The most misses under way at the same time.
+/// Maximum number of outstanding misses.
 const MSHRS_MAX: u64 = 64;
-/// The longest distance of a prefetch: the lines of 64 bytes in a page.
+/// Maximum distance of a prefetch: the number of 64-byte lines in a page.
 const PREFETCH_DISTANCE_MAX: u64 = 64;
-/// The most prefetches under way at the same time.
+/// Maximum number of outstanding prefetches.
 const PREFETCH_BUFFERS_MAX: u64 = 256;
-/// The most entries of a page walk cache.
+/// Maximum entries of a page walk cache or nested TLB.
 const WALK_ENTRIES_MAX: u64 = 4096;
-/// The most page walkers of a core.
+/// Maximum number of page walkers of a core.
 const WALKERS_MAX: u64 = 64;
-/// The most ways of a cache or a TLB.
+/// Maximum ways of a cache or a TLB.
 const WAYS_MAX: u64 = crate::model::WAYS_MAX as u64;
-/// The most entries of a TLB.
+/// Maximum entries of a TLB.
 const TLB_ENTRIES_MAX: u64 = crate::model::TLB_ENTRIES_MAX as u64;
-/// Ways for lines of devices in models without that field: the ways of Intel's processors, unless firmware
-/// changes them (Farshin et al., "Reexamining Direct Cache Access", USENIX ATC 2020).
+/// Default of `dma_ways`: the number in Intel's processors, unless firmware changes it (Farshin et al., "Reexamining
+/// Direct Cache Access", USENIX ATC 2020).
 const DMA_WAYS: u32 = 2;
-/// Entries of a nested TLB in models without that field: the best number of Bhargava et al., "Accelerating
-/// Two-Dimensional Page Walks for Virtualized Systems" (ASPLOS 2008).
+/// Default entries of a nested TLB: the best number of Bhargava et al., "Accelerating Two-Dimensional Page Walks for
+/// Virtualized Systems" (ASPLOS 2008).
 const NESTED_ENTRIES: u32 = 16;
 
 /// When a store that hits is written to the next level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WritePolicy {
-    /// When the line is evicted: until then it is dirty.
+    /// When the line is evicted. Until then, the line is dirty.
     #[default]
     Back,
     /// At once, through a buffer that the processor does not wait for.
@@ -64,7 +66,7 @@ pub enum Index {
 pub enum Prefetch {
     #[default]
     None,
-    /// The line after one that missed, or after a prefetched one at its first use.
+    /// The next line: after a line that missed, and after a prefetched line at its first use.
     NextLine,
     /// The next address of an instruction whose misses have a constant stride.
     Stride,
@@ -72,13 +74,13 @@ pub enum Prefetch {
     Stream,
 }
 
-/// The lines of the levels above that a level holds.
+/// Which lines of the levels above a level also holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inclusion {
-    /// All of them: when it evicts a line, the levels above lose the line, too.
+    /// All lines. When the level evicts a line, the levels above also lose it.
     Inclusive,
-    /// The level holds only lines that the levels above evicted.
+    /// None: the level holds only lines that the levels above evicted.
     Exclusive,
     /// A miss fills the level, and nothing else relates it to the levels above.
     #[default]
@@ -89,10 +91,9 @@ pub enum Inclusion {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// Invalid, shared, dirty, as in the paper `simos-1995`, section 3.5.
+    /// Three states: invalid, shared, dirty (paper `simos-1995`, section 3.5).
     Msi,
-    /// With an exclusive clean state: a core writes a line that no other core holds without a
-    /// request.
+    /// A fourth state, exclusive: a core may write a clean line without a request if no other core holds it.
     #[default]
     Mesi,
 }
@@ -126,17 +127,17 @@ pub enum Walk {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "allowed: a table")]
 pub struct LevelModel {
-    /// Capacity, bytes.
+    /// Capacity in bytes.
     #[serde(rename = "size", alias = "size_bytes", deserialize_with = "cache_size")]
     pub size_bytes: u64,
     #[serde(deserialize_with = "within::<_, _, 1, WAYS_MAX>")]
     pub ways: u32,
-    /// Line size, bytes; a power of two.
+    /// Line size in bytes; a power of two.
     #[serde(rename = "line", alias = "line_bytes", deserialize_with = "line_size")]
     pub line_bytes: u64,
     #[serde(default)]
     pub replacement: Replacement,
-    /// Stores that hit. For L1D.
+    /// When stores that hit reach the next level. For L1D.
     #[serde(default)]
     pub write: WritePolicy,
     /// Whether a store that misses fills the line. For L1D.
@@ -145,7 +146,7 @@ pub struct LevelModel {
     /// The address that selects the set. For L1.
     #[serde(default)]
     pub index: Index,
-    /// The bytes that a miss fills, if they are a part of a line: see [`LevelModel::fill_bytes`]. For L1D.
+    /// The number of bytes that a miss fills, if it is only a part of a line. `None`: the whole line. For L1D.
     #[serde(
         default,
         rename = "sub_block",
@@ -153,44 +154,43 @@ pub struct LevelModel {
         deserialize_with = "sub_block"
     )]
     pub sub_block_bytes: Option<u64>,
-    /// Misses that can be under way at the same time. For L1D.
+    /// Maximum number of outstanding misses. For L1D.
     #[serde(default = "number::<1, u32>", deserialize_with = "within::<_, _, 1, MSHRS_MAX>")]
     pub mshrs: u32,
     #[serde(default)]
     pub prefetch: Prefetch,
-    /// How far ahead of an access it prefetches: lines, or strides.
+    /// How far ahead of an access the cache prefetches, in lines or strides.
     #[serde(
         default = "number::<1, u32>",
         deserialize_with = "within::<_, _, 1, PREFETCH_DISTANCE_MAX>"
     )]
     pub prefetch_distance: u32,
-    /// The distance for a stream of instructions, for L2. `None`: the distance for data.
+    /// Like `prefetch_distance`, for instructions. `None`: `prefetch_distance`. For L2.
     #[serde(default, deserialize_with = "optional::<_, _, 1, PREFETCH_DISTANCE_MAX>")]
     pub code_prefetch_distance: Option<u32>,
-    /// How many prefetches can be under way at the same time; further ones are dropped.
+    /// Maximum number of outstanding prefetches. Further prefetches are dropped.
     #[serde(
         default = "number::<16, u32>",
         deserialize_with = "within::<_, _, 1, PREFETCH_BUFFERS_MAX>"
     )]
     pub prefetch_buffers: u32,
-    /// Cycles that a line occupies the path from this level to the level above; 0 for no limit.
-    /// For L2 and L3.
+    /// Cycles that a line occupies the path from this level to the level above. 0: no limit. For L2 and L3.
     #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
     pub line_cycles: u64,
-    /// The lines of the levels above that this level holds. For L2 and L3.
+    /// Which lines of the levels above this level also holds. For L2 and L3.
     #[serde(default)]
     pub inclusion: Inclusion,
-    /// Whether all processors share it. If not, each core has its own. For L2 and L3.
+    /// Whether all processors share the level. Otherwise each core has its own cache. For L2 and L3.
     #[serde(default)]
     pub shared: bool,
-    /// Whether it is a trace cache: it holds decoded code by the address at which the code was
-    /// entered, and code that is entered at two addresses twice. For L1I.
+    /// Whether the cache is a trace cache. It identifies code by the address where execution entered it, so code that
+    /// is entered at two addresses is held twice. For L1I.
     #[serde(default)]
     pub trace: bool,
 }
 
 impl LevelModel {
-    /// Geometry and replacement.
+    /// The geometry and the replacement policy.
     #[must_use]
     pub fn cache(&self) -> CacheModel {
         CacheModel {
@@ -201,14 +201,14 @@ impl LevelModel {
         }
     }
 
-    /// The bytes that a miss fills: a whole line or a sub-block.
+    /// The number of bytes that a miss fills: a whole line or a sub-block.
     #[must_use]
     pub fn fill_bytes(&self) -> u64 {
         self.sub_block_bytes.unwrap_or(self.line_bytes)
     }
 }
 
-/// A TLB, and which pages it holds.
+/// A TLB, and the page sizes that it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "allowed: a table")]
 pub struct TlbLevel {
@@ -217,7 +217,7 @@ pub struct TlbLevel {
     /// `None`: the TLB is fully associative.
     #[serde(default, deserialize_with = "optional::<_, _, 1, WAYS_MAX>")]
     pub ways: Option<u32>,
-    /// Page sizes, bytes, the smallest first.
+    /// Page sizes in bytes, the smallest first. At least one.
     #[serde(
         default = "small_pages",
         rename = "pages",
@@ -231,7 +231,7 @@ pub struct TlbLevel {
 }
 
 impl TlbLevel {
-    /// Entries, ways and replacement. Its page is the smallest.
+    /// The geometry and the replacement policy, with the smallest page size.
     #[must_use]
     pub fn tlb(&self) -> TlbModel {
         TlbModel {
@@ -251,14 +251,14 @@ fn small_page() -> u64 {
     4096
 }
 
-/// Nested paging: the processor runs a virtual machine, whose physical addresses are translated a
-/// second time by the hypervisor's page tables. A page walk then translates the place of each of the
-/// guest's entries, and in the end the page itself.
+/// Nested paging: the processor runs a virtual machine, and the hypervisor's page tables translate its physical
+/// addresses a second time. A page walk then translates the address of each of the guest's page table entries, and in
+/// the end the address of the page.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "allowed: a table")]
 pub struct NestedModel {
-    /// The hypervisor's pages, bytes: one of the guest's page sizes. A TLB holds a larger page of the
-    /// guest in parts of this size.
+    /// The hypervisor's page size in bytes: one of the guest's page sizes. A TLB holds a larger page of the guest in
+    /// parts of this size.
     #[serde(
         default = "small_page",
         rename = "page",
@@ -266,7 +266,7 @@ pub struct NestedModel {
         deserialize_with = "guest_page"
     )]
     pub page_bytes: u64,
-    /// Entries of the nested TLB, which holds where the guest's page tables lie; 0 for none.
+    /// Entries of the nested TLB, which translates the addresses of the guest's page tables. 0: there is none.
     #[serde(
         default = "number::<NESTED_ENTRIES, u32>",
         deserialize_with = "within::<_, _, 0, WALK_ENTRIES_MAX>"
@@ -274,8 +274,8 @@ pub struct NestedModel {
     pub entries: u32,
 }
 
-/// A machine: processors, caches, TLBs, memory. Latencies are in cycles; miss latencies are in addition to
-/// the latency of an L1 hit.
+/// A machine: processors, caches, TLBs, memory. Latencies are in cycles. Latencies of misses are in addition to the
+/// latency of an L1 hit.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "allowed: a table")]
 pub struct SystemModel {
@@ -284,54 +284,54 @@ pub struct SystemModel {
     /// A one-line description.
     #[serde(default, deserialize_with = "short_text")]
     pub about: String,
-    /// The processors that it is a model of, where CPUID can name them.
+    /// The processors that the model describes, as far as CPUID can name them.
     #[serde(default, rename = "cpuid")]
     pub processors: Vec<ProcessorRange>,
     #[serde(rename = "clock", alias = "clock_hz", deserialize_with = "clock")]
     pub clock_hz: u64,
-    /// Processors that the kernel sees.
+    /// Number of processors that the kernel sees.
     #[serde(default = "number::<1, u32>", deserialize_with = "within::<_, _, 1, CPUS_MAX>")]
     pub cpus: u32,
-    /// Number of processors that share a core, with its L1 and everything that is not `shared`.
+    /// Number of processors that share a core, its L1, and all levels that are not `shared`.
     #[serde(default = "number::<1, u32>", deserialize_with = "within::<_, _, 1, CPUS_MAX>")]
     pub threads_per_core: u32,
-    /// The core; absent if it executes one instruction after the other.
+    /// The core. `None`: a processor that executes one instruction after the other, for the level `timed`.
     #[serde(default)]
     pub core: Option<CoreModel>,
-    /// Cycles of an instruction that waits for nothing, on a core that executes one at a time.
+    /// Cycles of an instruction that waits for nothing, on a processor that executes one instruction after the other.
     #[serde(default = "number::<1, u64>", deserialize_with = "within::<_, _, 1, CYCLES_MAX>")]
     pub instruction_cycles: u64,
     /// L1 instruction cache.
     pub l1i: LevelModel,
     pub l1d: LevelModel,
     pub l2: LevelModel,
-    /// L3, if there is one.
+    /// L3. `None`: L2 is the last level.
     #[serde(default)]
     pub l3: Option<LevelModel>,
     pub itlb: TlbLevel,
-    /// Instruction TLB for large pages, if it is separate.
+    /// A separate instruction TLB for large pages.
     #[serde(default)]
     pub itlb_large: Option<TlbLevel>,
     pub dtlb: TlbLevel,
-    /// Data TLB for large pages, if it is separate.
+    /// A separate data TLB for large pages.
     #[serde(default)]
     pub dtlb_large: Option<TlbLevel>,
-    /// Second TLB, for instructions and data, if there is one.
+    /// The second TLB, for instructions and data.
     #[serde(default)]
     pub stlb: Option<TlbLevel>,
     /// How TLB misses are served.
     #[serde(default)]
     pub walk: Walk,
-    /// Entries of the page walk cache, for walks through the caches; 0 for none.
+    /// Entries of the page walk cache, with `walk = "caches"`. 0: there is none.
     #[serde(default, deserialize_with = "within::<_, _, 0, WALK_ENTRIES_MAX>")]
     pub walk_entries: u32,
-    /// Page walks that a core makes at the same time, with walks through the caches; 0 for any number.
+    /// Maximum number of simultaneous page walks of a core, with `walk = "caches"`. 0: no limit.
     #[serde(default, deserialize_with = "within::<_, _, 0, WALKERS_MAX>")]
     pub walkers: u32,
-    /// The second translation of a machine that is a virtual one, if it is.
+    /// Nested paging, if the machine is a virtual machine. `None`: a real machine.
     #[serde(default)]
     pub nested: Option<NestedModel>,
-    /// From a load that hits L1 to the first instruction that can use it.
+    /// From the issue of a load that hits L1 to the issue of an instruction that uses the value.
     #[serde(default = "number::<1, u64>", deserialize_with = "within::<_, _, 1, CYCLES_MAX>")]
     pub l1_hit_cycles: u64,
     /// An L1 miss that hits L2.
@@ -343,17 +343,17 @@ pub struct SystemModel {
     /// A miss that memory supplies.
     #[serde(deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
     pub memory_cycles: u64,
-    /// From when a line that stores around the caches have completed is sent to memory until memory has it, and its
-    /// buffer is free. `None`: `memory_cycles`.
+    /// The time that memory takes to receive a line of non-temporal stores. The line's combining buffer is free then.
+    /// `None`: `memory_cycles`.
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
     pub memory_write_cycles: Option<u64>,
-    /// Cycles that a line occupies the memory bus; 0 for no limit.
+    /// Cycles that a line occupies the memory bus. 0: no limit.
     #[serde(default, deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
     pub memory_line_cycles: u64,
     /// A miss that another core's cache supplies. `None`: `memory_cycles`.
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
     pub cache_to_cache_cycles: Option<u64>,
-    /// A store to a line that other cores hold, too. `None`: `memory_cycles`.
+    /// A store to a line that other cores also hold. `None`: `memory_cycles`.
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
     pub upgrade_cycles: Option<u64>,
     /// A load from a device: a round trip. `None`: `memory_cycles`.
@@ -369,7 +369,7 @@ pub struct SystemModel {
     /// A miss of the first TLB that hits the second. `None` without a second TLB.
     #[serde(default, deserialize_with = "optional::<_, _, 0, CYCLES_MAX>")]
     pub stlb_hit_cycles: Option<u64>,
-    /// A TLB miss; with a walk through the caches, without its loads.
+    /// A TLB miss. With `walk = "caches"`, without the loads of the walk.
     #[serde(deserialize_with = "within::<_, _, 0, CYCLES_MAX>")]
     pub tlb_miss_cycles: u64,
     /// The coherence protocol.
@@ -378,7 +378,7 @@ pub struct SystemModel {
     /// The effect of device writes on caches.
     #[serde(default)]
     pub dma: Dma,
-    /// The ways of a set of the last level that lines of devices can take, with [`Dma::Allocate`].
+    /// Number of ways of a set of the last level that lines of devices can take, with [`Dma::Allocate`].
     #[serde(default = "number::<DMA_WAYS, u32>", deserialize_with = "within::<_, _, 1, WAYS_MAX>")]
     pub dma_ways: u32,
 }
@@ -394,16 +394,16 @@ impl SystemModel {
         self.cpus / self.threads_per_core
     }
 
-    /// A latency that is the latency of memory in models without it.
+    /// An optional latency with its default: the latency of memory.
     #[must_use]
     pub fn or_memory(&self, cycles: Option<u64>) -> u64 {
         cycles.unwrap_or(self.memory_cycles)
     }
 
-    /// This machine as a [`BlockingMachine`](crate::BlockingMachine), which is faster and more limited: a
+    /// The model of this machine for a [`BlockingMachine`](crate::BlockingMachine), which is faster and more limited: a
     /// blocking core, two levels, fixed latencies. Each processor has its own caches, without coherence.
     ///
-    /// Fails with [`ModelError`], which names everything that the fast path does not have.
+    /// Fails with [`ModelError`], which lists all features of the model that the fast path does not have.
     pub fn blocking(&self) -> Result<BlockingModel, ModelError> {
         let excess = self.beyond_blocking();
         if !excess.is_empty() {
@@ -432,10 +432,11 @@ impl SystemModel {
         Ok(model)
     }
 
-    /// The features that [`BlockingMachine`](crate::BlockingMachine) does not have.
+    /// The features of the model that [`BlockingMachine`](crate::BlockingMachine) does not have, as users name them. A
+    /// new field of a model that changes counts or times belongs here.
     fn beyond_blocking(&self) -> Vec<&'static str> {
         let caches = [&self.l1i, &self.l1d, &self.l2];
-        let any = |has: fn(&LevelModel) -> bool| caches.iter().any(|level| has(level));
+        let any_cache = |has: fn(&LevelModel) -> bool| caches.iter().any(|level| has(level));
         let excess = [
             ("cpus", self.cpus > 1),
             ("core", self.core.as_ref().is_some_and(|core| !is_blocking(core))),
@@ -450,23 +451,23 @@ impl SystemModel {
             ("local_device_cycles", self.local_device_cycles.is_some()),
             ("device_write_cycles", self.device_write_cycles.is_some()),
             ("memory_line_cycles", self.memory_line_cycles > 0),
-            ("write = \"through\"", any(|level| level.write == WritePolicy::Through)),
-            ("allocate = false", any(|level| !level.allocate)),
-            ("index = \"virtual\"", any(|level| level.index == Index::Virtual)),
-            ("sub_block", any(|level| level.fill_bytes() != level.line_bytes)),
-            ("mshrs", any(|level| level.mshrs > 1)),
-            ("prefetch", any(|level| level.prefetch != Prefetch::None)),
-            ("line_cycles", any(|level| level.line_cycles > 0)),
-            ("inclusion", any(|level| level.inclusion != Inclusion::NonInclusive)),
-            ("trace", any(|level| level.trace)),
+            ("write = \"through\"", any_cache(|level| level.write == WritePolicy::Through)),
+            ("allocate = false", any_cache(|level| !level.allocate)),
+            ("index = \"virtual\"", any_cache(|level| level.index == Index::Virtual)),
+            ("sub_block", any_cache(|level| level.fill_bytes() != level.line_bytes)),
+            ("mshrs", any_cache(|level| level.mshrs > 1)),
+            ("prefetch", any_cache(|level| level.prefetch != Prefetch::None)),
+            ("line_cycles", any_cache(|level| level.line_cycles > 0)),
+            ("inclusion", any_cache(|level| level.inclusion != Inclusion::NonInclusive)),
+            ("trace", any_cache(|level| level.trace)),
             ("dma = \"allocate\"", self.dma == Dma::Allocate),
         ];
         excess.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect()
     }
 }
 
-/// A blocking processor with two levels of caches. A latency is the time in cycles that the
-/// processor waits for a miss that is served there.
+/// A blocking processor with two levels of caches, for [`BlockingMachine`](crate::BlockingMachine). The latency of a
+/// level is the time, in cycles, that the processor waits for a miss that this level serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockingModel {
     pub name: String,
@@ -511,8 +512,8 @@ impl BlockingModel {
     }
 }
 
-/// Whether a core executes one instruction at a time and waits for each miss, as the processor of
-/// the level `timed` does.
+/// Whether a core executes one instruction after the other and waits for each miss, like the processor of the level
+/// `timed`.
 fn is_blocking(core: &CoreModel) -> bool {
     core.width == 1 && core.data.blocking && core.window.is_none() && core.threads.is_none()
 }

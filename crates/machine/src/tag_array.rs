@@ -1,31 +1,33 @@
-//! The tag array: which lines a cache holds, or which pages a TLB holds. It holds no data.
+//! The tag array: which lines a cache holds, or which pages a TLB holds. It holds no data. All caches and TLBs of
+//! `memory`, the cache of decoded instructions and [`BlockingMachine`](crate::BlockingMachine) use it, several times
+//! per simulated access. So speed matters: measure a change with `cargo bench -p machine`.
 //!
-//! One implementation serves all caches and TLBs of this crate. It is flat: the ways of a set are
-//! adjacent, and a way keeps its slot while its line is in, so that a cache can keep more about a
-//! line in arrays of its own. The most recently used (MRU) line of each set is stored a second
-//! time, in an array without the other ways: most lookups end there after one comparison.
+//! It is flat: the ways of a set are adjacent. A line keeps its slot until it is removed. So a cache can keep more
+//! about the line in other arrays, at the index of the slot. The most recently used (MRU) line of each set is stored a
+//! second time, in an array without the other ways: most lookups end there after one comparison.
 
 use crate::address::{LineAddress, LineRange, VirtualAddress};
 use crate::model::{CacheModel, Replacement};
 use crate::system_model::Index;
 
-/// The tag of a way that holds no line. No line has this number: an address has at most 64 bits
-/// and a line has at least 4 bytes.
+/// The tag of a way that holds no line. No line has this number, because an address has at most 64 bits and a line at
+/// least 4 bytes.
 const EMPTY: u64 = u64::MAX;
-/// Address bits below this one are the same in virtual and physical addresses.
+/// Virtual and physical addresses have equal bits below this one.
 const PAGE_SHIFT: u32 = 12;
-/// Sets with more ways than this do not remember their most recently used line.
+/// Maximum ways of a set that remembers its most recently used line. Larger sets use only hints.
 const WAYS_SEARCHED: usize = 16;
-/// Maximum number of lines of an array that remembers where lines were found, to save the search. Sets with
-/// more ways than [`WAYS_SEARCHED`] always remember.
+/// Maximum lines of an array with hints: slots where lines were found, to save a search. Arrays whose sets exceed
+/// [`WAYS_SEARCHED`] always have hints.
 const LINES_HINTED: usize = 4096;
+/// Minimum number of hints, if there are any.
 const HINTS_MIN: usize = 256;
 
-/// The line was written, and the next level has the old content.
+/// Flag: the line was written, and the next level has the old content.
 pub(crate) const DIRTY: u8 = 1;
-/// No other core has the line: it may be written without a request.
+/// Flag: no other core has the line, so it may be written without a request.
 pub(crate) const WRITABLE: u8 = 2;
-/// A prefetcher filled the line, and nothing has used it since.
+/// Flag: a prefetcher filled the line, and no access has used it since.
 pub(crate) const PREFETCHED: u8 = 4;
 
 /// `flag` if `condition` holds, else no flag.
@@ -43,7 +45,7 @@ pub(crate) struct SlotOfSet {
     pub(crate) slot: Slot,
 }
 
-/// The name of a line or page among those of its set: the line's number, or a page's number and its address space.
+/// Identifies a line or page within its set: the line's number, or the page's number with its address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Tag(pub(crate) u64);
@@ -99,9 +101,8 @@ impl Evicted {
 /// The result of [`TagArray::access`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The line was in.
     Hit,
-    /// The line was filled, and may have evicted another one.
+    /// The line was filled, and may have evicted another line.
     Miss(Option<Evicted>),
 }
 
@@ -109,14 +110,13 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug)]
 struct Way {
     tag: u64,
-    /// The line's flags in the low bits ([`FLAGS`]); above them, with LRU, the time of the last
-    /// use.
+    /// The line's flags in the low bits ([`FLAGS`]). With LRU, the time of the last use in the bits above.
     state: u64,
 }
 
 const EMPTY_WAY: Way = Way { tag: EMPTY, state: 0 };
 const FLAGS: u64 = 7;
-/// Time is counted in steps that leave room for the flags.
+/// The step of time in [`Way::state`]: it leaves room for the flags.
 const TICK: u64 = FLAGS + 1;
 
 impl Way {
@@ -124,7 +124,7 @@ impl Way {
         Evicted { line: LineAddress(self.tag), flags: (self.state & FLAGS) as u8 }
     }
 
-    /// The line as a victim; none if the way was empty.
+    /// The line as a victim. `None` if the way is empty.
     fn victim(self) -> Option<Evicted> {
         (self.tag != EMPTY).then(|| self.evicted())
     }
@@ -143,7 +143,7 @@ enum Policy {
 /// The most recently used line of a set.
 #[derive(Clone, Copy, Debug)]
 struct Mru {
-    /// [`EMPTY`] if it is not known.
+    /// [`EMPTY`] if the line is not known.
     tag: u64,
     slot: Slot,
 }
@@ -152,25 +152,27 @@ const NO_MRU: Mru = Mru { tag: EMPTY, slot: 0 };
 
 /// The tags and flags of a set-associative cache or TLB.
 ///
-/// Lookups take an index and a tag. The index selects the set. The tag is the line's (or page's)
-/// number. Both are the same number except in caches that are indexed by virtual addresses.
+/// A lookup takes an index, which selects the set, and a tag, which identifies the line or page. Both are the line's
+/// number, except in TLBs and in caches that virtual addresses index.
 #[derive(Clone, Debug)]
 pub struct TagArray {
-    /// The most recently used line of each set. It is never known of wide sets.
+    /// The most recently used line of each set. Never known for large sets.
     mru: Box<[Mru]>,
     /// The ways of all sets. The ways of a set are adjacent.
     ways: Box<[Way]>,
+    /// The time of the last use, in steps of [`TICK`].
     clock: u64,
-    /// Slots where lines were found, by bits of the tag. Empty where sets are small and many.
+    /// Slots where lines were last found, by bits of the tag. Empty if sets are small and many.
     hints: Box<[u32]>,
-    /// Whether the policy is LRU and sets are small: the common case, which is fast.
+    /// Whether the policy is LRU and sets are small: the common case, with a fast path.
     is_small_lru: bool,
     is_lru: bool,
+    /// Whether `mru` is kept.
     knows_mru: bool,
     associativity: usize,
     set_mask: u64,
     line_shift: u32,
-    /// Sets that may hold the same physical line: 1 unless the index is virtual.
+    /// Number of sets that may hold the same physical line. 1 unless virtual addresses index the array.
     colours: u64,
     policy: Policy,
 }
@@ -187,8 +189,8 @@ impl TagArray {
         TagArray::build(model, index, model.ways as usize <= WAYS_SEARCHED)
     }
 
-    /// Returns an empty array without flags that does not know the most recently used line of a set: for a
-    /// TLB, so that [`TagArray::touch_at`] is cheap, and for [`TagArray::touch_or_fill`].
+    /// Returns an empty array, for lines without flags, that does not know the most recently used line of a set.
+    /// [`TagArray::touch_at`] and [`TagArray::touch_or_fill`] need this, because they do not maintain that line.
     pub(crate) fn without_mru(model: &CacheModel) -> Self {
         TagArray::build(model, Index::Physical, false)
     }
@@ -205,7 +207,7 @@ impl TagArray {
             mru: vec![NO_MRU; sets].into(),
             ways: vec![EMPTY_WAY; sets * ways].into(),
             clock: 0,
-            hints: vec![0; hints_of(sets * ways, knows_mru)].into(),
+            hints: vec![0; hint_count(sets * ways, knows_mru)].into(),
             is_lru: model.replacement == Replacement::Lru,
             knows_mru,
             is_small_lru: model.replacement == Replacement::Lru && knows_mru,
@@ -220,7 +222,7 @@ impl TagArray {
         }
     }
 
-    /// Looks a line up, fills it if it is absent, and marks it dirty if `write`.
+    /// Looks up a line, fills it if it is absent, and marks it dirty if `write`.
     #[inline(always)]
     pub fn access(&mut self, line: LineAddress, write: bool) -> Outcome {
         if !self.is_small_lru {
@@ -260,8 +262,7 @@ impl TagArray {
         }
     }
 
-    /// Whether `line` is known to be the most recently used line of its set. To read it changes
-    /// nothing.
+    /// Whether `line` is known to be the most recently used line of its set. Reading that line changes nothing.
     #[inline(always)]
     pub(crate) fn is_mru(&self, LineAddress(line): LineAddress) -> bool {
         self.mru.get((line & self.set_mask) as usize).is_some_and(|mru| mru.tag == line)
@@ -282,9 +283,8 @@ impl TagArray {
         }
     }
 
-    /// Touches `tag` at a time that the caller counts, if it is in `slot`. Otherwise does nothing
-    /// and returns false: the caller uses [`TagArray::lookup`]. For arrays [`TagArray::without_mru`]
-    /// with LRU.
+    /// Touches the line with this tag if it is in `slot`. Otherwise does nothing and returns false, and the caller uses
+    /// [`TagArray::lookup`]. The caller counts the time. Only for LRU arrays made by [`TagArray::without_mru`].
     #[inline(always)]
     pub(crate) fn touch_at(&mut self, slot: Slot, Tag(tag): Tag, time: u64) -> bool {
         match self.ways.get_mut(slot) {
@@ -296,17 +296,16 @@ impl TagArray {
         }
     }
 
-    /// Lets the next touch happen at `time`, at least 1; see [`TagArray::touch_at`].
+    /// Sets the clock so that the next touch happens at `time`, at least 1: for use with [`TagArray::touch_at`].
     pub(crate) fn set_time(&mut self, time: u64) {
         self.clock = (time - 1) * TICK;
     }
 
-    /// Whether replacement is LRU.
     pub(crate) fn is_lru(&self) -> bool {
         self.is_lru
     }
 
-    /// Looks a line up and touches it.
+    /// Looks up a line and touches it. Returns its slot, or `None` for a miss.
     #[inline(always)]
     pub(crate) fn lookup(&mut self, index: SetIndex, Tag(tag): Tag) -> Option<Slot> {
         let set = self.set_of(index);
@@ -314,14 +313,14 @@ impl TagArray {
         if mru.tag == tag { Some(mru.slot) } else { self.search(set, tag) }
     }
 
-    /// [`TagArray::lookup`] of a line whose own number selects its set.
+    /// [`TagArray::lookup`] for a line whose number also selects its set.
     #[inline(always)]
     pub(crate) fn lookup_line(&mut self, line: LineAddress) -> Option<Slot> {
         self.lookup(line.into(), line.into())
     }
 
-    /// Touches a line that is in this slot, with the effect of [`TagArray::lookup`]. Otherwise does nothing and returns
-    /// false. Only for LRU.
+    /// Touches the line with this tag if it is in this slot and replacement is LRU: the effect is that of
+    /// [`TagArray::lookup`]. Otherwise does nothing and returns false.
     #[inline(always)]
     pub(crate) fn touch_in(&mut self, position: SlotOfSet, Tag(tag): Tag) -> bool {
         let SlotOfSet { set, slot } = position;
@@ -344,7 +343,7 @@ impl TagArray {
         (index.0 & self.set_mask) as usize
     }
 
-    /// [`TagArray::lookup`] of a line that is not known as the most recently used one of its set.
+    /// [`TagArray::lookup`] for a line that is not known to be the most recently used line of its set.
     #[inline(never)]
     fn search(&mut self, set: usize, tag: u64) -> Option<Slot> {
         if !self.is_small_lru {
@@ -368,34 +367,35 @@ impl TagArray {
         Some(slot)
     }
 
-    /// Where a line was found last that has these bits of a tag.
+    /// The slot where a line with these bits of a tag was last found. `None` if the array has no hints.
     #[inline(always)]
-    fn hint_of(&self, tag: u64) -> Option<Slot> {
-        self.hints.get(place_of_hint(tag, self.hints.len())).map(|slot| *slot as usize)
+    fn hint(&self, tag: u64) -> Option<Slot> {
+        self.hints.get(hint_index(tag, self.hints.len())).map(|slot| *slot as usize)
     }
 
-    /// The slot of a set that holds a tag, if it is where it was found the last time.
+    /// The slot of a set that holds a tag, if the line is still where it was last found.
     #[inline(always)]
     fn hinted(&self, set: usize, tag: u64) -> Option<Slot> {
-        let slot = self.hint_of(tag)?;
+        let slot = self.hint(tag)?;
         let is_in_set = slot.wrapping_sub(set * self.associativity) < self.associativity;
         (is_in_set && self.ways.get(slot)?.tag == tag).then_some(slot)
     }
 
+    /// Sets the hint of a tag.
     #[inline(always)]
     fn remember(&mut self, tag: u64, slot: Slot) {
-        let index = place_of_hint(tag, self.hints.len());
+        let index = hint_index(tag, self.hints.len());
         if let Some(hint) = self.hints.get_mut(index) {
             *hint = slot as u32;
         }
     }
 
-    /// Touches a line, or fills it. Returns whether it was in. For arrays [`TagArray::without_mru`] whose sets
-    /// are asked for other lines each time.
+    /// Touches a line, or fills it. Returns whether it was present. Only for arrays made by [`TagArray::without_mru`]:
+    /// suits arrays whose sets are rarely asked for a line twice in a row.
     #[inline(always)]
     pub(crate) fn touch_or_fill(&mut self, Tag(tag): Tag) -> bool {
-        match self.hint_of(tag) {
-            // A tag is in no other set than its own.
+        match self.hint(tag) {
+            // No check of the set is needed, because a tag is only ever in its own set.
             Some(slot) if self.is_lru && self.ways.get(slot).is_some_and(|way| way.tag == tag) => {
                 self.clock += TICK;
                 self.ways[slot].state = self.clock;
@@ -405,6 +405,7 @@ impl TagArray {
         }
     }
 
+    /// [`TagArray::touch_or_fill`] without a hint.
     #[inline(never)]
     fn touch_or_fill_slowly(&mut self, tag: u64) -> bool {
         let set = (tag & self.set_mask) as usize;
@@ -426,18 +427,19 @@ impl TagArray {
         found.is_some()
     }
 
-    /// Looks a line up without touching it.
+    /// Looks up a line without touching it.
     #[inline]
     fn find(&self, index: SetIndex, tag: Tag) -> Option<Slot> {
         self.find_in(self.set_of(index), tag.0)
     }
 
-    /// Looks a line up whose own number selects its set, without touching it.
+    /// [`TagArray::find`] for a line whose number also selects its set.
     #[inline]
     pub(crate) fn find_line(&self, line: LineAddress) -> Option<Slot> {
         self.find(line.into(), line.into())
     }
 
+    /// [`TagArray::find`] in a set.
     #[inline(always)]
     fn find_in(&self, set: usize, tag: u64) -> Option<Slot> {
         let first = set * self.associativity;
@@ -447,24 +449,25 @@ impl TagArray {
         Some(first + way_of(&self.ways[first..first + self.associativity], tag)?)
     }
 
-    /// Looks a physical line up, without touching it, in all sets that may hold it.
+    /// Looks up a physical line, without touching it, in all sets that may hold it.
     #[inline]
     pub(crate) fn find_physical(&self, line: LineAddress) -> Option<Slot> {
         if self.colours == 1 {
             return self.find_line(line);
         }
-        let in_page = PAGE_SHIFT.saturating_sub(self.line_shift);
-        let fixed = line.0 & ((1 << in_page) - 1);
-        let index = |colour| SetIndex(fixed | colour << in_page);
+        // Only the bits of the line number within a page are known of the virtual index.
+        let page_bits = PAGE_SHIFT.saturating_sub(self.line_shift);
+        let known_bits = line.0 & ((1 << page_bits) - 1);
+        let index = |colour| SetIndex(known_bits | colour << page_bits);
         (0..self.colours).find_map(|colour| self.find(index(colour), line.into()))
     }
 
-    /// The first of some physical lines that is in, and its slot. Does not touch it.
+    /// The first present line of a range of physical lines, and its slot. Does not touch the line.
     pub(crate) fn find_first(&self, mut lines: LineRange) -> Option<(LineAddress, Slot)> {
         let (LineAddress(start), count) = (lines.first(), lines.lines());
         let set = start & self.set_mask;
         if self.colours == 1 && self.knows_mru && count <= self.set_mask + 1 - set {
-            // The sets of these lines are adjacent, and no other set holds them.
+            // The lines of the range belong to adjacent sets, one each: a scan finds them in order.
             let first = set as usize * self.associativity;
             let ways = &self.ways[first..][..count as usize * self.associativity];
             let way = ways.iter().position(|way| way.tag.wrapping_sub(start) < count)?;
@@ -473,7 +476,7 @@ impl TagArray {
         lines.find_map(|line| Some((line, self.find_physical(line)?)))
     }
 
-    /// Whether a line is in. Does not touch it.
+    /// Whether a line is present. Does not touch it.
     #[must_use]
     pub fn contains(&self, line: LineAddress) -> bool {
         self.find_physical(line).is_some()
@@ -495,6 +498,7 @@ impl TagArray {
         }
     }
 
+    /// Updates the tree of a set with tree pseudo-LRU.
     #[inline(never)]
     fn touch_tree(&mut self, set: usize, slot: Slot) {
         if let Policy::TreePlru(trees) = &mut self.policy {
@@ -502,7 +506,7 @@ impl TagArray {
         }
     }
 
-    /// Fills a line that is absent. Returns its slot and the victim, if all ways were in use.
+    /// Fills a line that is absent. Returns its slot, and the victim if all ways were in use.
     #[inline(always)]
     pub(crate) fn insert(
         &mut self,
@@ -518,7 +522,7 @@ impl TagArray {
         (slot, old.victim())
     }
 
-    /// [`TagArray::insert`] of a line whose own number selects its set.
+    /// [`TagArray::insert`] for a line whose number also selects its set.
     #[inline(always)]
     pub(crate) fn insert_line(&mut self, line: LineAddress, flags: u8) -> (Slot, Option<Evicted>) {
         self.insert(line.into(), line.into(), flags)
@@ -533,12 +537,12 @@ impl TagArray {
     ) -> Option<Evicted> {
         let set = (tag & self.set_mask) as usize;
         let first = set * self.associativity;
-        let of_set = &self.ways[first..first + ways.min(self.associativity)];
-        let way = match way_of(of_set, EMPTY) {
+        let allowed_ways = &self.ways[first..first + ways.min(self.associativity)];
+        let way = match way_of(allowed_ways, EMPTY) {
             Some(empty) => empty,
-            None if self.is_lru => least_recent(of_set),
-            // These ways have no known order, so lines take turns.
-            None => (tag / (self.set_mask + 1)) as usize % of_set.len(),
+            None if self.is_lru => least_recent(allowed_ways),
+            // Other policies have no order of these ways, so consecutive lines of a set take turns.
+            None => (tag / (self.set_mask + 1)) as usize % allowed_ways.len(),
         };
         let victim =
             std::mem::replace(&mut self.ways[first + way], Way { tag, state: flags.into() });
@@ -551,7 +555,7 @@ impl TagArray {
     fn victim(&mut self, set: usize) -> Slot {
         let first = set * self.associativity;
         let slots = first..first + self.associativity;
-        // An empty way has the earliest time.
+        // With LRU, an empty way has the earliest time: 0.
         first
             + if self.is_lru {
                 least_recent(&self.ways[slots])
@@ -560,6 +564,7 @@ impl TagArray {
             }
     }
 
+    /// The way of a victim, for policies other than LRU.
     #[inline(never)]
     fn victim_way(&mut self, set: usize, slots: std::ops::Range<Slot>) -> usize {
         if let Some(empty) = way_of(&self.ways[slots], EMPTY) {
@@ -585,7 +590,7 @@ impl TagArray {
         removed
     }
 
-    /// Removes all lines whose tag fulfils a condition.
+    /// Removes all lines whose tags fulfil a condition.
     pub(crate) fn remove_if(&mut self, mut condition: impl FnMut(Tag) -> bool) {
         for slot in 0..self.ways.len() {
             if self.ways[slot].tag != EMPTY && condition(Tag(self.ways[slot].tag)) {
@@ -615,13 +620,14 @@ impl TagArray {
         self.ways.len()
     }
 
-    /// All lines that are in, in no particular order.
+    /// All present lines, in no particular order.
     pub(crate) fn lines(&self) -> impl Iterator<Item = Evicted> {
         self.ways.iter().filter_map(|way| way.victim())
     }
 }
 
-fn hints_of(lines: usize, knows_mru: bool) -> usize {
+/// The number of hints of an array: zero or a power of two.
+fn hint_count(lines: usize, knows_mru: bool) -> usize {
     match lines {
         0..=LINES_HINTED => (2 * lines).next_power_of_two().max(HINTS_MIN),
         _ if knows_mru => 0,
@@ -629,23 +635,23 @@ fn hints_of(lines: usize, knows_mru: bool) -> usize {
     }
 }
 
-/// The index of a tag's hint. The number of hints is none or a power of two. The lowest bits of an address may
-/// be the highest bits of a tag.
+/// The index of a tag's hint. `hints`: the number of hints, zero or a power of two. Mixes in the highest bits, where
+/// some tags have the lowest bits of an address.
 #[inline(always)]
-fn place_of_hint(tag: u64, hints: usize) -> usize {
+fn hint_index(tag: u64, hints: usize) -> usize {
     (tag ^ tag >> 53) as usize & hints.wrapping_sub(1)
 }
 
-/// The way of a set that holds a tag. Loops of a known length are unrolled.
+/// The way of a set that holds a tag. The compiler unrolls loops of a constant length.
 #[inline(always)]
 fn way_of(ways: &[Way], tag: u64) -> Option<usize> {
     #[inline(always)]
     fn unrolled<const WAYS: usize>(ways: &[Way], tag: u64) -> Option<usize> {
         let ways: &[Way; WAYS] = ways.try_into().ok()?;
-        // Without a branch for each way: which of them it is, the host does not predict.
+        // No branch per way, because the host could not predict which way it is.
         let mut found = WAYS;
-        for (at, way) in ways.iter().enumerate().rev() {
-            found = if way.tag == tag { at } else { found };
+        for (index, way) in ways.iter().enumerate().rev() {
+            found = if way.tag == tag { index } else { found };
         }
         (found < WAYS).then_some(found)
     }
@@ -668,9 +674,9 @@ fn least_recent(ways: &[Way]) -> usize {
     #[inline(always)]
     fn oldest_way(ways: &[Way]) -> usize {
         let (mut oldest, mut earliest) = (0, u64::MAX);
-        for (at, way) in ways.iter().enumerate() {
+        for (index, way) in ways.iter().enumerate() {
             if way.state < earliest {
-                (oldest, earliest) = (at, way.state);
+                (oldest, earliest) = (index, way.state);
             }
         }
         oldest
@@ -684,15 +690,15 @@ fn least_recent(ways: &[Way]) -> usize {
     }
 }
 
-/// Marsaglia, "Xorshift RNGs", Journal of Statistical Software 8(14), 2003.
+/// The next state of a random generator (Marsaglia, "Xorshift RNGs", Journal of Statistical Software 8(14), 2003).
 fn xorshift(mut state: u64) -> u64 {
     state ^= state << 13;
     state ^= state >> 7;
     state ^ (state << 17)
 }
 
-/// Follows the tree's bits to the way that was not used recently. Node `n` has the children `2n`
-/// and `2n + 1`; its bit selects one of them.
+/// Follows the bits of a tree to a way that was not used recently. Node `n` has the children `2n` and `2n + 1`, and its
+/// bit selects one of both.
 fn plru_victim(tree: u64, ways: usize) -> usize {
     let mut node = 1;
     while node < ways {
@@ -701,7 +707,7 @@ fn plru_victim(tree: u64, ways: usize) -> usize {
     node - ways
 }
 
-/// Points the bits on the path to `way` away from it.
+/// Returns the tree with the bits on the path to `way` pointing away from that way.
 fn plru_touch(mut tree: u64, way: usize, ways: usize) -> u64 {
     let mut node = way + ways;
     while node > 1 {

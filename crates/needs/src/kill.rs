@@ -1,4 +1,9 @@
-//! Kills a test's process at each of its steps.
+//! Kills a test's process at each of its steps: [`at_each_step`].
+//!
+//! A test calls [`at_each_step`] with the name of a second test of the same program, the victim. strace(1) starts the
+//! test program with the victim alone. For each N, strace kills it when it enters its N-th system call of a kind. After
+//! each start, the caller checks the files and settings that the victim left. The victim calls
+//! [`directory_of_the_killed`] first, and does nothing if it was not started in this way.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -8,11 +13,11 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use crate::{Need, not_run};
 
-/// Names its directory to the process that is killed.
+/// Environment variable with the victim's directory.
 const DIRECTORY: &str = "IRQLAB_TEST_KILLED_IN";
 
-/// System calls that create, write, make durable, rename or remove. A question mark: not every
-/// architecture has the call.
+/// System calls at which the victim is killed. They create, write, make durable, rename or remove files. strace ignores
+/// a call with a question mark on architectures that lack the call.
 const CALLS: [&str; 14] = [
     "openat",
     "write",
@@ -30,36 +35,37 @@ const CALLS: [&str; 14] = [
     "?rmdir",
 ];
 
-/// Calls that the test program's first thread makes, too, before the test's thread starts. strace counts the
-/// calls of each thread separately. The test's thread first makes [`AHEAD`] more calls, and the first thread makes
-/// fewer than [`AHEAD`].
+/// Calls that the test program's main thread also makes, before it starts the thread of the victim. A kill should hit
+/// the victim's thread, and strace counts the calls of each thread separately. Therefore the victim's thread first
+/// makes [`AHEAD`] additional calls, and kills start after these. The main thread makes fewer than [`AHEAD`].
 const OF_BOTH_THREADS: [&str; 2] = ["openat", "write"];
 const AHEAD: u32 = 32;
 
-/// More calls of a kind than any such test makes.
+/// Upper bound on a victim's calls of a kind.
 const STEPS_MAX: u32 = 1_000;
 
-/// The number of SIGKILL, equal on every Linux (signal(7)). strace ends itself by the signal that ended its program.
+/// The number of SIGKILL, which is the same on every Linux (signal(7)). strace ends by
+/// the signal that ended its program.
 const SIGKILL: i32 = 9;
 
-/// A start of the process, after its end.
+/// One start of the victim, after it has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Killed<'a> {
-    /// The process was killed as it entered this system call.
+    /// The system call at whose entry the victim was to be killed.
     pub call: &'a str,
-    /// How often it had entered it then, this time included.
+    /// The number of this call, from 1: the victim was to be killed when it entered the call for the `step`-th time.
     pub step: u32,
-    /// Its directory, which was empty before.
+    /// The victim's directory, which was empty before.
     pub directory: &'a Path,
-    /// Whether the process finished: it makes fewer than `step` of these calls.
+    /// Whether the victim finished. It does so if it makes fewer than `step` of these calls.
     pub finished: bool,
 }
 
-/// In the process that is killed: its directory. `None` in the test program as the user starts it, where
-/// such a test does nothing.
+/// For a victim: the directory in which to work. `None` if the test was not started by [`at_each_step`]; then the
+/// victim must return. Also makes the additional calls that [`at_each_step`] relies on, so call this first.
 ///
 /// # Panics
-/// Where /dev/null cannot be written.
+/// If /dev/null cannot be written.
 #[must_use]
 pub fn directory_of_the_killed() -> Option<PathBuf> {
     let directory = std::env::var_os(DIRECTORY)?;
@@ -71,13 +77,13 @@ pub fn directory_of_the_killed() -> Option<PathBuf> {
     Some(directory.into())
 }
 
-/// Starts the test of this name of this test program again and again, each time in a new directory, and
-/// kills it one system call later each time, for each kind of call, until it comes to its end. `check` sees
-/// what each start left. Returns the number of starts; `None`, with the reason printed, where there is no
-/// strace.
+/// Starts the victim (the test of this name in this test program) repeatedly, each time in a new directory.
+/// For each kind of system call, kills it at its first such call, then at its second, and so on until it
+/// finishes. Calls `check` after each start. Returns the number of starts; `None` without strace, after
+/// printing that the test did not run.
 ///
 /// # Panics
-/// Where the test fails, [`crate::VARIABLE`] requires strace, or no directory can be made.
+/// If the victim fails, [`crate::VARIABLE`] requires strace, or no directory can be created.
 #[track_caller]
 pub fn at_each_step(test: &str, mut check: impl FnMut(Killed)) -> Option<u32> {
     if !Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {
@@ -86,11 +92,11 @@ pub fn at_each_step(test: &str, mut check: impl FnMut(Killed)) -> Option<u32> {
     }
     let mut starts = 0;
     for call in CALLS {
-        let first = if OF_BOTH_THREADS.contains(&call) { AHEAD } else { 0 };
+        let additional_calls = if OF_BOTH_THREADS.contains(&call) { AHEAD } else { 0 };
         for step in 1.. {
             assert!(step < STEPS_MAX, "{test} makes more than {STEPS_MAX} calls of {call}");
             let directory = tempfile::tempdir().expect("a directory");
-            let status = killed_at(call, first + step, test, directory.path());
+            let status = run_until_kill(call, additional_calls + step, test, directory.path());
             let finished = status.success();
             check(Killed { call, step, directory: directory.path(), finished });
             starts += 1;
@@ -103,13 +109,15 @@ pub fn at_each_step(test: &str, mut check: impl FnMut(Killed)) -> Option<u32> {
     Some(starts)
 }
 
-fn killed_at(call: &str, step: u32, test: &str, directory: &Path) -> ExitStatus {
+/// Runs the victim under strace, which kills it when a thread enters `call` for the `step`-th time.
+fn run_until_kill(call: &str, step: u32, test: &str, directory: &Path) -> ExitStatus {
     let mut strace = Command::new("strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
     strace.args(["-e", &format!("inject={call}:signal=SIGKILL:when={step}")]);
     strace.arg(std::env::current_exe().expect("this program's path"));
     strace.args([test, "--exact", "--test-threads=1"]).env(DIRECTORY, directory);
-    // cargo's, in whose directories the loader would look first: calls of the first thread.
+    // cargo sets this variable. The loader would open files in its directories, and so add calls of
+    // the main thread.
     strace.env_remove("LD_LIBRARY_PATH");
     strace.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("strace starts")
 }

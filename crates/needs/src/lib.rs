@@ -1,8 +1,9 @@
-//! The needs of tests: programs and rights on the machine that runs them.
+//! For tests of all crates. A test names the programs and rights that it needs on the machine ([`Need`], [`not_run`]).
+//! [`at_each_step`] is a harness that kills a test's process at each of its steps.
 //!
-//! A test that needs what the machine does not have calls [`not_run`], says why, and passes. That is an
-//! error where the environment variable `IRQLAB_REQUIRE` names the need, as in `IRQLAB_REQUIRE=qemu,bpf`:
-//! `./check` sets it to what it knows that the machine has.
+//! A test that lacks a need calls [`not_run`] with the reason, and passes. It fails if the environment
+//! variable `IRQLAB_REQUIRE` names the need, as in `IRQLAB_REQUIRE=qemu,bpf`. `./check` sets the variable to
+//! the needs that the machine meets.
 
 #![forbid(unsafe_code)]
 
@@ -20,15 +21,15 @@ pub const VARIABLE: &str = "IRQLAB_REQUIRE";
 /// A need of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// To load irqlab's BPF programs: the rights, and a kernel that accepts them.
+    /// Rights to load irqlab's BPF programs, and a kernel that accepts the programs.
     Bpf,
-    /// A browser, and what drives it (`tools/setup.sh`).
+    /// A browser, and the program that drives it (`tools/setup.sh`).
     Browser,
-    /// Several CPUs, or one that other processes leave to the test.
+    /// Several CPUs, or a CPU that other processes leave idle.
     Cpus,
-    /// A disk whose reads, past the page cache, raise interrupts.
+    /// A disk that raises interrupts when it is read without the page cache.
     Disk,
-    /// Namespaces of the test's own, with a network or mounts in them.
+    /// Rights to create namespaces, with interfaces or mounts in them.
     Namespaces,
     /// The distribution's `perf` program.
     Perf,
@@ -38,7 +39,7 @@ pub enum Need {
     Prometheus,
     /// QEMU, and a kernel for its guest.
     Qemu,
-    /// Python with others' readers of the formats that `irqlab export` writes ([`tool`]).
+    /// Python, with other projects' readers of the formats that `irqlab export` writes ([`tool`]).
     Readers,
     Root,
     Fifo,
@@ -53,6 +54,7 @@ pub enum Need {
 }
 
 impl Need {
+    /// The needs' names in [`VARIABLE`].
     const NAMES: [(Need, &str); 16] = [
         (Need::Bpf, "bpf"),
         (Need::Browser, "browser"),
@@ -90,30 +92,31 @@ impl FromStr for Need {
     }
 }
 
-/// A program that `tools/setup.sh` keeps in irqlab's cache, by its path under `tools`, as in
-/// `prometheus/usr/bin/promtool`; or one of that name in `PATH`. `None` where there is neither.
+/// Finds a program that `tools/setup.sh` installs into irqlab's cache. `path`: the program's path below the
+/// cache's directory `tools`, such as `prometheus/usr/bin/promtool`. Otherwise finds a program of that name in
+/// `PATH`. `None` if there is neither.
 #[must_use]
 pub fn tool(path: &str) -> Option<PathBuf> {
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    let kept = cache.map(|cache| cache.join("irqlab/tools").join(path));
+    let home_cache = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home_cache);
+    let installed = cache.map(|cache| cache.join("irqlab/tools").join(path));
     let name = Path::new(path).file_name()?;
     let in_path = std::env::var_os("PATH").unwrap_or_default();
     let in_path: Vec<PathBuf> = std::env::split_paths(&in_path).map(|dir| dir.join(name)).collect();
-    kept.into_iter().chain(in_path).find(|file| file.is_file())
+    installed.into_iter().chain(in_path).find(|file| file.is_file())
 }
 
-/// Parses a list of needs; an empty one has none.
+/// Parses a list of needs, separated by commas. An empty list is valid.
 ///
 /// Fails if a name names no need.
 pub fn parse(list: &str) -> Result<Vec<Need>, String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::parse).collect()
 }
 
-/// Says that a test does not run, and why.
+/// Prints that a test does not run, and why. The test should then return, and passes.
 ///
 /// # Panics
-/// Where [`VARIABLE`] requires the missing need, or contains an unknown name.
+/// If [`VARIABLE`] requires the missing need, or contains an unknown name.
 #[track_caller]
 pub fn not_run(need: Need, reason: impl Display) {
     let list = std::env::var(VARIABLE).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A directory that gets its name when it is whole.
+//! A directory that gets its name when it is complete: the directory of a run, or of an export.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,9 +14,9 @@ use crate::leftovers;
 use crate::names::{self, Temporary, TemporaryNote, unpredictable};
 use crate::place::{Existing, Place, exists};
 
-/// Tries to find a hidden name that is free.
+/// Maximum number of attempts to find a free hidden name.
 const NAME_TRIES: u32 = 8;
-/// Directories below a directory that is removed, at most.
+/// Maximum nesting of directories in a directory that is removed.
 const DEPTH_MAX: u32 = 8;
 
 /// Why a directory was not made.
@@ -33,21 +33,24 @@ pub enum MakeDirectoryError {
 /// Its lock shows other processes that it is in use, even in another PID namespace, where the process id in its
 /// name means something else.
 pub struct NewDirectory {
+    /// Where it is to be.
     place: Place,
+    /// Its name while it is being filled.
     hidden: OsString,
+    /// The open directory, with its lock.
     directory: File,
     is_finished: bool,
     note: Option<TemporaryNote>,
 }
 
 impl std::fmt::Debug for NewDirectory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("NewDirectory").field(&self.place).field(&self.hidden).finish()
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("NewDirectory").field(&self.place).field(&self.hidden).finish()
     }
 }
 
 impl NewDirectory {
-    /// Begins a directory that is to be at `path`, whose parent exists.
+    /// Creates a directory under a hidden name. [`NewDirectory::finish`] renames it to `path`. The parent must exist.
     ///
     /// Fails when something of that name exists, or the system refuses.
     pub fn create(path: &Path) -> Result<NewDirectory, MakeDirectoryError> {
@@ -91,14 +94,15 @@ impl NewDirectory {
         self.try_write(path, contents).map_err(|error| self.failed(path, error))
     }
 
+    /// See [`NewDirectory::write`].
     fn try_write(&self, path: &str, contents: &[u8]) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
         let mut file = File::from(match path.split_once('/') {
             None => rustix::fs::openat(&self.directory, path, flags, mode)?,
-            Some((below, name)) => {
-                let below = open_below(&self.directory, OsStr::new(below))?;
-                rustix::fs::openat(&below, name, flags, mode)?
+            Some((subdirectory, name)) => {
+                let subdirectory = open_below(&self.directory, OsStr::new(subdirectory))?;
+                rustix::fs::openat(&subdirectory, name, flags, mode)?
             }
         });
         file.write_all(contents)?;
@@ -109,24 +113,25 @@ impl NewDirectory {
     ///
     /// Fails when the system refuses.
     pub fn synchronise(&self, name: &str) -> Result<(), MakeDirectoryError> {
-        let synced = open_below(&self.directory, OsStr::new(name)).and_then(|below| sync(&below));
+        let synced = open_below(&self.directory, OsStr::new(name))
+            .and_then(|subdirectory| sync(&subdirectory));
         synced.map_err(|error| self.failed(name, error))
     }
 
     /// Makes the directory durable and gives it its name.
     ///
-    /// Fails when something has the name by now, another directory is under the hidden name, or the
-    /// system refuses. Nothing remains then.
+    /// Fails when the name was taken meanwhile, another directory is under the hidden name, or the system refuses.
+    /// Nothing remains then.
     pub fn finish(mut self) -> Result<(), MakeDirectoryError> {
         sync(&self.directory).map_err(|error| self.failed("", error))?;
         let target = self.place.path(&self.place.name);
         let failed = |source| MakeDirectoryError::Io { path: target.clone(), source };
-        let foreign = || {
+        let replaced_error = || {
             let reason = "another directory was put in its place while it was written";
             failed(io::Error::other(reason))
         };
         if !self.has_name(&self.hidden) {
-            return Err(foreign());
+            return Err(replaced_error());
         }
         refuse_existing(&self.place, &target)?;
         self.place.rename_to_new(&self.hidden).map_err(|error| match error.kind() {
@@ -135,17 +140,18 @@ impl NewDirectory {
         })?;
         self.is_finished = true;
         if !self.has_name(&self.place.name) {
-            return Err(foreign());
+            return Err(replaced_error());
         }
         self.place.synchronise();
         Ok(())
     }
 
-    /// Whether the name in the parent is that of the directory which was written.
+    /// Returns whether this name in the parent directory still belongs to the directory that is being filled.
     fn has_name(&self, name: &OsStr) -> bool {
         has_name(&self.place, name, &self.directory)
     }
 
+    /// Returns an error about a path in the directory; an empty path is the directory itself.
     fn failed(&self, path: &str, source: io::Error) -> MakeDirectoryError {
         let directory = self.place.path(&self.hidden);
         let path = if path.is_empty() { directory } else { directory.join(path) };
@@ -156,14 +162,16 @@ impl NewDirectory {
 impl Drop for NewDirectory {
     fn drop(&mut self) {
         if !self.is_finished {
-            // The caller reports the error that led here. The next start removes the rest.
+            // The error of the removal is ignored: the caller has an error to report, and the next start removes the
+            // rest.
             let _ = remove(&self.place.directory, &self.hidden, &self.directory);
         }
-        // The name is gone, so that the note is, too.
+        // Only now, after the name is gone: a kill before leaves the note, and the next start removes the directory.
         self.note.take();
     }
 }
 
+/// Fails if anything has the name of the target.
 fn refuse_existing(place: &Place, path: &Path) -> Result<(), MakeDirectoryError> {
     match place.check(Existing::Stays) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(MakeDirectoryError::Exists),
@@ -172,6 +180,7 @@ fn refuse_existing(place: &Place, path: &Path) -> Result<(), MakeDirectoryError>
     }
 }
 
+/// Returns whether a name in the parent directory belongs to this open directory.
 fn has_name(place: &Place, name: &OsStr, directory: &File) -> bool {
     let named = rustix::fs::statat(&place.directory, name, AtFlags::SYMLINK_NOFOLLOW);
     let opened = rustix::fs::fstat(directory);
@@ -179,8 +188,8 @@ fn has_name(place: &Place, name: &OsStr, directory: &File) -> bool {
         if (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino))
 }
 
-/// Creates a directory, opens and locks it. `None`: the name was taken, or another process put something else
-/// there before it was opened.
+/// Creates a directory, opens it and locks it. `None` if the name was taken, or if another process replaced or removed
+/// the directory before it was locked.
 fn open_new(place: &Place, name: &OsStr) -> io::Result<Option<File>> {
     match rustix::fs::mkdirat(&place.directory, name, Mode::from_raw_mode(0o777)) {
         Err(Errno::EXIST) => return Ok(None),
@@ -188,46 +197,48 @@ fn open_new(place: &Place, name: &OsStr) -> io::Result<Option<File>> {
     }
     let directory = match open_below(&place.directory, name) {
         Ok(directory) => File::from(directory),
-        // A start that removes leftovers was faster.
+        // Another irqlab removed it as a leftover before it was locked.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => {
             let _ = rustix::fs::unlinkat(&place.directory, name, AtFlags::REMOVEDIR);
             return Err(error);
         }
     };
-    // Some file systems have no locks; the process id in the name must do there.
+    // Some file systems have no locks. There, only the process id in the name shows that the directory is in use.
     let is_locked_by_others =
         matches!(directory.try_lock(), Err(std::fs::TryLockError::WouldBlock));
-    let is_own = rustix::fs::fstat(&directory)?.st_uid == rustix::process::geteuid().as_raw();
-    let is_ours = is_own && !is_locked_by_others && has_name(place, name, &directory);
-    Ok(is_ours.then_some(directory))
+    let is_own_user = rustix::fs::fstat(&directory)?.st_uid == rustix::process::geteuid().as_raw();
+    let is_usable = is_own_user && !is_locked_by_others && has_name(place, name, &directory);
+    Ok(is_usable.then_some(directory))
 }
 
-/// Opens a directory in another one. A link is refused.
+/// Opens a directory in another one. Refuses a symbolic link.
 pub(crate) fn open_below(parent: &impl std::os::fd::AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
 }
 
+/// Makes the names in a directory durable.
 fn sync(directory: &impl std::os::fd::AsFd) -> io::Result<()> {
     match rustix::fs::fsync(directory) {
-        // A file system that cannot synchronise directories says so in this way.
+        // This error means that the file system cannot synchronise directories.
         Err(Errno::INVAL) => Ok(()),
         other => Ok(other?),
     }
 }
 
-/// Removes what an open directory contains, and its name in `parent` if that leads to an empty directory.
+/// Removes the content of an open directory, and then the directory `name` of `parent`, which must be empty.
 pub(crate) fn remove(
     parent: &impl std::os::fd::AsFd,
     name: &OsStr,
     directory: &impl std::os::fd::AsFd,
 ) -> io::Result<()> {
-    empty(directory, DEPTH_MAX)?;
+    remove_content(directory, DEPTH_MAX)?;
     Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
-fn empty(directory: &impl std::os::fd::AsFd, depth_max: u32) -> io::Result<()> {
+/// Removes the content of an open directory, down to `depth_max` levels of directories. Does not follow links.
+fn remove_content(directory: &impl std::os::fd::AsFd, depth_max: u32) -> io::Result<()> {
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -238,7 +249,7 @@ fn empty(directory: &impl std::os::fd::AsFd, depth_max: u32) -> io::Result<()> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
         } else if depth_max > 0 {
-            empty(&open_below(directory, name)?, depth_max - 1)?;
+            remove_content(&open_below(directory, name)?, depth_max - 1)?;
             rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)?;
         }
     }

@@ -1,4 +1,4 @@
-//! A file that gets its name when it is whole.
+//! A file that gets its name when it is complete.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,43 +12,45 @@ use rustix::io::Errno;
 use crate::names::{self, Temporary, TemporaryNote};
 use crate::place::{Existing, Place, exists, open_directory};
 
-/// Tries to find a temporary name that is free. One is enough, unless somebody creates all of them.
+/// Maximum number of attempts to find a free temporary name. The names are unpredictable, so the first one is free.
 const NAME_TRIES: u32 = 8;
 
-/// A file that is being written. It vanishes without [`NewFile::finish`].
+/// A file that is being written. Without [`NewFile::finish`] it is removed.
 #[derive(Debug)]
 pub struct NewFile {
     place: Place,
     file: File,
     existing: Existing,
+    /// `None` while the file has no name.
     temporary: Option<TemporaryName>,
 }
 
-/// A name that is removed when this is dropped.
+/// A temporary name of a file. Dropping it removes the name.
 struct TemporaryName {
     name: OsString,
     directory: std::os::fd::OwnedFd,
+    /// Whether the name does not exist any more: the file was renamed.
     is_gone: bool,
     _note: Option<TemporaryNote>,
 }
 
 impl std::fmt::Debug for TemporaryName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("TemporaryName").field(&self.name).finish()
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("TemporaryName").field(&self.name).finish()
     }
 }
 
 impl Drop for TemporaryName {
     fn drop(&mut self) {
         if !self.is_gone {
-            // The error that led here is the one to report.
+            // The error of the removal is ignored: the caller has an error to report.
             let _ = rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty());
         }
     }
 }
 
 impl NewFile {
-    /// Begins a file for the target `path`. Its permissions are 0666, less the umask.
+    /// Creates a file for the target `path`. Its permissions are 0666 without the bits of the umask.
     ///
     /// Fails when the path names something that `existing` does not allow to be replaced, or
     /// anything but a regular file; when its directory does not exist or cannot be written.
@@ -61,7 +63,7 @@ impl NewFile {
         NewFile::named(place, existing)
     }
 
-    /// Begins a file where one cannot be without a name.
+    /// Creates a file with a temporary name, on a file system that has no files without a name.
     fn named(place: Place, existing: Existing) -> io::Result<NewFile> {
         let (temporary, file) = with_temporary_name(&place, |name| {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -80,14 +82,14 @@ impl NewFile {
 
     /// Makes the file durable and gives it its name.
     ///
-    /// Fails when the system refuses, or something was given the name meanwhile. The file is absent
-    /// then, unless only the name could not be made durable.
+    /// Fails when the system refuses, or the name was taken meanwhile. The file is absent then, unless the only
+    /// failure is that the name could not be made durable.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         let is_there = self.place.check(self.existing)?;
         if self.temporary.is_none() && !is_there {
             match link(&self.file, &self.place, &self.place.name) {
-                // Something was given the name since.
+                // The name was taken since the check.
                 Err(Errno::EXIST) if self.existing == Existing::Replaced => {}
                 Err(Errno::EXIST) => return Err(exists()),
                 other => {
@@ -107,10 +109,11 @@ impl NewFile {
         Ok(())
     }
 
-    fn rename(&self, from: &OsStr) -> io::Result<()> {
+    /// Renames the file from its temporary name to the target, and replaces an existing file if that is allowed.
+    fn rename(&self, temporary_name: &OsStr) -> io::Result<()> {
         if !self.place.check(self.existing)? {
-            match self.place.rename_to_new(from) {
-                // Something was given the name since.
+            match self.place.rename_to_new(temporary_name) {
+                // The name was taken since the check.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     self.place.check(self.existing)?;
                 }
@@ -118,7 +121,7 @@ impl NewFile {
             }
         }
         let directory = &self.place.directory;
-        Ok(rustix::fs::renameat(directory, from, directory, &self.place.name)?)
+        Ok(rustix::fs::renameat(directory, temporary_name, directory, &self.place.name)?)
     }
 }
 
@@ -132,7 +135,7 @@ impl Write for NewFile {
     }
 }
 
-/// Writes a file: it appears at `path` whole, or not at all.
+/// Writes a file: it appears at `path` complete, or not at all.
 ///
 /// Fails as [`NewFile::create`] and [`NewFile::finish`] do, and when the disk is full.
 pub fn write(path: &Path, contents: &[u8], existing: Existing) -> io::Result<()> {
@@ -153,8 +156,8 @@ pub fn can_create_in(directory: &Path) -> io::Result<()> {
     Ok(rustix::fs::accessat(CWD, directory, access, AtFlags::EACCESS)?)
 }
 
-/// Creates a file without a name (`O_TMPFILE`). `None`: the file system or the kernel does not support this, or
-/// /proc is missing, which later gives the file its name.
+/// Creates a file without a name (`O_TMPFILE`). `None` if the file system or the kernel does not support this, or if
+/// /proc is missing: the file gets its name through /proc.
 fn unnamed_in(directory: &impl std::os::fd::AsFd) -> io::Result<Option<File>> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, ".", flags, Mode::from_raw_mode(0o666)) {
@@ -162,23 +165,24 @@ fn unnamed_in(directory: &impl std::os::fd::AsFd) -> io::Result<Option<File>> {
         Err(error) => Err(error.into()),
         Ok(file) => {
             let file = File::from(file);
-            let can_be_named = Path::new(&by_descriptor(&file)).exists();
+            let can_be_named = Path::new(&path_of_descriptor(&file)).exists();
             Ok(can_be_named.then_some(file))
         }
     }
 }
 
-fn by_descriptor(file: &File) -> String {
+/// Returns a path that leads to an open file.
+fn path_of_descriptor(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Gives an unnamed file a name that is free.
+/// Gives an unnamed file a name. Fails with [`Errno::EXIST`] if the name is taken.
 fn link(file: &File, place: &Place, name: &OsStr) -> Result<(), Errno> {
-    let from = by_descriptor(file);
-    rustix::fs::linkat(CWD, from, &place.directory, name, AtFlags::SYMLINK_FOLLOW)
+    let source = path_of_descriptor(file);
+    rustix::fs::linkat(CWD, source, &place.directory, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Finds a free temporary name, which is noted before `create` uses it.
+/// Calls `create` with new temporary names until one of them is free. Notes each name before `create` uses it.
 fn with_temporary_name<T>(
     place: &Place,
     create: impl Fn(&OsStr) -> Result<T, Errno>,

@@ -1,4 +1,5 @@
-//! Partly filled directories that a killed process left.
+//! Finds and removes partly filled directories ([`crate::NewDirectory`]) that a killed process left. irqlab does so
+//! at its start, in the directory of its runs and in the directory for temporary files.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
@@ -11,9 +12,9 @@ use std::process;
 use crate::directory::{open_below, remove};
 use crate::place::open_directory;
 
-/// Follows the target's name in a hidden name. The process id and an unpredictable number come next.
+/// The part of a hidden name after the target's name: `.NAME.partial-PID-NUMBER`. The number is unpredictable.
 const PARTIAL: &str = ".partial-";
-/// Bytes of the target's name that a hidden name has, at most: a name has at most 255 bytes.
+/// Maximum length of the target's name in a hidden name, bytes: file systems allow names of 255 bytes.
 const NAME_BYTES_MAX: usize = 200;
 
 /// Returns the hidden name under which this process fills the directory `name`.
@@ -38,12 +39,13 @@ pub fn leftovers(parent: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Removes what [`leftovers`] finds; returns what it removed.
+/// Removes the directories that [`leftovers`] finds. Returns the removed ones.
 pub fn remove_leftovers(parent: &Path) -> Vec<PathBuf> {
-    let removes = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| remove_leftover(parent, name).is_ok_and(|is| is))
+    let is_removed = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| remove_leftover(parent, name).is_ok_and(|is_removed| is_removed))
     };
-    leftovers(parent).into_iter().filter(removes).collect()
+    leftovers(parent).into_iter().filter(is_removed).collect()
 }
 
 /// Removes an unfinished directory in `parent` that no process fills any more. Returns whether there was one.
@@ -56,31 +58,31 @@ pub fn remove_leftover(parent: &Path, name: &OsStr) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Opens and locks an unfinished directory of this user that no process fills any more: its lock is free. On a file
-/// system without locks, the process in its name is gone, or is this one (process ids are reused, in containers
-/// quickly).
+/// Opens and locks an unfinished directory of this user, unless a process still fills it. A process that fills it
+/// holds its lock. On a file system without locks, the process in its name must be gone or must be this one: process
+/// ids are reused, in containers quickly.
 fn open_leftover(parent: &Path, name: &OsStr) -> Option<File> {
     let pid = pid_of(name)?;
     let directory = open_below(&open_directory(parent).ok()?, name).ok()?;
     let directory = File::from(directory);
-    let is_own = directory.metadata().ok()?.uid() == rustix::process::geteuid().as_raw();
+    let is_own_user = directory.metadata().ok()?.uid() == rustix::process::geteuid().as_raw();
     let is_unused = match directory.try_lock() {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
         Err(TryLockError::Error(_)) => pid == process::id() || !is_alive(pid),
     };
-    (is_own && is_unused).then_some(directory)
+    (is_own_user && is_unused).then_some(directory)
 }
 
-/// The process id in a hidden name, which earlier versions ended with it.
+/// Returns the process id in a hidden name; `None` for any other name. Names of earlier versions end with the id.
 fn pid_of(name: &OsStr) -> Option<u32> {
     let name = name.to_string_lossy();
     if name.contains('/') {
         return None;
     }
-    let (_, end) = name.strip_prefix('.')?.rsplit_once(PARTIAL)?;
-    match end.split_once('-') {
-        None => end.parse().ok(),
+    let (_, pid_and_number) = name.strip_prefix('.')?.rsplit_once(PARTIAL)?;
+    match pid_and_number.split_once('-') {
+        None => pid_and_number.parse().ok(),
         Some((pid, number)) if number.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
             pid.parse().ok()
         }
@@ -89,7 +91,7 @@ fn pid_of(name: &OsStr) -> Option<u32> {
 }
 
 fn is_alive(pid: u32) -> bool {
-    // Without /proc it is unknown whether the process exists: nothing is removed.
+    // Without /proc it is unknown whether the process exists. It counts as alive, so nothing is removed.
     !Path::new("/proc/self").exists() || Path::new("/proc").join(pid.to_string()).exists()
 }
 

@@ -1,12 +1,14 @@
-//! Files and directories that irqlab leaves: each is whole or absent, and nothing else is touched. And what programs
-//! write that irqlab starts.
+//! Writes the files and directories that irqlab leaves: each is complete or absent, and nothing else is changed. Also
+//! collects the output of programs that irqlab starts.
+//!
+//! All crates write files that users name through this one, and `sim` its cache.
 //!
 //! # Design constraints
-//! - A directory is opened once. All names in it are relative to its descriptor, so that whoever owns a
-//!   directory above cannot lead a write elsewhere.
-//! - A file has no name while it is written (`O_TMPFILE`), so that a kill leaves nothing. Where the file system
-//!   cannot do that, and while a file replaces another one, it has an unpredictable name.
-//!   That name is noted first ([`note_names_by`]): a later start removes the file that a kill leaves.
+//! - A directory is opened once. All names in it are relative to its descriptor: the owner of a directory above cannot
+//!   redirect a write.
+//! - A file has no name while it is written (`O_TMPFILE`): a kill leaves nothing. If the file system cannot do that,
+//!   or while a file replaces another one, it has an unpredictable temporary name. irqlab notes this name first
+//!   ([`note_names_by`]), and its next start removes what a kill has left.
 //! - The target is absent, or a regular file that the caller may replace. Links, FIFOs and devices are refused.
 
 #![forbid(unsafe_code)]

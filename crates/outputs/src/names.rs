@@ -1,4 +1,4 @@
-//! Temporary names: nobody can predict them, and they are noted before they exist.
+//! Temporary names of files and directories. They are unpredictable, and irqlab notes them before they exist.
 
 use std::any::Any;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -6,12 +6,13 @@ use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Start of the temporary name of a file. A journal of irqlab removes files whose names start like this.
+/// Start of the temporary name of a file. irqlab's journal removes only files whose names start with it: both
+/// prefixes must stay equal.
 const FILE_PREFIX: &str = "irqlab-";
 /// End of the temporary name of a file.
 pub const TEMPORARY_SUFFIX: &str = ".part";
 
-/// Notes a temporary name until the name is gone.
+/// The note of a temporary name. It is dropped when the name is gone.
 pub type TemporaryNote = Box<dyn Any + Send + Sync>;
 
 /// The kind of entry that has a temporary name.
@@ -23,23 +24,24 @@ pub enum Temporary {
     Directory,
 }
 
-type Notes = fn(&Path, Temporary) -> io::Result<TemporaryNote>;
-static NOTES: OnceLock<Notes> = OnceLock::new();
+/// Notes a temporary name in a journal.
+type NoteName = fn(&Path, Temporary) -> io::Result<TemporaryNote>;
+static NOTE_NAME: OnceLock<NoteName> = OnceLock::new();
 
-/// Has each temporary name noted before it exists. The name is gone before its note is dropped. The first
-/// caller's function stays.
-pub fn note_names_by(notes: Notes) {
-    let _ = NOTES.set(notes);
+/// Sets the function that notes each temporary name before the name exists. The note is dropped after the name is
+/// gone. Only the first call has an effect.
+pub fn note_names_by(note_name: NoteName) {
+    let _ = NOTE_NAME.set(note_name);
 }
 
-/// Notes a name. A name that cannot be noted is used nevertheless: a kill leaves it then.
+/// Notes a name. `None` if it cannot be noted; the name is used nevertheless, and a kill then leaves it.
 pub(crate) fn note(path: &Path, temporary: Temporary) -> Option<TemporaryNote> {
-    NOTES.get().and_then(|notes| notes(path, temporary).ok())
+    NOTE_NAME.get().and_then(|note_name| note_name(path, temporary).ok())
 }
 
 /// Returns a number that nobody can predict.
 pub(crate) fn unpredictable() -> u64 {
-    // Its keys come from the system's source of random numbers.
+    // The keys of a `RandomState` come from the system's source of random numbers.
     RandomState::new().build_hasher().finish()
 }
 

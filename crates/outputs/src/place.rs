@@ -1,4 +1,4 @@
-//! Where an output goes: its directory, opened once, and its name in it.
+//! Where an output goes: a directory, opened once, and a name in it.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-/// How to treat a regular file that has the name already.
+/// How to treat an existing regular file at the path of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// It stays, and nothing is written.
@@ -26,6 +26,9 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Opens the directory of a path.
+    ///
+    /// Fails when the path has no last name, or its directory does not exist.
     pub fn open(path: &Path) -> io::Result<Place> {
         let name = path.file_name().ok_or(ErrorKind::InvalidFilename)?.to_owned();
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -33,11 +36,13 @@ impl Place {
         Ok(Place { directory: open_directory(&directory_path)?, directory_path, name })
     }
 
+    /// Returns the path of a name in the directory, for messages and notes.
     pub fn path(&self, name: &OsStr) -> PathBuf {
         self.directory_path.join(name)
     }
 
-    /// Refuses a target that is there and may not be replaced. Returns whether there is one.
+    /// Checks the target: it must be absent, or a regular file that `existing` allows to replace. Returns whether it
+    /// exists.
     pub fn check(&self, existing: Existing) -> io::Result<bool> {
         let stat = rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         let kind = match stat {
@@ -54,37 +59,40 @@ impl Place {
         }
     }
 
-    /// Renames an entry of the directory to the target, which does not exist.
-    pub fn rename_to_new(&self, from: &OsStr) -> io::Result<()> {
-        let (directory, to) = (&self.directory, self.name.as_os_str());
+    /// Renames an entry of the directory to the target. Never replaces a file.
+    ///
+    /// Fails with [`ErrorKind::AlreadyExists`] if the target exists.
+    pub fn rename_to_new(&self, source: &OsStr) -> io::Result<()> {
+        let (directory, target) = (&self.directory, self.name.as_os_str());
         let flags = RenameFlags::NOREPLACE;
-        match rustix::fs::renameat_with(directory, from, directory, to, flags) {
+        match rustix::fs::renameat_with(directory, source, directory, target, flags) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             Err(Errno::EXIST) => return Err(exists()),
             other => return Ok(other?),
         }
-        // Some file systems cannot rename like that. A link never replaces anything, either.
-        match rustix::fs::linkat(directory, from, directory, to, AtFlags::empty()) {
-            Ok(()) => Ok(rustix::fs::unlinkat(directory, from, AtFlags::empty())?),
+        // Some file systems cannot rename without replacing. A hard link never replaces anything, either.
+        match rustix::fs::linkat(directory, source, directory, target, AtFlags::empty()) {
+            Ok(()) => Ok(rustix::fs::unlinkat(directory, source, AtFlags::empty())?),
             Err(Errno::EXIST) => Err(exists()),
-            // Directories have no links, nor has any file on some file systems.
+            // Directories cannot have hard links, and some file systems have none. Another process may come between
+            // the check and the rename.
             Err(_) => {
                 self.check(Existing::Stays)?;
-                Ok(rustix::fs::renameat(directory, from, directory, to)?)
+                Ok(rustix::fs::renameat(directory, source, directory, target)?)
             }
         }
     }
 
-    /// Makes the names of the directory durable, where that is possible: a directory that may be written and not
-    /// read cannot be synchronised.
+    /// Makes the names in the directory durable, if possible. Ignores errors: a directory that this process may write
+    /// but not read cannot be synchronised.
     pub fn synchronise(&self) {
         let _ = rustix::fs::fsync(&self.directory);
     }
 }
 
-/// Refuses a path that [`crate::write`] would refuse: to be asked before work that takes long.
+/// Checks a path as [`crate::write`] does, without writing. Call it before work that takes long.
 ///
-/// Fails when the target is there and may not be replaced, or no file can be created in its
+/// Fails when the target exists and may not be replaced, or no file can be created in its
 /// directory.
 pub fn check(path: &Path, existing: Existing) -> io::Result<()> {
     let place = Place::open(path)?;
@@ -92,10 +100,11 @@ pub fn check(path: &Path, existing: Existing) -> io::Result<()> {
     crate::can_create_in(&place.directory_path)
 }
 
+/// Opens a directory, as the base of relative paths.
 pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     match rustix::fs::openat(CWD, path, flags | OFlags::RDONLY, Mode::empty()) {
-        // It may be one that can be written and not read.
+        // The directory may be one that this process can write but not read.
         Err(Errno::ACCESS) => {
             Ok(rustix::fs::openat(CWD, path, flags | OFlags::PATH, Mode::empty())?)
         }
@@ -103,10 +112,12 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
+/// Returns the error for a target that exists and may not be replaced.
 pub(crate) fn exists() -> io::Error {
     io::Error::new(ErrorKind::AlreadyExists, "it exists already")
 }
 
+/// Names a kind of file in a message.
 fn described(kind: FileType) -> &'static str {
     match kind {
         FileType::Symlink => "a symbolic link",

@@ -1,4 +1,4 @@
-//! What a program writes to its standard output and error.
+//! Runs a program and collects its standard output and standard error.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -10,22 +10,23 @@ use rustix::io::retry_on_intr;
 
 const READ_BYTES: usize = 64 << 10;
 
-/// Runs a program to its end. Returns what it wrote to those of its two outputs that are pipes.
-/// [`Command::output`] panics where a pipe cannot be read.
+/// Runs a program to its end. Returns its standard output and standard error; each is empty unless `command` makes it
+/// a pipe. Use it instead of [`Command::output`], which panics if a pipe cannot be read.
 ///
-/// Fails when the program cannot be started, or a pipe cannot be read. Then the program is killed.
+/// Fails when the program cannot be started. If a pipe cannot be read, kills the program and fails.
 pub fn output_of_program(command: &mut Command) -> io::Result<Output> {
     let mut child = command.spawn()?;
     let texts = read_pipes(&mut child);
     if texts.is_err() {
-        let _ = child.kill(); // fails where it has ended
+        let _ = child.kill(); // fails only if it has ended
     }
     let status = child.wait()?;
     let [stdout, stderr] = texts?;
     Ok(Output { status, stdout, stderr })
 }
 
-/// Reads both pipes to their ends, each as soon as it has something: the program must not wait for the other one.
+/// Reads both pipes to their ends, each as soon as it has data. A program that fills one pipe would otherwise wait
+/// forever while irqlab reads the other.
 fn read_pipes(child: &mut Child) -> io::Result<[Vec<u8>; 2]> {
     let stdout = child.stdout.take().map(OwnedFd::from);
     let stderr = child.stderr.take().map(OwnedFd::from);
@@ -33,7 +34,7 @@ fn read_pipes(child: &mut Child) -> io::Result<[Vec<u8>; 2]> {
     let mut texts = [Vec::new(), Vec::new()];
     let mut bytes = vec![0; READ_BYTES];
     while pipes.iter().any(Option::is_some) {
-        let is_ready = ready(&pipes)?;
+        let is_ready = wait_for_data(&pipes)?;
         for ((pipe, text), is_ready) in pipes.iter_mut().zip(&mut texts).zip(is_ready) {
             let Some(file) = pipe.as_mut().filter(|_| is_ready) else { continue };
             match file.read(&mut bytes) {
@@ -47,8 +48,8 @@ fn read_pipes(child: &mut Child) -> io::Result<[Vec<u8>; 2]> {
     Ok(texts)
 }
 
-/// Waits until one of the open pipes can be read. Returns which can.
-fn ready(pipes: &[Option<File>; 2]) -> io::Result<[bool; 2]> {
+/// Waits until at least one of the open pipes has data or has ended. Returns for each pipe whether it has.
+fn wait_for_data(pipes: &[Option<File>; 2]) -> io::Result<[bool; 2]> {
     let open = pipes.iter().flatten();
     let mut polled: Vec<PollFd> = open.map(|pipe| PollFd::new(pipe, PollFlags::IN)).collect();
     retry_on_intr(|| poll(&mut polled, None))?;

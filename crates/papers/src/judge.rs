@@ -1,11 +1,13 @@
-//! Findings of a paper: claims about figures as rows, one judge for all of them, and the table `findings`.
+//! Findings of a paper. A paper's module `findings` states each finding as a [`Claim`] about figures; [`FindingsTable`]
+//! judges all claims on the measured and on the published figures, and makes the table `findings`. Users' programs read
+//! its columns: names and order must not change.
 
 use std::fmt;
 
 use record::{Column, Columns, Format, Table, column};
 
-/// Two counts are close if their ratio differs from 1 by at most this. The paper calls 273 and 298, and 286 and
-/// 300, "almost equal".
+/// Two counts are close if their ratio differs from 1 by at most this number. The paper `footprint-1999` calls 273 and
+/// 298, and 286 and 300, "almost equal".
 pub(crate) const CLOSE_RATIO: f64 = 0.10;
 
 /// The verdict on a finding.
@@ -33,12 +35,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A verdict, with the numbers from which it follows.
+/// A verdict, with the numbers that decide it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Judged {
-    /// The ratio that decides; `None` if there is none.
+    /// The ratio of the sides that decides the verdict. `None` if it cannot be computed.
     pub(crate) number: Option<f64>,
-    /// The sides of the claim, in words.
+    /// The figures of the claim's sides, as text. Empty if a figure is missing.
     pub(crate) numbers: String,
     pub(crate) verdict: Verdict,
 }
@@ -55,16 +57,18 @@ pub(crate) struct Figure {
 /// A figure, or the reason for a missing figure.
 pub(crate) type Known = Result<Figure, String>;
 
-/// A published figure: a number without an error.
+/// A number without an error, such as a published figure.
 pub(crate) fn exactly(number: f64) -> Figure {
     Figure { mean: number, half_width: 0.0 }
 }
 
 /// The figures that claims compare, each named by a cell.
 pub(crate) trait Figures<Cell> {
+    /// The measured figure, or the reason why it is missing.
     fn measured(&self, cell: &Cell) -> Known;
 
-    /// The paper's figure, or why it is missing. `None` if the claims about the cell are not judged by published figures.
+    /// The paper's figure, or the reason why it is missing. `None`: claims about this
+    /// cell are not judged on published figures.
     fn published(&self, cell: &Cell) -> Option<Known>;
 }
 
@@ -80,35 +84,38 @@ pub(crate) enum Side<Cell> {
 }
 
 impl<Cell> Side<Cell> {
-    /// The figure of the side, computed from that of its cell. Passes on `None` and the reason for a missing figure.
-    fn figure(&self, figure_of: impl Fn(&Cell) -> Option<Known>) -> Option<Known> {
-        let changed = |cell, change: &dyn Fn(Figure) -> Figure| Some(figure_of(cell)?.map(change));
+    /// The figure of the side, computed from the figure of its cell. `None` or an error of
+    /// the cell is the result for the side, too.
+    fn figure(&self, cell_figure: impl Fn(&Cell) -> Option<Known>) -> Option<Known> {
+        let changed =
+            |cell, change: &dyn Fn(Figure) -> Figure| Some(cell_figure(cell)?.map(change));
         match self {
-            Side::Cell(cell) => figure_of(cell),
+            Side::Cell(cell) => cell_figure(cell),
             Side::Times(factor, cell) => changed(cell, &|Figure { mean, half_width }| Figure {
                 mean: mean * factor,
                 half_width: half_width * factor,
             }),
-            Side::Plus(more, cell) => {
-                changed(cell, &|figure| Figure { mean: figure.mean + more, ..figure })
+            Side::Plus(addend, cell) => {
+                changed(cell, &|figure| Figure { mean: figure.mean + addend, ..figure })
             }
             Side::Number(number) => Some(Ok(exactly(*number))),
         }
     }
 }
 
-/// How the sides of a claim decide.
+/// The test of a claim: what its sides must fulfil for the claim to hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Test {
     /// The first side is greater than the second. Not judged if their intervals overlap.
     Greater,
-    /// The first side, by the refined method, has a narrower interval relative to its mean than the second, by the
-    /// basic method. Published figures have no intervals.
+    /// The first side's interval is narrower than the second's, each relative to its mean. The first side is by the
+    /// refined method, the second by the basic method. Not judged on published figures: they have no intervals.
     Narrower,
     /// The sum of the first two sides differs from the third by at most [`CLOSE_RATIO`].
     Close,
-    /// Lines of this factor times the length do not reduce misses. The first side has the longer lines. The full
-    /// benefit is the ratio 1 / factor. No benefit: the ratio is nearer to 1 than to 1 / factor.
+    /// Cache lines that are longer by this factor do not reduce misses. The first side has the longer
+    /// lines. With the full benefit, the ratio of the sides is 1 / factor. The test holds if the
+    /// ratio is nearer to 1 than to 1 / factor.
     NoBenefit(f64),
 }
 
@@ -141,10 +148,11 @@ impl<Cell> Claim<Cell> {
         Claim { finding, model: None, subject, claim, test, sides }
     }
 
-    /// The verdicts of the measured and of the published figures.
+    /// The verdicts on the measured and on the published figures. The second is `None` if the
+    /// claim is not judged on published figures.
     fn judge(&self, figures: &impl Figures<Cell>) -> (Judged, Option<Judged>) {
-        let judge = |figure_of: &dyn Fn(&Cell) -> Option<Known>| {
-            let sides = self.sides.iter().map(|side| side.figure(figure_of));
+        let judge = |cell_figure: &dyn Fn(&Cell) -> Option<Known>| {
+            let sides = self.sides.iter().map(|side| side.figure(cell_figure));
             let sides: Vec<Known> = sides.collect::<Option<_>>()?;
             Some(self.test.judge(sides.into_iter().collect()))
         };
@@ -156,10 +164,11 @@ impl<Cell> Claim<Cell> {
     }
 }
 
-/// A claim with the verdicts of the measured and of the published figures. `None` if the paper has no figures for it.
+/// A claim with its verdicts on the measured and on the published figures.
 struct Finding<Cell> {
     claim: Claim<Cell>,
     measured: Judged,
+    /// `None` if the claim is not judged on published figures.
     published: Option<Judged>,
 }
 
@@ -175,6 +184,7 @@ pub(crate) struct FindingsTable {
     pub(crate) evidence: &'static str,
     /// Priorities of the columns `claim` and `evidence`. 0: the terminal does not show the column.
     pub(crate) priorities: (u8, u8),
+    /// Whether the table has the column `model`.
     pub(crate) has_models: bool,
 }
 
@@ -231,7 +241,8 @@ impl FindingsTable {
                     .real(|row: &Row<Cell>| row.measured.number),
                 column("evidence", self.evidence).priority(self.priorities.1).text(
                     |row: &Row<Cell>| {
-                        Some(row.measured.numbers.clone()).filter(|numbers| !numbers.is_empty())
+                        let numbers = &row.measured.numbers;
+                        (!numbers.is_empty()).then(|| numbers.clone())
                     },
                 ),
                 column("published_verdict", "Verdict of the published figures.")
@@ -252,8 +263,8 @@ impl FindingsTable {
     }
 }
 
-/// The columns of a figure. `mean` is the column of the mean. Its interval is in a detail column of this name; `source`
-/// ends the description of that column.
+/// The columns of a figure. `mean`: the column of its mean. `half_width`: the name of the detail column with the half
+/// width of its interval. `source`: the end of that column's description.
 pub(crate) fn figure_columns<'a>(
     mean: Column,
     half_width: &str,
@@ -269,13 +280,14 @@ pub(crate) fn figure_columns<'a>(
 }
 
 impl Judged {
+    /// A claim that cannot be judged because a figure is missing or unusable.
     fn not_judged(reason: String) -> Judged {
         Judged { number: None, numbers: String::new(), verdict: Verdict::NotJudged(reason) }
     }
 }
 
-/// The figure with its interval, in words. It has at least three significant digits and one decimal place.
-fn in_words(figure: Figure) -> String {
+/// The figure with its interval, as text. It has at least three significant digits and one decimal place.
+fn figure_text(figure: Figure) -> String {
     let size = if figure.mean == 0.0 { 1.0 } else { figure.mean.abs().max(1e-6) };
     let decimals = (2.0 - size.log10().floor()).max(1.0) as usize;
     if figure.half_width.is_finite() {
@@ -289,29 +301,32 @@ impl Test {
     /// Judges the figures of the sides.
     ///
     /// # Panics
-    /// If the claim lacks a side that the test compares, or has one more.
+    /// If the claim does not have exactly the sides that the test compares.
     fn judge(self, sides: Result<Vec<Figure>, String>) -> Judged {
         let sides = match sides {
             Ok(sides) => sides,
             Err(reason) => return Judged::not_judged(reason),
         };
-        let two_in_words = |first, second| format!("{} and {}", in_words(first), in_words(second));
+        let pair_text =
+            |first, second| format!("{} and {}", figure_text(first), figure_text(second));
         match (self, sides[..].as_ref()) {
-            (Test::Greater, &[left, right]) => {
-                let gap = (left.mean - right.mean).abs() - left.half_width - right.half_width;
+            (Test::Greater, &[first, second]) => {
+                // The distance between the intervals; negative if they overlap.
+                let gap = (first.mean - second.mean).abs() - first.half_width - second.half_width;
                 let verdict = if gap > 0.0 {
-                    Verdict::from_bool(left.mean > right.mean)
+                    Verdict::from_bool(first.mean > second.mean)
                 } else if gap.is_infinite() {
                     Verdict::NotJudged("a figure has no interval".to_owned())
                 } else {
                     Verdict::NotJudged("the intervals overlap".to_owned())
                 };
-                let number = (right.mean > 0.0).then(|| left.mean / right.mean);
-                Judged { number, numbers: two_in_words(left, right), verdict }
+                let number = (second.mean > 0.0).then(|| first.mean / second.mean);
+                Judged { number, numbers: pair_text(first, second), verdict }
             }
             (Test::Narrower, &[refined, basic]) => {
                 let relative_half_width = |figure: Figure| figure.half_width / figure.mean.abs();
-                let numbers = format!("refined {}, basic {}", in_words(refined), in_words(basic));
+                let numbers =
+                    format!("refined {}, basic {}", figure_text(refined), figure_text(basic));
                 let (refined, basic) = (relative_half_width(refined), relative_half_width(basic));
                 if refined.is_nan() || basic.is_nan() {
                     return Judged::not_judged(format!("a figure is 0 ± 0: {numbers}"));
@@ -319,9 +334,9 @@ impl Test {
                 let number = Some(basic / refined).filter(|ratio| ratio.is_finite());
                 Judged { number, numbers, verdict: Verdict::from_bool(refined < basic) }
             }
-            (Test::Close, &[first, second, whole]) => {
-                let ratio = (first.mean + second.mean) / whole.mean;
-                let numbers = format!("{}; {}", two_in_words(first, second), in_words(whole));
+            (Test::Close, &[first, second, total]) => {
+                let ratio = (first.mean + second.mean) / total.mean;
+                let numbers = format!("{}; {}", pair_text(first, second), figure_text(total));
                 if !ratio.is_finite() {
                     return Judged::not_judged(format!("nothing to compare with: {numbers}"));
                 }
@@ -330,11 +345,11 @@ impl Test {
             }
             (Test::NoBenefit(factor), &[long, short]) => {
                 let ratio = long.mean / short.mean;
-                let numbers = two_in_words(long, short);
+                let numbers = pair_text(long, short);
                 if !ratio.is_finite() || factor <= 1.0 {
                     return Judged::not_judged(format!("nothing to compare: {numbers}"));
                 }
-                let verdict = Verdict::from_bool(ratio > half_way(factor));
+                let verdict = Verdict::from_bool(ratio > half_benefit_ratio(factor));
                 Judged { number: Some(ratio), numbers, verdict }
             }
             _ => panic!("{self:?} of {} sides", sides.len()),
@@ -342,8 +357,8 @@ impl Test {
     }
 }
 
-/// The middle between no benefit, 1, and the full benefit, 1 / `factor`.
-pub(crate) fn half_way(factor: f64) -> f64 {
+/// The ratio of misses half way between no benefit of longer lines (1) and the full benefit (1 / `factor`).
+pub(crate) fn half_benefit_ratio(factor: f64) -> f64 {
     (1.0 + 1.0 / factor) / 2.0
 }
 

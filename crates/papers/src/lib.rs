@@ -1,5 +1,6 @@
-//! Papers: published figures next to measured ones, and a paper's findings judged on both. One module for each paper
-//! of `papers/*.toml`. This crate uses the experiments' samples; no experiment knows a paper.
+//! Papers: published figures next to measured figures, and a paper's findings judged on both. Each paper of
+//! `papers/*.toml` has a module, which `irqlab reproduce PAPER` calls after it has measured. This crate uses the
+//! experiments' samples; no experiment knows a paper.
 
 #![forbid(unsafe_code)]
 

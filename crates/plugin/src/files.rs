@@ -1,4 +1,4 @@
-//! Reads and parses the files that the options name.
+//! Reads and parses the files that the options name, when QEMU loads the plugin.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,9 +6,7 @@ use std::path::Path;
 
 use plugin_interface::symbols::FILE_BYTES_MAX;
 
-/// The parsed content of a file, or the default without a file.
-///
-/// See [`parse`].
+/// The parsed content of a file, or the default value if the options name no file. Fails like [`parse`].
 pub(crate) fn parse_given<T: Default>(
     path: Option<&Path>,
     parse_text: fn(&str) -> Result<T, String>,
@@ -18,8 +16,8 @@ pub(crate) fn parse_given<T: Default>(
 
 /// The parsed content of a file.
 ///
-/// Fails if the file cannot be read, is longer than [`FILE_BYTES_MAX`], or `parse` refuses it. The error has the
-/// file's name.
+/// Fails if the file cannot be read or is longer than [`FILE_BYTES_MAX`], or if `parse` fails. The error names the
+/// file.
 pub(crate) fn parse<T>(
     path: &Path,
     parse: impl Fn(&str) -> Result<T, String>,

@@ -13,18 +13,20 @@
 //!   counts with QEMU's.
 //!
 //! Design constraints:
-//! - Observation changes nothing: no callback writes registers or memory of the guest. The one
-//!   exception is the guest's PMU ([`Options::pmu`](plugin_interface::options::Options::pmu)), which is off by default.
-//! - Same guest, same options: the same record, byte for byte. It holds no wall clock, no address
-//!   of the host, nothing in the order of a hash.
-//! - Each block costs a few loads and stores on the state of one CPU: no lock, no hash, no
-//!   allocation. Rarer events (interrupts, annotations, markers) may take a lock.
-//! - All vCPUs run in one thread (`-accel tcg,thread=single`); the plugin refuses another.
+//! - Observation changes nothing: no callback writes registers or memory of the guest. There are two exceptions. Where
+//!   guest time follows a model, a value that the guest reads from its time-stamp counter is corrected (`time/tsc.rs`).
+//!   The guest's PMU ([`Options::pmu`](plugin_interface::options::Options::pmu)), which is off by default, writes
+//!   registers.
+//! - The same guest with the same options gives the same record, byte for byte. The record holds no time or address of
+//!   the host, and nothing in the order of a hash table.
+//! - Each block costs a few loads and stores on the state of one CPU: no lock, no hash, no allocation. Rarer events
+//!   (interrupts, annotations, markers) may take a lock.
+//! - All vCPUs run in one thread (`-accel tcg,thread=single`). The plugin aborts if a vCPU runs in another thread.
 //! - No panic crosses into C: a panic in an `extern "C"` callback aborts QEMU. The record then lacks its end
 //!   record, and the run counts as incomplete.
 //!
-//! `sim` starts QEMU with the plugin, tells it what to do (crate `plugin_interface`) and reads the record (crate
-//! `simrecord`); the guest leaves markers. See docs/plugin.md.
+//! The crate `sim` starts QEMU with the plugin, passes options and files to it (crate `plugin_interface`), and reads
+//! its record (crate `simrecord`). The guest executes markers, which open and close regions. See docs/plugin.md.
 
 mod check;
 mod cpu;

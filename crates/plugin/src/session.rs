@@ -1,4 +1,9 @@
-//! A recording: connects the parts that follow the machine, and passes its events to them. Each part has its own state.
+//! A recording. The session holds the parts that follow the machine (clock, models, tracker, spans, regions, record and
+//! others) and passes the machine's events to them. Each part has its own state; what needs several parts is here.
+//!
+//! There is one session in a process, behind a lock. `qemu/callbacks.rs`, `qemu/before_block.rs`, `guest/markers.rs`
+//! and `guest/annotations/actions.rs` call it, in the vCPUs' thread. The callbacks of each block and access do not take
+//! the lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -18,7 +23,7 @@ use crate::guest::spans::{SpanSource, Spans};
 use crate::guest::tracker::{Moment, TrackedCpu, Tracker};
 use crate::models::Models;
 use crate::models::sampling::Scope;
-use crate::pmu::machine::{Now, Pmus};
+use crate::pmu::machine::{Pmus, VcpuCounts};
 use crate::qemu::block::Arena;
 use crate::qemu::{Qemu, Registers};
 use crate::time::clock::Clock;
@@ -30,16 +35,16 @@ use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::marker;
 use simrecord::record::{CountersOf, Hotplug, HotplugState, Marker, Notice, Record};
 
-/// The recording of this process. Blocks do not take the lock; rarer events do.
+/// The recording of this process. `None` before it starts.
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 
-/// The recording, locked. `None` before it starts.
+/// Locks the recording. Inside, `None` before it starts.
 pub(crate) fn lock() -> MutexGuard<'static, Option<Session>> {
     // A panic aborts the process, so no code sees a poisoned lock.
     SESSION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The recording, locked, unless it is locked already.
+/// Locks the recording, unless it is locked already.
 pub(crate) fn try_lock() -> Option<MutexGuard<'static, Option<Session>>> {
     SESSION.try_lock().ok()
 }
@@ -56,16 +61,17 @@ pub(crate) struct MarkerHit {
 pub(crate) struct Session {
     pub(crate) qemu: Qemu,
     pub(crate) options: Options,
+    /// The number of vCPUs.
     pub(crate) cpus: u32,
-    /// Found when the first vCPU is made.
+    /// The guest's registers. `None` until the first vCPU is created, or if QEMU does not show them.
     pub(crate) registers: Option<Registers>,
-    /// The thread of all vCPUs.
+    /// The thread of all vCPUs. `None` until the first vCPU is created.
     pub(crate) thread: Option<ThreadId>,
     /// Whether a vCPU has executed, or taken an interrupt.
     pub(crate) has_started: bool,
-    /// How much is recorded now.
+    /// The current level of detail.
     pub(crate) level: Level,
-    /// The data that callbacks of translated code use.
+    /// The descriptions that callbacks of translated code use.
     pub(crate) arena: Arena,
     pub(crate) decoder: Decoder,
     /// The models that count and time.
@@ -80,7 +86,7 @@ pub(crate) struct Session {
     pub(crate) pmus: Option<Pmus>,
     pub(crate) regions: Regions,
     pub(crate) check: CountCheck,
-    /// The time by which the guest's clock jumps once the level has changed, in nanoseconds.
+    /// How far the guest's clock jumps ahead once the level has changed, in nanoseconds.
     pub(crate) clock_jump_ns: u64,
     pub(crate) writer: Writer,
     /// The file that tells the host the guest's progress.
@@ -92,53 +98,56 @@ pub(crate) struct Session {
 unsafe impl Send for Session {}
 
 impl Session {
-    /// Whether a vCPU that executes a `pause` waits for the running vCPUs: see [`Clock::pause`].
+    /// Whether a vCPU that executes a `pause` waits for the other running vCPUs: see [`Clock::pause`].
     pub(crate) fn pauses_wait(&self) -> bool {
-        self.level.now().has_model() && self.clock.pauses_wait()
+        self.level.current().has_model() && self.clock.pauses_wait()
     }
 
-    /// A vCPU is about to execute, or takes an interrupt. Called between blocks.
+    /// Starts guest time at the first call. Call it between blocks when a vCPU is about to execute or takes an
+    /// interrupt.
     ///
-    /// The first call starts guest time. In a restored machine, QEMU's clock is not at zero at that time, and vCPUs
-    /// may be halted although the plugin saw no halt.
+    /// In a restored machine, QEMU's clock is not at zero at that time, and vCPUs may be halted although the plugin saw
+    /// no halt.
     pub(crate) fn start(&mut self) {
-        if !std::mem::replace(&mut self.has_started, true) && self.level.counts() {
+        if !std::mem::replace(&mut self.has_started, true) && self.level.is_counting() {
             self.clock.restart(true);
         }
     }
 
-    /// Passes the writes of devices, and stores to code, on to the caches.
-    pub(crate) fn written(&mut self) {
-        let (writes, lost) = dma::take();
-        self.models.written(&writes);
+    /// Passes the writes of devices, and stores to pages with code, on to the caches.
+    pub(crate) fn pass_device_writes(&mut self) {
+        let (writes, lost) = dma::take_waiting_writes();
+        self.models.pass_writes(&writes);
         if lost > 0 {
             self.writer.notice(Notice::DeviceWritesLost, 0, lost);
         }
     }
 
-    /// Sets the level from the next block on: the level of the options, or markers only.
-    pub(crate) fn set_level(&mut self, full: bool) {
-        if self.level.request(full) {
+    /// Sets the level of detail from the next block on: the level of the options (`is_full`), or markers only.
+    pub(crate) fn set_level(&mut self, is_full: bool) {
+        if self.level.request(is_full) {
             self.qemu.reset();
         }
     }
 
-    /// The code cache is empty; no vCPU is inside a block.
+    /// Drops the descriptions of blocks, because QEMU has emptied its cache of translated code. No vCPU is inside a
+    /// block.
     pub(crate) fn flushed(&mut self) {
         for vcpu in 0..self.cpus {
-            cpu::with(vcpu, |cpu| cpu.forget_block());
+            cpu::with_vcpu(vcpu, |cpu| cpu.forget_block());
         }
         self.arena.clear();
     }
 
-    /// The level has changed, and the code cache is empty.
+    /// Changes to the requested level, because QEMU has dropped its translated code. Everything that was followed at
+    /// the old level starts again.
     pub(crate) fn level_changed(&mut self) {
         self.flushed();
-        self.level.change();
+        self.level.apply_request();
         self.follow_writes();
         for vcpu in 0..self.cpus {
-            cpu::with(vcpu, |cpu| {
-                cpu.set_level(self.level.now());
+            cpu::with_vcpu(vcpu, |cpu| {
+                cpu.set_level(self.level.current());
                 cpu.forget_shadow_translations(vcpu);
             });
             self.tracker.forget(vcpu as usize);
@@ -147,42 +156,46 @@ impl Session {
         if let Some(pmus) = &self.pmus {
             pmus.check_soon();
         }
-        self.clock.skip(std::mem::take(&mut self.clock_jump_ns));
-        self.clock.restart(self.level.counts());
+        self.clock.jump_ahead(std::mem::take(&mut self.clock_jump_ns));
+        self.clock.restart(self.level.is_counting());
     }
 
-    /// Has devices' writes kept for the caches while instructions are counted, or not.
+    /// Keeps devices' writes for the caches while instructions are counted and the level has caches.
     pub(crate) fn follow_writes(&self) {
-        dma::follow(self.level.counts() && self.models.has_caches());
+        dma::set_follows_writes(self.level.is_counting() && self.models.has_caches());
     }
 
-    /// The tracker, and the guest's state at an event on a vCPU. `remaining`: counted instructions of the block that
-    /// have not executed yet. `None`: registers cannot be read.
+    /// The tracker, and the guest at an event on a vCPU. `remaining`: how many counted instructions of the block have
+    /// not executed yet. `None` if registers cannot be read.
     pub(crate) fn moment(
         &mut self,
         vcpu: u32,
         remaining: u32,
     ) -> Option<(&mut Tracker, Moment<'_>)> {
-        let now = cpu::with(vcpu, |cpu| cpu.counts_before(remaining));
+        let now = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(remaining));
         let registers = self.registers?;
         let (qemu, clock) = (&mut self.qemu, &self.clock);
         Some((&mut self.tracker, Moment { qemu, clock, vcpu, registers, now }))
     }
 
-    /// The counts of a vCPU that its PMU shows.
-    pub(crate) fn pmu_now(&self, vcpu: u32, remaining: u32) -> Now {
-        Now::of_vcpu(vcpu, remaining, &self.level, &self.tracker.cpus[vcpu as usize])
+    /// The counts of a vCPU that its PMU shows. `remaining`: how many instructions of the block have not executed yet.
+    pub(crate) fn pmu_counts(&self, vcpu: u32, remaining: u32) -> VcpuCounts {
+        VcpuCounts::of_vcpu(vcpu, remaining, &self.level, &self.tracker.cpus[vcpu as usize])
     }
 
-    /// Writes the file of the PMUs' state, if one is wanted, once the vCPUs have stopped.
+    /// Writes the file of the PMUs' state if the options name one. Call it when the vCPUs have stopped.
     pub(crate) fn save_pmus(&mut self) {
         if let Some(pmus) = self.pmus.as_mut().filter(|pmus| pmus.is_saved()) {
-            pmus.save(&Now::of_all(BlockPosition::default(), &self.level, &self.tracker.cpus));
+            pmus.save(&VcpuCounts::of_all(
+                BlockPosition::default(),
+                &self.level,
+                &self.tracker.cpus,
+            ));
         }
     }
 
-    /// Writes the spans and transitions that an event of a vCPU's tracker has ended, and updates
-    /// the state that depends on its context.
+    /// Handles the results of an event of a vCPU's tracker: writes ended spans and transitions, and updates everything
+    /// that depends on the vCPU's context. Call it after each event of the tracker.
     pub(crate) fn tracked(&mut self, vcpu: u32) {
         let source = SpanSource { vcpu, region: self.regions.number() };
         self.spans.write_ended(source, &mut self.tracker, &self.clock, &mut self.writer);
@@ -191,20 +204,20 @@ impl Session {
         if let Some(services) = services {
             services.collect(vcpu as usize, *task, stack);
         }
-        let (awaited, context) = (stack.awaits(), stack.context());
+        let (awaited_address, context) = (stack.awaits(), stack.context());
         if let Some(processors) = self.models.processors() {
             let (executing, ended, mut guest) =
                 self.tracker.executing(vcpu as usize, &mut self.qemu);
             processors.set_context(vcpu, executing, ended, &mut guest);
         }
-        cpu::with(vcpu, |cpu| {
-            cpu.await_at(awaited);
-            cpu.set_idles(context == KernelContext::Idle);
+        cpu::with_vcpu(vcpu, |cpu| {
+            cpu.set_awaited_address(awaited_address);
+            cpu.set_runs_idle_task(context == KernelContext::Idle);
             cpu.set_sampled_context(context);
         });
     }
 
-    /// Opens the region of interest, if none is open.
+    /// Opens the next region of interest, unless one is open. `counted`: the counts of each vCPU.
     pub(crate) fn open_region(&mut self, counted: &[Counts]) {
         if !self.regions.open(counted) {
             return;
@@ -220,11 +233,11 @@ impl Session {
         }
         self.tracker.open_services();
         self.models.set_sampled_region(Some(self.regions.number()));
-        // Updates the state that depends on each vCPU's context.
+        // Passes each vCPU's context to the parts that have started from zero.
         (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
     }
 
-    /// Writes the region, and closes it.
+    /// Writes the rows of the open region, and closes it. `counted`: the counts of each vCPU.
     pub(crate) fn close_region(&mut self, counted: &[Counts]) {
         self.write_region(counted);
         self.regions.close();
@@ -235,12 +248,14 @@ impl Session {
         }
     }
 
-    /// Closes the open region where its rule ([`Options::until`]) says that it has measured enough, but not before
-    /// [`Until::early_end_ns_min`] and not inside of an interrupt. Called between two blocks of `vcpu`. The rest of the guest's
-    /// window is not recorded: the guest's clock jumps to its end.
+    /// Closes the open region if it has measured enough by the rule of the options ([`Options::until`]). Does so not
+    /// before [`Until::early_end_ns_min`], and not inside an interrupt or exception. Called between two blocks of `vcpu`.
+    ///
+    /// The guest keeps its window open for a fixed time. The rest of it is not recorded: the guest's clock jumps to its
+    /// end.
     pub(crate) fn close_if_enough(&mut self, vcpu: u32) {
-        let Some(until) = self.options.until.filter(|_| self.spans.are_enough()) else { return };
-        if !self.regions.is_open() || self.writer.has_ended() {
+        let Some(rule) = self.options.until else { return };
+        if !self.spans.are_enough() || !self.regions.is_open() || self.writer.has_ended() {
             return;
         }
         if self
@@ -249,15 +264,15 @@ impl Session {
             .iter()
             .any(|tracked| tracked.stack.is_inside_any(KernelContext::is_interrupt_or_exception))
         {
-            // A span that is cut here would be in the counts of its context, but not among its spans.
+            // A span that the close cuts would be in the counts of its context, but not among its spans.
             return;
         }
         self.clock.count_halts(vcpu);
-        let counted = self.level.counted(vcpu, 0);
+        let counted = self.level.counts_of_all_vcpus(vcpu, 0);
         let opened_at = self.regions.opened_at(vcpu as usize);
         let length_cycles = counted[vcpu as usize][TIME].saturating_sub(opened_at);
         let length_ns = self.clock.ns_of(length_cycles);
-        if length_ns < until.early_end_ns_min() {
+        if length_ns < rule.early_end_ns_min() {
             return;
         }
         let region = self.regions.number().into();
@@ -270,11 +285,11 @@ impl Session {
             progress.region(false, vcpu, &counted);
         }
         self.set_level(false);
-        self.clock_jump_ns = until.window_ns.saturating_sub(length_ns);
+        self.clock_jump_ns = rule.window_ns.saturating_sub(length_ns);
     }
 
     /// Writes a last transition of each vCPU, to the context that it executes. The guest does not know when the region
-    /// closed, so who joins transitions with the guest's own records needs its time.
+    /// closed, so the bench that joins transitions with the guest's records needs the time of the close.
     fn write_present_contexts(&mut self, counted: &[Counts]) {
         for (tracked, now) in self.tracker.cpus.iter_mut().zip(counted) {
             tracked.stack.repeat_transition(*now);
@@ -282,22 +297,30 @@ impl Session {
         (0..self.cpus).for_each(|vcpu| self.tracked(vcpu));
     }
 
-    /// Writes the row of a marker. `open`: whether the region is open after it.
-    pub(crate) fn write_marker(&mut self, hit: &MarkerHit, open: bool, counted: &[Counts]) {
+    /// Writes the record of a marker. `is_open`: whether a region is open after it. `counted`: the counts of each vCPU,
+    /// or empty.
+    pub(crate) fn write_marker(&mut self, hit: &MarkerHit, is_open: bool, counted: &[Counts]) {
         let MarkerHit { vcpu, number, argument } = *hit;
         let tracked = &self.tracker.cpus[vcpu as usize];
         let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
         let services = self.tracker.services.as_ref();
         let handled_faults = services.map_or(0, ServiceSums::handled_faults);
-        let marker =
-            Marker { cpu: vcpu, number, argument, open, interrupts, exceptions, handled_faults };
+        let marker = Marker {
+            cpu: vcpu,
+            number,
+            argument,
+            open: is_open,
+            interrupts,
+            exceptions,
+            handled_faults,
+        };
         self.writer.write(&Record::Marker(marker));
         if let Some(counts) = counted.get(vcpu as usize) {
             self.writer.counters(vcpu, CountersOf::Marker, counts);
         }
     }
 
-    /// What cores execute in detail while a region is open.
+    /// The instructions that cores execute in detail while a region is open, by the options.
     pub(crate) fn scope_of_regions(&self) -> Scope {
         match self.options.user {
             User::Sampled => Scope::Kernel,
@@ -305,20 +328,20 @@ impl Session {
         }
     }
 
-    /// Sets what cores execute in detail.
+    /// Sets which instructions cores execute in detail from now on. Does nothing at other levels than `ooo`.
     pub(crate) fn set_scope(&mut self, scope: Scope) {
         if let Some(processors) = self.models.processors() {
             processors.set_scope(scope, self.cpus);
         }
     }
 
-    /// Writes the rows of the region, if it is open.
+    /// Writes the rows of the open region so far. Does nothing if no region is open.
     pub(crate) fn write_region(&mut self, counted: &[Counts]) {
         if !self.regions.is_open() {
             return;
         }
         let Session { regions, tracker, models, annotations, writer, .. } = self;
-        let lost = tracker.lost() + self.tsc.uncorrected();
+        let lost = tracker.lost_events() + self.tsc.uncorrected();
         region_rows::write_contexts(regions, counted, lost, tracker, writer);
         tracker.write_services(regions, counted, writer);
         let region = regions.number();
@@ -328,30 +351,30 @@ impl Session {
         writer.flush();
     }
 
-    /// Writes the counts of the guest's own kernel, at the start and end of a region. Without counts of the plugin
-    /// there is nothing to compare them with.
+    /// Writes the guest kernel's own counts, at the start or the end (`at_close`) of a region. Does nothing in a
+    /// recording without counts, because there is nothing to compare them with.
     pub(crate) fn write_kernel_counts(&mut self, at_close: bool) {
-        if self.level.ever_counts() {
+        if self.level.can_count() {
             let Session { regions, tracker, qemu, writer, .. } = self;
             region_rows::write_kernel_counts(regions, at_close, tracker, qemu, writer);
         }
     }
 
-    /// A vCPU goes offline, with these counts: the region that is open ends for it.
+    /// Ends the open region for a vCPU that goes offline. `now`: its counts.
     pub(crate) fn go_offline(&mut self, vcpu: u32, now: &Counts) {
-        if !self.regions.leave(vcpu as usize, now) {
+        if !self.regions.go_offline(vcpu as usize, now) {
             return;
         }
         let Session { regions, tracker, qemu, writer, .. } = self;
         region_rows::write_kernel_counts_of(vcpu as usize, regions, true, tracker, qemu, writer);
         tracker.cpus[vcpu as usize].stack.leave_region(*now);
-        cpu::with(vcpu, |cpu| cpu.set_sampled_region(None));
+        cpu::with_vcpu(vcpu, |cpu| cpu.set_sampled_region(None));
         self.write_hotplug(vcpu, HotplugState::Offline, now);
     }
 
-    /// A vCPU is online, with these counts: again, if it went offline in the region that is open.
+    /// Writes that a vCPU is online again, if it went offline in the open region. `now`: its counts.
     pub(crate) fn come_online(&mut self, vcpu: u32, now: &Counts) {
-        if self.regions.is_open() && self.regions.has_left(vcpu as usize) {
+        if self.regions.is_open() && self.regions.went_offline(vcpu as usize) {
             self.write_hotplug(vcpu, HotplugState::Online, now);
         }
     }
@@ -361,12 +384,13 @@ impl Session {
         self.writer.write(&Record::Hotplug(hotplug));
     }
 
-    /// Ends the record at this instruction, for an annotation, unless it has ended.
+    /// Ends the record for an annotation, unless it has ended. `remaining`: how many instructions of the block of
+    /// `vcpu` have not executed yet.
     pub(crate) fn stop(&mut self, vcpu: u32, remaining: u32) {
         if self.writer.has_ended() {
             return;
         }
-        let counted = self.level.counted(vcpu, remaining);
+        let counted = self.level.counts_of_all_vcpus(vcpu, remaining);
         if self.regions.is_open() {
             self.write_kernel_counts(true);
             self.close_region(&counted);
@@ -374,7 +398,7 @@ impl Session {
         self.end(Ending::Annotation, &counted);
     }
 
-    /// QEMU ends: writes the rest of the record.
+    /// Writes the rest of the record, because QEMU ends.
     pub(crate) fn exit(&mut self) {
         self.save_pmus();
         self.models.finish_trace();
@@ -382,13 +406,14 @@ impl Session {
             self.writer.flush();
             return;
         }
-        let counted = self.level.counted(0, 0);
+        let counted = self.level.counts_of_all_vcpus(0, 0);
         self.close_region(&counted);
         self.end(Ending::Exit, &counted);
     }
 
-    pub(crate) fn end(&mut self, by: Ending, counted: &[Counts]) {
+    /// Writes the end record. `counted`: the counts of each vCPU.
+    pub(crate) fn end(&mut self, ending: Ending, counted: &[Counts]) {
         let instructions = counted.iter().map(|counts| counts[INSTRUCTIONS]).sum();
-        self.writer.end(by, self.level.ever_counts().then_some(instructions));
+        self.writer.end(ending, self.level.can_count().then_some(instructions));
     }
 }

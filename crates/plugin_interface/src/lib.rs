@@ -1,4 +1,5 @@
-//! The options and files that `sim` gives the plugin. `sim` prints each as text, and the plugin parses the text.
+//! The options and files that the crate `sim` passes to the QEMU plugin. `sim` prints each as text, and the plugin
+//! parses the text. Both directions are here, so that they cannot differ.
 //!
 //! - [`options`]: the plugin's options. Some name files with the following parts.
 //! - [`annotations`]: actions at places of the guest.
@@ -6,7 +7,7 @@
 //! - [`sampling`]: which instructions a core executes in detail.
 //! - [`until`]: when a window ends before its time.
 //!
-//! The plugin answers with a record, whose format is the crate `simrecord`.
+//! The plugin writes a record, whose format is in the crate `simrecord`.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,7 @@
 //! The options of the plugin: `-plugin FILE,out=FILE,detail=count,...`. `sim` prints them and the plugin parses them,
-//! both by the rows of one table.
+//! both by the rows of the table `ROWS`. docs/plugin.md describes the options.
+//!
+//! To add an option: a field of [`Options`] with its default, a row, and a check if it excludes others.
 
 use std::path::PathBuf;
 
@@ -23,11 +25,11 @@ pub enum Time {
 /// How user mode is executed at [`Detail::Ooo`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum User {
-    /// In detail, as kernel mode.
+    /// In detail, like kernel mode.
     #[default]
     Detailed,
-    /// Units in detail; between them caches, TLBs and predictors are kept warm, and time is estimated. Models without an
-    /// out-of-order core, or with several threads a core, execute it in detail.
+    /// Only sampled units are executed in detail. Between units, caches, TLBs and predictors are kept warm, and time is
+    /// estimated. Models without an out-of-order core, or with multithreaded cores, execute everything in detail.
     Sampled,
 }
 
@@ -46,26 +48,27 @@ impl User {
 pub const ALSO_MAX: usize = 16;
 /// The default length of a vCPU's time slice, in cycles.
 pub const VCPU_SLICE_DEFAULT: u64 = 1_000;
-/// The longest slice: beyond it QEMU's own round robin is as good.
+/// The longest time slice of a vCPU, in cycles.
 pub const VCPU_SLICE_MAX: u64 = 1 << 30;
 /// The largest value of `shift=`.
 pub const SHIFT_MAX: u32 = 10;
-/// The longest text of `qemu=`.
+/// The longest value of `qemu=`, in bytes.
 pub const VERSION_BYTES_MAX: usize = 16;
 
 /// The most disks of a machine.
 pub const DISKS_MAX: usize = 16;
-/// The longest name of a block node: QEMU allows 31 bytes, and we add an ending.
+/// The longest name of a block node, in bytes. QEMU allows 31, and the plugin appends `-data` or `-delay`.
 const NODE_BYTES_MAX: usize = 24;
-/// The longest latency of a disk.
+/// The longest latency of a disk, in nanoseconds.
 pub const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
-/// A disk that is drained: block node `NODE` with `NODE-data` and `NODE-delay` below it.
+/// A disk whose requests get a latency in guest time. QEMU must have the block node `NODE`, with the nodes `NODE-data`
+/// and `NODE-delay` below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Name of the uppermost node.
+    /// The name of the uppermost node.
     pub node: String,
-    /// From request to completion, in nanoseconds of guest time.
+    /// The time from a request to its completion, in nanoseconds of guest time.
     pub latency_ns: u64,
 }
 
@@ -74,36 +77,37 @@ pub struct Disk {
 pub struct Options {
     /// The file of the record. `None`: the plugin only enforces the limit.
     pub out: Option<PathBuf>,
-    /// Guest time that the machine may take from when it runs, in nanoseconds.
+    /// The guest time that the machine may run, in nanoseconds. `None`: no limit.
     pub limit_ns: Option<u64>,
-    /// How much is recorded.
+    /// How much is recorded. A recording can switch between this level and [`Detail::Fast`].
     pub detail: Detail,
-    /// Cycles of a slice. Without a model a cycle is an instruction.
+    /// The length of a vCPU's time slice, in cycles. Without a model a cycle is an instruction.
     pub vcpu_slice: u64,
-    /// The model, a TOML file: see `machines/`. Needed for [`Detail::Timed`] and
-    /// [`Detail::Ooo`].
+    /// The model, a TOML file: see `machines/`. [`Detail::Timed`] and [`Detail::Ooo`] need it.
     pub model: Option<PathBuf>,
-    /// Models of shadow caches, which see all accesses: for [`Detail::Count`].
+    /// Files with the models of shadow caches, for [`Detail::Count`]. Shadow caches see all accesses, but do not affect
+    /// time.
     pub also: Vec<PathBuf>,
-    /// Whether there are shadow caches of all sizes, too.
+    /// Whether there are shadow caches of all sizes, for [`Detail::Count`].
     pub curves: bool,
     /// The units that cores execute in detail, for [`Detail::Ooo`]. `None`: cores execute everything in detail.
     pub sampling: Option<Sampling>,
-    /// Whether misses are classified by cause, evicting context and place: for [`Detail::Ooo`].
+    /// Whether misses are classified by cause, evicting context and location, for [`Detail::Ooo`].
     pub misses: bool,
     /// How user mode is executed, for [`Detail::Ooo`].
     pub user: User,
-    /// What ends a region before the guest closes it, for [`Detail::Timed`] and [`Detail::Ooo`]. `None`: nothing.
+    /// The rule that ends a region before the guest closes it, for [`Detail::Timed`] and [`Detail::Ooo`]. `None`: no
+    /// rule.
     pub until: Option<Until>,
     /// How guest time advances.
     pub time: Time,
-    /// An instruction takes `2^shift` ns of QEMU's clock: that of `-icount`.
+    /// An instruction takes `2^shift` ns of QEMU's clock. Must be the shift of QEMU's option `-icount`.
     pub shift: u32,
-    /// Whether only markers are recorded until one asks for more.
+    /// Whether only markers are recorded until a marker requests the level `detail`.
     pub start_fast: bool,
     /// Whether each span is recorded.
     pub spans: bool,
-    /// Whether each span is recorded with its own counters. Needs `spans`.
+    /// Whether each span is recorded with its self counters. Needs `spans`.
     pub span_counts: bool,
     /// Whether each change of the context on top is recorded.
     pub transitions: bool,
@@ -111,30 +115,30 @@ pub struct Options {
     pub services: bool,
     /// Whether the locks that services take are recorded. Needs `services`.
     pub locks: bool,
-    /// Where the region of interest starts.
+    /// When the first region of interest opens.
     pub roi: Roi,
-    /// Addresses of kernel symbols.
+    /// The file with the kernel's symbols: [`crate::symbols::KernelSymbols`] as text.
     pub symbols: Option<PathBuf>,
-    /// Offsets in structs of the kernel.
+    /// The file with offsets in structures of the kernel: [`crate::symbols::Offsets`] as text.
     pub offsets: Option<PathBuf>,
-    /// Annotations: [`crate::annotations::AnnotationList`] as text.
+    /// The file with annotations: [`crate::annotations::AnnotationList`] as text.
     pub annotate: Option<PathBuf>,
-    /// QEMU's version as `sim` found it, for the header.
+    /// QEMU's version as `sim` has found it, for the header of the record.
     pub qemu: String,
-    /// Whether to compare counts with QEMU's own at each marker, and record both.
+    /// Whether the plugin's and QEMU's counts of instructions are recorded after each marker, for a comparison.
     pub check: bool,
-    /// Whether QEMU leaves its loop of translated blocks at the end of each slice, even if nothing is due. The record
-    /// is the same.
+    /// Whether QEMU leaves its loop of translated blocks at the end of each time slice, even if nothing is due. This
+    /// does not change the record; tests compare both.
     pub exits_all: bool,
-    /// Disks of the machine.
+    /// The disks of the machine.
     pub disks: Vec<Disk>,
-    /// Whether the guest has a PMU. Only this feature changes the guest.
+    /// Whether the guest has a PMU. The PMU changes the guest.
     pub pmu: bool,
-    /// The state of the PMUs at the start. `None`: zeros.
+    /// The file with the state of the PMUs at the start. `None`: all zeros.
     pub pmu_state: Option<PathBuf>,
-    /// The file for the state of the PMUs when QEMU ends.
+    /// The file that gets the state of the PMUs when QEMU ends, and at checkpoints.
     pub pmu_save: Option<PathBuf>,
-    /// The file for the guest's progress: [`simrecord::progress`].
+    /// The file that gets the guest's progress: [`simrecord::progress`].
     pub progress: Option<PathBuf>,
 }
 
@@ -179,11 +183,12 @@ impl Default for Options {
 /// An option: how it is parsed and printed.
 struct Row {
     name: &'static str,
-    /// The allowed values, for messages.
+    /// The allowed values, for error messages.
     allowed: &'static str,
-    /// Sets the value with this text. `None`: the value is not allowed.
+    /// Sets the option to the value of this text. `None`: the value is not allowed.
     set: fn(&mut Options, &str) -> Option<()>,
-    /// The texts of the values. An option with several values is repeated.
+    /// The texts of the option's values. An option with several values is printed several times; without values, not at
+    /// all.
     values: fn(&Options) -> Vec<String>,
 }
 
@@ -338,7 +343,7 @@ fn number(text: &str) -> Option<u64> {
 impl Options {
     /// Parses `key=value` arguments. An absent option has its default.
     ///
-    /// The error says which argument is wrong and what would be right.
+    /// The error names the wrong argument and the allowed values.
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Options, String> {
         let mut options = Options::default();
         for argument in arguments {
@@ -405,8 +410,10 @@ impl Disk {
     fn parse(text: &str) -> Option<Disk> {
         let (node, latency_ns) = text.split_once(':')?;
         let latency_ns = number(latency_ns).filter(|latency_ns| *latency_ns <= LATENCY_NS_MAX)?;
-        let fits = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
-        let is_name = (1..=NODE_BYTES_MAX).contains(&node.len()) && node.chars().all(fits);
+        let is_allowed = |character: char| {
+            character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
+        };
+        let is_name = (1..=NODE_BYTES_MAX).contains(&node.len()) && node.chars().all(is_allowed);
         is_name.then(|| Disk { node: node.to_owned(), latency_ns })
     }
 }

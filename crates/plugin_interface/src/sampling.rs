@@ -1,33 +1,35 @@
-//! The sampling of an execution: which instructions a core executes in detail.
+//! The parameters of sampled simulation: which instructions of a vCPU a core executes in detail.
+//! `plugin/src/models/sampling.rs` applies them, and explains the method.
 
 use std::fmt;
 
-/// How units are chosen.
+/// The parameters of the choice of units. A vCPU's instructions are divided into periods, and each period has a
+/// unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Instructions of a period.
+    /// The length of a period, in instructions.
     pub period: u64,
-    /// Instructions that are executed in detail before a unit.
+    /// How many instructions before a unit are executed in detail, but not counted.
     pub warming: u64,
-    /// Instructions of a unit.
+    /// The length of a unit, in instructions.
     pub unit: u64,
-    /// Seed of the random positions of units in their periods.
+    /// The seed of the random positions of units in their periods.
     pub seed: u64,
 }
 
 /// The longest period, in instructions.
 pub const PERIOD_MAX: u64 = 1 << 40;
 
-/// Length of a unit, as in the SMARTS paper (Wunderlich and others, ISCA 2003).
+/// The default length of a unit, as in the SMARTS paper (Wunderlich and others, ISCA 2003).
 const UNIT: u64 = 1_000;
-/// Instructions per reorder-buffer entry that are executed in detail before each unit.
+/// The default warming, in instructions for each entry of the reorder buffer.
 const WARMING_PER_ENTRY: u64 = 4;
-/// Default period, in instructions.
+/// The default length of a period, in instructions.
 pub const PERIOD_DEFAULT: u64 = 100_000;
 
 impl Sampling {
-    /// The sampling of a core with a reorder buffer of `reorder_entries`, one unit in each `period` instructions. A period
-    /// that is too short for a unit and its warming is lengthened.
+    /// The sampling of a core whose reorder buffer has `reorder_entries` entries, with a unit in each `period`
+    /// instructions. A period that is too short for a unit and its warming is lengthened.
     #[must_use]
     pub fn of_core(reorder_entries: u32, period: u64) -> Sampling {
         let warming = WARMING_PER_ENTRY * u64::from(reorder_entries);

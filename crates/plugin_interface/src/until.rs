@@ -1,24 +1,25 @@
-//! When a window ends before its time, because it has measured enough.
+//! The rule by which a window ends before its time, because it has measured enough. Users write it on the command line,
+//! `sim` passes it to the plugin, and the plugin applies it (`plugin/src/guest/enough.rs`).
 
 use std::fmt;
 use std::str::FromStr;
 
 /// The most spans of a rule.
 pub const SPANS_MAX: u32 = 1_000_000;
-/// The widest interval of a rule, in millionths of the mean.
+/// The largest half of an interval in a rule, in millionths of the mean.
 pub const INTERVAL_PPM_MAX: u32 = 500_000;
 
-/// The shortest window that can end early, in nanoseconds: five ticks of a kernel with 250 ticks a second.
+/// No window ends before this time, in nanoseconds: five ticks of a kernel with 250 ticks a second.
 pub const EARLY_END_NS_MIN: u64 = 20_000_000;
 
-/// A window ends when enough contexts are measured well: together they take nine tenths of the time of all interrupts,
-/// softirqs and exceptions, and each of them has what the rule says.
+/// The condition on a context that makes it well measured. A window ends when the well measured contexts take nine
+/// tenths of the time of all interrupts, softirqs and exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopRule {
-    /// This number of spans of each context, from 1 to [`SPANS_MAX`].
+    /// The context has at least this number of spans, from 1 to [`SPANS_MAX`].
     Spans(u32),
-    /// A 95 % confidence interval of each context's mean time, whose half is at most this many millionths of the
-    /// mean, from 1 to [`INTERVAL_PPM_MAX`].
+    /// Half of the 95 % confidence interval of the context's mean time is at most `half_ppm` millionths of the mean,
+    /// from 1 to [`INTERVAL_PPM_MAX`].
     Interval { half_ppm: u32 },
 }
 
@@ -33,7 +34,7 @@ impl StopRule {
     }
 }
 
-/// Parses `200-spans` or `5%`.
+/// Parses the form of the command line: `200-spans` or `5%`.
 impl FromStr for StopRule {
     type Err = String;
 
@@ -44,8 +45,8 @@ impl FromStr for StopRule {
             StopRule::interval((percent * 10_000.0).round() as u32)
         };
         let spans = text.strip_suffix("-spans").and_then(StopRule::spans);
-        let found = spans.or_else(|| text.strip_suffix('%').and_then(percent));
-        found.ok_or_else(|| {
+        let rule = spans.or_else(|| text.strip_suffix('%').and_then(percent));
+        rule.ok_or_else(|| {
             format!("allowed: N-spans with N from 1 to {SPANS_MAX}, as in 200-spans, or P% with P up to 50, as in 5%")
         })
     }
@@ -60,12 +61,12 @@ impl fmt::Display for StopRule {
     }
 }
 
-/// A rule that ends windows before their time.
+/// A rule that ends windows before their time, as the plugin's option `until` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Until {
     pub enough: StopRule,
-    /// The time for which the guest keeps a window open, in nanoseconds, at least 1. When a window ends early, the guest's
-    /// clock jumps to the end of this time, so that the guest ends its own window, too.
+    /// How long the guest keeps a window open, in nanoseconds, at least 1. When a window ends early, the
+    /// guest's clock jumps to the end of this time, so that the guest also ends its window.
     pub window_ns: u64,
     /// The first part of the window, in nanoseconds: the guest still warms up in it, so its spans do not count.
     pub warm_up_ns: u64,

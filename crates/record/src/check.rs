@@ -1,4 +1,5 @@
-//! Checks of a run before it is written and after it is read.
+//! Checks of a run: [`crate::writer`] calls them before it writes, and [`crate::reader`] before it trusts what it read.
+//! Both use the same limits, so that the writer refuses whatever the reader would refuse.
 
 use crate::display::TableDisplay;
 use crate::hints;
@@ -9,7 +10,7 @@ use crate::limits::{
 use crate::run::Run;
 use crate::table::{Column, Table, Value};
 
-/// A table without its rows.
+/// The description of a table, and its number of rows.
 pub(crate) struct Shape<'a> {
     pub name: &'a str,
     pub columns: &'a [Column],
@@ -37,10 +38,10 @@ pub(crate) fn check_shape<'a>(tables: impl Iterator<Item = Shape<'a>>) -> Result
             return Err(format!("table {name}: no columns"));
         }
         let in_table = |error: String| format!("table {name}: {error}");
-        let mut earlier = Vec::new();
+        let mut column_names = Vec::new();
         for column in columns {
-            check_name("column", &column.name, &earlier).map_err(in_table)?;
-            earlier.push(column.name.as_str());
+            check_name("column", &column.name, &column_names).map_err(in_table)?;
+            column_names.push(column.name.as_str());
         }
         hints::check(columns, display).map_err(in_table)?;
         if rows > ROWS_MAX {
@@ -54,14 +55,15 @@ pub(crate) fn check_shape<'a>(tables: impl Iterator<Item = Shape<'a>>) -> Result
     Ok(())
 }
 
-fn check_name(what: &str, name: &str, earlier: &[&str]) -> Result<(), String> {
+/// Checks that `name` is a valid name and is not one of the `names_before`. `noun`: `table` or `column`, for the error.
+fn check_name(noun: &str, name: &str, names_before: &[&str]) -> Result<(), String> {
     if !is_name(name) {
         return Err(format!(
-            "{what} name {name:?}: must be 1 to {NAME_BYTES_MAX} of a-z, 0-9 and _"
+            "{noun} name {name:?}: must be 1 to {NAME_BYTES_MAX} of a-z, 0-9 and _"
         ));
     }
-    if earlier.contains(&name) {
-        return Err(format!("{what} name {name:?} occurs twice"));
+    if names_before.contains(&name) {
+        return Err(format!("{noun} name {name:?} occurs twice"));
     }
     Ok(())
 }
@@ -89,7 +91,7 @@ fn check_cells(table: &Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the cells of a table, and limits the sum of their text.
+/// Checks the cells of a table one by one, and limits the sum of their text.
 pub(crate) struct TextBudget {
     bytes_max: usize,
     bytes_left: usize,
@@ -97,12 +99,12 @@ pub(crate) struct TextBudget {
 }
 
 impl TextBudget {
-    /// For a table with at most `bytes_max` bytes of text.
+    /// The budget of a table with at most `bytes_max` bytes of text.
     pub(crate) fn new(bytes_max: usize) -> Self {
         TextBudget { bytes_max, bytes_left: bytes_max, is_exceeded: false }
     }
 
-    /// Bytes of the texts that were checked.
+    /// Sum of the bytes of all texts that were checked.
     pub(crate) fn used(&self) -> usize {
         self.bytes_max - self.bytes_left
     }
@@ -112,6 +114,7 @@ impl TextBudget {
         self.is_exceeded
     }
 
+    /// Fails if a text is too long, the texts together exceed the budget, or a number is not finite.
     pub(crate) fn check(&mut self, value: &Value) -> Result<(), String> {
         match value {
             Value::Text(text) if text.len() > TEXT_BYTES_MAX => {
@@ -120,8 +123,8 @@ impl TextBudget {
             Value::Text(text) => {
                 let remaining = self.bytes_left.checked_sub(text.len());
                 self.is_exceeded = remaining.is_none();
-                let more = || format!("more than {} bytes of text in the table", self.bytes_max);
-                self.bytes_left = remaining.ok_or_else(more)?;
+                let error = || format!("more than {} bytes of text in the table", self.bytes_max);
+                self.bytes_left = remaining.ok_or_else(error)?;
                 Ok(())
             }
             Value::Real(real) if !real.is_finite() => Err(format!("{real} is not finite")),

@@ -17,14 +17,16 @@
 //! assert_eq!(table.rows().len(), 1);
 //! ```
 //!
-//! The last call ([`Column::uint`], [`Column::real`], ...) sets the column's kind and its value. A value of another type
-//! does not compile; `None` is absent.
+//! The last call ([`Column::uint`], [`Column::real`], ...) sets the column's kind and its value. A value of another
+//! type does not compile; `None` is absent.
 //!
 //! Several columns are [`Columns`], too. A group that several tables share is a function that returns `Columns` of a
-//! small type, such as an interval. A table takes the group by [`Columns::of`]: how to get that type from its own row.
+//! small type, such as an interval. A table includes the group with [`Columns::of`], which takes a function from the
+//! table's row to the small type.
 //!
-//! A column with an interval names the columns that hold it by [`Column::interval`] or [`Column::plus_minus`].
-//! [`Column::cpu_share`] marks the share of CPU time of a row. A comparison of two runs uses only these links, not names.
+//! [`Column::interval`] and [`Column::plus_minus`] link a column to the columns that hold its interval.
+//! [`Column::cpu_share`] marks the share of CPU time of a row. A comparison of two runs finds intervals and shares by
+//! these links only, not by names.
 
 use std::borrow::Borrow;
 use std::iter;
@@ -48,8 +50,8 @@ impl<K: ?Sized, T: Cell<K>> Cell<K> for Option<T> {
 }
 
 macro_rules! cells {
-    ($($kind:ty: $($of:ty)* => $value:expr;)*) => {
-        $($(impl Cell<$kind> for $of {
+    ($($kind:ty: $($source:ty)* => $value:expr;)*) => {
+        $($(impl Cell<$kind> for $source {
             fn into_value(self) -> Value {
                 $value(self)
             }
@@ -67,10 +69,10 @@ cells! {
     str: &str String => Value::from;
 }
 
-/// Appends the values of a row in some columns, in their order.
+/// Appends the values of a row to the list, one for each column, in the order of the columns.
 type AppendValues<'a, R> = Box<dyn Fn(&R, &mut Vec<Value>) + 'a>;
 
-/// Columns of a table whose rows are made from values of the type `R`.
+/// Columns of a table, and the function that gives their values. `R`: the type of the data behind a row.
 pub struct Columns<'a, R> {
     columns: Vec<Column>,
     append_values: AppendValues<'a, R>,
@@ -78,7 +80,7 @@ pub struct Columns<'a, R> {
 
 /// The end of a column's definition: its kind and its value in a row.
 impl Column {
-    /// A column of numbers that are never negative.
+    /// A column of counts, times or other numbers that are never negative.
     pub fn uint<'a, R, V: Cell<u64>>(self, value: impl Fn(&R) -> V + 'a) -> Columns<'a, R> {
         self.cells(Kind::Uint, move |row| value(row).into_value())
     }
@@ -88,7 +90,7 @@ impl Column {
         self.cells(Kind::Int, move |row| value(row).into_value())
     }
 
-    /// A column of statistics. A number that is not finite becomes absent.
+    /// A column of statistics. A number that is not finite is recorded as absent.
     pub fn real<'a, R, V: Cell<f64>>(self, value: impl Fn(&R) -> V + 'a) -> Columns<'a, R> {
         self.cells(Kind::Real, move |row| value(row).into_value())
     }
@@ -129,8 +131,8 @@ impl<'a, R: 'a> Columns<'a, R> {
         Columns::all(iter::once(self).chain(further))
     }
 
-    /// The columns in a table with rows of another type. `part` computes the part of a row that these columns describe,
-    /// once per row.
+    /// These columns for a table with rows of another type. `part` computes the value of
+    /// type `R` from the table's row, once per row.
     #[must_use]
     pub fn of<Row>(self, part: impl Fn(&Row) -> R + 'a) -> Columns<'a, Row> {
         let Columns { columns, append_values } = self;
@@ -139,7 +141,7 @@ impl<'a, R: 'a> Columns<'a, R> {
         Columns { columns, append_values }
     }
 
-    /// Like [`Columns::of`], for a part that the row holds.
+    /// Like [`Columns::of`], for a part that the row stores: `part` borrows it.
     #[must_use]
     pub fn of_ref<Row>(self, part: impl Fn(&Row) -> &R + 'a) -> Columns<'a, Row> {
         let Columns { columns, append_values } = self;
@@ -148,7 +150,7 @@ impl<'a, R: 'a> Columns<'a, R> {
         Columns { columns, append_values }
     }
 
-    /// Like [`Columns::of_ref`], for a part that some rows lack: all columns are absent there.
+    /// Like [`Columns::of_ref`], for a part that some rows lack: all of these columns are absent in such a row.
     #[must_use]
     pub fn of_optional<Row>(self, part: impl Fn(&Row) -> Option<&R> + 'a) -> Columns<'a, Row> {
         let Columns { columns, append_values } = self;
@@ -160,7 +162,7 @@ impl<'a, R: 'a> Columns<'a, R> {
         Columns { columns, append_values }
     }
 
-    /// The columns of a part that some rows lack: all of them are absent there.
+    /// The columns of a part that some rows lack: all of these columns are absent for `None`.
     #[must_use]
     pub fn optional(self) -> Columns<'a, Option<R>> {
         self.of_optional(|part: &Option<R>| part.as_ref())

@@ -1,4 +1,5 @@
-//! Reads a table from a Parquet file without trusting the file.
+//! Reads a table from a Parquet file without trusting the file. [`crate::reader`] has already checked the manifest, and
+//! the file's size and checksum. A wrong file gives an error; it costs bounded memory and never a panic.
 
 use std::cell;
 use std::fs::File;
@@ -17,20 +18,29 @@ use crate::encode::parquet_type;
 use crate::manifest::TableEntry;
 use crate::table::{Column, Kind, Table, Value};
 
-/// Rows decoded at a time.
+/// Maximum number of rows decoded at a time.
 const BATCH_ROWS_MAX: usize = 1 << 14;
-/// Cells decoded at a time. Bounds the memory of a reader that keeps no rows.
+/// Maximum number of cells decoded at a time. Bounds the memory of a reader that keeps no rows.
 const BATCH_CELLS_MAX: usize = 1 << 16;
 
 /// Receives each row. An error ends the reading.
 pub(crate) type EachRow<'e> = &'e mut dyn FnMut(Vec<Value>) -> io::Result<()>;
 
+/// The limits of a table's file.
+#[derive(Clone, Copy)]
+pub(crate) struct FileLimits {
+    /// Exact number of columns in the file. Fewer may be read.
+    pub column_count: usize,
+    /// Maximum number of bytes of text that are read.
+    pub text_bytes_max: usize,
+}
+
 /// Why rows could not be read.
 #[derive(Debug)]
 pub(crate) enum DecodeError {
-    /// The file is damaged, or not what the manifest says.
+    /// The file is damaged, or differs from the manifest.
     Damaged(String),
-    /// The text exceeds the limit of this reader. A table may still have that much text.
+    /// The text exceeds the limit of this reader, which may be lower than the limit of a valid table.
     TooMuchText(String),
     /// The receiver of a row failed.
     Row(io::Error),
@@ -42,13 +52,12 @@ impl From<String> for DecodeError {
     }
 }
 
-/// Reads the table in `file`, and gives it with the number of bytes of its text. The file must match the manifest's
-/// entry and have exactly `columns` columns. At most `text_bytes_max` bytes of text are read.
+/// Reads the table in `file`. Returns the table and the number of bytes of its text. The file must
+/// match the manifest's entry and the limits.
 pub(crate) fn decode(
     file: File,
     entry: &TableEntry,
-    columns: usize,
-    text_bytes_max: usize,
+    limits: FileLimits,
 ) -> Result<(Table, usize), DecodeError> {
     let mut table =
         Table::new(&entry.name, &entry.doc, entry.columns.clone()).displayed(entry.display.clone());
@@ -56,57 +65,57 @@ pub(crate) fn decode(
         table.push(row);
         Ok(())
     };
-    let text_bytes = decode_rows(file, entry, (columns, text_bytes_max), push)?;
+    let text_bytes = decode_rows(file, entry, limits, push)?;
     Ok((table, text_bytes))
 }
 
-/// Reads like [`decode`], but gives each row to `each` and keeps no row. The result is the number of bytes of text.
+/// Reads like [`decode`], but passes each row to `each` and keeps no row. Returns the number of bytes of text.
 pub(crate) fn decode_rows(
     file: File,
     entry: &TableEntry,
-    (columns, text_bytes_max): (usize, usize),
+    limits: FileLimits,
     each: EachRow<'_>,
 ) -> Result<usize, DecodeError> {
     // The Parquet library panics on some damaged files. A panic cannot leave a half-changed value behind: the closure
     // borrows only the entry, and does not change it.
-    let outcome =
-        unless_it_panics(|| decode_unguarded(file, entry, (columns, text_bytes_max), each));
+    let outcome = catch_panic(|| decode_unguarded(file, entry, limits, each));
     outcome.unwrap_or_else(|| Err("damaged: the Parquet decoder gave up on it".to_owned().into()))
 }
 
 thread_local! {
     /// Whether a panic of this thread is expected. Expected panics are not printed.
-    static EXPECTED: cell::Cell<bool> = const { cell::Cell::new(false) };
+    static EXPECTS_PANIC: cell::Cell<bool> = const { cell::Cell::new(false) };
 }
 
-/// The result of `work`, or `None` if it panics. The panic is not printed: its message and back trace are about the
+/// The result of `work`, or `None` if `work` panics. The panic is not printed: its message and back trace are about the
 /// library and do not help the reader of a damaged run.
-fn unless_it_panics<T>(work: impl FnOnce() -> T) -> Option<T> {
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let print = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if !EXPECTED.get() {
+            if !EXPECTS_PANIC.get() {
                 print(info);
             }
         }));
     });
-    EXPECTED.set(true);
+    EXPECTS_PANIC.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
-    EXPECTED.set(false);
+    EXPECTS_PANIC.set(false);
     outcome.ok()
 }
 
+/// Does the work of [`decode_rows`]. The Parquet library may panic in it.
 fn decode_unguarded(
     file: File,
     entry: &TableEntry,
-    (columns, text_bytes_max): (usize, usize),
+    limits: FileLimits,
     each: EachRow<'_>,
 ) -> Result<usize, DecodeError> {
     let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
     let metadata = reader.metadata();
     let schema = metadata.file_metadata().schema_descr();
-    let positions = column_positions(schema, entry, columns)?;
+    let positions = column_positions(schema, entry, limits.column_count)?;
     let groups = metadata.row_groups().iter().map(|group| group.num_rows());
     let counts = groups.map(usize::try_from).collect::<Result<Vec<_>, _>>();
     let counts = counts.map_err(|_| "a row group has a negative row count".to_owned())?;
@@ -116,7 +125,7 @@ fn decode_unguarded(
     }
 
     let batch_rows = (BATCH_CELLS_MAX / positions.len().max(1)).clamp(1, BATCH_ROWS_MAX);
-    let mut budget = TextBudget::new(text_bytes_max);
+    let mut budget = TextBudget::new(limits.text_bytes_max);
     for (index, &count) in counts.iter().enumerate() {
         let group = reader.get_row_group(index).map_err(|error| error.to_string())?;
         let mut readers = Vec::new();
@@ -124,16 +133,16 @@ fn decode_unguarded(
             let cells = cells(group.as_ref(), position, column.kind).map_err(in_column(column))?;
             readers.push((column, cells));
         }
-        // Batch by batch across the columns: a row is written while it is in the caches.
-        let mut done = 0;
-        while done < count {
-            let batch = batch_rows.min(count - done);
+        // Reads a batch of all columns, then assembles its rows while they are in the processor's caches.
+        let mut rows_read = 0;
+        while rows_read < count {
+            let batch = batch_rows.min(count - rows_read);
             let mut read_columns = Vec::with_capacity(readers.len());
             for (column, read) in &mut readers {
                 let cells = read(batch).map_err(in_column(column))?;
                 if cells.len() != batch {
-                    let ends = format!("ends after {} of {count} rows", done + cells.len());
-                    return Err(in_column(column)(ends).into());
+                    let error = format!("ends after {} of {count} rows", rows_read + cells.len());
+                    return Err(in_column(column)(error).into());
                 }
                 read_columns.push((*column, cells.into_iter()));
             }
@@ -154,32 +163,35 @@ fn decode_unguarded(
                 }
                 each(row).map_err(DecodeError::Row)?;
             }
-            done += batch;
+            rows_read += batch;
         }
     }
     Ok(budget.used())
 }
 
+/// Adds the column's name to an error.
 fn in_column(column: &Column) -> impl Fn(String) -> String + '_ {
     |error| format!("column {}: {error}", column.name)
 }
 
-/// The positions of the entry's columns in the file. The file must have exactly `columns` columns.
+/// The positions of the entry's columns in the file. The file must have exactly `column_count` columns, and the entry's
+/// columns must have the kinds of the manifest.
 fn column_positions(
     schema: &SchemaDescriptor,
     entry: &TableEntry,
-    columns: usize,
+    column_count: usize,
 ) -> Result<Vec<usize>, String> {
-    let found = schema.columns();
-    if found.len() != columns {
-        return Err(format!("{} columns, but the manifest says {columns}", found.len()));
+    let file_columns = schema.columns();
+    if file_columns.len() != column_count {
+        let found = file_columns.len();
+        return Err(format!("{found} columns, but the manifest says {column_count}"));
     }
     let mut positions = Vec::new();
     for wanted in &entry.columns {
         let position =
-            found.iter().position(|column| column.path().parts() == [wanted.name.as_str()]);
+            file_columns.iter().position(|column| column.path().parts() == [wanted.name.as_str()]);
         let position = position.ok_or_else(|| format!("column {}: missing", wanted.name))?;
-        let column = &found[position];
+        let column = &file_columns[position];
         let kind = kind_of(column).ok_or_else(|| {
             format!(
                 "column {}: is {}, which is no kind of column",
@@ -199,12 +211,13 @@ fn column_positions(
     Ok(positions)
 }
 
+/// The kind that the writer stores with the column's Parquet type. `None` if the writer never uses this type.
 fn kind_of(column: &ColumnDescriptor) -> Option<Kind> {
-    let found = (column.physical_type(), column.logical_type_ref().cloned());
-    Kind::ALL.into_iter().find(|kind| parquet_type(*kind) == found)
+    let file_type = (column.physical_type(), column.logical_type_ref().cloned());
+    Kind::ALL.into_iter().find(|kind| parquet_type(*kind) == file_type)
 }
 
-/// A cell as it was read. Cells with the same text share its bytes; `value` copies them for each row.
+/// A cell as it was read. Cells with the same text share its bytes; [`Cell::value`] copies the bytes.
 enum Cell {
     /// A value that is not text.
     Value(Value),
@@ -225,9 +238,10 @@ impl Cell {
     }
 }
 
-/// Reads up to this number of cells of a column.
+/// Reads the next cells of a column, at most the given number.
 type Cells<'g> = Box<dyn FnMut(usize) -> Result<Vec<Cell>, String> + 'g>;
 
+/// A reader of the column at `position` in a row group.
 fn cells(group: &dyn RowGroupReader, position: usize, kind: Kind) -> Result<Cells<'_>, String> {
     match kind {
         Kind::Bool => values::<BoolType>(group, position, |value| Cell::Value(Value::Bool(value))),
@@ -242,7 +256,8 @@ fn cells(group: &dyn RowGroupReader, position: usize, kind: Kind) -> Result<Cell
     }
 }
 
-/// A reader of the cells in one column. It reads batches of limited size, so that a wrong count costs no memory.
+/// A reader of a column whose values have the Parquet type `T`. It reads batches of limited size: a wrong count in the
+/// file costs no memory. It returns fewer cells than wanted only at the end of the column.
 fn values<'g, T: DataType + 'g>(
     group: &'g dyn RowGroupReader,
     position: usize,
@@ -250,22 +265,23 @@ fn values<'g, T: DataType + 'g>(
 ) -> Result<Cells<'g>, String> {
     let reader = group.get_column_reader(position).map_err(|error| error.to_string())?;
     let mut reader = get_typed_column_reader::<T>(reader);
-    let (mut levels, mut found) = (Vec::new(), Vec::new());
+    // For each row, the definition level: 0 is an absent cell. `present` has the values of the other cells.
+    let (mut levels, mut present) = (Vec::new(), Vec::new());
     Ok(Box::new(move |wanted| {
         let mut cells = Vec::with_capacity(wanted);
         while cells.len() < wanted {
             levels.clear();
             let (records, _, _) = reader
-                .read_records(wanted - cells.len(), Some(&mut levels), None, &mut found)
+                .read_records(wanted - cells.len(), Some(&mut levels), None, &mut present)
                 .map_err(|error| error.to_string())?;
             if records == 0 || levels.len() != records {
                 break;
             }
-            let mut found = found.drain(..);
+            let mut present = present.drain(..);
             for level in &levels {
                 cells.push(match level {
                     0 => Cell::Value(Value::Absent),
-                    _ => make(found.next().ok_or("fewer values than it announces")?),
+                    _ => make(present.next().ok_or("fewer values than it announces")?),
                 });
             }
         }

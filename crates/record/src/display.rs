@@ -1,8 +1,8 @@
-//! Display hints: how a table is shown to people.
+//! Display hints: how the crate `report` shows a table to people.
 //!
-//! The hints belong to the definition of the columns and are written into the manifest. A run of another version,
-//! with other tables, is therefore shown as its author intended. Hints never change the content of a table: JSON,
-//! Parquet and CSV have every column.
+//! The hints belong to the definition of the columns and are written into the manifest. A run of another version, with
+//! other tables, is therefore shown as its author intended. Hints never change the content of a table: JSON, Parquet
+//! and CSV have every column. Names of fields and variants are keys of the manifest.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,14 +26,14 @@ pub struct ColumnDisplay {
     /// The unit or notation of numbers.
     #[serde(skip_serializing_if = "Format::is_auto")]
     pub format: Format,
-    /// Significant digits of a number; 0: three.
+    /// Significant digits of a number. 0 stands for the default, three.
     #[serde(skip_serializing_if = "is_zero")]
     pub digits: u8,
-    /// Other columns that are part of the same cell.
+    /// Other columns that are shown in the same cell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub combine: Option<Combine>,
-    /// A column of yes or no. If it is true, the number is below the detection limit, and the upper end of its interval
-    /// replaces it (`< 0.23`).
+    /// Name of a column of yes or no. If its value in a row is true, the number is below the detection limit. The upper
+    /// end of the number's interval is then shown instead (`< 0.23`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub below_limit: Option<String>,
 }
@@ -42,8 +42,8 @@ pub struct ColumnDisplay {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// The suffix of the column's name decides: times, rates and sizes have the unit that suits
-    /// most of their rows, `_ratio` is in per cent.
+    /// The suffix of the column's name decides. Times, rates and sizes have the unit that suits
+    /// most of their rows; `_ratio` is in per cent.
     #[default]
     Auto,
     Nanoseconds,
@@ -75,6 +75,7 @@ pub enum Combine {
 }
 
 impl Combine {
+    /// Names of the columns that complete the cell.
     #[must_use]
     pub fn columns(&self) -> Vec<&str> {
         match self {
@@ -92,8 +93,7 @@ pub struct TableDisplay {
     /// The line above the table; when empty, the table's `doc`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// A [`Template`], filled from the first row of each group (after sorting): the answer to the
-    /// question that a reader asks first.
+    /// A [`Template`] with the main result of a group: it is filled from the group's first row after sorting.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub headline: String,
     /// Columns whose values form groups of rows, each under a heading of its own.
@@ -146,7 +146,7 @@ impl RowFilter {
     }
 }
 
-/// Text with the values of a run in it: `{COLUMN}`, `{settings.KEY}` and `{observer.KEY}`.
+/// Text with placeholders for values of a run: `{COLUMN}`, `{settings.KEY}` and `{observer.KEY}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template<'a>(pub Vec<Piece<'a>>);
 
@@ -163,7 +163,7 @@ pub enum Piece<'a> {
 }
 
 impl<'a> Template<'a> {
-    /// Splits a template into its parts. Fails if a brace has no counterpart, or if the text between braces is no name.
+    /// Splits a template into its parts. Fails if a `{` has no `}` after it, or if the text between them is not a name.
     pub fn parse(text: &'a str) -> Result<Template<'a>, String> {
         let mut pieces = Vec::new();
         let mut remaining = text;
@@ -171,16 +171,17 @@ impl<'a> Template<'a> {
             let (name, after) =
                 after.split_once('}').ok_or_else(|| format!("{text:?}: '{{' without '}}'"))?;
             pieces.extend((!before.is_empty()).then_some(Piece::Text(before)));
-            let piece = match name.split_once('.') {
+            let (key, piece) = match name.split_once('.') {
                 None => (name, Piece::Column(name)),
                 Some(("settings", key)) => (key, Piece::Setting(key)),
                 Some(("observer", key)) => (key, Piece::Observer(key)),
+                // An empty key is not a name: the check below refuses the template.
                 Some(_) => ("", Piece::Text("")),
             };
-            if !limits::is_name(piece.0) {
+            if !limits::is_name(key) {
                 return Err(format!("{text:?}: {name:?} is no name"));
             }
-            pieces.push(piece.1);
+            pieces.push(piece);
             remaining = after;
         }
         pieces.extend((!remaining.is_empty()).then_some(Piece::Text(remaining)));

@@ -1,4 +1,5 @@
-//! A table as the bytes of a Parquet file: the same bytes for the same table.
+//! A table as the bytes of a Parquet file. Equal tables give equal bytes: simulated runs are compared byte by byte, so
+//! nothing here may depend on time or host.
 
 use std::sync::Arc;
 
@@ -52,6 +53,7 @@ pub(crate) fn encode(table: &Table) -> Result<Vec<u8>, ParquetError> {
     Ok(bytes)
 }
 
+/// The Parquet schema: an optional column for each column of the table.
 fn schema(columns: &[Column]) -> Result<TypePtr, ParquetError> {
     let fields = columns.iter().map(|column| {
         let (physical, logical) = parquet_type(column.kind);
@@ -64,6 +66,7 @@ fn schema(columns: &[Column]) -> Result<TypePtr, ParquetError> {
     Ok(Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?))
 }
 
+/// Writes the cells of the column at `index`. The caller has checked that each cell is absent or of the column's kind.
 fn write_column(
     writer: &mut SerializedColumnWriter<'_>,
     kind: Kind,
@@ -76,7 +79,7 @@ fn write_column(
             Value::Bool(value) => Some(*value),
             _ => None,
         }),
-        // Parquet has no unsigned physical type: the same 64 bits, read as unsigned.
+        // Parquet has no unsigned physical type. The logical type says that the 64 bits are unsigned.
         Kind::Uint => write_values::<Int64Type>(writer, cells, |value| match value {
             Value::Uint(value) => Some(value.cast_signed()),
             _ => None,

@@ -1,4 +1,5 @@
-//! Display hints: setting them in the definition of a table, checking them, and filtering rows by them.
+//! Display hints: methods that set them in the definition of a table, their check, and the filter of
+//! rows. The types are in [`crate::display`].
 
 use crate::display::{
     ColumnDisplay, Combine, DIGITS_MAX, Format, Keep, Piece, RowFilter, TableDisplay, Template,
@@ -8,7 +9,7 @@ use crate::limits::{GROUP_COLUMNS_MAX, NOTES_MAX, TEMPLATE_BYTES_MAX, TITLE_BYTE
 use crate::table::{Column, Kind, Table, Value};
 
 impl RowFilter {
-    /// Whether the filter keeps a row of `table`. Rows without a number are never below a limit.
+    /// Whether the filter keeps a row of `table`. A lower limit keeps a row whose cell has no number.
     #[must_use]
     pub fn keeps(&self, table: &Table, row: &[Value]) -> bool {
         match (&self.keep, table.get(row, &self.column)) {
@@ -63,8 +64,8 @@ impl Column {
         self
     }
 
-    /// Shows the half width of an interval in the same cell. Without another [`Column::interval`], links the column to
-    /// that interval.
+    /// Shows the half width of an interval in the same cell (`1.28 ± 0.02`). Also links the column to this interval,
+    /// unless [`Column::interval`] has linked it before.
     #[must_use]
     pub fn plus_minus(mut self, half_width: &str) -> Column {
         self.display.combine = Some(Combine::PlusMinus(half_width.to_owned()));
@@ -127,7 +128,7 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
             Err(format!("display: there is no column {name:?}"))
         }
     };
-    let is_short = |text: &str, max: usize| {
+    let check_length = |text: &str, max: usize| {
         if text.len() <= max {
             Ok(())
         } else {
@@ -137,14 +138,14 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
     for ColumnDisplay { title, digits, combine, below_limit, .. } in
         columns.iter().map(|column| &column.display)
     {
-        is_short(title, TITLE_BYTES_MAX)?;
+        check_length(title, TITLE_BYTES_MAX)?;
         if *digits > DIGITS_MAX {
             return Err(format!("display: {digits} digits, more than {DIGITS_MAX}"));
         }
         if let Some(Combine::Bound { sign: text, .. } | Combine::Prefix { equals: text, .. }) =
             combine
         {
-            is_short(text, TITLE_BYTES_MAX)?;
+            check_length(text, TITLE_BYTES_MAX)?;
         }
         combine.iter().flat_map(Combine::columns).try_for_each(exists)?;
         below_limit.iter().map(String::as_str).try_for_each(exists)?;
@@ -154,7 +155,7 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
             .map_err(|error| format!("column {}: interval: {error}", column.name))?;
     }
     let TableDisplay { title, headline, group_by, sort_by, filter, notes, .. } = display;
-    is_short(title, TEMPLATE_BYTES_MAX)?;
+    check_length(title, TEMPLATE_BYTES_MAX)?;
     for (subject, count, max) in [
         ("columns that form groups", group_by.len(), GROUP_COLUMNS_MAX),
         ("notes", notes.len(), NOTES_MAX),
@@ -166,9 +167,9 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
     group_by.iter().chain(sort_by).try_for_each(|column| exists(column))?;
     if let Some(RowFilter { column, keep, others }) = filter {
         exists(column)?;
-        is_short(others, TITLE_BYTES_MAX)?;
+        check_length(others, TITLE_BYTES_MAX)?;
         match keep {
-            Keep::Text(text) => is_short(text, TITLE_BYTES_MAX)?,
+            Keep::Text(text) => check_length(text, TITLE_BYTES_MAX)?,
             Keep::AtLeast(limit) if !limit.is_finite() => {
                 return Err(format!("display: {limit} is not finite"));
             }
@@ -176,7 +177,7 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
         }
     }
     for template in notes.iter().chain([headline]) {
-        is_short(template, TEMPLATE_BYTES_MAX)?;
+        check_length(template, TEMPLATE_BYTES_MAX)?;
         let Template(pieces) =
             Template::parse(template).map_err(|error| format!("display: {error}"))?;
         for piece in pieces {
@@ -192,7 +193,7 @@ pub(crate) fn check(columns: &[Column], display: &TableDisplay) -> Result<(), St
 fn check_interval(column: &Column, columns: &[Column]) -> Result<(), String> {
     let Some(interval) = &column.interval else { return Ok(()) };
     for name in interval.columns() {
-        let linked = columns.iter().find(|other| other.name == name);
+        let linked = columns.iter().find(|candidate| candidate.name == name);
         let linked = linked.ok_or_else(|| format!("there is no column {name:?}"))?;
         if linked.name == column.name {
             return Err("it is the column itself".to_owned());

@@ -1,4 +1,5 @@
-//! Links from a column to the columns that say how uncertain its figures are.
+//! Links from a column to the columns with the uncertainty of its figures. `compare` and the terminal find intervals by
+//! these links. Names of fields and variants are keys of the manifest.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,13 +12,13 @@ pub struct IntervalColumns {
     pub ends: Ends,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freedom: Option<Freedom>,
-    /// The standard deviation between windows because of slow changes.
+    /// The column with the standard deviation between windows that slow changes of the machine cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<String>,
-    /// The ends of the 99.99 % interval.
+    /// The columns with the ends of the 99.99 % interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wide: Option<Bounds>,
-    /// How the interval was computed, in a word.
+    /// The column that says, in a word, how the interval was computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
 }
@@ -58,41 +59,47 @@ impl IntervalColumns {
         IntervalColumns { ends, freedom: None, drift: None, wide: None, method: None }
     }
 
-    /// An interval around the figure.
+    /// An interval around the figure: the column of half its width.
     #[must_use]
     pub fn half_width(column: &str) -> IntervalColumns {
         IntervalColumns::new(Ends::HalfWidth(column.to_owned()))
     }
 
+    /// An interval with two ends: the columns of its lower and upper end.
     #[must_use]
     pub fn bounds(low: &str, high: &str) -> IntervalColumns {
         IntervalColumns::new(Ends::Bounds(Bounds::new(low, high)))
     }
 
+    /// Names the column with the degrees of freedom.
     #[must_use]
     pub fn degrees_of_freedom(mut self, column: &str) -> IntervalColumns {
         self.freedom = Some(Freedom::Degrees(column.to_owned()));
         self
     }
 
+    /// Names the column with the number of repetitions, in place of the degrees of freedom.
     #[must_use]
     pub fn repetitions(mut self, column: &str) -> IntervalColumns {
         self.freedom = Some(Freedom::Repetitions(column.to_owned()));
         self
     }
 
+    /// Names the column with the standard deviation between windows.
     #[must_use]
     pub fn drift(mut self, column: &str) -> IntervalColumns {
         self.drift = Some(column.to_owned());
         self
     }
 
+    /// Names the columns with the ends of the 99.99 % interval.
     #[must_use]
     pub fn wide_bounds(mut self, low: &str, high: &str) -> IntervalColumns {
         self.wide = Some(Bounds::new(low, high));
         self
     }
 
+    /// Names the column that says how the interval was computed.
     #[must_use]
     pub fn method(mut self, column: &str) -> IntervalColumns {
         self.method = Some(column.to_owned());
@@ -135,8 +142,8 @@ impl Column {
 /// Units that a column's name may end in; the longest first.
 const UNITS: [&str; 7] = ["_cycles", "_bytes", "_ratio", "_lines", "_ns", "_hz", ""];
 
-/// Links the columns of a table by their names, for runs that were written before links: of `self_mean_ns`,
-/// `self_mean_ci95_ns` is the half width.
+/// Links the columns of a table by their names, for runs of versions that recorded no links. For example, the half
+/// width of `self_mean_ns` is the column `self_mean_ci95_ns`.
 pub(crate) fn link_by_names(columns: &mut [Column]) {
     let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
     for column in columns.iter_mut().filter(|column| column.role != Role::Key) {
@@ -149,11 +156,13 @@ pub(crate) fn link_by_names(columns: &mut [Column]) {
     }
 }
 
+/// The interval of `column` by the naming rules of earlier versions, among the columns `names`. `None` if the table has
+/// no interval for this column.
 fn interval_by_names(column: &Column, names: &[String]) -> Option<IntervalColumns> {
     let unit = UNITS.into_iter().find(|unit| column.name.ends_with(unit)).unwrap_or("");
     let stem = column.name.strip_suffix(unit).unwrap_or(&column.name);
     let existing = |name: String| names.contains(&name).then_some(name);
-    let companion = |what: &str| existing(format!("{stem}_{what}{unit}"));
+    let companion = |suffix: &str| existing(format!("{stem}_{suffix}{unit}"));
     let bounds = |interval: &str| {
         let low = companion(&format!("{interval}_low"))?;
         Some(Bounds { low, high: companion(&format!("{interval}_high"))? })
@@ -170,11 +179,11 @@ fn interval_by_names(column: &Column, names: &[String]) -> Option<IntervalColumn
     let freedom = freedom.or_else(|| existing("repetitions".to_owned()).map(Freedom::Repetitions));
     let (drift, wide) = (companion("drift"), bounds("ci9999"));
     let method = existing(format!("{stem}_ci95_method"));
-    let of_quantiles = || match &ends {
+    let quantile_method = || match &ends {
         Ends::Bounds(_) => existing("quantiles_ci95_method".to_owned()),
         Ends::HalfWidth(_) => None,
     };
-    let method = method.or_else(of_quantiles);
+    let method = method.or_else(quantile_method);
     Some(IntervalColumns { ends, freedom, drift, wide, method })
 }
 

@@ -1,6 +1,7 @@
-//! Limits of everything in a run. The writer refuses a run that the reader would refuse.
+//! Limits of everything in a run. Reader and writer use the same limits, so the writer refuses a run that the reader
+//! would refuse. A lower limit makes older runs unreadable.
 
-/// Largest `manifest.json`.
+/// Maximum size of `manifest.json`, bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of tables in a run.
 pub const TABLES_MAX: usize = 64;
@@ -8,24 +9,25 @@ pub const TABLES_MAX: usize = 64;
 pub const COLUMNS_MAX: usize = 512;
 /// Maximum number of rows in a table.
 pub const ROWS_MAX: u64 = 10_000_000;
-/// Maximum number of cells (rows times columns) in a run: bounds the memory of a reader.
+/// Maximum number of cells (rows times columns) in a run. Bounds the memory of a reader.
 pub const CELLS_MAX: u64 = 100_000_000;
-/// Maximum number of bytes that a run's rows take in memory, without their text. A program that keeps no rows in memory
-/// has no such limit.
+/// Maximum number of bytes that a run's rows take in memory, without their text. It does not apply to a program that
+/// reads row by row ([`crate::StoredRun`]).
 pub const ROWS_IN_MEMORY_BYTES_MAX: u64 = 1 << 30;
 /// Maximum number of bytes of text of a run's rows in memory.
 pub const TEXT_IN_MEMORY_BYTES_MAX: usize = 128 << 20;
-/// Longest text in a cell.
+/// Maximum length of a text in a cell, bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of bytes of text in a table: a few bytes of Parquet can encode much text.
+/// Maximum number of bytes of text in a table. The size of the file does not bound it,
+/// because Parquet stores repeated texts once.
 pub const TABLE_TEXT_BYTES_MAX: usize = 1 << 30;
-/// Largest file of a table.
+/// Maximum size of a table's file, bytes.
 pub const TABLE_BYTES_MAX: u64 = 4 << 30;
-/// Longest name of a table or column.
+/// Maximum length of the name of a table or column, bytes.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Longest heading of a column.
+/// Maximum length of a column's heading, bytes.
 pub const TITLE_BYTES_MAX: usize = 128;
-/// Longest title, headline or note of a table.
+/// Maximum length of a table's title, headline or note, bytes.
 pub const TEMPLATE_BYTES_MAX: usize = 1024;
 /// Maximum number of notes of a table.
 pub const NOTES_MAX: usize = 16;
@@ -39,9 +41,9 @@ pub fn rows_in_memory_bytes(rows: u64, columns: usize) -> u64 {
     rows.saturating_mul(row as u64)
 }
 
-/// Whether `name` is valid for a table or column: `[a-z0-9_]+`, which is a safe file name.
+/// Whether `name` is valid for a table or column: `[a-z0-9_]+`. Such a name is also a safe file name.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed)
 }

@@ -1,4 +1,5 @@
-//! `manifest.json`: the whole run except the rows of its tables.
+//! `manifest.json`: the whole run except the rows of its tables. Names of fields are the keys of the file, and their
+//! order is the order in the file: both are part of the schema (`docs/schema.md`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -14,6 +15,7 @@ pub(crate) const FILE: &str = "manifest.json";
 /// Name of the directory of tables in a run directory.
 pub(crate) const TABLES: &str = "tables";
 
+/// The content of `manifest.json`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub schema: String,
@@ -26,7 +28,8 @@ pub(crate) struct Manifest {
     pub observer: Map<String, Json>,
     pub warnings: Vec<String>,
     pub absent: Vec<Absence>,
-    /// Whether a column with an interval names the columns that hold it. False for runs of earlier versions.
+    /// Whether a column with an interval links to the columns that hold the
+    /// interval. False for runs of earlier versions.
     #[serde(rename = "links", default)]
     pub has_links: bool,
     pub tables: Vec<TableEntry>,
@@ -50,6 +53,7 @@ pub(crate) struct AttachmentEntry {
     pub crc32: u32,
 }
 
+/// The description of a table, and of its file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TableEntry {
     pub name: String,

@@ -1,4 +1,4 @@
-//! Names of new run directories.
+//! Names of new run directories, and the time stamp in them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
-/// The time of the machine's clock. A clock after the year 9999, the limit of a time stamp, gives the last time stamp.
+/// The time of the machine's clock. A wrong clock outside the range of time stamps, such as after the year 9999, gives
+/// the nearest time stamp.
 #[must_use]
 pub fn now() -> Timestamp {
     time_stamp(SystemTime::now())
 }
 
 fn time_stamp(clock: SystemTime) -> Timestamp {
-    let is_late = clock > UNIX_EPOCH;
-    let limit = if is_late { Timestamp::MAX } else { Timestamp::MIN };
-    Timestamp::try_from(clock).unwrap_or(limit)
+    let nearest = if clock > UNIX_EPOCH { Timestamp::MAX } else { Timestamp::MIN };
+    Timestamp::try_from(clock).unwrap_or(nearest)
 }
 
 /// Name of the directory of a run that starts now, such as `20261121T075041Z-handlers`.

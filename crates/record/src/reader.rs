@@ -1,4 +1,5 @@
-//! Reads a run directory of unknown origin. Everything has a limit. An error names the file and the field or column.
+//! Reads a run directory of unknown origin: `show`, `report`, `compare` and other verbs use it. Everything has a limit,
+//! and nothing in the directory is trusted. An error names the file and the field or column.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::check;
-use crate::decode::{DecodeError, decode, decode_rows};
+use crate::decode::{DecodeError, FileLimits, decode, decode_rows};
 use crate::limits::{
     MANIFEST_BYTES_MAX, ROWS_IN_MEMORY_BYTES_MAX, TABLE_BYTES_MAX, TABLE_TEXT_BYTES_MAX,
     TEXT_IN_MEMORY_BYTES_MAX, rows_in_memory_bytes,
@@ -22,7 +23,7 @@ pub const READABLE: [&str; 1] = [SCHEMA];
 /// Why a run could not be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The system refused, or there is no such file.
+    /// The operating system could not open or read the file.
     #[error("cannot read {path}: {source}")]
     Io { path: PathBuf, source: io::Error },
     /// The manifest names a schema that this version does not know.
@@ -50,6 +51,7 @@ pub enum ReadError {
 /// The part of a table to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// All rows and columns.
     All,
     /// All rows, but only the columns with these names.
     Columns(Vec<String>),
@@ -72,7 +74,9 @@ pub fn is_run_directory(dir: &Path) -> bool {
 }
 
 /// Reads a run like [`read_run`], but only some parts of its tables. `part` receives each table without its rows, and
-/// chooses. Fails like [`read_run`]; if no rows of a table are read, only the size of its file is checked.
+/// returns the part to read.
+///
+/// Fails like [`read_run`]. If no rows of a table are read, only the size of the table's file is checked.
 pub fn read_run_parts(dir: &Path, part: impl FnMut(&Table) -> Part) -> Result<Run, ReadError> {
     StoredRun::open(dir)?.read_parts(part)
 }
@@ -106,7 +110,8 @@ impl StoredRun {
         &self.outline
     }
 
-    fn for_each_stored(
+    /// Calls `each` with every row in the file of `table`. Does nothing if the run has no such table.
+    fn for_each_stored_row(
         &self,
         table: &str,
         each: &mut dyn FnMut(&[Value]) -> io::Result<()>,
@@ -117,7 +122,8 @@ impl StoredRun {
         let path = self.dir.join(manifest::table_file(&entry.name));
         let file = open(&path).map_err(io::Error::other)?;
         check_bytes(&path, &file, entry).map_err(io::Error::other)?;
-        let limits = (entry.columns.len(), TABLE_TEXT_BYTES_MAX);
+        let limits =
+            FileLimits { column_count: entry.columns.len(), text_bytes_max: TABLE_TEXT_BYTES_MAX };
         let read = decode_rows(file, entry, limits, &mut |row| each(&row)).map(drop);
         read.map_err(|error| match error {
             DecodeError::Damaged(what) | DecodeError::TooMuchText(what) => {
@@ -160,8 +166,8 @@ impl StoredRun {
                     what: size,
                 });
             }
-            let (table, text_bytes) =
-                read_table(&self.dir, &entry, (column_count, text_bytes_left))?;
+            let limits = FileLimits { column_count, text_bytes_max: text_bytes_left };
+            let (table, text_bytes) = read_table(&self.dir, &entry, limits)?;
             *outline = table;
             text_bytes_left -= text_bytes;
         }
@@ -201,15 +207,17 @@ impl Rows for StoredRun {
         table: &Table,
         each: &mut dyn FnMut(&[Value]) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.for_each_stored(&table.name, each)
+        self.for_each_stored_row(&table.name, each)
     }
 }
 
+/// The table of a manifest's entry, without its rows.
 fn outline_of(entry: &TableEntry) -> Table {
     Table::outline(&entry.name, &entry.doc, entry.columns.clone(), entry.rows)
         .displayed(entry.display.clone())
 }
 
+/// Reads and checks the manifest. Links the columns of a run of an earlier version.
 fn read_manifest(path: &Path) -> Result<Manifest, ReadError> {
     let file = open(path)?;
     let mut json = Vec::new();
@@ -217,18 +225,20 @@ fn read_manifest(path: &Path) -> Result<Manifest, ReadError> {
     if json.len() as u64 > MANIFEST_BYTES_MAX {
         return Err(corrupt(path, format!("more than {MANIFEST_BYTES_MAX} bytes")));
     }
-    let parsed = |error: serde_json::Error| corrupt(path, error.to_string());
-    let SchemaOnly { schema } = serde_json::from_slice(&json).map_err(parsed)?;
+    let invalid = |error: serde_json::Error| corrupt(path, error.to_string());
+    // The schema first: a manifest of another version may not parse, and its error would not name the reason.
+    let SchemaOnly { schema } = serde_json::from_slice(&json).map_err(invalid)?;
     if !READABLE.contains(&schema.as_str()) {
         return Err(ReadError::Schema { path: path.to_owned(), found: schema });
     }
-    let mut manifest: Manifest = serde_json::from_slice(&json).map_err(parsed)?;
+    let mut manifest: Manifest = serde_json::from_slice(&json).map_err(invalid)?;
     check(&manifest).map_err(|error| corrupt(path, error))?;
     manifest.link_columns();
     Ok(manifest)
 }
 
-/// Checks limits and names before a file with one of these names is opened.
+/// Checks limits and names of a manifest. Must run before a table's file is opened: a name from
+/// the manifest is a part of the file's path.
 fn check(manifest: &Manifest) -> Result<(), String> {
     check::check_shape(manifest.tables.iter().map(shape))?;
     for TableEntry { name, file, bytes, .. } in &manifest.tables {
@@ -248,16 +258,16 @@ fn shape(entry: &TableEntry) -> check::Shape<'_> {
     check::Shape { name, columns, display, rows: *rows }
 }
 
-/// Reads the entry's columns from a file that has `columns` columns. Gives the table and the bytes of its text.
+/// Reads the entry's columns from the table's file. Returns the table and the number of bytes of its text.
 fn read_table(
     dir: &Path,
     entry: &TableEntry,
-    (columns, text_bytes_max): (usize, usize),
+    limits: FileLimits,
 ) -> Result<(Table, usize), ReadError> {
     let path = dir.join(manifest::table_file(&entry.name));
     let file = open(&path)?;
     check_bytes(&path, &file, entry)?;
-    decode(file, entry, columns, text_bytes_max).map_err(|error| match error {
+    decode(file, entry, limits).map_err(|error| match error {
         DecodeError::Damaged(what) => corrupt(&path, what),
         DecodeError::TooMuchText(what) => ReadError::TooLarge {
             dir: dir.display().to_string(),
@@ -267,7 +277,7 @@ fn read_table(
     })
 }
 
-/// Compares the size of the file with the manifest's.
+/// Compares the size of the file with the size in the manifest.
 fn check_size(path: &Path, file: &File, entry: &TableEntry) -> Result<(), ReadError> {
     let size = file.metadata().map_err(failed(path))?.len();
     if size == entry.bytes {
@@ -277,7 +287,7 @@ fn check_size(path: &Path, file: &File, entry: &TableEntry) -> Result<(), ReadEr
     Err(corrupt(path, format!("{than} bytes than the {} it had", entry.bytes)))
 }
 
-/// Compares size and checksum with the manifest's.
+/// Compares size and checksum of the file with the values in the manifest.
 fn check_bytes(path: &Path, mut file: &File, entry: &TableEntry) -> Result<(), ReadError> {
     let mut crc = crc32fast::Hasher::new();
     let mut size = 0_u64;
@@ -310,6 +320,7 @@ fn open(path: &Path) -> Result<File, ReadError> {
     File::open(path).map_err(failed(path))
 }
 
+/// Makes an IO error of `path` a [`ReadError`].
 fn failed(path: &Path) -> impl Fn(io::Error) -> ReadError + '_ {
     |source| ReadError::Io { path: path.to_owned(), source }
 }

@@ -1,4 +1,5 @@
-//! A run: the results of an experiment, how and where they were measured, and absences with their reasons.
+//! A run: the results of an experiment, how and where they were measured, and absences with
+//! their reasons. The keys in JSON are public.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
@@ -48,11 +49,12 @@ pub struct Run {
     pub bench: String,
     /// Start time, UTC, RFC 3339.
     pub started_utc: String,
-    /// False if the run was cut short (Ctrl-C). Its tables then hold the results until that time.
+    /// False if a request to stop (Ctrl-C) or a limit ended the run early. The
+    /// tables then have the results until that time.
     pub complete: bool,
     /// The machine and its kernel.
     pub host: Map<String, Json>,
-    /// All settings, also those with default values, and the versions.
+    /// All settings, including settings with default values, and the versions.
     pub settings: Map<String, Json>,
     /// Overhead and lost events of the measurement itself.
     pub observer: Map<String, Json>,

@@ -1,4 +1,5 @@
-//! Tables of results: named, typed columns and rows of values that may be absent.
+//! Tables of results: named, typed columns and rows of values that may be absent. Experiments build them with
+//! [`crate::Columns`]; names of serialised fields and variants are keys of the manifest.
 
 use std::fmt;
 
@@ -147,8 +148,8 @@ impl Kind {
 
 impl fmt::Display for Kind {
     /// The name as in the manifest.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
             Kind::Bool => "bool",
             Kind::Uint => "uint",
             Kind::Int => "int",
@@ -237,13 +238,13 @@ impl Table {
         Table { name, doc, display: TableDisplay::default(), columns, rows: Vec::new(), unread: 0 }
     }
 
-    /// A table of this number of rows, which were not read.
+    /// A table with `rows` rows that were not read.
     pub(crate) fn outline(name: &str, doc: &str, columns: Vec<Column>, rows: u64) -> Self {
         Table { unread: rows, ..Table::new(name, doc, columns) }
     }
 
-    /// Adds a row. Panics unless the row has one value of the right kind, or an absent value, for each column: another
-    /// row is an error of the program.
+    /// Adds a row. Panics unless the row has one value for each column, absent or of the column's kind:
+    /// any other row is an error of the program.
     pub fn push(&mut self, row: Vec<Value>) {
         assert_eq!(row.len(), self.columns.len(), "table {}: row width", self.name);
         for (value, column) in row.iter().zip(&self.columns) {
@@ -253,8 +254,8 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Adds columns before the first one, each with the same value in all rows. Panics if a value does not have the kind
-    /// of its column.
+    /// Adds columns before the first one, each with the same value in all rows. Panics if a
+    /// value does not have the kind of its column.
     #[must_use]
     pub fn with_front(self, front: &[(Column, Value)]) -> Table {
         let columns = front.iter().map(|(column, _)| column.clone()).chain(self.columns).collect();
@@ -284,13 +285,13 @@ impl Table {
         &self.rows
     }
 
-    /// The position of the column of that name.
+    /// The position of the column with this name.
     #[must_use]
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    /// The value of a row in the column of that name; `None` when there is no such column.
+    /// The value of `row` in the column with this name. `None` if the table has no such column.
     #[must_use]
     pub fn get<'a>(&self, row: &'a [Value], name: &str) -> Option<&'a Value> {
         row.get(self.column(name)?)

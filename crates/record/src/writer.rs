@@ -1,4 +1,4 @@
-//! Writes a run directory: whole, or not at all.
+//! Writes a run directory: whole, or not at all. All verbs that keep a run call [`write_run`].
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ pub enum WriteError {
     /// The path exists. It was not changed.
     #[error("{path}: exists already, and a run is never overwritten")]
     Exists { path: PathBuf },
-    /// The path is not the name of a directory that can be created.
+    /// The path does not end in a name for a new directory.
     #[error("{path}: not the name of a new directory")]
     NoName { path: PathBuf },
     /// The system refused: disk full, read-only, no permission.
@@ -61,25 +61,29 @@ pub fn write_run(run: &Run, attachments: &[Attachment], dir: &Path) -> Result<()
     directory.finish().map_err(failed)
 }
 
+/// Checks everything before the first file is created.
 fn check(run: &Run, attachments: &[Attachment]) -> Result<(), String> {
     if run.schema != SCHEMA {
         return Err(format!("its schema is {:?}, and this version writes {SCHEMA}", run.schema));
     }
-    if let Some(bad) = attachments.iter().find(|attachment| !is_attachment_name(&attachment.name)) {
-        return Err(format!("{:?} is not the name of an attachment", bad.name));
+    let invalid = attachments.iter().find(|attachment| !is_attachment_name(&attachment.name));
+    if let Some(Attachment { name, .. }) = invalid {
+        return Err(format!("{name:?} is not the name of an attachment"));
     }
     check::check_run(run)
 }
 
 /// Whether a file of this name stays in the run directory and replaces no other file of the run.
 fn is_attachment_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let is_taken = name == manifest::FILE || name == manifest::TABLES;
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_reserved = name == manifest::FILE || name == manifest::TABLES;
     name.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && name.bytes().all(is_plain)
-        && !is_taken
+        && name.bytes().all(is_allowed)
+        && !is_reserved
 }
 
+/// Fails if `dir` exists, also as a dangling symbolic link. This check only gives an early error: the rename at the end
+/// does not overwrite a directory either.
 fn refuse_existing(dir: &Path) -> Result<(), WriteError> {
     match fs::symlink_metadata(dir) {
         Ok(_) => Err(WriteError::Exists { path: dir.to_owned() }),
@@ -88,6 +92,7 @@ fn refuse_existing(dir: &Path) -> Result<(), WriteError> {
     }
 }
 
+/// Writes tables, attachments and the manifest into the new directory. `dir`: its final path, for errors.
 fn write_contents(
     run: &Run,
     attachments: &[Attachment],
@@ -120,6 +125,7 @@ fn write_contents(
     directory.write(manifest::FILE, &json).map_err(failed)
 }
 
+/// Writes the file of a table. Returns the table's entry in the manifest.
 fn write_table(
     table: &Table,
     directory: &NewDirectory,

@@ -1,4 +1,4 @@
-//! When events come.
+//! When events arrive: the arrival processes of the event simulation (`simulate.rs`).
 
 use stats::Random;
 
@@ -19,20 +19,20 @@ pub enum Arrivals<'a> {
         /// Mean time between two bursts, ns; exponentially distributed.
         off_ns: u64,
     },
-    /// At these times, ns since any origin; none before the one before it.
+    /// At these times, ns since any origin; ascending, equal times are allowed.
     Trace(&'a [u64]),
 }
 
 /// A trace that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// Less than two events, or too many.
+    /// The trace has less than two events, or more than [`TRACE_MAX`]: its number of events.
     #[error("cannot use the trace: it has {0} events (give 2 to {TRACE_MAX})")]
     Length(usize),
-    /// An event's time is before the time of the event before it.
+    /// The times are not ascending: index of the first event that is earlier than its predecessor.
     #[error("cannot use the trace: event {0} is before the one before it (sort the times)")]
     Order(usize),
-    /// All events at one time.
+    /// All events have the same time, so the trace has no rate.
     #[error("cannot use the trace: all events are at the same time (give times in ns)")]
     NoTime,
 }
@@ -46,8 +46,8 @@ impl Arrivals<'_> {
         let ([first, .., last], ..=TRACE_MAX) = (times, times.len()) else {
             return Err(TraceError::Length(times.len()));
         };
-        if let Some(at) = times.windows(2).position(|pair| pair[1] < pair[0]) {
-            return Err(TraceError::Order(at + 1));
+        if let Some(index) = times.windows(2).position(|pair| pair[1] < pair[0]) {
+            return Err(TraceError::Order(index + 1));
         }
         if first == last {
             return Err(TraceError::NoTime);
@@ -57,17 +57,18 @@ impl Arrivals<'_> {
     }
 }
 
-/// The times of arrivals, one after the other, ns.
+/// Generates the times of arrivals, ascending, ns. The same arguments give the same times.
 pub(crate) struct Source<'a> {
     arrivals: Arrivals<'a>,
     random: Random,
-    /// Mean gap, in a burst, ns.
+    /// Mean gap between arrivals, ns; of bursty arrivals, the mean gap in a burst.
     gap_ns: f64,
-    /// The last arrival, with its fraction of a ns, so that rounding does not add up.
+    /// The last arrival. It keeps its fraction of a ns, so that rounding errors do not add up.
     at_ns: f64,
     burst_end_ns: f64,
+    /// Arrivals still to come.
     remaining: u64,
-    /// Position in the trace.
+    /// Index of the next arrival in a trace.
     position: usize,
 }
 
@@ -98,7 +99,8 @@ impl<'a> Source<'a> {
             Arrivals::Bursty { on_ns, off_ns } => {
                 let mut at_ns = self.at_ns + self.random.exponential() * self.gap_ns;
                 while at_ns > self.burst_end_ns {
-                    // The remainder of an exponential gap has the distribution of a new gap.
+                    // An exponential gap has no memory: the part after the burst's end is redrawn in the next
+                    // burst.
                     let start_ns = self.burst_end_ns + self.random.exponential() * off_ns as f64;
                     self.burst_end_ns = start_ns + self.random.exponential() * on_ns as f64;
                     at_ns = start_ns + self.random.exponential() * self.gap_ns;

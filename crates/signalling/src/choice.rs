@@ -1,19 +1,24 @@
-//! Between which schemes a chooser has the choice: at which rates one becomes cheaper than another, at
-//! which each keeps a bound of the latency, and which is the cheapest that keeps everything asked for.
+//! The choice between schemes: at which rates a scheme becomes cheaper than another ([`crossovers`]), where it
+//! keeps a latency bound ([`kept`]), and which is the cheapest that keeps all requirements ([`regions`],
+//! [`judge`]). "Cheap" means low CPU use.
+//!
+//! The models in `lab::signal` (`irqlab signal model` and `advise`) call these functions. The argument `ask`
+//! of several functions returns the figures of a scheme at a rate, events per second; it is
+//! [`evaluate`](crate::evaluate()) with the caller's costs. An answer may cost a simulation.
 
 use crate::evaluate::{Answer, Method};
 use crate::predict::Prediction;
 use crate::scheme::Scheme;
 
-/// Rates at which curves are computed between the ends of a range; crossovers between two of them are
-/// then narrowed down.
+/// Steps of a curve from one end of a range of rates to the other. A change between two points is then located
+/// by bisection.
 const POINTS: u32 = 24;
-/// Halvings of the distance between two points: to 1 in 1,000 of a decade.
+/// Bisection steps between two points of a curve: to about 1 in 1,000 of a decade.
 const HALVINGS: u32 = 8;
-/// Schemes whose CPU use differs by less cost the same.
+/// Two schemes cost the same if their CPU use differs by less.
 const SAME_RATIO: f64 = 1e-9;
 
-/// The figure of the latency that a bound limits.
+/// The statistic of the latency that a bound limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
     Mean,
@@ -25,7 +30,7 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    /// All of them, with the name used on the command line and in tables.
+    /// All statistics, with their names on the command line and in tables.
     pub const ALL: [(Statistic, &'static str); 4] = [
         (Statistic::Mean, "mean"),
         (Statistic::P50, "p50"),
@@ -33,7 +38,7 @@ impl Statistic {
         (Statistic::P999, "p99.9"),
     ];
 
-    /// The name used on the command line and in tables.
+    /// The name on the command line and in tables.
     #[must_use]
     pub fn label(self) -> &'static str {
         Statistic::ALL
@@ -42,7 +47,8 @@ impl Statistic {
             .map_or("", |(_, label)| label)
     }
 
-    /// The figure, ns.
+    /// This statistic of a prediction's latency, ns. `None`: the prediction lacks it; closed forms have almost
+    /// only the mean.
     #[must_use]
     pub fn of(self, prediction: &Prediction) -> Option<f64> {
         let to_float = |ns: Option<u64>| ns.map(|ns| ns as f64);
@@ -63,14 +69,14 @@ pub struct RateRange {
 }
 
 impl RateRange {
-    /// Rates from one end to the other, at equal ratios.
+    /// The rates at which curves are computed: from the lowest to the highest, at equal ratios.
     #[must_use]
     pub fn points(self) -> Vec<u64> {
         self.steps(POINTS)
     }
 
-    /// The rates of `count` steps from the lowest to the highest rate, at equal ratios: `count + 1` rates, or
-    /// fewer where two rates round to the same whole number.
+    /// Rates from the lowest to the highest, at equal ratios: `count + 1` rates, or fewer where two of them round
+    /// to the same whole number.
     #[must_use]
     pub fn steps(self, count: u32) -> Vec<u64> {
         let count = count.max(1);
@@ -83,42 +89,42 @@ impl RateRange {
     }
 }
 
-/// A rate at which the CPU use of two schemes is the same.
+/// A rate at which the CPU use of two schemes is equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Crossover {
     /// The rate, events per second; exact to about 1 in 1,000.
     pub rate_hz: u64,
-    /// Cheaper at lower rates.
+    /// The scheme that is cheaper at lower rates.
     pub below: Scheme,
-    /// Cheaper at higher rates.
+    /// The scheme that is cheaper at higher rates.
     pub above: Scheme,
-    /// CPU use of both there.
+    /// CPU use of both schemes at the rate.
     pub cpu_ratio: f64,
-    /// Simulated if one of both is.
+    /// [`Method::Simulation`] if the CPU use of either scheme was simulated.
     pub method: Method,
 }
 
-/// Rates at which a scheme keeps a bound of the latency.
+/// A range of rates in which a scheme keeps a latency bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
     pub scheme: Scheme,
-    /// From this rate on, events per second.
+    /// Lowest rate, events per second.
     pub from_hz: u64,
-    /// Up to this rate.
+    /// Highest rate, events per second.
     pub to_hz: u64,
     /// [`Method::Simulation`] if any answer was simulated.
     pub method: Method,
 }
 
-/// Answers of one scheme at rates in order.
+/// The answers of one scheme at several rates.
 #[derive(Clone, Debug)]
 pub struct Curve {
     pub scheme: Scheme,
-    /// Rate, events per second, and answer.
+    /// Rate, events per second, and its answer; ascending by rate.
     pub points: Vec<(u64, Answer)>,
 }
 
-/// The curves of schemes over the points of a range.
+/// Computes the curve of each scheme at the points of a range.
 ///
 /// Fails with the first error of `ask`.
 pub fn curves<E>(
@@ -129,7 +135,7 @@ pub fn curves<E>(
     curves_at(schemes, &range.points(), ask)
 }
 
-/// The curves of schemes at rates, which are ascending.
+/// Computes the curve of each scheme at these rates, which must be ascending.
 ///
 /// Fails with the first error of `ask`.
 pub fn curves_at<E>(
@@ -145,7 +151,8 @@ pub fn curves_at<E>(
     Ok(curves)
 }
 
-/// The rates at which the CPU use of two schemes crosses, below the capacity of both; by rate.
+/// The rates at which the CPU use of any two schemes crosses, ascending. Only rates below the capacity of both
+/// schemes count.
 ///
 /// Fails with the first error of `ask`.
 pub fn crossovers<E>(
@@ -153,27 +160,28 @@ pub fn crossovers<E>(
     ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
 ) -> Result<Vec<Crossover>, E> {
     let mut found = Vec::new();
-    for (at, one) in curves.iter().enumerate() {
-        for other in &curves[at + 1..] {
-            let pairs: Vec<_> = one.points.iter().zip(&other.points).collect();
-            // The last points at which one was cheaper, for crossings at which both are equal for long.
+    for (index, first) in curves.iter().enumerate() {
+        for second in &curves[index + 1..] {
+            let pairs: Vec<_> = first.points.iter().zip(&second.points).collect();
+            // The last rate at which the two schemes differed, and their difference: CPU use may be equal at
+            // several points in a row before it crosses.
             let mut last: Option<(u64, f64)> = None;
-            for ((rate_hz, first), (_, second)) in pairs {
-                if first.is_over_capacity || second.is_over_capacity {
+            for ((rate_hz, first_answer), (_, second_answer)) in pairs {
+                if first_answer.is_over_capacity || second_answer.is_over_capacity {
                     break;
                 }
-                let difference = cpu(first) - cpu(second);
+                let difference = cpu(first_answer) - cpu(second_answer);
                 if difference.abs() < SAME_RATIO {
                     continue;
                 }
-                if let Some((before_hz, before)) = last
-                    && (before < 0.0) != (difference < 0.0)
+                if let Some((last_hz, last_difference)) = last
+                    && (last_difference < 0.0) != (difference < 0.0)
                 {
-                    found.push(narrow(
-                        one.scheme,
-                        other.scheme,
-                        (before_hz, *rate_hz),
-                        before,
+                    found.push(locate_crossover(
+                        first.scheme,
+                        second.scheme,
+                        (last_hz, *rate_hz),
+                        last_difference,
                         ask,
                     )?);
                 }
@@ -189,41 +197,43 @@ fn cpu(answer: &Answer) -> f64 {
     answer.prediction.utilisation_ratio
 }
 
-/// The crossing between two rates; `before` is the difference at the lower.
-fn narrow<E>(
-    one: Scheme,
-    other: Scheme,
+/// Locates by bisection the crossover of two schemes between two rates. `low_difference` is the CPU use of
+/// `first` minus that of `second` at the lower rate.
+fn locate_crossover<E>(
+    first: Scheme,
+    second: Scheme,
     (mut low_hz, mut high_hz): (u64, u64),
-    before: f64,
+    low_difference: f64,
     ask: &mut dyn FnMut(Scheme, u64) -> Result<Answer, E>,
 ) -> Result<Crossover, E> {
     for _ in 0..HALVINGS {
-        let middle_hz = between(low_hz, high_hz);
-        let difference = cpu(&ask(one, middle_hz)?) - cpu(&ask(other, middle_hz)?);
-        if (difference < 0.0) == (before < 0.0) {
+        let middle_hz = geometric_mean(low_hz, high_hz);
+        let difference = cpu(&ask(first, middle_hz)?) - cpu(&ask(second, middle_hz)?);
+        if (difference < 0.0) == (low_difference < 0.0) {
             low_hz = middle_hz;
         } else {
             high_hz = middle_hz;
         }
     }
-    let rate_hz = between(low_hz, high_hz);
-    let answers = [ask(one, rate_hz)?, ask(other, rate_hz)?];
-    let (below, above) = if before < 0.0 { (one, other) } else { (other, one) };
+    let rate_hz = geometric_mean(low_hz, high_hz);
+    let answers = [ask(first, rate_hz)?, ask(second, rate_hz)?];
+    let (below, above) = if low_difference < 0.0 { (first, second) } else { (second, first) };
     let cpu_ratio = f64::midpoint(cpu(&answers[0]), cpu(&answers[1]));
     Ok(Crossover { rate_hz, below, above, cpu_ratio, method: method(&answers) })
 }
 
-/// The geometric mean of two rates.
-fn between(low_hz: u64, high_hz: u64) -> u64 {
+/// The geometric mean of two rates, rounded.
+fn geometric_mean(low_hz: u64, high_hz: u64) -> u64 {
     ((low_hz as f64 * high_hz as f64).sqrt().round() as u64).clamp(low_hz, high_hz)
 }
 
+/// [`Method::Simulation`] if any answer was simulated.
 fn method(answers: &[Answer]) -> Method {
-    let simulated = answers.iter().any(|answer| answer.method == Method::Simulation);
-    if simulated { Method::Simulation } else { Method::ClosedForm }
+    let is_simulated = answers.iter().any(|answer| answer.method == Method::Simulation);
+    if is_simulated { Method::Simulation } else { Method::ClosedForm }
 }
 
-/// For each scheme, the ranges of rates where it keeps the bound.
+/// For each scheme, the ranges of rates in which the statistic of its latency is within the bound.
 ///
 /// Fails with the first error of `ask`.
 pub fn kept<E>(
@@ -235,40 +245,44 @@ pub fn kept<E>(
     let keeps = |answer: &Answer| is_within(answer, statistic, bound_ns);
     let mut ranges = Vec::new();
     for curve in curves {
-        let mut open: Option<Kept> = None;
-        let mut before: Option<(u64, bool)> = None;
+        let mut open_range: Option<Kept> = None;
+        let mut previous: Option<(u64, bool)> = None;
         for (rate_hz, answer) in &curve.points {
-            let (rate_hz, now) = (*rate_hz, keeps(answer));
-            // The rate nearest to the change at which the bound is kept.
-            let edge = match before {
-                Some((low_hz, was)) if was != now => {
+            let (rate_hz, keeps_bound) = (*rate_hz, keeps(answer));
+            // Where the previous point differs, the kept rate next to the change; else this rate.
+            let edge_hz = match previous {
+                Some((low_hz, kept_before)) if kept_before != keeps_bound => {
                     let (mut low_hz, mut high_hz) = (low_hz, rate_hz);
                     for _ in 0..HALVINGS {
-                        let middle_hz = between(low_hz, high_hz);
-                        if keeps(&ask(curve.scheme, middle_hz)?) == was {
+                        let middle_hz = geometric_mean(low_hz, high_hz);
+                        if keeps(&ask(curve.scheme, middle_hz)?) == kept_before {
                             low_hz = middle_hz;
                         } else {
                             high_hz = middle_hz;
                         }
                     }
-                    if now { high_hz } else { low_hz }
+                    if keeps_bound { high_hz } else { low_hz }
                 }
                 _ => rate_hz,
             };
-            before = Some((rate_hz, now));
-            if now {
+            previous = Some((rate_hz, keeps_bound));
+            if keeps_bound {
                 let (scheme, method) = (curve.scheme, answer.method);
-                let range =
-                    open.get_or_insert(Kept { scheme, from_hz: edge, to_hz: rate_hz, method });
+                let range = open_range.get_or_insert(Kept {
+                    scheme,
+                    from_hz: edge_hz,
+                    to_hz: rate_hz,
+                    method,
+                });
                 range.to_hz = rate_hz;
                 if answer.method == Method::Simulation {
                     range.method = Method::Simulation;
                 }
-            } else if let Some(range) = open.take() {
-                ranges.push(Kept { to_hz: edge, ..range });
+            } else if let Some(range) = open_range.take() {
+                ranges.push(Kept { to_hz: edge_hz, ..range });
             }
         }
-        ranges.extend(open);
+        ranges.extend(open_range);
     }
     Ok(ranges)
 }
@@ -277,38 +291,40 @@ fn is_within(answer: &Answer, statistic: Statistic, bound_ns: u64) -> bool {
     keeps_up(answer) && statistic.of(&answer.prediction).is_some_and(|ns| ns <= bound_ns as f64)
 }
 
+/// Whether the scheme handles all events but less than one in 10,000.
 fn keeps_up(answer: &Answer) -> bool {
     !answer.is_over_capacity && answer.prediction.drops_ratio.unwrap_or(0.0) < 1e-4
 }
 
-/// The latency and the CPU use of a scheme that keeps up with a rate.
+/// The latency and the CPU use of a scheme that keeps up with a rate: an input of [`regions_at`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
     pub scheme: Scheme,
-    /// The latency, ns: the figure that has the bound.
+    /// The statistic of the latency that has the bound, ns.
     pub latency_ns: f64,
     pub cpu_ratio: f64,
-    /// How both were computed.
+    /// How latency and CPU use were computed.
     pub method: Method,
 }
 
-/// A range of latency bounds at a rate. In this range, one scheme keeps the bound with the least CPU use.
+/// A range of latency bounds at a rate, and the scheme that keeps these bounds with the least CPU use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Region {
     /// The rate, events per second.
     pub rate_hz: u64,
     pub scheme: Scheme,
-    /// From this bound on, ns: the scheme's latency.
+    /// Smallest bound of the range, ns: the scheme's latency.
     pub from_ns: f64,
-    /// Below this bound, ns, from which on another scheme is cheaper; absent where none is.
+    /// End of the range, ns, not included: from this bound on another scheme is cheaper. `None`: no scheme is
+    /// cheaper.
     pub to_ns: Option<f64>,
     pub cpu_ratio: f64,
-    /// How its figures were computed.
+    /// How the scheme's figures were computed.
     pub method: Method,
 }
 
-/// The winning offers at a rate, by ascending latency bound: each next winner is slower and cheaper. If two
-/// offers cost the same, the faster wins.
+/// The regions at a rate, by ascending latency bound: each next scheme is slower and cheaper. If two offers
+/// cost the same, the faster one has the region.
 #[must_use]
 pub fn regions_at(rate_hz: u64, offers: &[Offer]) -> Vec<Region> {
     let mut offers = offers.to_vec();
@@ -333,9 +349,9 @@ pub fn regions_at(rate_hz: u64, offers: &[Offer]) -> Vec<Region> {
 #[must_use]
 pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
     let Some(first) = curves.first() else { return Vec::new() };
-    let regions_of_point = |(number, (rate_hz, _)): (usize, &(u64, Answer))| {
+    let regions_of_point = |(index, (rate_hz, _)): (usize, &(u64, Answer))| {
         let offers = curves.iter().filter_map(|curve| {
-            let (_, answer) = curve.points.get(number).filter(|(_, answer)| keeps_up(answer))?;
+            let (_, answer) = curve.points.get(index).filter(|(_, answer)| keeps_up(answer))?;
             Some(Offer {
                 scheme: curve.scheme,
                 latency_ns: statistic.of(&answer.prediction)?,
@@ -351,14 +367,14 @@ pub fn regions(curves: &[Curve], statistic: Statistic) -> Vec<Region> {
 /// The requirements on a scheme, over a range of rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// The figure of the latency that has a bound.
+    /// The statistic of the latency that has a bound.
     pub statistic: Statistic,
     pub latency_bound_ns: Option<u64>,
-    /// Largest part of the CPU.
+    /// Largest allowed CPU use; 1 is the whole CPU.
     pub cpu_budget_ratio: Option<f64>,
 }
 
-/// How a scheme does over a range of rates.
+/// Whether a scheme meets a [`Demand`] over a range of rates, and its figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub scheme: Scheme,
@@ -366,17 +382,17 @@ pub struct Verdict {
     pub cpu_max_ratio: f64,
     /// CPU use at the lowest and the highest rate.
     pub cpu_ends_ratio: (f64, f64),
-    /// Largest latency over the range, ns; absent where a rate has none.
+    /// Largest latency over the range, ns. `None`: at some rate the latency is not known.
     pub latency_max_ns: Option<f64>,
-    /// Largest part of the events that is lost; absent where no rate was simulated.
+    /// Largest part of the events that is lost at a rate. `None`: no rate was simulated.
     pub drops_max_ratio: Option<f64>,
-    /// Whether it keeps up with all rates, losing less than one event in 10,000.
+    /// Whether the scheme keeps up with all rates, and loses less than one event in 10,000.
     pub keeps_up: bool,
-    /// Whether the latency is within its bound at all rates; absent without a bound.
+    /// Whether the latency is within its bound at all rates. `None`: the demand has no bound.
     pub keeps_latency: Option<bool>,
-    /// Whether the CPU use is within its budget at all rates; absent without a budget.
+    /// Whether the CPU use is within its budget at all rates. `None`: the demand has no budget.
     pub keeps_cpu: Option<bool>,
-    /// Whether any rate was simulated.
+    /// [`Method::Simulation`] if any rate was simulated.
     pub method: Method,
 }
 
@@ -388,8 +404,8 @@ impl Verdict {
     }
 }
 
-/// A verdict on each curve. Schemes that meet all requirements come first, the cheapest at the top; then schemes
-/// that keep up; then all others.
+/// A verdict on each curve, best first. Schemes that keep up precede all others. Among them, schemes that meet
+/// more requirements come first, then cheaper ones.
 #[must_use]
 pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
     let verdict_on = |curve: &Curve| {
@@ -401,7 +417,7 @@ pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
         let latency_max_ns = latencies.map(|all| all.into_iter().fold(0.0, f64::max));
         let drops = answers.iter().filter_map(|answer| answer.prediction.drops_ratio);
         let drops_max_ratio = drops.reduce(f64::max);
-        let over = answers.iter().any(|answer| answer.is_over_capacity);
+        let is_over_capacity = answers.iter().any(|answer| answer.is_over_capacity);
         let bound_ns = demand.latency_bound_ns;
         let is_simulated = answers.iter().any(|answer| answer.method == Method::Simulation);
         Verdict {
@@ -413,21 +429,22 @@ pub fn judge(curves: &[Curve], demand: &Demand) -> Vec<Verdict> {
             ),
             latency_max_ns,
             drops_max_ratio,
-            keeps_up: !over && drops_max_ratio.unwrap_or(0.0) < 1e-4,
+            keeps_up: !is_over_capacity && drops_max_ratio.unwrap_or(0.0) < 1e-4,
             keeps_latency: bound_ns.map(|ns| latency_max_ns.is_some_and(|max| max <= ns as f64)),
             keeps_cpu: demand.cpu_budget_ratio.map(|budget| cpu_max_ratio <= budget),
             method: if is_simulated { Method::Simulation } else { Method::ClosedForm },
         }
     };
     let mut verdicts: Vec<Verdict> = curves.iter().map(verdict_on).collect();
+    // `false` and small numbers sort first.
     let rank = |verdict: &Verdict| {
-        let kept = u8::from(verdict.keeps_latency != Some(false))
-            + u8::from(verdict.keeps_cpu != Some(false));
-        (!verdict.keeps_up, 2 - kept)
+        let broken = u8::from(verdict.keeps_latency == Some(false))
+            + u8::from(verdict.keeps_cpu == Some(false));
+        (!verdict.keeps_up, broken)
     };
     verdicts.sort_by(|a, b| {
         let cheaper = a.cpu_max_ratio.total_cmp(&b.cpu_max_ratio);
-        // At the same cost, the faster one.
+        // If two schemes cost the same, the faster one is first.
         let faster =
             a.latency_max_ns.unwrap_or(f64::MAX).total_cmp(&b.latency_max_ns.unwrap_or(f64::MAX));
         rank(a).cmp(&rank(b)).then(cheaper).then(faster)

@@ -1,4 +1,5 @@
-//! The costs of signalling and handling.
+//! The costs of signalling and handling, as constants or distributions. The closed forms (`predict.rs`) use
+//! their means and variances, the event simulation (`simulate.rs`) draws from them.
 
 use stats::{LogLinear, Random};
 
@@ -10,7 +11,7 @@ pub const COST_MAX_NS: u64 = 1_000_000_000;
 /// The distribution of a cost.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Times {
-    /// Always the same, ns; 0 to [`COST_MAX_NS`].
+    /// A constant, ns; 0 to [`COST_MAX_NS`].
     Constant(u64),
     /// Exponentially distributed.
     Exponential {
@@ -21,18 +22,20 @@ pub enum Times {
     Empirical(Empirical),
 }
 
-/// A measured histogram from which times are drawn: each bucket by its count, and evenly within it.
+/// A measured histogram from which times are drawn. The probability of a bucket is proportional to its count;
+/// the times within a bucket are equally probable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Empirical {
-    /// Lower and upper bound of a bucket, ns.
+    /// Smallest and largest value of each bucket, ns; both included.
     buckets: Vec<(u64, u64)>,
-    /// Walker's alias table: the part of a cell that is its own bucket's, of 2^32, and the other bucket.
+    /// Walker's alias table, a cell for each bucket: the bucket's share of the cell in units of 2^-32, and the
+    /// index of the bucket that has the remainder of the cell.
     alias: Vec<(u32, u32)>,
     mean_ns: f64,
     mean_square_ns2: f64,
 }
 
-/// Costs that no scheme can have.
+/// A cost is out of its range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot use these costs: {what} {reason} ({remedy})")]
 pub struct CostsError {
@@ -44,28 +47,30 @@ pub struct CostsError {
 /// The cost of each step of signalling, on the CPU that handles the events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// C of the paper: CPU time of an interrupt, entry and exit, without any event's handling.
+    /// The paper's C: CPU time of an interrupt's entry and exit, without the handling of events.
     pub interrupt: Times,
-    /// CPU time of a clock tick, including setting the timer again. `None`: the cost of an interrupt, as in the
-    /// paper. In a virtual machine a tick costs a multiple of an interrupt, because the host emulates the
+    /// CPU time of a clock tick, including setting the timer again. `None`: a tick costs as much as an interrupt,
+    /// as in the paper. In a virtual machine a tick costs several times more, because the host emulates the
     /// timer.
     pub tick: Option<Times>,
-    /// CPU time of handling one event, the paper's alpha, above 0. All schemes share it.
+    /// The paper's alpha: CPU time of handling one event, above 0. All schemes share it.
     pub event: Times,
     /// CPU time of looking at the device and finding nothing, ns; from 1.
     pub poll_ns: u64,
-    /// CPU time of yielding the CPU and coming back, without what others do meanwhile, ns.
+    /// CPU time of yielding the CPU and returning, ns. The time that other threads run meanwhile is not
+    /// included.
     pub yield_ns: u64,
     /// Wake-up latency, ns: from the event (or the timer's end) to the first instruction of the
-    /// interrupt's entry on a CPU that handles no event. Part of the latency, and no CPU time.
+    /// interrupt's entry on a CPU that handles no event. It adds to the latency, not to the CPU time.
     pub wake_ns: u64,
-    /// Latency that each event has under every scheme, such as wire and stack, ns. No CPU time.
+    /// Latency that every event has under every scheme, such as wire and network stack, ns. It adds no CPU
+    /// time.
     pub fixed_ns: u64,
 }
 
 impl Costs {
-    /// Costs without variation: C and alpha, an empty poll of 100 ns, a yield of 500 ns, and no
-    /// further latency.
+    /// Constant costs: C, alpha, an empty poll of 100 ns, a yield of 500 ns, and no wake-up or fixed
+    /// latency.
     #[must_use]
     pub fn constant(interrupt_ns: u64, event_ns: u64) -> Costs {
         Costs {
@@ -79,7 +84,7 @@ impl Costs {
         }
     }
 
-    /// CPU time of what makes `scheme` look: a tick or an interrupt.
+    /// CPU time of the signal that makes the CPU look under `scheme`: a tick or an interrupt.
     #[must_use]
     pub fn signal(&self, scheme: Scheme) -> &Times {
         match &self.tick {
@@ -92,7 +97,7 @@ impl Costs {
     ///
     /// The error names the first cost that is outside of its range.
     pub fn check(&self) -> Result<(), CostsError> {
-        let wrong = |what, reason: String, remedy| Err(CostsError { what, reason, remedy });
+        let refuse = |what, reason: String, remedy| Err(CostsError { what, reason, remedy });
         let tick = self.tick.as_ref().unwrap_or(&self.interrupt);
         let times = [
             ("the cost of an interrupt", &self.interrupt),
@@ -101,17 +106,17 @@ impl Costs {
         ];
         for (what, times) in times {
             if times.mean_ns() > COST_MAX_NS as f64 {
-                return wrong(what, format!("is {} ns", times.mean_ns()), "give at most 1s");
+                return refuse(what, format!("is {} ns", times.mean_ns()), "give at most 1s");
             }
             if matches!(times, Times::Exponential { mean_ns: 0 }) {
-                return wrong(what, "has a mean of 0".to_owned(), "give a constant 0, or a mean");
+                return refuse(what, "has a mean of 0".to_owned(), "give a constant 0, or a mean");
             }
         }
         if self.event.mean_ns() <= 0.0 {
-            return wrong("the cost of an event", "is 0".to_owned(), "give at least 1ns");
+            return refuse("the cost of an event", "is 0".to_owned(), "give at least 1ns");
         }
         if self.poll_ns == 0 {
-            return wrong("the cost of an empty poll", "is 0".to_owned(), "give at least 1ns");
+            return refuse("the cost of an empty poll", "is 0".to_owned(), "give at least 1ns");
         }
         for (what, ns) in [
             ("the cost of an empty poll", self.poll_ns),
@@ -120,7 +125,7 @@ impl Costs {
             ("the fixed latency", self.fixed_ns),
         ] {
             if ns > COST_MAX_NS {
-                return wrong(what, format!("is {ns} ns"), "give at most 1s");
+                return refuse(what, format!("is {ns} ns"), "give at most 1s");
             }
         }
         Ok(())
@@ -164,22 +169,23 @@ impl Times {
 }
 
 impl Empirical {
-    /// The distribution of a histogram of ns; `None` if it is empty, or a value is above
+    /// The distribution of a histogram of times in ns. `None` if the histogram is empty, or a value is above
     /// [`COST_MAX_NS`].
     #[must_use]
     pub fn new(histogram: &LogLinear) -> Option<Empirical> {
         Empirical::from_buckets(&histogram.filled().collect::<Vec<_>>())
     }
 
-    /// The distribution of buckets: smallest value, largest value, number of values; `None` if all are
-    /// empty, one ends before it starts, or a value is above [`COST_MAX_NS`].
+    /// The distribution of buckets, each given by its smallest value, its largest value and its number of
+    /// values, ns. `None` if all buckets are empty, a bucket ends before it starts, or a value is above
+    /// [`COST_MAX_NS`].
     #[must_use]
     pub fn from_buckets(buckets: &[(u64, u64, u64)]) -> Option<Empirical> {
         let filled: Vec<(u64, u64, u64)> =
             buckets.iter().filter(|(_, _, count)| *count > 0).copied().collect();
         let total = filled.iter().fold(0_u64, |sum, (_, _, count)| sum.saturating_add(*count));
-        let is_range = |&(low, high, _): &(u64, u64, u64)| low <= high && high <= COST_MAX_NS;
-        if filled.is_empty() || filled.len() > u32::MAX as usize || !filled.iter().all(is_range) {
+        let is_valid = |&(low, high, _): &(u64, u64, u64)| low <= high && high <= COST_MAX_NS;
+        if filled.is_empty() || filled.len() > u32::MAX as usize || !filled.iter().all(is_valid) {
             return None;
         }
         let mean_of = |value: &dyn Fn(f64, f64) -> f64| {
@@ -188,7 +194,7 @@ impl Empirical {
                 .map(|&(low, high, count)| value(low as f64, high as f64) * count as f64);
             sum.sum::<f64>() / total as f64
         };
-        // Integers from low to high, each with the same probability.
+        // The moments of integers from low to high, each with the same probability.
         let mean_ns = mean_of(&|low, high| f64::midpoint(low, high));
         let mean_square_ns2 = mean_of(&|low, high| {
             let width = high - low + 1.0;
@@ -205,28 +211,29 @@ impl Empirical {
     fn draw(&self, random: &mut Random) -> u64 {
         let bits = random.next();
         let cell = ((u128::from(bits >> 32) * self.alias.len() as u128) >> 32) as usize;
-        let (own, other) = self.alias[cell];
-        let bucket = if (bits as u32) < own { cell } else { other as usize };
+        let (share, alias_bucket) = self.alias[cell];
+        let bucket = if (bits as u32) < share { cell } else { alias_bucket as usize };
         let (low, high) = self.buckets[bucket];
         if low == high { low } else { low + random.below(high - low + 1) }
     }
 }
 
-/// Walker's alias method, tables as in Vose, IEEE Transactions on Software Engineering 17 (1991).
+/// The table of Walker's alias method, built as in Vose, IEEE Transactions on Software Engineering 17 (1991).
+/// See [`Empirical::alias`].
 fn alias(counts: &[u64], total: u64) -> Vec<(u32, u32)> {
     let cells = counts.len() as f64;
     let mut part: Vec<f64> =
         counts.iter().map(|count| *count as f64 / total as f64 * cells).collect();
     let mut table: Vec<(u32, u32)> =
         (0..counts.len() as u32).map(|cell| (u32::MAX, cell)).collect();
-    let (mut small, mut large): (Vec<usize>, Vec<usize>) =
+    let (mut underfull, mut overfull): (Vec<usize>, Vec<usize>) =
         (0..counts.len()).partition(|cell| part[*cell] < 1.0);
-    while let (Some(one), Some(&other)) = (small.pop(), large.last()) {
-        table[one] = ((part[one] * 4_294_967_296.0) as u32, other as u32);
-        part[other] -= 1.0 - part[one];
-        if part[other] < 1.0 {
-            large.pop();
-            small.push(other);
+    while let (Some(cell), Some(&donor)) = (underfull.pop(), overfull.last()) {
+        table[cell] = ((part[cell] * 4_294_967_296.0) as u32, donor as u32);
+        part[donor] -= 1.0 - part[cell];
+        if part[donor] < 1.0 {
+            overfull.pop();
+            underfull.push(donor);
         }
     }
     table

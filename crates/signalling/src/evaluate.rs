@@ -1,4 +1,5 @@
-//! A closed form where one holds, the simulation where none does.
+//! The entry point for predictions: a closed form where one holds, else the event simulation. The models in
+//! `lab::signal` call [`evaluate`] for each scheme and rate.
 
 use crate::arrivals::Arrivals;
 use crate::predict::{NoPrediction, Prediction, Workload, predict};
@@ -29,16 +30,18 @@ pub struct Answer {
     /// The figures of the scheme.
     pub prediction: Prediction,
     pub method: Method,
-    /// Half the width of the 95 % interval of the simulated mean latency, ns.
+    /// Half the width of the 95 % interval of the simulated mean latency, ns. `None` for a closed form, and
+    /// where the simulation has no interval.
     pub latency_half_width_ns: Option<f64>,
-    /// Why there is no closed form; also where the simulation was asked for.
+    /// Why the simulation answered. `None`: the closed form answered.
     pub reason: Option<String>,
-    /// Whether more events come than the scheme can handle. The latency then counts only events that found a
-    /// place in the ring, and grows with the ring.
+    /// Whether more events arrive than the scheme can handle. The latency then includes only events that
+    /// found a place in the ring, and grows with the ring.
     pub is_over_capacity: bool,
 }
 
-/// The closed form, or the simulation where no form holds or `always_simulate` is set.
+/// Predicts what a scheme does: by the closed form, or by the simulation where no form holds or
+/// `always_simulate` is set.
 ///
 /// Fails when a value of the simulation is out of its range.
 pub fn evaluate(simulation: &Simulation, always_simulate: bool) -> Result<Answer, SimulationError> {

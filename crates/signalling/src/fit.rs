@@ -1,11 +1,15 @@
-//! The costs that explain measured CPU use and latency best.
+//! Fits [`Costs`] to measured CPU use and latency. `irqlab signal fit` and the `signal` experiment's
+//! tables use it.
 //!
-//! Weighted least squares of relative errors over the closed forms (Levenberg and Marquardt, with the
-//! costs kept at or above 0). An error's weight has two parts: the standard error of the measured figure,
-//! where it is known, and what the model does not know, one spread for CPU use and one for latency, from
-//! the residuals of a first fit (feasible generalised least squares). The intervals come from
-//! the linear model around the best costs, with Student's t. They assume independent errors of the
-//! rows, and a correct model.
+//! Method: weighted least squares of the relative errors of the closed forms (`predict.rs`), by
+//! Levenberg and Marquardt, with all costs at or above 0.
+//!
+//! Weights: an error's variance is the sum of two parts. One is the squared standard error of the
+//! measured figure, where it is known. The other is the model's own spread, one for CPU use and one for
+//! latency, estimated from the residuals of the previous fit (feasible generalised least squares).
+//!
+//! Intervals: Student's t in the linear model around the best costs. They assume a correct model and
+//! independent errors of the rows.
 
 use stats::Random;
 use stats::interval::t_95;
@@ -16,15 +20,17 @@ use crate::scheme::Scheme;
 
 /// Most observations of a fit.
 pub const OBSERVATIONS_MAX: usize = 10_000;
-/// A row with less throughput than this part of its rate is overloaded: no form holds.
+/// A row is overloaded if its throughput is below this part of its offered rate. No closed form holds for
+/// an overloaded row.
 pub const KEEPS_UP_RATIO: f64 = 0.98;
-/// Number of times that the weights are recomputed; they change little after the fourth.
+/// How often the weights are recomputed. They change little after the fourth time.
 const REWEIGHTING_COUNT: u32 = 6;
-/// Steps of the search; a dozen is usual.
+/// Most steps of the search; a dozen is usual.
 const STEPS_MAX: usize = 200;
 /// Smallest spread of relative errors that weights assume, so that a perfect fit has finite weights.
 const SPREAD_MIN: f64 = 1e-6;
-/// Largest part of a direction in the costs that the observations may leave undetermined.
+/// A cost is undetermined if the other costs' derivatives explain all of its own derivative but less than
+/// this part.
 const CONDITION_MIN: f64 = 1e-9;
 
 /// A measured row: what a scheme did at a rate.
@@ -33,23 +39,23 @@ pub struct Observation {
     pub scheme: Scheme,
     /// Events offered per second; above 0.
     pub rate_hz: f64,
-    /// CPU time that signalling and handling took, per time, net of what the CPU did without events: 1
-    /// is one CPU.
+    /// CPU time that signalling and handling took, divided by elapsed time: 1 is one CPU. The CPU use
+    /// without events is already subtracted.
     pub cpu_ratio: Option<f64>,
-    /// Its standard error, where it is known.
+    /// Standard error of `cpu_ratio`, where it is known.
     pub cpu_standard_error_ratio: Option<f64>,
     pub latency_mean_ns: Option<f64>,
-    /// Its standard error, ns, where it is known.
+    /// Standard error of `latency_mean_ns`, ns, where it is known.
     pub latency_standard_error_ns: Option<f64>,
     /// Events handled per second. `None`: the offered rate.
     pub throughput_hz: Option<f64>,
-    /// Counted interrupts or clock ticks per second. They replace the form's own number in the CPU time.
-    /// `None`: they were not counted.
+    /// Counted interrupts or clock ticks per second. The predicted CPU time then uses this count instead of
+    /// the closed form's. `None`: they were not counted.
     pub interrupts_hz: Option<f64>,
 }
 
 impl Observation {
-    /// A point without measurements.
+    /// An observation without measured figures.
     #[must_use]
     pub fn new(scheme: Scheme, rate_hz: f64) -> Observation {
         Observation {
@@ -65,11 +71,11 @@ impl Observation {
     }
 }
 
-/// Values that a fit cannot tell from the observations alone.
+/// Values that a fit cannot learn from the observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// CPU time of an empty poll, ns: taken as given, since a spinning CPU is busy whatever a poll
-    /// takes. From 1.
+    /// CPU time of an empty poll, ns; from 1. It is an input, because a spinning CPU is fully busy however
+    /// long a poll takes.
     pub poll_ns: u64,
 }
 
@@ -95,7 +101,7 @@ pub struct Estimate {
 /// A row's measured and predicted figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Residual {
-    /// Position of the observation.
+    /// Index of the observation.
     pub row: usize,
     /// Predicted CPU time per time; absent where no form holds.
     pub cpu_ratio: Option<f64>,
@@ -112,12 +118,13 @@ pub struct Residual {
 /// The costs that explain the observations best.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
-    /// C and alpha first, then those other costs that the observations determine.
+    /// C and alpha, then the other costs that the observations determine.
     pub estimates: Vec<Estimate>,
     /// A residual for each observation, in their order.
     pub residuals: Vec<Residual>,
-    /// Measured figures that were fitted.
+    /// Number of measured figures that were fitted.
     pub figures: usize,
+    /// The fitted costs, unrounded.
     means: Means,
 }
 
@@ -128,26 +135,26 @@ pub enum FitError {
          (measure more rates or schemes)"
     )]
     TooFew {
-        /// Figures that can be used.
+        /// Number of figures that can be used.
         figures: usize,
         costs: usize,
     },
-    /// The rows leave a combination of the costs open.
+    /// The rows determine only a combination of these costs (their names, separated by commas).
     #[error(
         "cannot tell {0} apart: the rows determine only a combination of them (add rows of a clocked \
          or draining scheme at several rates)"
     )]
     Undetermined(String),
-    /// No costs can explain the rows.
+    /// No point of the start grid keeps up with the rates of all rows.
     #[error(
         "cannot fit: no costs keep up with the rates of all rows (check the units of rate and \
          throughput)"
     )]
     NoCosts,
-    /// A value that cannot be.
+    /// A value is out of its range.
     #[error("cannot use observation {row}: {reason} (correct or remove it)")]
     Invalid {
-        /// The position of the row.
+        /// Index of the row.
         row: usize,
         reason: &'static str,
     },
@@ -181,7 +188,7 @@ impl Fit {
     }
 }
 
-/// A cost that is fitted.
+/// A cost that the fit varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cost {
     Interrupt,
@@ -219,55 +226,75 @@ impl Cost {
     }
 }
 
-/// The costs that the rows can determine: C, of interrupts and perhaps of ticks, and alpha; the wake-up
-/// latency by the latency of a scheme that wakes, the yield by that of one that yields, and what all
-/// have in common by one that does neither.
-fn costs_of(observations: &[Observation], ticks_apart: bool) -> Vec<Cost> {
-    let some = |is: fn(Scheme) -> bool| {
-        observations.iter().any(|row| row.latency_mean_ns.is_some() && is(row.scheme))
+/// Whether a tick has a cost of its own in the fit, or the cost of an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TickCost {
+    Separate,
+    SameAsInterrupt,
+}
+
+/// The costs that the rows can determine.
+///
+/// The cost of an interrupt and of an event are always fitted. The latency of a scheme that waits for a
+/// wake-up determines the wake-up latency, and the latency of `yield` determines the yield. The latency of
+/// a scheme that does neither determines the fixed latency.
+fn determinable_costs(observations: &[Observation], tick_cost: TickCost) -> Vec<Cost> {
+    let has_latency_of = |is_wanted: fn(Scheme) -> bool| {
+        observations.iter().any(|row| row.latency_mean_ns.is_some() && is_wanted(row.scheme))
     };
-    let wakes =
-        some(|scheme| !matches!(scheme, Scheme::Spin | Scheme::SpinYield | Scheme::Clocked { .. }));
+    let wakes = has_latency_of(|scheme| {
+        !matches!(scheme, Scheme::Spin | Scheme::SpinYield | Scheme::Clocked { .. })
+    });
+    let yields = has_latency_of(|scheme| scheme == Scheme::SpinYield);
+    let does_neither =
+        has_latency_of(|scheme| matches!(scheme, Scheme::Spin | Scheme::Clocked { .. }));
     let mut costs = vec![Cost::Interrupt];
-    costs.extend(ticks_apart.then_some(Cost::Tick));
+    costs.extend((tick_cost == TickCost::Separate).then_some(Cost::Tick));
     costs.push(Cost::Event);
     costs.extend(wakes.then_some(Cost::Wake));
-    costs.extend(some(|scheme| scheme == Scheme::SpinYield).then_some(Cost::Yield));
-    let neither = some(|scheme| matches!(scheme, Scheme::Spin | Scheme::Clocked { .. }));
-    costs.extend(neither.then_some(Cost::Fixed));
+    costs.extend(yields.then_some(Cost::Yield));
+    costs.extend(does_neither.then_some(Cost::Fixed));
     costs
 }
 
-/// The relative error of the prediction of a measured figure.
+/// A measured figure that the fit uses: the prediction's error, relative to the figure.
 struct Figure {
+    /// A latency; otherwise a CPU time.
     is_latency: bool,
     error: f64,
     /// Square of the relative standard error of the measured figure.
     variance: f64,
 }
 
-/// The error of a figure that should have a form, and has none: no costs are better for having no form.
+/// The relative error of a fitted figure at costs where no closed form holds. It is large, so that costs
+/// without a form are never an improvement.
 const NO_FORM_ERROR: f64 = 1.0;
 
-fn predicted(row: &Observation, means: &Means) -> Result<Form, &'static str> {
+/// The closed form of a row, with the counted interrupts instead of the form's where they are known; or the
+/// reason why no form holds.
+fn predict_row(row: &Observation, means: &Means) -> Result<Form, &'static str> {
     if row.throughput_hz.is_some_and(|throughput| throughput < KEEPS_UP_RATIO * row.rate_hz) {
         return Err("overloaded: fewer events were handled than offered");
     }
     if row.rate_hz >= capacity(row.scheme, means, None) {
-        return Err(BEYOND);
+        return Err(OVER_CAPACITY);
     }
     let mut form = form(row.scheme, means, row.rate_hz / 1e9, None, None)?;
-    if let (Some(interrupts_hz), false) = (row.interrupts_hz, row.scheme == Scheme::Interrupt) {
+    // The CPU time of `interrupt` has C in each event's service already, not per counted interrupt.
+    if let Some(interrupts_hz) = row.interrupts_hz
+        && row.scheme != Scheme::Interrupt
+    {
         form.utilisation_ratio +=
             (interrupts_hz / 1e9 - form.interrupts) * means.for_scheme(row.scheme).interrupt_ns;
     }
     Ok(form)
 }
 
-/// The reason for a row that the costs would not keep up with, though the measured system did.
-const BEYOND: &str = "the fitted costs would not keep up with it";
+/// Reason of a row whose rate is above the capacity at these costs, although the measured system kept up.
+const OVER_CAPACITY: &str = "the fitted costs would not keep up with it";
 
-/// The errors of all figures but the `excluded` ones, or `None` where the costs are impossible.
+/// All figures that are not excluded, with their errors. `None`: the costs are impossible, because some row
+/// kept up that would not keep up at these costs.
 fn figures(
     observations: &[Observation],
     excluded: &[Excluded],
@@ -275,15 +302,15 @@ fn figures(
 ) -> Option<Vec<Figure>> {
     let mut figures = Vec::with_capacity(2 * observations.len());
     for (row, excluded) in observations.iter().zip(excluded) {
-        let form = predicted(row, means);
-        if form.is_err_and(|reason| reason == BEYOND) {
+        let form = predict_row(row, means);
+        if form.is_err_and(|reason| reason == OVER_CAPACITY) {
             return None;
         }
         let mut add = |is_latency,
-                       (measured, error): (Option<f64>, Option<f64>),
+                       (measured, standard_error): (Option<f64>, Option<f64>),
                        predicted: Result<f64, _>| {
             if let Some(measured) = measured {
-                let variance = (error.unwrap_or(0.0) / measured).powi(2);
+                let variance = (standard_error.unwrap_or(0.0) / measured).powi(2);
                 let error = predicted.map_or(NO_FORM_ERROR, |predicted| predicted / measured - 1.0);
                 figures.push(Figure { is_latency, error, variance });
             }
@@ -300,17 +327,17 @@ fn figures(
     Some(figures)
 }
 
-/// The figures of a row that have no part in the fit.
+/// Which figures of a row the fit ignores.
 #[derive(Clone, Copy, Debug, Default)]
 struct Excluded {
     cpu: bool,
     latency: bool,
 }
 
-/// The figures that have no form.
-fn excluded(observations: &[Observation], means: &Means) -> Vec<Excluded> {
+/// For each row, the figures without a closed form at these costs.
+fn figures_without_form(observations: &[Observation], means: &Means) -> Vec<Excluded> {
     let excluded_from = |row: &Observation| {
-        let form = predicted(row, means);
+        let form = predict_row(row, means);
         Excluded { cpu: form.is_err(), latency: form.and_then(|form| form.latency_ns).is_err() }
     };
     observations.iter().map(excluded_from).collect()
@@ -318,17 +345,17 @@ fn excluded(observations: &[Observation], means: &Means) -> Vec<Excluded> {
 
 fn residuals(observations: &[Observation], means: &Means) -> Vec<Residual> {
     let residual_of = |(row, observation): (usize, &Observation)| {
-        let form = predicted(observation, means);
+        let form = predict_row(observation, means);
         let cpu_ratio = form.ok().map(|form| form.utilisation_ratio);
         let latency = form.and_then(|form| form.latency_ns);
-        let error =
+        let relative_error =
             |predicted: Option<f64>, measured: Option<f64>| Some(predicted? / measured? - 1.0);
         Residual {
             row,
             cpu_ratio,
             latency_mean_ns: latency.ok(),
-            cpu_error_ratio: error(cpu_ratio, observation.cpu_ratio),
-            latency_error_ratio: error(latency.ok(), observation.latency_mean_ns),
+            cpu_error_ratio: relative_error(cpu_ratio, observation.cpu_ratio),
+            latency_error_ratio: relative_error(latency.ok(), observation.latency_mean_ns),
             left_out: latency.err(),
         }
     };
@@ -337,33 +364,32 @@ fn residuals(observations: &[Observation], means: &Means) -> Vec<Residual> {
 
 /// Fits the costs to measurements.
 ///
-/// See [`FitError`]; in particular when the rows cannot separate C and alpha. Interrupts per event
-/// cannot: their CPU time depends on the sum alone.
+/// Fails with a [`FitError`], in particular when the rows cannot separate C and alpha. Rows of `interrupt`
+/// alone cannot: their CPU time depends only on C + alpha.
 pub fn fit(observations: &[Observation], start: &Start) -> Result<Fit, FitError> {
     check(observations)?;
-    let has = |is: fn(Scheme) -> bool| {
-        observations.iter().any(|row| row.cpu_ratio.is_some() && is(row.scheme))
+    let has_cpu_time_of = |is_wanted: fn(Scheme) -> bool| {
+        observations.iter().any(|row| row.cpu_ratio.is_some() && is_wanted(row.scheme))
     };
-    let is_signalled = |scheme: Scheme| {
+    let has_interrupts = |scheme: Scheme| {
         !scheme.is_by_clock() && !matches!(scheme, Scheme::Spin | Scheme::SpinYield)
     };
-    if has(Scheme::is_by_clock) && has(is_signalled) {
-        match fit_costs(observations, start, true) {
-            // One cost for both, where the rows do not tell them apart.
+    if has_cpu_time_of(Scheme::is_by_clock) && has_cpu_time_of(has_interrupts) {
+        match fit_costs(observations, start, TickCost::Separate) {
+            // The rows cannot separate ticks from interrupts: fit one cost for both.
             Err(FitError::TooFew { .. } | FitError::Undetermined(_)) => {}
             fitted => return fitted,
         }
     }
-    fit_costs(observations, start, false)
+    fit_costs(observations, start, TickCost::SameAsInterrupt)
 }
 
-/// As [`fit`]; `ticks_apart`: a tick has a cost of its own.
 fn fit_costs(
     observations: &[Observation],
     start: &Start,
-    ticks_apart: bool,
+    tick_cost: TickCost,
 ) -> Result<Fit, FitError> {
-    let costs = costs_of(observations, ticks_apart);
+    let costs = determinable_costs(observations, tick_cost);
     let usable = observations.iter().filter(|row| {
         row.throughput_hz.is_none_or(|throughput| throughput >= KEEPS_UP_RATIO * row.rate_hz)
     });
@@ -375,39 +401,40 @@ fn fit_costs(
     if count <= costs.len() {
         return Err(FitError::TooFew { figures: count, costs: costs.len() });
     }
-    let overloaded = |row: &Observation| {
-        let is = predicted(row, &Means::FREE).is_err();
-        Excluded { cpu: is, latency: is }
+    let exclude_overloaded = |row: &Observation| {
+        let is_overloaded = predict_row(row, &Means::FREE).is_err();
+        Excluded { cpu: is_overloaded, latency: is_overloaded }
     };
-    let excluded = observations.iter().map(overloaded).collect();
+    let excluded = observations.iter().map(exclude_overloaded).collect();
     let mut problem = Problem { observations, costs, excluded, spreads: [1.0; 2] };
-    let mut means = problem.first(start).ok_or(FitError::NoCosts)?;
+    let mut means = problem.best_of_grid(start).ok_or(FitError::NoCosts)?;
     for _ in 0..REWEIGHTING_COUNT {
-        problem.exclude(&means);
+        problem.exclude_without_form(&means);
         means = problem.search(means);
-        problem.weigh(&means);
+        problem.update_spreads(&means);
     }
-    problem.exclude(&means);
+    problem.exclude_without_form(&means);
     means = problem.search(means);
-    problem.fitted(means)
+    problem.estimate(means)
 }
 
+/// Fails with [`FitError::Invalid`] at the first row that has a value out of its range.
 fn check(observations: &[Observation]) -> Result<(), FitError> {
-    let positive = |value: Option<f64>| value.is_none_or(|value| value > 0.0 && value < 1e18);
+    let is_positive = |value: Option<f64>| value.is_none_or(|value| value > 0.0 && value < 1e18);
     let is_rate = |rate: Option<f64>| rate.is_none_or(|rate| (0.0..1e18).contains(&rate));
     let is_error = is_rate;
-    for (row, one) in observations.iter().enumerate() {
-        let reason = if !(one.rate_hz > 0.0 && one.rate_hz <= 1e9) {
+    for (row, observation) in observations.iter().enumerate() {
+        let reason = if !(observation.rate_hz > 0.0 && observation.rate_hz <= 1e9) {
             "the rate is not above 0, up to 1000000000 events/s"
-        } else if !positive(one.cpu_ratio) {
+        } else if !is_positive(observation.cpu_ratio) {
             "the CPU time is not above 0"
-        } else if !positive(one.latency_mean_ns) {
+        } else if !is_positive(observation.latency_mean_ns) {
             "the latency is not above 0"
-        } else if !(is_error(one.cpu_standard_error_ratio)
-            && is_error(one.latency_standard_error_ns))
+        } else if !(is_error(observation.cpu_standard_error_ratio)
+            && is_error(observation.latency_standard_error_ns))
         {
             "a standard error is no number from 0 on"
-        } else if !(is_rate(one.throughput_hz) && is_rate(one.interrupts_hz)) {
+        } else if !(is_rate(observation.throughput_hz) && is_rate(observation.interrupts_hz)) {
             "the throughput or the interrupt rate is no number from 0 on"
         } else if row >= OBSERVATIONS_MAX {
             "there are more than 10000 of them"
@@ -419,19 +446,20 @@ fn check(observations: &[Observation]) -> Result<(), FitError> {
     Ok(())
 }
 
+/// The least-squares problem at the current weights.
 struct Problem<'a> {
     observations: &'a [Observation],
+    /// The costs that the search varies.
     costs: Vec<Cost>,
-    /// A value for each observation.
+    /// One value per observation.
     excluded: Vec<Excluded>,
-    /// Spread of the relative errors of CPU time and of latency, without that of the measurement: what
-    /// the model does not know.
+    /// The model's own spread of relative errors, without the measurement's error: of CPU time, of latency.
     spreads: [f64; 2],
 }
 
-/// The spread s. The errors, each divided by the root of s² + its `variance`, have a mean square of 1. The
-/// minimum where the measurement alone explains the errors (Paule and Mandel, Consensus values and
-/// weighting factors, J. Res. NBS 87, 1982).
+/// The model's own spread s of relative errors. It makes the mean square of error / sqrt(s² + `variance`)
+/// equal to 1 (Paule and Mandel, Consensus values and weighting factors, J. Res. NBS 87, 1982).
+/// [`SPREAD_MIN`] where the measurement's variance alone explains the errors.
 fn spread(figures: &[&Figure]) -> f64 {
     let excess = |square: f64| {
         let terms =
@@ -451,6 +479,7 @@ fn spread(figures: &[&Figure]) -> f64 {
 }
 
 impl Problem<'_> {
+    /// The weighted errors of all figures that are not excluded. `None`: the costs are impossible.
     fn errors(&self, means: &Means) -> Option<Vec<f64>> {
         let weighted = |Figure { is_latency, error, variance }: Figure| {
             error / (self.spreads[usize::from(is_latency)].powi(2) + variance).sqrt()
@@ -458,12 +487,15 @@ impl Problem<'_> {
         Some(figures(self.observations, &self.excluded, means)?.into_iter().map(weighted).collect())
     }
 
+    /// The sum of the squared errors, which the search minimises. Infinite where the costs are impossible.
     fn badness(&self, means: &Means) -> f64 {
-        self.errors(means).map_or(f64::INFINITY, |errors| errors.iter().map(|e| e * e).sum())
+        self.errors(means)
+            .map_or(f64::INFINITY, |errors| errors.iter().map(|error| error * error).sum())
     }
 
-    /// The best of a grid over C and alpha.
-    fn first(&self, start: &Start) -> Option<Means> {
+    /// Start of the search: the best point of a grid over C and alpha (1 ns to 10 ms, 4 points per decade),
+    /// with all other fitted costs at 0. `None`: no point of the grid is possible.
+    fn best_of_grid(&self, start: &Start) -> Option<Means> {
         let grid = |max: i32| (0..=max).map(|step| 10.0_f64.powf(f64::from(step) / 4.0));
         let mut best: Option<(f64, Means)> = None;
         for event_ns in grid(28) {
@@ -479,7 +511,8 @@ impl Problem<'_> {
         best.map(|(_, means)| means)
     }
 
-    /// Derivatives of the errors: a column for each cost.
+    /// Derivatives of the errors: a column for each cost. A column of zeros where neither direction has an
+    /// error for each figure.
     fn derivatives(&self, means: &Means, errors: &[f64]) -> Vec<Vec<f64>> {
         let column = |cost: &Cost| {
             let value = *cost.mean_in(&mut means.clone());
@@ -489,17 +522,19 @@ impl Problem<'_> {
                 *cost.mean_in(&mut moved) += step;
                 (step, moved)
             });
-            // Up where the costs allow it, else down.
-            let difference = moved.iter().find_map(|(step, moved)| {
-                let there = self.errors(moved)?;
-                let slope = |(there, here): (&f64, &f64)| (there - here) / step;
-                (there.len() == errors.len()).then(|| there.iter().zip(errors).map(slope).collect())
+            // A larger cost may be impossible. Then the derivative comes from a smaller one.
+            let slopes = moved.iter().find_map(|(step, moved)| {
+                let moved_errors = self.errors(moved)?;
+                let slope = |(moved_error, error): (&f64, &f64)| (moved_error - error) / step;
+                (moved_errors.len() == errors.len())
+                    .then(|| moved_errors.iter().zip(errors).map(slope).collect())
             });
-            difference.unwrap_or_else(|| vec![0.0; errors.len()])
+            slopes.unwrap_or_else(|| vec![0.0; errors.len()])
         };
         self.costs.iter().map(column).collect()
     }
 
+    /// The best costs near `means` at the current weights (Levenberg and Marquardt).
     fn search(&self, mut means: Means) -> Means {
         let mut damping = 1e-3;
         let mut badness = self.badness(&means);
@@ -507,7 +542,7 @@ impl Problem<'_> {
             let Some(errors) = self.errors(&means) else { break };
             let derivatives = self.derivatives(&means, &errors);
             let slope: Vec<f64> = derivatives.iter().map(|column| dot(column, &errors)).collect();
-            // Costs at 0 that want to be less stay there.
+            // A cost at 0 whose slope leads below 0 is not free: it stays at 0.
             let values: Vec<f64> =
                 self.costs.iter().map(|cost| *cost.mean_in(&mut means.clone())).collect();
             let free: Vec<usize> =
@@ -530,10 +565,10 @@ impl Problem<'_> {
                     *value = (*value - step).max(0.0);
                 }
                 moved.event_ns = moved.event_ns.max(1e-3);
-                let there = self.badness(&moved);
-                if there < badness {
-                    improved = badness - there > 1e-12 * badness;
-                    (means, badness) = (moved, there);
+                let moved_badness = self.badness(&moved);
+                if moved_badness < badness {
+                    improved = badness - moved_badness > 1e-12 * badness;
+                    (means, badness) = (moved, moved_badness);
                     damping = (damping / 10.0).max(1e-12);
                     break;
                 }
@@ -547,24 +582,26 @@ impl Problem<'_> {
         means
     }
 
-    /// Leaves out what has no form near `means`.
-    fn exclude(&mut self, means: &Means) {
-        self.excluded = excluded(self.observations, means);
+    /// Excludes the figures without a closed form at `means`.
+    fn exclude_without_form(&mut self, means: &Means) {
+        self.excluded = figures_without_form(self.observations, means);
     }
 
-    /// Takes the spreads of the errors of CPU time and of latency around `means`.
-    fn weigh(&mut self, means: &Means) {
+    /// Sets the spreads from the errors of CPU time and of latency at `means`.
+    fn update_spreads(&mut self, means: &Means) {
         let Some(figures) = figures(self.observations, &self.excluded, means) else { return };
-        for (kind, of_kind) in self.spreads.iter_mut().enumerate() {
-            let of_this_kind: Vec<&Figure> =
+        for (kind, kind_spread) in self.spreads.iter_mut().enumerate() {
+            let figures_of_kind: Vec<&Figure> =
                 figures.iter().filter(|figure| usize::from(figure.is_latency) == kind).collect();
-            if !of_this_kind.is_empty() {
-                *of_kind = spread(&of_this_kind);
+            if !figures_of_kind.is_empty() {
+                *kind_spread = spread(&figures_of_kind);
             }
         }
     }
 
-    fn fitted(&self, means: Means) -> Result<Fit, FitError> {
+    /// The result of the fit at the best costs: intervals and residuals. Fails where the figures leave
+    /// costs undetermined.
+    fn estimate(&self, means: Means) -> Result<Fit, FitError> {
         let errors = self.errors(&means).ok_or(FitError::NoCosts)?;
         let derivatives = self.derivatives(&means, &errors);
         let value = |cost: &Cost| *cost.mean_in(&mut means.clone());
@@ -573,23 +610,27 @@ impl Problem<'_> {
         let inverse =
             inverse(&normal(&derivatives, &free)).ok_or_else(|| self.undetermined(&free))?;
         let matrix = normal(&derivatives, &free);
-        // The part of a cost's derivative that the derivatives of the other costs do not explain.
-        let open =
+        // 1 / (matrix * inverse) on the diagonal is the part of a cost's derivative that the derivatives of
+        // the other costs do not explain.
+        let is_undetermined =
             |index: usize| 1.0 / (matrix[index][index] * inverse[index][index]) < CONDITION_MIN;
-        let undetermined: Vec<usize> =
-            (0..free.len()).filter(|&index| open(index)).map(|index| free[index]).collect();
+        let undetermined: Vec<usize> = (0..free.len())
+            .filter(|&index| is_undetermined(index))
+            .map(|index| free[index])
+            .collect();
         if !undetermined.is_empty() {
             return Err(self.undetermined(&undetermined));
         }
-        let freedom = errors.len().saturating_sub(free.len());
-        let variance = dot(&errors, &errors) / freedom.max(1) as f64;
+        let degrees_of_freedom = errors.len().saturating_sub(free.len());
+        let variance = dot(&errors, &errors) / degrees_of_freedom.max(1) as f64;
         let estimate = |(index, cost): (usize, &Cost)| {
             let position = free.iter().position(|free| *free == index);
-            let half = position
-                .zip(t_95(freedom as u64))
+            let half_width_ns = position
+                .zip(t_95(degrees_of_freedom as u64))
                 .map(|(position, t)| t * (variance * inverse[position][position]).sqrt());
             let value_ns = value(cost);
-            let interval_ns = half.map(|half| ((value_ns - half).max(0.0), value_ns + half));
+            let interval_ns =
+                half_width_ns.map(|half_ns| ((value_ns - half_ns).max(0.0), value_ns + half_ns));
             Estimate { name: cost.name(), value_ns, interval_ns }
         };
         Ok(Fit {
@@ -600,6 +641,7 @@ impl Problem<'_> {
         })
     }
 
+    /// The error for costs that the figures leave undetermined, given as indices into `self.costs`.
     fn undetermined(&self, costs: &[usize]) -> FitError {
         let names: Vec<&str> = costs.iter().map(|cost| self.costs[*cost].name()).collect();
         FitError::Undetermined(names.join(", "))
@@ -610,7 +652,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// The products of the columns `of` with each other.
+/// The normal matrix: the dot products of the selected columns with each other.
 fn normal(columns: &[Vec<f64>], selected: &[usize]) -> Vec<Vec<f64>> {
     let row = |column: &usize| {
         selected
@@ -621,8 +663,8 @@ fn normal(columns: &[Vec<f64>], selected: &[usize]) -> Vec<Vec<f64>> {
     selected.iter().map(row).collect()
 }
 
-/// The inverse of a symmetric, positive matrix (Gauss and Jordan, scaled to a diagonal of 1); `None` if
-/// it has none.
+/// The inverse of a symmetric matrix with a positive diagonal (Gauss and Jordan, scaled to a diagonal of
+/// 1). `None` if the matrix has no inverse.
 fn inverse(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     let size = matrix.len();
     let scale: Vec<f64> = (0..size).map(|index| matrix[index][index].sqrt()).collect();
@@ -632,7 +674,7 @@ fn inverse(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     let mut reduced: Vec<Vec<f64>> = (0..size)
         .map(|i| (0..size).map(|j| matrix[i][j] / (scale[i] * scale[j])).collect())
         .collect();
-    let mut right: Vec<Vec<f64>> =
+    let mut inverse: Vec<Vec<f64>> =
         (0..size).map(|i| (0..size).map(|j| f64::from(u8::from(i == j))).collect()).collect();
     for column in 0..size {
         let pivot = (column..size)
@@ -641,34 +683,34 @@ fn inverse(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
             return None;
         }
         reduced.swap(column, pivot);
-        right.swap(column, pivot);
+        inverse.swap(column, pivot);
         let divisor = reduced[column][column];
         for entry in 0..size {
             reduced[column][entry] /= divisor;
-            right[column][entry] /= divisor;
+            inverse[column][entry] /= divisor;
         }
         for row in (0..size).filter(|row| *row != column) {
-            let times = reduced[row][column];
-            for one in 0..size {
-                reduced[row][one] -= times * reduced[column][one];
-                right[row][one] -= times * right[column][one];
+            let factor = reduced[row][column];
+            for entry in 0..size {
+                reduced[row][entry] -= factor * reduced[column][entry];
+                inverse[row][entry] -= factor * inverse[column][entry];
             }
         }
     }
-    for (i, row) in right.iter_mut().enumerate() {
+    for (i, row) in inverse.iter_mut().enumerate() {
         row.iter_mut().enumerate().for_each(|(j, value)| *value /= scale[i] * scale[j]);
     }
-    Some(right)
+    Some(inverse)
 }
 
-/// Positions to fit and positions to hold out, both in order: `ratio` of them, rounded, chosen by
-/// `seed`.
+/// Indices of the rows to fit, and indices of the rows to hold out, each ascending. The part `ratio` of all
+/// rows, rounded, is held out; `seed` chooses which.
 #[must_use]
 pub fn hold_out(count: usize, ratio: f64, seed: u64) -> (Vec<usize>, Vec<usize>) {
     let mut positions: Vec<usize> = (0..count).collect();
     Random::new(seed).shuffle(&mut positions);
-    let held = ((count as f64 * ratio.clamp(0.0, 1.0)).round() as usize).min(count);
-    let mut kept = positions.split_off(held);
+    let held_out = ((count as f64 * ratio.clamp(0.0, 1.0)).round() as usize).min(count);
+    let mut kept = positions.split_off(held_out);
     kept.sort_unstable();
     positions.sort_unstable();
     (kept, positions)

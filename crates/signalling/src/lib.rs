@@ -1,9 +1,12 @@
-//! The cost of learning of events by interrupts, by polling, or by a clock: closed forms, an event simulation
-//! where no form holds, and a fit of the costs to measurements. Pure: no IO, no clock, no globals.
+//! What it costs a CPU to learn of events by interrupts, by polling, or by a clock. Closed forms answer where
+//! they hold, an event simulation elsewhere; a fit finds the costs that explain measurements.
 //!
-//! One CPU learns of events that arrive in a ring, and handles them. A [`Scheme`] decides when it looks;
-//! [`Costs`] has the cost of looking and handling. The model comes from Smith, Chung and Traw (Interrupts,
-//! sections 4 and 5, in `papers/`): C for each interrupt or clock tick, alpha for each event.
+//! Pure: no IO, no clock, no globals. `irqlab signal`, the tables of the experiment `signal` (`lab`) and
+//! `papers` use it.
+//!
+//! The model: events arrive in a ring, and one CPU handles them. A [`Scheme`] decides when the CPU looks at
+//! the ring; [`Costs`] has the costs of looking and handling. C is the cost of an interrupt or a clock tick,
+//! alpha the cost of an event (Smith, Chung and Traw, Interrupts, sections 4 and 5, in `papers/`).
 
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,19 @@
-//! Closed forms: what a scheme does at a rate, for Poisson arrivals in a stable system.
+//! Closed forms: CPU use, throughput and latency of a scheme at a rate, for Poisson arrivals in a stable
+//! system. `evaluate.rs` asks them before it simulates; `fit.rs` fits their costs to measurements.
 //!
 //! All latencies come from one theorem, the decomposition of Fuhrmann and Cooper (Stochastic
-//! decompositions in the M/G/1 queue with generalized vacations, Operations Research 33, 1985): where
-//! the server handles events until there are none (exhaustive service) and then is away (a *vacation*)
-//! until a time that does not depend on later arrivals, the mean number of events in the system is that
-//! of the M/G/1 queue (Pollaczek and Khinchine; Kleinrock, Queueing Systems I, 5.6) plus the mean number
-//! at a random time of a vacation. By Little's law the mean latency is
+//! decompositions in the M/G/1 queue with generalized vacations, Operations Research 33, 1985). The
+//! server handles events until there are none (exhaustive service). Then the server is away (a *vacation*)
+//! until a time that does not depend on later arrivals. The mean number of events in the system is the sum
+//! of two means: the mean of the M/G/1 queue (Pollaczek and Khinchine; Kleinrock, Queueing Systems I, 5.6),
+//! and the mean at a random time of a vacation. By Little's law the mean latency is
 //!
 //! ```text
 //! fixed + E[S] + lambda E[S²] / (2 (1 - rho)) + N_v / lambda,   rho = lambda E[S]
 //! ```
 //!
-//! The schemes differ in S, the service of an event, and in the vacation:
+//! where S is the service time of an event, lambda the rate, and N_v the mean number of events that wait at a
+//! random time of a vacation. The schemes differ in S and in the vacation:
 //!
 //! | scheme | S | vacation |
 //! |---|---|---|
@@ -24,14 +26,16 @@
 //! | coalesced | alpha | until `count` events came or the delay is over, L and C: N-policy with a time limit |
 //! | hybrid, threshold 1 | alpha | empty polls until one finds an event, or after `suspend_ns` as drain |
 //!
-//! A vacation of length V that does not depend on what arrives in it has N_v / lambda = E[V²] / 2 E[V].
+//! A vacation whose length V does not depend on the events that arrive in it has
+//! N_v / lambda = E[V²] / (2 E[V]).
 //!
-//! *Clocked* ticks keep their period, so the vacation is what handling leaves of it: V = period - B + C,
-//! where B, tick and handling, is C and the busy periods that the arrivals of the last vacation start.
-//! With a = rho / (1 - rho), the mean of V is (1 - rho) times the period (plus the variation of C), and
-//! its variance follows from the variance of B, which depends on the last V by the factor -a. For rho towards
-//! one half short and long vacations alternate ever more; above, no stationary solution of this kind
-//! exists, and the event simulation answers. So it does where handling could last until the next tick.
+//! *Clocked* ticks keep their period, so the vacation is the part of the period that handling leaves:
+//! V = period - B + C. B is the tick's C plus the busy periods that the arrivals of the last vacation start.
+//! With a = rho / (1 - rho), the mean of V is (1 - rho) times the period (plus the variation of C). The
+//! variance of V follows from the variance of B, which depends on the last V by the factor -a. As rho
+//! approaches one half, short and long vacations alternate more and more. Above one half no stationary
+//! solution of this kind exists, and the event simulation answers. The event simulation also answers where
+//! handling could last until the next tick.
 
 use crate::costs::{Costs, Times};
 use crate::scheme::Scheme;
@@ -43,25 +47,25 @@ pub struct Workload {
     pub rate_hz: u64,
     /// Slots of the ring that holds waiting events.
     pub ring: u32,
-    /// Work of users that always wants the CPU, at a lower priority than interrupts; a spinning handler
-    /// and it have time slices of this length in turn, ns. `None`: nobody else wants the CPU.
+    /// Time slice of users' work, ns. Users' work always wants the CPU, at a lower priority than interrupts. A
+    /// spinning handler and users' work alternate in time slices of this length. `None`: there is no users'
+    /// work.
     pub user_slice_ns: Option<u64>,
 }
 
-/// Quantiles of the latency, ns; each absent where nothing computes it.
+/// Quantiles of the latency, ns; `None` where no formula or simulation computes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quantiles {
     pub p50_ns: Option<u64>,
-    /// 99 of 100 events are not later.
     pub p99_ns: Option<u64>,
-    /// 999 of 1,000 events are not later.
+    /// The 99.9th percentile.
     pub p999_ns: Option<u64>,
 }
 
 /// The figures of a scheme at a rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// Part of the CPU's time that signalling and handling take, 0 to 1; with polls that find nothing.
+    /// Part of the CPU's time that signalling and handling take, 0 to 1. Empty polls count as signalling.
     pub utilisation_ratio: f64,
     /// Events handled per second.
     pub throughput_hz: f64,
@@ -69,34 +73,34 @@ pub struct Prediction {
     pub interrupts_hz: f64,
     /// Polls per second that found nothing.
     pub empty_polls_hz: f64,
-    /// Events handled per interrupt or tick; absent where the scheme has none.
+    /// Events handled per interrupt or tick. `None`: there were no interrupts or ticks.
     pub events_per_interrupt: Option<f64>,
-    /// Mean time from an event's arrival to the end of its handling, ns; absent where no event was
-    /// handled.
+    /// Mean time from an event's arrival until it is done, ns. `None`: no event was handled.
     pub latency_mean_ns: Option<f64>,
-    /// Quantiles of the same time.
+    /// Quantiles of the time from an event's arrival until it is done.
     pub latency: Quantiles,
-    /// Part of the CPU's time that is left for other work.
+    /// Part of the CPU's time that remains for other work.
     pub leftover_ratio: f64,
-    /// Events per second from which on the scheme keeps up no more, whatever the ring.
+    /// Events per second from which on the scheme cannot keep up, however large the ring is.
     pub capacity_hz: f64,
-    /// Part of the events that found the ring full; absent from closed forms, which have no ring and are
-    /// given only where fewer than about one in a million would be lost.
+    /// Part of the events that were lost because the ring or the application's queue was full. `None` in closed
+    /// forms: they assume an infinite ring, and hold only where less than about one event in a million would be
+    /// lost.
     pub drops_ratio: Option<f64>,
 }
 
 /// Why there is no closed form.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NoPrediction {
-    /// More events come than the scheme can handle, so that no latency is finite.
+    /// More events arrive than the scheme can handle, so the latency grows without limit.
     #[error(
         "cannot predict {rate_hz} events/s: the scheme handles at most {limit_hz:.0} events/s (choose \
          a lower rate or another scheme, or simulate it: events are lost)"
     )]
     CapacityExceeded {
-        /// Rate that was asked for, events per second.
+        /// Requested rate, events per second.
         rate_hz: u64,
-        /// Rate from which on the scheme keeps up no more, events per second.
+        /// The scheme's capacity, events per second.
         limit_hz: f64,
     },
     /// The scheme keeps up, but no formula is known that holds for it here.
@@ -107,9 +111,9 @@ pub enum NoPrediction {
     },
 }
 
-/// Events per second from which on the scheme keeps up no more: 1 / (C + alpha) for an interrupt per
-/// event, (1 - C / period) / alpha for a clock (paper, sections 4 and 5), 1 / alpha where nothing but
-/// handling is left to do under load. 0 where the ticks alone take all of the CPU.
+/// Events per second from which on the scheme cannot keep up. It is 1 / (C + alpha) for an interrupt per
+/// event, and (1 - C / period) / alpha for a clock (paper, sections 4 and 5). Most other schemes do nothing but
+/// handling under load: 1 / alpha. 0 where the ticks alone take all of the CPU's time.
 #[must_use]
 pub fn capacity_hz(scheme: Scheme, costs: &Costs, user_slice_ns: Option<u64>) -> f64 {
     capacity(scheme, &Means::new(costs), user_slice_ns)
@@ -138,7 +142,7 @@ pub(crate) fn capacity(scheme: Scheme, means: &Means, user_slice_ns: Option<u64>
 pub(crate) struct Means {
     pub interrupt_ns: f64,
     pub interrupt_variance_ns2: f64,
-    /// Mean and variance of a tick, where it costs something else than an interrupt.
+    /// Mean (ns) and variance (ns²) of the cost of a tick. `None`: a tick costs as much as an interrupt.
     pub tick: Option<(f64, f64)>,
     pub event_ns: f64,
     pub event_variance_ns2: f64,
@@ -149,7 +153,7 @@ pub(crate) struct Means {
 }
 
 impl Means {
-    /// Costs next to nothing: each scheme keeps up with any rate.
+    /// Costs of almost 0, at which every scheme keeps up with any rate.
     pub(crate) const FREE: Means = Means {
         interrupt_ns: 0.0,
         interrupt_variance_ns2: 0.0,
@@ -176,7 +180,7 @@ impl Means {
         }
     }
 
-    /// The means for a scheme: what makes it look is its interrupt.
+    /// The means for one scheme: `interrupt_ns` is the cost of a tick if a timer makes the CPU look.
     pub(crate) fn for_scheme(&self, scheme: Scheme) -> Means {
         match self.tick {
             Some((interrupt_ns, interrupt_variance_ns2)) if scheme.is_by_clock() => {
@@ -187,34 +191,35 @@ impl Means {
     }
 }
 
-/// The figures of a form: per ns, and ns.
+/// The figures of a closed form.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
     pub utilisation_ratio: f64,
+    /// Interrupts or ticks per ns.
     pub interrupts: f64,
+    /// Empty polls per ns.
     pub empty_polls: f64,
-    /// Or why there is none.
+    /// Mean latency, ns; or why no closed form has it.
     pub latency_ns: Result<f64, &'static str>,
 }
 
-/// A vacation, as the decomposition needs it: means over a vacation, times in ns.
+/// A vacation as the decomposition needs it: means per vacation.
 struct Vacation {
     /// Mean length, ns.
     length_ns: f64,
-    /// Mean of the integral over the vacation of the number of events that wait, ns.
+    /// Mean of the number of waiting events, integrated over the vacation, ns; or why it is not known.
     waiting_ns: Result<f64, &'static str>,
-    /// Interrupts or ticks per vacation. Each costs C, the cost of an interrupt.
+    /// Interrupts or ticks. Each costs C, the cost of an interrupt.
     interrupts: f64,
-    /// Empty polls per vacation.
     empty_polls: f64,
-    /// CPU time per vacation that neither is an interrupt's nor left to others.
+    /// CPU time of polling, ns: neither an interrupt's nor available to others.
     spent_ns: f64,
 }
 
-/// The closed forms of this module.
+/// Predicts what a scheme does at a rate, by its closed form.
 ///
-/// Fails with [`NoPrediction::CapacityExceeded`] where the rate is at or above the capacity,
-/// otherwise [`NoPrediction::NoClosedForm`] where the conditions of the form do not hold.
+/// Fails with [`NoPrediction::CapacityExceeded`] where the rate is at or above the capacity, and with
+/// [`NoPrediction::NoClosedForm`] where an assumption of the closed form does not hold.
 pub fn predict(
     scheme: Scheme,
     costs: &Costs,
@@ -225,17 +230,17 @@ pub fn predict(
         return Err(NoPrediction::CapacityExceeded { rate_hz: workload.rate_hz, limit_hz });
     }
     let rate = workload.rate_hz as f64 / 1e9;
-    let none = |reason| NoPrediction::NoClosedForm { reason };
+    let no_form = |reason| NoPrediction::NoClosedForm { reason };
     let slice_ns = workload.user_slice_ns;
     let form =
-        form(scheme, &Means::new(costs), rate, Some(workload.ring), slice_ns).map_err(none)?;
+        form(scheme, &Means::new(costs), rate, Some(workload.ring), slice_ns).map_err(no_form)?;
     Ok(Prediction {
         utilisation_ratio: form.utilisation_ratio,
         throughput_hz: workload.rate_hz as f64,
         interrupts_hz: form.interrupts * 1e9,
         empty_polls_hz: form.empty_polls * 1e9,
         events_per_interrupt: (form.interrupts > 0.0).then(|| rate / form.interrupts),
-        latency_mean_ns: Some(form.latency_ns.map_err(none)?),
+        latency_mean_ns: Some(form.latency_ns.map_err(no_form)?),
         latency: quantiles(scheme, costs, rate),
         leftover_ratio: 1.0 - form.utilisation_ratio,
         capacity_hz: limit_hz,
@@ -243,8 +248,8 @@ pub fn predict(
     })
 }
 
-/// The form of a scheme at `rate` events per ns, below its capacity. Without a ring, the ring is
-/// infinite.
+/// The closed form of a scheme at `rate` events per ns, which must be below the scheme's capacity.
+/// `ring`: its slots; `None` is an infinite ring. The error is the assumption that does not hold.
 pub(crate) fn form(
     scheme: Scheme,
     means: &Means,
@@ -253,10 +258,10 @@ pub(crate) fn form(
     user_slice_ns: Option<u64>,
 ) -> Result<Form, &'static str> {
     let means = &means.for_scheme(scheme);
-    let per_event = scheme == Scheme::Interrupt;
+    let has_interrupt_per_event = scheme == Scheme::Interrupt;
     let mut service_ns = means.event_ns;
     let mut variance_ns2 = means.event_variance_ns2;
-    if per_event {
+    if has_interrupt_per_event {
         service_ns += means.interrupt_ns;
         variance_ns2 += means.interrupt_variance_ns2;
     }
@@ -264,10 +269,12 @@ pub(crate) fn form(
     let load = rate * service_ns;
     let queue_ns = rate * service_square_ns2 / (2.0 * (1.0 - load));
     let vacation = vacation(scheme, means, user_slice_ns, rate, service_square_ns2)?;
-    // Vacations take the part 1 - load of the time.
+    // Vacations take the part 1 - load of the time, so this is their number per ns.
     let vacations = (1.0 - load) / vacation.length_ns;
-    let interrupts = if per_event { rate } else { vacations * vacation.interrupts };
-    let interrupt_load = if per_event { 0.0 } else { interrupts * means.interrupt_ns };
+    let interrupts = if has_interrupt_per_event { rate } else { vacations * vacation.interrupts };
+    // With an interrupt per event, the service contains the interrupts already.
+    let interrupt_load =
+        if has_interrupt_per_event { 0.0 } else { interrupts * means.interrupt_ns };
     let latency = |waiting_ns: f64| {
         let waiting = waiting_ns / vacation.length_ns;
         check_ring(ring, rate * queue_ns, waiting)?;
@@ -281,6 +288,8 @@ pub(crate) fn form(
     })
 }
 
+/// The vacation of a scheme at `rate` events per ns; see the table at the head of this file. The error is the
+/// assumption that does not hold.
 fn vacation(
     scheme: Scheme,
     means: &Means,
@@ -289,23 +298,26 @@ fn vacation(
     service_square_ns2: f64,
 ) -> Result<Vacation, &'static str> {
     let Means { wake_ns, poll_ns, event_ns, .. } = *means;
-    // From the interrupt to the first event's handling.
+    // From the device's or timer's signal to the handling of the first event.
     let setup_ns = wake_ns + means.interrupt_ns;
     let setup_square_ns2 = setup_ns * setup_ns + means.interrupt_variance_ns2;
-    let once = |length_ns: f64, waiting_ns: f64| Vacation {
+    let with_interrupt = |length_ns: f64, waiting_ns: f64| Vacation {
         length_ns,
         waiting_ns: Ok(waiting_ns),
         interrupts: 1.0,
         empty_polls: 0.0,
         spent_ns: 0.0,
     };
-    // Until an event comes, `after` the first one until the interrupt, and the setup.
-    let until_event = |after: &After, setup_ns: f64, setup_square_ns2: f64| {
-        let waiting_ns = after.waiting_ns + after.events * setup_ns + rate * setup_square_ns2 / 2.0;
-        once(1.0 / rate + after.length_ns + setup_ns, waiting_ns)
+    // A vacation of three parts: until the first event, from the first event to the interrupt, and the setup.
+    let until_event = |interrupt_delay: &InterruptDelay, setup_ns: f64, setup_square_ns2: f64| {
+        let waiting_ns = interrupt_delay.waiting_ns
+            + interrupt_delay.events * setup_ns
+            + rate * setup_square_ns2 / 2.0;
+        with_interrupt(1.0 / rate + interrupt_delay.length_ns + setup_ns, waiting_ns)
     };
-    // A vacation of one length, repeated.
-    let repeated = |length_ns: f64, square_ns2: f64| once(length_ns, rate * square_ns2 / 2.0);
+    // A vacation whose length does not depend on arrivals. An empty one is followed by another.
+    let repeated =
+        |length_ns: f64, square_ns2: f64| with_interrupt(length_ns, rate * square_ns2 / 2.0);
     let polls = |length_ns: f64, spent_ns: f64| Vacation {
         interrupts: 0.0,
         empty_polls: (-rate * length_ns).exp(),
@@ -313,17 +325,19 @@ fn vacation(
         ..repeated(length_ns, length_ns * length_ns)
     };
     Ok(match scheme {
-        Scheme::Interrupt => until_event(&After::FIRST, wake_ns, wake_ns * wake_ns),
+        Scheme::Interrupt => until_event(&InterruptDelay::NONE, wake_ns, wake_ns * wake_ns),
         Scheme::Drain { budget } => {
-            // The number of events per interrupt is geometric at its widest: at most e^-8 of the interrupts
-            // then reach the budget.
+            // The form ignores the budget's empty polls. It holds if few interrupts reach the budget, or if
+            // the polls cost little. The widest distribution of events per interrupt is geometric: with 8
+            // times the mean as budget, at most e^-8 of the interrupts reach it.
             let events = (1.0 + rate * setup_ns) / (1.0 - rate * event_ns);
-            let is_within = events * 8.0 < f64::from(budget);
-            if !is_within && poll_ns > 0.01 * (1.0 - rate * event_ns) * f64::from(budget) * event_ns
+            let rarely_reaches_budget = events * 8.0 < f64::from(budget);
+            if !rarely_reaches_budget
+                && poll_ns > 0.01 * (1.0 - rate * event_ns) * f64::from(budget) * event_ns
             {
                 return Err("the handler is scheduled again too often by its budget");
             }
-            until_event(&After::FIRST, setup_ns, setup_square_ns2)
+            until_event(&InterruptDelay::NONE, setup_ns, setup_square_ns2)
         }
         Scheme::Spin if user_slice_ns.is_some() => {
             return Err("a spinning handler shares the CPU by time slices");
@@ -339,15 +353,17 @@ fn vacation(
             repeated(length_ns, length_ns * length_ns + means.interrupt_variance_ns2)
         }
         Scheme::Coalesced { count, delay_ns } => {
-            let after = After::first_of(count, rate, delay_ns as f64);
-            until_event(&after, setup_ns, setup_square_ns2)
+            let interrupt_delay = InterruptDelay::coalesced(count, rate, delay_ns as f64);
+            until_event(&interrupt_delay, setup_ns, setup_square_ns2)
         }
         Scheme::Hybrid { threshold: 1, suspend_ns } => {
             let polls_max = (suspend_ns as f64 / poll_ns).ceil();
+            // Probabilities that a poll finds nothing, and that all polls find nothing.
             let empty = (-rate * poll_ns).exp();
             let gives_up = empty.powf(polls_max);
             let polls = (1.0 - gives_up) / (1.0 - empty);
-            let idle = until_event(&After::FIRST, setup_ns, setup_square_ns2);
+            // After the last empty poll the CPU waits for an interrupt, as with `drain`.
+            let idle = until_event(&InterruptDelay::NONE, setup_ns, setup_square_ns2);
             let polling_ns = polls * rate * poll_ns * poll_ns / 2.0;
             Vacation {
                 length_ns: polls * poll_ns + gives_up * idle.length_ns,
@@ -363,53 +379,56 @@ fn vacation(
     })
 }
 
-/// The time from the first event of a vacation to the interrupt.
-struct After {
+/// The time from the first event of a vacation to the device's interrupt.
+struct InterruptDelay {
     /// Mean length, ns.
     length_ns: f64,
-    /// Mean of the integral of the number of events that wait meanwhile, ns.
+    /// Mean of the number of waiting events, integrated over this time, ns.
     waiting_ns: f64,
-    /// Mean number of events at its end.
+    /// Mean number of events that wait at the interrupt.
     events: f64,
 }
 
-impl After {
+impl InterruptDelay {
     /// The first event interrupts at once.
-    const FIRST: After = After { length_ns: 0.0, waiting_ns: 0.0, events: 1.0 };
+    const NONE: InterruptDelay = InterruptDelay { length_ns: 0.0, waiting_ns: 0.0, events: 1.0 };
 
-    /// Until `count` events are there, or `delay_ns` after the first one came.
-    fn first_of(count: u32, rate: f64, delay_ns: f64) -> After {
-        // The mean time with j further events present is P(more than j come in the delay) / rate.
+    /// The device interrupts when `count` events wait, or `delay_ns` after the first event arrived.
+    fn coalesced(count: u32, rate: f64, delay_ns: f64) -> InterruptDelay {
+        // While j further events wait, the mean time is P(more than j arrive in the delay) / rate.
         let mean = rate * delay_ns;
+        // The Poisson probabilities of exactly, and of more than, `further` arrivals in the delay.
         let mut probability = (-mean).exp();
-        let mut more = 1.0 - probability;
+        let mut probability_of_more = 1.0 - probability;
         let (mut length_ns, mut waiting_ns) = (0.0, 0.0);
         for further in 0..u64::from(count.saturating_sub(1)) {
-            length_ns += more / rate;
-            waiting_ns += (further + 1) as f64 * more / rate;
+            length_ns += probability_of_more / rate;
+            waiting_ns += (further + 1) as f64 * probability_of_more / rate;
             probability *= mean / (further + 1) as f64;
-            more = (more - probability).max(0.0);
-            if more < 1e-15 && further as f64 > mean {
+            probability_of_more = (probability_of_more - probability).max(0.0);
+            if probability_of_more < 1e-15 && further as f64 > mean {
                 break;
             }
         }
-        After { length_ns, waiting_ns, events: 1.0 + rate * length_ns }
+        InterruptDelay { length_ns, waiting_ns, events: 1.0 + rate * length_ns }
     }
 }
 
-/// The vacation between clock ticks; its length holds at any load below capacity.
+/// The vacation between clock ticks, see the head of this file. Its length holds at any load below capacity,
+/// `waiting_ns` only under the conditions checked here.
 fn clocked(means: &Means, rate: f64, period_ns: f64, service_square_ns2: f64) -> Vacation {
     let load = rate * means.event_ns;
-    let follows = load / (1.0 - load);
+    // `a` of the head: how much of a vacation's deviation returns, negated, in the next one.
+    let feedback = load / (1.0 - load);
     let busy_square_ns2 = service_square_ns2 / (1.0 - load).powi(3);
     let length_ns = period_ns * (1.0 - load);
     let tick_variance_ns2 = means.interrupt_variance_ns2;
     let away_variance_ns2 = (rate * length_ns * busy_square_ns2
-        + (1.0 + follows).powi(2) * tick_variance_ns2)
-        / (1.0 - follows * follows);
+        + (1.0 + feedback).powi(2) * tick_variance_ns2)
+        / (1.0 - feedback * feedback);
     let busy_ns = means.interrupt_ns + load * period_ns;
     let square_ns2 = length_ns * length_ns + away_variance_ns2 + tick_variance_ns2;
-    let waiting_ns = if follows > 0.7 {
+    let waiting_ns = if feedback > 0.7 {
         Err("long and short waits alternate where handling takes over 40 % of the time")
     } else if busy_ns + 4.0 * away_variance_ns2.sqrt() > period_ns {
         Err("handling after one tick could last until the next")
@@ -419,11 +438,11 @@ fn clocked(means: &Means, rate: f64, period_ns: f64, service_square_ns2: f64) ->
     Vacation { length_ns, waiting_ns, interrupts: 1.0, empty_polls: 0.0, spent_ns: 0.0 }
 }
 
-/// The forms have an infinite ring: refuses those where the ring could overflow. `queued` is the mean
-/// number of events that wait in the queue without vacations, `waiting` that in a vacation.
+/// Refuses a form where the ring could overflow, because the forms assume an infinite ring. `queued` is the
+/// mean number of waiting events in the queue without vacations, `waiting` the mean number in a vacation.
 fn check_ring(ring: Option<u32>, queued: f64, waiting: f64) -> Result<(), &'static str> {
-    // The arrivals of a vacation are twice their mean over time, spread as a Poisson number; the queue's tail
-    // is about exponential (Kleinrock I, 5.6), and e^-14 is one in a million.
+    // The events at the end of a vacation are a Poisson number, whose mean is twice the mean over the vacation.
+    // The queue's tail is about exponential (Kleinrock I, 5.6), and e^-14 is one in a million.
     let in_vacation = 2.0 * waiting;
     let slots = in_vacation + 6.0 * in_vacation.sqrt() + 14.0 * (1.0 + queued);
     if ring.is_some_and(|ring| slots > f64::from(ring)) {
@@ -432,16 +451,18 @@ fn check_ring(ring: Option<u32>, queued: f64, waiting: f64) -> Result<(), &'stat
     Ok(())
 }
 
-/// Quantiles where the latency is known to be exponentially distributed: M/M/1 (Kleinrock I, 3.2), that
-/// is an interrupt per event without C and wake-up latency.
+/// Quantiles where the latency is exponentially distributed: M/M/1 (Kleinrock I, 3.2). That is an interrupt
+/// per event with C = 0, no wake-up latency and exponential alpha. All `None` elsewhere.
 fn quantiles(scheme: Scheme, costs: &Costs, rate: f64) -> Quantiles {
     let (Scheme::Interrupt, Times::Constant(0), Times::Exponential { mean_ns }, 0) =
         (scheme, costs.signal(scheme), &costs.event, costs.wake_ns)
     else {
         return Quantiles::default();
     };
-    let mean_ns = 1.0 / (1.0 / *mean_ns as f64 - rate);
-    let exceeded_by = |above: f64| Some(costs.fixed_ns + (-mean_ns * above.ln()).round() as u64);
+    let latency_mean_ns = 1.0 / (1.0 / *mean_ns as f64 - rate);
+    // The latency that this part of the events exceeds.
+    let exceeded_by =
+        |part: f64| Some(costs.fixed_ns + (-latency_mean_ns * part.ln()).round() as u64);
     Quantiles { p50_ns: exceeded_by(0.5), p99_ns: exceeded_by(0.01), p999_ns: exceeded_by(0.001) }
 }
 

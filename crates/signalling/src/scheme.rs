@@ -1,4 +1,5 @@
-//! The schemes that signal events to a CPU.
+//! The schemes by which a CPU learns of events, and their text form. The text form is public: users write it
+//! on the command line, and tables contain it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -6,58 +7,56 @@ use std::str::FromStr;
 
 use crate::text::{TimeText, decimal_times, parse_time_ns};
 
-/// Budget of [`Scheme::Drain`] unless one is given: NAPI_POLL_WEIGHT of Linux (netdevice.h).
+/// Default budget of [`Scheme::Drain`]: NAPI_POLL_WEIGHT of Linux (netdevice.h).
 pub const BUDGET_DEFAULT: u32 = 64;
 /// Largest number of events that a scheme counts to.
 pub const COUNT_MAX: u32 = 1_000_000;
 /// Periods and delays that a scheme can have, ns.
 pub const PERIOD_NS: RangeInclusive<u64> = 100..=10_000_000_000;
 
-/// How a CPU learns of events. Its text form, as on the command line and in tables, is in the comment
-/// of each.
+/// How a CPU learns of events. Each variant's comment starts with its text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
     /// `interrupt`: an interrupt for each event.
     Interrupt,
-    /// `drain`, `drain:64`: an interrupt, after which events are handled until there are none (NAPI of
+    /// `drain`, `drain:64`: after an interrupt the CPU handles events until the ring is empty (NAPI of
     /// Linux). The interrupt is masked meanwhile.
     Drain {
-        /// Events that are handled before the handler is scheduled again, which costs an empty poll.
+        /// Events after which the handler is rescheduled, at the cost of an empty poll.
         budget: u32,
     },
     /// `spin`: the CPU looks for events all the time, and does nothing else.
     Spin,
-    /// `yield`: the same, but yields the CPU after each look that finds nothing.
+    /// `yield`: the CPU polls like `spin`, but yields after each look that finds nothing.
     SpinYield,
-    /// `clocked:1ms`, `clocked:1khz`: no interrupts of the device; a periodic clock interrupts, and all
-    /// events that are there are handled until there are none. Clock ticks keep their period, whatever
-    /// the handler does (section 5 of the paper).
+    /// `clocked:1ms`, `clocked:1khz`: the device does not interrupt. At each tick of a periodic clock the CPU
+    /// handles events until the ring is empty. The ticks keep their period, whatever the handler does
+    /// (section 5 of the paper).
     Clocked {
         /// Time from tick to tick, within [`PERIOD_NS`].
         period_ns: u64,
     },
-    /// `deferred:50us`: the same, but the clock restarts whenever there are no more events: NAPI
-    /// of Linux with `napi_defer_hard_irqs` and `gro_flush_timeout`.
+    /// `deferred:50us`: a timer makes the CPU look, and is set again whenever the ring is empty: NAPI of Linux
+    /// with `napi_defer_hard_irqs` and `gro_flush_timeout`.
     Deferred {
         /// Time from the end of handling to the next look, within [`PERIOD_NS`].
         delay_ns: u64,
     },
-    /// `coalesced:32,50us`: the device interrupts when this number of events wait, or this time after the first
-    /// of them came; then events are handled until there are none (`rx-frames`, `rx-usecs` of ethtool).
+    /// `coalesced:32,50us`: the device interrupts when `count` events wait, or `delay_ns` after the first of
+    /// them came. Then the CPU handles events until the ring is empty (`rx-frames`, `rx-usecs` of ethtool).
     Coalesced {
-        /// Events, 1 to [`COUNT_MAX`].
+        /// Events that wait, 1 to [`COUNT_MAX`].
         count: u32,
         /// Time since the first event, within [`PERIOD_NS`].
         delay_ns: u64,
     },
-    /// `hybrid:8,20us`: interrupts; after each one the CPU handles events until there are none. After
-    /// `threshold` events or more the CPU goes on by spinning. It returns to interrupts when it found nothing
-    /// for `suspend_ns` (Mogul and Ramakrishnan 1996; `irq-suspend-timeout` of Linux is close to a threshold of
-    /// 1).
+    /// `hybrid:8,20us`: after each interrupt the CPU handles events until the ring is empty. If it handled
+    /// `threshold` events or more, it then spins. It returns to interrupts after `suspend_ns` without an event
+    /// (Mogul and Ramakrishnan 1996; `irq-suspend-timeout` of Linux is close to a threshold of 1).
     Hybrid {
-        /// Events after one interrupt from which on the CPU polls, 1 to [`COUNT_MAX`].
+        /// Least number of events per interrupt after which the CPU spins, 1 to [`COUNT_MAX`].
         threshold: u32,
-        /// Time without events after which interrupts are used again, within [`PERIOD_NS`].
+        /// Time without events after which the CPU returns to interrupts, within [`PERIOD_NS`].
         suspend_ns: u64,
     },
 }
@@ -90,22 +89,23 @@ impl Scheme {
         }
     }
 
-    /// Whether a timer makes the CPU look, and not the device.
+    /// Whether a timer instead of the device makes the CPU look.
     #[must_use]
     pub fn is_by_clock(self) -> bool {
         matches!(self, Scheme::Clocked { .. } | Scheme::Deferred { .. })
     }
 
-    /// Several schemes, between which there are blanks or, where the next word is the name of a scheme,
-    /// commas: `interrupt,coalesced:32,50us,spin`.
+    /// Parses several schemes, separated by blanks or commas: `interrupt,coalesced:32,50us,spin`. A separator
+    /// before a digit belongs to the parameters of a scheme.
     ///
     /// The error names the first word that is not a scheme.
     pub fn list(text: &str) -> Result<Vec<Scheme>, SchemeError> {
         let mut parts: Vec<String> = Vec::new();
-        for (at, part) in text.split([',', ' ']).enumerate() {
-            let goes_on = at > 0 && part.starts_with(|sign: char| sign.is_ascii_digit());
+        for (index, part) in text.split([',', ' ']).enumerate() {
+            let is_parameter =
+                index > 0 && part.starts_with(|character: char| character.is_ascii_digit());
             match parts.last_mut() {
-                Some(word) if goes_on => *word = format!("{word},{part}"),
+                Some(word) if is_parameter => *word = format!("{word},{part}"),
                 _ => parts.push(part.to_owned()),
             }
         }
@@ -120,12 +120,12 @@ impl fmt::Display for Scheme {
             Scheme::Interrupt | Scheme::Spin | Scheme::SpinYield => f.write_str(name),
             Scheme::Drain { budget: BUDGET_DEFAULT } => f.write_str(name),
             Scheme::Drain { budget } => write!(f, "{name}:{budget}"),
-            Scheme::Clocked { period_ns: time } | Scheme::Deferred { delay_ns: time } => {
-                write!(f, "{name}:{}", TimeText(time))
+            Scheme::Clocked { period_ns: ns } | Scheme::Deferred { delay_ns: ns } => {
+                write!(f, "{name}:{}", TimeText(ns))
             }
-            Scheme::Coalesced { count, delay_ns: time }
-            | Scheme::Hybrid { threshold: count, suspend_ns: time } => {
-                write!(f, "{name}:{count},{}", TimeText(time))
+            Scheme::Coalesced { count, delay_ns: ns }
+            | Scheme::Hybrid { threshold: count, suspend_ns: ns } => {
+                write!(f, "{name}:{count},{}", TimeText(ns))
             }
         }
     }
@@ -135,26 +135,25 @@ impl FromStr for Scheme {
     type Err = SchemeError;
 
     fn from_str(text: &str) -> Result<Scheme, SchemeError> {
-        let (name, rest) = match text.split_once(':') {
-            Some((name, rest)) => (name, Some(rest)),
+        let (name, parameters) = match text.split_once(':') {
+            Some((name, parameters)) => (name, Some(parameters)),
             None => (text, None),
         };
-        let parsed = match (name, rest) {
+        let parsed = match (name, parameters) {
             ("interrupt", None) => Ok(Scheme::Interrupt),
             ("drain", None) => Ok(Scheme::Drain { budget: BUDGET_DEFAULT }),
-            ("drain", Some(budget)) => count(budget).map(|budget| Scheme::Drain { budget }),
+            ("drain", Some(budget)) => parse_count(budget).map(|budget| Scheme::Drain { budget }),
             ("spin", None) => Ok(Scheme::Spin),
             ("yield", None) => Ok(Scheme::SpinYield),
             ("clocked", Some(period)) => {
-                period_or_rate(period).map(|period_ns| Scheme::Clocked { period_ns })
+                parse_period_or_rate(period).map(|period_ns| Scheme::Clocked { period_ns })
             }
             ("deferred", Some(delay)) => {
-                period_or_rate(delay).map(|delay_ns| Scheme::Deferred { delay_ns })
+                parse_period_or_rate(delay).map(|delay_ns| Scheme::Deferred { delay_ns })
             }
-            ("coalesced", Some(both)) => {
-                count_and_time(both).map(|(count, delay_ns)| Scheme::Coalesced { count, delay_ns })
-            }
-            ("hybrid", Some(both)) => count_and_time(both)
+            ("coalesced", Some(parameters)) => parse_count_and_time(parameters)
+                .map(|(count, delay_ns)| Scheme::Coalesced { count, delay_ns }),
+            ("hybrid", Some(parameters)) => parse_count_and_time(parameters)
                 .map(|(threshold, suspend_ns)| Scheme::Hybrid { threshold, suspend_ns }),
             ("interrupt" | "spin" | "yield", Some(_)) => Err("it has no parameters".to_owned()),
             ("clocked" | "deferred" | "coalesced" | "hybrid", None) => {
@@ -166,36 +165,40 @@ impl FromStr for Scheme {
     }
 }
 
-fn count(text: &str) -> Result<u32, String> {
+/// A number of events, 1 to [`COUNT_MAX`]. Like the parsers below, it returns the reason as its error.
+fn parse_count(text: &str) -> Result<u32, String> {
     let number = text.parse::<u32>().ok().filter(|number| (1..=COUNT_MAX).contains(number));
     number.ok_or_else(|| format!("{text:?} is no number of events from 1 to {COUNT_MAX}"))
 }
 
-fn time(text: &str) -> Result<u64, String> {
+/// A time within [`PERIOD_NS`], ns.
+fn parse_time(text: &str) -> Result<u64, String> {
     let ns = parse_time_ns(text)?;
     if PERIOD_NS.contains(&ns) { Ok(ns) } else { Err(format!("{text} is not within 100ns to 10s")) }
 }
 
-/// `1ms`, or the same as a frequency: `1khz`.
-fn period_or_rate(text: &str) -> Result<u64, String> {
+/// A period, ns, from a time such as `1ms`, or from a frequency such as `1khz`.
+fn parse_period_or_rate(text: &str) -> Result<u64, String> {
     let lower = text.to_ascii_lowercase();
-    let Some(number) = lower.strip_suffix("hz") else { return time(text) };
+    let Some(number) = lower.strip_suffix("hz") else { return parse_time(text) };
     let (number, factor) = match number.strip_suffix(['k', 'm']) {
         Some(digits) if number.ends_with('k') => (digits, 1_000_000),
         Some(digits) => (digits, 1_000_000_000),
         None => (number, 1_000),
     };
-    let wrong = || format!("{text:?} is no frequency from 0.1hz to 10mhz");
-    // In thousandths of a hertz, so that 0.5hz is no 0.
-    let millihertz = decimal_times(number, factor).filter(|rate| *rate > 0).ok_or_else(wrong)?;
+    let not_a_frequency = || format!("{text:?} is no frequency from 0.1hz to 10mhz");
+    // In millihertz: whole hertz could not represent 0.5hz.
+    let millihertz =
+        decimal_times(number, factor).filter(|rate| *rate > 0).ok_or_else(not_a_frequency)?;
     let period_ns = (1e12 / millihertz as f64).round() as u64;
-    if PERIOD_NS.contains(&period_ns) { Ok(period_ns) } else { Err(wrong()) }
+    if PERIOD_NS.contains(&period_ns) { Ok(period_ns) } else { Err(not_a_frequency()) }
 }
 
-fn count_and_time(text: &str) -> Result<(u32, u64), String> {
-    let both = text.split_once(',');
-    let (number, delay) = both.ok_or_else(|| format!("{text:?} is not COUNT,TIME"))?;
-    Ok((count(number)?, time(delay)?))
+/// `COUNT,TIME`: a number of events and a time, ns.
+fn parse_count_and_time(text: &str) -> Result<(u32, u64), String> {
+    let count_and_time = text.split_once(',');
+    let (count, time) = count_and_time.ok_or_else(|| format!("{text:?} is not COUNT,TIME"))?;
+    Ok((parse_count(count)?, parse_time(time)?))
 }
 
 #[cfg(test)]

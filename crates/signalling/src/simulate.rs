@@ -1,12 +1,14 @@
-//! The event simulation: one CPU, one ring, event by event.
+//! The event simulation: one CPU, one ring, event by event. `evaluate.rs` calls it where no closed form holds.
 //!
-//! One processor has one thing to do at a time, so no calendar of events is needed: the simulation walks
-//! along the CPU's time, and lets in what has arrived before it looks at the ring. Time is in whole ns.
+//! One CPU does one thing at a time, so the simulation needs no event calendar. It advances the CPU's time
+//! step by step, and before each look at the ring it admits the events that have arrived. Time is in whole ns.
 //!
-//! The handler has the priority of interrupts, but for `spin` and `yield`, which are threads. What it
-//! leaves of the CPU has the application, if there is one, and then users' work. The handler hands events
-//! to an [`Application`] through a second, finite queue. This is the model of receive livelock (Mogul and
+//! The handler has the priority of an interrupt; with `spin` and `yield` it is a thread. The application, if
+//! there is one, gets the CPU time that the handler leaves, and users' work gets the rest. The handler passes
+//! events to the [`Application`] through a second, finite queue: the model of receive livelock (Mogul and
 //! Ramakrishnan, Eliminating receive livelock in an interrupt-driven kernel, ACM TOCS 15, 1997).
+//!
+//! Invariant: the same [`Simulation`] gives the same [`Simulated`], to the last ns.
 
 use std::collections::VecDeque;
 
@@ -20,20 +22,21 @@ use crate::scheme::Scheme;
 
 /// Most events of a simulation.
 pub const EVENTS_MAX: u64 = 10_000_000_000;
-/// Time slice of an application that shares the CPU with a polling thread where no user's work sets one,
-/// ns.
+/// Time slice of an application that shares the CPU with a polling thread, ns, where
+/// [`Simulation::user_slice_ns`] sets none.
 pub const APPLICATION_SLICE_NS: u64 = 1_000_000;
-/// Looks of varying length before an event that are simulated one by one.
+/// Number of empty looks before an event that are simulated one by one, where looks vary in length.
 const LOOKS_SIMULATED: u64 = 16;
-/// Batches of events from which the interval of the mean latency comes.
+/// Number of batches of events from which the interval of the mean latency comes.
 const BATCHES: u64 = 64;
 
-/// The consumer that takes the events from the handler, at the priority of users.
+/// The consumer of the events, at the priority of users: it takes them from the handler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Application {
-    /// CPU time that it takes for an event.
+    /// CPU time of the application per event.
     pub event: Times,
-    /// Events that fit in its queue; from 1. One more is lost, after all of the handler's work for it.
+    /// Size of the application's queue, events; from 1. An event that finds the queue full is lost, after the
+    /// handler has spent its CPU time on it.
     pub queue: u32,
 }
 
@@ -44,25 +47,24 @@ pub struct Simulation<'a> {
     pub scheme: Scheme,
     pub costs: Costs,
     pub arrivals: Arrivals<'a>,
-    /// Events per second, 1 to 1,000,000,000; a trace has its own.
+    /// Events per second, 1 to 1,000,000,000. Ignored with a trace, which has its own rate.
     pub rate_hz: u64,
-    /// Slots of the ring, 1 to 2^24; an event that finds none is lost.
+    /// Slots of the ring, 1 to 2^24. An event that finds the ring full is lost.
     pub ring: u32,
-    /// Users' work that always wants the CPU, and its time slice next to a polling thread, ns; from
-    /// 1,000.
+    /// Time slice of users' work next to a polling thread, ns; from 1,000. Users' work always wants the CPU.
+    /// `None`: there is no users' work.
     pub user_slice_ns: Option<u64>,
-    /// The consumer that takes the events from the handler. `None`: events end with the handler.
+    /// `None`: an event is done when the handler has handled it.
     pub application: Option<Application>,
-    /// Number of events after which the handler lets others have the CPU. `clocked` lets them have it until the
-    /// next tick. All schemes that drain let them have it for the time that the handler had it, as with a kernel
-    /// thread of the same priority; a hybrid also does so after polls that found nothing. No effect on
-    /// `interrupt`, `spin` and `yield`.
+    /// Number of events after which the handler gives the CPU to others. `clocked` gives it until the next tick.
+    /// All other schemes that drain the ring give it for as long as the handler had it, like a kernel thread of
+    /// the same priority. `hybrid` also does so after each round of polls. No effect on `interrupt`, `spin`
+    /// and `yield`.
     pub quota: Option<u32>,
-    /// Events to simulate, 1 to [`EVENTS_MAX`]; a trace may have less.
+    /// Events to simulate, 1 to [`EVENTS_MAX`]; a trace may have fewer.
     pub events: u64,
-    /// Events before the counted ones; less than `events`.
+    /// Events before counting starts; less than `events`.
     pub warm_up: u64,
-    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -71,28 +73,26 @@ pub struct Simulation<'a> {
 pub enum SimulationError {
     #[error(transparent)]
     Costs(#[from] CostsError),
-    /// A trace that is none.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// Another value out of range.
+    /// Any other value is out of its range.
     #[error("cannot simulate: {what} is {value} (give {allowed})")]
     Range { what: &'static str, value: u64, allowed: &'static str },
 }
 
-/// The events after the warm-up.
+/// Counts and times of a simulation after its warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
     /// Time simulated, ns.
     pub duration_ns: u64,
-    /// Events that came.
     pub arrived: u64,
     /// Events that the handler handled.
     pub handled: u64,
-    /// Events that were done: by the application, if there is one.
+    /// Events that were done: handled by the application if there is one, else by the handler.
     pub delivered: u64,
-    /// Events that found the ring full.
+    /// Events lost because the ring was full.
     pub ring_drops: u64,
-    /// Events that found the application's queue full.
+    /// Events lost because the application's queue was full.
     pub queue_drops: u64,
     /// Interrupts or clock ticks.
     pub interrupts: u64,
@@ -100,17 +100,18 @@ pub struct Simulated {
     pub empty_polls: u64,
     /// CPU time of signalling and handling, ns.
     pub handler_ns: u64,
-    /// CPU time of the application, ns.
     pub application_ns: u64,
-    /// CPU time that neither had, ns.
+    /// CPU time that neither the handler nor the application used, ns.
     pub leftover_ns: u64,
-    /// Time from an event's arrival until it was done, ns.
+    /// Time from an event's arrival until it was done, ns; includes [`Costs::fixed_ns`].
     pub latency: Distribution,
+    /// Events per second from which on the scheme cannot keep up.
     capacity_hz: f64,
 }
 
 impl Simulated {
-    fn nothing(capacity_hz: f64) -> Simulated {
+    /// All counts and times 0.
+    fn empty(capacity_hz: f64) -> Simulated {
         Simulated {
             duration_ns: 0,
             arrived: 0,
@@ -128,7 +129,7 @@ impl Simulated {
         }
     }
 
-    /// The figures that a closed form has, too.
+    /// The figures that a closed form also has, and the drops.
     #[must_use]
     pub fn prediction(&self) -> Prediction {
         let time_ns = self.duration_ns.max(1) as f64;
@@ -199,7 +200,7 @@ impl Simulation<'_> {
     }
 }
 
-/// Simulates. The same input gives the same result, to the last ns.
+/// Runs a simulation.
 ///
 /// Fails when a value is out of the range given at its field.
 pub fn simulate(simulation: &Simulation) -> Result<Simulated, SimulationError> {
@@ -218,12 +219,15 @@ pub fn simulate(simulation: &Simulation) -> Result<Simulated, SimulationError> {
     Ok(cpu.result())
 }
 
-/// The ring: arrival times of the events that wait.
+/// The device's ring: arrival times of the events that wait, first in, first out.
 struct Ring {
+    /// Arrival times, ns. The length is a power of 2, so that `mask` wraps an index around.
     slots: Vec<u64>,
     mask: usize,
+    /// Slot of the event that has waited longest.
     first: usize,
     waiting: usize,
+    /// Most events that may wait; up to `slots.len()`.
     limit: usize,
 }
 
@@ -233,16 +237,18 @@ impl Ring {
         Ring { slots: vec![0; slots], mask: slots - 1, first: 0, waiting: 0, limit: limit as usize }
     }
 
+    /// Adds an event. Returns false if the ring is full.
     #[inline]
-    fn push(&mut self, at: u64) -> bool {
+    fn push(&mut self, arrival_ns: u64) -> bool {
         if self.waiting == self.limit {
             return false;
         }
-        self.slots[(self.first + self.waiting) & self.mask] = at;
+        self.slots[(self.first + self.waiting) & self.mask] = arrival_ns;
         self.waiting += 1;
         true
     }
 
+    /// Removes the event that has waited longest, and returns its arrival time. The ring must not be empty.
     #[inline]
     fn pop(&mut self) -> u64 {
         let arrival_ns = self.slots[self.first & self.mask];
@@ -252,22 +258,29 @@ impl Ring {
     }
 }
 
+/// The state of a simulation. Each scheme is a method that runs it until all events are handled.
 struct Cpu<'a> {
     simulation: &'a Simulation<'a>,
     source: Source<'a>,
+    /// Random numbers for costs, independent of the arrivals.
     random: Random,
+    /// Time since the start of the simulation, ns.
     now: u64,
+    /// Time of the next arrival, ns; `u64::MAX` after the last.
     next_arrival: u64,
     ring: Ring,
     /// Arrival times of events that wait for the application.
     queue: VecDeque<u64>,
-    /// CPU time that the application still needs for the first of its queue, ns.
-    event_left_ns: Option<u64>,
+    /// CPU time that the application still needs for the first event of its queue, ns. `None`: it has not
+    /// started this event.
+    event_remaining_ns: Option<u64>,
+    /// Events that arrived since the start, including the warm-up.
     arrived: u64,
-    /// When the warm-up ended, ns; 0 before.
+    /// End of the warm-up, ns; 0 before.
     counts_from: u64,
-    /// Counts since `counts_from`.
+    /// Counts since `counts_from`. Its `duration_ns` and batches are set only by `result`.
     counted: Simulated,
+    /// Latencies since `counts_from`, for the interval of the mean.
     batches: Batches,
 }
 
@@ -280,7 +293,7 @@ impl<'a> Cpu<'a> {
             simulation.seed,
         );
         let next_arrival = source.next();
-        let counted = Simulated::nothing(capacity_hz(
+        let counted = Simulated::empty(capacity_hz(
             simulation.scheme,
             &simulation.costs,
             simulation.user_slice_ns,
@@ -288,13 +301,13 @@ impl<'a> Cpu<'a> {
         Cpu {
             simulation,
             source,
-            // Random numbers other than the numbers of the arrivals.
+            // Another seed than the arrivals have, so that costs and gaps are independent.
             random: Random::new(!simulation.seed),
             now: 0,
             next_arrival,
             ring: Ring::new(simulation.ring),
             queue: VecDeque::new(),
-            event_left_ns: None,
+            event_remaining_ns: None,
             arrived: 0,
             counts_from: 0,
             counted,
@@ -308,7 +321,7 @@ impl<'a> Cpu<'a> {
         self.counted
     }
 
-    /// Lets in what has arrived.
+    /// Puts the events that have arrived by `now` into the ring, or drops them if the ring is full.
     #[inline]
     fn admit(&mut self) {
         while self.next_arrival <= self.now {
@@ -327,31 +340,31 @@ impl<'a> Cpu<'a> {
     #[cold]
     fn start_counting(&mut self) {
         self.counts_from = self.now;
-        self.counted = Simulated::nothing(self.counted.capacity_hz);
+        self.counted = Simulated::empty(self.counted.capacity_hz);
         self.batches = Batches::covering(self.simulation.events - self.simulation.warm_up, BATCHES);
     }
 
-    /// Whether no event waits and none will come.
+    /// Whether no event waits in the ring and none will arrive.
     fn is_over(&self) -> bool {
         self.next_arrival == u64::MAX && self.ring.waiting == 0
     }
 
-    /// The handler has the CPU.
+    /// The handler uses the CPU for `ns`.
     #[inline]
     fn spend(&mut self, ns: u64) {
         self.now += ns;
         self.counted.handler_ns += ns;
     }
 
-    /// An interrupt or a tick.
+    /// Takes an interrupt or a tick: spends its CPU time and counts it.
     #[inline]
-    fn enter(&mut self) {
+    fn take_interrupt(&mut self) {
         let ns = self.simulation.costs.signal(self.simulation.scheme).draw(&mut self.random);
         self.spend(ns);
         self.counted.interrupts += 1;
     }
 
-    /// The first event of the ring.
+    /// Handles the first event of the ring. The event is then done, or waits for the application.
     #[inline]
     fn handle(&mut self) {
         let arrival = self.ring.pop();
@@ -359,7 +372,7 @@ impl<'a> Cpu<'a> {
         self.spend(ns);
         self.counted.handled += 1;
         match &self.simulation.application {
-            None => self.done(arrival),
+            None => self.deliver(arrival),
             Some(application) if self.queue.len() < application.queue as usize => {
                 self.queue.push_back(arrival);
             }
@@ -367,61 +380,64 @@ impl<'a> Cpu<'a> {
         }
     }
 
+    /// Records the latency of an event that is done now.
     #[inline]
-    fn done(&mut self, arrival: u64) {
+    fn deliver(&mut self, arrival: u64) {
         let latency_ns = self.now - arrival + self.simulation.costs.fixed_ns;
-        let nth = self.counted.delivered;
+        let index = self.counted.delivered;
         self.counted.delivered += 1;
         self.counted.latency.record(latency_ns, self.now);
-        self.batches.record(latency_ns, nth);
+        self.batches.record(latency_ns, index);
     }
 
-    /// The handler leaves the CPU to others until `until`.
+    /// The handler leaves the CPU to the application, then to users' work, until `until`. No effect on the
+    /// time if `until` is in the past.
     #[inline]
     fn leave_until(&mut self, until: u64) {
         if self.simulation.application.is_some() {
-            self.apply_until(until);
+            self.run_application_until(until);
         }
         self.counted.leftover_ns += until.saturating_sub(self.now);
         self.now = self.now.max(until);
     }
 
-    /// The application works until then, or until its queue is empty.
-    fn apply_until(&mut self, until: u64) {
+    /// The application works until `until`, or until its queue is empty.
+    fn run_application_until(&mut self, until: u64) {
         let Some(application) = &self.simulation.application else { return };
         while self.now < until && !self.queue.is_empty() {
             let random = &mut self.random;
-            let left_ns =
-                self.event_left_ns.take().unwrap_or_else(|| application.event.draw(random));
-            let ns = left_ns.min(until - self.now);
+            let remaining_ns =
+                self.event_remaining_ns.take().unwrap_or_else(|| application.event.draw(random));
+            let ns = remaining_ns.min(until - self.now);
             self.now += ns;
             self.counted.application_ns += ns;
-            if ns < left_ns {
-                self.event_left_ns = Some(left_ns - ns);
+            if ns < remaining_ns {
+                self.event_remaining_ns = Some(remaining_ns - ns);
             } else if let Some(arrival) = self.queue.pop_front() {
-                self.done(arrival);
+                self.deliver(arrival);
             }
         }
     }
 
-    /// Whether somebody of the handler's priority, where that is a thread's, wants the CPU.
+    /// Whether users' work or the application wants the CPU next to a polling thread.
     fn is_shared(&self) -> bool {
         self.simulation.user_slice_ns.is_some() || !self.queue.is_empty()
     }
 
-    /// Others have the CPU for a time, if they want it.
+    /// Gives the CPU to others for `ns`, or for less if there is no users' work and the application's queue
+    /// becomes empty.
     fn share(&mut self, ns: u64) {
         if self.simulation.user_slice_ns.is_some() {
             self.leave_until(self.now + ns);
         } else {
-            self.apply_until(self.now + ns);
+            self.run_application_until(self.now + ns);
         }
     }
 
-    /// The CPU is left to others until an event comes, and for the wake-up latency. False where none
-    /// will come.
+    /// If the ring is empty, leaves the CPU to others until an event arrives and the wake-up latency is over.
+    /// Returns false if no event waits and none will arrive.
     #[inline]
-    fn wait(&mut self) -> bool {
+    fn wait_for_event(&mut self) -> bool {
         self.admit();
         if self.ring.waiting == 0 {
             if self.next_arrival == u64::MAX {
@@ -434,48 +450,50 @@ impl<'a> Cpu<'a> {
     }
 
     fn interrupt(&mut self) {
-        while self.wait() {
-            self.enter();
+        while self.wait_for_event() {
+            self.take_interrupt();
             self.admit();
             self.handle();
         }
     }
 
-    /// Handles events until there are none. Their number.
+    /// Handles events until the ring is empty, and returns their number. After `budget` events an empty poll
+    /// is spent; after the quota, others get the CPU.
     #[inline]
     fn exhaust(&mut self, budget: Option<u32>) -> u64 {
-        let (mut handled, mut of_budget, mut of_quota) = (0, 0, 0);
+        let (mut handled, mut budget_used, mut quota_used) = (0, 0, 0);
         let mut since = self.now;
         loop {
             self.admit();
             if self.ring.waiting == 0 {
                 return handled;
             }
-            if budget == Some(of_budget) {
+            if budget == Some(budget_used) {
                 self.spend(self.simulation.costs.poll_ns);
-                of_budget = 0;
+                budget_used = 0;
                 self.admit();
             }
-            if self.simulation.quota == Some(of_quota) {
+            if self.simulation.quota == Some(quota_used) {
                 self.share(self.now - since);
-                (since, of_quota) = (self.now, 0);
+                (since, quota_used) = (self.now, 0);
                 self.admit();
             }
             self.handle();
             handled += 1;
-            of_budget += 1;
-            of_quota += 1;
+            budget_used += 1;
+            quota_used += 1;
         }
     }
 
     fn drain(&mut self, budget: u32) {
-        while self.wait() {
-            self.enter();
+        while self.wait_for_event() {
+            self.take_interrupt();
             self.exhaust(Some(budget));
         }
     }
 
-    /// Empty cycles of `length_ns` that end before the next event comes.
+    /// How many cycles of `length_ns`, each without an event, end before the next arrival. The schemes skip
+    /// these cycles in one step. 0 while the application has work, because its progress must be simulated.
     fn empty_cycles(&self, length_ns: u64) -> u64 {
         if self.next_arrival == u64::MAX || !self.queue.is_empty() {
             return 0;
@@ -487,21 +505,22 @@ impl<'a> Cpu<'a> {
         let (interrupt, wake_ns) =
             (self.simulation.costs.signal(self.simulation.scheme), self.simulation.costs.wake_ns);
         let away_ns = delay_ns + wake_ns;
-        // Looks that find nothing are not simulated one by one; each takes the mean. Where looks vary in length, the
-        // last looks are simulated: their lengths decide which look finds the event.
+        // Looks that find nothing are skipped in one step; each takes the mean. Where looks vary in length, the
+        // last looks before the event are simulated: their lengths decide which look finds the event.
         let look_ns = interrupt.mean_ns().round() as u64;
-        let last = if matches!(interrupt, Times::Constant(_)) { 0 } else { LOOKS_SIMULATED };
+        let looks_simulated =
+            if matches!(interrupt, Times::Constant(_)) { 0 } else { LOOKS_SIMULATED };
         while !self.is_over() {
             self.admit();
             if self.ring.waiting == 0 {
-                let empty = self.empty_cycles(away_ns + look_ns).saturating_sub(last);
+                let empty = self.empty_cycles(away_ns + look_ns).saturating_sub(looks_simulated);
                 self.counted.leftover_ns += empty * away_ns;
                 self.counted.interrupts += empty;
                 self.now += empty * away_ns;
                 self.spend(empty * look_ns);
             }
             self.leave_until(self.now + away_ns);
-            self.enter();
+            self.take_interrupt();
             self.exhaust(None);
         }
     }
@@ -541,12 +560,12 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    /// A clock tick, and the time of the next. One of the ticks that fall due meanwhile is pending, and
-    /// the others are lost.
+    /// Takes the clock tick that was due at `tick`, and sets `tick` to the next one. Of the ticks that fell
+    /// due meanwhile, the last stays pending, and the others are lost.
     fn tick(&mut self, tick: &mut u64, period_ns: u64) {
-        self.enter();
-        let late = self.now.saturating_sub(*tick) / period_ns;
-        *tick += late.max(1) * period_ns;
+        self.take_interrupt();
+        let periods_late = self.now.saturating_sub(*tick) / period_ns;
+        *tick += periods_late.max(1) * period_ns;
     }
 
     fn coalesced(&mut self, count: u32, delay_ns: u64) {
@@ -565,7 +584,7 @@ impl<'a> Cpu<'a> {
                 }
                 self.leave_until(self.now + self.simulation.costs.wake_ns);
             }
-            self.enter();
+            self.take_interrupt();
             self.exhaust(None);
         }
     }
@@ -573,12 +592,12 @@ impl<'a> Cpu<'a> {
     fn hybrid(&mut self, threshold: u32, suspend_ns: u64) {
         let poll_ns = self.simulation.costs.poll_ns;
         let polls_max = suspend_ns.div_ceil(poll_ns);
-        while self.wait() {
-            self.enter();
-            let mut polls = self.exhaust(None) >= u64::from(threshold);
-            while polls {
+        while self.wait_for_event() {
+            self.take_interrupt();
+            let mut is_polling = self.exhaust(None) >= u64::from(threshold);
+            while is_polling {
                 let since = self.now;
-                polls = self.poll(polls_max, poll_ns);
+                is_polling = self.poll(polls_max, poll_ns);
                 if self.simulation.quota.is_some() {
                     self.share(self.now - since);
                 }
@@ -587,16 +606,18 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    /// Polls an empty ring until an event has come, at most `polls_max` times. Whether one has.
+    /// Polls an empty ring until an event has arrived, at most `polls_max` times. Returns whether one has. The
+    /// caller limits `polls_max` where no event will arrive.
     fn poll(&mut self, polls_max: u64, poll_ns: u64) -> bool {
-        let needed = self.next_arrival.saturating_sub(self.now).div_ceil(poll_ns).max(1);
-        let polls = needed.min(polls_max);
+        let polls_needed = self.next_arrival.saturating_sub(self.now).div_ceil(poll_ns).max(1);
+        let polls = polls_needed.min(polls_max);
         self.spend(polls * poll_ns);
-        let found = self.next_arrival <= self.now;
-        self.counted.empty_polls += polls - u64::from(found);
-        found
+        let has_event = self.next_arrival <= self.now;
+        self.counted.empty_polls += polls - u64::from(has_event);
+        has_event
     }
 
+    /// Time slice of a polling thread and of its competitors, ns.
     fn slice_ns(&self) -> u64 {
         self.simulation.user_slice_ns.unwrap_or(APPLICATION_SLICE_NS)
     }
@@ -606,16 +627,16 @@ impl<'a> Cpu<'a> {
         let mut slice_end = slice_ns;
         while !self.is_over() {
             self.admit();
-            let shared = self.is_shared();
+            let is_shared = self.is_shared();
             if self.ring.waiting > 0 {
                 self.handle();
-            } else if shared {
+            } else if is_shared {
                 self.poll(slice_end.saturating_sub(self.now).div_ceil(poll_ns).max(1), poll_ns);
             } else {
                 self.poll(u64::MAX, poll_ns);
             }
             if self.now >= slice_end {
-                if shared {
+                if is_shared {
                     self.share(slice_ns);
                 }
                 slice_end = self.now + slice_ns;

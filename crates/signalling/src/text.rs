@@ -1,11 +1,12 @@
-//! Times as text, both ways: `1500ns`, `50us`, `1.5ms`, `2s`.
+//! Times as text, printed and parsed: `1500ns`, `50us`, `1.5ms`, `2s`. Users write this form, and tables
+//! contain it.
 
 use std::fmt;
 
-/// Units, the longest first.
+/// Units in ns. The longest must be first: [`TimeText`] takes the first unit that fits.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// A time in the longest unit that gives a whole number.
+/// Prints a time in the longest unit that gives a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeText(
     /// The time, ns.
@@ -20,22 +21,24 @@ impl fmt::Display for TimeText {
     }
 }
 
-/// Parses a time such as `1.5ms`, with the units ns, us, ms and s. The result is rounded to a nanosecond.
+/// Parses a time such as `1.5ms`, with the units ns, us, ms and s. Returns it in ns, rounded.
 ///
 /// The error states the allowed form.
 pub fn parse_time_ns(text: &str) -> Result<u64, String> {
     let digits =
         text.find(|sign: char| !sign.is_ascii_digit() && sign != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let wrong = || format!("{text:?} is no time (write a number and ns, us, ms or s, as in 50us)");
-    let (_, unit_ns) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-    decimal_times(number, *unit_ns).ok_or_else(wrong)
+    let not_a_time =
+        || format!("{text:?} is no time (write a number and ns, us, ms or s, as in 50us)");
+    let (_, unit_ns) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(not_a_time)?;
+    decimal_times(number, *unit_ns).ok_or_else(not_a_time)
 }
 
-/// A decimal number times `factor`, rounded; `None` if it is no number, or over 2^53.
+/// A decimal number times `factor`, rounded. `None` if the text is no number, or the product is over 2^53.
 pub(crate) fn decimal_times(number: &str, factor: u64) -> Option<u64> {
-    let starts_well = number.starts_with(|sign: char| sign.is_ascii_digit());
-    if !starts_well || number.ends_with('.') || number.len() > 20 {
+    // `f64::parse` also accepts signs, `.5`, `inf` and `nan`.
+    let starts_with_digit = number.starts_with(|sign: char| sign.is_ascii_digit());
+    if !starts_with_digit || number.ends_with('.') || number.len() > 20 {
         return None;
     }
     let value = number.parse::<f64>().ok()? * factor as f64;

@@ -1,7 +1,9 @@
 //! Checks the plugin's record and sums it up: how much a machine executed, by CPU and context.
 //!
-//! Only this module reads records. [`Accounting::broken`] says why the numbers of a record cannot be
-//! trusted; they must not be used then.
+//! Every simulated bench gets its [`Accounting`] from [`crate::watch::Recording::accounting`] after its machine has
+//! ended. Only this module and [`crate::divergence`] read records.
+//! A record may be damaged: each CPU number, region and context is checked before it is used.
+//! [`Accounting::broken`] says why the numbers of a record cannot be trusted. Callers must not use them then.
 
 mod sampled;
 mod services;
@@ -55,7 +57,7 @@ pub struct Accounting {
     pub ended_by_guest: bool,
     /// Whether an annotation ended the record.
     pub stopped: bool,
-    /// The regions, in order.
+    /// Regions of interest. Region N of the record is at index N - 1.
     pub regions: Vec<RegionUse>,
     /// Names of tasks by process id, as the kernel has them.
     pub tasks: BTreeMap<u32, String>,
@@ -65,7 +67,7 @@ pub struct Accounting {
     pub user_functions: BTreeMap<u64, String>,
     /// Names of spans that annotations open, by number.
     pub spans: Vec<String>,
-    /// Results of annotations, by region and number of the annotation.
+    /// Results of annotations, by region (from 1) and number of the annotation (from 0).
     pub annotations: BTreeMap<(u32, u32), AnnotationUse>,
     /// Hits of annotations that recorded values, if they were requested.
     pub hits: Vec<Hit>,
@@ -234,19 +236,19 @@ pub struct KernelUse {
 /// The results of an annotation in a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationUse {
-    /// How often each CPU reached it.
+    /// How often each CPU reached the annotation, by CPU number.
     pub hits: Vec<u64>,
     /// Spans that could not be opened or closed.
     pub refused: u64,
     pub values: Vec<RecordedValues>,
 }
 
-/// Values that were recorded together.
+/// Values that an action recorded together, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedValues {
     /// The position of the recording action in the annotation's list of actions.
     pub action: u32,
-    /// The values; absent for all values without a row of their own.
+    /// `None`: this row sums up all values that have no row of their own.
     pub values: Option<Vec<Value>>,
     /// How often these values were recorded.
     pub count: u64,
@@ -285,24 +287,24 @@ impl Accounting {
     /// Fails when records contradict each other: rows of a region that was not opened, CPUs that
     /// the machine does not have, contexts that do not exist.
     pub(crate) fn of(stream: &Stream) -> Result<Accounting> {
-        let has = |feature: u32| stream.header.features & feature != 0;
+        let has_feature = |feature: u32| stream.header.features & feature != 0;
         let parsed =
             parse(stream).map_err(|position| bad(&format!("record {position} does not fit")))?;
-        let named = |names: &[(u32, String)]| -> BTreeMap<u32, String> {
+        let printable_names = |names: &[(u32, String)]| -> BTreeMap<u32, String> {
             names.iter().map(|(number, name)| (*number, printable(name))).collect()
         };
         let mut accounting = Accounting {
             cpus: stream.header.cpus,
-            has_contexts: has(FEATURE_CONTEXTS),
-            has_tasks: has(FEATURE_TASKS),
-            has_model_time: has(FEATURE_MODEL_TIME),
-            is_sampled: has(FEATURE_SAMPLED),
+            has_contexts: has_feature(FEATURE_CONTEXTS),
+            has_tasks: has_feature(FEATURE_TASKS),
+            has_model_time: has_feature(FEATURE_MODEL_TIME),
+            is_sampled: has_feature(FEATURE_SAMPLED),
             counters: stream.header.counters,
             instructions: stream.end.instructions,
             ended_by_guest: stream.end.by_marker,
             stopped: stream.end.by_annotation,
-            tasks: named(&parsed.tasks),
-            irqs: named(&parsed.irqs),
+            tasks: printable_names(&parsed.tasks),
+            irqs: printable_names(&parsed.irqs),
             user_functions: parsed.user_functions.iter().map(user_function).collect(),
             notices: notices(stream),
             ..Accounting::default()
@@ -333,27 +335,28 @@ impl Accounting {
         Ok(accounting)
     }
 
+    /// Adds the CPUs of each region. The record has regions from 1 without a gap, and in each region all CPUs from 0.
     fn add_regions(&mut self, regions: &[CpuRegion], broken_cpus: &mut CpuWarnings) -> Result<()> {
         // A snapshot writes the rows of its region so far; later rows replace them.
         let mut last: BTreeMap<(u32, u32), &CpuRegion> = BTreeMap::new();
         for region in regions {
             last.insert((region.region.region, region.region.cpu), region);
         }
-        for ((region, cpu), used) in last {
+        for ((region, cpu), cpu_region) in last {
             if self.regions.len() + 1 == region as usize && cpu == 0 {
                 self.regions.push(RegionUse::default());
             }
             let region_use = self.regions.get_mut((region as usize).wrapping_sub(1));
             let region_use = region_use.filter(|found| found.cpus.len() == cpu as usize);
-            region_use.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(used));
-            let broken = used.region.broken;
+            region_use.ok_or_else(|| bad("a region lacks a CPU"))?.cpus.push(cpu_use(cpu_region));
+            let broken = cpu_region.region.broken;
             if broken > 0 {
                 let warning = CpuWarning::new(cpu, "events were out of order or without a place");
                 broken_cpus.add(ALL_REGIONS, warning.counted(broken, "events"));
             }
         }
-        let is_whole = |region: &RegionUse| region.cpus.len() == self.cpus as usize;
-        if self.regions.iter().all(is_whole) {
+        let is_complete = |region: &RegionUse| region.cpus.len() == self.cpus as usize;
+        if self.regions.iter().all(is_complete) {
             return Ok(());
         }
         Err(bad("a region has other CPUs than the machine"))
@@ -370,35 +373,42 @@ impl Accounting {
         }
     }
 
-    /// Joins all contexts to the unknown one. Without symbols kernel entries are not detected, and the row
-    /// of a task would include them.
+    /// Replaces the contexts of each CPU by one unknown context with their sum. Without symbols the plugin does not
+    /// detect kernel entries, so the row of a task would include them.
     fn forget_contexts(&mut self) {
         for cpu in self.regions.iter_mut().flat_map(|region| &mut region.cpus) {
-            let mut all = ContextUse::unknown();
+            let mut unknown = ContextUse::unknown();
             for used in cpu.contexts.drain(..) {
-                add(&mut all.self_counts, &used.self_counts);
+                add(&mut unknown.self_counts, &used.self_counts);
             }
-            cpu.contexts.push(all);
+            cpu.contexts.push(unknown);
         }
     }
 
+    /// Returns a CPU in a region. `region` counts from 1, `cpu` from 0.
     fn cpu_mut(&mut self, region: u32, cpu: u32) -> Result<&mut CpuUse> {
         let region = self.regions.get_mut((region as usize).wrapping_sub(1));
         let found = region.and_then(|region| region.cpus.get_mut(cpu as usize));
         found.ok_or_else(|| bad("a record belongs to no region"))
     }
 
+    /// Adds the counters of sampled units to their regions.
     fn add_sampled(&mut self, parts: &[(SampledPart, Counts)]) -> Result<()> {
         for (part, counts) in parts {
             let context =
                 if self.has_contexts { context_of(part.code)? } else { KernelContext::Unknown };
-            let used = SampledPartUse { cpu: part.cpu, unit: part.unit, context, counts: *counts };
+            let part_use =
+                SampledPartUse { cpu: part.cpu, unit: part.unit, context, counts: *counts };
             let region = self.regions.get_mut((part.region as usize).wrapping_sub(1));
-            region.ok_or_else(|| bad("a sampled unit belongs to no region"))?.sampled.push(used);
+            region
+                .ok_or_else(|| bad("a sampled unit belongs to no region"))?
+                .sampled
+                .push(part_use);
         }
         Ok(())
     }
 
+    /// Adds the spans to their CPUs, with the counters of the first `counts.len()` spans.
     fn add_spans(
         &mut self,
         spans: &[Span],
@@ -408,7 +418,7 @@ impl Accounting {
         let mut broken_spans: BTreeMap<u32, u64> = BTreeMap::new();
         let counts = counts.iter().map(Some).chain(std::iter::repeat(None));
         for (span, counts) in spans.iter().zip(counts) {
-            let used = SpanUse {
+            let span_use = SpanUse {
                 context: context_of(span.code)?,
                 ended_at_cycles: span.start.saturating_add(span.inclusive_cycles),
                 self_cycles: span.self_cycles,
@@ -416,7 +426,7 @@ impl Accounting {
                 self_instructions: span.self_instructions,
             };
             let cpu = self.cpu_mut(span.region, span.cpu)?;
-            cpu.spans.push(used);
+            cpu.spans.push(span_use);
             cpu.span_counts.extend(counts);
             if counts.is_some_and(|counts| counts[CYCLES] != span.self_cycles) {
                 *broken_spans.entry(span.cpu).or_default() += 1;
@@ -430,6 +440,7 @@ impl Accounting {
         Ok(())
     }
 
+    /// Adds the context transitions to their CPUs, in the order of the record.
     fn add_transitions(&mut self, transitions: &[Transition]) -> Result<()> {
         for row in transitions {
             let (context, task) = (context_of(row.code)?, context_of(row.task)?);
@@ -449,18 +460,19 @@ impl Accounting {
                 opened.insert(key, count);
             } else if let Some(first) = opened.remove(&key) {
                 // The kernel's counters have 32 bits.
-                let passed = (count.value as u32).wrapping_sub(first.value as u32);
-                let used = KernelUse {
+                let advance = (count.value as u32).wrapping_sub(first.value as u32);
+                let kernel_use = KernelUse {
                     context: context_of(count.code)?,
-                    count: u64::from(passed),
+                    count: u64::from(advance),
                     edge_max: u64::from(first.inside) + u64::from(count.inside),
                 };
-                self.cpu_mut(count.region, count.cpu)?.kernel.push(used);
+                self.cpu_mut(count.region, count.cpu)?.kernel.push(kernel_use);
             }
         }
         Ok(())
     }
 
+    /// Notes the CPUs that went offline or came online in a region.
     fn add_hotplug(&mut self, events: &[Hotplug]) -> Result<()> {
         for event in events {
             let cpu = self.cpu_mut(event.region, event.cpu)?;
@@ -475,31 +487,32 @@ impl Accounting {
         Ok(())
     }
 
-    /// Checks that all sums add up.
+    /// Checks that the contexts of each CPU add up to the CPU. If spans were recorded, checks that each entry of an
+    /// interrupt or exception has its span.
     fn check(&self, broken_cpus: &mut CpuWarnings) {
-        let has_spans = self.regions.iter().flat_map(|region| &region.cpus);
-        let has_spans = has_spans.clone().any(|cpu| !cpu.spans.is_empty());
-        for used in self.regions.iter().flat_map(|region| &region.cpus) {
+        let mut cpus = self.regions.iter().flat_map(|region| &region.cpus);
+        let has_spans = cpus.any(|cpu| !cpu.spans.is_empty());
+        for cpu in self.regions.iter().flat_map(|region| &region.cpus) {
             let mut sums = Counts::default();
-            for row in &used.contexts {
+            for row in &cpu.contexts {
                 add(&mut sums, &row.self_counts);
             }
-            if sums != used.used {
+            if sums != cpu.used {
                 let reason = "the counters of contexts do not add up to those of the CPU";
-                broken_cpus.add(ALL_REGIONS, CpuWarning::new(used.cpu, reason));
+                broken_cpus.add(ALL_REGIONS, CpuWarning::new(cpu.cpu, reason));
             }
-            for row in used
+            for row in cpu
                 .contexts
                 .iter()
                 .filter(|row| has_spans && row.context.is_interrupt_or_exception())
             {
-                let spans = used.spans.iter().filter(|span| span.context == row.context).count();
+                let spans = cpu.spans.iter().filter(|span| span.context == row.context).count();
                 let (spans, completed) = (spans as u64, row.completed);
                 if spans != completed {
                     let reason = format!("spans of {} are not those that ended", row.context);
                     let extent = format!("{spans} spans, and {completed} ended");
                     let size = spans.abs_diff(completed) as f64;
-                    let warning = CpuWarning::new(used.cpu, &reason).with_extent(size, extent);
+                    let warning = CpuWarning::new(cpu.cpu, &reason).with_extent(size, extent);
                     broken_cpus.add(ALL_REGIONS, warning);
                 }
             }
@@ -569,9 +582,10 @@ pub(crate) fn read(mut file: &File) -> Result<Stream> {
 ///
 /// The error says why the file is not a record.
 pub(crate) fn check_is_record(file: &File) -> std::result::Result<(), String> {
-    let mut first = [0; record::BYTES];
-    file.read_exact_at(&mut first, 0).map_err(|error| format!("it is no record: {error}"))?;
-    match Record::decode(&first) {
+    let mut first_record = [0; record::BYTES];
+    file.read_exact_at(&mut first_record, 0)
+        .map_err(|error| format!("it is no record: {error}"))?;
+    match Record::decode(&first_record) {
         Ok(Record::Header(_)) => Ok(()),
         Ok(_) => Err("it is no record: it does not start with a header".to_owned()),
         Err(error) => Err(format!("it is no record: {error}")),
@@ -580,12 +594,13 @@ pub(crate) fn check_is_record(file: &File) -> std::result::Result<(), String> {
 
 /// Returns whether an annotation has ended a record that QEMU may still have open.
 pub(crate) fn is_stopped(file: &File) -> bool {
-    let mut last = [0; record::BYTES];
+    let mut last_record = [0; record::BYTES];
+    // QEMU may be writing the last record: only complete records are read.
     let bytes = file.metadata().map_or(0, |data| data.len());
-    let bytes_of_whole_records = bytes - bytes % last.len() as u64;
-    let offset = bytes_of_whole_records.checked_sub(last.len() as u64);
-    let is_read = offset.is_some_and(|offset| file.read_exact_at(&mut last, offset).is_ok());
-    is_read && matches!(Record::decode(&last), Ok(Record::End(end)) if end.by_annotation)
+    let complete_bytes = bytes - bytes % last_record.len() as u64;
+    let offset = complete_bytes.checked_sub(last_record.len() as u64);
+    let is_read = offset.is_some_and(|offset| file.read_exact_at(&mut last_record, offset).is_ok());
+    is_read && matches!(Record::decode(&last_record), Ok(Record::End(end)) if end.by_annotation)
 }
 
 fn user_function((number, name): (&u64, &Vec<u8>)) -> (u64, String) {
@@ -616,13 +631,14 @@ fn notices(stream: &Stream) -> Vec<String> {
         _ => None,
     };
     let mut notices: Vec<String> = stream.records.iter().filter_map(other_notice).collect();
-    let lost = stream.records.iter().filter_map(lost_writes).reduce(u64::saturating_add);
-    if let Some(lost) = lost {
+    let lost_count = stream.records.iter().filter_map(lost_writes).reduce(u64::saturating_add);
+    if let Some(lost) = lost_count {
         notices.push(format!("{} ({lost} writes)", Notice::DeviceWritesLost));
     }
     notices
 }
 
+/// Converts a CPU of the record. Spans, transitions, counters of the kernel and hotplug events are added later.
 fn cpu_use(region: &CpuRegion) -> CpuUse {
     let context_use = |counts: &ContextCounts| ContextUse {
         context: counts.context,
@@ -648,7 +664,7 @@ fn cpu_use(region: &CpuRegion) -> CpuUse {
     }
 }
 
-/// Counts of values, by the position of the action that recorded them.
+/// How often values were recorded, by the position of the recording action and by the values.
 type ValueCounts = BTreeMap<(u32, Option<Vec<Value>>), u64>;
 
 /// The results of annotations, by region and number of the annotation.
@@ -658,15 +674,15 @@ type Annotations = BTreeMap<(u32, u32), AnnotationUse>;
 fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
     let (mut results, mut hits) = (Annotations::new(), Vec::new());
     for row in &parsed.annotations {
-        let used = results.entry((row.region, row.annotation)).or_default();
-        // Rows of a later snapshot replace the rows of an earlier snapshot.
+        let annotation_use = results.entry((row.region, row.annotation)).or_default();
+        // CPU 0 comes first in a snapshot. The rows of a later snapshot replace the rows of an earlier one.
         if row.cpu == 0 {
-            *used = AnnotationUse { refused: row.refused, ..AnnotationUse::default() };
+            *annotation_use = AnnotationUse { refused: row.refused, ..AnnotationUse::default() };
         }
-        if used.hits.len() != row.cpu as usize {
+        if annotation_use.hits.len() != row.cpu as usize {
             return Err(bad("an annotation lacks a CPU"));
         }
-        used.hits.push(row.hits);
+        annotation_use.hits.push(row.hits);
     }
     let mut counts: BTreeMap<(u32, u32), ValueCounts> = BTreeMap::new();
     for row in &parsed.values {
@@ -691,10 +707,13 @@ fn annotations(parsed: &ParsedRecord) -> Result<(Annotations, Vec<Hit>)> {
         counts.entry(key).or_default().insert((head.action, values), head.number);
     }
     for (key, values) in counts {
-        let used = results.get_mut(&key).ok_or_else(|| bad("values of no annotation"))?;
+        let annotation_use = results.get_mut(&key).ok_or_else(|| bad("values of no annotation"))?;
         let row = |((action, values), count)| RecordedValues { action, values, count };
-        used.values = values.into_iter().map(row).collect();
-        used.values.sort_by_key(|row| (row.action, row.values.is_none(), u64::MAX - row.count));
+        annotation_use.values = values.into_iter().map(row).collect();
+        // Frequent values first in each action; the sum of the other values last.
+        annotation_use
+            .values
+            .sort_by_key(|row| (row.action, row.values.is_none(), u64::MAX - row.count));
     }
     Ok((results, hits))
 }
@@ -719,17 +738,20 @@ fn shadow_caches(parsed: &ParsedRecord) -> (Vec<ShadowCacheUse>, Vec<MissCurvePo
     (caches, last_of_each(parsed.miss_curves.iter().copied(), key))
 }
 
-fn last_of_each<T>(all: impl Iterator<Item = T>, key: fn(&T) -> (u32, u32, u32)) -> Vec<T> {
-    all.map(|row| (key(&row), row)).collect::<BTreeMap<_, _>>().into_values().collect()
+/// Returns the last row of each key, sorted by key.
+fn last_of_each<T>(rows: impl Iterator<Item = T>, key: fn(&T) -> (u32, u32, u32)) -> Vec<T> {
+    rows.map(|row| (key(&row), row)).collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
+/// Converts a row of the record. Counters that these caches do not have become `None`.
 fn shadow_cache_use(row: &ShadowCacheCounts) -> ShadowCacheUse {
-    let has = |counter: usize| row.caches.counters >> counter & 1 == 1 && is_of_memory(counter);
+    let has_counter =
+        |counter: usize| row.caches.counters >> counter & 1 == 1 && is_of_memory(counter);
     ShadowCacheUse {
         region: row.caches.region,
         model: row.caches.model,
         group: row.caches.group,
-        counts: std::array::from_fn(|counter| has(counter).then_some(row.counts[counter])),
+        counts: std::array::from_fn(|counter| has_counter(counter).then_some(row.counts[counter])),
     }
 }
 

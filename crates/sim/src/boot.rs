@@ -1,4 +1,8 @@
 //! Starts a machine with a request for its first process, and follows it to its end.
+//!
+//! [`crate::GuestRun`], workloads, `irqlab sim boot` and repetitions use [`follow_to_end`]: it collects the guest's
+//! messages, handles stops and limits, and says how the machine ended. A machine must be followed on the thread that
+//! started it: the kernel kills QEMU when that thread ends.
 
 use std::fmt;
 use std::process::ExitStatus;
@@ -28,8 +32,7 @@ pub(crate) const STOP_POLL: Duration = Duration::from_millis(100);
 pub struct Limits {
     /// Limit on the host's clock, at which the machine is killed.
     pub wall: Duration,
-    /// Limit on the guest's clock, in seconds from the start of its first process. The guest powers itself off
-    /// then.
+    /// Limit on the guest's clock, in seconds from the start of its first process. At the limit the guest powers off.
     pub guest_s: u32,
 }
 
@@ -106,8 +109,8 @@ pub(crate) fn step_failed(name: &str, status: u8) -> String {
 }
 
 impl fmt::Display for Step {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
             Step::Root => "mounting the root file system",
             Step::SetUp => "the set-up",
             Step::Region => "the region of interest",
@@ -125,6 +128,7 @@ struct Output {
 }
 
 impl Output {
+    /// Keeps a line unless the output exceeds a bound.
     fn push(&mut self, line: String) {
         self.bytes += line.len();
         if self.lines.len() <= RESPONSE_LINES_MAX && self.bytes <= RESPONSE_BYTES_MAX {
@@ -152,17 +156,18 @@ pub fn start_with(
     instrumentation: Instrumentation<'_>,
 ) -> Result<Vm> {
     // The guest reads a request from the firmware if the kernel's command line cannot hold it.
-    let (on_line, in_firmware) =
+    let (line_request, firmware_request) =
         if is_for_firmware(request) { ("ready", request) } else { (request, NO_REQUEST) };
-    let command_line = machine.command_line(on_line, limits.guest_s)?;
-    let request = in_firmware.to_owned();
+    let command_line = machine.command_line(line_request, limits.guest_s)?;
+    let request = firmware_request.to_owned();
     Vm::start(qemu, machine, &StartConfig { command_line, request, state: None, instrumentation })
 }
 
+/// Returns whether a request is passed in the firmware: it may be long, or has characters that the kernel refuses.
 fn is_for_firmware(request: &str) -> bool {
     let is_refused = |character: char| character == '"' || character.is_control();
-    let is_long = ["irqlab:", "prepare:", "work:"].iter().any(|kind| request.starts_with(kind));
-    is_long || request.chars().any(is_refused)
+    let may_be_long = ["irqlab:", "prepare:", "work:"].iter().any(|kind| request.starts_with(kind));
+    may_be_long || request.chars().any(is_refused)
 }
 
 /// Follows a machine to its end; passes the output of its console to `console`.
@@ -194,7 +199,7 @@ pub(crate) fn refuse_to_save() -> impl FnMut(&mut Vm, Held) -> Result<()> {
     |_, _| Err(SimError::Invalid("no checkpoint is saved here".to_owned()))
 }
 
-/// How a machine is ended before its request is executed.
+/// How to end a machine that has not executed its request yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EarlyEnd {
     /// It is killed. Its record has no end and cannot be read. At the limit on the host's clock this is an error.
@@ -205,7 +210,7 @@ pub enum EarlyEnd {
     AskGuest,
 }
 
-/// Why a machine was ended before its request was executed.
+/// Why a machine was ended before it had executed its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EarlyReason {
     /// The caller's `stop` returned true.
@@ -227,49 +232,51 @@ pub struct Ended {
     pub wall: Duration,
 }
 
-/// When a machine has to have ended, on the host's clock.
+/// The time on the host's clock at which a machine must have ended. Each event that [`follow_to_end`] sees may change
+/// it.
 #[derive(Clone, Copy, Debug)]
-struct EndTime {
-    at: Instant,
+struct EndDeadline {
+    ends_at: Instant,
     /// When the guest was asked to stop; `None` before.
     asked_at: Option<Instant>,
 }
 
-impl EndTime {
-    fn new(at: Instant) -> EndTime {
-        EndTime { at, asked_at: None }
+impl EndDeadline {
+    fn new(ends_at: Instant) -> EndDeadline {
+        EndDeadline { ends_at, asked_at: None }
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        now >= self.at
+        now >= self.ends_at
     }
 
-    /// The guest is asked to stop: it has [`STOP_TIMEOUT`] from now.
-    fn ask(&mut self, now: Instant) {
-        *self = EndTime { at: now + STOP_TIMEOUT, asked_at: Some(now) };
+    /// Notes that the guest was asked to stop: it has [`STOP_TIMEOUT`] from now.
+    fn note_stop_request(&mut self, now: Instant) {
+        *self = EndDeadline { ends_at: now + STOP_TIMEOUT, asked_at: Some(now) };
     }
 
-    /// The guest has sent a line of its response. Does nothing before the guest was asked.
-    fn responds(&mut self, now: Instant) {
+    /// Notes that the guest has sent a line of its response. Does nothing before the guest was asked to stop.
+    fn note_response(&mut self, now: Instant) {
         if let Some(asked_at) = self.asked_at {
-            self.at = (now + STOP_TIMEOUT).min(asked_at + RESPONSE_TIMEOUT);
+            self.ends_at = (now + STOP_TIMEOUT).min(asked_at + RESPONSE_TIMEOUT);
         }
     }
 
-    /// The guest has reported its status.
-    fn powers_off(&mut self, now: Instant) {
-        self.at = self.at.min(now + POWER_OFF_TIMEOUT);
+    /// Notes that the guest has reported its status, and powers off.
+    fn note_power_off(&mut self, now: Instant) {
+        self.ends_at = self.ends_at.min(now + POWER_OFF_TIMEOUT);
     }
 
-    /// The machine was held for this time, which does not count.
+    /// Adds the time during which the plugin held the machine: this time does not count.
     fn extend(&mut self, held: Duration) {
-        self.at += held;
+        self.ends_at += held;
     }
 }
 
-/// Follows a machine to its end. `stop` and the limit on the host's clock end it early, in the way that `early_end`
-/// returns at that time. Each event is handled before `stop` and the limit are tested. Calls `save` when the plugin
-/// holds the machine. The limit does not include the time of `save`.
+/// Follows a machine to its end. `stop` and the limit on the host's clock end it early; `early_end` is called then
+/// and says how. Calls `save` when the plugin holds the machine. The limit does not include the time of `save`.
+///
+/// Handles each event before it tests `stop` and the limit: a machine that has ended by itself did not end early.
 ///
 /// Fails as [`follow`] does, and with the errors of `save`.
 pub fn follow_to_end(
@@ -281,42 +288,42 @@ pub fn follow_to_end(
     save: &mut dyn FnMut(&mut Vm, Held) -> Result<()>,
 ) -> Result<Ended> {
     let start = Instant::now();
-    let mut end = EndTime::new(start + limits.wall);
+    let mut deadline = EndDeadline::new(start + limits.wall);
     let mut report = None;
     let mut status = None;
     let mut output = Output::default();
     let mut reached_limit = false;
-    let mut failed = None;
+    let mut failed_step = None;
     let mut faults = None;
     let mut early = None;
-    let ended = loop {
-        match vm.next(end.at.min(Instant::now() + STOP_POLL))? {
+    let exit_status = loop {
+        match vm.next(deadline.ends_at.min(Instant::now() + STOP_POLL))? {
             Some(VmEvent::Console(bytes)) => console(&bytes),
             Some(VmEvent::Guest(GuestEvent(message))) => match message {
                 Message::Facts(facts) => report = Some(facts),
                 Message::Exit { status: reported } => {
                     status = Some(reported);
-                    end.powers_off(Instant::now());
+                    deadline.note_power_off(Instant::now());
                 }
                 Message::Limit => reached_limit = true,
                 Message::Faults { all, major } => faults = Some(GuestFaults { all, major }),
-                Message::Step { name, .. } => failed = Step::named(&name),
+                Message::Step { name, .. } => failed_step = Step::named(&name),
                 Message::Output { line } => {
-                    end.responds(Instant::now());
+                    deadline.note_response(Instant::now());
                     output.push(line);
                 }
                 _ => {}
             },
             Some(VmEvent::Held(held)) => {
-                let start = Instant::now();
+                let held_at = Instant::now();
                 save(vm, held)?;
-                end.extend(start.elapsed());
+                deadline.extend(held_at.elapsed());
             }
-            Some(VmEvent::Ended(ended)) => {
+            Some(VmEvent::Ended(exit_status)) => {
                 if early.is_none() && status.is_none() && stop() {
                     early = Some(EarlyReason::Stopped);
                 }
-                break Some(ended);
+                break Some(exit_status);
             }
             None => {}
         }
@@ -326,10 +333,10 @@ pub fn follow_to_end(
         } else if stop() {
             Some(EarlyReason::Stopped)
         } else {
-            end.is_over(Instant::now()).then_some(EarlyReason::HostLimit)
+            deadline.is_over(Instant::now()).then_some(EarlyReason::HostLimit)
         };
         match reason.map(|reason| (reason, early_end())) {
-            None if end.is_over(Instant::now()) => break None,
+            None if deadline.is_over(Instant::now()) => break None,
             None => {}
             Some((EarlyReason::HostLimit, EarlyEnd::Kill)) => break None,
             Some((reason, EarlyEnd::Kill)) => {
@@ -344,48 +351,55 @@ pub fn follow_to_end(
                 early = Some(reason);
                 // A machine that has ended meanwhile reports its end as the next event.
                 let _ = vm.answer_guest();
-                end.ask(Instant::now());
+                deadline.note_stop_request(Instant::now());
             }
         }
     };
     let wall = start.elapsed();
-    // A restored machine has reported before, and does not report again.
+    // A restored machine has reported before it was saved, and does not report again.
     let is_up = vm.is_restored() || report.is_some();
     let exit = |status, reached_limit: bool| {
         let early = early.or(reached_limit.then_some(EarlyReason::GuestLimit));
-        let exit =
-            GuestExit { status, reached_limit, failed, faults, report, output: output.lines, wall };
+        let exit = GuestExit {
+            status,
+            reached_limit,
+            failed: failed_step,
+            faults,
+            report,
+            output: output.lines,
+            wall,
+        };
         Ok(Ended { exit: Some(exit), early, wall })
     };
-    match (status, ended) {
+    match (status, exit_status) {
         (Some(status), Some(_)) => exit(status, reached_limit),
         // The guest has reported its status, but its kernel cannot power the machine off.
         (Some(status), None) => vm.quit().and_then(|()| exit(status, reached_limit)),
         (None, Some(_)) if is_up && vm.reached_limit() => exit(STATUS_LIMIT, true),
-        // A guest that does not respond in time, or ends while it is asked to stop.
+        // The guest was asked to stop, and did not respond in time or ended meanwhile.
         (None, _) if early.is_some() => {
             vm.quit()?;
             Ok(Ended { exit: None, early, wall: start.elapsed() })
         }
-        (None, Some(ended)) => Err(ended_early(vm, ended, is_up)),
+        (None, Some(exit_status)) => Err(ended_early(vm, exit_status, is_up)),
         (None, None) => {
             vm.kill();
-            let reached = if is_up { "" } else { "; its first process has sent nothing" };
+            let detail = if is_up { "" } else { "; its first process has sent nothing" };
             let limit = limits.wall;
-            let killed = format!("the machine was killed after {limit:?} (--limit){reached}");
+            let killed = format!("the machine was killed after {limit:?} (--limit){detail}");
             Err(vm.time_limit(&killed))
         }
     }
 }
 
-/// Returns why QEMU ended before the guest reported its status.
-fn ended_early(vm: &Vm, ended: ExitStatus, is_up: bool) -> SimError {
+/// Returns the error for a QEMU that ended before the guest reported its status.
+fn ended_early(vm: &Vm, exit_status: ExitStatus, is_up: bool) -> SimError {
     if vm.reached_limit() {
         let reason = "the guest has reached its time limit (--guest-limit)";
         return vm.time_limit(&format!("{reason}; its first process has sent nothing"));
     }
-    if !ended.success() {
-        return vm.failure(&format!("QEMU {} before the guest did", describe_exit(ended)));
+    if !exit_status.success() {
+        return vm.failure(&format!("QEMU {} before the guest did", describe_exit(exit_status)));
     }
     // The last lines of the console may show only the call trace that follows the reason.
     if let Some(reason) = vm.console_line_after("Kernel panic - ") {
@@ -423,17 +437,17 @@ mod tests {
     #[test]
     fn a_guest_that_responds_has_more_time_up_to_a_maximum() {
         let start = Instant::now();
-        let mut end = EndTime::new(start + 100 * SECOND);
-        end.responds(start + 50 * SECOND);
-        assert_eq!(end.at, start + 100 * SECOND, "it was not asked to stop");
-        end.ask(start + 60 * SECOND);
+        let mut end = EndDeadline::new(start + 100 * SECOND);
+        end.note_response(start + 50 * SECOND);
+        assert_eq!(end.ends_at, start + 100 * SECOND, "it was not asked to stop");
+        end.note_stop_request(start + 60 * SECOND);
         assert!(!end.is_over(start + 79 * SECOND) && end.is_over(start + 80 * SECOND));
-        end.responds(start + 75 * SECOND);
-        assert_eq!(end.at, start + 95 * SECOND);
-        end.responds(start + 350 * SECOND);
-        assert_eq!(end.at, start + 360 * SECOND, "five minutes after it was asked");
+        end.note_response(start + 75 * SECOND);
+        assert_eq!(end.ends_at, start + 95 * SECOND);
+        end.note_response(start + 350 * SECOND);
+        assert_eq!(end.ends_at, start + 360 * SECOND, "five minutes after it was asked");
         end.extend(SECOND);
-        end.powers_off(start + 340 * SECOND);
-        assert_eq!(end.at, start + 350 * SECOND);
+        end.note_power_off(start + 340 * SECOND);
+        assert_eq!(end.ends_at, start + 350 * SECOND);
     }
 }

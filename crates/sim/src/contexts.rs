@@ -1,4 +1,5 @@
-//! The simulator's contexts under the names that the experiments' tables have for them.
+//! Translates the plugin's contexts to the names in the tables of the experiments. Both benches must use the same
+//! names, so that their tables can be compared.
 
 use attribution::context::{SOFTIRQS, SYSTEM_VECTORS, position_of_vector};
 use attribution::{Context, ContextKind, KernelContext, PID_UNKNOWN, SYSCALL_32};
@@ -10,15 +11,15 @@ const PAGE_FAULT: u8 = 14;
 /// The vector of the NMI, as on the live bench.
 const NMI_VECTOR: u32 = 2;
 
-/// Returns the experiments' name of a context; `None` if it is neither an interrupt nor an exception.
-pub(crate) fn context_of(context: KernelContext, account: &Accounting) -> Option<Context> {
+/// Returns the name of a context in tables; `None` if it is neither an interrupt nor an exception.
+pub(crate) fn context_of(context: KernelContext, accounting: &Accounting) -> Option<Context> {
     let (kind, number, name) = match context {
         KernelContext::Interrupt(vector) => {
             let (number, name) = vector_name(vector);
             (ContextKind::Vector, number, name)
         }
         KernelContext::Irq(line) => {
-            let name = account.irqs.get(&line).filter(|name| !name.is_empty()).cloned();
+            let name = accounting.irqs.get(&line).filter(|name| !name.is_empty()).cloned();
             (ContextKind::HardIrq, line, name.unwrap_or_else(|| "(name not read)".to_owned()))
         }
         KernelContext::Softirq(number) => {
@@ -35,9 +36,9 @@ pub(crate) fn context_of(context: KernelContext, account: &Accounting) -> Option
 }
 
 /// Returns the live bench's name for the thread of an IRQ line; `None` for all other contexts.
-pub(crate) fn irq_thread_of(context: KernelContext, account: &Accounting) -> Option<Context> {
+pub(crate) fn irq_thread_of(context: KernelContext, accounting: &Accounting) -> Option<Context> {
     let KernelContext::KernelThread(pid) = context else { return None };
-    let (line, action) = account.tasks.get(&pid)?.strip_prefix("irq/")?.split_once('-')?;
+    let (line, action) = accounting.tasks.get(&pid)?.strip_prefix("irq/")?.split_once('-')?;
     Some(Context {
         kind: ContextKind::IrqThread,
         number: line.parse().ok()?,
@@ -54,6 +55,7 @@ fn vector_name(vector: u8) -> (u32, String) {
     }
 }
 
+/// Returns the name of an exception in tables.
 fn exception_name(vector: u8) -> String {
     match vector {
         PAGE_FAULT => "page_fault".to_owned(),
@@ -61,38 +63,39 @@ fn exception_name(vector: u8) -> String {
     }
 }
 
-/// Returns the name of a context for people; `task` is the task at the bottom of the stack.
+/// Returns the name of any context in tables. `task`: the task at the bottom of the stack, whose system call it may
+/// be.
 pub(crate) fn source_name(
     context: KernelContext,
     task: KernelContext,
-    account: &Accounting,
+    accounting: &Accounting,
 ) -> ContextName {
-    if let Some(context) = context_of(context, account) {
+    if let Some(context) = context_of(context, accounting) {
         return ContextName::Context(context);
     }
     match context {
         KernelContext::Idle => ContextName::Other("idle", "idle".to_owned()),
         KernelContext::Syscall(number) => {
             let bits = if number & SYSCALL_32 != 0 { " (32 bits)" } else { "" };
-            let (number, task) = (number & !SYSCALL_32, task_name(task, account));
+            let (number, task) = (number & !SYSCALL_32, task_name(task, accounting));
             ContextName::Other("syscall", format!("{number}{bits} of {task}"))
         }
         KernelContext::User(_) | KernelContext::KernelThread(_) | KernelContext::Task(_) => {
-            ContextName::Task(task_name(context, account))
+            ContextName::Task(task_name(context, accounting))
         }
-        other => ContextName::Other("function", account.name_of(other)),
+        other => ContextName::Other("function", accounting.name_of(other)),
     }
 }
 
 /// Returns the name of a task, or its number.
-fn task_name(task: KernelContext, account: &Accounting) -> String {
+fn task_name(task: KernelContext, accounting: &Accounting) -> String {
     let pid = match task {
         KernelContext::User(pid) | KernelContext::KernelThread(pid) | KernelContext::Task(pid) => {
             pid
         }
         other => return other.to_string(),
     };
-    let name = account.tasks.get(&pid).filter(|name| !name.is_empty());
+    let name = accounting.tasks.get(&pid).filter(|name| !name.is_empty());
     match (name, pid) {
         (Some(name), _) => name.clone(),
         (None, PID_UNKNOWN) => "a task".to_owned(),

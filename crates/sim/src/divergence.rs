@@ -1,4 +1,4 @@
-//! Where the records of two runs of a machine start to differ.
+//! Finds where the records of two runs of a machine start to differ, for `irqlab sim diff`.
 //!
 //! Records are written in the order of guest time, so the first difference shows the first event that differs
 //! between the runs. With a record of all context transitions ([`crate::watch::Watch::transitions`]), the
@@ -25,7 +25,7 @@ pub struct Divergence {
     pub after: [Vec<RecordedEvent>; 2],
 }
 
-/// A record, for people.
+/// A record as text for a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
     /// Its position, from 0.
@@ -50,25 +50,26 @@ pub fn find(paths: [&Path; 2], around: usize) -> Result<Option<Divergence>> {
         accounting::check_is_record(file)
             .map_err(|reason| SimError::data(path.display().to_string(), reason))?;
     }
-    let [mut one, mut other] = files.each_ref().map(BufReader::new);
-    let found = difference::first([&mut one, &mut other], around)
-        .map_err(|(which, error)| SimError::file(paths[which])(error))?;
+    let [mut first_reader, mut second_reader] = files.each_ref().map(BufReader::new);
+    let found = difference::first([&mut first_reader, &mut second_reader], around)
+        .map_err(|(index, error)| SimError::file(paths[index])(error))?;
     let Some(found) = found else { return Ok(None) };
     // The names of tasks come late in a record. A damaged record therefore has events without names.
     let names = files.iter().find_map(|file| Accounting::of(&accounting::read(file).ok()?).ok());
     let names = names.unwrap_or_default();
-    let first = found.at - found.before.len() as u64;
-    let events = |blocks: &[Block], first: u64| {
-        let blocks = blocks.iter().zip(first..);
+    let start = found.at - found.before.len() as u64;
+    let events = |blocks: &[Block], start: u64| {
+        let blocks = blocks.iter().zip(start..);
         blocks.map(|(block, position)| event(block.as_ref(), position, &names)).collect()
     };
     Ok(Some(Divergence {
         at: found.at,
-        before: events(&found.before, first),
+        before: events(&found.before, start),
         after: found.after.each_ref().map(|blocks| events(blocks, found.at)),
     }))
 }
 
+/// Describes a record; `block` is `None` if the bytes are no record.
 fn event(block: Option<&Record>, position: u64, names: &Accounting) -> RecordedEvent {
     let name = |code: u64| KernelContext::from_code(code).map(|context| names.name_of(context));
     let (cpu, at_cycles, kind, context, detail) = match block {

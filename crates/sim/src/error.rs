@@ -1,4 +1,4 @@
-//! Errors of the simulated bench.
+//! Errors of the simulated bench. Experiments get them as [`BenchError`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -124,6 +124,7 @@ impl From<SimError> for BenchError {
     }
 }
 
+/// Returns the last lines of the console and of QEMU, for a message.
 fn tail_text(console: &str, qemu: &str) -> String {
     let part = |title: &str, text: &str| {
         if text.trim().is_empty() {

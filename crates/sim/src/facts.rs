@@ -1,8 +1,8 @@
 //! Facts of a guest's kernel: symbols, types, tick rate, configuration.
 //!
-//! They are read from the running guest once per kernel, and cached under the kernel's hash. The guest fills
-//! a buffer and reports its physical address; the monitor's command `pmemsave` copies it. That works with
-//! every kernel, without a device or a driver.
+//! irqlab boots each kernel once to read them, and keeps them in the cache under the kernel's hash. The guest fills a
+//! buffer in memory, the *window*, and reports its physical addresses; the monitor's command `pmemsave` copies it.
+//! This works with every kernel, without a device or a driver. [`crate::watch`] and annotations use the facts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ use crate::{Cache, Progress, Result, SimError, Symbols, hash};
 
 /// Maximum size of a file that the guest transfers, bytes.
 const FILE_BYTES_MAX: usize = 256 << 20;
-/// Maximum number of pieces of the window.
+/// Maximum number of pieces of the window, each physically contiguous.
 const RUNS_MAX: usize = 4096;
 /// Version of the cached directory's content. Increase it when the content changes.
 const RECIPE: u32 = 2;
@@ -34,6 +34,7 @@ const LIMITS: Limits = Limits { wall: Duration::from_secs(300), guest_s: 200 };
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Names of the files that the guest transfers, which are also their names in the cache.
 const NAMES: [&str; 3] = ["kallsyms", "btf", "config"];
+/// Name of the file in the cache with the kernel's release and tick rate, as JSON.
 const REPORT: &str = "release-and-hz";
 
 /// Facts of a guest's kernel; absent where the kernel does not provide them.
@@ -72,13 +73,14 @@ pub fn guest_facts(
     progress: Progress,
 ) -> Result<GuestFacts> {
     let name = format!("facts-{RECIPE}-{}", hash::key(&kernel.sha256));
-    let directory = cache.checked_directory(&name, progress, |aside| {
+    let directory = cache.checked_directory(&name, progress, |staging| {
         progress("reading symbols and types from the guest (once per kernel)");
-        probe(cache, qemu, kernel, aside)
+        probe(cache, qemu, kernel, staging)
     })?;
     read(&directory, kernel)
 }
 
+/// Reads the facts from a directory of the cache.
 fn read(directory: &Path, kernel: &Kernel) -> Result<GuestFacts> {
     let file = |name: &str| -> Result<Option<Vec<u8>>> {
         let path = directory.join(name);
@@ -101,6 +103,7 @@ fn read(directory: &Path, kernel: &Kernel) -> Result<GuestFacts> {
     })
 }
 
+/// Unpacks the kernel's configuration, which the guest transfers as it is in `/proc/config.gz`.
 fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let unpacked = flate2::read::GzDecoder::new(packed);
@@ -111,20 +114,21 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Boots the kernel and writes the files that it transfers.
-fn probe(cache: &Cache, qemu: &Qemu, kernel: &Kernel, into: &Path) -> Result<()> {
+/// Boots the kernel and writes the files that it transfers to the directory `target`.
+fn probe(cache: &Cache, qemu: &Qemu, kernel: &Kernel, target: &Path) -> Result<()> {
     // Boots without modules, because other images of the same kernel may have other modules.
-    let bare = Kernel { modules: None, ..kernel.clone() };
-    let mut machine = Machine::new(&bare, &image::build(cache, &bare, Tools::None)?);
+    let without_modules = Kernel { modules: None, ..kernel.clone() };
+    let mut machine =
+        Machine::new(&without_modules, &image::build(cache, &without_modules, Tools::None)?);
     machine.timing = Timing::HostClock;
     let mut vm = boot::start(qemu, &machine, "probe", LIMITS)?;
-    let received = receive(&mut vm, into)?;
+    let received = receive(&mut vm, target)?;
     for (name, bytes) in &received.files {
-        let path = into.join(name);
+        let path = target.join(name);
         fs::write(&path, bytes).map_err(SimError::file(&path))?;
     }
     let report = json!([received.report.release, received.report.hz]).to_string();
-    let path = into.join(REPORT);
+    let path = target.join(REPORT);
     fs::write(&path, report).map_err(SimError::file(&path))
 }
 
@@ -153,13 +157,13 @@ fn receive(vm: &mut Vm, scratch: &Path) -> Result<Received> {
             Message::Facts(report) => received.report = report,
             Message::Window { runs } => window = check_window(runs)?,
             Message::Chunk { name, bytes, fnv1a, last: _ } => {
-                let known = NAMES.into_iter().find(|known| *known == name);
-                let known = known.ok_or_else(|| bad(&name, "was not requested"))?;
+                let requested = NAMES.into_iter().find(|known| *known == name);
+                let requested = requested.ok_or_else(|| bad(&name, "was not requested"))?;
                 let chunk = copy(vm, &window, bytes, &scratch.join("piece"))?;
                 if format!("{:016x}", hash::fnv1a(&chunk)) != fnv1a {
                     return Err(bad(&name, "was damaged in transfer"));
                 }
-                let file = received.files.entry(known).or_default();
+                let file = received.files.entry(requested).or_default();
                 file.extend(chunk);
                 if file.len() > FILE_BYTES_MAX {
                     return Err(bad(&name, "is too large"));
@@ -187,6 +191,7 @@ fn bad(name: &str, reason: &str) -> SimError {
     SimError::data(format!("{name:?} of the guest"), reason)
 }
 
+/// Checks the pieces of the window, each a physical address and a length.
 fn check_window(runs: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
     let sum = runs.iter().try_fold(0u64, |sum, (_, bytes)| sum.checked_add(*bytes));
     if runs.is_empty() || runs.len() > RUNS_MAX || sum.is_none_or(|sum| sum > 64 << 20) {
@@ -195,7 +200,7 @@ fn check_window(runs: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
     Ok(runs)
 }
 
-/// Copies the first `bytes` bytes of the window.
+/// Copies the first `bytes` bytes of the window. QEMU writes each part to the file `piece`, which is removed.
 fn copy(vm: &mut Vm, window: &[(u64, u64)], bytes: u64, piece: &Path) -> Result<Vec<u8>> {
     let mut remaining_bytes = bytes;
     let mut copied = Vec::new();

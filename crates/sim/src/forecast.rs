@@ -1,6 +1,9 @@
-//! Forecasts how long the machines of a command still run on the host's clock.
+//! Forecasts how long the machines of a command still run on the host's clock. The command prints it with the
+//! progress.
 //!
-//! The arithmetic is pure: [`Forecast`] gets the times from its caller. What is not known is `None`, never a guess.
+//! The arithmetic is pure: [`Forecast`] gets the times from its caller. An unknown time is `None`, never a guess.
+//! Where the cache has host times of an earlier run ([`KeptTimes`]), they are scaled to this run. An *equal run* is
+//! an earlier run of the same request: its guest did exactly the same, so its times need no scaling.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,34 +12,34 @@ use crate::boot::Limits;
 use crate::guest_run::{MachinePhase, MachineState};
 use crate::kept_times::KeptTimes;
 
-/// The longest time that is forecast. A longer one comes from a measurement that is too short.
+/// The longest time that is forecast. A longer result comes from a measurement that is too short.
 const TIME_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
-/// Host time from which the speed of a machine is compared with an earlier run.
+/// Minimum host time of a machine and of an equal run, until their speeds are compared.
 const SPEED_MEASURED_IN: Duration = Duration::from_secs(2);
 
-/// The work of a machine, as far as it is known before the machine starts.
+/// The work of a machine: what is known of its length before the machine starts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineWork {
-    /// Number of windows, where that is known.
+    /// Number of windows; `None` if unknown.
     pub windows: Option<u32>,
-    /// Guest time of a window, where that is known, ns.
+    /// Guest time of a window, ns; `None` if unknown.
     pub window_ns: Option<u64>,
-    /// Guest time of the warm-up before the first window, where that is known, ns.
+    /// Guest time of the warm-up before the first window, ns; `None` if unknown.
     pub warm_up_ns: Option<u64>,
     /// The times of an earlier run, if the cache has them.
     pub kept: Option<KeptTimes>,
-    /// Whether `kept` is of the same request, whose guest does exactly the same.
+    /// Whether `kept` comes from an equal run.
     pub is_same_request: bool,
-    /// Whether windows end before their time once they have measured enough: `window_ns` is the longest.
+    /// Whether a window may end before `window_ns`, once it has measured enough.
     pub windows_end_early: bool,
-    /// The limits that bound a request of unknown length; `None` where its length is known.
+    /// The limits of a request of unknown length; `None` if its length is known.
     pub limits: Option<Limits>,
 }
 
-/// A part of the time that is left.
+/// A part of the remaining time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimePart {
-    /// Boot, and the way to the first window.
+    /// Boot, warm-up, and everything else before the first window.
     SetUp,
     /// The windows of the machines that run now.
     Windows,
@@ -52,7 +55,7 @@ pub struct TimeLeft {
     pub dominated_by: TimePart,
 }
 
-/// A machine that runs.
+/// A running machine, as its reports of progress show it.
 #[derive(Clone, Debug)]
 struct Running {
     started: Instant,
@@ -60,30 +63,31 @@ struct Running {
     state: MachineState,
     /// When the warm-up was first seen, and its guest time until then, ns.
     warm_up: Option<(Instant, u64)>,
-    /// When the window opened that is open now.
+    /// When the open window opened; `None` while none is open.
     window_opened: Option<Instant>,
     /// When the last window closed; `None` while one is open.
     window_closed: Option<Instant>,
-    /// Host time of the windows that are closed.
+    /// Host time of all closed windows.
     closed: Duration,
-    /// The longest host time of a closed window; `None` before the first one closed.
+    /// The longest host time of a closed window; `None` before the first window closed.
     slowest: Option<Duration>,
 }
 
-/// A multiple of a time; `None` above [`TIME_MAX`].
+/// Returns a multiple of a time; `None` above [`TIME_MAX`].
 fn scaled(time: Duration, factor: f64) -> Option<Duration> {
     let seconds = time.as_secs_f64() * factor;
     Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= TIME_MAX)
 }
 
-/// The time of a machine that is left.
+/// The remaining host time of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct MachineLeft {
+struct RemainingTime {
     set_up: Duration,
     windows: Duration,
 }
 
 impl Running {
+    /// Describes a machine that starts now.
     fn new(now: Instant, work: MachineWork) -> Running {
         let state = MachineState::default();
         let (warm_up, window_opened, window_closed, closed) = (None, None, None, Duration::ZERO);
@@ -91,6 +95,7 @@ impl Running {
         Running { started, work, state, warm_up, window_opened, window_closed, closed, slowest }
     }
 
+    /// Notes a reported state: when a window opens or closes, and when the warm-up starts.
     fn update(&mut self, now: Instant, state: MachineState) {
         if state.phase == MachinePhase::WarmUp {
             self.warm_up = self.warm_up.or(Some((now, state.elapsed_ns.unwrap_or(0))));
@@ -105,23 +110,24 @@ impl Running {
         self.state = state;
     }
 
+    /// Notes the end of the open window, if one is open.
     fn close(&mut self, now: Instant) {
         if let Some(opened) = self.window_opened.take() {
-            let took = now.saturating_duration_since(opened);
+            let window_time = now.saturating_duration_since(opened);
             self.window_closed = Some(now);
-            self.closed += took;
-            self.slowest = self.slowest.max(Some(took));
+            self.closed += window_time;
+            self.slowest = self.slowest.max(Some(window_time));
         }
     }
 
-    /// Host time of all windows by the times of an earlier run.
+    /// Returns the host time of all windows, from the times of an earlier run.
     fn kept_windows(&self) -> Option<Duration> {
         let kept = self.work.kept.as_ref()?;
         if self.work.is_same_request {
             return Some(kept.windows);
         }
         let guest_ns = self.work.window_ns?.checked_mul(self.work.windows?.into())?;
-        // Windows that were too short to be timed tell nothing about longer ones.
+        // Windows that were too short to be timed say nothing about longer windows.
         let is_timed = kept.guest_ns > 0 && !kept.windows.is_zero();
         if !is_timed {
             return None;
@@ -129,8 +135,8 @@ impl Running {
         scaled(kept.windows, guest_ns as f64 / kept.guest_ns as f64)
     }
 
-    /// Time of the warm-up and the windows, at the rate of the warm-up until now.
-    fn left_in_warm_up(&self, now: Instant) -> Option<MachineLeft> {
+    /// Returns the remaining time of a machine in its warm-up, at the rate of guest time per host time so far.
+    fn remaining_in_warm_up(&self, now: Instant) -> Option<RemainingTime> {
         let (seen, seen_ns) = self.warm_up?;
         let elapsed_ns = self.state.elapsed_ns?;
         let measured_ns = elapsed_ns.checked_sub(seen_ns).filter(|ns| *ns > 0)?;
@@ -139,12 +145,12 @@ impl Running {
         let set_up = host(self.work.warm_up_ns?.saturating_sub(elapsed_ns))?;
         let guest_ns = self.work.window_ns?.saturating_mul(self.work.windows?.into());
         let kept = self.kept_windows().filter(|_| self.work.is_same_request);
-        Some(MachineLeft { set_up, windows: kept.or_else(|| host(guest_ns))? })
+        Some(RemainingTime { set_up, windows: kept.or_else(|| host(guest_ns))? })
     }
 
-    /// Host time that an equal run took to where this machine is: by window and guest time, or by the number of
-    /// windows.
-    fn done_of_equal_run(&self, kept: &KeptTimes) -> Option<Duration> {
+    /// Returns the host time that the equal run spent in windows until it was where this machine is now. Finds the
+    /// place by window and guest time, or by the number of windows if the equal run kept no single times.
+    fn progress_in_equal_run(&self, kept: &KeptTimes) -> Option<Duration> {
         let (number, is_open) = match self.state.phase {
             MachinePhase::Window(number) => (number, true),
             MachinePhase::After(number) => (number, false),
@@ -165,49 +171,53 @@ impl Running {
         Some(before + in_open)
     }
 
-    /// What is left of an equal run, at the speed of this host now. `actual`: host time in windows until now.
-    fn left_of_equal_run(&self, actual: Duration) -> Option<Duration> {
+    /// Returns the rest of the windows of an equal run, at the speed of this host now. `actual`: host time that this
+    /// machine spent in windows so far.
+    fn remaining_of_equal_run(&self, actual: Duration) -> Option<Duration> {
         let kept = self.work.kept.as_ref().filter(|_| self.work.is_same_request)?;
-        let done = self.done_of_equal_run(kept)?;
-        let left = kept.windows.saturating_sub(done);
+        let done = self.progress_in_equal_run(kept)?;
+        let remaining = kept.windows.saturating_sub(done);
         // A ratio of short times is not reliable.
         let is_long = done >= SPEED_MEASURED_IN && actual >= SPEED_MEASURED_IN;
         let slowdown = if is_long { actual.as_secs_f64() / done.as_secs_f64() } else { 1.0 };
-        scaled(left, slowdown)
+        scaled(remaining, slowdown)
     }
 
-    fn left(&self, now: Instant) -> Option<MachineLeft> {
+    /// Returns the remaining time of the machine; `None` while it is unknown.
+    fn remaining(&self, now: Instant) -> Option<RemainingTime> {
         let elapsed = now.saturating_duration_since(self.started);
         let in_window = self.window_opened.map(|opened| now.saturating_duration_since(opened));
         let in_window = in_window.unwrap_or_default();
         let by_earlier_run = || {
             let actual = self.closed + in_window;
-            let scaled = self.left_of_equal_run(actual);
+            let scaled = self.remaining_of_equal_run(actual);
             scaled.or_else(|| Some(self.kept_windows()?.saturating_sub(actual)))
         };
-        let further = |number: u32| self.work.windows.map(|count| count.saturating_sub(number));
+        let windows_after =
+            |number: u32| self.work.windows.map(|count| count.saturating_sub(number));
         match self.state.phase {
-            MachinePhase::WarmUp if self.left_in_warm_up(now).is_some() => {
-                self.left_in_warm_up(now)
+            MachinePhase::WarmUp if self.remaining_in_warm_up(now).is_some() => {
+                self.remaining_in_warm_up(now)
             }
             MachinePhase::Boots | MachinePhase::Starts | MachinePhase::WarmUp => {
                 let set_up = self.work.kept.as_ref()?.set_up.saturating_sub(elapsed);
-                Some(MachineLeft { set_up, windows: self.kept_windows()? })
+                Some(RemainingTime { set_up, windows: self.kept_windows()? })
             }
             MachinePhase::Window(number) => {
                 let part = self.state.fraction.filter(|part| *part > 0.0);
-                let whole = part.and_then(|part| scaled(in_window, part.recip()));
-                let of_this = whole.map_or(Duration::ZERO, |whole| whole.saturating_sub(in_window));
-                let windows = match (whole, further(number)) {
-                    // The windows of an equal run differ among themselves as those of this run do.
+                let window_time = part.and_then(|part| scaled(in_window, part.recip()));
+                let rest_of_window = window_time
+                    .map_or(Duration::ZERO, |window_time| window_time.saturating_sub(in_window));
+                let windows = match (window_time, windows_after(number)) {
+                    // The equal run knows when each of its windows ended early.
                     _ if self.work.is_same_request && self.work.windows_end_early => {
                         by_earlier_run()?
                     }
-                    _ if self.work.is_same_request => by_earlier_run()?.max(of_this),
-                    // Windows differ. Those that have not opened may be as slow as the slowest one.
-                    (Some(whole), Some(further)) => {
-                        let slowest = self.slowest.max(Some(whole))?;
-                        of_this + scaled(slowest, further.into())?
+                    _ if self.work.is_same_request => by_earlier_run()?.max(rest_of_window),
+                    // Windows differ. A window that has not opened may be as slow as the slowest one.
+                    (Some(window_time), Some(further)) => {
+                        let slowest = self.slowest.max(Some(window_time))?;
+                        rest_of_window + scaled(slowest, further.into())?
                     }
                     // The window has just opened: its rate is not known yet.
                     (None, Some(further)) if self.slowest.is_some() => {
@@ -215,12 +225,12 @@ impl Running {
                     }
                     _ => by_earlier_run()?,
                 };
-                Some(MachineLeft { set_up: Duration::ZERO, windows })
+                Some(RemainingTime { set_up: Duration::ZERO, windows })
             }
             MachinePhase::After(number) => {
                 let since = self.window_closed.map(|closed| now.saturating_duration_since(closed));
-                let windows = match further(number) {
-                    // What follows a window takes as long as in the equal run.
+                let windows = match windows_after(number) {
+                    // The time between windows counts, too: it is as long as in the equal run.
                     _ if self.work.is_same_request => {
                         by_earlier_run()?.saturating_sub(since.unwrap_or_default())
                     }
@@ -229,13 +239,13 @@ impl Running {
                     }
                     _ => by_earlier_run()?,
                 };
-                Some(MachineLeft { set_up: Duration::ZERO, windows })
+                Some(RemainingTime { set_up: Duration::ZERO, windows })
             }
             MachinePhase::Unobserved => {
                 let windows = self.kept_windows()?.saturating_sub(elapsed);
-                Some(MachineLeft { set_up: Duration::ZERO, windows })
+                Some(RemainingTime { set_up: Duration::ZERO, windows })
             }
-            MachinePhase::Drains | MachinePhase::Analysis => Some(MachineLeft::default()),
+            MachinePhase::Drains | MachinePhase::Analysis => Some(RemainingTime::default()),
         }
     }
 }
@@ -270,36 +280,39 @@ impl Forecast {
         self.at_once = at_once;
     }
 
+    /// Notes that a machine starts.
     pub fn start(&mut self, now: Instant, machine: &str, work: MachineWork) {
         self.running.insert(machine.to_owned(), Running::new(now, work));
     }
 
+    /// Notes the state of a machine.
     pub fn update(&mut self, now: Instant, machine: &str, state: MachineState) {
         let new = || Running::new(now, MachineWork::default());
         self.running.entry(machine.to_owned()).or_insert_with(new).update(now, state);
     }
 
+    /// Notes that a machine has ended.
     pub fn end(&mut self, now: Instant, machine: &str) {
         let running = self.running.remove(machine);
-        // A boot is not one of the planned machines.
+        // A machine that boots for the cache is not one of the planned machines.
         if let Some(running) = running.filter(|running| running.state.phase != MachinePhase::Boots)
         {
             self.ended.push(now.saturating_duration_since(running.started));
         }
     }
 
-    /// Numbers of machines that have ended, and that are planned.
+    /// Returns the number of machines that have ended, and the number of planned machines.
     #[must_use]
     pub fn machines(&self) -> (usize, usize) {
         (self.ended.len(), self.planned.max(self.ended.len() + self.running.len()))
     }
 
-    /// Names and states of the machines that run.
+    /// Returns the names and states of the running machines.
     pub fn states(&self) -> impl Iterator<Item = (&str, MachineState)> {
         self.running.iter().map(|(name, running)| (name.as_str(), running.state))
     }
 
-    /// Instructions per second of host time in the open window of a machine; `None` in other phases.
+    /// Returns the instructions per second of host time in the open window of a machine; `None` in other phases.
     #[must_use]
     pub fn instruction_rate(&self, now: Instant, machine: &str) -> Option<f64> {
         let running = self.running.get(machine)?;
@@ -308,7 +321,7 @@ impl Forecast {
         (host > 0.0).then(|| instructions as f64 / host)
     }
 
-    /// The limits of a machine whose work has no known length, and the time until the limit on the host's clock.
+    /// Returns the time until a machine of unknown length reaches its limit on the host's clock, and its limits.
     /// `None` if there is no such machine, or more than one.
     #[must_use]
     pub fn limits(&self, now: Instant) -> Option<(Duration, Limits)> {
@@ -321,8 +334,8 @@ impl Forecast {
         if bounded.next().is_some() { None } else { first }
     }
 
-    /// Whether the time that is left is the longest possible one: a machine may end its windows early, and when it does is
-    /// not known from an equal run.
+    /// Returns whether the forecast is an upper bound: a machine may end its windows early, and no equal run shows
+    /// when.
     #[must_use]
     pub fn is_at_most(&self) -> bool {
         let may_end_early =
@@ -330,7 +343,7 @@ impl Forecast {
         self.running.values().any(may_end_early)
     }
 
-    /// Guest time per host time in the open window or the warm-up of a machine; `None` in other phases.
+    /// Returns guest time per host time in the open window or the warm-up of a machine; `None` in other phases.
     #[must_use]
     pub fn rate(&self, now: Instant, machine: &str) -> Option<f64> {
         let running = self.running.get(machine)?;
@@ -343,33 +356,34 @@ impl Forecast {
         (host > 0.0 && guest_s > 0.0).then(|| guest_s / host)
     }
 
-    /// The time until the last machine has ended; `None` while it is not known.
+    /// Returns the time until the last machine has ended; `None` while it is unknown.
     #[must_use]
     pub fn left(&self, now: Instant) -> Option<TimeLeft> {
-        let lefts: Option<Vec<MachineLeft>> =
-            self.running.values().map(|running| running.left(now)).collect();
-        let lefts = lefts?;
+        let remaining: Option<Vec<RemainingTime>> =
+            self.running.values().map(|running| running.remaining(now)).collect();
+        let remaining = remaining?;
         let (ended, planned) = self.machines();
         let waiting = planned.saturating_sub(ended + self.running.len());
-        let whole = |(running, left): (&Running, &MachineLeft)| {
-            now.saturating_duration_since(running.started) + left.set_up + left.windows
+        let run_time = |(running, rest): (&Running, &RemainingTime)| {
+            now.saturating_duration_since(running.started) + rest.set_up + rest.windows
         };
-        let known: Vec<Duration> = self
+        let run_times: Vec<Duration> = self
             .ended
             .iter()
             .copied()
-            .chain(self.running.values().zip(&lefts).map(whole))
+            .chain(self.running.values().zip(&remaining).map(run_time))
             .collect();
-        let mean = match u32::try_from(known.len()) {
-            Ok(count @ 1..) => known.iter().sum::<Duration>() / count,
+        let mean = match u32::try_from(run_times.len()) {
+            Ok(count @ 1..) => run_times.iter().sum::<Duration>() / count,
             _ if waiting == 0 => Duration::ZERO,
             _ => return None,
         };
-        let set_up: Duration = lefts.iter().map(|left| left.set_up).sum();
-        let windows: Duration = lefts.iter().map(|left| left.windows).sum();
+        let set_up: Duration = remaining.iter().map(|rest| rest.set_up).sum();
+        let windows: Duration = remaining.iter().map(|rest| rest.windows).sum();
         let further = scaled(mean, waiting as f64)?;
         let at_once = self.at_once.clamp(1, (self.running.len() + waiting).max(1));
-        let longest = lefts.iter().map(|left| left.set_up + left.windows).max().unwrap_or_default();
+        let longest =
+            remaining.iter().map(|rest| rest.set_up + rest.windows).max().unwrap_or_default();
         let total = ((set_up + windows + further) / at_once as u32).max(longest);
         let parts = [
             (set_up, TimePart::SetUp),

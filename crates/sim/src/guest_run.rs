@@ -1,4 +1,8 @@
 //! A machine that is observed while the irqlab in its guest executes a request.
+//!
+//! All simulated benches of experiments use it. [`GuestRun::run`] starts a machine with a [`Request`], reports its
+//! progress, and returns the guest's [`Response`] together with the plugin's record. A stop by the user or a limit may
+//! end the machine early: the record then has the window so far, and the response may be absent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +23,7 @@ use crate::qemu::Qemu;
 use crate::watch::{KernelFiles, Recording, Watch};
 use crate::{Accounting, Cache, Machine, Result, Symbols, checkpoint};
 
-/// Tells whether the user asked to stop.
+/// Returns whether the user asked to stop.
 pub type StopRequest = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Guest time that a guest has to respond after its irqlab was asked to stop at the limit of guest time, seconds.
@@ -31,9 +35,9 @@ const RESPONSE_S_MAX: u32 = 30;
 pub enum MachinePhase {
     /// Its kernel boots.
     Boots,
-    /// It runs without a plugin that tells how far it is.
+    /// It runs without a plugin, so its progress is unknown.
     Unobserved,
-    /// It starts, and goes to the first window.
+    /// It executes its request, before the warm-up and the first window.
     #[default]
     Starts,
     /// The stimulus runs, and the first window is about to open.
@@ -48,7 +52,7 @@ pub enum MachinePhase {
     Analysis,
 }
 
-/// How far a machine is.
+/// The progress of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MachineState {
     pub phase: MachinePhase,
@@ -61,7 +65,7 @@ pub struct MachineState {
 }
 
 impl MachineState {
-    /// A state of which only the phase is known.
+    /// Returns a state with a phase and no further values.
     #[must_use]
     pub fn of_phase(phase: MachinePhase) -> MachineState {
         MachineState { phase, ..MachineState::default() }
@@ -99,32 +103,35 @@ pub trait MachineProgress: Send + Sync {
 /// A limit on the host's clock for all machines of a command together.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
-    at: Instant,
+    ends_at: Instant,
     limit: Duration,
 }
 
 impl Deadline {
-    /// The time `limit` from now.
+    /// Returns the deadline that comes `limit` from now.
     #[must_use]
     pub fn after(limit: Duration) -> Deadline {
         let now = Instant::now();
         // A limit that the clock cannot express is never reached.
-        Deadline { at: now.checked_add(limit).unwrap_or(now + Duration::from_secs(1 << 32)), limit }
+        Deadline {
+            ends_at: now.checked_add(limit).unwrap_or(now + Duration::from_secs(1 << 32)),
+            limit,
+        }
     }
 
     #[must_use]
     pub fn is_over(&self) -> bool {
-        Instant::now() >= self.at
+        Instant::now() >= self.ends_at
     }
 
-    /// Why a run ended that reached it.
+    /// Returns the reason for the end of a run that reached the deadline, as a message.
     #[must_use]
     pub fn reason(&self) -> String {
         format!("the command reached its limit of {:?} on the host's clock (--limit)", self.limit)
     }
 }
 
-/// What a machine has done until its end.
+/// The outcome of a machine that has ended.
 #[derive(Debug)]
 pub(crate) struct GuestOutcome<R> {
     /// `None` if the machine ended early and the guest did not respond.
@@ -140,20 +147,21 @@ pub(crate) struct GuestOutcome<R> {
     pub(crate) early: Option<EarlyReason>,
 }
 
-/// Label and window length of a machine, to report its progress.
+/// The name of a machine and the expected lengths of its phases, to report and forecast its progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected<'a> {
     /// Its name for the user.
     pub(crate) label: &'a str,
-    /// Cycles of guest time of a window, where that is known.
+    /// Cycles of guest time of a window; `None` if unknown.
     pub(crate) window_cycles: Option<u64>,
-    /// Number of windows, where that is known.
+    /// Number of windows; `None` if unknown.
     pub(crate) windows: Option<u32>,
-    /// Cycles of guest time that are recorded before the first window, where that is known.
+    /// Cycles of guest time of the warm-up before the first window; `None` if there is none, or it is not recorded.
     pub(crate) warm_up_cycles: Option<u64>,
 }
 
 impl Expected<'_> {
+    /// Returns the state of a machine whose plugin reports this progress.
     pub(crate) fn state(&self, progress: GuestProgress, clock_hz: u64) -> MachineState {
         let GuestProgress { regions, is_open, opened_at, now, instructions } = progress;
         let elapsed = now.saturating_sub(opened_at) as f64;
@@ -170,8 +178,8 @@ impl Expected<'_> {
         MachineState { phase, fraction, elapsed_ns, instructions: is_open.then_some(instructions) }
     }
 
-    /// The phase of a machine that has opened `regions` regions, and its finished part. `elapsed`: cycles since the
-    /// last one was opened.
+    /// Returns the phase of a machine that has opened `regions` regions, and the finished part of the phase, 0 to 1.
+    /// `elapsed`: cycles since the last region was opened.
     fn phase(&self, regions: u32, is_open: bool, elapsed: f64) -> (MachinePhase, Option<f64>) {
         let fraction = |cycles: u64| (elapsed / cycles.max(1) as f64).min(1.0);
         match (regions, is_open) {
@@ -201,11 +209,11 @@ pub struct GuestRun {
     pub kernel_files: KernelFiles,
     /// Start of each machine: a boot or a saved state.
     pub start: Start,
-    /// How long each may run.
+    /// How long each machine may run.
     pub limits: Limits,
-    /// When all must have ended.
+    /// When all machines of the command must have ended; `None` without such a limit.
     pub deadline: Option<Deadline>,
-    /// How it is observed.
+    /// How each machine is observed.
     pub watch: Watch,
     /// Whether the user asked to stop.
     pub stop: StopRequest,
@@ -214,8 +222,8 @@ pub struct GuestRun {
 }
 
 impl fmt::Debug for GuestRun {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("GuestRun").field("machine", &self.machine).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("GuestRun").field("machine", &self.machine).finish_non_exhaustive()
     }
 }
 
@@ -225,30 +233,30 @@ impl GuestRun {
         self.watch.clock_hz(self.machine.timing)
     }
 
-    /// Everything that determines how long a request takes.
+    /// Returns everything that determines how long a request takes.
     pub(crate) fn timed(&self) -> TimedMachine<'_> {
         let GuestRun { cache, qemu, machine, start, watch, .. } = self;
         TimedMachine { cache, qemu, machine, start, watch: Some(watch) }
     }
 
-    /// Adds the limits to work of unknown length.
+    /// Adds the limits of a machine to its work, if the length of the work is unknown.
     pub(crate) fn bounded(&self, work: MachineWork) -> MachineWork {
         let limits = work.window_ns.is_none().then_some(self.limits);
         MachineWork { limits, ..work }
     }
 
-    /// Whether no further machine is to start, and a running one is to end.
+    /// Returns whether the user or the deadline ends the run: no machine starts, and each running machine ends.
     pub(crate) fn is_stopped(&self) -> bool {
         (self.stop)() || self.deadline.is_some_and(|deadline| deadline.is_over())
     }
 
-    /// The limit on the host's clock, if it ended the run.
+    /// Returns the message of the deadline if the deadline ended the run; `None` if the user did, or nothing.
     pub(crate) fn reached_deadline(&self) -> Option<String> {
-        let over = self.deadline.filter(|deadline| deadline.is_over() && !(self.stop)());
-        over.map(|deadline| deadline.reason())
+        let reached = self.deadline.filter(|deadline| deadline.is_over() && !(self.stop)());
+        reached.map(|deadline| deadline.reason())
     }
 
-    /// Why a run ended early, where a limit ended it.
+    /// Returns the message for an early end by a limit; `None` if the user ended the run.
     pub(crate) fn limit_text(&self, early: EarlyReason) -> Option<String> {
         match early {
             EarlyReason::Stopped => None,
@@ -262,7 +270,7 @@ impl GuestRun {
         }
     }
 
-    /// Returns what a machine with this request is to do, with the times of an earlier run. Starts no machine.
+    /// Returns the work of a machine with this request, with the times of an earlier run. Starts no machine.
     pub(crate) fn work(
         &self,
         request: &Request,
@@ -272,8 +280,8 @@ impl GuestRun {
         Ok(MachineTimes::new(&self.timed(), request.experiment(), &text, expected).work())
     }
 
-    /// Starts the machine with a request and reports its progress. Returns what it did until its end, which the
-    /// user and the limits may bring forward. `None` if the user asked to stop before a window opened.
+    /// Starts the machine with a request and reports its progress. Returns the outcome at its end. The user or a
+    /// limit may end it early. `None` if the user asked to stop before a window opened.
     ///
     /// Fails with [`BenchError::TimeLimit`] if it reached a limit before a window opened.
     pub(crate) fn run<R: Response>(
@@ -282,6 +290,7 @@ impl GuestRun {
         expected: Expected<'_>,
     ) -> std::result::Result<Option<GuestOutcome<R>>, BenchError> {
         let (cache, qemu) = (&self.cache, &self.qemu);
+        // The guest is asked to stop at its limit. The plugin ends a guest that does not respond then.
         let stop_after_s = self.limits.guest_s;
         let clock_hz = self.clock_hz();
         let text = request.encode()?;
@@ -289,7 +298,8 @@ impl GuestRun {
         self.progress.start(expected.label, self.bounded(timed.work()));
         let request = format!("irqlab:{stop_after_s} {text}");
         let limits = Limits { guest_s: stop_after_s.saturating_add(RESPONSE_S_MAX), ..self.limits };
-        let mut last = MachinePhase::Starts;
+        let mut last_phase = MachinePhase::Starts;
+        // The closure kills the machine when it returns. Its error is handled after the final reports of progress.
         let mut start = || -> Result<_> {
             let recording =
                 Recording::new(cache, qemu, &self.machine, &self.kernel_files, &self.watch, None)?;
@@ -329,12 +339,12 @@ impl GuestRun {
             };
             let ended =
                 boot::follow_to_end(&mut vm, limits, &early_end, &mut |_| {}, &stop, &mut refuse)?;
-            last = expected.state(recording.progress(), clock_hz).phase;
+            last_phase = expected.state(recording.progress(), clock_hz).phase;
             Ok((recording, ended))
         };
         let started = start();
         self.progress.update(expected.label, MachineState::of_phase(MachinePhase::Analysis));
-        let outcome = self.outcome(started, last);
+        let outcome = self.outcome(started, last_phase);
         if let Ok(Some(GuestOutcome { early: None, wall, .. })) = &outcome {
             timed.keep(&self.cache, *wall);
         }
@@ -342,21 +352,21 @@ impl GuestRun {
         outcome
     }
 
-    /// Reads the response and the record of a machine that has ended. `last`: its last phase.
+    /// Reads the response and the record of a machine that has ended. `last`: the last phase that it reported.
     fn outcome<R: Response>(
         &self,
         started: Result<(Recording, Ended)>,
         last: MachinePhase,
     ) -> std::result::Result<Option<GuestOutcome<R>>, BenchError> {
         let (recording, Ended { exit, early, wall }) = started?;
-        // `follow_to_end` knows one reason for an early end at the request of this run.
+        // For `follow_to_end`, an early end at the request of this run is a stop, also if the deadline was the cause.
         let early = match early {
             Some(EarlyReason::Stopped) if self.reached_deadline().is_some() => {
                 Some(EarlyReason::HostLimit)
             }
             early => early,
         };
-        // The record of a guest that failed is broken, too: its own error says more.
+        // The guest's error comes first: it says more than the broken record of a guest that failed.
         let (response, no_response) = match (exit.as_ref().map(response), early) {
             (Some(Ok(response)), _) => (Some(response), String::new()),
             (Some(Err(error)), None) => return Err(error),
@@ -365,9 +375,9 @@ impl GuestRun {
         };
         let account = match (recording.accounting(), early) {
             (Ok(account), Some(reason)) if account.regions.is_empty() => {
-                return self.nothing(reason, last);
+                return self.outcome_without_data(reason, last);
             }
-            (Err(_), Some(reason)) => return self.nothing(reason, last),
+            (Err(_), Some(reason)) => return self.outcome_without_data(reason, last),
             (account, _) => account?,
         };
         let modules =
@@ -375,8 +385,9 @@ impl GuestRun {
         Ok(Some(GuestOutcome { response, no_response, account, wall, modules, early }))
     }
 
-    /// The outcome of a machine that measured nothing before its early end.
-    fn nothing<T>(
+    /// Returns the outcome of a machine that ended early without a usable record: `None` if the user stopped it, an
+    /// error if a limit did.
+    fn outcome_without_data<T>(
         &self,
         early: EarlyReason,
         last: MachinePhase,
@@ -397,8 +408,8 @@ impl GuestRun {
 }
 
 impl GuestRun {
-    /// Adds the symbols of the modules that a machine loaded while it booted for a run. A restored machine has
-    /// no `modules`: `symbols` includes the symbols of its modules, and is returned unchanged.
+    /// Adds the symbols of the modules that a machine loaded while it booted for a run. A restored machine has no
+    /// `modules`: its `symbols` already include those modules, and are returned unchanged.
     pub(crate) fn with_modules_of_boot<'a>(
         &self,
         symbols: Option<&'a Symbols>,
@@ -408,12 +419,13 @@ impl GuestRun {
         if modules.is_empty() {
             return Ok(Some(Cow::Borrowed(symbols)));
         }
-        let all = with_modules(symbols, &self.kernel, modules)?;
-        Ok(Some(Cow::Owned(all)))
+        let all_symbols = with_modules(symbols, &self.kernel, modules)?;
+        Ok(Some(Cow::Owned(all_symbols)))
     }
 }
 
-/// Why a machine that ended early has no response. `error`: the failure of a guest that sent something else.
+/// Returns why a machine that ended early has no response, as a message. `error`: the failure of the guest's irqlab,
+/// if it ended by itself.
 fn no_response(error: Option<BenchError>) -> String {
     match error {
         None | Some(BenchError::TimeLimit(_)) => "the guest did not respond in time".to_owned(),
@@ -421,7 +433,7 @@ fn no_response(error: Option<BenchError>) -> String {
     }
 }
 
-/// Reads the response from the output of the guest's irqlab, whose exit status is 0 if it has sent one.
+/// Reads the response from the output of the guest's irqlab. An exit status of 0 says that it has sent a response.
 fn response<R: Response>(exit: &GuestExit) -> std::result::Result<R, BenchError> {
     match exit.status {
         0 => decode(exit.output.iter().map(String::as_str)),

@@ -1,4 +1,4 @@
-//! SHA-256 of bytes and files, as keys of their content.
+//! SHA-256 of bytes and files, for keys of the cache; and the check sum of transfers from the guest.
 
 use std::fs;
 use std::io::Read;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::regular_file::open_regular;
 use crate::{Result, SimError};
 
-/// Hexadecimal digits of a key in a file name: 64 bits, plenty for names in one directory.
+/// Hexadecimal digits of a key in a file name: 64 bits, enough for names in one directory.
 const KEY_DIGITS: usize = 16;
 
 /// Returns the SHA-256 of bytes, in hexadecimal.

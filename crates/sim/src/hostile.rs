@@ -1,8 +1,9 @@
-//! A host that disturbs one machine, to show that the machine's run does not change.
+//! A host that disturbs one machine, to show that the machine's run does not change. Repetitions
+//! ([`crate::repeat::Repetition::is_hostile`]) and tests use it.
 //!
 //! A simulated guest must not depend on the host's schedule of QEMU's threads. The hostile host stops these
-//! threads one by one, at random and for random times. It keeps all processors busy in bursts, writes data to
-//! the file system of the temporary directory all the time, and takes memory and gives it back.
+//! threads one by one, at random and for random times. It keeps all processors busy in bursts. It writes data to
+//! the file system of the temporary directory, and allocates and frees memory, all the time.
 //!
 //! It stops only the threads of the named process. Only processes of this program can be named: `ptrace(2)`
 //! allows no others without privileges. All disturbance ends when the value is dropped.
@@ -31,10 +32,10 @@ const WRITTEN_BYTES: usize = 4 << 20;
 const MEMORY_BYTES: usize = 32 << 20;
 const PAGE_BYTES: usize = 4096;
 
-/// A hostile host, until it is dropped.
+/// The threads of a hostile host. They end when this value is dropped.
 #[derive(Debug)]
 pub struct HostileHost {
-    ends: Arc<AtomicBool>,
+    is_ending: Arc<AtomicBool>,
     stops: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -48,23 +49,26 @@ impl HostileHost {
     ///
     /// Fails when the kernel refuses a thread.
     pub fn start(pid: u32, seed: u64) -> io::Result<HostileHost> {
-        let ends = Arc::new(AtomicBool::new(false));
+        let is_ending = Arc::new(AtomicBool::new(false));
         let stops = Arc::new(AtomicU64::new(0));
-        let mut host =
-            HostileHost { ends: Arc::clone(&ends), stops: Arc::clone(&stops), threads: Vec::new() };
+        let mut host = HostileHost {
+            is_ending: Arc::clone(&is_ending),
+            stops: Arc::clone(&stops),
+            threads: Vec::new(),
+        };
         let mut start = |act: Box<dyn FnOnce(&AtomicBool) + Send>| -> io::Result<()> {
-            let ends = Arc::clone(&ends);
-            let thread = std::thread::Builder::new().spawn(move || act(&ends));
+            let is_ending = Arc::clone(&is_ending);
+            let thread = std::thread::Builder::new().spawn(move || act(&is_ending));
             host.threads.push(thread.map_err(with_reached_limit)?);
             Ok(())
         };
-        start(Box::new(move |ends| stop_threads(pid, Random::new(seed), ends, &stops)))?;
+        start(Box::new(move |is_ending| stop_threads(pid, Random::new(seed), is_ending, &stops)))?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         for number in 1..=processors as u64 {
-            start(Box::new(move |ends| hog_processor(Random::new(seed ^ number), ends)))?;
+            start(Box::new(move |is_ending| hog_processor(Random::new(seed ^ number), is_ending)))?;
         }
         start(Box::new(write_out))?;
-        start(Box::new(move |ends| take_memory(Random::new(!seed), ends)))?;
+        start(Box::new(move |is_ending| take_memory(Random::new(!seed), is_ending)))?;
         Ok(host)
     }
 
@@ -77,38 +81,38 @@ impl HostileHost {
 
 impl Drop for HostileHost {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
+        self.is_ending.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-/// A random time below `max`.
-fn time(random: &mut Random, max: Duration) -> Duration {
+/// Returns a random time below `max`.
+fn random_time(random: &mut Random, max: Duration) -> Duration {
     Duration::from_nanos(random.below(max.as_nanos() as u64))
 }
 
-/// Stops one thread of the process after the other.
-fn stop_threads(pid: u32, mut random: Random, ends: &AtomicBool, stops: &AtomicU64) {
-    while !ends.load(Ordering::Relaxed) {
+/// Stops threads of the process, one at a time, chosen at random.
+fn stop_threads(pid: u32, mut random: Random, is_ending: &AtomicBool, stops: &AtomicU64) {
+    while !is_ending.load(Ordering::Relaxed) {
         let threads = threads_of(pid);
         if let Some(&thread) = threads.get(random.below(threads.len() as u64) as usize)
-            && stop_for(pid, thread, time(&mut random, STOP_MAX))
+            && stop_for(pid, thread, random_time(&mut random, STOP_MAX))
         {
             stops.fetch_add(1, Ordering::Relaxed);
         }
-        std::thread::sleep(time(&mut random, BETWEEN_MAX));
+        std::thread::sleep(random_time(&mut random, BETWEEN_MAX));
     }
 }
 
-/// The threads of a process; none when it has ended.
+/// Returns the threads of a process; empty when it has ended.
 fn threads_of(pid: u32) -> Vec<i32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Stops a thread of a child process for a time. Returns whether that succeeded; other threads are left alone.
+/// Stops a thread for a time, if it belongs to a child process. Returns whether it was stopped.
 fn stop_for(pid: u32, thread: i32, time: Duration) -> bool {
     let null = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: attaches to a thread by its number; no memory of this process is passed. On failure nothing
@@ -131,13 +135,13 @@ fn stop_for(pid: u32, thread: i32, time: Duration) -> bool {
     is_stopped
 }
 
-/// Waits until a thread has stopped or ended; returns whether it has stopped. The end of the process is not
-/// consumed: its owner waits for it. The end of another thread is: until then the process does not end.
+/// Waits until a thread has stopped or ended; returns whether it has stopped. Leaves the end of the process for its
+/// owner to wait for (`WNOWAIT`). Consumes the end of any other thread: until then the process could not end.
 fn wait_until_stopped(pid: u32, thread: i32) -> bool {
     let Ok(number) = libc::id_t::try_from(thread) else { return false };
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-    let keeps = if number == pid { libc::WNOWAIT } else { 0 };
-    let events = libc::WSTOPPED | libc::WEXITED | libc::__WALL | keeps;
+    let wait_flag = if number == pid { libc::WNOWAIT } else { 0 };
+    let events = libc::WSTOPPED | libc::WEXITED | libc::__WALL | wait_flag;
     // SAFETY: the information is written to memory of its size, which is all zeros otherwise.
     let (result, info) = unsafe {
         let result = libc::waitid(libc::P_PID, number, info.as_mut_ptr(), events);
@@ -147,25 +151,25 @@ fn wait_until_stopped(pid: u32, thread: i32) -> bool {
 }
 
 /// Keeps a processor busy in bursts.
-fn hog_processor(mut random: Random, ends: &AtomicBool) {
-    while !ends.load(Ordering::Relaxed) {
-        let until = Instant::now() + time(&mut random, BURST_MAX);
+fn hog_processor(mut random: Random, is_ending: &AtomicBool) {
+    while !is_ending.load(Ordering::Relaxed) {
+        let until = Instant::now() + random_time(&mut random, BURST_MAX);
         while Instant::now() < until {
             std::hint::spin_loop();
         }
-        std::thread::sleep(time(&mut random, BURST_MAX));
+        std::thread::sleep(random_time(&mut random, BURST_MAX));
     }
 }
 
-/// Has the file system of the temporary directory write data out all the time.
-fn write_out(ends: &AtomicBool) {
+/// Writes to the file system of the temporary directory all the time.
+fn write_out(is_ending: &AtomicBool) {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR;
     let directory = std::env::temp_dir();
     let Ok(file) = rustix::fs::open(&directory, flags, Mode::from_raw_mode(0o600)) else { return };
     let file = File::from(file);
     let data = vec![0x5a; WRITTEN_BYTES];
-    while !ends.load(Ordering::Relaxed) {
+    while !is_ending.load(Ordering::Relaxed) {
         // A full disk is hostile enough.
         let _ = rustix::fs::ftruncate(&file, 0);
         let _ = rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0));
@@ -174,16 +178,16 @@ fn write_out(ends: &AtomicBool) {
     }
 }
 
-/// Takes memory, page by page, and gives it back.
-fn take_memory(mut random: Random, ends: &AtomicBool) {
-    while !ends.load(Ordering::Relaxed) {
+/// Allocates memory, touches it page by page, and frees it, again and again.
+fn take_memory(mut random: Random, is_ending: &AtomicBool) {
+    while !is_ending.load(Ordering::Relaxed) {
         let mut memory = vec![0_u8; random.below(MEMORY_BYTES as u64) as usize + PAGE_BYTES];
         for page in memory.chunks_mut(PAGE_BYTES) {
             page[0] = 1;
         }
         std::hint::black_box(&memory);
         drop(memory);
-        std::thread::sleep(time(&mut random, BURST_MAX));
+        std::thread::sleep(random_time(&mut random, BURST_MAX));
     }
 }
 

@@ -1,4 +1,6 @@
-//! Host times of earlier runs, kept in the cache for forecasts. No result depends on them.
+//! Host times of earlier runs, kept in the cache for [`crate::forecast`]. No result depends on them.
+//!
+//! An entry is a line of text with a check sum. A change of the format needs a new [`RECIPE`].
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ const ENTRY_BYTES_MAX: u64 = 2048;
 pub(crate) const SINGLE_WINDOWS_MAX: usize = 16;
 /// The longest time that is believed, ms: a year. An entry with a longer one is damaged.
 const TIME_MS_MAX: u64 = 365 * 86_400_000;
-/// Changes with the format of an entry.
+/// Version of the format of an entry. Increase it when the format changes.
 const RECIPE: u32 = 3;
 
 /// Host times of a machine that ran to its end.
@@ -20,7 +22,7 @@ const RECIPE: u32 = 3;
 pub struct KeptTimes {
     /// From the start of the machine to its first window.
     pub set_up: Duration,
-    /// From there to the end of its last window.
+    /// From the first window to the end of the last one.
     pub windows: Duration,
     /// Guest time of all windows, ns.
     pub guest_ns: u64,
@@ -32,31 +34,31 @@ pub struct KeptTimes {
     pub request: String,
 }
 
-/// The cache's name of the times of a machine, for a text that describes it: experiment, model, level, condition.
+/// Returns the name of the cache entry of a machine. `described`: experiment, model, level, CPUs and label as text.
 fn name_of(described: &str) -> String {
     format!("times-{RECIPE}-{}", key(&of_bytes(described.as_bytes())))
 }
 
 impl KeptTimes {
-    /// Key of a request, for [`KeptTimes::request`].
+    /// Returns the key of a request, for [`KeptTimes::request`].
     #[must_use]
     pub fn request_key(request: &str) -> String {
         key(&of_bytes(request.as_bytes())).to_owned()
     }
 
-    /// The times of the last run of such a machine; `None` if the cache has none, or a damaged entry.
+    /// Returns the times of the last run of such a machine; `None` if the cache has no entry, or a damaged one.
     #[must_use]
     pub fn find(cache: &Cache, described: &str) -> Option<KeptTimes> {
         let entry = read_bounded(&cache.path(&name_of(described)), ENTRY_BYTES_MAX).ok()?;
         KeptTimes::parse(std::str::from_utf8(&entry).ok()?)
     }
 
-    /// Keeps the times. A cache that cannot be written keeps none: the next forecast then says that none is known.
+    /// Keeps the times. If the cache cannot be written, the next run has no forecast.
     pub fn keep(&self, cache: &Cache, described: &str) {
         let _ = cache.file(&name_of(described), self.text().as_bytes());
     }
 
-    /// The fields and their check sum.
+    /// Returns the text of the entry: the fields and their check sum.
     fn text(&self) -> String {
         let (set_up, windows) = (self.set_up.as_millis(), self.windows.as_millis());
         let single = self.single.iter().map(|(host, ns)| format!("{}:{ns}", host.as_millis()));
@@ -66,6 +68,7 @@ impl KeptTimes {
         format!("{fields} {}", key(&of_bytes(fields.as_bytes())))
     }
 
+    /// Parses an entry; `None` if it is damaged.
     fn parse(text: &str) -> Option<KeptTimes> {
         let fields: Vec<&str> = text.split(' ').collect();
         let [set_up_ms, windows_ms, guest_ns, window_count, request, single, _] = fields[..] else {

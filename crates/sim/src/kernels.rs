@@ -1,5 +1,6 @@
-//! Kernels of the validation suite in a simulated machine: the irqlab in the guest measures them by
-//! the code of the live bench, in cycles of the model.
+//! Measures the kernels (loops) of the validation suite of models in a simulated machine. The irqlab in the guest
+//! runs the code of the live bench and counts cycles of the model, which are compared with cycles of the real
+//! processor.
 
 use std::time::Duration;
 
@@ -32,17 +33,17 @@ pub fn measure(
     let expected = Expected { label, window_cycles: None, windows: None, warm_up_cycles: None };
     let outcome = guest.run::<KernelsResponse>(&Request::Kernels(request), expected)?;
     let Some(outcome) = outcome else { return Ok(None) };
-    // A part of the kernels is no measurement.
+    // A machine that ended early has measured only some of the kernels: they are dropped.
     let (Some(response), None) = (outcome.response, outcome.early) else {
         return match outcome.early.and_then(|early| guest.limit_text(early)) {
             Some(limit) => Err(BenchError::TimeLimit(limit)),
             None => Ok(None),
         };
     };
-    let account = outcome.account;
-    if let Some(broken) = account.broken.first() {
+    let accounting = outcome.account;
+    if let Some(broken) = accounting.broken.first() {
         return Err(BenchError::Failed(format!("the record of the machine is broken: {broken}")));
     }
-    let (samples, notices) = (response.samples, account.notices);
+    let (samples, notices) = (response.samples, accounting.notices);
     Ok(Some(SimKernels { samples, wall: outcome.wall, notices }))
 }

@@ -1,4 +1,5 @@
-//! The simulated bench: a stock Linux kernel on QEMU, observed by a plugin.
+//! The simulated bench: a stock Linux kernel on QEMU, observed by a plugin. The command `irqlab` uses it for the verb
+//! `sim` and for experiments with `--on sim`; `sim_tables` and `lab` make tables of its results.
 //!
 //! Design constraints:
 //! - The host is not changed: QEMU, kernels and images are in the user's cache directory ([`Cache`]),
@@ -12,15 +13,15 @@
 //! Modules; each uses only the modules above it:
 //! - [`qemu`] finds the simulator and [`setup`] installs missing parts;
 //! - `guest` finds a kernel, packs its initramfs, and reads symbols and types;
-//! - `machine` is the hardware as QEMU's command line, and the process that runs it; [`boot`] follows it
-//!   to its end, and [`guest_facts`] asks a kernel for symbols and types that way;
+//! - `machine` is the hardware as QEMU's command line, and the process that runs it; [`boot`] follows a machine
+//!   to its end, and [`guest_facts`] boots a kernel once to read its symbols and types;
 //! - [`annotate`] translates annotations for the plugin, [`watch`] loads the plugin, and an
 //!   [`Accounting`] is the plugin's record, checked and summed up: only `accounting` reads records, and
 //!   [`divergence`], which compares two of them;
 //! - [`checkpoint`] saves and restores a machine;
-//! - [`handlers`], [`noise`], [`footprint`], [`services`] and [`signal`] are the benches of the experiments, [`bare`] is the machine
-//!   without a kernel; [`repeat`] runs machines again and again; [`hostile`] is a host that tries to change what a
-//!   machine does.
+//! - [`handlers`], [`noise`], [`footprint`], [`services`] and [`signal`] are the benches of the experiments, [`bare`]
+//!   is the machine without a kernel; [`repeat`] runs machines again and again; [`hostile`] disturbs a machine, which
+//!   must not change its run.
 
 mod accounting;
 pub mod annotate;
@@ -60,7 +61,7 @@ pub mod watch;
 pub mod workload;
 
 pub use ::machine::memory::MissClass;
-/// For whom a CPU executes.
+/// The context for which a CPU executes.
 pub use attribution::KernelContext;
 
 pub use accounting::{
@@ -89,15 +90,15 @@ pub use process::{children_cpu_ns, name_process_limits_by};
 pub use simrecord::counters;
 /// Writes a marker to the record of the simulator, if there is one; see `simrecord::marker`.
 pub use simrecord::marker;
-/// How far a guest is, while it runs.
+/// The progress of a running guest, as the plugin writes it.
 pub use simrecord::progress::GuestProgress;
 /// Kinds of accesses that shadow caches count, and kinds of misses.
 pub use simrecord::record::{
     AccessStream, ELSEWHERE, Group, MissCount, MissCurvePoint, MissKind, UNKNOWN_FUNCTION,
 };
 
-/// Result of this crate.
+/// The result of a fallible function of this crate.
 pub type Result<T> = std::result::Result<T, SimError>;
 
-/// Takes lines of progress.
+/// Receives lines about the progress of long work, for the user.
 pub type Progress<'a> = &'a dyn Fn(&str);

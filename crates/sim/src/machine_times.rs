@@ -1,4 +1,7 @@
-//! Host times of a machine that runs, measured for the forecasts of later runs.
+//! Measures the host times of a running machine, for the forecasts of later runs ([`crate::forecast`]).
+//!
+//! The times are in the cache under keys that are made of the debug text of settings. A renamed field or variant
+//! changes the keys: the next run then has no forecast. No result depends on these times.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -15,7 +18,7 @@ use crate::qemu::Qemu;
 use crate::watch::Watch;
 use crate::{Cache, Machine};
 
-/// A machine, its start and how it is observed: all that determines how long a request takes.
+/// A machine, its start and how it is observed: everything that determines how long a request takes.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedMachine<'a> {
     /// Where the times are kept.
@@ -23,7 +26,7 @@ pub struct TimedMachine<'a> {
     pub qemu: &'a Qemu,
     pub machine: &'a Machine,
     pub start: &'a Start,
-    /// `None`: it is not observed.
+    /// `None` if the machine is not observed.
     pub watch: Option<&'a Watch>,
 }
 
@@ -33,11 +36,11 @@ impl TimedMachine<'_> {
         self.watch.map_or_else(|| Watch::default().clock_hz(timing), |watch| watch.clock_hz(timing))
     }
 
-    /// Everything that determines how long a request takes, as text for a key.
+    /// Returns everything that determines how long a request takes, as text for a key.
     fn determined_by(&self) -> String {
         let TimedMachine { cache, qemu, machine, start, watch } = self;
         let observed = watch.map_or_else(String::new, |watch| observed_by(watch, machine));
-        // A new field does not compile until it is in the key, or known to change nothing.
+        // The pattern names each field: a new field does not compile until it is in the key, or ignored on purpose.
         let Machine {
             kernel: _,
             kernel_sha256,
@@ -56,7 +59,7 @@ impl TimedMachine<'_> {
             devices,
         } = machine;
         let image = (kernel_sha256, initramfs_sha256, cpus, memory_mib, cpu_model, timing, seed);
-        // Without the times of files, which JSON leaves out.
+        // As JSON, which omits the times of files: they change without effect on a run.
         let disks = serde_json::to_string(disks).unwrap_or_default();
         let attached = (append, disks, root, nics, pmu, devices);
         let (start, qemu) = (start.identity(cache), &qemu.version_text);
@@ -64,12 +67,12 @@ impl TimedMachine<'_> {
     }
 }
 
-/// How a machine is observed, as text for a key.
+/// Returns how a machine is observed, as text for a key.
 fn observed_by(watch: &Watch, machine: &Machine) -> String {
     let hashes = |models: &[Model]| -> Vec<String> {
         models.iter().map(|model| model.sha256.clone()).collect()
     };
-    // A new field does not compile until it is in the key.
+    // The pattern names each field: a new field does not compile until it is in the key.
     let Watch {
         detail,
         model,
@@ -98,6 +101,16 @@ fn observed_by(watch: &Watch, machine: &Machine) -> String {
     format!("{level:?} {recorded:?} {scope:?} {further:?} {annotations:?}")
 }
 
+/// A window that was seen open.
+struct SeenWindow {
+    /// From 1.
+    number: u32,
+    first_seen: Instant,
+    last_seen: Instant,
+    /// Guest time of the window at `last_seen`, ns.
+    guest_ns: u64,
+}
+
 /// Measures the host times of a machine, for the forecasts of later runs.
 pub struct MachineTimes {
     /// Name of the times in the cache.
@@ -108,13 +121,12 @@ pub struct MachineTimes {
     started: Instant,
     first_window: Cell<Option<Instant>>,
     last_window: Cell<Option<Instant>>,
-    /// Number, opening and last sight of each window, and its guest time then, ns.
-    windows: RefCell<Vec<(u32, Instant, Instant, u64)>>,
+    windows: RefCell<Vec<SeenWindow>>,
 }
 
 impl MachineTimes {
-    /// The times of a machine of an experiment. Machines with the same experiment, model, level and name share an
-    /// entry of the cache. `request`: what the guest is asked to do.
+    /// Starts to measure a machine of an experiment. Machines with the same experiment, model, level, number of CPUs
+    /// and label share an entry of the cache. `request`: the text of the request to the guest.
     pub(crate) fn new(
         timed: &TimedMachine<'_>,
         experiment: &str,
@@ -139,7 +151,7 @@ impl MachineTimes {
         MachineTimes::with_work(timed, described, request, work)
     }
 
-    /// The times of a machine that runs a command of unknown length. Each command has its own entry of the cache.
+    /// Starts to measure a machine that runs a command of unknown length. Each command has its own entry of the cache.
     #[must_use]
     pub fn of_command(
         timed: &TimedMachine<'_>,
@@ -152,12 +164,13 @@ impl MachineTimes {
         let work = MachineWork { limits: Some(limits), ..MachineWork::default() };
         let times = MachineTimes::with_work(timed, described, request, work);
         if timed.watch.is_none() {
-            // All of its time is that of the command, of which no part is seen.
+            // No window is seen without a plugin: all time counts as the command's, none as set-up.
             times.first_window.set(Some(times.started));
         }
         times
     }
 
+    /// Looks up the times of an earlier run under `described`, and starts to measure now.
     fn with_work(
         timed: &TimedMachine<'_>,
         described: String,
@@ -178,7 +191,7 @@ impl MachineTimes {
         }
     }
 
-    /// What the machine is to do, with the times of an earlier run.
+    /// Returns the work of the machine, with the times of an earlier run.
     #[must_use]
     pub fn work(&self) -> MachineWork {
         self.work.clone()
@@ -196,13 +209,19 @@ impl MachineTimes {
         state
     }
 
+    /// Notes the state of the machine at this moment.
     pub(crate) fn observe(&self, state: MachineState) {
         let phase = state.phase;
         if let (MachinePhase::Window(number), Some(ns)) = (phase, state.elapsed_ns) {
             let (now, mut windows) = (Instant::now(), self.windows.borrow_mut());
             match windows.last_mut() {
-                Some(last) if last.0 == number => (last.2, last.3) = (now, ns),
-                _ => windows.push((number, now, now, ns)),
+                Some(last) if last.number == number => (last.last_seen, last.guest_ns) = (now, ns),
+                _ => windows.push(SeenWindow {
+                    number,
+                    first_seen: now,
+                    last_seen: now,
+                    guest_ns: ns,
+                }),
             }
         }
         if matches!(phase, MachinePhase::Window(_) | MachinePhase::After(_)) {
@@ -212,33 +231,36 @@ impl MachineTimes {
         }
     }
 
-    /// Keeps the times of a machine that has executed its request. `ran`: host time from its start to its end.
-    pub fn keep(&self, cache: &Cache, ran: Duration) {
-        // A window that no poll saw takes no time that matters.
-        let end = self.started + ran;
-        let first = self.first_window.get().unwrap_or(end);
+    /// Keeps the times of a machine that has executed its request. `run_time`: host time from its start to its end.
+    pub fn keep(&self, cache: &Cache, run_time: Duration) {
+        // If no poll saw a window, all time counts as set-up: the window was too short to matter.
+        let end = self.started + run_time;
+        let first_window = self.first_window.get().unwrap_or(end);
         let last = self.last_window.get().unwrap_or(end);
         let windows = self.windows.borrow();
         let planned = self.work.window_ns.zip(self.work.windows);
         let guest_ns = if self.work.windows_end_early {
-            windows.iter().map(|(.., ns)| ns).sum()
+            windows.iter().map(|window| window.guest_ns).sum()
         } else {
             planned.map_or(0, |(ns, count)| ns.saturating_mul(count.into()))
         };
-        let window_count = windows.last().map_or(0, |last| last.0);
-        // A window that no poll saw is missing: the others alone would be taken for its neighbours.
-        let is_whole = windows.len() == window_count as usize;
-        let single: Vec<_> = windows
+        let window_count = windows.last().map_or(0, |last| last.number);
+        // If no poll saw one of the windows, the list has a gap, and positions in it would mean other windows.
+        let is_complete = windows.len() == window_count as usize;
+        let single_times: Vec<_> = windows
             .iter()
-            .map(|(_, opened, last, ns)| (last.saturating_duration_since(*opened), *ns))
-            .filter(|_| is_whole && windows.len() <= SINGLE_WINDOWS_MAX)
+            .map(|window| {
+                let host_time = window.last_seen.saturating_duration_since(window.first_seen);
+                (host_time, window.guest_ns)
+            })
+            .filter(|_| is_complete && windows.len() <= SINGLE_WINDOWS_MAX)
             .collect();
         let times = KeptTimes {
-            set_up: first.saturating_duration_since(self.started),
-            windows: last.saturating_duration_since(first),
+            set_up: first_window.saturating_duration_since(self.started),
+            windows: last.saturating_duration_since(first_window),
             guest_ns,
             window_count,
-            single,
+            single: single_times,
             request: self.request.clone(),
         };
         times.keep(cache, &self.described);

@@ -1,37 +1,38 @@
-//! Data measured on real processors: kept data that irqlab brings (`machines/measured/`), and files.
+//! Data that were measured on real processors, to compare models with: built-in data sets (`machines/measured/`), and
+//! files. `irqlab bench model` reads them.
 
 use std::path::Path;
 
 use crate::regular_file::read_bounded;
 use crate::{Result, SimError};
 
-/// Names and texts, by name.
+/// The built-in data sets: name and text, sorted by name.
 const KNOWN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/measured.rs"));
-/// The longest text of kept data, bytes.
+/// Maximum size of a file, bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// Names of the kept data that irqlab brings.
+/// Returns the names of the built-in data sets.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     KNOWN.iter().map(|(name, _)| *name).collect()
 }
 
-/// Returns the text of kept data, unparsed. A name with a slash, or that ends in `.tsv`, is a file.
+/// Returns the text of a data set, unparsed. A name that has a slash or ends in `.tsv` is the path of a file.
 ///
-/// Fails when no kept data has that name, or the file cannot be read as text.
+/// Fails when no built-in data set has that name, or the file cannot be read as text.
 pub fn text(name: &str) -> Result<String> {
     if name.contains('/') || name.ends_with(".tsv") {
         let bytes = read_bounded(Path::new(name), TEXT_BYTES_MAX)?;
         return String::from_utf8(bytes).map_err(|_| SimError::data(name, "is no text"));
     }
     let known = KNOWN.iter().find(|(known, _)| *known == name);
-    let none = || {
+    let unknown = || {
         let names = names().join(", ");
         SimError::Invalid(format!(
             "no kept data {name:?}; there are: {names}, and files (as in ./M.tsv)"
         ))
     };
-    Ok(known.ok_or_else(none)?.1.to_owned())
+    Ok(known.ok_or_else(unknown)?.1.to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Models of processors and their caches: the built-in ones (`machines/`), and files.
+//! Finds models of processors and their caches by name: the built-in ones (`machines/`), and files. A model is
+//! written to the cache as a file, which the plugin reads.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use simrecord::record::Detail;
 use crate::regular_file::read_bounded;
 use crate::{Cache, Result, SimError};
 
-/// Names and texts, by name.
+/// The built-in models: name and text, sorted by name.
 const KNOWN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/models.rs"));
 const TEXT_BYTES_MAX: u64 = 64 << 10;
 
@@ -20,7 +21,8 @@ const TEXT_BYTES_MAX: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     pub model: SystemModel,
-    /// The level that it is for: [`Detail::Timed`], [`Detail::Ooo`], or [`Detail::Count`] for shadow caches.
+    /// The level of detail at which it runs: [`Detail::Timed`], [`Detail::Ooo`], or [`Detail::Count`] for shadow
+    /// caches.
     pub detail: Detail,
     /// Its text as a value, for manifests.
     pub described: Json,
@@ -30,16 +32,16 @@ pub struct Model {
     pub(crate) path: PathBuf,
 }
 
-/// Names of the models that irqlab brings.
+/// Returns the names of the built-in models.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     KNOWN.iter().map(|(name, _)| *name).collect()
 }
 
-/// The name of the model of the machine that irqlab runs on, which `irqlab machines fit` writes.
+/// The name of the model of the machine that irqlab runs on. `irqlab machines fit` writes this model.
 pub const HOST: &str = "host";
 
-/// The file of the model [`HOST`] of this user; `None` without a home directory.
+/// Returns the file of the model [`HOST`] of this user; `None` without a home directory.
 #[must_use]
 pub fn host_file() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -48,7 +50,7 @@ pub fn host_file() -> Option<PathBuf> {
     Some(config.join("irqlab").join("host.toml"))
 }
 
-/// The text of the model [`HOST`].
+/// Returns the text of the model [`HOST`].
 fn host_text() -> Result<String> {
     let file = host_file().filter(|file| file.exists());
     let file = file.ok_or_else(|| SimError::Missing {
@@ -61,16 +63,16 @@ fn host_text() -> Result<String> {
 /// Returns the names of the models of a processor, by vendor, family and model of its CPUID.
 #[must_use]
 pub fn of_processor(vendor: &str, family: u32, model: u32) -> Vec<&'static str> {
-    let is_of = |text: &str| {
+    let has_processor = |text: &str| {
         let parsed = SystemModel::parse(text);
         let ranges = parsed.map(|model| model.processors).unwrap_or_default();
         ranges.iter().any(|range| range.holds(vendor, family, model))
     };
-    KNOWN.iter().filter(|(_, text)| is_of(text)).map(|(name, _)| *name).collect()
+    KNOWN.iter().filter(|(_, text)| has_processor(text)).map(|(name, _)| *name).collect()
 }
 
-/// Returns the text of a model, unparsed. A name with a slash, or that ends in `.toml`, is a file; [`HOST`] is
-/// the file at [`host_file`].
+/// Returns the text of a model, unparsed. A name that has a slash or ends in `.toml` is the path of a file; [`HOST`]
+/// is the file at [`host_file`].
 ///
 /// Fails when no model has that name, or the file can't be read as text.
 pub fn text(name: &str) -> Result<String> {
@@ -82,31 +84,33 @@ pub fn text(name: &str) -> Result<String> {
         return host_text();
     }
     let known = KNOWN.iter().find(|(known, _)| *known == name);
-    let none = || {
+    let unknown = || {
         let names = names().join(", ");
         let message = format!(
             "no model {name:?}; there are: {names}, host (the model that machines fit made), and files (as in ./M.toml)"
         );
         SimError::Invalid(message)
     };
-    Ok(known.ok_or_else(none)?.1.to_owned())
+    Ok(known.ok_or_else(unknown)?.1.to_owned())
 }
 
 impl Model {
-    /// Bits of the counters that it counts on a machine with this number of vCPUs: see [`simrecord::counters`].
+    /// Returns a bit for each counter that the model counts on a machine with this number of vCPUs: see
+    /// [`simrecord::counters`].
     #[must_use]
     pub fn counters(&self, cpus: u32) -> u32 {
         if self.detail == Detail::Ooo { mask_of(&self.model, cpus) } else { MASK_TIMED }
     }
 
-    /// Whether its cores may execute samples in detail: at the level `ooo`, with an out-of-order core of one thread.
+    /// Returns whether its cores may execute samples in detail. This needs the level `ooo`, and an out-of-order core
+    /// of one thread.
     #[must_use]
     pub fn can_sample(&self) -> bool {
         self.detail == Detail::Ooo && self.sampling(SAMPLE_PERIOD).is_ok()
     }
 
-    /// The sampling with one unit in each `period` instructions. A period that is too short for a unit and its
-    /// warming is lengthened.
+    /// Returns the sampling with one unit in each `period` instructions. Lengthens a period that is too short for a
+    /// unit and its warming.
     ///
     /// Fails when the model has no out-of-order core, or threads share its core.
     pub fn sampling(&self, period: u64) -> Result<Sampling> {
@@ -122,7 +126,7 @@ impl Model {
     }
 }
 
-/// The text of a model with the changes, each `FIELD=VALUE` as in `l2.size=4MiB`, and the model.
+/// Returns the text of a model with changes, each `FIELD=VALUE` as in `l2.size=4MiB`; and the parsed model.
 ///
 /// Fails as [`text`] does, if the text is no model that can be built, and if a change cannot be made.
 pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> {
@@ -132,7 +136,8 @@ pub fn changed(name: &str, changes: &[String]) -> Result<(String, SystemModel)> 
         let model = parsed(name, &text)?;
         return Ok((text, model));
     }
-    // The text is parsed once, with its changes. Only an error needs to know whether the changes cause it.
+    // Parses the text once, with the changes. After an error, parses it without them: an error of the
+    // text itself comes first.
     schema::changed(&text, &assignments).map_err(|error| {
         let own_error = parsed(name, &text).err();
         own_error.unwrap_or_else(|| SimError::Invalid(error.to_string()))
@@ -143,15 +148,15 @@ fn parsed(name: &str, text: &str) -> Result<SystemModel> {
     SystemModel::parse(text).map_err(|error| SimError::data(name, error.to_string()))
 }
 
-/// The model with this text, for a level of detail. `name` is for messages.
+/// Returns the model with this text, for a level of detail. `name` is for messages.
 ///
 /// Fails when the model cannot be built, or the level cannot run it.
 pub fn of_text(cache: &Cache, name: &str, text: &str, detail: Detail) -> Result<Model> {
     at_level(cache, name, (text.to_owned(), parsed(name, text)?), Some(detail))
 }
 
-/// The model of that name or file with the changes, for a level of detail. `None`: for [`Detail::Timed`] if that level
-/// runs it, else for [`Detail::Ooo`].
+/// Returns the model of that name or file with the changes, for a level of detail. `None` chooses [`Detail::Timed`] if
+/// that level runs the model, else [`Detail::Ooo`].
 ///
 /// Fails as [`changed`] does, and when the level cannot run the model.
 pub fn find(
@@ -163,6 +168,7 @@ pub fn find(
     at_level(cache, name, changed(name, changes)?, detail)
 }
 
+/// Checks that the level can run the model, and writes its text to the cache.
 fn at_level(
     cache: &Cache,
     name: &str,
@@ -173,7 +179,7 @@ fn at_level(
     let has_core = model.core.is_some();
     let needs_core = blocking.is_err() && has_core;
     let detail = detail.unwrap_or(if needs_core { Detail::Ooo } else { Detail::Timed });
-    let fits = match detail {
+    let suitable = match detail {
         Detail::Ooo if !has_core => Err("has no [core], which --detail ooo needs".to_owned()),
         // Shadow caches need no core.
         Detail::Ooo | Detail::Count => Ok(()),
@@ -181,7 +187,7 @@ fn at_level(
             format!("{}{}", error.problem, if has_core { "; --detail ooo runs it" } else { "" })
         }),
     };
-    fits.map_err(|problem| SimError::data(name, problem))?;
+    suitable.map_err(|problem| SimError::data(name, problem))?;
     let table: toml::Table =
         toml::from_str(&text).map_err(|error| SimError::data(name, error.to_string()))?;
     let (path, sha256) = cache.keyed("model", ".toml", text.as_bytes())?;

@@ -1,4 +1,5 @@
-//! Runs independent machines at the same time, within the host's cores and memory.
+//! Runs independent machines at the same time, as many as the host's cores and memory allow. The benches run the
+//! machines of conditions, loops and windows with it.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,6 +41,7 @@ impl Jobs {
         u64::from(memory_mib) + OVERHEAD_MIB
     }
 
+    /// Limits a number of machines to the available memory; at least one machine runs.
     fn within(wanted: usize, memory_mib: u32, available_mib: Option<u64>) -> Jobs {
         let each = Jobs::needed_mib(memory_mib);
         let fitting = available_mib.map_or(usize::MAX, |mib| (mib / each) as usize);
@@ -48,8 +50,8 @@ impl Jobs {
     }
 }
 
-/// Calls `work` for each item, for `jobs` of them at the same time, started in their order. Returns the
-/// results in the order of the items, whichever ends first.
+/// Calls `work` with the index of each item and the item, at most `jobs.count` calls at the same time. Calls start in
+/// the order of the items, and the results are in this order, too.
 ///
 /// Each call has its own thread until it returns: a machine is killed with the thread that started it.
 pub fn for_each<T: Sync, R: Send>(
@@ -69,7 +71,7 @@ pub fn for_each<T: Sync, R: Send>(
     };
     thread::scope(|scope| {
         for _ in 1..jobs.count.min(items.len()) {
-            // With fewer threads the same work is done later.
+            // If the host refuses a thread, the other threads do all the work, later.
             if thread::Builder::new().spawn_scoped(scope, worker).is_err() {
                 break;
             }

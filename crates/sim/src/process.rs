@@ -9,20 +9,20 @@ use std::sync::OnceLock;
 use crate::text::Tail;
 use crate::{Result, SimError};
 
-/// How much of a helper's messages is kept, bytes.
+/// Maximum length of a failed program's output that an error quotes, bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// Adds the reached limit to the error of a process that could not start.
+/// Adds the limit that was reached, such as the number of processes, to the error of a process that could not start.
 type NameLimit = fn(io::Error) -> io::Error;
 
 static NAME_LIMIT: OnceLock<NameLimit> = OnceLock::new();
 
-/// From now on errors of starting a process go through `name`, which adds the limit that is reached. Only the first
-/// call has an effect.
+/// Sets the function that completes the errors of processes that could not start. Only the first call has an effect.
 pub fn name_process_limits_by(name: NameLimit) {
     let _ = NAME_LIMIT.set(name);
 }
 
+/// Completes the error of a process or thread that could not start by the limit that was reached.
 pub(crate) fn with_reached_limit(error: io::Error) -> io::Error {
     match NAME_LIMIT.get() {
         Some(name) => name(error),
@@ -49,8 +49,8 @@ pub(crate) fn dies_with_parent(command: &mut Command) {
     }
 }
 
-/// Returns the CPU time, user and system together, of all child processes that have ended, ns. Their sum is by the
-/// scheduler's clock, to the microsecond; most kernels divide it in two by what the tick interrupts.
+/// Returns the CPU time, user and system together, of all child processes that have ended, ns. The scheduler's clock
+/// measures this sum, with a resolution of 1 µs. Most kernels only estimate the two parts, by the mode at each tick.
 #[must_use]
 pub fn children_cpu_ns() -> u64 {
     // SAFETY: all-zero is a valid rusage to be overwritten.
@@ -64,11 +64,14 @@ pub fn children_cpu_ns() -> u64 {
     ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
-/// Runs a helper program to its end; returns what it wrote to stdout.
+/// Runs a helper program to its end. Returns its standard output.
+///
+/// Fails with [`SimError::Program`] if it cannot be started, or ends with an error.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     output_of(command, Stdio::piped())
 }
 
+/// See [`output`]. `stdout`: where the standard output goes; the result is empty unless it is a pipe.
 fn output_of(command: &mut Command, stdout: Stdio) -> Result<Vec<u8>> {
     let arguments = command.get_args().take(2).map(|argument| argument.to_string_lossy());
     let program = command.get_program().to_string_lossy();
@@ -87,11 +90,12 @@ fn output_of(command: &mut Command, stdout: Stdio) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// [`output`] of a program whose stdout goes elsewhere.
+/// Like [`output`], for a program whose standard output goes to a file.
 pub(crate) fn output_to(command: &mut Command, stdout: Stdio) -> Result<()> {
     output_of(command, stdout).map(drop)
 }
 
+/// Returns the path of a program in the directories of `PATH`.
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

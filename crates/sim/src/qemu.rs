@@ -1,4 +1,4 @@
-//! Finds the QEMU that runs the machine.
+//! Finds the QEMU that runs the machine, and checks its version: the plugin needs QEMU's plugin API 7.
 //!
 //! The order of search is: the program that `IRQLAB_QEMU` names; `qemu-system-x86_64` of the system, if
 //! its version is supported; the private QEMU that [`setup`](crate::setup::setup) installs.
@@ -48,8 +48,8 @@ pub struct Version {
 impl Version {
     /// Parses the first line of `qemu-system-x86_64 --version`.
     fn parse(text: &str) -> Option<Version> {
-        let after = text.split_once("QEMU emulator version ")?.1;
-        let mut numbers = after.split([' ', '.', '-', '(']).map(str::parse);
+        let version = text.split_once("QEMU emulator version ")?.1;
+        let mut numbers = version.split([' ', '.', '-', '(']).map(str::parse);
         let mut next = || numbers.next()?.ok();
         Some(Version { major: next()?, minor: next()?, micro: next()? })
     }
@@ -85,16 +85,16 @@ pub enum Origin {
 
 /// The environment variable with settings of the GNU C library.
 const TUNABLES: &str = "GLIBC_TUNABLES";
-/// Large allocations are in huge pages where the kernel permits that (`madvise` in
-/// /sys/kernel/mm/transparent_hugepage/enabled). The tags and templates of a model are some megabytes, and are
-/// accessed at random.
+/// Makes large allocations use huge pages where the kernel permits that (`madvise` in
+/// /sys/kernel/mm/transparent_hugepage/enabled). The plugin's tables of a model have some megabytes and are accessed
+/// at random: small pages would miss in the host's TLB.
 const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
 
-/// Adds [`HUGE_PAGES`] to the user's settings, unless these say something about it.
-fn with_huge_pages(users: Option<String>) -> String {
-    match users {
-        Some(users) if users.contains("glibc.malloc.hugetlb") => users,
-        Some(users) if !users.is_empty() => format!("{users}:{HUGE_PAGES}"),
+/// Adds [`HUGE_PAGES`] to the user's settings, unless they set huge pages themselves.
+fn with_huge_pages(user_settings: Option<String>) -> String {
+    match user_settings {
+        Some(user_settings) if user_settings.contains("glibc.malloc.hugetlb") => user_settings,
+        Some(user_settings) if !user_settings.is_empty() => format!("{user_settings}:{HUGE_PAGES}"),
         _ => HUGE_PAGES.to_owned(),
     }
 }
@@ -103,7 +103,7 @@ fn with_huge_pages(users: Option<String>) -> String {
 #[derive(Clone, Debug)]
 pub struct Qemu {
     program: PathBuf,
-    /// Arguments before all others.
+    /// Arguments that must come first. The private QEMU has the arguments of its dynamic loader here.
     first_arguments: Vec<OsString>,
     /// Where it was found.
     pub origin: Origin,
@@ -113,7 +113,7 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Returns a command of the program with the arguments that every start needs.
+    /// Returns a command that starts QEMU, with the first arguments and the environment that every start needs.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.first_arguments);
@@ -125,7 +125,7 @@ impl Qemu {
     #[must_use]
     pub fn program(&self) -> &Path {
         match self.origin {
-            // The command is the dynamic loader, whose argument is the program.
+            // `program` is the dynamic loader. QEMU is its argument at this position: see [`Qemu::private`].
             Origin::Private => {
                 self.first_arguments.get(4).map_or(&self.program, |path| Path::new(path))
             }
@@ -133,10 +133,16 @@ impl Qemu {
         }
     }
 
+    /// Runs a program with `--version`, and checks that it is a supported QEMU.
     fn probe(program: PathBuf, first_arguments: Vec<OsString>, origin: Origin) -> Result<Qemu> {
-        let none = Version { major: 0, minor: 0, micro: 0 };
-        let mut qemu =
-            Qemu { program, first_arguments, origin, version: none, version_text: String::new() };
+        let unknown_version = Version { major: 0, minor: 0, micro: 0 };
+        let mut qemu = Qemu {
+            program,
+            first_arguments,
+            origin,
+            version: unknown_version,
+            version_text: String::new(),
+        };
         let output = process::output(qemu.command().arg("--version"))?;
         let line = String::from_utf8_lossy(&output).lines().next().unwrap_or_default().to_owned();
         let unfit =
@@ -175,6 +181,8 @@ pub fn find(cache: &Cache) -> Result<Qemu> {
     find_among(std::env::var_os(VARIABLE), which(PROGRAM), &private_root(cache))
 }
 
+/// Searches in order: the program that the user names, the system's, the private one. A named program that is not
+/// supported is an error; it is not skipped.
 fn find_among(named: Option<OsString>, system: Option<PathBuf>, private: &Path) -> Result<Qemu> {
     if let Some(named) = named.filter(|named| !named.is_empty()) {
         let program = named.to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! Reading of files that others may have made: regular ones only, and within bounds.
+//! Reads files that other programs or users may have made: only regular files, and only up to a given size.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 
 use crate::{Result, SimError};
 
-/// Opens a regular file for reading. Others are refused: opening a FIFO would wait for its writer.
+/// Opens a regular file for reading. Refuses other kinds of files: opening a FIFO would wait for its writer.
 pub(crate) fn open_regular(path: &Path) -> Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
@@ -20,7 +20,7 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Returns the first file of a directory whose name has the prefix.
+/// Returns the first file, by name, of a directory whose name starts with `prefix`.
 pub(crate) fn first_with_prefix(directory: &Path, prefix: &str) -> Result<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(directory)
         .map_err(SimError::file(directory))?
@@ -33,7 +33,9 @@ pub(crate) fn first_with_prefix(directory: &Path, prefix: &str) -> Result<PathBu
     files.into_iter().next().ok_or_else(none)
 }
 
-/// Reads a regular file of at most `bytes_max` bytes.
+/// Reads a regular file.
+///
+/// Fails if it has more than `bytes_max` bytes.
 pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     let file = open_regular(path)?;
     let mut bytes = Vec::new();

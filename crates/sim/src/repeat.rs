@@ -1,4 +1,6 @@
-//! Runs machines again and again, and tells their outcomes apart. A repeatable machine has one outcome.
+//! Runs machines again and again, and compares their outcomes: a repeatable machine has only one.
+//!
+//! `irqlab bench sim-repeat` and `xtask` use it to test that a simulated run does not depend on the host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,15 +27,15 @@ pub struct RepeatedMachine {
     pub start: Start,
     /// Whether a failed command is an error. A workload that does nothing would prove nothing.
     pub must_succeed: bool,
-    outcomes: BTreeMap<Outcome, SameRuns>,
+    outcomes: BTreeMap<Outcome, EqualRuns>,
 }
 
 /// The outcome of a run: the SHA-256 of its record, and the output of the guest's programs.
 type Outcome = (String, String);
 
-/// Runs with the same outcome.
+/// The runs with one outcome: their number, and data of the first.
 #[derive(Debug)]
-struct SameRuns {
+struct EqualRuns {
     runs: u64,
     first_run: u64,
     instructions: Option<u64>,
@@ -52,7 +54,7 @@ pub struct OutcomeRuns<'a> {
 }
 
 impl RepeatedMachine {
-    /// The machine, before its first run.
+    /// Describes a machine that has not run yet.
     #[must_use]
     pub fn new(
         name: String,
@@ -65,14 +67,14 @@ impl RepeatedMachine {
         RepeatedMachine { name, machine, kernel_files, request, start, must_succeed, outcomes }
     }
 
-    /// The different outcomes, in the order of their first runs.
+    /// Returns the different outcomes, in the order of their first runs.
     #[must_use]
     pub fn outcomes(&self) -> Vec<OutcomeRuns<'_>> {
-        let outcomes = self.outcomes.iter().map(|((record_sha256, _), same)| OutcomeRuns {
+        let outcomes = self.outcomes.iter().map(|((record_sha256, _), equal_runs)| OutcomeRuns {
             record_sha256,
-            runs: same.runs,
-            first_run: same.first_run,
-            instructions: same.instructions,
+            runs: equal_runs.runs,
+            first_run: equal_runs.first_run,
+            instructions: equal_runs.instructions,
         });
         let mut outcomes: Vec<OutcomeRuns> = outcomes.collect();
         outcomes.sort_by_key(|outcome| outcome.first_run);
@@ -80,26 +82,28 @@ impl RepeatedMachine {
     }
 
     /// Adds the outcome of the run `number`. Removes its record if an earlier run had the same outcome.
-    fn add(&mut self, number: u64, run: OneRun) -> Result<()> {
-        let new = SameRuns { runs: 0, first_run: number, instructions: run.instructions };
-        let same = self.outcomes.entry(run.outcome).or_insert(new);
-        same.runs += 1;
-        match run.kept {
-            Some(kept) if same.runs > 1 => fs::remove_file(&kept).map_err(SimError::file(&kept)),
+    fn add(&mut self, number: u64, run: CompletedRun) -> Result<()> {
+        let new_entry = EqualRuns { runs: 0, first_run: number, instructions: run.instructions };
+        let equal_runs = self.outcomes.entry(run.outcome).or_insert(new_entry);
+        equal_runs.runs += 1;
+        match run.record_file {
+            Some(record_file) if equal_runs.runs > 1 => {
+                fs::remove_file(&record_file).map_err(SimError::file(&record_file))
+            }
             _ => Ok(()),
         }
     }
 }
 
 /// A run that was not stopped.
-struct OneRun {
+struct CompletedRun {
     outcome: Outcome,
     instructions: Option<u64>,
     /// The file with the record of the run, if records are kept.
-    kept: Option<PathBuf>,
+    record_file: Option<PathBuf>,
 }
 
-/// A run failed.
+/// The error of a run that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{machine}: {source}")]
 pub struct FailedRun {
@@ -117,7 +121,7 @@ pub struct Repetition<'a> {
     pub limits: Limits,
     /// Whether a [`HostileHost`] disturbs each machine.
     pub is_hostile: bool,
-    /// Directory for a record of each different outcome.
+    /// Directory for one record of each outcome; `None` keeps no records.
     pub keep: Option<&'a Path>,
     pub stop: &'a (dyn Fn() -> bool + Sync),
     /// Takes the number of each run that starts, the number of all runs, and the machine's name.
@@ -162,30 +166,37 @@ impl Repetition<'_> {
     }
 
     /// Runs a machine once. Returns `None` if it was stopped.
-    fn run_once(&self, repeated: &RepeatedMachine, number: u64) -> Result<Option<OneRun>> {
+    fn run_once(&self, repeated: &RepeatedMachine, number: u64) -> Result<Option<CompletedRun>> {
         let RepeatedMachine { name, machine, .. } = repeated;
         let file_name = format!("{}-{number}.record", name.replace([',', ' '], ""));
-        let kept = self.keep.map(|directory| directory.join(file_name));
+        let record_file = self.keep.map(|directory| directory.join(file_name));
         let recording = Recording::new(
             self.cache,
             self.qemu,
             machine,
             &repeated.kernel_files,
             self.watch,
-            kept.as_deref().map(|file| (file, Existing::Stays)),
+            record_file.as_deref().map(|file| (file, Existing::Stays)),
         )?;
         let (start, request) = (&repeated.start, &repeated.request);
-        let more = recording.instrumentation();
-        let mut vm =
-            checkpoint::start(self.cache, self.qemu, machine, start, request, self.limits, more)?;
+        let instrumentation = recording.instrumentation();
+        let mut vm = checkpoint::start(
+            self.cache,
+            self.qemu,
+            machine,
+            start,
+            request,
+            self.limits,
+            instrumentation,
+        )?;
         let host = self.is_hostile.then(|| HostileHost::start(vm.pid(), number));
         let host = host.transpose().map_err(SimError::system("starting a hostile thread"))?;
         let mut console = Vec::new();
-        let mut keep = |bytes: &[u8]| console.extend_from_slice(bytes);
-        let ending = boot::follow_unless(&mut vm, self.limits, &mut keep, self.stop);
+        let mut keep_console = |bytes: &[u8]| console.extend_from_slice(bytes);
+        let exit = boot::follow_unless(&mut vm, self.limits, &mut keep_console, self.stop);
         drop(host);
         drop(vm);
-        let Some(exit) = ending? else { return Ok(None) };
+        let Some(exit) = exit? else { return Ok(None) };
         let output = programs_output(&console);
         if exit.reached_limit {
             let what = format!("{name}: the guest reached its time limit (--guest-limit)");
@@ -196,20 +207,20 @@ impl Repetition<'_> {
             return Err(SimError::data("the workload", reason));
         }
         let record_sha256 = recording.sha256()?;
-        let account = recording.accounting()?;
-        if let Some(broken) = account.broken.first() {
+        let accounting = recording.accounting()?;
+        if let Some(broken) = accounting.broken.first() {
             return Err(SimError::data("the record", format!("is broken: {broken}")));
         }
-        if !account.ended_by_guest {
+        if !accounting.ended_by_guest {
             return Err(SimError::data("the record", "ends before the command does"));
         }
         let outcome = (record_sha256, output);
-        Ok(Some(OneRun { outcome, instructions: account.instructions, kept }))
+        Ok(Some(CompletedRun { outcome, instructions: accounting.instructions, record_file }))
     }
 }
 
-/// The output of the guest's programs. The kernel's messages after the record's end, while the machine powers
-/// off, depend on the host.
+/// Returns the output of the guest's programs, without the kernel's messages, which start with `[`. The messages after
+/// the record's end, while the machine powers off, depend on the host.
 fn programs_output(console: &[u8]) -> String {
     let console = String::from_utf8_lossy(console);
     console.lines().filter(|line| !line.starts_with('[')).collect::<Vec<_>>().join("\n")

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-/// Lines of a tail that are printed.
+/// Maximum number of lines of a tail that are printed.
 const LINES_MAX: usize = 20;
-/// Characters of a line that are printed.
+/// Maximum number of characters of a line that are printed.
 const LINE_CHARS_MAX: usize = 200;
 
 /// A line exceeded the limit of its stream.
@@ -15,8 +15,10 @@ pub(crate) struct TooLong;
 /// Splits a stream into lines, in bounded memory.
 #[derive(Debug)]
 pub(crate) struct LineSplitter {
+    /// The incomplete line.
     line: Vec<u8>,
     bytes_max: usize,
+    /// Whether the current line is over the limit, and was reported.
     is_too_long: bool,
 }
 
@@ -58,6 +60,7 @@ impl Tail {
         Tail { bytes: VecDeque::new(), bytes_max }
     }
 
+    /// Adds bytes, and drops the oldest bytes beyond the limit.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let bytes = &bytes[bytes.len().saturating_sub(self.bytes_max)..];
         let excess = (self.bytes.len() + bytes.len()).saturating_sub(self.bytes_max);
@@ -65,10 +68,10 @@ impl Tail {
         self.bytes.extend(bytes);
     }
 
-    /// Returns the rest of the first kept line that contains `text`, from the end of `text` on.
+    /// Returns the rest of the first kept line that contains `text`: the part after `text`. `None` if no line has it.
     pub(crate) fn after(&self, text: &str) -> Option<String> {
-        let kept = self.text();
-        let found = kept.lines().find_map(|line| Some(line.split_once(text)?.1.to_owned()));
+        let kept_text = self.text();
+        let found = kept_text.lines().find_map(|line| Some(line.split_once(text)?.1.to_owned()));
         found.map(|remainder| clean(&remainder).unwrap_or_default())
     }
 
@@ -114,7 +117,7 @@ const SUGGESTIONS_MAX: usize = 5;
 /// Returns the most similar names by edit distance, at most five, the most similar first.
 pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let budget = name.len() / 3 + 1;
-    let mut near: Vec<(usize, &str)> = Vec::new();
+    let mut similar: Vec<(usize, &str)> = Vec::new();
     for other in names {
         if other.len().abs_diff(name.len()) > budget && !other.contains(name) {
             continue;
@@ -122,18 +125,18 @@ pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> V
         let is_part = !name.is_empty() && other.contains(name);
         let steps = if is_part { 1 } else { strsim::levenshtein(name, other) };
         if steps <= budget {
-            near.push((steps, other));
+            similar.push((steps, other));
         }
     }
-    near.sort_by_key(|(steps, other)| (*steps, other.len(), *other));
-    near.dedup();
-    near.into_iter().take(SUGGESTIONS_MAX).map(|(_, other)| other).collect()
+    similar.sort_by_key(|(steps, other)| (*steps, other.len(), *other));
+    similar.dedup();
+    similar.into_iter().take(SUGGESTIONS_MAX).map(|(_, other)| other).collect()
 }
 
 /// Returns `; near: ...`, or nothing if no name is similar.
 pub(crate) fn hint<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
-    let near = nearest(name, names).join(", ");
-    if near.is_empty() { near } else { format!("; near: {near}") }
+    let similar = nearest(name, names).join(", ");
+    if similar.is_empty() { similar } else { format!("; near: {similar}") }
 }
 
 #[cfg(test)]

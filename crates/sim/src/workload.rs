@@ -27,12 +27,12 @@ use crate::{Accounting, Cache, Progress, Result, SimError};
 
 /// A file in the directory of a workload: path, whether it is a program, content.
 type KnownFile = (&'static str, bool, &'static [u8]);
-/// Names, texts and files.
+/// The built-in workloads: name, text and files.
 const KNOWN: &[(&str, &str, &[KnownFile])] = include!(concat!(env!("OUT_DIR"), "/workloads.rs"));
 const TEXT_BYTES_MAX: u64 = 64 << 10;
 const FILES_MAX: usize = 1000;
 /// Where the files of a workload are in the guest, without the first slash.
-const PLACE: &str = "workload";
+const GUEST_DIRECTORY: &str = "workload";
 /// Separates the parts of a request, as in the guest.
 const SEPARATOR: char = '\u{1f}';
 /// How much of the guest's last output is kept, bytes.
@@ -40,10 +40,10 @@ const OUTPUT_BYTES: usize = 64 << 10;
 /// Memory of a machine for a single command, in MiB.
 const COMMAND_MEMORY_MIB: u32 = 1024;
 
-/// A workload in one of its forms.
+/// A workload in one of its forms: for one number of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Its name; for a single command the command.
+    /// Its name. For a single command: the command itself.
     pub name: String,
     /// Description in a sentence.
     pub about: String,
@@ -83,10 +83,10 @@ pub struct ShortForm {
     pub check: String,
 }
 
-/// A workload's file.
+/// The content of a workload's file. The names of the fields are the keys of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
+struct WorkloadFile {
     about: String,
     #[serde(default)]
     packages: Vec<String>,
@@ -103,6 +103,7 @@ struct Text {
     forms: Vec<FormText>,
 }
 
+/// A form of a workload in its file: the workload for one number of CPUs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FormText {
@@ -120,17 +121,16 @@ struct FormText {
     short: Option<ShortForm>,
 }
 
-/// Names of the workloads that irqlab brings.
+/// Returns the names of the built-in workloads.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     KNOWN.iter().map(|(name, ..)| *name).collect()
 }
 
-/// Returns the workload of that name in its form for `cpus` CPUs. A name with a slash, or that ends in `.toml`,
-/// is a file; its own files are in the directory of the same name.
+/// Returns the workload of that name in its form for `cpus` CPUs. A name that has a slash or ends in `.toml` is the
+/// path of a file; the directory of the same name has the files of that workload.
 ///
-/// Fails when no workload has that name, or a form for this number of CPUs, or when the file is no
-/// workload.
+/// Fails when no workload has that name, when it has no form for this number of CPUs, or when the file is no workload.
 pub fn find(name: &str, cpus: u32) -> Result<Workload> {
     if name.contains('/') || name.ends_with(".toml") {
         let path = Path::new(name);
@@ -147,7 +147,7 @@ pub fn find(name: &str, cpus: u32) -> Result<Workload> {
         ))
     })?;
     let file = |(path, is_program, bytes): &KnownFile| RootFile {
-        path: format!("{PLACE}/{path}"),
+        path: format!("{GUEST_DIRECTORY}/{path}"),
         is_program: *is_program,
         bytes: bytes.to_vec(),
     };
@@ -177,22 +177,23 @@ pub fn of_command(line: &str, root: RootSpec, cpus: u32) -> Result<Workload> {
     Ok(workload)
 }
 
+/// Parses the file of a workload, and chooses the form for `cpus` CPUs.
 fn parse(name: &str, text: &str, files: Vec<RootFile>, cpus: u32) -> Result<Workload> {
     let invalid = |reason: String| SimError::data(format!("workload {name}"), reason);
-    let text: Text = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
-    let all: Vec<String> = text.forms.iter().map(|form| form.cpus.to_string()).collect();
-    let form = text.forms.into_iter().find(|form| form.cpus == cpus).ok_or_else(|| {
-        invalid(format!("has no form for {cpus} CPUs; there are: {}", all.join(", ")))
+    let file: WorkloadFile = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+    let cpu_counts: Vec<String> = file.forms.iter().map(|form| form.cpus.to_string()).collect();
+    let form = file.forms.into_iter().find(|form| form.cpus == cpus).ok_or_else(|| {
+        invalid(format!("has no form for {cpus} CPUs; there are: {}", cpu_counts.join(", ")))
     })?;
     let disks = form.disks.iter().map(|disk| disk.parse().map_err(invalid));
-    let (packages, users) = (text.packages, text.users);
-    let root = RootSpec { packages, files, users, omit: text.omit, sources: text.sources };
+    let (packages, users) = (file.packages, file.users);
+    let root = RootSpec { packages, files, users, omit: file.omit, sources: file.sources };
     let workload = Workload {
         name: name.to_owned(),
-        about: text.about,
+        about: file.about,
         root,
-        with_irqlab: text.with_irqlab,
-        marks_itself: text.marks_itself,
+        with_irqlab: file.with_irqlab,
+        marks_itself: file.marks_itself,
         cpus: form.cpus,
         memory_mib: form.memory_mib,
         disks: disks.collect::<Result<_>>()?,
@@ -206,7 +207,7 @@ fn parse(name: &str, text: &str, files: Vec<RootFile>, cpus: u32) -> Result<Work
     Ok(workload)
 }
 
-/// Reads the files in a directory and below; none if there is no such directory.
+/// Reads the files in a directory and below, sorted by path. Empty if there is no such directory.
 fn files_below(directory: &Path) -> Result<Vec<RootFile>> {
     let mut files = Vec::new();
     let mut waiting = vec![directory.to_owned()];
@@ -218,7 +219,7 @@ fn files_below(directory: &Path) -> Result<Vec<RootFile>> {
                 continue;
             }
             let inside = path.strip_prefix(directory).unwrap_or(&path).to_string_lossy();
-            files.push(RootFile::of_host(&path, &format!("{PLACE}/{inside}"))?);
+            files.push(RootFile::of_host(&path, &format!("{GUEST_DIRECTORY}/{inside}"))?);
             if files.len() > FILES_MAX {
                 let reason = format!("over {FILES_MAX} files");
                 return Err(SimError::data(directory.display().to_string(), reason));
@@ -230,6 +231,7 @@ fn files_below(directory: &Path) -> Result<Vec<RootFile>> {
 }
 
 impl Workload {
+    /// Checks the number of CPUs and the commands. A separator in a command would split the request.
     fn check(&self) -> Result<()> {
         let invalid = |reason: &str| Err(SimError::data(format!("workload {}", self.name), reason));
         if !(1..=CPUS_MAX).contains(&self.cpus) {
@@ -252,7 +254,7 @@ impl Workload {
 
     /// Returns the workload with the region and the check of its short form. Its machine is the same.
     ///
-    /// Fails when it has none.
+    /// Fails when it has no short form.
     pub fn shortened(mut self) -> Result<Workload> {
         let Some(short) = self.short.take() else {
             return Err(SimError::data(format!("workload {}", self.name), "has no short form"));
@@ -266,7 +268,7 @@ impl Workload {
         format!("set -e\n{}\n{}\n:", self.set_up.trim(), self.warm_up.trim())
     }
 
-    /// Returns the request for the guest that is restored.
+    /// Returns the request for the restored guest, in the format that `crates/guest` parses.
     fn request(&self) -> String {
         let markers = if self.marks_itself { "own" } else { "init" };
         let (region, check) = (self.region.trim(), self.check.trim());
@@ -316,12 +318,12 @@ impl Prepared {
     }
 }
 
-/// Makes the root file system of a workload, boots its machine and sets it up, unless the cache has it. `limits`
-/// bounds the time of the set-up. `adjust` completes the machine before.
+/// Makes the root file system of a workload, boots its machine and sets it up, unless the cache has the machine.
+/// `adjust` completes the machine before it boots. `limits` bounds the time of the set-up.
 ///
 /// Fails if a package does not exist, or if the set-up takes too long or fails in the guest; the error has its
 /// status and last output. Fails with [`SimError::Stopped`] if `stop` returns true.
-#[allow(clippy::too_many_arguments)] // what a machine is made of
+#[allow(clippy::too_many_arguments)] // everything that determines a machine
 pub fn prepare(
     cache: &Cache,
     qemu: &Qemu,
@@ -346,7 +348,8 @@ pub fn prepare(
 /// Outcome of a workload.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How the machine ended: its status is that of the region of interest, then that of the check.
+    /// The end of the machine. Its status is that of the region of interest if the region failed, else that of the
+    /// check.
     pub exit: GuestExit,
     pub accounting: Accounting,
     /// The last lines of its console.
@@ -362,7 +365,7 @@ impl Outcome {
         self.exit.reached_limit || self.exit.status == STATUS_LIMIT
     }
 
-    /// Whether the record has a region, which may have been cut short.
+    /// Returns whether the record has a region and can be trusted. The region may have ended early.
     #[must_use]
     pub fn has_readable_region(&self) -> bool {
         !self.accounting.regions.is_empty() && self.accounting.broken.is_empty()
@@ -409,13 +412,12 @@ impl Outcome {
     }
 }
 
-/// Restores the machine of a workload, runs it to its end and reads its record, which is kept in `keep_at` if
-/// that is given. `stop` gets the guest's progress. It and the limits end the machine early.
+/// Restores the machine of a workload, runs it to its end and reads its record. Keeps the record in `keep_at` if that
+/// is given. `stop` gets the guest's progress; it and the limits can end the machine early.
 ///
 /// Fails as [`boot::follow`] does, and when the record is damaged. Fails with [`SimError::Stopped`] if `stop` returned
-/// true before the record had anything. A workload that fails is an
-/// [`Outcome`].
-#[allow(clippy::too_many_arguments)] // what a run of a machine consists of
+/// true before the plugin had written a record. A workload that fails in the guest is an [`Outcome`], not an error.
+#[allow(clippy::too_many_arguments)] // everything that determines a run
 pub fn run(
     cache: &Cache,
     qemu: &Qemu,
@@ -429,18 +431,25 @@ pub fn run(
 ) -> Result<Outcome> {
     let machine = &prepared.machine;
     let recording = Recording::new(cache, qemu, machine, kernel_files, watch, keep_at)?;
-    let more = recording.instrumentation();
+    let instrumentation = recording.instrumentation();
     let (start, request) = (&prepared.start, &prepared.request);
-    let mut vm = checkpoint::start(cache, qemu, machine, start, request, limits, more)?;
+    let mut vm = checkpoint::start(cache, qemu, machine, start, request, limits, instrumentation)?;
     let mut tail = Tail::new(OUTPUT_BYTES);
-    let mut both = |bytes: &[u8]| {
+    let mut tail_and_console = |bytes: &[u8]| {
         tail.push(bytes);
         console(bytes);
     };
     let mut refuse = boot::refuse_to_save();
     let early_end = || EarlyEnd::EndRecord;
     let stop = || stop(recording.progress());
-    let ended = boot::follow_to_end(&mut vm, limits, &early_end, &mut both, &stop, &mut refuse)?;
+    let ended = boot::follow_to_end(
+        &mut vm,
+        limits,
+        &early_end,
+        &mut tail_and_console,
+        &stop,
+        &mut refuse,
+    )?;
     drop(vm);
     let accounting = match (recording.accounting(), ended.early) {
         // QEMU was stopped before the plugin wrote anything.

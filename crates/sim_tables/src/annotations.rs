@@ -1,4 +1,5 @@
-//! Tables `annotations`, `annotation_values` and `annotation_hits`: the results of annotations.
+//! Tables `annotations`, `annotation_values` and `annotation_hits`: what annotations counted and recorded.
+//! `irqlab sim boot` shows them. Column names and their order are public: a recorded run has them.
 
 use record::{Columns, RowFilter, Table, TableDisplay, column};
 use sim::annotate::{self, Annotation, Annotations};
@@ -7,15 +8,15 @@ use sim::{Accounting, AnnotationUse, ContextUse, CpuUse, Hit, KernelContext};
 
 use crate::regions::{by_region, cpu_column, region_column};
 
-/// The tables. Empty without annotations.
+/// Returns the tables; none without annotations.
 #[must_use]
-pub fn tables(annotations: &Annotations, account: &Accounting) -> Vec<Table> {
+pub fn tables(annotations: &Annotations, accounting: &Accounting) -> Vec<Table> {
     if annotations.is_empty() {
         return Vec::new();
     }
-    let mut tables = vec![hits(annotations, account), values(annotations, account)];
+    let mut tables = vec![hits(annotations, accounting), values(annotations, accounting)];
     if annotations.log {
-        tables.push(log(annotations, account));
+        tables.push(log(annotations, accounting));
     }
     tables
 }
@@ -29,19 +30,19 @@ struct RegionAnnotation<'a> {
     cpus: &'a [CpuUse],
 }
 
-/// The results of each annotation in each region.
-fn uses<'a>(
+/// Returns the results of each annotation in each region.
+fn annotation_uses<'a>(
     annotations: &'a Annotations,
-    account: &'a Accounting,
+    accounting: &'a Accounting,
 ) -> impl Iterator<Item = RegionAnnotation<'a>> {
-    account.annotations.iter().filter_map(|((region, note), used)| {
-        let annotation = annotations.list.get(*note as usize)?;
-        let region_use = account.regions.get((*region as usize).checked_sub(1)?)?;
+    accounting.annotations.iter().filter_map(|((region, number), used)| {
+        let annotation = annotations.list.get(*number as usize)?;
+        let region_use = accounting.regions.get((*region as usize).checked_sub(1)?)?;
         Some(RegionAnnotation { region: *region, annotation, used, cpus: &region_use.cpus })
     })
 }
 
-/// The columns that name an annotation in a region.
+/// Returns the columns that name an annotation in a region.
 fn key_columns<'a>() -> Columns<'a, RegionAnnotation<'a>> {
     Columns::all([
         region_column().of_ref(|used: &RegionAnnotation<'_>| &used.region),
@@ -52,7 +53,8 @@ fn key_columns<'a>() -> Columns<'a, RegionAnnotation<'a>> {
     ])
 }
 
-fn hits(annotations: &Annotations, account: &Accounting) -> Table {
+/// Returns the table `annotations`: a row for all CPUs and a row for each CPU.
+fn hits(annotations: &Annotations, accounting: &Accounting) -> Table {
     /// The hits of an annotation on a CPU or on all CPUs.
     struct Row<'a> {
         in_region: RegionAnnotation<'a>,
@@ -63,18 +65,19 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
         refused: Option<u64>,
     }
     impl Row<'_> {
+        /// Returns the name of the span that the annotation opens.
         fn span_name(&self, annotations: &Annotations) -> Option<String> {
             annotations.spans.get(*self.in_region.annotation.spans.first()? as usize).cloned()
         }
 
-        /// A count of the spans. `None` if the annotation opens no span.
+        /// Returns a count of the spans. `None` if the annotation opens no span.
         fn count(&self, count: fn(&ContextUse) -> u64) -> Option<u64> {
-            let none = || self.in_region.annotation.spans.first().map(|_| 0);
-            self.span.as_ref().map(count).or_else(none)
+            let zero_if_span = || self.in_region.annotation.spans.first().map(|_| 0);
+            self.span.as_ref().map(count).or_else(zero_if_span)
         }
     }
     // Without a model a cycle is an instruction.
-    let has_model = account.has_model();
+    let has_model = accounting.has_model();
     let cycles = move |row: &Row<'_>, cycles: fn(&ContextUse) -> u64| {
         row.span.as_ref().filter(|_| has_model).map(cycles)
     };
@@ -106,7 +109,7 @@ fn hits(annotations: &Annotations, account: &Accounting) -> Table {
             .uint(|row: &Row<'_>| row.refused),
     ]);
     let mut rows = Vec::new();
-    for in_region in uses(annotations, account) {
+    for in_region in annotation_uses(annotations, accounting) {
         let RegionAnnotation { annotation, used, cpus, .. } = in_region;
         let mut push = |cpu: &str, hits, span, refused| {
             rows.push(Row { in_region, cpu: cpu.to_owned(), hits, span, refused });
@@ -133,8 +136,8 @@ fn sum(cpus: &[CpuUse], span: Option<u32>) -> Option<ContextUse> {
     })
 }
 
-/// Returns the expressions that the annotation evaluates together, and their values as text. Without `values`
-/// the text is "others".
+/// Returns the expressions that an action records together, and their values as text. Without `values` the text is
+/// "others". `None` if the annotation has no such action.
 fn record_cells(
     annotation: &Annotation,
     action: u32,
@@ -151,7 +154,8 @@ fn record_cells(
     Some([expressions.join(", "), values])
 }
 
-fn values(annotations: &Annotations, account: &Accounting) -> Table {
+/// Returns the table `annotation_values`.
+fn values(annotations: &Annotations, accounting: &Accounting) -> Table {
     struct Row<'a> {
         in_region: RegionAnnotation<'a>,
         recorded: String,
@@ -166,7 +170,7 @@ fn values(annotations: &Annotations, account: &Accounting) -> Table {
         column("hit_count", "How often these values were recorded, on all CPUs.")
             .uint(|row: &Row<'_>| row.count),
     ]);
-    let rows = uses(annotations, account).flat_map(|in_region| {
+    let rows = annotation_uses(annotations, accounting).flat_map(|in_region| {
         in_region.used.values.iter().filter_map(move |entry| {
             let values = entry.values.as_deref();
             let [recorded, values] = record_cells(in_region.annotation, entry.action, values)?;
@@ -179,7 +183,8 @@ fn values(annotations: &Annotations, account: &Accounting) -> Table {
     columns.table("annotation_values", doc, rows).displayed(display)
 }
 
-fn log(annotations: &Annotations, account: &Accounting) -> Table {
+/// Returns the table `annotation_hits`.
+fn log(annotations: &Annotations, accounting: &Accounting) -> Table {
     struct Row<'a> {
         hit: &'a Hit,
         annotation: &'a Annotation,
@@ -197,7 +202,7 @@ fn log(annotations: &Annotations, account: &Accounting) -> Table {
             .text(|row: &Row<'_>| row.recorded.clone()),
         column("values", "Their values, in that order.").text(|row: &Row<'_>| row.values.clone()),
     ]);
-    let rows = account.hits.iter().filter_map(|hit| {
+    let rows = accounting.hits.iter().filter_map(|hit| {
         let annotation = annotations.list.get(hit.annotation as usize)?;
         let [recorded, values] = record_cells(annotation, hit.action, Some(&hit.values))?;
         Some(Row { hit, annotation, recorded, values })
@@ -232,12 +237,12 @@ mod tests {
             ..AnnotationUse::default()
         };
         let cpus = [0, 1].map(|cpu| CpuUse { cpu, ..CpuUse::default() }).to_vec();
-        let account = Accounting {
+        let accounting = Accounting {
             regions: vec![RegionUse { cpus, ..RegionUse::default() }],
             annotations: [((1, 0), used)].into(),
             ..Accounting::default()
         };
-        let tables = tables(&annotations, &account);
+        let tables = tables(&annotations, &accounting);
         let cells = |table: usize, name: &str| -> Vec<Value> {
             let table = &tables[table];
             table.rows().iter().filter_map(|row| table.get(row, name).cloned()).collect()
@@ -250,8 +255,8 @@ mod tests {
 
     #[test]
     fn display_hints_are_about_columns_that_exist() {
-        let (annotations, account) = (Annotations::default(), Accounting::default());
-        for table in [hits(&annotations, &account), values(&annotations, &account)] {
+        let (annotations, accounting) = (Annotations::default(), Accounting::default());
+        for table in [hits(&annotations, &accounting), values(&annotations, &accounting)] {
             assert_eq!(table.check_display(), Ok(()), "{}", table.name);
         }
     }

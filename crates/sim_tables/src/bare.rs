@@ -1,4 +1,5 @@
-//! Tables of the machine without a kernel.
+//! Tables of the machine without a kernel, for `irqlab sim bare`: `bare_footprint`, `bare_accuracy` and
+//! `bare_calibration`. Column names and their order are public: a recorded run has them.
 
 use lab::footprint::curve::CurvePoint;
 use record::{Columns, IntervalColumns, Table, column};
@@ -15,8 +16,8 @@ const EXACT: [&str; 6] = [
     "l2_data_misses",
 ];
 
-/// Table `bare_footprint`: repetitions without and with an interrupt, in turn. `events`: names of the events that the
-/// guest's performance counters counted, in the order of [`Repetition::read`].
+/// Returns the table `bare_footprint`: repetitions, alternately without and with an interrupt. `events`: names of the
+/// events that the guest's performance counters counted, in the order of [`Repetition::read`].
 #[must_use]
 pub fn repetitions(repetitions: &[Repetition], events: &[&str]) -> Table {
     /// The position of a repetition, and the repetition.
@@ -48,7 +49,7 @@ pub fn repetitions(repetitions: &[Repetition], events: &[&str]) -> Table {
     columns.table("bare_footprint", doc, repetitions.iter().enumerate())
 }
 
-/// Table `bare_accuracy`: lines that each method counted, and lines that were displaced.
+/// Returns the table `bare_accuracy`: lines that each method counted, and lines that were displaced.
 #[must_use]
 pub fn accuracy(points: &[Point]) -> Table {
     let truth = "Exact number of displaced lines of the program, including those displaced by the \
@@ -99,7 +100,7 @@ pub fn accuracy(points: &[Point]) -> Table {
     columns.table("bare_accuracy", doc, points)
 }
 
-/// Table `bare_calibration`: the cost of displaced lines.
+/// Returns the table `bare_calibration`: the cost of displaced lines.
 #[must_use]
 pub fn calibration(points: &[CurvePoint]) -> Table {
     let columns = Columns::all([

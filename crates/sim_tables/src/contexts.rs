@@ -1,4 +1,5 @@
-//! Table `contexts`: what each context of a simulated machine executed.
+//! Table `contexts`: instructions, cycles and misses of each context of a simulated machine. Column names and their
+//! order are public: a recorded run has them.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +14,14 @@ struct Row<'a> {
     /// From 1.
     region: u32,
     cpu: String,
-    /// Instructions of the CPUs in all contexts.
+    /// Instructions of the row's CPUs in all contexts.
     total: u64,
     used: &'a ContextUse,
 }
 
-fn columns(account: &Accounting) -> Columns<'_, Row<'_>> {
-    let counters = more_counters(account).filter_map(|counter| {
+/// Returns the columns of the table. Counters of the model have columns only if a model counted them.
+fn columns(accounting: &Accounting) -> Columns<'_, Row<'_>> {
+    let counters = model_counters(accounting).filter_map(|counter| {
         let name = name(counter)?;
         let self_counts = column(
             &format!("self_{name}"),
@@ -39,7 +41,7 @@ fn columns(account: &Accounting) -> Columns<'_, Row<'_>> {
         cpu_column().of_ref(|row: &Row<'_>| &row.cpu),
         column("context", "What the CPU executed for, with the name of the task.")
             .priority(100)
-            .text(|row: &Row<'_>| account.name_of(row.used.context)),
+            .text(|row: &Row<'_>| accounting.name_of(row.used.context)),
         column("self_instructions", "Instructions of the context itself.")
             .priority(99)
             .uint(|row: &Row<'_>| row.used.self_counts[INSTRUCTIONS]),
@@ -68,9 +70,9 @@ fn columns(account: &Accounting) -> Columns<'_, Row<'_>> {
     .and(counters)
 }
 
-/// Table `contexts`. Rows of single CPUs follow the sums over all CPUs of their region.
+/// Returns the table. In each region, the sums over all CPUs come before the rows of single CPUs.
 #[must_use]
-pub fn table(account: &Accounting) -> Table {
+pub fn table(accounting: &Accounting) -> Table {
     let doc = "Instructions by context; the self instructions of a CPU add up to all that it \
              executed.";
     let display = TableDisplay {
@@ -82,9 +84,9 @@ pub fn table(account: &Accounting) -> Table {
         ..by_region()
     };
     let sums: Vec<BTreeMap<KernelContext, ContextUse>> =
-        account.regions.iter().map(|region| sums(&region.cpus)).collect();
+        accounting.regions.iter().map(|region| sums(&region.cpus)).collect();
     let mut rows = Vec::new();
-    for ((number, region), sums) in (1..).zip(&account.regions).zip(&sums) {
+    for ((number, region), sums) in (1..).zip(&accounting.regions).zip(&sums) {
         let mut push = |cpu: &str, total, used| {
             rows.push(Row { region: number, cpu: cpu.to_owned(), total, used });
         };
@@ -95,10 +97,10 @@ pub fn table(account: &Accounting) -> Table {
             cpu.contexts.iter().for_each(|used| push(&number, cpu.used[INSTRUCTIONS], used));
         }
     }
-    columns(account).table("contexts", doc, rows).displayed(display)
+    columns(accounting).table("contexts", doc, rows).displayed(display)
 }
 
-/// The uses of each context, summed over the CPUs.
+/// Returns the counters of each context, summed over the CPUs.
 fn sums(cpus: &[CpuUse]) -> BTreeMap<KernelContext, ContextUse> {
     let mut sums: BTreeMap<KernelContext, ContextUse> = BTreeMap::new();
     for used in cpus.iter().flat_map(|cpu| &cpu.contexts) {
@@ -107,14 +109,15 @@ fn sums(cpus: &[CpuUse]) -> BTreeMap<KernelContext, ContextUse> {
     sums
 }
 
-/// Counters that only a model has. Without a model, a cycle is an instruction.
-fn more_counters(account: &Accounting) -> impl Iterator<Item = usize> {
-    // A sample has cycles with intervals, in a table of its own.
-    let estimated = |counter: usize| account.is_sampled && counter == CYCLES;
-    let wanted =
-        move |counter: usize| ![TIME, INSTRUCTIONS].contains(&counter) && !estimated(counter);
-    (0..COUNTERS)
-        .filter(move |counter| account.has_model() && account.counts(*counter) && wanted(*counter))
+/// Returns the counters that only a model has. Without a model there are none: a cycle is an instruction then.
+fn model_counters(accounting: &Accounting) -> impl Iterator<Item = usize> {
+    // The cycles of a sampled run are estimates: the table `sampled_cycles` has them with intervals.
+    let is_estimated = |counter: usize| accounting.is_sampled && counter == CYCLES;
+    let has_columns =
+        move |counter: usize| ![TIME, INSTRUCTIONS].contains(&counter) && !is_estimated(counter);
+    (0..COUNTERS).filter(move |counter| {
+        accounting.has_model() && accounting.counts(*counter) && has_columns(*counter)
+    })
 }
 
 #[cfg(test)]

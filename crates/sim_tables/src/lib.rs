@@ -1,5 +1,7 @@
-//! Tables of what simulated machines executed: by context, miss, annotation, repetition. The experiments of `lab`
-//! make their own tables, because another bench reports the same samples; these figures exist in a simulator only.
+//! Tables of what simulated machines executed: by context, miss, annotation, repetition. The verbs of `irqlab sim`
+//! and the experiments on a simulated machine show and record them.
+//!
+//! Figures that both benches have are tables of `lab`. The figures here exist in a simulator only.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! Tables `misses`, `miss_evictors`, `miss_functions` and `miss_data`: misses by class, by the context
-//! that had evicted the line, and by place.
+//! Tables `misses`, `miss_evictors`, `miss_functions` and `miss_data`: misses by class, by the context that had
+//! evicted the line, and by place (function or data). A run with `--misses` has them. Column names and their order
+//! are public.
 
 use std::collections::BTreeMap;
 
@@ -10,64 +11,64 @@ use sim::{
 
 use crate::regions::region_column;
 
-/// Maximum number of places per cache; the others are summed up.
+/// Maximum number of places per region and cache; one row sums up all others.
 const PLACES_MAX: usize = 50;
 
-/// Bit in the key of [`MissKind::Class`]: user mode missed.
+/// Bit in [`MissCount::key`] of the kind [`MissKind::Class`]: user mode made the access. The lower bits are the class.
 const BY_USER: u64 = 1 << 8;
 
-/// Why there are no tables: if contexts are not known, all misses would be the kernel's.
+/// Returns why there are no tables; `None` if there are. Without known contexts, all misses would be the kernel's.
 #[must_use]
-pub fn absent(account: &Accounting) -> Option<Absence> {
-    (!account.has_contexts).then(|| {
+pub fn absent(accounting: &Accounting) -> Option<Absence> {
+    (!accounting.has_contexts).then(|| {
         let classes = "misses by class and by evicting context";
         Absence::new("misses", classes, "this kernel has no symbols (CONFIG_KALLSYMS)")
     })
 }
 
-/// The tables. Empty if misses were not classified, or contexts are not known.
+/// Returns the tables; none if misses were not classified, or contexts are not known.
 #[must_use]
-pub fn tables(account: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
-    if account.misses.is_empty() || !account.has_contexts {
+pub fn tables(accounting: &Accounting, symbols: Option<&Symbols>) -> Vec<Table> {
+    if accounting.misses.is_empty() || !accounting.has_contexts {
         return Vec::new();
     }
-    let function = |code: u64| code_name(code, account, symbols);
+    let function = |code: u64| code_name(code, accounting, symbols);
     let data = |address: u64| data_name(address, symbols);
     vec![
-        classes(account),
-        evictors(account),
-        places("miss_functions", "function", counts_of_kind(account, MissKind::Code), &function),
-        places("miss_data", "data", counts_of_kind(account, MissKind::Data), &data),
+        classes(accounting),
+        evictors(accounting),
+        places("miss_functions", "function", counts_of_kind(accounting, MissKind::Code), &function),
+        places("miss_data", "data", counts_of_kind(accounting, MissKind::Data), &data),
     ]
 }
 
-/// A warning when there were too many places to keep.
+/// Returns a warning if the plugin could not keep all places.
 #[must_use]
-pub fn warning(account: &Accounting) -> Option<String> {
-    let not_kept = counts_of_kind(account, MissKind::NotKept).map(|miss_count| miss_count.count);
+pub fn warning(accounting: &Accounting) -> Option<String> {
+    let not_kept = counts_of_kind(accounting, MissKind::NotKept).map(|miss_count| miss_count.count);
     let not_kept = not_kept.fold(0, u64::saturating_add);
     (not_kept > 0).then(|| {
         format!("{not_kept} misses are not attributed to a function or data: too many places")
     })
 }
 
-fn counts_of_kind(account: &Accounting, kind: MissKind) -> impl Iterator<Item = &MissCount> {
-    account.misses.iter().filter(move |miss_count| miss_count.kind == kind)
+fn counts_of_kind(accounting: &Accounting, kind: MissKind) -> impl Iterator<Item = &MissCount> {
+    accounting.misses.iter().filter(move |miss_count| miss_count.kind == kind)
 }
 
-/// The name of the cache that missed.
+/// Returns the name of the cache that missed.
 #[must_use]
 pub fn cache_name(miss_count: &MissCount) -> &'static str {
     CACHE_NAMES.get(miss_count.cache as usize).copied().unwrap_or("")
 }
 
-/// Whether user mode made the misses of [`MissKind::Class`].
+/// Returns whether user mode made misses of the kind [`MissKind::Class`].
 #[must_use]
 pub fn is_by_user(miss_count: &MissCount) -> bool {
     miss_count.key & BY_USER != 0
 }
 
-/// The class of the misses of [`MissKind::Class`].
+/// Returns the class of misses of the kind [`MissKind::Class`], as the table names it.
 #[must_use]
 pub fn class_name(miss_count: &MissCount) -> &'static str {
     match MissClass::ALL.get((miss_count.key & (BY_USER - 1)) as usize) {
@@ -81,23 +82,23 @@ pub fn class_name(miss_count: &MissCount) -> &'static str {
     }
 }
 
-/// Number of misses of a kind in each region and cache.
-fn sums(account: &Accounting, kind: MissKind) -> BTreeMap<(u32, u32), u64> {
+/// Returns the number of misses of a kind by region and cache.
+fn sums(accounting: &Accounting, kind: MissKind) -> BTreeMap<(u32, u32), u64> {
     let mut sums = BTreeMap::new();
-    for miss_count in counts_of_kind(account, kind) {
+    for miss_count in counts_of_kind(accounting, kind) {
         let sum: &mut u64 = sums.entry((miss_count.region, miss_count.cache)).or_default();
         *sum = sum.saturating_add(miss_count.count);
     }
     sums
 }
 
-/// The share of a number of misses in the misses of its region and cache.
+/// Returns the share of a count in all misses of its region and cache. `sums`: these misses.
 fn ratio(sums: &BTreeMap<(u32, u32), u64>, miss_count: &MissCount) -> Option<f64> {
     let sum = sums.get(&(miss_count.region, miss_count.cache)).copied().filter(|sum| *sum > 0)?;
     Some(miss_count.count as f64 / sum as f64)
 }
 
-/// The columns of the region and the cache.
+/// Returns the columns of the region and the cache.
 fn key_columns<'a>() -> Columns<'a, (u32, u32)> {
     Columns::all([
         region_column().of_ref(|(region, _): &(u32, u32)| region),
@@ -107,8 +108,9 @@ fn key_columns<'a>() -> Columns<'a, (u32, u32)> {
     ])
 }
 
-fn classes(account: &Accounting) -> Table {
-    let sums = sums(account, MissKind::Class);
+/// Returns the table `misses`.
+fn classes(accounting: &Accounting) -> Table {
+    let sums = sums(accounting, MissKind::Class);
     let key = |miss_count: &MissCount| (miss_count.region, miss_count.cache);
     let columns = key_columns().of(key).and([
         column("mode", "Processor mode of the access: user or kernel.").text(
@@ -129,36 +131,39 @@ fn classes(account: &Accounting) -> Table {
             .real(|miss_count: &MissCount| ratio(&sums, miss_count)),
     ]);
     let doc = "Misses by class, without those of page-table walks and prefetches.";
-    columns.table("misses", doc, counts_of_kind(account, MissKind::Class))
+    columns.table("misses", doc, counts_of_kind(accounting, MissKind::Class))
 }
 
-fn evictor(account: &Accounting, miss_count: &MissCount) -> String {
+/// Names the evicting context. For [`MissKind::Associativity`]: whether a fully associative cache of the same size
+/// would have missed, too (capacity) or not (conflict).
+fn evictor(accounting: &Accounting, miss_count: &MissCount) -> String {
     match (miss_count.kind, miss_count.key) {
         (MissKind::Associativity, 0) => "all: capacity".to_owned(),
         (MissKind::Associativity, _) => "all: conflict".to_owned(),
         (_, code) => match KernelContext::from_code(code) {
             Some(KernelContext::User(_)) => "user".to_owned(),
             Some(KernelContext::Unknown) | None => "kernel outside of interrupts".to_owned(),
-            Some(context) => account.name_of(context),
+            Some(context) => accounting.name_of(context),
         },
     }
 }
 
-fn evictors(account: &Accounting) -> Table {
-    let sums = sums(account, MissKind::Class);
+/// Returns the table `miss_evictors`.
+fn evictors(accounting: &Accounting) -> Table {
+    let sums = sums(accounting, MissKind::Class);
     let key = |miss_count: &MissCount| (miss_count.region, miss_count.cache);
     let columns = key_columns().of(key).and([
         column(
             "evicted_by",
             "Context that had evicted the missed line: user, an interrupt, or the kernel.",
         )
-        .text(|miss_count: &MissCount| evictor(account, miss_count)),
+        .text(|miss_count: &MissCount| evictor(accounting, miss_count)),
         column("misses", "Misses of such lines.").uint(|miss_count: &MissCount| miss_count.count),
         column("share_ratio", "misses over all misses of the cache.")
             .real(|miss_count: &MissCount| ratio(&sums, miss_count)),
     ]);
-    let ways = counts_of_kind(account, MissKind::Associativity);
-    let rows = counts_of_kind(account, MissKind::Evictor).chain(ways);
+    let associativity = counts_of_kind(accounting, MissKind::Associativity);
+    let rows = counts_of_kind(accounting, MissKind::Evictor).chain(associativity);
     let doc = "Misses by the context that had evicted the line, and how many of them a fully \
              associative cache of the same size would have avoided.";
     columns.table("miss_evictors", doc, rows)
@@ -174,12 +179,13 @@ struct Place {
     sum: u64,
 }
 
-/// Misses by place, the most frequent places of each cache first.
+/// Returns a table of misses by place, the most frequent places of each cache first. `name_of` names a place by its
+/// key; places with the same name are one row.
 fn places<'a>(
     name: &str,
     title: &str,
     counts: impl Iterator<Item = &'a MissCount>,
-    named: &dyn Fn(u64) -> String,
+    name_of: &dyn Fn(u64) -> String,
 ) -> Table {
     let columns = key_columns().of(|place: &Place| (place.region, place.cache)).and([
         column(title, "Place of the access.").text(|place: &Place| place.name.clone()),
@@ -193,7 +199,7 @@ fn places<'a>(
         let name = if miss_count.key == ELSEWHERE {
             "elsewhere".to_owned()
         } else {
-            named(miss_count.key)
+            name_of(miss_count.key)
         };
         let places = places_by_cache.entry((miss_count.region, miss_count.cache)).or_default();
         let sum = places.entry(name).or_default();
@@ -219,21 +225,21 @@ fn places<'a>(
     columns.table(name, doc, rows)
 }
 
-/// The upper half of addresses is the kernel's.
+/// Returns whether an address is the kernel's, which has the upper half of all addresses.
 fn is_kernel(address: u64) -> bool {
     address >> 63 == 1
 }
 
-/// The function at an address of the kernel, or of the number of a function of a user program.
-fn code_name(code: u64, account: &Accounting, symbols: Option<&Symbols>) -> String {
+/// Returns the name of a function. `code`: an address of the kernel, or the number of a function of a user program.
+fn code_name(code: u64, accounting: &Accounting, symbols: Option<&Symbols>) -> String {
     if !is_kernel(code) {
-        return account.user_function(code).to_owned();
+        return accounting.user_function(code).to_owned();
     }
     symbols.map_or_else(|| "kernel".to_owned(), |symbols| symbols.code_name(code))
 }
 
-/// Data of the kernel's image and of modules by symbol, all else by the part of Linux's map that it lies in
-/// (Documentation/arch/x86/x86_64/mm.rst, four levels).
+/// Returns the name of data: the symbol in the kernel's image and in modules, elsewhere the part of Linux's memory map
+/// (Documentation/arch/x86/x86_64/mm.rst, four levels of page tables).
 fn data_name(address: u64, symbols: Option<&Symbols>) -> String {
     let part = match address {
         0..0x8000_0000_0000 => "user mode",
@@ -257,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    fn account() -> Accounting {
+    fn accounting() -> Accounting {
         let miss = |cache, kind, key, count| MissCount { region: 1, cache, kind, key, count };
         let timer = KernelContext::Interrupt(0xec).code();
         Accounting {
@@ -282,7 +288,7 @@ mod tests {
     fn misses_have_a_class_an_evictor_and_a_place() {
         let symbols =
             Symbols::parse(b"ffffffff81000000 T do_it\nffffffff81000100 T next\n").unwrap();
-        let tables = tables(&account(), Some(&symbols));
+        let tables = tables(&accounting(), Some(&symbols));
         let cells = |table: usize, column: usize| -> Vec<Value> {
             tables[table].rows().iter().map(|row| row[column].clone()).collect()
         };
@@ -293,15 +299,15 @@ mod tests {
         let functions = ["main [cc1]", "[unknown]", "do_it", "elsewhere"];
         assert_eq!(cells(2, 2), functions.map(Value::from));
         assert_eq!(cells(3, 2), ["struct page".into()]);
-        assert_eq!(warning(&account()), None);
-        assert!(absent(&account()).is_none());
+        assert_eq!(warning(&accounting()), None);
+        assert!(absent(&accounting()).is_none());
     }
 
     #[test]
     fn without_contexts_nobody_is_blamed() {
-        let account = Accounting { has_contexts: false, ..account() };
-        assert!(super::tables(&account, None).is_empty());
-        assert!(absent(&account).unwrap().reason.contains("no symbols"));
+        let accounting = Accounting { has_contexts: false, ..accounting() };
+        assert!(super::tables(&accounting, None).is_empty());
+        assert!(absent(&accounting).unwrap().reason.contains("no symbols"));
     }
 
     #[test]

@@ -1,20 +1,20 @@
-//! Regions of interest in tables.
+//! The columns of region and CPU that the tables share.
 
 use record::limits::ROWS_MAX;
 use record::{Columns, TableDisplay, column};
 
-/// The column of the number of a region, from 1.
+/// Returns the column of the number of a region, from 1.
 pub(crate) fn region_column<'a>() -> Columns<'a, u32> {
     column("region", "Region of interest, from 1.").uint(|region: &u32| *region)
 }
 
-/// The column of a CPU's number, or `all`.
+/// Returns the column of a CPU's number, or `all` for the sum over the CPUs.
 pub(crate) fn cpu_column<'a>() -> Columns<'a, String> {
     column("cpu", "CPU number, or `all` for the sum over the CPUs.")
         .text(|cpu: &String| cpu.clone())
 }
 
-/// Hints of a table with rows of several regions.
+/// Returns display hints for a table with rows of several regions.
 pub(crate) fn by_region() -> TableDisplay {
     TableDisplay {
         group_by: vec!["region".to_owned()],

@@ -1,14 +1,15 @@
-//! Tables of machines that ran again and again.
+//! Tables of machines that ran again and again: `outcomes` and `repeatability`, for `irqlab bench sim-repeat` and
+//! `xtask`.
 
 use record::{Columns, Table, column};
 use sim::repeat::{OutcomeRuns, RepeatedMachine};
 
-/// The first 64 bits of the SHA-256 of the outcome's record, in hexadecimal.
+/// Returns the first 64 bits of the SHA-256 of the outcome's record, in hexadecimal.
 fn short_hash(outcome: &OutcomeRuns<'_>) -> String {
     outcome.record_sha256.chars().take(16).collect()
 }
 
-/// Table `outcomes`, with a row for each outcome of each machine.
+/// Returns the table `outcomes`, with a row for each outcome of each machine.
 #[must_use]
 pub fn outcomes(machines: &[RepeatedMachine]) -> Table {
     /// The name of a machine, and one of its outcomes.
@@ -32,7 +33,8 @@ pub fn outcomes(machines: &[RepeatedMachine]) -> Table {
     columns.table("outcomes", doc, rows)
 }
 
-/// Table `repeatability`, with a row for each machine. A machine that did not run before an interruption has no outcomes.
+/// Returns the table `repeatability`, with a row for each machine. A machine without outcomes did not run, because the
+/// user stopped the command before.
 #[must_use]
 pub fn repeatability(machines: &[RepeatedMachine]) -> Table {
     /// The name of a machine, and its outcomes.

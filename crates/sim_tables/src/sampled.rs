@@ -1,26 +1,28 @@
-//! Table `sampled_cycles`: cycles of contexts from sampled units, with their intervals.
+//! Table `sampled_cycles`: cycles of contexts, estimated from the units that the core executed in detail, with
+//! confidence intervals. A run with `--detail sampled` has it.
 
 use record::{Columns, IntervalColumns, Table, TableDisplay, column};
 use sim::{Accounting, SampledCycles};
 
 use crate::regions::{by_region, region_column};
 
-/// The table. `None` unless the core executed sampled units only.
+/// Returns the table; `None` unless the core executed only sampled units in detail.
 #[must_use]
-pub fn table(account: &Accounting) -> Option<Table> {
-    if !account.is_sampled {
+pub fn table(accounting: &Accounting) -> Option<Table> {
+    if !accounting.is_sampled {
         return None;
     }
     /// The region, from 1, and the cycles of a context in it.
     type Row<'a> = (u32, &'a SampledCycles);
-    let regions = account.sampled_cycles();
+    let regions = accounting.sampled_cycles();
     let name_of = |sampled: &SampledCycles| {
-        sampled.context.map_or_else(|| "all".to_owned(), |context| account.name_of(context))
+        sampled.context.map_or_else(|| "all".to_owned(), |context| accounting.name_of(context))
     };
     let bounds = |sampled: &SampledCycles| {
         let (total, half_width) = (sampled.cycles.total, sampled.cycles.half_width?);
         Some(((total - half_width).max(0.0), total + half_width))
     };
+    // The sum of all contexts has no entries.
     let entries = |sampled: &SampledCycles| sampled.context.map(|_| sampled.entries);
     let columns = Columns::all([
         region_column().of_ref(|(region, _): &Row<'_>| region),

@@ -1,5 +1,5 @@
-//! Tables `shadow_caches` and `miss_curves`: what the caches of other models, and caches of all sizes,
-//! would have missed.
+//! Tables `shadow_caches` and `miss_curves`: the misses that the caches of other models, and caches of all sizes,
+//! would have had with the accesses of this run.
 
 use record::{Columns, Table, column};
 use sim::counters::{COUNTERS, is_of_memory, name};
@@ -7,6 +7,7 @@ use sim::{AccessStream, Accounting, Group, MissCurvePoint, ShadowCacheUse};
 
 use crate::regions::region_column;
 
+/// Returns the column of the accessing context.
 fn context_column<'a>() -> Columns<'a, Group> {
     let doc = "user, kernel, or idle (the idle task without its interrupts).";
     column("context", doc).text(|group: &Group| match group {
@@ -16,22 +17,23 @@ fn context_column<'a>() -> Columns<'a, Group> {
     })
 }
 
-/// The tables that have rows. `models`: names of the models of the shadow caches.
+/// Returns the tables that have rows. `models`: names of the models of the shadow caches.
 #[must_use]
-pub fn tables(models: &[String], account: &Accounting) -> Vec<Table> {
-    let caches = (!account.shadow_caches.is_empty()).then(|| caches(models, account));
-    let curves = (!account.miss_curves.is_empty()).then(|| curves(account));
+pub fn tables(models: &[String], accounting: &Accounting) -> Vec<Table> {
+    let caches = (!accounting.shadow_caches.is_empty()).then(|| caches(models, accounting));
+    let curves = (!accounting.miss_curves.is_empty()).then(|| curves(accounting));
     caches.into_iter().chain(curves).collect()
 }
 
-fn stream(stream: AccessStream) -> &'static str {
+fn stream_name(stream: AccessStream) -> &'static str {
     match stream {
         AccessStream::Instructions => "instructions",
         AccessStream::Data => "data",
     }
 }
 
-fn caches(models: &[String], account: &Accounting) -> Table {
+/// Returns the table `shadow_caches`.
+fn caches(models: &[String], accounting: &Accounting) -> Table {
     let counters = (0..COUNTERS).filter(|counter| is_of_memory(*counter)).filter_map(|counter| {
         let name = name(counter)?;
         let doc = format!("{name} of all CPUs; absent where the model has no such level.");
@@ -46,15 +48,16 @@ fn caches(models: &[String], account: &Accounting) -> Table {
     ])
     .and(counters);
     let doc = "Misses that the caches of other models would have had with the same accesses.";
-    columns.table("shadow_caches", doc, &account.shadow_caches)
+    columns.table("shadow_caches", doc, &accounting.shadow_caches)
 }
 
-fn curves(account: &Accounting) -> Table {
+/// Returns the table `miss_curves`.
+fn curves(accounting: &Accounting) -> Table {
     let columns = Columns::all([
         region_column().of_ref(|point: &MissCurvePoint| &point.region),
         context_column().of_ref(|point: &MissCurvePoint| &point.group),
         column("stream", "Accesses to instructions or to data.")
-            .text(|point: &MissCurvePoint| stream(point.stream)),
+            .text(|point: &MissCurvePoint| stream_name(point.stream)),
         column("cache_bytes", "Size of the cache.").uint(|point: &MissCurvePoint| point.size_bytes),
         column("accesses", "Accesses to lines of 64 bytes.")
             .uint(|point: &MissCurvePoint| point.accesses),
@@ -65,7 +68,7 @@ fn curves(account: &Accounting) -> Table {
         }),
     ]);
     let doc = "Miss curves: misses of fully associative LRU caches, by their size.";
-    columns.table("miss_curves", doc, &account.miss_curves)
+    columns.table("miss_curves", doc, &accounting.miss_curves)
 }
 
 #[cfg(test)]
@@ -85,8 +88,8 @@ mod tests {
             misses,
         };
         let miss_curves = vec![point(8, 2), point(0, 0)];
-        let account = Accounting { miss_curves, ..Accounting::default() };
-        let [table] = &tables(&[], &account)[..] else { panic!("no shadow caches") };
+        let accounting = Accounting { miss_curves, ..Accounting::default() };
+        let [table] = &tables(&[], &accounting)[..] else { panic!("no shadow caches") };
         let ratio = |row: usize| table.get(&table.rows()[row], "miss_ratio").cloned();
         assert_eq!([ratio(0), ratio(1)], [Some(Value::Real(0.25)), Some(Value::Absent)]);
     }

@@ -1,4 +1,6 @@
-//! The counters of a vCPU: a vector of numbers. The plugin and its record use the same order.
+//! The counters of a vCPU: a vector of numbers. The plugin counts in this vector, and writes it to the record in the
+//! same order. So a change of the order or the names changes the format: increase
+//! [`FORMAT_VERSION`](crate::record::FORMAT_VERSION).
 
 use machine::{Counts as ModelCounts, SystemModel};
 
@@ -13,9 +15,9 @@ pub const MODEL: usize = 1;
 pub const INSTRUCTIONS: usize = MODEL;
 /// Executed cycles; without a model, one for each instruction.
 pub const CYCLES: usize = MODEL + 1;
-/// Cycles of waiting for instructions.
+/// Cycles while the core waited for instructions.
 pub const FETCH_STALL_CYCLES: usize = model_counter("fetch_stall_cycles");
-/// Cycles of waiting for data.
+/// Cycles while the core waited for data.
 pub const DATA_STALL_CYCLES: usize = model_counter("data_stall_cycles");
 /// Position of the first counter that only some levels of detail and models have.
 const FURTHER: usize = MODEL + ModelCounts::LEN;
@@ -71,12 +73,13 @@ const fn is_same(left: &[u8], right: &[u8]) -> bool {
     equal_bytes == left.len() && equal_bytes == right.len()
 }
 
-/// Bit mask of the counters without a model.
+/// Bit mask of the counters that a recording without a model has.
 pub const MASK_PLAIN: u32 = 1 << TIME | 1 << INSTRUCTIONS | 1 << CYCLES;
 /// Bit mask of the counters of the level `timed`.
 pub const MASK_TIMED: u32 = (1 << (BRANCHES + 1)) - 1;
 
-/// Bit mask of the counters that need a core that executes all instructions.
+/// Bit mask of the counters that sampled recordings lack, because only a core that executes all instructions counts
+/// them.
 pub const MASK_STALLS: u32 =
     1 << FETCH_STALL_CYCLES | 1 << DATA_STALL_CYCLES | 1 << PIPELINE_STALL_CYCLES;
 
@@ -107,7 +110,7 @@ pub fn name(position: usize) -> Option<&'static str> {
     }
 }
 
-/// Whether caches and TLBs can count it without a core.
+/// Whether caches and TLBs can count the counter at `position` without a core, as shadow caches do.
 #[must_use]
 pub fn is_of_memory(position: usize) -> bool {
     const COUNTERS_OF_CORES: [&str; 13] = [

@@ -1,4 +1,5 @@
-//! Where two streams of records start to differ.
+//! Finds the first difference of two streams of records. `sim` uses it to show where two runs of the same machine
+//! diverge.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -19,26 +20,26 @@ pub struct Difference {
 /// A record of a stream, or `None` if its bytes are not a record or are cut off.
 pub type Block = Option<Record>;
 
-/// Compares two streams. Returns up to `around` records before and after the difference, or `None`
-/// if the streams are equal.
+/// Finds the first difference of two streams, with up to `around` records before and after it. `None` if the streams
+/// are equal.
 ///
-/// Fails if a stream cannot be read or has more than [`RECORDS_MAX`] records. The error has the
-/// stream's position, 0 or 1.
+/// Fails if a stream cannot be read, or has more than [`RECORDS_MAX`] records. The error has the position of the stream
+/// in the arguments, 0 or 1.
 pub fn first(
     mut streams: [&mut dyn Read; 2],
     around: usize,
 ) -> Result<Option<Difference>, (usize, io::Error)> {
     let mut before = VecDeque::with_capacity(around + 1);
-    for at in 0..=RECORDS_MAX {
+    for position in 0..=RECORDS_MAX {
         let blocks = next_blocks(&mut streams)?;
         if blocks[0] != blocks[1] {
             let mut after = blocks.map(|block| decoded(&block).into_iter().collect::<Vec<_>>());
             for _ in 1..around {
-                for (after, block) in after.iter_mut().zip(next_blocks(&mut streams)?) {
-                    after.extend(decoded(&block));
+                for (stream_after, block) in after.iter_mut().zip(next_blocks(&mut streams)?) {
+                    stream_after.extend(decoded(&block));
                 }
             }
-            return Ok(Some(Difference { at, before: before.into(), after }));
+            return Ok(Some(Difference { at: position, before: before.into(), after }));
         }
         let Some(block) = decoded(&blocks[0]) else { return Ok(None) };
         before.push_back(block);
@@ -49,7 +50,7 @@ pub fn first(
     Err((0, io::Error::other(format!("more than {RECORDS_MAX} records"))))
 }
 
-/// The bytes of the next record of each stream. A stream that ends there has fewer.
+/// The bytes of the next record of each stream: fewer than [`BYTES`] if the stream ends.
 fn next_blocks(streams: &mut [&mut dyn Read; 2]) -> Result<[Vec<u8>; 2], (usize, io::Error)> {
     let [first, second] = streams;
     Ok([
@@ -64,7 +65,7 @@ fn next_block(stream: &mut dyn Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decodes `bytes`, or returns `None` if `bytes` is empty.
+/// Decodes the bytes of a record. `None` if there are no bytes, because the stream has ended.
 fn decoded(bytes: &[u8]) -> Option<Block> {
     if bytes.is_empty() {
         return None;

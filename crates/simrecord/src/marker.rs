@@ -1,8 +1,10 @@
-//! Markers: how a guest tells the simulator where a phase starts and ends.
+//! Markers: instructions that a guest executes to tell the plugin where a phase starts and ends.
 //!
-//! A marker is a long NOP whose displacement is [`DISPLACEMENT`]; on real hardware it does nothing.
-//! The plugin recognises its bytes when it translates the code. Compilers and kernels pad with the
-//! same NOP, but with a displacement of zero.
+//! A marker is a long NOP with the displacement [`DISPLACEMENT`]. On real hardware it does nothing. The plugin
+//! recognises the instruction when QEMU translates it, and acts before it executes. The marker's number is in `eax`,
+//! its argument in `rdx`. Compilers and kernels pad with the same NOP, but with a displacement of zero.
+//!
+//! Guests execute these numbers, and the record holds them: they must not change.
 
 use core::arch::asm;
 
@@ -30,20 +32,20 @@ pub const READY: u32 = 7;
 /// The guest's first process has prepared a workload and waits for another request. `sim` saves a
 /// checkpoint of the prepared guest here; the marker itself does nothing.
 pub const PREPARED: u32 = 8;
-/// The guest is about to read its kernel's own counters, or has just read them. Events between this
-/// marker and the region's edge may be in only one of the two counts. The marker itself does nothing.
+/// The guest is about to read its kernel's own counters, or has just read them. Events between this marker and the
+/// start or end of the region may be in only one of the two counts. The marker itself does nothing.
 pub const READING: u32 = 9;
-/// Starts a sampled warm-up, while no region is open. Everything is recorded from the next block on. Caches, TLBs and
-/// predictors are kept warm; samples estimate the time. It ends when a region opens, or at [`FULL`]. Nothing is sampled at
-/// levels other than `ooo`, and with cores that cannot be sampled.
+/// Starts a sampled warm-up, unless a region is open. Everything is recorded from the next block on. Caches, TLBs and
+/// predictors are kept warm; samples estimate the time. The warm-up ends when a region opens, or at [`FULL`]. At levels
+/// other than `ooo`, and with cores that cannot be sampled, nothing is sampled.
 pub const WARM: u32 = 10;
-/// The plugin has closed the region whose number is the argument, because it has measured enough. Guests do not execute
-/// this marker.
+/// The plugin itself writes this marker when it closes a region that has measured enough. The argument is the number of
+/// the region. Guests do not execute this marker.
 pub const ENOUGH: u32 = 11;
 /// The first number that a guest may use freely. Such markers are recorded and do nothing else.
 pub const USER_FIRST: u32 = 16;
 
-/// Writes marker `number` with `argument` into the record of the simulator, if there is one.
+/// Executes marker `number` with `argument`. Does nothing outside of a simulated machine.
 #[inline(always)]
 pub fn mark(number: u32, argument: u64) {
     // SAFETY: a NOP: it reads no register and no memory, and changes no flag.

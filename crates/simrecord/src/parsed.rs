@@ -1,4 +1,8 @@
-//! A parsed record: regions with their contexts, markers with their counters.
+//! A parsed record: the records of a stream by kind, each joined with the counters that follow it. `sim` makes its
+//! tables from it.
+//!
+//! Counters, contexts and values belong to the last record before them. So the order of the stream matters, and
+//! [`parse`] refuses a record that cannot follow the preceding records.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +26,7 @@ pub struct ContextCounts {
     pub row: ContextRow,
     /// Counters of the context itself.
     pub self_counts: Counts,
-    /// Counters of completed spans, including nested contexts.
+    /// Counters of the context's completed spans, including nested contexts.
     pub inclusive: Counts,
 }
 
@@ -79,7 +83,7 @@ pub struct ParsedServices {
     pub waits: Vec<ServiceWait>,
     /// The kernel function of each system call.
     pub functions: Vec<SyscallFunction>,
-    /// Totals over all services, one for each region.
+    /// Totals over all services, one row for each region.
     pub totals: Vec<ServiceTotals>,
     /// Call sites that take locks.
     pub locks: Vec<LockCounts>,
@@ -96,7 +100,7 @@ pub struct ParsedServices {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedRecord {
     pub markers: Vec<MarkerCounts>,
-    /// Regions, and their parts up to snapshots. The CPUs of a region are adjacent.
+    /// Regions, and their parts up to snapshots, each for one CPU. The CPUs of a region are adjacent.
     pub regions: Vec<CpuRegion>,
     pub spans: Vec<Span>,
     /// Self counters of the first spans. May be shorter than `spans`, or empty.
@@ -136,6 +140,7 @@ pub fn parse(stream: &Stream) -> Result<ParsedRecord, u64> {
 }
 
 impl ParsedRecord {
+    /// Adds a record. `None` if it cannot follow the preceding records.
     fn add(&mut self, record: &Record) -> Option<()> {
         match record {
             Record::Marker(marker) => {
@@ -204,7 +209,8 @@ impl ParsedRecord {
         Some(())
     }
 
-    /// Adds a part of a name, if it belongs after those before it. A name that is recorded again replaces the first.
+    /// Adds a part of a name. `None` if the part does not follow the parts so far. A name that is recorded again
+    /// replaces the earlier name.
     fn add_user_function(&mut self, function: &UserFunction) -> Option<()> {
         let UserFunction { number, part, text } = function;
         let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
@@ -219,6 +225,7 @@ impl ParsedRecord {
         Some(())
     }
 
+    /// Adds counters to the record that they follow. `None` if there is no such record.
     fn add_counters(&mut self, counters: &Counters) -> Option<()> {
         let counts = match counters.of {
             CountersOf::Marker => &mut self.markers.last_mut()?.counts,

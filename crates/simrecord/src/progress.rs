@@ -1,5 +1,5 @@
-//! The guest's progress, for a display: a few bytes that the plugin overwrites at intervals of guest
-//! time, and that `sim` reads while the machine runs. No result depends on them.
+//! The guest's progress, for a display: a file of [`BYTES`] bytes that the plugin overwrites at intervals of guest
+//! time, and that `sim` reads while the machine runs. No result depends on it.
 
 /// Length of the encoding in bytes.
 pub const BYTES: usize = 32;
@@ -7,8 +7,9 @@ pub const BYTES: usize = 32;
 /// The guest's progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GuestProgress {
-    /// Regions of interest that were opened so far.
+    /// The number of regions of interest that were opened so far.
     pub regions: u32,
+    /// Whether a region is open.
     pub is_open: bool,
     /// When the last region was opened, in cycles of guest time.
     pub opened_at: u64,

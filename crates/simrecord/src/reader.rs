@@ -1,11 +1,12 @@
-//! Reads a stream of records. The stream's length is bounded.
+//! Reads a stream of records, which may come from a damaged file: each record and the order of header and end are
+//! checked, and the length is bounded.
 
 use std::fmt;
 use std::io::{self, Read};
 
 use crate::record::{BYTES, End, Header, RECORDS_MAX, Record, RecordError};
 
-/// Why a stream cannot be read.
+/// Why a stream cannot be read. Positions count records; the header has position 0.
 #[derive(Debug)]
 pub enum ReadError {
     /// The file cannot be read.
@@ -27,13 +28,18 @@ impl fmt::Display for ReadError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReadError::Io(error) => write!(out, "{error}"),
-            ReadError::Record(at, error) => write!(out, "record {at}: {error}"),
-            ReadError::Header(at) => {
-                write!(out, "record {at}: only the first record must be a header")
+            ReadError::Record(position, error) => write!(out, "record {position}: {error}"),
+            ReadError::Header(position) => {
+                write!(out, "record {position}: only the first record must be a header")
             }
-            ReadError::Incomplete(at) => write!(out, "incomplete: it stops after record {at}"),
-            ReadError::End(at) => {
-                write!(out, "record {at}: the end record is not the last, or has a wrong count")
+            ReadError::Incomplete(position) => {
+                write!(out, "incomplete: it stops after record {position}")
+            }
+            ReadError::End(position) => {
+                write!(
+                    out,
+                    "record {position}: the end record is not the last, or has a wrong count"
+                )
             }
             ReadError::TooLong => write!(out, "more than {RECORDS_MAX} records"),
         }
@@ -51,24 +57,24 @@ pub struct Stream {
     pub end: End,
 }
 
-/// Reads a stream to its end.
+/// Reads a stream from its header to its end record.
 ///
-/// The error is the problem of the stream. A stream without an end is [`ReadError::Incomplete`].
-pub fn read(mut from: impl Read) -> Result<Stream, ReadError> {
-    let header = match next(&mut from, 0)? {
+/// Fails at the first problem. A stream without an end record is [`ReadError::Incomplete`].
+pub fn read(mut input: impl Read) -> Result<Stream, ReadError> {
+    let header = match next(&mut input, 0)? {
         Some(Record::Header(header)) => header,
         Some(_) => return Err(ReadError::Header(0)),
         None => return Err(ReadError::Incomplete(0)),
     };
     let mut records = Vec::new();
-    for at in 1..=RECORDS_MAX {
-        match next(&mut from, at)? {
-            None => return Err(ReadError::Incomplete(at)),
-            Some(Record::Header(_)) => return Err(ReadError::Header(at)),
+    for position in 1..=RECORDS_MAX {
+        match next(&mut input, position)? {
+            None => return Err(ReadError::Incomplete(position)),
+            Some(Record::Header(_)) => return Err(ReadError::Header(position)),
             Some(Record::End(end)) => {
-                let follows = next(&mut from, at + 1)?.is_some();
-                if follows || end.records != at {
-                    return Err(ReadError::End(at));
+                let has_more = next(&mut input, position + 1)?.is_some();
+                if has_more || end.records != position {
+                    return Err(ReadError::End(position));
                 }
                 return Ok(Stream { header, records, end });
             }
@@ -78,18 +84,18 @@ pub fn read(mut from: impl Read) -> Result<Stream, ReadError> {
     Err(ReadError::TooLong)
 }
 
-/// The next record, or `None` at the end of the file.
-fn next(from: &mut impl Read, at: u64) -> Result<Option<Record>, ReadError> {
+/// The record at `position`, which is the next one, or `None` at the end of the file.
+fn next(input: &mut impl Read, position: u64) -> Result<Option<Record>, ReadError> {
     let mut bytes = [0; BYTES];
     let mut filled = 0;
     while filled < BYTES {
-        match from.read(&mut bytes[filled..]) {
+        match input.read(&mut bytes[filled..]) {
             Ok(0) if filled == 0 => return Ok(None),
-            Ok(0) => return Err(ReadError::Incomplete(at)),
+            Ok(0) => return Err(ReadError::Incomplete(position)),
             Ok(length) => filled += length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(ReadError::Io(error)),
         }
     }
-    Record::decode(&bytes).map(Some).map_err(|error| ReadError::Record(at, error))
+    Record::decode(&bytes).map(Some).map_err(|error| ReadError::Record(position, error))
 }

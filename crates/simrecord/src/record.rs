@@ -1,8 +1,11 @@
-//! The record of a simulated machine: a stream of records of one size, which the plugin writes.
-//! docs/plugin.md describes the format.
+//! The record of a simulated machine: a stream of records, which the plugin writes and `sim` reads. docs/plugin.md
+//! describes the format.
 //!
-//! A record is [`BYTES`] long: its kind and a CPU as 32-bit numbers, then seven 64-bit numbers, all
-//! little-endian. All records have this length, so a reader can check each record alone.
+//! Each record has [`BYTES`] bytes: its kind and a CPU as 32-bit numbers, then seven 64-bit numbers, all little-endian.
+//! All records have the same length, so a reader can check each record alone.
+//!
+//! The bytes are public: a change of a record or of its meaning needs a new [`FORMAT_VERSION`]. The numbers of the
+//! enumerations below are part of the format.
 
 mod codec;
 
@@ -10,8 +13,8 @@ use std::fmt;
 
 /// Length of a record in bytes.
 pub const BYTES: usize = 64;
-/// Maximum number of records in a stream. It keeps a guest that executes markers in an endless loop
-/// from filling the disk.
+/// Maximum number of records in a stream. It keeps a guest that executes markers in an endless loop from filling the
+/// disk.
 pub const RECORDS_MAX: u64 = 1 << 22;
 /// First number of the header: "irqlabrc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"irqlabrc");
@@ -36,10 +39,10 @@ pub const FEATURE_MODEL_TIME: u32 = 8;
 pub const FEATURE_HALTED: u32 = 16;
 /// Bit of [`Header::features`]: the guest has a PMU, whose registers the plugin writes.
 pub const FEATURE_PMU: u32 = 32;
-/// Bit of [`Header::features`]: the core executes sampled units only; cycles between them are estimated.
+/// Bit of [`Header::features`]: the core executes only sampled units in detail. Cycles between units are estimated.
 pub const FEATURE_SAMPLED: u32 = 64;
 
-/// Defines an enumeration whose numbers the record holds, with the list of all its variants.
+/// Defines an enumeration whose numbers the record holds, and the list of all its variants.
 macro_rules! numbered {
     (
         $(#[$meta:meta])*
@@ -94,6 +97,7 @@ numbered! {
     }
 }
 
+/// A record of the stream. Counters and values follow the record that they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The first record.
@@ -186,6 +190,7 @@ pub struct Header {
     pub counters: u32,
 }
 
+/// A marker that a vCPU has executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// The vCPU that executed the marker.
@@ -205,7 +210,7 @@ pub struct Marker {
     pub handled_faults: u64,
 }
 
-/// A region of interest on one CPU. It ends for a CPU where that goes offline ([`Hotplug`]).
+/// A region of interest on one CPU. It ends for a CPU when the CPU goes offline ([`Hotplug`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub cpu: u32,
@@ -297,7 +302,7 @@ pub struct Span {
     pub inclusive_instructions: u64,
 }
 
-/// A change of the context on top of a CPU's stack. Each CPU also has one where a region opens.
+/// A change of the context on top of a CPU's stack. Each CPU also has a transition at the opening of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     pub cpu: u32,
@@ -308,7 +313,7 @@ pub struct Transition {
     pub task: u64,
     /// Time of the change, in cycles on this CPU's time axis, like [`Span::start`].
     pub at: u64,
-    /// Executed cycles until then: [`Transition::at`] without halted cycles.
+    /// Executed cycles until the change: [`Transition::at`] without halted cycles.
     pub cycles: u64,
     /// The CPU's time-stamp counter.
     pub tsc: u64,
@@ -317,7 +322,7 @@ pub struct Transition {
 numbered! {
     /// Change of a CPU by the guest's kernel.
     pub enum HotplugState {
-        /// The CPU went offline. The region ended for it, and does not go on if the CPU comes back.
+        /// The CPU went offline. The region has ended for the CPU, also if the CPU comes back.
         Offline = 0,
         /// The CPU came back.
         Online = 1,
@@ -340,8 +345,8 @@ pub struct KernelCount {
     /// The CPU that the counter belongs to.
     pub cpu: u32,
     pub region: u32,
-    /// Whether the counter was read when the region closed, or when its CPU went offline. If not, it was read when the
-    /// region opened.
+    /// Whether the counter was read when the region closed, or when its CPU went offline. Otherwise it was read when
+    /// the region opened.
     pub at_close: bool,
     /// The counted interrupt, IRQ line or softirq: [`attribution::KernelContext::code`].
     pub code: u64,
@@ -582,7 +587,7 @@ pub struct ServiceBucket {
 pub struct ServiceWait {
     pub region: u32,
     pub code: u64,
-    /// Number of the cause, as the plugin numbers them. 0 if the cause is unknown.
+    /// Number of the cause: the argument of `plugin_interface::symbols::wait_name`. 0 if the cause is unknown.
     pub wait: u32,
     /// How often tasks were blocked.
     pub count: u64,
@@ -617,7 +622,7 @@ pub struct LockCounts {
     pub offset: u32,
     /// How often the call site took a lock.
     pub acquires: u64,
-    /// How often the lock was held by another.
+    /// How often another task or CPU held the lock.
     pub contended: u64,
     /// Total time of waiting for contended locks.
     pub waited: u64,
@@ -769,17 +774,17 @@ pub struct StructureName {
     pub name: [u8; TEXT_BYTES_MAX],
 }
 
-/// Stands for user code whose file is not known. Addresses of the kernel have their highest bit set; numbers of
-/// functions do not.
+/// The number that stands for user code whose file is not known. Addresses of the kernel have their highest bit set;
+/// numbers of functions do not.
 pub const UNKNOWN_FUNCTION: u64 = 0;
 /// Bytes of a name in a [`UserFunction`].
 pub const NAME_PART_BYTES: usize = 40;
 
-/// A part of the name of a user program's function, as `FUNCTION [FILE]`; `[FILE]` stands for all code of the file that
-/// no symbol covers.
+/// A part of the name of a user program's function, as `FUNCTION [FILE]`. The name `[FILE]` stands for all code of the
+/// file that no symbol covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserFunction {
-    /// From 1.
+    /// The number of the function, from 1.
     pub number: u64,
     /// The position of this part in the name, from 0.
     pub part: u32,
@@ -828,22 +833,21 @@ numbered! {
         /// advance. The value has the layout of an event select: event number in bits 0 to 7 and
         /// 32 to 35, unit mask in bits 8 to 15.
         EventNotCounted = 7,
-        /// QEMU's event loop cannot be driven: devices answer when the host gets to it, and runs
-        /// are not repeatable.
+        /// The plugin cannot drive QEMU's event loop: devices respond at times that depend on the host, and runs are
+        /// not repeatable.
         DevicesNotDrained = 8,
-        /// The block layer is not as expected, or a named disk is missing. Disk requests are not
-        /// delayed, and complete when the host gets to it. The value is the number of the disk,
-        /// from 0.
+        /// The block layer is not as expected, or a named disk is missing. Disk requests are not delayed, and complete
+        /// at times that depend on the host. The value is the number of the disk, from 0.
         NoDisk = 9,
         /// QEMU does not let the plugin interrupt the guest when a counter overflows.
         NoOverflows = 10,
         /// Device writes cannot be followed: caches keep lines that a device has overwritten.
         NoDeviceWrites = 11,
-        /// Descriptor tables cannot be found. The caches do not see a vCPU's own reads and writes
-        /// when it enters a handler.
+        /// Descriptor tables cannot be found. The caches do not see the accesses that a vCPU itself makes when it
+        /// enters a handler.
         NoEntries = 12,
-        /// Devices wrote more places between two blocks than the plugin keeps. Caches keep the
-        /// lines of the lost writes. The value is the number of lost writes.
+        /// Devices made more writes between two blocks than the plugin keeps. Caches keep the lines of the lost writes.
+        /// The value is the number of lost writes.
         DeviceWritesLost = 13,
     }
 }

@@ -1,29 +1,32 @@
-//! The distribution of a stream of durations: exact sums, peak, histogram, batches.
+//! The distribution of a stream of durations: exact sums, peak, histogram, batches, sections.
+//!
+//! All benches return durations in this form, and the tables of `lab` read means, quantiles and their intervals from
+//! it. The unit of values and times is the bench's, mostly ns.
 
 use crate::histogram::LogLinear;
 use crate::interval::{self, Batches, Interval};
 use crate::sections::{Inflation, Sections, inflation_at};
 
-/// The largest value of a stream and its time.
+/// The largest value of a stream and its time. The order of the fields matters: peaks compare by value first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peak {
     pub value: u64,
-    /// Its time stamp, in the clock of the measurement.
+    /// The time stamp of the value, in the clock of the measurement.
     pub at: u64,
 }
 
-/// The distribution of a stream of durations. Sums are exact; quantiles are within 1/16.
+/// The distribution of a stream of durations. Sums are exact; quantiles have a relative error of at most 1/16.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
     pub count: u64,
     pub sum: u64,
-    /// The sum of the squared values; 0 if it was not computed.
+    /// The sum of the squared values. 0 if it was not computed.
     pub sum_of_squares: u128,
     pub peak: Peak,
     pub histogram: LogLinear,
-    /// The batches in time; without cells when there are none.
+    /// Sums of batches of equal length in time. Without cells if the bench kept no batches.
     pub batches: Batches,
-    /// Histograms of the sections of the window; without cells when there are none.
+    /// Histograms of the sections of the window. Without cells if the bench kept no sections.
     pub sections: Sections,
 }
 
@@ -61,7 +64,7 @@ impl QuantileMethod {
 }
 
 impl Distribution {
-    /// Adds one value with the time `at`, to everything except the batches.
+    /// Adds one value with the time `at`, except to the batches and the sections: the caller adds to these.
     pub fn record(&mut self, value: u64, at: u64) {
         self.count += 1;
         self.sum = self.sum.saturating_add(value);
@@ -71,7 +74,8 @@ impl Distribution {
         self.histogram.record(value);
     }
 
-    /// Adds another stream of the same window, such as another CPU's.
+    /// Adds another stream of the same window, such as another CPU's. Batches or sections that one of the two streams
+    /// lacks are dropped: they would not contain all values.
     pub fn merge(&mut self, other: &Distribution) {
         if self.count == 0 {
             *self = other.clone();
@@ -103,34 +107,33 @@ impl Distribution {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
-    /// The 95 % confidence interval of the mean: from the batches where there are enough of them,
-    /// otherwise from the variance where squares were summed.
+    /// The 95 % confidence interval of the mean. It comes from the batches if there are enough, and otherwise from the
+    /// sample variance. `None` with neither.
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {
-        let by_variance = || {
+        let from_variance = || {
             (self.sum_of_squares > 0 || self.sum == 0)
                 .then(|| interval::from_moments(self.count, self.sum, self.sum_of_squares))
                 .flatten()
         };
-        interval::from_batches(&self.batches.cells).or_else(by_variance)
+        interval::from_batches(&self.batches.cells).or_else(from_variance)
     }
 
-    /// The quantile at `per_100k` of 100,000, never above the largest value; see
-    /// [`LogLinear::quantile`].
+    /// The quantile at `per_100k` of 100,000 values, at most the largest value. `None` as in [`LogLinear::quantile`].
     #[must_use]
     pub fn quantile(&self, per_100k: u32) -> Option<u64> {
         self.histogram.quantile(per_100k).map(|value| value.min(self.peak.value))
     }
 
-    /// The inflation of the quantile's variance compared with independent values. `None` if the sections do not determine
-    /// it.
+    /// The factor by which the quantile's variance exceeds the variance of independent values. `None` if the sections
+    /// do not determine it.
     #[must_use]
     pub fn quantile_inflation(&self, per_100k: u32) -> Option<Inflation> {
         inflation_at(&self.sections, self.histogram.quantile_slot(per_100k)?)
     }
 
-    /// The 95 % interval of a quantile. It uses the inflation if the sections determine it, and otherwise only the order
-    /// of the values ([`LogLinear::quantile_interval`]).
+    /// The 95 % interval of a quantile. It uses the inflation if the sections determine it, and otherwise only the
+    /// order of the values ([`LogLinear::quantile_interval`]).
     #[must_use]
     pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
         self.quantile_interval_by(per_100k, self.quantile_inflation(per_100k))

@@ -1,26 +1,29 @@
-//! The largest of many independent draws from one distribution: the time that a barrier of many
-//! nodes waits. The result is exact, without sampling: with survival function S(x), the mean of the largest of n
-//! draws is the integral of 1 - (1 - S(x))^n. Here, S consists of steps and straight lines (order statistics:
-//! David & Nagaraja, Order Statistics, ch. 3).
+//! The largest of many independent draws from one distribution. `noise scale` (`lab/src/noise/scale`) uses it for the
+//! time that a barrier waits for the slowest of many nodes: a draw is the delay of a node.
+//!
+//! Mean and quantiles are exact, without sampling. With the survival function S(x), the share of the weight above x,
+//! the mean of the largest of n draws is the integral of 1 - (1 - S(x))^n. Here, S consists of steps and straight lines
+//! (order statistics: David & Nagaraja, Order Statistics, ch. 3). The functions walk from the largest value down, and
+//! keep track of the weight above the present value.
 
 use crate::random::Random;
 
-/// A part of a distribution.
+/// A part of a distribution: a step or a ramp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The value of a step, or the lower end of a ramp.
     pub low: u64,
     pub weight: u64,
-    /// Whether the piece is a ramp with uniform values from `low` to `low + weight`. Otherwise it is a step: all values
-    /// are `low`.
+    /// Whether the piece is a ramp, with uniform values from `low` to `low + weight`. A step has only the value `low`.
     pub is_ramp: bool,
-    /// The block of the measurement that contains the piece; for confidence intervals.
+    /// The block of the measurement that contains the piece. Confidence intervals resample blocks.
     pub block: u32,
 }
 
+/// A change of the survival function at one value.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// A weight at one value.
+    /// A step with this weight.
     Step(u64),
     /// The upper end of a ramp.
     RampTop,
@@ -28,29 +31,32 @@ enum Change {
     RampBottom,
 }
 
-/// A distribution whose extremes can be computed.
+/// A distribution, prepared for computing the largest of many draws.
 #[derive(Clone, Debug)]
 pub struct Extremes {
-    /// In descending order of values.
+    /// The value, the change at the value, and the block of the change; in descending order of values.
     changes: Vec<(u64, Change, u32)>,
+    /// The position is the block's number.
     by_block: Vec<Block>,
-    /// Whether one of the draws comes from the steps only.
-    one_of_steps: bool,
+    /// Whether the first draw comes only from the steps. All other draws come from all pieces.
+    first_draw_is_from_steps: bool,
 }
 
 /// The weight of a block: of all its pieces, and of its steps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
     weight: u64,
-    /// Values times their weight.
+    /// Sum of the values times their weights.
     sum: f64,
     steps_weight: u64,
+    /// Sum of the steps' values times their weights.
     steps_sum: f64,
 }
 
-/// With this expected number of draws above a value, the largest draw is not above it with probability e^-45.
-const CERTAIN: f64 = 45.0;
-/// Resamples of an interval.
+/// If this number of draws is expected above a value, the largest draw exceeds the value with probability 1 - e^-45.
+/// This is 1 in the precision of a double.
+const CERTAIN_DRAWS: f64 = 45.0;
+/// Number of bootstrap resamples for an interval.
 const RESAMPLES: usize = 200;
 /// Minimum number of blocks for a confidence interval.
 const BLOCKS_MIN: usize = 8;
@@ -81,234 +87,257 @@ impl Extremes {
         }
         changes.sort_by_key(|(value, _, block)| (std::cmp::Reverse(*value), *block));
         (!changes.is_empty()).then(|| Extremes {
-            changes: joined(changes),
+            changes: merge_steps(changes),
             by_block,
-            one_of_steps: false,
+            first_draw_is_from_steps: false,
         })
     }
 
-    /// A distribution whose first draw comes only from the steps, and all other draws from all pieces. `None` if no step
-    /// has a weight.
+    /// A distribution whose first draw comes only from the steps, and all other draws from all pieces. `None` if no
+    /// step has a weight.
     #[must_use]
     pub fn with_one_of_steps(pieces: &[Piece]) -> Option<Extremes> {
         let extremes = Extremes::new(pieces)?;
         let has_steps = extremes.by_block.iter().any(|block| block.steps_weight > 0);
-        has_steps.then_some(Extremes { one_of_steps: true, ..extremes })
+        has_steps.then_some(Extremes { first_draw_is_from_steps: true, ..extremes })
     }
 
+    /// The largest value of the distribution.
     #[must_use]
     pub fn greatest(&self) -> u64 {
         self.changes.first().map_or(0, |(value, _, _)| *value)
     }
 
-    /// Mean of the largest of `number` draws. With one draw, it is the mean of the distribution.
+    /// Mean of the largest of `number` draws. With a single draw, it is the mean of the distribution (of the steps,
+    /// after [`Extremes::with_one_of_steps`]).
     #[must_use]
     pub fn mean_of_largest(&self, number: u64) -> f64 {
         self.mean(number, &vec![1; self.by_block.len()])
     }
 
-    /// The quantile of the largest of `number` draws at probability `chance`, in ]0, 1[.
+    /// The quantile of the largest of `number` draws: the largest draw is at most this value with probability
+    /// `probability`, in ]0, 1[.
     #[must_use]
-    pub fn quantile_of_largest(&self, number: u64, chance: f64) -> f64 {
-        let once = vec![1; self.by_block.len()];
-        let area = self.area(number, &once);
-        let mut state = State { at: self.greatest(), ..State::default() };
+    pub fn quantile_of_largest(&self, number: u64, probability: f64) -> f64 {
+        let each_block_once = vec![1; self.by_block.len()];
+        let mean = self.largest_mean(number, &each_block_once);
+        let mut above = WeightAbove { value: self.greatest(), ..WeightAbove::default() };
         for (value, change, _) in &self.changes {
-            let next = state.down_to(*value);
-            // Between two values only ramps grow.
-            let wanted = area.wanted(chance, state.steps);
-            if state.ramps > 0 && next.all as f64 >= wanted {
-                return state.at as f64 - (wanted - state.all as f64) / state.ramps as f64;
+            let next = above.down_to(*value);
+            // Between two values, only ramps add weight.
+            let quantile_weight = mean.weight_above_quantile(probability, above.steps_weight);
+            if above.ramps > 0 && next.weight as f64 >= quantile_weight {
+                let missing_weight = quantile_weight - above.weight as f64;
+                return above.value as f64 - missing_weight / above.ramps as f64;
             }
-            state = next;
-            state.apply(change, 1);
-            if state.all as f64 >= area.wanted(chance, state.steps) {
-                return state.at as f64;
+            above = next;
+            above.apply(change, 1);
+            if above.weight as f64 >= mean.weight_above_quantile(probability, above.steps_weight) {
+                return above.value as f64;
             }
         }
-        state.at as f64
+        above.value as f64
     }
 
-    /// The 95 % confidence interval of [`Extremes::mean_of_largest`], by resampling blocks with
-    /// replacement (block bootstrap, percentiles: Efron & Tibshirani, ch. 8 and 13); `None` with
+    /// The 95 % confidence interval of [`Extremes::mean_of_largest`], by resampling blocks with replacement (block
+    /// bootstrap, percentiles: Efron & Tibshirani, ch. 8 and 13). The same `seed` gives the same interval. `None` with
     /// fewer than 8 blocks that are not empty.
     #[must_use]
     pub fn interval_of_largest(&self, number: u64, seed: u64) -> Option<(f64, f64)> {
         let has_weight = |block: &Block| {
-            if self.one_of_steps { block.steps_weight > 0 } else { block.weight > 0 }
+            if self.first_draw_is_from_steps { block.steps_weight > 0 } else { block.weight > 0 }
         };
-        let all = self.by_block.iter().enumerate();
+        let blocks = self.by_block.iter().enumerate();
         let filled: Vec<usize> =
-            all.filter(|(_, block)| has_weight(block)).map(|(index, _)| index).collect();
+            blocks.filter(|(_, block)| has_weight(block)).map(|(index, _)| index).collect();
         if filled.len() < BLOCKS_MIN {
             return None;
         }
         let mut random = Random::new(seed);
         let mut means: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
-                let mut times = vec![0; self.by_block.len()];
+                let mut block_counts = vec![0; self.by_block.len()];
                 for _ in &filled {
-                    times[filled[random.below(filled.len() as u64) as usize]] += 1;
+                    block_counts[filled[random.below(filled.len() as u64) as usize]] += 1;
                 }
-                self.mean(number, &times)
+                self.mean(number, &block_counts)
             })
             .collect();
         means.sort_by(f64::total_cmp);
+        // Leaves out 2.5 % of the resamples at each end.
         let cut = RESAMPLES / 40;
         Some((means[cut], means[RESAMPLES - 1 - cut]))
     }
 
-    fn area(&self, number: u64, times: &[u64]) -> Area {
-        let (mut all, mut steps) = (0, 0);
-        for (block, times) in self.by_block.iter().zip(times) {
-            all += block.weight * times;
-            steps += block.steps_weight * times;
+    /// The integral for the mean of the largest of `number` draws, before the first interval is added. Each block
+    /// counts as often as `block_counts` says.
+    fn largest_mean(&self, number: u64, block_counts: &[u64]) -> LargestMean {
+        let (mut weight, mut steps_weight) = (0, 0);
+        for (block, block_count) in self.by_block.iter().zip(block_counts) {
+            weight += block.weight * block_count;
+            steps_weight += block.steps_weight * block_count;
         }
-        let apart = u64::from(self.one_of_steps);
-        let number = (number.max(1) - apart) as f64;
-        Area {
-            number,
-            total: all as f64,
-            steps: self.one_of_steps.then_some(steps as f64),
+        let draws_from_steps = u64::from(self.first_draw_is_from_steps);
+        LargestMean {
+            number: (number.max(1) - draws_from_steps) as f64,
+            total: weight as f64,
+            steps_total: self.first_draw_is_from_steps.then_some(steps_weight as f64),
             sum: 0.0,
         }
     }
 
-    /// Mean of the largest of `number` draws, with each block weighted by `times`.
-    fn mean(&self, number: u64, times: &[u64]) -> f64 {
+    /// Mean of the largest of `number` draws. Each block counts as often as `block_counts` says.
+    fn mean(&self, number: u64, block_counts: &[u64]) -> f64 {
         if number <= 1 {
             let weight_and_sum = |block: &Block| {
-                if self.one_of_steps {
+                if self.first_draw_is_from_steps {
                     (block.steps_weight, block.steps_sum)
                 } else {
                     (block.weight, block.sum)
                 }
             };
             let (mut weights, mut sums) = (0.0, 0.0);
-            for (block, times) in self.by_block.iter().zip(times) {
+            for (block, block_count) in self.by_block.iter().zip(block_counts) {
                 let (weight, sum) = weight_and_sum(block);
-                weights += weight as f64 * *times as f64;
-                sums += sum * *times as f64;
+                weights += weight as f64 * *block_count as f64;
+                sums += sum * *block_count as f64;
             }
             // No block with a step was drawn: nothing is known about the steps.
             return if weights > 0.0 { sums / weights } else { 0.0 };
         }
-        let mut area = self.area(number, times);
-        let mut state = State { at: self.greatest(), ..State::default() };
+        let mut mean = self.largest_mean(number, block_counts);
+        let mut above = WeightAbove { value: self.greatest(), ..WeightAbove::default() };
         for (value, change, block) in &self.changes {
-            let next = state.down_to(*value);
-            area.add(&state, &next);
-            state = next;
-            if area.is_certain(state.all as f64) {
+            let next = above.down_to(*value);
+            mean.add_interval(&above, &next);
+            above = next;
+            if mean.is_exceeded(above.weight as f64) {
                 break;
             }
-            state.apply(change, times[*block as usize]);
+            above.apply(change, block_counts[*block as usize]);
         }
-        area.sum + state.at as f64
+        // From here down to 0, the largest draw exceeds every value: the integrand is 1.
+        mean.sum + above.value as f64
     }
 }
 
-/// The weight above a value. Weights are whole numbers, so that sums are exact.
+/// The weight above a value. Weights are whole numbers, so sums are exact.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
-    at: u64,
-    all: u64,
-    steps: u64,
-    /// Number of ramps that contain the value. Per unit below it, the weight above grows by this number.
+struct WeightAbove {
+    value: u64,
+    /// Weight of all pieces above the value.
+    weight: u64,
+    /// Weight of the steps above the value.
+    steps_weight: u64,
+    /// Number of ramps that contain the value. Per unit below the value, the weight above grows by this number.
     ramps: u64,
 }
 
-impl State {
-    fn down_to(&self, value: u64) -> State {
-        State { at: value, all: self.all + self.ramps * (self.at - value), ..*self }
+impl WeightAbove {
+    /// The weight above a lower value, if nothing changes between the two values.
+    fn down_to(&self, value: u64) -> WeightAbove {
+        let weight = self.weight + self.ramps * (self.value - value);
+        WeightAbove { value, weight, ..*self }
     }
 
-    fn apply(&mut self, change: &Change, times: u64) {
+    /// Passes a change, whose block counts `block_count` times.
+    fn apply(&mut self, change: &Change, block_count: u64) {
         match change {
             Change::Step(weight) => {
-                self.all += weight * times;
-                self.steps += weight * times;
+                self.weight += weight * block_count;
+                self.steps_weight += weight * block_count;
             }
-            Change::RampTop => self.ramps += times,
-            Change::RampBottom => self.ramps -= times,
+            Change::RampTop => self.ramps += block_count,
+            Change::RampBottom => self.ramps -= block_count,
         }
     }
 }
 
-/// Merges steps of the same value and block.
-fn joined(changes: Vec<(u64, Change, u32)>) -> Vec<(u64, Change, u32)> {
-    let mut joined: Vec<(u64, Change, u32)> = Vec::with_capacity(changes.len());
+/// Merges neighbouring steps with the same value and block.
+fn merge_steps(changes: Vec<(u64, Change, u32)>) -> Vec<(u64, Change, u32)> {
+    let mut merged: Vec<(u64, Change, u32)> = Vec::with_capacity(changes.len());
     for change in changes {
-        if let (Some((value, Change::Step(sum), block)), (next, Change::Step(weight), of)) =
-            (joined.last_mut(), &change)
-            && (*value, *block) == (*next, *of)
+        if let (
+            Some((value, Change::Step(sum), block)),
+            (next_value, Change::Step(weight), next_block),
+        ) = (merged.last_mut(), &change)
+            && (*value, *block) == (*next_value, *next_block)
         {
             *sum += weight;
         } else {
-            joined.push(change);
+            merged.push(change);
         }
     }
-    joined
+    merged
 }
 
-/// The integral of 1 - (1 - S)^n, or of 1 - (1 - T)(1 - S)^n with T the survival of the steps.
-struct Area {
+/// The mean of the largest draw, as an integral over all values from the largest down. The integrand is 1 - (1 - S)^n,
+/// or 1 - (1 - T)(1 - S)^n if one more draw comes only from the steps. T is the survival function of the steps.
+struct LargestMean {
+    /// Number of draws from all pieces: n.
     number: f64,
+    /// Weight of all pieces.
     total: f64,
     /// Weight of all steps. `None`: no draw comes only from the steps.
-    steps: Option<f64>,
+    steps_total: Option<f64>,
+    /// The integral over the intervals that were added.
     sum: f64,
 }
 
-impl Area {
-    /// Probability that the largest of `number` draws exceeds a value with `above` of the weight above it.
-    fn chance(&self, number: f64, above: f64) -> f64 {
-        -(number * (-above / self.total).ln_1p()).exp_m1()
+impl LargestMean {
+    /// Probability that the largest of `number` draws exceeds a value with the weight `weight_above` above it.
+    fn exceedance(&self, number: f64, weight_above: f64) -> f64 {
+        -(number * (-weight_above / self.total).ln_1p()).exp_m1()
     }
 
-    fn is_certain(&self, above: f64) -> bool {
-        self.number * above > CERTAIN * self.total
+    /// Whether the largest draw exceeds a value with certainty: see [`CERTAIN_DRAWS`].
+    fn is_exceeded(&self, weight_above: f64) -> bool {
+        self.number * weight_above > CERTAIN_DRAWS * self.total
     }
 
-    /// Probability that the draw from the steps exceeds a value, if steps of weight `steps` are above it.
-    fn apart(&self, steps: u64) -> f64 {
-        self.steps.map_or(0.0, |all| steps as f64 / all)
+    /// Probability that the draw from the steps exceeds a value with the weight `steps_weight` of steps above it. 0 if
+    /// no draw comes only from the steps.
+    fn steps_exceedance(&self, steps_weight: u64) -> f64 {
+        self.steps_total.map_or(0.0, |steps_total| steps_weight as f64 / steps_total)
     }
 
-    /// The weight above the value that the largest draw does not exceed with probability `chance`.
-    fn wanted(&self, chance: f64, steps: u64) -> f64 {
-        let chance_of_others = chance / (1.0 - self.apart(steps));
-        if chance_of_others >= 1.0 {
+    /// The weight above the value that the largest draw does not exceed with probability `probability`.
+    fn weight_above_quantile(&self, probability: f64, steps_weight: u64) -> f64 {
+        let others_probability = probability / (1.0 - self.steps_exceedance(steps_weight));
+        if others_probability >= 1.0 {
             return 0.0;
         }
-        // Solves (1 - S)^n = chance_of_others for S, without cancellation when S is close to 0.
+        // Solves (1 - S)^n = others_probability for S, without cancellation when S is close to 0.
         if self.number > 0.0 {
-            -(chance_of_others.ln() / self.number).exp_m1() * self.total
+            -(others_probability.ln() / self.number).exp_m1() * self.total
         } else {
             f64::INFINITY
         }
     }
 
-    /// Adds the integral over an interval with linear growth of the weight above.
-    fn add(&mut self, from: &State, to: &State) {
-        let width = (from.at - to.at) as f64;
+    /// Adds the integral over an interval in which the weight above grows linearly.
+    fn add_interval(&mut self, upper: &WeightAbove, lower: &WeightAbove) {
+        let width = (upper.value - lower.value) as f64;
         if width == 0.0 {
             return;
         }
-        let (above, next) = (from.all as f64, to.all as f64);
-        let growth = (next - above) / self.total;
-        let chance_above = |above: f64| self.chance(self.number, above);
+        let (upper_weight, lower_weight) = (upper.weight as f64, lower.weight as f64);
+        let growth = (lower_weight - upper_weight) / self.total;
+        let exceedance = |weight_above: f64| self.exceedance(self.number, weight_above);
         let mean = if growth == 0.0 {
-            chance_above(above)
+            exceedance(upper_weight)
         } else if self.number * growth < 1e-2 {
             // Simpson's rule avoids the cancellation when both ends are nearly equal.
-            (chance_above(above) + 4.0 * chance_above((above + next) / 2.0) + chance_above(next))
+            let middle_weight = (upper_weight + lower_weight) / 2.0;
+            (exceedance(upper_weight) + 4.0 * exceedance(middle_weight) + exceedance(lower_weight))
                 / 6.0
         } else {
-            let more = self.number + 1.0;
-            1.0 - (self.chance(more, next) - self.chance(more, above)) / growth / more
+            let exponent = self.number + 1.0;
+            let difference =
+                self.exceedance(exponent, lower_weight) - self.exceedance(exponent, upper_weight);
+            1.0 - difference / growth / exponent
         };
-        let apart = self.apart(from.steps);
-        self.sum += width * (apart + (1.0 - apart) * mean);
+        let steps_exceedance = self.steps_exceedance(upper.steps_weight);
+        self.sum += width * (steps_exceedance + (1.0 - steps_exceedance) * mean);
     }
 }

@@ -1,17 +1,17 @@
-//! The power spectrum of a real series.
+//! The power spectrum of a real series, for the search for periods and for the table `spectrum` of `noise`.
 
 use realfft::RealFftPlanner;
 
-/// The power at each frequency from 0 to half of the sampling rate, of a series that is padded with zeros to `length`.
-/// Panics if `length` is shorter than the series.
+/// The squared magnitude of the Fourier transform at `length / 2 + 1` frequencies, from 0 to half of the sampling rate.
+/// The series is first padded with zeros to `length`. Panics if `length` is shorter than the series.
 #[must_use]
 pub fn power(series: &[f64], length: usize) -> Vec<f64> {
     assert!(length >= series.len(), "transform of {length}");
     let transform = RealFftPlanner::<f64>::new().plan_fft_forward(length);
     let (mut input, mut output) = (transform.make_input_vec(), transform.make_output_vec());
     input[..series.len()].copy_from_slice(series);
-    let done = transform.process(&mut input, &mut output);
-    done.expect("the buffers have the lengths that the transform asked for");
+    let result = transform.process(&mut input, &mut output);
+    result.expect("the buffers have the lengths that the transform asked for");
     output.iter().map(|line| line.norm_sqr()).collect()
 }
 

@@ -1,24 +1,25 @@
 //! A log-linear histogram with a fixed layout: 16 buckets per power of two.
 //!
-//! The BPF programs count into the same layout (`slot_of` in `crates/live/bpf/distribution.h`), so
-//! both must change together; a test of the live bench compares them slot by slot.
+//! The BPF programs of the live bench count into equal slots (`slot_of_value` in
+//! `crates/live/bpf/distribution_slots.h`). Both must change together: a test of the live bench compares them slot by
+//! slot.
 //!
-//! A value below 32 has a bucket of its own. Above, a bucket is at most 1/16 of its lower bound
-//! wide, so any value taken from a bucket is within 1/16 of the true one; the midpoint, which
-//! quantiles report, is within 1/32.
+//! Each value below 32 has a bucket. A bucket of larger values is at most 1/16 of its lower bound wide. Therefore any
+//! value in a bucket has a relative error of at most 1/16. The midpoint, which quantiles report, has at most 1/32.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::interval::{quantile_ranks, quantile_ranks_95, t_quantile};
 use crate::sections::Inflation;
 
-/// Buckets in the layout.
+/// Number of slots, each of which counts one bucket of values.
 pub const SLOTS: usize = 512;
-/// Largest relative error of any value taken from a bucket: 1 in this many.
+/// The relative error of any value in a bucket is at most 1 over this number.
 pub const ERROR_DENOMINATOR: u64 = 16;
-/// Values from here on share the last bucket (2^35 ns is 34 s).
+/// Values from here on share the last bucket. In ns, the limit is 34 s.
 pub const VALUE_LIMIT: u64 = 1 << 35;
 
+/// Each power of two has 2 to this power buckets.
 const SUB_BITS: u32 = 4;
 
 /// The slot that counts `value`.
@@ -60,7 +61,7 @@ impl Default for LogLinear {
 }
 
 impl LogLinear {
-    /// A histogram from existing counts; `None` unless there are [`SLOTS`] of them.
+    /// A histogram from existing counts. `None` unless `counts` has [`SLOTS`] elements.
     #[must_use]
     pub fn from_counts(counts: Vec<u64>) -> Option<Self> {
         (counts.len() == SLOTS).then_some(LogLinear { counts })
@@ -72,19 +73,20 @@ impl LogLinear {
 
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &LogLinear) {
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
+        for (count, added) in self.counts.iter_mut().zip(&other.counts) {
+            *count += added;
         }
     }
 
-    /// The counts since `earlier`, which is an earlier reading of this histogram.
+    /// The counts that were added since `earlier`, an earlier reading of this histogram.
     #[must_use]
     pub fn since(&self, earlier: &LogLinear) -> LogLinear {
-        let pairs = self.counts.iter().zip(&earlier.counts);
-        LogLinear { counts: pairs.map(|(now, then)| now.saturating_sub(*then)).collect() }
+        let added = |(count, earlier_count): (&u64, &u64)| count.saturating_sub(*earlier_count);
+        LogLinear { counts: self.counts.iter().zip(&earlier.counts).map(added).collect() }
     }
 
-    /// Number of values below `limit`. Exact if `limit` is the start of a bucket, such as a power of two.
+    /// Number of values below `limit`. Exact if `limit` is the lower bound of a bucket, such as a power of two.
+    /// Otherwise, the values in the bucket of `limit` do not count.
     #[must_use]
     pub fn below(&self, limit: u64) -> u64 {
         let end = if limit >= VALUE_LIMIT { SLOTS } else { slot_of(limit) };
@@ -97,9 +99,11 @@ impl LogLinear {
         self.counts.iter().sum()
     }
 
-    /// The quantile at `per_100k` of 100,000 values: nearest rank, midpoint of the bucket. 100,000 gives the largest
-    /// value. `None` if less than one value is expected above the quantile: it would only repeat the largest value (a
-    /// 99th percentile needs 100 values). `None` also if `per_100k` is 0 or over 100,000.
+    /// The quantile at `per_100k` of 100,000 values: the midpoint of the bucket with the nearest rank. For 100,000,
+    /// this is the bucket of the largest value.
+    ///
+    /// `None` if less than one value is expected above the quantile, which would only repeat the largest value: a 99th
+    /// percentile needs 100 values. `None` also if `per_100k` is 0 or above 100,000.
     #[must_use]
     pub fn quantile(&self, per_100k: u32) -> Option<u64> {
         let total = self.total();
@@ -115,9 +119,8 @@ impl LogLinear {
         Some(low + (high - low) / 2)
     }
 
-    /// The 95 % interval of a quantile of [`LogLinear::quantile`], from the order of the values alone
-    /// ([`quantile_ranks_95`]). It includes the width of the buckets at both ends. An end that the values do not bound is
-    /// `None`.
+    /// The 95 % interval of [`LogLinear::quantile`], from the order of the values alone ([`quantile_ranks_95`]). The
+    /// interval includes the whole buckets at both ends. An end that the values do not bound is `None`.
     #[must_use]
     pub fn quantile_interval(&self, per_100k: u32) -> (Option<u64>, Option<u64>) {
         if self.quantile(per_100k).is_none() {
@@ -128,9 +131,9 @@ impl LogLinear {
         (bucket(low).map(|(low, _)| low), bucket(high).map(|(_, high)| high))
     }
 
-    /// The interval of a quantile of [`LogLinear::quantile`] for dependent values, with error probability `tail` at each
-    /// end. The values count as a smaller number of independent values: their number over the inflation of the variance.
-    /// An end that the values do not bound is `None`.
+    /// The interval of [`LogLinear::quantile`] for dependent values, with error probability `tail` at each end. The
+    /// values count as fewer independent values: their number divided by the inflation of the variance. An end that the
+    /// values do not bound is `None`.
     #[must_use]
     pub fn quantile_interval_inflated(
         &self,
@@ -139,14 +142,15 @@ impl LogLinear {
         tail: f64,
     ) -> (Option<u64>, Option<u64>) {
         let total = self.total();
-        let quantile = t_quantile(inflation.degrees_of_freedom as f64, tail);
-        let (Some(quantile), Some(_)) = (quantile, self.quantile(per_100k)) else {
+        let student_quantile = t_quantile(inflation.degrees_of_freedom as f64, tail);
+        let (Some(student_quantile), Some(_)) = (student_quantile, self.quantile(per_100k)) else {
             return (None, None);
         };
-        // The inflation is an estimate. Replaces the tail by the normal tail of Student's quantile, to account for it.
-        let tail = Normal::standard().cdf(-quantile);
+        // The inflation is only an estimate, so the interval must be wider: Student's quantile replaces the normal one.
+        let tail = Normal::standard().cdf(-student_quantile);
         let independent = ((total as f64 / inflation.variance_ratio) as u64).clamp(1, total);
         let (low, high) = quantile_ranks(independent, per_100k, tail);
+        // Converts ranks among the independent values to ranks among all values, outwards.
         let scale = |rank: u64| u128::from(rank) * u128::from(total);
         let low = low.map(|rank| (scale(rank) / u128::from(independent)).max(1) as u64);
         let high = high.map(|rank| scale(rank).div_ceil(u128::from(independent)) as u64);
@@ -154,13 +158,13 @@ impl LogLinear {
         (bucket(low).map(|(low, _)| low), bucket(high).map(|(_, high)| high))
     }
 
-    /// The slot of the quantile of [`LogLinear::quantile`].
+    /// The slot of [`LogLinear::quantile`], with the same absences.
     #[must_use]
     pub fn quantile_slot(&self, per_100k: u32) -> Option<usize> {
         self.quantile(per_100k).map(slot_of)
     }
 
-    /// The bounds of the bucket that counts the value of this rank, from 1.
+    /// The bounds of the bucket that counts the value of this rank, from 1. `None` if fewer values were counted.
     fn bucket_of(&self, rank: u64) -> Option<(u64, u64)> {
         let mut seen = 0;
         let slot = self.counts.iter().position(|count| {
@@ -170,7 +174,7 @@ impl LogLinear {
         Some(bounds_of(slot))
     }
 
-    /// The slots that are not empty: lower bound, upper bound, count.
+    /// The lower bound, upper bound and count of each slot that is not empty, in ascending order.
     pub fn filled(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(slot, &count)| {
             let (low, high) = bounds_of(slot);

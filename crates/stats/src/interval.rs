@@ -1,18 +1,19 @@
-//! Confidence intervals of a mean.
+//! Confidence intervals of means, ratios, medians and quantiles, which nearly all tables of irqlab show.
 //!
-//! Interrupts come in bursts, so their costs are not independent: an interval from the sample
-//! variance is too narrow. Where the measurement was cut into batches of equal length in time, the
-//! interval comes from the spread of the batches (non-overlapping batch means, ratio estimator:
-//! Law & Kelton, Simulation Modeling and Analysis, ch. 9; Cochran, Sampling Techniques, ch. 6).
+//! Interrupts come in bursts, so their costs are not independent: an interval from the sample variance is too narrow. A
+//! bench therefore divides a window into batches of equal length in time. The interval comes from the spread of the
+//! batches (non-overlapping batch means, ratio estimator: Law & Kelton, Simulation Modeling and Analysis, ch. 9;
+//! Cochran, Sampling Techniques, ch. 6). Tests on streams with a known mean (`coverage.rs`) check how often intervals
+//! contain it.
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal, StudentsT};
 
 /// Minimum number of non-empty batches for an interval.
 pub const BATCHES_MIN: usize = 8;
 
-/// The sums of a batch.
+/// The sums of a batch, or the counts of a section. The default is an empty batch.
 pub trait Cell: Clone + Default {
-    /// Adds the sums of another batch.
+    /// Adds another batch.
     fn add(&mut self, other: &Self);
 }
 
@@ -33,7 +34,7 @@ impl Cell for Batch {
 /// One batch of values that are counted together, such as the events of a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JointBatch {
-    /// Number of times that the values were counted.
+    /// How often the values were counted together.
     pub count: u64,
     /// The sum of each value. Values may be negative.
     pub sums: Vec<i64>,
@@ -43,14 +44,14 @@ impl Cell for JointBatch {
     fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.sums.resize(self.sums.len().max(other.sums.len()), 0);
-        for (sum, more) in self.sums.iter_mut().zip(&other.sums) {
-            *sum = sum.saturating_add(*more);
+        for (sum, added) in self.sums.iter_mut().zip(&other.sums) {
+            *sum = sum.saturating_add(*added);
         }
     }
 }
 
-/// Batches of equal length in time: batch `i` covers `[i, i + 1) << shift` of the clock's unit since
-/// the window opened.
+/// Batches of equal length in time. Batch `i` covers the times from `i << shift` to before `(i + 1) << shift` since the
+/// window opened, in the unit of the clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batches<C = Batch> {
     /// The length of a batch is 2 to this power.
@@ -60,7 +61,8 @@ pub struct Batches<C = Batch> {
 }
 
 impl<C: Cell> Batches<C> {
-    /// At most `number_max` empty batches that cover a window of `length`. Panics if `number_max` is 0.
+    /// Empty batches that cover a window of `length`: at most `number_max`, and as short as this allows. Panics if
+    /// `number_max` is 0.
     #[must_use]
     pub fn covering(length: u64, number_max: u64) -> Self {
         assert!(number_max > 0, "no batch covers a window");
@@ -72,7 +74,8 @@ impl<C: Cell> Batches<C> {
         batches
     }
 
-    /// Adds to the batch that contains the time `at` since the window opened. Later times belong to the last batch.
+    /// Adds `added` to the batch that contains the time `at` since the window opened. Times after the window belong to
+    /// the last batch. Does nothing without batches.
     pub fn add_at(&mut self, at: u64, added: &C) {
         let last = self.cells.len().saturating_sub(1);
         let cell = at.checked_shr(self.shift).map_or(0, |cell| (cell as usize).min(last));
@@ -81,26 +84,27 @@ impl<C: Cell> Batches<C> {
         }
     }
 
-    /// Adds another stream's batches of the same window. Shorter batches are first merged to the length of the longer ones.
+    /// Adds another stream's batches of the same window. Shorter batches are first merged to the length of the longer
+    /// ones.
     pub fn merge(&mut self, other: &Self) {
         let mut added = other.clone();
         self.fold_to(added.shift);
         added.fold_to(self.shift);
         self.cells.resize(self.cells.len().max(added.cells.len()), C::default());
-        for (mine, theirs) in self.cells.iter_mut().zip(&added.cells) {
-            mine.add(theirs);
+        for (batch, added_batch) in self.cells.iter_mut().zip(&added.cells) {
+            batch.add(added_batch);
         }
     }
 
-    /// Makes batches of length 2^`shift`, if they are shorter.
+    /// Merges neighbouring batches until their length is at least 2^`shift`.
     pub fn fold_to(&mut self, shift: u32) {
         while self.shift < shift {
-            let pair = |pair: &[C]| {
-                let mut both = C::default();
-                pair.iter().for_each(|batch| both.add(batch));
-                both
+            let merge_pair = |pair: &[C]| {
+                let mut merged = C::default();
+                pair.iter().for_each(|batch| merged.add(batch));
+                merged
             };
-            self.cells = self.cells.chunks(2).map(pair).collect();
+            self.cells = self.cells.chunks(2).map(merge_pair).collect();
             self.shift += 1;
         }
     }
@@ -113,8 +117,8 @@ impl<C: Cell> Batches<C> {
 }
 
 impl Batches {
-    /// The interval of an amount per unit of time in a window of `length`; `amount` gives the amount in a batch. `None` if
-    /// fewer than [`BATCHES_MIN`] batches have any amount: they do not determine its rate.
+    /// The interval of an amount per unit of time in a window of `length`. `amount` returns the amount of a batch.
+    /// `None` if fewer than [`BATCHES_MIN`] batches have an amount above 0: they do not determine the rate.
     #[must_use]
     pub fn per_time(&self, length: u64, amount: impl Fn(&Batch) -> u64) -> Option<Interval> {
         let filled = self.cells.iter().filter(|batch| amount(batch) > 0).count();
@@ -122,63 +126,70 @@ impl Batches {
             return None;
         }
         let batch_length = 1_u64.checked_shl(self.shift)?;
-        let time_left =
+        // The window may end within the last batch.
+        let remaining_time =
             |index: usize| length.saturating_sub((index as u64).saturating_mul(batch_length));
-        let pair = |(index, batch): (usize, &Batch)| {
-            (amount(batch) as f64, time_left(index).min(batch_length) as f64)
+        let amount_and_time = |(index, batch): (usize, &Batch)| {
+            (amount(batch) as f64, remaining_time(index).min(batch_length) as f64)
         };
-        let pairs: Vec<(f64, f64)> = self.cells.iter().enumerate().map(pair).collect();
+        let pairs: Vec<(f64, f64)> = self.cells.iter().enumerate().map(amount_and_time).collect();
         let interval = ratio_from_batches(&pairs)?;
-        // An amount that is rare has no more degrees of freedom than batches that contain it.
+        // A rare amount has fewer degrees of freedom: at most the number of batches that contain it, minus 1.
         let degrees_of_freedom = interval.degrees_of_freedom.min(filled as u64 - 1);
-        let wider = t_95(degrees_of_freedom)? / t_95(interval.degrees_of_freedom)?;
-        let half_width = interval.half_width * wider;
+        let widening = t_95(degrees_of_freedom)? / t_95(interval.degrees_of_freedom)?;
+        let half_width = interval.half_width * widening;
         Some(Interval { half_width, degrees_of_freedom, ..interval })
     }
 
-    /// Adds a value at the time `at` since the window opened. Values after the window belong to the last batch.
+    /// Adds a value at the time `at` since the window opened, as [`Batches::add_at`] does.
     pub fn record(&mut self, value: u64, at: u64) {
         self.add_at(at, &Batch { count: 1, sum: value });
     }
 }
 
-/// One of the values of [`JointBatch`] with a correction.
+/// One of the values of a [`JointBatch`], and its correction, such as the overhead of a probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Term {
     /// Index of the value in `sums`.
     pub at: usize,
-    /// The correction: subtracted from the value each time that it was counted.
+    /// The correction: it is subtracted each time that the value was counted.
     pub less: f64,
 }
 
 impl Batches<JointBatch> {
-    /// The interval of a value's mean ([`ratio_from_batches`]). `None` with too few batches, or if the value was always 0:
-    /// its batches do not determine its rate.
+    /// The interval of a value's mean ([`ratio_from_batches`]). `None` with too few batches, or if the sum of the value
+    /// is 0 in every batch: such batches do not determine a rate.
     #[must_use]
     pub fn mean(&self, term: Term) -> Option<Interval> {
         self.ratio_of(term, |batch| batch.count as f64)
     }
 
-    /// The interval of the ratio of two values' means, with their covariance. `None` if one of them has no interval
-    /// ([`Batches::mean`]), or if 0 lies in the interval of the denominator.
+    /// The interval of the ratio of two values' means, which accounts for their covariance. `None` if one of the means
+    /// has no interval ([`Batches::mean`]), or if 0 lies in the interval of the denominator.
     #[must_use]
-    pub fn ratio(&self, top: Term, bottom: Term) -> Option<Interval> {
-        self.mean(bottom).filter(|bottom| !bottom.holds_zero())?;
-        self.ratio_of(top, |batch| value_of(batch, bottom))
+    pub fn ratio(&self, numerator: Term, denominator: Term) -> Option<Interval> {
+        self.mean(denominator).filter(|mean| !mean.holds_zero())?;
+        self.ratio_of(numerator, |batch| corrected_sum(batch, denominator))
     }
 
-    fn ratio_of(&self, top: Term, bottom: impl Fn(&JointBatch) -> f64) -> Option<Interval> {
-        let is_counted = |batch: &JointBatch| batch.sums.get(top.at).is_some_and(|sum| *sum != 0);
-        if !self.cells.iter().any(is_counted) {
+    /// The interval of the sum of `numerator` over the sum of `denominator`, which returns the denominator of a batch.
+    fn ratio_of(
+        &self,
+        numerator: Term,
+        denominator: impl Fn(&JointBatch) -> f64,
+    ) -> Option<Interval> {
+        let has_value =
+            |batch: &JointBatch| batch.sums.get(numerator.at).is_some_and(|sum| *sum != 0);
+        if !self.cells.iter().any(has_value) {
             return None;
         }
-        let pair = |batch: &JointBatch| (value_of(batch, top), bottom(batch));
+        let pair = |batch: &JointBatch| (corrected_sum(batch, numerator), denominator(batch));
         ratio_from_batches(&self.cells.iter().map(pair).collect::<Vec<_>>())
     }
 }
 
-/// The corrected sum of a value in a batch.
-fn value_of(batch: &JointBatch, term: Term) -> f64 {
+/// The sum of a value in a batch, after its correction.
+fn corrected_sum(batch: &JointBatch, term: Term) -> f64 {
     let sum = batch.sums.get(term.at).map_or(0.0, |sum| *sum as f64);
     sum - term.less * batch.count as f64
 }
@@ -191,9 +202,9 @@ pub enum IntervalMethod {
     /// Like `BatchMeans`, but neighbouring batches were correlated, and merging them ended at the smallest number of
     /// batches. The interval may be too narrow, because these batches may be correlated, too.
     BatchMeansCorrelated,
-    /// From the sample variance, taking the values as independent.
+    /// From the sample variance, as if the values were independent.
     Independent,
-    /// From the batch means of two windows, one for each term of a ratio. The terms are taken as independent.
+    /// From the batch means of two windows, one for each term of a ratio, as if the terms were independent.
     TwoWindows,
     /// Like `TwoWindows`, but one of the terms is [`IntervalMethod::BatchMeansCorrelated`].
     TwoWindowsCorrelated,
@@ -220,24 +231,25 @@ pub struct Interval {
     pub mean: f64,
     /// Half the width of the confidence interval.
     pub half_width: f64,
-    /// Degrees of freedom of the standard error. [`t_quantile`] gives the width of an interval with another confidence.
+    /// Degrees of freedom of the standard error. With them, [`t_quantile`] gives intervals with other confidences.
     pub degrees_of_freedom: u64,
-    /// Standard deviation between the means of windows of this length because of slow changes, in addition to the standard
-    /// error ([`drift`]). 0 if it was not computed.
+    /// Standard deviation of the means of windows of this length because of slow changes ([`drift`]), in addition to
+    /// the standard error. 0 if it was not computed.
     pub drift: f64,
     pub method: IntervalMethod,
 }
 
 impl Interval {
-    /// Whether 0 lies in the interval. A ratio over such a mean has no bounds (Fieller, Some problems in
-    /// interval estimation, Journal of the Royal Statistical Society B 16, 1954).
+    /// Whether 0 lies in the interval. A ratio with this mean as the denominator then has no bounds (Fieller, Some
+    /// problems in interval estimation, Journal of the Royal Statistical Society B 16, 1954).
     #[must_use]
     pub fn holds_zero(&self) -> bool {
         self.mean.abs() <= self.half_width
     }
 
-    /// The ratio of two means from different windows, taken as independent: the squares of the relative half widths add up
-    /// (delta method: Cochran, Sampling Techniques, ch. 6). `None` if 0 lies in the interval of the denominator.
+    /// The ratio of two means from different windows, as if they were independent: the squares of the relative half
+    /// widths add up (delta method: Cochran, Sampling Techniques, ch. 6). `None` if 0 lies in the interval of the
+    /// denominator.
     #[must_use]
     pub fn over(&self, denominator: &Interval) -> Option<Interval> {
         if denominator.holds_zero() {
@@ -262,17 +274,17 @@ impl Interval {
     }
 }
 
-/// The two-sided 95 % quantile of Student's t; `None` with 0 degrees of freedom.
+/// The two-sided 95 % quantile of Student's t distribution. `None` with 0 degrees of freedom.
 #[must_use]
 pub fn t_95(degrees_of_freedom: u64) -> Option<f64> {
     t_quantile(degrees_of_freedom as f64, 0.025)
 }
 
-/// With at least this number of degrees of freedom, the normal distribution replaces Student's t: the difference is 0.01 %.
+/// From this number of degrees of freedom on, the normal distribution replaces Student's t. They differ by 0.01 %.
 const NORMAL_FROM: f64 = 1e5;
 
-/// The value that Student's t exceeds with the probability `tail`. `None` without degrees of freedom, or if `tail` is not
-/// between 0 and 1/2.
+/// The value that a variable with Student's t distribution exceeds with the probability `tail`. `None` without degrees
+/// of freedom, or if `tail` is not between 0 and 1/2.
 #[must_use]
 pub fn t_quantile(degrees_of_freedom: f64, tail: f64) -> Option<f64> {
     if !(degrees_of_freedom > 0.0 && tail > 0.0 && tail < 0.5) {
@@ -288,31 +300,30 @@ pub fn t_quantile(degrees_of_freedom: f64, tail: f64) -> Option<f64> {
 
 /// One-sided 10 % quantile of the standard normal distribution.
 const NORMAL_90: f64 = 1.281_6;
-/// Larger correlations of neighbours widen an interval only as much as this one: three times.
+/// Correlations of neighbours above this value count as this value: they widen an interval three times.
 const CORRELATION_MAX: f64 = 0.8;
 
-/// The interval from batches of equal length in time. Empty batches count (they express the
-/// burstiness); `None` when fewer than [`BATCHES_MIN`] have a value. See [`ratio_from_batches`].
+/// The interval of the mean of all values, from batches of equal length in time ([`ratio_from_batches`]). Empty batches
+/// count, because they express the burstiness. `None` if fewer than [`BATCHES_MIN`] batches have a value.
 #[must_use]
 pub fn from_batches(batches: &[Batch]) -> Option<Interval> {
     let pair = |batch: &Batch| (batch.sum as f64, batch.count as f64);
     ratio_from_batches(&batches.iter().map(pair).collect::<Vec<_>>())
 }
 
-/// The interval of the sum of the numerators over the sum of the denominators. Both come from the same batches of equal
-/// length in time, so that the interval includes their covariance. `None` if fewer than [`BATCHES_MIN`] denominators are
-/// above 0.
+/// The interval of the sum of the numerators over the sum of the denominators. A batch is a pair (numerator,
+/// denominator), so the interval accounts for their covariance. The batches are in the order of time and have equal
+/// length. `None` if fewer than [`BATCHES_MIN`] denominators are above 0.
 ///
-/// Pairs of batches are merged while the residuals of neighbouring batches correlate (von Neumann's ratio, one-sided at
-/// 10 %: Fishman, Grouping observations in digital simulation, Management Science 24, 1978). The remaining correlation
-/// widens the interval like in a first-order autoregressive process (Tafazzoli, Wilson et al., Performance of Skart,
-/// INFORMS Journal on Computing 23, 2011).
+/// The function merges pairs of batches while the residuals of neighbouring batches correlate (von Neumann's ratio,
+/// one-sided at 10 %: Fishman, Grouping observations in digital simulation, Management Science 24, 1978). The remaining
+/// correlation widens the interval as in a first-order autoregressive process (Tafazzoli, Wilson et al., Performance of
+/// Skart, INFORMS Journal on Computing 23, 2011).
 #[must_use]
 pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
-    let filled = |batches: &[(f64, f64)]| {
-        batches.iter().filter(|batch| batch.1 > 0.0).count() >= BATCHES_MIN
-    };
-    if !filled(batches) {
+    let filled_count =
+        |batches: &[(f64, f64)]| batches.iter().filter(|batch| batch.1 > 0.0).count();
+    if filled_count(batches) < BATCHES_MIN {
         return None;
     }
     let sums = |batches: &[(f64, f64)]| {
@@ -324,54 +335,56 @@ pub fn ratio_from_batches(batches: &[(f64, f64)]) -> Option<Interval> {
     let mut method = IntervalMethod::BatchMeans;
     let residuals = loop {
         let residuals: Vec<f64> = merged.iter().map(|batch| batch.0 - mean * batch.1).collect();
-        let longer: Vec<(f64, f64)> = merged.chunks(2).map(sums).collect();
-        let is_last = !filled(&longer);
+        let longer_batches: Vec<(f64, f64)> = merged.chunks(2).map(sums).collect();
+        let is_last = filled_count(&longer_batches) < BATCHES_MIN;
         let is_correlated = is_correlated(&residuals);
-        // The test has little power with the fewest batches: merging down to them is a sign, too.
+        // The test has little power with the fewest batches. Merging down to them is itself a sign of correlation.
         if is_last && (is_correlated || merged.len() < batches.len()) {
             method = IntervalMethod::BatchMeansCorrelated;
         }
         if is_last || !is_correlated {
             break residuals;
         }
-        merged = longer;
+        merged = longer_batches;
     };
     let number = merged.len() as f64;
     let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
     let correlation = lag_1(&residuals).clamp(0.0, CORRELATION_MAX);
     let error =
         (squares / (number - 1.0) / number * (1.0 + correlation) / (1.0 - correlation)).sqrt();
-    let degrees_of_freedom = merged.iter().filter(|batch| batch.1 > 0.0).count() as u64 - 1;
+    let degrees_of_freedom = filled_count(&merged) as u64 - 1;
     let half_width = t_95(degrees_of_freedom)? * error / (denominator / number);
     let drift = drift(batches);
     Some(Interval { mean, half_width, degrees_of_freedom, drift, method })
 }
 
-/// Parts of a window that are compared with its single batches for the drift. With few batches, there are 2 to 11 parts.
+/// About this number of parts of a window are compared with its single batches for the drift. With few batches, there
+/// are 2 to 11 parts.
 const DRIFT_PARTS: usize = 8;
 
-/// How many batches a part has, for the drift.
+/// Number of batches in a part of a window with `batches` batches, for the drift.
 fn batches_of_part(batches: usize) -> usize {
     (batches / DRIFT_PARTS).max(2)
 }
 
-/// Degrees of freedom of the drift's variance, at least 1: one less than the parts, of which there are at least so many
-/// with these degrees of freedom of the batches.
+/// Degrees of freedom of the drift's variance: the number of parts minus 1, at least 1. The number of parts follows
+/// from the degrees of freedom of the batches' mean. It is a lower bound, because merging reduces these degrees of
+/// freedom.
 fn drift_freedom(degrees_of_freedom: f64) -> f64 {
     let batches = degrees_of_freedom as usize;
     let parts = batches / batches_of_part(batches);
     parts.clamp(2, DRIFT_PARTS) as f64 - 1.0
 }
 
-/// The drift of a ratio: how much slow changes make it differ between windows of this length, as a standard deviation.
-/// Each batch is a numerator and a denominator; the ratio is that of their sums. 0 with fewer than five batches, or if the
-/// denominators are 0.
+/// The drift of a ratio: the standard deviation between windows of this length because of slow changes. A batch is a
+/// pair (numerator, denominator), and the ratio is the sum of the numerators over the sum of the denominators. 0 with
+/// fewer than five batches, or if the denominators are 0.
 ///
-/// The variance of independent batches falls as one over their length. The variance of about eight parts of the window
-/// can be larger than that. This excess is the drift. It is taken to be the same for whole windows: the Allan variance
-/// of flicker noise is the same for all lengths (Allan, Statistics of atomic frequency standards, Proceedings of the IEEE
-/// 54, 1966). No test decides whether a drift exists, because a missed drift would appear as a difference of two windows.
-/// Changes that are slower than the window cannot be detected.
+/// The variance of the mean of independent batches falls as one over its length. The variance between about eight parts
+/// of the window can be larger. This excess is the drift. The function assumes an equal excess between whole windows:
+/// the Allan variance of flicker noise is equal for all lengths (Allan, Statistics of atomic frequency standards,
+/// Proceedings of the IEEE 54, 1966). No test decides whether a drift exists, because a missed drift would appear as a
+/// difference of two windows. Changes that are slower than the window cannot be detected.
 #[must_use]
 pub fn drift(batches: &[(f64, f64)]) -> f64 {
     // The last batch may be shorter than the others.
@@ -395,8 +408,9 @@ pub fn drift(batches: &[(f64, f64)]) -> f64 {
         squares / (values.len() as f64 - 1.0)
     };
     let length = length as f64;
-    let (slow, fast) = (length * variance(&parts), variance(&deviations));
-    ((slow - fast) / (length - 1.0)).max(0.0).sqrt()
+    // Both variances are per batch. Without drift, they are equal on average.
+    let (parts_variance, batches_variance) = (length * variance(&parts), variance(&deviations));
+    ((parts_variance - batches_variance) / (length - 1.0)).max(0.0).sqrt()
 }
 
 /// Correlation of each residual with the next one; 0 if all residuals are 0.
@@ -411,16 +425,16 @@ fn is_correlated(residuals: &[f64]) -> bool {
     let n = residuals.len() as f64;
     let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
     let ends = residuals.first().zip(residuals.last());
-    let ends = ends.map_or(0.0, |(first, last)| first.powi(2) + last.powi(2));
+    let end_squares = ends.map_or(0.0, |(first, last)| first.powi(2) + last.powi(2));
     if squares <= 0.0 {
         return false;
     }
-    let statistic = lag_1(residuals) + ends / (2.0 * squares);
+    let statistic = lag_1(residuals) + end_squares / (2.0 * squares);
     statistic > NORMAL_90 * ((n - 2.0) / (n * n - 1.0)).sqrt()
 }
 
-/// The interval from the sums of values and of their squares, with the values taken as independent. `None` with fewer
-/// than two values.
+/// The interval of a mean from the sum of the values and the sum of their squares, as if the values were independent.
+/// `None` with fewer than two values.
 #[must_use]
 pub fn from_moments(count: u64, sum: u64, sum_of_squares: u128) -> Option<Interval> {
     let degrees_of_freedom = count.checked_sub(1)?;
@@ -437,7 +451,7 @@ pub fn from_moments(count: u64, sum: u64, sum_of_squares: u128) -> Option<Interv
     Some(Interval { mean, half_width, degrees_of_freedom, drift: 0.0, method })
 }
 
-/// The interval from independent values; `None` with fewer than two.
+/// The interval of the mean of independent values. `None` with fewer than two values.
 #[must_use]
 pub fn from_values(values: &[f64]) -> Option<Interval> {
     let degrees_of_freedom = (values.len() as u64).checked_sub(1)?;
@@ -456,10 +470,10 @@ pub fn from_values(values: &[f64]) -> Option<Interval> {
 #[must_use]
 pub fn order_95(count: usize) -> Option<(usize, usize)> {
     let binomial = Binomial::new(0.5, count as u64).ok()?;
-    let tail = |fewer: usize| binomial.cdf(fewer as u64) <= 0.025;
-    // `tail` is true up to a position, and false after it.
+    let is_in_tail = |position: &usize| binomial.cdf(*position as u64) <= 0.025;
+    // The partition is valid because the distribution function rises: the tail is a prefix of the positions.
     let positions: Vec<usize> = (0..count / 2).collect();
-    let low = positions.partition_point(|position| tail(*position)).checked_sub(1)?;
+    let low = positions.partition_point(is_in_tail).checked_sub(1)?;
     Some((low, count - 1 - low))
 }
 
@@ -485,30 +499,31 @@ pub fn quantile_ranks(count: u64, per_100k: u32, tail: f64) -> (Option<u64>, Opt
     ((low > 0).then_some(low), (high <= count).then_some(high))
 }
 
-/// The uncertainty of a figure.
+/// The uncertainty of a figure of a run, for the comparison of runs (`lab/src/compare`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Uncertainty {
     /// Half of the width of the 95 % interval.
     pub half_width: f64,
     /// Degrees of freedom of the standard error.
     pub degrees_of_freedom: f64,
-    /// The [`drift`]; 0 if it is not known.
+    /// The [`drift`]. 0 if it is unknown.
     pub drift: f64,
 }
 
-/// Half the width of the interval of a sum or difference of two independent figures, with error probability `tail` at each
-/// side. It uses Student's t with the degrees of freedom of Welch and Satterthwaite (Satterthwaite, An approximate
-/// distribution of estimates of variance components, Biometrics Bulletin 2, 1946). `None` if a figure has no degrees of
-/// freedom.
+/// Half the width of the interval of a sum or difference of two independent figures, with error probability `tail` at
+/// each side. The function uses Student's t with the degrees of freedom of Welch and Satterthwaite (Satterthwaite, An
+/// approximate distribution of estimates of variance components, Biometrics Bulletin 2, 1946). `None` if a figure has
+/// no degrees of freedom.
 #[must_use]
 pub fn half_width_of_difference(figures: [Uncertainty; 2], tail: f64) -> Option<f64> {
     let (mut sum, mut squares) = (0.0, 0.0);
     for figure in figures {
         let error = figure.half_width / t_quantile(figure.degrees_of_freedom, 0.025)?;
-        let freedom = figure.degrees_of_freedom;
-        for (part, freedom) in [(error, freedom), (figure.drift, drift_freedom(freedom))] {
-            sum += part.powi(2);
-            squares += part.powi(4) / freedom;
+        let error_freedom = figure.degrees_of_freedom;
+        let drift_freedom = drift_freedom(error_freedom);
+        for (deviation, freedom) in [(error, error_freedom), (figure.drift, drift_freedom)] {
+            sum += deviation.powi(2);
+            squares += deviation.powi(4) / freedom;
         }
     }
     if sum <= 0.0 {

@@ -1,14 +1,16 @@
-//! The largest items of a stream, in bounded memory.
+//! The largest items of a stream, in bounded memory. `noise` uses it for the longest detours of a CPU
+//! (`lab/src/noise/ledger.rs`).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Keeps the `limit` largest of the items offered. Among items of one size the earlier ones stay.
+/// Keeps the `limit` largest of the offered items. Among items of equal size, the earlier items stay.
 #[derive(Clone, Debug)]
 pub struct Largest<T> {
     limit: usize,
+    /// Number of offered items.
     offered: u64,
-    /// The heap's top is the item that the next larger one replaces.
+    /// The heap's top is the smallest kept item, which a larger item replaces: see the order of [`Ranked`].
     kept: BinaryHeap<Ranked<T>>,
 }
 
@@ -21,13 +23,14 @@ struct Ranked<T> {
 }
 
 impl<T> Largest<T> {
-    /// Nothing is kept yet. `limit` 0 keeps nothing.
+    /// An empty collection. `limit` 0 keeps nothing.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Largest { limit, offered: 0, kept: BinaryHeap::new() }
     }
 
-    /// Offers the next item of the stream, whose size is known. `make` makes the item only if it is kept.
+    /// Offers the next item of the stream. `make` is called only if the item is kept, because making it can be
+    /// expensive.
     pub fn offer(&mut self, size: u64, make: impl FnOnce() -> T) {
         let number = self.offered;
         self.offered += 1;
@@ -50,7 +53,8 @@ impl<T> Largest<T> {
 }
 
 impl<T> Ord for Ranked<T> {
-    /// Larger sizes come first, and earlier items among equal sizes.
+    /// Larger sizes come first, and earlier items among equal sizes. Therefore the maximum of the heap is the item to
+    /// replace.
     fn cmp(&self, other: &Self) -> Ordering {
         other.size.cmp(&self.size).then(self.number.cmp(&other.number))
     }

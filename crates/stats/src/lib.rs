@@ -1,4 +1,8 @@
-//! The statistics of the experiments. Pure: no IO, no clock, no globals.
+//! The statistics of the experiments: histograms, intervals of means and quantiles, periods, samples of streams.
+//!
+//! The benches (`live`, `sim`) fill these types, and `lab`, `signalling` and `papers` compute tables and findings from
+//! them. An invariant of the workspace: this crate uses no other crate of irqlab. Its functions are pure: no IO, no
+//! clock, no globals. Random numbers come from a seed.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The median of a sample, and its standard error.
+//! The median of a sample, and its standard error. `footprint` uses it for the points of calibration curves, `signal`
+//! for figures over repetitions.
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
 
@@ -11,21 +12,22 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
 
 /// The standard error of the median of sorted values, for any distribution. `None` with fewer than two values.
 ///
-/// It is the distance between two order statistics, divided by twice a normal quantile. The quantile belongs to the
-/// probability that the median lies between the two (Price and Bonett, Estimating the variance of the sample median,
-/// J. Statist. Comput. Simul. 68, 2001; for differences of medians: Bonett and Price, Statistical inference for a
-/// linear function of medians, Psychological Methods 7, 2002).
+/// The error is the distance between two order statistics, divided by twice a normal quantile. The quantile belongs to
+/// the probability that the median lies between the two order statistics (Price and Bonett, Estimating the variance of
+/// the sample median, J. Statist. Comput. Simul. 68, 2001; for differences of medians: Bonett and Price, Statistical
+/// inference for a linear function of medians, Psychological Methods 7, 2002).
 #[must_use]
 pub fn median_error(sorted: &[f64]) -> Option<f64> {
     let count = sorted.len();
     if count < 2 {
         return None;
     }
-    // Position of the lower order statistic, from 0.
+    // Position of the lower order statistic, from 0. The upper one has the same distance from the other end.
     let low = ((count as f64 + 1.0) / 2.0 - (count as f64).sqrt()).round() - 1.0;
     let low = low.max(0.0) as usize;
-    let below = Binomial::new(0.5, count as u64).ok()?.cdf(low as u64);
-    let quantile = Normal::standard().inverse_cdf(1.0 - below);
+    // Probability that the median lies below the lower order statistic.
+    let tail = Binomial::new(0.5, count as u64).ok()?.cdf(low as u64);
+    let quantile = Normal::standard().inverse_cdf(1.0 - tail);
     Some((sorted[count - 1 - low] - sorted[low]) / (2.0 * quantile))
 }
 

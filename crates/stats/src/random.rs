@@ -1,18 +1,19 @@
-//! Random numbers that are the same for the same seed, on any machine.
+//! Random numbers that depend only on the seed, on any machine. A run that names its seed can therefore be repeated.
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). For
-/// samples, orders and incompressible data; not for secrets.
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). For samples, orders and
+/// incompressible data, but not for secrets. The constants are the published ones: other constants change every
+/// sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence for each seed.
+    /// The sequence of numbers that belongs to the seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// The next number, uniform over all values.
+    /// The next number of the sequence, uniform over all `u64`.
     #[allow(clippy::should_implement_trait, reason = "it never ends, and is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -22,7 +23,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, uniform except for a bias of `limit` in 2^64; 0 for a limit of 0.
+    /// A number below `limit`, uniform except for a bias of at most `limit` in 2^64. 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }

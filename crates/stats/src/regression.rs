@@ -1,56 +1,62 @@
 //! Linear regression, and estimates of a population's total from a sample and predictions for all units.
+//!
+//! Sampled simulation uses both (`sim/src/accounting/sampled.rs`): a unit is a short interval that a core executes in
+//! detail. Cheap counters predict the cycles of all units, and the measured units correct the prediction.
 
 use crate::interval::t_95;
 
-/// Maximum number of passes over the coefficients. They converge in far fewer passes unless predictors are almost the
-/// same. In that case, the distribution of weight between these predictors does not matter.
+/// Maximum number of passes over the coefficients. They converge in far fewer passes unless predictors are almost
+/// equal. In that case, it does not matter how these predictors share the weight.
 const PASSES: usize = 2_000;
-/// A change of all coefficients below this fraction ends the passes.
+/// The passes end if no coefficient changes by more than this fraction.
 const CHANGE_MIN: f64 = 1e-9;
 
-/// Non-negative least squares: the coefficients, none below zero, that predict the values best from their predictors. Each
-/// row is a value with its predictors. The method is cyclic coordinate descent on the normal equations (Franc and others,
-/// Sequential coordinate-wise algorithm for the non-negative least squares problem, CAIP 2005).
+/// Non-negative least squares: the coefficients, all at least 0, with which the predictors predict the values best.
+/// Each row is a value with its predictors. The method is cyclic coordinate descent on the normal equations (Franc and
+/// others, Sequential coordinate-wise algorithm for the non-negative least squares problem, CAIP 2005).
 #[must_use]
 pub fn non_negative<const N: usize>(rows: &[(f64, [f64; N])]) -> [f64; N] {
     let mut products = [[0.0; N]; N];
     let mut products_with_value = [0.0; N];
     for (value, predictors) in rows {
-        for (row, predictor) in predictors.iter().enumerate() {
-            products_with_value[row] += predictor * value;
-            for (column, other_predictor) in predictors.iter().enumerate() {
-                products[row][column] += predictor * other_predictor;
+        for (index, predictor) in predictors.iter().enumerate() {
+            products_with_value[index] += predictor * value;
+            for (other_index, other_predictor) in predictors.iter().enumerate() {
+                products[index][other_index] += predictor * other_predictor;
             }
         }
     }
     let mut coefficients = [0.0_f64; N];
     for _ in 0..PASSES {
-        let mut largest = 0.0_f64;
-        for row in 0..N {
-            let square = products[row][row];
+        let mut largest_change = 0.0_f64;
+        for index in 0..N {
+            let square = products[index][index];
+            // A predictor that is always 0 has no coefficient.
             if square <= 0.0 {
                 continue;
             }
-            let explained: f64 = products[row]
+            let explained: f64 = products[index]
                 .iter()
                 .zip(coefficients)
                 .map(|(product, coefficient)| product * coefficient)
                 .sum();
             let next =
-                (coefficients[row] + (products_with_value[row] - explained) / square).max(0.0);
-            let scale = next.max(coefficients[row]);
+                (coefficients[index] + (products_with_value[index] - explained) / square).max(0.0);
+            let scale = next.max(coefficients[index]);
             if scale > 0.0 {
-                largest = largest.max((next - coefficients[row]).abs() / scale);
+                let change = (next - coefficients[index]).abs() / scale;
+                largest_change = largest_change.max(change);
             }
-            coefficients[row] = next;
+            coefficients[index] = next;
         }
-        if largest < CHANGE_MIN {
+        if largest_change < CHANGE_MIN {
             break;
         }
     }
     coefficients
 }
 
+/// An estimate of a population's total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TotalEstimate {
     pub total: f64,
@@ -63,7 +69,7 @@ pub struct TotalEstimate {
 pub struct SampledUnit {
     pub measured: f64,
     pub predicted: f64,
-    /// Size in the measure of the sampling: the chance of a unit is proportional to its size.
+    /// Size of the unit. The probability of sampling a unit is proportional to its size.
     pub size: f64,
 }
 
@@ -74,19 +80,19 @@ pub struct Population {
     pub size: f64,
 }
 
-/// Minimum effective number of sampled units for an interval. Residuals of fewer units are too skewed.
+/// Minimum effective number of sampled units for an interval. The mean residual of fewer units is too skewed.
 pub const UNITS_MIN: f64 = 12.0;
-/// Weight of the dispersion of all groups in the variance of one group, as a number of units.
+/// Weight of the dispersion of all groups in the variance of one group, in degrees of freedom.
 const DISPERSION_UNITS: f64 = 10.0;
-/// Minimum number of units of a group that counts for the dispersion.
+/// Minimum number of units in a group that counts for the dispersion.
 const DISPERSION_GROUP_MIN: usize = 4;
-/// Maximum leverage of a unit, as a share of all sizes. It keeps residuals finite.
+/// Maximum leverage of a unit, as a share of all sizes. The limit keeps its corrected residual finite.
 const LEVERAGE_MAX: f64 = 0.9;
 /// Minimum number of degrees of freedom of a variance that a few units dominate.
 const FREEDOM_MIN: f64 = 2.0;
 
-/// The sum of squared residuals of all `groups` divided by the sum of their predictions. Each group has its own mean
-/// residual. 0 without enough units.
+/// The sum of the squared residuals of all `groups`, divided by the sum of their predictions. A residual is the
+/// deviation from the group's mean residual. 0 without enough units.
 #[must_use]
 pub fn dispersion<'a>(groups: impl Iterator<Item = &'a [SampledUnit]>) -> f64 {
     let (mut squares, mut predicted) = (0.0, 0.0);
@@ -100,7 +106,8 @@ pub fn dispersion<'a>(groups: impl Iterator<Item = &'a [SampledUnit]>) -> f64 {
     if predicted > 0.0 { squares / predicted } else { 0.0 }
 }
 
-/// The mean residual per unit of size, and for each sampled unit its residual from this mean and its share of all sizes.
+/// The sum of the residuals divided by `size`, the size of all sampled units. For each sampled unit also the deviation
+/// of its residual from this mean for its size, and its share of `size`.
 fn residuals(units: &[SampledUnit], size: f64) -> (f64, impl Iterator<Item = (f64, f64)>) {
     let mean = units.iter().map(|unit| unit.measured - unit.predicted).sum::<f64>() / size;
     let residual_and_share = move |unit: &SampledUnit| {
@@ -109,17 +116,19 @@ fn residuals(units: &[SampledUnit], size: f64) -> (f64, impl Iterator<Item = (f6
     (mean, units.iter().map(residual_and_share))
 }
 
-/// The difference estimate of a total (Cochran, Sampling Techniques, ch. 7; Särndal and others, Model
-/// Assisted Survey Sampling, ch. 6): the prediction for the population, plus the mean residual per unit of size times the
-/// population's size. It has no bias, however wrong the predictions are. If the effective number of units (Kish, Survey
-/// Sampling, 1965) is below [`UNITS_MIN`], the result is the ratio estimate without an interval, which has a smaller
-/// error. `None` if no unit has a prediction.
+/// The difference estimate of a total (Cochran, Sampling Techniques, ch. 7; Särndal and others, Model Assisted Survey
+/// Sampling, ch. 6): the prediction for the population, plus the mean residual per size times the population's size.
+/// The estimate has no bias, however wrong the predictions are. If the effective number of units (Kish, Survey
+/// Sampling, 1965) is below [`UNITS_MIN`], the result is the ratio estimate, which then has a smaller error, without an
+/// interval. `None` if no unit has a prediction.
 ///
-/// The variance is the sum of the squared residuals, each without the unit itself (HC3: MacKinnon and White, Journal of
-/// Econometrics 29, 1985). Its degrees of freedom follow from the fourth moments of the sample (Satterthwaite, Biometrics
-/// Bulletin 2, 1946): they are few if few units have most of the variance. A sample may lack the rare units with large
-/// residuals. The variance is therefore at least a mean of itself and the expected variance, which is the `dispersion` of
-/// all groups times the prediction (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004).
+/// The variance is the sum of the squared residuals. Each residual is corrected for the unit's own effect on the mean
+/// (HC3: MacKinnon and White, Journal of Econometrics 29, 1985). The degrees of freedom follow from the fourth moments
+/// of the sample (Satterthwaite, Biometrics Bulletin 2, 1946): they are few if few units have most of the variance.
+///
+/// A sample may lack the rare units with large residuals. The variance is therefore at least a weighted mean of itself
+/// and the expected variance: the `dispersion` of all groups times the prediction (Smyth, Statistical Applications in
+/// Genetics and Molecular Biology 3, 2004).
 #[must_use]
 pub fn difference_total(
     units: &[SampledUnit],
@@ -131,31 +140,34 @@ pub fn difference_total(
     if size <= 0.0 || predicted <= 0.0 {
         return None;
     }
-    let ratio = sum(|unit| unit.measured) / predicted * population.predicted;
-    let effective = size * size / sum(|unit| unit.size.powi(2));
+    let ratio_estimate = sum(|unit| unit.measured) / predicted * population.predicted;
+    let effective_units = size * size / sum(|unit| unit.size.powi(2));
     let (mean, unit_residuals) = residuals(units, size);
     let total = population.predicted + mean * population.size;
-    if effective < UNITS_MIN || total <= 0.0 {
-        return Some(TotalEstimate { total: ratio, half_width: None });
+    if effective_units < UNITS_MIN || total <= 0.0 {
+        return Some(TotalEstimate { total: ratio_estimate, half_width: None });
     }
     let squares: Vec<f64> = unit_residuals
         .map(|(residual, share)| (residual / (1.0 - share.min(LEVERAGE_MAX))).powi(2))
         .collect();
     let total_square: f64 = squares.iter().sum();
-    let fourth: f64 = squares.iter().map(|square| square * square).sum();
-    let spread = fourth - total_square * total_square / squares.len() as f64;
-    let full = effective - 1.0;
+    let fourth_moment: f64 = squares.iter().map(|square| square * square).sum();
+    let spread = fourth_moment - total_square * total_square / squares.len() as f64;
+    let freedom_max = effective_units - 1.0;
     let freedom = if spread > 0.0 {
-        (2.0 * total_square * total_square / spread).clamp(FREEDOM_MIN, full)
+        (2.0 * total_square * total_square / spread).clamp(FREEDOM_MIN, freedom_max)
     } else {
-        full
+        freedom_max
     };
-    let sampled = size / population.size;
-    let expected = dispersion * population.predicted * sampled;
-    let mixed =
-        (DISPERSION_UNITS * expected + freedom * total_square) / (DISPERSION_UNITS + freedom);
-    let variance = total_square.max(mixed) * (1.0 - sampled).clamp(0.0, 1.0);
-    let half_width = t_95(freedom as u64).map(|quantile| quantile * variance.sqrt() / sampled);
+    let sampled_share = size / population.size;
+    let expected_square = dispersion * population.predicted * sampled_share;
+    let mixed_square = (DISPERSION_UNITS * expected_square + freedom * total_square)
+        / (DISPERSION_UNITS + freedom);
+    // Units that were sampled contribute no error.
+    let finite_population = (1.0 - sampled_share).clamp(0.0, 1.0);
+    let variance = total_square.max(mixed_square) * finite_population;
+    let half_width =
+        t_95(freedom as u64).map(|quantile| quantile * variance.sqrt() / sampled_share);
     Some(TotalEstimate { total, half_width })
 }
 

@@ -1,13 +1,14 @@
-//! A bounded, even sample of a stream (Vitter, "Random Sampling with a Reservoir", 1985, algorithm
-//! R), so that the same seed keeps the same items.
+//! A bounded, even sample of a stream (Vitter, "Random Sampling with a Reservoir", 1985, algorithm R). The same seed
+//! keeps the same items. `noise` uses it for the single detours of a CPU (`lab/src/noise/ledger.rs`).
 
 use crate::random::Random;
 
-/// Keeps at most `limit` of the items offered, each with the same probability.
+/// Keeps at most `limit` of the offered items. Each offered item is kept with equal probability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservoir<T> {
     items: Vec<T>,
     limit: usize,
+    /// Number of offered items.
     seen: u64,
     random: Random,
 }
@@ -26,6 +27,7 @@ impl<T> Reservoir<T> {
             self.items.push(item);
             return;
         }
+        // A new item replaces a kept one with probability `limit / seen`: an index beyond the kept items replaces none.
         let index = usize::try_from(self.random.below(self.seen));
         if let Some(replaced) = index.ok().and_then(|index| self.items.get_mut(index)) {
             *replaced = item;

@@ -1,42 +1,49 @@
-//! The spectrum of an evenly sampled series (Welch, 1967): the mean over windowed segments that overlap
-//! by half.
+//! The spectrum of an evenly sampled series (Welch, 1967): the mean over windowed segments that overlap by half.
+//!
+//! Table `spectrum` of `noise` uses it for the lost work in quanta of fixed time.
 
 use std::f64::consts::TAU;
 
 use crate::fourier::power;
 
-/// Longest segment: limits the number of lines.
+/// Maximum number of samples in a segment. It limits the number of frequencies.
 pub const SEGMENT_MAX: usize = 1 << 13;
-/// A series is divided into this number of segments, unless they would be longer than [`SEGMENT_MAX`].
+/// A series is divided into about this number of segments, unless they would be longer than [`SEGMENT_MAX`] or shorter
+/// than [`SEGMENT_MIN`].
 const SEGMENTS: usize = 8;
-/// Shortest segment, and shortest series.
+/// Minimum number of samples in a segment, and in a series.
 pub const SEGMENT_MIN: usize = 16;
 
-/// Frequencies in cycles per sample (above 0, up to 0.5), each with the amplitude of its sine in the unit of the series.
-/// Empty for a series shorter than [`SEGMENT_MIN`].
+/// Frequencies in cycles per sample (above 0, up to 0.5), each with the amplitude of its sine in the unit of the
+/// series. Empty for a series shorter than [`SEGMENT_MIN`].
 #[must_use]
 pub fn spectrum(series: &[f64]) -> Vec<(f64, f64)> {
     if series.len() < SEGMENT_MIN {
         return Vec::new();
     }
-    let wanted = (series.len() / SEGMENTS).clamp(SEGMENT_MIN, SEGMENT_MAX);
-    let length = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
+    let segment_length = (series.len() / SEGMENTS).clamp(SEGMENT_MIN, SEGMENT_MAX);
+    // The largest power of two up to the length.
+    let length = if segment_length.is_power_of_two() {
+        segment_length
+    } else {
+        segment_length.next_power_of_two() / 2
+    };
     let mean = series.iter().sum::<f64>() / series.len() as f64;
     // Hann's window: a frequency between two lines appears in both and leaks little into other lines.
     let window: Vec<f64> =
         (0..length).map(|index| 0.5 - 0.5 * (TAU * index as f64 / length as f64).cos()).collect();
-    let weight: f64 = window.iter().sum();
+    let window_sum: f64 = window.iter().sum();
     let mut sums = vec![0.0; length / 2 + 1];
     let mut segments = 0.0;
     for first in (0..=series.len() - length).step_by(length / 2) {
-        let part = series[first..first + length].iter().zip(&window);
-        let part: Vec<f64> = part.map(|(value, weight)| (value - mean) * weight).collect();
-        for (sum, line) in sums.iter_mut().zip(power(&part, length)) {
-            *sum += line;
+        let segment = series[first..first + length].iter().zip(&window);
+        let segment: Vec<f64> = segment.map(|(value, weight)| (value - mean) * weight).collect();
+        for (sum, line_power) in sums.iter_mut().zip(power(&segment, length)) {
+            *sum += line_power;
         }
         segments += 1.0;
     }
-    let amplitude = |sum: f64| 2.0 * (sum / segments).sqrt() / weight;
+    let amplitude = |sum: f64| 2.0 * (sum / segments).sqrt() / window_sum;
     let lines = sums.iter().enumerate().skip(1);
     lines.map(|(line, sum)| (line as f64 / length as f64, amplitude(*sum))).collect()
 }

@@ -1,6 +1,6 @@
-//! Readings of the time-stamp counter (TSC), inlined into the loops that take them.
+//! Readings of the time-stamp counter (TSC), inlined into the measured loops. `live` and this crate use them.
 
-/// Reads the counter. It is 0 on a processor without one, which the benches refuse earlier.
+/// Reads the counter. Returns 0 on other processors than x86-64; the benches refuse these processors earlier.
 #[inline]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]

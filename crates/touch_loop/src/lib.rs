@@ -1,7 +1,11 @@
-//! A cache level's touch loop, of data or of code, and the loop that displaces known numbers of its lines.
+//! The loop that the experiment `footprint` measures. It touches all lines of a cache level (data or code) in passes,
+//! a *chunk* of lines at a time, and reads the clock after each chunk. A second loop displaces known numbers of these
+//! lines, for calibration: the *curve* of excess time over displaced lines.
 //!
-//! `footprint` measures the time of these instructions. They have a crate of their own so that each build has
-//! the same instructions: tests compile the rest of the live bench with less optimisation.
+//! `live::footprint` uses [`Loop`], on one pinned thread. This is a crate of its own so that each build has the same
+//! instructions: the workspace optimises it in tests, too.
+//!
+//! Invariant: the timed code stores nothing per chunk and touches no other memory, because that displaces lines.
 
 pub mod clock;
 mod lines;
@@ -19,20 +23,20 @@ use self::memory::Pages;
 pub use self::window::{ChunkLimits, ChunkTotals, Window, WindowConfig, wait_for_interrupt};
 use self::window::{basic, fill, pass, pass_times, refined};
 
-/// Points of the curve in addition to that of no lines.
+/// Points of the curve, without the point at which no lines are displaced.
 const CURVE_STEPS: u64 = 16;
 /// Passes from which the usual time of a chunk is computed.
 const USUAL_PASSES: usize = 32;
-/// Approximate maximum of chunks in a pass: with more, the clock readings dominate.
+/// Approximate maximum of chunks in a pass. With more chunks, the readings of the clock take most of the time.
 const CHUNKS_MAX: usize = 1024;
-/// Lines of a chunk where the clock does not resolve fewer of them.
+/// Lines of a chunk where the clock does not resolve single lines.
 const MANY_LINES: usize = 32;
-/// Least cost of a displaced line, cycles of the clock, at which single lines are distinguishable.
+/// Smallest cost of a displaced line at which the clock resolves single lines, cycles of the clock.
 const LINE_CYCLES_MIN: f64 = 3.0;
 
-/// Counts the misses of this thread in user mode.
+/// Counts the calling thread's misses in user mode.
 pub trait MissCounter {
-    /// Starts at zero.
+    /// Starts counting from 0.
     ///
     /// Fails when the counter can't be started.
     fn start(&mut self) -> io::Result<()>;
@@ -43,14 +47,15 @@ pub trait MissCounter {
     fn stop(&mut self) -> io::Result<u64>;
 }
 
-/// Limits of the times of interrupts, cycles.
+/// Limits of the times of interrupts, from which the loop derives [`ChunkLimits`].
 #[derive(Clone, Copy, Debug)]
 pub struct InterruptTimes {
-    /// Duration of the shortest interrupt. A chunk may be interrupted only if it takes longer.
+    /// Duration of the shortest interrupt. Only a longer chunk may have been interrupted.
     pub shortest_cycles: u64,
-    /// A chunk was interrupted if it also took longer than this many displaced lines.
+    /// Only a chunk that took longer than this many displaced lines may have been interrupted.
     pub gap_lines: f64,
-    /// Shortest time from the request of an interrupt to its arrival. A longer refill does not fit between them.
+    /// Shortest time from the request of an interrupt to its arrival. A refill that takes longer does not fit in
+    /// between.
     pub delay_cycles: u64,
 }
 
@@ -59,7 +64,8 @@ enum Lines {
     Code(CodeLines),
 }
 
-/// Runs the same code with either kind of lines.
+/// Evaluates `$do` with the lines as `$touch`, a [`Touch`], for either kind of lines. A match instead of a trait object
+/// keeps the calls inlined.
 macro_rules! with_lines {
     ($lines:expr, $touch:ident => $do:expr) => {
         match $lines {
@@ -81,21 +87,23 @@ impl Lines {
 
 /// The touch loop of a level, with its calibration.
 pub struct Loop {
+    /// The touched lines: as many as the level has.
     lines: Lines,
+    /// Other lines, which displace the touched lines.
     conflicting: Lines,
     shape: Shape,
     /// Chooses the order of the curve's points.
     seed: u64,
     /// Limits of a chunk's time in a pass.
     limits: ChunkLimits,
-    /// Limits in a window, which does more after each chunk.
+    /// Limits of a chunk's time in a window, which does more work after each chunk.
     pub in_window: ChunkLimits,
     /// Median time of a pass with nothing displaced, cycles.
     pub pass_cycles: u64,
     /// Median time of a pass with all lines displaced, cycles.
     displaced_cycles: u64,
-    /// A longer refill does not fit between the request of an interrupt and its arrival.
-    quick_cycles: u64,
+    /// See [`InterruptTimes::delay_cycles`].
+    refill_cycles_max: u64,
 }
 
 /// The placement of a level's lines in memory.
@@ -112,7 +120,7 @@ pub fn shape(level: Level, geometry: Geometry) -> Shape {
 }
 
 impl Loop {
-    /// Allocates both loops and calibrates them.
+    /// Allocates both loops and calibrates them, with chunks of few lines where the clock resolves single lines.
     ///
     /// Fails when there is no memory, or no executable memory.
     pub fn new(
@@ -122,13 +130,14 @@ impl Loop {
         interrupts: InterruptTimes,
     ) -> io::Result<Self> {
         let shape = shape(level, geometry);
-        let lines_min = (shape.lines() as usize / CHUNKS_MAX).max(1);
-        let looping = Self::in_chunks(level, shape, geometry, seed, (lines_min, interrupts))?;
-        if looping.line_cycles() >= LINE_CYCLES_MIN {
-            return Ok(looping);
+        let chunk_lines_min = (shape.lines() as usize / CHUNKS_MAX).max(1);
+        let level_loop =
+            Self::in_chunks(level, shape, geometry, seed, (chunk_lines_min, interrupts))?;
+        if level_loop.line_cycles() >= LINE_CYCLES_MIN {
+            return Ok(level_loop);
         }
-        let many = (MANY_LINES.max(lines_min), interrupts);
-        Self::in_chunks(level, shape, geometry, seed, many)
+        let long_chunks = (MANY_LINES.max(chunk_lines_min), interrupts);
+        Self::in_chunks(level, shape, geometry, seed, long_chunks)
     }
 
     fn in_chunks(
@@ -139,11 +148,11 @@ impl Loop {
         (chunk_lines, interrupts): (usize, InterruptTimes),
     ) -> io::Result<Self> {
         let lines = Lines::new(level, shape, seed, chunk_lines)?;
-        // One line after the other, in no order of sets, as a handler's lines are.
+        // Consecutive lines, not ordered by set, like the lines of an interrupt handler.
         let conflicting_shape =
             Shape { ways: shape.lines(), sets: 1, from_bytes: geometry.size_bytes, ..shape };
         let conflicting = Lines::new(level, conflicting_shape, !seed, MANY_LINES)?;
-        let mut looping = Loop {
+        let mut level_loop = Loop {
             lines,
             conflicting,
             shape,
@@ -152,11 +161,11 @@ impl Loop {
             in_window: ChunkLimits::default(),
             pass_cycles: 0,
             displaced_cycles: 0,
-            quick_cycles: interrupts.delay_cycles,
+            refill_cycles_max: interrupts.delay_cycles,
         };
-        looping.measure_chunks(interrupts);
-        looping.measure_window();
-        Ok(looping)
+        level_loop.measure_chunks(interrupts);
+        level_loop.measure_window();
+        Ok(level_loop)
     }
 
     /// The cost of a displaced line, cycles.
@@ -180,20 +189,21 @@ impl Loop {
         u64::from(self.shape.lines())
     }
 
-    /// In what pages the lines are.
+    /// The kind of pages that contain the lines.
     #[must_use]
     pub fn pages(&self) -> Pages {
         with_lines!(&self.lines, touch => touch.pages())
     }
 
+    /// Touches this number of chunks of conflicting lines, each line once.
     fn displace(&mut self, chunks: u64) {
         with_lines!(&mut self.conflicting, touch => {
-            touch.rewind(); // touches each line once
+            touch.rewind();
             (0..chunks).for_each(|_| touch.chunk());
         });
     }
 
-    /// Runs a control window, which brings its code into the caches.
+    /// Runs a control window, which brings a window's code into the caches.
     pub fn warm_up(&mut self) -> Window {
         let pass = self.pass_cycles.max(1);
         let config = WindowConfig {
@@ -206,8 +216,8 @@ impl Loop {
         with_lines!(&mut self.lines, touch => refined(touch, config))
     }
 
-    /// Displaces all lines, then touches them from the first one on. The order of lines that enter a set
-    /// decides whether each displaced line costs one miss ([`lab::footprint::order`]).
+    /// Displaces all lines, then touches them in two passes from the first line on. A defined order in each set is
+    /// necessary: it decides whether each displaced line costs one miss ([`lab::footprint::order`]).
     pub fn refill(&mut self) {
         let all = with_lines!(&self.conflicting, touch => touch.chunks());
         self.displace(all);
@@ -217,16 +227,17 @@ impl Loop {
         });
     }
 
-    /// Two untimed passes, with a refill where that is fast enough.
+    /// Brings all lines into the level, in two untimed passes. Displaces all lines first where there is time for
+    /// that (see [`Loop::refill`]).
     pub fn fill(&mut self) {
-        if self.displaced_cycles <= self.quick_cycles {
+        if self.displaced_cycles <= self.refill_cycles_max {
             self.refill();
         } else {
             with_lines!(&mut self.lines, touch => fill(touch));
         }
     }
 
-    /// Runs a window by that method.
+    /// Runs a window by this method.
     pub fn window(&mut self, method: Method, config: WindowConfig) -> Window {
         with_lines!(&mut self.lines, touch => match method {
             Method::Basic => basic(touch, config),
@@ -238,58 +249,63 @@ impl Loop {
         with_lines!(&mut self.lines, touch => pass_times(touch, times));
     }
 
-    fn clipped_pass(&mut self) -> Option<ChunkTotals> {
+    /// The times of one pass; `None` if it was interrupted.
+    fn timed_pass(&mut self) -> Option<ChunkTotals> {
         let limits = self.limits;
         with_lines!(&mut self.lines, touch => pass(touch, limits))
     }
 
-    /// The median time of a pass after `prepare`, without limits.
+    /// The median time of a pass after `prepare`, cycles. Every pass counts, also an interrupted one.
     fn median_pass(&mut self, prepare: impl Fn(&mut Self)) -> u64 {
         self.limits = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
         let mut passes: Vec<u64> = Vec::new();
         for _ in 0..USUAL_PASSES {
             prepare(self);
-            passes.extend(self.clipped_pass().map(|sum| sum.cycles));
+            passes.extend(self.timed_pass().map(|sum| sum.cycles));
         }
         passes.sort_unstable();
         passes[passes.len() / 2]
     }
 
+    /// Measures the times of passes and chunks with no line and with all lines displaced, and derives the limits of a
+    /// chunk's time from them.
     fn measure_chunks(&mut self, interrupts: InterruptTimes) {
         let all = with_lines!(&self.conflicting, touch => touch.chunks());
         self.pass_cycles = self.median_pass(Self::fill);
-        self.displaced_cycles = self.median_pass(|looping| {
-            looping.fill();
-            looping.displace(all);
+        self.displaced_cycles = self.median_pass(|level_loop| {
+            level_loop.fill();
+            level_loop.displace(all);
         });
         let usual = self.chunk_times(Self::fill);
-        let displaced = self.chunk_times(|looping| {
-            looping.fill();
-            looping.displace(all);
+        let displaced = self.chunk_times(|level_loop| {
+            level_loop.fill();
+            level_loop.displace(all);
         });
-        // Not the maximum: that chunk may have been interrupted.
-        let (next, most) = (displaced[displaced.len() / 2], displaced[displaced.len() * 99 / 100]);
-        let stopped = next + (self.line_cycles().max(0.0) * interrupts.gap_lines) as u64;
-        // Means, because a clock with coarse steps has no medians between them.
-        let near = |times: &[u64]| {
-            let near = &times[..times.partition_point(|time| *time <= most)];
+        // The 99th percentile instead of the maximum: that chunk may have been interrupted.
+        let (displaced_median, displaced_p99) =
+            (displaced[displaced.len() / 2], displaced[displaced.len() * 99 / 100]);
+        let interrupted =
+            displaced_median + (self.line_cycles().max(0.0) * interrupts.gap_lines) as u64;
+        // Means of the undisturbed chunks. Medians would be whole steps of a clock with coarse steps.
+        let mean = |times: &[u64]| {
+            let near = &times[..times.partition_point(|time| *time <= displaced_p99)];
             near.iter().sum::<u64>() as f64 / near.len() as f64
         };
-        let displaced = (near(&displaced) - near(&usual)).max(0.0) as u64;
+        let displaced = (mean(&displaced) - mean(&usual)).max(0.0) as u64;
         let limits = ChunkLimits {
-            gap: stopped.max(interrupts.shortest_cycles),
-            far: most + displaced / 2,
+            gap: interrupted.max(interrupts.shortest_cycles),
+            far: displaced_p99 + displaced / 2,
             displaced,
         };
-        // Storing the times changes the time of a chunk.
-        let longer = self.pass_cycles as f64 / self.chunks() as f64 - near(&usual);
-        self.limits = limits.of_slower_loop(longer.max(0.0) as u64);
+        // A pass that does not store the time of each chunk has another time per chunk.
+        let additional = self.pass_cycles as f64 / self.chunks() as f64 - mean(&usual);
+        self.limits = limits.of_slower_loop(additional.max(0.0) as u64);
     }
 
-    /// The sorted times of chunks after `prepare`.
+    /// The times of all chunks of [`USUAL_PASSES`] passes, each after `prepare`; sorted.
     fn chunk_times(&mut self, prepare: impl Fn(&mut Self)) -> Vec<u64> {
         let mut all = Vec::new();
-        // One buffer for all: new memory would come from beyond the next level.
+        // One buffer for all passes: writing new memory would miss the next level, too.
         let mut times = vec![0; self.chunks() as usize];
         self.pass_times(&mut times);
         for _ in 0..USUAL_PASSES {
@@ -301,19 +317,19 @@ impl Loop {
         all
     }
 
-    /// Measures the additional time of a chunk in a window.
+    /// Measures the additional time of a chunk in a window, and derives the limits in a window.
     fn measure_window(&mut self) {
         let usual = self.pass_cycles as f64 / self.chunks() as f64;
         self.in_window = ChunkLimits { gap: u64::MAX, far: u64::MAX, displaced: 0 };
-        let chunk = |looping: &mut Self| looping.warm_up().before.chunk_cycles();
+        let chunk = |level_loop: &mut Self| level_loop.warm_up().before.chunk_cycles();
         let mut chunks: Vec<f64> = (0..USUAL_PASSES).filter_map(|_| chunk(self)).collect();
         chunks.sort_unstable_by(f64::total_cmp);
-        let longer = chunks.get(chunks.len() / 2).map_or(0.0, |chunk| chunk - usual);
-        self.in_window = self.limits.of_slower_loop(longer.max(0.0) as u64);
+        let additional = chunks.get(chunks.len() / 2).map_or(0.0, |chunk| chunk - usual);
+        self.in_window = self.limits.of_slower_loop(additional.max(0.0) as u64);
     }
 
-    /// User-mode misses of a pass directly after starting the counters, median: the lines that starting
-    /// them displaces (the paper's Table 2).
+    /// The median number of user-mode misses in a pass directly after the counters were started. These are the lines
+    /// that starting the counters displaces (the paper's Table 2).
     ///
     /// Fails when the counters can't be read.
     pub fn start_misses(
@@ -332,10 +348,11 @@ impl Loop {
         Ok(misses[misses.len() / 2])
     }
 
-    /// The excess time of a pass, for different numbers of lines displaced before it: none, and one to all
-    /// sixteenths of the lines. Each repetition covers all numbers, in random order. So a drift during the
-    /// curve is in the spread of every point, and not in the slope. `step_cycles`: the step of the clock, which
-    /// limits the resolution of a pass.
+    /// Measures the calibration curve: the excess time of a pass over the number of lines displaced before it, 0 to 16
+    /// sixteenths of the lines. `step_cycles`: the step of the clock, which limits the resolution of a pass.
+    ///
+    /// Each repetition measures all points, in random order. A drift during the measurement then widens the spread of
+    /// every point, and does not change the slope.
     pub fn curve(&mut self, step_cycles: u64, repetitions: usize) -> Curve {
         let all = with_lines!(&self.conflicting, touch => touch.chunks());
         let per_chunk = self.lines() / all.max(1);
@@ -349,21 +366,22 @@ impl Loop {
         let mut random = Random::new(self.seed);
         for _ in 0..repetitions {
             random.shuffle(&mut order);
-            for &at in &order {
-                let excess = self.excess_after(steps[at]);
-                points[at].1.extend(excess.map(|cycles| cycles.round() as i64));
+            for &index in &order {
+                let excess = self.excess_after(steps[index]);
+                points[index].1.extend(excess.map(|cycles| cycles.round() as i64));
             }
         }
         Curve::new(points).by_clock(step_cycles)
     }
 
-    /// The excess of a pass after a number of chunks of conflicting lines, cycles; `None` if it was interrupted.
+    /// The excess time of a pass after this number of chunks of conflicting lines, cycles. `None` if a pass was
+    /// interrupted.
     fn excess_after(&mut self, chunks: u64) -> Option<f64> {
         self.fill();
-        let usual = self.clipped_pass().zip(self.clipped_pass());
+        let usual = self.timed_pass().zip(self.timed_pass());
         self.displace(chunks);
-        let after = self.clipped_pass();
-        let ((one, other), after) = usual.zip(after)?;
-        after.excess_cycles(one.and(other), self.limits)
+        let after = self.timed_pass();
+        let ((first, second), after) = usual.zip(after)?;
+        after.excess_cycles(first.and(second), self.limits)
     }
 }

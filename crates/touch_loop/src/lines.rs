@@ -1,4 +1,7 @@
-//! Loops that touch each line of a cache once a pass, and do nothing else.
+//! The lines of the touch loop: data lines (a ring of pointers) and instruction lines (a chain of jumps). Each touches
+//! every line of a cache once per pass, and does nothing else.
+//!
+//! Both orders come from [`lab::footprint::order::two_passes`]: a pass in each direction of a set's lines.
 
 use std::io;
 
@@ -6,15 +9,15 @@ use lab::footprint::order::{Place, two_passes};
 
 use crate::memory::{Pages, Region};
 
-/// Touches lines, a few at a time.
+/// Touches lines, a chunk at a time.
 pub trait Touch {
     /// Touches the lines of the next chunk.
     fn chunk(&mut self);
     /// Chunks of a pass over all lines.
     fn chunks(&self) -> u64;
-    /// Lines of a chunk, the same in each: times [`Touch::chunks`], it is the number of all lines.
+    /// Lines of each chunk. Multiplied by [`Touch::chunks`], this is the number of all lines.
     fn chunk_lines(&self) -> u64;
-    /// Starts at the first line again.
+    /// Makes the next chunk the first one.
     fn rewind(&mut self);
 }
 
@@ -22,15 +25,15 @@ pub trait Touch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub sets: u32,
-    /// Touched lines of a set.
+    /// Touched lines of each set.
     pub ways: u32,
-    /// Bytes from a set's line to that of the next set.
+    /// Distance of the lines of two neighbouring sets; of a TLB, the size of a page.
     pub line_bytes: u32,
     /// Additional offset of each line, so that the lines for a TLB's entries use different sets of the
-    /// caches; 0 for caches. With an offset, lines are in small pages.
+    /// caches. 0 for caches. With an offset, lines are in small pages.
     pub skew_bytes: u32,
-    /// Unused bytes before the first line. With it, two loops of the same level that run in turn conflict
-    /// in that level, and not also in the levels below, as they would at the start of a huge page each.
+    /// Unused bytes before the first line. Two loops of one level that both start at a huge page would conflict in
+    /// the levels below, too. This offset makes them conflict only in their own level.
     pub from_bytes: u64,
 }
 
@@ -45,30 +48,32 @@ impl Shape {
         self.from_bytes as usize + self.lines() as usize * self.line_bytes as usize
     }
 
-    /// Allocates the memory: contiguous for caches, in small pages for TLBs, which have one entry a page.
+    /// Allocates the memory: contiguous for caches, in small pages for TLBs.
     fn memory(self) -> io::Result<Region> {
-        let pages = self.skew_bytes > 0;
-        if pages { Region::in_small_pages(self.bytes()) } else { Region::new(self.bytes()) }
+        let is_tlb = self.skew_bytes > 0;
+        if is_tlb { Region::in_small_pages(self.bytes()) } else { Region::new(self.bytes()) }
     }
 
-    /// The offset of a line.
+    /// The offset of a line in the memory, bytes.
     fn offset(self, place: Place) -> usize {
         let line = place.way as usize * self.sets as usize + place.set as usize;
         let skew = line * self.skew_bytes as usize % (self.line_bytes as usize).max(1);
         self.from_bytes as usize + line * self.line_bytes as usize + skew / 64 * 64
     }
 
-    /// The smallest divisor of the number of lines that is at least `at_least`; all lines if there is none.
-    fn chunk_lines(self, at_least: usize) -> usize {
+    /// The smallest divisor of the number of lines that is not below `minimum`. All lines if there is none.
+    fn chunk_lines(self, minimum: usize) -> usize {
         let lines = self.lines().max(1) as usize;
-        (at_least.max(1)..=lines).find(|size| lines.is_multiple_of(*size)).unwrap_or(lines)
+        (minimum.max(1)..=lines).find(|size| lines.is_multiple_of(*size)).unwrap_or(lines)
     }
 }
 
-/// Data lines: a ring of pointers.
+/// Data lines: a ring of pointers over two passes.
 #[derive(Debug)]
 pub struct DataLines {
-    at: *const u8,
+    /// The slot that the next chunk reads first.
+    next: *const u8,
+    /// The first slot of the ring.
     start: *const u8,
     chunk_lines: usize,
     chunks: u64,
@@ -89,7 +94,7 @@ impl DataLines {
         let half = passes.len() / 2;
         let slot = |index: usize| {
             let position = passes[index % passes.len()];
-            // Each of the two passes has its own pointer in each line.
+            // A line holds two pointers, one for each of the two passes.
             shape.offset(position) + usize::from(index % passes.len() >= half) * size_of::<usize>()
         };
         let bytes = region.bytes_mut();
@@ -100,7 +105,8 @@ impl DataLines {
         }
         let chunk_lines = shape.chunk_lines(chunk_lines);
         let start = (base + slot(0)) as *const u8;
-        Ok(DataLines { at: start, start, chunk_lines, chunks: (half / chunk_lines) as u64, region })
+        let chunks = (half / chunk_lines) as u64;
+        Ok(DataLines { next: start, start, chunk_lines, chunks, region })
     }
 
     #[must_use]
@@ -112,13 +118,13 @@ impl DataLines {
 impl Touch for DataLines {
     #[inline(always)]
     fn chunk(&mut self) {
-        let mut next = self.at;
+        let mut next = self.next;
         for _ in 0..self.chunk_lines {
-            // SAFETY: `next` is a slot of the ring, and `new` wrote the address of the next slot into each.
+            // SAFETY: `next` is a slot of the ring, and `new` wrote the address of the following slot into each slot.
             // Nothing writes later, and `self` owns the region. Volatile: the compiler keeps each read.
             next = unsafe { next.cast::<*const u8>().read_volatile() };
         }
-        self.at = next;
+        self.next = next;
     }
 
     fn chunks(&self) -> u64 {
@@ -130,14 +136,17 @@ impl Touch for DataLines {
     }
 
     fn rewind(&mut self) {
-        self.at = self.start;
+        self.next = self.start;
     }
 }
 
-/// Instruction lines: jumps from line to line.
+/// Instruction lines: jumps from line to line, over two passes. Each chunk is a function that returns the address of
+/// the next chunk.
 #[derive(Debug)]
 pub struct CodeLines {
+    /// Address of the next chunk's code.
     next: usize,
+    /// Address of the first chunk's code.
     start: usize,
     chunk_lines: u64,
     chunks: u64,
@@ -147,15 +156,15 @@ pub struct CodeLines {
 /// Bytes of a jump with a distance of 32 bits (x86: E9, then the distance from its end).
 const JUMP_BYTES: usize = 5;
 /// Bytes of the end of a chunk: `lea rax, [rip + distance]` with the start of the next chunk, then `ret`
-/// (x86: 48 8D 05, the distance from its end, C3). So no table is read, which would displace data lines,
-/// and other ones in a forward pass than in a backward pass.
+/// (x86: 48 8D 05, the distance from its end, C3). The code itself has the next address: a table of addresses would
+/// displace data lines, and different ones in the two passes.
 const END_BYTES: usize = 8;
 
 impl CodeLines {
-    /// Writes the code, with about `chunk_lines` lines in a chunk. A line holds two jumps, so it has at least
-    /// 16 bytes.
+    /// Writes the code, with about `chunk_lines` lines in a chunk. A line holds two jumps, one for each of the two
+    /// passes, so it must have at least 16 bytes.
     ///
-    /// Fails when there is no memory, or the system forbids to execute it.
+    /// Fails when there is no memory, or the kernel forbids executable memory.
     pub fn new(shape: Shape, seed: u64, chunk_lines: usize) -> io::Result<Self> {
         let mut region = shape.memory()?;
         let base = region.base() as usize;
@@ -231,12 +240,12 @@ mod tests {
             [SHAPE, Shape { sets: 1, ways: 64, line_bytes: 4096, skew_bytes: 64, from_bytes: 8192 }]
         {
             let mut lines = DataLines::new(shape, 1, 1).unwrap();
-            let start = lines.at;
+            let start = lines.next;
             assert_eq!(lines.chunks * lines.chunk_lines as u64, u64::from(shape.lines()));
             for _ in 0..2 * lines.chunks() {
                 lines.chunk();
             }
-            assert_eq!(lines.at, start);
+            assert_eq!(lines.next, start);
         }
     }
 

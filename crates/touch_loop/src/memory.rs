@@ -1,4 +1,5 @@
-//! Memory for loops, physically contiguous where the system provides it.
+//! Memory for measured loops, physically contiguous where the system provides huge pages. The touch loop and the
+//! pointer chase of `live::selfbench` use it.
 
 use std::io;
 use std::ptr::NonNull;
@@ -25,6 +26,7 @@ pub enum Pages {
 }
 
 impl Pages {
+    /// The name in tables and facts.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -36,11 +38,13 @@ impl Pages {
     }
 }
 
-/// Memory aligned to a huge page. Each page has been written once.
+/// Memory aligned to a huge page. Each page has been written once, so it is present.
 #[derive(Debug)]
 pub struct Region {
+    /// The whole mapping, which contains the used part.
     map: NonNull<u8>,
     map_bytes: usize,
+    /// The used part, aligned to [`HUGE_BYTES`].
     base: NonNull<u8>,
     bytes: usize,
     pub pages: Pages,
@@ -50,19 +54,19 @@ pub struct Region {
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Allocates at least `bytes`.
+    /// Allocates at least `bytes`, in the largest pages that are available.
     ///
     /// Fails when there is no memory.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(HUGE_BYTES);
-        let giant = bytes.next_multiple_of(GIANT_BYTES);
+        let giant_bytes = bytes.next_multiple_of(GIANT_BYTES);
         let pooled = |pages, map_bytes, flags| {
             let start = map(map_bytes, MapFlags::HUGETLB | flags)?;
             Ok::<Region, io::Error>(Region { map: start, map_bytes, base: start, bytes, pages })
         };
         let giant = || match bytes {
             ..=HUGE_BYTES => Err(io::ErrorKind::Unsupported.into()),
-            _ => pooled(Pages::Giant, giant, MapFlags::HUGE_1GB),
+            _ => pooled(Pages::Giant, giant_bytes, MapFlags::HUGE_1GB),
         };
         let mut region = giant()
             .or_else(|_| pooled(Pages::Pool, bytes, MapFlags::HUGE_2MB))
@@ -74,7 +78,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Allocates at least `bytes` in small pages, for TLBs: a huge page needs only one entry.
+    /// Allocates at least `bytes` in small pages, for loops that fill a TLB: a huge page would need only one entry.
     ///
     /// Fails when there is no memory.
     pub fn in_small_pages(bytes: usize) -> io::Result<Self> {
@@ -85,6 +89,7 @@ impl Region {
         Ok(region)
     }
 
+    /// Maps memory with this advice about huge pages. The kernel may ignore the advice.
     fn advised(bytes: usize, advice: Advice) -> io::Result<Self> {
         let map_bytes = bytes + HUGE_BYTES;
         let start = map(map_bytes, MapFlags::empty())?;
@@ -101,23 +106,23 @@ impl Region {
     fn is_huge(&self) -> bool {
         let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return false };
         let start = self.base.as_ptr() as usize;
-        let mut inside = false;
+        let mut is_region = false;
         for line in text.lines() {
             let range = line.split(' ').next().and_then(|word| word.split_once('-'));
             let ends = range.and_then(|(from, to)| {
                 Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))
             });
             if let Some((from, to)) = ends {
-                inside = (from..to).contains(&start);
-            } else if inside && let Some(rest) = line.strip_prefix("AnonHugePages:") {
-                let kib = rest.trim().trim_end_matches("kB").trim().parse::<usize>();
+                is_region = (from..to).contains(&start);
+            } else if is_region && let Some(amount) = line.strip_prefix("AnonHugePages:") {
+                let kib = amount.trim().trim_end_matches("kB").trim().parse::<usize>();
                 return kib.is_ok_and(|kib| kib << 10 >= self.bytes);
             }
         }
         false
     }
 
-    /// Its first byte, at a multiple of 2 MiB.
+    /// The address of the first byte, a multiple of 2 MiB.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -128,9 +133,9 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
     }
 
-    /// Makes it executable, and no longer writable.
+    /// Makes the memory executable, and no longer writable. `bytes_mut` must not be called afterwards.
     ///
-    /// Fails when the system forbids it.
+    /// Fails when the kernel forbids executable memory.
     pub fn make_executable(&mut self) -> io::Result<()> {
         let flags = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::EXEC;
         // A page of 1 GiB has the same protection throughout.
@@ -141,9 +146,10 @@ impl Region {
     }
 }
 
-fn map(bytes: usize, more: MapFlags) -> io::Result<NonNull<u8>> {
+/// Maps private, anonymous memory with additional flags.
+fn map(bytes: usize, additional: MapFlags) -> io::Result<NonNull<u8>> {
     let rights = ProtFlags::READ | ProtFlags::WRITE;
-    let flags = MapFlags::PRIVATE | more;
+    let flags = MapFlags::PRIVATE | additional;
     // SAFETY: a new map at an address of the kernel's choice; nothing that exists is touched.
     let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, rights, flags) }?;
     NonNull::new(start.cast()).ok_or_else(|| io::Error::other("memory at address 0"))

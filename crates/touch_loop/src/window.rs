@@ -1,4 +1,8 @@
-//! A window: lines are touched, an interrupt comes, and the touching is timed around it.
+//! A window: a loop touches lines, an interrupt comes, and the times of chunks before and after it show how many lines
+//! it displaced. A *gap* is a chunk that took so long that it was interrupted.
+//!
+//! The functions marked `inline(never)` are the measured code. They must treat chunks before and after the interrupt
+//! alike, and must store nothing per chunk.
 
 use crate::clock::{now, now_after_work};
 use crate::lines::Touch;
@@ -8,9 +12,9 @@ use crate::lines::Touch;
 pub struct ChunkLimits {
     /// A longer chunk was interrupted.
     pub gap: u64,
-    /// A longer chunk had a line from beyond the next level.
+    /// A longer chunk had a line that missed the next level, too (a *far* chunk).
     pub far: u64,
-    /// Additional time of a chunk whose lines are all in the next level, median.
+    /// Additional time of a chunk whose lines are all in the next level, mean.
     pub displaced: u64,
 }
 
@@ -30,24 +34,26 @@ pub struct WindowConfig {
     pub limits: ChunkLimits,
     /// Length of the window.
     pub window_cycles: u64,
-    /// In a control window: time of the sham interrupt.
+    /// In a control window: time from the start to the sham interrupt. `None`: a treatment window.
     pub sham_cycles: Option<u64>,
     /// Untimed passes at the start.
     pub warm_passes: u64,
-    /// Passes after the timed one; absent: until the end of the window.
+    /// Passes after the timed pass. `None`: until the end of the window.
     pub rest_passes: Option<u64>,
 }
 
-/// The times of a window, cycles.
+/// The times of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Chunks before the interrupt.
+    /// Timed chunks before the interrupt.
     pub before: ChunkTotals,
-    /// The pass after the interrupt.
+    /// Chunks of the pass after the interrupt.
     pub after: ChunkTotals,
+    /// Number of gaps.
     pub gaps: u32,
+    /// Duration of the longest gap.
     pub gap_cycles: u64,
-    /// All gaps together.
+    /// Duration of all gaps together.
     pub stalled_cycles: u64,
     /// When the first gap ended, by the clock.
     pub gap_at: u64,
@@ -56,14 +62,16 @@ pub struct Window {
 /// A number of chunks and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkTotals {
+    /// All chunks.
     pub chunks: u64,
-    /// Chunks with a line from beyond the next level.
+    /// Far chunks, see [`ChunkLimits::far`].
     pub far: u64,
-    /// Total time of the others, cycles.
+    /// Total time of the chunks that are not far, cycles.
     pub cycles: u64,
 }
 
 impl ChunkTotals {
+    /// Adds a chunk that took this number of cycles.
     #[inline(always)]
     fn add(&mut self, took: u64, limits: ChunkLimits) {
         self.chunks += 1;
@@ -84,42 +92,45 @@ impl ChunkTotals {
         }
     }
 
-    /// Mean time of a chunk, cycles; `None` if all had lines from beyond the next level.
+    /// Mean time of a chunk that is not far, cycles. `None` if all are far.
     #[must_use]
     pub fn chunk_cycles(self) -> Option<f64> {
         let near = self.chunks.checked_sub(self.far).filter(|near| *near > 0)?;
         Some(self.cycles as f64 / near as f64)
     }
 
-    /// Excess of these chunks over the same number of usual ones, cycles. A chunk with a line from beyond the
-    /// next level counts like a chunk with lines from the next level: the usual time in the same loop plus the
-    /// cost of such lines. Its time in another loop has no effect here.
+    /// Excess time of these chunks over equally many usual chunks, cycles. `None` if all usual chunks are far.
+    ///
+    /// A far chunk counts as if its lines came from the next level: with the mean time of a usual chunk plus
+    /// [`ChunkLimits::displaced`]. The measured time of a far chunk has no effect.
     #[must_use]
     pub fn excess_cycles(self, usual: ChunkTotals, limits: ChunkLimits) -> Option<f64> {
-        let chunk = usual.chunk_cycles()?;
-        let far = |sum: ChunkTotals| sum.far as f64 * (chunk + limits.displaced as f64);
-        let usual_far = far(usual) + usual.cycles as f64;
-        let pass = usual_far / usual.chunks as f64 * self.chunks as f64;
-        Some(self.cycles as f64 + far(self) - pass)
+        let chunk_cycles = usual.chunk_cycles()?;
+        let far_cycles =
+            |totals: ChunkTotals| totals.far as f64 * (chunk_cycles + limits.displaced as f64);
+        let usual_cycles = far_cycles(usual) + usual.cycles as f64;
+        let expected_cycles = usual_cycles / usual.chunks as f64 * self.chunks as f64;
+        Some(self.cycles as f64 + far_cycles(self) - expected_cycles)
     }
 }
 
 impl Window {
+    /// Records a gap that took this number of cycles and ended at `end` of the clock.
     #[inline(always)]
-    fn gap(&mut self, cycles: u64, at: u64) {
+    fn record_gap(&mut self, cycles: u64, end: u64) {
         if self.gaps == 0 {
-            self.gap_at = at;
+            self.gap_at = end;
         }
         self.gaps += 1;
         self.stalled_cycles += cycles;
         self.gap_cycles = self.gap_cycles.max(cycles);
     }
 
-    /// Excess of a pass of `chunks` after the interrupt over the passes before it. `None` without a
-    /// complete pass, or without chunks before.
+    /// Excess time of the pass after the interrupt over the passes before it, cycles. `chunks`: the chunks of a
+    /// complete pass. `None` if the pass after the interrupt is incomplete, or no chunk before it was timed.
     ///
-    /// The part of the interrupted chunk that was touched after the interrupt is missing, half a chunk on
-    /// average; the result is extrapolated for it.
+    /// If `interrupted`, the part of the interrupted chunk that was touched after the interrupt is missing: half a
+    /// chunk on average. The result is extrapolated by that.
     #[must_use]
     pub fn excess_cycles(
         &self,
@@ -131,12 +142,12 @@ impl Window {
             return None;
         }
         let excess = self.after.excess_cycles(self.before, limits)?;
-        let kernel_counts = if interrupted { chunks as f64 / (chunks as f64 - 0.5) } else { 1.0 };
-        Some((excess * kernel_counts).round() as i64)
+        let extrapolation = if interrupted { chunks as f64 / (chunks as f64 - 0.5) } else { 1.0 };
+        Some((excess * extrapolation).round() as i64)
     }
 }
 
-/// Phases of a window. The work after a chunk is the same in each, so that chunks before and after the
+/// Phases of a window: indices of totals, because equal code after each chunk makes chunks before and after the
 /// interrupt take the same time.
 const WARM: usize = 0;
 const BEFORE: usize = 1;
@@ -153,7 +164,7 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let rest_chunks = config.rest_passes.map_or(u64::MAX, |passes| passes * chunks);
     let ends = [config.warm_passes * chunks, u64::MAX, chunks, rest_chunks];
     let start = now_after_work();
-    let (mut last, mut place) = (start, if ends[WARM] > 0 { WARM } else { BEFORE });
+    let (mut last, mut phase) = (start, if ends[WARM] > 0 { WARM } else { BEFORE });
     let mut sham = config.sham_cycles.map_or(u64::MAX, |after| start + after);
     loop {
         touch.chunk();
@@ -161,36 +172,36 @@ pub fn refined<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
         let took = time.wrapping_sub(last);
         last = time;
         if took > config.limits.gap {
-            window.gap(took, time);
-            // An interrupt before the first timed chunk has no baseline.
-            place = match place {
+            window.record_gap(took, time);
+            // An interrupt during warm-up has no timed chunk before it as a baseline, so no pass is timed.
+            phase = match phase {
                 WARM => REST,
                 BEFORE => AFTER,
-                other => other,
+                unchanged => unchanged,
             };
         } else {
-            sums[place].add(took, config.limits);
-            if place < REST && sums[place].chunks == ends[place] {
-                place += 1;
+            sums[phase].add(took, config.limits);
+            if phase < REST && sums[phase].chunks == ends[phase] {
+                phase += 1;
             }
         }
-        // Not before the first timed chunk, which is the baseline.
+        // The sham interrupt waits for the first timed chunk, which is the baseline.
         if time >= sham && sums[BEFORE].chunks > 0 {
             sham = u64::MAX;
-            place = if place == BEFORE { AFTER } else { place };
+            phase = if phase == BEFORE { AFTER } else { phase };
         }
-        let is_done = place == REST && sums[REST].chunks >= rest_chunks;
-        // Treatment and control have the same time for touching.
-        let over = time.wrapping_sub(start) > config.window_cycles + window.stalled_cycles;
-        if is_done || over {
+        let is_done = phase == REST && sums[REST].chunks >= rest_chunks;
+        // The time of gaps does not count, so treatment and control have the same time for touching.
+        let is_over = time.wrapping_sub(start) > config.window_cycles + window.stalled_cycles;
+        if is_done || is_over {
             (window.before, window.after) = (sums[BEFORE], sums[AFTER]);
             return window;
         }
     }
 }
 
-/// Fills, waits without touching anything, then touches all lines once (the paper's basic method). Later
-/// passes miss no line, and serve as the baseline.
+/// Fills the level, waits for the interrupt without touching anything, then times five passes (the paper's basic
+/// method). The first pass shows the displaced lines. The last two passes miss no line, and are the baseline.
 #[inline(never)]
 pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     let chunks = touch.chunks();
@@ -211,7 +222,7 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
         let took = time.wrapping_sub(last).saturating_sub(idled);
         last = time;
         if took > config.limits.gap {
-            window.gap(took, time);
+            window.record_gap(took, time);
         }
     }
     let mut sums = [ChunkTotals::default(); 5];
@@ -233,14 +244,14 @@ pub fn basic<T: Touch>(touch: &mut T, config: WindowConfig) -> Window {
     window
 }
 
-/// Waits until this CPU is interrupted, so that the next tick is a whole period away; at most
-/// `most_cycles`, because a CPU may have no tick.
+/// Waits until this CPU is interrupted: until an iteration takes longer than `gap_cycles`. Waits at most
+/// `cycles_max`, because a CPU may have no tick.
 #[inline(never)]
-pub fn wait_for_interrupt(gap_cycles: u64, most_cycles: u64) {
+pub fn wait_for_interrupt(gap_cycles: u64, cycles_max: u64) {
     let gap_cycles = gap_cycles + idle_cycles();
     let start = now();
     let mut last = start;
-    while last.wrapping_sub(start) < most_cycles {
+    while last.wrapping_sub(start) < cycles_max {
         idle();
         let time = now();
         if time.wrapping_sub(last) > gap_cycles {
@@ -250,13 +261,13 @@ pub fn wait_for_interrupt(gap_cycles: u64, most_cycles: u64) {
     }
 }
 
-/// Lets tens to hundreds of cycles pass without a memory access, in four divisions. A loop that only reads
-/// the clock executes more instructions in that time, and a simulated machine takes host time for each.
+/// Lets tens to hundreds of cycles pass without a memory access, in four divisions. A loop that only reads the clock
+/// would execute more instructions in that time, and a simulator needs host time for each instruction.
 #[inline(always)]
 fn idle() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the quotient is the dividend and the remainder 0, so no division overflows; each depends on
-    // the one before. Registers and flags alone change.
+    // SAFETY: the quotient is the dividend and the remainder 0, so no division overflows. Each division depends on the
+    // previous one. Only registers and flags change.
     unsafe {
         std::arch::asm!(
             "div {one}",
@@ -271,7 +282,7 @@ fn idle() {
     }
 }
 
-/// Returns the time of [`idle`] with a reading of the clock, cycles: the least of some.
+/// The shortest of eight measured times of [`idle`] plus a reading of the clock, cycles.
 fn idle_cycles() -> u64 {
     let idle_once = |_| {
         let start = now();
@@ -281,7 +292,7 @@ fn idle_cycles() -> u64 {
     (0..8).map(idle_once).min().unwrap_or(0)
 }
 
-/// Two untimed passes. After them all lines are present, and the replacement state is that of a loop.
+/// Two untimed passes. After them all lines are present, and the replacement state is the one that passes leave.
 #[inline(never)]
 pub fn fill<T: Touch>(touch: &mut T) {
     for _ in 0..2 * touch.chunks() {
@@ -289,24 +300,23 @@ pub fn fill<T: Touch>(touch: &mut T) {
     }
 }
 
-/// One pass as a window counts it; `None` when it was interrupted. It stores nothing per chunk, which would
-/// displace lines.
+/// Times one pass like a window does. `None` if the pass was interrupted.
 #[inline(never)]
 pub fn pass<T: Touch>(touch: &mut T, limits: ChunkLimits) -> Option<ChunkTotals> {
-    let (mut sum, mut whole) = (ChunkTotals::default(), true);
+    let (mut totals, mut is_uninterrupted) = (ChunkTotals::default(), true);
     let mut last = now_after_work();
     for _ in 0..touch.chunks() {
         touch.chunk();
         let time = now_after_work();
         let took = time.wrapping_sub(last);
         last = time;
-        whole &= took <= limits.gap;
-        sum.add(took, limits);
+        is_uninterrupted &= took <= limits.gap;
+        totals.add(took, limits);
     }
-    whole.then_some(sum)
+    is_uninterrupted.then_some(totals)
 }
 
-/// The time of each chunk of one pass, cycles, in `times`. Storing them displaces lines itself.
+/// Writes the time of each chunk of one pass to `times`, cycles. Storing the times displaces lines, too.
 pub fn pass_times<T: Touch>(touch: &mut T, times: &mut [u64]) {
     let mut last = now_after_work();
     for time in times {

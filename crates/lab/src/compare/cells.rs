@@ -1,4 +1,5 @@
-//! The cells of two runs, side by side.
+//! The cells of two runs, side by side: finds the figures that both runs have, with their intervals, and computes the
+//! interval of a difference. The parent module and `series` judge these pairs.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,7 +11,8 @@ use stats::interval::{BATCHES_MIN, Uncertainty, half_width_of_difference, t_quan
 use super::series::Repeats;
 use crate::quantiles::WIDE_TAIL;
 
-/// Degrees of freedom of an interval whose table does not say them: as with the fewest batches that give an interval.
+/// Degrees of freedom of an interval whose table has no column for them. This is the smallest possible number: that of
+/// an interval from the fewest batches.
 const FREEDOM_UNKNOWN: f64 = (BATCHES_MIN - 1) as f64;
 
 /// A figure with its intervals, where it has them.
@@ -22,94 +24,97 @@ pub struct Figure {
     pub interval: Option<(f64, f64)>,
     /// Degrees of freedom of that interval.
     pub degrees_of_freedom: f64,
-    /// Standard deviation between windows because of what changes slowly; 0 where it is not known.
+    /// Standard deviation between windows that slow changes of the machine cause, in the
+    /// unit of the column; 0 if it is not known.
     pub drift: f64,
-    /// Ends of its 99.99 % interval, which quantiles have: how wide theirs are does not follow from a standard
-    /// error.
+    /// Lower and upper end of the 99.99 % interval of a quantile. A standard error does not give the width of a
+    /// quantile's interval. `None` for other figures.
     pub wide: Option<(f64, f64)>,
 }
 
 impl Figure {
-    /// The figure if it had changed by this part of itself; its intervals keep their width.
+    /// The figure after a change by the part `by_ratio` of itself. The intervals keep their widths.
     #[must_use]
     pub fn changed(self, by_ratio: f64) -> Figure {
         let shift = self.value.abs() * by_ratio;
-        let moved =
+        let shifted =
             |interval: Option<(f64, f64)>| interval.map(|(low, high)| (low + shift, high + shift));
-        let (interval, wide) = (moved(self.interval), moved(self.wide));
+        let (interval, wide) = (shifted(self.interval), shifted(self.wide));
         Figure { value: self.value + shift, interval, wide, ..self }
     }
 
-    /// How far the lower end of an interval of that side is from the figure.
-    fn down(&self, interval: (f64, f64)) -> f64 {
+    /// Distance from the figure down to the lower end of `interval`, at least 0.
+    fn distance_down(&self, interval: (f64, f64)) -> f64 {
         (self.value - interval.0).max(0.0)
     }
 
-    /// How far the upper end of an interval is from the figure.
-    fn up(&self, interval: (f64, f64)) -> f64 {
+    /// Distance from the figure up to the upper end of `interval`, at least 0.
+    fn distance_up(&self, interval: (f64, f64)) -> f64 {
         (interval.1 - self.value).max(0.0)
     }
 
-    /// Its uncertainty with this half width, as a part of `unit`.
+    /// The figure's uncertainty if its interval has this half width; both in multiples of `unit`.
     fn uncertainty(&self, half_width: f64, unit: f64) -> Uncertainty {
         let Figure { degrees_of_freedom, drift, .. } = *self;
         Uncertainty { half_width: half_width / unit, degrees_of_freedom, drift: drift / unit }
     }
 }
 
-/// How far the ends of the interval of `new` less `base` are below and above the difference of both, where the
-/// difference is beyond each end with the probability `tail`. `None` where a figure has no interval.
+/// Distances from the difference `new` less `base` down and up to the ends of its interval. The true difference is
+/// beyond each end with the probability `tail`. `None` if a figure has no interval.
 ///
-/// For quantiles, the distances of both figures to their ends are squared and added (MOVER). For other figures, the
-/// interval is Student's t of the logarithm of their ratio: rates and costs differ by factors. On a scale of
-/// differences, the small error of a small figure would count for nothing. Where a figure is not above 0, the interval
-/// is of their difference.
+/// For quantiles, the distance of the difference is the root of the squared distances of both figures (MOVER). For
+/// other figures, the interval is Student's t of the logarithm of their ratio, because rates and costs differ by
+/// factors. On a linear scale, the larger figure's error would hide the smaller figure's error. If a figure is 0 or
+/// negative, the interval is Student's t of the difference itself.
 #[must_use]
 pub fn distances(base: &Figure, new: &Figure, tail: f64) -> Option<(f64, f64)> {
-    if let (Some(of_base), Some(of_new)) = (base.wide, new.wide) {
+    if let (Some(base_wide), Some(new_wide)) = (base.wide, new.wide) {
         let factor = t_quantile(f64::INFINITY, tail)? / t_quantile(f64::INFINITY, WIDE_TAIL)?;
-        let down = new.down(of_new).hypot(base.up(of_base));
-        let up = new.up(of_new).hypot(base.down(of_base));
+        // The difference is smallest where `new` is at its lower end and `base` at its upper end.
+        let down = new.distance_down(new_wide).hypot(base.distance_up(base_wide));
+        let up = new.distance_up(new_wide).hypot(base.distance_down(base_wide));
         return Some((factor * down, factor * up));
     }
-    let (of_base, of_new) = (base.interval?, new.interval?);
+    let (base_interval, new_interval) = (base.interval?, new.interval?);
     let is_ratio = base.value > 0.0 && new.value > 0.0;
-    let units = if is_ratio { [base.value, new.value] } else { [1.0, 1.0] };
-    let both = |base_side: f64, new_side: f64| {
-        let figures = [base.uncertainty(base_side, units[0]), new.uncertainty(new_side, units[1])];
+    let [base_unit, new_unit] = if is_ratio { [base.value, new.value] } else { [1.0, 1.0] };
+    let half_width = |base_half: f64, new_half: f64| {
+        let figures = [base.uncertainty(base_half, base_unit), new.uncertainty(new_half, new_unit)];
         half_width_of_difference(figures, tail)
     };
-    let down = both(base.up(of_base), new.down(of_new))?;
-    let up = both(base.down(of_base), new.up(of_new))?;
+    let down = half_width(base.distance_up(base_interval), new.distance_down(new_interval))?;
+    let up = half_width(base.distance_down(base_interval), new.distance_up(new_interval))?;
     if is_ratio {
+        // `down` and `up` are on the scale of logarithms: e^-down and e^up are factors of `new`.
         Some((-new.value * (-down).exp_m1(), new.value * up.exp_m1()))
     } else {
         Some((down, up))
     }
 }
 
-/// A cell that the runs of both sides have.
+/// A cell of the first run, and the cell of the second run in the row with the same keys.
 #[derive(Clone, Debug)]
 pub struct Pair<'a> {
     pub table: &'a Table,
-    /// The values of the key columns; one list for all cells of the row.
+    /// Names and values of the key columns. All cells of a row share one list.
     pub row: Rc<[(&'a str, String)]>,
     pub column: &'a Column,
-    /// The first run's figure; of several runs, their mean.
+    /// The first run's figure. With several runs on each side: the mean over the first side's runs.
     pub base: Figure,
-    /// The second run's figure, or `None` where it lacks the row or the figure.
+    /// The second run's figure, or the mean over the second side's runs. `None` if they lack the row or the figure.
     pub new: Option<Figure>,
-    /// The larger of both rows' shares of CPU time, or `None` where the table has no such column.
+    /// The larger of both rows' shares of CPU time, or `None` if the table has no such column.
     pub cpu_share: Option<f64>,
-    /// Whether its intervals are too narrow because they take the values of a window as independent. True for a quantile
-    /// whose table does not know the sections of the window.
-    pub takes_independent: bool,
-    /// How much pairs of runs differ, where each side has several runs.
+    /// Whether the intervals are too narrow because they assume that the values of a window are independent. True for a
+    /// quantile whose table has no figures of the window's sections.
+    pub assumes_independence: bool,
+    /// The differences between pairs of runs, or `None` with one run on each side.
     pub repeats: Option<Repeats>,
 }
 
 impl Pair<'_> {
-    /// This pair with the second figure changed by a part of itself.
+    /// This pair with the second figure changed by the part `by_ratio` of itself.
     #[must_use]
     pub fn changed(&self, by_ratio: f64) -> Self {
         let new = self.new.map(|new| new.changed(by_ratio));
@@ -118,7 +123,8 @@ impl Pair<'_> {
         Pair { new, repeats, ..self.clone() }
     }
 
-    /// How far the ends of the interval of the difference are below and above it, as the function `distances` says.
+    /// Distances from the difference down and up to the ends of its interval, with the probability `tail` beyond each
+    /// end. They follow from the pairs of runs or, with one run on each side, from the intervals of both figures.
     #[must_use]
     pub fn distances(&self, tail: f64) -> Option<(f64, f64)> {
         match &self.repeats {
@@ -127,7 +133,6 @@ impl Pair<'_> {
         }
     }
 
-    /// Whether the difference has an interval.
     #[must_use]
     pub fn has_interval(&self) -> bool {
         match &self.repeats {
@@ -144,7 +149,8 @@ fn cpu_share_column(table: &Table) -> Option<usize> {
     table.columns.iter().position(|column| column.is_cpu_share)
 }
 
-/// Whether the interval is that of a quantile, from the order of its values alone. Means have half widths.
+/// Whether the column's interval follows from the order of the values alone, as if they were independent. This is true
+/// for a quantile without degrees of freedom and without a wide interval. Means have half widths instead of bounds.
 fn is_quantile_by_order(column: &Column) -> bool {
     column.interval.as_ref().is_some_and(|interval| {
         matches!(interval.ends, Ends::Bounds(_))
@@ -169,11 +175,11 @@ fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Figure> {
         return Some(figure);
     };
     figure.wide = wide.as_ref().and_then(bounds);
-    // Where a table has wide intervals, one that is absent is not known: the narrow one may take values as
-    // independent.
+    // In a table with wide intervals, a row without a wide interval has no known uncertainty: its narrow interval may
+    // assume independent values.
     if wide.is_none() || figure.wide.is_some() {
         figure.interval = match ends {
-            Ends::HalfWidth(half) => cell(half).map(|half| (value - half, value + half)),
+            Ends::HalfWidth(column) => cell(column).map(|half| (value - half, value + half)),
             Ends::Bounds(ends) => bounds(ends),
         };
     }
@@ -186,52 +192,53 @@ fn figure(table: &Table, row: &[Value], column: &Column) -> Option<Figure> {
     Some(figure)
 }
 
-/// The rows of a table by the values of its key columns; `None` where the keys do not name them.
-fn by_key<'t>(table: &'t Table, keys: &[&str]) -> Option<BTreeMap<Vec<String>, &'t [Value]>> {
-    let places: Vec<Option<usize>> = keys.iter().map(|name| table.column(name)).collect();
+/// The rows of a table by the values of its key columns, as text. `None` if two rows have the same keys.
+fn rows_by_key<'t>(table: &'t Table, keys: &[&str]) -> Option<BTreeMap<Vec<String>, &'t [Value]>> {
+    let positions: Vec<Option<usize>> = keys.iter().map(|name| table.column(name)).collect();
     let mut rows = BTreeMap::new();
     for row in table.rows() {
-        let text = |at: &Option<usize>| match at.and_then(|at| row.get(at)) {
+        let text = |position: &Option<usize>| match position.and_then(|index| row.get(index)) {
             Some(Value::Text(text)) => text.clone(),
-            Some(Value::Bool(is)) => is.to_string(),
+            Some(Value::Bool(flag)) => flag.to_string(),
             Some(value) => value.number().map(|number| number.to_string()).unwrap_or_default(),
             None => String::new(),
         };
-        if rows.insert(places.iter().map(text).collect(), row.as_slice()).is_some() {
+        if rows.insert(positions.iter().map(text).collect(), row.as_slice()).is_some() {
             return None;
         }
     }
     Some(rows)
 }
 
-/// Names of the columns that name a row.
+/// Names of the key columns, whose values together name a row.
 pub fn keys(table: &Table) -> Vec<&str> {
     let keys = table.columns.iter().filter(|column| column.role == Role::Key);
     keys.map(|column| column.name.as_str()).collect()
 }
 
-/// The cells that two runs have in common, and the rest.
+/// The cells that two runs have in common, and the rows and tables that are not compared.
 #[derive(Debug, Default)]
 pub struct Matched<'a> {
-    /// Cells of rows that the first run has.
+    /// Cells of rows that the first run has; the second run may lack them.
     pub pairs: Vec<Pair<'a>>,
     /// Rows that only the second run has.
     pub added: usize,
-    /// Tables that cannot be compared: name, and why.
+    /// Tables that cannot be compared: name and reason.
     pub left_out: Vec<(String, &'static str)>,
 }
 
-/// The numbers of the two runs that `wanted` asks for, row by row.
+/// Matches the figures of `base` with the figures of `new` by table, row keys and column.
+/// Includes a cell only if `is_wanted` is true.
 pub fn matched<'a>(
     base: &'a Run,
     new: &Run,
-    wanted: impl Fn(&Table, &Column, &[Value]) -> bool,
+    is_wanted: impl Fn(&Table, &Column, &[Value]) -> bool,
 ) -> Matched<'a> {
     let mut found = Matched::default();
     for table in &base.tables {
         let keys = keys(table);
         let mut leave_out = |why| found.left_out.push((table.name.clone(), why));
-        let Some(other) = new.table(&table.name) else {
+        let Some(new_table) = new.table(&table.name) else {
             leave_out("the second run does not have it");
             continue;
         };
@@ -239,36 +246,46 @@ pub fn matched<'a>(
             leave_out("no column of it names its rows");
             continue;
         }
-        let (Some(rows), Some(others)) = (by_key(table, &keys), by_key(other, &keys)) else {
+        let (Some(rows), Some(new_rows)) =
+            (rows_by_key(table, &keys), rows_by_key(new_table, &keys))
+        else {
             leave_out("several rows have the same name");
             continue;
         };
-        found.added += others.keys().filter(|key| !rows.contains_key(*key)).count();
-        let figures = table.columns.iter().filter(|column| column.role != Role::Key);
-        let figures: Vec<_> = figures
-            .map(|column| (column, other.column(&column.name).map(|index| &other.columns[index])))
+        found.added += new_rows.keys().filter(|key| !rows.contains_key(*key)).count();
+        let columns = table.columns.iter().filter(|column| column.role != Role::Key);
+        let column_pairs: Vec<_> = columns
+            .map(|column| {
+                let new_index = new_table.column(&column.name);
+                (column, new_index.map(|index| &new_table.columns[index]))
+            })
             .collect();
-        let (share_at, other_share_at) = (cpu_share_column(table), cpu_share_column(other));
-        let share = |row: &[Value], at: Option<usize>| row.get(at?).and_then(Value::number);
+        let (share_column, new_share_column) =
+            (cpu_share_column(table), cpu_share_column(new_table));
+        let share = |row: &[Value], column: Option<usize>| row.get(column?).and_then(Value::number);
         for (key, row) in &rows {
             let names = keys.iter().copied().zip(key.iter().cloned());
             let names: Rc<[(&str, String)]> = names.collect();
-            let counterpart = others.get(key);
-            let other_share = counterpart.and_then(|row| share(row, other_share_at));
-            let cpu_share = share(row, share_at).map(|base| base.max(other_share.unwrap_or(0.0)));
-            for (column, other_column) in &figures {
-                if !wanted(table, column, row) {
+            let new_row = new_rows.get(key);
+            let new_share = new_row.and_then(|row| share(row, new_share_column));
+            let cpu_share = share(row, share_column).map(|base| base.max(new_share.unwrap_or(0.0)));
+            for (column, new_column) in &column_pairs {
+                if !is_wanted(table, column, row) {
                     continue;
                 }
                 let Some(base) = figure(table, row, column) else { continue };
-                let new = counterpart.zip(*other_column);
-                let new = new.and_then(|(row, column)| figure(other, row, column));
-                let row = Rc::clone(&names);
-                let takes_independent = is_quantile_by_order(column);
-                let repeats = None;
-                let pair =
-                    Pair { table, row, column, base, new, cpu_share, takes_independent, repeats };
-                found.pairs.push(pair);
+                let new_cell = new_row.zip(*new_column);
+                let new = new_cell.and_then(|(row, column)| figure(new_table, row, column));
+                found.pairs.push(Pair {
+                    table,
+                    row: Rc::clone(&names),
+                    column,
+                    base,
+                    new,
+                    cpu_share,
+                    assumes_independence: is_quantile_by_order(column),
+                    repeats: None,
+                });
             }
         }
     }

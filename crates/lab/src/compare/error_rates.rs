@@ -1,4 +1,7 @@
-//! How often a comparison reports a difference where there is none, and how often it finds one that was planted.
+//! How often a comparison reports a difference where there is none, and how often it finds a planted difference.
+//!
+//! `irqlab bench compare` measures the same thing many times, adds each pair of runs to [`ErrorRates`], and prints the
+//! tables. This checks the comparison itself.
 
 use std::collections::BTreeMap;
 
@@ -12,53 +15,55 @@ use crate::targets::{Target, target_columns};
 /// Largest share of comparisons that may report a false difference.
 const FALSE_RATIO_MAX: f64 = 0.05;
 
-/// The name of a figure.
+/// The name of a compared figure.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Name {
+struct FigureName {
     table: String,
     row: String,
     column: String,
 }
 
-/// The errors of comparisons of runs of the same thing.
+/// The errors of comparisons between runs of the same thing: every reported difference is false.
 #[derive(Default)]
 pub struct ErrorRates {
     comparisons: u64,
-    /// Figures that were judged.
+    /// Figures that were judged, summed over all comparisons.
     figures: u64,
-    /// Comparisons that reported a difference.
+    /// Comparisons that reported at least one difference.
     false_comparisons: u64,
     reported: Vec<Reported>,
-    planted: BTreeMap<Name, Planted>,
+    planted: BTreeMap<FigureName, Planted>,
 }
 
 /// A figure that a comparison reported as different.
 struct Reported {
     /// Number of the last pair of the comparison, from 1.
     pair: u64,
-    name: Name,
-    /// Second less first, as a part of the first.
+    name: FigureName,
+    /// Second figure less first, as a part of the first. `None` if the first is 0.
     change: Option<f64>,
-    /// Ends of the interval of `change`.
+    /// Lower and upper end of the interval of `change`.
     low: Option<f64>,
     high: Option<f64>,
 }
 
-/// Comparisons of a mean to which a change was planted.
+/// Comparisons of one mean, in which a planted change was added to the second run's mean.
 #[derive(Default)]
 struct Planted {
+    /// Comparisons that judge the mean.
     judged: u64,
     /// Comparisons that report the change.
     found: u64,
 }
 
+/// Whether the difference was judged by an interval.
 fn is_judged(difference: &&Difference<'_>) -> bool {
     matches!(difference.method, Method::Intervals | Method::Runs)
 }
 
 impl ErrorRates {
-    /// Compares `new` with `base`, and once more with the means of `new` changed by `plant`, a ratio. `pair`: number of
-    /// the last pair of runs, from 1.
+    /// Compares `new` with `base`, and counts the reported differences. Then judges each mean again as if the second
+    /// run's mean had changed by the part `plant` of itself. `pair`: number of the last pair of runs, from 1.
     ///
     /// Fails as [`compare_series`] does.
     ///
@@ -74,17 +79,18 @@ impl ErrorRates {
         let plan = Plan { all_rows: false, margin_ratio: 0.02, rules: Vec::new() };
         let comparison = compare_series(base, new, &plan)?;
         self.comparisons += 1;
-        let before = self.reported.len();
+        let reported_before = self.reported.len();
         self.add_figures(pair, &comparison, &plan, plant);
-        self.false_comparisons += u64::from(self.reported.len() > before);
+        self.false_comparisons += u64::from(self.reported.len() > reported_before);
         Ok(())
     }
 
+    /// Adds all judged figures of a comparison: a figure that differs to `reported`, and each mean to `planted`.
     fn add_figures(&mut self, pair: u64, comparison: &Comparison<'_>, plan: &Plan, plant: f64) {
         for difference in comparison.differences.iter().filter(is_judged) {
             self.figures += 1;
             let column = &difference.pair.column.name;
-            let name = Name {
+            let name = FigureName {
                 table: difference.pair.table.name.clone(),
                 row: difference.row_name(),
                 column: column.clone(),
@@ -114,18 +120,19 @@ impl ErrorRates {
     /// The tables `pairs`, `planted` and `reported`.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
-        vec![self.pairs(), self.planted(), self.reported()]
+        vec![self.pairs_table(), self.planted_table(), self.reported_table()]
     }
 
-    fn pairs(&self) -> Table {
-        let share = |count: u64| count as f64 / self.comparisons as f64;
+    /// Table `pairs`: how many comparisons and figures there are, and the share of false reports.
+    fn pairs_table(&self) -> Table {
+        let per_comparison = |count: u64| count as f64 / self.comparisons as f64;
         let rows = [
             Target::unlimited("comparisons", self.comparisons as f64),
-            Target::unlimited("figures judged in a comparison", share(self.figures)),
+            Target::unlimited("figures judged in a comparison", per_comparison(self.figures)),
             Target::unlimited("figures reported as different", self.reported.len() as f64),
             Target::limited(
                 "share of comparisons with such a figure",
-                share(self.false_comparisons),
+                per_comparison(self.false_comparisons),
                 FALSE_RATIO_MAX,
             ),
         ];
@@ -139,8 +146,9 @@ impl ErrorRates {
         columns.table("pairs", doc, rows)
     }
 
-    fn planted(&self) -> Table {
-        type Row<'a> = (&'a Name, &'a Planted);
+    /// Table `planted`: for each mean, how often its planted change was reported.
+    fn planted_table(&self) -> Table {
+        type Row<'a> = (&'a FigureName, &'a Planted);
         let columns =
             name_columns("Its column, a mean.").of_ref(|(name, _): &Row<'_>| *name).and([
                 column("comparisons", "Comparisons that judge it.")
@@ -152,7 +160,8 @@ impl ErrorRates {
         columns.table("planted", doc, &self.planted)
     }
 
-    fn reported(&self) -> Table {
+    /// Table `reported`: a row for each false report.
+    fn reported_table(&self) -> Table {
         let [low, high] = ["change_low_ratio", "change_high_ratio"];
         let columns = Columns::all([
             column("pair", "Number of the last pair of the comparison.")
@@ -171,10 +180,10 @@ impl ErrorRates {
 }
 
 /// The columns that name a figure. `column_doc` describes the column `column`.
-fn name_columns<'a>(column_doc: &str) -> Columns<'a, Name> {
+fn name_columns<'a>(column_doc: &str) -> Columns<'a, FigureName> {
     Columns::all([
-        column("table", "Table of the runs.").text(|name: &Name| name.table.clone()),
-        column("row", "Its row.").text(|name: &Name| name.row.clone()),
-        column("column", column_doc).text(|name: &Name| name.column.clone()),
+        column("table", "Table of the runs.").text(|name: &FigureName| name.table.clone()),
+        column("row", "Its row.").text(|name: &FigureName| name.row.clone()),
+        column("column", column_doc).text(|name: &FigureName| name.column.clone()),
     ])
 }

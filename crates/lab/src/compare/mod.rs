@@ -1,17 +1,18 @@
-//! Two runs of an experiment, or several runs on each side, compared cell by cell.
+//! Compares two runs of an experiment, or several runs on each side, cell by cell. `irqlab compare`, `irqlab report`
+//! and `irqlab bench compare` use it: runs and a [`Plan`] go in, a [`Comparison`] comes out, and [`tables()`] shows it.
 //!
 //! **Exact**: a simulated machine and a model give the same figures each time. Any difference is real.
 //!
-//! **By intervals**: on a live bench, the interval of a difference follows from the intervals of both cells: for means
-//! and amounts by Student's t with the degrees of freedom of both (Welch and Satterthwaite), for quantiles by their
-//! wide intervals (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). These intervals allow for spans that
-//! depend on one another, which a rank test of the spans would not.
+//! **By intervals**: on a live bench, the interval of a difference follows from the intervals of both cells. Means and
+//! amounts use Student's t with the degrees of freedom of both (Welch and Satterthwaite). Quantiles use their wide
+//! intervals (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). These intervals allow for spans that depend on
+//! one another; a rank test of the spans would not.
 //!
 //! **By runs**: several runs on each side show how much runs differ (`series.rs`).
 //!
-//! All intervals hold together in 95 % of comparisons (Bonferroni). Half of the error probability is for the figures of
-//! rows with at least [`CPU_SHARE_MIN_RATIO`] of CPU time. From one live run on each side, the other rows are not
-//! judged: the other work on the machine decides what they take, and that changes from run to run by factors.
+//! In 95 % of comparisons, all intervals hold together (Bonferroni). Half of the error probability is for the figures
+//! of rows with at least [`CPU_SHARE_MIN_RATIO`] of CPU time. One live run on each side cannot judge the other rows.
+//! Their figures depend on other work on the machine, and change from run to run by factors.
 
 mod cells;
 pub mod error_rates;
@@ -31,9 +32,9 @@ pub use tables::{Listed, tables};
 /// The options of a comparison and the rules of its gate.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Compares rows that tables hide by default, too: for example, the row of each CPU.
+    /// Whether rows that tables hide by default are compared, too: for example, the row of each CPU.
     pub all_rows: bool,
-    /// On a live bench, figures that differ by less than this part of the first figure are equal.
+    /// On a live bench, figures are equal if they differ by less than this part of the first figure.
     pub margin_ratio: f64,
     /// The gate's rules.
     pub rules: Vec<Rule>,
@@ -44,7 +45,7 @@ pub struct Plan {
 pub enum Verdict {
     /// A cost grew, or a benefit shrank.
     Worse,
-    /// A figure changed that has no better direction.
+    /// A figure changed that is neither a cost nor a benefit.
     Changed,
     /// A cost shrank, or a benefit grew.
     Better,
@@ -52,11 +53,12 @@ pub enum Verdict {
     Undecided,
     /// The second run lacks the row, or its figure.
     Missing,
-    /// No difference; by intervals: within the margin.
+    /// No difference. On a live bench: the whole interval of the difference is within the margin.
     Equal,
 }
 
 impl Verdict {
+    /// The verdict in the table `differences`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -68,9 +70,7 @@ impl Verdict {
             Verdict::Equal => "equal",
         }
     }
-}
 
-impl Verdict {
     /// Whether both runs have the figure, and it differs.
     #[must_use]
     pub fn is_difference(self) -> bool {
@@ -81,7 +81,7 @@ impl Verdict {
 /// How a difference is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Any difference is one.
+    /// The runs have no noise: any difference is real.
     Exact,
     /// Judged by the 95 % intervals of both figures.
     Intervals,
@@ -89,12 +89,13 @@ pub enum Method {
     Runs,
     /// Not judged: a cell has no interval.
     NoInterval,
-    /// Not judged: one run on each side, of a row that takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time, or of a
-    /// quantile whose interval takes the values as independent.
+    /// Not judged, because each side has only one run. The row takes less than [`CPU_SHARE_MIN_RATIO`] of CPU time,
+    /// or the figure is a quantile whose interval assumes independent values.
     OneRun,
 }
 
 impl Method {
+    /// The method in the table `differences`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -110,46 +111,44 @@ impl Method {
 /// A compared cell.
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
-    /// The cell.
     pub pair: Pair<'a>,
-    /// Second less first, in the unit of the column; absent where it is missing.
+    /// Second figure less first, in the unit of the column. `None` if the second run lacks the figure.
     pub change: Option<f64>,
-    /// Ends of its simultaneous interval; both the change itself where it is exact.
+    /// Lower and upper end of the simultaneous interval of `change`. Both are `change` itself if the runs are exact.
     pub interval: Option<(f64, f64)>,
-    /// How it was judged.
     pub method: Method,
-    /// The meaning of the change.
     pub verdict: Verdict,
-    /// The probability that the difference is beyond one end of its interval.
+    /// The probability that the true difference is beyond one given end of `interval`.
     pub tail: f64,
 }
 
 impl Difference<'_> {
-    /// The values of the row's key columns, in words.
+    /// The values of the row's key columns, separated by spaces.
     #[must_use]
     pub fn row_name(&self) -> String {
         row_name(&self.pair)
     }
 
-    /// A difference as a part of the first figure; absent where that is 0.
+    /// `difference` as a part of the first figure. `None` if the first figure is 0.
     #[must_use]
     pub fn ratio(&self, difference: f64) -> Option<f64> {
         (self.pair.base.value != 0.0).then(|| difference / self.pair.base.value.abs())
     }
 }
 
-/// Whether a rule holds.
+/// Whether a rule holds. The worst ruling is first: `outcome` takes the minimum over the cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ruling {
     /// The whole interval of a cell is beyond the limit.
     Broken,
-    /// A cell is beyond it, and may be within it.
+    /// A cell is beyond the limit but its interval is not, or a cell is missing.
     InDoubt,
-    /// All cells are within it.
+    /// All cells are within the limit.
     Holds,
 }
 
 impl Ruling {
+    /// The ruling in the table `rules`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -160,7 +159,7 @@ impl Ruling {
     }
 }
 
-/// A rule, and the cells that it is about.
+/// The result of checking a rule on all cells that it covers.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub rule: Rule,
@@ -168,32 +167,31 @@ pub struct Outcome {
     pub cells: usize,
     /// Cells that the second run lacks.
     pub missing: usize,
-    /// Whether the rule holds.
     pub ruling: Ruling,
-    /// The cell that is farthest from holding: its name, and its change as a part of the first figure.
+    /// The cell that is farthest from holding: its row's name, and its change as a part of the first figure.
     pub worst: Option<(String, Option<f64>)>,
 }
 
 /// The results of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
-    /// Each cell; the worst first.
+    /// All compared cells, by verdict in the order of [`Verdict`], then by size of the change, largest first.
     pub differences: Vec<Difference<'a>>,
-    /// Each rule, in the order given.
+    /// The outcome of each rule, in the order of [`Plan::rules`].
     pub outcomes: Vec<Outcome>,
-    /// Warnings for the reader.
     pub warnings: Vec<String>,
-    /// Tables that could not be compared: name, and why.
+    /// Tables that could not be compared: name and reason.
     pub left_out: Vec<(String, &'static str)>,
 }
 
 impl Comparison<'_> {
     /// A warning if rules name figures that one run on each side cannot judge.
-    fn warning_of_rules(&self) -> Option<String> {
-        let is_by_other_work = |difference: &&Difference<'_>| {
+    fn unreliable_rules_warning(&self) -> Option<String> {
+        // Only figures that a rule covers get this far with one run on each side: see `Judge::lacks_runs`.
+        let is_unreliable = |difference: &&Difference<'_>| {
             difference.method == Method::Intervals && needs_runs(&difference.pair)
         };
-        let count = self.differences.iter().filter(is_by_other_work).count();
+        let count = self.differences.iter().filter(is_unreliable).count();
         (count > 0).then(|| {
             format!(
                 "{count} figures that a rule names change from run to run by more than their intervals: rows below {} % \
@@ -203,8 +201,8 @@ impl Comparison<'_> {
         })
     }
 
-    /// For the settings of a run: how many figures were compared, and how many of them could not be decided,
-    /// whether the tables list them or not.
+    /// Settings of the comparison's own run: how many figures were compared, and how many of them are undecided. Both
+    /// count figures that the tables do not list, too.
     #[must_use]
     pub fn counts(&self) -> [(&'static str, u64); 2] {
         let undecided =
@@ -219,10 +217,10 @@ impl Comparison<'_> {
 /// Why two runs cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
-    /// They asked different questions.
+    /// The runs are of different experiments. Fields: the first run's experiment, and a different one.
     #[error("the first run is of {0}, the second of {1} (compare runs of one experiment)")]
     Experiments(String, String),
-    /// The sides have different numbers of runs.
+    /// The sides have different numbers of runs. Fields: first side, second side.
     #[error(
         "the first side has {0} runs and the second {1}: runs are compared in pairs, in the order of their start \
          (give as many on both sides)"
@@ -233,13 +231,13 @@ pub enum CompareError {
         "{0} runs on each side are too few to tell how much runs differ (take 3 at least, better 8; or one)"
     )]
     FewRuns(usize),
-    /// There is nothing that both have.
+    /// No figure can be compared.
     #[error("no figure of the first run is comparable (see irqlab show RUN --columns)")]
     Nothing,
-    /// A rule is about no cell: a gate that checks nothing must not pass.
+    /// A rule covers no cell: a gate that checks nothing must not pass. Fields: the rule, and the reason.
     #[error("rule {0:?} is about no figure of the first run{1}")]
     NoCell(String, String),
-    /// The second run has none of a rule's cells. The gate would check nothing.
+    /// The second run lacks all cells of a rule: a gate that checks nothing must not pass.
     #[error(
         "rule {0:?}: the second run has none of its figures (was a row renamed, or not measured?)"
     )]
@@ -251,11 +249,15 @@ pub enum CompareError {
     NoInterval(String),
 }
 
-/// Whether the run's figures are the same each time: a simulated machine's, or computed ones.
+/// Whether another run gives exactly these figures: the run is of a simulated machine, or computed.
 fn is_exact(run: &Run) -> bool {
     run.bench != "live"
 }
 
+/// Whether the comparison includes the cell of `row` in `column`. `exact`: all runs are exact.
+///
+/// Costs and benefits are compared, and other figures that people see and that are exact or have an interval. A column
+/// that a rule names is always compared, in hidden rows, too.
 fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Value]) -> bool {
     let is_ruled = plan.rules.iter().any(|rule| rule.is_about(&table.name, &column.name));
     let is_judged = match column.role {
@@ -267,59 +269,62 @@ fn is_wanted(plan: &Plan, exact: bool, table: &Table, column: &Column, row: &[Va
     (is_ruled || is_judged) && (plan.all_rows || is_ruled || is_shown)
 }
 
-/// Differences of real numbers up to this part of them, or of 1, are their rounding. A count below 10¹² is exact.
+/// A difference up to this part of the first figure (or of 1, for figures below 1) is rounding, and counts as 0.
+/// Differences of counts below 10¹² are not affected.
 const ROUNDING_RATIO: f64 = 1e-12;
 
-/// Share of CPU time from which the figures of a row are judged by one run on each side. Rows below it belong mostly
-/// to other work on the machine: between runs of the same thing their means differed by up to 100 %, and their rates
-/// by up to 300 %, which no window shows (docs/compare.md).
+/// Smallest share of CPU time of a row whose figures are judged by one run on each side. Rows below it belong mostly to
+/// other work on the machine. Between runs of the same thing, their means differed by up to 100 % and their rates by up
+/// to 300 %. The intervals of a single window do not include this difference (docs/compare.md).
 pub const CPU_SHARE_MIN_RATIO: f64 = 0.01;
 
-/// Whether the row of a pair takes enough CPU time to be judged by one run on each side. True for tables without
-/// shares of CPU time.
+/// Whether the row of a pair takes enough CPU time to be judged by one run on each side. True
+/// in tables that have no shares of CPU time.
 fn is_leading(pair: &Pair<'_>) -> bool {
     pair.cpu_share.is_none_or(|share| share >= CPU_SHARE_MIN_RATIO)
 }
 
-/// Whether the intervals of one run on each side do not hold what changes from run to run.
+/// Whether the figure changes from run to run by more than its interval, so that several runs are needed to judge it.
 fn needs_runs(pair: &Pair<'_>) -> bool {
-    !is_leading(pair) || pair.takes_independent
+    !is_leading(pair) || pair.assumes_independence
 }
 
-/// How differences are judged.
+/// Judges each difference of a comparison, with the error probability that one figure may use up.
 #[derive(Clone, Copy)]
 struct Judge<'p> {
     plan: &'p Plan,
     /// Whether all runs are exact.
     is_exact: bool,
-    /// The probability of an error beyond one end of an interval, of rows that [`is_leading`] holds for.
-    tail_of_leading: f64,
-    /// The probability of an error beyond one end of an interval, of rows that [`is_leading`] does not hold for.
-    tail_of_others: f64,
+    /// The probability of an error beyond one end of an interval, for each figure of leading rows ([`is_leading`]).
+    leading_row_tail: f64,
+    /// The probability of an error beyond one end of an interval, for each figure of the other rows.
+    minor_row_tail: f64,
 }
 
 impl<'p> Judge<'p> {
-    /// Shares the error probability among the figures of `pairs`.
+    /// Shares the error probability [`FAMILY_TAIL`] among the figures of `pairs` that are judged by an interval.
+    /// Leading rows get one half, and the other rows get the other half. Figures within a half get equal parts.
     fn new(pairs: &[Pair<'_>], is_exact: bool, plan: &'p Plan) -> Judge<'p> {
-        let mut judge = Judge { plan, is_exact, tail_of_leading: 0.0, tail_of_others: 0.0 };
+        let mut judge = Judge { plan, is_exact, leading_row_tail: 0.0, minor_row_tail: 0.0 };
         let is_judged = |pair: &&Pair<'_>| pair.has_interval() && !judge.lacks_runs(pair);
-        let (leading, others): (Vec<&Pair<'_>>, Vec<_>) =
+        let (leading, minor): (Vec<&Pair<'_>>, Vec<_>) =
             pairs.iter().filter(is_judged).partition(|pair| is_leading(pair));
-        let families = u8::from(!leading.is_empty()) + u8::from(!others.is_empty());
+        let families = u8::from(!leading.is_empty()) + u8::from(!minor.is_empty());
         let tail = |count: usize| FAMILY_TAIL / f64::from(families.max(1)) / count.max(1) as f64;
-        (judge.tail_of_leading, judge.tail_of_others) = (tail(leading.len()), tail(others.len()));
+        (judge.leading_row_tail, judge.minor_row_tail) = (tail(leading.len()), tail(minor.len()));
         judge
     }
 
-    /// Whether one run on each side does not tell whether the figures differ. A figure that a rule names is judged
-    /// all the same: whoever wrote the rule has chosen its limit.
+    /// Whether the figure is not judged because each side has only one run. A figure that a rule names is always
+    /// judged: the author of the rule has chosen its limit.
     fn lacks_runs(&self, pair: &Pair<'_>) -> bool {
         let is_ruled = || self.plan.rules.iter().any(|rule| rule.covers(pair));
         !self.is_exact && pair.repeats.is_none() && needs_runs(pair) && !is_ruled()
     }
 
+    /// The difference of a pair with its interval and verdict. A difference within the rounding error counts as 0.
     fn judge<'a>(&self, pair: Pair<'a>) -> Difference<'a> {
-        let tail = if is_leading(&pair) { self.tail_of_leading } else { self.tail_of_others };
+        let tail = if is_leading(&pair) { self.leading_row_tail } else { self.minor_row_tail };
         let Some(new) = pair.new else {
             let (method, verdict) = (Method::Exact, Verdict::Missing);
             return Difference { pair, change: None, interval: None, method, verdict, tail };
@@ -328,63 +333,72 @@ impl<'p> Judge<'p> {
         let rounding = ROUNDING_RATIO * base.value.abs().max(1.0);
         let difference = new.value - base.value;
         let change = if difference.abs() > rounding { difference } else { 0.0 };
-        let around = |(down, up)| (change - down, change + up);
-        let (method, interval) = if pair.repeats.is_some() {
-            match pair.distances(tail) {
-                Some(distances) => (Method::Runs, Some(around(distances))),
-                None => (Method::NoInterval, None),
-            }
-        } else if self.is_exact {
-            (Method::Exact, Some((change, change)))
-        } else if self.lacks_runs(&pair) {
-            (Method::OneRun, None)
-        } else {
-            match pair.distances(tail) {
-                Some(distances) => (Method::Intervals, Some(around(distances))),
-                None => (Method::NoInterval, None),
-            }
-        };
+        let (method, interval) = self.method_and_interval(&pair, change, tail);
         let margin = if self.is_exact { 0.0 } else { self.plan.margin_ratio * base.value.abs() };
         let verdict = match (interval, pair.column.role) {
             (None, _) => Verdict::Undecided,
             (Some((low, high)), _) if low >= -margin && high <= margin => Verdict::Equal,
-            (Some((low, _)), role) if low > 0.0 => direction(role, true),
-            (Some((_, high)), role) if high < 0.0 => direction(role, false),
+            (Some((low, _)), role) if low > 0.0 => verdict_by_role(role, true),
+            (Some((_, high)), role) if high < 0.0 => verdict_by_role(role, false),
             _ => Verdict::Undecided,
         };
         Difference { pair, change: Some(change), interval, method, verdict, tail }
     }
+
+    /// How the difference `change` of a pair is judged, and its interval if the method gives one.
+    fn method_and_interval(
+        &self,
+        pair: &Pair<'_>,
+        change: f64,
+        tail: f64,
+    ) -> (Method, Option<(f64, f64)>) {
+        let method = if pair.repeats.is_some() {
+            Method::Runs
+        } else if self.is_exact {
+            return (Method::Exact, Some((change, change)));
+        } else if self.lacks_runs(pair) {
+            return (Method::OneRun, None);
+        } else {
+            Method::Intervals
+        };
+        match pair.distances(tail) {
+            Some((down, up)) => (method, Some((change - down, change + up))),
+            None => (Method::NoInterval, None),
+        }
+    }
 }
 
-/// The verdict on a difference if the second figure had also changed by a part of itself. Its intervals and the error
-/// probability stay as they are.
+/// The verdict on `difference` if the second figure had also changed by the part `by_ratio` of itself. The widths of
+/// the intervals and the error probability stay as they are.
 #[must_use]
 pub fn verdict_if_changed(difference: &Difference<'_>, by_ratio: f64, plan: &Plan) -> Verdict {
     let is_exact = difference.method == Method::Exact;
-    let (tail_of_leading, tail_of_others) = (difference.tail, difference.tail);
-    let judge = Judge { plan, is_exact, tail_of_leading, tail_of_others };
+    let (leading_row_tail, minor_row_tail) = (difference.tail, difference.tail);
+    let judge = Judge { plan, is_exact, leading_row_tail, minor_row_tail };
     judge.judge(difference.pair.changed(by_ratio)).verdict
 }
 
-fn direction(role: Role, grew: bool) -> Verdict {
-    match (role, grew) {
+/// The verdict on a real difference. `has_grown`: whether the second figure is larger.
+fn verdict_by_role(role: Role, has_grown: bool) -> Verdict {
+    match (role, has_grown) {
         (Role::Cost, true) | (Role::Benefit, false) => Verdict::Worse,
         (Role::Cost, false) | (Role::Benefit, true) => Verdict::Better,
         (Role::Figure | Role::Key, _) => Verdict::Changed,
     }
 }
 
-/// Compares `new` with `base`.
+/// Compares the run `new` with the run `base`.
 ///
-/// Fails if the runs are of two experiments or have no figure in common, and if a rule names no
-/// figure that can be judged.
+/// Fails if the runs are of different experiments or have no figure in common. Fails if a
+/// rule names no figure that can be judged.
 pub fn compare<'a>(base: &'a Run, new: &Run, plan: &Plan) -> Result<Comparison<'a>, CompareError> {
     compare_series(std::slice::from_ref(base), std::slice::from_ref(new), plan)
 }
 
-/// Compares the runs `new` with the runs `base`: in pairs, each list in the order of their start.
+/// Compares the runs `new` with the runs `base`, in pairs: the caller gives each list in the order of the runs' start.
 ///
-/// Fails as [`compare`] does, and if the sides have different numbers of runs, or two to [`PAIRS_MIN`] - 1 runs.
+/// Fails as [`compare`] does. Fails if the sides have different numbers of runs, or more than
+/// one run but fewer than [`PAIRS_MIN`].
 ///
 /// # Panics
 /// When a side has no run.
@@ -408,21 +422,23 @@ pub fn compare_series<'a>(
     } else {
         series::matched_series(base, new, |base, new| matched(base, new, wanted))?
     };
-    let mut comparison = judged_all(first, pairs, is_exact, plan)?;
+    let mut comparison = judge_pairs(first, pairs, is_exact, plan)?;
     comparison.warnings = warnings(base, new);
-    comparison.warnings.extend(comparison.warning_of_rules());
+    comparison.warnings.extend(comparison.unreliable_rules_warning());
     if added > 0 {
-        let more = format!("{added} rows are in the second run alone; they are not compared");
-        comparison.warnings.push(more);
+        let warning = format!("{added} rows are in the second run alone; they are not compared");
+        comparison.warnings.push(warning);
     }
     comparison.left_out = left_out;
     Ok(comparison)
 }
 
-/// The probability that any of all differences is beyond the same end of its interval.
+/// Probability, for each end, that at least one difference of a comparison is beyond that end of its interval. Both
+/// ends together give 5 %.
 const FAMILY_TAIL: f64 = 0.025;
 
-fn judged_all<'a>(
+/// Judges all pairs and checks the rules of the plan. The caller adds warnings and left-out tables to the result.
+fn judge_pairs<'a>(
     base: &Run,
     pairs: Vec<Pair<'a>>,
     is_exact: bool,
@@ -436,14 +452,18 @@ fn judged_all<'a>(
         pairs.into_iter().map(|pair| judge.judge(pair)).collect();
     let outcomes = plan.rules.iter().map(|rule| outcome(rule, &differences, base));
     let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
-    let size = |difference: &Difference<'_>| {
+    let change_size = |difference: &Difference<'_>| {
         let ratio = difference.change.and_then(|change| difference.ratio(change));
         ratio.map_or(f64::INFINITY, f64::abs)
     };
-    differences.sort_by(|a, b| a.verdict.cmp(&b.verdict).then(size(b).total_cmp(&size(a))));
+    differences.sort_by(|earlier, later| {
+        let by_size = change_size(later).total_cmp(&change_size(earlier));
+        earlier.verdict.cmp(&later.verdict).then(by_size)
+    });
     Ok(Comparison { differences, outcomes, warnings: Vec::new(), left_out: Vec::new() })
 }
 
+/// The error for a rule that covers no cell of `base`: says which part of the rule matches nothing.
 fn no_cell(rule: &Rule, base: &Run) -> CompareError {
     let tables = base.tables.iter().filter(|table| {
         rule.table.as_ref().is_none_or(|name| *name == table.name)
@@ -458,6 +478,7 @@ fn no_cell(rule: &Rule, base: &Run) -> CompareError {
     CompareError::NoCell(rule.text.clone(), why)
 }
 
+/// Checks one rule on all judged cells. Fails if the rule covers no cell that can be judged.
 fn outcome(
     rule: &Rule,
     differences: &[Difference<'_>],
@@ -472,64 +493,67 @@ fn outcome(
     if missing == covered.len() {
         return Err(CompareError::AllMissing(rule.text.clone()));
     }
-    let judged =
+    let has_interval =
         |difference: &&Difference<'_>| difference.change.is_some() && difference.interval.is_some();
-    if !covered.iter().any(judged) {
+    if !covered.iter().any(has_interval) {
         return Err(CompareError::NoInterval(rule.text.clone()));
     }
-    let ruling_of = |difference: &Difference<'_>| {
-        let first = difference.pair.base.value;
-        let is_beyond = |change: f64| rule.is_beyond(change, first);
+    let cell_ruling = |difference: &Difference<'_>| {
+        let first_figure = difference.pair.base.value;
+        let is_beyond = |change: f64| rule.is_beyond(change, first_figure);
         match (difference.change, difference.interval) {
             (Some(_), Some((low, high))) if is_beyond(if rule.is_upper { low } else { high }) => {
                 Ruling::Broken
             }
             (Some(change), _) if is_beyond(change) => Ruling::InDoubt,
-            // A row that is gone may be the one that the gate is for.
+            // The missing row may be the reason for the gate.
             (None, _) => Ruling::InDoubt,
             _ => Ruling::Holds,
         }
     };
-    let size = |difference: &&Difference<'_>| {
+    // The smallest value is the change farthest in the direction that the rule forbids.
+    let signed_change = |difference: &&Difference<'_>| {
         let ratio =
             difference.change.and_then(|change| difference.ratio(change)).unwrap_or(f64::INFINITY);
         if rule.is_upper { -ratio } else { ratio }
     };
-    let worst = covered
-        .iter()
-        .copied()
-        .min_by(|a, b| ruling_of(a).cmp(&ruling_of(b)).then(size(a).total_cmp(&size(b))));
-    let named = |difference: &Difference<'_>| {
+    let worst = covered.iter().copied().min_by(|first, second| {
+        let by_change = signed_change(first).total_cmp(&signed_change(second));
+        cell_ruling(first).cmp(&cell_ruling(second)).then(by_change)
+    });
+    let name_and_ratio = |difference: &Difference<'_>| {
         (row_name(&difference.pair), difference.change.and_then(|change| difference.ratio(change)))
     };
     Ok(Outcome {
         rule: rule.clone(),
         cells: covered.len() - missing,
         missing,
-        ruling: worst.map_or(Ruling::Holds, ruling_of),
-        worst: worst.map(named),
+        ruling: worst.map_or(Ruling::Holds, cell_ruling),
+        worst: worst.map(name_and_ratio),
     })
 }
 
-/// The key values of a row, in words.
+/// The values of the row's key columns, separated by spaces; empty values are left out.
 pub(crate) fn row_name(pair: &Pair<'_>) -> String {
     let values = pair.row.iter().map(|(_, value)| value.as_str());
     values.filter(|value| !value.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Facts of the host and settings whose change is a reason for a difference.
+/// Facts of the host that can explain a difference: the comparison warns if they differ.
 const HOST_FACTS: [&str; 6] = ["kernel", "cpu_model", "cpus_online", "hz", "virtualized", "pmu"];
 
+/// Warnings about incomplete runs, runs that were not taken alternately, and differences of bench, host and settings.
+/// Only the first run of each side is compared for bench, host and settings.
 fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (runs, which) in [(base, "first"), (new, "second")] {
+    for (runs, side) in [(base, "first"), (new, "second")] {
         let incomplete = runs.iter().filter(|run| !run.complete).count();
         match (incomplete, runs.len()) {
             (0, _) => {}
-            (_, 1) => warnings.push(format!("the {which} run was cut short")),
+            (_, 1) => warnings.push(format!("the {side} run was cut short")),
             (_, all) => {
                 warnings
-                    .push(format!("{incomplete} of {all} runs of the {which} side were cut short"));
+                    .push(format!("{incomplete} of {all} runs of the {side} side were cut short"));
             }
         }
     }
@@ -544,51 +568,53 @@ fn warnings(base: &[Run], new: &[Run]) -> Vec<String> {
     if base.bench != new.bench {
         warnings.push(format!("the benches differ: {} and {}", base.bench, new.bench));
     }
-    let mut differ = |what: &str, name: &str, of_base: Option<&Json>, of_new: Option<&Json>| {
-        if of_base != of_new {
-            let text = |value: Option<&Json>| value.map_or("absent".to_owned(), Json::to_string);
-            warnings.push(format!(
-                "{what} {name} differs: {:.80} and {:.80}",
-                text(of_base),
-                text(of_new)
-            ));
-        }
-    };
+    let mut warn_if_different =
+        |kind: &str, name: &str, base_value: Option<&Json>, new_value: Option<&Json>| {
+            if base_value != new_value {
+                let text =
+                    |value: Option<&Json>| value.map_or("absent".to_owned(), Json::to_string);
+                warnings.push(format!(
+                    "{kind} {name} differs: {:.80} and {:.80}",
+                    text(base_value),
+                    text(new_value)
+                ));
+            }
+        };
     for fact in HOST_FACTS {
-        differ("the host's", fact, base.host.get(fact), new.host.get(fact));
+        warn_if_different("the host's", fact, base.host.get(fact), new.host.get(fact));
     }
-    // The setting `conditions` also holds measured values.
+    // These settings differ between any two runs. `conditions` also holds measured values.
     let not_compared = ["out", "command_line", "conditions", "tsc_hz"];
     for (name, value) in
         base.settings.iter().filter(|(name, _)| !not_compared.contains(&name.as_str()))
     {
-        differ("setting", name, Some(value), new.settings.get(name));
+        warn_if_different("setting", name, Some(value), new.settings.get(name));
     }
     warnings
 }
 
-/// The proof that a rule can be broken.
+/// Whether a rule works as a gate: it holds for the run compared with itself, and a change can break it.
 #[derive(Clone, Debug)]
 pub struct SelfTest {
     pub rule: Rule,
-    /// Whether it holds for the run compared with itself.
+    /// Whether the rule holds for the run compared with itself.
     pub holds_for_itself: bool,
-    /// The smallest change of all of its figures, as a part of them, that breaks it; absent where none does, of
-    /// those up to 100-fold.
+    /// The smallest change that breaks the rule, if all of its figures change by this part of themselves. `None` if no
+    /// change up to 100-fold does.
     pub breaks_from_ratio: Option<f64>,
 }
 
-/// Largest change that is tried.
+/// Largest change that a self-test tries, as a part of a figure.
 const CHANGE_MAX: f64 = 100.0;
 
-/// Compares a run with itself, and with what it would be if the figures of a rule had changed.
+/// Tests each rule of `plan`: compares `run` with itself, and with `run` after a change of the rule's figures.
 ///
 /// Fails as [`compare`] does.
 pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> {
-    let itself = compare(run, run, plan)?;
-    let exact = is_exact(run);
+    let self_comparison = compare(run, run, plan)?;
+    let is_exact = is_exact(run);
     let pairs: Vec<Pair<'_>> =
-        itself.differences.iter().map(|difference| difference.pair.clone()).collect();
+        self_comparison.differences.iter().map(|difference| difference.pair.clone()).collect();
     let test = |outcome: &Outcome| -> Result<SelfTest, CompareError> {
         let rule = &outcome.rule;
         let is_broken = |ratio: f64| -> Result<bool, CompareError> {
@@ -596,15 +622,16 @@ pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> 
             let changed = pairs
                 .iter()
                 .map(|pair| pair.changed(if rule.covers(pair) { signed_ratio } else { 0.0 }));
-            let again = judged_all(run, changed.collect(), exact, plan)?;
-            let same = again.outcomes.iter().find(|outcome| outcome.rule == *rule);
-            Ok(same.is_some_and(|outcome| outcome.ruling == Ruling::Broken))
+            let comparison = judge_pairs(run, changed.collect(), is_exact, plan)?;
+            let changed_outcome = comparison.outcomes.iter().find(|outcome| outcome.rule == *rule);
+            Ok(changed_outcome.is_some_and(|outcome| outcome.ruling == Ruling::Broken))
         };
         // A figure can shrink to 0 and no further.
         let ratio_max = if rule.is_upper { CHANGE_MAX } else { 1.0 };
         let mut breaks_from_ratio = None;
         if is_broken(ratio_max)? {
             let (mut low, mut high) = (0.0, ratio_max);
+            // Bisection: 40 steps give the ratio to 10⁻¹⁰ of CHANGE_MAX.
             for _ in 0..40 {
                 let middle = f64::midpoint(low, high);
                 if is_broken(middle)? { high = middle } else { low = middle }
@@ -614,7 +641,7 @@ pub fn self_test(run: &Run, plan: &Plan) -> Result<Vec<SelfTest>, CompareError> 
         let holds_for_itself = outcome.ruling == Ruling::Holds;
         Ok(SelfTest { rule: rule.clone(), holds_for_itself, breaks_from_ratio })
     };
-    itself.outcomes.iter().map(test).collect()
+    self_comparison.outcomes.iter().map(test).collect()
 }
 
 #[cfg(test)]

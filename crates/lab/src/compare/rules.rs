@@ -1,11 +1,13 @@
-//! Rules of a gate: `handlers.self_mean_ns>+2%`.
+//! Rules of a gate, such as `handlers.self_mean_ns>+2%`: parsed from `irqlab compare --fail-on`, and applied to the
+//! differences by the parent module. The syntax is public.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::cells::Pair;
 
-/// How far a figure may change.
+/// How far a figure may change. Its sign is that of the change: not negative for an
+/// upper limit, not positive for a lower limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
     /// A part of the first run's figure.
@@ -14,22 +16,22 @@ pub enum Limit {
     Absolute(f64),
 }
 
-/// A rule: it is broken by a figure that changes by more than its limit.
+/// A rule of a gate. A figure that changes by more than the limit breaks it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// As it was typed.
+    /// The rule as the user typed it.
     pub text: String,
-    /// Table; every table that has the column, if none was named.
+    /// The table's name. `None`: every table that has the column.
     pub table: Option<String>,
     /// Key columns and the values that they must have.
     pub filter: Vec<(String, String)>,
     pub column: String,
-    /// Whether more than the limit breaks the rule, or less.
+    /// Whether a change above the limit breaks the rule (`>`). If not, a change below the limit does (`<`).
     pub is_upper: bool,
     pub limit: Limit,
 }
 
-/// A text that is no rule.
+/// A text is not a rule. The field says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} (a rule is TABLE.COLUMN>+2%, TABLE[KEY=VALUE,...].COLUMN<-5%, or TABLE.COLUMN>+100)")]
 pub struct RuleError(String);
@@ -37,14 +39,18 @@ pub struct RuleError(String);
 impl FromStr for Rule {
     type Err = RuleError;
 
+    /// Parses `PATH>LIMIT` or `PATH<LIMIT`. The limit is a percentage of the first run's figure
+    /// (`+2%`), or a number in the unit of the column.
     fn from_str(text: &str) -> Result<Rule, RuleError> {
         let error = |what: String| Err(RuleError(what));
-        let path_end = text.find(']').unwrap_or(0);
-        let Some(at) = text[path_end..].find(['<', '>']).map(|at| path_end + at) else {
+        // A key's value may contain < or >: the comparison sign is searched after the ].
+        let filter_end = text.find(']').unwrap_or(0);
+        let sign = text[filter_end..].find(['<', '>']).map(|offset| filter_end + offset);
+        let Some(sign) = sign else {
             return error(format!("{text:?} has neither > nor <"));
         };
         let (path, is_upper, limit) =
-            (text[..at].trim(), &text[at..=at] == ">", text[at + 1..].trim());
+            (text[..sign].trim(), &text[sign..=sign] == ">", text[sign + 1..].trim());
         let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
         let parsed = match limit.strip_suffix('%') {
             Some(percent) => number(percent).map(|percent| Limit::Ratio(percent / 100.0)),
@@ -53,39 +59,54 @@ impl FromStr for Rule {
         let Some(limit) = parsed else {
             return error(format!("{limit:?} is neither a number nor a percentage"));
         };
-        let (Limit::Ratio(by) | Limit::Absolute(by)) = limit;
-        if if is_upper { by < 0.0 } else { by > 0.0 } {
+        let (Limit::Ratio(change) | Limit::Absolute(change)) = limit;
+        let has_wrong_sign = if is_upper { change < 0.0 } else { change > 0.0 };
+        if has_wrong_sign {
             return error(format!(
                 "{text:?}: what may grow has a limit from 0 on, what may shrink to 0"
             ));
         }
-        let (table, filter, column) = match path.split_once('[') {
-            Some((table, rest)) => {
-                let Some((filter, column)) = rest.split_once(']') else {
-                    return error(format!("{text:?} lacks a ]"));
-                };
-                let Some(column) = column.strip_prefix('.') else {
-                    return error(format!("{text:?}: .COLUMN is expected after the ]"));
-                };
-                let pairs = filter.split(',').map(|pair| pair.split_once('='));
-                let pairs: Option<Vec<_>> = pairs
-                    .map(|pair| pair.map(|(key, value)| (key.trim().to_owned(), value.to_owned())))
-                    .collect();
-                let Some(pairs) = pairs else {
-                    return error(format!("{filter:?} is no list of KEY=VALUE"));
-                };
-                (Some(table.to_owned()), pairs, column)
-            }
-            None => match path.split_once('.') {
-                Some((table, column)) => (Some(table.to_owned()), Vec::new(), column),
-                None => (None, Vec::new(), path),
-            },
-        };
+        let RulePath { table, filter, column } = RulePath::parse(text, path)?;
         if column.is_empty() || table.as_deref() == Some("") {
             return error(format!("{text:?} names no column"));
         }
         let (text, column) = (text.to_owned(), column.to_owned());
         Ok(Rule { text, table, filter, column, is_upper, limit })
+    }
+}
+
+/// The part of a rule before its limit: the cells that the rule covers. The fields have the
+/// meaning of the fields of [`Rule`].
+struct RulePath<'t> {
+    table: Option<String>,
+    filter: Vec<(String, String)>,
+    column: &'t str,
+}
+
+impl<'t> RulePath<'t> {
+    /// Parses `TABLE[KEY=VALUE,...].COLUMN`, `TABLE.COLUMN` or `COLUMN`. `text`: the whole rule, for errors.
+    fn parse(text: &str, path: &'t str) -> Result<RulePath<'t>, RuleError> {
+        let Some((table, after_table)) = path.split_once('[') else {
+            let (table, column) = match path.split_once('.') {
+                Some((table, column)) => (Some(table.to_owned()), column),
+                None => (None, path),
+            };
+            return Ok(RulePath { table, filter: Vec::new(), column });
+        };
+        let Some((filter, column)) = after_table.split_once(']') else {
+            return Err(RuleError(format!("{text:?} lacks a ]")));
+        };
+        let Some(column) = column.strip_prefix('.') else {
+            return Err(RuleError(format!("{text:?}: .COLUMN is expected after the ]")));
+        };
+        let pairs = filter.split(',').map(|pair| pair.split_once('='));
+        let pairs: Option<Vec<_>> = pairs
+            .map(|pair| pair.map(|(key, value)| (key.trim().to_owned(), value.to_owned())))
+            .collect();
+        let Some(filter) = pairs else {
+            return Err(RuleError(format!("{filter:?} is no list of KEY=VALUE")));
+        };
+        Ok(RulePath { table: Some(table.to_owned()), filter, column })
     }
 }
 
@@ -96,31 +117,31 @@ impl fmt::Display for Rule {
 }
 
 impl Rule {
-    /// Whether the rule is about that cell.
+    /// Whether the rule is about the cell of `pair`: table, column and all keys of the filter match.
     #[must_use]
     pub fn covers(&self, pair: &Pair<'_>) -> bool {
-        let has = |(key, value): &(String, String)| {
+        let row_has = |(key, value): &(String, String)| {
             pair.row.iter().any(|(name, text)| name == key && text == value)
         };
-        self.is_about(&pair.table.name, &pair.column.name) && self.filter.iter().all(has)
+        self.is_about(&pair.table.name, &pair.column.name) && self.filter.iter().all(row_has)
     }
 
-    /// Whether the rule is about cells of that column.
+    /// Whether the rule is about cells of this column of this table, in any row.
     #[must_use]
     pub fn is_about(&self, table: &str, column: &str) -> bool {
         self.table.as_deref().is_none_or(|name| name == table) && self.column == column
     }
 
-    /// The limit as a difference to `base`, in the unit of the column.
+    /// The limit as a difference from the first run's figure `base`, in the unit of the column.
     #[must_use]
     pub fn limit_of(&self, base: f64) -> f64 {
         match self.limit {
             Limit::Ratio(ratio) => ratio * base.abs(),
-            Limit::Absolute(by) => by,
+            Limit::Absolute(change) => change,
         }
     }
 
-    /// Whether a difference is beyond the limit.
+    /// Whether `difference`, from the first run's figure `base`, is beyond the limit.
     #[must_use]
     pub fn is_beyond(&self, difference: f64, base: f64) -> bool {
         let limit = self.limit_of(base);

@@ -1,7 +1,7 @@
-//! Several runs on each side, compared in pairs.
+//! Several runs on each side, compared in pairs. `compare_series` in the parent module calls [`matched_series`].
 //!
-//! Goal: a verdict that includes what differs from one run to the next: memory layout, clock frequency, other work.
-//! Problem: one run shows how much its own window varies, and not how much the next run will differ.
+//! Goal: a verdict that allows for the differences between runs: memory layout, clock frequency, other work.
+//! Problem: one run shows how much the values in its window vary, and not how much the next run will differ.
 //! Rule: the first run of one side is compared with the first run of the other, and so on, in the order of their start.
 //! The interval is Student's t of the differences of these pairs. If runs were taken alternately, slow changes of the
 //! machine cancel.
@@ -22,20 +22,21 @@ pub const PAIRS_MIN: usize = 3;
 pub struct Repeats {
     /// The difference of each pair: of logarithms if `is_logarithmic`, else in the unit of the column.
     differences: Vec<f64>,
-    /// Whether `differences` are of logarithms: if all figures are above 0.
+    /// Whether `differences` are differences of logarithms. True if all figures are above 0.
     is_logarithmic: bool,
 }
 
 impl Repeats {
-    /// From the figure of the first and of the second run of each pair.
-    fn of_pairs(figures: &[(f64, f64)]) -> Repeats {
+    /// Takes the figures of each pair of runs: first side, second side.
+    fn from_pairs(figures: &[(f64, f64)]) -> Repeats {
         let is_logarithmic = figures.iter().all(|(base, new)| *base > 0.0 && *new > 0.0);
         let difference =
             |(base, new): &(f64, f64)| if is_logarithmic { (new / base).ln() } else { new - base };
         Repeats { differences: figures.iter().map(difference).collect(), is_logarithmic }
     }
 
-    /// These differences if each second figure had also changed by a part of itself; `added` is that part of the mean.
+    /// These differences if each second figure had also changed by the part `by_ratio` of itself. `added`: the
+    /// resulting change of the second side's mean, in the unit of the column.
     pub(super) fn changed(&self, by_ratio: f64, added: f64) -> Repeats {
         let shift = if self.is_logarithmic { by_ratio.ln_1p() } else { added };
         let differences = self.differences.iter().map(|difference| difference + shift).collect();
@@ -46,8 +47,8 @@ impl Repeats {
         self.differences.len() >= PAIRS_MIN
     }
 
-    /// How far the ends of the interval are below and above the mean difference, in the unit of the column, where
-    /// `base` is the mean of the first side. `None` with fewer than [`PAIRS_MIN`] pairs.
+    /// Distances from the mean difference down and up to the ends of its interval, in the unit of the column. `base`:
+    /// the mean of the first side. `tail`: the probability beyond one end. `None` with fewer than [`PAIRS_MIN`] pairs.
     pub(super) fn distances(&self, base: f64, tail: f64) -> Option<(f64, f64)> {
         if !self.has_interval() {
             return None;
@@ -59,12 +60,13 @@ impl Repeats {
         if !self.is_logarithmic {
             return Some((half_width, half_width));
         }
-        let new = base * mean.exp();
-        Some((-new * (-half_width).exp_m1(), new * half_width.exp_m1()))
+        // The ends of the interval are `new_mean` times e^-half_width and e^half_width.
+        let new_mean = base * mean.exp();
+        Some((-new_mean * (-half_width).exp_m1(), new_mean * half_width.exp_m1()))
     }
 }
 
-/// The mean of a figure over runs, with its 95 % interval: the geometric mean where all are above 0.
+/// The mean of a figure over runs, with its 95 % interval. If all values are above 0, it is the geometric mean.
 fn mean_figure(values: &[f64]) -> Figure {
     let count = values.len() as f64;
     let is_logarithmic = values.iter().all(|value| *value > 0.0);
@@ -75,10 +77,10 @@ fn mean_figure(values: &[f64]) -> Figure {
     let error = (squares / (count - 1.0).max(1.0) / count).sqrt();
     let unscaled = |value: f64| if is_logarithmic { value.exp() } else { value };
     let half_width = t_quantile(count - 1.0, 0.025).map(|quantile| quantile * error);
-    let all_equal = values.windows(2).all(|pair| pair[0] == pair[1]);
+    let are_equal = values.windows(2).all(|pair| pair[0] == pair[1]);
     Figure {
-        // The exponential of a logarithm has rounding errors.
-        value: if all_equal { values[0] } else { unscaled(mean) },
+        // The exponential of a logarithm has rounding errors; equal values must give exactly their value.
+        value: if are_equal { values[0] } else { unscaled(mean) },
         interval: half_width.map(|half| (unscaled(mean - half), unscaled(mean + half))),
         degrees_of_freedom: count - 1.0,
         drift: 0.0,
@@ -87,24 +89,26 @@ fn mean_figure(values: &[f64]) -> Figure {
 }
 
 /// A figure's name: table, values of the key columns, column.
-type Name = (String, Vec<String>, String);
+type FigureName = (String, Vec<String>, String);
 
-fn name(pair: &Pair<'_>) -> Name {
+fn figure_name(pair: &Pair<'_>) -> FigureName {
     let keys = pair.row.iter().map(|(_, value)| value.clone()).collect();
     (pair.table.name.clone(), keys, pair.column.name.clone())
 }
 
-/// Both figures of each pair of runs that has both.
+/// The figures of all pairs of runs, by name. A pair of runs counts for a figure only if both runs have the figure.
 #[derive(Default)]
 struct Collected {
-    figures: BTreeMap<Name, Vec<(f64, f64)>>,
-    cpu_shares: BTreeMap<Name, f64>,
+    /// For each pair of runs: the first side's figure and the second side's.
+    figures: BTreeMap<FigureName, Vec<(f64, f64)>>,
+    /// The largest share of CPU time of the figure's row in any run.
+    cpu_shares: BTreeMap<FigureName, f64>,
 }
 
 impl Collected {
     fn add(&mut self, pair: &Pair<'_>) {
         let Some(new) = pair.new else { return };
-        let name = name(pair);
+        let name = figure_name(pair);
         if let Some(share) = pair.cpu_share {
             let largest = self.cpu_shares.entry(name.clone()).or_default();
             *largest = largest.max(share);
@@ -113,9 +117,10 @@ impl Collected {
     }
 }
 
-/// Matches the runs of both sides in pairs. Only rows that the first run of `base` has are compared.
+/// Matches the runs of both sides in pairs, each pair by `matched`. Only rows that
+/// the first run of `base` has are compared.
 ///
-/// Fails where the sides have different numbers of runs, or fewer than [`PAIRS_MIN`].
+/// Fails if the sides have different numbers of runs, or fewer than [`PAIRS_MIN`].
 pub(super) fn matched_series<'a>(
     base: &'a [Run],
     new: &[Run],
@@ -133,18 +138,18 @@ pub(super) fn matched_series<'a>(
     }
     let mut first = matched(&base[0], &new[0]);
     for pair in &mut first.pairs {
-        let name = name(pair);
+        let name = figure_name(pair);
         let Some(figures) = collected.figures.get(&name) else { continue };
-        let (of_base, of_new): (Vec<f64>, Vec<f64>) = figures.iter().copied().unzip();
-        (pair.base, pair.new) = (mean_figure(&of_base), Some(mean_figure(&of_new)));
+        let (base_values, new_values): (Vec<f64>, Vec<f64>) = figures.iter().copied().unzip();
+        (pair.base, pair.new) = (mean_figure(&base_values), Some(mean_figure(&new_values)));
         pair.cpu_share = collected.cpu_shares.get(&name).copied();
-        pair.repeats = Some(Repeats::of_pairs(figures));
+        pair.repeats = Some(Repeats::from_pairs(figures));
     }
     Ok(first)
 }
 
-/// Whether all runs of one side were started before all runs of the other: slow changes of the machine are then in
-/// the difference. Start times are compared as text (RFC 3339 in UTC).
+/// Whether all runs of one side started before all runs of the other. The difference then contains slow changes of the
+/// machine. Start times are compared as text (RFC 3339 in UTC).
 pub(super) fn is_one_side_first(base: &[Run], new: &[Run]) -> bool {
     let is_before = |earlier: &[Run], later: &[Run]| {
         let last = earlier.iter().map(|run| &run.started_utc).max();

@@ -1,4 +1,5 @@
-//! A comparison as tables of a run.
+//! A comparison as tables of a run: `differences`, and `rules` or `self_test` if the user gave rules. The verbs
+//! `compare` and `report` print and write them. Users' programs read the columns: names and order must not change.
 
 use record::{Absence, Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 
@@ -7,7 +8,7 @@ use super::{
     row_name,
 };
 
-/// Rows that people see without asking for more.
+/// Maximum number of rows that the terminal shows by default.
 const ROWS_SHOWN: u64 = 60;
 
 /// The figures that have a row in the table `differences`.
@@ -15,12 +16,13 @@ const ROWS_SHOWN: u64 = 60;
 pub enum Listed {
     /// Every compared figure.
     All,
-    /// Figures that differ or are missing. People see these by default, so a comparison of 1,000,000 rows need not
-    /// build the other rows.
+    /// Figures that differ or are missing. The terminal shows only these by default, so a comparison of 1,000,000 rows
+    /// need not build the other rows.
     Differing,
 }
 
-/// The table `differences`, the table `rules` if there are rules, and the tables that were left out.
+/// The tables of a comparison, and the tables of the runs that were not compared, with reasons. If there are `tests`,
+/// the table `self_test` replaces the table `rules`.
 #[must_use]
 pub fn tables(
     comparison: &Comparison<'_>,
@@ -29,17 +31,18 @@ pub fn tables(
 ) -> (Vec<Table>, Vec<Absence>) {
     let mut tables = Vec::new();
     if !tests.is_empty() {
-        tables.push(self_tests(tests));
+        tables.push(self_test_table(tests));
     } else if !comparison.outcomes.is_empty() {
-        tables.push(rules(comparison));
+        tables.push(rules_table(comparison));
     }
-    tables.push(differences(comparison, listed));
+    tables.push(differences_table(comparison, listed));
     let absence = |(table, why): &(String, &'static str)| {
         Absence::new("differences", format!("table {table}"), *why)
     };
     (tables, comparison.left_out.iter().map(absence).collect())
 }
 
+/// The columns that describe a rule, which the tables `rules` and `self_test` share.
 fn rule_columns<'a>() -> Columns<'a, Rule> {
     Columns::all([
         column("rule", "The rule, as it was given.")
@@ -61,7 +64,8 @@ fn rule_columns<'a>() -> Columns<'a, Rule> {
     ])
 }
 
-fn rules(comparison: &Comparison<'_>) -> Table {
+/// Table `rules`: the outcome of each rule.
+fn rules_table(comparison: &Comparison<'_>) -> Table {
     let columns = rule_columns().of_ref(|outcome: &Outcome| &outcome.rule).and([
         column(
             "ruling",
@@ -87,7 +91,8 @@ fn rules(comparison: &Comparison<'_>) -> Table {
     columns.table("rules", "What each rule of the gate came to.", &comparison.outcomes)
 }
 
-fn self_tests(tests: &[SelfTest]) -> Table {
+/// Table `self_test`: whether each rule can be broken.
+fn self_test_table(tests: &[SelfTest]) -> Table {
     let columns = rule_columns().of_ref(|test: &SelfTest| &test.rule).and([
         column("holds_for_itself", "Whether the rule holds when the run is compared with itself.")
             .priority(99)
@@ -184,15 +189,38 @@ fn difference_columns<'a>() -> Columns<'a, Difference<'a>> {
     ])
 }
 
+/// Whether the table lists the figure by default: it differs, or the second run lacks it.
 fn differs(verdict: Verdict) -> bool {
     !matches!(verdict, Verdict::Equal | Verdict::Undecided)
 }
 
-fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
+/// Table `differences`: a row for each listed figure.
+fn differences_table(comparison: &Comparison<'_>, listed: Listed) -> Table {
+    let display = TableDisplay {
+        title: "What changed".to_owned(),
+        filter: Some(RowFilter {
+            column: "differs".to_owned(),
+            keep: Keep::Bool(true),
+            others: "equal or undecided".to_owned(),
+        }),
+        rows_max: Some(ROWS_SHOWN),
+        notes: differences_notes(comparison, listed),
+        ..TableDisplay::default()
+    };
+    let doc = "Each figure of both runs, the worst first.";
+    let is_listed =
+        |difference: &&Difference<'_>| listed == Listed::All || differs(difference.verdict);
+    let rows = comparison.differences.iter().filter(is_listed);
+    difference_columns().table("differences", doc, rows).displayed(display)
+}
+
+/// The notes below the table `differences`: figures by verdict, confidence of the intervals, and
+/// figures that are not judged or not listed.
+fn differences_notes(comparison: &Comparison<'_>, listed: Listed) -> Vec<String> {
     let count = |verdict: Verdict| {
         comparison.differences.iter().filter(|difference| difference.verdict == verdict).count()
     };
-    let all = [
+    let verdicts = [
         Verdict::Worse,
         Verdict::Changed,
         Verdict::Better,
@@ -200,7 +228,7 @@ fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
         Verdict::Missing,
         Verdict::Equal,
     ];
-    let counts: Vec<String> = all
+    let counts: Vec<String> = verdicts
         .into_iter()
         .filter(|verdict| count(*verdict) > 0)
         .map(|verdict| format!("{} {}", count(verdict), verdict.word()))
@@ -223,35 +251,23 @@ fn differences(comparison: &Comparison<'_>, listed: Listed) -> Table {
             confidences.join(" or ")
         ));
     }
-    let by_one_run = comparison
+    let unjudged = comparison
         .differences
         .iter()
         .filter(|difference| difference.method == Method::OneRun)
         .count();
-    if by_one_run > 0 {
+    if unjudged > 0 {
         notes.push(format!(
-            "{by_one_run} figures are not judged by one run on each side, of rows below {} % \
+            "{unjudged} figures are not judged by one run on each side, of rows below {} % \
              of CPU time or quantiles of values that depend on one another: they change from \
              run to run; give several runs on each side",
             100.0 * CPU_SHARE_MIN_RATIO
         ));
     }
-    let left_out =
+    let unlisted =
         comparison.differences.iter().filter(|difference| !differs(difference.verdict)).count();
-    if listed == Listed::Differing && left_out > 0 {
-        notes.push(format!("{left_out} equal or undecided ones are not listed; --all lists them"));
+    if listed == Listed::Differing && unlisted > 0 {
+        notes.push(format!("{unlisted} equal or undecided ones are not listed; --all lists them"));
     }
-    let others = "equal or undecided".to_owned();
-    let display = TableDisplay {
-        title: "What changed".to_owned(),
-        filter: Some(RowFilter { column: "differs".to_owned(), keep: Keep::Bool(true), others }),
-        rows_max: Some(ROWS_SHOWN),
-        notes,
-        ..TableDisplay::default()
-    };
-    let doc = "Each figure of both runs, the worst first.";
-    let is_listed =
-        |difference: &&Difference<'_>| listed == Listed::All || differs(difference.verdict);
-    let rows = comparison.differences.iter().filter(is_listed);
-    difference_columns().table("differences", doc, rows).displayed(display)
+    notes
 }

@@ -1,4 +1,6 @@
-//! The benches of the experiment `footprint`.
+//! The traits of benches that can run `footprint`. [`FootprintBench`] is what the experiment needs: `live` and `sim`
+//! implement it. [`SeriesBench`] is what [`super::measure_series`] needs: only `live` implements it, on this machine
+//! and in the guest of the simulated machine.
 
 use super::plan::Plan;
 use super::sample::Repetition;
@@ -20,28 +22,29 @@ pub trait FootprintBench: Bench {
     ) -> Result<Measured<Samples>, BenchError>;
 }
 
-/// A machine on which this process can fill the caches and raise interrupts at the same time.
+/// A machine on which this process itself runs the loop, and raises the interrupts. The order of calls: `ready`, then
+/// `repeat` several times, and `trace` if the plan asks for it.
 pub trait SeriesBench: Bench {
     /// Frequency of the clock that counts cycles, Hz.
     fn clock_hz(&self) -> f64;
 
-    /// Prepares the loop for a level and a stimulus.
+    /// Prepares memory, loop, calibration curve and stimulus for a level and a stimulus.
     ///
     /// Fails if the level or the stimulus is not available here.
     fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError>;
 
-    /// Runs `number` repetitions with the loop that [`SeriesBench::ready`] prepared last. `treatment`: raise the
-    /// interrupt in each of them; otherwise they are control repetitions.
+    /// Runs `number` repetitions with the loop that [`SeriesBench::ready`] prepared last. If `is_treatment`, each
+    /// repetition raises the interrupt. Otherwise they are control repetitions, without the interrupt.
     ///
     /// Fails if the bench breaks.
     fn repeat(
         &mut self,
         method: Method,
-        treatment: bool,
+        is_treatment: bool,
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError>;
 
-    /// Runs one treatment repetition with the loop that was prepared last, and records which contexts ran.
+    /// Runs one treatment repetition with the loop that was prepared last, and records which contexts ran when.
     ///
     /// Fails if the bench cannot observe which contexts run, or breaks.
     fn trace(&mut self, stimulus: Stimulus, method: Method) -> Result<Trace, BenchError>;

@@ -1,4 +1,4 @@
-//! Columns and display hints that several tables share.
+//! Columns and display hints that the tables of `footprint` share. Names and order of the columns are public.
 
 use record::limits::ROWS_MAX;
 use record::{Columns, TableDisplay, column};
@@ -31,6 +31,7 @@ pub(super) fn key_columns<'a>() -> Columns<'a, (Level, Stimulus, Method)> {
 }
 
 impl Series {
+    /// The values of [`key_columns`].
     pub(super) fn key(&self) -> (Level, Stimulus, Method) {
         (self.level, self.stimulus, self.method)
     }

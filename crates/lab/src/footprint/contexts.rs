@@ -1,5 +1,6 @@
-//! Tables `modes` and `by_context`: misses that the simulator counts in each window, by processor mode and by
-//! context. The table `modes` compares them with the guest's own counters.
+//! Tables `modes` and `by_context`: misses that the simulator counts in each window, by processor mode and by context.
+//! Table `modes` compares them with the guest's own counters. Only the simulated bench fills [`Windows`], so only its
+//! runs have these tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use super::sample::{Repetition, Verdict};
 use super::series::Series;
 use super::what::Level;
 
-/// Misses of each level, in the order of [`Level::ALL`]; `None` if the simulator does not count the level.
+/// Misses of each level, in the order of [`Level::ALL`]. `None` if the simulator does not count the level's misses.
 pub type LevelMisses = [Option<u64>; Level::ALL.len()];
 
 /// Misses of one context in one window, on the loop's CPU.
@@ -30,9 +31,9 @@ pub struct ContextMisses {
 /// Counts of the simulator for each window of a bench.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Windows {
-    /// The contexts of each window, by the window's number.
+    /// The contexts of each window. The position is the window's number, as in [`Repetition::window`].
     pub all: Vec<Vec<ContextMisses>>,
-    /// Names of contexts; a context without a name has only a number.
+    /// Names of contexts. The tables show a context without a name by its number.
     pub names: BTreeMap<KernelContext, String>,
 }
 
@@ -42,14 +43,15 @@ pub enum Mode {
     User,
     /// Device handlers, softirqs, system calls and other tasks.
     Kernel,
-    /// Kernel entry and exit around an interrupt: saving registers, finding the interrupt's line, acknowledging
-    /// it, the return. The handlers in between are not included.
+    /// Kernel entry and exit around an interrupt: saving registers, finding the interrupt's line, acknowledging the
+    /// interrupt, the return. The handlers in between are not included.
     Exception,
 }
 
 impl Mode {
     pub const ALL: [Mode; 3] = [Mode::User, Mode::Kernel, Mode::Exception];
 
+    /// The mode in which a context runs.
     #[must_use]
     pub fn of_context(context: KernelContext) -> Mode {
         match context {
@@ -72,7 +74,8 @@ impl Mode {
     }
 }
 
-/// Misses of a level in the window of each accepted repetition, by the contexts that `is_wanted` accepts.
+/// Misses of a level in the window of each accepted repetition, summed over the contexts that `is_wanted` accepts.
+/// Skips windows in which the level was not counted.
 fn misses(
     windows: &Windows,
     repetitions: &[Repetition],
@@ -87,7 +90,7 @@ fn misses(
     accepted_windows(windows, repetitions).filter_map(sum).collect()
 }
 
-/// Mean misses with the interrupt, without it, and their difference. `None` with fewer than
+/// Mean misses with the interrupt, without the interrupt, and their difference. `None` with fewer than
 /// [`REPETITIONS_MIN`] windows of either kind.
 fn misses_beyond_control(
     windows: &Windows,
@@ -103,17 +106,17 @@ fn misses_beyond_control(
     Some([treatment, control, difference(treatment, control)?])
 }
 
-/// Misses in a mode per interrupt, as the simulator counts them.
+/// Misses in a mode per interrupt, by the simulator: treatment minus control. `None` with too few windows.
 #[must_use]
 pub fn misses_of_mode(windows: &Windows, series: &Series, mode: Mode) -> Option<Mean> {
     let is_wanted = |context| Mode::of_context(context) == mode;
     misses_beyond_control(windows, series, is_wanted).map(|[_, _, beyond]| beyond)
 }
 
-/// Mean misses with the interrupt, without it, and their difference.
+/// Mean misses with the interrupt, without the interrupt, and their difference.
 type BeyondControl = [Mean; 3];
 
-/// The columns of misses of a mode or context. `doc` says which misses are counted.
+/// The columns of the misses of a mode or context. `doc` describes the column `misses`.
 fn misses_columns<'a>(doc: &str) -> Columns<'a, BeyondControl> {
     let interval_doc = "Half width of the 95 % confidence interval of misses.";
     Columns::all([
@@ -135,13 +138,13 @@ fn misses_columns<'a>(doc: &str) -> Columns<'a, BeyondControl> {
     ])
 }
 
-/// Table `modes`: misses by mode, compared with the guest's own counters.
+/// Table `modes`: misses by mode, compared with the guest's own counters. `all`: the series of the run.
 pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
     struct Row<'a> {
         series: &'a Series,
         mode: &'static str,
         misses: BeyondControl,
-        /// Misses by the guest's own counters.
+        /// Misses by the guest's own counters. `None` for modes that the guest cannot count separately.
         guest: Option<Mean>,
     }
     let columns = key_columns().of(|row: &Row<'_>| row.series.key()).and([
@@ -161,13 +164,14 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
     ];
     let mut rows = Vec::new();
     for series in all {
-        let guest = |value| beyond_control(&series.treatment, &series.control, value);
+        let guest_misses = |value| beyond_control(&series.treatment, &series.control, value);
         for (mode, modes) in kinds {
             let is_wanted = |context| modes.contains(&Mode::of_context(context));
             let Some(misses) = misses_beyond_control(windows, series, is_wanted) else { continue };
             let guest = match modes {
-                [Mode::User] => guest(user_misses),
-                [_, _] => guest(kernel_misses),
+                [Mode::User] => guest_misses(user_misses),
+                // Kernel and exception mode together: the guest's counters cannot tell them apart.
+                [_, _] => guest_misses(kernel_misses),
                 _ => None,
             };
             rows.push(Row { series, mode, misses, guest });
@@ -178,7 +182,7 @@ pub(super) fn modes(all: &[Series], windows: &Windows) -> Table {
     columns.table("modes", doc, rows).displayed(all_rows())
 }
 
-/// Table `by_context`: misses of each context.
+/// Table `by_context`: misses of each context with misses.
 pub(super) fn by_context(all: &[Series], windows: &Windows) -> Table {
     struct Row<'a> {
         series: &'a Series,
@@ -226,7 +230,7 @@ fn contexts(windows: &Windows, series: &Series) -> BTreeSet<KernelContext> {
     contexts.flatten().map(|entry| entry.context).collect()
 }
 
-/// Mean entries into a context per window of the accepted repetitions.
+/// Mean number of entries into a context per window of the accepted repetitions. `None` with fewer than two windows.
 fn mean_entries(
     windows: &Windows,
     repetitions: &[Repetition],

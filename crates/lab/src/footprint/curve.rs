@@ -1,14 +1,14 @@
-//! The calibration curve: the extra time of a pass after a known number of displaced lines. A reading goes
-//! backwards, from the extra time to the number of lines.
+//! The calibration curve: the extra time of a pass after a known number of displaced lines. The crate `touch_loop`
+//! measures the points. `estimate.rs` reads the curve backwards: from the extra time after an interrupt to the number
+//! of displaced lines.
 //!
-//! Each point of the curve is a median of repetitions and has an error. A reading starts from a *difference*
-//! of times, so an offset that all points share cancels. Only the error of a point relative to the point of no
-//! lines counts. This error is zero at no lines and grows from there.
+//! Each point of the curve is a median of repetitions and has an error. A reading starts from a *difference* of times,
+//! so an offset that all points share cancels. Only a point's error relative to the point of no lines counts. This
+//! error is zero at no lines, and grows with the number of lines.
 //!
-//! The interval of a reading inverts a test (Fieller, Some problems in interval estimation, J. R. Statist. Soc.
-//! B 16, 1954). It contains each number of lines whose cost differs from the measured time by no more than both
-//! errors allow. The interval is therefore wide where the curve is flat. The method is valid for large errors
-//! too.
+//! The interval of a reading inverts a test (Fieller, Some problems in interval estimation, J. R. Statist. Soc. B 16,
+//! 1954). The interval contains each number of lines whose cost differs from the measured time by no more than both
+//! errors allow. Therefore the interval is wide where the curve is flat. The method is valid for large errors, too.
 
 use serde::{Deserialize, Serialize};
 use stats::interval::t_95;
@@ -22,17 +22,18 @@ const REPETITIONS_MIN: usize = 2;
 #[serde(from = "Repetitions", into = "Repetitions")]
 pub struct Curve {
     measured: Repetitions,
-    /// The points, estimated from `measured`.
+    /// The points that [`estimate`] computes from `measured`. They must change together.
     points: Vec<CurvePoint>,
 }
 
-/// The measurements from which a curve is estimated.
+/// The measurements of a curve. A guest's response contains them, and its reader estimates the points again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Repetitions {
-    /// Step of the clock, cycles. 0: the clock's resolution adds no error.
+    /// Step of the clock, cycles. With 0, the clock's resolution adds no error.
     step_cycles: u64,
-    /// Each point's number of displaced lines, and the excess of each repetition, cycles. Both are ascending.
+    /// For each point: the number of displaced lines, and the extra time of each repetition, cycles. Both are
+    /// ascending.
     points: Vec<(u64, Vec<i64>)>,
 }
 
@@ -43,14 +44,14 @@ pub struct CurvePoint {
     pub lines: u64,
     /// Median of the extra time of the next pass, cycles.
     pub excess_cycles: f64,
-    /// Standard error of the median, cycles. It includes the error by the clock's steps.
+    /// Standard error of the median, cycles. It includes the error of the clock's resolution.
     pub error_cycles: f64,
     /// Number of repetitions; at least 2.
     pub repetitions: usize,
 }
 
 impl CurvePoint {
-    /// The 97.5 % quantile of Student's t distribution for the error of the point.
+    /// The 97.5 % quantile of Student's t distribution with the point's degrees of freedom.
     fn t(&self) -> f64 {
         // A point has at least two repetitions, so the quantile exists.
         t_95(self.repetitions as u64 - 1).unwrap_or(f64::INFINITY)
@@ -66,9 +67,9 @@ impl CurvePoint {
 /// The cost of one displaced line: the slope of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineCost {
-    /// Mean over the whole curve, cycles.
+    /// Mean cost over the whole curve, cycles per line.
     pub mean_cycles: f64,
-    /// Half the width of the mean's 95 % confidence interval.
+    /// Half the width of the mean's 95 % confidence interval, cycles per line.
     pub half_width_cycles: f64,
 }
 
@@ -85,27 +86,28 @@ impl From<Curve> for Repetitions {
 }
 
 impl Curve {
-    /// A point is the number of lines that the loop itself displaced, and the excess of each repetition, cycles.
-    /// Points with the same number are joined. A point with fewer than two repetitions is dropped.
+    /// The curve through these points. A point is the number of lines that the loop itself displaced, and the extra
+    /// time of each repetition, cycles. Points with equal numbers of lines are merged. A point with fewer than two
+    /// repetitions is dropped.
     #[must_use]
     pub fn new(points: impl IntoIterator<Item = (u64, Vec<i64>)>) -> Curve {
         let mut points: Vec<(u64, Vec<i64>)> = points.into_iter().collect();
-        points.sort_by_key(|point| point.0);
-        points.dedup_by(|next, point| {
-            let is_same = next.0 == point.0;
-            if is_same {
-                point.1.append(&mut next.1);
+        points.sort_by_key(|(lines, _)| *lines);
+        points.dedup_by(|(next_lines, next_repetitions), (lines, repetitions)| {
+            let has_same_lines = next_lines == lines;
+            if has_same_lines {
+                repetitions.append(next_repetitions);
             }
-            is_same
+            has_same_lines
         });
-        points.retain(|point| point.1.len() >= REPETITIONS_MIN);
-        points.iter_mut().for_each(|point| point.1.sort_unstable());
+        points.retain(|(_, repetitions)| repetitions.len() >= REPETITIONS_MIN);
+        points.iter_mut().for_each(|(_, repetitions)| repetitions.sort_unstable());
         let measured = Repetitions { step_cycles: 0, points };
         Curve { points: estimate(&measured), measured }
     }
 
-    /// Adds the error of a clock that advances in steps of `step_cycles`. On a simulated machine, repetitions
-    /// start at the same point of a step, so their spread does not contain this error.
+    /// Adds the error of a clock that advances in steps of `step_cycles`. On a simulated machine, all repetitions start
+    /// at the same point of a clock step, so their spread does not contain this error.
     #[must_use]
     pub fn by_clock(mut self, step_cycles: u64) -> Curve {
         self.measured.step_cycles = step_cycles;
@@ -113,7 +115,7 @@ impl Curve {
         self
     }
 
-    /// One curve from the repetitions of several.
+    /// One curve from the repetitions of several curves.
     #[must_use]
     pub fn pooled<'c>(curves: impl IntoIterator<Item = &'c Curve>) -> Curve {
         let mut pooled = Repetitions::default();
@@ -130,13 +132,13 @@ impl Curve {
         &self.points
     }
 
-    /// Maximum number of displaced lines; `None` if the curve has no point.
+    /// Largest number of displaced lines. `None` if the curve has no point.
     #[must_use]
     pub fn lines_max(&self) -> Option<u64> {
         self.points.last().map(|point| point.lines)
     }
 
-    /// Cost of one displaced line, over the whole curve; `None` with fewer than two points.
+    /// Cost of one displaced line: the mean slope of the whole curve. `None` with fewer than two points.
     #[must_use]
     pub fn line_cost(&self) -> Option<LineCost> {
         let (first, last) = (self.points.first()?, self.points.last()?);
@@ -147,15 +149,15 @@ impl Curve {
         })
     }
 
-    /// The monotone curve for readings. `None` if the curve does not rise. Time then contains no information about
-    /// the displaced lines.
+    /// The monotone curve for readings. `None` if the curve does not rise: time then contains no information about the
+    /// displaced lines.
     #[must_use]
     pub fn rising(&self) -> Option<Rising> {
         Rising::new(&self.points)
     }
 }
 
-/// The median and its standard error for each point.
+/// The points of a curve: the median of each point's repetitions, and its standard error.
 fn estimate(measured: &Repetitions) -> Vec<CurvePoint> {
     // An excess is the difference of two durations, and a duration is the difference of two clock readings. The
     // four readings have independent uniform errors of one step, each with variance step^2 / 12.
@@ -190,16 +192,16 @@ pub struct Rising {
 struct RisingPoint {
     lines: f64,
     cycles: f64,
-    /// Index of the point's variance in `variances`. Averaged neighbours are one pool and share one error.
+    /// Index of the point's variance in `variances`. Averaged neighbours form one pool and share one error.
     pool: usize,
 }
 
 /// Neighbouring points that are averaged because their medians fall.
 struct Pool {
     cycles_sum: f64,
-    /// Sum of the squared standard errors.
+    /// Sum of the points' squared standard errors, cycles squared.
     variance_sum: f64,
-    /// Number of displaced lines of each point.
+    /// Number of displaced lines of each point in the pool.
     lines: Vec<u64>,
 }
 
@@ -208,6 +210,7 @@ impl Pool {
         self.cycles_sum / self.lines.len() as f64
     }
 
+    /// Variance of the error of the mean.
     fn variance(&self) -> f64 {
         let points = self.lines.len();
         self.variance_sum / (points * points) as f64
@@ -217,15 +220,17 @@ impl Pool {
 /// An extra time to convert into lines, with the errors that the interval allows for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// Extra time of a pass, compared with a pass with no line displaced, cycles.
+    /// Extra time of a pass compared with a pass without displaced lines, cycles.
     pub cycles: f64,
     /// Half the width of the interval of `cycles`.
     pub half_width: f64,
-    /// Number of standard errors of the curve that the interval allows for.
+    /// Number of standard errors of the curve that the interval allows for, such as [`Rising::t`].
     pub curve_errors: f64,
 }
 
 impl Rising {
+    /// Merges neighbouring points until the means never fall (pool adjacent violators). `None` if the curve does not
+    /// rise.
     fn new(points: &[CurvePoint]) -> Option<Rising> {
         let mut pools: Vec<Pool> = Vec::new();
         for point in points {
@@ -260,7 +265,7 @@ impl Rising {
         self.points[self.points.len() - 1]
     }
 
-    /// Number of standard errors that a 95 % interval allows for.
+    /// Number of the curve's standard errors that a 95 % interval allows for.
     #[must_use]
     pub fn t(&self) -> f64 {
         self.t
@@ -272,17 +277,18 @@ impl Rising {
         self.last().cycles - self.points[0].cycles
     }
 
-    /// Number of displaced lines that make a pass `cycles` longer. Interpolates between points; returns all
-    /// lines beyond the last point.
+    /// Number of displaced lines that make a pass `cycles` longer. Interpolates between points. Times beyond the last
+    /// point give the lines of the last point.
     #[must_use]
     pub fn lines(&self, cycles: f64) -> f64 {
         if cycles <= 0.0 {
             return 0.0;
         }
         let cycles = cycles + self.points[0].cycles;
-        let is_around =
+        // The first rising segment that reaches the time.
+        let reaches_cycles =
             |pair: &&[RisingPoint]| cycles <= pair[1].cycles && pair[1].cycles > pair[0].cycles;
-        let pair = self.points.windows(2).find(is_around);
+        let pair = self.points.windows(2).find(reaches_cycles);
         let Some(&[low, high]) = pair.and_then(|pair| <&[_; 2]>::try_from(pair).ok()) else {
             return self.last().lines;
         };
@@ -297,14 +303,15 @@ impl Rising {
         reading.cycles > self.top() && last_segment.excess(reading).value(1.0) > 0.0
     }
 
-    /// Minimum and maximum number of displaced lines that the errors allow.
+    /// The smallest and the largest number of displaced lines that the errors allow.
     #[must_use]
     pub fn interval(&self, reading: Reading) -> (f64, f64) {
         let estimate = self.lines(reading.cycles);
         let (mut low, mut high) = (estimate, estimate);
-        for left in 0..self.points.len() - 1 {
-            let (left_lines, right_lines) = (self.points[left].lines, self.points[left + 1].lines);
-            let excess = Segment::after_point(self, left).excess(reading);
+        for left_index in 0..self.points.len() - 1 {
+            let [left_lines, right_lines] =
+                [left_index, left_index + 1].map(|index| self.points[index].lines);
+            let excess = Segment::after_point(self, left_index).excess(reading);
             for position in excess.ends_not_above_zero() {
                 let lines = left_lines + (right_lines - left_lines) * position;
                 (low, high) = (low.min(lines), high.max(lines));
@@ -324,7 +331,7 @@ impl Quadratic {
         constant + position * (linear + position * quadratic)
     }
 
-    /// The ends of the ranges of positions where the value is not above zero: zero crossings, and the positions
+    /// The ends of the ranges of positions in which the value is not above zero: the zero crossings, and the positions
     /// 0 and 1 if the value there is not above zero.
     fn ends_not_above_zero(self) -> impl Iterator<Item = f64> {
         let [constant, linear, quadratic] = self.0;
@@ -346,20 +353,21 @@ struct Segment {
 }
 
 impl Segment {
-    /// The segment from the point `left` to the next point.
-    fn after_point(curve: &Rising, left: usize) -> Segment {
-        let [zero, left, right] = [0, left, left + 1].map(|index| curve.points[index]);
-        // The cycles at a position are (1 - position) times the left point, plus position times the right point,
-        // minus the point of no lines. Points of one pool share one error, so their factors are added first.
+    /// The segment from the point `left_index` to the next point.
+    fn after_point(curve: &Rising, left_index: usize) -> Segment {
+        let [zero, left, right] = [0, left_index, left_index + 1].map(|index| curve.points[index]);
+        // The cycles at a position are (1 - position) times the left point, plus position times the right point, minus
+        // the point of no lines. Points of one pool share one error, so their factors are added first. A factor is a
+        // polynomial of the position: its constant and its linear coefficient.
         let factors =
             [(left.pool, (1.0, -1.0)), (right.pool, (0.0, 1.0)), (zero.pool, (-1.0, 0.0))];
         let mut variance = [0.0; 3];
         let mut pools = [left.pool, right.pool, zero.pool];
         pools.sort_unstable();
-        for pool in pools.chunk_by(|pool, next| pool == next).map(|equal| equal[0]) {
-            let of_pool = factors.iter().filter(|factor| factor.0 == pool);
-            let (constant, linear) =
-                of_pool.fold((0.0, 0.0), |sum, factor| (sum.0 + factor.1.0, sum.1 + factor.1.1));
+        for pool in pools.chunk_by(|pool, next| pool == next).map(|equal_pools| equal_pools[0]) {
+            let pool_factors = factors.iter().filter(|(factor_pool, _)| *factor_pool == pool);
+            let (constant, linear) = pool_factors
+                .fold((0.0, 0.0), |sum, (_, factor)| (sum.0 + factor.0, sum.1 + factor.1));
             let pool_variance = curve.variances[pool];
             variance[0] += pool_variance * constant * constant;
             variance[1] += pool_variance * 2.0 * constant * linear;
@@ -369,8 +377,8 @@ impl Segment {
         Segment { cycles, variance: Quadratic(variance) }
     }
 
-    /// Squared difference of the reading and the curve, minus the squared error that is allowed. The interval
-    /// contains the positions where this is not above zero.
+    /// Squared difference between reading and curve, minus the squared error that the interval allows. The interval
+    /// contains the positions where this value is not above zero.
     fn excess(&self, reading: Reading) -> Quadratic {
         let (difference, slope) = (reading.cycles - self.cycles.0, self.cycles.1);
         let factor = reading.curve_errors.powi(2);

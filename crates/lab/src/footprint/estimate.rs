@@ -1,5 +1,5 @@
-//! Estimates from repetitions: means with intervals, treatment minus control, displaced lines and their
-//! detection limit.
+//! Estimates from repetitions: means with intervals, treatment minus control, displaced lines and their detection
+//! limit. Also the rule that ends a series. The tables and `experiment.rs` use them; all functions are pure.
 
 use stats::interval::t_95;
 
@@ -10,7 +10,7 @@ use super::sample::{Repetition, Verdict};
 pub const REPETITIONS_MIN: usize = 16;
 /// Minimum number of accepted treatment repetitions, and of accepted control repetitions, before a series may end.
 pub const REPETITIONS_BEFORE_STOP: usize = 32;
-/// A series may end when half the interval's width over the mean is at most this (the paper, section 2.3).
+/// A series may end when half the interval's width is at most this fraction of the mean (the paper, section 2.3).
 pub const HALF_WIDTH_RATIO: f64 = 0.05;
 /// Detection limit in standard deviations of a measurement of zero, with 5 % false positives and 5 % false
 /// negatives (Currie: Limits for qualitative detection, Anal. Chem. 40, 1968).
@@ -24,11 +24,11 @@ pub struct Mean {
     pub half_width: f64,
     /// Variance of a single value.
     pub variance: f64,
-    /// Number of values behind the mean.
+    /// Number of values. For a difference, the smaller number of the two samples.
     pub count: usize,
 }
 
-/// The mean of independent values; `None` with fewer than two.
+/// The mean of independent values. `None` with fewer than two values.
 #[must_use]
 pub fn mean(values: &[f64]) -> Option<Mean> {
     let count = values.len();
@@ -39,8 +39,8 @@ pub fn mean(values: &[f64]) -> Option<Mean> {
     Some(Mean { mean, half_width: t * (variance / n).sqrt(), variance, count })
 }
 
-/// The difference of two means, with Welch's interval. The interval uses the degrees of freedom of the smaller
-/// sample, so it is never too narrow.
+/// The difference of two independent means, with Welch's interval. The interval uses the degrees of freedom of the
+/// smaller sample, so it is never too narrow.
 #[must_use]
 pub fn difference(treatment: Mean, control: Mean) -> Option<Mean> {
     let (treatment_count, control_count) = (treatment.count as f64, control.count as f64);
@@ -63,16 +63,19 @@ pub fn accepted<'r>(
     accepted.filter_map(value).collect()
 }
 
+/// Extra time of the pass after the interrupt, cycles. `None` if the repetition was not timed.
 #[must_use]
 pub fn excess(repetition: &Repetition) -> Option<f64> {
     repetition.excess_cycles.map(|cycles| cycles as f64)
 }
 
+/// The loop's misses in the window. `None` without counters.
 #[must_use]
 pub fn user_misses(repetition: &Repetition) -> Option<f64> {
     repetition.user_misses.map(|misses| misses as f64)
 }
 
+/// The kernel's misses in the window. `None` without counters.
 #[must_use]
 pub fn kernel_misses(repetition: &Repetition) -> Option<f64> {
     repetition.kernel_misses.map(|misses| misses as f64)
@@ -96,13 +99,13 @@ pub fn beyond_control(
 /// Lines that an interrupt displaces, estimated from the time of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lines {
-    /// Displaced lines; `None` below the detection limit, and with `from_farther`.
+    /// Number of displaced lines. `None` below the detection limit, and if `from_farther`.
     pub lines: Option<f64>,
-    /// 95 % confidence interval. It includes the errors of the times and of the curve.
+    /// 95 % confidence interval of the number of lines. It includes the errors of the times and of the curve.
     pub interval: (f64, f64),
-    /// Half the width of the interval if only the curve had an error.
+    /// Half the width of the interval if only the curve had an error, lines.
     pub calibration_half_width: f64,
-    /// Detection limit: fewer lines are not distinguishable from none.
+    /// Detection limit, lines: fewer displaced lines are not distinguishable from none.
     pub limit: f64,
     /// Whether the pass took longer than with all lines displaced. Some lines then came from farther than the next
     /// level, and the number of lines is unknown.
@@ -119,12 +122,13 @@ pub fn lines(cycles: Mean, curve: &Curve) -> Option<Lines> {
     let calibration = curve.interval(Reading { half_width: 0.0, ..reading });
     // Standard error of the difference. It already contains the control's variance.
     let standard_error = half_width / t_95(cycles.count.checked_sub(1)? as u64)?;
-    // Zero lines exceed the critical value in 5 % of the measurements. The curve has no error there. A number of
-    // lines at the limit stays below the critical value in 5 %. The curve has an error there.
+    // Without displaced lines, 5 % of the measurements exceed the critical time. The curve has no error at no lines.
+    // With a number of lines at the limit, 5 % stay below the critical time. The curve has an error there.
     let errors = DETECTED_DEVIATIONS / 2.0;
-    let critical = errors * standard_error;
-    let limit = Reading { cycles: critical, half_width: critical, curve_errors: errors };
-    let limit = curve.interval(limit).1;
+    let critical_cycles = errors * standard_error;
+    let limit_reading =
+        Reading { cycles: critical_cycles, half_width: critical_cycles, curve_errors: errors };
+    let limit = curve.interval(limit_reading).1;
     let estimate = curve.lines(mean);
     let from_farther = curve.is_beyond(reading);
     Some(Lines {
@@ -136,21 +140,21 @@ pub fn lines(cycles: Mean, curve: &Curve) -> Option<Lines> {
     })
 }
 
-/// Decides when a series ends. The paper's rule stops when the interval becomes narrow. It prefers repetitions
-/// that agree by chance: with rare long repetitions, only three in four intervals contain the mean.
+/// Decides when a series ends. The paper's rule ends a series as soon as the interval is narrow. That rule prefers
+/// repetitions that agree by chance: with rare long repetitions, only three in four intervals contain the mean.
 ///
-/// This rule first waits for [`REPETITIONS_BEFORE_STOP`] repetitions. Once the interval is narrow, the series
-/// grows by half. These last repetitions have no part in the decision. Starr (On the asymptotic efficiency of a
-/// sequential procedure for estimating the mean, Ann. Math. Statist. 37, 1966) shows that a few observations
-/// after the stop restore the coverage of Chow and Robbins' rule.
+/// This rule first waits for [`REPETITIONS_BEFORE_STOP`] repetitions. Once the interval is narrow, the series grows by
+/// half of its length. These last repetitions have no part in the decision. Starr (On the asymptotic efficiency of a
+/// sequential procedure for estimating the mean, Ann. Math. Statist. 37, 1966) shows that a few observations after the
+/// stop restore the coverage of Chow and Robbins' rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stopping {
-    /// Accepted repetitions of each kind at which the series ends; `None` until the interval is narrow.
+    /// The series ends at this number of accepted repetitions of each kind. `None` until the interval is narrow.
     stop_count: Option<usize>,
 }
 
 impl Stopping {
-    /// Whether a series ends with these values of its accepted repetitions.
+    /// Whether a series ends with these values of its accepted repetitions. Call again after each batch of repetitions.
     pub fn is_enough(&mut self, treatment: &[f64], control: &[f64]) -> bool {
         let count = treatment.len().min(control.len());
         if self.stop_count.is_none()

@@ -1,4 +1,7 @@
-//! Measures the plan and reports the tables.
+//! The experiment `footprint` as [`Experiment`]: measures the plan, and makes the tables from the samples.
+//!
+//! [`measure_series`] is the loop over levels, stimuli, methods and rounds. The live bench calls it, also in the guest
+//! of a simulated machine.
 
 use record::Absence;
 use stats::Random;
@@ -13,7 +16,7 @@ use super::what::{Level, Method, Stimulus};
 use super::{contexts, sums, tables, trace};
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
-/// Treatment repetitions between two checks of the interval; also the control repetitions.
+/// Number of treatment repetitions, and of control repetitions, between two checks of the interval.
 const BATCH: usize = 8;
 
 impl Experiment for Plan {
@@ -47,16 +50,16 @@ impl Experiment for Plan {
 
 /// The absence of an undisturbed trace, or `None` if the traced repetition counts.
 fn disturbed_trace(trace: &Trace) -> Option<Absence> {
-    let why = trace.verdict.against()?;
+    let reason = trace.verdict.against()?;
     Some(Absence::new(
         "footprint",
         format!("trace of {}, {}, undisturbed", trace.level, trace.stimulus),
-        format!("no repetition was undisturbed; in the repetition that is shown, {why}"),
+        format!("no repetition was undisturbed; in the repetition that is shown, {reason}"),
     ))
 }
 
-/// Measures every series of the plan. Treatment and control repetitions alternate in small balanced batches, in
-/// random order. Slow and periodic changes of the machine then affect both kinds equally.
+/// Measures every series of the plan. Treatment and control repetitions come in small balanced batches, in random
+/// order. Then slow and periodic changes of the machine affect both kinds equally.
 ///
 /// Fails with [`BenchError::NothingMeasurable`] if the bench can measure no series at all.
 pub fn measure_series(
@@ -75,7 +78,7 @@ pub fn measure_series(
         for &level in &plan.levels {
             for &stimulus in &plan.stimuli {
                 let mut part =
-                    Part { plan, round, level, stimulus, steps: &mut steps, order: &mut order };
+                    PlanPart { plan, round, level, stimulus, steps: &mut steps, order: &mut order };
                 if bench.stop_requested() {
                     measured.left_out(part.label_in_round(part.label()));
                     continue;
@@ -90,8 +93,8 @@ pub fn measure_series(
     Ok(measured)
 }
 
-/// The part of the plan for one level and stimulus, in one round.
-struct Part<'a, 'b> {
+/// The part of the plan for one level and stimulus, in one round: a series for each method.
+struct PlanPart<'a, 'b> {
     plan: &'a Plan,
     round: usize,
     level: Level,
@@ -109,27 +112,34 @@ enum SeriesEnd {
     Stopped,
 }
 
-/// A balanced batch of `number` treatments and `number` controls in random order. An item is a run: whether its
-/// repetitions are treatments, and their number. The first repetition of a series is a treatment, because the
-/// sham interrupt of a control takes its delay from an earlier treatment.
-fn random_order(order: &mut Random, number: usize, is_first: bool) -> Vec<(bool, usize)> {
-    let mut all = [vec![true; number], vec![false; number]].concat();
-    let (start, rest) = all.split_at_mut(usize::from(is_first && number > 0));
-    debug_assert!(start.iter().all(|treatment| *treatment), "treatments come first");
-    order.shuffle(rest);
-    all.chunk_by(|kind, next| kind == next).map(|run| (run[0], run.len())).collect()
+/// A balanced batch of `number` treatments and `number` controls in random order, as runs of equal repetitions. Each
+/// run has a flag, whether its repetitions are treatments, and their number.
+///
+/// In the first batch of a series, the first repetition is a treatment: the sham interrupt of a control takes its delay
+/// from an earlier treatment.
+fn random_order(random: &mut Random, number: usize, is_first_batch: bool) -> Vec<(bool, usize)> {
+    let mut are_treatments = [vec![true; number], vec![false; number]].concat();
+    let fixed_count = usize::from(is_first_batch && number > 0);
+    let (fixed, shuffled) = are_treatments.split_at_mut(fixed_count);
+    debug_assert!(fixed.iter().all(|is_treatment| *is_treatment), "treatments come first");
+    random.shuffle(shuffled);
+    are_treatments.chunk_by(|kind, next| kind == next).map(|run| (run[0], run.len())).collect()
 }
 
-impl Part<'_, '_> {
+impl PlanPart<'_, '_> {
     fn label(&self) -> String {
         format!("{}, {}", self.level, self.stimulus)
     }
 
-    /// Adds the round to a label if the plan has several.
+    /// Adds the round to a label if the plan has several rounds.
     fn label_in_round(&self, label: String) -> String {
         if self.plan.rounds > 1 { format!("{label}, round {}", self.round) } else { label }
     }
 
+    /// Measures the series of all methods, and a trace of each if the plan asks for it. A part that fails leaves an
+    /// absence.
+    ///
+    /// Fails if the bench can measure nothing at all.
     fn measure(
         &mut self,
         bench: &mut dyn SeriesBench,
@@ -151,7 +161,7 @@ impl Part<'_, '_> {
             let (treatment, control) = (series.treatment.len(), series.control.len());
             // A series that an error ended stays if it has enough repetitions.
             let repetitions_min = if end.is_ok() { 1 } else { REPETITIONS_MIN };
-            let is_first = treatment.min(control) >= repetitions_min
+            let is_new_series = treatment.min(control) >= repetitions_min
                 && measured.samples.add(series, plan.rounds > 1);
             match end {
                 Ok(SeriesEnd::Complete) => {}
@@ -165,31 +175,47 @@ impl Part<'_, '_> {
                     return measured.part_failed(table, label, error);
                 }
             }
-            if plan.trace && is_first {
-                if bench.stop_requested() {
-                    measured.left_out(format!("trace of {label}"));
-                    continue;
-                }
-                match bench.trace(self.stimulus, method) {
-                    Ok(trace) => measured.samples.traces.push(trace),
-                    Err(error) => {
-                        let part = format!("trace of {}", self.label());
-                        measured.part_failed(table, part, error)?;
-                    }
-                }
+            // Later rounds continue the series and need no other trace.
+            if plan.trace && is_new_series {
+                self.add_trace(bench, method, &label, measured)?;
             }
         }
         Ok(())
     }
 
-    /// Measures one series. After an error, the series has the repetitions up to the error.
+    /// Adds a traced repetition, unless a stop was requested. `label`: the series, for the note on a missing trace. A
+    /// trace that fails leaves an absence.
+    ///
+    /// Fails if the bench can measure nothing at all.
+    fn add_trace(
+        &self,
+        bench: &mut dyn SeriesBench,
+        method: Method,
+        label: &str,
+        measured: &mut Measured<Samples>,
+    ) -> Result<(), BenchError> {
+        if bench.stop_requested() {
+            measured.left_out(format!("trace of {label}"));
+            return Ok(());
+        }
+        match bench.trace(self.stimulus, method) {
+            Ok(trace) => measured.samples.traces.push(trace),
+            Err(error) => {
+                let part = format!("trace of {}", self.label());
+                measured.part_failed(Plan::NAME, part, error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures the series of one method. After an error, the series has the repetitions up to the error.
     fn series(
         &mut self,
         bench: &mut dyn SeriesBench,
         method: Method,
         ready: &Ready,
     ) -> (Series, Result<SeriesEnd, BenchError>) {
-        let Part { level, stimulus, .. } = *self;
+        let PlanPart { level, stimulus, .. } = *self;
         let mut series = Series {
             level,
             stimulus,
@@ -203,7 +229,7 @@ impl Part<'_, '_> {
         (series, end)
     }
 
-    /// Repeats until the interval is narrow enough, or to the plan's maximum.
+    /// Adds repetitions until the interval is narrow enough, or to the plan's maximum for a round.
     fn repeat(
         &mut self,
         bench: &mut dyn SeriesBench,
@@ -221,6 +247,7 @@ impl Part<'_, '_> {
                 let repetitions = bench.repeat(*method, is_treatment, number)?;
                 if is_treatment { &mut *treatment } else { &mut *control }.extend(repetitions);
             }
+            // With counters, misses decide when the series ends; without counters, times.
             let value = if ready.start_misses.is_some() { user_misses } else { excess };
             if stopping.is_enough(&accepted(treatment, value), &accepted(control, value)) {
                 return Ok(SeriesEnd::Complete);

@@ -1,4 +1,7 @@
-//! The request and the response of a guest that measures series with the code of the live bench.
+//! The request to measure series in a guest, and the response. `sim` sends the request to the irqlab in the guest,
+//! which measures with the code of the live bench. The host then adds what only the simulator knows.
+//!
+//! The names of variants and fields are the wire format. The checks of the response do not trust the guest.
 
 use record::Absence;
 use serde::{Deserialize, Serialize};
@@ -20,7 +23,8 @@ const REPETITIONS_MAX: usize = 1 << 20;
 /// Maximum number of series, traces and absences in a response.
 const PARTS_MAX: usize = 4096;
 
-/// Name of the setting that lists the network interfaces of the stimuli. Present only if they are network cards.
+/// Name of the setting that lists the network interfaces of the stimuli. The setting is present only if the interfaces
+/// are network cards.
 pub const NETWORK: &str = "network";
 
 /// The plan and settings for the guest.
@@ -29,9 +33,9 @@ pub const NETWORK: &str = "network";
 pub struct FootprintRequest {
     pub plan: Plan,
     pub cpu: u32,
-    /// Sizes of the simulated levels. The guest's CPUID describes another machine.
+    /// Geometries of the simulated levels, because the guest's CPUID describes another machine.
     pub geometry: Vec<(Level, Geometry)>,
-    /// How long a window waits for the interrupt, ns.
+    /// Maximum time that a window waits for the interrupt, ns.
     pub window_ns: u64,
     /// Seed of the order of lines and of the times of interrupts.
     pub seed: u64,
@@ -46,7 +50,7 @@ pub struct FootprintRequest {
 #[serde(rename_all = "snake_case")]
 pub enum FootprintItem {
     Series(Level, Stimulus, Method, Ready),
-    /// Repetitions of the last series; `true`: treatment repetitions.
+    /// Repetitions of the last series. `true` for treatment repetitions, `false` for control repetitions.
     Repetitions(bool, Vec<Repetition>),
     /// A traced repetition. The host adds the tasks and handlers that ran.
     Trace(Trace),
@@ -65,13 +69,14 @@ pub struct GuestEnd {
     pub clock_hz: f64,
     /// Whether the guest measured every part completely.
     pub complete: bool,
-    /// The first part that failed, with its error; `None` if none failed.
+    /// The first part that failed, with its error. `None` if no part failed.
     pub failure: Option<String>,
     /// The parts that a request to stop left out or cut short.
     pub missing: Vec<String>,
 }
 
-/// The items of the guest's response, in order.
+/// Converts measured samples to the items of the guest's response, in order. The repetitions of a series follow its
+/// item.
 #[must_use]
 pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintItem> {
     let mut items = Vec::new();
@@ -97,7 +102,7 @@ pub fn items(measured: Measured<Samples>, facts: BenchFacts) -> Vec<FootprintIte
 #[derive(Debug, Default)]
 pub struct FootprintResponse {
     pub measured: Measured<Samples>,
-    /// Facts of the bench in the guest; `None` before the last item.
+    /// Facts of the bench in the guest. `None` until the last item was read.
     pub facts: Option<BenchFacts>,
     /// Number of repetitions read so far.
     repetitions: usize,

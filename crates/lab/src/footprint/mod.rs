@@ -1,8 +1,12 @@
 //! `footprint`: what does an interrupt evict from the caches? (paper `footprint-1999`)
 //!
-//! A loop fills a cache and touches all of its lines repeatedly. An interrupt displaces some lines. The loop's
-//! next pass misses them: it takes longer, and a counter counts the misses. A bench measures repetitions with
-//! and without the interrupt. This module estimates the number of displaced lines from them, with intervals.
+//! A loop fills a cache and touches all lines of the cache repeatedly. An interrupt displaces some lines. The loop's
+//! next pass misses these lines: the pass takes longer, and a counter counts the misses. A bench measures repetitions
+//! with the interrupt (treatment) and without it (control). This module estimates the number of displaced lines from
+//! the repetitions, with intervals.
+//!
+//! [`Plan`] is the experiment. `bench` has the traits of the benches, `sample` and `series` the measurements, `curve`,
+//! `estimate` and `rounds` the estimates, and the other private modules the tables.
 
 pub mod bench;
 mod columns;

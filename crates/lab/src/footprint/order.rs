@@ -1,20 +1,21 @@
-//! The order in which a loop touches the lines of a cache.
+//! The access order of the loop that fills a cache. The loops of the live bench (`touch_loop`) and of the program
+//! without a kernel (`bare`) use it. The order makes the number of misses equal to the number of displaced lines.
 //!
-//! The loop touches the lines of one set one after the other: forward in one pass, backward in the next. In
-//! any other order, one conflicting line in a set with LRU replacement makes *all* lines of the set miss. Each
-//! miss then displaces the line that the loop touches next. In the backward pass, the loop touches the
-//! displaced line last, and its fill displaces the conflicting line. The misses then equal the conflicting
-//! lines. The order of the sets, and of the ways in each set, is shuffled against prefetchers.
+//! The loop touches the lines of a set one after the other: forward in one pass, backward in the next. With LRU
+//! replacement and another order, a single conflicting line makes *all* lines of the set miss, because each miss
+//! displaces the line that the loop touches next. In the backward pass, the loop touches the displaced line last, and
+//! the fill of this line displaces the conflicting line. The number of misses then equals the number of conflicting
+//! lines. The order of the sets, and the order of the ways in each set, are shuffled to defeat prefetchers.
 //!
-//! A set with tree pseudo-LRU replacement also counts exactly, under one condition: the loop filled the set in
-//! the order of the forward pass, and the set had none of its lines before. The tree then holds the lines in
-//! this order. Up to half a set of conflicting lines comes and goes without changing the tree. After fills in
-//! another order, one conflicting line may cause several misses. A loop therefore displaces all of its lines
-//! before it fills the cache.
+//! With tree pseudo-LRU replacement, the number of misses is exact under one condition: the loop filled the set in the
+//! order of the forward pass, and the set contained none of the loop's lines before. The tree then holds the lines in
+//! this order. Up to half a set of conflicting lines comes and goes without changing the tree. After fills in another
+//! order, a single conflicting line can cause several misses. Therefore a loop displaces all of its lines before it
+//! fills the cache.
 
 use stats::Random;
 
-/// A line in memory of the cache's size, by its set and its position in the set.
+/// A line of memory that is as large as the cache, by the line's set and its position in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// Number of the set, from 0.
@@ -23,8 +24,8 @@ pub struct Place {
     pub way: u32,
 }
 
-/// Two passes over all lines of a cache. Both visit the sets in one random order; the second visits the lines
-/// of each set in reverse.
+/// Two passes over all lines of a cache, one after the other. Both visit the sets in the same random order. The second
+/// pass visits the lines of each set in reverse. The same `seed` gives the same order.
 #[must_use]
 pub fn two_passes(sets: u32, ways: u32, seed: u64) -> Vec<Place> {
     let mut random = Random::new(seed);
@@ -37,10 +38,10 @@ pub fn two_passes(sets: u32, ways: u32, seed: u64) -> Vec<Place> {
         way_orders.push(way_order);
     }
     let mut passes = Vec::with_capacity(2 * set_order.len() * ways as usize);
-    for backward in [false, true] {
+    for is_backward in [false, true] {
         for (&set, way_order) in set_order.iter().zip(&way_orders) {
             let line = |way: &u32| Place { set, way: *way };
-            if backward {
+            if is_backward {
                 passes.extend(way_order.iter().rev().map(line));
             } else {
                 passes.extend(way_order.iter().map(line));

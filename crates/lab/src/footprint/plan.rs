@@ -1,4 +1,6 @@
-//! The plan of the experiment `footprint`.
+//! The plan of the experiment `footprint`: which series to measure, and how often. The verb `footprint` makes the plan
+//! from the command line. Its fields are a wire format, because the request to a guest contains the plan
+//! (`in_guest.rs`).
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +16,8 @@ pub struct Plan {
     pub repetitions_max: usize,
     /// Whether to trace one repetition of each series: which task or handler ran when.
     pub trace: bool,
-    /// Number of rounds; each prepares memory, loop and curve again. 0 means 1.
+    /// Number of rounds. Each round prepares memory, loop and curve again. 0 means 1.
     pub rounds: usize,
-    /// Seed of the order of treatment and control.
+    /// Seed of the random order of treatment and control repetitions.
     pub seed: u64,
 }

@@ -1,7 +1,9 @@
-//! Estimates displaced lines from rounds. Each round prepares everything again at another time, including the
-//! loop's memory and its curve. A neighbour in a shared cache, or the location in memory, can change the result
-//! for seconds or longer. Such changes spread the rounds, not the repetitions within a round. The interval
-//! therefore comes from the spread of the rounds' means.
+//! Estimates displaced lines from rounds, for the tables of `footprint`.
+//!
+//! Each round prepares everything again at another time, including the loop's memory and its curve. A neighbour in a
+//! shared cache, or the physical addresses of the memory, can change the result for seconds or longer. These changes
+//! appear between rounds, not between the repetitions of a round. The interval therefore comes from the spread of the
+//! rounds' means.
 
 use super::curve::{Curve, LineCost};
 use super::estimate::{
@@ -27,7 +29,7 @@ struct RoundLines {
     calibration_half_width: f64,
     /// Detection limit, lines.
     limit: f64,
-    /// Whether the pass took longer than with all lines displaced.
+    /// Whether the pass after the interrupt took longer than with all lines displaced.
     is_beyond_curve: bool,
     /// Number of lines of the level.
     level_lines: f64,
@@ -42,6 +44,7 @@ pub struct SeriesEstimate {
     pub lines: Option<Lines>,
 }
 
+/// The estimates from one round's repetitions. `None` with fewer than two accepted, timed repetitions of either kind.
 fn estimate_round(
     treatment: &[Repetition],
     control: &[Repetition],
@@ -63,11 +66,13 @@ fn estimate_round(
     Some(RoundEstimate { excess_cycles: beyond.mean, lines: curve.and_then(by_curve) })
 }
 
+/// The mean of the rounds' displaced lines, with the interval from their spread. `None` if a round has no lines.
 fn combine_lines(rounds: &[RoundEstimate]) -> Option<Lines> {
     let rounds: Vec<&RoundLines> =
         rounds.iter().map(|round| round.lines.as_ref()).collect::<Option<_>>()?;
     let lines = mean(&rounds.iter().map(|round| round.lines).collect::<Vec<_>>())?;
     let count = rounds.len() as f64;
+    // The limit from the noise within rounds falls with the square root of their number.
     let limit_within = rounds.iter().map(|round| round.limit).sum::<f64>() / count / count.sqrt();
     let limit_between = DETECTED_DEVIATIONS * (lines.variance / count).sqrt();
     let limit = limit_within.max(limit_between);
@@ -75,22 +80,23 @@ fn combine_lines(rounds: &[RoundEstimate]) -> Option<Lines> {
     let beyond_count = rounds.iter().filter(|round| round.is_beyond_curve).count();
     let from_farther = 2 * beyond_count > rounds.len();
     let low = (lines.mean - lines.half_width).max(0.0);
-    // A round beyond its curve gives no upper end.
+    // A round beyond its curve does not bound the number of lines from above.
     let high = if beyond_count > 0 {
         level_lines
     } else {
         (lines.mean + lines.half_width).min(level_lines)
     };
     let detected = (lines.mean >= limit && !from_farther).then_some(lines.mean);
-    // The spread between rounds already contains the errors of their curves. This is the part by the curves.
+    // The spread between rounds already contains the errors of their curves. This half width shows the curves' part
+    // alone.
     let squares: f64 = rounds.iter().map(|round| round.calibration_half_width.powi(2)).sum();
     let calibration_half_width = squares.sqrt() / count;
     let interval = (low, high);
     Some(Lines { lines: detected, interval, calibration_half_width, limit, from_farther })
 }
 
-/// Estimates a series from its rounds. A round counts with two accepted repetitions of each kind. `None` if fewer
-/// than [`ROUNDS_MIN`] rounds count.
+/// Estimates a series from its rounds. A round counts if it has at least two accepted repetitions of each kind. `None`
+/// if fewer than [`ROUNDS_MIN`] rounds count.
 #[must_use]
 pub fn estimate_from_rounds(series: &Series) -> Option<SeriesEstimate> {
     let (mut treatment_start, mut control_start) = (0, 0);
@@ -111,8 +117,8 @@ pub fn estimate_from_rounds(series: &Series) -> Option<SeriesEstimate> {
     Some(SeriesEstimate { indirect_cost, lines: combine_lines(&rounds) })
 }
 
-/// One curve for the whole series: the pooled curves of its rounds, or the series' curve without rounds. `None`
-/// if a curve is missing.
+/// One curve for the whole series: the pooled curves of its rounds. Without rounds, the curve of the series. `None` if
+/// a curve is missing.
 #[must_use]
 pub fn curve(series: &Series) -> Option<Curve> {
     if series.rounds.is_empty() {
@@ -122,8 +128,8 @@ pub fn curve(series: &Series) -> Option<Curve> {
     curves.collect::<Option<Vec<_>>>().map(Curve::pooled)
 }
 
-/// Cost of one displaced line: the mean over the rounds' curves, or the cost by the pooled curve with fewer than
-/// [`ROUNDS_MIN`] rounds.
+/// Cost of one displaced line: the mean over the rounds' curves. With fewer than [`ROUNDS_MIN`] rounds, the cost by the
+/// pooled curve. `None` if a curve is missing.
 #[must_use]
 pub fn line_cost(series: &Series) -> Option<LineCost> {
     if series.rounds.len() < ROUNDS_MIN {

@@ -1,9 +1,9 @@
-//! One repetition, as a bench reports it.
+//! One repetition, as a bench reports it. The names of variants and fields are a wire format (`in_guest.rs`).
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a repetition counts, or why it does not. The verdict comes from the kernel's counts of interrupts,
-/// switches and faults. It does not depend on the measured value.
+/// Whether a repetition counts, or why it does not. The verdict comes from the kernel's counts of interrupts, context
+/// switches and page faults. The measured extra time does not influence the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
     /// The repetition counts. In a treatment repetition, exactly one interrupt came while the loop touched lines. In
@@ -11,9 +11,9 @@ pub enum Verdict {
     Accepted,
     /// The interrupt did not come while the loop touched lines (the paper's low outliers).
     NotInterrupted,
-    /// The interrupt was due while the loop touched lines, and took less time than the loop can see.
+    /// The interrupt was due while the loop touched lines, but was too short for the loop to detect.
     Unseen,
-    /// Other interrupts came as well (the paper's high outliers).
+    /// Other interrupts came, too (the paper's high outliers).
     Contaminated,
     /// The loop was switched out, or had a page fault.
     Switched,
@@ -31,7 +31,7 @@ impl Verdict {
         Verdict::Paused,
     ];
 
-    /// Why a repetition with this verdict does not count, in words; `None` if it counts.
+    /// Why a repetition with this verdict does not count, in words. `None` if it counts.
     #[must_use]
     pub fn against(self) -> Option<&'static str> {
         Some(match self {
@@ -49,15 +49,15 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repetition {
     pub verdict: Verdict,
-    /// Duration of the pass over all lines after the interrupt, minus the duration of a pass before the
-    /// interrupt, cycles. The clock's resolution can make the difference negative.
+    /// Duration of the pass over all lines after the interrupt, minus the duration of a pass before the interrupt,
+    /// cycles. The clock's resolution can make the difference negative. `None` if the repetition was not timed.
     pub excess_cycles: Option<i64>,
     /// How long the interrupt stalled the loop, cycles.
     pub stalled_cycles: Option<u64>,
-    /// Misses in user mode in the window; `None` without counters.
+    /// Misses in user mode in the window. `None` without counters.
     pub user_misses: Option<u64>,
-    /// Misses in kernel mode in the window; `None` without counters.
+    /// Misses in kernel mode in the window. `None` without counters.
     pub kernel_misses: Option<u64>,
-    /// Number of the window among all windows of the bench, from 0; `None` unless a simulator observes them.
+    /// Number of the window among all windows of the bench, from 0. `None` unless a simulator observes the windows.
     pub window: Option<u32>,
 }

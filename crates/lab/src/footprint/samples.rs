@@ -1,4 +1,4 @@
-//! The measurements of all series.
+//! The measurements of all series: the result of a bench, and the input of the tables.
 
 use super::contexts::Windows;
 use super::series::{Round, Series};
@@ -10,11 +10,11 @@ use crate::experiment::Measured;
 pub struct Samples {
     /// Frequency of the clock that counts cycles, Hz.
     pub clock_hz: f64,
-    /// Series, in the order of the plan.
+    /// The series, in the order of the plan.
     pub series: Vec<Series>,
-    /// One traced repetition of each series; empty unless the plan asks for traces.
+    /// One traced repetition of each series. Empty unless the plan asks for traces.
     pub traces: Vec<Trace>,
-    /// The misses that the simulator counted in each window; empty on the live bench.
+    /// The misses that the simulator counted in each window. Empty on the live bench.
     pub windows: Windows,
 }
 
@@ -54,21 +54,21 @@ impl Measured<Samples> {
 }
 
 impl Samples {
-    /// Appends one round's repetitions to the series with the same level, stimulus and method. Returns whether
-    /// this round is the first of the series. `in_rounds`: whether the plan has several rounds.
-    pub(super) fn add(&mut self, mut new: Series, in_rounds: bool) -> bool {
+    /// Appends one round's repetitions to the series with the same level, stimulus and method. Returns whether this
+    /// round is the first of the series. `has_rounds`: whether the plan has several rounds.
+    pub(super) fn add(&mut self, mut new: Series, has_rounds: bool) -> bool {
         let round =
             |treatment, control| Round { curve: new.ready.curve.clone(), treatment, control };
-        let continues = |series: &&mut Series| {
+        let is_same_series = |series: &&mut Series| {
             (series.level, series.stimulus, series.method) == (new.level, new.stimulus, new.method)
         };
-        if let Some(series) = self.series.iter_mut().find(continues) {
+        if let Some(series) = self.series.iter_mut().find(is_same_series) {
             series.treatment.append(&mut new.treatment);
             series.control.append(&mut new.control);
             series.rounds.push(round(series.treatment.len(), series.control.len()));
             return false;
         }
-        if in_rounds {
+        if has_rounds {
             new.rounds = vec![round(new.treatment.len(), new.control.len())];
         }
         self.series.push(new);

@@ -1,4 +1,4 @@
-//! A series: all repetitions of one level, stimulus and method.
+//! A series: all repetitions of one level, stimulus and method. The names of fields are a wire format (`in_guest.rs`).
 
 use serde::{Deserialize, Serialize};
 
@@ -15,20 +15,20 @@ pub struct Series {
     pub ready: Ready,
     /// Repetitions with the interrupt.
     pub treatment: Vec<Repetition>,
-    /// Repetitions without it.
+    /// Repetitions without the interrupt.
     pub control: Vec<Repetition>,
-    /// The rounds, in order; empty if everything was prepared only once.
+    /// The rounds, in order. Empty if memory, loop and curve were prepared only once.
     pub rounds: Vec<Round>,
 }
 
 /// A part of a series. Each round starts with new memory, a new loop and a new curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// The round's calibration curve; `None` if the clock is not used.
+    /// The round's calibration curve. `None` if only counters are used.
     pub curve: Option<Curve>,
-    /// Number of the series' treatment repetitions up to the end of this round.
+    /// Number of the series' treatment repetitions up to and including this round.
     pub treatment: usize,
-    /// Number of the series' control repetitions up to the end of this round.
+    /// Number of the series' control repetitions up to and including this round.
     pub control: usize,
 }
 
@@ -40,12 +40,12 @@ pub struct Ready {
     pub pages: String,
     /// How the interrupt is raised, in words.
     pub raised_by: String,
-    /// The calibration curve; `None` if the clock is not used.
+    /// The calibration curve. `None` if only counters are used.
     pub curve: Option<Curve>,
     /// Duration of a pass with no line displaced, cycles.
     pub pass_cycles: u64,
-    /// Lines that the loop touches between two readings of the clock.
+    /// Number of lines that the loop touches between two readings of the clock.
     pub chunk_lines: u64,
-    /// The loop's misses that starting the counters causes; `None` without counters.
+    /// Number of the loop's misses that starting the counters causes. `None` without counters.
     pub start_misses: Option<u64>,
 }

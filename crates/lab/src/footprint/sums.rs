@@ -1,4 +1,5 @@
-//! Table `sums`: compares the displaced lines of both L1 caches with the displaced lines of the L2 cache.
+//! Table `sums` of `footprint`: compares the displaced lines of both L1 caches with the displaced lines of the L2
+//! cache. Names and order of the columns are public.
 
 use record::{Columns, Format, Table, column};
 
@@ -29,7 +30,7 @@ impl CountedBy {
 /// A number, and half the width of its 95 % interval.
 type Estimate = (f64, f64);
 
-/// Displaced lines of the series' level.
+/// Displaced lines of the series' level. `None` if this kind of count has no estimate.
 fn displaced(series: &Series, counted_by: CountedBy) -> Option<Estimate> {
     match counted_by {
         CountedBy::Counters => {
@@ -43,9 +44,12 @@ fn displaced(series: &Series, counted_by: CountedBy) -> Option<Estimate> {
 /// The ratio of two numbers with independent errors. The errors are independent because each level has its
 /// own loop and its own curve.
 fn ratio(numerator: Estimate, denominator: Estimate) -> Estimate {
-    let ratio = numerator.0 / denominator.0;
-    let relative_error = (numerator.1 / numerator.0).hypot(denominator.1 / denominator.0);
-    (ratio, ratio.abs() * relative_error)
+    let (numerator, numerator_half_width) = numerator;
+    let (denominator, denominator_half_width) = denominator;
+    let ratio = numerator / denominator;
+    let relative_half_width =
+        (numerator_half_width / numerator).hypot(denominator_half_width / denominator);
+    (ratio, ratio.abs() * relative_half_width)
 }
 
 fn find(all: &[Series], level: Level, stimulus: Stimulus, method: Method) -> Option<&Series> {
@@ -53,7 +57,7 @@ fn find(all: &[Series], level: Level, stimulus: Stimulus, method: Method) -> Opt
         .find(|series| (series.level, series.stimulus, series.method) == (level, stimulus, method))
 }
 
-/// The displaced lines of the levels by one count, and the displaced share of each level.
+/// The displaced lines of the levels, and the displaced share of each level, by one kind of count.
 struct Row {
     stimulus: Stimulus,
     method: Method,
@@ -61,14 +65,14 @@ struct Row {
     l1d: Option<Estimate>,
     l1i: Option<Estimate>,
     l2: Option<Estimate>,
-    /// In the order L1d, L1i, L2.
+    /// Displaced share of each level, in the order L1d, L1i, L2.
     shares: [Option<f64>; 3],
 }
 
 impl Row {
     fn l1_sum(&self) -> Option<Estimate> {
-        let both = self.l1d.zip(self.l1i);
-        both.map(|(data, code)| (data.0 + code.0, data.1.hypot(code.1)))
+        let ((data, data_half_width), (code, code_half_width)) = self.l1d.zip(self.l1i)?;
+        Some((data + code, data_half_width.hypot(code_half_width)))
     }
 
     fn over_l2(&self) -> Option<Estimate> {
@@ -126,9 +130,9 @@ fn columns<'a>() -> Columns<'a, Row> {
     ])
 }
 
-/// Compares the displaced lines of both L1 caches with the displaced lines of the L2 cache. Both counts are
-/// about equal if all caches have lines of one length and the L1 caches have no common line (section 4.1 of the
-/// paper).
+/// Table `sums`: one row for each stimulus, method and kind of count with estimates of at least two levels. The sum
+/// over the L1 caches and the count of the L2 cache are about equal if all lines have equal length and the L1 caches
+/// have no common line (section 4.1 of the paper).
 pub(super) fn sums(all: &[Series]) -> Table {
     let levels = [Level::L1d, Level::L1i, Level::L2];
     let mut seen = Vec::new();
@@ -139,12 +143,12 @@ pub(super) fn sums(all: &[Series]) -> Table {
             continue;
         }
         seen.push((stimulus, method));
-        let series = levels.map(|level| find(all, level, stimulus, method));
+        let by_level = levels.map(|level| find(all, level, stimulus, method));
         for counted_by in [CountedBy::Counters, CountedBy::Time] {
-            let [l1d, l1i, l2] = series.map(|series| displaced(series?, counted_by));
+            let [l1d, l1i, l2] = by_level.map(|series| displaced(series?, counted_by));
             let estimates = [l1d, l1i, l2];
             let shares = [0, 1, 2].map(|index| {
-                let level_lines = series[index]?.ready.geometry.lines();
+                let level_lines = by_level[index]?.ready.geometry.lines();
                 Some(estimates[index]?.0 / level_lines as f64)
             });
             if estimates.iter().flatten().count() >= 2 {

@@ -1,4 +1,5 @@
-//! The tables `footprint` and `calibration`.
+//! The tables `footprint` and `calibration`, from the series. `experiment.rs` puts them into the report. Names and
+//! order of the columns, and the reasons of absences, are public.
 
 use record::{Absence, Columns, Format, IntervalColumns, Table, TableDisplay, column};
 
@@ -9,11 +10,11 @@ use super::estimate::{
     HALF_WIDTH_RATIO, Lines, Mean, REPETITIONS_MIN, accepted, beyond_control, difference, excess,
     kernel_misses, lines, mean, user_misses,
 };
-use super::rounds::{self, estimate_from_rounds};
+use super::rounds::{self, ROUNDS_MIN, estimate_from_rounds};
 use super::sample::{Repetition, Verdict};
 use super::series::Series;
 
-/// A series and its estimates.
+/// A row of table `footprint`: a series and its estimates.
 struct Row<'a> {
     series: &'a Series,
     estimates: Estimates,
@@ -21,7 +22,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Displaced lines by time.
+    /// Displaced lines by time. `None` below the detection limit.
     fn lines(&self) -> Option<f64> {
         self.estimates.lines?.lines
     }
@@ -38,7 +39,7 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         let doc = format!("Half width of the 95 % confidence interval of {estimate}.");
         column(name, &doc).detail()
     };
-    let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let us_column = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
     Columns::all([
         key_columns().of(|row: &Row<'_>| row.series.key()),
         column(
@@ -82,7 +83,7 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
              lines.",
         )
         .detail()
-        .bool(|row: &Row<'_>| row.lines().map(|_| is_bound(row.series, &row.estimates))),
+        .bool(|row: &Row<'_>| row.lines().map(|_| is_upper_bound(row.series, &row.estimates))),
         column(
             "displaced_ci95_low_lines",
             "Lower end of the 95 % confidence interval of displaced_lines.",
@@ -133,7 +134,7 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         .real(|row: &Row<'_>| row.line_cost.map(|cost| cost.mean_cycles)),
         ci95("displaced_line_ci95_cycles", "displaced_line_mean_cycles")
             .real(|row: &Row<'_>| row.line_cost.map(|cost| cost.half_width_cycles)),
-        us("indirect_mean_ns", "Indirect cost: extra time of the pass after the interrupt, mean.")
+        us_column("indirect_mean_ns", "Indirect cost: extra time of the pass after the interrupt, mean.")
             .title("indirect ± ci95")
             .plus_minus("indirect_ci95_ns")
             .priority(92)
@@ -141,7 +142,7 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
         ci95("indirect_ci95_ns", "indirect_mean_ns").real(move |row: &Row<'_>| {
             row.estimates.indirect_cost.map(|cycles| ns(cycles.half_width))
         }),
-        us("stalled_p50_ns", "Median time that the interrupt stalled the loop.")
+        us_column("stalled_p50_ns", "Median time that the interrupt stalled the loop.")
             .shown_as("stalled p50", 88)
             .uint(move |row: &Row<'_>| stalled_median(&row.series.treatment).map(whole_ns)),
         column("round_count", "Rounds, each with new memory and a new calibration; 1: no rounds.")
@@ -212,7 +213,7 @@ fn columns<'a>(clock_hz: f64) -> Columns<'a, Row<'a>> {
 fn notes(all: &[Series]) -> Vec<String> {
     let rounds = all.iter().map(|series| series.rounds.len()).max().unwrap_or(0);
     let intervals = match rounds {
-        4.. => format!(
+        ROUNDS_MIN.. => format!(
             "intervals from the means of {rounds} rounds, each with new memory and \
              calibration, treatment minus control"
         ),
@@ -232,10 +233,10 @@ fn notes(all: &[Series]) -> Vec<String> {
     notes
 }
 
-/// Time and counters disagree if their numbers of lines differ by more than this ratio.
+/// Time and counters disagree only if their numbers of lines differ by more than this ratio.
 const DISAGREE_RATIO: f64 = 0.10;
 
-/// The row has a reason if more than this ratio of the interrupts were too short to be seen.
+/// A row has a reason (an absence) if more than this ratio of its interrupts were too short to be detected.
 const UNSEEN_RATIO: f64 = 0.05;
 
 /// The estimates of a series.
@@ -244,12 +245,15 @@ struct Estimates {
     indirect_cost: Option<Mean>,
     /// Displaced lines by time.
     lines: Option<Lines>,
+    /// Misses per interrupt: treatment minus control.
     user_misses: Option<Mean>,
     kernel_misses: Option<Mean>,
     /// Why an estimate is missing or inaccurate, in words.
     reason: Option<String>,
 }
 
+/// The estimates of a series: from its rounds if there are enough, otherwise from all repetitions. The counted misses
+/// have no part in the estimate by time. They only check it.
 fn estimate(series: &Series) -> Estimates {
     let [treatment_count, control_count] =
         [&series.treatment, &series.control].map(|repetitions| accepted_count(repetitions));
@@ -272,9 +276,10 @@ fn estimate(series: &Series) -> Estimates {
     let [treatment, control] = [&series.treatment, &series.control]
         .map(|repetitions| mean(&accepted(repetitions, excess)));
     let Some((treatment, control)) = treatment.zip(control) else {
-        let neither = "neither timed nor counted (repetitions are not timed in windows with ticks)"
-            .to_owned();
-        let reason = user_misses.map_or(Some(neither), too_wide);
+        let unmeasured =
+            "neither timed nor counted (repetitions are not timed in windows with ticks)"
+                .to_owned();
+        let reason = user_misses.map_or(Some(unmeasured), reason_wide_interval);
         return estimates(None, None, reason);
     };
     let (indirect_cost, by_time) = match estimate_from_rounds(series) {
@@ -286,7 +291,7 @@ fn estimate(series: &Series) -> Estimates {
         }
     };
     if series.ready.curve.is_none() {
-        return estimates(indirect_cost, None, user_misses.and_then(too_wide));
+        return estimates(indirect_cost, None, user_misses.and_then(reason_wide_interval));
     }
     let reason = match &by_time {
         None => Some("the clock cannot resolve displaced lines of this level".to_owned()),
@@ -299,14 +304,14 @@ fn estimate(series: &Series) -> Estimates {
             Some(format!("below the detection limit of {limit:.1} lines"))
         }
         Some(by_time) => user_misses
-            .and_then(|misses| disagree(misses, by_time))
-            .or_else(|| lines_too_wide(by_time)),
+            .and_then(|misses| reason_disagreement(misses, by_time))
+            .or_else(|| reason_wide_lines(by_time)),
     };
     estimates(indirect_cost, by_time, reason)
 }
 
-/// A sentence if the mean's interval is wider than the target.
-fn too_wide(mean: Mean) -> Option<String> {
+/// The reason for a row whose mean has a wider interval than the target. `None` if the interval is narrow enough.
+fn reason_wide_interval(mean: Mean) -> Option<String> {
     let ratio = mean.half_width / mean.mean.abs();
     let percent = ratio * 100.0;
     (ratio > HALF_WIDTH_RATIO).then(|| {
@@ -314,9 +319,9 @@ fn too_wide(mean: Mean) -> Option<String> {
     })
 }
 
-/// A sentence if the interval of lines by time is wider than the target. It names the part by the calibration
-/// curve, which more repetitions do not reduce.
-fn lines_too_wide(by_time: &Lines) -> Option<String> {
+/// The reason for a row whose lines by time have a wider interval than the target. The reason names the part by the
+/// calibration curve, which more repetitions do not reduce.
+fn reason_wide_lines(by_time: &Lines) -> Option<String> {
     let lines = by_time.lines.filter(|lines| *lines > 0.0)?;
     let half_width = (by_time.interval.1 - by_time.interval.0) / 2.0;
     let [percent, calibration] =
@@ -329,20 +334,21 @@ fn lines_too_wide(by_time: &Lines) -> Option<String> {
     })
 }
 
-/// A sentence if time and counters disagree: their intervals do not overlap, and their numbers differ by more
-/// than [`DISAGREE_RATIO`].
-fn disagree(user_misses: Mean, by_time: &Lines) -> Option<String> {
+/// The reason for a row whose time and counters disagree: their intervals do not overlap, and their numbers differ by
+/// more than [`DISAGREE_RATIO`].
+fn reason_disagreement(user_misses: Mean, by_time: &Lines) -> Option<String> {
     let (low, high) = by_time.interval;
     let Mean { mean, half_width, .. } = user_misses;
-    let is_apart = low > mean + half_width || high < mean - half_width;
+    let intervals_are_apart = low > mean + half_width || high < mean - half_width;
     let lines = by_time.lines?;
-    let differs = (lines - mean).abs() > DISAGREE_RATIO * mean.abs();
-    (is_apart && differs)
+    let numbers_differ = (lines - mean).abs() > DISAGREE_RATIO * mean.abs();
+    (intervals_are_apart && numbers_differ)
         .then(|| format!("time and counters disagree: {lines:.1} lines and {mean:.1} misses"))
 }
 
-/// A sentence if so many interrupts were too short to be seen that the accepted ones are a selection of longer ones.
-fn short_interrupts(series: &Series) -> Option<String> {
+/// The reason for a row in which many interrupts were too short to be detected: its accepted repetitions show only the
+/// longer interrupts.
+fn reason_short_interrupts(series: &Series) -> Option<String> {
     let unseen = verdict_count(series, Verdict::Unseen);
     let all = unseen + accepted_count(&series.treatment);
     (unseen as f64 > UNSEEN_RATIO * all as f64).then(|| {
@@ -358,7 +364,7 @@ fn accepted_count(repetitions: &[Repetition]) -> usize {
     repetitions.iter().filter(is_accepted).count()
 }
 
-/// Displaced lines by time, and half the width of their interval.
+/// Displaced lines by time, and half the width of their interval. `None` below the detection limit.
 pub(super) fn timed_lines(series: &Series) -> Option<(f64, f64)> {
     let by_time = estimate(series).lines?;
     Some((by_time.lines?, (by_time.interval.1 - by_time.interval.0) / 2.0))
@@ -370,7 +376,7 @@ fn verdict_count(series: &Series, verdict: Verdict) -> usize {
     repetitions.filter(|repetition| repetition.verdict == verdict).count()
 }
 
-/// Median stall of the accepted repetitions, cycles.
+/// Median time that an interrupt stalled the loop in the accepted repetitions, cycles.
 fn stalled_median(repetitions: &[Repetition]) -> Option<u64> {
     let accepted = repetitions.iter().filter(|repetition| repetition.verdict == Verdict::Accepted);
     let mut stalls: Vec<u64> =
@@ -387,7 +393,7 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
     let rows = all.iter().map(|series| {
         let estimates = estimate(series);
         let row = format!("{}, {}, {}", series.level, series.stimulus, series.method);
-        let reasons = [estimates.reason.clone(), short_interrupts(series)];
+        let reasons = [estimates.reason.clone(), reason_short_interrupts(series)];
         absent
             .extend(reasons.into_iter().flatten().map(|why| Absence::new("footprint", &row, why)));
         Row { series, estimates, line_cost: rounds::line_cost(series) }
@@ -395,18 +401,18 @@ pub(super) fn footprint(all: &[Series], clock_hz: f64, absent: &mut Vec<Absence>
     columns(clock_hz).table("footprint", doc, rows).displayed(display)
 }
 
-/// Whether the lines by time are an upper bound. The extra time also includes misses in TLBs and other caches.
-/// The lines are exact only if the clock times single lines and the counted misses are not fewer.
-fn is_bound(series: &Series, estimates: &Estimates) -> bool {
-    let is_less =
+/// Whether the lines by time are only an upper bound, because the extra time also includes misses in TLBs and other
+/// caches. They are exact only if the clock times single lines, and the counters do not show fewer misses.
+fn is_upper_bound(series: &Series, estimates: &Estimates) -> bool {
+    let counts_fewer =
         |(misses, by_time): (Mean, Lines)| misses.mean + misses.half_width < by_time.interval.0;
     let counted = estimates.user_misses.zip(estimates.lines);
-    series.ready.chunk_lines > 1 || counted.is_none_or(is_less)
+    series.ready.chunk_lines > 1 || counted.is_none_or(counts_fewer)
 }
 
 /// Table `calibration`: the curves that convert times to lines, one row per point.
 pub(super) fn curves(all: &[Series]) -> Table {
-    /// A series, one of its curves by the number of the round, and a point of that curve.
+    /// A series, the number of the round that measured the curve, and a point of the curve.
     type Row<'a> = (&'a Series, u64, &'a CurvePoint);
     let columns = key_columns().of(|(series, ..): &Row<'_>| series.key()).and([
         column("round", "Round of the curve, from 1.").uint(|(_, round, _): &Row<'_>| *round),
@@ -465,7 +471,7 @@ mod tests {
         {
             let estimates = estimate(&timed(cycles));
             let has_reason = estimates.reason.as_ref().is_some_and(|why| why.contains("disagree"));
-            let is_bound = is_bound(&timed(cycles), &estimates);
+            let is_bound = is_upper_bound(&timed(cycles), &estimates);
             assert_eq!((has_reason, is_bound), (disagrees, bound), "{cycles}");
         }
     }

@@ -1,4 +1,8 @@
-//! A traced repetition: which task or handler ran when on each CPU (the paper's Figure 2).
+//! A traced repetition: which task or handler ran when on each CPU (the paper's Figure 2), and table `trace`.
+//!
+//! The live bench makes the spans from the kernel's marks ([`spans`]). On the simulated bench, the guest returns a
+//! trace without spans, and `sim` fills them in from the simulator's context transitions. [`Trace`] is a wire format:
+//! the names of its fields must not change.
 
 use record::{Columns, Table, TableDisplay, column};
 use serde::{Deserialize, Serialize};
@@ -8,14 +12,14 @@ use super::sample::Verdict;
 use super::what::{Level, Method, Stimulus};
 use crate::noise::{ContextName, Mark, What};
 
-/// Maximum number of intervals in a trace. Later intervals are dropped.
+/// Maximum number of spans in a trace. Later spans are dropped.
 pub const SPANS_MAX: usize = 20_000;
-/// Name and kind of the loop's intervals.
+/// Name and kind of the loop's spans.
 pub const LOOP: (&str, &str) = ("loop", "task");
-/// Name and kind of an interval of a stalled loop that no mark explains.
+/// Name and kind of a span in which the loop was stalled and no mark says why.
 const UNNAMED: (&str, &str) = ("kernel entry and exit, host", "unnamed");
 
-/// Times of a repetition by the loop's clock, cycles.
+/// Times of a repetition, in cycles of the loop's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceTimes {
     /// Time when the window started.
@@ -28,12 +32,13 @@ pub struct TraceTimes {
     pub stalled_cycles: u64,
 }
 
-/// A CPU executes one task or handler during this interval. Times are ns from the window's start.
+/// An interval in which a CPU executes one task or handler. Times are ns from the window's start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSpan {
     pub cpu: u32,
     /// Name of the task or handler.
     pub who: String,
+    /// Kind of the task or handler, such as `task` or `irq`.
     pub kind: String,
     pub from_ns: u64,
     pub to_ns: u64,
@@ -45,7 +50,7 @@ pub struct Trace {
     pub level: Level,
     pub stimulus: Stimulus,
     pub method: Method,
-    /// Whether the repetition counts. A trace shows the last repetition tried if no repetition counts.
+    /// Whether the repetition counts. If no repetition counted, the trace shows the last one that was tried.
     pub verdict: Verdict,
     /// CPU that runs the loop.
     pub cpu: u32,
@@ -54,9 +59,9 @@ pub struct Trace {
     pub times: TraceTimes,
     /// Length of the window, ns.
     pub window_ns: u64,
-    /// When the loop was stalled and when it resumed, ns from the window's start.
+    /// When the stall of the loop started and ended, ns from the window's start.
     pub stalled_ns: (u64, u64),
-    /// The intervals of each CPU, in order of time. A guest leaves them empty; the simulated bench fills them in.
+    /// The spans of each CPU, in order of time. A guest leaves them empty.
     pub spans: Vec<TraceSpan>,
 }
 
@@ -65,7 +70,7 @@ const REPETITION: (&str, &str) = ("repetition", "loop");
 /// Name and kind of the row for the loop's stall, by the loop's clock.
 const STALLED: (&str, &str) = ("stalled", "loop");
 
-/// An interval of a trace, ns from the start of the repetition.
+/// A row of table `trace`: an interval, ns from the start of the repetition.
 struct Row<'a> {
     trace: &'a Trace,
     /// `None`: the loop measured the interval by its own clock.
@@ -97,7 +102,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
 pub(super) fn table(traces: &[Trace]) -> Table {
     let doc = "Tasks and handlers of each CPU over time, in one repetition of each series; and the loop's own \
                measurement by its clock.";
-    // The table has hundreds of rows: `export` writes them, a terminal shows none.
+    // The table has hundreds of rows. A terminal shows none of them; `export` writes them.
     let display = TableDisplay { rows_max: Some(0), ..TableDisplay::default() };
     let mut rows = Vec::new();
     for trace in traces {
@@ -107,6 +112,7 @@ pub(super) fn table(traces: &[Trace]) -> Table {
         push(None, REPETITION, (0, trace.window_ns));
         push(None, STALLED, trace.stalled_ns);
         let mut spans: Vec<&TraceSpan> = trace.spans.iter().collect();
+        // The loop's CPU comes first.
         spans.sort_by_key(|span| (span.cpu != trace.cpu, span.cpu));
         for span in spans {
             push(Some(span.cpu), (&span.who, &span.kind), (span.from_ns, span.to_ns));
@@ -131,24 +137,26 @@ pub fn words(name: &ContextName) -> (String, String) {
     }
 }
 
-/// Converts the marks of the loop's CPU to intervals from 0 to `window_ns`. A mark's time is ns from the
-/// window's start, and negative before it. The loop runs wherever no mark names a task or handler, except
-/// during `stalled_ns`.
+/// Converts the marks of the loop's CPU to spans from 0 to `window_ns`. A mark's time is ns from the window's start,
+/// and negative before the window. The position in `names` is the number of a context or task in the marks. Where no
+/// mark names a task or handler, the loop runs, except during `stalled_ns`.
 #[must_use]
 pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec<TraceSpan> {
     let mut spans = Vec::new();
     let (mut stack, mut task, mut last_mark_ns) = (Vec::new(), None, 0);
     let mut ordered = marks.to_vec();
     ordered.sort_by_key(|(mark_ns, _)| *mark_ns);
+    // An extra mark ends the last span. `What::Fault` changes neither stack nor task.
     ordered.push((i64::MAX, What::Fault));
     for (mark_ns, what) in ordered {
         let mark_ns = u64::try_from(mark_ns).unwrap_or(0).min(trace.window_ns);
-        let source = stack.last().copied().or(task);
-        for (from_ns, to_ns, runner) in pieces((last_mark_ns, mark_ns), source, trace.stalled_ns) {
+        let innermost = stack.last().copied().or(task);
+        let between_marks = (last_mark_ns, mark_ns);
+        for (from_ns, to_ns, runner) in pieces(between_marks, innermost, trace.stalled_ns) {
             let (who, kind) = match runner {
                 Runner::Loop => (LOOP.0.to_owned(), LOOP.1.to_owned()),
                 Runner::Unnamed => (UNNAMED.0.to_owned(), UNNAMED.1.to_owned()),
-                Runner::Source(number) => names.get(number as usize).map(words).unwrap_or_default(),
+                Runner::Named(number) => names.get(number as usize).map(words).unwrap_or_default(),
             };
             if spans.len() < SPANS_MAX {
                 spans.push(TraceSpan { cpu: trace.cpu, who, kind, from_ns, to_ns });
@@ -156,13 +164,13 @@ pub fn spans(marks: &[(i64, What)], names: &[ContextName], trace: &Trace) -> Vec
         }
         last_mark_ns = last_mark_ns.max(mark_ns);
         match what {
-            What::Enter(source) => stack.push(source),
-            What::Leave(source) => {
-                if let Some(depth) = stack.iter().rposition(|entered| *entered == source) {
+            What::Enter(context) => stack.push(context),
+            What::Leave(context) => {
+                if let Some(depth) = stack.iter().rposition(|entered| *entered == context) {
                     stack.truncate(depth);
                 }
             }
-            What::SwitchTo(source) => task = Some(source),
+            What::SwitchTo(switched_to) => task = Some(switched_to),
             What::SwitchBack => task = None,
             What::Fault => {}
         }
@@ -177,20 +185,20 @@ enum Runner {
     /// The kernel or the host, without a mark.
     Unnamed,
     /// The context or task with this index in the names.
-    Source(u32),
+    Named(u32),
 }
 
-/// Splits the interval between two marks. An interval with a `source` stays whole. Without a source, the loop
-/// runs except between `stalled` and `resumed`.
+/// Splits the interval between two marks into pieces that are not empty. With a context or task that runs (`named`),
+/// the interval stays whole. Otherwise, the loop runs except between `stalled` and `resumed`.
 fn pieces(
     (from, to): (u64, u64),
-    source: Option<u32>,
+    named: Option<u32>,
     (stalled, resumed): (u64, u64),
 ) -> impl Iterator<Item = (u64, u64, Runner)> {
-    let within = |time_ns: u64| time_ns.clamp(from, to.max(from));
-    let (stalled, resumed) = (within(stalled), within(resumed));
-    let pieces = match source {
-        Some(number) => vec![(from, to, Runner::Source(number))],
+    let clamp = |time_ns: u64| time_ns.clamp(from, to.max(from));
+    let (stalled, resumed) = (clamp(stalled), clamp(resumed));
+    let pieces = match named {
+        Some(number) => vec![(from, to, Runner::Named(number))],
         None => vec![
             (from, stalled, Runner::Loop),
             (stalled, resumed, Runner::Unnamed),
@@ -200,8 +208,8 @@ fn pieces(
     pieces.into_iter().filter(|(from, to, _)| from < to)
 }
 
-/// The marks of one CPU, with times from the window's start, as [`spans`] takes them. `start_ns`: the window's
-/// start by the marks' clock.
+/// The marks of one CPU, with times from the window's start, as [`spans`] needs them. `start_ns`: the start of the
+/// window, by the clock of the marks.
 #[must_use]
 pub fn from_start(marks: &[(u32, Mark)], cpu: u32, start_ns: u64) -> Vec<(i64, What)> {
     let of_cpu = marks.iter().filter(|(mark_cpu, _)| *mark_cpu == cpu);

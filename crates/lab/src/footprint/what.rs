@@ -1,4 +1,5 @@
-//! Levels, stimuli and methods of the experiment `footprint`.
+//! Levels, stimuli and methods of the experiment `footprint`. Their words are options of the command line and cells of
+//! tables. The names of variants and fields are a wire format (`in_guest.rs`).
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ pub enum Level {
 pub enum Stimulus {
     /// A timer that expires on the loop's CPU. No task waits for it.
     Timer,
-    /// A function-call interrupt that another CPU sends.
+    /// A function-call interrupt (IPI) that another CPU sends.
     Ipi,
     /// The completion of an asynchronous read of 16 bytes.
     Disk,
@@ -51,13 +52,13 @@ words_of!(Stimulus, "stimulus": Timer = "timer", Ipi = "ipi", Disk = "disk", Dis
 words_of!(Method, "method": Basic = "basic", Refined = "refined");
 
 impl Level {
-    /// Whether instructions fill it.
+    /// Whether instructions fill the level.
     #[must_use]
     pub fn is_code(self) -> bool {
         matches!(self, Level::L1i | Level::Itlb)
     }
 
-    /// Whether it holds translations of pages.
+    /// Whether the level holds translations of pages.
     #[must_use]
     pub fn is_tlb(self) -> bool {
         matches!(self, Level::Dtlb | Level::Itlb)

@@ -4,9 +4,11 @@
 //! The irqlab in the guest executes it and answers in lines of JSON: `{"version":2}`, then one
 //! `{"item":...}` for each part of the samples, then `"done"` or `{"error":...}`.
 //!
-//! An experiment has its own request and its own items, in its module `in_guest`; this module has the
-//! envelope and its bounds. The guest is not trusted: a response of another version, beyond a bound or
-//! with items that do not fit together is refused.
+//! Each experiment defines its request and its items in its module `in_guest`; this module has the envelope and its
+//! bounds. The bench side is `sim/src/guest_run.rs`; the guest side is `irqlab/src/verbs/in_guest.rs`.
+//!
+//! The host does not trust the guest: it refuses a response of another version, beyond a bound, or with items that do
+//! not fit together. Any change of a request or an item needs a new [`VERSION`].
 
 pub(crate) mod response;
 
@@ -25,7 +27,8 @@ pub use response::{
     LINE_BYTES_MAX, RESPONSE_BYTES_MAX, RESPONSE_LINES_MAX, Response, VERSION, decode, encode,
 };
 
-/// What the irqlab in a guest can execute: one experiment a line.
+/// A request that the irqlab in a guest executes: one experiment with its settings.
+/// The names of the variants are keys in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -37,7 +40,7 @@ pub enum Request {
     Footprint(FootprintRequest),
     /// One window of events from one CPU to another.
     Signal(SignalRequest),
-    /// A command.
+    /// One command, in a window.
     Services(ServicesRequest),
     /// Kernels of the validation suite.
     Kernels(KernelsRequest),
@@ -52,7 +55,7 @@ struct Envelope<T> {
 }
 
 impl Request {
-    /// The experiment's name as a verb.
+    /// The experiment's name on the command line, for messages.
     #[must_use]
     pub fn experiment(&self) -> &'static str {
         match self {
@@ -65,7 +68,7 @@ impl Request {
         }
     }
 
-    /// Writes the request as one line.
+    /// The request as one line of JSON.
     ///
     /// Fails when JSON cannot express it, such as a path that is not UTF-8.
     pub fn encode(&self) -> Result<String, BenchError> {
@@ -75,11 +78,12 @@ impl Request {
 
     /// Reads a line that [`Request::encode`] has written.
     ///
-    /// Fails when it is no request, or one of another version or of an unknown experiment.
+    /// Fails if the line is not a request, has another version, or names an unknown experiment.
     pub fn decode(line: &str) -> Result<Request, BenchError> {
         let wrong =
             |why: String| BenchError::Failed(format!("cannot read the guest request: {why}"));
         let invalid = |error: serde_json::Error| wrong(format!("{error} ({REMEDY})"));
+        // The version first: another version's request may not parse, and its error would not name the reason.
         let head: Head = serde_json::from_str(line).map_err(invalid)?;
         head.check().map_err(wrong)?;
         let envelope: Envelope<Request> = serde_json::from_str(line).map_err(invalid)?;

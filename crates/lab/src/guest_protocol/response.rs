@@ -1,37 +1,40 @@
-//! Responses: their version, their lines and their bounds.
+//! Responses: their version, their lines and their bounds. The irqlab in the guest calls [`encode`], and the simulated
+//! bench calls [`decode`]. The bounds limit how much memory and time a guest can cost the host.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::BenchError;
 
-/// Version of the requests and responses that this irqlab sends and reads. It changes with every
-/// change of a request or an item.
+/// Version of the requests and responses that this irqlab sends and reads. Every change of
+/// a request or an item needs a new version.
 pub const VERSION: u32 = 2;
-/// Maximum length of a line of a response, bytes. In a message of the guest's first process, which
-/// quotes it, a line is at most twice as long.
+/// Maximum length of a line of a response, bytes. The guest's first process quotes the line in a message, where it is
+/// at most twice as long.
 pub const LINE_BYTES_MAX: usize = 120 << 10;
 /// Maximum length of a response, bytes.
 pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of lines of a response.
 pub const RESPONSE_LINES_MAX: usize = 1 << 16;
 
-/// What to do where host and guest do not have the same irqlab.
+/// The remedy in an error message, if host and guest do not have the same irqlab.
 pub(super) const REMEDY: &str =
     "save the checkpoint again by this irqlab: irqlab sim checkpoint NAME --with-irqlab";
 
-/// The version of a request or a response, whatever else it contains.
+/// The version of a request or a response. Parsing it ignores all other fields.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) version: u32,
 }
 
 impl Head {
+    /// Fails with the reason and the remedy if the version is not [`VERSION`].
     pub(super) fn check(&self) -> Result<(), String> {
         let version = self.version;
-        match version == VERSION {
-            true => Ok(()),
-            false => Err(format!("it has version {version}, not {VERSION} ({REMEDY})")),
+        if version == VERSION {
+            Ok(())
+        } else {
+            Err(format!("it has version {version}, not {VERSION} ({REMEDY})"))
         }
     }
 }
@@ -45,9 +48,9 @@ enum Line<T> {
     Error(BenchError),
 }
 
-/// The response of an experiment, which collects items.
+/// The response of an experiment, assembled from items: [`decode`] starts with the default and adds each item.
 pub trait Response: Default {
-    /// A part of it that fits into a line.
+    /// A part of the response that fits into a line.
     type Item: Serialize + DeserializeOwned;
 
     /// Adds the next item.
@@ -55,25 +58,25 @@ pub trait Response: Default {
     /// Fails if the item exceeds a bound, or does not follow the items before it.
     fn add(&mut self, item: Self::Item) -> Result<(), String>;
 
-    /// Checks the whole response.
-    ///
-    /// The error says what is wrong with it.
+    /// Checks the whole response after its last item. The error is the end of a message: what is wrong with it.
     fn check(&self) -> Result<(), String>;
 }
 
-/// Writes the lines of a response, of which none is longer than [`LINE_BYTES_MAX`].
+/// The lines of a response, each at most [`LINE_BYTES_MAX`] bytes long. An item that is
+/// too long ends the response with an error.
 #[must_use]
 pub fn encode<T: Serialize>(response: Result<Vec<T>, BenchError>) -> Vec<String> {
     let mut lines = Vec::new();
-    let ended = write_items(response, &mut lines);
-    let last = ended.map_or_else(Line::Error, |()| Line::<()>::Done);
-    // The text of an error is not bounded, but its line is.
+    let written = write_items(response, &mut lines);
+    let last = written.map_or_else(Line::Error, |()| Line::<()>::Done);
+    // The text of an error may be too long for a line.
     lines.push(json(&last).unwrap_or_else(|_| {
         r#"{"error":{"failed":"the error of the guest is too long"}}"#.to_owned()
     }));
     lines
 }
 
+/// Writes the version and the items. Fails with the error of the response, or if an item is too long.
 fn write_items<T: Serialize>(
     response: Result<Vec<T>, BenchError>,
     lines: &mut Vec<String>,
@@ -85,6 +88,7 @@ fn write_items<T: Serialize>(
     Ok(())
 }
 
+/// `line` as JSON. Fails if it is longer than [`LINE_BYTES_MAX`].
 fn json(line: &impl Serialize) -> Result<String, BenchError> {
     let failed = |why: String| BenchError::Failed(format!("cannot write the response: {why}"));
     let line = serde_json::to_string(line).map_err(|error| failed(error.to_string()))?;
@@ -94,9 +98,9 @@ fn json(line: &impl Serialize) -> Result<String, BenchError> {
     }
 }
 
-/// Reads a response. Lines before its first one are other output of the guest.
+/// Reads a response. Lines before its version are other output of the guest, and are skipped.
 ///
-/// The error that the guest reports, and what is wrong with its response.
+/// Fails with the error that the guest reports, or if the response is malformed or beyond a bound.
 pub fn decode<'a, R: Response>(lines: impl IntoIterator<Item = &'a str>) -> Result<R, BenchError> {
     let wrong = |why: &str| BenchError::Failed(format!("cannot read the guest's response: {why}"));
     let mut lines = lines.into_iter();

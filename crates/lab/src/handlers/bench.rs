@@ -1,4 +1,5 @@
-//! The bench of the experiment `handlers`.
+//! The bench trait of the experiment `handlers`. `live/src/handlers/bench.rs` and `sim/src/handlers/bench.rs` implement
+//! it; `experiment.rs` calls it, one condition and pass at a time.
 
 use super::condition::Condition;
 use super::sample::WindowSample;
@@ -18,9 +19,10 @@ pub struct ProbeOverhead {
     pub tsc_hz: Option<f64>,
     /// The part of the overhead inside the span, ns; already subtracted from all times.
     pub in_span_ns: u64,
-    /// The whole overhead of a pair of probes, ns.
+    /// The whole overhead of a pair of probes, ns; at least `in_span_ns`.
     pub total_ns: u64,
-    /// Events that reading the counters adds to a span, by pass and event. The tables subtract them.
+    /// Events that reading the counters adds to a span: index of the pass, then index of the
+    /// event in the pass. The tables subtract them.
     pub events: Vec<Vec<f64>>,
 }
 
@@ -29,18 +31,20 @@ pub trait HandlersBench: Bench {
     /// The passes over each condition. The first pass is the timing pass.
     fn passes(&self) -> Vec<Pass>;
 
+    /// The overhead of the probes, as far as it is known now. The experiment asks after the last condition.
     fn probe_overhead(&self) -> ProbeOverhead;
 
     /// Announces all conditions of the plan before the first [`HandlersBench::measure`]. A bench whose conditions do
     /// not disturb each other may measure all of them now, at the same time.
     fn prepare(&mut self, _conditions: &[Condition]) {}
 
-    /// Whether [`HandlersBench::prepare`] has measured a condition. It is reported even if a stop was requested since.
+    /// Whether [`HandlersBench::prepare`] has measured the condition. The run then reports
+    /// the condition even after a request to stop.
     fn is_measured(&self, _condition: Condition) -> bool {
         false
     }
 
-    /// Creates the condition, measures one window in the given pass, and undoes the condition.
+    /// Creates the condition, measures one window in the pass with this index, and undoes the condition.
     ///
     /// Fails with [`BenchError::Unavailable`] if the condition is not available here.
     fn measure(&mut self, condition: Condition, pass: usize) -> Result<WindowSample, BenchError>;

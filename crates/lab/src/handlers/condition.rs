@@ -1,4 +1,5 @@
-//! The conditions under which handlers are measured (paper, section 3.2).
+//! The conditions under which handlers are measured (paper `handlers-ia32`, section 3.2). The words are options of the
+//! command line and cells of the tables; the enums are also parts of a guest request.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,8 +49,8 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Every combination, without duplicates. All conditions of one stimulus follow one another.
-    /// [`Stimulus::None`] has no rate: it comes once per load, with [`Rate::Low`].
+    /// Every combination, without duplicates. Conditions with the same stimulus follow one another. [`Stimulus::None`]
+    /// has no rate: it comes once per load, with [`Rate::Low`].
     #[must_use]
     pub fn combinations(loads: &[Load], rates: &[Rate], stimuli: &[Stimulus]) -> Vec<Condition> {
         let mut conditions = Vec::new();

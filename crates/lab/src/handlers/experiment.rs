@@ -1,4 +1,5 @@
-//! The plan of the experiment `handlers`: measures its conditions and reports the tables.
+//! The plan of the experiment `handlers`: measures its conditions on a bench, and reports the tables. The command
+//! (`irqlab/src/verbs`) makes the plan, and chooses the bench.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -42,7 +43,7 @@ impl Experiment for Plan {
             match measure_passes(condition, &passes, bench, &mut steps) {
                 Ok(samples) => {
                     measured.complete &= samples.is_complete(passes.len());
-                    measured.missing.extend(cut_short(&samples));
+                    measured.missing.extend(missing_part(&samples));
                     // Without a window, the user stopped the run before the window opened.
                     if !samples.timing.windows.is_empty() {
                         measured.samples.conditions.push(samples);
@@ -83,8 +84,9 @@ impl Experiment for Plan {
     }
 }
 
-/// Which part of a condition is missing, if a request to stop ended its window.
-fn cut_short(samples: &ConditionSamples) -> Option<String> {
+/// The part of a condition that is missing because a request to stop or a limit ended its timing window, in words.
+/// `None` if nothing ended the window early.
+fn missing_part(samples: &ConditionSamples) -> Option<String> {
     if !samples.timing.interrupted {
         return None;
     }
@@ -97,7 +99,8 @@ fn cut_short(samples: &ConditionSamples) -> Option<String> {
     })
 }
 
-/// Measures all passes over a condition. A request to stop skips the remaining passes.
+/// Measures all passes over a condition. A request to stop skips the remaining passes. Fails if a pass fails; its error
+/// also discards the passes before it.
 fn measure_passes(
     condition: Condition,
     passes: &[Pass],
@@ -129,6 +132,7 @@ fn conditions_in_force(measured: &[ConditionSamples]) -> Json {
     Json::Object(measured.iter().map(facts).collect())
 }
 
+/// Warnings of all windows: of the bench, about single CPUs, and about lost and undelivered events.
 fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
     let (mut warnings, mut cpu_warnings) = (Vec::new(), CpuWarnings::default());
     for condition in measured {
@@ -138,7 +142,7 @@ fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
             hotplug
                 .chain(window.cpu_warnings.iter().cloned())
                 .for_each(|warning| cpu_warnings.add(&label, warning));
-            warnings.extend(window.warnings.iter().map(|text| format!("{label}: {text}")));
+            warnings.extend(window.warnings.iter().map(|warning| format!("{label}: {warning}")));
             if window.lost() > 0 {
                 warnings.push(format!(
                     "{label}: {} events were lost; counts and totals do not include them",
@@ -168,14 +172,14 @@ fn warnings(measured: &[ConditionSamples]) -> Vec<String> {
     warnings
 }
 
-/// The overhead of the measurement, over the timing passes.
+/// The overhead of the measurement, over the timing passes. The keys are public: they are in the record.
 fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<String, Json> {
     let windows = || measured.iter().map(|condition| &condition.timing);
     let events: u64 = windows().map(WindowSample::events).sum();
     let cpu_time_ns: u64 = windows().map(WindowSample::cpu_time_ns).sum();
     let length_ns: u64 = windows().map(WindowSample::length_ns).sum();
     let user_ns: Option<u64> = windows().map(|window| window.user_cpu_ns).sum();
-    let ratio = |part: f64, whole: u64| (whole > 0).then(|| part / whole as f64);
+    let ratio = |part: f64, total: u64| (total > 0).then(|| part / total as f64);
     let mut observer = Map::new();
     observer.insert("probe_overhead_ns".into(), json!(overhead.total_ns));
     observer.insert("probe_overhead_in_span_ns".into(), json!(overhead.in_span_ns));
@@ -183,7 +187,8 @@ fn observer(overhead: &ProbeOverhead, measured: &[ConditionSamples]) -> Map<Stri
     observer.insert("events".into(), json!(events));
     let per_second = ratio(events as f64 * 1e9, length_ns);
     observer.insert("events_per_second".into(), json!(per_second));
-    // Probes in situ find cold caches and cost more than in a hot loop.
+    // In situ, probes find cold caches and cost more than in a hot loop. Without that measurement, the hot loop's cost
+    // is a lower bound. Each span has two events.
     let in_situ: Option<u64> = windows().map(|window| window.probe_ns).sum();
     let hot_loop_ns = || events as f64 / 2.0 * overhead.total_ns as f64;
     let probe_ns = in_situ.map_or_else(hot_loop_ns, |ns| ns as f64);

@@ -1,4 +1,5 @@
-//! Warnings and absences for CPUs that went offline or came online while a window was open.
+//! Warnings and absences for CPUs that went offline or came online while a window was open. The report of `handlers`
+//! and `irqlab watch` use them.
 
 use record::Absence;
 
@@ -7,7 +8,7 @@ use super::samples::ConditionSamples;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::{add_once, came_online, went_offline};
 
-/// The table that lacks these CPUs.
+/// The table that the absences name.
 const TABLE: &str = "handlers";
 
 impl WindowSample {

@@ -1,5 +1,7 @@
-//! The request and the response of a guest that creates one window of a condition with the code of the live
-//! bench.
+//! The request and the response of a guest that creates one window of a condition with the code of the live bench. The
+//! simulated bench (`sim/src/handlers`) sends the request; `live/src/handlers/in_guest.rs` executes it in the guest.
+//!
+//! Names of fields and variants are keys in JSON. Any change needs a new [`crate::guest_protocol::VERSION`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -51,7 +53,7 @@ pub enum HandlersItem {
     Contexts(Vec<ProbedContext>),
 }
 
-/// A window that the guest created.
+/// A window that the guest created, with the facts that only the guest knows. The simulator measures the contexts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestWindow {
     /// How long the window was open, by the guest's clock, ns.
@@ -68,7 +70,8 @@ pub struct GuestWindow {
     pub came_online: Vec<u32>,
     /// Warnings about the window.
     pub warnings: Vec<String>,
-    /// Whether a request to stop ended the window, or came before it opened. The length is 0 then.
+    /// Whether a request to stop ended the window, or came before the window opened.
+    /// In the second case, the length is 0.
     pub interrupted: bool,
     /// The measurements of the live bench; `None` if it did not measure.
     pub probed: Option<Probed>,
@@ -138,7 +141,8 @@ impl ProbedContext {
     }
 }
 
-/// The items of the guest's response, in order.
+/// The items of the guest's response, in order: the window, then its contexts in
+/// groups, since the length of a line is limited.
 #[must_use]
 pub fn items(mut window: GuestWindow) -> Vec<HandlersItem> {
     let contexts = window.probed.as_mut().map(|probed| std::mem::take(&mut probed.contexts));

@@ -1,6 +1,8 @@
-//! `handlers`: what does each interrupt handler cost, and why? (paper `handlers-ia32`)
+//! The experiment `handlers`: what does each interrupt handler cost, and why? (paper `handlers-ia32`)
 //!
-//! A plan is a list of conditions, and a bench measures each condition. This module reports the tables.
+//! A plan is a list of conditions. A bench measures each condition in one or more windows, and `tables` makes the
+//! tables from these samples. `rates` serves `irqlab watch`, which reads a window that stays open. `probe_check` serves
+//! `irqlab sim verify-probes`.
 
 pub mod bench;
 pub mod condition;

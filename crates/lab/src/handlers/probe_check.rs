@@ -1,5 +1,6 @@
-//! Compares the live bench with exact values: measurements of its probes in a simulated machine, and the
-//! simulator's values for the same spans.
+//! Compares the live bench with exact values: its probes measure in a simulated machine, and the simulator gives the
+//! exact values for the same spans. `irqlab sim verify-probes` prints these tables. Users' programs read the columns:
+//! names and order must not change.
 
 use record::limits::ROWS_MAX;
 use record::{Columns, Format, Table, TableDisplay, column};
@@ -27,7 +28,7 @@ pub struct CheckedContext {
     pub true_self_ns: f64,
     /// Exact sum of the instructions, without nested spans and without the probes.
     pub true_self_instructions: u64,
-    /// Spans whose events the probes read. They are in a second window.
+    /// Spans whose events the probes read, in a second window.
     pub probed_event_spans: u64,
     /// Exact number of spans in the second window.
     pub true_event_spans: u64,
@@ -74,13 +75,14 @@ impl CheckedContext {
         mean(self.probe_overhead_total_ns as f64, self.probed_count)
     }
 
-    /// The mean probe overhead, plus the error of the mean self time.
+    /// The mean probe overhead that would have given the exact mean self time: the
+    /// subtracted overhead, plus the error of the mean.
     fn exact_overhead_ns(&self) -> Option<f64> {
         let (measured, exact) = self.probed_mean_ns().zip(self.true_mean_ns())?;
         Some(self.overhead_ns()? + (measured - exact))
     }
 
-    /// Mean of an event per span by the probes, the exact mean, and the relative error.
+    /// Mean of an event per span by the probes, the exact mean, and the relative error: measured over exact, minus 1.
     fn event_means(&self, event: CheckedEvent) -> [Option<f64>; 3] {
         let probed = event.probed.and_then(|sum| mean(sum, self.probed_event_spans));
         let truth = probed.and_then(|_| mean(event.truth as f64, self.true_event_spans));
@@ -102,8 +104,8 @@ fn mean(sum: f64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Display hints of both tables.
-fn by_condition() -> TableDisplay {
+/// Display hints of both tables: rows grouped by condition.
+fn display_by_condition() -> TableDisplay {
     TableDisplay {
         group_by: vec!["condition".to_owned()],
         rows_max: Some(ROWS_MAX),
@@ -198,7 +200,7 @@ pub fn probes(checked: &[CheckedContext]) -> Table {
             .detail()
             .real(|context: &CheckedContext| context.event_means(context.cycles)[2]),
     ]);
-    columns.table("probes", doc, checked).displayed(by_condition())
+    columns.table("probes", doc, checked).displayed(display_by_condition())
 }
 
 /// Table `probe_costs`: one row per class of tracepoints and condition.
@@ -224,7 +226,7 @@ pub fn probe_costs(costs: &[ProbeCost]) -> Table {
             .priority(95)
             .real(|cost: &ProbeCost| mean(cost.ns, cost.calls)),
     ]);
-    columns.table("probe_costs", doc, costs).displayed(by_condition())
+    columns.table("probe_costs", doc, costs).displayed(display_by_condition())
 }
 
 #[cfg(test)]

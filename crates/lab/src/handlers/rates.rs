@@ -1,8 +1,8 @@
-//! Rates and times of each context between two readings of a window that stays open.
+//! Rates and times of each context between two readings of a window that stays open. `irqlab watch` shows them.
 //!
-//! A reading is a [`WindowSample`] with the totals since the window opened. The difference of two readings is
-//! exact except for spans that end while a row is read. Such a span may be in one sum of this interval, but in
-//! another sum of the next interval.
+//! A reading is a [`WindowSample`] with the totals since the window opened. The difference of two
+//! readings is exact, except for spans that end while a row is read. This interval may then contain such
+//! a span's count, and the next interval its time.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ pub struct Rates {
     pub length_ns: u64,
     /// The CPUs, by ascending number.
     pub cpus: Vec<CpuRates>,
-    /// Each context on all CPUs together and then on each CPU, in the order of tables. A context that did not
-    /// come in the interval has a count of 0.
+    /// Each context on all CPUs together and then on each CPU, in the order of tables. A context that did not occur in
+    /// the interval has a count of 0.
     pub contexts: Vec<ContextRates>,
     /// Events lost in the interval: the kernel dropped them, or they had no room in a map.
     pub lost_count: u64,
-    /// CPU time of the probes over the CPU time of all CPUs. The probes' cost is measured in situ. `None` if
-    /// the bench did not measure it.
+    /// CPU time of the probes, measured in situ, over the CPU time of all CPUs. `None` if
+    /// the bench did not measure the probes' time.
     pub probe_ratio: Option<f64>,
-    /// CPU time of the measuring process over the interval's length. 1 is one busy CPU.
+    /// CPU time of the measuring process over the interval's length; 1 means one busy CPU.
     pub process_ratio: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ pub struct ContextRates {
     pub times: Option<SelfTimes>,
 }
 
-/// Self times of a context in the interval. The times of a span are `None` if no span ended in it.
+/// Self times of a context in the interval. The times per span are `None` if no span ended in the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SelfTimes {
     /// Self time of all spans over the CPU time of the row's CPUs.
@@ -82,7 +82,7 @@ struct Total {
     self_times: Distribution,
 }
 
-/// Totals by context and CPU; `None`: all CPUs together.
+/// Totals by context and CPU. A CPU of `None` stands for all CPUs together.
 type Totals<'a> = BTreeMap<(&'a Context, Option<u32>), Total>;
 
 /// Sums a reading's statistics. Two entries of one context on a CPU, such as two actions of one name on an IRQ
@@ -115,103 +115,114 @@ impl Rates {
     /// The rates between two readings of one window. Without `before`, the interval starts when the window opened.
     #[must_use]
     pub fn between(before: Option<&WindowSample>, after: &WindowSample) -> Rates {
-        let lengths = lengths(before, after);
-        let all_ns: u64 = lengths.values().map(|length| length.interval_ns).sum();
-        let length_ns = mean_interval_ns(lengths.values());
-        let earlier = before.map(totals).unwrap_or_default();
+        let cpu_intervals = cpu_intervals(before, after);
+        let cpu_time_ns: u64 = cpu_intervals.values().map(|interval| interval.length_ns).sum();
+        let length_ns = mean_interval_ns(cpu_intervals.values());
+        let totals_before = before.map(totals).unwrap_or_default();
         let mut contexts = Vec::new();
         for ((context, cpu), total) in totals(after) {
             let interval = match cpu {
-                None => Interval { cpu_time_ns: all_ns, length_ns, since_ns: None },
+                None => Interval { cpu_time_ns, length_ns, start_ns: None },
                 Some(number) => {
-                    let Some(length) = lengths.get(&number) else { continue };
+                    let Some(interval) = cpu_intervals.get(&number) else { continue };
                     Interval {
-                        cpu_time_ns: length.interval_ns,
-                        length_ns: length.interval_ns,
-                        since_ns: length.since_ns,
+                        cpu_time_ns: interval.length_ns,
+                        length_ns: interval.length_ns,
+                        start_ns: interval.start_ns,
                     }
                 }
             };
-            let before = earlier.get(&(context, cpu));
-            contexts.push(interval.rates((context, cpu), before, &total));
+            let total_before = totals_before.get(&(context, cpu));
+            contexts.push(interval.rates((context, cpu), total_before, &total));
         }
         let value_before = |field: fn(&WindowSample) -> u64| before.map_or(0, field);
-        let ratio = |ns: u64, whole_ns: u64| (whole_ns > 0).then(|| ns as f64 / whole_ns as f64);
+        let ratio = |ns: u64, total_ns: u64| (total_ns > 0).then(|| ns as f64 / total_ns as f64);
         let probe_ns = after.probe_ns.map(|after| {
             after.saturating_sub(before.and_then(|before| before.probe_ns).unwrap_or(0))
         });
         let process_ns = after.user_cpu_ns.map(|after| {
             after.saturating_sub(before.and_then(|before| before.user_cpu_ns).unwrap_or(0))
         });
+        let cpu_rates = cpu_intervals.iter();
         Rates {
             length_ns,
-            cpus: lengths.iter().map(|(cpu, length)| length.cpu_rates(*cpu, &contexts)).collect(),
+            cpus: cpu_rates.map(|(cpu, interval)| interval.cpu_rates(*cpu, &contexts)).collect(),
             contexts,
             lost_count: after.lost().saturating_sub(value_before(WindowSample::lost)),
-            probe_ratio: probe_ns.and_then(|ns| ratio(ns, all_ns)),
+            probe_ratio: probe_ns.and_then(|ns| ratio(ns, cpu_time_ns)),
             process_ratio: process_ns.and_then(|ns| ratio(ns, length_ns)),
         }
     }
 }
 
 /// Mean length of the interval over the CPUs that stayed online, ns. If no CPU stayed online: the maximum length.
-fn mean_interval_ns<'a>(lengths: impl Iterator<Item = &'a Length> + Clone) -> u64 {
-    let online = || lengths.clone().filter(|length| !length.went_offline);
+fn mean_interval_ns<'a>(intervals: impl Iterator<Item = &'a CpuInterval> + Clone) -> u64 {
+    let online = || intervals.clone().filter(|interval| !interval.went_offline);
     match online().count() as u64 {
-        0 => lengths.clone().map(|length| length.interval_ns).max().unwrap_or(0),
-        count => online().map(|length| length.interval_ns).sum::<u64>() / count,
+        0 => intervals.clone().map(|interval| interval.length_ns).max().unwrap_or(0),
+        count => online().map(|interval| interval.length_ns).sum::<u64>() / count,
     }
 }
 
-/// The interval on one CPU.
-struct Length {
-    interval_ns: u64,
+/// The interval between two readings on one CPU.
+struct CpuInterval {
+    length_ns: u64,
+    /// Whether the CPU's window has ended because the CPU went offline, in this interval or before.
     went_offline: bool,
-    /// Start of the interval by the clock of the peaks, ns.
-    since_ns: Option<u64>,
+    /// Start of the interval by the clock of the peaks, ns; `None` if the window may have another clock.
+    start_ns: Option<u64>,
 }
 
-impl Length {
+impl CpuInterval {
+    /// The rates of CPU `cpu`, from the rates of its contexts among `contexts`.
     fn cpu_rates(&self, cpu: u32, contexts: &[ContextRates]) -> CpuRates {
         use attribution::ContextKind::{HardIrq, Nmi, Vector};
-        let of_cpu = || contexts.iter().filter(|rates| rates.cpu == Some(cpu));
+        let cpu_contexts = || contexts.iter().filter(|rates| rates.cpu == Some(cpu));
         let interrupts =
-            of_cpu().filter(|rates| matches!(rates.context.kind, HardIrq | Vector | Nmi));
-        let times = of_cpu().filter_map(|rates| rates.times);
+            cpu_contexts().filter(|rates| matches!(rates.context.kind, HardIrq | Vector | Nmi));
+        let times = cpu_contexts().filter_map(|rates| rates.times);
         CpuRates {
             cpu,
-            is_offline: self.went_offline && self.interval_ns == 0,
+            is_offline: self.went_offline && self.length_ns == 0,
             interrupt_rate_hz: interrupts.map(|rates| rates.rate_hz).sum(),
             self_ratio: times.map(|times| times.cpu_ratio).sum(),
         }
     }
 }
 
-fn lengths(before: Option<&WindowSample>, after: &WindowSample) -> BTreeMap<u32, Length> {
-    let earlier: BTreeMap<u32, &CpuWindow> = before
+/// The interval between two readings on each CPU with a window, by CPU.
+fn cpu_intervals(
+    before: Option<&WindowSample>,
+    after: &WindowSample,
+) -> BTreeMap<u32, CpuInterval> {
+    let windows_before: BTreeMap<u32, &CpuWindow> = before
         .map(|before| before.windows.iter().map(|window| (window.cpu, window)).collect())
         .unwrap_or_default();
-    let length = |window: &CpuWindow| {
-        let before_ns = earlier.get(&window.cpu).map_or(0, |earlier| earlier.length_ns);
-        let length = Length {
-            interval_ns: window.length_ns.saturating_sub(before_ns),
+    let interval = |window: &CpuWindow| {
+        let before_ns = windows_before.get(&window.cpu).map_or(0, |before| before.length_ns);
+        let interval = CpuInterval {
+            length_ns: window.length_ns.saturating_sub(before_ns),
             went_offline: window.went_offline,
-            since_ns: window.start_ns.map(|start| start.saturating_add(before_ns)),
+            start_ns: window.start_ns.map(|start| start.saturating_add(before_ns)),
         };
-        (window.cpu, length)
+        (window.cpu, interval)
     };
-    after.windows.iter().map(length).collect()
+    after.windows.iter().map(interval).collect()
 }
 
-/// The interval on one CPU, or on all CPUs together.
+/// The interval between two readings, on one CPU or on all CPUs together.
 struct Interval {
+    /// Sum of the interval's lengths over the CPUs, ns.
     cpu_time_ns: u64,
+    /// Mean length of the interval over the CPUs, ns.
     length_ns: u64,
     /// Start of the interval by the clock of the peaks, ns; `None` for all CPUs together.
-    since_ns: Option<u64>,
+    start_ns: Option<u64>,
 }
 
 impl Interval {
+    /// The rates of a context from its totals at the start (`before`) and at the end of the interval. Without `before`,
+    /// the totals were 0.
     fn rates(
         &self,
         (context, cpu): (&Context, Option<u32>),
@@ -231,6 +242,7 @@ impl Interval {
         }
     }
 
+    /// The self times of the `count` spans that ended in the interval, from the totals at its start and end.
     fn times(&self, count: u64, before: Option<&Total>, after: &Total) -> SelfTimes {
         let total_before = before.map_or(0, |before| before.self_total_ns);
         let total = after.self_total_ns.saturating_sub(total_before);
@@ -242,10 +254,11 @@ impl Interval {
         };
         let peak = after.self_times.peak;
         let has_spans = count > 0;
+        // The peak is the longest span since the window opened. It is exact for this interval only if it is new.
         let is_new_peak = before.is_none_or(|before| peak.value > before.self_times.peak.value)
-            || self.since_ns.is_some_and(|since| peak.at >= since);
-        let bucket = histogram.filled().last().map(|(_, high, _)| high.min(peak.value));
-        let max_ns = if is_new_peak { Some(peak.value) } else { bucket };
+            || self.start_ns.is_some_and(|start| peak.at >= start);
+        let bucket_max = histogram.filled().last().map(|(_, high, _)| high.min(peak.value));
+        let max_ns = if is_new_peak { Some(peak.value) } else { bucket_max };
         SelfTimes {
             cpu_ratio: if self.cpu_time_ns > 0 {
                 sum as f64 / self.cpu_time_ns as f64

@@ -1,4 +1,5 @@
-//! One window of one condition, as a bench reports it.
+//! One window of one condition, as a bench reports it. `live/src/handlers/convert.rs` and `sim/src/handlers/convert.rs`
+//! make these samples; the tables of `handlers`, the papers and `irqlab watch` read them.
 
 use attribution::{Context, ContextKind};
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ impl Timing {
     }
 }
 
-/// PMU events of one context on one CPU, summed over spans.
+/// PMU events of one context on one CPU, summed over spans. All lists have the order of the pass's events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventSums {
     /// Spans whose events were read at both ends.
@@ -58,14 +59,14 @@ pub struct EventSums {
     /// For each event of the pass: half width of the 95 % confidence interval of the events that reading adds to
     /// a span. Unknown if `None` or missing.
     pub added_mean_ci95: Vec<Option<f64>>,
-    /// Batches of the window: the number of spans, and the sum of each event of the pass without nested spans.
-    /// Without cells if the bench did not keep them.
+    /// Batches of the window: in each cell, the number of spans and the sum of each event of the pass, without nested
+    /// spans. No cells if the bench did not keep them.
     pub batches: Batches<JointBatch>,
 }
 
 impl EventSums {
-    /// Events that reading the counters added to `own`, for one event of the pass. Without a measurement for this
-    /// context: `overhead` times the spans. `None` if `overhead` is unknown too.
+    /// The events that reading the counters added to `own`, for the event with this index in the pass. Without a
+    /// measurement for this context: `overhead` per span, times the spans. `None` if `overhead` is unknown, too.
     #[must_use]
     pub fn added(&self, event: usize, overhead: Option<f64>) -> Option<f64> {
         let measured = self.added.get(event).map(|added| *added as f64);
@@ -91,7 +92,7 @@ pub struct ContextStats {
     pub special_count: u64,
     /// Spans shorter than the probe overhead. They are 0 ns in all distributions.
     pub clamped_count: u64,
-    /// Sum over these spans of the probe overhead minus the span's time, ns.
+    /// Sum over the clamped spans: probe overhead minus the span's time, ns.
     pub clamped_total_ns: u64,
     /// Sum of the probe overhead that was subtracted from the spans, ns.
     pub probe_overhead_total_ns: u64,
@@ -103,12 +104,12 @@ pub struct ContextStats {
     pub events: EventSums,
 }
 
-/// Half width of the 95 % confidence interval of the probe overhead, ns per span. `mean_ns`: the subtracted
-/// overhead. `warm_ns`: the overhead in warm caches.
+/// Half width of the 95 % confidence interval of the probe overhead, ns per span. `mean_ns`: the mean overhead that was
+/// subtracted from a span. `warm_ns`: the overhead in warm caches.
 ///
 /// The errors come from comparisons with exact values of the simulator (`irqlab sim verify-probes`;
-/// docs/validation.md). The overhead in warm caches is wrong by up to a quarter, depending on the build. The rest
-/// is learned from the exit program and is wrong by up to a factor of two.
+/// docs/validation.md). The overhead in warm caches is wrong by up to a quarter, depending on the build. The live bench
+/// learns the additional overhead in cold caches from the exit program: it is wrong by up to a factor of two.
 #[must_use]
 pub fn probe_overhead_error(mean_ns: f64, warm_ns: f64) -> f64 {
     0.25 * mean_ns.min(warm_ns) + (mean_ns - warm_ns).max(0.0)
@@ -144,7 +145,7 @@ impl ContextStats {
     }
 }
 
-/// The window on one CPU, and its spans and events that could not be attributed.
+/// The window on one CPU, and the entries, exits and spans on this CPU that no context has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuWindow {
     pub cpu: u32,
@@ -174,14 +175,14 @@ pub struct Agreement {
     pub name: String,
     /// The bench's count; `None` without a probe.
     pub counted: Option<u64>,
-    /// The kernel's counter, read on that CPU exactly when the window opened and closed.
+    /// The kernel's count in the window, exact: the counter is read on this CPU when the window opens and closes.
     pub kernel_exact: Option<u64>,
-    /// Lower bound by the files: last reading inside the window minus first reading inside.
+    /// Lower bound by the files in /proc: last reading inside the window minus first reading inside.
     pub kernel_min: Option<u64>,
-    /// Upper bound by the files: first reading after the window minus last reading before.
+    /// Upper bound by the files in /proc: first reading after the window minus last reading before.
     pub kernel_max: Option<u64>,
-    /// Maximum difference of `counted` and `kernel_exact` by interrupts at the edges of the window. For
-    /// [`ALL_DEVICES`] it also includes the nested threaded interrupts, which the kernel counts and no probe sees.
+    /// Maximum difference between `counted` and `kernel_exact` that interrupts at the edges of the window can cause.
+    /// For [`ALL_DEVICES`], it includes the nested threaded interrupts, which the kernel counts and no probe sees.
     pub edge_max: u64,
 }
 
@@ -242,7 +243,7 @@ pub struct WindowSample {
     pub services: Option<Box<ServicesSample>>,
     /// Whether a request to stop or a limit ended the window early.
     pub interrupted: bool,
-    /// Whether the window ended before its time because it had measured enough.
+    /// Whether the window ended early because it had measured enough (`--until`).
     pub had_enough: bool,
     /// Warnings about this window.
     pub warnings: Vec<String>,
@@ -289,16 +290,18 @@ impl WindowSample {
         self.agreement.iter().filter_map(Agreement::undelivered).sum()
     }
 
-    /// Upper bound of a context's undelivered entries, on one CPU or on all CPUs (`None`). The kernel counts some
-    /// contexts together. Each context of such a group may then lack all missing entries.
+    /// Upper bound of a context's undelivered entries, on `cpu` or, for `None`, on all CPUs. The kernel counts some
+    /// contexts together: each context of such a group may lack all missing entries of the group.
+    ///
     /// Returns `None` if the kernel has no exact counter that includes the context.
     #[must_use]
     pub fn undelivered_max(&self, context: &Context, cpu: Option<u32>) -> Option<u64> {
         let on_cpu = |cpu: u32| {
             let lines = || {
-                let of_cpu = self.agreement.iter().filter(move |line| line.cpu == cpu);
-                of_cpu.filter(|line| line.includes(context))
+                let cpu_lines = self.agreement.iter().filter(move |line| line.cpu == cpu);
+                cpu_lines.filter(|line| line.includes(context))
             };
+            // Without an exact counter, there is no bound.
             lines().find_map(Agreement::undelivered)?;
             lines().filter_map(Agreement::undelivered_max).min()
         };
@@ -316,7 +319,9 @@ impl WindowSample {
     }
 
     /// Mean length of the window over the CPUs that stayed online, ns. If no CPU stayed online: the maximum length.
-    /// A rate of several CPUs together is the sum of their counts over this time, also of CPUs that went offline.
+    ///
+    /// The rate of several CPUs together is the sum of their counts over this length.
+    /// The sum includes CPUs that went offline.
     #[must_use]
     pub fn length_ns(&self) -> u64 {
         let online = || self.windows.iter().filter(|window| !window.went_offline);

@@ -1,4 +1,4 @@
-//! The measurements of all conditions.
+//! The measurements of all conditions: the result of measuring a plan, and the input of its tables.
 
 use super::bench::{Pass, ProbeOverhead};
 use super::condition::Condition;
@@ -8,11 +8,13 @@ use super::sample::WindowSample;
 #[derive(Debug)]
 pub struct ConditionSamples {
     pub condition: Condition,
+    /// The window of the first pass, which reads no events.
     pub timing: WindowSample,
     /// The windows of the passes with events, each with the pass's index in [`Samples::passes`].
     pub events: Vec<(usize, WindowSample)>,
 }
 
+/// All measured conditions of a run, and the facts that their tables need.
 #[derive(Debug, Default)]
 pub struct Samples {
     pub conditions: Vec<ConditionSamples>,
@@ -28,6 +30,7 @@ impl crate::experiment::Samples for Samples {
 }
 
 impl ConditionSamples {
+    /// The windows of all passes, the timing pass first.
     pub(super) fn windows(&self) -> impl Iterator<Item = &WindowSample> {
         std::iter::once(&self.timing).chain(self.events.iter().map(|(_, window)| window))
     }

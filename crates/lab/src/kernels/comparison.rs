@@ -1,16 +1,17 @@
-//! Compares kernels of a real processor with its model, pair by pair.
+//! Compares the cycles of kernels on a real processor and on its model, pair by pair. `irqlab bench model` and
+//! `irqlab machines fit` show the result as tables (`tables.rs`).
 
 use super::sample::KernelSample;
 
-/// Fits do not use one kernel in five.
+/// One kernel in this number is held out: fits do not use it.
 const HELD_OUT_ONE_IN: u64 = 5;
-/// A kernel is far off if its error factor is larger.
+/// A kernel counts as far off if its error factor is larger.
 const FAR_FACTOR: f64 = 1.2;
 
 /// The samples of one kernel on the real processor and on the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'s> {
-    /// The sample of the real processor.
+    /// The sample on the real processor.
     pub host: &'s KernelSample,
     pub model: &'s KernelSample,
 }
@@ -29,29 +30,32 @@ pub fn error_factor(ratio: f64) -> f64 {
     ratio.max(1.0 / ratio)
 }
 
-/// Whether fits do not use a kernel. A hash of the name (FNV-1a) decides. Therefore the choice is the same on each
-/// machine, and other kernels do not change it.
+/// Whether a kernel is held out: fits do not use it, and it shows how well a fitted model predicts. A hash of the name
+/// (FNV-1a) decides, so the choice does not depend on the machine or on other kernels. Another hash would change the
+/// fitted models.
 #[must_use]
 pub fn is_held_out(name: &str) -> bool {
-    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, add);
+    let hash_byte = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, hash_byte);
     (hash >> 32).is_multiple_of(HELD_OUT_ONE_IN)
 }
 
-/// Error factors of several kernels.
+/// Statistics of the error factors of several kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// Kernels with cycles of both host and model.
     pub kernels: u64,
+    /// Arithmetic mean of the error factors.
     pub mean: f64,
     /// Geometric mean of the error factors.
     pub geometric_mean: f64,
+    /// Median of the error factors.
     pub median: f64,
-    /// Geometric mean of the ratios of model over host. Below 1, the model is too fast.
+    /// Geometric mean of the ratios, model over host. Below 1, the model is too fast.
     pub bias: f64,
     /// Kernels with an error factor above 1.2.
     pub far: u64,
-    /// The kernel with the largest error factor, and its ratio.
+    /// The name of the kernel with the largest error factor, and the ratio of this kernel.
     pub worst: (String, f64),
 }
 
@@ -64,7 +68,7 @@ impl Comparison {
         ratios.sort_by(|(_, first), (_, second)| {
             error_factor(*first).total_cmp(&error_factor(*second))
         });
-        let (worst, ratio) = ratios.last()?;
+        let (worst_name, worst_ratio) = ratios.last()?;
         let factors: Vec<f64> = ratios.iter().map(|(_, ratio)| error_factor(*ratio)).collect();
         let number = factors.len() as f64;
         let mean_of = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / number;
@@ -75,7 +79,7 @@ impl Comparison {
             median: stats::median::median(&factors)?,
             bias: mean_of(&mut ratios.iter().map(|(_, ratio)| ratio.ln())).exp(),
             far: factors.iter().filter(|factor| **factor > FAR_FACTOR).count() as u64,
-            worst: ((*worst).to_owned(), *ratio),
+            worst: ((*worst_name).to_owned(), *worst_ratio),
         })
     }
 }

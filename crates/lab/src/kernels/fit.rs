@@ -1,199 +1,216 @@
-//! Determines a model's fields from kernels.
+//! Determines fields of a processor model from the cycles of kernels. `irqlab machines fit` starts with a preset, a
+//! model of a similar processor, and calls [`direct`] once and [`refine`] in several rounds.
 //!
-//! Some fields follow from the processor's cycles alone. For example, a width is the number of instructions per cycle.
-//! Other fields are refined: a simulated machine measures the kernel under the model, and the difference in cycles
-//! changes the field. Held-out kernels determine no field. They show how well the model predicts.
+//! Some fields follow from the processor's cycles alone ([`direct`]). For example, a width is the number of
+//! instructions per cycle. Other fields are refined: a simulated machine measures the kernel under the model, and the
+//! difference in cycles changes the field. Held-out kernels determine no field. They show how well the model predicts.
 
+use self::Derivation::{Cycles, IsAbove, IsBelow, PerCycle, Refined};
 use super::comparison::is_held_out;
 use super::sample::KernelSample;
 
-/// How a field follows from a kernel's cycles.
+/// How a field follows from a kernel's cycles per unit of work, such as an instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum How {
-    /// The field is a width or a number of units: units per cycle, rounded up from [`ROUND_UP_FROM`].
+enum Derivation {
+    /// The field is a width or a number of execution units: units of work per cycle, rounded up from [`ROUND_UP_FROM`].
     PerCycle,
     /// The field is `cycles * factor - subtracted`.
     Cycles { factor: f64, subtracted: f64 },
-    /// The field is true if a unit takes fewer cycles than this limit.
+    /// The field is true if a unit of work takes fewer cycles than this limit.
     IsBelow(f64),
-    /// The field is true if a unit takes more cycles than this limit.
+    /// The field is true if a unit of work takes more cycles than this limit.
     IsAbove(f64),
-    /// The field changes by this factor times the difference of the cycles, host minus model.
+    /// The field changes by this factor times the difference in cycles, processor minus model.
     Refined(f64),
 }
 
-/// A field, and how a kernel determines it. The first usable kernel that is not held out counts.
+/// A field, and how a kernel determines it. The first kernel that is usable and not held out counts.
 struct Rule {
+    /// The field's name, as in `--set`.
     field: &'static str,
+    /// Names of kernels, the best first.
     kernels: &'static [&'static str],
-    how: How,
+    derivation: Derivation,
     /// Minimum and maximum value of the field.
     range: (i64, i64),
 }
 
-/// A smaller fraction of a unit is rounded down: 4.2 units per cycle are a width of 4.
+/// Units of work per cycle are rounded up if their fraction exceeds this value. For example, 4.2 give a width of 4, and
+/// 4.4 a width of 5.
 const ROUND_UP_FROM: f64 = 0.3;
 /// Maximum value of a field in cycles.
 const CYCLES_MAX: i64 = 100_000;
-/// A figure is uncertain if its interval is wider than this fraction of the figure.
+/// Cycles are too uncertain if their interval is wider than this fraction of the cycles.
 const UNCERTAIN_RATIO: f64 = 0.2;
 
-const fn rule(field: &'static str, kernels: &'static [&'static str], how: How) -> Rule {
-    Rule { field, kernels, how, range: (1, 64) }
+/// A rule for a width or a number of execution units.
+const fn count_rule(
+    field: &'static str,
+    kernels: &'static [&'static str],
+    derivation: Derivation,
+) -> Rule {
+    Rule { field, kernels, derivation, range: (1, 64) }
 }
 
-const fn cycles(field: &'static str, kernels: &'static [&'static str], how: How) -> Rule {
-    Rule { field, kernels, how, range: (0, CYCLES_MAX) }
+/// A rule for cycles that can be 0, or for a flag.
+const fn cycles_rule(
+    field: &'static str,
+    kernels: &'static [&'static str],
+    derivation: Derivation,
+) -> Rule {
+    Rule { field, kernels, derivation, range: (0, CYCLES_MAX) }
 }
 
-const fn latency(field: &'static str, kernels: &'static [&'static str]) -> Rule {
-    Rule { field, kernels, how: How::Cycles { factor: 1.0, subtracted: 0.0 }, range: (1, 1000) }
+/// A rule for a latency that equals the kernel's cycles.
+const fn latency_rule(field: &'static str, kernels: &'static [&'static str]) -> Rule {
+    Rule { field, kernels, derivation: Cycles { factor: 1.0, subtracted: 0.0 }, range: (1, 1000) }
 }
 
-/// All rules. Latencies of units come before the fields that are refined on top of them.
+/// All rules, in the order in which [`direct`] and [`refine`] return their fields.
 const RULES: &[Rule] = &[
-    rule("core.width", &["nop", "nop1_3k", "nop4_12k"], How::PerCycle),
-    rule("core.units.integer.count", &["add_6", "add_5"], How::PerCycle),
-    rule("core.units.load.count", &["prefetcht0", "loads_6", "load_add"], How::PerCycle),
-    rule("core.data.bank_loads", &["loads_6", "load_add"], How::PerCycle),
-    rule("core.units.store.count", &["stores_line", "stores_lines"], How::PerCycle),
-    rule("core.units.float_add.count", &["addsd_8"], How::PerCycle),
-    rule("core.units.float_multiply.count", &["mulsd_8", "fma_10"], How::PerCycle),
-    rule("core.units.vector.count", &["paddd_8"], How::PerCycle),
-    rule("core.units.shuffle.count", &["pshufb_6"], How::PerCycle),
-    rule("core.units.multiply.count", &["imul_4"], How::PerCycle),
-    // All loads of this kernel access the same position of their lines. If banks limit such loads, the kernel shows only
-    // the banks' limit.
-    rule("core.data.wide_loads", &["loads_32b"], How::PerCycle),
-    latency("l1_hit_cycles", &["chase_4k", "chase_16k", "chase_24k", "pages_16"]),
-    latency("core.units.multiply.latency_cycles", &["imul_chain", "mul_128"]),
-    latency("core.units.float_add.latency_cycles", &["addsd_chain", "load_float"]),
-    latency("core.units.float_multiply.latency_cycles", &["fma_chain"]),
-    latency("core.units.vector.latency_cycles", &["paddd_chain"]),
-    latency("core.units.shuffle.latency_cycles", &["pshufb_chain"]),
-    latency("core.units.of.lea_three_cycles", &["lea_3"]),
-    latency("core.units.of.lea_scaled_cycles", &["lea_scaled"]),
-    latency("core.units.of.float_root_interval_cycles", &["sqrtsd_4"]),
+    count_rule("core.width", &["nop", "nop1_3k", "nop4_12k"], PerCycle),
+    count_rule("core.units.integer.count", &["add_6", "add_5"], PerCycle),
+    count_rule("core.units.load.count", &["prefetcht0", "loads_6", "load_add"], PerCycle),
+    count_rule("core.data.bank_loads", &["loads_6", "load_add"], PerCycle),
+    count_rule("core.units.store.count", &["stores_line", "stores_lines"], PerCycle),
+    count_rule("core.units.float_add.count", &["addsd_8"], PerCycle),
+    count_rule("core.units.float_multiply.count", &["mulsd_8", "fma_10"], PerCycle),
+    count_rule("core.units.vector.count", &["paddd_8"], PerCycle),
+    count_rule("core.units.shuffle.count", &["pshufb_6"], PerCycle),
+    count_rule("core.units.multiply.count", &["imul_4"], PerCycle),
+    // All loads of this kernel access the same position of their lines. If banks limit such loads, the kernel shows
+    // only the banks' limit.
+    count_rule("core.data.wide_loads", &["loads_32b"], PerCycle),
+    latency_rule("l1_hit_cycles", &["chase_4k", "chase_16k", "chase_24k", "pages_16"]),
+    latency_rule("core.units.multiply.latency_cycles", &["imul_chain", "mul_128"]),
+    latency_rule("core.units.float_add.latency_cycles", &["addsd_chain", "load_float"]),
+    latency_rule("core.units.float_multiply.latency_cycles", &["fma_chain"]),
+    latency_rule("core.units.vector.latency_cycles", &["paddd_chain"]),
+    latency_rule("core.units.shuffle.latency_cycles", &["pshufb_chain"]),
+    latency_rule("core.units.of.lea_three_cycles", &["lea_3"]),
+    latency_rule("core.units.of.lea_scaled_cycles", &["lea_scaled"]),
+    latency_rule("core.units.of.float_root_interval_cycles", &["sqrtsd_4"]),
     Rule {
         field: "core.units.of.float_flags_interval_cycles",
         kernels: &["comisd_chain"],
-        how: How::Refined(2.0),
+        derivation: Refined(2.0),
         range: (1, 1000),
     },
-    latency("core.units.float_divide.interval_cycles", &["divsd_4"]),
-    latency("core.units.of.population_count_cycles", &["popcnt"]),
-    latency("core.units.of.bit_count_cycles", &["tzcnt"]),
-    latency("core.units.of.byte_swap_cycles", &["bswap"]),
-    latency("core.units.of.double_shift_cycles", &["shld"]),
-    latency("core.units.of.vector_multiply_cycles", &["pmulld_chain"]),
-    latency("core.units.of.bit_deposit_cycles", &["pdep", "pext"]),
-    latency("core.units.of.crc32_cycles", &["crc32"]),
-    latency("core.units.of.float_multiply_only_cycles", &["mulsd_chain"]),
-    latency("core.units.of.aes_cycles", &["aesenc_chain"]),
-    latency("core.units.of.sha_cycles", &["sha256_chain"]),
-    cycles(
+    latency_rule("core.units.float_divide.interval_cycles", &["divsd_4"]),
+    latency_rule("core.units.of.population_count_cycles", &["popcnt"]),
+    latency_rule("core.units.of.bit_count_cycles", &["tzcnt"]),
+    latency_rule("core.units.of.byte_swap_cycles", &["bswap"]),
+    latency_rule("core.units.of.double_shift_cycles", &["shld"]),
+    latency_rule("core.units.of.vector_multiply_cycles", &["pmulld_chain"]),
+    latency_rule("core.units.of.bit_deposit_cycles", &["pdep", "pext"]),
+    latency_rule("core.units.of.crc32_cycles", &["crc32"]),
+    latency_rule("core.units.of.float_multiply_only_cycles", &["mulsd_chain"]),
+    latency_rule("core.units.of.aes_cycles", &["aesenc_chain"]),
+    latency_rule("core.units.of.sha_cycles", &["sha256_chain"]),
+    cycles_rule(
         "core.units.of.convert_cycles",
         &["convert_chain"],
-        How::Cycles { factor: 0.5, subtracted: 0.0 },
+        Cycles { factor: 0.5, subtracted: 0.0 },
     ),
-    cycles(
+    cycles_rule(
         "core.units.of.cross_cycles",
         &["movq_chain"],
-        How::Cycles { factor: 0.5, subtracted: 0.0 },
+        Cycles { factor: 0.5, subtracted: 0.0 },
     ),
-    cycles("core.units.of.bit_scan_cycles", &["bsf"], How::Refined(1.0)),
-    cycles("core.units.of.select_after_logic_cycles", &["test_cmov"], How::Refined(1.0)),
-    cycles("core.units.of.float_add_to_others_cycles", &["addsd_mulsd_chain"], How::Refined(1.0)),
-    cycles("core.units.divide.latency_cycles", &["div_64"], How::Refined(1.0)),
-    cycles("core.units.of.divide32_cycles", &["div_32"], How::Refined(1.0)),
-    cycles("core.units.float_divide.latency_cycles", &["divsd_chain"], How::Refined(1.0)),
-    cycles("core.units.of.float_root_cycles", &["sqrtsd_chain"], How::Refined(1.0)),
-    cycles("core.units.of.float_flags_cycles", &["comisd_set"], How::Refined(1.0)),
-    cycles("core.data.scaled_index_cycles", &["load_scaled_index"], How::Refined(1.0)),
-    cycles("core.data.vector_load_cycles", &["load_vector"], How::Refined(1.0)),
-    rule("core.data.vector_stores", &["stores_16b"], How::PerCycle),
-    cycles("core.front.fuses_branches", &["compare_branch"], How::IsBelow(1.1)),
-    cycles("core.front.decoded.one_line_per_cycle", &["loop_two_lines"], How::IsAbove(1.6)),
-    cycles("core.front.eliminates_moves", &["move_chain", "movdqa_chain"], How::IsBelow(0.6)),
-    cycles("core.front.eliminates_zeroing", &["xor_zero"], How::IsBelow(0.3)),
-    cycles("core.front.eliminates_constants", &["add_constant"], How::IsBelow(0.6)),
-    cycles("core.front.constant_cycles", &["constant_shift"], How::Refined(1.0)),
-    cycles(
+    cycles_rule("core.units.of.bit_scan_cycles", &["bsf"], Refined(1.0)),
+    cycles_rule("core.units.of.select_after_logic_cycles", &["test_cmov"], Refined(1.0)),
+    cycles_rule("core.units.of.float_add_to_others_cycles", &["addsd_mulsd_chain"], Refined(1.0)),
+    cycles_rule("core.units.divide.latency_cycles", &["div_64"], Refined(1.0)),
+    cycles_rule("core.units.of.divide32_cycles", &["div_32"], Refined(1.0)),
+    cycles_rule("core.units.float_divide.latency_cycles", &["divsd_chain"], Refined(1.0)),
+    cycles_rule("core.units.of.float_root_cycles", &["sqrtsd_chain"], Refined(1.0)),
+    cycles_rule("core.units.of.float_flags_cycles", &["comisd_set"], Refined(1.0)),
+    cycles_rule("core.data.scaled_index_cycles", &["load_scaled_index"], Refined(1.0)),
+    cycles_rule("core.data.vector_load_cycles", &["load_vector"], Refined(1.0)),
+    count_rule("core.data.vector_stores", &["stores_16b"], PerCycle),
+    cycles_rule("core.front.fuses_branches", &["compare_branch"], IsBelow(1.1)),
+    cycles_rule("core.front.decoded.one_line_per_cycle", &["loop_two_lines"], IsAbove(1.6)),
+    cycles_rule("core.front.eliminates_moves", &["move_chain", "movdqa_chain"], IsBelow(0.6)),
+    cycles_rule("core.front.eliminates_zeroing", &["xor_zero"], IsBelow(0.3)),
+    cycles_rule("core.front.eliminates_constants", &["add_constant"], IsBelow(0.6)),
+    cycles_rule("core.front.constant_cycles", &["constant_shift"], Refined(1.0)),
+    cycles_rule(
         "core.front.overruled_cycles",
         &["branch_period_64", "branch_period_16"],
-        How::Refined(2.0),
+        Refined(2.0),
     ),
-    cycles("core.front.indirect_cycles", &["indirect_1"], How::Refined(1.0)),
-    cycles(
+    cycles_rule("core.front.indirect_cycles", &["indirect_1"], Refined(1.0)),
+    cycles_rule(
         "core.front.indirect_overruled_cycles",
         &["indirect_16_in_turn", "indirect_4_in_turn"],
-        How::Refined(1.0),
+        Refined(1.0),
     ),
-    cycles("core.front.mispredict_cycles", &["branch_random"], How::Refined(2.0)),
-    cycles("core.front.return_cycles", &["calls_8", "calls_20"], How::Refined(0.5)),
-    cycles("core.front.btb_second_cycles", &["jump_random_64k", "jump_64k"], How::Refined(1.0)),
-    cycles(
+    cycles_rule("core.front.mispredict_cycles", &["branch_random"], Refined(2.0)),
+    cycles_rule("core.front.return_cycles", &["calls_8", "calls_20"], Refined(0.5)),
+    cycles_rule("core.front.btb_second_cycles", &["jump_random_64k", "jump_64k"], Refined(1.0)),
+    cycles_rule(
         "core.predictor.indirect_by_directions",
         &["indirect_4_in_turn", "indirect_16_in_turn"],
-        How::IsAbove(12.0),
+        IsAbove(12.0),
     ),
-    cycles(
+    cycles_rule(
         "core.data.renames_memory",
         &["forward_same", "add_memory", "inc_memory"],
-        How::IsBelow(2.5),
+        IsBelow(2.5),
     ),
-    cycles("core.data.renames_without_index", &["forward_index"], How::IsAbove(2.5)),
-    cycles("core.data.stores_any_of_line", &["push_pop", "stores_32b"], How::IsBelow(0.75)),
-    cycles("core.data.forward_cycles", &["forward_part"], How::Refined(1.0)),
-    cycles("core.data.forward_again_cycles", &["forward_index"], How::Refined(1.0)),
-    cycles("core.data.forward_vector_cycles", &["forward_vector"], How::Refined(1.0)),
-    cycles("core.data.forward_wide_cycles", &["forward_32b"], How::Refined(1.0)),
-    cycles("core.data.forward_fail_cycles", &["forward_two"], How::Refined(1.0)),
-    cycles("core.data.split_load_cycles", &["loads_split"], How::Refined(1.0)),
-    cycles("core.data.page_split_load_cycles", &["loads_page_split"], How::Refined(1.0)),
-    cycles("core.data.page_split_store_cycles", &["stores_page_split"], How::Refined(1.0)),
-    cycles("core.data.alias_cycles", &["alias_4k"], How::Refined(1.0)),
-    cycles("core.data.splits_take_two", &["loads_split"], How::IsAbove(0.45)),
-    cycles("core.data.stores_one_line_per_cycle", &["stores_lines"], How::IsAbove(0.75)),
-    cycles("l2_hit_cycles", &["chase_256k_2m", "chase_128k_2m", "chase_256k"], How::Refined(1.0)),
-    cycles("l3_hit_cycles", &["chase_2m_2m", "chase_4m_2m"], How::Refined(1.0)),
-    cycles("memory_cycles", &["chase_128m_2m", "chase_128m"], How::Refined(1.0)),
-    cycles("memory_write_cycles", &["movnti"], How::Refined(8.0)),
-    cycles("l2.line_cycles", &["read_256k"], How::Refined(0.5)),
-    cycles("l3.line_cycles", &["read_4m", "write_4m"], How::Refined(0.5)),
-    cycles("memory_line_cycles", &["read_128m_2m", "read_128m"], How::Refined(0.5)),
-    cycles("stlb_hit_cycles", &["pages_256", "pages_128", "pages_512"], How::Refined(1.0)),
-    cycles(
+    cycles_rule("core.data.renames_without_index", &["forward_index"], IsAbove(2.5)),
+    cycles_rule("core.data.stores_any_of_line", &["push_pop", "stores_32b"], IsBelow(0.75)),
+    cycles_rule("core.data.forward_cycles", &["forward_part"], Refined(1.0)),
+    cycles_rule("core.data.forward_again_cycles", &["forward_index"], Refined(1.0)),
+    cycles_rule("core.data.forward_vector_cycles", &["forward_vector"], Refined(1.0)),
+    cycles_rule("core.data.forward_wide_cycles", &["forward_32b"], Refined(1.0)),
+    cycles_rule("core.data.forward_fail_cycles", &["forward_two"], Refined(1.0)),
+    cycles_rule("core.data.split_load_cycles", &["loads_split"], Refined(1.0)),
+    cycles_rule("core.data.page_split_load_cycles", &["loads_page_split"], Refined(1.0)),
+    cycles_rule("core.data.page_split_store_cycles", &["stores_page_split"], Refined(1.0)),
+    cycles_rule("core.data.alias_cycles", &["alias_4k"], Refined(1.0)),
+    cycles_rule("core.data.splits_take_two", &["loads_split"], IsAbove(0.45)),
+    cycles_rule("core.data.stores_one_line_per_cycle", &["stores_lines"], IsAbove(0.75)),
+    cycles_rule("l2_hit_cycles", &["chase_256k_2m", "chase_128k_2m", "chase_256k"], Refined(1.0)),
+    cycles_rule("l3_hit_cycles", &["chase_2m_2m", "chase_4m_2m"], Refined(1.0)),
+    cycles_rule("memory_cycles", &["chase_128m_2m", "chase_128m"], Refined(1.0)),
+    cycles_rule("memory_write_cycles", &["movnti"], Refined(8.0)),
+    cycles_rule("l2.line_cycles", &["read_256k"], Refined(0.5)),
+    cycles_rule("l3.line_cycles", &["read_4m", "write_4m"], Refined(0.5)),
+    cycles_rule("memory_line_cycles", &["read_128m_2m", "read_128m"], Refined(0.5)),
+    cycles_rule("stlb_hit_cycles", &["pages_256", "pages_128", "pages_512"], Refined(1.0)),
+    cycles_rule(
         "core.strings.copy_start_cycles",
         &["movsq_64", "movsb_200", "movsb_1k"],
-        How::Refined(1.0),
+        Refined(1.0),
     ),
-    cycles("core.strings.short_copy_start_cycles", &["movsb_64", "movsb_8"], How::Refined(1.0)),
-    cycles("core.strings.short_fill_start_cycles", &["stosb_64"], How::Refined(1.0)),
-    cycles("core.strings.load_start_cycles", &["lodsb_64"], How::Refined(1.0)),
-    cycles("core.strings.compare_start_cycles", &["scasb_64", "cmpsb_64"], How::Refined(1.0)),
-    cycles("core.strings.fill_start_cycles", &["stosb_4k", "stosq_4k"], How::Refined(1.0)),
-    cycles(
+    cycles_rule("core.strings.short_copy_start_cycles", &["movsb_64", "movsb_8"], Refined(1.0)),
+    cycles_rule("core.strings.short_fill_start_cycles", &["stosb_64"], Refined(1.0)),
+    cycles_rule("core.strings.load_start_cycles", &["lodsb_64"], Refined(1.0)),
+    cycles_rule("core.strings.compare_start_cycles", &["scasb_64", "cmpsb_64"], Refined(1.0)),
+    cycles_rule("core.strings.fill_start_cycles", &["stosb_4k", "stosq_4k"], Refined(1.0)),
+    cycles_rule(
         "core.events.atomic_cycles",
         &["lock_add", "lock_xadd", "lock_cmpxchg"],
-        How::Refined(1.0),
+        Refined(1.0),
     ),
-    cycles("core.events.pause_cycles", &["pause"], How::Refined(1.0)),
-    cycles("core.events.of.mfence_cycles", &["mfence", "store_mfence"], How::Refined(1.0)),
-    cycles("core.events.of.lfence_cycles", &["lfence"], How::Refined(1.0)),
-    cycles("core.events.of.clflush_cycles", &["clflush_mfence"], How::Refined(1.0)),
-    cycles("core.events.of.rdtsc_cycles", &["rdtsc", "lfence_rdtsc"], How::Refined(1.0)),
-    cycles("core.events.of.rdtscp_cycles", &["rdtscp"], How::Refined(1.0)),
-    cycles("core.events.of.sfence_cycles", &["sfence", "store_sfence"], How::Refined(1.0)),
-    cycles("core.events.of.cld_cycles", &["cld"], How::Refined(1.0)),
-    cycles("core.events.of.xgetbv_cycles", &["xgetbv"], How::Refined(1.0)),
-    cycles("core.events.of.popf_cycles", &["pushf_popf"], How::Refined(1.0)),
-    cycles("core.events.system_call_cycles", &["getppid", "invalid_call"], How::Refined(0.5)),
-    cycles("core.events.system_return_cycles", &["getppid", "invalid_call"], How::Refined(0.5)),
+    cycles_rule("core.events.pause_cycles", &["pause"], Refined(1.0)),
+    cycles_rule("core.events.of.mfence_cycles", &["mfence", "store_mfence"], Refined(1.0)),
+    cycles_rule("core.events.of.lfence_cycles", &["lfence"], Refined(1.0)),
+    cycles_rule("core.events.of.clflush_cycles", &["clflush_mfence"], Refined(1.0)),
+    cycles_rule("core.events.of.rdtsc_cycles", &["rdtsc", "lfence_rdtsc"], Refined(1.0)),
+    cycles_rule("core.events.of.rdtscp_cycles", &["rdtscp"], Refined(1.0)),
+    cycles_rule("core.events.of.sfence_cycles", &["sfence", "store_sfence"], Refined(1.0)),
+    cycles_rule("core.events.of.cld_cycles", &["cld"], Refined(1.0)),
+    cycles_rule("core.events.of.xgetbv_cycles", &["xgetbv"], Refined(1.0)),
+    cycles_rule("core.events.of.popf_cycles", &["pushf_popf"], Refined(1.0)),
+    // Call and return share the difference equally.
+    cycles_rule("core.events.system_call_cycles", &["getppid", "invalid_call"], Refined(0.5)),
+    cycles_rule("core.events.system_return_cycles", &["getppid", "invalid_call"], Refined(0.5)),
 ];
 
-/// Fields that no kernel in a virtual machine can determine, with the reason. The field `nested` has the costs that
-/// nested page walks add to others.
+/// Fields that no kernel in a virtual machine can determine, with the reason. The fields `nested.*` describe nested
+/// page walks.
 const NOT_IN_A_VM: &[(&str, &str)] = &[
     ("core.events.interrupt_cycles", "a hypervisor handles the timer's interrupts"),
     ("core.events.interrupt_return_cycles", "a hypervisor handles the end of interrupts"),
@@ -206,28 +223,31 @@ const NOT_IN_A_VM: &[(&str, &str)] = &[
     ("nested.entries", "no kernel shows how many entries of page tables are cached"),
 ];
 
-/// A field that was determined, or the reason why it was not.
+/// A field of the model, with its new value or the reason why it keeps the preset's value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
     /// The field's name, as in `--set`.
     pub field: String,
-    /// The field's value. `None` if the preset's value stays.
+    /// The new value. `None` if the preset's value stays.
     pub value: Option<String>,
-    /// The cycles of the kernel, and their 95 % interval.
+    /// The cycles of the kernel that determines the field, and their 95 % interval.
     pub measured: Option<(f64, Option<(f64, f64)>)>,
     /// The kernel and the method, or the reason why the preset's value stays.
     pub method: String,
 }
 
 impl Fitted {
-    /// The 95 % interval of the cycles.
+    /// The 95 % interval of `measured`.
     pub(super) fn interval(&self) -> Option<(f64, f64)> {
         self.measured?.1
     }
 }
 
 /// The kernel that determines the rule's field, with its cycles. The error says why no kernel does.
-fn source<'s>(rule: &Rule, host: &'s [KernelSample]) -> Result<(&'s KernelSample, f64), String> {
+fn determining_kernel<'s>(
+    rule: &Rule,
+    host: &'s [KernelSample],
+) -> Result<(&'s KernelSample, f64), String> {
     let names = rule.kernels.iter().filter(|name| !is_held_out(name));
     let mut reason = format!("held out: {}", rule.kernels.join(", "));
     for name in names {
@@ -254,17 +274,18 @@ fn source<'s>(rule: &Rule, host: &'s [KernelSample]) -> Result<(&'s KernelSample
     Err(reason)
 }
 
-/// The fields that follow from the processor's cycles alone.
+/// The fields that follow from the processor's cycles alone. `host`: the samples of the processor.
 #[must_use]
 pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
-    let rules = RULES.iter().filter(|rule| !matches!(rule.how, How::Refined(_)));
+    let rules = RULES.iter().filter(|rule| !matches!(rule.derivation, Refined(_)));
     let fit_rule = |rule: &Rule| {
-        let (sample, cycles) = match source(rule, host) {
-            Ok(source) => source,
+        let (sample, cycles) = match determining_kernel(rule, host) {
+            Ok(sample_and_cycles) => sample_and_cycles,
             Err(reason) => return left(rule.field, &reason),
         };
-        let unitless = if rule.field == "core.width" { unitless_kernel(host) } else { None };
-        let (sample, cycles) = match unitless {
+        let unitless_kernel = if rule.field == "core.width" { unitless_kernel(host) } else { None };
+        // The slower of the two kernels determines the width.
+        let (sample, cycles) = match unitless_kernel {
             Some((sample, unitless_cycles)) if unitless_cycles > cycles => {
                 (sample, unitless_cycles)
             }
@@ -272,25 +293,26 @@ pub fn direct(host: &[KernelSample]) -> Vec<Fitted> {
         };
         let (min, max) = rule.range;
         let number = |value: f64| (value as i64).clamp(min, max).to_string();
-        let value = match rule.how {
-            How::PerCycle => number((1.0 / cycles - ROUND_UP_FROM).ceil()),
-            How::Cycles { factor, subtracted } => number((cycles * factor - subtracted).round()),
-            How::IsBelow(limit) => (cycles < limit).to_string(),
-            How::IsAbove(limit) => (cycles > limit).to_string(),
-            How::Refined(_) => return left(rule.field, "it is refined"),
+        let value = match rule.derivation {
+            PerCycle => number((1.0 / cycles - ROUND_UP_FROM).ceil()),
+            Cycles { factor, subtracted } => number((cycles * factor - subtracted).round()),
+            IsBelow(limit) => (cycles < limit).to_string(),
+            IsAbove(limit) => (cycles > limit).to_string(),
+            Refined(_) => return left(rule.field, "it is refined"),
         };
-        let method = match rule.how {
-            How::PerCycle => "units a cycle",
+        let method = match rule.derivation {
+            PerCycle => "units a cycle",
             _ => "cycles",
         };
-        fitted(rule, value, sample, cycles, format!("{method} of {}", sample.name))
+        fitted_field(rule, value, sample, cycles, format!("{method} of {}", sample.name))
     };
     rules.map(fit_rule).collect()
 }
 
-/// The kernel whose instructions set registers to zero, with its cycles. `None` unless it is faster than additions: then
-/// its instructions need no unit, and only the core's width limits them. NOPs can be faster than the width, because some
-/// cores fuse pairs of them.
+/// The kernel whose instructions set registers to zero, with its cycles. If this kernel is faster than additions, its
+/// instructions need no execution unit, and only the core's width limits them. Otherwise `None`.
+///
+/// NOPs alone do not show the width, because some cores fuse pairs of NOPs.
 fn unitless_kernel(host: &[KernelSample]) -> Option<(&KernelSample, f64)> {
     let additions = cycles_of(host, "add_6").or_else(|| cycles_of(host, "add_5"))?;
     let sample = host.iter().find(|sample| sample.name == "xor_zero")?;
@@ -298,7 +320,8 @@ fn unitless_kernel(host: &[KernelSample]) -> Option<(&KernelSample, f64)> {
     (cycles < additions * 0.9).then_some((sample, cycles))
 }
 
-fn fitted(
+/// A field with its new value, which `sample` with `cycles` determines.
+fn fitted_field(
     rule: &Rule,
     value: String,
     sample: &KernelSample,
@@ -317,60 +340,60 @@ pub fn left(field: &str, reason: &str) -> Fitted {
     Fitted { field, value: None, measured: None, method }
 }
 
-/// The kernels that the simulated machine must measure for a refinement.
+/// Names of the kernels that the simulated machine must measure for [`refine`].
 #[must_use]
 pub fn refined_by(host: &[KernelSample]) -> Vec<String> {
-    let rules = RULES.iter().filter(|rule| matches!(rule.how, How::Refined(_)));
-    let mut names: Vec<String> =
-        rules.filter_map(|rule| Some(source(rule, host).ok()?.0.name.clone())).collect();
+    let rules = RULES.iter().filter(|rule| matches!(rule.derivation, Refined(_)));
+    let mut names: Vec<String> = rules
+        .filter_map(|rule| Some(determining_kernel(rule, host).ok()?.0.name.clone()))
+        .collect();
     names.sort();
     names.dedup();
     names
 }
 
-/// A round of refinement: the fields that a simulated machine's cycles change. `current` returns the value of a field
-/// in the simulated model.
+/// One round of refinement: new values of the refined fields. `host` has the samples of the processor, `model` the
+/// samples of a simulated machine with the present model. `current` returns the present value of a field.
 #[must_use]
 pub fn refine(
     host: &[KernelSample],
     model: &[KernelSample],
     current: &dyn Fn(&str) -> Option<i64>,
 ) -> Vec<Fitted> {
-    let mut all = Vec::new();
+    let mut fields = Vec::new();
     for rule in RULES {
-        let How::Refined(factor) = rule.how else { continue };
-        let (sample, cycles) = match source(rule, host) {
-            Ok(source) => source,
+        let Refined(factor) = rule.derivation else { continue };
+        let (sample, cycles) = match determining_kernel(rule, host) {
+            Ok(sample_and_cycles) => sample_and_cycles,
             Err(reason) => {
-                all.push(left(rule.field, &reason));
+                fields.push(left(rule.field, &reason));
                 continue;
             }
         };
         let simulated = model.iter().find(|simulated| simulated.name == sample.name);
-        let Some(simulated) = simulated.and_then(KernelSample::compared_cycles) else {
-            all.push(left(rule.field, &format!("{}: not simulated", sample.name)));
+        let Some(simulated_cycles) = simulated.and_then(KernelSample::compared_cycles) else {
+            fields.push(left(rule.field, &format!("{}: not simulated", sample.name)));
             continue;
         };
         let Some(current_value) = current(rule.field) else {
-            all.push(left(rule.field, "the preset does not have the field"));
+            fields.push(left(rule.field, "the preset does not have the field"));
             continue;
         };
         let (min, max) = rule.range;
-        let value = (current_value as f64 + factor * (cycles - simulated)).round();
+        let value = (current_value as f64 + factor * (cycles - simulated_cycles)).round();
         let value = (value as i64).clamp(min, max).to_string();
         let method = format!("{}: as many cycles as on the processor", sample.name);
-        all.push(fitted(rule, value, sample, cycles, method));
+        fields.push(fitted_field(rule, value, sample, cycles, method));
     }
-    all
+    fields
 }
 
-/// Maximum cycles of a load that L3 supplies.
+/// Maximum latency of a load that L3 supplies, cycles.
 const L3_CYCLES_MAX: f64 = 200.0;
-/// Maximum time of the quietest run of four chains of additions, or of NOPs, over their time at four per cycle. Above
-/// this ratio, the sibling was never quiet. On a Golden Cove, undisturbed chains take 1.17, and NOPs with a busy sibling
-/// take 1.33.
+/// Maximum of [`Conditions::quietest_ratio`]. Above this ratio, the sibling hardware thread was never quiet. On a
+/// Golden Cove, undisturbed chains take 1.17, and NOPs with a busy sibling take 1.33.
 const QUIET_RATIO_MAX: f64 = 1.25;
-/// Something held a core back if it ran below this fraction of the highest rate that the machine states.
+/// A core that runs below this fraction of the highest clock rate that the machine states was held back.
 const RATE_RATIO_MIN: f64 = 0.9;
 
 /// The conditions under which a machine was measured, which limit what a fit can determine.
@@ -380,24 +403,24 @@ pub struct Conditions {
     pub counter_flaw: Option<String>,
     /// Whether the machine is virtual.
     pub is_virtual: bool,
-    /// The shortest time of four parallel chains of additions, or of NOPs, over their time at four per cycle. `None` if
-    /// this was not measured.
+    /// The shortest time of four parallel chains of additions, or of NOPs, divided by their time at four instructions
+    /// per cycle. `None` if this was not measured.
     pub quietest_ratio: Option<f64>,
     /// How often the core was throttled during the measurement. `None` if the machine does not count throttling.
     pub throttled: Option<u64>,
-    /// The core's rate over the highest rate that the machine states. `None` if the machine states no rate.
+    /// The core's clock rate over the highest rate that the machine states. `None` if the machine states no rate.
     pub rate_ratio: Option<f64>,
 }
 
-/// Fields that a host cannot determine under its conditions, each with the reason. They keep the preset's values,
-/// whatever the kernels show.
+/// Fields that the processor's samples cannot determine under the conditions of the measurement, each with the reason.
+/// They keep the preset's values, whatever the kernels show. If a field has several reasons, the first counts.
 #[must_use]
 pub fn could_not_tell(host: &[KernelSample], conditions: &Conditions) -> Vec<Fitted> {
-    let mut all = undetermined_l3(host);
+    let mut undetermined = undetermined_l3(host);
     let mut add = |fields: &mut dyn Iterator<Item = &str>, reason: &str| {
         for field in fields {
-            if !all.iter().any(|fitted| fitted.field == field) {
-                all.push(left(field, reason));
+            if !undetermined.iter().any(|fitted| fitted.field == field) {
+                undetermined.push(left(field, reason));
             }
         }
     };
@@ -413,7 +436,7 @@ pub fn could_not_tell(host: &[KernelSample], conditions: &Conditions) -> Vec<Fit
             "four chains of additions, or NOPs, took at least {ratio:.2} times as long as at four \
              a cycle: the sibling was busy throughout, or the core has fewer units"
         );
-        let per_cycle = RULES.iter().filter(|rule| rule.how == How::PerCycle);
+        let per_cycle = RULES.iter().filter(|rule| rule.derivation == PerCycle);
         add(&mut per_cycle.map(|rule| rule.field), &reason);
     }
     if conditions.is_virtual {
@@ -421,10 +444,10 @@ pub fn could_not_tell(host: &[KernelSample], conditions: &Conditions) -> Vec<Fit
             add(&mut [*field].into_iter(), reason);
         }
     }
-    all
+    undetermined
 }
 
-/// Fields whose time does not follow the core's rate. They are too few cycles on a core that was held back.
+/// Fields whose time does not follow the core's clock. On a core that was held back, they would be too few core cycles.
 const OUTSIDE_THE_CORE: &[&str] = &["memory_cycles", "memory_line_cycles"];
 
 /// The reason why the core ran below its full rate, or `None` if it did not.
@@ -439,6 +462,7 @@ fn reason_held_back(host: &[KernelSample], conditions: &Conditions) -> Option<St
         ));
     }
     let figures = host.iter().filter_map(|sample| sample.figures.as_ref().ok());
+    // Windows in which the core's rate changed, and windows that count.
     let (changed, counted) = figures.fold((0, 0), |(changed, counted), figures| {
         (changed + figures.rate_changed, counted + figures.windows)
     });
@@ -447,33 +471,34 @@ fn reason_held_back(host: &[KernelSample], conditions: &Conditions) -> Option<St
     })
 }
 
-/// The fields of L3, if the kernels show no plateau of L3. If other guests share L3, a chase through a part of L3
-/// can be slow like memory.
+/// The fields of L3 with the reason, if the kernels show no plateau of L3; otherwise empty. If other guests share L3, a
+/// pointer chase that should fit into L3 can be as slow as memory.
 fn undetermined_l3(host: &[KernelSample]) -> Vec<Fitted> {
     let cycles = |name: &str| cycles_of(host, name);
-    let (Some(near), Some(far)) = (cycles("chase_2m_2m"), cycles("chase_4m_2m")) else {
+    let (Some(in_2_mib), Some(in_4_mib)) = (cycles("chase_2m_2m"), cycles("chase_4m_2m")) else {
         return Vec::new();
     };
-    if near <= L3_CYCLES_MAX && far <= near * 1.5 {
+    if in_2_mib <= L3_CYCLES_MAX && in_4_mib <= in_2_mib * 1.5 {
         return Vec::new();
     }
     let reason = format!(
-        "no plateau of L3: {near:.0} cycles a load in 2 MiB, {far:.0} in 4 MiB; other guests \
-         share L3"
+        "no plateau of L3: {in_2_mib:.0} cycles a load in 2 MiB, {in_4_mib:.0} in 4 MiB; other \
+         guests share L3"
     );
     ["l3_hit_cycles", "l3.line_cycles"].map(|field| left(field, &reason)).into()
 }
 
+/// The cycles of the kernel `name`. `None` if they were not measured.
 fn cycles_of(host: &[KernelSample], name: &str) -> Option<f64> {
     host.iter().find(|sample| sample.name == name).and_then(KernelSample::compared_cycles)
 }
 
-/// TLBs hold whole large pages if a chase through large pages is faster than through small pages by more than this
-/// difference in cycles.
+/// TLBs hold a large page in one entry if a chase through large pages is faster than through small pages by more than
+/// this difference, cycles.
 const WHOLE_PAGE_CYCLES: f64 = 3.0;
 
-/// Size of the hypervisor's pages in the nested page tables. Pages of 2 MiB let TLBs hold a large page of the guest
-/// in one entry. Returns `None` on a machine that is not virtual.
+/// The field `nested.page`: size of the hypervisor's pages in the nested page tables. With pages of 2 MiB, TLBs hold a
+/// large page of the guest in one entry. `None` on a machine that is not virtual.
 #[must_use]
 pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fitted> {
     const SMALL: &str = "pages_1024";
@@ -485,9 +510,9 @@ pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fit
     let (Some(small), Some(large)) = (cycles_of(host, SMALL), cycles_of(host, LARGE)) else {
         return Some(left(FIELD, &format!("{SMALL} and {LARGE}: not measured")));
     };
-    let is_whole = large < small - WHOLE_PAGE_CYCLES;
+    let is_one_entry = large < small - WHOLE_PAGE_CYCLES;
     let (size, comparison) =
-        if is_whole { ("2 MiB", "faster than") } else { ("4 KiB", "no faster than") };
+        if is_one_entry { ("2 MiB", "faster than") } else { ("4 KiB", "no faster than") };
     let large_sample = host.iter().find(|sample| sample.name == LARGE);
     Some(Fitted {
         field: FIELD.to_owned(),
@@ -497,8 +522,9 @@ pub fn nested_page(host: &[KernelSample], conditions: &Conditions) -> Option<Fit
     })
 }
 
-/// Entries of the first TLB for data: the largest number of pages whose chase takes no longer than the chase through
-/// the fewest pages. Also returns how this was found. `None` if the kernels show no end.
+/// Number of entries of the first-level data TLB: the largest number of pages whose chase takes at most a quarter
+/// longer than the chase through the fewest pages. Also returns the method, for the table `fields`. `None` if all
+/// chases are as fast.
 #[must_use]
 pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
     let mut chases: Vec<(u32, f64, &str)> = host
@@ -511,9 +537,9 @@ pub fn first_tlb_entries(host: &[KernelSample]) -> Option<(u32, String)> {
         .collect();
     chases.sort_by_key(|(pages, ..)| *pages);
     let (_, shortest, _) = *chases.first()?;
-    let end = chases.iter().position(|(_, cycles, _)| *cycles > shortest * 1.25)?;
-    let (pages, _, name) = *chases.get(end.checked_sub(1)?)?;
-    let (next, ..) = chases[end];
+    let first_slow = chases.iter().position(|(_, cycles, _)| *cycles > shortest * 1.25)?;
+    let (pages, _, name) = *chases.get(first_slow.checked_sub(1)?)?;
+    let (next, ..) = chases[first_slow];
     Some((pages, format!("{name} is as fast as fewer pages, pages_{next} is slower")))
 }
 

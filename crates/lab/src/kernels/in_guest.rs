@@ -1,14 +1,17 @@
-//! The request to measure kernels in a guest, and the response with their samples. The code of the live bench
-//! measures.
+//! The request to measure kernels in a guest, and the response with their samples. `sim` sends the request to the
+//! irqlab in the guest, which measures with the code of the live bench. `live` also uses both to measure in several
+//! processes.
+//!
+//! The names of the fields are the wire format. The checks of the response do not trust the guest.
 
 use serde::{Deserialize, Serialize};
 
 use super::sample::KernelSample;
 use crate::guest_protocol::response::Response;
 
-/// Maximum number of kernels of a response.
+/// Maximum number of kernels in a response.
 const KERNELS_MAX: usize = 1000;
-/// Maximum length of a text of a sample, bytes.
+/// Maximum length of each text in a sample, bytes.
 const TEXT_BYTES_MAX: usize = 400;
 
 /// A request to measure kernels.
@@ -17,7 +20,7 @@ const TEXT_BYTES_MAX: usize = 400;
 pub struct KernelsRequest {
     /// Kernels to measure: names, groups, or `GROUP/NAME`. Empty for all kernels.
     pub only: Vec<String>,
-    /// Undisturbed windows of each kernel.
+    /// Number of undisturbed windows to measure for each kernel.
     pub windows: u32,
     /// Approximate length of a window, cycles.
     pub window_cycles: u64,
@@ -29,7 +32,7 @@ pub struct KernelsRequest {
 /// The response to a [`KernelsRequest`].
 #[derive(Debug, Default)]
 pub struct KernelsResponse {
-    /// A sample of each kernel, in the order of the suite.
+    /// One sample for each kernel, in the order of the suite.
     pub samples: Vec<KernelSample>,
 }
 

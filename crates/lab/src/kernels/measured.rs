@@ -1,7 +1,9 @@
-//! Kept data: measurements of a real processor as a text that anyone can add.
+//! Kept data: the cycles of kernels on a real processor, as a text file that anyone can add to `machines/measured/`.
+//! `irqlab bench model` writes such files, and compares a model with them when the processor itself is not at hand.
 //!
-//! Lines `# KEY: VALUE` describe the measurement. The next line names the columns. Then each kernel has a line of
-//! values that are separated by tabs. An absent value is `-`.
+//! The format: lines `# KEY: VALUE` describe the measurement. The next line names the columns. Then each kernel has a
+//! line of values that are separated by tabs. An absent value is `-`. The format is public: files of other people must
+//! stay readable.
 
 use super::sample::{Figures, KernelSample, Processor};
 
@@ -9,7 +11,7 @@ use super::sample::{Figures, KernelSample, Processor};
 pub const MEASURED_BYTES_MAX: usize = 1 << 20;
 const COLUMNS: [&str; 6] =
     ["kernel", "cycles", "low_cycles", "ci95_low_cycles", "ci95_high_cycles", "windows"];
-/// The first line. Its number changes with the columns.
+/// The first line of a file. Its number must change if the columns change.
 const FIRST_LINE: &str = "# irqlab-measured: 1";
 
 /// Measurements of a real processor.
@@ -22,9 +24,9 @@ pub struct Kept {
     pub date: String,
     /// Method and system of the measurement.
     pub method: String,
-    /// Whether a virtual machine measured. Its page walks are nested. `None` if the data do not say.
+    /// Whether the data come from a virtual machine, whose page walks are nested. `None` if the data do not say.
     pub is_virtual: Option<bool>,
-    /// Compiler and optimisation of the kernels (`kernels::COMPILED`). `None` if the data do not say.
+    /// Compiler and optimisation level of the kernels (`kernels::COMPILED`). `None` if the data do not say.
     pub compiled: Option<String>,
     /// Names of the kernels, with their cycles.
     pub kernels: Vec<(String, Figures)>,
@@ -33,7 +35,7 @@ pub struct Kept {
 impl Kept {
     /// Reads kept data from their text.
     ///
-    /// Returns the error in the text, with the number of the line.
+    /// Fails with the first error of the text, and the number of its line.
     pub fn parse(text: &str) -> Result<Kept, String> {
         if text.len() > MEASURED_BYTES_MAX {
             return Err(format!("it has more than {MEASURED_BYTES_MAX} bytes"));
@@ -48,11 +50,11 @@ impl Kept {
                 ));
             }
         }
-        let (mut head, mut kernels, mut has_columns) = (Head::default(), Vec::new(), false);
+        let (mut heading, mut kernels, mut has_columns) = (Heading::default(), Vec::new(), false);
         for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
             let with_line = |error: String| format!("line {number}: {error}");
             match line.strip_prefix('#') {
-                Some(comment) => head.add(comment.trim()).map_err(with_line)?,
+                Some(comment) => heading.parse_line(comment.trim()).map_err(with_line)?,
                 None if !has_columns => {
                     has_columns = line.split('\t').eq(COLUMNS);
                     if !has_columns {
@@ -63,7 +65,7 @@ impl Kept {
                     }
                 }
                 None => {
-                    let (name, figures) = kernel(line).map_err(with_line)?;
+                    let (name, figures) = parse_kernel(line).map_err(with_line)?;
                     if kernels.iter().any(|(earlier, _)| *earlier == name) {
                         return Err(with_line(format!("kernel {name:?} occurs twice")));
                     }
@@ -71,16 +73,18 @@ impl Kept {
                 }
             }
         }
-        let needed = |value: Option<String>, key: &str| {
+        let required = |value: Option<String>, key: &str| {
             value.ok_or_else(|| format!("it has no line \"# {key}: ...\""))
         };
         Ok(Kept {
-            processor: head.processor.ok_or("it has no line \"# cpuid: VENDOR FAMILY MODEL\"")?,
-            cpu: needed(head.cpu, "cpu")?,
-            date: needed(head.date, "date")?,
-            method: needed(head.method, "method")?,
-            is_virtual: head.is_virtual,
-            compiled: head.compiled,
+            processor: heading
+                .processor
+                .ok_or("it has no line \"# cpuid: VENDOR FAMILY MODEL\"")?,
+            cpu: required(heading.cpu, "cpu")?,
+            date: required(heading.date, "date")?,
+            method: required(heading.method, "method")?,
+            is_virtual: heading.is_virtual,
+            compiled: heading.compiled,
             kernels,
         })
     }
@@ -109,7 +113,7 @@ impl Kept {
         text
     }
 
-    /// Kept data with the cycles of `samples`. Leaves out samples without cycles.
+    /// Kept data with the cycles of `samples`. Samples without cycles are left out.
     #[must_use]
     pub fn of(
         samples: &[KernelSample],
@@ -136,8 +140,9 @@ impl Kept {
     }
 }
 
+/// The values of the lines `# KEY: VALUE`.
 #[derive(Default)]
-struct Head {
+struct Heading {
     processor: Option<Processor>,
     cpu: Option<String>,
     date: Option<String>,
@@ -146,9 +151,9 @@ struct Head {
     compiled: Option<String>,
 }
 
-impl Head {
-    /// Reads a line that starts with `#`, without the `#`. Ignores lines without a known key.
-    fn add(&mut self, comment: &str) -> Result<(), String> {
+impl Heading {
+    /// Reads a line `# KEY: VALUE` without its `#`. Ignores unknown keys and other comments.
+    fn parse_line(&mut self, comment: &str) -> Result<(), String> {
         let Some((key, value)) = comment.split_once(": ") else { return Ok(()) };
         let value = value.trim();
         match key {
@@ -178,13 +183,14 @@ impl Head {
     }
 }
 
-fn kernel(line: &str) -> Result<(String, Figures), String> {
+/// Reads the line of a kernel: its name and its cycles.
+fn parse_kernel(line: &str) -> Result<(String, Figures), String> {
     let cells: Vec<&str> = line.split('\t').collect();
     let [name, cycles, low, ci_low, ci_high, windows] = cells[..] else {
         return Err(format!("it has {} columns, not {}", cells.len(), COLUMNS.len()));
     };
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || !name.chars().all(is_plain) {
+    let is_name_character = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(is_name_character) {
         return Err(format!("{name:?} is not a name of a kernel"));
     }
     let number = |cell: &str| match cell {

@@ -1,13 +1,16 @@
-//! Combines the samples of several processes that measured the same kernels.
+//! Combines the samples of several processes that measured the same kernels. `live` measures in several processes
+//! because the addresses of code and data, and with them conflicts in caches and predictors, differ between processes.
 
 use stats::interval::order_95;
 
 use super::sample::{Figures, KernelSample};
 
-/// Chooses for each kernel the sample of the process with the median cycles, or the lower median of an even number of
-/// processes. The interval is the interval of the median over the processes.
+/// Chooses for each kernel the sample of the process with the median cycles. With an even number of processes, this is
+/// the lower of the middle two. The 95 % interval is the interval of the median over the processes. The counts of
+/// windows are sums over all processes.
 ///
-/// Processes without cycles of a kernel do not count. If no process has cycles, the first sample is the result.
+/// Processes without cycles of a kernel do not count. If no process has cycles, the result is the sample of the first
+/// process.
 #[must_use]
 pub fn middle_of_processes(processes: Vec<Vec<KernelSample>>) -> Vec<KernelSample> {
     if processes.len() < 2 {
@@ -18,27 +21,29 @@ pub fn middle_of_processes(processes: Vec<Vec<KernelSample>>) -> Vec<KernelSampl
         let samples = processes.iter().flatten().filter(|sample| sample.name == kernel.name);
         let measured: Vec<&KernelSample> =
             samples.filter(|sample| sample.figures.is_ok()).collect();
-        middle(measured).unwrap_or_else(|| kernel.clone())
+        median_sample(measured).unwrap_or_else(|| kernel.clone())
     };
     first.iter().map(combine).collect()
 }
 
-fn middle(mut samples: Vec<&KernelSample>) -> Option<KernelSample> {
+/// The sample with the median cycles, and the interval over all samples. `None` without samples. All samples are of one
+/// kernel and have cycles.
+fn median_sample(mut samples: Vec<&KernelSample>) -> Option<KernelSample> {
     let cycles = |sample: &KernelSample| sample.compared_cycles().unwrap_or(f64::INFINITY);
     samples.sort_by(|first, second| cycles(first).total_cmp(&cycles(second)));
-    let middle = *samples.get(samples.len().checked_sub(1)? / 2)?;
+    let median = *samples.get(samples.len().checked_sub(1)? / 2)?;
     let sum = |count: fn(&Figures) -> u64| -> u64 {
         samples.iter().filter_map(|sample| sample.figures.as_ref().ok()).map(count).sum()
     };
-    let interval = order_95(samples.len());
-    let figures = middle.figures.clone().map(|figures| Figures {
-        cycles_95: interval.map(|(low, high)| (cycles(samples[low]), cycles(samples[high]))),
+    let positions_95 = order_95(samples.len());
+    let figures = median.figures.clone().map(|figures| Figures {
+        cycles_95: positions_95.map(|(low, high)| (cycles(samples[low]), cycles(samples[high]))),
         windows: sum(|figures| figures.windows),
         rate_changed: sum(|figures| figures.rate_changed),
         sibling_busy: sum(|figures| figures.sibling_busy),
         ..figures
     });
-    Some(KernelSample { figures, ..middle.clone() })
+    Some(KernelSample { figures, ..median.clone() })
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! Samples of kernels, and the processor that they ran on.
+//! Samples of kernels, and the processor that they ran on. Both benches return samples, on a real processor (`live`)
+//! and on a model (`sim`). The fields' names are a wire format (`in_guest.rs`).
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The processor that kernels were measured on, by its CPUID.
+/// The identity of a processor, by its CPUID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Processor {
     /// The vendor's name in CPUID, such as `AuthenticAMD`.
@@ -16,30 +17,30 @@ pub struct Processor {
 }
 
 impl fmt::Display for Processor {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{} {} {}", self.vendor, self.family, self.model)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {} {}", self.vendor, self.family, self.model)
     }
 }
 
 /// Cycles of a kernel, and the windows that measured them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Cycles of the core per unit: the median of the windows.
+    /// Core cycles per unit of work: the median of the windows.
     pub cycles: f64,
-    /// Cycles of the core per unit: the tenth percentile of the windows, which other guests disturb least.
+    /// Core cycles per unit of work: the tenth percentile of the windows, which other guests disturb least.
     pub low_cycles: f64,
     /// Interval of the median with at least 95 % confidence. `None` with few windows.
     pub cycles_95: Option<(f64, f64)>,
-    /// Undisturbed windows. Only they count.
+    /// Number of undisturbed windows, which alone determine the cycles.
     pub windows: u64,
-    /// Windows that do not count because the core's rate changed.
+    /// Number of windows that do not count because the core's clock rate changed.
     pub rate_changed: u64,
-    /// Windows that do not count because the sibling was busy or other work ran.
+    /// Number of windows that do not count because the sibling hardware thread was busy or other work ran.
     pub sibling_busy: u64,
 }
 
 impl Figures {
-    /// Whether the cycles are finite and positive, and the interval is in order.
+    /// Whether all cycles are finite and positive, and the interval's lower end does not exceed its upper end.
     #[must_use]
     pub fn are_possible(&self) -> bool {
         let is_time = |cycles: f64| cycles.is_finite() && cycles > 0.0;
@@ -53,7 +54,7 @@ impl Figures {
 pub struct KernelSample {
     pub name: String,
     pub group: String,
-    /// The unit that the cycles are counted per, such as `instruction`.
+    /// The unit of work that the cycles are counted per, such as `instruction`.
     pub unit: String,
     /// A sentence about the purpose of the kernel.
     pub about: String,
@@ -64,15 +65,15 @@ pub struct KernelSample {
 }
 
 impl KernelSample {
-    /// The cycles to compare: the median, or the tenth percentile for shared hardware. Other guests of shared hardware
-    /// make a kernel slower, but never faster.
+    /// The cycles to compare: the median, or the tenth percentile on shared hardware, because other guests can make a
+    /// kernel slower, but never faster. `None` if the kernel has no cycles.
     #[must_use]
     pub fn compared_cycles(&self) -> Option<f64> {
         let figures = self.figures.as_ref().ok()?;
         Some(if self.shared { figures.low_cycles } else { figures.cycles })
     }
 
-    /// The 95 % interval of [`Self::compared_cycles`]. `None` for shared hardware: the tenth percentile has none.
+    /// The 95 % interval of [`Self::compared_cycles`]. `None` on shared hardware: the tenth percentile has no interval.
     #[must_use]
     pub fn compared_cycles_95(&self) -> Option<(f64, f64)> {
         let figures = self.figures.as_ref().ok()?;

@@ -1,4 +1,5 @@
-//! Tables of kernels: one table for a processor alone, and two that compare a processor with its model.
+//! Tables of kernels for `irqlab bench model` and `irqlab machines fit`: the kernels of one processor, the comparison
+//! of a processor with its model, and the fitted fields. Names and order of the columns are public.
 
 use record::display::{Format, TableDisplay};
 use record::{Columns, IntervalColumns, Table, column};
@@ -7,7 +8,7 @@ use super::comparison::{Comparison, Pair, error_factor};
 use super::fit::Fitted;
 use super::sample::{Figures, KernelSample};
 
-/// The table of the kernels of one processor.
+/// Table `kernels` of one processor. Samples without cycles have no row.
 #[must_use]
 pub fn measured_table(samples: &[KernelSample]) -> Table {
     type Row<'s> = (&'s KernelSample, &'s Figures);
@@ -49,6 +50,7 @@ pub fn measured_table(samples: &[KernelSample]) -> Table {
     columns.table("kernels", doc, rows).displayed(by_group())
 }
 
+/// Display hints: rows are grouped by the group of kernels.
 fn by_group() -> TableDisplay {
     TableDisplay { group_by: vec!["group".to_owned()], ..TableDisplay::default() }
 }
@@ -72,7 +74,8 @@ fn about_column<'a>() -> Columns<'a, KernelSample> {
         .text(|sample: &KernelSample| sample.about.clone())
 }
 
-/// The tables of the comparison by group and by kernel.
+/// The tables `groups` and `kernels` that compare a processor with its model. Kernels that the model's samples lack are
+/// left out.
 #[must_use]
 pub fn comparison_tables(host: &[KernelSample], model: &[KernelSample]) -> Vec<Table> {
     let pairs: Vec<Pair<'_>> = host
@@ -82,11 +85,12 @@ pub fn comparison_tables(host: &[KernelSample], model: &[KernelSample]) -> Vec<T
             Some(Pair { host, model })
         })
         .collect();
-    vec![groups(&pairs), kernels(&pairs)]
+    vec![group_table(&pairs), kernel_table(&pairs)]
 }
 
-fn kernels(pairs: &[Pair<'_>]) -> Table {
-    /// A pair and the ratio of its cycles.
+/// Table `kernels` of a comparison. Pairs without cycles of both processor and model have no row.
+fn kernel_table(pairs: &[Pair<'_>]) -> Table {
+    /// A pair, and its ratio of cycles.
     type Row<'s> = (&'s Pair<'s>, f64);
     fn figures<'s>(pair: &Pair<'s>) -> Option<&'s Figures> {
         pair.host.figures.as_ref().ok()
@@ -149,7 +153,8 @@ fn kernels(pairs: &[Pair<'_>]) -> Table {
     columns.table("kernels", doc, rows).displayed(by_group())
 }
 
-fn groups(pairs: &[Pair<'_>]) -> Table {
+/// Table `groups`: the errors of each group of kernels, and of several groups together.
+fn group_table(pairs: &[Pair<'_>]) -> Table {
     /// The name of a group, and the errors of its kernels.
     type Row<'s> = (&'s str, Comparison);
     let factor = |name, doc| column(name, doc).format(Format::Factor);
@@ -195,9 +200,9 @@ fn groups(pairs: &[Pair<'_>]) -> Table {
             names.push(&pair.host.group);
         }
     }
-    type IsIn<'s> = &'s dyn Fn(&Pair<'_>) -> bool;
-    let errors = |name, is_in: IsIn<'_>| {
-        Some((name, Comparison::of(pairs.iter().filter(|pair| is_in(pair)).copied())?))
+    type IsInGroup<'s> = &'s dyn Fn(&Pair<'_>) -> bool;
+    let errors = |name, is_in_group: IsInGroup<'_>| {
+        Some((name, Comparison::of(pairs.iter().filter(|pair| is_in_group(pair)).copied())?))
     };
     let mut rows: Vec<Row<'_>> = names
         .into_iter()

@@ -1,4 +1,5 @@
-//! The plan: how the experiment measures it, and what the report contains.
+//! The experiment `noise` as [`Experiment`]: the plan, its measurement on a bench, and the report from the samples. The
+//! verb `noise` makes the plan from the command line.
 
 use serde_json::{Map, Value as Json, json};
 use stats::median;
@@ -18,45 +19,46 @@ pub struct Plan {
     pub loops: Vec<Loop>,
     /// Whether to find the causes of detours, if the bench can.
     pub trace: bool,
-    /// Determines the order of windows without and with probes in comparisons.
+    /// Seed of the order of windows without and with probes in the comparison.
     pub seed: u64,
 }
 
-/// Number of pairs of windows without and with probes. It is even, and large enough for a 95 % interval of the median
-/// difference (the 4th to the 13th of 16).
+/// Number of pairs of windows without and with probes. The number is even, so each order can come equally often. It is
+/// large enough for a 95 % interval of the median difference: from the 4th to the 13th of 16 sorted differences.
 const PAIRS: u32 = 16;
 
 impl Plan {
-    /// The windows to measure: each has a loop, and whether to trace causes.
+    /// The windows to measure: the loop of each, and whether to trace causes in it.
     fn windows(&self, visibility: Visibility) -> Vec<(Loop, bool)> {
         let traced = self.trace && visibility != Visibility::Gaps;
         let mut windows = Vec::new();
         for &looping in &self.loops {
-            // Slots have no causes: they are only searched for periods.
+            // The loop ftq needs no causes: its quanta are only searched for periods.
             windows.push((looping, traced && looping != Loop::Ftq));
         }
         windows
     }
 
-    /// Whether to compare windows with probes and windows without probes.
+    /// Whether to compare windows with probes and windows without probes, to show the cost of the probes.
     fn compares(&self, visibility: Visibility) -> bool {
         self.trace && visibility == Visibility::KernelEvents && self.loops.contains(&Loop::Detour)
     }
 
-    /// For each pair: whether the window with probes comes first. This holds for a random half of the pairs. Then drift
-    /// and periodic disturbances affect both sides alike.
-    fn probes_first(&self) -> Vec<bool> {
-        let mut first: Vec<bool> = (0..PAIRS).map(|pair| pair % 2 == 0).collect();
-        stats::Random::new(self.seed).shuffle(&mut first);
-        first
+    /// For each pair of windows: whether the window with probes comes first. The answer is yes for a random half of the
+    /// pairs. Then drift and periodic disturbances affect windows with and without probes equally.
+    fn probes_come_first(&self) -> Vec<bool> {
+        let mut probes_come_first: Vec<bool> = (0..PAIRS).map(|pair| pair % 2 == 0).collect();
+        stats::Random::new(self.seed).shuffle(&mut probes_come_first);
+        probes_come_first
     }
 
-    /// The detour loop without and with probes, in pairs of short windows.
+    /// Measures the detour loop without and with probes, in pairs of short windows. Ends early, with the complete pairs
+    /// so far, after a request to stop, or if a CPU's window is incomplete or empty.
     fn compare(&self, bench: &mut dyn NoiseBench) -> Result<Vec<PairedWindows>, BenchError> {
         let mut pairs = Vec::new();
-        for probes_first in self.probes_first() {
+        for is_traced_first in self.probes_come_first() {
             let mut pair = PairedWindows::default();
-            for traced in [probes_first, !probes_first] {
+            for traced in [is_traced_first, !is_traced_first] {
                 let sample = bench.measure_part(traced, 2 * PAIRS)?;
                 if sample.interrupted || !sample.has_all_cpus() || bench.stop_requested() {
                     return Ok(pairs);
@@ -122,8 +124,8 @@ impl Experiment for Plan {
                 Err(error) => measured.part_failed(Self::NAME, label, error)?,
             }
         }
-        let is_whole = |sample: &NoiseSample| !sample.interrupted && sample.has_all_cpus();
-        measured.complete &= measured.samples.iter().all(is_whole);
+        let is_complete = |sample: &NoiseSample| !sample.interrupted && sample.has_all_cpus();
+        measured.complete &= measured.samples.iter().all(is_complete);
         Ok(measured)
     }
 
@@ -133,6 +135,7 @@ impl Experiment for Plan {
         absent.splice(..0, no_tick.into_iter().chain(tables::aftermath_absent(samples)));
         let unmeasured = samples.iter().flat_map(|sample| &sample.unmeasured);
         add_once(&mut absent, unmeasured.map(|cpu| cpu.absence(Self::NAME)));
+        // The order of the tables in the run.
         let mut tables = vec![
             tables::noise(samples),
             tick,
@@ -171,7 +174,7 @@ impl Experiment for Plan {
     }
 }
 
-/// Which part of a loop's window is missing after a request to stop.
+/// Describes a window that a request to stop cut short, in words: the label, and how much of the window was measured.
 fn cut_short(label: &str, sample: &NoiseSample) -> String {
     let longest_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).max();
     longest_ns.map_or_else(
@@ -180,7 +183,8 @@ fn cut_short(label: &str, sample: &NoiseSample) -> String {
     )
 }
 
-/// The cost of tracing: the detour loop without and with probes, and lost events.
+/// The overhead of the measurement, for the run's `observer`: counts of traced and lost events, and the detour loop
+/// without and with probes. Its keys are public.
 fn observer(samples: &[NoiseSample]) -> Map<String, Json> {
     let mut observer = Map::new();
     let traces = || samples.iter().filter_map(|sample| sample.traced);
@@ -203,8 +207,8 @@ fn observer(samples: &[NoiseSample]) -> Map<String, Json> {
     observer
 }
 
-/// Adds the cost of the probes from pairs of windows: the median of each side, and the median difference. The interval
-/// of the median difference follows from the order of the differences, whatever their distribution.
+/// Adds the cost of the probes from pairs of windows: the median without probes, the median with probes, and the median
+/// difference. The interval of the median difference follows from the order of the differences, for any distribution.
 fn add_comparison(pairs: &[PairedWindows], observer: &mut Map<String, Json>) {
     if pairs.is_empty() {
         return;
@@ -215,19 +219,20 @@ fn add_comparison(pairs: &[PairedWindows], observer: &mut Map<String, Json>) {
         .iter()
         .filter_map(|pair| Some([pair.detour_p50_ns[0]? as f64, pair.detour_p50_ns[1]? as f64]))
         .collect();
-    for (values, bare, traced, added) in [
+    // Each entry: the values of the pairs, and the keys for without probes, with probes, and the difference.
+    for (values, bare_key, traced_key, added_key) in [
         (lost, "bare_lost_ratio", "traced_lost_ratio", "added_lost_ratio"),
         (lengths, "bare_detour_p50_ns", "traced_detour_p50_ns", "added_per_detour_p50_ns"),
     ] {
-        let side = |position: usize| sorted(values.iter().map(|pair| pair[position]).collect());
+        let sorted_side = |side: usize| sorted(values.iter().map(|pair| pair[side]).collect());
         let differences = sorted(values.iter().map(|pair| pair[1] - pair[0]).collect());
-        observer.insert(bare.into(), json!(median(&side(0))));
-        observer.insert(traced.into(), json!(median(&side(1))));
-        observer.insert(added.into(), json!(median(&differences)));
+        observer.insert(bare_key.into(), json!(median(&sorted_side(0))));
+        observer.insert(traced_key.into(), json!(median(&sorted_side(1))));
+        observer.insert(added_key.into(), json!(median(&differences)));
         let (low, high) = stats::interval::order_95(differences.len()).unzip();
         let [low, high] = [low, high].map(|end| end.map(|position| differences[position]));
-        observer.insert(format!("{added}_ci95_low"), json!(low));
-        observer.insert(format!("{added}_ci95_high"), json!(high));
+        observer.insert(format!("{added_key}_ci95_low"), json!(low));
+        observer.insert(format!("{added_key}_ci95_high"), json!(high));
     }
 }
 
@@ -236,9 +241,11 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// The detours of all CPUs together. `None` without time or detours.
+/// The detours of all CPUs together.
 struct DetourSummary {
+    /// Share of the CPUs' time that detours took. `None` if no loop ran.
     lost_ratio: Option<f64>,
+    /// Median length of a detour, ns. `None` with too few detours.
     median_ns: Option<u64>,
 }
 
@@ -255,6 +262,7 @@ fn detours_of_all_cpus(sample: &NoiseSample) -> DetourSummary {
     DetourSummary { lost_ratio, median_ns: gaps.quantile(50_000) }
 }
 
+/// Warnings of the run: of whole windows, and of single CPUs, merged by kind.
 fn warnings(samples: &[NoiseSample]) -> Vec<String> {
     let (mut warnings, mut cpu_warnings) = (Vec::new(), CpuWarnings::default());
     for sample in samples {
@@ -296,9 +304,11 @@ fn warnings_of_cpus(sample: &NoiseSample) -> Vec<CpuWarning> {
     warnings
 }
 
-/// Maximum ratio of the minimum times of two blocks of quanta at constant speed.
+/// At constant speed, the minimum times of two blocks of quanta differ by at most this ratio.
 const SPEED_CHANGE_MAX: f64 = 1.05;
 
+/// A warning if the minimum time of a quantum differs between blocks of the window. `least_ns`: the minimum of each
+/// block.
 fn changed_speed(cpu: u32, least_ns: &[u64]) -> Option<CpuWarning> {
     let (min_ns, max_ns) = (*least_ns.iter().min()?, *least_ns.iter().max()?);
     let ratio = max_ns as f64 / min_ns as f64;
@@ -343,7 +353,7 @@ mod tests {
 
     #[test]
     fn each_side_comes_first_in_half_of_the_pairs_in_no_fixed_order() {
-        let order = |seed: u64| Plan { seed, ..Plan::default() }.probes_first();
+        let order = |seed: u64| Plan { seed, ..Plan::default() }.probes_come_first();
         for seed in 0..20 {
             assert_eq!(order(seed).iter().filter(|first| **first).count(), PAIRS as usize / 2);
         }

@@ -1,5 +1,9 @@
-//! The request to run loops in a guest, and the response with their raw records. The code of the live bench runs the
-//! loops, without probes.
+//! The request to run loops in a guest, and the response with their raw records. `sim` sends the request to the irqlab
+//! in the guest, which runs the loops with the code of the live bench, without probes. `sim/src/noise/join.rs` joins
+//! the records with the contexts that the simulator saw.
+//!
+//! The names of variants and fields, and the text of records, are the wire format. The checks of the response do not
+//! trust the guest.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +15,9 @@ use crate::guest_protocol::response::Response;
 pub const RECORDS_MAX: usize = 1 << 17;
 /// Maximum number of timers for the same time.
 pub const TIMERS_MAX: u32 = 64;
-/// Maximum number of loops of a response, over all CPUs.
+/// Maximum number of loops in a response, over all CPUs.
 const LOOPS_MAX: usize = 4096;
-/// Length of a piece of records in a response, bytes. A piece ends with the record that exceeds this length.
+/// A piece of records in a response ends with the record that exceeds this length, bytes.
 const PIECE_BYTES: usize = 60_000;
 
 /// Loops to run one after the other, each on all CPUs. Times are on the guest's clock.
@@ -21,28 +25,29 @@ const PIECE_BYTES: usize = 60_000;
 #[serde(deny_unknown_fields)]
 pub struct NoiseRequest {
     pub loops: Vec<Loop>,
-    /// CPUs that run the loops. `None` for all CPUs of the guest.
+    /// The CPUs that run the loops. `None` for all CPUs of the guest.
     pub cpus: Option<Vec<u32>>,
     /// The body of the loops fwq and ftq.
     pub body: Body,
     /// Duration of a quantum and of a slot, ns.
     pub quantum_ns: u64,
-    /// Number of quanta or slots in a window. `None`: `duration_ns` limits the window.
+    /// Number of quanta or slots in a window. If `None`, `duration_ns` limits the window.
     pub repetitions: Option<u64>,
     /// Length of a window, ns.
     pub duration_ns: u64,
     /// How long a loop runs before its window opens, ns.
     pub warm_up_ns: u64,
-    /// Threshold for detours, ns. `None`: the clock's resolution determines it.
+    /// Gaps longer than this threshold are detours, ns. If `None`, the clock's resolution determines the threshold.
     pub threshold_ns: Option<u64>,
-    /// Priority under SCHED_FIFO. `None` for SCHED_OTHER.
+    /// Priority of the loops under SCHED_FIFO. `None` for SCHED_OTHER.
     pub fifo: Option<u32>,
     /// Timers to set while the detour loop runs.
     pub inject: Option<Inject>,
 }
 
-/// Timers for known times, `every_ns` apart. One timer expires at the first time, two at the second, and so on up to
-/// `timers`, then one again. Timers for the same time expire in one interrupt. More timers make it longer.
+/// Timers for known times, which check that the loop detects interrupts. The times are `every_ns` apart. One timer
+/// expires at the first time, two at the second, and so on up to `timers`, then again one. Timers for the same time
+/// expire in one interrupt. More timers make the interrupt longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inject {
     /// Maximum number of timers for one time, 1 to [`TIMERS_MAX`].
@@ -52,7 +57,7 @@ pub struct Inject {
 }
 
 impl Inject {
-    /// How many timers expire at the time with this number, from 1.
+    /// How many timers expire at the time with this number. Times are numbered from 1.
     #[must_use]
     pub fn timers_at(self, number: u64) -> u32 {
         (number.saturating_sub(1) % u64::from(self.timers.max(1))) as u32 + 1
@@ -109,13 +114,13 @@ pub struct LoopRun {
     pub end: u64,
     /// Iterations of the detour loop that recorded no gap.
     pub iterations: u64,
-    /// Time of iterations with a gap outside the gap. Recording takes this time.
+    /// Time of iterations that recorded a gap, without the gaps: the time that recording took.
     pub recording_cycles: u64,
-    /// Time of an iteration of the detour loop. It is subtracted from gaps.
+    /// Time of an undisturbed iteration of the detour loop, which is subtracted from gaps.
     pub iteration_cycles: u64,
     /// Gaps longer than this were recorded.
     pub threshold_cycles: u64,
-    /// Iterations of the body in a quantum, or in a part of a slot.
+    /// Iterations of the loop body in a quantum, or in a part of a slot.
     pub body_iterations: u64,
     /// Records that were dropped because the buffer was full.
     pub lost: u64,
@@ -129,10 +134,10 @@ pub struct LoopRun {
     pub interrupted: bool,
 }
 
-/// The times of injected timers: `times` times at equal distances, the last one at `last`.
+/// The times of injected timers: `times` times at equal distances. Times are values of the time-stamp counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injections {
-    /// The time one distance before the first timers.
+    /// One distance before the time of the first timers.
     pub from: u64,
     /// The time of the last timers.
     pub last: u64,
@@ -140,7 +145,7 @@ pub struct Injections {
 }
 
 impl Injections {
-    /// The time with this number, from 1.
+    /// The time with this number. Times are numbered from 1.
     #[must_use]
     pub fn time(self, number: u64) -> u64 {
         let length = u128::from(self.last.saturating_sub(self.from));
@@ -156,9 +161,10 @@ pub struct GuestLoop {
     pub records: Vec<[u64; 3]>,
 }
 
-/// Writes records as text, in pieces of whole records. Each record has three numbers in hexadecimal. The first is the
-/// difference to the first number of the previous record. The second is the difference to the record's own first
-/// number. Differences are modulo 2^64, because the second number of a slot is not a time.
+/// Writes records as text, in pieces of complete records. A record is three hexadecimal numbers, and ends with `;`. The
+/// first number is the difference to the first number of the previous record of the loop. The second is the difference
+/// to the first number of its own record. Differences are modulo 2^64, because the second number of a slot is not a
+/// time.
 #[must_use]
 pub fn pieces(records: &[[u64; 3]]) -> Vec<String> {
     let (mut pieces, mut piece, mut previous_first) = (Vec::new(), String::new(), 0_u64);
@@ -216,6 +222,7 @@ impl Response for NoiseResponse {
     }
 }
 
+/// Appends the records of a piece that [`pieces`] wrote. `None` if the text is invalid or has too many records.
 fn read_piece(text: &str, records: &mut Vec<[u64; 3]>) -> Option<()> {
     for record in text.strip_suffix(';')?.split(';') {
         let mut numbers = record.split(' ').map(|word| u64::from_str_radix(word, 16).ok());
@@ -230,7 +237,7 @@ fn read_piece(text: &str, records: &mut Vec<[u64; 3]>) -> Option<()> {
     Some(())
 }
 
-/// Whether the times of records lie in the window without overlap, and the numbers of slots rise.
+/// Whether the times of records lie in the window without overlap, and the slots of `ftq` have rising numbers.
 fn is_in_order(guest_loop: &GuestLoop) -> bool {
     let (run, records) = (&guest_loop.run, &guest_loop.records);
     let is_rising = |pair: &[[u64; 3]]| match run.looping {

@@ -1,4 +1,8 @@
 //! Sums up all gaps of a CPU: exact totals, and a bounded number of single gaps.
+//!
+//! A bench makes a [`GapLedger`] for each CPU and adds each gap of the detour loop, while the loop runs (`live`) or
+//! afterwards (`sim`). The tables of `noise` read it. An invariant: the parts of each gap add up to the gap, to the
+//! nanosecond.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +11,19 @@ use stats::{Distribution, Largest, LogLinear, Reservoir};
 use super::lost_time::LostTime;
 use super::split::{AttributionParameters, Class, Gap, Mark, Part, SplitFaults, split};
 
-/// Maximum number of gaps in the even sample of a CPU.
+/// Maximum number of gaps in the even sample of a CPU ([`GapLedger::sample`]).
 pub const SAMPLE_MAX: usize = 10_000;
-/// Maximum number of first gaps of a CPU. The search for periods uses them.
+/// Maximum number of first gaps of a CPU that are stored one by one, for the search for periods.
 pub const FIRST_MAX: usize = 1 << 16;
 
 /// One gap with the summary of its causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detour {
     pub gap: Gap,
-    /// The first part that the kernel named. `None` if the kernel named no part, and without tracing.
+    /// The first part that a kernel event names. `None` if no event names a part, and without tracing.
     pub trigger: Option<Part>,
-    /// The largest named part, or the largest part without a named one. `None` without tracing.
+    /// The largest part that kernel events name, by the sum of its times. If they name no part, the largest part of any
+    /// class. `None` without tracing.
     pub main: Option<Part>,
     /// Time by class, ns, in the order of [`Class::ALL`].
     pub by_class_ns: [u64; Class::ALL.len()],
@@ -30,7 +35,7 @@ pub struct WholeDetour {
     pub detour: Detour,
     /// The parts in the order of time, at most [`KeepDetours::parts_max`]. Empty without tracing.
     pub parts: Vec<(Part, u64)>,
-    /// The sums of all later parts by cause. With `parts` they add up to the detour.
+    /// The sums of all later parts, by cause. Together with `parts` they add up to the detour.
     pub later: Vec<(Part, u64)>,
 }
 
@@ -39,19 +44,21 @@ impl WholeDetour {
     #[must_use]
     pub fn main(&self) -> Option<(Part, u64)> {
         let main = self.detour.main?;
-        let of_main = self.parts.iter().chain(&self.later).filter(|part| part.0 == main);
-        Some((main, of_main.map(|part| part.1).sum()))
+        let parts = self.parts.iter().chain(&self.later);
+        let main_times = parts.filter(|(part, _)| *part == main).map(|(_, length_ns)| length_ns);
+        Some((main, main_times.sum()))
     }
 }
 
-/// The choice of single gaps that are kept of a CPU.
+/// How many single gaps of a CPU are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepDetours {
     /// How many of the longest gaps are kept with their parts.
     pub longest: usize,
-    /// Maximum number of parts of each of them that are kept in the order of time. Later parts are summed up.
+    /// Maximum number of parts of each longest gap that are kept in the order of time. Later parts are summed up by
+    /// cause.
     pub parts_max: usize,
-    /// Seed of the even sample.
+    /// Seed of the even sample of gaps.
     pub seed: u64,
 }
 
@@ -61,58 +68,62 @@ pub const LONGEST_DEFAULT: usize = 64;
 pub const LONGEST_MAX: usize = 1_000;
 /// Maximum number of parts of one gap that are kept in the order of time.
 const PARTS_MAX: usize = 4_096;
-/// Maximum number of parts of all CPUs together: a run's table holds ten million rows.
+/// Maximum number of parts of all CPUs together. It leaves room in a run's table, which holds ten million rows.
 const ALL_PARTS_MAX: usize = 2_000_000;
 
 impl KeepDetours {
-    /// Keeps the `longest` gaps of each of `cpus` CPUs, and as many parts of each as memory and a run's table have room
-    /// for: at least 16.
+    /// Keeps the `longest` gaps of each of `cpus` CPUs. The limit for the parts of a gap is as high as memory and a
+    /// run's table allow, and at least 16.
     #[must_use]
     pub fn new(longest: usize, cpus: usize, seed: u64) -> KeepDetours {
         let parts_max = (ALL_PARTS_MAX / (longest * cpus).max(1)).clamp(16, PARTS_MAX);
         KeepDetours { longest, parts_max, seed }
     }
 
-    /// The default number of the longest gaps, of a few CPUs.
+    /// Keeps the default number of the longest gaps, with the limit for parts of a run with a single CPU.
     #[must_use]
     pub fn with_seed(seed: u64) -> KeepDetours {
         KeepDetours::new(LONGEST_DEFAULT, 1, seed)
     }
 
-    /// Keeps as many detours, with a seed for the even sample that differs from CPU to CPU.
+    /// These limits with another seed, which differs from CPU to CPU.
     #[must_use]
     pub fn on_cpu(self, cpu: u32) -> KeepDetours {
         KeepDetours { seed: self.seed ^ u64::from(cpu), ..self }
     }
 }
 
+/// The gaps of the detour loop on one CPU.
 #[derive(Clone, Debug)]
 pub struct GapLedger {
     parameters: AttributionParameters,
     /// Maximum number of parts of one of the longest gaps that are kept in the order of time.
     parts_max: usize,
+    /// The lengths of all gaps, ns.
     pub gaps: Distribution,
-    /// For each part: its times in the gaps that contain it.
+    /// For each part: its times in the gaps that contain the part, ns.
     pub parts: BTreeMap<Part, Distribution>,
-    /// Gaps without an interruption, on a bench that sees every cycle: the loop itself was slower after a detour.
-    /// The other sums exclude them.
+    /// Gaps without an interruption: the loop itself was slower after a detour. Only a bench that sees every cycle
+    /// knows such gaps, and records them here. All other sums exclude them.
     pub own_gaps: Distribution,
     /// Inconsistencies among the marks of all gaps.
     pub faults: SplitFaults,
     /// Number of gaps whose parts do not add up to the gap.
     pub unbalanced: u64,
-    /// The lengths of the gaps by what took most of each ([`Detour::main`]).
+    /// The lengths of the gaps by the largest cause of each ([`Detour::main`]).
     pub lengths_by_main: BTreeMap<Option<Part>, LogLinear>,
-    /// The time of all gaps in the course of the window. Without tracing its cause is [`Part::Unknown`].
+    /// The time of all gaps in the course of the window. Without tracing, the cause is [`Part::Unknown`].
     pub lost_time: LostTime,
     /// An even sample of all gaps.
     pub sample: Reservoir<Detour>,
     /// The longest gaps.
     pub longest: Largest<WholeDetour>,
+    /// The first gaps, at most [`FIRST_MAX`], in the order of time.
     pub first: Vec<Detour>,
-    /// Buffers that are used again for each gap: its parts in the order of time, and its parts by cause.
-    scratch: Vec<(Part, u64)>,
-    sums: Vec<(Part, u64)>,
+    /// Buffer for the parts of a gap in the order of time. Each gap reuses it, to allocate less.
+    parts_buffer: Vec<(Part, u64)>,
+    /// Buffer for the parts of a gap by cause.
+    sums_buffer: Vec<(Part, u64)>,
 }
 
 impl GapLedger {
@@ -131,8 +142,8 @@ impl GapLedger {
             sample: Reservoir::new(SAMPLE_MAX, keep.seed),
             longest: Largest::new(keep.longest),
             first: Vec::new(),
-            scratch: Vec::new(),
-            sums: Vec::new(),
+            parts_buffer: Vec::new(),
+            sums_buffer: Vec::new(),
         }
     }
 
@@ -142,17 +153,17 @@ impl GapLedger {
         self.keep(Detour { gap, trigger: None, main: None, by_class_ns: Default::default() }, &[]);
     }
 
-    /// Adds a gap with its marks.
+    /// Adds a gap, and splits it by its marks, which must be in the order of time.
     pub fn add(&mut self, gap: Gap, marks: &[Mark]) {
-        let mut parts = std::mem::take(&mut self.scratch);
+        let mut parts = std::mem::take(&mut self.parts_buffer);
         parts.clear();
         self.faults.add(split(gap, marks, self.parameters, &mut parts));
         self.add_split(gap, &mut parts);
-        self.scratch = parts;
+        self.parts_buffer = parts;
     }
 
-    /// Adds a gap with its parts in the order of time. If the parts do not add up to the gap, the program is wrong: the
-    /// gap's time then counts as [`Part::Unknown`].
+    /// Adds a gap with its parts in the order of time. Parts that do not add up to the gap show a bug of irqlab: the
+    /// gap then counts in `unbalanced`, and its time as [`Part::Unknown`].
     pub fn add_split(&mut self, gap: Gap, parts: &mut Vec<(Part, u64)>) {
         if parts.iter().map(|part| part.1).sum::<u64>() != gap.length_ns() {
             self.unbalanced += 1;
@@ -161,30 +172,31 @@ impl GapLedger {
         let is_named = |part: &&(Part, u64)| part.0.class() == Class::Named;
         let trigger = parts.iter().find(is_named).map(|part| part.0);
         self.lost_time.add(gap, parts);
-        let mut sums = std::mem::take(&mut self.sums);
+        let mut sums = std::mem::take(&mut self.sums_buffer);
         sums.clone_from(parts);
-        merge(&mut sums);
+        merge_equal_parts(&mut sums);
         let main = sums.iter().filter(is_named).max_by_key(|part| part.1).map(|part| part.0);
         let mut by_class_ns = [0; Class::ALL.len()];
         for &(part, length_ns) in &sums {
             by_class_ns[part.class() as usize] += length_ns;
             self.parts.entry(part).or_default().record(length_ns, gap.start_ns);
         }
-        // Without a named part, the largest one: all of a detour without events is [`Part::NoEvent`].
+        // If no event names a part: the largest part. A detour without events consists of [`Part::NoEvent`].
         let main = main.or_else(|| sums.iter().max_by_key(|part| part.1).map(|part| part.0));
-        self.sums = sums;
+        self.sums_buffer = sums;
         self.keep(Detour { gap, trigger, main, by_class_ns }, parts);
     }
 
+    /// Adds a gap to the sums over lengths, and to the kept single gaps.
     fn keep(&mut self, detour: Detour, parts: &[(Part, u64)]) {
         let length_ns = detour.gap.length_ns();
         self.gaps.record(length_ns, detour.gap.start_ns);
         self.lengths_by_main.entry(detour.main).or_default().record(length_ns);
         self.sample.offer(detour);
         self.longest.offer(length_ns, || {
-            let (parts, later) = parts.split_at(parts.len().min(self.parts_max));
-            let mut later = later.to_vec();
-            merge(&mut later);
+            let (parts, later_parts) = parts.split_at(parts.len().min(self.parts_max));
+            let mut later = later_parts.to_vec();
+            merge_equal_parts(&mut later);
             WholeDetour { detour, parts: parts.to_vec(), later }
         });
         if self.first.len() < FIRST_MAX {
@@ -192,7 +204,7 @@ impl GapLedger {
         }
     }
 
-    /// Time of all gaps by class, ns, in the order of [`Class::ALL`]. `None` without tracing.
+    /// Time of all gaps by class, ns, in the order of [`Class::ALL`]. `None` if there are gaps, but without tracing.
     #[must_use]
     pub fn by_class_ns(&self) -> Option<[u64; Class::ALL.len()]> {
         let mut sums = [0; Class::ALL.len()];
@@ -209,15 +221,15 @@ impl GapLedger {
     }
 }
 
-/// Merges parts that occur more than once.
-fn merge(parts: &mut Vec<(Part, u64)>) {
+/// Merges equal parts: one entry for each cause, with the sum of its times.
+fn merge_equal_parts(parts: &mut Vec<(Part, u64)>) {
     parts.sort_unstable();
-    parts.dedup_by(|next, previous| {
-        let is_same = next.0 == previous.0;
-        if is_same {
-            previous.1 += next.1;
+    parts.dedup_by(|(next, next_ns), (part, sum_ns)| {
+        let is_equal = next == part;
+        if is_equal {
+            *sum_ns += *next_ns;
         }
-        is_same
+        is_equal
     });
 }
 

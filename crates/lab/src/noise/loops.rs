@@ -1,13 +1,14 @@
-//! The loops that a CPU runs, and the bodies of their iterations.
+//! The loops that a CPU runs in `noise`, and the bodies of their iterations. Their words are options of the command
+//! line, cells of tables, and a wire format. Therefore they must not change.
 
 use crate::words::words;
 
 words!(
     /// The loops, by the quantity that is fixed in them.
     Loop, "loop":
-    /// The paper's loop: repeats fixed work, whose time varies.
+    /// The paper's loop, fixed work quanta: repeats the same work, and measures its time.
     Fwq = "fwq",
-    /// Repeats intervals of fixed time, whose work varies.
+    /// Fixed time quanta: repeats intervals of equal time, and counts the work in each.
     Ftq = "ftq",
     /// Reads the clock repeatedly. Each gap above a threshold is a detour.
     Detour = "detour"

@@ -1,12 +1,13 @@
-//! The lost time in the course of a window, by cause: exact sums in a bounded number of intervals.
+//! The lost time in the course of a window, by cause: exact sums in a bounded number of intervals. The ledger of each
+//! CPU fills it (`ledger.rs`), and table `lost_time` shows it.
 
 use std::collections::BTreeMap;
 
 use super::split::{Gap, Part};
 
-/// Maximum number of intervals of a window. A window that outgrows them has intervals of twice the length.
+/// Maximum number of intervals in a window. If a window needs more, the length of the intervals doubles.
 pub const INTERVALS_MAX: usize = 512;
-/// Length of the intervals of a short window, ns.
+/// Length of the intervals in a short window, ns.
 const LENGTH_NS_MIN: u64 = 100_000;
 
 /// The lost time of a CPU by interval and cause.
@@ -14,8 +15,9 @@ const LENGTH_NS_MIN: u64 = 100_000;
 pub struct LostTime {
     /// Length of an interval, ns. Each interval starts at a multiple of this length.
     length_ns: u64,
-    /// Number of the first interval: its start divided by its length.
+    /// Number of the first interval: its start divided by `length_ns`. `None` until the first part is added.
     first: Option<u64>,
+    /// The time of each cause, for each interval from `first` on.
     intervals: Vec<BTreeMap<Part, u64>>,
 }
 
@@ -35,7 +37,8 @@ impl Default for LostTime {
 }
 
 impl LostTime {
-    /// Adds a gap with its parts, which are in the order of time and add up to the gap.
+    /// Adds a gap with its parts. The parts must be in the order of time and add up to the gap. Gaps must be added in
+    /// the order of time.
     pub fn add(&mut self, gap: Gap, parts: &[(Part, u64)]) {
         let mut start_ns = gap.start_ns;
         for &(part, length_ns) in parts {
@@ -45,12 +48,12 @@ impl LostTime {
         }
     }
 
-    /// Divides the part's time among the intervals that it lies in.
+    /// Divides the part's time among the intervals that the part overlaps.
     fn add_part(&mut self, part: Part, mut start_ns: u64, end_ns: u64) {
         if start_ns >= end_ns {
             return;
         }
-        self.make_room(start_ns, end_ns);
+        self.lengthen_intervals(start_ns, end_ns);
         while start_ns < end_ns {
             let number = start_ns / self.length_ns;
             let interval_end_ns = (number + 1).saturating_mul(self.length_ns).min(end_ns);
@@ -63,13 +66,14 @@ impl LostTime {
         }
     }
 
-    /// Doubles the length of the intervals until there are few enough up to `end_ns`. The first part starts the first
-    /// interval.
-    fn make_room(&mut self, start_ns: u64, end_ns: u64) {
+    /// Doubles the length of the intervals until at most [`INTERVALS_MAX`] of them reach `end_ns`. The first part
+    /// determines the first interval.
+    fn lengthen_intervals(&mut self, start_ns: u64, end_ns: u64) {
         let mut first = self.first.unwrap_or(start_ns / self.length_ns);
         while (end_ns / self.length_ns).saturating_sub(first) >= INTERVALS_MAX as u64 {
             let mut merged: Vec<BTreeMap<Part, u64>> = Vec::new();
             for (number, sums) in (first..).zip(std::mem::take(&mut self.intervals)) {
+                // Two neighbours become one interval if the first of them has an even number.
                 let index = (number / 2 - first / 2) as usize;
                 merged.resize_with((index + 1).max(merged.len()), BTreeMap::new);
                 for (part, lost_ns) in sums {
@@ -83,7 +87,8 @@ impl LostTime {
         self.first = Some(first);
     }
 
-    /// The time of each cause in each interval where it took any, in the order of time.
+    /// The time that each cause took in each interval, in the order of time, then by cause. Causes without time are
+    /// left out.
     pub fn intervals(&self) -> impl Iterator<Item = LostInterval> + '_ {
         let numbered = (self.first.unwrap_or(0)..).zip(&self.intervals);
         numbered.flat_map(|(number, sums)| {

@@ -1,8 +1,12 @@
 //! `noise`: how much of a CPU does the operating system take, when, and who took it? (paper
 //! `noise-t1`)
 //!
-//! A loop runs on each CPU. A bench returns the loop's gaps and the kernel's events in them. This module splits each gap
-//! into causes, and states the remainder.
+//! A loop runs on each CPU. A bench returns the loop's gaps and the kernel's events in them. This module splits each
+//! gap into causes, and states the remainder.
+//!
+//! [`Plan`] is the experiment. `bench` has the trait of the benches, and `loops` the loops. `split` attributes the time
+//! of a gap, `ledger` sums up the gaps of a CPU, `sample` has the results, and `tables` makes the tables. `scale`
+//! applies the detours of a run to a parallel job.
 
 pub mod bench;
 pub mod experiment;

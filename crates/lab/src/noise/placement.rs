@@ -1,10 +1,11 @@
 //! The placement of loops and interrupt handlers on CPUs, and the activity of the CPUs over time (paper `noise-t1`,
-//! section on placement).
+//! section on placement). Benches build a [`CpuActivity`] for each CPU from its events. Table `placement` then
+//! classifies each quantum of fixed work by the activity of all CPUs during the quantum.
 
 use super::quantum::Quantum;
 use super::split::{Mark, What};
 
-/// Maximum number of busy intervals of a CPU that are stored.
+/// Maximum number of busy intervals that are stored for a CPU.
 pub const BUSY_INTERVALS_MAX: usize = 1 << 16;
 
 /// The place of a CPU (a hardware thread) in the topology.
@@ -19,13 +20,13 @@ pub struct Place {
 /// The hardware that two CPUs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Relation {
-    /// Both are the same CPU.
+    /// Both CPUs are the same hardware thread.
     SameThread,
-    /// They share a core: its pipeline, and its first-level caches.
+    /// The CPUs share a core: its pipeline, and its first-level caches.
     SameCore,
-    /// They share a socket, but not a core.
+    /// The CPUs share a socket, but not a core.
     OtherCore,
-    /// They share at most memory.
+    /// The CPUs are in different sockets. They share at most memory.
     OtherSocket,
 }
 
@@ -34,7 +35,7 @@ impl Relation {
     pub const ALL: [Relation; 4] =
         [Relation::SameThread, Relation::SameCore, Relation::OtherCore, Relation::OtherSocket];
 
-    /// The relation of two CPUs.
+    /// The closest relation of two CPUs.
     #[must_use]
     pub fn of(first: Place, second: Place) -> Relation {
         if first.cpu == second.cpu {
@@ -60,7 +61,7 @@ impl Relation {
     }
 }
 
-/// An interval of other work on a CPU: neither its loop nor the idle task runs.
+/// An interval in which a CPU runs neither its loop nor the idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyInterval {
     pub start_ns: u64,
@@ -69,33 +70,33 @@ pub struct BusyInterval {
     pub is_handlers: bool,
 }
 
-/// Activity of a CPU outside its loop. Not every CPU has a loop.
+/// Activity of a CPU outside of its loop. A CPU without a loop has activity, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuActivity {
     pub place: Place,
     /// The intervals in the order of time. They do not overlap.
     pub intervals: Vec<BusyInterval>,
-    /// Intervals from this time on were not stored, ns. `None` if all were stored.
+    /// Intervals that start from this time on were not stored, ns. `None` if all intervals were stored.
     pub until_ns: Option<u64>,
 }
 
-/// Activity of all CPUs outside the loops during a quantum.
+/// Activity of all CPUs outside of their loops during a quantum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConcurrentActivity {
     /// There was no activity on any CPU.
     Nobody,
-    /// Handlers ran on this CPU. Nothing else ran on any CPU.
+    /// Handlers ran on this CPU, and nothing else ran on any CPU.
     Handlers(u32),
-    /// Handlers ran on this CPU. Other work, or handlers on another CPU, ran, too.
+    /// Handlers ran on this CPU, and other work ran on any CPU, or handlers on another CPU.
     More(u32),
-    /// No handler ran, but other work.
+    /// Other work ran, but no handlers.
     Others,
     /// The activity is unknown, because some intervals were not stored.
     Unknown,
 }
 
 impl CpuActivity {
-    /// Intervals that overlap the quantum.
+    /// The stored intervals that overlap the quantum.
     fn during(&self, quantum: &Quantum) -> &[BusyInterval] {
         let end_ns = quantum.start_ns.saturating_add(quantum.time_ns);
         let first = self.intervals.partition_point(|busy| busy.end_ns <= quantum.start_ns);
@@ -128,27 +129,31 @@ pub fn concurrent_activity(quantum: &Quantum, cpus: &[CpuActivity]) -> Concurren
     }
 }
 
-/// Builds busy intervals from events in the order of time. Stores at most [`BUSY_INTERVALS_MAX`] intervals.
+/// Builds the busy intervals of a CPU from its events, which must be in the order of time. Stores at most
+/// [`BUSY_INTERVALS_MAX`] intervals. The live bench calls [`BusyIntervals::mark`]. The simulated bench knows the
+/// contexts and calls [`BusyIntervals::transition`].
 #[derive(Clone, Debug, Default)]
 pub struct BusyIntervals {
     intervals: Vec<BusyInterval>,
+    /// See [`CpuActivity::until_ns`].
     until_ns: Option<u64>,
     /// The interval that has not ended: its start, and whether only handlers run in it.
     open: Option<(u64, bool)>,
-    /// Number of open contexts, by marks.
+    /// Number of contexts that have started and not ended, by marks.
     depth: u32,
-    /// Whether another task runs, by marks.
-    in_task: bool,
+    /// Whether a task other than the loop and the idle task runs, by marks.
+    is_in_task: bool,
 }
 
 impl BusyIntervals {
-    /// Starts an interval at `at_ns` and ends the interval before. `is_handlers` says whether only handlers run from
-    /// then on; `None` means the loop or the idle task.
+    /// Ends the open interval at `at_ns`, and starts the next one. `is_handlers`: whether only handlers run from then
+    /// on. `None` starts no interval: the loop or the idle task runs.
     pub fn transition(&mut self, at_ns: u64, is_handlers: Option<bool>) {
-        if self.open.map(|open| open.1) == is_handlers {
+        if self.open.map(|(_, is_handlers)| is_handlers) == is_handlers {
             return;
         }
-        if let Some((start_ns, is_handlers)) = self.open.take().filter(|open| open.0 < at_ns) {
+        let ended = self.open.take().filter(|(start_ns, _)| *start_ns < at_ns);
+        if let Some((start_ns, is_handlers)) = ended {
             if self.intervals.len() < BUSY_INTERVALS_MAX {
                 self.intervals.push(BusyInterval { start_ns, end_ns: at_ns, is_handlers });
             } else {
@@ -158,23 +163,26 @@ impl BusyIntervals {
         self.open = is_handlers.map(|is_handlers| (at_ns, is_handlers));
     }
 
-    /// Takes the next mark. Ignores page faults: they have no end, and belong to the loop.
+    /// Processes the next mark. Ignores page faults: their end has no mark, and they belong to the loop.
     pub fn mark(&mut self, mark: &Mark) {
         match mark.what {
             What::Enter(_) => self.depth += 1,
             What::Leave(_) => self.depth = self.depth.saturating_sub(1),
-            What::SwitchTo(_) => (self.depth, self.in_task) = (0, true),
-            What::SwitchBack => (self.depth, self.in_task) = (0, false),
+            // No context stays open over a task switch.
+            What::SwitchTo(_) => (self.depth, self.is_in_task) = (0, true),
+            What::SwitchBack => (self.depth, self.is_in_task) = (0, false),
             What::Fault => return,
         }
-        let is_handlers = (self.depth > 0 || self.in_task).then_some(!self.in_task);
+        let is_busy = self.depth > 0 || self.is_in_task;
+        let is_handlers = is_busy.then_some(!self.is_in_task);
         self.transition(mark.at_ns, is_handlers);
     }
 
-    /// The activity of the CPU at `place` until `end_ns`.
+    /// Ends the open interval at `end_ns`, and returns the activity of the CPU at `place`.
     #[must_use]
     pub fn finish(mut self, place: Place, end_ns: u64) -> CpuActivity {
-        self.transition(self.open.map_or(end_ns, |open| open.0.max(end_ns)), None);
+        let last_ns = self.open.map_or(end_ns, |(start_ns, _)| start_ns.max(end_ns));
+        self.transition(last_ns, None);
         CpuActivity { place, intervals: self.intervals, until_ns: self.until_ns }
     }
 }

@@ -1,4 +1,4 @@
-//! A quantum of fixed work.
+//! A quantum of fixed work: one repetition of the loop `fwq`.
 
 use super::split::Part;
 
@@ -11,7 +11,7 @@ pub struct Quantum {
     pub time_ns: u64,
     /// Time that kernel events name in the quantum, ns. `None` without tracing.
     pub named_ns: Option<u64>,
-    /// The largest named part of the quantum.
+    /// The largest part that kernel events name in the quantum. `None` if they name none, and without tracing.
     pub main: Option<Part>,
     /// Whether the loop had a page fault in the quantum. `None` without tracing.
     pub faulted: Option<bool>,

@@ -1,4 +1,4 @@
-//! The results that a bench returns for one window of a loop on all CPUs.
+//! The results that a bench of `noise` returns for one window of a loop on all CPUs. The tables are computed from them.
 
 use attribution::Context;
 use serde_json::{Map, Value as Json};
@@ -12,12 +12,13 @@ use super::split::Part;
 use crate::cpu_warnings::CpuWarning;
 use crate::cpus::UnmeasuredCpu;
 
-/// The name of a numbered context or task.
+/// The name of a context or task. In marks and parts, a number represents the context or task: see
+/// [`NoiseSample::names`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContextName {
     Context(Context),
     Task(String),
-    /// Kind and name of a context that only a bench that sees every cycle can see.
+    /// Kind and name of a context that only a bench that sees every cycle can observe.
     Other(&'static str, String),
 }
 
@@ -29,20 +30,20 @@ pub struct NoiseSample {
     pub cpus: Vec<CpuNoise>,
     /// CPUs of the plan without a loop.
     pub unmeasured: Vec<UnmeasuredCpu>,
-    /// Activity outside the loops on each traced CPU. Empty without tracing, or if the topology is unknown.
+    /// Activity outside of the loops on each traced CPU. Empty without tracing, or if the topology is unknown.
     pub activity: Vec<CpuActivity>,
-    /// Names of contexts and tasks. The position is the number.
+    /// Names of contexts and tasks. The position is the number of [`Part::Context`].
     pub names: Vec<ContextName>,
     /// Statistics of the trace of kernel events. `None` without tracing.
     pub traced: Option<Traced>,
-    /// Bound on the relative error of the clock's rate: 0 in a simulated machine, `None` if it is unknown.
+    /// Bound on the relative error of the clock's rate: 0 in a simulated machine. `None` if the bound is unknown.
     pub clock_rate_error: Option<f64>,
-    /// Pairs of short windows of the loop, without and with probes. They show the cost of the probes. Empty if the bench
-    /// did not compare them.
+    /// Pairs of short windows of the loop, without and with probes, which show the cost of the probes. `experiment.rs`
+    /// adds them. Empty if they were not measured.
     pub pairs: Vec<PairedWindows>,
-    /// Timers that were set for known times, to check that the loop detects them.
+    /// Timers that were set for known times, to check that the loop detects their interrupts.
     pub injected: Vec<Injected>,
-    /// Whether the user ended the window early.
+    /// Whether a request to stop ended the window early.
     pub interrupted: bool,
     /// Whether the window ended before its time because it had measured enough.
     pub had_enough: bool,
@@ -85,7 +86,7 @@ impl NoiseSample {
     }
 }
 
-/// Timers that were set for one time on one CPU.
+/// The timers that were set for one time on one CPU, and the detour that the loop found there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Injected {
     pub cpu: u32,
@@ -94,9 +95,9 @@ pub struct Injected {
     pub planned_ns: u64,
     /// Start of the timers' interrupt, ns. `None` if no interrupt came soon enough.
     pub interrupt_ns: Option<u64>,
-    /// How long the loop did not run from the interrupt on, ns.
+    /// How long the interrupt stalled the loop, ns.
     pub stalled_ns: u64,
-    /// Length of the detour that the loop recorded there, ns. `None` if the loop recorded no detour.
+    /// Length of the detour that the loop recorded at the interrupt, ns. `None` if the loop recorded no detour.
     pub found_ns: Option<u64>,
     /// The part of the detour that is the loop's own time, ns.
     pub own_ns: u64,
@@ -106,9 +107,9 @@ pub struct Injected {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traced {
     pub marks: u64,
-    /// Marks that were dropped because the buffer was full.
+    /// Number of marks that were dropped because the buffer was full.
     pub lost: u64,
-    /// Marks outside of every recorded gap. They belong to gaps below the threshold.
+    /// Number of marks outside of every recorded gap. They belong to gaps below the threshold.
     pub outside: u64,
     /// Whether the bench saw every cycle. Then all parts of gaps are known exactly.
     pub whole: bool,
@@ -123,6 +124,7 @@ pub struct PairedWindows {
     pub detour_p50_ns: [Option<u64>; 2],
 }
 
+/// The result of a loop on one CPU.
 #[derive(Clone, Debug)]
 pub struct CpuNoise {
     pub cpu: u32,
@@ -131,7 +133,7 @@ pub struct CpuNoise {
     /// How long the loop ran, ns.
     pub window_ns: u64,
     pub result: LoopResult,
-    /// Records that were dropped because the buffer was full.
+    /// Number of records that were dropped because the buffer was full.
     pub lost_records: u64,
     /// Whether the kernel moved the loop's thread to another CPU, for example because this CPU went offline. The
     /// window ended at that time.
@@ -182,26 +184,26 @@ pub enum LoopResult {
 pub struct Fixed {
     /// The times of all quanta, ns.
     pub times: Distribution,
-    /// The first quanta, one by one.
+    /// The first quanta, at most 10,000.
     pub first: Vec<Quantum>,
     /// The minimum time of a quantum in each block of the window, ns.
     pub least_ns: Vec<u64>,
-    /// The use of the cycles of each quantum. Empty unless the bench sees every cycle.
+    /// How the cycles of each quantum were used. Empty unless the bench sees every cycle.
     pub cycles: Vec<QuantumCycles>,
 }
 
-/// The use of the cycles of a quantum.
+/// How the cycles of a quantum were used, and how often other contexts interrupted the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantumCycles {
     /// Cycles of the loop itself.
     pub own: u64,
-    /// Cycles of other contexts.
+    /// Cycles of other contexts in the quantum.
     pub taken: u64,
     /// How often other contexts took the CPU in the quantum.
     pub departures: u64,
     /// How often other contexts took the CPU between the previous quantum and this quantum.
     pub departures_before: u64,
-    /// The first context that took the CPU.
+    /// The first context that took the CPU in the quantum. `None` if no context did.
     pub first: Option<Part>,
     /// Whether another task ran in the quantum.
     pub switched: bool,
@@ -214,13 +216,13 @@ pub struct Slots {
     pub slot_ns: u64,
     /// Number of slots that passed.
     pub count: u64,
-    /// Total work of all slots.
+    /// Total work of all slots, in iterations of the loop body.
     pub work_sum: u64,
     /// Maximum work of a slot.
     pub work_max: u64,
     /// Number of slots without any work.
     pub empty: u64,
-    /// The work of each of the first slots.
+    /// The work of each of the first slots, at most 65,536.
     pub first: Vec<u64>,
 }
 
@@ -228,7 +230,7 @@ pub struct Slots {
 const QUANTA_MAX: usize = 10_000;
 /// Maximum number of slots that are stored one by one.
 const SLOTS_MAX: usize = 1 << 16;
-/// Number of blocks of a window. Each block has its own minimum time of a quantum.
+/// Number of blocks in a window. [`Fixed::least_ns`] has the minimum time of a quantum in each block.
 const BLOCKS: usize = 10;
 
 impl Fixed {
@@ -238,7 +240,8 @@ impl Fixed {
         expected.div_ceil(BLOCKS as u64).max(1)
     }
 
-    /// Adds the next quantum. Blocks have `quanta_per_block` quanta.
+    /// Adds the next quantum. `quanta_per_block`: see [`Fixed::quanta_per_block`]. Quanta beyond the expected number
+    /// belong to no block.
     pub fn add(&mut self, quantum: Quantum, quanta_per_block: u64) {
         let block = (self.times.count / quanta_per_block.max(1)) as usize;
         match self.least_ns.get_mut(block) {
@@ -254,13 +257,15 @@ impl Fixed {
 }
 
 impl Slots {
-    /// Adds the slot with this number. Slots since the last added slot had no work.
+    /// Adds the slot with this number, from 0. Skipped slots since the last added slot had no work. Ignores a slot that
+    /// is not after the last one.
     pub fn add(&mut self, slot: u64, work: u64) {
         if slot < self.count {
             return;
         }
         self.empty += slot - self.count + u64::from(work == 0);
         let position = usize::try_from(slot).unwrap_or(usize::MAX);
+        // Skipped slots become slots without work.
         if position < SLOTS_MAX {
             self.first.resize(position, 0);
             self.first.push(work);

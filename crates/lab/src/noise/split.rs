@@ -1,4 +1,6 @@
-//! Splits a gap into its causes.
+//! Splits a gap of the detour loop into its causes, by the kernel's marks. The ledger (`ledger.rs`) calls [`split`] for
+//! each traced gap, and the live bench for each traced quantum. An invariant: the parts add up to the gap, to the
+//! nanosecond.
 //!
 //! ```text
 //!  loop ... |<----------------------------- gap ----------------------------->| ... loop
@@ -6,7 +8,8 @@
 //! marks:              E             L         E         L/S         S
 //! ```
 //!
-//! Each nanosecond goes to the innermost context that is open at that time. Therefore the parts add up to the gap.
+//! The marks are E: enter a context, L: leave a context, S: switch the task. Each nanosecond goes to the innermost
+//! context that is open at that time.
 
 /// A gap in the progress of the loop, on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,25 +27,26 @@ impl Gap {
     }
 }
 
-/// An event that the kernel reported on the loop's CPU, in the loop's clock.
+/// An event that the kernel reported on the loop's CPU. Its time is by the loop's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub at_ns: u64,
     pub what: What,
 }
 
-/// The event at a mark. A number identifies a context or a task; the bench knows its name.
+/// The event at a mark. A number identifies a context or a task. The bench gives the names in
+/// [`super::NoiseSample::names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// The numbered context starts.
     Enter(u32),
     /// The numbered context ends.
     Leave(u32),
-    /// The numbered task runs from here on.
+    /// The numbered task runs from this time on.
     SwitchTo(u32),
-    /// The loop's task runs from here on.
+    /// The loop's task runs from this time on.
     SwitchBack,
-    /// The loop has a page fault. The kernel reports no end: the fault ends when the loop resumes.
+    /// The loop has a page fault. The kernel does not report the end: the fault ends when the loop resumes.
     Fault,
 }
 
@@ -53,20 +57,20 @@ pub enum Part {
     Context(u32),
     /// A page fault of the loop.
     Fault,
-    /// Kernel entry before the first event. It is no longer than the entry latency.
+    /// Kernel entry before the first event, at most as long as the measured entry latency.
     Entry,
-    /// Kernel exit after the last event. It is no longer than the exit latency.
+    /// Kernel exit after the last event, at most as long as the measured exit latency.
     Exit,
     /// A gap without kernel events. A host or the firmware took the CPU.
     NoEvent,
-    /// Time before the kernel's first event in excess of the entry latency. The host had not yet injected the
-    /// interrupt, or the firmware ran.
+    /// Time before the kernel's first event, in excess of the entry latency. In this time, the host had not yet
+    /// injected the interrupt, or the firmware ran.
     Late,
     /// Time in the kernel between two events, outside of all contexts.
     Between,
-    /// Time after the kernel's last event in excess of the exit latency.
+    /// Time after the kernel's last event, in excess of the exit latency.
     Tail,
-    /// The loop's own time in excess of an undisturbed iteration. Only a bench that sees every cycle knows it.
+    /// The loop's own time, in excess of an undisturbed iteration. Only a bench that sees every cycle knows this time.
     Own,
     /// Time that a bench that sees every cycle cannot name.
     Unknown,
@@ -77,11 +81,12 @@ pub enum Part {
 pub enum Class {
     /// The kernel named the cause.
     Named,
-    /// Kernel entry and exit. They are not observed, but a measurement bounds them.
+    /// Kernel entry and exit. No event shows them, but the measured latency bounds them.
     Path,
     /// The kernel reports no event in this time. By elimination, the host or the firmware took it. This does not
     /// count as explained, because no observation shows it.
     Unattributed,
+    /// Time that is not explained, and in which the kernel may have run.
     Remainder,
     /// The loop itself ran slower, because its caches were colder.
     Aftermath,
@@ -92,7 +97,7 @@ impl Class {
     pub const ALL: [Class; 5] =
         [Class::Named, Class::Path, Class::Unattributed, Class::Remainder, Class::Aftermath];
 
-    /// Name of the class in tables.
+    /// Name of the class in tables. It is public.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -104,8 +109,8 @@ impl Class {
         }
     }
 
-    /// Whether the time of the class counts as explained. Either an event names it, or the measured latency of kernel
-    /// entry or exit bounds it, or the bench saw every cycle of it.
+    /// Whether time of the class counts as explained. Explained time is named by an event, or bounded by the measured
+    /// latency of kernel entry and exit, or observed cycle by cycle.
     #[must_use]
     pub fn is_explained(self) -> bool {
         match self {
@@ -116,8 +121,8 @@ impl Class {
 }
 
 impl Part {
-    /// The class of the part. It does not depend on whether the machine is virtual: firmware that interrupts the kernel
-    /// (SMM) looks like a host.
+    /// The class of the part. The class does not depend on whether the machine is virtual: firmware that interrupts the
+    /// kernel (SMM) looks like a host.
     #[must_use]
     pub fn class(self) -> Class {
         match self {
@@ -138,12 +143,13 @@ pub struct AttributionParameters {
     pub entry_latency_ns: u64,
 }
 
-/// Inconsistencies among the marks of a gap.
+/// Counts of inconsistencies among the marks of a gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SplitFaults {
     /// Number of contexts that ended without a start in the gap.
     pub unmatched: u64,
-    /// Number of contexts and tasks without a reported end. The next event around them ends them, or the gap's end.
+    /// Number of contexts and tasks without a reported end. The end of an outer context, a task switch or the gap's end
+    /// ends them.
     pub cut: u64,
 }
 
@@ -155,68 +161,74 @@ impl SplitFaults {
     }
 }
 
-/// Maximum depth of nested contexts. The time of deeper contexts counts for the context around them.
+/// Maximum depth of nested contexts. The time of deeper contexts counts for their outer context.
 const DEPTH_MAX: usize = 32;
 
-/// Splits `gap` by its marks, and appends its parts to `out` in the order of time. `marks` must be in the order of
-/// time. Parts of length 0 are left out. The parts add up to the gap's length.
+/// Splits `gap` by `marks`, which must be in the order of time, and appends its parts to `out` in the order of time.
+/// Leaves out parts of length 0. The parts add up to the gap's length.
 pub fn split(
     gap: Gap,
     marks: &[Mark],
     parameters: AttributionParameters,
     out: &mut Vec<(Part, u64)>,
 ) -> SplitFaults {
-    let mut state = State::default();
+    let mut open_contexts = OpenContexts::default();
     let mut now_ns = gap.start_ns;
     for mark in marks {
         let at_ns = mark.at_ns.clamp(now_ns, gap.end_ns.max(now_ns));
         let passed_ns = at_ns - now_ns;
-        match state.innermost() {
-            Some(part) => push(out, part, passed_ns),
-            None if state.has_marks => push(out, Part::Between, passed_ns),
+        // Attributes the time since the previous mark.
+        match open_contexts.innermost() {
+            Some(part) => push_part(out, part, passed_ns),
+            None if open_contexts.has_marks => push_part(out, Part::Between, passed_ns),
             None => {
                 let entry_ns = passed_ns.min(parameters.entry_latency_ns);
-                push(out, Part::Late, passed_ns - entry_ns);
-                push(out, Part::Entry, entry_ns);
+                push_part(out, Part::Late, passed_ns - entry_ns);
+                push_part(out, Part::Entry, entry_ns);
             }
         }
         now_ns = at_ns;
-        state.apply(mark.what);
+        open_contexts.apply(mark.what);
     }
     let passed_ns = gap.end_ns.saturating_sub(now_ns);
-    match state.innermost() {
-        Some(part) => push(out, part, passed_ns),
-        None if state.has_marks => {
+    match open_contexts.innermost() {
+        Some(part) => push_part(out, part, passed_ns),
+        None if open_contexts.has_marks => {
             let exit_ns = passed_ns.min(parameters.entry_latency_ns);
-            push(out, Part::Exit, exit_ns);
-            push(out, Part::Tail, passed_ns - exit_ns);
+            push_part(out, Part::Exit, exit_ns);
+            push_part(out, Part::Tail, passed_ns - exit_ns);
         }
-        None => push(out, Part::NoEvent, passed_ns),
+        None => push_part(out, Part::NoEvent, passed_ns),
     }
-    state.faults.cut += state.stack.iter().filter(|part| **part != Part::Fault).count() as u64;
-    state.faults.cut += u64::from(state.task.is_some());
-    state.faults
+    open_contexts.faults.cut +=
+        open_contexts.stack.iter().filter(|part| **part != Part::Fault).count() as u64;
+    open_contexts.faults.cut += u64::from(open_contexts.task.is_some());
+    open_contexts.faults
 }
 
-fn push(out: &mut Vec<(Part, u64)>, part: Part, length_ns: u64) {
+/// Appends a part, unless its length is 0.
+fn push_part(out: &mut Vec<(Part, u64)>, part: Part, length_ns: u64) {
     if length_ns > 0 {
         out.push((part, length_ns));
     }
 }
 
-/// The open contexts at a point of the gap.
+/// The contexts that have started and not ended, at a point of the gap.
 #[derive(Default)]
-struct State {
+struct OpenContexts {
     /// The task that runs instead of the loop.
     task: Option<u32>,
+    /// The open contexts, the innermost last.
     stack: Vec<Part>,
     /// Whether the loop was in a page fault when it was switched out.
-    in_fault: bool,
+    has_suspended_fault: bool,
+    /// Whether a mark has come in the gap.
     has_marks: bool,
     faults: SplitFaults,
 }
 
-impl State {
+impl OpenContexts {
+    /// The context or task that runs. `None` if the loop runs, or the kernel outside of all contexts.
     fn innermost(&self) -> Option<Part> {
         self.stack.last().copied().or(self.task.map(Part::Context))
     }
@@ -224,9 +236,9 @@ impl State {
     fn apply(&mut self, what: What) {
         self.has_marks = true;
         match what {
-            What::Enter(source) => self.open(Part::Context(source)),
+            What::Enter(context) => self.open(Part::Context(context)),
             What::Fault => self.open(Part::Fault),
-            What::Leave(source) => self.close(Part::Context(source)),
+            What::Leave(context) => self.close(Part::Context(context)),
             What::SwitchTo(task) => self.switch(Some(task)),
             What::SwitchBack => self.switch(None),
         }
@@ -238,6 +250,7 @@ impl State {
         }
     }
 
+    /// Closes the innermost open context that equals `part`, and all contexts within it.
     fn close(&mut self, part: Part) {
         match self.stack.iter().rposition(|open| *open == part) {
             Some(position) => {
@@ -248,20 +261,20 @@ impl State {
         }
     }
 
-    /// Switches to a task, or back to the loop. No interrupt stays open over a switch. A page fault of the loop
-    /// continues when the loop resumes.
+    /// Switches to a task, or back to the loop (`None`). No interrupt stays open over a switch, but a page fault of the
+    /// loop continues when the loop resumes.
     fn switch(&mut self, task: Option<u32>) {
-        let open = self.stack.len() as u64;
+        let open_count = self.stack.len() as u64;
         if self.stack.contains(&Part::Fault) {
-            self.in_fault = true;
-            self.faults.cut += open - 1;
+            self.has_suspended_fault = true;
+            self.faults.cut += open_count - 1;
         } else {
-            self.faults.cut += open;
+            self.faults.cut += open_count;
         }
         self.stack.clear();
-        if self.in_fault && task.is_none() {
+        if self.has_suspended_fault && task.is_none() {
             self.stack.push(Part::Fault);
-            self.in_fault = false;
+            self.has_suspended_fault = false;
         }
         self.task = task;
     }

@@ -1,6 +1,7 @@
-//! The classes of kernel services.
+//! The classes of kernel services. Their labels are cells of the tables.
 
-/// A class of services, with user mode and idle. Tables list the classes in this order.
+/// A class of services; user mode and idle are classes, too, so that the times add
+/// up. Tables list the classes in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// User mode, of all tasks.
@@ -19,7 +20,7 @@ pub enum Class {
     Scheduler,
     /// The slow path of a lock that another context holds.
     Lock,
-    /// The hardware walks page tables, for any service.
+    /// Page walks by the hardware, on behalf of any service.
     PageWalk,
     KernelThread,
     /// Kernel code outside the other classes: the start of tasks, and services that were already in progress

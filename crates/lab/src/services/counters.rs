@@ -1,6 +1,6 @@
-//! Names of the counters that columns use.
+//! Names of the counters in [`super::ServicesSample::counters`] that tables read. The names are public: they are parts
+//! of columns' names. A bench without a model has no stall counters.
 
-// Counters that show the cost of memory.
 pub const CYCLES: &str = "cycles";
 pub const INSTRUCTIONS: &str = "instructions";
 pub const FETCH_STALL: &str = "fetch_stall_cycles";

@@ -1,4 +1,5 @@
-//! The plan: how the experiment measures it, and what the report contains.
+//! The plan of the experiment `services`: measures one window on a bench, and reports its tables. The command
+//! (`irqlab/src/verbs`) makes the plan, and chooses the bench.
 
 use serde_json::{Map, json};
 
@@ -46,8 +47,9 @@ impl Experiment for Plan {
         steps.start(bench as &dyn Bench, "command".to_owned());
         match bench.measure() {
             Ok(window) => {
-                let is_whole = |window: &ServicesSample| !window.interrupted && !window.lacks_cpus;
-                measured.complete = window.as_ref().is_some_and(is_whole);
+                let is_complete =
+                    |window: &ServicesSample| !window.interrupted && !window.lacks_cpus;
+                measured.complete = window.as_ref().is_some_and(is_complete);
                 if let Some(window) = window.as_ref().filter(|window| window.interrupted) {
                     let ms = window.window_ns as f64 / 1e6;
                     measured.left_out(format!("the command after {ms:.1} ms of its window"));
@@ -79,13 +81,13 @@ impl Experiment for Plan {
         let command = ("command".to_owned(), json!(window.facts));
         let settings =
             Map::from_iter([("conditions".to_owned(), json!(Map::from_iter([command])))]);
-        let mut of_cpus = CpuWarnings::default();
-        window.cpu_warnings.iter().cloned().for_each(|warning| of_cpus.add("", warning));
+        let mut cpu_warnings = CpuWarnings::default();
+        window.cpu_warnings.iter().cloned().for_each(|warning| cpu_warnings.add("", warning));
         Report {
             tables,
             settings,
             observer: window.observer.clone(),
-            warnings: [of_cpus.lines(), window.warnings.clone()].concat(),
+            warnings: [cpu_warnings.lines(), window.warnings.clone()].concat(),
             absent: tables::absent(window),
         }
     }

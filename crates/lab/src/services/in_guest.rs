@@ -1,4 +1,7 @@
-//! A command that the irqlab in a guest runs in a window: the request and the response.
+//! The request and the response of a guest that runs a command in a window. The simulated bench (`sim/src/services`)
+//! sends the request, and the simulator measures the services outside.
+//!
+//! Names of fields are keys in JSON. Any change needs a new [`crate::guest_protocol::VERSION`].
 
 use std::collections::BTreeMap;
 
@@ -6,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guest_protocol::response::Response;
 
-/// Maximum number of system calls whose counts a response has.
+/// Maximum number of different system calls in a response.
 const SYSCALLS_MAX: usize = 4_096;
 
 /// A command to run. All CPUs of the guest are measured.
@@ -35,12 +38,15 @@ pub struct ServicesItem {
     /// System calls that the guest's kernel counted, by number. `None` unless [`ServicesRequest::verify`] is set.
     pub syscalls: Option<BTreeMap<u32, u64>>,
     pub warnings: Vec<String>,
-    /// Whether a request to stop ended the command, or came before the window opened. The length is 0 then.
+    /// Whether a request to stop ended the command, or came before the window
+    /// opened. In the second case, the length is 0.
     pub interrupted: bool,
 }
 
+/// The guest's response: one window.
 #[derive(Debug, Default)]
 pub struct ServicesResponse {
+    /// `None` before the window's item.
     pub window: Option<ServicesItem>,
 }
 

@@ -1,8 +1,10 @@
-//! Cache misses that a bench reports: for each service by class, evictor, code and data, with times.
+//! Cache misses of services, by class, evictor, function and data, with times. Only the simulated bench measures them.
+//! The tables of `services` and `handlers` show them.
 
 use super::class::Class;
 
-/// Names of the classes of misses, in the order of [`MissRow::classes`].
+/// Names of the classes of misses, in the order of [`MissRow::classes`]. They are parts of columns' names.
+/// `class_columns` in `tables/misses.rs` explains each class.
 pub const CLASSES: [&str; 7] =
     ["cold", "self", "other", "true_sharing", "false_sharing", "device", "untracked"];
 
@@ -27,11 +29,12 @@ pub struct MissRow {
     pub conflict: u64,
 }
 
-/// Misses of a service in a cache by a second key: the evictor of the line, or the function that missed.
+/// Misses of a service in a cache with one value of a second key: the evictor of the line, or the function that missed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissPart {
     pub service: ServiceName,
     pub cache: String,
+    /// The evictor or the function.
     pub by: String,
     pub count: u64,
 }
@@ -58,11 +61,11 @@ pub struct MissWait {
     /// The supplier of the line: a cache level, another core's cache, or memory.
     pub level: String,
     pub count: u64,
-    /// Total time until the lines arrived.
+    /// Total time until the lines arrived, in ticks of [`super::ServicesSample::ticks_hz`].
     pub wait_ticks: u64,
 }
 
-/// Misses of 8 bytes of a line that another CPU had written.
+/// Misses of the same 8 bytes by one function of a service, because another CPU had written to the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedLine {
     pub service: ServiceName,

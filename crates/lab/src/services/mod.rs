@@ -1,7 +1,7 @@
-//! `services`: where does kernel time go, service by service? (paper `simos-1995`)
+//! The experiment `services`: where does kernel time go, service by service? (paper `simos-1995`)
 //!
-//! A plan is a command. A bench runs the command and measures what each service of the kernel took. This module
-//! makes the tables.
+//! A plan is one command. A bench runs the command and measures the time of each kernel service in the meantime.
+//! `tables` makes the tables from this sample.
 
 pub mod bench;
 mod class;

@@ -1,4 +1,5 @@
-//! The result of a bench: each service with its counters and times.
+//! The result of a bench: each service with its counters and times, in one window. Times are in ticks of
+//! [`ServicesSample::ticks_hz`]. The live and the simulated bench make these samples; tables and papers read them.
 
 use serde_json::{Map, Value as Json};
 use stats::Distribution;
@@ -8,7 +9,7 @@ use super::counters::{CYCLES, DATA_STALL, FETCH_STALL};
 use super::misses::MissSample;
 use crate::cpu_warnings::CpuWarning;
 
-/// Times of the completed requests of a service, in the bench's [`ServicesSample::ticks_hz`].
+/// Times of the completed requests of a service, in ticks of [`ServicesSample::ticks_hz`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     /// Time of each request from its start to its end.
@@ -23,6 +24,7 @@ pub struct Times {
     pub descheduled_ticks: Option<u64>,
 }
 
+/// The requests, times and counters of one service, on all CPUs together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceStats {
     pub class: Class,
@@ -30,8 +32,8 @@ pub struct ServiceStats {
     pub name: String,
     /// CPU time of the service itself, without interrupts and nested services. `None` if it is unknown.
     pub self_ticks: Option<u64>,
-    /// Time of page walks for the service: for instructions, and for data. The rows of [`Class::PageWalk`]
-    /// contain this time, [`ServiceStats::self_ticks`] does not. `None` if the bench does not know the time.
+    /// Time of page walks for the service: for instructions, and for data. The rows of [`Class::PageWalk`] contain
+    /// this time; [`ServiceStats::self_ticks`] does not. `None` if the bench does not know the time.
     pub page_walk_ticks: Option<[u64; 2]>,
     /// Requests that started in the window. `None` for user mode and idle, which have no requests.
     pub requests: Option<u64>,
@@ -67,7 +69,7 @@ pub struct LockStats {
     pub lock: Option<String>,
     /// How often the call site takes a lock.
     pub acquires: u64,
-    /// How often another context holds the lock at that moment.
+    /// How often another context holds the lock when the call site takes it.
     pub contended: u64,
     /// Total time that the call site waits for the lock.
     pub waited_ticks: u64,
@@ -106,11 +108,11 @@ pub struct ProfileSlot {
     pub length_ticks: u64,
     /// Time in the mode, summed over the CPUs.
     pub ticks: u64,
-    /// Part of `ticks` that waits for instructions.
+    /// Part of `ticks` that the CPUs wait for instructions.
     pub fetch_stall_ticks: u64,
-    /// Part of `ticks` that waits for data.
+    /// Part of `ticks` that the CPUs wait for data.
     pub data_stall_ticks: u64,
-    /// Part of `ticks` that is otherwise lost in the pipeline.
+    /// Part of `ticks` that the pipeline loses for other reasons.
     pub pipeline_stall_ticks: u64,
 }
 
@@ -130,15 +132,16 @@ pub struct Agreement {
     pub edge_max: u64,
 }
 
-/// Requests of a service that the kernel counted and may not have handed to the probes.
+/// Requests of a service that the kernel counted, but for which it may not have called a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undelivered {
     pub class: Class,
     /// The service.
     pub service: String,
-    /// At most how many. The kernel counts some services together: each may lack all that is missing.
+    /// Upper bound of these requests. The kernel counts some services together: each service of such a group may lack
+    /// all missing requests of the group.
     pub max: u64,
-    /// Whether that is more than the edges of the window explain.
+    /// Whether `max` is larger than the uncertainty at the edges of the window explains.
     pub is_beyond_edges: bool,
 }
 
@@ -162,16 +165,18 @@ pub struct CpuTimes {
     pub parts: Vec<TimePart>,
 }
 
-/// A window: a command, and what services took while the command ran.
+/// One window: the services of the kernel while a command ran.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServicesSample {
     /// How long the window was open, in ticks, summed over the CPUs.
     pub window_ticks: u64,
-    /// Length of the window on the clock, ns.
+    /// How long the window was open, ns.
     pub window_ns: u64,
+    /// Number of measured CPUs.
     pub cpus: u32,
-    /// Ticks per second: cycles of the model, or nanoseconds.
+    /// Ticks per second. A tick is a cycle of the model, or a nanosecond.
     pub ticks_hz: u64,
+    /// Names of the counters; see [`super::counters`].
     pub counters: Vec<String>,
     /// The services, including user mode and idle.
     pub services: Vec<ServiceStats>,
@@ -188,13 +193,13 @@ pub struct ServicesSample {
     pub misses: Option<MissSample>,
     /// Comparisons with the kernel's own counts.
     pub agreement: Vec<Agreement>,
-    /// Services whose requests the kernel counts, too; empty on a bench that sees all of them.
+    /// Services whose requests the kernel counts, too. Empty on a bench that observes all requests.
     pub undelivered: Vec<Undelivered>,
-    /// Conditions of the measurement.
+    /// Settings of the measurement that only the bench knows.
     pub facts: Map<String, Json>,
-    /// Costs of the measurement.
+    /// The overhead of the measurement.
     pub observer: Map<String, Json>,
-    /// Warnings for the reader.
+    /// Warnings for the reader of the numbers.
     pub warnings: Vec<String>,
     /// Warnings about single CPUs.
     pub cpu_warnings: Vec<CpuWarning>,
@@ -222,8 +227,8 @@ impl ServicesSample {
         ticks * 1e9 / self.ticks_hz.max(1) as f64
     }
 
-    /// Moves the time and stalls of page walks from rows of their own into the services whose accesses caused them.
-    /// The totals do not change.
+    /// Charges page walks to the services whose accesses caused them: removes the services of [`Class::PageWalk`], and
+    /// adds their time and stalls to the other services. The totals do not change.
     #[must_use]
     pub fn with_page_walks_in_services(mut self) -> ServicesSample {
         let positions = [CYCLES, FETCH_STALL, DATA_STALL].map(|name| self.counter(name));
@@ -242,7 +247,7 @@ impl ServicesSample {
         self
     }
 
-    /// The position of a counter in [`ServicesSample::counters`].
+    /// The position of a counter in [`ServicesSample::counters`]. `None` if the bench does not have the counter.
     #[must_use]
     pub fn counter(&self, name: &str) -> Option<usize> {
         self.counters.iter().position(|counter| counter == name)

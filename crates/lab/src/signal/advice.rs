@@ -1,4 +1,6 @@
-//! Advice: the scheme that keeps a bound of the latency and a CPU budget with the least CPU use.
+//! Advice: the scheme that keeps a bound of the latency and a CPU budget with the least CPU use. The verb
+//! `signal advise` makes an [`AdvicePlan`] from the command line. Nothing is measured: the crate `signalling` computes
+//! the answers from given costs.
 
 use record::{Columns, Table, TableDisplay, column};
 use signalling::{
@@ -10,39 +12,42 @@ use super::computed::{Computed, titled};
 use super::model::crossover_table;
 use super::tables::region_table;
 
-/// Periods to try first, ns. Then multiples of the best period by [`FINER`] are tried.
+/// Periods to try first, ns. If the best scheme has a period, its multiples by [`NEAR_PERIODS_PERCENT`] are tried next.
 const PERIODS_NS: [u64; 8] =
     [10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000];
-/// Factors on the best period, in percent.
-const FINER: [u64; 4] = [125, 150, 175, 220];
-/// Number of events in the coalescing schemes that are tried.
-const COALESCED: u32 = 64;
-/// Largest number of schemes between which crossovers are computed.
-const CROSSING: usize = 8;
+/// Factors on the best period, percent.
+const NEAR_PERIODS_PERCENT: [u64; 4] = [125, 150, 175, 220];
+/// Number of events in the coalescing schemes to try.
+const COALESCED_EVENTS: u32 = 64;
+/// Maximum number of schemes between which crossovers are computed.
+const CROSSOVER_SCHEMES_MAX: usize = 8;
 
 /// The schemes, rates and limits of a piece of advice.
 pub struct AdvicePlan<'a> {
     /// The schemes to choose from; at least one.
     pub schemes: Vec<Scheme>,
-    /// Whether the user named the schemes. Otherwise periods near the best scheme's period are tried, too.
+    /// Whether the user named the schemes. Otherwise, periods near the period of the best scheme are tried, too.
     pub are_schemes_named: bool,
     pub rate: RateRange,
     pub demand: Demand,
-    /// The events and the costs of a scheme at a rate, Hz.
+    /// Returns the events and the costs of a scheme at a rate, Hz.
     pub simulation: &'a dyn Fn(Scheme, u64) -> Simulation<'a>,
-    /// The scheme that the interface runs instead of a scheme; the same one without an interface.
+    /// Returns the scheme that the interface runs if a scheme is requested, because drivers round. Without an
+    /// interface, the requested scheme.
     pub in_force: &'a dyn Fn(Scheme) -> Scheme,
 }
 
-/// The judged schemes.
+/// The result of [`AdvicePlan::advise`].
 pub struct Advice {
-    /// The best scheme first.
+    /// A verdict for each scheme, the best scheme first.
     pub verdicts: Vec<Verdict>,
+    /// The answers that the verdicts are based on.
     curves: Vec<Curve>,
 }
 
 impl AdvicePlan<'_> {
-    /// The answer for a scheme at a rate. Closed forms give only the mean of the latency.
+    /// The answer for a scheme at a rate. Statistics other than the mean are simulated, because closed forms give only
+    /// the mean of the latency.
     fn answer(&self, scheme: Scheme, rate_hz: u64) -> Result<Answer, SimulationError> {
         let simulates_all = self.demand.statistic != Statistic::Mean;
         evaluate(&(self.simulation)(scheme, rate_hz), simulates_all)
@@ -52,15 +57,16 @@ impl AdvicePlan<'_> {
         curves(schemes, self.rate, &mut |scheme, rate_hz| self.answer(scheme, rate_hz))
     }
 
-    /// Judges the schemes.
+    /// Judges the schemes of the plan, and then schemes with periods near the best period.
     ///
     /// Fails if a value of a simulation is out of range.
     pub fn advise(&self) -> Result<Advice, SimulationError> {
         let mut curves = self.curves(&self.schemes)?;
         let mut verdicts = judge(&curves, &self.demand);
         if !self.are_schemes_named && verdicts[0].keeps_all() {
-            let finer = finer(verdicts[0].scheme).into_iter().map(self.in_force);
-            curves.extend(self.curves(&finer.collect::<Vec<_>>())?);
+            let near_schemes = schemes_with_near_periods(verdicts[0].scheme);
+            let in_force: Vec<Scheme> = near_schemes.into_iter().map(self.in_force).collect();
+            curves.extend(self.curves(&in_force)?);
             verdicts = judge(&curves, &self.demand);
         }
         Ok(Advice { verdicts, curves })
@@ -88,20 +94,20 @@ impl AdvicePlan<'_> {
         }
         computed.tables.push(advice_table(verdicts));
         if self.rate.low_hz < self.rate.high_hz {
-            computed.tables.push(self.crossing(verdicts)?);
+            computed.tables.push(self.crossovers(verdicts)?);
             let statistic = self.demand.statistic;
             computed.tables.push(region_table(&regions(curves, statistic), statistic));
         }
         Ok(computed)
     }
 
-    /// The crossovers of CPU use between the best schemes of each kind. CPU use has more closed forms than quantiles
-    /// have.
-    fn crossing(&self, verdicts: &[Verdict]) -> Result<Table, SimulationError> {
+    /// Table `crossovers` of the best schemes: the best of each kind, or all schemes that the user named. Only CPU use
+    /// matters, so closed forms are allowed even if the demand limits a quantile.
+    fn crossovers(&self, verdicts: &[Verdict]) -> Result<Table, SimulationError> {
         let mut best: Vec<Scheme> = Vec::new();
         for Verdict { scheme, .. } in verdicts {
             let is_new = best.iter().all(|known| known.name() != scheme.name());
-            if best.len() < CROSSING && (is_new || self.are_schemes_named) {
+            if best.len() < CROSSOVER_SCHEMES_MAX && (is_new || self.are_schemes_named) {
                 best.push(*scheme);
             }
         }
@@ -111,10 +117,10 @@ impl AdvicePlan<'_> {
     }
 }
 
-/// Default schemes to choose from.
+/// The default schemes to choose from. `bound_ns`: the bound of the latency, or `None` without a bound.
 #[must_use]
 pub fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
-    let mut list = vec![
+    let mut schemes = vec![
         Scheme::Interrupt,
         Scheme::Drain { budget: signalling::BUDGET_DEFAULT },
         Scheme::Spin,
@@ -122,30 +128,32 @@ pub fn candidates(bound_ns: Option<u64>) -> Vec<Scheme> {
         Scheme::Hybrid { threshold: 8, suspend_ns: 20_000 },
     ];
     // The mean latency is half of the period, so periods up to twice the bound can keep it.
-    let useful = |period_ns: &u64| bound_ns.is_none_or(|bound_ns| *period_ns <= 2 * bound_ns);
-    for period_ns in PERIODS_NS.into_iter().filter(useful) {
-        list.push(Scheme::Clocked { period_ns });
-        list.push(Scheme::Deferred { delay_ns: period_ns });
-        list.push(Scheme::Coalesced { count: COALESCED, delay_ns: period_ns });
+    let can_keep_bound =
+        |period_ns: &u64| bound_ns.is_none_or(|bound_ns| *period_ns <= 2 * bound_ns);
+    for period_ns in PERIODS_NS.into_iter().filter(can_keep_bound) {
+        schemes.push(Scheme::Clocked { period_ns });
+        schemes.push(Scheme::Deferred { delay_ns: period_ns });
+        schemes.push(Scheme::Coalesced { count: COALESCED_EVENTS, delay_ns: period_ns });
     }
-    list
+    schemes
 }
 
-/// The scheme with periods near its own; empty for a scheme without a period.
-fn finer(scheme: Scheme) -> Vec<Scheme> {
+/// The scheme with other periods near its period. Empty for a scheme without a period.
+fn schemes_with_near_periods(scheme: Scheme) -> Vec<Scheme> {
     let with_period = |period_ns: u64| match scheme {
         Scheme::Clocked { .. } => Some(Scheme::Clocked { period_ns }),
         Scheme::Deferred { .. } => Some(Scheme::Deferred { delay_ns: period_ns }),
         Scheme::Coalesced { count, .. } => Some(Scheme::Coalesced { count, delay_ns: period_ns }),
         _ => None,
     };
-    let own_ns = match scheme {
-        Scheme::Clocked { period_ns: own_ns }
-        | Scheme::Deferred { delay_ns: own_ns }
-        | Scheme::Coalesced { delay_ns: own_ns, .. } => own_ns,
+    let own_period_ns = match scheme {
+        Scheme::Clocked { period_ns: own_period_ns }
+        | Scheme::Deferred { delay_ns: own_period_ns }
+        | Scheme::Coalesced { delay_ns: own_period_ns, .. } => own_period_ns,
         _ => return Vec::new(),
     };
-    FINER.iter().filter_map(|per_cent| with_period(own_ns * per_cent / 100)).collect()
+    let periods_ns = NEAR_PERIODS_PERCENT.iter().map(|percent| own_period_ns * percent / 100);
+    periods_ns.filter_map(with_period).collect()
 }
 
 /// A row of the table `advice`.
@@ -216,7 +224,7 @@ fn advice_columns<'a>() -> Columns<'a, Ranked<'a>> {
 
 fn advice_table(verdicts: &[Verdict]) -> Table {
     let display = TableDisplay {
-        // If no scheme keeps all limits, the first comes only nearest.
+        // If no scheme keeps all limits, the first scheme is no recommendation: it only comes nearest.
         headline: if verdicts.first().is_some_and(Verdict::keeps_all) {
             "use {scheme}".to_owned()
         } else {
@@ -242,10 +250,12 @@ mod tests {
 
     #[test]
     fn a_finer_period_is_tried_where_there_is_one() {
-        let text: Vec<String> =
-            finer("deferred:20us".parse().unwrap()).iter().map(ToString::to_string).collect();
+        let text: Vec<String> = schemes_with_near_periods("deferred:20us".parse().unwrap())
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(text, ["deferred:25us", "deferred:30us", "deferred:35us", "deferred:44us"]);
-        assert!(finer(Scheme::Spin).is_empty());
+        assert!(schemes_with_near_periods(Scheme::Spin).is_empty());
         assert!(candidates(None).len() > candidates(Some(10_000)).len());
     }
 

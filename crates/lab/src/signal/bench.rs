@@ -1,4 +1,5 @@
-//! The trait of benches that can run this experiment.
+//! The trait of benches that can run `signal run`. `live` and `sim` implement it, and `experiment.rs` calls it: first
+//! `prepare` for the windows of a round, then one method for each window.
 
 use super::plan::Window;
 use super::sample::{
@@ -6,18 +7,20 @@ use super::sample::{
 };
 use crate::experiment::{Bench, BenchError};
 
-/// A machine on which one CPU sends events and another one receives them.
+/// A machine on which one CPU sends events and another CPU receives them.
 pub trait SignalBench: Bench {
-    /// Announces the next windows in order, each with its seed. A bench may measure several of them ahead.
-    /// `further_rounds`: how many rounds of as many windows are to follow.
+    /// Announces the windows of a round, in order, each with its seed. A bench may measure several windows ahead.
+    /// `further_rounds`: how many more rounds with equally many windows are planned.
     fn prepare(&mut self, _windows: &[(Window, u64)], _further_rounds: u32) {}
 
-    /// Whether a window was measured ahead. It is reported even if a stop was requested since.
+    /// Whether the bench measured this window ahead. Its result is then reported even if a stop was requested in the
+    /// meantime.
     fn is_measured(&self, _window: Window, _seed: u64) -> bool {
         false
     }
 
-    /// Whether to measure contaminated windows again. `false` on a deterministic machine.
+    /// Whether another measurement of a window could give another result. `false` on a deterministic machine:
+    /// contaminated windows are then not measured again.
     fn has_chance(&self) -> bool {
         true
     }
@@ -27,7 +30,7 @@ pub trait SignalBench: Bench {
     /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme.
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError>;
 
-    /// Measures a window of bulk transfer. On a deterministic machine, `seed` determines the start of the transfer.
+    /// Measures a window of bulk transfer. On a deterministic machine, `seed` determines when the transfer starts.
     ///
     /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme.
     fn transfer_window(

@@ -1,16 +1,19 @@
-//! Tables `lines` and `applied`: settings of a network interface that make it use a scheme.
+//! Tables `lines` and `applied`: settings of a network interface that make it use a scheme. `signal advise` shows the
+//! lines, and `signal apply` changes the settings. Names and order of the columns are public.
 
 use record::{Columns, Table, TableDisplay, column};
 
 use super::computed::titled;
 
-/// The shell line that changes a setting, and the line that undoes it.
+/// The shell line that changes a setting, and the line that undoes the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingLine {
     pub setting: String,
     /// The present value of the setting, or `None` if it was not read.
     pub now: Option<String>,
+    /// The shell line that changes the setting.
     pub set: String,
+    /// The shell line that restores the present value. `None` if the value was not read.
     pub undo: Option<String>,
 }
 
@@ -18,10 +21,11 @@ pub struct SettingLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedSetting {
     pub setting: String,
+    /// The value before the change.
     pub before: String,
     /// The value that the scheme needs.
     pub asked: String,
-    /// The value that was read afterwards: a driver may round.
+    /// The value that was read after the change: a driver may round.
     pub in_force: String,
 }
 
@@ -44,12 +48,12 @@ fn line_columns<'a>() -> Columns<'a, SettingLine> {
     ])
 }
 
-/// Table `lines`: the lines that set a scheme, and the lines that undo it.
+/// Table `lines`: the lines that make the interface use a scheme, and the lines that undo the changes.
 #[must_use]
 pub fn setting_line_table(lines: &[SettingLine]) -> Table {
     let doc =
         "Shell lines that make the interface use the recommended scheme, and lines that undo it.";
-    // The lines are too long for a terminal's table, so they are printed below it.
+    // The lines are too long for a table on a terminal. The verb prints them below the tables.
     let display = TableDisplay { rows_max: Some(0), ..titled("lines to type, as root") };
     line_columns().table("lines", doc, lines).displayed(display)
 }

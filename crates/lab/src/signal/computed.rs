@@ -1,9 +1,10 @@
-//! Results that are computed, not measured.
+//! Results that are computed, not measured: `signal model`, `signal advise` and `signal fit` return them. The verb adds
+//! them to its run.
 
 use record::{Absence, Table, TableDisplay};
 use serde_json::{Map, Value as Json};
 
-/// The parts of a run that a computation makes.
+/// The parts of a run that a computation contributes.
 #[derive(Clone, Debug, Default)]
 pub struct Computed {
     pub settings: Map<String, Json>,
@@ -14,7 +15,7 @@ pub struct Computed {
     pub tables: Vec<Table>,
 }
 
-/// Display hints of a table with this title. Its rows are shown in their order.
+/// Display hints: the title. The rows keep their order.
 pub(super) fn titled(title: &str) -> TableDisplay {
     TableDisplay { title: title.to_owned(), ..TableDisplay::default() }
 }

@@ -1,12 +1,13 @@
-//! The costs of signalling in runs: read from tables of other runs, and written as settings.
+//! The costs of signalling in runs: read from tables of other runs, and written as settings. The verbs of `signal` take
+//! costs from runs of `handlers` and of `signal fit`.
 
 use record::{Run, Value};
 use serde_json::{Map, Value as Json, json};
 use signalling::{Costs, Empirical, TimeText, Times};
 
-/// The distribution of a context's self times in a run of `handlers`, over all conditions.
+/// The distribution of self times of the context `name` in a run of `handlers`, over all conditions.
 ///
-/// Fails if the run has no such times.
+/// Fails if the run has no histogram of these times.
 pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
     let cannot = |reason: &str| format!("cannot take the times of {name:?} from the run: {reason}");
     let table = run.table("histograms");
@@ -14,6 +15,7 @@ pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
         cannot("it has no table histograms (give a run of irqlab handlers --histograms)")
     })?;
     let mut buckets = Vec::new();
+    // Names of all contexts, for the error.
     let mut names: Vec<&str> = Vec::new();
     for row in table.rows() {
         let value = |column: &str| table.get(row, column);
@@ -41,7 +43,8 @@ pub fn self_times(run: &Run, name: &str) -> Result<Times, String> {
     Ok(Times::Empirical(empirical))
 }
 
-/// The costs of a run with table `costs`, such as a run of `signal fit`.
+/// The costs of a run with table `costs`, such as a run of `signal fit`. Interrupt and event must have costs. The other
+/// costs have defaults.
 ///
 /// Fails if the table lacks a cost, or the costs are out of range.
 pub fn costs_of_run(run: &Run) -> Result<Costs, String> {
@@ -55,14 +58,14 @@ pub fn costs_of_run(run: &Run) -> Result<Costs, String> {
             _ => None,
         }
     };
-    let needed = |cost: &str| {
+    let required = |cost: &str| {
         let missing = || format!("the run's table costs has no {cost} (give a run of signal fit)");
         value(cost).ok_or_else(missing)
     };
     let costs = Costs {
-        interrupt: Times::Constant(needed("interrupt")?),
+        interrupt: Times::Constant(required("interrupt")?),
         tick: value("tick").map(Times::Constant),
-        event: Times::Constant(needed("event")?.max(1)),
+        event: Times::Constant(required("event")?.max(1)),
         poll_ns: value("poll").unwrap_or(100).max(1),
         yield_ns: value("yield").unwrap_or(0),
         wake_ns: value("wake").unwrap_or(0),
@@ -72,13 +75,13 @@ pub fn costs_of_run(run: &Run) -> Result<Costs, String> {
     Ok(costs)
 }
 
-/// Costs as settings of a run.
+/// The costs as settings of a run. The keys are public.
 #[must_use]
 pub fn cost_settings(costs: &Costs) -> Map<String, Json> {
     Map::from_iter([
-        ("interrupt_cost".to_owned(), json!(text(&costs.interrupt))),
-        ("tick_cost".to_owned(), json!(costs.tick.as_ref().map(text))),
-        ("event_cost".to_owned(), json!(text(&costs.event))),
+        ("interrupt_cost".to_owned(), json!(times_in_words(&costs.interrupt))),
+        ("tick_cost".to_owned(), json!(costs.tick.as_ref().map(times_in_words))),
+        ("event_cost".to_owned(), json!(times_in_words(&costs.event))),
         ("poll_cost_ns".to_owned(), json!(costs.poll_ns)),
         ("yield_cost_ns".to_owned(), json!(costs.yield_ns)),
         ("wake_latency_ns".to_owned(), json!(costs.wake_ns)),
@@ -86,7 +89,7 @@ pub fn cost_settings(costs: &Costs) -> Map<String, Json> {
     ])
 }
 
-fn text(times: &Times) -> String {
+fn times_in_words(times: &Times) -> String {
     match times {
         Times::Constant(ns) => TimeText(*ns).to_string(),
         Times::Exponential { mean_ns } => format!("exponential:{}", TimeText(*mean_ns)),

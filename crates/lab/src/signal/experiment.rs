@@ -1,4 +1,5 @@
-//! Measures the plan and makes the report.
+//! The experiment `signal run` as [`Experiment`]: measures the windows of the plan, and makes the report from the
+//! samples.
 
 use serde_json::{Map, json};
 use stats::Random;
@@ -10,7 +11,7 @@ use super::tables;
 use crate::experiment::{BenchError, Experiment, Measured, Progress, Report, Steps};
 
 impl Plan {
-    /// The windows of one repetition, in the order of the tables.
+    /// The windows of one repetition, in the order of the tables: all parts with all loads and schemes.
     #[must_use]
     pub fn windows(&self) -> Vec<Window> {
         let mut windows = Vec::new();
@@ -49,7 +50,8 @@ impl Plan {
         self.windows().len()
     }
 
-    /// Whether a point of the sweep over event rates has fewer uncontaminated windows than repetitions.
+    /// Whether a window is a point of the sweep over event rates that has fewer uncontaminated windows than
+    /// repetitions.
     fn needs_more(&self, window: Window, samples: &Samples) -> bool {
         let Window::Rate(point) = window else { return false };
         let accepted = samples
@@ -75,9 +77,10 @@ impl Experiment for Plan {
         let windows = self.windows();
         let count = windows.len() * self.repetitions as usize;
         let mut steps = Steps::new(count, progress);
-        // A point that is unavailable once is unavailable in every repetition.
+        // Table and subject of unavailable windows. They are unavailable in every repetition, so they fail only once.
         let mut unavailable: Vec<(&str, String)> = Vec::new();
         let mut left_out = 0;
+        // The first `repetitions` rounds measure all windows. Later rounds measure contaminated points again.
         for round in 0..2 * self.repetitions {
             let mut order = windows.clone();
             if round >= self.repetitions {
@@ -87,7 +90,7 @@ impl Experiment for Plan {
                 break;
             }
             random.shuffle(&mut order);
-            order.retain(|window| !unavailable.contains(&(table(*window), window.subject())));
+            order.retain(|window| !unavailable.contains(&(table_name(*window), window.subject())));
             let order: Vec<(Window, u64)> =
                 order.into_iter().map(|window| (window, random.next())).collect();
             bench.prepare(&order, self.repetitions.saturating_sub(round + 1));
@@ -96,14 +99,14 @@ impl Experiment for Plan {
                     left_out += usize::from(round < self.repetitions);
                     continue;
                 }
-                let key = (table(window), window.subject());
+                let key = (table_name(window), window.subject());
                 if round < self.repetitions {
                     steps.start(bench, window.label());
                 }
                 if unavailable.contains(&key) {
                     continue;
                 }
-                if let Err(error) = measure(window, bench, seed, &mut measured.samples) {
+                if let Err(error) = measure_window(window, bench, seed, &mut measured.samples) {
                     if bench.stop_requested() {
                         left_out += 1; // stopping may have caused the failure
                         continue;
@@ -138,8 +141,8 @@ impl Experiment for Plan {
     }
 }
 
-/// Measures a window and adds it to the samples.
-fn measure(
+/// Measures a window, and adds the result to the samples.
+fn measure_window(
     window: Window,
     bench: &mut dyn SignalBench,
     seed: u64,
@@ -155,8 +158,8 @@ fn measure(
     Ok(())
 }
 
-/// Name of the table with the rows of a window.
-fn table(window: Window) -> &'static str {
+/// Name of the table that has the row of a window.
+fn table_name(window: Window) -> &'static str {
     match window {
         Window::Rate(_) => tables::RATES,
         Window::Transfer(_) => tables::THROUGHPUT,

@@ -1,4 +1,5 @@
-//! The fit of costs to measured rows, with the errors of its predictions.
+//! The fit of costs to measured rows, with the errors of its predictions: tables `costs`, `errors` and `residuals`. The
+//! verb `signal fit` reads the rows (`observations.rs`), and calls [`FitPlan::fit`] and [`FitPlan::report`].
 
 use record::{Absence, Columns, Table, TableDisplay, column};
 use serde_json::json;
@@ -10,23 +11,23 @@ use signalling::{
 use super::computed::{Computed, titled};
 use super::tables::cost_table;
 
-/// Number of events in the simulation of a row that has no closed form.
+/// Number of events in the simulation of a row without a closed form.
 const EVENTS: u64 = 200_000;
 
 /// How costs are fitted to measured rows.
 #[derive(Clone, Debug)]
 pub struct FitPlan {
-    /// Part of the rows that the fit does not use, and predicts: 0 to below 1.
+    /// Share of the rows that the fit does not use, but only predicts: 0 to below 1.
     pub hold_out_ratio: f64,
-    /// CPU time of a poll that finds nothing. It is not fitted, because a polling CPU is always busy.
+    /// CPU time of a poll that finds nothing, ns. It cannot be fitted, because a polling CPU is always busy.
     pub poll_ns: u64,
-    /// Slots of the ring in simulations.
+    /// Number of slots of the ring in simulations.
     pub ring: u32,
     /// Seed of the choice of held-out rows, and of simulations.
     pub seed: u64,
 }
 
-/// The fitted costs, and the rows that they were fitted to.
+/// The fitted costs, and which rows the fit used.
 #[derive(Clone, Debug)]
 pub struct FittedRows {
     fit: Fit,
@@ -50,15 +51,22 @@ impl FitPlan {
     #[must_use]
     pub fn report(&self, fitted: &FittedRows, rows: &[Observation]) -> Computed {
         let FittedRows { fit, used, held_out } = fitted;
-        let mut all = Vec::new();
+        let mut predictions = Vec::new();
         for (positions, is_held_out) in [(used, false), (held_out, true)] {
-            for (residual, row) in fit.predict(&rows_at(rows, positions)).into_iter().zip(positions)
-            {
-                let residual = Residual { row: *row, ..residual };
-                all.push(predicted(self, fit, &rows[*row], residual, is_held_out));
+            let residuals = fit.predict(&rows_at(rows, positions));
+            for (residual, &position) in residuals.into_iter().zip(positions) {
+                // `predict` numbers only the rows that it was given.
+                let residual = Residual { row: position, ..residual };
+                predictions.push(with_prediction(
+                    self,
+                    fit,
+                    &rows[position],
+                    residual,
+                    is_held_out,
+                ));
             }
         }
-        all.sort_by_key(|predicted| predicted.residual.row);
+        predictions.sort_by_key(|predicted| predicted.residual.row);
         let mut computed = Computed::default();
         for (key, value) in [
             ("rows", json!(rows.len())),
@@ -82,11 +90,12 @@ impl FitPlan {
             ..titled("the costs that explain the measured rows best")
         };
         let costs = cost_table(fit, self.poll_ns).displayed(display);
-        computed.tables = vec![costs, error_table(&all), residual_table(&all)];
+        computed.tables = vec![costs, error_table(&predictions), residual_table(&predictions)];
         computed
     }
 }
 
+/// The rows at these positions.
 fn rows_at(rows: &[Observation], positions: &[usize]) -> Vec<Observation> {
     positions.iter().map(|position| rows[*position]).collect()
 }
@@ -95,12 +104,13 @@ fn rows_at(rows: &[Observation], positions: &[usize]) -> Vec<Observation> {
 struct Predicted {
     observation: Observation,
     residual: Residual,
+    /// How the latency was predicted. `None` if it was not predicted.
     latency_method: Option<Method>,
     is_held_out: bool,
 }
 
 /// Adds the fit's prediction to a row. A row that keeps up but has no closed form is simulated, with the fitted costs.
-fn predicted(
+fn with_prediction(
     plan: &FitPlan,
     fit: &Fit,
     observation: &Observation,
@@ -143,18 +153,21 @@ fn predicted(
 
 /// A row of the table `errors`.
 struct ErrorRow {
+    /// `fitted` or `held-out`.
     rows: &'static str,
     figure: &'static str,
-    /// Relative errors, each with its sign; at least one.
+    /// Relative errors, each with its sign. At least one.
     errors: Vec<f64>,
 }
 
 impl ErrorRow {
+    /// Mean of the absolute errors.
     fn mean(&self) -> f64 {
         let sum: f64 = self.errors.iter().map(|error| error.abs()).sum();
         sum / self.errors.len() as f64
     }
 
+    /// Largest absolute error.
     fn max(&self) -> f64 {
         self.errors.iter().fold(0.0, |max, error| max.max(error.abs()))
     }

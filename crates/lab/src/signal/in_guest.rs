@@ -1,4 +1,7 @@
-//! The request for one window in a guest, and the response. The code of the live bench measures the window.
+//! The request for one window in a guest, and the response. `sim` sends the request to the irqlab in the guest, which
+//! measures the window with the code of the live bench.
+//!
+//! The names of variants and fields are the wire format. The checks of the response do not trust the guest.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -11,7 +14,7 @@ use crate::guest_protocol::response::Response;
 /// Name of the fact that lists the interrupt lines of the receiving card, by the kernel's numbers.
 pub const CARD_IRQS: &str = "card_irqs";
 
-/// A window to measure. Times are on the guest's clock.
+/// A request to measure one window. Times are on the guest's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignalRequest {
@@ -23,7 +26,7 @@ pub struct SignalRequest {
     pub receiver_cpu: u32,
     /// Length of the window, ns.
     pub length_ns: u64,
-    /// Work for each event: dependent additions.
+    /// Work for each event: number of dependent additions.
     pub work_additions: u64,
     /// Determines when events are due, and the delay between the set-up and the opening of the window.
     pub seed: u64,
@@ -41,6 +44,7 @@ pub enum MeasuredWindow {
 }
 
 impl MeasuredWindow {
+    /// The window that was measured.
     #[must_use]
     pub fn window(&self) -> Window {
         match self {
@@ -51,6 +55,7 @@ impl MeasuredWindow {
     }
 }
 
+/// The item of the response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestWindow {
@@ -59,9 +64,10 @@ pub struct GuestWindow {
     pub facts: Map<String, Json>,
 }
 
+/// The response to a [`SignalRequest`]: exactly one window.
 #[derive(Debug, Default)]
 pub struct SignalResponse {
-    /// The window of the response, or `None` until it is read.
+    /// The window. `None` until it was read.
     pub window: Option<GuestWindow>,
 }
 

@@ -1,5 +1,9 @@
-//! The experiment `signal`: what it costs to learn of events by interrupts, by polling, or by a clock
-//! (Smith, Chung and Traw: Interrupts; `papers/`).
+//! The experiment `signal`: what it costs to learn of events by interrupts, by polling, or by a clock (Smith, Chung and
+//! Traw: Interrupts; `papers/`).
+//!
+//! [`Plan`] is the experiment of `signal run`: `bench` has the trait of the benches, `sample` the measured windows,
+//! `tables` the tables. The other verbs of `signal` compute without a measurement: `model`, `advice` and `fitting` have
+//! their results.
 
 mod advice;
 mod bench;

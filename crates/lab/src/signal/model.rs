@@ -1,4 +1,5 @@
 //! The model without a measurement: CPU use and latency of each scheme at each rate, by closed forms or by simulation.
+//! The verb `signal model` makes a [`ModelPlan`] from the command line. The crate `signalling` computes the answers.
 
 use record::{Absence, Columns, IntervalColumns, Table, TableDisplay, column};
 use serde_json::json;
@@ -10,7 +11,7 @@ use signalling::{
 use super::computed::{Computed, titled};
 use super::tables::region_table;
 
-/// Number of rates in table `regions`.
+/// Number of steps of the rate in table `regions`.
 const REGION_STEPS: u32 = 48;
 
 /// The schemes to compare, and the rates at which they are compared.
@@ -19,11 +20,11 @@ pub struct ModelPlan {
     pub schemes: Vec<Scheme>,
     /// Events per second, in ascending order; at least one.
     pub rates_hz: Vec<u64>,
-    /// Simulate everything, even where there is a closed form.
+    /// Whether to simulate everything, even if there is a closed form.
     pub simulate: bool,
-    /// Bound of the latency for table `bounds`; `None` leaves the table out.
+    /// Bound of the latency for table `bounds`, ns. `None` leaves the table out.
     pub latency_bound_ns: Option<u64>,
-    /// The figure of the latency that the bound limits.
+    /// The statistic of the latency that the bound limits, such as the mean.
     pub statistic: Statistic,
 }
 
@@ -31,13 +32,14 @@ pub struct ModelPlan {
 type Ask<'a> = dyn FnMut(Scheme, u64) -> Result<Answer, SimulationError> + 'a;
 
 impl ModelPlan {
-    /// Whether everything is simulated. Closed forms give only the mean.
+    /// Whether everything is simulated. A bound of another statistic than the mean needs this, because closed forms
+    /// give only the mean.
     fn simulates_all(&self) -> bool {
         self.simulate || (self.latency_bound_ns.is_some() && self.statistic != Statistic::Mean)
     }
 
-    /// Computes the tables `model`, `crossovers`, `regions` and `bounds`. `simulation` describes the events and the
-    /// costs of a scheme at a rate, Hz.
+    /// Computes the tables `model`, `crossovers`, `regions` and `bounds`. `simulation` returns the events and the costs
+    /// of a scheme at a rate, Hz.
     ///
     /// Fails if a value of a simulation is out of range.
     pub fn compute<'a>(
@@ -57,12 +59,13 @@ impl ModelPlan {
         computed.settings.insert("simulate".into(), json!(simulates_all));
         computed.warnings = over_capacity(&rows);
         computed.tables.push(model_table(&rows));
-        self.choices(&mut ask, &mut computed)?;
+        self.add_choices(&mut ask, &mut computed)?;
         Ok(computed)
     }
 
-    /// Adds the tables `crossovers`, `regions` and `bounds`.
-    fn choices(&self, ask: &mut Ask, computed: &mut Computed) -> Result<(), SimulationError> {
+    /// Adds the tables `crossovers`, `regions` and `bounds`. With a single rate, an absence says that they have no
+    /// range.
+    fn add_choices(&self, ask: &mut Ask, computed: &mut Computed) -> Result<(), SimulationError> {
         let (Some(&low_hz), Some(&high_hz)) = (self.rates_hz.first(), self.rates_hz.last()) else {
             return Ok(());
         };
@@ -74,8 +77,9 @@ impl ModelPlan {
         let curves = curves(&self.schemes, RateRange { low_hz, high_hz }, ask)?;
         computed.tables.push(crossover_table(&crossovers(&curves, ask)?));
         let steps = RateRange { low_hz, high_hz }.steps(REGION_STEPS);
-        let fine = curves_at(&self.schemes, &steps, ask)?;
-        computed.tables.push(region_table(&regions(&fine, self.statistic), self.statistic));
+        let fine_curves = curves_at(&self.schemes, &steps, ask)?;
+        let regions = regions(&fine_curves, self.statistic);
+        computed.tables.push(region_table(&regions, self.statistic));
         let Some(bound_ns) = self.latency_bound_ns else { return Ok(()) };
         let ranges = kept(&curves, self.statistic, bound_ns, ask)?;
         computed.settings.insert("latency_bound_ns".into(), json!(bound_ns));
@@ -108,7 +112,7 @@ impl Row {
     }
 }
 
-/// A warning for each scheme that does not keep up at some rate.
+/// A warning for each scheme that does not keep up at some rate. It names the first such rate.
 fn over_capacity(rows: &[Row]) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut named = Vec::new();
@@ -128,49 +132,106 @@ fn over_capacity(rows: &[Row]) -> Vec<String> {
 
 fn model_columns<'a>() -> Columns<'a, Row> {
     Columns::all([
-column("rate_hz", "Events that arrive per second.").priority(100).key().uint(|row: &Row| row.rate_hz),
-column("scheme", "Scheme of signalling.").priority(100).key().text(|row: &Row| row.scheme.to_string()),
-column("method", "How the row was computed: closed-form (a formula) or simulation (event by event).")
-        .priority(90).text(|row: &Row| row.answer.method.label()),
-column("cpu_ratio", "Part of the CPU's time that signalling and handling take, including polls that find nothing.")
+        column("rate_hz", "Events that arrive per second.")
+            .priority(100)
+            .key()
+            .uint(|row: &Row| row.rate_hz),
+        column("scheme", "Scheme of signalling.")
+            .priority(100)
+            .key()
+            .text(|row: &Row| row.scheme.to_string()),
+        column(
+            "method",
+            "How the row was computed: closed-form (a formula) or simulation (event by \
+             event).",
+        )
+        .priority(90)
+        .text(|row: &Row| row.answer.method.label()),
+        column(
+            "cpu_ratio",
+            "Part of the CPU's time that signalling and handling take, including polls that \
+             find nothing.",
+        )
         .title("cpu")
         .priority(99)
-        .cpu_share().real(|row: &Row| row.answer.prediction.utilisation_ratio),
-column("throughput_hz", "Events handled per second.").priority(60).real(|row: &Row| row.answer.prediction.throughput_hz),
-column("interrupts_hz", "Interrupts or clock ticks per second.").priority(70).real(|row: &Row| row.answer.prediction.interrupts_hz),
-column("events_per_interrupt", "Events handled per interrupt or tick; absent if there is none.")
-            .title("events/interrupt")
-            .priority(65).real(|row: &Row| row.answer.prediction.events_per_interrupt),
-column("latency_mean_ns", "Mean time from an event's arrival to the end of its handling; over capacity, of the events that \
-             found a free slot in the ring.")
+        .cpu_share()
+        .real(|row: &Row| row.answer.prediction.utilisation_ratio),
+        column("throughput_hz", "Events handled per second.")
+            .priority(60)
+            .real(|row: &Row| row.answer.prediction.throughput_hz),
+        column("interrupts_hz", "Interrupts or clock ticks per second.")
+            .priority(70)
+            .real(|row: &Row| row.answer.prediction.interrupts_hz),
+        column(
+            "events_per_interrupt",
+            "Events handled per interrupt or tick; absent if there is none.",
+        )
+        .title("events/interrupt")
+        .priority(65)
+        .real(|row: &Row| row.answer.prediction.events_per_interrupt),
+        column(
+            "latency_mean_ns",
+            "Mean time from an event's arrival to the end of its handling; over capacity, of \
+             the events that found a free slot in the ring.",
+        )
         .title("latency")
         .priority(98)
         .interval(IntervalColumns::half_width("latency_half_width_ns"))
-        .cost().real(|row: &Row| row.answer.prediction.latency_mean_ns),
-column("latency_half_width_ns", "Half the width of the mean's 95 % interval; absent for closed forms.")
-        .detail().real(|row: &Row| row.answer.latency_half_width_ns),
-column("latency_p50_ns", "Median latency; quantiles_method says how it was computed.")
-        .title("p50")
-        .priority(50).uint(|row: &Row| row.quantiles.p50_ns),
-column("latency_p99_ns", "99th percentile of the latency.").title("p99").priority(80).uint(|row: &Row| row.quantiles.p99_ns),
-column("latency_p999_ns", "99.9th percentile of the latency.")
+        .cost()
+        .real(|row: &Row| row.answer.prediction.latency_mean_ns),
+        column(
+            "latency_half_width_ns",
+            "Half the width of the mean's 95 % interval; absent for closed forms.",
+        )
+        .detail()
+        .real(|row: &Row| row.answer.latency_half_width_ns),
+        column("latency_p50_ns", "Median latency; quantiles_method says how it was computed.")
+            .title("p50")
+            .priority(50)
+            .uint(|row: &Row| row.quantiles.p50_ns),
+        column("latency_p99_ns", "99th percentile of the latency.")
+            .title("p99")
+            .priority(80)
+            .uint(|row: &Row| row.quantiles.p99_ns),
+        column("latency_p999_ns", "99.9th percentile of the latency.")
             .title("p99.9")
-            .priority(45).uint(|row: &Row| row.quantiles.p999_ns),
-column("leftover_ratio", "Part of the CPU's time that is left for other work.")
+            .priority(45)
+            .uint(|row: &Row| row.quantiles.p999_ns),
+        column("leftover_ratio", "Part of the CPU's time that is left for other work.")
             .title("left")
-            .priority(75).real(|row: &Row| row.answer.prediction.leftover_ratio),
-column("drops_ratio", "Part of the events that found the ring or the queue full; absent for closed forms, which are \
-             used only if fewer than about one event in a million is lost.")
+            .priority(75)
+            .real(|row: &Row| row.answer.prediction.leftover_ratio),
+        column(
+            "drops_ratio",
+            "Part of the events that found the ring or the queue full; absent for closed \
+             forms, which are used only if fewer than about one event in a million is lost.",
+        )
         .title("drops")
-        .priority(72).real(|row: &Row| row.answer.prediction.drops_ratio),
-column("quantiles_method", "How the quantiles were computed; mostly by simulation, because few closed forms are known.")
-        .detail().text(|row: &Row| row.quantiles_method.label()),
-column("empty_polls_hz", "Polls per second that found nothing.").detail().real(|row: &Row| row.answer.prediction.empty_polls_hz),
-column("capacity_hz", "Rate above which the scheme no longer keeps up, events per second.")
+        .priority(72)
+        .real(|row: &Row| row.answer.prediction.drops_ratio),
+        column(
+            "quantiles_method",
+            "How the quantiles were computed; mostly by simulation, because few closed forms \
+             are known.",
+        )
+        .detail()
+        .text(|row: &Row| row.quantiles_method.label()),
+        column("empty_polls_hz", "Polls per second that found nothing.")
+            .detail()
+            .real(|row: &Row| row.answer.prediction.empty_polls_hz),
+        column("capacity_hz", "Rate above which the scheme no longer keeps up, events per second.")
             .title("capacity")
-            .priority(40).real(|row: &Row| row.answer.prediction.capacity_hz),
-column("is_over_capacity", "Whether more events arrive than the scheme can handle.").detail().bool(|row: &Row| row.answer.is_over_capacity),
-column("no_form_reason", "Why there is no closed form for the row; absent if there is one.").detail().text(|row: &Row| row.answer.reason.clone()),
+            .priority(40)
+            .real(|row: &Row| row.answer.prediction.capacity_hz),
+        column("is_over_capacity", "Whether more events arrive than the scheme can handle.")
+            .detail()
+            .bool(|row: &Row| row.answer.is_over_capacity),
+        column(
+            "no_form_reason",
+            "Why there is no closed form for the row; absent if there is one.",
+        )
+        .detail()
+        .text(|row: &Row| row.answer.reason.clone()),
     ])
 }
 

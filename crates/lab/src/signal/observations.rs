@@ -1,4 +1,5 @@
-//! Measured rows that the costs are fitted to, from a CSV text or from a run.
+//! Measured rows that costs are fitted to, from a CSV text or from a run. The verb `signal fit` reads them. The text
+//! may come from anyone, so amounts have limits. The names of the columns are public.
 
 use record::{Run, Table, Value};
 use signalling::{OBSERVATIONS_MAX, Observation, Scheme};
@@ -8,9 +9,10 @@ use super::Load;
 /// Maximum number of columns of a file.
 const COLUMNS_MAX: usize = 1_000;
 
-/// A known column: its name, its field, and the factor that converts its unit to the field's unit.
-type Meaning = (&'static str, Field, f64);
+/// A known column: its name, the field that it holds, and the factor that converts its unit to the field's unit.
+type KnownColumn = (&'static str, Field, f64);
 
+/// The quantities of an [`Observation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Scheme,
@@ -23,8 +25,8 @@ enum Field {
     Interrupts,
 }
 
-/// The columns that a file or a run can have for the fit.
-const COLUMNS: [Meaning; 16] = [
+/// The columns of a file or a run that the fit can use.
+const COLUMNS: [KnownColumn; 16] = [
     ("scheme", Field::Scheme, 1.0),
     ("mode", Field::Scheme, 1.0),
     ("rate_hz", Field::Rate, 1.0),
@@ -43,16 +45,16 @@ const COLUMNS: [Meaning; 16] = [
     ("interrupts_hz", Field::Interrupts, 1.0),
 ];
 
-/// Measured rows, and the columns that were ignored.
+/// Measured rows, and the ignored columns.
 pub struct Observations {
     pub rows: Vec<Observation>,
-    /// Names of unknown columns.
+    /// Names of unknown columns. Empty for a run.
     pub ignored: Vec<String>,
 }
 
-/// Reads the rows of a CSV text. Skips lines that start with `#`.
+/// Reads the rows of a CSV text with a heading. Skips lines that start with `#`.
 ///
-/// Returns the error in the text, with its line.
+/// Fails with the first error of the text, and its line.
 pub fn of_csv(text: &str) -> Result<Observations, String> {
     let mut reader = csv::ReaderBuilder::new()
         .comment(Some(b'#'))
@@ -60,7 +62,7 @@ pub fn of_csv(text: &str) -> Result<Observations, String> {
         .from_reader(text.as_bytes());
     let names: Vec<String> =
         reader.headers().map_err(|error| error.to_string())?.iter().map(str::to_owned).collect();
-    let (meanings, ignored) = meanings(&names)?;
+    let (known_columns, ignored) = known_columns(&names)?;
     let mut rows = Vec::new();
     for record in reader.records() {
         let record = record.map_err(|error| error.to_string())?;
@@ -69,32 +71,38 @@ pub fn of_csv(text: &str) -> Result<Observations, String> {
             return Err(format!("more than {OBSERVATIONS_MAX} rows (give fewer)"));
         }
         let cell = |position: usize| record.get(position).unwrap_or("").to_owned();
-        rows.push(row(&meanings, &names, cell).map_err(|error| format!("line {line}: {error}"))?);
+        let row = row(&known_columns, &names, cell);
+        rows.push(row.map_err(|error| format!("line {line}: {error}"))?);
     }
     Ok(Observations { rows, ignored })
 }
 
 /// Known columns, with their positions in the table.
-type Meanings = Vec<(usize, Meaning)>;
+type KnownColumns = Vec<(usize, KnownColumn)>;
 
-/// Finds the known columns, and the names of the others.
-fn meanings(names: &[String]) -> Result<(Meanings, Vec<String>), String> {
+/// Finds the known columns, and the names of the other columns.
+///
+/// Fails if two columns hold the same field, or a needed column is absent.
+fn known_columns(names: &[String]) -> Result<(KnownColumns, Vec<String>), String> {
     if names.len() > COLUMNS_MAX {
         return Err(format!("more than {COLUMNS_MAX} columns"));
     }
-    let mut found = Meanings::new();
+    let mut found = KnownColumns::new();
     let mut ignored = Vec::new();
     for (position, name) in names.iter().enumerate() {
         match COLUMNS.iter().find(|(known, ..)| known == name) {
             None => ignored.push(name.clone()),
-            Some(meaning) if found.iter().any(|(_, (_, field, _))| *field == meaning.1) => {
+            Some((_, known_field, _))
+                if found.iter().any(|(_, (_, field, _))| field == known_field) =>
+            {
                 return Err(format!("column {name:?}: another column holds the same (keep one)"));
             }
-            Some(meaning) => found.push((position, *meaning)),
+            Some(column) => found.push((position, *column)),
         }
     }
-    let has = |wanted: Field| found.iter().any(|(_, (_, field, _))| *field == wanted);
-    if !has(Field::Scheme) || !has(Field::Rate) || !(has(Field::Cpu) || has(Field::Latency)) {
+    let has_field = |wanted: Field| found.iter().any(|(_, (_, field, _))| *field == wanted);
+    let has_figure = has_field(Field::Cpu) || has_field(Field::Latency);
+    if !has_field(Field::Scheme) || !has_field(Field::Rate) || !has_figure {
         let known: Vec<&str> = COLUMNS.iter().map(|(name, ..)| *name).collect();
         return Err(format!(
             "columns scheme and rate_hz, and cpu_ratio or latency_mean_ns, are needed (known: {})",
@@ -104,13 +112,15 @@ fn meanings(names: &[String]) -> Result<(Meanings, Vec<String>), String> {
     Ok((found, ignored))
 }
 
+/// The observation in a row. `cell` returns the text of a cell by the position of its column. An empty text is an
+/// absent value.
 fn row(
-    meanings: &[(usize, Meaning)],
+    known_columns: &[(usize, KnownColumn)],
     names: &[String],
     cell: impl Fn(usize) -> String,
 ) -> Result<Observation, String> {
     let number = |wanted: Field| -> Result<Option<f64>, String> {
-        let found = meanings.iter().find(|(_, (_, field, _))| *field == wanted);
+        let found = known_columns.iter().find(|(_, (_, field, _))| *field == wanted);
         let Some((position, (_, _, factor))) = found else {
             return Ok(None);
         };
@@ -119,10 +129,10 @@ fn row(
             return Ok(None);
         }
         let value = text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
-        let wrong = || format!("column {:?}: {text:.40?} is not a number >= 0", names[*position]);
-        Ok(Some(value.ok_or_else(wrong)? * factor))
+        let error = || format!("column {:?}: {text:.40?} is not a number >= 0", names[*position]);
+        Ok(Some(value.ok_or_else(error)? * factor))
     };
-    let scheme = meanings.iter().find(|(_, (_, field, _))| *field == Field::Scheme);
+    let scheme = known_columns.iter().find(|(_, (_, field, _))| *field == Field::Scheme);
     let scheme = scheme.map(|(position, _)| cell(*position)).unwrap_or_default();
     let scheme: Scheme = scheme.parse().map_err(|error| format!("{error}"))?;
     let rate_hz = number(Field::Rate)?.ok_or("the rate is absent")?;
@@ -139,13 +149,13 @@ fn row(
 
 /// Reads the rows of the first table of a run that has schemes, rates, and CPU use or latency.
 ///
-/// Fails if the run has no such table, or if a row is not a measurement.
+/// Fails if the run has no such table, or if a row has an invalid value.
 pub fn of_run(run: &Run) -> Result<Observations, String> {
     let names = |table: &Table| -> Vec<String> {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-        // Medians of windows replace means, and offered rates replace requested rates: the run's own fit
-        // uses them, too.
-        let replaced = |name: &str| match name {
+        // Medians of windows replace means, and offered rates replace requested rates, as in the fit of `signal run`
+        // itself. An empty name makes the replaced column unknown.
+        let is_replaced = |name: &str| match name {
             "rate_hz" => names.contains(&"offered_hz"),
             "cpu_ratio" => names.contains(&"cpu_median_ratio"),
             "latency_mean_ns" => names.contains(&"latency_mean_median_ns"),
@@ -153,11 +163,12 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
         };
         names
             .iter()
-            .map(|name| if replaced(name) { String::new() } else { (*name).to_owned() })
+            .map(|name| if is_replaced(name) { String::new() } else { (*name).to_owned() })
             .collect()
     };
-    let found = run.tables.iter().find_map(|table| Some((table, meanings(&names(table)).ok()?.0)));
-    let Some((table, meanings)) = found else {
+    let found =
+        run.tables.iter().find_map(|table| Some((table, known_columns(&names(table)).ok()?.0)));
+    let Some((table, known_columns)) = found else {
         return Err("the run has no table with columns scheme, rate_hz and cpu_ratio".to_owned());
     };
     let names = names(table);
@@ -175,15 +186,15 @@ pub fn of_run(run: &Run) -> Result<Observations, String> {
             Value::Real(number) => number.to_string(),
             Value::Absent | Value::Bool(_) => String::new(),
         };
-        let row = row(&meanings, &names, cell);
+        let row = row(&known_columns, &names, cell);
         rows.push(row.map_err(|error| format!("table {}, row {row_number}: {error}", table.name))?);
     }
-    // Do not report ignored columns: a run has many columns for other purposes.
+    // A run has many columns for other purposes, so ignored columns are not reported.
     Ok(Observations { rows, ignored: Vec::new() })
 }
 
-/// Whether a row's latency and CPU use are from the same windows. `signal run` measures CPU use only with the load
-/// `background`. Rows of other loads have latencies without it.
+/// Whether the fit can use a row: latency and CPU use must come from the same windows. `signal run` measures CPU use
+/// only with the load `background`. Rows of a table without a column `load` are all usable.
 fn is_usable(table: &Table, cells: &[Value]) -> bool {
     let background = Value::Text(Load::Background.word().to_owned());
     table.get(cells, "load").is_none_or(|load| *load == background)

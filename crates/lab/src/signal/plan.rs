@@ -1,10 +1,12 @@
-//! The plan: parts, their points, and windows.
+//! The plan of `signal run`: parts, their points, and windows. The verb makes the plan from the command line.
+//! [`Window`] is part of the wire format (`in_guest.rs`).
 
 use serde::{Deserialize, Serialize};
 use signalling::Scheme;
 
 use super::sample::{Load, RatePoint, RoundTripPoint, TransferPoint};
 
+/// A part of the experiment, with a table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// CPU use and latency against the rate of events.
@@ -29,6 +31,7 @@ impl Part {
     }
 }
 
+/// The points to measure: each part with each load and scheme.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub parts: Vec<Part>,
@@ -40,13 +43,14 @@ pub struct Plan {
     pub request_rate_hz: u64,
     /// Sizes of socket buffers of the sweep, bytes.
     pub socket_buffers_bytes: Vec<u64>,
-    /// How often each point is measured. The points of a repetition have a random order. Contaminated windows of
+    /// How often each point is measured. Each repetition measures all points in random order. Contaminated windows of
     /// the sweep over event rates are measured again, in up to `repetitions` further rounds.
     pub repetitions: u32,
-    /// Determines the order of points, and when events are due.
+    /// Seed of the order of points, and of the times when events are due.
     pub seed: u64,
 }
 
+/// A window to measure: one point, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Window {
@@ -78,7 +82,8 @@ impl Window {
         }
     }
 
-    /// Scheme and load of the window, in words. They decide whether the window is available; its numbers do not.
+    /// Scheme, load and kind of the window, in words. They decide whether the window is available. Rate and size do not
+    /// matter.
     pub(super) fn subject(self) -> String {
         let bulk = match self {
             Window::RoundTrip(RoundTripPoint { bulk: true, .. }) => ", during a bulk transfer",

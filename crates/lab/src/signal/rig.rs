@@ -1,4 +1,5 @@
-//! The rigs that carry the events, and the schemes of each.
+//! The rigs that carry the events of `signal run`, and the schemes that each rig has. `live` sets up the rigs, also in
+//! the guest of a simulated machine. The names are a wire format.
 
 use serde::{Deserialize, Serialize};
 use signalling::Scheme;
@@ -29,7 +30,7 @@ pub enum Rig {
 const THROTTLE_NS: std::ops::RangeInclusive<u64> = 128_000..=10_000_000;
 
 impl Rig {
-    /// The rigs that need no other machine.
+    /// The rigs that need no second machine.
     pub const ALONE: [Rig; 4] = [Rig::Threads, Rig::Veth, Rig::VirtioNet, Rig::E1000];
 
     /// The rig's name on the command line and in tables.
@@ -62,8 +63,8 @@ impl Rig {
         matches!(self, Rig::VirtioNet | Rig::E1000)
     }
 
-    /// Setting of the card's interrupt throttle for a scheme: minimum time between two interrupts, ns, or 0 for no
-    /// limit. `None` if the rig has no throttle.
+    /// The card's interrupt throttle for a scheme: minimum time between two interrupts, ns. 0: no limit. `None` if the
+    /// rig has no throttle.
     #[must_use]
     pub fn throttle_ns(self, scheme: Scheme) -> Option<u64> {
         match (self, scheme) {
@@ -75,8 +76,7 @@ impl Rig {
 
     /// Checks that the rig has the scheme.
     ///
-    /// Fails with [`BenchError::Unavailable`] if it does not. The error names an available scheme
-    /// or rig.
+    /// Fails with [`BenchError::Unavailable`] if the rig lacks the scheme. The error names an available scheme or rig.
     pub fn check(self, scheme: Scheme) -> Result<(), BenchError> {
         let unavailable = |reason: &str, remedy: String| {
             Err(BenchError::Unavailable { reason: reason.to_owned(), remedy: Some(remedy) })
@@ -88,6 +88,7 @@ impl Rig {
             Rig::Nic => format!("--schemes {schemes}"), // the caller knows the card and its peer
             _ => command(rig, schemes),
         };
+        // The order of the arms matters: exceptions come before their general case.
         match scheme {
             _ if self == Rig::Threads => Ok(()),
             Scheme::Interrupt => unavailable(

@@ -1,4 +1,5 @@
-//! The windows that a bench measures, each with one scheme, one load and one workload.
+//! The windows that a bench measures for `signal run`, each with one scheme, one load and one workload. Tables and
+//! shares of CPU time are computed from them. The names of variants and fields are a wire format (`in_guest.rs`).
 
 use serde::{Deserialize, Serialize};
 use signalling::Scheme;
@@ -13,8 +14,8 @@ use crate::experiment;
 pub enum Load {
     /// `idle`: no competing load.
     Idle,
-    /// `background`: a CPU-bound job of the lowest priority (SCHED_IDLE). Its progress shows the CPU time that
-    /// signalling and handling leave over.
+    /// `background`: a CPU-bound job of the lowest priority (SCHED_IDLE). The progress of the job shows how much CPU
+    /// time signalling and handling do not use.
     Background,
     /// `busy`: a CPU-bound job of the same priority as the receiver, as in section 8.2 of the paper.
     Busy,
@@ -45,8 +46,8 @@ pub struct Leftover {
     pub control_iterations: u64,
     /// Length of the control, ns.
     pub control_ns: u64,
-    /// CPU time that the job had in the control, ns. It is shorter than the control if other work ran, or if the
-    /// host of a virtual machine took the CPU.
+    /// CPU time that the job had in the control, ns. Less than `control_ns` if other work ran, or if the host of a
+    /// virtual machine took the CPU.
     pub control_job_ns: u64,
 }
 
@@ -96,19 +97,20 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// CPU time of all threads of the measurement, ns, including the interrupts that came while they ran. The rest of
-    /// the window is idle time, other work, and time that the host took.
+    /// CPU time of all threads of the measurement, ns. It includes interrupts that came while they ran. The rest of the
+    /// window is idle time, other work, and time that the host took.
     fn threads_ns(&self, leftover: Leftover) -> u64 {
         leftover.job_ns + self.receiver_ns + self.softirq_thread_ns.unwrap_or(0)
     }
 
-    /// The share of the CPU's time that was left over: the job's rate over its rate without events.
+    /// The share of the CPU's time that was left over for other work: the job's rate in the window over its rate in the
+    /// control, without events.
     ///
-    /// Both rates are per CPU time of the measurement's threads. Therefore time that other work or the host took does
+    /// Both rates are per CPU time of the measurement's threads. Therefore, time that other work or the host took does
     /// not matter. The ratio can exceed 1 by chance. `None` without a job, or if the control shows no progress.
     ///
-    /// A simulator's counts give the exact ratio for any load. It is the share of the job and the idle task in the window,
-    /// over their share in the control.
+    /// With a simulator's counts, the ratio is exact for any load: the time share of the job and the idle task in the
+    /// window, over their time share in the control.
     #[must_use]
     pub fn leftover_ratio(&self) -> Option<f64> {
         if let Some(counted) = self.counted {
@@ -128,7 +130,7 @@ impl Activity {
 
     /// The share of the CPU's time that signalling and handling took.
     ///
-    /// Only a simulator's counts or the load `background` show this share; otherwise `None`. A job of the receiver's
+    /// Only a simulator's counts or the load `background` show this share. Otherwise `None`: a job of the receiver's
     /// own priority shares the CPU with the receiver, and without a job nothing measures the leftover time.
     #[must_use]
     pub fn cpu_ratio(&self, load: Load) -> Option<f64> {
@@ -138,7 +140,7 @@ impl Activity {
         Some(1.0 - self.leftover_ratio()?)
     }
 
-    /// The share of the time that the measurement's threads had the CPU: the smaller share of the window and its
+    /// The smaller of two shares of time in which the measurement's threads had the CPU: in the window, and in its
     /// control. `None` without a job.
     #[must_use]
     pub fn available_ratio(&self) -> Option<f64> {
@@ -149,10 +151,10 @@ impl Activity {
     }
 }
 
-/// Minimum share of an uncontaminated window that the measurement's threads have the CPU.
-const AVAILABLE_MIN: f64 = 0.97;
-// In an uncontaminated window the sender's mean lateness is at most the larger of two limits: LATE_RATIO of the mean
-// latency, and LATE_NS.
+/// Minimum of [`Activity::available_ratio`] in an uncontaminated window.
+const AVAILABLE_RATIO_MIN: f64 = 0.97;
+// In an uncontaminated window, the sender's mean lateness is at most the larger of two limits: `LATE_RATIO` of the mean
+// latency, and `LATE_NS`.
 const LATE_RATIO: f64 = 0.1;
 const LATE_NS: f64 = 1_000.0;
 
@@ -180,25 +182,25 @@ pub struct RateWindow {
     pub delivered: u64,
     /// Events that found the ring or the socket's buffer full.
     pub dropped: u64,
-    /// Time from when an event was due until it was handled, ns. A late sender does not hide latency
-    /// (no coordinated omission).
+    /// Time from when an event was due until it was handled, ns. A late sender does not hide latency (no coordinated
+    /// omission).
     #[serde(with = "distribution_text")]
     pub latency: Distribution,
-    /// Lateness of the sender, ns. The latency includes it.
+    /// Lateness of the sender: how long after its due time an event was sent, ns. The latency includes the lateness.
     #[serde(with = "distribution_text")]
     pub lateness: Distribution,
     pub activity: Activity,
 }
 
 impl RateWindow {
-    /// The reason why the window is contaminated, or `None` if it is not. A window is contaminated if other work had one
-    /// of the two CPUs for a part of the window.
+    /// The reason why the window is contaminated, or `None` if it is not. In a contaminated window, other work had one
+    /// of the two CPUs for a part of the time.
     #[must_use]
     pub fn contamination(&self) -> Option<&'static str> {
-        // Nothing but the guest runs on a simulated CPU.
+        // Nothing but the guest runs on a simulated CPU, so its CPU is always available.
         let is_shared = self.activity.counted.is_none();
         let available = self.activity.available_ratio();
-        if is_shared && available.is_some_and(|share| share < AVAILABLE_MIN) {
+        if is_shared && available.is_some_and(|share| share < AVAILABLE_RATIO_MIN) {
             return Some("other work, or the host, had the receiving CPU");
         }
         let limit = (LATE_RATIO * self.latency.mean()?).max(LATE_NS);
@@ -224,6 +226,7 @@ pub struct TransferPoint {
 #[serde(deny_unknown_fields)]
 pub struct TransferWindow {
     pub point: TransferPoint,
+    /// Number of received bytes.
     pub bytes: u64,
     pub activity: Activity,
 }
@@ -243,6 +246,7 @@ pub struct RoundTripPoint {
     pub bulk: bool,
 }
 
+/// A window of round trips.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundTripWindow {

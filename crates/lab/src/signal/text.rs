@@ -1,20 +1,21 @@
-//! Text forms of schemes and distributions in requests and responses.
+//! Forms of schemes and distributions in requests to a guest and its responses, for `#[serde(with)]` in `sample.rs`.
+//! They are a wire format.
 
 /// A scheme, written as on the command line.
 pub(super) mod scheme_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use signalling::Scheme;
 
-    pub fn serialize<S: Serializer>(scheme: &Scheme, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(scheme)
+    pub fn serialize<S: Serializer>(scheme: &Scheme, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(scheme)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Scheme, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Scheme, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
-/// A distribution with the filled slots of its histogram, but without batches.
+/// A distribution as an object with the filled slots of its histogram. Batches and sections are not sent.
 pub(super) mod distribution_text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
     use stats::histogram::{SLOTS, slot_of};
@@ -25,14 +26,18 @@ pub(super) mod distribution_text {
     struct Sent {
         count: u64,
         sum: u64,
-        /// A decimal number as text: numbers in JSON have at most 64 bits.
+        /// A decimal number as text, because a number in JSON has at most 64 bits.
         sum_of_squares: String,
+        /// Value and time stamp.
         peak: (u64, u64),
         /// Number of each filled slot, and its count.
         filled: Vec<(usize, u64)>,
     }
 
-    pub fn serialize<S: Serializer>(distribution: &Distribution, to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        distribution: &Distribution,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         let filled = distribution.histogram.filled().map(|(low, _, count)| (slot_of(low), count));
         Sent {
             count: distribution.count,
@@ -41,11 +46,13 @@ pub(super) mod distribution_text {
             peak: (distribution.peak.value, distribution.peak.at),
             filled: filled.collect(),
         }
-        .serialize(to)
+        .serialize(serializer)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Distribution, D::Error> {
-        let sent = Sent::deserialize(from)?;
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Distribution, D::Error> {
+        let sent = Sent::deserialize(deserializer)?;
         let mut counts = vec![0_u64; SLOTS];
         let mut total = 0_u64;
         for (slot, count) in sent.filled {

@@ -1,8 +1,9 @@
-//! [`CallerProgram`]: what BPF programs see of the calling thread, and of the time.
+//! [`CallerProgram`]: the number of the calling thread, its process, and the time, as BPF programs see them.
 //!
-//! Numbers of threads and CLOCK_MONOTONIC belong to a PID namespace and a time namespace; BPF
-//! programs use the initial ones. What user space passes to a BPF program, or compares with its
-//! data, comes from here.
+//! User space sees thread numbers and CLOCK_MONOTONIC of its own PID and time namespaces. BPF programs see the
+//! numbers and the clock of the initial namespaces. Numbers and times that user space passes to BPF programs, or
+//! compares with their data, must come from here. Users: `marks` and `noise` (the thread of a loop), `clock::kernel`,
+//! and an open window of `handlers`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,13 +19,15 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caller.o"));
 /// The loaded program `see_caller`, which is attached to nothing. Threads may share it.
 #[derive(Debug)]
 pub struct CallerProgram {
-    /// One thread at a time runs the program and reads the map.
+    /// Locked from the run of the program until its map was read: the map has one entry.
     object: Mutex<Object>,
 }
 
 impl CallerProgram {
-    /// Fails with [`BpfError::NotPermitted`] without the rights, otherwise with [`BpfError::Failed`] and libbpf's
-    /// message.
+    /// Loads the program.
+    ///
+    /// Fails with [`BpfError::NotPermitted`] without the rights, otherwise with
+    /// [`BpfError::Failed`] and libbpf's message.
     pub fn load() -> Result<Self, BpfError> {
         let open = open_object("irqlab_caller", OBJECT)?;
         let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
@@ -38,8 +41,8 @@ impl CallerProgram {
         self.see_between(|| ()).map(|(_, caller, _)| caller)
     }
 
-    /// Runs the program once in the calling thread, and reads another clock directly
-    /// before and after that.
+    /// Like [`CallerProgram::see`], but also calls `read_clock` directly before and after the program runs. The time
+    /// that the program sees lies between both readings.
     ///
     /// Fails if the kernel refuses.
     pub fn see_between<T>(&self, read_clock: impl Fn() -> T) -> Result<(T, Caller, T), BpfError> {
@@ -51,9 +54,9 @@ impl CallerProgram {
         let input =
             ProgramInput { context_in: Some(context.as_mut_bytes()), ..ProgramInput::default() };
         let before = read_clock();
-        let outcome = program.test_run(input);
+        let result = program.test_run(input);
         let after = read_clock();
-        outcome.map_err(|error| failure("running see_caller", &error))?;
+        result.map_err(|error| failure("running see_caller", &error))?;
         let value = map_of(&object, "callers")?
             .lookup(0_u32.as_bytes(), MapFlags::ANY)
             .map_err(|error| failure("reading callers", &error))?;

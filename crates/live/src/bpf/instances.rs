@@ -1,5 +1,6 @@
-//! Limits how many irqlab processes have probes at the same time. The Debian package creates a file
-//! for each, and a process locks one of the files until it ends.
+//! Limits how many irqlab processes have BPF programs loaded at the same time, where the Debian package lets users
+//! measure without root. The package creates a file for each permitted process, and a process locks one of the files
+//! until it ends. `bpf::object` takes the lock before it opens the first program.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +12,7 @@ use rustix::process::geteuid;
 
 use super::BpfError;
 
-/// The files, which the package makes (`contrib/package/apply-rights`).
+/// The directory of the files. The package creates them (`contrib/package/apply-rights`).
 const SLOTS: &str = "/var/lib/irqlab/instances";
 /// An upper bound on the files that are tried. The package creates fewer.
 const SLOTS_MAX: usize = 10_000;
@@ -19,11 +20,10 @@ const SLOTS_MAX: usize = 10_000;
 /// The lock of this process.
 static SLOT: Mutex<Option<File>> = Mutex::new(None);
 
-/// Locks one of the files for this process, unless it holds a lock already. Root needs no lock.
-/// Nor does a process that cannot read the files, or a machine without the package: only the
-/// package's program is limited.
+/// Locks one of the files for this process, unless this process holds a lock already. Root needs no lock. Neither does
+/// a process that cannot read the files, because only the package's users are limited.
 ///
-/// Fails with [`BpfError::Failed`] when all are taken.
+/// Fails with [`BpfError::Failed`] if other processes hold all locks.
 pub(super) fn take_slot() -> Result<(), BpfError> {
     let mut slot = SLOT.lock().unwrap_or_else(PoisonError::into_inner);
     if slot.is_none() && !geteuid().is_root() {
@@ -32,6 +32,7 @@ pub(super) fn take_slot() -> Result<(), BpfError> {
     Ok(())
 }
 
+/// Locks a free file of the directory; `None` if there is no file that this process can lock.
 fn free_slot(directory: &Path) -> Result<Option<File>, BpfError> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Ok(None) };
     let mut taken = 0;

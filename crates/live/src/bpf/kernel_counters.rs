@@ -1,9 +1,9 @@
-//! Where the kernel keeps the counters that /proc/interrupts and /proc/softirqs print.
+//! Where the kernel keeps the counters that /proc/interrupts and /proc/softirqs print. The loaders of `handlers` and
+//! `services` pass these offsets to the BPF programs.
 //!
-//! The gate reads them on the CPU itself, with interrupts off, at the instant at which a window
-//! opens or closes. So a window's counts can be compared exactly with the kernel's, which reading
-//! the files before and after does not allow. The bench checks the gate's values against the files
-//! before it uses them
+//! The gate (bpf/gate.h) reads the counters on their CPU, with interrupts off, when a window opens and closes.
+//! Therefore irqlab's counts can be compared exactly with the kernel's. Reading the files before and after a window is
+//! less exact. The bench checks the gate's values against the files before it uses them
 //! ([`gate_agrees_with_files`](crate::handlers::agreement::gate_agrees_with_files)).
 
 use std::ffi::OsStr;
@@ -16,8 +16,9 @@ use super::layout::{
     COUNTER_ABSENT, COUNTER_VECTORS, OFFSET_KSTAT, OFFSET_RUNQUEUES, OFFSET_VECTORS, PERCPU_OFFSETS,
 };
 
-/// Field of `irq_cpustat_t` (arch/x86/include/asm/hardirq.h) and its label in /proc/interrupts
-/// (arch/x86/kernel/irq.c, `arch_show_interrupts`).
+/// Fields of `irq_cpustat_t` (arch/x86/include/asm/hardirq.h), each with its label in
+/// /proc/interrupts (arch/x86/kernel/irq.c, `arch_show_interrupts`). The order is that of the gate's
+/// counters from [`COUNTER_VECTORS`] on.
 pub const VECTOR_COUNTERS: [(&str, &str); PERCPU_OFFSETS - OFFSET_VECTORS] = [
     ("apic_timer_irqs", "LOC"),
     ("irq_resched_count", "RES"),
@@ -35,15 +36,16 @@ pub const VECTOR_COUNTERS: [(&str, &str); PERCPU_OFFSETS - OFFSET_VECTORS] = [
     ("icr_read_retry_count", "RTR"),
 ];
 
-/// The offsets for [`super::layout::Config::percpu_offsets`]; all negative without BTF.
+/// The offsets of the counters in a CPU's area, for [`super::layout::Config::percpu_offsets`]. An unknown offset is -1;
+/// without BTF all are unknown.
 #[must_use]
 pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
     let mut offsets = [-1; PERCPU_OFFSETS];
     let Ok(btf) = Btf::from_vmlinux() else { return offsets };
-    let Some(area) = btf.type_by_name::<DataSec<'_>>(".data..percpu") else { return offsets };
-    for info in area.iter() {
-        let Some(variable) = btf.type_by_id::<Var<'_>>(info.ty) else { continue };
-        let Ok(offset) = i32::try_from(info.offset) else { continue };
+    let Some(section) = btf.type_by_name::<DataSec<'_>>(".data..percpu") else { return offsets };
+    for entry in section.iter() {
+        let Some(variable) = btf.type_by_id::<Var<'_>>(entry.ty) else { continue };
+        let Ok(offset) = i32::try_from(entry.offset) else { continue };
         match variable.name().and_then(OsStr::to_str) {
             Some("runqueues") => offsets[OFFSET_RUNQUEUES] = offset,
             Some("kstat") => offsets[OFFSET_KSTAT] = offset,
@@ -60,13 +62,15 @@ pub fn percpu_offsets() -> [i32; PERCPU_OFFSETS] {
 }
 
 /// Byte offsets of the fields of `irq_cpustat_t`, in the order of [`VECTOR_COUNTERS`].
+/// `None`: this kernel has no such field.
 fn irq_stat_fields(btf: &Btf<'_>) -> Vec<Option<i32>> {
     let absent = vec![None; VECTOR_COUNTERS.len()];
     let Some(typedef) = btf.type_by_name::<Typedef<'_>>("irq_cpustat_t") else { return absent };
     let target: BtfType<'_> = typedef.referenced_type();
     let Ok(fields) = Struct::try_from(target) else { return absent };
-    let offset_of = |wanted: &str| {
-        let member = fields.iter().find(|m| m.name.is_some_and(|name| name == OsStr::new(wanted)));
+    let offset_of = |field: &str| {
+        let is_field = |name: &OsStr| name == OsStr::new(field);
+        let member = fields.iter().find(|member| member.name.is_some_and(is_field));
         match member?.attr {
             MemberAttr::Normal { offset } => i32::try_from(offset / 8).ok(),
             MemberAttr::BitField { .. } => None,
@@ -75,7 +79,8 @@ fn irq_stat_fields(btf: &Btf<'_>) -> Vec<Option<i32>> {
     VECTOR_COUNTERS.iter().map(|(field, _)| offset_of(field)).collect()
 }
 
-/// The counter of the line `label` of /proc/interrupts, from the counters that the gate read.
+/// The counter of the line `label` of /proc/interrupts, from the counters that the gate read. `None` if the label is
+/// not in [`VECTOR_COUNTERS`], or this kernel lacks the counter.
 #[must_use]
 pub fn vector_counter(counters: &[u64], label: &str) -> Option<u64> {
     let position = VECTOR_COUNTERS.iter().position(|(_, name)| *name == label)?;

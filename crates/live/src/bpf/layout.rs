@@ -1,6 +1,8 @@
-//! The values in the BPF programs' maps. The build script generates the structures from the type
-//! information of the compiled objects, and checks the offset of each field at compile time.
-//! [`attribution::key`] defines the keys of contexts; `constants.rs` defines the other numbers.
+//! The structures in the BPF programs' maps, as Rust types, and what user space computes from and for them.
+//!
+//! The build script generates the structures from the type information of the compiled programs, with a check of each
+//! field's offset at compile time. The headers in `bpf/` document the fields. [`attribution::key`] defines the keys of
+//! contexts; `constants.rs` defines the other numbers.
 
 use stats::{Batches, JointBatch};
 use zerocopy::FromZeros;
@@ -22,31 +24,32 @@ pub use generated::*;
 
 const _: () = assert!(HISTOGRAM_SLOTS == stats::histogram::SLOTS);
 
-/// How a CPU's programs learn from their own time what they add, in the units of
-/// `cpu_state` in bpf/shared.h.
+/// Parameters with which a CPU's programs learn their overhead: they time their exit programs, and compute the overhead
+/// inside spans from that time. Units as in `cpu_state` (bpf/shared.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learning {
-    /// Added inside a span by a probe pair, whatever time its exit program takes, in
+    /// The part of a probe pair's overhead inside a span that does not depend on the time of its exit program, in
     /// 2^-[`OVERHEAD_UNIT_SHIFT`] ns.
     pub inside_fixed: u32,
-    /// Added inside a span by a probe pair, as a share of its exit program's time, in
-    /// 2^-[`RATIO_SHIFT`]; at 0 the programs learn nothing.
+    /// The other part of the overhead inside a span, divided by the time of the exit program, in 2^-[`RATIO_SHIFT`].
+    /// At 0 the programs learn nothing.
     pub inside_ratio: u32,
-    /// Overhead that a pair adds around a span, divided by the overhead inside,
-    /// in 2^-[`RATIO_SHIFT`].
+    /// A pair's overhead before and after a span, divided by the overhead inside, in 2^-[`RATIO_SHIFT`].
     pub outside_ratio: u32,
-    /// Limit of the learned overhead, ns.
+    /// The programs ignore a larger overhead, ns.
     pub overhead_max_ns: u32,
 }
 
+/// The parts of the maps `rows` and `nested_times` that belong to one CPU. By default the CPU has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuRows {
-    /// Row 1 is at `base` + 1 of the map `rows`.
+    /// The CPU's row 1 is at `base` + 1 of the map `rows`.
     pub base: u32,
+    /// Number of rows.
     pub rows: u32,
-    /// Its first entry of the map `nested_times` is at `nested_base` + 1.
+    /// The CPU's first entry of the map `nested_times` is at `nested_base` + 1.
     pub nested_base: u32,
-    /// Its entries there: contexts that can have spans with others inside.
+    /// Number of entries of `nested_times`: contexts whose spans may have other spans inside.
     pub nested: u32,
 }
 
@@ -56,12 +59,12 @@ pub struct CpuOverheads {
     /// Overhead of a pair inside a span until the programs have learned it, ns; 2,097,151 at most.
     pub in_span_ns: u64,
     pub learning: Learning,
-    /// Overhead of a pair inside its own span, for each event of the pass.
+    /// The counts that a pair adds to each event of the pass inside its own span. Unused events are 0.
     pub events: [u64; EVENTS_MAX],
 }
 
 impl CpuOverheads {
-    /// The value of `cpu_states` for a CPU with these rows that has counted nothing yet.
+    /// The state of a CPU with these rows before the programs count: no counts, a closed window.
     #[must_use]
     pub fn initial_state(&self, rows: CpuRows) -> CpuState {
         let mut state = CpuState::new_zeroed();
@@ -71,28 +74,29 @@ impl CpuOverheads {
             (self.learning.inside_fixed, self.learning.inside_ratio);
         (state.outside_ratio, state.overhead_max_ns) =
             (self.learning.outside_ratio, self.learning.overhead_max_ns);
-        let units_max = u64::from(u32::MAX >> ROW_BITS);
-        let units = self.in_span_ns.saturating_mul(1 << OVERHEAD_UNIT_SHIFT).min(units_max);
-        state.key_words.fill((units as u32) << ROW_BITS);
+        let overhead_max = u64::from(u32::MAX >> ROW_BITS);
+        let overhead = self.in_span_ns.saturating_mul(1 << OVERHEAD_UNIT_SHIFT).min(overhead_max);
+        state.key_words.fill((overhead as u32) << ROW_BITS);
         state
     }
 }
 
 impl CpuState {
-    /// The learned overhead of a pair inside spans of `key`, ns.
+    /// The overhead of a pair inside spans of `key` that the programs subtract now, ns, rounded down. Keys that are no
+    /// index share the word of `KEY_NONE`.
     #[must_use]
     pub fn learned_ns(&self, key: u32) -> u32 {
         let index = if key < KEYS_DENSE { key } else { KEY_NONE };
         self.key_words[index as usize] >> (ROW_BITS + OVERHEAD_UNIT_SHIFT)
     }
 
-    /// How long the window was open, ns.
+    /// How long the window was open, ns; 0 while it is open.
     #[must_use]
     pub fn window_ns(&self) -> u64 {
         self.disarmed_ns.saturating_sub(self.armed_ns)
     }
 
-    /// Takes over what the programs have learned into a state that has counted nothing yet.
+    /// Copies the learned overheads of `other` into a state whose programs have not counted yet. Rows are not copied.
     pub fn learn_from(&mut self, other: &CpuState) {
         for (word, learned) in self.key_words.iter_mut().zip(&other.key_words) {
             *word = learned >> ROW_BITS << ROW_BITS;
@@ -101,14 +105,14 @@ impl CpuState {
 }
 
 impl Row {
-    /// The sums of the self events by batch, for a window of `length_ns` in a pass
-    /// with `events` events.
+    /// The sums of the self events in each batch of a window of `length_ns`. `events`: number of events of the pass.
+    /// In a pass with events, `slots` holds these sums instead of a histogram (bpf/shared.h).
     #[must_use]
     pub fn event_batches(&self, events: usize, length_ns: u64) -> Batches<JointBatch> {
         let sums = self.slots.chunks_exact(EVENTS_MAX);
         let cells = self.batches.iter().zip(sums).map(|(batch, sums)| JointBatch {
             count: batch.count,
-            // The subtraction for probes inside may exceed the count, so a sum may be negative.
+            // The programs subtract the overhead of probes inside, so a sum may be negative.
             sums: sums.iter().take(events).map(|sum| *sum as i64).collect(),
         });
         let mut batches = Batches { shift: self.batch_shift, cells: cells.collect() };

@@ -1,15 +1,16 @@
-//! The kernel memory of maps and programs, as the kernel states it.
+//! The kernel memory that BPF maps and programs take, as the kernel states it. `handlers` reports
+//! it among the facts of its bench.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How [`KernelMemory`] is found, for results.
+/// Describes in results how [`KernelMemory`] is determined.
 pub const METHOD: &str = "memlock of each map and program in /proc/self/fdinfo";
 
-/// The kernel memory of maps and programs, each counted once however many objects share it.
+/// The kernel memory of maps and programs. A map that several objects share counts once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelMemory {
-    /// Bytes by `map_id` or `prog_id` line.
+    /// Bytes by the line `map_id:` or `prog_id:` of fdinfo, which identifies the map or program.
     by_id: BTreeMap<String, u64>,
 }
 
@@ -29,15 +30,15 @@ impl KernelMemory {
         self
     }
 
-    /// Bytes of all maps and programs. Before Linux 6.4 the kernel states what the values of a map
-    /// need, and since then what it has allocated (kernel/bpf/syscall.c, `bpf_map_show_fdinfo`).
+    /// Bytes of all maps and programs. Since Linux 6.4 the kernel states the memory that it has allocated for a map,
+    /// and before that the size of the map's values (kernel/bpf/syscall.c, `bpf_map_show_fdinfo`).
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.by_id.values().sum()
     }
 }
 
-/// The identity and the bytes in the text of an fdinfo file.
+/// Parses the line that identifies the map or program, and the bytes, from the text of an fdinfo file.
 fn parse(text: &str) -> Option<(String, u64)> {
     let is_id = |line: &&str| line.starts_with("map_id:") || line.starts_with("prog_id:");
     let id = text.lines().find(is_id)?;

@@ -1,4 +1,8 @@
-//! The BPF programs: what they share with this crate, loading, attaching, and reading their maps.
+//! The BPF programs in `crates/live/bpf`, seen from user space: constants and structures that both sides share,
+//! loading, attaching, and reading the programs' maps.
+//!
+//! [`object`] serves the programs of `handlers`, with which the calibrations and `selfbench` measure, too. The modules
+//! `marks` (for `noise` and `footprint`) and `services` load their programs with the functions of [`object`].
 
 pub mod caller;
 mod constants;
@@ -42,7 +46,7 @@ impl From<BpfError> for BenchError {
     fn from(error: BpfError) -> BenchError {
         match error {
             BpfError::NotPermitted(message) => {
-                // The rest of libbpf's message guesses at memory limits; the remedy is exact.
+                // Drops libbpf's guesses about memory limits. The remedy names the missing rights.
                 let refusal = message.split("; ").next().unwrap_or_default();
                 BenchError::NothingMeasurable {
                     reason: format!("the kernel refuses BPF tracing programs: {refusal}"),

@@ -1,4 +1,11 @@
-//! Loads, attaches and reads the BPF programs.
+//! Loads, attaches and reads the BPF programs of `handlers` ([`Probes`], from `bpf/handlers.bpf.c`). Also has the
+//! functions with which the other programs of this crate (`marks`, `services`, `caller`) are opened and attached.
+//!
+//! Users of [`Probes`]: the bench of `handlers`, the calibrations in `probe_overhead`, and `selfbench`. They attach
+//! programs, open a window on each CPU ([`Probes::open_gate`]), close it, and then read rows and states.
+//!
+//! The programs write the counts in the maps, and user space reads them. Only [`Probes::clear`] and its variants reset
+//! the counts, while all windows are closed.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -25,6 +32,7 @@ use super::programs::{CPU_LEAVES, follower};
 use super::rows::RowLayout;
 use crate::host::KernelFacts;
 
+/// `handlers.bpf.c`, compiled for each [`Flavour`] (build.rs).
 static WITH_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.btf.o"));
 static WITHOUT_BTF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/handlers.raw.o"));
 
@@ -57,33 +65,34 @@ impl Flavour {
     }
 }
 
+/// Selects and configures the programs that [`Probes::load`] loads.
 #[derive(Clone, Debug)]
 pub struct LoadSpec<'a> {
     pub flavour: Flavour,
-    /// Constants of the programs; `cpus` and `set` are filled in here.
+    /// Constants of the programs. [`Probes::load`] sets `cpus` and `set`.
     pub config: Config,
-    /// Where the programs count.
     pub maps: Maps<'a>,
-    /// Names of the programs to load, as in `handlers.bpf.c`.
+    /// Names of the programs to load, as in `handlers.bpf.c`. The programs that open and
+    /// close windows are always loaded.
     pub programs: &'a [&'a str],
 }
 
-/// Where programs count.
+/// The maps that hold the programs' counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Maps<'a> {
-    /// In maps of their own, with these rows.
+    /// New maps, with these rows.
     New(&'a RowLayout),
-    /// In the maps of programs that are loaded already, which need no further memory. Their windows
-    /// must not be open at the same time, and each clears what another has left.
+    /// The maps of programs that are loaded already, which saves memory. The windows of both objects must not be open
+    /// at the same time. Each object clears the maps before it uses them.
     Of(&'a Probes),
 }
 
-/// A row, with the histograms of its spans that have others inside.
+/// The counts of one context on one CPU.
 #[derive(Clone, Debug)]
 pub struct CountedRow {
     pub cpu: u32,
     pub row: Box<Row>,
-    /// Histograms of the row's spans with others inside; `None` if there are no such spans.
+    /// Histograms of the row's spans that have other spans inside; `None` if there are none.
     pub nested: Option<Box<NestedTimes>>,
 }
 
@@ -95,15 +104,18 @@ impl Deref for CountedRow {
     }
 }
 
-/// The number of the last loaded object. Its programs recognise their window by it.
-static SETS: AtomicU32 = AtomicU32::new(0);
+/// The number of the last loaded object. A CPU's state contains the number of the object whose window is open there, so
+/// programs of other objects do not count.
+static LAST_SET: AtomicU32 = AtomicU32::new(0);
 
-/// Maps with counts, which objects may share.
-const SHARED: [&str; 5] = ["cpu_states", "pmu_states", "rows", "nested_times", "slots_of_objects"];
+/// Maps with counts, which objects share under [`Maps::Of`].
+const SHARED_MAPS: [&str; 5] =
+    ["cpu_states", "pmu_states", "rows", "nested_times", "slots_of_objects"];
 
-/// PMU events that could not be read.
+/// How often PMU events could not be read or used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventErrors {
+    /// Number of reads that failed.
     pub unreadable: u64,
     /// The error number of a failed read; 0 if none failed.
     pub last_errno: u64,
@@ -117,11 +129,11 @@ impl EventErrors {
     /// A warning for each kind of error that occurred.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let last = std::io::Error::from_raw_os_error(self.last_errno as i32);
+        let last_error = std::io::Error::from_raw_os_error(self.last_errno as i32);
         let kinds = [
             (
                 self.unreadable,
-                format!("spans without event counts: a read of an event failed ({last})"),
+                format!("spans without event counts: a read of an event failed ({last_error})"),
             ),
             (
                 self.multiplexed,
@@ -133,7 +145,7 @@ impl EventErrors {
             ),
         ];
         let occurred = kinds.into_iter().filter(|(count, _)| *count > 0);
-        occurred.map(|(count, what)| format!("{count} {what}")).collect()
+        occurred.map(|(count, warning)| format!("{count} {warning}")).collect()
     }
 }
 
@@ -141,8 +153,9 @@ impl EventErrors {
 #[derive(Debug)]
 pub struct Probes {
     object: Object,
-    /// Whether links say at which tracepoint a program runs ([`has_cookies`]).
-    cookies: bool,
+    /// Whether this kernel's links tell a program its tracepoint ([`has_cookies`]).
+    has_cookies: bool,
+    /// Programs attached by [`Probes::attach`], until [`Probes::detach_all`].
     links: Vec<Attached>,
     rows: RowLayout,
 }
@@ -153,10 +166,10 @@ pub struct Attached {
     _links: Vec<Link>,
 }
 
-/// The last messages of libbpf, kept for the error that follows them.
+/// The last messages of libbpf. [`failure`] takes them into the error that follows them.
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const MESSAGES_MAX: usize = 40;
-/// Lines kept of a message: only the end of a verifier's log matters.
+/// Lines kept of a message: its last ones, because the end of a verifier's log states the error.
 const MESSAGE_LINES_MAX: usize = 12;
 
 fn keep_message(_level: PrintLevel, message: String) {
@@ -165,33 +178,36 @@ fn keep_message(_level: PrintLevel, message: String) {
             messages.remove(0);
         }
         let lines: Vec<&str> = message.trim_end().lines().collect();
-        let from = lines.len().saturating_sub(MESSAGE_LINES_MAX);
-        messages.push(lines[from..].join("\n"));
+        let first_kept = lines.len().saturating_sub(MESSAGE_LINES_MAX);
+        messages.push(lines[first_kept..].join("\n"));
     }
 }
 
-fn taken_messages() -> String {
-    MESSAGES.lock().map(|mut kept| std::mem::take(&mut *kept).join("; ")).unwrap_or_default()
+/// Takes the kept messages of libbpf, joined.
+fn take_messages() -> String {
+    let taken = MESSAGES.lock().map(|mut messages| std::mem::take(&mut *messages));
+    taken.map(|messages| messages.join("; ")).unwrap_or_default()
 }
 
+/// The error of a failed call of libbpf, with libbpf's messages. `doing` names the action: "attaching irq_in".
 pub(crate) fn failure(doing: &str, error: &libbpf_rs::Error) -> BpfError {
-    let detail = format!("{doing} failed: {error}; {}", taken_messages());
-    // The verifier returns EACCES too, for other reasons than rights.
-    let by_verifier = detail.contains("PROG LOAD LOG") && detail.contains("processed ");
-    if error.kind() == ErrorKind::PermissionDenied && !by_verifier {
+    let detail = format!("{doing} failed: {error}; {}", take_messages());
+    // The verifier also returns EACCES for a faulty program, which more rights would not help.
+    let is_of_verifier = detail.contains("PROG LOAD LOG") && detail.contains("processed ");
+    if error.kind() == ErrorKind::PermissionDenied && !is_of_verifier {
         BpfError::NotPermitted(detail)
     } else {
         BpfError::Failed(detail)
     }
 }
 
-/// Like [`failure`], but reports [`BpfError::KernelTooOld`] if the verifier of a kernel before
-/// [`crate::host::KERNEL_MIN`] refuses the programs: its message would only name an instruction.
-/// An older kernel whose distributor added the missing features loads the programs, so this error
-/// does not occur there.
+/// Like [`failure`], but reports [`BpfError::KernelTooOld`] on a kernel before [`crate::host::KERNEL_MIN`], where the
+/// verifier's message would only name an instruction. The version alone is no error: an older kernel whose distributor
+/// added the missing features loads the programs.
 pub(crate) fn load_failure(error: &libbpf_rs::Error, release: Option<String>) -> BpfError {
     let failure = failure("loading the BPF programs", error);
     let kernel = KernelFacts { release, ..KernelFacts::default() };
+    // An error about rights stays, because a user needs the rights on any kernel.
     match (failure, kernel.is_too_old(), kernel.release) {
         (BpfError::Failed(_), Some(true), Some(release)) => BpfError::KernelTooOld { release },
         (failure, ..) => failure,
@@ -203,15 +219,15 @@ pub(crate) fn running_release() -> Option<String> {
     Some(rustix::system::uname().release().to_str().ok()?.to_owned())
 }
 
-/// Whether links to raw tracepoints have cookies, from which a program knows its
-/// tracepoint (Linux 6.10).
+/// Whether links to raw tracepoints have cookies (since Linux 6.10). A program that is attached to two tracepoints
+/// recognises by the cookie at which of them it runs.
 #[must_use]
 pub fn has_cookies() -> bool {
-    static KNOWN: OnceLock<bool> = OnceLock::new();
-    *KNOWN.get_or_init(|| {
+    static HAS_COOKIES: OnceLock<bool> = OnceLock::new();
+    *HAS_COOKIES.get_or_init(|| {
         let (kind, helper) =
             (libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT, libbpf_sys::BPF_FUNC_get_attach_cookie);
-        // SAFETY: loads a program of two instructions, which it closes; no options are passed.
+        // SAFETY: libbpf loads and closes a program of two instructions; no options are passed.
         unsafe { libbpf_sys::libbpf_probe_bpf_helper(kind, helper, std::ptr::null()) == 1 }
     })
 }
@@ -256,10 +272,10 @@ pub(crate) fn map_of<'a>(object: &'a Object, name: &str) -> Result<Map<'a>, BpfE
     found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no map {name}")))
 }
 
-/// Attaches the programs of an object whose section names a tracepoint. Exits come before entries,
-/// so that no entry is seen without its exit.
+/// Attaches all loaded programs of an object whose section names a tracepoint. Programs of exits (`*_out`) come first,
+/// so no program sees an entry without its exit.
 ///
-/// The error is libbpf's message.
+/// Fails with libbpf's message.
 pub(crate) fn attach_all(object: &Object) -> Result<Vec<Link>, BpfError> {
     let has_tracepoint = |program: &ProgramMut<'_>| {
         program.autoload() && program.section().to_string_lossy().contains('/')
@@ -276,45 +292,50 @@ pub(crate) fn attach_all(object: &Object) -> Result<Vec<Link>, BpfError> {
 impl Probes {
     /// Loads the programs that `spec` names; nothing is attached yet and every window is closed.
     ///
-    /// Fails with [`BpfError::NotPermitted`] without the rights, with [`BpfError::KernelTooOld`] on a kernel that
-    /// lacks a feature of the programs, otherwise with [`BpfError::Failed`] and the message of the verifier or
-    /// libbpf.
+    /// Fails with [`BpfError::NotPermitted`] without the rights, and with [`BpfError::KernelTooOld`] on an
+    /// old kernel that lacks a feature of the programs. Other errors are [`BpfError::Failed`], with the
+    /// message of the verifier or of libbpf.
     pub fn load(spec: &LoadSpec<'_>) -> Result<Self, BpfError> {
         let bytes = if spec.flavour == Flavour::Btf { WITH_BTF } else { WITHOUT_BTF };
         let mut open = open_object("irqlab", bytes)?;
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
-        let set = SETS.fetch_add(1, Ordering::Relaxed) + 1;
+        let set = LAST_SET.fetch_add(1, Ordering::Relaxed) + 1;
         let config = Config { cpus: cpus as u32, set, ..spec.config };
         let rows = match spec.maps {
             Maps::New(rows) => rows,
-            Maps::Of(other) => &other.rows,
+            Maps::Of(lender) => &lender.rows,
         };
         configure(&mut open, &config, rows)?;
-        if let Maps::Of(other) = spec.maps {
-            other.lend_maps(&mut open)?;
+        if let Maps::Of(lender) = spec.maps {
+            lender.lend_maps(&mut open)?;
         }
         for mut program in open.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
-            let is_needed = config.cookies == 0 || follower(&name).is_none();
-            let is_of_window = name == "gate" || name == CPU_LEAVES;
-            let is_named = is_of_window || spec.programs.contains(&name.as_str());
-            program.set_autoload(is_named && is_needed);
+            // With cookies, the program of both tracepoints replaces the program of the entry.
+            let is_replaced = config.cookies != 0 && follower(&name).is_some();
+            let controls_window = name == "gate" || name == CPU_LEAVES;
+            let is_selected = controls_window || spec.programs.contains(&name.as_str());
+            program.set_autoload(is_selected && !is_replaced);
         }
         let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
-        let probes =
-            Probes { object, cookies: config.cookies != 0, links: Vec::new(), rows: rows.clone() };
+        let probes = Probes {
+            object,
+            has_cookies: config.cookies != 0,
+            links: Vec::new(),
+            rows: rows.clone(),
+        };
         if matches!(spec.maps, Maps::New(_)) {
-            probes.clear()?; // which tells each CPU its rows
+            probes.clear()?; // writes the position of each CPU's rows into its state
         }
         Ok(probes)
     }
 
-    /// Lets an object that is not loaded yet use the maps of this one.
-    fn lend_maps(&self, to: &mut OpenObject) -> Result<(), BpfError> {
-        for mut map in to.maps_mut() {
+    /// Lets `borrower`, which is not loaded yet, use the maps of this object.
+    fn lend_maps(&self, borrower: &mut OpenObject) -> Result<(), BpfError> {
+        for mut map in borrower.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
-            if SHARED.contains(&name.as_str()) {
+            if SHARED_MAPS.contains(&name.as_str()) {
                 map.reuse_fd(self.map(&name)?.as_fd())
                     .map_err(|error| failure("sharing a map", &error))?;
             }
@@ -331,7 +352,8 @@ impl Probes {
         found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no program {name}")))
     }
 
-    /// Attaches a loaded program to the tracepoint in its section name, after those before it.
+    /// Attaches a loaded program, like [`Probes::link`], until [`Probes::detach_all`] or the drop of this value. At a
+    /// shared tracepoint, programs run in the order of their attachment.
     ///
     /// Fails if the kernel lacks the tracepoint or refuses.
     pub fn attach(&mut self, name: &str) -> Result<(), BpfError> {
@@ -340,9 +362,10 @@ impl Probes {
         Ok(())
     }
 
-    /// Attaches a loaded program until the returned value is dropped. The program of an entry
-    /// stands for the program of both tracepoints ([`follower`]); where links have no cookies, it
-    /// is attached before that program.
+    /// Attaches a loaded program to the tracepoint in its section name, until the returned value is dropped.
+    ///
+    /// The name of an entry program also stands for the program that serves entry and exit ([`follower`]), which is
+    /// attached to the entry's tracepoint. Only where links have no cookies, the entry program is attached before it.
     ///
     /// Fails as [`Probes::attach`] does.
     pub fn link(&self, name: &str) -> Result<Attached, BpfError> {
@@ -351,18 +374,19 @@ impl Probes {
             move |error| failure(&doing, &error)
         };
         let attach = |name: &str| self.program(name)?.attach().map_err(failed(name));
-        let Some((program, tracepoint)) = follower(name) else {
+        let Some((shared_program, tracepoint)) = follower(name) else {
             return Ok(Attached { _links: vec![attach(name)?] });
         };
-        let program = self.program(&program)?;
-        if self.cookies {
+        let shared_program = self.program(&shared_program)?;
+        if self.has_cookies {
             let options =
                 RawTracepointOpts { cookie: COOKIE_ENTRY, ..RawTracepointOpts::default() };
-            let linked = program.attach_raw_tracepoint_with_opts(tracepoint, options);
-            return Ok(Attached { _links: vec![linked.map_err(failed(name))?] });
+            let link = shared_program.attach_raw_tracepoint_with_opts(tracepoint, options);
+            return Ok(Attached { _links: vec![link.map_err(failed(name))?] });
         }
+        // The order matters: the entry program claims the frame that the second program opens.
         let first = attach(name)?;
-        let second = program.attach_raw_tracepoint(tracepoint).map_err(failed(name))?;
+        let second = shared_program.attach_raw_tracepoint(tracepoint).map_err(failed(name))?;
         Ok(Attached { _links: vec![first, second] })
     }
 
@@ -370,21 +394,22 @@ impl Probes {
         self.links.clear();
     }
 
-    /// Opens the window on a CPU: its spans count from now on.
+    /// Opens the window on a CPU: the programs count its spans from now on.
     ///
     /// Fails with [`BpfError::CpuOffline`], or when the kernel refuses.
     pub fn open_gate(&self, cpu: u32) -> Result<(), BpfError> {
         self.run_on(cpu, "gate", [GATE_OPEN, 0, 0]).map(|_| ())
     }
 
-    /// Closes the window on a CPU, unless it closed when the CPU went offline.
+    /// Closes the window on a CPU. Does nothing if the window closed when the CPU went offline.
     ///
     /// Fails as [`Probes::open_gate`] does.
     pub fn close_gate(&self, cpu: u32) -> Result<(), BpfError> {
         self.run_on(cpu, "gate", [GATE_CLOSE, 0, 0]).map(|_| ())
     }
 
-    /// Runs a raw_tp program once on `cpu` with interrupts off; returns what it returned.
+    /// Runs a raw_tp program once on `cpu`, and returns its return value. The kernel turns interrupts off only if the
+    /// caller runs on another CPU (`window::move_gates`).
     ///
     /// Fails with [`BpfError::CpuOffline`], or when the kernel refuses.
     pub fn run_on<const COUNT: usize>(
@@ -410,42 +435,44 @@ impl Probes {
         Ok(output.return_value)
     }
 
-    /// The state of each possible CPU, by its number.
+    /// The state of each possible CPU; the index is the CPU's number.
     ///
     /// Fails if the kernel refuses.
     pub fn states(&self) -> Result<Vec<CpuState>, BpfError> {
-        let values = self.per_cpu("cpu_states", 0)?;
+        let values = self.read_per_cpu("cpu_states", 0)?;
         let parse =
-            |bytes: &Vec<u8>| CpuState::read_from_bytes(bytes).map_err(|_| short("cpu_states"));
+            |bytes: &Vec<u8>| CpuState::read_from_bytes(bytes).map_err(|_| too_short("cpu_states"));
         values.iter().map(parse).collect()
     }
 
-    /// Reads all rows in use.
+    /// Reads all rows in use, of all measured CPUs.
     ///
     /// Fails if the kernel refuses.
     pub fn rows(&self) -> Result<Vec<CountedRow>, BpfError> {
         self.rows_of(&self.states()?)
     }
 
-    /// Reads all rows that were in use when [`Probes::states`] returned `states`. In an open window
-    /// some sums of a row may include a span that others do not include yet.
+    /// Reads all rows that were in use when [`Probes::states`] returned `states`. While the window is open, some sums
+    /// of a row may include a span that the row's other sums do not include yet.
     ///
     /// Fails if the kernel refuses.
     pub fn rows_of(&self, states: &[CpuState]) -> Result<Vec<CountedRow>, BpfError> {
         let mut rows = Vec::new();
         for (cpu, range) in self.rows.cpus() {
+            // `rows_used` also counts refused rows, so it may exceed the number of rows.
             let used = states.get(cpu as usize).map_or(0, |state| state.rows_used.min(range.rows));
             for slot in 1..=used {
-                let bytes = self.entry("rows", range.base + slot)?;
-                let row = Box::new(Row::read_from_prefix(&bytes).map_err(|_| short("rows"))?.0);
+                let bytes = self.read_entry("rows", range.base + slot)?;
+                let row = Box::new(Row::read_from_prefix(&bytes).map_err(|_| too_short("rows"))?.0);
                 let nested = match u32::from(row.nested) {
                     0 => None,
                     slot => {
-                        let bytes = self.entry("nested_times", range.nested_base + slot)?;
-                        let read = NestedTimes::read_from_prefix(&bytes);
-                        Some(Box::new(read.map_err(|_| short("nested_times"))?.0))
+                        let bytes = self.read_entry("nested_times", range.nested_base + slot)?;
+                        let times = NestedTimes::read_from_prefix(&bytes);
+                        Some(Box::new(times.map_err(|_| too_short("nested_times"))?.0))
                     }
                 };
+                // A program that has just claimed the row may not have written its key yet.
                 if row.key != 0 {
                     rows.push(CountedRow { cpu, row, nested });
                 }
@@ -454,57 +481,57 @@ impl Probes {
         Ok(rows)
     }
 
-    fn entry(&self, map: &str, index: u32) -> Result<Vec<u8>, BpfError> {
+    fn read_entry(&self, map: &str, index: u32) -> Result<Vec<u8>, BpfError> {
         self.map(map)?
             .lookup(index.as_bytes(), MapFlags::ANY)
             .map_err(|error| failure(&format!("reading {map}"), &error))?
-            .ok_or_else(|| short(map))
+            .ok_or_else(|| too_short(map))
     }
 
-    fn set_entry(&self, map: &str, index: u32, value: &[u8]) -> Result<(), BpfError> {
+    fn write_entry(&self, map: &str, index: u32, value: &[u8]) -> Result<(), BpfError> {
         self.map(map)?
             .update(index.as_bytes(), value, MapFlags::ANY)
             .map_err(|error| failure(&format!("clearing {map}"), &error))
     }
 
-    fn per_cpu(&self, map: &str, slot: u32) -> Result<Vec<Vec<u8>>, BpfError> {
+    /// Reads the value of each possible CPU at `slot` of a per-CPU map.
+    fn read_per_cpu(&self, map: &str, slot: u32) -> Result<Vec<Vec<u8>>, BpfError> {
         self.map(map)?
             .lookup_percpu(slot.as_bytes(), MapFlags::ANY)
             .map_err(|error| failure(&format!("reading {map}"), &error))?
-            .ok_or_else(|| short(map))
+            .ok_or_else(|| too_short(map))
     }
 
-    /// Resets all counts; from now on nothing is subtracted. Call it with every window closed.
+    /// Resets all counts. From now on the programs subtract nothing from spans. Call it with every window closed.
     ///
     /// Fails if the kernel refuses.
     pub fn clear(&self) -> Result<(), BpfError> {
         self.clear_for(CpuOverheads::default())
     }
 
-    /// Resets all counts; from now on `overheads` are subtracted from each span, on all CPUs.
+    /// Resets all counts. From now on the programs subtract `overheads` from each span, on all CPUs.
     ///
     /// Fails as [`Probes::clear`] does.
     pub fn clear_for(&self, overheads: CpuOverheads) -> Result<(), BpfError> {
         self.clear_for_each(|_| overheads)
     }
 
-    /// Resets all counts; from now on `overheads` of a CPU are subtracted from each span there.
+    /// Resets all counts. From now on the programs subtract `overheads(cpu)` from each span on a CPU.
     ///
     /// Fails as [`Probes::clear`] does.
     pub fn clear_for_each(&self, overheads: impl Fn(u32) -> CpuOverheads) -> Result<(), BpfError> {
         self.clear_with(overheads, |_, _| {})
     }
 
-    /// Resets all counts, as [`Probes::clear_for_each`]; what the programs have
-    /// learned on each CPU stays.
+    /// Resets all counts like [`Probes::clear_for_each`], but keeps the overheads that the
+    /// programs have learned on each CPU.
     ///
     /// Fails as [`Probes::clear`] does.
     pub fn clear_counts(&self, overheads: impl Fn(u32) -> CpuOverheads) -> Result<(), BpfError> {
         self.clear_with(overheads, CpuState::learn_from)
     }
 
-    /// Resets all counts. `keep` copies into the new state of a CPU what it
-    /// retains of the old state.
+    /// Resets all counts. `keep(new, old)` copies into the new state of a CPU the parts of its old state that stay.
     fn clear_with(
         &self,
         overheads: impl Fn(u32) -> CpuOverheads,
@@ -514,26 +541,26 @@ impl Probes {
         for (cpu, range) in self.rows.cpus() {
             let Some(state) = states.get(cpu as usize) else { continue };
             for slot in 1..=state.rows_used.min(range.rows) {
-                self.set_entry("rows", range.base + slot, Row::new_zeroed().as_bytes())?;
+                self.write_entry("rows", range.base + slot, Row::new_zeroed().as_bytes())?;
             }
             for slot in 1..=state.nested_used.min(range.nested) {
                 let empty = NestedTimes::new_zeroed();
-                self.set_entry("nested_times", range.nested_base + slot, empty.as_bytes())?;
+                self.write_entry("nested_times", range.nested_base + slot, empty.as_bytes())?;
             }
         }
-        let state = |(cpu, old): (u32, &CpuState)| {
+        let new_state = |(cpu, old): (u32, &CpuState)| {
             let mut new = overheads(cpu).initial_state(self.rows.on(cpu));
             keep(&mut new, old);
             new.as_bytes().to_vec()
         };
-        self.set_each("cpu_states", &(0..).zip(&states).map(state).collect::<Vec<_>>())?;
-        let events = |cpu| {
+        self.write_each("cpu_states", &(0..).zip(&states).map(new_state).collect::<Vec<_>>())?;
+        let new_frames = |cpu| {
             let mut frames = PmuFrames::new_zeroed();
             frames.overhead_in_span = overheads(cpu).events;
             frames.as_bytes().to_vec()
         };
         let cpus = 0..states.len() as u32;
-        self.set_each("pmu_states", &cpus.map(events).collect::<Vec<_>>())?;
+        self.write_each("pmu_states", &cpus.map(new_frames).collect::<Vec<_>>())?;
         let objects = self.map("slots_of_objects")?;
         let keys: Vec<Vec<u8>> = objects.keys().collect();
         for key in keys {
@@ -542,32 +569,33 @@ impl Probes {
         Ok(())
     }
 
-    /// Sets the value of each possible CPU.
-    fn set_each(&self, map: &str, values: &[Vec<u8>]) -> Result<(), BpfError> {
+    /// Writes the value of each possible CPU at slot 0 of a per-CPU map.
+    fn write_each(&self, map: &str, values: &[Vec<u8>]) -> Result<(), BpfError> {
         self.map(map)?
             .update_percpu(0u32.as_bytes(), values, MapFlags::ANY)
             .map_err(|error| failure(&format!("clearing {map}"), &error))
     }
 
-    /// Passes a perf event's descriptor to the programs, as event `event` of `cpu`.
+    /// Passes a perf event's descriptor to the programs, as event number `event` of `cpu`.
     ///
     /// Fails if the kernel refuses.
     pub fn set_event(&self, event: u32, cpu: u32, fd: BorrowedFd<'_>) -> Result<(), BpfError> {
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| failure("counting the possible CPUs", &error))?;
+        // `read_event` (bpf/pmu.h) computes this index, too.
         let index = event * cpus as u32 + cpu;
         self.map("pmu_events")?
             .update(index.as_bytes(), fd.as_raw_fd().as_bytes(), MapFlags::ANY)
             .map_err(|error| failure("passing a perf event to the programs", &error))
     }
 
-    /// The events that could not be read, over all CPUs.
+    /// The errors of reading PMU events since the last clear, summed over all CPUs.
     ///
     /// Fails if the kernel refuses.
     pub fn event_errors(&self) -> Result<EventErrors, BpfError> {
         let mut errors = EventErrors::default();
-        for bytes in self.per_cpu("pmu_states", 0)? {
-            let frames = PmuFrames::read_from_bytes(&bytes).map_err(|_| short("pmu_states"))?;
+        for bytes in self.read_per_cpu("pmu_states", 0)? {
+            let frames = PmuFrames::read_from_bytes(&bytes).map_err(|_| too_short("pmu_states"))?;
             errors.unreadable += frames.unreadable;
             errors.last_errno = errors.last_errno.max(frames.last_error);
             errors.multiplexed += frames.multiplexed;
@@ -601,13 +629,14 @@ impl Probes {
 
     /// The largest number of instructions that the kernel's verifier walked for one of the loaded
     /// programs (`verified_insns` of bpf_prog_info), which determines how long loading takes.
-    /// `None` before Linux 5.16, which does not tell.
+    /// `None` before Linux 5.16, which does not report it.
     ///
     /// Fails if the kernel refuses.
     pub fn verified_instructions_max(&self) -> Result<Option<u32>, BpfError> {
         let loaded = self.object.progs_mut().filter(|program| program.autoload());
-        let mut each = loaded.map(|program| info(program.as_fd()).map(|info| info.verified_insns));
-        let verified_max = each.try_fold(0, |max, verified| Ok(max.max(verified?)))?;
+        let mut counts =
+            loaded.map(|program| info(program.as_fd()).map(|info| info.verified_insns));
+        let verified_max = counts.try_fold(0, |max, verified| Ok(max.max(verified?)))?;
         Ok((verified_max > 0).then_some(verified_max))
     }
 }
@@ -617,10 +646,12 @@ fn is_os_error(error: &libbpf_rs::Error, number: i32) -> bool {
     error.to_string().contains(&format!("(os error {number})"))
 }
 
-fn short(map: &str) -> BpfError {
+/// The error for a value of `map` that is missing or too short.
+fn too_short(map: &str) -> BpfError {
     BpfError::Failed(format!("reading the BPF map {map} failed: a value is missing or too short"))
 }
 
+/// Sets the constants of an opened object's programs, and the sizes of its maps.
 fn configure(open: &mut OpenObject, config: &Config, rows: &RowLayout) -> Result<(), BpfError> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -640,11 +671,12 @@ fn configure(open: &mut OpenObject, config: &Config, rows: &RowLayout) -> Result
     Ok(())
 }
 
+/// The kernel's information about a loaded program.
 fn info(program: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_prog_info, BpfError> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut length = size_of_val(&info) as u32;
-    // SAFETY: `info` is a plain C structure of `length` bytes with null pointers and zero lengths
-    // in it, so the kernel writes only inside the structure; the descriptor is open.
+    // SAFETY: `info` is a plain C structure of `length` bytes with null pointers and zero lengths, so
+    // the kernel writes only into the structure. The descriptor is open.
     let result = unsafe {
         libbpf_sys::bpf_obj_get_info_by_fd(
             program.as_raw_fd(),

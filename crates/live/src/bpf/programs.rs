@@ -1,27 +1,29 @@
-//! Chooses the probes whose tracepoints this kernel has, and says what is
-//! absent without the others.
+//! Selects the BPF programs that this kernel can attach, and lists the contexts that cannot be measured without the
+//! others. `handlers`, `marks` and the calibration of events use the selection.
+//!
+//! The names of programs must be the same as in `bpf/handlers.bpf.c` and `bpf/noise.bpf.c`.
 
 use attribution::context::VECTORS;
 
 use super::{Flavour, known_tracepoints};
 
-/// The programs that one context needs.
-struct Need {
+/// A context, and the programs that measure it.
+struct ContextPrograms {
     /// The context, as results name it.
-    what: String,
-    /// Tracepoint and program, in the order of attachment: exits first, so that no entry is counted
-    /// whose exit cannot be.
+    context: String,
+    /// Tracepoint and program, in the order of attachment. Exits come first, so no program sees an
+    /// entry without its exit.
     programs: Vec<(String, String)>,
 }
 
 /// The program that closes the window of a CPU when the kernel takes that CPU offline.
 pub const CPU_LEAVES: &str = "cpu_leaves";
+/// The tracepoint of [`CPU_LEAVES`].
 pub const HOTPLUG_TRACEPOINT: &str = "cpuhp_enter";
 
-/// The program at task switches.
-const THREADS: &str = "switched";
+/// The program at task switches, which measures threads of device IRQs.
+const SWITCH_PROGRAM: &str = "switched";
 
-/// The programs to load, and the contexts that cannot be measured.
 #[derive(Debug, Default)]
 pub struct Chosen {
     /// Program names, in the order of attachment.
@@ -30,74 +32,79 @@ pub struct Chosen {
     pub absent: Vec<(String, String)>,
 }
 
-fn needs() -> Vec<Need> {
-    let pair = |context: &str, tracepoint: &str| Need {
-        what: context.to_owned(),
+/// All contexts with their programs, in the order of attachment.
+fn all_contexts() -> Vec<ContextPrograms> {
+    let pair = |context: &str, tracepoint: &str| ContextPrograms {
+        context: context.to_owned(),
         programs: vec![
             (format!("{tracepoint}_exit"), format!("{tracepoint}_out")),
             (format!("{tracepoint}_entry"), format!("{tracepoint}_in")),
         ],
     };
-    let single = |context: &str, tracepoint: &str, program: &str| Need {
-        what: context.to_owned(),
+    let single = |context: &str, tracepoint: &str, program: &str| ContextPrograms {
+        context: context.to_owned(),
         programs: vec![(tracepoint.to_owned(), program.to_owned())],
     };
-    let mut needs = vec![pair("device IRQs", "irq_handler"), pair("softirqs", "softirq")];
-    needs.extend(VECTORS.iter().map(|vector| pair(&format!("vector {vector}"), vector)));
-    needs.extend([
-        single("threads of device IRQs", "sched_switch", THREADS),
+    let mut contexts = vec![pair("device IRQs", "irq_handler"), pair("softirqs", "softirq")];
+    contexts.extend(VECTORS.iter().map(|vector| pair(&format!("vector {vector}"), vector)));
+    contexts.extend([
+        single("threads of device IRQs", "sched_switch", SWITCH_PROGRAM),
         single("napi", "napi_poll", "napi_polled"),
         single("nmi", "nmi_handler", "nmi_handled"),
         single("page_fault_user", "page_fault_user", "page_fault_of_user"),
         single("page_fault_kernel", "page_fault_kernel", "page_fault_of_kernel"),
     ]);
-    needs
+    contexts
 }
 
-/// Chooses the programs whose tracepoints the kernel has. Without BTF this is unknown: then all are
-/// chosen, and attaching those without a tracepoint fails. Task switches are frequent, so their
-/// program is chosen only on a machine whose IRQ lines have threads.
+/// Selects the programs whose tracepoints the kernel has. Without BTF the tracepoints are unknown. Then all programs
+/// are selected, and programs without a tracepoint fail when they are attached.
+///
+/// Task switches are frequent, so their program is selected only if IRQ lines of this machine have threads.
 #[must_use]
 pub fn choose(flavour: Flavour, has_irq_threads: bool) -> Chosen {
-    let needs = needs();
-    let names: Vec<&str> =
-        needs.iter().flat_map(|need| need.programs.iter().map(|(name, _)| name.as_str())).collect();
+    let contexts = all_contexts();
+    let all_programs = contexts.iter().flat_map(|context| &context.programs);
+    let tracepoints: Vec<&str> = all_programs.map(|(tracepoint, _)| tracepoint.as_str()).collect();
     let known = match flavour {
-        Flavour::Btf => known_tracepoints(&names),
+        Flavour::Btf => known_tracepoints(&tracepoints),
         Flavour::Raw => None,
     };
     let mut chosen = Chosen::default();
-    for need in &needs {
-        let lacks = |tracepoint: &str| {
+    for ContextPrograms { context, programs } in &contexts {
+        let is_missing = |tracepoint: &str| {
             known.as_ref().is_some_and(|known| known.get(tracepoint) == Some(&false))
         };
-        if need.programs.iter().any(|(_, program)| program == THREADS) {
-            let reason = match (has_irq_threads, flavour) {
-                (false, _) => Some("no IRQ line of this machine has a thread"),
-                (true, Flavour::Raw) => Some("this kernel has no type information"),
-                (true, Flavour::Btf) => None,
-            };
-            if let Some(reason) = reason {
-                chosen.absent.push((need.what.clone(), reason.to_owned()));
-                continue;
-            }
+        let needs_switches = programs.iter().any(|(_, program)| program == SWITCH_PROGRAM);
+        if needs_switches && let Some(reason) = why_no_switches(flavour, has_irq_threads) {
+            chosen.absent.push((context.clone(), reason.to_owned()));
+            continue;
         }
-        match need.programs.iter().find(|(tracepoint, _)| lacks(tracepoint)) {
+        match programs.iter().find(|(tracepoint, _)| is_missing(tracepoint)) {
             Some(_) => {
                 let reason = "this kernel has no tracepoints for them".to_owned();
-                chosen.absent.push((need.what.clone(), reason));
+                chosen.absent.push((context.clone(), reason));
             }
-            None => {
-                chosen.programs.extend(need.programs.iter().map(|(_, program)| program.clone()))
-            }
+            None => chosen.programs.extend(programs.iter().map(|(_, program)| program.clone())),
         }
     }
     chosen
 }
 
-/// The program that runs after the program of `entry` at the same tracepoint, and that tracepoint.
-/// The first program claims a frame for the span. The second one, which also serves the exit, opens
-/// the span (bpf/handlers.bpf.c).
+/// Why the program at task switches is not selected; `None` if it is.
+fn why_no_switches(flavour: Flavour, has_irq_threads: bool) -> Option<&'static str> {
+    match (has_irq_threads, flavour) {
+        (false, _) => Some("no IRQ line of this machine has a thread"),
+        (true, Flavour::Raw) => Some("this kernel has no type information"),
+        (true, Flavour::Btf) => None,
+    }
+}
+
+/// For the program of an entry: the program that serves both entry and exit of the same context, and the entry's
+/// tracepoint. `None` for any other program.
+///
+/// Without cookies, the entry program runs first and claims a frame for the span, and then the other program opens the
+/// span. With cookies, the other program runs alone (bpf/handlers.bpf.c).
 #[must_use]
 pub fn follower(entry: &str) -> Option<(String, String)> {
     match entry {
@@ -110,11 +117,11 @@ pub fn follower(entry: &str) -> Option<(String, String)> {
     }
 }
 
-/// The context that cannot be measured without `program`.
+/// The context that cannot be measured without `program`; the program's name if no context needs it.
 #[must_use]
 pub fn context_of_program(program: &str) -> String {
-    needs()
+    all_contexts()
         .into_iter()
-        .find(|need| need.programs.iter().any(|(_, name)| name == program))
-        .map_or_else(|| program.to_owned(), |need| need.what)
+        .find(|context| context.programs.iter().any(|(_, name)| name == program))
+        .map_or_else(|| program.to_owned(), |found| found.context)
 }

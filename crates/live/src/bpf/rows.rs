@@ -1,45 +1,48 @@
-//! The rows of each measured CPU: their number, and their position in the maps. Only measured CPUs
-//! have rows, and all objects that share the maps use the same rows.
+//! Sizes and lays out the maps `rows` and `nested_times` of the BPF programs: which part of them each measured CPU has.
+//! A row holds the counts of one context on one CPU. Other CPUs have no rows.
+//!
+//! The bench of `handlers` makes the layout from the contexts that each CPU is known to have; the loader
+//! (`bpf::object`) applies it. All objects that share maps use the same layout.
 
 use std::collections::BTreeMap;
 
 use super::layout::{CpuRows, NestedTimes, ROW_BITS, Row};
 
-/// Most rows of a CPU. The programs have [`ROW_BITS`] bits for a row's number, and 0 means no row.
+/// Largest number of rows of a CPU: a row's number has [`ROW_BITS`] bits, and 0 means no row.
 pub const ROWS_MAX: u32 = (1 << ROW_BITS) - 1;
 
-/// Rows of a CPU where memory is no concern: on a small machine a CPU may get every IRQ line.
+/// Rows of a CPU on a machine with few CPUs, where a CPU may get every IRQ line.
 const ROWS_AMPLE: u32 = 96;
-/// Each CPU has [`ROWS_AMPLE`] rows if the rows of all CPUs together take less than this, bytes.
+/// Memory for ample rows of all CPUs together. With many CPUs, each gets fewer than [`ROWS_AMPLE`].
 const AMPLE_BYTES: u64 = 32 << 20;
-/// Rows beyond the contexts that a CPU is known to have: lines that are new, or move to it.
+/// Rows for further contexts of a CPU: IRQ lines that are new, or move to this CPU.
 const ROWS_SPARE: u32 = 8;
-/// Entries of `nested_times` beyond the contexts whose spans are known to have others inside.
+/// Entries of `nested_times` for further contexts whose spans have other spans inside.
 const NESTED_SPARE: u32 = 4;
 
-/// The contexts that a CPU is known to have.
+/// How many contexts a CPU is known to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnownContexts {
     pub all: u32,
-    /// Contexts whose spans can have others inside: softirqs, and threads of IRQ lines.
+    /// Contexts whose spans can have other spans inside: softirqs, and threads of IRQ lines.
     pub nesting: u32,
 }
 
 /// The rows of all measured CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowLayout {
-    of_cpu: BTreeMap<u32, CpuRows>,
+    by_cpu: BTreeMap<u32, CpuRows>,
 }
 
 impl RowLayout {
-    /// `rows` on each CPU, at most [`ROWS_MAX`]; any of them may have spans with others inside.
+    /// Gives each CPU `rows` rows, at most [`ROWS_MAX`]. Any row may have spans with other spans inside.
     #[must_use]
     pub fn same(cpus: &[u32], rows: u32) -> Self {
         Self::from_counts(cpus.iter().map(|cpu| (*cpu, rows, rows)))
     }
 
-    /// Sizes the rows by the number of contexts that each CPU is known to have. With few CPUs, each
-    /// gets ample rows. With many, each gets the rows that it needs and some spare ones.
+    /// Gives each CPU rows for the contexts that it is known to have, and some spare rows. On a machine with few CPUs,
+    /// each CPU gets at least `ROWS_AMPLE` rows.
     #[must_use]
     pub fn for_contexts(contexts: &BTreeMap<u32, KnownContexts>) -> Self {
         let share = AMPLE_BYTES / size_of::<Row>() as u64 / contexts.len().max(1) as u64;
@@ -53,34 +56,34 @@ impl RowLayout {
     /// Lays out the rows from tuples of CPU, rows, and entries of `nested_times`.
     fn from_counts(counts: impl Iterator<Item = (u32, u32, u32)>) -> Self {
         let (mut base, mut nested_base) = (0, 0);
-        let of_cpu = counts.map(|(cpu, rows, nested)| {
-            let here = CpuRows { base, rows: rows.min(ROWS_MAX), nested_base, nested };
-            base += here.rows;
-            nested_base += here.nested;
-            (cpu, here)
+        let by_cpu = counts.map(|(cpu, rows, nested)| {
+            let cpu_rows = CpuRows { base, rows: rows.min(ROWS_MAX), nested_base, nested };
+            base += cpu_rows.rows;
+            nested_base += cpu_rows.nested;
+            (cpu, cpu_rows)
         });
-        RowLayout { of_cpu: of_cpu.collect() }
+        RowLayout { by_cpu: by_cpu.collect() }
     }
 
     /// The rows of a CPU; a CPU that is not measured has none.
     #[must_use]
     pub fn on(&self, cpu: u32) -> CpuRows {
-        self.of_cpu.get(&cpu).copied().unwrap_or_default()
+        self.by_cpu.get(&cpu).copied().unwrap_or_default()
     }
 
     /// The measured CPUs, each with its rows.
     pub fn cpus(&self) -> impl Iterator<Item = (u32, CpuRows)> + '_ {
-        self.of_cpu.iter().map(|(cpu, rows)| (*cpu, *rows))
+        self.by_cpu.iter().map(|(cpu, rows)| (*cpu, *rows))
     }
 
-    /// Entries of the map `rows`.
+    /// Size of the map `rows`. Entry 0 is unused, because row 0 means no row.
     pub(super) fn entries(&self) -> u32 {
-        1 + self.of_cpu.values().map(|range| range.rows).sum::<u32>()
+        1 + self.by_cpu.values().map(|range| range.rows).sum::<u32>()
     }
 
-    /// Entries of the map `nested_times`.
+    /// Size of the map `nested_times`. Entry 0 is unused.
     pub(super) fn nested_entries(&self) -> u32 {
-        1 + self.of_cpu.values().map(|range| range.nested).sum::<u32>()
+        1 + self.by_cpu.values().map(|range| range.nested).sum::<u32>()
     }
 
     /// Bytes of the rows and their histograms, all measured CPUs together.

@@ -1,28 +1,29 @@
-//! The clock of the core itself, which the time-stamp counter does not show.
+//! The frequency of the core's own clock. The time-stamp counter does not show it, because the counter has a constant
+//! frequency. `noise` measures it at both ends of a window, and warns if it changed.
 
 use lab::cpu_warnings::CpuWarning;
 use serde_json::{Map, Value as Json, json};
 
 use super::now_after_work;
 
-/// Additions of a burst, which takes some microseconds.
+/// Additions of a burst. A burst takes some microseconds.
 const ADDITIONS: u64 = 16_384;
-/// Number of bursts. The shortest counts, because nothing interrupted it.
+/// Number of bursts. The shortest one counts, because nothing interrupted it.
 const BURSTS: usize = 16;
-/// Largest relative difference of the clock between both ends of a window that is no change. It is
-/// less than one step of any processor's frequency, and more than the error of the readings.
-const CHANGE_MAX: f64 = 0.01;
+/// A larger relative difference between both ends of a window is a change of frequency. The value is less than one step
+/// of any processor's frequency, and more than the error of the readings.
+const SAME_FREQUENCY_TOLERANCE: f64 = 0.01;
 
-/// Executes `number` additions, rounded down to a multiple of 64. Each depends on the one before it
-/// and takes one cycle of the core. Returns false if no additions are written for this processor.
+/// Executes `number` additions, rounded down to a multiple of 64. Each depends on the previous one, so it takes one
+/// cycle of the core. Returns false on processors other than x86-64, which have no such loop here.
 #[inline(never)]
 pub fn dependent_additions(number: u64) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         let mut sum = 1_u64;
         for _ in 0..number / 64 {
-            // SAFETY: adds a register to itself. Its value changes each time: some processors
-            // predict the sum of constants.
+            // SAFETY: adds a register to itself. The register is added to itself and not to a
+            // constant, because some processors add constants without taking a cycle.
             unsafe {
                 std::arch::asm!(
                     ".rept 64",
@@ -43,8 +44,8 @@ pub fn dependent_additions(number: u64) -> bool {
     }
 }
 
-/// One cycle of this thread's core, in cycles of the time-stamp counter. Absent on a processor for
-/// which no additions are written.
+/// Duration of one cycle of this thread's core, in cycles of the time-stamp counter. `None`
+/// on processors other than x86-64.
 #[must_use]
 pub fn core_cycle() -> Option<f64> {
     let burst = || {
@@ -63,7 +64,8 @@ pub struct CoreClock {
 }
 
 impl CoreClock {
-    /// Computes both frequencies from [`core_cycle`] at each end, with a counter of `tsc_hz`.
+    /// Computes both frequencies from the results of [`core_cycle`] at both ends, with a counter of `tsc_hz`. `None` if
+    /// one of them is absent.
     #[must_use]
     pub fn new((before, after): (Option<f64>, Option<f64>), tsc_hz: f64) -> Option<CoreClock> {
         let hz = |cycle: Option<f64>| Some((tsc_hz / cycle?).round() as u64);
@@ -74,10 +76,10 @@ impl CoreClock {
     #[must_use]
     pub fn changed(self) -> bool {
         let (before, after) = (self.before_hz as f64, self.after_hz as f64);
-        (before - after).abs() > CHANGE_MAX * before.max(after)
+        (before - after).abs() > SAME_FREQUENCY_TOLERANCE * before.max(after)
     }
 
-    /// Adds both frequencies to the facts of a window, and a warning where they differ.
+    /// Adds both frequencies to the facts of a window, and a warning if the frequency changed.
     pub fn describe(self, cpu: u32, facts: &mut Map<String, Json>, warnings: &mut Vec<CpuWarning>) {
         facts.insert(format!("core_hz_before_on_cpu_{cpu}"), json!(self.before_hz));
         facts.insert(format!("core_hz_after_on_cpu_{cpu}"), json!(self.after_hz));
@@ -85,7 +87,7 @@ impl CoreClock {
         warnings.extend(self.warning(cpu));
     }
 
-    /// A warning where the frequency changed.
+    /// A warning if the frequency changed.
     #[must_use]
     pub fn warning(self, cpu: u32) -> Option<CpuWarning> {
         let mhz = |hz: u64| (hz + 500_000) / 1_000_000;

@@ -1,10 +1,10 @@
-//! The kernel's monotonic clock, which BPF programs and traces read, as seen from this process.
+//! [`KernelClock`]: converts this process's CLOCK_MONOTONIC to the kernel's, which BPF programs and traces read.
+//! `marks` determines it once, and `noise` and `footprint` convert times with it.
 //!
-//! In a time namespace CLOCK_MONOTONIC of a process differs from the kernel's by a constant.
-//! The kernel shows that constant only for the namespace of the process's children
-//! ([`namespaces`]). Therefore a BPF program also reads the kernel's clock between two readings
-//! of the process's clock. This bounds the difference in any namespace, and verifies the
-//! constant that the kernel shows.
+//! In a time namespace both clocks differ by a constant. The kernel shows that constant only for the namespace of the
+//! process's children ([`namespaces`]), which may be another namespace. Therefore a BPF program also reads the kernel's
+//! clock between two readings of the process's clock (a bracket). The bracket bounds the difference in any namespace,
+//! and verifies the constant that the kernel shows.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -12,10 +12,10 @@ use super::monotonic_ns;
 use crate::bpf::{BpfError, CallerProgram};
 use crate::host::{NamespaceFacts, Root, namespaces};
 
-/// Number of brackets. The narrowest counts.
+/// Number of brackets that are tried. The narrowest one is used.
 const BRACKETS: usize = 16;
 
-/// Where the difference of the clocks is known from.
+/// How the difference of the clocks was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClockSource {
     /// The process is in the initial time namespace.
@@ -26,8 +26,7 @@ enum ClockSource {
     Bracket,
 }
 
-/// The difference between this process's CLOCK_MONOTONIC and the kernel's. By default there is
-/// none.
+/// The difference between this process's CLOCK_MONOTONIC and the kernel's. The default is no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelClock {
     /// The process's clock minus the kernel's, ns.
@@ -43,7 +42,7 @@ impl Default for KernelClock {
     }
 }
 
-/// The process's clock minus the kernel's lies between both, ns.
+/// Bounds of the difference "process's clock minus kernel's clock", ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bracket {
     min_ns: i64,
@@ -51,6 +50,7 @@ struct Bracket {
 }
 
 impl Bracket {
+    /// Bounds from readings of the process's clock before and after a reading of the kernel's clock.
     fn new(before_ns: u64, kernel_ns: u64, after_ns: u64) -> Bracket {
         let minus_kernel = |ns: u64| ns.wrapping_sub(kernel_ns).cast_signed();
         Bracket { min_ns: minus_kernel(before_ns), max_ns: minus_kernel(after_ns) }
@@ -66,7 +66,7 @@ impl Bracket {
 }
 
 impl KernelClock {
-    /// Finds out the difference for this process.
+    /// Determines the difference for this process.
     ///
     /// Fails if the kernel does not run the program.
     pub fn find(root: &Root, program: &CallerProgram) -> Result<Self, BpfError> {
@@ -74,7 +74,7 @@ impl KernelClock {
         for _ in 0..BRACKETS {
             let (before_ns, kernel, after_ns) = program.see_between(monotonic_ns)?;
             let bracket = Bracket::new(before_ns, kernel.at_ns, after_ns);
-            if narrowest.is_none_or(|best| bracket.width_ns() < best.width_ns()) {
+            if narrowest.is_none_or(|narrowest| bracket.width_ns() < narrowest.width_ns()) {
                 narrowest = Some(bracket);
             }
         }
@@ -83,8 +83,8 @@ impl KernelClock {
         Ok(KernelClock::from_facts(&namespaces(root), bracket))
     }
 
-    /// Returns the exact difference that the kernel shows if it lies in the bracket, and otherwise
-    /// the middle of the bracket.
+    /// Uses the exact difference that the kernel shows if it lies in the bracket.
+    /// Otherwise uses the middle of the bracket.
     fn from_facts(facts: &NamespaceFacts, bracket: Bracket) -> KernelClock {
         match facts.monotonic_offset_ns {
             Some(offset_ns) if bracket.contains(offset_ns) => {

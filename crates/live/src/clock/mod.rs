@@ -1,5 +1,10 @@
-//! The time-stamp counter (TSC): reading it, its resolution, and its conversion to the kernel's
-//! monotonic clock.
+//! The clocks of a measurement:
+//! - the time-stamp counter (TSC): [`now`], its resolution ([`ClockResolution`]), and its conversion to the kernel's
+//!   monotonic clock ([`ClockMap`]);
+//! - the core's own clock ([`CoreClock`]);
+//! - the accuracy of the kernel's clock ([`ClockState`]).
+//!
+//! Users: the loops of `noise` and `footprint`, which read the TSC, and `handlers`, which reports its frequency.
 
 mod core;
 mod kernel;
@@ -17,24 +22,24 @@ pub use touch_loop::clock::{now, now_after_work};
 /// Least time between the two readings of a frequency measurement.
 const FREQUENCY_TIME_MIN: Duration = Duration::from_millis(50);
 
-/// Both clocks, read at (almost) the same instant.
+/// The time-stamp counter and CLOCK_MONOTONIC, read at almost the same instant.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     cycles: u64,
     ns: u64,
-    /// Cycles between the two readings of the counter around the reading of the kernel's clock.
+    /// Cycles between the two readings of the counter, between which CLOCK_MONOTONIC was read.
     width_cycles: u64,
 }
 
-/// `CLOCK_MONOTONIC` of this process, ns. BPF programs read the kernel's: see [`KernelClock`].
+/// `CLOCK_MONOTONIC` of this process, ns. It may differ from the clock that BPF programs read: see [`KernelClock`].
 pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
 impl Reading {
-    /// Reads the monotonic clock between two readings of the counter, and keeps the narrowest of 16
-    /// such brackets. `None` on a processor without a time-stamp counter.
+    /// Reads CLOCK_MONOTONIC 16 times between two readings of the counter. Returns the reading whose two counter values
+    /// are closest. `None` on a processor without a time-stamp counter.
     #[must_use]
     pub fn now() -> Option<Self> {
         if !cfg!(target_arch = "x86_64") {
@@ -50,7 +55,7 @@ impl Reading {
         (0..16).map(|_| bracket()).min_by_key(|reading| reading.width_cycles)
     }
 
-    /// The time-stamp counter.
+    /// The time-stamp counter when CLOCK_MONOTONIC was read: the middle of its two readings.
     #[must_use]
     pub fn cycles(self) -> u64 {
         self.cycles
@@ -62,19 +67,20 @@ impl Reading {
         self.ns
     }
 
-    /// Cycles per second since this reading; sleeps until enough time has passed.
+    /// The counter's mean frequency since this reading, Hz. Sleeps until 50 ms have passed since then. `None` without a
+    /// counter, or if a clock went backwards.
     #[must_use]
     pub fn frequency_hz(self) -> Option<f64> {
         let age = Duration::from_nanos(monotonic_ns().saturating_sub(self.ns));
         std::thread::sleep(FREQUENCY_TIME_MIN.saturating_sub(age));
-        let now = Reading::now()?;
-        let cycles = now.cycles.checked_sub(self.cycles)?;
-        let ns = now.ns.checked_sub(self.ns)?;
+        let end = Reading::now()?;
+        let cycles = end.cycles.checked_sub(self.cycles)?;
+        let ns = end.ns.checked_sub(self.ns)?;
         (ns > 0).then(|| cycles as f64 * 1e9 / ns as f64)
     }
 }
 
-/// The smallest times that a loop around the counter can distinguish.
+/// The smallest times that a loop which reads the counter can distinguish.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClockResolution {
     /// Frequency of the counter, Hz.
@@ -92,8 +98,7 @@ pub struct ClockResolution {
 const READINGS: usize = 20_000;
 
 impl ClockResolution {
-    /// Measures the resolution on this thread's CPU, with an iteration of nothing but the reading.
-    /// `None` without a counter.
+    /// Measures the resolution on this thread's CPU, with a loop that only reads the counter. `None` without a counter.
     #[must_use]
     pub fn measure() -> Option<Self> {
         let start = Reading::now()?;
@@ -112,13 +117,13 @@ impl ClockResolution {
         Some(ClockResolution { hz, step_ns, unit_cycles, iteration_cycles })
     }
 
-    /// Time of one iteration, ns, rounded up.
+    /// Time of one iteration of the reading loop, ns, rounded up.
     #[must_use]
     pub fn iteration_ns(&self) -> u64 {
         (self.iteration_cycles as f64 * 1e9 / self.hz).ceil() as u64
     }
 
-    /// The shortest threshold at which an iteration of the loop itself is no detour, ns.
+    /// The shortest threshold for detours, ns. At a shorter one, undisturbed iterations would count as detours.
     #[must_use]
     pub fn threshold_ns_min(&self) -> u64 {
         2 * self.iteration_ns() + self.step_ns.ceil() as u64
@@ -142,16 +147,17 @@ fn common_divisor(numbers: &[u64]) -> u64 {
     })
 }
 
-/// Converts the counter to the kernel's clock during one window: readings of both clocks, with
-/// linear interpolation between them. By default the process's clock is the kernel's.
+/// Converts the time-stamp counter to the kernel's clock. Collects readings of both clocks during a window, and
+/// interpolates linearly between them. The default assumes that the process's clock equals the kernel's.
 #[derive(Clone, Debug, Default)]
 pub struct ClockMap {
     kernel: KernelClock,
+    /// Readings: the counter, and the kernel's clock in ns. Both ascend strictly.
     points: Vec<(u64, u64)>,
 }
 
 impl ClockMap {
-    /// A map without readings, whose times are the kernel's.
+    /// A map without readings. `kernel` converts this process's clock to the kernel's.
     #[must_use]
     pub fn new(kernel: KernelClock) -> Self {
         ClockMap { kernel, points: Vec::new() }
@@ -164,30 +170,35 @@ impl ClockMap {
         }
     }
 
+    /// Adds a reading. Ignores it unless both clocks have advanced since the last reading.
     fn add(&mut self, cycles: u64, ns: u64) {
-        let later = self.points.last().is_none_or(|last| cycles > last.0 && ns > last.1);
-        if later {
+        let is_later = self.points.last().is_none_or(|last| cycles > last.0 && ns > last.1);
+        if is_later {
             self.points.push((cycles, ns));
         }
     }
 
-    /// Drops all readings but the last two that are not after `cycles`.
+    /// Drops the readings that no time from `cycles` on needs: those before the last reading at or before `cycles`.
+    /// Keeps at least two readings.
     pub fn forget_before(&mut self, cycles: u64) {
-        let after = self.points.partition_point(|point| point.0 <= cycles);
-        let drop = after.saturating_sub(1).min(self.points.len().saturating_sub(2));
-        self.points.drain(..drop);
+        let first_later = self.points.partition_point(|point| point.0 <= cycles);
+        let dropped = first_later.saturating_sub(1).min(self.points.len().saturating_sub(2));
+        self.points.drain(..dropped);
     }
 
-    /// The kernel's clock at that count, ns: interpolated between the readings around it, or
-    /// extrapolated from the last two. `None` before there are two readings.
+    /// The kernel's clock when the counter was `cycles`, ns. Interpolates between the readings before and after, or
+    /// extrapolates from the two nearest. `None` before there are two readings.
     #[must_use]
     pub fn ns_at(&self, cycles: u64) -> Option<u64> {
-        let after = self.points.partition_point(|point| point.0 <= cycles);
-        let right = after.clamp(1, self.points.len().checked_sub(1)?.max(1));
-        let (a, b) = (*self.points.get(right - 1)?, *self.points.get(right)?);
-        let past = i128::from(cycles) - i128::from(a.0);
-        let rise = i128::from(b.1 - a.1);
-        let ns = i128::from(a.1) + (past * rise).div_euclid(i128::from(b.0 - a.0));
+        let first_later = self.points.partition_point(|point| point.0 <= cycles);
+        let right = first_later.clamp(1, self.points.len().checked_sub(1)?.max(1));
+        let (start_cycles, start_ns) = *self.points.get(right - 1)?;
+        let (end_cycles, end_ns) = *self.points.get(right)?;
+        let elapsed_cycles = i128::from(cycles) - i128::from(start_cycles);
+        let interval_ns = i128::from(end_ns - start_ns);
+        let interval_cycles = i128::from(end_cycles - start_cycles);
+        let elapsed_ns = (elapsed_cycles * interval_ns).div_euclid(interval_cycles);
+        let ns = i128::from(start_ns) + elapsed_ns;
         u64::try_from(ns).ok()
     }
 }

@@ -1,13 +1,14 @@
-//! How far the rate of the kernel's monotonic clock may be from the true one.
+//! How far the rate of the kernel's monotonic clock may be from the true rate. The tables of
+//! `noise` use it as a bound on the error of a period's length.
 //!
-//! A period is a number of the clock's nanoseconds. If these are too long or too short, so is the
-//! period, whatever the number of events. The kernel knows whether a better clock (NTP, PTP) steers
-//! its own, and how far its clock may be off (adjtimex(2); RFC 5905, section 11.3).
+//! A period is measured in nanoseconds of the kernel's clock. If the clock runs too fast, every period is too long,
+//! however many events were measured. The kernel knows whether a better clock (NTP, PTP) steers its own clock, and how
+//! far its own clock may be off (adjtimex(2); RFC 5905, section 11.3).
 
 use super::Reading;
 
-/// The kernel's statement about its clock, and how exactly that clock and the
-/// counter were read together.
+/// The accuracy of the kernel's clock as the kernel states it, and how exactly that clock and the
+/// time-stamp counter were read together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockState {
     /// Whether a better clock steers the kernel's clock.
@@ -17,13 +18,12 @@ pub struct ClockState {
     /// The largest relative error that the kernel assumes for the rate of an
     /// oscillator (500 millionths).
     pub tolerance: f64,
-    /// Time within which both clocks were read, ns.
+    /// Time between the two readings of the counter, between which the kernel's clock was read, ns.
     pub reading_ns: f64,
 }
 
 impl ClockState {
-    /// Reads the state now. `hz`: the counter's frequency. `None` without a counter, or if the
-    /// kernel does not tell.
+    /// Reads the state now. `hz`: the counter's frequency. `None` without a counter, or if adjtimex(2) fails.
     #[must_use]
     pub fn now(hz: f64) -> Option<Self> {
         let reading_ns = Reading::now()?.width_cycles as f64 * 1e9 / hz;
@@ -36,24 +36,25 @@ impl ClockState {
         Some(ClockState {
             is_synchronised: timex.status & libc::STA_UNSYNC == 0,
             estimated_error_ns: timex.esterror as f64 * 1e3,
-            // In millionths, with 16 bits of fraction.
+            // The kernel states millionths, with 16 bits of fraction.
             tolerance: timex.tolerance as f64 / 65_536.0 / 1e6,
             reading_ns,
         })
     }
 
-    /// The largest relative error of the clock's mean rate between two states that are `length_ns`
-    /// apart. A synchronised clock is within an offset of the true time at both ends: its error is
-    /// at most the sum of both offsets, divided by the time between them. An unsynchronised clock
-    /// is wrong by at most its tolerance.
+    /// The largest relative error of the clock's mean rate between two states that are `length_ns` apart.
+    ///
+    /// The error of a synchronised clock is at most the sum of its offsets at both ends, divided by the time between
+    /// them. The error of an unsynchronised clock is at most its tolerance. Both are read together with the counter, so
+    /// half of each reading's duration adds to the error.
     #[must_use]
     pub fn rate_error(self, end: ClockState, length_ns: u64) -> f64 {
         let length_ns = length_ns.max(1) as f64;
         let tolerance = self.tolerance.max(end.tolerance);
         let steered = (self.estimated_error_ns + end.estimated_error_ns) / length_ns;
         let is_synchronised = self.is_synchronised && end.is_synchronised;
-        let rate = if is_synchronised { steered.min(tolerance) } else { tolerance };
-        rate + (self.reading_ns + end.reading_ns) / 2.0 / length_ns
+        let clock_error = if is_synchronised { steered.min(tolerance) } else { tolerance };
+        clock_error + (self.reading_ns + end.reading_ns) / 2.0 / length_ns
     }
 }
 

@@ -1,4 +1,8 @@
-//! [`LiveFootprint`]: this machine as a bench for the footprint experiment.
+//! [`LiveFootprint`]: this machine as a bench for the footprint experiment. `lab::footprint::measure_series` calls it:
+//! [`SeriesBench::ready`] once for each level and stimulus, then [`SeriesBench::repeat`].
+//!
+//! All runs on one thread, which is pinned to the loop's CPU while the bench exists. A repetition's steps have an
+//! order that decides which lines are in the cache; see `LiveFootprint::repetition`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -29,32 +33,33 @@ use crate::host::{Root, available_memory};
 use crate::threads::{LockedMemory, check_pinned, is_pinned_to, pin};
 use crate::window::{Stop, ThrottlingWindow, WindowEdge};
 
-/// Number of passes in a window before the interrupt is due.
+/// Passes in a window before the interrupt is due.
 const PASSES_BEFORE: u64 = 3;
 /// Untimed passes among [`PASSES_BEFORE`]. They bring back the lines that starting
 /// the window displaced.
 const WARM_PASSES: u64 = 1;
-/// Longest accepted time from the request to the window: this, and a number of passes.
+/// Longest time from the request to the window that a delay allows for: `REQUEST_NS_MAX` plus
+/// `REQUEST_PASSES_MAX` passes.
 const REQUEST_NS_MAX: u64 = 400_000;
 const REQUEST_PASSES_MAX: u64 = 10;
-/// A request takes longer than the one before by at most its time divided by this.
+/// The next request may take longer than the last one by the last one's time divided by this.
 const REQUEST_MARGIN_PARTS: u64 = 4;
 /// Shortest time from the request of an interrupt to its arrival from a device, ns.
 const DEVICE_NS_MIN: u64 = 28_000;
-/// A loop that reads the clock was interrupted by a tick if an iteration took longer than this many, and than the
-/// shortest tick.
+/// An iteration of the loop that waits for a tick was interrupted if it took longer than this many iterations, and
+/// longer than the shortest tick.
 const TICK_GAP_ITERATIONS: u64 = 40;
 /// A sleep until a tick is near ends this long before it, ns: the timer's slack of 50 us and the time to wake up, with a
 /// margin.
 const TICK_NEAR_NS: u64 = 125_000;
 /// Longest period of a tick (HZ=100), with a margin.
 const TICK_NS_MAX: u64 = 12_000_000;
-/// A tick is early by at most its period divided by this, because the request starts some time
-/// after the previous tick.
+/// The next tick comes up to this part of a period before one full period after the request: the request starts
+/// some time after the previous tick.
 const TICK_EARLY_PARTS: u64 = 16;
 /// Number of interrupts whose delays are kept for control windows.
 const DELAYS_MAX: usize = 8;
-/// Largest delay of the requested timer's expiry.
+/// A requested timer expires late by at most this time.
 const LATE_NS_MAX: u64 = 20_000;
 
 /// Configuration of [`LiveFootprint`].
@@ -64,13 +69,13 @@ pub struct FootprintSettings {
     pub cpu: u32,
     /// CPUs for other work, such as sending an interrupt.
     pub others: Vec<u32>,
-    /// Geometries that the machine does not report, or reports wrongly.
+    /// Geometries from the user, which replace those of the machine.
     pub by_hand: ByHand,
     /// Longest wait for the interrupt.
     pub window: Duration,
-    /// Block device that the disk stimuli read; absent: scratch files.
+    /// Block device that the disk stimuli read. `None`: scratch files.
     pub device: Option<PathBuf>,
-    /// Where the network stimuli's messages come from.
+    /// The sender of the network stimuli's messages.
     pub far: FarEnd,
     /// Whether a device's interrupt may be moved to the loop's CPU during the run.
     pub move_irq: bool,
@@ -78,16 +83,16 @@ pub struct FootprintSettings {
     pub is_virtual: bool,
     /// Seed of the order of lines and of the times of interrupts.
     pub seed: u64,
-    /// Reports which contexts ran in a traced repetition.
+    /// The observer of the contexts in a traced repetition; also shows whether this machine is simulated.
     pub watcher: Watcher,
-    /// Skip the curve of a level whose misses a counter counts.
+    /// Whether to skip the curve of a level whose misses a counter counts.
     pub counters_only: bool,
-    /// Whether ticks may come in windows. Treatment and control then have equally many, so that
-    /// their misses cancel, and times give no result.
+    /// Whether ticks may come in windows. Treatment and control then have the same number of ticks, so their misses
+    /// cancel. Times give no result.
     pub ticks: bool,
     /// Called where counters start and stop, so that a simulator counts the same interval.
     pub mark: Option<fn(WindowEdge)>,
-    /// The request to stop early.
+    /// The user's request to stop early.
     pub stop: Stop,
 }
 
@@ -97,34 +102,41 @@ pub struct LiveFootprint {
     clock: ClockResolution,
     root: Root,
     random: Random,
-    current: Option<Current>,
+    /// `None` before the first series, and after a series failed.
+    current: Option<PreparedLevel>,
     stimulus: Option<Box<dyn RaiseInterrupt>>,
     /// Delays of the series' last interrupts from the start of their windows, cycles. Control
     /// windows use these delays.
     interrupt_delays: VecDeque<u64>,
     /// Method of the repetitions with these delays; `None` before the first one.
-    repeated: Option<Method>,
+    delays_method: Option<Method>,
     /// Time from the last request of an interrupt to its window.
     request_cycles: u64,
     route: Route,
-    tickless: bool,
+    /// Whether the loop's CPU has no tick while one task runs (`nohz_full`).
+    is_tickless: bool,
     /// Period of the tick, cycles. `None` if the CPU has no tick, or ticks may come in windows.
     tick_cycles: Option<u64>,
     /// When the last tick that the loop waited for had ended, by the loop's clock.
     tick_seen_at: Option<u64>,
-    windows: u32,
+    /// Windows so far; the next window's number.
+    window_count: u32,
     throttling: ThrottlingWindow,
-    no_counters: BTreeMap<Level, String>,
-    allowed: CpuSet,
+    /// Why the misses of a level cannot be counted.
+    counter_absences: BTreeMap<Level, String>,
+    /// CPUs of this thread before it was pinned.
+    initial_affinity: CpuSet,
     _locked: LockedMemory,
 }
 
-/// The level that is ready.
-struct Current {
+/// A level's loop, with its calibration.
+struct PreparedLevel {
     level: Level,
-    looping: Loop,
+    level_loop: Loop,
     geometry: Geometry,
+    /// `None` if the experiment uses only counters.
     curve: Option<lab::footprint::Curve>,
+    /// `None` if the level's misses cannot be counted.
     counters: Option<Counters>,
 }
 
@@ -135,9 +147,9 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
 impl LiveFootprint {
     /// Pins this thread to the loop's CPU until the bench is dropped, and measures the clock.
     ///
-    /// Fails if the CPU can't be pinned, or has no constant counter.
+    /// Fails if the thread can't be pinned, or the processor has no time-stamp counter.
     pub fn new(settings: FootprintSettings) -> Result<Self, BenchError> {
-        let allowed = sched_getaffinity(None).map_err(failed)?;
+        let initial_affinity = sched_getaffinity(None).map_err(failed)?;
         pin(settings.cpu).map_err(|error| BenchError::NothingMeasurable {
             reason: error.to_string(),
             remedy: Some("-c with a CPU of this process's cpuset".to_owned()),
@@ -154,8 +166,8 @@ impl LiveFootprint {
         Ok(LiveFootprint {
             tick_cycles: has_ticks.then(|| clock.cycles(tick_ns())),
             tick_seen_at: None,
-            tickless,
-            windows: 0,
+            is_tickless: tickless,
+            window_count: 0,
             throttling: ThrottlingWindow::open(&root),
             settings,
             clock,
@@ -164,11 +176,11 @@ impl LiveFootprint {
             current: None,
             stimulus: None,
             interrupt_delays: VecDeque::new(),
-            repeated: None,
+            delays_method: None,
             request_cycles: 0,
             route: Route::default(),
-            no_counters: BTreeMap::new(),
-            allowed,
+            counter_absences: BTreeMap::new(),
+            initial_affinity,
             _locked: LockedMemory::current(),
         })
     }
@@ -181,29 +193,29 @@ impl LiveFootprint {
         }
     }
 
-    fn looping(&mut self, level: Level) -> Result<(Geometry, Loop), BenchError> {
+    /// Allocates and calibrates the loop of a level. Fails if the geometry is not known, memory is missing, or a pass
+    /// takes too long.
+    fn new_loop(&mut self, level: Level) -> Result<(Geometry, Loop), BenchError> {
         let geometry = geometry(&self.root, self.settings.cpu, level, &self.settings.by_hand)?;
         let interrupts = InterruptTimes {
             shortest_cycles: self.clock.cycles(self.settings.watcher.interrupt_ns_min()),
             gap_lines: self.settings.watcher.gap_lines(),
             delay_cycles: self.clock.cycles(DEVICE_NS_MIN),
         };
-        // Memory for the level's lines, and behind them for lines that conflict:
-        // together three times its size.
+        // The level's lines, and after them the conflicting lines: together three times the level's size.
         let needed_bytes = geometry.size_bytes.saturating_mul(3);
         if matches!(self.settings.watcher, Watcher::Probes) {
             available_memory(&self.root).check(&level.to_string(), needed_bytes)?;
         }
-        let looping = Loop::new(level, geometry, self.settings.seed, interrupts)
+        let level_loop = Loop::new(level, geometry, self.settings.seed, interrupts)
             .map_err(|error| missing(format!("memory for {level}: {error}")))?;
-        let pass_ns = self.ns(looping.pass_cycles);
-        let LiveFootprint { tickless, settings, .. } = self;
-        check_pass(level, pass_ns, settings.cpu, (*tickless, settings.ticks))?;
-        Ok((geometry, looping))
+        let pass_ns = self.ns(level_loop.pass_cycles);
+        let LiveFootprint { is_tickless, settings, .. } = self;
+        check_pass(level, pass_ns, settings.cpu, (*is_tickless, settings.ticks))?;
+        Ok((geometry, level_loop))
     }
 
-    /// Pins this thread again if it lost its CPU and the CPU is online again. The CPU was online when the bench was
-    /// created: a series that cannot run without it is missing from the plan.
+    /// Pins this thread again if it lost its CPU. Fails if the CPU is still offline.
     fn stay_on_cpu(&self) -> Result<(), BenchError> {
         if is_pinned_to(self.settings.cpu) {
             return Ok(());
@@ -211,7 +223,8 @@ impl LiveFootprint {
         pin(self.settings.cpu).map_err(failed)
     }
 
-    /// Prepares a series on the CPU to which this thread is pinned.
+    /// Prepares a series: stimulus, route, counters and loop. Keeps the loop of the last series if the level is equal.
+    /// This thread must be pinned.
     fn prepare(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError> {
         let mut stimulus = ready(
             stimulus,
@@ -221,35 +234,36 @@ impl LiveFootprint {
         )?;
         let (root, cpu) = (&self.root, self.settings.cpu);
         route(root, cpu, stimulus.as_mut(), &mut self.route, self.settings.move_irq)?;
-        let kept = self.current.take().filter(|current| current.level == level);
+        let same_level = self.current.take().filter(|current| current.level == level);
         let mut counters = Counters::open(&self.root, level, cpu);
         if let Err(reason) = &counters {
-            self.no_counters.insert(level, reason.clone());
+            self.counter_absences.insert(level, reason.clone());
         }
-        let (geometry, mut looping, curve) = match kept {
-            Some(current) => (current.geometry, current.looping, current.curve),
+        let (geometry, mut level_loop, curve) = match same_level {
+            Some(current) => (current.geometry, current.level_loop, current.curve),
             None => {
-                let (geometry, mut looping) = self.looping(level)?;
+                let (geometry, mut level_loop) = self.new_loop(level)?;
                 let by_time = counters.is_err() || !self.settings.counters_only;
                 let repetitions = self.settings.watcher.curve_repetitions(geometry.lines());
-                let curve = by_time.then(|| looping.curve(self.clock_step_cycles(), repetitions));
-                (geometry, looping, curve)
+                let curve =
+                    by_time.then(|| level_loop.curve(self.clock_step_cycles(), repetitions));
+                (geometry, level_loop, curve)
             }
         };
         let repetitions = self.settings.watcher.curve_repetitions(geometry.lines());
         let start_misses =
-            counters.as_mut().ok().map(|counters| looping.start_misses(counters, repetitions));
+            counters.as_mut().ok().map(|counters| level_loop.start_misses(counters, repetitions));
         let ready = Ready {
             start_misses: start_misses.transpose().map_err(|error| missing(error.to_string()))?,
             geometry,
-            pages: looping.pages().word().to_owned(),
+            pages: level_loop.pages().word().to_owned(),
             raised_by: stimulus.method(),
             curve: curve.clone(),
-            pass_cycles: looping.pass_cycles,
-            chunk_lines: looping.chunk_lines(),
+            pass_cycles: level_loop.pass_cycles,
+            chunk_lines: level_loop.chunk_lines(),
         };
         let counters = counters.ok();
-        self.current = Some(Current { level, looping, geometry, curve, counters });
+        self.current = Some(PreparedLevel { level, level_loop, geometry, curve, counters });
         self.stimulus = Some(stimulus);
         Ok(ready)
     }
@@ -264,30 +278,33 @@ fn missing(reason: String) -> BenchError {
 }
 
 impl LiveFootprint {
+    /// The configuration of a treatment window. `delay`: cycles from the request to the interrupt. `has_counters`:
+    /// misses are counted in the window.
     fn window_config(
         &self,
-        looping: &Loop,
+        level_loop: &Loop,
         delay: u64,
         method: Method,
-        counted: bool,
+        has_counters: bool,
     ) -> WindowConfig {
-        let pass = looping.pass_cycles;
+        let pass = level_loop.pass_cycles;
         let longest = self.clock.cycles(self.settings.window.as_nanos() as u64);
         WindowConfig {
-            limits: looping.in_window,
+            limits: level_loop.in_window,
             window_cycles: match method {
-                // Room for a pass after a late interrupt, too.
+                // Leaves time for a pass after a late interrupt.
                 Method::Refined => longest.max(delay) + 2 * pass,
                 Method::Basic => longest.max(delay + pass),
             },
             sham_cycles: None,
             warm_passes: WARM_PASSES,
-            rest_passes: if self.settings.ticks { None } else { Some(u64::from(counted)) },
+            rest_passes: if self.settings.ticks { None } else { Some(u64::from(has_counters)) },
         }
     }
 
-    /// Executes one repetition, which starts directly after a tick, and returns it with its times.
-    pub(super) fn once(
+    /// Runs one repetition with the prepared level and stimulus, and returns it with its times. Fails if the thread
+    /// lost its CPU meanwhile.
+    pub(super) fn run_repetition(
         &mut self,
         method: Method,
         treatment: bool,
@@ -298,25 +315,31 @@ impl LiveFootprint {
         };
         let outcome = self.repetition(&mut current, stimulus.as_mut(), method, treatment);
         (self.current, self.stimulus) = (Some(current), Some(stimulus));
-        // If another CPU ran the loop, the loop filled that CPU's caches.
+        // On another CPU, the loop would have filled that CPU's caches.
         check_pinned(self.settings.cpu).and(outcome).map_err(failed)
     }
 
+    /// The steps of a repetition. Their order matters:
+    ///
+    /// 1. `refill` and `warm_up` give caches and code a defined state.
+    /// 2. A tick passes, so that the next one is a whole period away.
+    /// 3. The interrupt is requested. Then `fill` brings back the lines that the request displaced.
+    /// 4. Counters start directly before the window, and stop directly after it.
     fn repetition(
         &mut self,
-        current: &mut Current,
+        current: &mut PreparedLevel,
         stimulus: &mut dyn RaiseInterrupt,
         method: Method,
         treatment: bool,
     ) -> io::Result<(Repetition, TraceTimes)> {
-        let delay = self.delay(current.looping.pass_cycles.max(1));
+        let delay = self.delay(current.level_loop.pass_cycles.max(1));
         let mut config =
-            self.window_config(&current.looping, delay, method, current.counters.is_some());
+            self.window_config(&current.level_loop, delay, method, current.counters.is_some());
         config.sham_cycles = (!treatment).then(|| self.sham_delay().unwrap_or(delay));
         let mut before = KernelCounts::now(&self.root);
-        current.looping.refill();
-        current.looping.warm_up();
-        if !self.tickless && !self.settings.ticks {
+        current.level_loop.refill();
+        current.level_loop.warm_up();
+        if !self.is_tickless && !self.settings.ticks {
             if self.settings.watcher == Watcher::Outside {
                 self.sleep_until_tick_is_near();
             }
@@ -326,15 +349,14 @@ impl LiveFootprint {
         if treatment {
             stimulus.schedule(Duration::from_nanos(self.ns(delay)))?;
         }
-        // A kernel thread of this CPU (kblockd) sends the request to some
-        // disks, and has run by now.
+        // For some disks a kernel thread of this CPU (kblockd) sends the request. It has run by now, and its context
+        // switches do not count.
         before.iter_mut().for_each(KernelCounts::restart_task_counts);
-        let looping = &mut current.looping;
-        // Before counting starts, brings back the lines that the request displaced.
-        looping.fill();
+        let level_loop = &mut current.level_loop;
+        level_loop.fill();
         if self.settings.ticks {
-            // The request takes some time: treatment and control windows have equally many ticks
-            // only if they start directly after one.
+            // Only treatments have a request, which takes some time. Windows that start directly after a tick have
+            // the same number of ticks in treatment and control.
             self.wait_for_tick();
         }
         if let Some(counters) = &mut current.counters {
@@ -342,7 +364,7 @@ impl LiveFootprint {
         }
         self.mark(WindowEdge::Open);
         let opened = now();
-        let window = looping.window(method, config);
+        let window = level_loop.window(method, config);
         let ended = now();
         self.mark(WindowEdge::Close);
         let misses = current.counters.as_mut().map(Counters::stop).transpose()?;
@@ -351,35 +373,37 @@ impl LiveFootprint {
             stimulus.drain()?;
         }
         let request_cycles = opened.wrapping_sub(requested_at);
-        self.note(request_cycles, &window, treatment.then_some(opened));
+        self.remember(request_cycles, &window, treatment.then_some(opened));
         let kind = treatment.then(|| stimulus.counted_as());
-        let delta = before.zip(after).map(|(b, a)| b.until(&a, self.settings.cpu, kind));
-        let late = window.gap_at.wrapping_sub(requested_at.wrapping_add(delay)) as i64;
-        let max_late = (self.clock.cycles(LATE_NS_MAX) + request_cycles + window.gap_cycles) as i64;
+        let delta =
+            before.zip(after).map(|(before, after)| before.until(&after, self.settings.cpu, kind));
+        let late_cycles = window.gap_at.wrapping_sub(requested_at.wrapping_add(delay)) as i64;
+        let late_cycles_max =
+            (self.clock.cycles(LATE_NS_MAX) + request_cycles + window.gap_cycles) as i64;
         let on_time = if stimulus.is_timed() {
-            (0..max_late).contains(&late)
+            (0..late_cycles_max).contains(&late_cycles)
         } else {
             delta.is_none_or(|delta| delta.ticks == 0) || !self.is_tick(requested_at, &window)
         };
         let in_window = stimulus.comes_in_window() && request_cycles < delay;
         let expected = kind.map(|kind| Expected { kind, on_time, in_window });
-        let excess = window.excess_cycles(looping.chunks(), treatment, looping.in_window);
+        let excess = window.excess_cycles(level_loop.chunks(), treatment, level_loop.in_window);
         let times =
             TraceTimes { opened, ended, resumed: window.gap_at, stalled_cycles: window.gap_cycles };
         let mut result = repetition(delta, &window, expected, excess, misses);
-        result.window = self.settings.mark.map(|_| self.windows);
-        self.windows += 1;
+        result.window = self.settings.mark.map(|_| self.window_count);
+        self.window_count += 1;
         if self.settings.ticks {
             result.verdict =
                 delta.map_or(Verdict::Contaminated, |delta| with_ticks(delta, expected));
-            // Nothing shows which of the gaps is the interrupt's.
+            // Ticks also make gaps, and nothing shows which gap is the interrupt's.
             (result.excess_cycles, result.stalled_cycles) = (None, None);
         }
         Ok((result, times))
     }
 
-    /// Delay of the interrupt from its request, cycles: uniformly distributed over the chunks of a
-    /// pass.
+    /// Delay of the interrupt from its request, cycles. The window must have started by then, with
+    /// [`PASSES_BEFORE`] passes. The interrupt is equally probable at all times of a pass of `pass` cycles.
     fn delay(&mut self, pass: u64) -> u64 {
         let min = self.clock.cycles(self.settings.watcher.delay_ns_min());
         let request_max = pass * REQUEST_PASSES_MAX + self.clock.cycles(REQUEST_NS_MAX);
@@ -390,37 +414,39 @@ impl LiveFootprint {
         delay + self.random.below(pass)
     }
 
-    /// Delay of the sham interrupt from the window's start, cycles: the delay of a random one among
-    /// the last real interrupts.
+    /// Delay of the sham interrupt from the window's start, cycles: the delay of one of the last real interrupts,
+    /// chosen at random. `None` before the first real interrupt.
     fn sham_delay(&mut self) -> Option<u64> {
-        let chosen = self.random.below(self.interrupt_delays.len() as u64);
-        self.interrupt_delays.get(chosen as usize).copied()
+        let index = self.random.below(self.interrupt_delays.len() as u64);
+        self.interrupt_delays.get(index as usize).copied()
     }
 
-    /// Keeps what later repetitions need. `opened`: start of the window, for a treatment.
-    fn note(&mut self, request_cycles: u64, window: &Window, opened: Option<u64>) {
+    /// Keeps the times that the delays of later repetitions depend on. `opened`: start of the window; `None` for a
+    /// control.
+    fn remember(&mut self, request_cycles: u64, window: &Window, opened: Option<u64>) {
         if !self.settings.ticks && opened.is_some() {
             self.request_cycles = request_cycles;
         }
         if let Some(opened) = opened
             && window.after.chunks > 0
         {
-            // A control window touches the same number of lines before its sham interrupt.
-            let came_at = window.gap_at.wrapping_sub(window.gap_cycles);
-            self.interrupt_delays.push_back(came_at.saturating_sub(opened));
+            // The start of the gap: a control window then touches equally many lines before its sham interrupt.
+            let interrupted_at = window.gap_at.wrapping_sub(window.gap_cycles);
+            self.interrupt_delays.push_back(interrupted_at.saturating_sub(opened));
             if self.interrupt_delays.len() > DELAYS_MAX {
                 self.interrupt_delays.pop_front();
             }
         }
     }
 
-    /// Whether the first gap started when the tick after the one before `requested_at` was due. The
-    /// requested interrupt may have come before the window, and that tick in the window.
+    /// Whether the first gap started when the next tick was due. Then the gap may be the tick's, and the requested
+    /// interrupt may have come before the window.
     fn is_tick(&self, requested_at: u64, window: &Window) -> bool {
         let delay = window.gap_at.wrapping_sub(window.gap_cycles).wrapping_sub(requested_at);
         self.tick_cycles.is_some_and(|period| delay >= period - period / TICK_EARLY_PARTS)
     }
 
+    /// Waits until a tick has passed, at most [`TICK_NS_MAX`].
     fn wait_for_tick(&mut self) {
         let gap_ns = self.settings.watcher.tick_ns_min();
         let gap = self.clock.cycles(gap_ns).max(TICK_GAP_ITERATIONS * self.clock.iteration_cycles);
@@ -461,7 +487,7 @@ impl Bench for LiveFootprint {
         settings.insert("tsc_hz".into(), json!(self.clock.hz));
         settings.insert("clock_step_ns".into(), json!(self.clock.step_ns));
         settings.insert("window_ns".into(), json!(self.settings.window.as_nanos() as u64));
-        settings.insert("tickless".into(), json!(self.tickless));
+        settings.insert("tickless".into(), json!(self.is_tickless));
         settings.insert("ticks".into(), json!(self.settings.ticks));
         settings.insert("moved_irqs".into(), json!(self.route.moved()));
         let mut warnings = self.route.restored().to_vec();
@@ -474,7 +500,7 @@ impl Bench for LiveFootprint {
         }
         self.throttling.close(&self.root, &mut settings, &mut warnings);
         let absent = self
-            .no_counters
+            .counter_absences
             .iter()
             .map(|(level, reason)| Absence::new("footprint", format!("{level}: misses"), reason));
         BenchFacts {
@@ -507,8 +533,8 @@ impl SeriesBench for LiveFootprint {
     }
 
     fn ready(&mut self, level: Level, stimulus: Stimulus) -> Result<Ready, BenchError> {
-        self.stimulus = None; // the next one may need its resources
-        self.repeated = None;
+        self.stimulus = None; // The next stimulus may need its resources.
+        self.delays_method = None;
         self.stay_on_cpu()?;
         let ready = self.prepare(level, stimulus);
         if let Err(lost) = check_pinned(self.settings.cpu) {
@@ -525,11 +551,11 @@ impl SeriesBench for LiveFootprint {
         treatment: bool,
         number: usize,
     ) -> Result<Vec<Repetition>, BenchError> {
-        if self.repeated != Some(method) {
+        if self.delays_method != Some(method) {
             self.interrupt_delays.clear();
-            self.repeated = Some(method);
+            self.delays_method = Some(method);
         }
-        (0..number).map(|_| Ok(self.once(method, treatment)?.0)).collect()
+        (0..number).map(|_| Ok(self.run_repetition(method, treatment)?.0)).collect()
     }
 
     fn trace(&mut self, stimulus: Stimulus, method: Method) -> Result<Trace, BenchError> {
@@ -545,10 +571,12 @@ impl SeriesBench for LiveFootprint {
 
 impl Drop for LiveFootprint {
     fn drop(&mut self) {
-        let _ = sched_setaffinity(None, &self.allowed); // the mask was valid before
+        let _ = sched_setaffinity(None, &self.initial_affinity); // The mask was valid before.
     }
 }
 
+/// The sample of a repetition. Without kernel counts (`delta`), nothing shows whether it was undisturbed, and its
+/// verdict is contaminated.
 fn repetition(
     delta: Option<CountDelta>,
     window: &Window,
@@ -557,7 +585,7 @@ fn repetition(
     misses: Option<Misses>,
 ) -> Repetition {
     let verdict = delta.map_or(Verdict::Contaminated, |delta| verdict(delta, window, expected));
-    // An interrupt that leaves no time for a whole pass after it counts as none.
+    // An interrupt that leaves no time for a whole pass gives no excess, so the repetition does not count.
     let is_late = verdict == Verdict::Accepted && excess_cycles.is_none();
     Repetition {
         verdict: if is_late { Verdict::NotInterrupted } else { verdict },

@@ -1,4 +1,5 @@
-//! Misses of a level in user mode and in kernel mode, by the processor's counters.
+//! Misses of a level in user mode and in kernel mode, counted by the processor's PMU. `bench.rs` starts the counters
+//! directly before a window, and stops them directly after it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,8 +12,7 @@ use touch_loop::MissCounter;
 
 use crate::host::{Encoding, EventCatalogue, Root};
 
-/// The counters of both modes, for this thread, in one group, so that they
-/// count the same intervals.
+/// The counters of both modes for one thread. They are one group (`user` leads it), so they count the same intervals.
 #[derive(Debug)]
 pub struct Counters {
     user: File,
@@ -24,11 +24,11 @@ pub struct Counters {
 pub struct Misses {
     /// In user mode: lines that the loop missed.
     pub user: u64,
-    /// In kernel mode, during interrupts and system calls: misses of the handler.
+    /// In kernel mode: lines that interrupt handlers and system calls missed.
     pub kernel: u64,
 }
 
-/// The event that counts a level's misses on `cpu`.
+/// The event that counts a level's misses on `cpu`. The error is a reason.
 fn event(root: &Root, level: Level, cpu: u32) -> Result<Encoding, String> {
     let catalogue = EventCatalogue::read(root);
     let name = match level {
@@ -47,12 +47,13 @@ fn event(root: &Root, level: Level, cpu: u32) -> Result<Encoding, String> {
     encodings.into_iter().next().ok_or_else(|| "no counter counts its misses".to_owned())
 }
 
-fn open(event: &Encoding, user: bool, leader: Option<&File>) -> io::Result<File> {
+/// Opens a counter of user mode, or else of kernel mode. `leader`: the group's leader; `None` opens the leader.
+fn open(event: &Encoding, in_user_mode: bool, leader: Option<&File>) -> io::Result<File> {
     let mut attributes = event.attributes();
     attributes.set_disabled(u64::from(leader.is_none()));
     attributes.set_pinned(u64::from(leader.is_none()));
-    attributes.set_exclude_kernel(user.into());
-    attributes.set_exclude_user((!user).into());
+    attributes.set_exclude_kernel(in_user_mode.into());
+    attributes.set_exclude_user((!in_user_mode).into());
     attributes.set_exclude_hv(1);
     let group = leader.map_or(-1, AsRawFd::as_raw_fd);
     let flags = b::PERF_FLAG_FD_CLOEXEC.into();
@@ -67,8 +68,7 @@ fn open(event: &Encoding, user: bool, leader: Option<&File>) -> io::Result<File>
 }
 
 impl Counters {
-    /// Opens the counters of the calling thread, stopped. The thread runs on `cpu`, whose PMU
-    /// counts.
+    /// Opens the counters of the calling thread, stopped. The thread must run on `cpu`.
     ///
     /// The error is a reason: no PMU, no rights, no such event, no free counter.
     pub fn open(root: &Root, level: Level, cpu: u32) -> Result<Self, String> {
@@ -92,14 +92,14 @@ impl Counters {
         let file = self.user.as_raw_fd();
         let group = b::PERF_IOC_FLAG_GROUP;
         // SAFETY: the descriptor is that of a group's leader, and the requests take no pointer.
-        let done =
+        let is_started =
             unsafe { perf::ioctls::RESET(file, group) >= 0 && perf::ioctls::ENABLE(file, 0) >= 0 };
-        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if is_started { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Stops counting and returns the counts.
     ///
-    /// Fails if the kernel refuses, or another user took the counters.
+    /// Fails if the kernel refuses, or gave the counters to another user meanwhile.
     #[inline(always)]
     pub fn stop(&mut self) -> io::Result<Misses> {
         // SAFETY: as in `start`.
@@ -120,9 +120,10 @@ impl MissCounter for Counters {
     }
 }
 
+/// The count of an event.
 fn value(event: &mut File) -> io::Result<u64> {
     let mut bytes = [0; 8];
-    // A pinned group that lost its counters reads as an end of file.
+    // If a pinned group has lost its counters, the read returns an end of file, which is an error here.
     event.read_exact(&mut bytes)?;
     Ok(u64::from_ne_bytes(bytes))
 }

@@ -1,4 +1,5 @@
-//! The geometry of the levels: from /sys, from CPUID, or given by the user.
+//! The geometry of the levels: size, ways and line size of caches and TLBs. It comes from /sys, from CPUID, or from the
+//! user (`--geometry`).
 
 use std::collections::BTreeMap;
 
@@ -8,30 +9,30 @@ use lab::footprint::{Geometry, Level};
 use crate::host::{CacheFacts, Root, cache_facts};
 
 const PAGE_BYTES: u32 = 4096;
-/// Maximum number of lines of a level.
+/// Most lines of a level.
 const LINES_MAX: u64 = 1 << 24;
 
-/// Geometries from the user: size, ways and line as in `l1d=48KiB:12:64`; for a translation buffer,
-/// entries and ways as in `dtlb=64:64`.
+/// Geometries from the user: size, ways and line size of a cache (`l1d=48KiB:12:64`), or entries and ways of a TLB
+/// (`dtlb=64:64`).
 pub type ByHand = BTreeMap<Level, Geometry>;
 
-/// Parses a value of `--geometry`.
-/// Returns a message with the expected form.
+/// Parses a value of `--geometry`. The error is a message with the expected form.
 pub fn parse(text: &str) -> Result<(Level, Geometry), String> {
     let form = "expected LEVEL=SIZE:WAYS:LINE as in l1d=48KiB:12:64, or dtlb=ENTRIES:WAYS";
-    let (level, rest) = text.split_once('=').ok_or(form)?;
+    let (level, numbers) = text.split_once('=').ok_or(form)?;
     let level: Level = level.parse()?;
     let parts: Vec<u64> =
-        rest.split(':').map(number).collect::<Option<_>>().ok_or_else(|| form.to_owned())?;
+        numbers.split(':').map(number).collect::<Option<_>>().ok_or_else(|| form.to_owned())?;
     let geometry = match (level.is_tlb(), &parts[..]) {
+        // A TLB counts as a cache whose lines are pages.
         (true, [entries, ways]) => from_parts(entries * u64::from(PAGE_BYTES), *ways, PAGE_BYTES),
         (false, [size, ways, line]) => from_parts(*size, *ways, u32::try_from(*line).unwrap_or(0)),
         _ => return Err(form.to_owned()),
     };
-    geometry.map(|geometry| (level, geometry)).map_err(|why| format!("{text}: {why}"))
+    geometry.map(|geometry| (level, geometry)).map_err(|reason| format!("{text}: {reason}"))
 }
 
-/// `48KiB`, `2MiB` or a plain number.
+/// `48KiB`, `2MiB` or a plain number; `None` above 2^40.
 fn number(text: &str) -> Option<u64> {
     let (digits, unit) = match text {
         _ if text.ends_with("KiB") => (&text[..text.len() - 3], 1 << 10),
@@ -41,6 +42,7 @@ fn number(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes <= 1 << 40)
 }
 
+/// Checks that the numbers describe whole sets. The error is a reason.
 fn from_parts(size_bytes: u64, ways: u64, line_bytes: u32) -> Result<Geometry, String> {
     let lines = size_bytes / u64::from(line_bytes.max(1));
     if !line_bytes.is_power_of_two() || !(16..=PAGE_BYTES).contains(&line_bytes) {
@@ -56,9 +58,9 @@ fn from_parts(size_bytes: u64, ways: u64, line_bytes: u32) -> Result<Geometry, S
     Ok(Geometry { size_bytes, line_bytes, ways })
 }
 
-/// The geometry of a level of `cpu`.
+/// The geometry of a level of `cpu`: the user's, else the machine's.
 ///
-/// Fails if the machine does not report it.
+/// Fails if the user gives none and the machine reports none.
 pub fn geometry(
     root: &Root,
     cpu: u32,
@@ -80,6 +82,7 @@ pub fn geometry(
     })
 }
 
+/// The geometry of a cache from /sys. `None` for TLBs, and if /sys lacks a number.
 fn cache(facts: &[CacheFacts], level: Level) -> Option<Geometry> {
     let (number, kind) = match level {
         Level::L1d => (1, "Data"),
@@ -92,13 +95,14 @@ fn cache(facts: &[CacheFacts], level: Level) -> Option<Geometry> {
     from_parts(cache.size_bytes?, cache.ways?, u32::try_from(cache.line_bytes?).ok()?).ok()
 }
 
-/// First-level translation buffers for pages of 4 KiB, by CPUID.
+/// First-level TLBs for pages of 4 KiB, by CPUID.
 #[cfg(target_arch = "x86_64")]
 mod tlb {
     use std::arch::x86_64::{__cpuid, __cpuid_count, CpuidResult};
 
     use super::{Geometry, Level, PAGE_BYTES, from_parts};
 
+    /// The result of a CPUID leaf and sub-leaf; `None` if the processor does not have the leaf.
     #[allow(unused_unsafe)] // `__cpuid` is an unsafe function up to Rust 1.93
     fn leaf(number: u32, sub: u32) -> Option<CpuidResult> {
         // SAFETY: CPUID is part of every x86-64 processor and has no effect but its result.
@@ -113,22 +117,23 @@ mod tlb {
     }
 
     pub(super) fn entries(level: Level) -> Option<Geometry> {
-        of_amd(level).or_else(|| of_intel(level))
+        amd_tlb(level).or_else(|| intel_tlb(level))
     }
 
-    /// Leaf 8000_0005h (AMD APM vol. 3, E.4.4): EBX has both buffers for 4 KiB.
-    fn of_amd(level: Level) -> Option<Geometry> {
+    /// Leaf 8000_0005h (AMD APM vol. 3, E.4.4): EBX has both TLBs for 4 KiB.
+    fn amd_tlb(level: Level) -> Option<Geometry> {
         let shift = if level == Level::Dtlb { 16 } else { 0 };
         let word = leaf(0x8000_0005, 0)?.ebx >> shift;
         let (entries, ways) = (word & 0xff, word >> 8 & 0xff);
         match ways {
-            0xff => geometry(entries, entries),
+            0xff => geometry(entries, entries), // fully associative
             ways => geometry(entries, ways),
         }
     }
 
-    /// Leaf 18h (Intel SDM vol. 2A, CPUID): a sub-leaf for each buffer.
-    fn of_intel(level: Level) -> Option<Geometry> {
+    /// Leaf 18h (Intel SDM vol. 2A, CPUID): a sub-leaf for each TLB. EDX bits 4:0 are its type (1 data, 2 instruction,
+    /// 4 load-only), bits 7:5 its level; EBX bit 0: it holds pages of 4 KiB.
+    fn intel_tlb(level: Level) -> Option<Geometry> {
         let sub_max = leaf(0x18, 0)?.eax.min(64);
         let kind = if level == Level::Dtlb { 1 } else { 2 };
         let found = (0..=sub_max).filter_map(|sub| leaf(0x18, sub)).find(|buffer| {

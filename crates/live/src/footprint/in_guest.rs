@@ -1,4 +1,5 @@
-//! Runs the experiment inside a simulated machine, with the live bench.
+//! Runs the experiment inside a simulated machine, with the live bench. The guest's irqlab calls [`execute`] for a
+//! request of `sim`.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use crate::host::{Root, first_disk, has_paired_cards, parse_cpu_list};
 use crate::network::card_facts;
 use crate::window::{Stop, WindowEdge};
 
-/// Measures the series of a request. `mark` is called where counters start and stop. After a request to `stop`, the
-/// items have what was measured until then.
+/// Measures the series of a request. `mark` is called where counters start and stop. After a stop request, the items
+/// contain the series that were measured until then.
 ///
 /// Fails if nothing can be measured.
 pub fn execute(
@@ -30,7 +31,7 @@ pub fn execute(
         others: parse_cpu_list(online.trim()).unwrap_or_default(),
         by_hand: request.geometry.iter().copied().collect(),
         window: Duration::from_nanos(request.window_ns),
-        // The guest's file systems lie in memory, so the disk stimuli read the device.
+        // The guest's file systems are in memory, so the disk stimuli read the device.
         device: first_disk(&root),
         far: if has_paired_cards(&root) { FarEnd::Cards } else { FarEnd::Veth },
         move_irq: true,
@@ -42,7 +43,7 @@ pub fn execute(
         mark: Some(mark),
         stop: stop.clone(),
     };
-    // Reads the facts first: while the cards are used, they are in other namespaces.
+    // Reads the cards' facts first: during the measurement the cards are in other namespaces.
     let cards = (settings.far == FarEnd::Cards).then(card_facts);
     let is_network = |stimulus: &Stimulus| matches!(stimulus, Stimulus::Net | Stimulus::NetSignal);
     let uses_net = request.plan.stimuli.iter().any(is_network);

@@ -1,22 +1,22 @@
-//! The lines of /proc/interrupts with which the kernel counts a stimulus.
+//! The lines of /proc/interrupts in which the kernel counts the interrupts of a stimulus.
 
 /// The local timer's line.
 pub const TICK: &str = "LOC";
 
-/// The line of /proc/interrupts that counts the interrupt.
+/// The lines of /proc/interrupts that may count the interrupt of a stimulus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountedAs {
-    /// The line of that name.
+    /// The line with this label.
     Line(&'static str),
-    /// The numbered line of a device.
+    /// Any numbered line: a device's interrupt.
     Device,
-    /// A device's line, or the line of the function call with which another CPU passes
-    /// on an arriving packet.
+    /// A numbered line, or the line of function calls (`CAL`): another CPU may take the device's interrupt and steer
+    /// the packet to this CPU.
     Arrival,
 }
 
 impl CountedAs {
-    /// Whether the line with that label counts the interrupt.
+    /// Whether the line with this label counts the interrupt.
     #[must_use]
     pub fn is(self, label: &str) -> bool {
         match self {

@@ -1,4 +1,5 @@
-//! The kernel's counts around a window: interrupts of this CPU, context switches, page faults.
+//! The kernel's counts around a window (interrupts of the loop's CPU, context switches, page faults), and the verdict:
+//! whether a repetition had the one interrupt that it should have, and nothing else.
 
 use lab::footprint::sample::Verdict;
 use touch_loop::Window;
@@ -8,56 +9,56 @@ use crate::host::Root;
 use crate::host::interrupts::{Interrupts, read_interrupts};
 use crate::threads::ThreadCounts;
 
-/// The counts at one instant.
+/// A reading of the counts.
 #[derive(Debug)]
 pub struct KernelCounts {
     interrupts: Interrupts,
     task: Option<ThreadCounts>,
 }
 
-/// The increase between two instants.
+/// The increase of the counts between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountDelta {
-    /// Interrupts of the stimulus.
+    /// Interrupts in the lines that count the stimulus.
     pub expected: u64,
-    /// Other interrupts, without the local timer's.
+    /// Interrupts in all other lines but the local timer's.
     pub others: u64,
-    /// Interrupts of the local timer, unless it is the stimulus.
+    /// Interrupts of the local timer; 0 if the timer is the stimulus.
     pub ticks: u64,
-    /// Context switches and page faults of the loop's thread.
+    /// Context switches plus page faults of the loop's thread.
     pub switches: u64,
 }
 
 impl KernelCounts {
-    /// Reads the counts; task counts belong to this thread. `None` if the kernel
-    /// does not report them.
+    /// Reads the counts, for the calling thread. `None` if the kernel does not report interrupts.
     #[must_use]
     pub fn now(root: &Root) -> Option<KernelCounts> {
         Some(KernelCounts { interrupts: read_interrupts(root)?, task: ThreadCounts::now() })
     }
 
-    /// Counts switches and page faults only from now on: earlier ones are in no window.
+    /// Forgets the context switches and page faults until now, because they were before the window.
     pub fn restart_task_counts(&mut self) {
         self.task = ThreadCounts::now();
     }
 
-    /// The increase on `cpu` until `after`; without a stimulus all interrupts are others.
+    /// The increase on `cpu` until the later reading `after`. `kind`: how the kernel counts the stimulus; `None`
+    /// without a stimulus.
     #[must_use]
     pub fn until(&self, after: &KernelCounts, cpu: u32, kind: Option<CountedAs>) -> CountDelta {
         let mut delta = CountDelta::default();
         for line in &after.interrupts.lines {
             let now = after.interrupts.count(&line.label, cpu).unwrap_or(0);
             let before = self.interrupts.count(&line.label, cpu).unwrap_or(0);
-            let more = now.wrapping_sub(before);
+            let increase = now.wrapping_sub(before);
             match kind {
-                Some(kind) if kind.is(&line.label) => delta.expected += more,
-                _ if line.label == TICK => delta.ticks += more,
-                _ => delta.others += more,
+                Some(kind) if kind.is(&line.label) => delta.expected += increase,
+                _ if line.label == TICK => delta.ticks += increase,
+                _ => delta.others += increase,
             }
         }
         if let (Some(before), Some(after)) = (self.task, after.task) {
-            let more = after.since(before);
-            delta.switches = more.switches + more.page_faults;
+            let increase = after.since(before);
+            delta.switches = increase.switches + increase.page_faults;
         }
         delta
     }
@@ -68,22 +69,24 @@ impl KernelCounts {
 pub struct Expected {
     /// How the kernel counts it.
     pub kind: CountedAs,
-    /// Whether the first gap came at the expected time. If that time is unknown: whether the gap
+    /// Whether the first gap came at the expected time. For a stimulus without a known time: whether the gap
     /// came at another time than the next tick.
     pub on_time: bool,
-    /// Whether it came while the window was open, if it came at all.
+    /// Whether the interrupt came while the window was open, if it came at all.
     pub in_window: bool,
 }
 
-/// Whether a repetition is accepted. The counts show which interrupts came between the
-/// readings before and after the window. The gaps show how many of them came while lines were
-/// touched. Reading the counts takes some time, so a tick may come meanwhile; touching starts
-/// directly after a tick.
+/// The verdict on a repetition. The counts show which interrupts came between the readings before and after the
+/// window. The gaps show how many interrupts came while lines were touched.
+///
+/// A tick between the readings is allowed: reading the counts takes some time, and touching starts directly after a
+/// tick.
 #[must_use]
 pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -> Verdict {
-    let ticks =
+    let may_be_tick =
         delta.ticks > 0 || expected.is_some_and(|expected| expected.kind == CountedAs::Line(TICK));
-    let too_many = match expected {
+    let has_too_many = match expected {
+        // The timer's line also counts ticks, so its count shows nothing.
         Some(expected) if expected.kind == CountedAs::Line(TICK) => false,
         Some(_) => delta.expected > 1,
         None => false,
@@ -91,12 +94,13 @@ pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -
     if delta.switches > 0 {
         return Verdict::Switched;
     }
-    if delta.others > 0 || too_many {
+    if delta.others > 0 || has_too_many {
         return Verdict::Contaminated;
     }
-    let due = u32::from(expected.is_some());
-    if window.gaps > due {
-        return if ticks { Verdict::Contaminated } else { Verdict::Paused };
+    let expected_gaps = u32::from(expected.is_some());
+    if window.gaps > expected_gaps {
+        // Without an interrupt of this kernel, only the host or the firmware can have stalled the loop.
+        return if may_be_tick { Verdict::Contaminated } else { Verdict::Paused };
     }
     match expected {
         Some(_) if delta.expected == 0 => Verdict::NotInterrupted,
@@ -107,9 +111,8 @@ pub fn verdict(delta: CountDelta, window: &Window, expected: Option<Expected>) -
     }
 }
 
-/// Like [`verdict`], where ticks may come in windows, equally many in treatment and
-/// control. Nothing shows then whether the interrupt came while lines were touched, so its
-/// delay must be long enough.
+/// Like [`verdict`], where ticks may come in windows, the same number in treatment and control. Then gaps do not show
+/// whether the interrupt came while lines were touched. The delay of the interrupt must ensure that.
 #[must_use]
 pub fn with_ticks(delta: CountDelta, expected: Option<Expected>) -> Verdict {
     let is_tick = expected.is_some_and(|expected| expected.kind == CountedAs::Line(TICK));

@@ -1,5 +1,9 @@
-//! The live bench of the experiment `footprint`: loops that fill a cache, interrupted by
-//! one interrupt at a time.
+//! The live bench of the experiment `footprint`: how many cache lines an interrupt displaces. A loop fills a cache
+//! level, one interrupt comes, and the next pass of the loop shows the displaced lines by time or by counted misses.
+//!
+//! [`LiveFootprint`] is the bench, on this machine and (by [`in_guest`]) in a simulated one. The crate `touch_loop`
+//! has the measured loops. `stimulus` raises the interrupts, `route` brings them to the loop's CPU, and
+//! `kernel_counts` judges whether a repetition was undisturbed.
 
 pub mod bench;
 mod counters;

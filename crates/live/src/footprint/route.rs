@@ -1,4 +1,7 @@
-//! The CPU that a stimulus interrupts, and moving its IRQ to the loop's CPU.
+//! Makes sure that a stimulus interrupts the loop's CPU: finds out by a trial which CPU it interrupts, and moves a
+//! device's IRQ if the user allows it.
+//!
+//! Invariant: an IRQ's affinity is written into the journal before it is changed.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +19,7 @@ const TRIALS: u64 = 8;
 /// Time that a trial waits for each interrupt.
 const TRIAL: Duration = Duration::from_millis(2);
 
-/// The moved IRQs. Dropping this restores their affinity; after a kill, the next start does.
+/// The moved IRQs. Dropping this restores their affinities; after a kill, the next start of irqlab restores them.
 #[derive(Default)]
 pub struct Route {
     journal: Option<Journal>,
@@ -31,13 +34,13 @@ impl Route {
         &self.moved
     }
 
-    /// Affinities that killed processes had left changed, and that this process
-    /// restored: a message each.
+    /// A message for each affinity that a killed process had left changed and that this process has restored.
     #[must_use]
     pub fn restored(&self) -> &[String] {
         &self.restored
     }
 
+    /// Moves an IRQ to `cpu`. The error is a reason; then the affinity is unchanged.
     fn move_to(&mut self, irq: &str, cpu: u32) -> Result<(), String> {
         let path = PathBuf::from(format!("/proc/irq/{irq}/smp_affinity_list"));
         let mut journal = match self.journal.take() {
@@ -47,8 +50,7 @@ impl Route {
         let locked = journal.lock(Resource::setting(&path));
         let recorded = locked.map_err(|error| error.to_string()).and_then(|restored| {
             self.restored.extend(restored);
-            // Reads the old value only after locking: before that, another irqlab
-            // could have changed it.
+            // The old value must be read after locking: before, another irqlab process could change it.
             let old = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
             journal.will_write(&path, old.trim()).map_err(|error| error.to_string())
         });
@@ -86,16 +88,16 @@ pub fn route(
             stimulus.method()
         )));
     };
-    let device = CountedAs::Device.is(&line.label);
-    let there = format_cpu_list(&line.cpus);
-    let reason = format!("{} interrupts CPU {there}, and the loop is on CPU {cpu}", line.name);
-    if !device || !may_move {
+    let is_device = CountedAs::Device.is(&line.label);
+    let cpus = format_cpu_list(&line.cpus);
+    let reason = format!("{} interrupts CPU {cpus}, and the loop is on CPU {cpu}", line.name);
+    if !is_device || !may_move {
         let remedy = Some(format!("-c {}, or --move-irq", line.cpus.first().unwrap_or(&0)));
         return Err(BenchError::Unavailable { reason, remedy });
     }
     moved
         .move_to(&line.label, cpu)
-        .map_err(|why| BenchError::unavailable(format!("{reason}; {why}")))?;
+        .map_err(|error| BenchError::unavailable(format!("{reason}; {error}")))?;
     let second = trial(root, stimulus).map_err(BenchError::unavailable)?;
     if second.iter().any(|line| line.cpus.contains(&cpu)) {
         Ok(())
@@ -106,40 +108,43 @@ pub fn route(
     }
 }
 
-/// A line of /proc/interrupts whose count rose.
+/// A line of /proc/interrupts whose count rose in a trial.
 struct RaisedLine {
     label: String,
+    /// Label and devices, for messages.
     name: String,
+    /// CPUs on which the count rose.
     cpus: Vec<u32>,
 }
 
+/// Raises the stimulus [`TRIALS`] times, and returns the lines that counted at least half of its interrupts, the
+/// busiest first. The error is a reason.
 fn trial(root: &Root, stimulus: &mut dyn RaiseInterrupt) -> Result<Vec<RaisedLine>, String> {
-    let none = || "/proc/interrupts can't be read".to_owned();
-    let before = read_interrupts(root).ok_or_else(none)?;
+    let unreadable = || "/proc/interrupts can't be read".to_owned();
+    let before = read_interrupts(root).ok_or_else(unreadable)?;
     for _ in 0..TRIALS {
         stimulus.schedule(Duration::from_micros(200)).map_err(|error| error.to_string())?;
-        // Busy-waits, because some sources interrupt only a CPU on which a thread runs.
+        // Busy-waits, because an IPI of membarrier(2) interrupts only a CPU on which a thread of this process runs.
         let start = Instant::now();
         while start.elapsed() < TRIAL {
             std::hint::spin_loop();
         }
         stimulus.drain().map_err(|error| error.to_string())?;
     }
-    let delta = read_interrupts(root).ok_or_else(none)?.since(&before);
-    let mut rose: Vec<(u64, RaisedLine)> = Vec::new();
+    let delta = read_interrupts(root).ok_or_else(unreadable)?.since(&before);
+    let mut raised: Vec<(u64, RaisedLine)> = Vec::new();
     for line in delta.lines.iter().filter(|line| stimulus.counted_as().is(&line.label)) {
-        let enough = |count: &u64| *count >= TRIALS / 2;
-        let cpus = delta.cpus.iter().zip(&line.per_cpu).filter(|(_, count)| enough(count));
+        let is_raised = |count: &u64| *count >= TRIALS / 2;
+        let cpus = delta.cpus.iter().zip(&line.per_cpu).filter(|(_, count)| is_raised(count));
         let cpus: Vec<u32> = cpus.map(|(cpu, _)| *cpu).collect();
         if !cpus.is_empty() {
             let name = format!("{} {}", line.label, line.actions.join(","));
-            rose.push((line.total(), RaisedLine { label: line.label.clone(), name, cpus }));
+            raised.push((line.total(), RaisedLine { label: line.label.clone(), name, cpus }));
         }
     }
-    // The busiest line first: in a trial, the stimulus raises more interrupts
-    // than any other source.
-    rose.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-    Ok(rose.into_iter().map(|(_, rose)| rose).collect())
+    // The busiest first: in a trial, the stimulus raises more interrupts than any other source.
+    raised.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    Ok(raised.into_iter().map(|(_, line)| line).collect())
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Whether a CPU has a tick while one task runs on it.
+//! The scheduler's tick on the loop's CPU: whether it runs, its period, and how long a pass of the loop may take
+//! between two ticks.
 
 use lab::experiment::BenchError;
 use lab::footprint::Level;
@@ -6,9 +7,9 @@ use rustix::time::{ClockId, clock_getres};
 
 use crate::host::{Root, parse_cpu_list};
 
-/// Longest pass, ns: a longer one rarely fits between two ticks.
+/// Longest pass, ns, on a CPU with ticks: the passes of a repetition must fit between two ticks.
 const PASS_NS_MAX: u64 = 1_000_000;
-/// Longest pass, ns, on a CPU that has no tick while one task runs. A repetition
+/// Longest pass, ns, on a CPU that has no tick while one task runs, or where ticks may come. A repetition
 /// has about ten passes.
 const TICKLESS_PASS_NS_MAX: u64 = 20_000_000;
 
@@ -29,24 +30,24 @@ pub fn tick_ns() -> u64 {
     step.tv_nsec.unsigned_abs()
 }
 
-/// Checks that a pass is short enough. `tickless`: the CPU has no tick; `ticks`: they may come.
+/// Checks that a pass is short enough.
 ///
 /// Fails with [`BenchError::Unavailable`] if the pass takes too long.
 pub fn check_pass(
     level: Level,
     pass_ns: u64,
     cpu: u32,
-    (tickless, ticks): (bool, bool),
+    (is_tickless, allows_ticks): (bool, bool),
 ) -> Result<(), BenchError> {
-    let most_ns = if tickless || ticks { TICKLESS_PASS_NS_MAX } else { PASS_NS_MAX };
-    if pass_ns <= most_ns {
+    let pass_ns_max = if is_tickless || allows_ticks { TICKLESS_PASS_NS_MAX } else { PASS_NS_MAX };
+    if pass_ns <= pass_ns_max {
         return Ok(());
     }
     let reason = format!(
-        "a pass over {level} takes {pass_ns} ns, and above {most_ns} ns each contains other interrupts"
+        "a pass over {level} takes {pass_ns} ns, and above {pass_ns_max} ns each contains other interrupts"
     );
     let remedy = format!("boot the kernel with nohz_full={cpu}: a CPU without a tick");
-    Err(BenchError::Unavailable { reason, remedy: (!tickless).then_some(remedy) })
+    Err(BenchError::Unavailable { reason, remedy: (!is_tickless).then_some(remedy) })
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! One repetition with the kernel's marks: which contexts ran on the loop's CPU, and when.
+//! A traced repetition: which contexts ran on the loop's CPU, and when. The kernel's marks come from BPF probes; on a
+//! simulated machine the simulator records the contexts, and only the times come from here.
 
 use lab::experiment::BenchError;
 use lab::footprint::trace::{Trace, TraceTimes, from_start, spans};
@@ -11,7 +12,7 @@ use crate::clock::ClockMap;
 use crate::host::Root;
 use crate::marks::{MarkProbes, loop_thread};
 
-/// Maximum number of repetitions until one is undisturbed.
+/// Most repetitions until one is accepted.
 const TRIALS: usize = 64;
 
 fn missing(error: impl Into<BenchError>) -> BenchError {
@@ -20,7 +21,7 @@ fn missing(error: impl Into<BenchError>) -> BenchError {
     BenchError::Unavailable { reason: format!("no trace: {error}"), remedy }
 }
 
-/// A repetition between whose clock readings the kernel's marks were recorded.
+/// A repetition, and the relation of the loop's clock to the clock of the kernel's marks during it.
 struct Traced {
     verdict: Verdict,
     times: TraceTimes,
@@ -28,8 +29,8 @@ struct Traced {
 }
 
 impl LiveFootprint {
-    /// Returns one accepted treatment repetition. If many in a row are contaminated, it returns the
-    /// last one, which shows what contaminates.
+    /// Traces an accepted treatment repetition. If [`TRIALS`] repetitions in a row are not accepted, returns the
+    /// last one, which shows the disturbance.
     pub(super) fn traced(
         &mut self,
         (level, stimulus, method): (Level, Stimulus, Method),
@@ -45,26 +46,26 @@ impl LiveFootprint {
         if let Some(probes) = &probes {
             probes.announce(cpu, thread).map_err(missing)?;
         }
-        let kernel_counts = self.undisturbed(method, probes.as_ref())?;
+        let traced = self.repeat_until_accepted(method, probes.as_ref())?;
         let mut trace = Trace {
             level,
             stimulus,
             method,
-            verdict: kernel_counts.verdict,
+            verdict: traced.verdict,
             cpu,
             thread,
-            times: kernel_counts.times,
+            times: traced.times,
             window_ns: 0,
             stalled_ns: (0, 0),
             spans: Vec::new(),
         };
         if let Some(probes) = &probes {
-            fill(&mut trace, &kernel_counts, probes).map_err(missing)?;
+            add_marks(&mut trace, &traced, probes).map_err(missing)?;
         }
         Ok(trace)
     }
 
-    fn undisturbed(
+    fn repeat_until_accepted(
         &mut self,
         method: Method,
         probes: Option<&MarkProbes>,
@@ -72,12 +73,12 @@ impl LiveFootprint {
         let mut last = Err(BenchError::unavailable("no trace: nothing was tried"));
         for _ in 0..TRIALS {
             if let Some(probes) = probes {
-                probes.take().map_err(missing)?; // earlier marks
+                probes.take().map_err(missing)?; // Discards earlier marks.
             }
             let kernel_clock = probes.map(MarkProbes::kernel_clock).unwrap_or_default();
             let mut clocks = ClockMap::new(kernel_clock);
             clocks.read();
-            let (repetition, times) = self.once(method, true).map_err(missing)?;
+            let (repetition, times) = self.run_repetition(method, true).map_err(missing)?;
             clocks.read();
             let verdict = repetition.verdict;
             last = Ok(Traced { verdict, times, clocks });
@@ -89,15 +90,16 @@ impl LiveFootprint {
     }
 }
 
-fn fill(trace: &mut Trace, kernel_counts: &Traced, probes: &MarkProbes) -> Result<(), BpfError> {
-    probes.announce(trace.cpu, 0)?;
+/// Adds the recorded marks to a trace: the spans of contexts, and the times in ns since the window's start.
+fn add_marks(trace: &mut Trace, traced: &Traced, probes: &MarkProbes) -> Result<(), BpfError> {
+    probes.announce(trace.cpu, 0)?; // Ends the recording.
     let marks = probes.take()?;
-    let ns = |cycles: u64| kernel_counts.clocks.ns_at(cycles).unwrap_or(0);
-    let start_ns = ns(kernel_counts.times.opened);
-    let since = |cycles: u64| ns(cycles).saturating_sub(start_ns);
-    let TraceTimes { ended, resumed, stalled_cycles, .. } = kernel_counts.times;
-    trace.window_ns = since(ended);
-    trace.stalled_ns = (since(resumed.saturating_sub(stalled_cycles)), since(resumed));
+    let ns = |cycles: u64| traced.clocks.ns_at(cycles).unwrap_or(0);
+    let start_ns = ns(traced.times.opened);
+    let since_start = |cycles: u64| ns(cycles).saturating_sub(start_ns);
+    let TraceTimes { ended, resumed, stalled_cycles, .. } = traced.times;
+    trace.window_ns = since_start(ended);
+    trace.stalled_ns = (since_start(resumed.saturating_sub(stalled_cycles)), since_start(resumed));
     let names = probes.names(&Root::default());
     trace.spans = spans(&from_start(&marks, trace.cpu, start_ns), &names, trace);
     Ok(())

@@ -1,4 +1,7 @@
-//! Compares the probes' counts with the kernel's.
+//! Compares the probes' counts with the kernel's own, which come from two sources: /proc/interrupts and /proc/softirqs,
+//! read around each edge of a window, give bounds; the counters that the BPF gates read at the edges are exact.
+//!
+//! `bench.rs` calls [`compare`] for each CPU after a window. `selfbench` uses the readings of the files.
 
 use std::collections::BTreeSet;
 
@@ -62,10 +65,11 @@ pub(crate) const LINES_OF_VECTORS: [(&str, &[&str]); 9] = [
     ("DFR", &["deferred_error_apic"]),
 ];
 
-/// The kernel counts a softirq just before its tracepoint fires, with interrupts on. At each edge
-/// of the window, a gate may come in between.
+/// Largest difference of a softirq's counts that is no error. The kernel counts a softirq just before its tracepoint
+/// fires, with interrupts on, so a gate may open or close in between.
 pub(crate) const SOFTIRQ_EDGE_MAX: u64 = 1;
 
+/// The probes' counts on one CPU after a window.
 pub struct CpuCounts<'a> {
     pub cpu: u32,
     /// The CPU's state after the window.
@@ -78,22 +82,24 @@ pub struct CpuCounts<'a> {
 }
 
 impl CpuCounts<'_> {
-    /// Entries of a key in the window: spans that closed, were abandoned, or are open.
-    fn entries(&self, key: u32, with_shared: bool) -> u64 {
+    /// Entries of a key in the window: spans that closed, were abandoned, or are open. `includes_shared`: also counts
+    /// rows of further handlers of a shared IRQ line, which the kernel counts once.
+    fn entries(&self, key: u32, includes_shared: bool) -> u64 {
         let rows =
-            self.rows.iter().filter(|row| row.key == key && (with_shared || row.shared == 0));
+            self.rows.iter().filter(|row| row.key == key && (includes_shared || row.shared == 0));
         let depth = (self.state.depth as usize).min(self.state.frames.len());
         let open = self.state.frames[..depth].iter().filter(|frame| frame.key == key).count();
         rows.map(|row| row.count + row.abandoned).sum::<u64>() + open as u64
     }
 
+    /// Entries of all keys together. `None` if a key has no probe.
     fn counted(&self, keys: &[u32]) -> Option<u64> {
-        let all = keys.iter().all(|key| (self.has_probe)(*key));
-        all.then(|| keys.iter().map(|key| self.entries(*key, false)).sum())
+        let all_have_probes = keys.iter().all(|key| (self.has_probe)(*key));
+        all_have_probes.then(|| keys.iter().map(|key| self.entries(*key, false)).sum())
     }
 
-    /// The increase of a kernel counter over the window. Its width is 64 bits for device interrupts
-    /// and 32 bits for others.
+    /// The increase of a kernel counter over the window, as the gates read it. `None` if a gate could not read the
+    /// counter. The kernel's counter of device interrupts has 64 bits, all others have 32 bits.
     fn exact(&self, counter: usize) -> Option<u64> {
         let (first, last) = (self.state.kernel_armed[counter], self.state.kernel_disarmed[counter]);
         if first == COUNTER_ABSENT || last == COUNTER_ABSENT {
@@ -106,17 +112,17 @@ impl CpuCounts<'_> {
     }
 }
 
-/// Parts of the names of controllers that interrupt a CPU themselves, on x86 and Arm.
+/// Parts of the names of interrupt controllers that interrupt a CPU directly, on x86 and Arm.
 const CONTROLLERS_OF_CPUS: [&str; 8] =
     ["APIC", "MSI", "PIC", "HPET", "DMAR", "GIC", "xen", "Hyper-V"];
 
-/// The IRQ lines of nested threaded interrupts, for instance of a GPIO expander on an I2C bus. The
-/// thread of the controller's own line calls their handlers (kernel/irq/chip.c,
-/// `handle_nested_irq`). The kernel counts each such interrupt, and no tracepoint sees it.
+/// The IRQ lines of nested threaded interrupts, for instance of a GPIO expander on an I2C bus. The thread of the
+/// controller's IRQ line calls their handlers (kernel/irq/chip.c, `handle_nested_irq`). The kernel counts these
+/// interrupts, but no tracepoint fires for them.
 ///
-/// debugfs says which lines are nested. Without debugfs, a line counts as nested if its controller
-/// does not interrupt a CPU itself and the line has no thread of its own. The result matters only
-/// for lines whose interrupts the probes do not see.
+/// debugfs says which lines are nested. Without debugfs, a line counts as nested if its controller does not interrupt
+/// a CPU directly and the line has no IRQ thread. The result matters only for lines whose interrupts the probes do not
+/// see.
 #[must_use]
 pub fn nested_threaded_lines(root: &Root, files: &Bracket) -> BTreeSet<u32> {
     let threads: BTreeSet<u32> = irq_threads(root).iter().map(|thread| thread.irq).collect();
@@ -129,23 +135,24 @@ pub fn nested_threaded_lines(root: &Root, files: &Bracket) -> BTreeSet<u32> {
             return text.contains("_IRQ_NESTED_THREAD");
         }
         let controller = line.description.split_whitespace().next().unwrap_or_default();
-        let is_of_cpu = CONTROLLERS_OF_CPUS.iter().any(|word| controller.contains(word));
-        !controller.is_empty() && !is_of_cpu && !threads.contains(&irq)
+        let interrupts_cpu = CONTROLLERS_OF_CPUS.iter().any(|word| controller.contains(word));
+        !controller.is_empty() && !interrupts_cpu && !threads.contains(&irq)
     };
     let lines = files.after.interrupts.lines.iter();
     lines.filter(is_nested).filter_map(|line| line.number).collect()
 }
 
-/// At most how many nested threaded interrupts the kernel counted between two readings of the files.
+/// Upper bound of the nested threaded interrupts that the kernel counted between two readings of the files.
 pub(crate) fn nested_threaded_max(root: &Root, [before, after]: [&Files; 2]) -> u64 {
     let bracket = Bracket { after: after.clone(), ..Bracket::default() };
     let nested = nested_threaded_lines(root, &bracket);
-    let added = after.interrupts.since(&before.interrupts);
+    let increase = after.interrupts.since(&before.interrupts);
     let is_nested = |line: &&InterruptLine| line.number.is_some_and(|irq| nested.contains(&irq));
-    added.lines.iter().filter(is_nested).map(InterruptLine::total).sum()
+    increase.lines.iter().filter(is_nested).map(InterruptLine::total).sum()
 }
 
-/// Minimum and maximum count of a line on a CPU that the files allow.
+/// Minimum and maximum count of a line on a CPU over the window, by the readings around its edges. `pick` chooses the
+/// file. `None`: a file lacks the line.
 fn bounds(
     bracket: &Bracket,
     pick: fn(&Files) -> &Interrupts,
@@ -161,15 +168,15 @@ fn bounds(
 }
 
 /// Whether the kernel's counters that a gate read when it opened and closed a window on a CPU lie between the readings
-/// of the files before and after. If not, the counters are elsewhere, and their values must not be used.
+/// of the files before and after the window. If not, the gate read other memory, and its values must not be used.
 #[must_use]
 pub(crate) fn counters_agree_with_files(
     cpu: u32,
     [opened, closed]: [&[u64]; 2],
     [before, after]: [&Files; 2],
 ) -> bool {
-    let is_between = |counters: &[u64], at: usize, first: Option<u64>, last: Option<u64>| {
-        let value = counters.get(at).copied().filter(|value| *value != COUNTER_ABSENT);
+    let is_between = |counters: &[u64], index: usize, first: Option<u64>, last: Option<u64>| {
+        let value = counters.get(index).copied().filter(|value| *value != COUNTER_ABSENT);
         match (value, first, last) {
             (Some(value), Some(first), Some(last)) => {
                 (value as u32).wrapping_sub(first as u32)
@@ -187,16 +194,16 @@ pub(crate) fn counters_agree_with_files(
         (number, count(before), count(after))
     });
     let mut lines = vectors.chain(softirqs);
-    lines.all(|(at, first, last)| {
-        [opened, closed].into_iter().all(|counters| is_between(counters, at, first, last))
+    lines.all(|(index, first, last)| {
+        [opened, closed].into_iter().all(|counters| is_between(counters, index, first, last))
     })
 }
 
-/// Whether the kernel's counters, as the gate read them, lie between the files' readings around the
-/// gate. If not, the gate read other memory, and its values must not be used.
+/// Whether the kernel's counters that the gates read lie between the readings of the files around each gate. If not, a
+/// gate read other memory, and its values must not be used.
 #[must_use]
 pub fn gate_agrees_with_files(cpu: u32, state: &CpuState, bracket: &Bracket) -> bool {
-    let between =
+    let is_between =
         |value: Option<u64>, first: Option<u64>, last: Option<u64>| match (value, first, last) {
             (Some(value), Some(first), Some(last)) => {
                 (value as u32).wrapping_sub(first as u32)
@@ -210,32 +217,33 @@ pub fn gate_agrees_with_files(cpu: u32, state: &CpuState, bracket: &Bracket) -> 
         (&state.kernel_armed, &bracket.before, &bracket.opened),
         (&state.kernel_disarmed, &bracket.closing, &bracket.after),
     ];
-    // A CPU that went offline closed its window before the files were read at the window's end.
-    let bracketed = if state.went_offline != 0 { 1 } else { edges.len() };
-    edges[..bracketed].iter().all(|(counters, first, last)| {
-        let vectors = VECTOR_COUNTERS.iter().all(|(_, label)| {
-            between(vector_counter(*counters, label), line(first, label), line(last, label))
+    // A CPU that went offline closed its window earlier than the readings around the window's end.
+    let checked_edges = if state.went_offline != 0 { 1 } else { edges.len() };
+    edges[..checked_edges].iter().all(|(counters, first, last)| {
+        let vectors_agree = VECTOR_COUNTERS.iter().all(|(_, label)| {
+            is_between(vector_counter(*counters, label), line(first, label), line(last, label))
         });
-        let softirqs = SOFTIRQS.iter().enumerate().all(|(number, label)| {
+        let softirqs_agree = SOFTIRQS.iter().enumerate().all(|(number, label)| {
             let value = Some(counters[number]).filter(|value| *value != COUNTER_ABSENT);
-            between(value, softirq(first, label), softirq(last, label))
+            is_between(value, softirq(first, label), softirq(last, label))
         });
-        vectors && softirqs
+        vectors_agree && softirqs_agree
     })
 }
 
-/// Every line of both files for one CPU, and the sum of its device interrupts.
+/// Compares the counts of one CPU: the sum of its device interrupts, then each IRQ line, each vector with a counter,
+/// and each softirq. `use_exact`: the gates' counters are valid.
 #[must_use]
 pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Vec<Agreement> {
     let cpu = counts.cpu;
     let exact = |counter: usize| if use_exact { counts.exact(counter) } else { None };
     // A CPU that went offline closed its window, with interrupts on, before the files were read.
     let closed_early = counts.state.went_offline != 0;
-    let between = |pick, line: &str| {
+    let bounds_of = |pick, line: &str| {
         let [min, max] = bounds(bracket, pick, line, cpu);
         [if closed_early { None } else { min }, max]
     };
-    let interrupts = |line: &str| between(|files: &Files| &files.interrupts, line);
+    let interrupts = |line: &str| bounds_of(|files: &Files| &files.interrupts, line);
     let mut lines = Vec::new();
     let mut add =
         |line: &str, name: &str, counted, kernel_exact, [min, max]: [Option<u64>; 2], edge_max| {
@@ -253,6 +261,7 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
     let irqs: Vec<u32> =
         bracket.after.interrupts.lines.iter().filter_map(|line| line.number).collect();
     let irq_keys: Vec<u32> = irqs.iter().map(|irq| KEY_IRQ + irq).collect();
+    // Nested threaded interrupts count in the kernel's sum, but no probe sees them.
     let is_unseen = |irq: u32| {
         counts.nested_threaded.contains(&irq) && counts.entries(KEY_IRQ + irq, true) == 0
     };
@@ -286,7 +295,7 @@ pub fn compare(counts: &CpuCounts<'_>, bracket: &Bracket, use_exact: bool) -> Ve
     }
     for (number, name) in SOFTIRQS.iter().enumerate() {
         let counted = counts.counted(&[KEY_SOFTIRQ + number as u32]);
-        let files = between(|files: &Files| &files.softirqs, name);
+        let files = bounds_of(|files: &Files| &files.softirqs, name);
         add(name, "softirq", counted, exact(number), files, SOFTIRQ_EDGE_MAX);
     }
     lines

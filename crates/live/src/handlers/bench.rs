@@ -1,4 +1,11 @@
-//! [`LiveBench`]: loads the probes, creates the conditions, measures the windows.
+//! [`LiveBench`]: loads the probes, creates the conditions, measures the windows. `lab::handlers` calls
+//! [`HandlersBench::measure`] for each condition and each pass; ARCHITECTURE.md follows one interrupt through it.
+//!
+//! A *pass* is a set of windows with the same programs. The first pass measures times; each further pass reads some
+//! PMU events.
+//!
+//! The order of steps around a window matters: attach, warm up, read the kernel's files, open the gates; then close the
+//! gates, read the files, read the maps.
 
 use std::time::{Duration, Instant};
 
@@ -43,15 +50,17 @@ pub struct LiveBench {
     flavour: Flavour,
     /// The measured CPUs by the type of their cores.
     core_types: Vec<CoreType>,
+    /// The timing pass, then the passes with events. Never empty after `new`.
     pub(super) passes: Vec<LoadedPass>,
     absent: Vec<Absence>,
     warnings: Vec<String>,
+    /// Clocks at the start, from which the counter's frequency is measured.
     started: Option<Reading>,
-    /// Why the counter's cycles cannot be compared; `None` if they can.
+    /// Why cycles of the time-stamp counter cannot be compared; `None` if they can.
     tsc_flaw: Option<&'static str>,
 }
 
-/// The table that lacks what this bench cannot measure.
+/// The table to which the absences belong.
 const HANDLERS: &str = "handlers";
 
 impl LiveBench {
@@ -95,8 +104,7 @@ impl LiveBench {
         Ok(bench)
     }
 
-    /// Frequency of the time-stamp counter, measured in this run; `None` if the counter is
-    /// no measure of cycles.
+    /// Frequency of the time-stamp counter, measured in this run. `None` if its cycles cannot be compared.
     fn tsc_hz(&self) -> Option<f64> {
         if self.tsc_flaw.is_some() {
             return None;
@@ -107,8 +115,8 @@ impl LiveBench {
     /// Kernel memory of the maps and programs of all passes, bytes; `None` if the
     /// kernel does not state it.
     fn kernel_memory_bytes(&self) -> Option<u64> {
-        let each = self.passes.iter().map(LoadedPass::kernel_memory);
-        each.reduce(|sum, memory| Some(sum?.with(memory?)))?.map(|memory| memory.bytes())
+        let memories = self.passes.iter().map(LoadedPass::kernel_memory);
+        memories.reduce(|sum, memory| Some(sum?.with(memory?)))?.map(|memory| memory.bytes())
     }
 
     /// Adds one absence for all events that are absent for the same reason.
@@ -120,15 +128,15 @@ impl LiveBench {
                 None => reasons.push((absence, vec![name])),
             }
         }
-        for (why, names) in reasons {
+        for (absence, names) in reasons {
             let subject = format!("PMU events {}", names.join(" "));
-            let remedy = if why.is_withheld { self.settings.remedy_pmu.clone() } else { None };
-            self.absent.push(Absence::new(HANDLERS, subject, &why.reason).with_remedy(remedy));
+            let remedy = if absence.is_withheld { self.settings.remedy_pmu.clone() } else { None };
+            self.absent.push(Absence::new(HANDLERS, subject, &absence.reason).with_remedy(remedy));
         }
     }
 
-    /// With events to read, the timing pass gets half of the time, and the event
-    /// passes share the rest.
+    /// The length of a pass's window. The timing pass gets half of the time if there are event passes, which share the
+    /// other half.
     fn window_length(&self, length: Duration, pass: usize) -> Duration {
         match (self.passes.len() as u32 - 1, pass) {
             (0, _) => length,
@@ -137,7 +145,8 @@ impl LiveBench {
         }
     }
 
-    fn start(&self, phase: BenchPhase) {
+    /// Tells the observer that a phase starts.
+    fn start_phase(&self, phase: BenchPhase) {
         if let Some(at_phase) = self.settings.at_phase {
             at_phase(phase);
         }
@@ -151,17 +160,17 @@ impl LiveBench {
         events: Option<EventGroup>,
     ) -> Result<LoadedPass, BenchError> {
         let calls = self.settings.calibration_calls;
-        self.start(BenchPhase::Measurement);
+        self.start_phase(BenchPhase::Measurement);
         let (cores, stop) = (&self.core_types, &self.settings.stop);
         let calibration = calibrate_each(self.flavour, cores, events.as_ref(), calls, stop);
-        self.start(BenchPhase::SetUp);
+        self.start_phase(BenchPhase::SetUp);
         let calibration = calibration?;
         if calibration.is_empty() {
             return Err(BenchError::nothing_measurable("no CPU to measure"));
         }
         let load = |programs| {
             let pass = (pass, calibration, events);
-            // All passes count in the same maps.
+            // All passes count in the maps of the first one.
             let rows = RowLayout::for_contexts(&known_contexts(&self.root, &self.settings.cpus));
             let first = self.passes.first().map(|first| Maps::Of(&first.probes));
             let maps = first.unwrap_or(Maps::New(&rows));
@@ -171,7 +180,7 @@ impl LiveBench {
         if let Some(first) = self.passes.first() {
             return load(first.programs.clone());
         }
-        // Threads that /proc hides may exist.
+        // If /proc hides kernel threads, IRQ threads may exist.
         let may_have_threads =
             !kernel_threads_are_visible(&self.root) || !irq_threads(&self.root).is_empty();
         let chosen = choose(self.flavour, may_have_threads);
@@ -200,14 +209,15 @@ impl LiveBench {
 
     /// Attaches the programs of one pass, and detaches all others.
     pub(super) fn attach_only(&mut self, pass: usize) -> Result<(), BenchError> {
-        let others = self.passes.iter_mut().enumerate().filter(|(number, _)| *number != pass);
+        let others = self.passes.iter_mut().enumerate().filter(|(index, _)| *index != pass);
         others.for_each(|(_, other)| other.detach());
         Ok(self.passes[pass].attach()?)
     }
 
-    /// Lets the condition warm up. Meanwhile the probes learn their overhead on times, or, in a
-    /// pass with events, the overhead of reading the events is measured. A command has no warm-up:
-    /// the probes learn during its window, and its events get the warm loop's overhead.
+    /// Waits for the warm-up of the condition, and uses the time for calibration. In the timing pass the probes learn
+    /// their overhead on times. In a pass with events, the overhead of reading the events is measured, and returned.
+    ///
+    /// A command has no warm-up: the probes learn during its window, and its events get the overhead of the warm loop.
     fn warm_up(
         &self,
         condition: Condition,
@@ -216,7 +226,7 @@ impl LiveBench {
     ) -> Result<EventOverheadsByCore, BenchError> {
         let loaded = &self.passes[pass];
         let deadline = Instant::now() + self.settings.warm_up;
-        let pass_time = || {
+        let wait_for_warm_up = || {
             wait(Some(deadline), None, &self.settings.stop);
         };
         let overheads = |cpu| loaded.warm_on(cpu).overheads();
@@ -225,15 +235,15 @@ impl LiveBench {
             (None, Condition::Command) => Ok(EventOverheadsByCore::default()),
             (Some(calibration), Condition::Command) => Ok(calibration.warm()),
             (Some(calibration), _) => {
-                let measured = calibration.measure(pass_time)?;
-                // The calibration counts in the same maps.
+                let measured = calibration.measure(wait_for_warm_up)?;
+                // The calibration counted in the maps of the window.
                 loaded.probes.clear_for_each(overheads)?;
                 Ok(measured)
             }
             (None, _) => {
                 // A CPU that is offline during the warm-up learns nothing.
                 move_gates(&loaded.probes, cpus, WindowEdge::Open)?;
-                pass_time();
+                wait_for_warm_up();
                 move_gates(&loaded.probes, cpus, WindowEdge::Close)?;
                 loaded.probes.clear_counts(overheads)?;
                 Ok(EventOverheadsByCore::default())
@@ -252,15 +262,14 @@ impl LiveBench {
             let settings = LiveSettings { cpus: cpus.measured.clone(), ..self.settings.clone() };
             match Stimuli::start(condition, &settings, last_level_cache_bytes(&self.root)) {
                 Ok(stimuli) => return Ok((cpus, stimuli)),
-                // Tries again without the CPU that went offline meanwhile. Each turn has fewer
-                // CPUs, so the loop ends.
+                // A CPU went offline meanwhile: tries again without it. Each attempt has fewer CPUs, so the loop ends.
                 Err(_) if is_any_leaving(&self.root, &cpus.measured) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Opens and closes the window around the wait.
+    /// Opens the window, waits for its end, and closes it. Returns the kernel's files around both edges.
     fn window(
         &self,
         pass: usize,
@@ -289,11 +298,11 @@ impl LiveBench {
         let command = held.map(HeldCommand::release).transpose();
         let outcome = match &command {
             Ok(command) => wait(deadline, command.as_ref(), &self.settings.stop),
-            Err(_) => WaitOutcome::Completed, // reported when the gates are closed
+            Err(_) => WaitOutcome::Completed, // The gates must close before the error is returned.
         };
         sample.user_cpu_ns = Some(own_cpu_ns().saturating_sub(cpu_before));
         bracket.closing = Files::read(&self.root);
-        // The windows of CPUs that are offline by now closed when the CPUs went offline.
+        // If a CPU has gone offline, its window closed then.
         move_gates(&loaded.probes, &cpus.measured, WindowEdge::Close)?;
         notify(WindowEdge::Close);
         bracket.after = Files::read(&self.root);
@@ -309,12 +318,12 @@ impl LiveBench {
         Ok(bracket)
     }
 
-    /// The time that the probes of a row took, computed from their overhead inside its spans. A
-    /// poll, an NMI or a fault has one probe.
+    /// The time that the probes of a row took, ns. Computed from the overhead inside the row's spans, and for contexts
+    /// with a single probe (poll, NMI, fault) from half the overhead of a pair.
     fn probe_ns(row: &CountedRow, warm: &WarmOverhead) -> u64 {
-        let of_spans =
+        let pair_overhead_ns =
             row.overhead_ns as f64 * warm.total_ns as f64 / warm.in_span_ns.max(1) as f64;
-        let has_one = matches!(
+        let has_single_probe = matches!(
             ContextKey::of(row.key),
             Some(
                 ContextKey::Napi
@@ -323,11 +332,15 @@ impl LiveBench {
                     | ContextKey::FaultKernel
             )
         );
-        if has_one { row.count * warm.total_ns / 2 } else { of_spans.round() as u64 }
+        if has_single_probe {
+            row.count * warm.total_ns / 2
+        } else {
+            pair_overhead_ns.round() as u64
+        }
     }
 
-    /// Adds the counts in the maps to a sample: the window on each CPU, and the
-    /// statistics of its contexts.
+    /// Adds the counts in the maps to a sample: for each CPU its window, the statistics of its contexts, and the time
+    /// of the probes.
     pub(super) fn add_counts(
         &self,
         loaded: &LoadedPass,
@@ -339,17 +352,19 @@ impl LiveBench {
         for &cpu in cpus {
             let Some(state) = states.get(cpu as usize) else { continue };
             let window = window_of(cpu, state);
-            let of_cpu = || rows.iter().filter(|row| row.cpu == cpu);
+            let cpu_rows = || rows.iter().filter(|row| row.cpu == cpu);
             let overheads = event_overheads.on(cpu);
-            let contexts = of_cpu().map(|row| sample_of(row, &window, overheads, &self.root));
+            let contexts = cpu_rows().map(|row| sample_of(row, &window, overheads, &self.root));
             sample.contexts.extend(contexts.flatten());
             let warm = loaded.warm_on(cpu);
-            let probe_ns: u64 = of_cpu().map(|row| Self::probe_ns(row, warm)).sum();
+            let probe_ns: u64 = cpu_rows().map(|row| Self::probe_ns(row, warm)).sum();
             sample.probe_ns = Some(sample.probe_ns.unwrap_or(0) + probe_ns);
             sample.windows.push(window);
         }
     }
 
+    /// Reads the maps after a window, and adds to the sample: the counts, the CPUs without a window, and the comparison
+    /// with the kernel's counts.
     fn collect(
         &self,
         loaded: &LoadedPass,
@@ -367,23 +382,23 @@ impl LiveBench {
         let nested_threaded = nested_threaded_lines(&self.root, bracket);
         for &cpu in &cpus.measured {
             let Some(state) = states.get(cpu as usize) else { continue };
-            let use_exact = gate_agrees_with_files(cpu, state, bracket);
-            if !use_exact {
+            let has_exact_counts = gate_agrees_with_files(cpu, state, bracket);
+            if !has_exact_counts {
                 sample.cpu_warnings.push(CpuWarning::new(
                     cpu,
                     "the kernel's counters are not where its BTF locates them; counts are compared with \
                      /proc only",
                 ));
             }
-            let of_cpu = rows.iter().filter(|row| row.cpu == cpu);
+            let cpu_rows = rows.iter().filter(|row| row.cpu == cpu);
             let counts = CpuCounts {
                 cpu,
                 state,
-                rows: of_cpu.map(|row| &*row.row).collect(),
+                rows: cpu_rows.map(|row| &*row.row).collect(),
                 has_probe: &has_probe,
                 nested_threaded: &nested_threaded,
             };
-            let lines = compare(&counts, bracket, use_exact);
+            let lines = compare(&counts, bracket, has_exact_counts);
             sample.contexts.extend(lines.iter().filter_map(sample_of_counter));
             sample.agreement.extend(lines);
         }
@@ -469,12 +484,11 @@ impl HandlersBench for LiveBench {
         let mut sample = WindowSample::default();
         let (mut cpus, mut stimuli) = self.start_stimuli(condition)?;
         sample.facts.extend(stimuli.facts());
-        // Attaches before the warm-up, so that the calibration finds the tracepoints as
-        // the window's spans do.
+        // Attached before the warm-up: the calibration then runs with the programs that the window has.
         self.attach_only(pass)?;
         let loaded = &self.passes[pass];
         let counting = loaded.count()?;
-        self.start(BenchPhase::Measurement);
+        self.start_phase(BenchPhase::Measurement);
         let event_overheads = self.warm_up(condition, pass, &cpus.measured)?;
         if self.stop_requested() {
             return Ok(WindowSample { interrupted: true, ..sample });
@@ -483,12 +497,13 @@ impl HandlersBench for LiveBench {
         let throttling = ThrottlingWindow::open(&self.root);
         let bracket = self.window(pass, &mut cpus, &mut sample);
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
-        self.start(BenchPhase::SetUp);
+        self.start_phase(BenchPhase::SetUp);
         drop(counting);
         let bracket = bracket?;
-        let alive = if sample.interrupted { Ok(()) } else { stimuli.check() };
+        // Checked before the stop, and reported after it: the processes end in any case.
+        let still_run = if sample.interrupted { Ok(()) } else { stimuli.check() };
         let finished = stimuli.stop();
-        alive?;
+        still_run?;
         sample.missed = loaded.probes.misses()?.saturating_sub(missed_before);
         self.collect(loaded, &event_overheads, &bracket, cpus, &mut sample)?;
         (sample.load_work, sample.stimulus_work) = (finished.load, finished.stimulus);

@@ -1,4 +1,5 @@
-//! Converts the rows of the BPF maps to the samples of the experiment.
+//! Converts the rows of the BPF maps (`bpf/rows.h`) to the samples of the experiment (`lab::handlers`), and names their
+//! contexts.
 
 use attribution::context::{SOFTIRQS, VECTORS};
 use attribution::key::ContextKey;
@@ -14,7 +15,7 @@ use crate::probe_overhead::events::EventOverheads;
 /// Longest name of an action or device.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The context of a row; `None` for keys that no table shows.
+/// The context of a row, and how its time is measured. `None` for keys that no table shows.
 #[must_use]
 pub fn context_of(row: &Row, root: &Root) -> Option<(Context, Timing)> {
     let context = |kind, number: u32, name: &str| Context { kind, number, name: name.to_owned() };
@@ -51,12 +52,13 @@ pub fn context_of(row: &Row, root: &Root) -> Option<(Context, Timing)> {
     }
 }
 
+/// The name that the BPF program stored; `None` if it stored none.
 fn read_name(row: &Row) -> Option<String> {
     let end = row.name.iter().position(|byte| *byte == 0).unwrap_or(row.name.len());
     (end > 0).then(|| String::from_utf8_lossy(&row.name[..end]).into_owned())
 }
 
-/// The names of an IRQ line's actions, for a kernel without BTF.
+/// The names of an IRQ line's actions, from sysfs, for a kernel without BTF.
 fn actions_of(root: &Root, irq: u32) -> String {
     let listed = root.word(format!("sys/kernel/irq/{irq}/actions"));
     let mut name = listed.unwrap_or_else(|| "(name not read)".to_owned());
@@ -65,8 +67,7 @@ fn actions_of(root: &Root, irq: u32) -> String {
     name
 }
 
-/// Adds the histogram of spans with nothing inside and, if there is one, the histogram of
-/// spans with others inside.
+/// The sum of two histograms: of spans that no other span interrupted, and of interrupted spans (if there are any).
 pub(crate) fn histogram(alone: &[u64], nested: Option<&[u64; HISTOGRAM_SLOTS]>) -> LogLinear {
     let mut sum = LogLinear::default();
     let parts = [Some(alone), nested.map(<[u64; _]>::as_slice)];
@@ -77,10 +78,10 @@ pub(crate) fn histogram(alone: &[u64], nested: Option<&[u64; HISTOGRAM_SLOTS]>) 
     sum
 }
 
-/// The self times of a row. In a pass with events they have no histogram and no batches, because
-/// the row has the events' batches in their place.
+/// The self times of a row. In a pass with events they have no histogram and no batches: the row's memory has the
+/// batches of the events instead.
 fn self_times(row: &CountedRow, window_ns: u64, has_events: bool) -> Distribution {
-    let of_sums = Distribution {
+    let sums = Distribution {
         count: row.count,
         sum: row.sum,
         sum_of_squares: u128::from(row.squares_high) << 64 | u128::from(row.squares_low),
@@ -88,26 +89,28 @@ fn self_times(row: &CountedRow, window_ns: u64, has_events: bool) -> Distributio
         ..Distribution::default()
     };
     if has_events {
-        return of_sums;
+        return sums;
     }
     let cell = |cell: &crate::bpf::layout::Batch| Batch { count: cell.count, sum: cell.sum };
     let mut batches =
         Batches { shift: row.batch_shift, cells: row.batches.iter().map(cell).collect() };
     batches.cover(window_ns);
     let histogram = histogram(&row.slots, row.nested.as_ref().map(|nested| &nested.self_time));
-    Distribution { histogram, batches, sections: sections(row, window_ns), ..of_sums }
+    Distribution { histogram, batches, sections: sections(row, window_ns), ..sums }
 }
 
-/// The histograms of a row's sections of a window; empty if a count has overflowed.
+/// The histograms of a row in each section of a window. Empty if the counts do not add up to the row's count, because
+/// one has overflowed.
 fn sections(row: &Row, window_ns: u64) -> Sections {
     let counted: u64 = row.sections.iter().map(|count| u64::from(*count)).sum();
     if counted != row.count {
         return Sections::default();
     }
     let section = |counts: &[u32]| {
-        let below = std::iter::repeat_n(0, row.section_base as usize);
+        // The row stores only the slots from `section_base` on.
+        let slots_below = std::iter::repeat_n(0, row.section_base as usize);
         let counts = counts.iter().map(|count| u64::from(*count));
-        SectionCounts(below.chain(counts).take(HISTOGRAM_SLOTS).collect())
+        SectionCounts(slots_below.chain(counts).take(HISTOGRAM_SLOTS).collect())
     };
     let cells = row.sections.chunks_exact(SECTION_SLOTS).map(section).collect();
     let shift = row.batch_shift + (BATCHES / SECTIONS).ilog2();
@@ -116,15 +119,16 @@ fn sections(row: &Row, window_ns: u64) -> Sections {
     sections
 }
 
+/// The inclusive times of a row: self times plus the spans that interrupted them. No histogram in a pass with events.
 fn inclusive_times(row: &CountedRow, has_events: bool) -> Distribution {
-    let alone = Peak { value: row.max, at: row.max_at_ns };
-    let nested = Peak { value: row.nested_max, at: row.nested_max_at_ns };
+    let uninterrupted_peak = Peak { value: row.max, at: row.max_at_ns };
+    let interrupted_peak = Peak { value: row.nested_max, at: row.nested_max_at_ns };
     let times = row.nested.as_ref().map(|nested| &nested.inclusive_time);
     Distribution {
         count: row.count,
         sum: row.sum.saturating_add(row.nested_extra),
         sum_of_squares: 0,
-        peak: alone.max(nested),
+        peak: uninterrupted_peak.max(interrupted_peak),
         histogram: if has_events { LogLinear::default() } else { histogram(&row.slots, times) },
         batches: Batches::default(),
         sections: Sections::default(),
@@ -142,14 +146,14 @@ pub fn sample_of(
     let (context, timing) = context_of(row, root)?;
     let events = overheads.events();
     let has_events = events > 0;
-    let added = overheads.added(row);
-    let timed = timing != Timing::CountOnly;
+    let event_overheads = overheads.added(row);
+    let is_timed = timing != Timing::CountOnly;
     Some(ContextStats {
         cpu: row.cpu,
         context,
         timing,
         count: row.count,
-        own: if timed {
+        own: if is_timed {
             self_times(row, window.length_ns, has_events)
         } else {
             Distribution::default()
@@ -170,8 +174,8 @@ pub fn sample_of(
             spans: row.event_spans,
             own: row.event_self[..events].to_vec(),
             inclusive: row.event_inclusive[..events].to_vec(),
-            added: added.iter().map(|overhead| overhead.total).collect(),
-            added_mean_ci95: added.iter().map(|overhead| overhead.mean_ci95).collect(),
+            added: event_overheads.iter().map(|overhead| overhead.total).collect(),
+            added_mean_ci95: event_overheads.iter().map(|overhead| overhead.mean_ci95).collect(),
             batches: if has_events {
                 row.event_batches(events, window.length_ns)
             } else {
@@ -181,13 +185,12 @@ pub fn sample_of(
     })
 }
 
-/// Vectors that the kernel counts without having tracepoints for them: label, name, vector number
+/// Vectors that the kernel counts but that have no tracepoint: label in /proc/interrupts, name, vector number
 /// (arch/x86/include/asm/irq_vectors.h).
 const COUNTED_BY_KERNEL: [(&str, &str, u32); 2] =
     [("HYP", "hypervisor_callback", 0xf3), ("PMI", "performance_monitoring", 0xee)];
 
-/// Makes the sample of a vector without probes from the kernel's counter;
-/// `None` for all other lines.
+/// The sample of a vector without probes, from the kernel's count. `None` for all other lines, and for a count of 0.
 #[must_use]
 pub fn sample_of_counter(line: &Agreement) -> Option<ContextStats> {
     let count = line.kernel_exact.or(line.kernel_min).filter(|count| *count > 0)?;

@@ -1,5 +1,6 @@
-//! Measures one window inside a simulated machine. The load and the stimulus are the live bench's,
-//! and the simulator measures the window from outside.
+//! Measures one window inside a simulated machine. The guest's irqlab calls [`execute`] for a request of `sim`. The
+//! load and the stimulus are those of the live bench; the simulator measures the window, and learns its edges from
+//! marks.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +26,8 @@ use crate::window::{
 /// Command line that starts the guest's shell.
 const SHELL: [&str; 3] = ["/bin/busybox", "sh", "-c"];
 
-/// Creates the condition of a request and measures its window. Calls `mark` at the window's edges,
-/// and `at_phase` where a phase starts; the first phase is set-up. `stop` closes the window, or leaves it unopened.
+/// Creates the condition of a request and measures its window. Calls `mark` at the window's edges, and `at_phase` where
+/// a phase starts; the first phase is set-up. A stop request closes the window early, or prevents it.
 ///
 /// Fails if the condition is not available, or something breaks.
 pub fn execute(
@@ -43,6 +44,7 @@ pub fn execute(
     window.map(items)
 }
 
+/// Runs the window of a request without probes: the simulator alone measures.
 fn window(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
@@ -89,19 +91,20 @@ fn window(
         window.facts.insert("command_ended".to_owned(), json!(status.to_string()));
         window.facts.insert("command_status".to_owned(), json!(shell_status(status)));
     }
-    let alive = stimuli.check();
-    let done = stimuli.stop();
+    let still_run = stimuli.check();
+    let finished = stimuli.stop();
     if !window.interrupted {
-        alive?;
+        still_run?;
     }
-    (window.load_work, window.stimulus_work) = (done.load, done.stimulus);
+    (window.load_work, window.stimulus_work) = (finished.load, finished.stimulus);
     if !window.interrupted {
-        window.warnings.extend(done.warnings);
+        window.warnings.extend(finished.warnings);
     }
     Ok(window)
 }
 
-/// Measures the window of a request with the live bench inside the simulated machine.
+/// Measures the window of a request with the live bench's probes, inside the simulated machine. The simulator measures,
+/// too, so both can be compared. With events, a second window measures them.
 fn probed(
     request: &HandlersRequest,
     mark: fn(WindowEdge),
@@ -125,10 +128,10 @@ fn probed(
         let events = bench.measure(request.condition, 1)?;
         let overheads = overhead.events.get(1).map_or(&[][..], Vec::as_slice);
         for context in &mut contexts {
-            let is_it = |sample: &&ContextStats| {
+            let is_same_context = |sample: &&ContextStats| {
                 (sample.cpu, &sample.context.name) == (context.cpu, &context.name)
             };
-            if let Some(sample) = events.contexts.iter().find(is_it) {
+            if let Some(sample) = events.contexts.iter().find(is_same_context) {
                 context.add_events(sample, &pass.events, overheads);
             }
         }
@@ -154,6 +157,7 @@ fn probed(
     })
 }
 
+/// The live bench's settings for a request.
 fn settings(
     request: &HandlersRequest,
     root: &Root,
@@ -184,7 +188,7 @@ fn settings(
             let absent = BenchError::unavailable(reason);
             Some(first_disk(root).ok_or(absent)?)
         }
-        (given, _) => given.clone(),
+        (requested, _) => requested.clone(),
     };
     Ok(settings)
 }

@@ -1,4 +1,5 @@
-//! The number of contexts that each CPU is known to have. Each context has a row.
+//! The number of contexts that each CPU can have, from the machine's IRQ lines and threads. `bench.rs` allocates the
+//! rows of the BPF maps accordingly: each context needs a row.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,12 @@ use crate::host::{
     IrqAffinity, IrqThread, Root, irq_affinities, irq_threads, kernel_threads_are_visible,
 };
 
-/// NMI handlers, and page faults from user and kernel mode.
+/// Number of contexts that are neither interrupts nor softirqs: NMI handlers, page faults from user mode, and page
+/// faults from kernel mode.
 const OTHERS: u32 = 3;
 
-/// For each of `cpus`: the rows that a window needs, or the rows of its calibration if they are
-/// more. They follow from how this machine's IRQ lines are routed now.
+/// For each of `cpus`: the rows that a window needs, or the rows that its calibration needs if they are more. Depends
+/// on the present routing of the IRQ lines.
 pub(super) fn known_contexts(root: &Root, cpus: &[u32]) -> BTreeMap<u32, KnownContexts> {
     let irqs = irq_affinities(root).unwrap_or_default();
     let threads = if kernel_threads_are_visible(root) {
@@ -21,53 +23,53 @@ pub(super) fn known_contexts(root: &Root, cpus: &[u32]) -> BTreeMap<u32, KnownCo
     } else {
         one_thread_per_action(&irqs)
     };
-    of_lines(&irqs, &threads, cpus)
+    contexts_of_lines(&irqs, &threads, cpus)
 }
 
-/// Assumes the largest number of threads that lines can have, except secondary ones, for a machine
-/// whose /proc hides them.
+/// The IRQ threads that lines can have at most, without secondary threads: for a machine whose /proc hides threads.
 fn one_thread_per_action(irqs: &[IrqAffinity]) -> Vec<IrqThread> {
-    let of_line = |irq: &IrqAffinity| {
+    let threads_of_line = |irq: &IrqAffinity| {
         let number = irq.number;
         irq.actions.clone().into_iter().map(move |action| IrqThread { irq: number, action })
     };
-    irqs.iter().flat_map(of_line).collect()
+    irqs.iter().flat_map(threads_of_line).collect()
 }
 
+/// Numbers of IRQ lines, actions and IRQ threads on one CPU.
 #[derive(Clone, Copy, Default)]
-struct OnCpu {
+struct CpuLines {
     lines: u32,
     actions: u32,
     threads: u32,
 }
 
-fn of_lines(
+fn contexts_of_lines(
     irqs: &[IrqAffinity],
     irq_threads: &[IrqThread],
     cpus: &[u32],
 ) -> BTreeMap<u32, KnownContexts> {
-    let everywhere: Vec<u32> = cpus.to_vec();
-    let mut on_cpu: BTreeMap<u32, OnCpu> =
-        cpus.iter().map(|cpu| (*cpu, OnCpu::default())).collect();
+    let all_cpus: Vec<u32> = cpus.to_vec();
+    let mut lines_by_cpu: BTreeMap<u32, CpuLines> =
+        cpus.iter().map(|cpu| (*cpu, CpuLines::default())).collect();
     let mut threads_of: BTreeMap<u32, u32> = BTreeMap::new();
     irq_threads.iter().for_each(|thread| *threads_of.entry(thread.irq).or_default() += 1);
     for irq in irqs.iter().filter(|irq| !irq.actions.is_empty()) {
-        let goes_to = irq.effective.as_ref().or(irq.allowed.as_ref()).unwrap_or(&everywhere);
-        for cpu in goes_to {
-            let Some(here) = on_cpu.get_mut(cpu) else { continue };
-            here.lines += 1;
-            here.actions += irq.actions.len() as u32;
-            here.threads += threads_of.get(&irq.number).copied().unwrap_or(0);
+        let target_cpus = irq.effective.as_ref().or(irq.allowed.as_ref()).unwrap_or(&all_cpus);
+        for cpu in target_cpus {
+            let Some(cpu_lines) = lines_by_cpu.get_mut(cpu) else { continue };
+            cpu_lines.lines += 1;
+            cpu_lines.actions += irq.actions.len() as u32;
+            cpu_lines.threads += threads_of.get(&irq.number).copied().unwrap_or(0);
         }
     }
     let (vectors, softirqs) = (VECTORS.len() as u32, SOFTIRQS.len() as u32);
-    let known = |OnCpu { lines, actions, threads }| {
+    let known = |CpuLines { lines, actions, threads }| {
         // A line may have a NAPI instance. Calibration needs two rows for each context.
         let window = vectors + softirqs + OTHERS + actions + lines + threads;
         let all = window.max(2 * (vectors + softirqs + lines));
         KnownContexts { all, nesting: softirqs + threads }
     };
-    on_cpu.into_iter().map(|(cpu, here)| (cpu, known(here))).collect()
+    lines_by_cpu.into_iter().map(|(cpu, cpu_lines)| (cpu, known(cpu_lines))).collect()
 }
 
 #[cfg(test)]
@@ -89,7 +91,7 @@ mod tests {
             line(4, 1, None),
         ];
         let thread = IrqThread { irq: 3, action: "nvme".to_owned() };
-        let known = of_lines(&irqs, &[thread], &[0, 1, 2]);
+        let known = contexts_of_lines(&irqs, &[thread], &[0, 1, 2]);
         let fixed = 2 * (VECTORS.len() + SOFTIRQS.len()) as u32;
         assert_eq!(known[&0].all, fixed + 4);
         assert_eq!(known[&1].all, fixed + 4);
@@ -106,7 +108,7 @@ mod tests {
         let nvme = (0..16 * 512).map(|number| line(number, 1, Some(vec![number % 512])));
         let cards = (0..512).map(|number| line(10_000 + number, 1, Some(vec![number])));
         let irqs: Vec<IrqAffinity> = nvme.chain(cards).collect();
-        let layout = RowLayout::for_contexts(&of_lines(&irqs, &[], &cpus));
+        let layout = RowLayout::for_contexts(&contexts_of_lines(&irqs, &[], &cpus));
         assert!(layout.on(511).rows >= 2 * (21 + 17));
         // 1.3 MB a CPU: a row has histograms of the sections of its window.
         assert!(layout.bytes() < 640 << 20, "{}", layout.bytes());

@@ -1,5 +1,10 @@
-//! The live bench of the experiment `handlers`: BPF programs at the entry and exit of
-//! every interrupt context.
+//! The live bench of the experiment `handlers`: BPF programs at the entry and exit of every interrupt context count
+//! and time its spans, in maps of each CPU.
+//!
+//! [`LiveBench`] is the bench on this machine. [`in_guest`] creates the same conditions in a simulated machine, where
+//! the simulator measures. [`OpenWindow`] is for `irqlab watch`.
+//!
+//! Invariant: while a window is open, irqlab sleeps, and reads no map (but for `OpenWindow`).
 
 pub mod agreement;
 pub mod bench;

@@ -1,11 +1,11 @@
-//! [`OpenWindow`]: a window that is read while it stays open.
+//! [`OpenWindow`]: a window that is read while it stays open, for `irqlab watch`.
 //!
-//! Only the programs write the maps with the counts. Reading the maps therefore stops nothing and
-//! is invisible to the measured spans, except for the CPU time of the read. A CPU may count a span
-//! while its row is read: some sums then include the span and others do not.
+//! Only the BPF programs write the maps with the counts. Reading the maps therefore stops nothing, and costs the
+//! measured spans nothing but CPU time.
 //!
-//! The next read includes the span in all sums. No span is lost or counted twice, because readings
-//! are totals since the window opened, and callers subtract them.
+//! A CPU may count a span while its row is read. Some sums then include the span and others do not; the next reading
+//! includes it in all sums. No span is lost or counted twice, because readings are totals since the window opened, and
+//! callers subtract them.
 
 use lab::experiment::BenchError;
 use lab::handlers::WindowSample;
@@ -22,7 +22,7 @@ use crate::window::{ThrottlingWindow, WindowEdge, move_gates};
 /// gates and detaches the programs.
 pub struct OpenWindow {
     bench: LiveBench,
-    /// Reads the kernel's clock.
+    /// A BPF program that reads the kernel's clock.
     caller: CallerProgram,
     cpus: WindowCpus,
     /// Number of missed events when the window opened.
@@ -57,15 +57,15 @@ impl OpenWindow {
         &self.bench
     }
 
-    /// Returns the counts from the opening of the window until now, with the facts of a CPU quota. `agreement` is
-    /// empty, because the kernel's counters are compared only where a window ends.
+    /// Returns the counts since the window opened, with the facts of a CPU quota. `agreement` is empty, because the
+    /// kernel's counters are compared only at the end of a window.
     ///
     /// Fails if the kernel refuses.
     pub fn read(&self) -> Result<WindowSample, BenchError> {
         let timing = &self.bench.passes[0];
         let mut states = timing.probes.states()?;
-        // Time stamps in the states are from the kernel's clock. In a time namespace this
-        // process's clock differs.
+        // Time stamps in the states are from the kernel's clock. In a time namespace, the clock of this process
+        // differs from it.
         let now_ns = self.caller.see()?.at_ns;
         let is_open = |state: &&mut CpuState| state.armed != 0;
         states.iter_mut().filter(is_open).for_each(|state| state.disarmed_ns = now_ns);
@@ -88,7 +88,7 @@ impl OpenWindow {
 impl Drop for OpenWindow {
     fn drop(&mut self) {
         let timing = &self.bench.passes[0];
-        // A CPU that went offline has no gate; its programs are detached all the same.
+        // An error is a CPU that went offline, which has no gate. Its programs are detached nevertheless.
         let _ = move_gates(&timing.probes, &self.cpus.measured, WindowEdge::Close);
         self.bench.passes.iter_mut().for_each(|pass| pass.detach());
     }

@@ -1,7 +1,8 @@
-//! The programs of a pass are loaded at the start, and attached only while their pass is
-//! measured. Programs of another pass would run inside its spans: they count nothing there, but
-//! take time. The programs of all passes count in the same maps, so each further pass needs
-//! memory only for its programs.
+//! The BPF programs of a pass. `bench.rs` loads all passes at the start, and attaches a pass only while it is measured:
+//! programs of another pass would run inside its spans, and take time there. All passes share the maps of the first
+//! one, so each further pass needs memory only for its programs.
+//!
+//! Invariant: the programs are attached in the order of [`LoadedPass::programs`], exits before entries.
 
 use attribution::context::VECTORS;
 use attribution::key::ContextKey;
@@ -21,7 +22,7 @@ use crate::probe_overhead::{CoreCalibration, WarmOverhead};
 pub(super) struct LoadedPass {
     pub(super) pass: Pass,
     pub(super) probes: Probes,
-    /// The overhead of a pair in a hot loop, for each type of cores; never empty.
+    /// The overhead of a pair of probes in a hot loop, for each type of cores; never empty.
     pub(super) warm: Vec<CoreCalibration>,
     /// The programs of a window, in the order of attachment.
     pub(super) programs: Vec<String>,
@@ -34,11 +35,11 @@ pub(super) struct LoadedPass {
     /// The link of the program that closes the window of a CPU that goes offline, while the pass is
     /// attached. `None` on a kernel without the tracepoint.
     hotplug: Option<Attached>,
-    /// Whether the kernel attached that program the last time.
+    /// Whether the kernel attached the hotplug program at the last attachment.
     sees_hotplug: bool,
 }
 
-/// Lets the events of a pass count until it is dropped.
+/// While this value lives, the events of a pass count.
 pub(super) struct Counting<'a>(Option<&'a EventGroup>);
 
 impl Drop for Counting<'_> {
@@ -48,7 +49,7 @@ impl Drop for Counting<'_> {
 }
 
 impl LoadedPass {
-    /// Loads `programs`, which count in `maps` and, if there are events, read them on `cpus`.
+    /// Loads `programs`, which count in `maps`. With events, the programs read the events on `cpus`.
     pub(super) fn load(
         flavour: Flavour,
         cpus: &[u32],
@@ -83,8 +84,8 @@ impl LoadedPass {
         })
     }
 
-    /// Attaches the programs. Drops the programs that the kernel refuses, and
-    /// returns them with the error.
+    /// Attaches the programs. Removes the programs that the kernel refuses from the pass, and returns them with the
+    /// error.
     pub(super) fn attach_what_can_be(&mut self) -> Vec<(String, BpfError)> {
         let (mut refused, mut links) = (Vec::new(), Vec::new());
         let probes = &self.probes;
@@ -108,8 +109,7 @@ impl LoadedPass {
         self.sees_hotplug = self.hotplug.is_some();
     }
 
-    /// Attaches the programs unless they are attached. Call it with windows closed,
-    /// because it takes a while.
+    /// Attaches the programs unless they are attached. Must not be called in a window, because it takes some time.
     pub(super) fn attach(&mut self) -> Result<(), BpfError> {
         if self.links.is_empty() {
             let links = self.programs.iter().map(|program| self.probes.link(program));
@@ -119,12 +119,11 @@ impl LoadedPass {
         Ok(())
     }
 
-    /// The hot loop's result on this CPU's type of cores, or on the first type if the
-    /// CPU's type is not known.
+    /// The overhead of a pair in a hot loop on the core type of `cpu`, or on the first type if the CPU's type is not
+    /// known.
     pub(super) fn warm_on(&self, cpu: u32) -> &WarmOverhead {
-        let on_its_cores =
-            self.warm.iter().find(|calibration| calibration.core.cpus.contains(&cpu));
-        &on_its_cores.unwrap_or(&self.warm[0]).warm
+        let calibration = self.warm.iter().find(|calibration| calibration.core.cpus.contains(&cpu));
+        &calibration.unwrap_or(&self.warm[0]).warm
     }
 
     /// The kernel memory of the pass's maps and programs; `None` if the kernel does not state it.
@@ -141,13 +140,12 @@ impl LoadedPass {
         self.hotplug = None;
     }
 
-    /// The tracepoint that ends the window of a CPU that goes offline; `None`
-    /// if the kernel lacks it.
+    /// The tracepoint that closes the window of a CPU that goes offline; `None` if the kernel lacks it.
     pub(super) fn hotplug_tracepoint(&self) -> Option<&'static str> {
         self.sees_hotplug.then_some(HOTPLUG_TRACEPOINT)
     }
 
-    /// Starts counting the events.
+    /// Makes the events of the pass count until the result is dropped.
     pub(super) fn count(&self) -> Result<Counting<'_>, BenchError> {
         let events = self.events.as_ref();
         events.map_or(Ok(()), EventGroup::start).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The configuration of the live bench.
+//! The configuration of the live bench. The command line sets it, or `in_guest.rs` for a request.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,27 +27,27 @@ pub struct LiveSettings {
     pub disk_file: Option<PathBuf>,
     /// Time between two operations at a low rate.
     pub low_interval: Option<Duration>,
-    /// The program that serves `__stimulus`; by default this one.
+    /// The program that handles `__stimulus`; by default the running program.
     pub helper: Option<PathBuf>,
-    /// How to attach; by default the best flavour that the kernel supports.
+    /// How to attach the BPF programs; by default the best way that the kernel supports.
     pub flavour: Option<Flavour>,
-    /// The measured CPUs by the type of their cores. Probes are calibrated for each type. By
-    /// default sysfs distinguishes the types.
+    /// The measured CPUs by the type of their cores. Probes are calibrated on each type. By
+    /// default the types come from sysfs.
     pub core_types: Option<Vec<CoreType>>,
-    /// How to get a PMU on this machine.
+    /// What the user can do to get a PMU on this machine.
     pub remedy_pmu: Option<String>,
     /// Called just before the gates open, and after they have closed.
     pub at_edge: Option<fn(WindowEdge)>,
-    /// Called where a phase starts; the first is set-up.
+    /// Called where a phase starts. The bench starts in the phase set-up.
     pub at_phase: Option<fn(BenchPhase)>,
-    /// System calls of one side of a round of the warm loop's calibration.
+    /// System calls per side (with and without probes) of a round of the calibration.
     pub calibration_calls: u32,
-    /// The request to stop early.
+    /// The user's request to stop early.
     pub stop: Stop,
 }
 
 impl LiveSettings {
-    /// The default settings for a window of `until` on `cpus`.
+    /// The default settings for windows on `cpus` that end with `until`.
     #[must_use]
     pub fn new(cpus: Vec<u32>, until: WindowEnd, stop: Stop) -> Self {
         LiveSettings {

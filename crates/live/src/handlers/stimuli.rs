@@ -1,4 +1,5 @@
-//! Creates a condition: its load and its stimulus.
+//! Creates the condition of a window: its load and its stimulus, each a process of `crate::stimulus`. The live bench
+//! and `in_guest.rs` use it.
 
 use std::time::Duration;
 
@@ -26,19 +27,19 @@ pub struct FinishedStimuli {
     pub warnings: Vec<String>,
 }
 
-/// A warning about the report's workers that lost their CPU; `None` if no worker did.
-fn lost_cpus(report: &Report) -> Option<String> {
-    let each = report.lost_cpus.iter().map(|(role, cpu)| format!("{role} on CPU {cpu}"));
-    let each: Vec<String> = each.collect();
-    (!each.is_empty()).then(|| {
+/// A warning about the threads that lost their CPU; `None` if no thread did.
+fn lost_cpus_warning(report: &Report) -> Option<String> {
+    let threads = report.lost_cpus.iter().map(|(role, cpu)| format!("{role} on CPU {cpu}"));
+    let threads: Vec<String> = threads.collect();
+    (!threads.is_empty()).then(|| {
         format!(
             "threads of load or stimulus ended because their CPU went offline: {}",
-            each.join(", ")
+            threads.join(", ")
         )
     })
 }
 
-fn work(report: &Report) -> StimulusStats {
+fn stimulus_stats(report: &Report) -> StimulusStats {
     StimulusStats {
         operations: report.operations,
         bytes: report.bytes,
@@ -77,7 +78,7 @@ impl Stimuli {
         Ok(stimuli)
     }
 
-    /// The settings in effect.
+    /// The settings in effect, as facts `load` and `stimulus` of the run.
     #[must_use]
     pub fn facts(&self) -> Map<String, Json> {
         let facts_of = |name: &str, running: &Option<Running>| {
@@ -89,7 +90,7 @@ impl Stimuli {
             .collect()
     }
 
-    /// Checks that load and stimulus are alive.
+    /// Checks that load and stimulus still run.
     ///
     /// Fails with [`BenchError::Failed`] with the error of the process that died.
     pub fn check(&mut self) -> Result<(), BenchError> {
@@ -97,14 +98,14 @@ impl Stimuli {
         Ok(running.try_for_each(Running::check)?)
     }
 
-    /// Stops load and stimulus.
+    /// Stops the stimulus, then the load. Errors become warnings.
     #[must_use]
     pub fn stop(self) -> FinishedStimuli {
         let mut warnings = Vec::new();
         let mut stop = |running: Option<Running>| match running?.stop() {
             Ok(report) => {
-                warnings.extend(lost_cpus(&report));
-                Some(work(&report))
+                warnings.extend(lost_cpus_warning(&report));
+                Some(stimulus_stats(&report))
             }
             Err(error) => {
                 warnings.push(error.to_string());

@@ -1,4 +1,5 @@
-//! The CPUs of a window: which of them are measured, and which go or come while it is open.
+//! The CPUs of a window: which are measured, and which go offline or come online while the window is open. `bench.rs`
+//! and `open_window.rs` use it.
 //!
 //! A program at the tracepoint `cpuhp_enter` closes the window of a CPU that the kernel takes
 //! offline. It runs on that CPU, before the CPU stops (bpf/gate.h). This module reads the online
@@ -10,16 +11,19 @@ use lab::handlers::WindowSample;
 use crate::bpf::layout::CpuState;
 use crate::host::{Root, online_cpus};
 
-/// Why a CPU has no window.
+/// Reasons why a CPU has no window.
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 const NO_END: &str = "it went offline in the window, and this kernel has no tracepoint that says when \
                       (cpuhp_enter)";
 
 pub(super) struct WindowCpus {
+    /// The CPUs of the plan that have a window.
     pub(super) measured: Vec<u32>,
     /// The CPUs that were online when the window opened.
     online_before: Vec<u32>,
+    /// Whether the plan contained all online CPUs.
     plans_all: bool,
+    /// The CPUs of the plan that have no window.
     unmeasured: Vec<UnmeasuredCpu>,
 }
 
@@ -39,18 +43,19 @@ impl WindowCpus {
         cpus
     }
 
+    /// Moves `cpus` from the measured to the unmeasured CPUs.
     fn leave_out(&mut self, cpus: &[u32], reason: &str) {
         self.measured.retain(|cpu| !cpus.contains(cpu));
         let unmeasured = cpus.iter().map(|cpu| UnmeasuredCpu { cpu: *cpu, reason: reason.into() });
         self.unmeasured.extend(unmeasured);
     }
 
-    /// Leaves out `cpus`, which were offline when the window should have opened on them.
+    /// Marks `cpus` as unmeasured, because they were offline when the window should have opened on them.
     pub(super) fn never_opened(&mut self, cpus: &[u32]) {
         self.leave_out(cpus, OFFLINE_BEFORE);
     }
 
-    /// Leaves out the CPUs whose window nothing closed. `states`: states of the CPUs after the
+    /// Marks the CPUs whose window was not closed as unmeasured. `states`: states of the CPUs after the
     /// last gate was closed.
     pub(super) fn leave_out_unclosed(&mut self, states: &[CpuState]) {
         let is_open = |cpu: &&u32| states.get(**cpu as usize).is_none_or(|state| state.armed != 0);
@@ -58,20 +63,21 @@ impl WindowCpus {
         self.leave_out(&unclosed, NO_END);
     }
 
-    /// Adds to the sample which CPUs have no window, and which came online by now. A CPU that the
-    /// plan leaves out does not count as one that came.
+    /// Adds to the sample which CPUs have no window, and which came online since the window opened. A CPU that the
+    /// user excluded from the plan does not count as come online.
     pub(super) fn describe(&self, root: &Root, states: &[CpuState], sample: &mut WindowSample) {
         sample.unmeasured.clone_from(&self.unmeasured);
-        let went = |cpu: u32| states.get(cpu as usize).is_some_and(|state| state.went_offline != 0);
-        let came = |cpu: &u32| {
+        let went_offline =
+            |cpu: u32| states.get(cpu as usize).is_some_and(|state| state.went_offline != 0);
+        let came_online = |cpu: &u32| {
             if self.measured.contains(cpu) {
-                went(*cpu)
+                went_offline(*cpu)
             } else {
                 self.plans_all && !self.online_before.contains(cpu)
             }
         };
         sample.came_online = online_cpus(root).unwrap_or_default();
-        sample.came_online.retain(came);
+        sample.came_online.retain(came_online);
     }
 }
 

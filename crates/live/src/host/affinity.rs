@@ -1,46 +1,50 @@
-//! The CPUs that each device interrupt may use, and the CPUs that it uses.
+//! The CPUs that each device interrupt may use, and the CPUs that it uses, from /proc/irq. `handlers` estimates from
+//! them how many contexts each CPU has; `marks` takes the names of IRQ lines from here.
 
 use serde::Serialize;
 
 use super::cpu_list::parse_cpu_list;
 use super::root::Root;
 
+/// A device interrupt, its handlers and its CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IrqAffinity {
     pub number: u32,
     /// Names of the interrupt's handlers, from /sys/kernel/irq (where names contain no comma).
     /// Empty if no handler is installed.
     pub actions: Vec<String>,
-    /// CPUs that the interrupt may use (`smp_affinity_list`).
+    /// CPUs that the interrupt may use (`smp_affinity_list`); `None` if unknown.
     pub allowed: Option<Vec<u32>>,
-    /// CPUs programmed into the controller (`effective_affinity_list`); readable for root only.
+    /// CPUs programmed into the interrupt controller (`effective_affinity_list`), which only
+    /// root can read; `None` if unknown.
     pub effective: Option<Vec<u32>>,
 }
 
-/// All IRQs of /proc/irq by number; `None` without that directory.
+/// All interrupts of /proc/irq, in the order of their numbers; `None` without that directory.
 #[must_use]
 pub fn irq_affinities(root: &Root) -> Option<Vec<IrqAffinity>> {
     let names = root.names("proc/irq")?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
     let affinities = numbers.into_iter().map(|number| {
-        let list = |name: &str| {
+        let cpus_in = |name: &str| {
             let list = root.text(format!("proc/irq/{number}/{name}"))?;
             parse_cpu_list(&list).ok().filter(|cpus| !cpus.is_empty())
         };
         IrqAffinity {
             number,
             actions: actions(root, number),
-            allowed: list("smp_affinity_list"),
-            effective: list("effective_affinity_list"),
+            allowed: cpus_in("smp_affinity_list"),
+            effective: cpus_in("effective_affinity_list"),
         }
     });
     Some(affinities.collect())
 }
 
+/// Names of an interrupt's handlers.
 fn actions(root: &Root, number: u32) -> Vec<String> {
     let Some(text) = root.word(format!("sys/kernel/irq/{number}/actions")) else {
-        // Every handler with a /proc entry has a directory named after it there.
+        // Without /sys/kernel/irq: in /proc/irq/N, each handler has a directory with its name.
         let entries = root.names(format!("proc/irq/{number}")).unwrap_or_default();
         let is_directory = |name: &String| root.path(format!("proc/irq/{number}/{name}")).is_dir();
         return entries.into_iter().filter(is_directory).collect();

@@ -1,5 +1,6 @@
-//! How much memory this process can still get. A control group may have a limit below the machine's
-//! free memory; the kernel kills processes of a group that exceeds its limit.
+//! How much memory this process can still get. A control group may have a limit below the machine's free
+//! memory, and the kernel kills processes of a group that exceeds its limit. Loads, loops and simulated
+//! machines check the memory before they take it.
 
 use std::fmt::{self, Display};
 
@@ -14,13 +15,13 @@ const MIB: u64 = 1 << 20;
 /// The memory that this process can still get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AvailableMemory {
-    /// `None` if the kernel does not state it.
+    /// Bytes that are still available; `None` if the kernel does not state them.
     pub bytes: Option<u64>,
-    /// The control group's limit, if there is one.
+    /// The limit of this process's control group, if there is one.
     pub limit: Option<MemoryLimit>,
 }
 
-/// Reads how much memory is left.
+/// Reads the available memory: the machine's, or less if the control group's limit leaves less.
 #[must_use]
 pub fn available_memory(root: &Root) -> AvailableMemory {
     let limit = cgroup_limits(root).memory;
@@ -29,10 +30,10 @@ pub fn available_memory(root: &Root) -> AvailableMemory {
     AvailableMemory { bytes, limit }
 }
 
-/// Why there is no memory for something, and what to do about it.
+/// Why there is not enough memory, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryShortage {
-    /// What needs memory, how much it needs, and how much there is.
+    /// Names the use, the memory that it needs, and the memory that there is.
     pub reason: String,
     pub remedy: String,
 }
@@ -50,19 +51,19 @@ impl Display for MemoryShortage {
 }
 
 impl AvailableMemory {
-    /// Checks that this process can get twice `needed_bytes`: the bytes that `what` needs, and a
-    /// reserve of the same size. The kernel kills a process by SIGKILL, without a message, if its
-    /// group exceeds the limit.
+    /// Checks that this process can get the `needed_bytes` that `what` needs, and a reserve of the same size. The
+    /// reserve matters because the kernel kills a process without a message if its group exceeds the limit. Succeeds
+    /// if the available memory is unknown.
     ///
     /// Fails with [`MemoryShortage`] if less memory is available.
     pub fn check(&self, what: &str, needed_bytes: u64) -> Result<(), MemoryShortage> {
         let Some(available) = self.bytes.filter(|available| needed_bytes > available / 2) else {
             return Ok(());
         };
-        let by_group = self.limit.as_ref();
-        let by_group = by_group
+        let group_limit = self.limit.as_ref();
+        let group_limit = group_limit
             .filter(|limit| limit.available_bytes.unwrap_or(limit.limit_bytes) == available);
-        let limited_by = by_group.map_or_else(String::new, |limit| {
+        let limited_by = group_limit.map_or_else(String::new, |limit| {
             format!(" (a control group's limit of {} MiB: {})", limit.limit_bytes / MIB, limit.file)
         });
         let reason = format!(
@@ -71,7 +72,7 @@ impl AvailableMemory {
             needed_bytes.div_ceil(MIB),
             available / MIB
         );
-        let remedy = match by_group {
+        let remedy = match group_limit {
             Some(_) => "raise that limit: docker --memory, systemd MemoryMax=",
             None => "free some memory",
         };

@@ -1,4 +1,5 @@
-//! The caches, from `/sys/devices/system/cpu/cpuN/cache`.
+//! The caches, from `/sys/devices/system/cpu/cpuN/cache`: facts of the machine, and the size that the working sets of
+//! loads and stimuli must exceed.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ pub struct CacheFacts {
     pub instances: Option<u32>,
 }
 
-/// The caches of the given CPUs: each kind and size once, by level. A size belongs to one instance,
+/// The caches of the CPUs `online`: each kind and size once, in the order of levels. A size is that of one instance,
 /// while `lscpu` prints the sum of all instances.
 #[must_use]
 pub fn cache_facts(root: &Root, online: &[u32]) -> Vec<CacheFacts> {
@@ -49,9 +50,9 @@ pub fn cache_facts(root: &Root, online: &[u32]) -> Vec<CacheFacts> {
         }
     }
     let facts = kinds.into_iter().map(|((level, kind, size_bytes), instances)| {
-        // Each CPU contributes one list, and CPUs with equal lists share an instance.
+        // CPUs with equal lists of sharers share an instance.
         let sharers: Option<Vec<Vec<u32>>> = instances.sharers.into_iter().collect();
-        let lists = sharers.map(|mut lists| {
+        let instance_cpus = sharers.map(|mut lists| {
             lists.sort_unstable();
             lists.dedup();
             lists
@@ -63,18 +64,20 @@ pub fn cache_facts(root: &Root, online: &[u32]) -> Vec<CacheFacts> {
             size_bytes,
             line_bytes: instances.line_bytes,
             ways: instances.ways,
-            shared_by_cpus: lists
+            shared_by_cpus: instance_cpus
                 .as_ref()
                 .and_then(|lists| as_u32(lists.iter().map(Vec::len).max()?)),
-            instances: lists.as_ref().and_then(|lists| as_u32(lists.len())),
+            instances: instance_cpus.as_ref().and_then(|lists| as_u32(lists.len())),
         }
     });
     facts.collect()
 }
 
+/// All instances of a kind of cache.
 struct Instances {
     line_bytes: Option<u64>,
     ways: Option<u64>,
+    /// For each CPU, the CPUs that share its instance; `None` if unknown.
     sharers: Vec<Option<Vec<u32>>>,
 }
 
@@ -87,7 +90,7 @@ pub fn last_level_cache_bytes(caches: &[CacheFacts]) -> Option<u64> {
     sized.max().map(|(_, bytes)| bytes)
 }
 
-/// Parses `32768K`, `1M` or `512`; returns bytes.
+/// Parses `32768K`, `1M` or `512` to bytes; `None` for 0 or another form.
 fn parse_size(word: &str) -> Option<u64> {
     let (digits, shift) = match word.as_bytes().last()? {
         b'K' => (&word[..word.len() - 1], 10),

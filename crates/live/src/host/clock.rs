@@ -1,4 +1,4 @@
-//! Clock source, TSC and hypervisor.
+//! Facts about the kernel's clock source, the frequency of the TSC, and the hypervisor, from /sys and CPUID.
 
 use serde::Serialize;
 
@@ -12,17 +12,17 @@ pub struct ClockFacts {
     pub source: Option<String>,
     /// The clock sources that the kernel offers.
     pub available: Option<Vec<String>>,
-    /// Frequency of the TSC, if a source states it.
+    /// Frequency of the TSC, kHz; `None` if no source states it.
     pub tsc_khz: Option<u64>,
-    /// The source of the frequency: `kernel` (the conversion that the kernel itself uses), `cpuid
-    /// 0x15` or `hypervisor` (CPUID leaf 0x40000010).
+    /// Where the frequency is from: `kernel` (the kernel's own conversion), `cpuid 0x15`, or
+    /// `hypervisor` (CPUID leaf 0x40000010).
     pub tsc_khz_source: Option<String>,
 }
 
 /// Facts about the hypervisor and the machine that it presents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HypervisorFacts {
-    /// Whether there is a hypervisor. `None` if neither CPUID nor sysfs reports it.
+    /// Whether there is a hypervisor; `None` if neither CPUID nor sysfs says.
     pub present: Option<bool>,
     /// Name of the hypervisor, such as `KVM`.
     pub name: Option<String>,
@@ -32,8 +32,7 @@ pub struct HypervisorFacts {
     pub machine: Option<String>,
 }
 
-/// Names of hypervisors by signature. A KVM that is configured to do so presents the
-/// signature of Hyper-V.
+/// Names of hypervisors by their signature. A KVM may be configured to present the signature of Hyper-V.
 const SIGNATURES: [(&str, &str); 12] = [
     ("KVMKVMKVM", "KVM"),
     ("Linux KVM Hv", "KVM"),
@@ -49,14 +48,15 @@ const SIGNATURES: [(&str, &str); 12] = [
     ("OpenBSDVMM58", "OpenBSD vmm"),
 ];
 
-/// Reads the facts about the clocks. `tsc_khz_from_kernel` is the frequency that
-/// perf's user page states.
+/// Reads the facts about the clocks. `tsc_khz_from_kernel`: the frequency in the kernel's conversion ([`PmuFacts`]).
+///
+/// [`PmuFacts`]: super::PmuFacts
 #[must_use]
 pub fn clock_facts(root: &Root, tsc_khz_from_kernel: Option<u64>) -> ClockFacts {
     let directory = "sys/devices/system/clocksource/clocksource0";
-    let stated = tsc_khz_from_kernel.map(|khz| (khz, "kernel"));
-    let leaves = if root.is_live() { cpuid::tsc_khz() } else { None };
-    let (tsc_khz, source) = stated.or(leaves).unzip();
+    let from_kernel = tsc_khz_from_kernel.map(|khz| (khz, "kernel"));
+    let from_cpuid = if root.is_live() { cpuid::tsc_khz() } else { None };
+    let (tsc_khz, source) = from_kernel.or(from_cpuid).unzip();
     ClockFacts {
         source: root.word(format!("{directory}/current_clocksource")),
         available: root
@@ -67,14 +67,14 @@ pub fn clock_facts(root: &Root, tsc_khz_from_kernel: Option<u64>) -> ClockFacts 
     }
 }
 
-/// Reads the facts about the hypervisor. `cpu` has the flag of a virtual processor.
+/// Reads the facts about the hypervisor. `cpu`: the processor's model, with its flag for a hypervisor.
 #[must_use]
 pub fn hypervisor_facts(root: &Root, cpu: &CpuModel) -> HypervisorFacts {
     let sys_type = root.word("sys/hypervisor/type");
     let present = match (cpu.hypervisor_flag, &sys_type) {
         (_, Some(_)) => Some(true),
         (Some(flag), None) => Some(flag),
-        // Without /proc/cpuinfo, asks the processor, if this is the live machine.
+        // Without /proc/cpuinfo, asks the processor of the running machine.
         (None, None) => root.is_live().then(cpuid::is_virtual).flatten(),
     };
     let signature =
@@ -88,14 +88,14 @@ pub fn hypervisor_facts(root: &Root, cpu: &CpuModel) -> HypervisorFacts {
         let model = root.word("proc/device-tree/model")?;
         Some(model.trim_end_matches('\0').to_owned())
     });
-    let by_signature = signature.as_deref().and_then(|signature| {
-        let known = SIGNATURES.iter().find(|(known, _)| *known == signature)?;
-        Some(known.1.to_owned())
+    let name_of_signature = signature.as_deref().and_then(|signature| {
+        let (_, name) = SIGNATURES.iter().find(|(known, _)| *known == signature)?;
+        Some((*name).to_owned())
     });
     let capitalised = |name: String| if name == "xen" { "Xen".to_owned() } else { name };
-    let name = by_signature
+    let name = name_of_signature
         .or_else(|| sys_type.map(capitalised))
-        .or_else(|| present.filter(|is| *is).and(signature.clone()));
+        .or_else(|| present.filter(|is_present| *is_present).and(signature.clone()));
     HypervisorFacts { present, name, signature, machine }
 }
 
@@ -106,9 +106,9 @@ mod cpuid {
 
     /// First leaf of the hypervisor's range.
     const HYPERVISOR_BASE: u32 = 0x4000_0000;
-    /// VMware's timing leaf, which KVM offers too: TSC kHz in EAX.
+    /// Timing leaf of VMware and KVM: the TSC's frequency in EAX, kHz.
     const HYPERVISOR_TIMING: u32 = 0x4000_0010;
-    /// TSC and core crystal clock.
+    /// Leaf with the ratio of the TSC to the core's crystal clock.
     const CRYSTAL: u32 = 0x15;
 
     #[allow(unused_unsafe)] // `__cpuid` is an unsafe function up to Rust 1.93
@@ -117,28 +117,30 @@ mod cpuid {
         unsafe { __cpuid(number) }
     }
 
-    /// The twelve characters of the signature, without the NULs at the end. Meaningful
-    /// only under a hypervisor.
+    /// The signature, of up to twelve characters. Meaningful only under a hypervisor.
     pub(super) fn hypervisor_signature() -> Option<String> {
-        let answer = leaf(HYPERVISOR_BASE);
-        let bytes: Vec<u8> =
-            [answer.ebx, answer.ecx, answer.edx].into_iter().flat_map(u32::to_le_bytes).collect();
+        let registers = leaf(HYPERVISOR_BASE);
+        let bytes: Vec<u8> = [registers.ebx, registers.ecx, registers.edx]
+            .into_iter()
+            .flat_map(u32::to_le_bytes)
+            .collect();
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim_matches(['\0', ' ']);
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// Reads the flag that no real processor sets.
+    /// Whether the processor is virtual, by the flag that no real processor sets.
     pub(super) fn is_virtual() -> Option<bool> {
         Some(leaf(1).ecx & (1 << 31) != 0)
     }
 
-    /// TSC frequency in kHz with its source; `None` if no leaf states it.
+    /// The TSC's frequency, kHz, and its source; `None` if no leaf states it.
     pub(super) fn tsc_khz() -> Option<(u64, &'static str)> {
         if leaf(0).eax >= CRYSTAL {
-            let answer = leaf(CRYSTAL);
-            let product = u64::from(answer.ecx) * u64::from(answer.ebx);
-            let hz = product.checked_div(u64::from(answer.eax)).unwrap_or(0);
+            // TSC Hz = crystal Hz (ECX) * EBX / EAX; 0 if the processor does not state all of them.
+            let registers = leaf(CRYSTAL);
+            let product = u64::from(registers.ecx) * u64::from(registers.ebx);
+            let hz = product.checked_div(u64::from(registers.eax)).unwrap_or(0);
             if hz > 0 {
                 return Some((hz / 1000, "cpuid 0x15"));
             }
@@ -152,7 +154,7 @@ mod cpuid {
     }
 }
 
-/// Other processors have no such instruction.
+/// Facts on other processors, which have no such instruction: none.
 #[cfg(not(target_arch = "x86_64"))]
 mod cpuid {
     pub(super) fn hypervisor_signature() -> Option<String> {

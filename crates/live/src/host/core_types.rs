@@ -1,4 +1,5 @@
-//! Groups the CPUs by their kind of core. A probe's cost is measured on one CPU of each type.
+//! Groups the CPUs by their type of core, such as the performance and efficient cores of a hybrid processor. `handlers`
+//! calibrates the overhead of its probes on a CPU of each type.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,14 @@ use super::root::Root;
 /// CPUs whose cores have the same properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreType {
-    /// The properties that differ from other types, such as `cpu_atom`; `all` if nothing differs.
+    /// Properties that other types do not have, such as `cpu_atom`. `all` for the only type; `others` for a type
+    /// without such properties.
     pub name: String,
     /// The CPUs, in ascending order.
     pub cpus: Vec<u32>,
 }
 
-/// The properties of a CPU's core that the machine states, by name.
+/// The properties of a CPU's core that the machine states, by name. `pmus`: PMUs that serve the cores of some CPUs.
 fn properties(
     root: &Root,
     pmus: &[(String, Vec<u32>)],
@@ -34,25 +36,25 @@ fn properties(
     stated.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// Groups `cpus` by the type of their cores, in the order of each type's first CPU. Two cores have
-/// the same type if all stated properties are equal: the PMU (Intel hybrid), the main
-/// identification register and the capacity (Arm), and the highest frequency.
+/// Groups `cpus` by the type of their cores, in the order of each type's first CPU. Two cores have the same type if all
+/// stated properties are equal. The properties are the PMU (Intel hybrid), the main identification register and the
+/// capacity (Arm), and the highest frequency.
 #[must_use]
 pub fn core_types(root: &Root, cpus: &[u32]) -> Vec<CoreType> {
     let pmus = pmus_of_some_cpus(root);
     let mut types: Vec<(BTreeMap<&'static str, String>, Vec<u32>)> = Vec::new();
     for &cpu in cpus {
-        let of_cpu = properties(root, &pmus, cpu);
-        match types.iter_mut().find(|(known, _)| *known == of_cpu) {
-            Some((_, same)) => same.push(cpu),
-            None => types.push((of_cpu, vec![cpu])),
+        let core_properties = properties(root, &pmus, cpu);
+        match types.iter_mut().find(|(known, _)| *known == core_properties) {
+            Some((_, type_cpus)) => type_cpus.push(cpu),
+            None => types.push((core_properties, vec![cpu])),
         }
     }
     let differs = |name: &str| {
         types.iter().any(|(properties, _)| properties.get(name) != types[0].0.get(name))
     };
-    let label = |of_type: &BTreeMap<&'static str, String>| {
-        let differing = of_type.iter().filter(|(name, _)| differs(name));
+    let label = |type_properties: &BTreeMap<&'static str, String>| {
+        let differing = type_properties.iter().filter(|(name, _)| differs(name));
         let parts: Vec<String> = differing
             .map(|(name, value)| match *name {
                 "PMU" => value.clone(),
@@ -67,7 +69,10 @@ pub fn core_types(root: &Root, cpus: &[u32]) -> Vec<CoreType> {
     };
     let mut named: Vec<CoreType> = types
         .iter()
-        .map(|(of_type, cpus)| CoreType { name: label(of_type), cpus: cpus.clone() })
+        .map(|(type_properties, cpus)| CoreType {
+            name: label(type_properties),
+            cpus: cpus.clone(),
+        })
         .collect();
     named.iter_mut().for_each(|core_type| core_type.cpus.sort_unstable());
     named

@@ -1,11 +1,12 @@
-//! The processor: model, CPUs, topology, frequency governor.
+//! Facts about the processors: model, CPUs and their topology, drivers and governors of frequency and idle states, from
+//! /proc/cpuinfo and /sys/devices/system/cpu.
 
 use serde::Serialize;
 
 use super::cpu_list::parse_cpu_list;
 use super::root::Root;
 
-/// /proc/cpuinfo holds 1-2 KiB per CPU.
+/// Largest /proc/cpuinfo that is read. It has 1 to 2 KiB for each CPU.
 const CPUINFO_BYTES_MAX: usize = 32 << 20;
 
 const CPU_DIRECTORY: &str = "sys/devices/system/cpu";
@@ -15,13 +16,13 @@ const CPU_DIRECTORY: &str = "sys/devices/system/cpu";
 pub struct CpuFacts {
     /// The first processor of /proc/cpuinfo. The others are assumed to be of the same model.
     pub model: CpuModel,
-    /// CPUs that the kernel uses now.
+    /// CPUs that are online.
     pub online: Option<Vec<u32>>,
-    /// CPUs that may ever run.
+    /// CPUs that may come online before the next boot.
     pub possible: Option<Vec<u32>>,
     /// CPUs that are plugged in.
     pub present: Option<Vec<u32>>,
-    /// One per online CPU, ascending.
+    /// An entry for each online CPU, ascending.
     pub topology: Vec<CpuTopology>,
     /// The idle driver in use, such as `intel_idle`, `haltpoll`, `none`.
     pub idle_driver: Option<String>,
@@ -31,7 +32,8 @@ pub struct CpuFacts {
     pub frequency_driver: Option<String>,
 }
 
-/// Vendor of the processor. The numbers are the x86 ones.
+/// The processor's model, and flags that matter for measuring. The numbers have the
+/// meaning that x86 processors give them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuModel {
     /// Name of the vendor, such as `GenuineIntel`.
@@ -46,9 +48,9 @@ pub struct CpuModel {
     pub stepping: Option<u32>,
     /// Microcode revision as /proc/cpuinfo writes it, such as `0x2b000590`.
     pub microcode: Option<String>,
-    /// Whether the TSC ticks at one rate at all frequencies. `None` without x86 flags.
+    /// Whether the TSC ticks at the same rate at all frequencies. `None` on processors without x86 flags.
     pub constant_tsc: Option<bool>,
-    /// Whether the TSC ticks in deep idle states too.
+    /// Whether the TSC also ticks in deep idle states. `None` on processors without x86 flags.
     pub nonstop_tsc: Option<bool>,
     /// Whether the processor says that it is virtual.
     pub hypervisor_flag: Option<bool>,
@@ -69,6 +71,7 @@ pub struct CpuTopology {
     pub governor: Option<String>,
 }
 
+/// Reads the facts about the processors.
 #[must_use]
 pub fn cpu_facts(root: &Root) -> CpuFacts {
     let list = |name: &str| {
@@ -98,9 +101,9 @@ pub fn cpu_facts(root: &Root) -> CpuFacts {
 }
 
 impl CpuModel {
-    /// Why cycles of the time-stamp counter do not compare between CPUs, loads and rates. `None` if
-    /// the counter is constant and never stops (Intel SDM volume 3, section on the invariant TSC;
-    /// the kernel's flags `constant_tsc` and `nonstop_tsc`).
+    /// Why cycles of the time-stamp counter cannot be compared between CPUs, loads and frequencies, as the rest of a
+    /// sentence about the counter. `None` if the counter is constant and never stops (Intel SDM volume 3, section on
+    /// the invariant TSC; the kernel's flags `constant_tsc` and `nonstop_tsc`).
     #[must_use]
     pub fn tsc_flaw(&self) -> Option<&'static str> {
         match (self.constant_tsc, self.nonstop_tsc) {
@@ -113,7 +116,8 @@ impl CpuModel {
 }
 
 impl CpuFacts {
-    /// Number of different values of a property over the online CPUs; `None` if a value is unknown.
+    /// Number of different values of a property over the online CPUs; `None` if a value
+    /// is unknown, or there are no CPUs.
     fn distinct<T: Ord>(&self, property: impl Fn(&CpuTopology) -> Option<T>) -> Option<usize> {
         let values: Option<std::collections::BTreeSet<T>> =
             self.topology.iter().map(property).collect();
@@ -149,17 +153,17 @@ impl CpuFacts {
     }
 }
 
-/// The machine's statements about a CPU's rate.
+/// Statements of the machine about a CPU's frequency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateFacts {
-    /// Number of times, since boot, that the CPU's core or package was too hot and was throttled
-    /// (Intel's processors).
+    /// How often, since boot, the CPU's core or package was throttled because it was too hot.
+    /// `None` except on Intel's processors.
     pub throttled: Option<u64>,
-    /// The highest rate that cpufreq states, Hz.
+    /// The highest frequency that cpufreq states, Hz.
     pub highest_hz: Option<u64>,
 }
 
-/// Reads the machine's statements about a CPU's rate.
+/// Reads the statements of the machine about a CPU's frequency.
 #[must_use]
 pub fn rate_facts(root: &Root, cpu: u32) -> RateFacts {
     let directory = format!("{CPU_DIRECTORY}/cpu{cpu}");
@@ -173,6 +177,7 @@ pub fn rate_facts(root: &Root, cpu: u32) -> RateFacts {
     }
 }
 
+/// The position of a CPU, and its governor.
 fn cpu_topology(root: &Root, cpu: u32) -> CpuTopology {
     let directory = format!("{CPU_DIRECTORY}/cpu{cpu}");
     let siblings = ["core_cpus_list", "thread_siblings_list"]
@@ -191,8 +196,7 @@ fn cpu_topology(root: &Root, cpu: u32) -> CpuTopology {
     }
 }
 
-/// Reads the first processor of /proc/cpuinfo on x86, Arm, or another machine
-/// with `key : value` lines.
+/// Parses the first processor of /proc/cpuinfo, whose lines have the form `key : value` (x86, Arm and others).
 #[must_use]
 pub fn parse_cpuinfo(text: &str) -> CpuModel {
     let value = |key: &str| {
@@ -202,20 +206,21 @@ pub fn parse_cpuinfo(text: &str) -> CpuModel {
         (!value.is_empty()).then(|| value.to_owned())
     };
     let flags = value("flags");
-    let flag = |name: &str| flags.as_ref().map(|all| all.split_whitespace().any(|f| f == name));
-    // Arm names its parts by number.
-    let arm =
+    let has_flag =
+        |name: &str| flags.as_ref().map(|all| all.split_whitespace().any(|flag| flag == name));
+    // Arm identifies implementer and part by numbers.
+    let arm_name =
         || Some(format!("implementer {} part {}", value("CPU implementer")?, value("CPU part")?));
     CpuModel {
         vendor: value("vendor_id").or_else(|| value("CPU implementer")),
-        name: value("model name").or_else(|| value("cpu model")).or_else(arm),
+        name: value("model name").or_else(|| value("cpu model")).or_else(arm_name),
         family: value("cpu family").and_then(|number| number.parse().ok()),
         model: value("model").and_then(|number| number.parse().ok()),
         stepping: value("stepping").and_then(|number| number.parse().ok()),
         microcode: value("microcode"),
-        constant_tsc: flag("constant_tsc"),
-        nonstop_tsc: flag("nonstop_tsc"),
-        hypervisor_flag: flag("hypervisor"),
+        constant_tsc: has_flag("constant_tsc"),
+        nonstop_tsc: has_flag("nonstop_tsc"),
+        hypervisor_flag: has_flag("hypervisor"),
     }
 }
 

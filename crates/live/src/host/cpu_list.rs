@@ -1,4 +1,4 @@
-//! Lists of CPUs as the kernel writes them: `0-3,8`.
+//! Lists of CPUs as the kernel and users write them: `0-3,8`.
 
 pub use lab::cpu_warnings::format_cpu_list;
 use thiserror::Error;
@@ -45,7 +45,7 @@ pub fn parse_cpu_list(list: &str) -> Result<Vec<u32>, CpuListError> {
         if last < first {
             return Err(CpuListError::Backwards(part.to_owned()));
         }
-        // A bitmap, so that many overlapping ranges need no more memory.
+        // One flag for each CPU: many overlapping ranges need no more memory than one.
         let end = last as usize + 1;
         if present.len() < end {
             present.resize(end, false);

@@ -1,16 +1,17 @@
-//! Steal time from `/proc/stat`, uptime and memory.
+//! Steal time from `/proc/stat`, and memory from `/proc/meminfo`. `noise` and the measurement of kernels report the
+//! time that the hypervisor took.
 
 use serde::Serialize;
 
 use super::root::Root;
 
-/// /proc/stat has a line per CPU and a number per IRQ.
+/// Largest /proc/stat that is read. It has a line for each CPU and a number for each IRQ.
 const STAT_BYTES_MAX: usize = 16 << 20;
 
 /// Steal time: the time during which the hypervisor did not run a virtual CPU that wanted to run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StealFacts {
-    /// Length of a tick of /proc/stat in ns (10 ms nearly everywhere; not the kernel's HZ).
+    /// Length of a tick of /proc/stat in ns, nearly always 10 ms. It does not depend on the kernel's HZ.
     pub tick_ns: Option<u64>,
     /// An entry for each CPU of /proc/stat.
     pub per_cpu: Vec<CpuSteal>,
@@ -20,13 +21,11 @@ pub struct StealFacts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CpuSteal {
     pub cpu: u32,
-    /// Ticks stolen. A hypervisor that doesn't report it leaves this 0.
+    /// Stolen ticks; 0 if the hypervisor does not report them.
     pub steal_ticks: u64,
-    /// Ticks of all kinds: the time during which this CPU was up. Most kernels divide it between
-    /// user mode and kernel by where the tick interrupts, but irqlab does not use that division.
-    /// Clocks measure stolen and idle time.
+    /// Ticks of all kinds together: the time during which this CPU was online.
     pub all_ticks: u64,
-    /// Stolen share of the time up, 0 to 1; `None` if no time was counted.
+    /// Stolen share of `all_ticks`, 0 to 1; `None` if no time was counted.
     pub steal_ratio: Option<f64>,
 }
 
@@ -38,11 +37,12 @@ impl StealFacts {
         Some(self.per_cpu[1..].iter().fold(first, |sum, cpu| sum.saturating_add(cpu.steal_ticks)))
     }
 
-    /// Stolen share of the time up of all CPUs together, 0 to 1.
+    /// Stolen share of the time of all CPUs together, 0 to 1; `None` if no time was counted.
     #[must_use]
     pub fn steal_ratio(&self) -> Option<f64> {
-        let all = self.per_cpu.iter().fold(0u64, |sum, cpu| sum.saturating_add(cpu.all_ticks));
-        ratio(self.steal_ticks()?, all)
+        let all_ticks =
+            self.per_cpu.iter().fold(0u64, |sum, cpu| sum.saturating_add(cpu.all_ticks));
+        ratio(self.steal_ticks()?, all_ticks)
     }
 }
 
@@ -54,14 +54,14 @@ fn ratio(part: u64, sum: u64) -> Option<f64> {
 #[must_use]
 pub fn steal_facts(root: &Root) -> StealFacts {
     let text = root.text_up_to("proc/stat", STAT_BYTES_MAX).unwrap_or_default();
-    // The auxiliary vector has this number, so reading it needs neither /proc nor a system call.
-    let per_second = root.is_live().then(rustix::param::clock_ticks_per_second);
-    let tick_ns = per_second.and_then(|per_second| 1_000_000_000u64.checked_div(per_second));
+    // From the auxiliary vector of this process, without a system call.
+    let ticks_per_second = root.is_live().then(rustix::param::clock_ticks_per_second);
+    let tick_ns = ticks_per_second.and_then(|number| 1_000_000_000u64.checked_div(number));
     StealFacts { tick_ns, per_cpu: parse_stat(&text) }
 }
 
-/// Parses the `cpuN` lines of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal,
-/// and two guest columns, which are already part of user and nice.
+/// Parses the `cpuN` lines of /proc/stat. Their columns are user, nice, system, idle, iowait, irq, softirq, steal, and
+/// two guest columns, which user and nice already include.
 fn parse_stat(text: &str) -> Vec<CpuSteal> {
     let parse_line = |line: &str| {
         let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();

@@ -1,4 +1,4 @@
-//! The devices that every simulated machine of irqlab has.
+//! Finds the devices that every simulated machine of irqlab has. The guest's irqlab uses them for stimuli.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ pub fn has_paired_cards(root: &Root) -> bool {
     ["eth0", "eth1"].iter().all(|name| root.exists(format!("sys/class/net/{name}/device")))
 }
 
-/// The first disk by name that has a device. Simulated machines keep their file systems in
-/// memory, so the disk is free.
+/// The path of the first disk, by name, that has a device, unlike `loop0`. Nothing else uses the disk, because
+/// simulated machines keep their file systems in memory.
 #[must_use]
 pub fn first_disk(root: &Root) -> Option<PathBuf> {
     let names = root.names("sys/block")?;

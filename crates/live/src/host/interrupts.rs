@@ -1,17 +1,17 @@
-//! Reads `/proc/interrupts` and `/proc/softirqs`: the kernel's own counts, with which
-//! irqlab compares its counts.
+//! Reads `/proc/interrupts` and `/proc/softirqs`: the kernel's own counts. `handlers` compares its counts with them;
+//! `signal`, `footprint` and the timer stimulus count interrupts by them.
 
 use serde::Serialize;
 
 use super::root::Root;
 
-/// /proc/interrupts of a machine with hundreds of CPUs and thousands of vectors is some MiB.
+/// Largest file that is read. With hundreds of CPUs and thousands of vectors, /proc/interrupts has some MiB.
 const INTERRUPTS_BYTES_MAX: usize = 64 << 20;
 
-/// The kernel's counts are `unsigned int`, so they wrap at this value.
+/// The kernel's counts have 32 bits, so they wrap at this value.
 const COUNT_MODULUS: u64 = 1 << 32;
 
-/// All counts at one moment. The kernel reads them one after the other, without a lock.
+/// The counts of a file. The kernel reads them one after the other, without a lock, so they are not of one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Interrupts {
     /// The CPUs that have a column: online CPUs in /proc/interrupts, possible
@@ -31,11 +31,11 @@ pub struct InterruptLine {
     /// Counts in the order of [`Interrupts::cpus`]. `ERR` and `MIS` have a single count of the
     /// whole machine, and therefore one element.
     pub per_cpu: Vec<u64>,
-    /// Text after the counts: controller, hardware number and trigger of a device interrupt, or
-    /// the kernel's explanation. Empty for softirqs.
+    /// Text after the counts: controller, hardware number and trigger of a device interrupt, or the kernel's
+    /// explanation of another interrupt. Empty for softirqs.
     pub description: String,
-    /// Names of the handlers on this line; a shared line has several. Empty without a handler, and
-    /// for everything that is not a device interrupt.
+    /// Names of the handlers of a device interrupt; a shared line has several. Empty without a
+    /// handler, and for other interrupts.
     pub actions: Vec<String>,
 }
 
@@ -65,9 +65,9 @@ impl Interrupts {
         line.per_cpu.get(column).copied()
     }
 
-    /// The increase since `earlier`, with the lines and CPUs of `self`. Lines and CPUs that
-    /// `earlier` lacks count from zero, because a line appears with its first handler, and a CPU
-    /// when it comes online. One wrap of the kernel's 32-bit counts is undone.
+    /// The increase since `earlier`, for the lines and CPUs of `self`. A line or CPU that `earlier` lacks
+    /// counts from zero: a line appears with its first handler, and a CPU when it comes online. The result is
+    /// right if a count has wrapped once.
     #[must_use]
     pub fn since(&self, earlier: &Interrupts) -> Interrupts {
         let columns: Vec<Option<usize>> = self
@@ -81,7 +81,7 @@ impl Interrupts {
             let per_cpu = line.per_cpu.iter().enumerate().map(|(index, count)| {
                 let column = if is_per_cpu { columns[index] } else { Some(index) };
                 let before = column.and_then(|column| before.get(column)).copied().unwrap_or(0);
-                count.checked_sub(before).unwrap_or_else(|| wrapped(*count, before))
+                count.checked_sub(before).unwrap_or_else(|| increase_after_wrap(*count, before))
             });
             InterruptLine { per_cpu: per_cpu.collect(), ..line.clone() }
         });
@@ -89,7 +89,8 @@ impl Interrupts {
     }
 }
 
-fn wrapped(count: u64, before: u64) -> u64 {
+/// The increase of a count that has wrapped once.
+fn increase_after_wrap(count: u64, before: u64) -> u64 {
     count.saturating_add(COUNT_MODULUS).saturating_sub(before)
 }
 
@@ -120,12 +121,13 @@ pub fn parse_interrupts(text: &str) -> Interrupts {
     parse(text, true)
 }
 
-/// Parses the text of `/proc/softirqs`, which has the same shape without descriptions.
+/// Parses the text of `/proc/softirqs`, which has no descriptions. Lines that do not parse are left out.
 #[must_use]
 pub fn parse_softirqs(text: &str) -> Interrupts {
     parse(text, false)
 }
 
+/// Parses either file. `has_actions`: lines of device interrupts end with the names of their handlers.
 fn parse(text: &str, has_actions: bool) -> Interrupts {
     let mut lines = text.lines();
     let cpus: Vec<u32> = lines
@@ -138,6 +140,7 @@ fn parse(text: &str, has_actions: bool) -> Interrupts {
     Interrupts { cpus, lines }
 }
 
+/// Parses a line with up to `columns` counts; `None` if it has no label or no count.
 fn parse_line(line: &str, columns: usize, has_actions: bool) -> Option<InterruptLine> {
     let (label, mut rest) = line.split_once(':')?;
     let label = label.trim();
@@ -166,15 +169,16 @@ fn parse_line(line: &str, columns: usize, has_actions: bool) -> Option<Interrupt
     Some(InterruptLine { label: label.to_owned(), number, per_cpu, description, actions })
 }
 
+/// Parses a word of decimal digits.
 fn parse_count(word: &str) -> Option<u64> {
     if !word.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None; // `+1` parses, and isn't a count
+        return None; // `+1` would parse as a number, too
     }
     word.parse().ok()
 }
 
-/// Splits `IO-APIC   4-edge      ttyS0, other` into description and actions. The kernel writes two
-/// spaces before the first action and `, ` between them (kernel/irq/proc.c, `show_interrupts`).
+/// Splits `IO-APIC   4-edge      ttyS0, other` into description and actions. The kernel writes two spaces before the
+/// first action, and `, ` between actions (kernel/irq/proc.c, `show_interrupts`).
 fn split_actions(text: &str) -> (&str, Vec<String>) {
     let text = text.trim();
     let Some(gap) = text.rfind("  ") else { return (text, Vec::new()) };
@@ -187,8 +191,8 @@ fn split_actions(text: &str) -> (&str, Vec<String>) {
     (description.trim(), actions.map(str::to_owned).collect())
 }
 
-/// Whether this is the hardware number and trigger of a line without handlers (`4-edge`, `27
-/// Level`), and not the name of a handler.
+/// Whether the last part of a line is the hardware number and trigger (`4-edge`, `27 Level`). The line has no handlers
+/// then, whose names would follow.
 fn is_trigger(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let trigger = text[digits..].trim_start_matches(['-', ' ']);

@@ -1,32 +1,33 @@
-//! The threads of IRQ lines. Each runs a handler, or the longer part of a handler, as a task.
+//! The threads of IRQ lines. Such a thread runs an interrupt handler, or its longer part, as a task. `handlers`
+//! measures the threads only if the machine has any.
 
 use super::root::Root;
 
+/// A thread of an IRQ line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IrqThread {
     /// The number of the line.
     pub irq: u32,
-    /// Name of the action; the thread's name may contain only its start.
+    /// Name of the handler, or only its start, because the kernel cuts the names of threads.
     pub action: String,
 }
 
-/// Parses the line and the action from a thread's name, `irq/36-virtio1-req`; a secondary
-/// thread has the name `irq/36-s-ACTION` (kernel/irq/manage.c, `setup_irq_thread`). The kernel
-/// cuts names to 15 bytes.
+/// Parses the line's number and the handler's name from the name of a thread, such as `irq/36-virtio1-req`. A secondary
+/// thread has the name `irq/36-s-ACTION` (kernel/irq/manage.c, `setup_irq_thread`). The kernel cuts names to 15 bytes.
 #[must_use]
 pub fn irq_of_thread(name: &str) -> Option<(u32, &str)> {
     let (irq, action) = name.strip_prefix("irq/")?.split_once('-')?;
     Some((irq.parse().ok()?, action))
 }
 
-/// Whether /proc lists the kernel's threads. It does not in a PID namespace of its own, nor for
-/// every user if /proc is mounted with `hidepid`. `kthreadd` is the second process of every kernel.
+/// Whether /proc lists the kernel's threads. It does not list them in another PID namespace, or if /proc is mounted
+/// with `hidepid`. The test is process 2, which is `kthreadd` on every machine.
 #[must_use]
 pub fn kernel_threads_are_visible(root: &Root) -> bool {
     root.word("proc/2/comm").as_deref() == Some("kthreadd")
 }
 
-/// The threads of IRQ lines that live now and that /proc lists.
+/// The threads of IRQ lines that /proc lists now.
 #[must_use]
 pub fn irq_threads(root: &Root) -> Vec<IrqThread> {
     let names = root.names("proc").unwrap_or_default();
@@ -35,9 +36,9 @@ pub fn irq_threads(root: &Root) -> Vec<IrqThread> {
         .filter_map(|process| {
             let name = root.word(format!("proc/{process}/comm"))?;
             let (irq, action) = irq_of_thread(&name)?;
-            // A process may take any name; a kernel thread has no command line.
-            let is_kernels = root.word(format!("proc/{process}/cmdline")).is_none();
-            is_kernels.then(|| IrqThread { irq, action: action.to_owned() })
+            // A process can choose such a name, too, but only a kernel thread has no command line.
+            let is_kernel_thread = root.word(format!("proc/{process}/cmdline")).is_none();
+            is_kernel_thread.then(|| IrqThread { irq, action: action.to_owned() })
         })
         .collect()
 }

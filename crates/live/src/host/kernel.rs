@@ -1,4 +1,5 @@
-//! The kernel: version, tick, isolation, preemption.
+//! Facts about the kernel: version, tick rate, isolated CPUs and preemption model. Also the options of its command line
+//! that change the cost or the routing of interrupts.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -8,7 +9,7 @@ use serde::Serialize;
 use super::cpu_list::parse_cpu_list;
 use super::root::Root;
 
-/// A kernel configuration has about 300 KiB of text.
+/// Largest configuration that is read. A configuration has about 300 KiB of text.
 const CONFIG_BYTES_MAX: usize = 4 << 20;
 
 /// Options of the kernel command line that change the cost or the routing of interrupts. The other
@@ -52,9 +53,8 @@ pub struct KernelFacts {
     pub arch: Option<String>,
     /// The file, below the root, from which the configuration was read.
     pub config_source: Option<String>,
-    /// Ticks per second (CONFIG_HZ). `None` if the configuration cannot be read; it is not guessed.
+    /// Ticks per second (CONFIG_HZ). `None` if the configuration cannot be read.
     pub hz: Option<u32>,
-    /// The kernel's preemption model: the built one, and the model in force.
     pub preemption: Preemption,
     /// CPUs whose tick stops while one task runs (`nohz_full=`); empty if there are none.
     pub nohz_full: Option<Vec<u32>>,
@@ -66,31 +66,34 @@ pub struct KernelFacts {
     pub boot_options: Option<BTreeMap<String, String>>,
 }
 
-/// The preemption model.
+/// The kernel's preemption model: as built, and in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Preemption {
     /// The model in the kernel's configuration: `PREEMPT_RT`, `PREEMPT_DYNAMIC`, `PREEMPT`,
     /// `PREEMPT_VOLUNTARY` or `PREEMPT_NONE`.
     pub built: Option<String>,
-    /// The mode in force, on a kernel that offers a choice at boot: `none`, `voluntary`, `full`,
-    /// `lazy`. It comes from debugfs (root only), from `preempt=`, or from the configured default.
+    /// The mode in force on a kernel that offers a choice at boot: `none`, `voluntary`, `full`, `lazy`. Read from
+    /// debugfs (root only), otherwise from `preempt=`, otherwise the configured default. `None` on other kernels.
     pub running: Option<String>,
     /// Whether this is a real-time kernel.
     pub realtime: Option<bool>,
 }
 
-/// The options of a kernel configuration that were set, by name without `CONFIG_`.
+/// The values of the options that are set in a kernel configuration, by name without `CONFIG_`.
 pub(crate) type KernelConfig = BTreeMap<String, String>;
 
+/// Reads the facts about the kernel.
 #[must_use]
 pub fn kernel_facts(root: &Root) -> KernelFacts {
     let uname = root.is_live().then(rustix::system::uname);
-    let word = |path: &str, from_uname: Option<&std::ffi::CStr>| {
+    let file_or_uname = |path: &str, from_uname: Option<&std::ffi::CStr>| {
         root.word(path).or_else(|| from_uname.map(|text| text.to_string_lossy().into_owned()))
     };
-    let release = word("proc/sys/kernel/osrelease", uname.as_ref().map(|name| name.release()));
-    let version = word("proc/sys/kernel/version", uname.as_ref().map(|name| name.version()));
-    let arch = word("proc/sys/kernel/arch", uname.as_ref().map(|name| name.machine()));
+    let release =
+        file_or_uname("proc/sys/kernel/osrelease", uname.as_ref().map(|name| name.release()));
+    let version =
+        file_or_uname("proc/sys/kernel/version", uname.as_ref().map(|name| name.version()));
+    let arch = file_or_uname("proc/sys/kernel/arch", uname.as_ref().map(|name| name.machine()));
     let (config_source, config) = match read_config(root, release.as_deref()) {
         Some((source, config)) => (Some(source), Some(config)),
         None => (None, None),
@@ -100,7 +103,7 @@ pub fn kernel_facts(root: &Root) -> KernelFacts {
         let listed = root.text(path).and_then(|list| parse_cpu_list(&list).ok());
         listed.or_else(|| match boot_options.as_ref()?.get(option) {
             Some(value) => parse_cpu_list(value).ok(),
-            None => Some(Vec::new()),
+            None => Some(Vec::new()), // the option is absent: no CPUs
         })
     };
     KernelFacts {
@@ -119,12 +122,12 @@ pub fn kernel_facts(root: &Root) -> KernelFacts {
     }
 }
 
-/// Oldest kernel that accepts the BPF programs of `irqlab handlers`. The programs use the result of
-/// an atomic addition (BPF_FETCH in include/uapi/linux/bpf.h) and pass pointers to global
-/// functions. The verifier accepts both from Linux 5.12 on.
+/// Oldest kernel that accepts the BPF programs of `irqlab handlers`, as major and minor number. The programs use the
+/// result of an atomic addition (BPF_FETCH in include/uapi/linux/bpf.h), and pass pointers to global functions. The
+/// verifier accepts both since Linux 5.12.
 pub const KERNEL_MIN: (u32, u32) = (5, 12);
 
-/// Tells a user which kernels are not older than [`KERNEL_MIN`].
+/// Remedy for a kernel older than [`KERNEL_MIN`]: which kernels to use.
 pub const KERNEL_REMEDY: &str = "a kernel of 5.12 or later (Debian 12, Ubuntu 22.04, RHEL 9)";
 
 impl KernelFacts {
@@ -137,11 +140,14 @@ impl KernelFacts {
     /// Major and minor number of the release: (6, 1) for `6.1.0-18-amd64`.
     #[must_use]
     pub fn version_pair(&self) -> Option<(u32, u32)> {
-        let mut parts = self.release.as_deref()?.split(|sign: char| !sign.is_ascii_digit());
-        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+        let mut numbers =
+            self.release.as_deref()?.split(|character: char| !character.is_ascii_digit());
+        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 }
 
+/// Reads the kernel's configuration; returns the file's path and the options. The file in /boot or /lib/modules must
+/// be that of the running release.
 fn read_config(root: &Root, release: Option<&str>) -> Option<(String, KernelConfig)> {
     if let Some(packed) = root.bytes("proc/config.gz", CONFIG_BYTES_MAX) {
         let mut text = Vec::new();
@@ -151,6 +157,7 @@ fn read_config(root: &Root, release: Option<&str>) -> Option<(String, KernelConf
             return Some(("/proc/config.gz".to_owned(), config));
         }
     }
+    // The release becomes a part of a path.
     let release = release.filter(|release| !release.contains('/'))?;
     [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")]
         .into_iter()
@@ -160,15 +167,15 @@ fn read_config(root: &Root, release: Option<&str>) -> Option<(String, KernelConf
         })
 }
 
-/// Parses a configuration: `CONFIG_HZ=250` becomes `HZ` -> `250`. Comments (`# CONFIG_X is
-/// not set`) are left out.
+/// Parses a configuration: the value of `HZ` is `250` after the line `CONFIG_HZ=250`.
+/// Options that are not set are absent.
 pub(crate) fn parse_config(text: &str) -> KernelConfig {
     let options = text.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('='));
     options.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
-/// Keeps the options in [`BOOT_OPTIONS`], up to `--`, after which the arguments of init follow. The
-/// last of several values is in force.
+/// The options of a kernel command line that are in [`BOOT_OPTIONS`]. Ignores the arguments of init, after `--`. If an
+/// option occurs several times, its last value counts.
 fn parse_boot_options(line: &str) -> BTreeMap<String, String> {
     let arguments = line.split_whitespace().take_while(|word| *word != "--");
     let options = arguments.map(|argument| argument.split_once('=').unwrap_or((argument, "")));
@@ -178,36 +185,16 @@ fn parse_boot_options(line: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// The preemption model, from marks in the kernel's version, the configuration and the boot options.
 fn preemption(
     root: &Root,
     version: Option<&str>,
     config: Option<&KernelConfig>,
     boot: Option<&BTreeMap<String, String>>,
 ) -> Preemption {
-    let marks: Vec<&str> = version.unwrap_or_default().split_whitespace().collect();
-    let built = ["PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT"]
-        .into_iter()
-        .find(|mark| marks.contains(mark))
-        .or_else(|| {
-            let config = config?;
-            ["PREEMPT_VOLUNTARY", "PREEMPT_NONE"]
-                .into_iter()
-                .find(|name| config.contains_key(*name))
-        });
-    let configured = || {
-        if built != Some("PREEMPT_DYNAMIC") {
-            return None;
-        }
-        let config = config?;
-        let modes = [
-            ("PREEMPT_NONE", "none"),
-            ("PREEMPT_VOLUNTARY", "voluntary"),
-            ("PREEMPT_LAZY", "lazy"),
-            ("PREEMPT", "full"),
-        ];
-        let (_, mode) = modes.into_iter().find(|(option, _)| config.contains_key(*option))?;
-        Some(mode.to_owned())
-    };
+    let built = built_model(version.unwrap_or_default(), config);
+    let configured =
+        || if built == Some("PREEMPT_DYNAMIC") { configured_mode(config?) } else { None };
     let running = root
         .word("sys/kernel/debug/sched/preempt")
         .and_then(|modes| bracketed(&modes))
@@ -221,8 +208,33 @@ fn preemption(
     Preemption { built: built.map(str::to_owned), running, realtime }
 }
 
-/// The word in brackets of `none [voluntary] full`, or in parentheses as in
-/// `(full)` in sched/preempt.
+/// The preemption model that the kernel was built with, from a mark in its version, or from its configuration for the
+/// models without a mark.
+fn built_model(version: &str, config: Option<&KernelConfig>) -> Option<&'static str> {
+    let words: Vec<&str> = version.split_whitespace().collect();
+    let marked = ["PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT_LAZY", "PREEMPT"]
+        .into_iter()
+        .find(|mark| words.contains(mark));
+    marked.or_else(|| {
+        let config = config?;
+        let unmarked = ["PREEMPT_VOLUNTARY", "PREEMPT_NONE"];
+        unmarked.into_iter().find(|name| config.contains_key(*name))
+    })
+}
+
+/// The default mode of a kernel with the model `PREEMPT_DYNAMIC`.
+fn configured_mode(config: &KernelConfig) -> Option<String> {
+    let modes = [
+        ("PREEMPT_NONE", "none"),
+        ("PREEMPT_VOLUNTARY", "voluntary"),
+        ("PREEMPT_LAZY", "lazy"),
+        ("PREEMPT", "full"),
+    ];
+    let (_, mode) = modes.into_iter().find(|(option, _)| config.contains_key(*option))?;
+    Some(mode.to_owned())
+}
+
+/// The chosen word of a list such as `none [voluntary] full`, or `none (full)` in debugfs, without its brackets.
 pub(crate) fn bracketed(text: &str) -> Option<String> {
     let is_chosen = |word: &&str| {
         (word.starts_with('[') && word.ends_with(']'))

@@ -1,4 +1,4 @@
-//! Limits that give this process less than the machine has.
+//! Limits that give this process less than the machine has: fewer CPUs, limits of control groups, namespaces.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use super::namespaces::{NamespaceFacts, namespaces};
 use super::process_cpus::process_cpus;
 use super::root::Root;
 
+/// The limits of this process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LimitFacts {
     /// The CPUs that this process may use by default ([`process_cpus`]).
     pub cpus_allowed: Option<Vec<u32>>,
-    /// Limits of control groups.
     pub cgroup: CgroupLimits,
-    /// Namespaces of processes and clocks.
     pub namespaces: NamespaceFacts,
 }
 
+/// Reads the limits of this process.
 #[must_use]
 pub fn limit_facts(root: &Root) -> LimitFacts {
     let cpus_allowed = if root.is_live() {
@@ -28,6 +28,7 @@ pub fn limit_facts(root: &Root) -> LimitFacts {
     LimitFacts { cpus_allowed, cgroup: cgroup_limits(root), namespaces: namespaces(root) }
 }
 
+/// The allowed CPUs in the text of /proc/self/status.
 fn allowed_by_status(status: &str) -> Option<Vec<u32>> {
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     parse_cpu_list(line.trim()).ok()

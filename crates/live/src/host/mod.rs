@@ -1,8 +1,10 @@
-//! The machine on which irqlab runs: its properties, and what can be measured on it.
+//! Facts about the machine on which irqlab runs, from /proc, /sys, CPUID and trial system calls. [`host_facts`] reads
+//! all of them, for `irqlab doctor` and the `host` block of a run; experiments call single readers. [`diagnose`] turns
+//! the facts into findings with remedies.
 //!
-//! Readers take a [`Root`], so that tests, and reports about another machine, build their own
-//! `/proc` and `/sys`. Reads are bounded, no content causes a panic, and every fact is an `Option`:
-//! absent is not zero. [`diagnose`] turns the facts into findings with remedies.
+//! Rules for readers: they take a [`Root`], so that a test can build its own `/proc` and `/sys`. Reads are bounded,
+//! and no content causes a panic. Every fact is an `Option`: absent is not zero. `irqlab doctor --json` prints the
+//! facts, so the names of fields are public.
 
 mod affinity;
 mod available_memory;
@@ -67,19 +69,20 @@ pub use tracepoints::{BtfFacts, Tracepoint, X86_VECTORS, needed_tracepoints, tra
 /// All facts about the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostFacts {
+    /// Whether /proc is there.
     pub proc_mounted: bool,
+    /// Whether /sys is there.
     pub sys_mounted: bool,
     pub kernel: KernelFacts,
     pub cpu: CpuFacts,
-    /// The CPUs' caches.
+    /// Each kind of cache of the online CPUs.
     pub caches: Vec<CacheFacts>,
-    /// Clock source and TSC.
     pub clock: ClockFacts,
     /// The hypervisor and the machine that it presents.
     pub hypervisor: HypervisorFacts,
     pub steal: StealFacts,
     pub memory: MemoryFacts,
-    /// Device interrupts and their CPUs.
+    /// Device interrupts and the CPUs that they may use; `None` without /proc/irq.
     pub irqs: Option<Vec<IrqAffinity>>,
     /// The rights of this process.
     pub rights: RightsFacts,
@@ -100,15 +103,15 @@ impl HostFacts {
     }
 }
 
-/// Size in bytes of one instance of the last-level cache. Reads no other facts.
+/// Size in bytes of one instance of the last-level cache; `None` if the machine hides it. Reads no other facts.
 #[must_use]
 pub fn last_level_cache_bytes(root: &Root) -> Option<u64> {
     let online = root.text("sys/devices/system/cpu/online")?;
     caches::last_level_cache_bytes(&cache_facts(root, &parse_cpu_list(&online).ok()?))
 }
 
-/// Reads all facts. Takes about 10 ms, mainly for BTF. Opens and closes performance events, and
-/// loads one BPF program that is attached to nothing.
+/// Reads all facts. Takes about 10 ms, mainly for BTF. On the running machine, opens and closes performance events, and
+/// loads and closes a BPF program.
 #[must_use]
 pub fn host_facts(root: &Root) -> HostFacts {
     let kernel = kernel_facts(root);

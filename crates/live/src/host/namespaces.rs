@@ -1,4 +1,5 @@
-//! Namespaces of this process that change the process numbers and the clocks that it reads.
+//! The PID and time namespaces of this process, which determine the process numbers and clocks that it sees. The
+//! journal asks whether it can recognise processes; `clock::kernel` converts this process's clock to the kernel's.
 
 use std::fs::read_link;
 
@@ -6,7 +7,7 @@ use serde::Serialize;
 
 use super::root::Root;
 
-/// Names of the initial namespaces' links: the kernel's fixed inode numbers
+/// Targets of the links in /proc/self/ns for the initial namespaces, whose inode numbers are fixed in the kernel
 /// (include/linux/proc_ns.h).
 const INITIAL_PID: &str = "pid:[4026531836]";
 const INITIAL_TIME: &str = "time:[4026531834]";
@@ -14,17 +15,18 @@ const INITIAL_TIME: &str = "time:[4026531834]";
 /// Whether this process is in the initial namespaces, and how its clock differs from the kernel's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NamespaceFacts {
-    /// Whether process numbers equal the kernel's. In another PID namespace the kernel's
-    /// threads are invisible.
+    /// Whether the PID namespace is the initial one. In another one, process numbers differ from the kernel's, and the
+    /// kernel's threads are invisible.
     pub pid_is_initial: Option<bool>,
-    /// Whether clocks equal the kernel's; true on a kernel without time namespaces.
+    /// Whether the time namespace is the initial one, whose clocks equal the kernel's. True on
+    /// a kernel without time namespaces.
     pub time_is_initial: Option<bool>,
-    /// CLOCK_MONOTONIC of this process minus the kernel's, ns. `None` if /proc does not show
-    /// it. /proc shows the offsets of the namespace for children, and only a fork puts a
-    /// process into that namespace.
+    /// CLOCK_MONOTONIC of this process minus the kernel's, ns. `None` if /proc does not show it: /proc shows the
+    /// offset of the namespace of this process's children, which may be another namespace.
     pub monotonic_offset_ns: Option<i64>,
 }
 
+/// Reads the facts about this process's namespaces.
 #[must_use]
 pub fn namespaces(root: &Root) -> NamespaceFacts {
     let link = |name: &str| {
@@ -33,15 +35,18 @@ pub fn namespaces(root: &Root) -> NamespaceFacts {
     };
     let pid = link("pid");
     let (time, time_for_children) = (link("time"), link("time_for_children"));
-    // Linux has time namespaces since version 5.6.
+    // Linux has time namespaces since version 5.6. Without a link for PIDs, /proc is not readable, and
+    // the missing link for times means nothing.
     let has_time_namespaces = time.is_some() || pid.is_none();
     let time_is_initial = match &time {
         Some(name) => Some(name == INITIAL_TIME),
         None => (!has_time_namespaces).then_some(true),
     };
     let shown_ns = || {
-        let is_in_childrens = time.is_some() && time == time_for_children;
-        is_in_childrens.then(|| offset_ns(&root.text("proc/self/timens_offsets")?)).flatten()
+        let shares_childrens_namespace = time.is_some() && time == time_for_children;
+        shares_childrens_namespace
+            .then(|| offset_ns(&root.text("proc/self/timens_offsets")?))
+            .flatten()
     };
     NamespaceFacts {
         pid_is_initial: pid.map(|name| name == INITIAL_PID),
@@ -50,7 +55,7 @@ pub fn namespaces(root: &Root) -> NamespaceFacts {
     }
 }
 
-/// Parses the line `monotonic SECONDS NANOSECONDS` (time_namespaces(7)).
+/// The offset of CLOCK_MONOTONIC, ns, from the line `monotonic SECONDS NANOSECONDS` (time_namespaces(7)).
 fn offset_ns(offsets: &str) -> Option<i64> {
     let line = offsets.lines().find_map(|line| line.strip_prefix("monotonic"))?;
     let mut fields = line.split_ascii_whitespace();
@@ -65,13 +70,13 @@ pub fn pid_namespace() -> Option<u64> {
     Some(std::os::unix::fs::MetadataExt::ino(&metadata))
 }
 
-/// Whether this process's PID namespace shows all processes of the machine.
+/// Whether this process sees all processes of the machine, with the kernel's numbers. False if that is unknown.
 #[must_use]
 pub fn in_first_pid_namespace() -> bool {
     namespaces(&Root::default()).pid_is_initial == Some(true)
 }
 
-/// Whether this process's clocks equal the machine's.
+/// Whether this process's clocks equal the kernel's. True if that is unknown.
 #[must_use]
 pub fn in_first_time_namespace() -> bool {
     namespaces(&Root::default()).time_is_initial != Some(false)

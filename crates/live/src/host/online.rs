@@ -1,5 +1,5 @@
-//! The CPUs that are online now. The kernel may take a CPU offline, or bring
-//! one online, at any time.
+//! The CPUs that are online now. The kernel may take a CPU offline, or bring one online, at any time. Benches use these
+//! functions to distinguish a CPU that went offline from other errors.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ pub fn online_cpus(root: &Root) -> Option<Vec<u32>> {
     parse_cpu_list(root.text("sys/devices/system/cpu/online")?.trim()).ok()
 }
 
-/// The CPUs that the machine has and that are offline, ascending; empty if the kernel does not say.
+/// The CPUs that are present but offline, ascending; empty if the kernel does not say.
 #[must_use]
 pub fn offline_cpus(root: &Root) -> Vec<u32> {
     let present = root.text("sys/devices/system/cpu/present");
@@ -28,20 +28,21 @@ pub fn is_online(root: &Root, cpu: u32) -> bool {
     online_cpus(root).is_none_or(|online| online.contains(&cpu))
 }
 
-/// Longest time that the kernel takes between moving the threads off a CPU and removing
-/// the CPU from the list of online CPUs. It is some ms on hardware, and more in a
-/// machine whose host is busy.
+/// When the kernel takes a CPU offline, it first moves the threads off the CPU, and later removes the CPU from the
+/// list of online CPUs. This is the longest time between both steps. It is some ms on hardware, and more in a
+/// virtual machine whose host is busy.
 const LEAVE_TIME: Duration = Duration::from_millis(300);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Time between two readings of the list.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Whether `cpu` is offline or about to be. To ask after a thread was moved off the CPU, or could
-/// not be pinned to it. Waits up to 300 ms.
+/// Whether `cpu` is offline or will be within 300 ms. Waits up to 300 ms for the answer. Call this after a thread was
+/// moved off the CPU, or could not be pinned to it.
 #[must_use]
 pub fn is_leaving(root: &Root, cpu: u32) -> bool {
     is_any_leaving(root, &[cpu])
 }
 
-/// Whether any of `cpus` is offline or about to be. Waits up to 300 ms.
+/// Like [`is_leaving`], for any of `cpus`.
 #[must_use]
 pub fn is_any_leaving(root: &Root, cpus: &[u32]) -> bool {
     let start = Instant::now();
@@ -49,7 +50,7 @@ pub fn is_any_leaving(root: &Root, cpus: &[u32]) -> bool {
         if start.elapsed() > LEAVE_TIME {
             return false;
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
     true
 }

@@ -1,4 +1,5 @@
-//! The rights of this process: capabilities, and the kernel's switches that forbid actions.
+//! The rights of this process, and the kernel's settings that limit them. `diagnosis` derives
+//! findings and remedies from these facts.
 
 use std::io;
 
@@ -52,7 +53,7 @@ const CAPABILITIES: [&str; 41] = [
     "checkpoint_restore",
 ];
 
-/// The rights of this process, and the kernel's general permissions.
+/// The rights of this process, and the kernel's settings that limit what processes may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RightsFacts {
     /// Effective user; `None` unless the facts describe the running machine.
@@ -63,13 +64,13 @@ pub struct RightsFacts {
     /// Capabilities outside of the bounding set: no program that this process
     /// starts can ever hold them.
     pub bounded_away: Option<Vec<String>>,
-    /// Whether user numbers are mapped. Then capabilities count only inside of the namespace, and
-    /// neither BPF nor perf of the whole machine is available.
+    /// Whether this process is in a user namespace that maps user numbers. Then capabilities apply only inside of the
+    /// namespace, and neither BPF nor performance events of whole CPUs are available.
     pub user_namespace: Option<bool>,
-    /// 0: none. 1: strict. 2: a filter (containers), which may refuse `bpf` and `perf_event_open`.
+    /// Mode of seccomp. 0: none. 1: strict. 2: a filter, as in containers, which may
+    /// refuse `bpf` and `perf_event_open`.
     pub seccomp_mode: Option<u32>,
-    /// Whether starting a program can no longer raise rights. Then `setcap` and
-    /// `sudo` have no effect.
+    /// Whether no program that this process starts can get more rights. Then `setcap` and `sudo` have no effect.
     pub no_new_privs: Option<bool>,
     /// Whether the sysctls let an ordinary user create a user namespace, and a
     /// network namespace in it.
@@ -78,28 +79,26 @@ pub struct RightsFacts {
     /// everything is allowed. 0: no raw tracepoints. 1: no whole CPUs. 2: no kernel. 3 and more
     /// (Debian, Ubuntu): nothing.
     pub perf_event_paranoid: Option<i32>,
-    /// Whether the NMI watchdog runs, which takes a hardware counter.
+    /// Whether the NMI watchdog runs. It uses a hardware counter.
     pub nmi_watchdog: Option<bool>,
     /// Value of `kernel.unprivileged_bpf_disabled`. irqlab needs CAP_BPF at any value.
     pub unprivileged_bpf_disabled: Option<u32>,
     /// Value of `kernel.kptr_restrict`. irqlab reads no kernel addresses.
     pub kptr_restrict: Option<u32>,
-    /// `none`, `integrity` or `confidentiality`; `None` if the kernel has no lockdown.
+    /// Mode of lockdown: `none`, `integrity` or `confidentiality`; `None` if the kernel has no lockdown.
     pub lockdown: Option<String>,
-    /// 0: interpreter. 1: compiled. 2: compiled and logged.
+    /// How BPF programs run. 0: interpreted. 1: compiled. 2: compiled and logged.
     pub bpf_jit_enable: Option<u32>,
-    /// Bytes of memory that may be locked; `None` if unlimited or unknown (see
-    /// `memlock_unlimited`).
+    /// Limit of locked memory, bytes; `None` if unlimited or unknown (see `memlock_unlimited`).
     pub memlock_bytes_max: Option<u64>,
     /// Whether the memory that may be locked is unlimited.
     pub memlock_unlimited: Option<bool>,
     /// Whether this process sees a mounted tracefs.
     pub tracefs_mounted: Option<bool>,
-    /// Whether the kernel accepts a BPF tracing program from this process. Tried with a
-    /// program of two instructions that is attached to nothing. `None` unless the facts
-    /// describe the running machine.
+    /// Whether the kernel accepts a BPF tracing program from this process (`try_bpf`). `None` unless the
+    /// facts describe the running machine.
     pub bpf_loads: Option<bool>,
-    /// Error number of the refusal.
+    /// Error number of the refusal; `None` without a refusal.
     pub bpf_errno: Option<i32>,
     /// The text of `bpf_errno`.
     pub bpf_error: Option<String>,
@@ -108,16 +107,17 @@ pub struct RightsFacts {
 }
 
 impl RightsFacts {
-    /// Whether this process holds a capability (`cap_bpf`). CAP_SYS_ADMIN implies CAP_BPF and
-    /// CAP_PERFMON, which Linux has since version 5.8.
+    /// Whether this process holds a capability, such as `cap_bpf`; `None` if its capabilities are unknown.
+    /// CAP_SYS_ADMIN implies CAP_BPF and CAP_PERFMON, which Linux separated from it in version 5.8.
     #[must_use]
     pub fn holds(&self, capability: &str) -> Option<bool> {
         let held = self.capabilities.as_ref()?;
-        let implied = ["cap_bpf", "cap_perfmon"].contains(&capability);
-        Some(held.iter().any(|name| name == capability || (implied && name == "cap_sys_admin")))
+        let is_implied = ["cap_bpf", "cap_perfmon"].contains(&capability);
+        Some(held.iter().any(|name| name == capability || (is_implied && name == "cap_sys_admin")))
     }
 }
 
+/// Reads the rights of this process. On the running machine, also loads and closes a BPF program.
 #[must_use]
 pub fn rights_facts(root: &Root) -> RightsFacts {
     let status = root.text("proc/self/status").unwrap_or_default();
@@ -153,22 +153,23 @@ pub fn rights_facts(root: &Root) -> RightsFacts {
         bpf_loads: bpf.as_ref().map(Result::is_ok),
         bpf_errno: bpf.as_ref().and_then(|bpf| bpf.as_ref().err()?.raw_os_error()),
         bpf_error: bpf.and_then(Result::err).map(|error| error.to_string()),
-        executable: root.is_live().then(own_file).flatten(),
+        executable: root.is_live().then(own_executable).flatten(),
     }
 }
 
-fn own_file() -> Option<String> {
+/// The path of this program's file.
+fn own_executable() -> Option<String> {
     std::env::current_exe().ok()?.into_os_string().into_string().ok()
 }
 
-/// Checks the general limit, Debian's switch and Ubuntu's switch (AppArmor). Other kernels
-/// lack these two switches.
+/// Whether an ordinary user may create a user namespace. Checks the kernel's limit, and the switches that only Debian
+/// and Ubuntu (AppArmor) have.
 fn user_namespaces_allowed(root: &Root) -> Option<bool> {
     let number = |name: &str| root.number::<u64>(format!("proc/sys/{name}"));
     let namespaces_max = number("user/max_user_namespaces")?;
-    let is_cloning_off = number("kernel/unprivileged_userns_clone") == Some(0);
-    let is_restricted = number("kernel/apparmor_restrict_unprivileged_userns") == Some(1);
-    Some(namespaces_max > 0 && !is_cloning_off && !is_restricted)
+    let is_off_in_debian = number("kernel/unprivileged_userns_clone") == Some(0);
+    let is_off_in_ubuntu = number("kernel/apparmor_restrict_unprivileged_userns") == Some(1);
+    Some(namespaces_max > 0 && !is_off_in_debian && !is_off_in_ubuntu)
 }
 
 /// The names of the capabilities in a hexadecimal mask such as `000001ffffffffff`, in
@@ -189,6 +190,7 @@ fn is_identity(map: &str) -> bool {
     fields == ["0", "0", "4294967295"]
 }
 
+/// Whether the text of /proc/mounts lists a tracefs.
 fn has_tracefs(mounts: &str) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(2) == Some("tracefs"))
 }
@@ -207,13 +209,14 @@ struct ProgramLoad {
     prog_flags: u32,
 }
 
-/// Loads `return 0` as a raw tracepoint program, and closes it. Loading needs the same rights as
-/// irqlab's programs (CAP_BPF and CAP_PERFMON).
+/// Loads the program `return 0` for raw tracepoints, and closes it. This needs the same rights as irqlab's programs
+/// (CAP_BPF and CAP_PERFMON).
+///
+/// Fails with the kernel's error.
 fn try_bpf() -> io::Result<()> {
     const BPF_PROG_LOAD: libc::c_long = 5;
     const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
-    // r0 = 0; exit. The opcode is in the lowest byte on either byte order, because `struct
-    // bpf_insn` starts with it.
+    // r0 = 0; exit. `struct bpf_insn` starts with the opcode, so these bytes are right in either byte order.
     let code: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
     let license = c"Dual MIT/GPL";
     let attributes = ProgramLoad {
@@ -230,10 +233,10 @@ fn try_bpf() -> io::Result<()> {
     // SAFETY: the kernel reads `size_of::<ProgramLoad>()` bytes of `attributes`. Its pointers are
     // to `code` (`insn_cnt` instructions of 8 bytes) and to a NUL-terminated string. All outlive
     // the call, and the kernel writes to none.
-    let answer = unsafe {
+    let result = unsafe {
         libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attributes, size_of::<ProgramLoad>())
     };
-    let Ok(descriptor) = i32::try_from(answer) else { return Err(io::Error::last_os_error()) };
+    let Ok(descriptor) = i32::try_from(result) else { return Err(io::Error::last_os_error()) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,4 +1,5 @@
-//! Bounded reads below a root directory, so that a test can build its own `/proc` and `/sys`.
+//! [`Root`]: bounded reads of files of /proc, /sys and /boot, below a root directory. All readers of facts use it, so a
+//! test can build its own `/proc` and `/sys`.
 
 use std::fs::{File, OpenOptions, read_dir};
 use std::io::Read;
@@ -6,11 +7,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Largest file that [`Root::text`] reads. Nearly all files of /proc and /sys are far smaller.
-/// Larger ones (interrupt counts of big machines, BTF) are read with another limit.
+/// Largest file that [`Root::text`] reads. Nearly all files of /proc and /sys are far smaller. Readers of larger files
+/// (interrupt counts of big machines, BTF) choose their own limit.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Limit of the entries that are read of a directory.
+/// Largest number of entries of a directory that are read.
 const DIRECTORY_ENTRIES_MAX: usize = 65_536;
 
 /// The directory that contains `proc`, `sys` and `boot`; `/` on the machine itself.
@@ -24,13 +25,13 @@ impl Default for Root {
 }
 
 impl Root {
-    /// A root at `path`. Any path but `/` is treated as a copy of some machine's files: facts that
-    /// only system calls provide (`perf_event_open`, `cpuid`, `uname`) are then absent.
+    /// A root at `path`. Any path but `/` counts as a copy of some machine's files. Then facts from system calls and
+    /// instructions (`perf_event_open`, `uname`, CPUID) are absent.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Root(path.into())
     }
 
-    /// Whether this is the running machine, so that system calls describe it too.
+    /// Whether this is the root of the running machine, which system calls describe, too.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.0 == Path::new("/")
@@ -70,14 +71,14 @@ impl Root {
         Some(String::from_utf8_lossy(&content).into_owned())
     }
 
-    /// Reads the file without the white space around its content; `None` if nothing remains.
+    /// Reads the file's text without white space at its start and end; `None` if nothing remains.
     pub fn word(&self, relative: impl AsRef<str>) -> Option<String> {
         let text = self.text(relative)?;
         let word = text.trim();
         (!word.is_empty()).then(|| word.to_owned())
     }
 
-    /// Reads the file as one value, such as a number.
+    /// Reads and parses a file that contains a single value; `None` if it does not parse.
     pub fn number<T: FromStr>(&self, relative: impl AsRef<str>) -> Option<T> {
         self.word(relative)?.parse().ok()
     }

@@ -1,4 +1,5 @@
-//! The `host` block of a run: facts about the machine that a reader of the numbers must know.
+//! The `host` block of a run: the facts about the machine that a reader of the numbers must know. Its keys
+//! are part of the format of a run.
 
 use serde_json::{Map, Value, json};
 

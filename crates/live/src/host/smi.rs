@@ -1,8 +1,9 @@
-//! Number of a CPU's system management interrupts, which run firmware that no kernel sees.
+//! The number of a CPU's system management interrupts (SMIs). They run firmware, which the kernel cannot see.
+//! `noise` reports their number in each window.
 //!
-//! Intel's processors count them in `MSR_SMI_COUNT`, 34H, bits 31:0 (Software Developer's Manual,
-//! volume 4). Any process that may read `/dev/cpu/N/msr` can read the count (module `msr`,
-//! CAP_SYS_RAWIO). Other processors have no such register.
+//! Intel's processors count SMIs in bits 31:0 of `MSR_SMI_COUNT` (34H; Software Developer's Manual, volume
+//! 4). A process that may read `/dev/cpu/N/msr` can read the count (module `msr`, CAP_SYS_RAWIO). Other
+//! processors have no such register.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,11 +11,11 @@ use std::os::unix::fs::FileExt;
 use super::Root;
 use super::cpu::parse_cpuinfo;
 
-/// Offset of the register in the file.
+/// Number of the register, which is its offset in the file.
 const MSR_SMI_COUNT: u64 = 0x34;
 const INTEL: &str = "GenuineIntel";
 
-/// Reads the CPU's count since its reset, modulo 2^32.
+/// Number of SMIs on `cpu` since its reset, modulo 2^32.
 ///
 /// The error is the reason why the count is not known.
 pub fn smi_count(root: &Root, cpu: u32) -> Result<u32, String> {

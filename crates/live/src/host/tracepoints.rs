@@ -1,5 +1,5 @@
-//! Finds out from BTF which of the kernel's tracepoints exist. This needs no rights
-//! and attaches nothing.
+//! Finds out which of the tracepoints that irqlab uses exist in the kernel, for `irqlab doctor`. Reads the kernel's
+//! type information (BTF), which needs no rights, or tracefs.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,21 @@ use serde::Serialize;
 
 use super::root::Root;
 
-/// BTF of a distribution kernel is 5-10 MiB.
+/// Largest BTF that is read. A distribution kernel's has 5 to 10 MiB.
 const BTF_BYTES_MAX: usize = 64 << 20;
 
-/// The list of trace events has about 100 KiB.
+/// Largest list of trace events that is read. It has about 100 KiB.
 const EVENTS_BYTES_MAX: usize = 16 << 20;
 
 const BTF_MAGIC: u16 = 0xeb9f;
 
-/// Prefix of a typedef's name; every tracepoint has such a typedef (include/trace/bpf_probe.h).
+/// Prefix of the typedef that BTF contains for every tracepoint (include/trace/bpf_probe.h).
 const BTF_PREFIX: &[u8] = b"btf_trace_";
 
 /// Interrupts of the x86 interrupt controller. Each has an `_entry` and an `_exit` tracepoint.
 pub use attribution::context::VECTORS as X86_VECTORS;
 
-/// The tracepoints that are the same on all processors.
+/// The tracepoints that exist on all architectures.
 const COMMON: [&str; 11] = [
     "irq_handler_entry",
     "irq_handler_exit",
@@ -78,8 +78,8 @@ pub fn tracepoint_facts(root: &Root, arch: &str) -> (BtfFacts, Vec<Tracepoint>) 
         present: root.exists("sys/kernel").then(|| root.exists(path)),
         size_bytes: content.as_ref().and_then(|content| u64::try_from(content.len()).ok()),
     };
-    let known = content.as_deref().and_then(btf_tracepoints).or_else(|| available_events(root));
-    let exists = |name: &str| known.as_ref().map(|known| known.contains(name));
+    let kernels = content.as_deref().and_then(btf_tracepoints).or_else(|| available_events(root));
+    let exists = |name: &str| kernels.as_ref().map(|kernels| kernels.contains(name));
     let tracepoints = needed_tracepoints(arch)
         .into_iter()
         .map(|name| Tracepoint { exists: exists(&name), name })
@@ -87,21 +87,21 @@ pub fn tracepoint_facts(root: &Root, arch: &str) -> (BtfFacts, Vec<Tracepoint>) 
     (btf, tracepoints)
 }
 
-/// Finds the names of all tracepoints in the string section of a BTF blob. `None` if the blob is
-/// not BTF, or has no tracepoint (then it says nothing about them).
+/// The names of all tracepoints in the string section of a BTF blob. `None` if the blob is not BTF, or contains no
+/// tracepoint at all: then it does not describe the kernel's tracepoints.
 #[must_use]
 pub fn btf_tracepoints(blob: &[u8]) -> Option<BTreeSet<String>> {
-    // struct btf_header: magic u16, version u8, flags u8, hdr_len, type_off, type_len, str_off,
-    // str_len u32, in the byte order of the machine that wrote it.
+    // struct btf_header: magic u16, version u8, flags u8; then hdr_len, type_off, type_len, str_off,
+    // str_len, each u32. The byte order is that of the machine that wrote the blob.
     let magic = blob.get(..2)?.try_into().ok()?;
-    let read: fn([u8; 4]) -> u32 = match (u16::from_le_bytes(magic), u16::from_be_bytes(magic)) {
+    let decode: fn([u8; 4]) -> u32 = match (u16::from_le_bytes(magic), u16::from_be_bytes(magic)) {
         (BTF_MAGIC, _) => u32::from_le_bytes,
         (_, BTF_MAGIC) => u32::from_be_bytes,
         _ => return None,
     };
     let word = |offset: usize| {
         let bytes = blob.get(offset..offset.checked_add(4)?)?;
-        usize::try_from(read(bytes.try_into().ok()?)).ok()
+        usize::try_from(decode(bytes.try_into().ok()?)).ok()
     };
     let start = word(4)?.checked_add(word(16)?)?;
     let strings = blob.get(start..start.checked_add(word(20)?)?)?;
@@ -115,15 +115,15 @@ pub fn btf_tracepoints(blob: &[u8]) -> Option<BTreeSet<String>> {
     (!names.is_empty()).then_some(names)
 }
 
-/// Reads the names in tracefs, which only root may read.
+/// The names of all tracepoints that tracefs lists, which only root can read.
 fn available_events(root: &Root) -> Option<BTreeSet<String>> {
     let text = ["sys/kernel/tracing", "sys/kernel/debug/tracing"]
         .into_iter()
         .find_map(|base| root.text_up_to(format!("{base}/available_events"), EVENTS_BYTES_MAX))?;
     let mut names: BTreeSet<String> =
         text.lines().filter_map(|line| Some(line.split_once(':')?.1.trim().to_owned())).collect();
-    // tracefs has one event for each system call. Each such event uses one of
-    // these two tracepoints.
+    // Instead of these two tracepoints, tracefs lists an event for each system call. All such events
+    // use these tracepoints.
     for name in ["sys_enter", "sys_exit"] {
         if names.iter().any(|event| event.starts_with(name)) {
             names.insert(name.to_owned());

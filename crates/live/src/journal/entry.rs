@@ -1,4 +1,8 @@
-//! One recorded change, and how to undo it.
+//! [`Entry`]: one recorded change, and how to undo it.
+//!
+//! An entry may come from a file that somebody else wrote. Therefore [`Entry::undo`] checks every rule again: it can
+//! only write below [`SETTING_ROOTS`] and to interfaces, and only remove files that irqlab created. The variants and
+//! fields are the keys of the journal's JSON, which may not change.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -17,10 +21,10 @@ use crate::nic::{self, Identity};
 const SETTING_ROOTS: [&str; 4] = ["/proc/sys", "/proc/irq", "/sys/class/net", "/sys/kernel"];
 /// Magic numbers of file systems that contain settings: proc, sysfs, debugfs, tracefs.
 const SETTING_FILE_SYSTEMS: [u64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
-/// Start of the name of each file that irqlab creates and later removes.
+/// Prefix of the names of files that irqlab creates and may later remove by their name.
 const OUR_PREFIX: &str = "irqlab-";
 
-/// A change to undo, with what identifies the changed object.
+/// A change to undo. Its fields identify the changed object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Entry {
@@ -28,7 +32,7 @@ pub(super) enum Entry {
     File {
         directory: PathBuf,
         name: PathBuf,
-        /// Device and inode, once they are known.
+        /// Device and inode; `None` for a file that was recorded before its creation. Then its name has [`OUR_PREFIX`].
         identity: Option<(u64, u64)>,
     },
     /// To undo: remove the directory, which `outputs` did not finish.
@@ -43,12 +47,14 @@ pub(super) enum Entry {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UndoResult {
     Removed(PathBuf),
-    /// A setting, named as by [`Entry::describe`].
+    /// The setting has its old value again. The text is [`Entry::describe`].
     Restored(String),
+    /// There was nothing to undo: the object does not exist, or already is as before.
     Nothing,
 }
 
 impl Entry {
+    /// A file that is about to be created.
     pub fn new_file(path: &Path) -> Result<Self, JournalError> {
         let (directory, name) = split(path)?;
         if !is_our_name(&name) {
@@ -58,11 +64,13 @@ impl Entry {
         Ok(Entry::File { directory, name, identity: None })
     }
 
+    /// A directory that `outputs` is about to create.
     pub fn new_directory(path: &Path) -> Result<Self, JournalError> {
         let (directory, name) = split(path)?;
         Ok(Entry::Directory { directory, name })
     }
 
+    /// A file that has been created.
     pub fn existing_file(path: &Path) -> Result<Self, JournalError> {
         let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
         let (directory, name) = split(path)?;
@@ -74,6 +82,7 @@ impl Entry {
         Ok(Entry::File { directory, name, identity: Some((metadata.dev(), metadata.ino())) })
     }
 
+    /// A kernel setting that is about to be changed.
     pub fn setting(path: &Path, old_value: &str) -> Result<Self, JournalError> {
         let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
         if !is_setting(path) {
@@ -85,6 +94,7 @@ impl Entry {
         Ok(Entry::Setting { path: path.to_owned(), old_value: old_value.to_owned() })
     }
 
+    /// A setting of an interface that is about to be changed.
     pub fn interface(
         interface: &Identity,
         setting: nic::Setting,
@@ -100,7 +110,7 @@ impl Entry {
         }
     }
 
-    /// The path of the file or setting. For an interface, its description.
+    /// The path of the file or setting. For a setting of an interface, its description, for error messages.
     pub fn path(&self) -> PathBuf {
         match self {
             Entry::File { directory, name, .. } | Entry::Directory { directory, name } => {
@@ -111,7 +121,7 @@ impl Entry {
         }
     }
 
-    /// Names the file or setting for readers.
+    /// Names the file or setting in messages.
     pub fn describe(&self) -> String {
         match self {
             Entry::Interface { interface, setting, .. } => {
@@ -121,18 +131,18 @@ impl Entry {
         }
     }
 
+    /// Whether the entry is about the file or setting at `path`; false for settings of interfaces.
     pub fn is_about(&self, path: &Path) -> bool {
         match self {
             Entry::File { .. } | Entry::Directory { .. } => {
                 split(path).is_ok_and(|(dir, name)| self.path() == dir.join(name))
             }
-            Entry::Setting { path: own, .. } => own == path,
+            Entry::Setting { path: setting, .. } => setting == path,
             Entry::Interface { .. } => false,
         }
     }
 
-    /// The resource that no other irqlab may change meanwhile. `None` for a file, which belongs
-    /// to this process alone.
+    /// The resource that must be locked before the change. `None` for a file, which belongs to this process alone.
     pub fn resource(&self) -> Option<Resource> {
         match self {
             Entry::File { .. } | Entry::Directory { .. } => None,
@@ -141,21 +151,24 @@ impl Entry {
         }
     }
 
+    /// Whether the entry is about a setting, which a reboot discards.
     pub fn is_setting(&self) -> bool {
         matches!(self, Entry::Setting { .. } | Entry::Interface { .. })
     }
 
     /// Undoes the change. Checks every rule again, because the entry may come from a file.
+    ///
+    /// Fails if a rule is broken, or the kernel refuses.
     pub fn undo(&self) -> io::Result<UndoResult> {
         match self {
-            Entry::File { directory, name, identity } => remove(directory, name, *identity),
-            // Removes only an unfinished directory of this user.
+            Entry::File { directory, name, identity } => remove_file(directory, name, *identity),
+            // `outputs` removes only an unfinished directory of this user.
             Entry::Directory { directory, name } => {
                 let is_removed = outputs::remove_leftover(directory, name.as_os_str())?;
                 let path = directory.join(name);
                 Ok(if is_removed { UndoResult::Removed(path) } else { UndoResult::Nothing })
             }
-            Entry::Setting { path, old_value } => restore(path, old_value),
+            Entry::Setting { path, old_value } => restore_setting(path, old_value),
             Entry::Interface { interface, setting, old_value } => {
                 if restore_interface(interface, *setting, old_value)? {
                     Ok(UndoResult::Restored(self.describe()))
@@ -167,7 +180,7 @@ impl Entry {
     }
 }
 
-/// Splits a path into its absolute directory and the file's name in it.
+/// Splits a path into its directory, as an absolute path without symbolic links, and the name in the directory.
 fn split(path: &Path) -> Result<(PathBuf, PathBuf), JournalError> {
     let refuse = |reason| JournalError::Refused { path: path.to_owned(), reason };
     let name = path.file_name().ok_or_else(|| refuse("it names no file"))?;
@@ -184,14 +197,16 @@ fn is_our_name(name: &Path) -> bool {
     name.as_os_str().as_encoded_bytes().starts_with(OUR_PREFIX.as_bytes())
 }
 
-/// Whether the path is absolute, has no detours, and lies below one of [`SETTING_ROOTS`].
+/// Whether the path is absolute, has no `.` or `..`, and lies below one of [`SETTING_ROOTS`].
 fn is_setting(path: &Path) -> bool {
-    let straight =
+    let is_straight =
         path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    straight && SETTING_ROOTS.iter().any(|root| path.starts_with(root) && path != Path::new(root))
+    is_straight
+        && SETTING_ROOTS.iter().any(|root| path.starts_with(root) && path != Path::new(root))
 }
 
-fn restore(path: &Path, old_value: &str) -> io::Result<UndoResult> {
+/// Writes the old value into a setting's file.
+fn restore_setting(path: &Path, old_value: &str) -> io::Result<UndoResult> {
     if !is_setting(path) || old_value.len() > VALUE_BYTES_MAX {
         return Err(io::Error::other("this is no kernel setting that irqlab changes"));
     }
@@ -202,20 +217,21 @@ fn restore(path: &Path, old_value: &str) -> io::Result<UndoResult> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(UndoResult::Nothing),
         other => other?,
     };
-    let kind = rustix::fs::fstatfs(&file)?.f_type as u64;
-    if !SETTING_FILE_SYSTEMS.contains(&kind) {
+    // A path below /sys could lead to another file system that is mounted there.
+    let file_system = rustix::fs::fstatfs(&file)?.f_type as u64;
+    if !SETTING_FILE_SYSTEMS.contains(&file_system) {
         return Err(io::Error::other("this is not on a file system of the kernel's settings"));
     }
     match file.write_all(old_value.as_bytes()) {
-        // Some settings cannot be written (an interrupt that the kernel manages). If such a setting
-        // has its old value, it needs no writing, now or later.
-        Err(_) if holds(path, old_value) => Ok(UndoResult::Nothing),
+        // Some settings cannot be written, such as the affinity of an interrupt that the kernel
+        // manages. There is nothing to undo if such a setting has its old value.
+        Err(_) if has_value(path, old_value) => Ok(UndoResult::Nothing),
         other => other.map(|()| UndoResult::Restored(path.display().to_string())),
     }
 }
 
-/// Restores the old value. Returns false if nothing had to be restored: the interface no longer
-/// exists, or the value is in force.
+/// Restores the old value of an interface's setting. Returns false if there was nothing to restore: the interface or
+/// the setting no longer exists, or the setting has its old value.
 fn restore_interface(
     interface: &Identity,
     setting: nic::Setting,
@@ -226,34 +242,40 @@ fn restore_interface(
     }
     let Some(found) = interface.find()? else { return Ok(false) };
     match setting.read(&found) {
-        Ok(now) if now == old_value => Ok(false),
-        // An instance of NAPI ends when its interface is switched off.
+        Ok(value) if value == old_value => Ok(false),
+        // A NAPI instance ends when its interface is switched off.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         _ => setting.write(&found, old_value).map(|()| true),
     }
 }
 
-/// Whether the setting at `path` has this value.
-fn holds(path: &Path, value: &str) -> bool {
+/// Whether the setting at `path` has this value. False if it cannot be read.
+fn has_value(path: &Path, value: &str) -> bool {
     let Ok(file) = std::fs::File::open(path) else { return false };
     let mut text = String::new();
     let read = file.take(VALUE_BYTES_MAX as u64 + 1).read_to_string(&mut text);
     read.is_ok() && text.trim() == value.trim()
 }
 
-fn remove(directory: &Path, name: &Path, identity: Option<(u64, u64)>) -> io::Result<UndoResult> {
+/// Removes a file that irqlab created. Opens the directory first, so nobody can exchange the directory
+/// between check and removal.
+fn remove_file(
+    directory: &Path,
+    name: &Path,
+    identity: Option<(u64, u64)>,
+) -> io::Result<UndoResult> {
     let mut parts = name.components();
-    let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-    if !plain || !directory.is_absolute() {
+    let is_plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+    if !is_plain || !directory.is_absolute() {
         return Err(io::Error::other("this is no file name"));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = match rustix::fs::open(directory, flags, Mode::empty()) {
+    let directory_file = match rustix::fs::open(directory, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(UndoResult::Nothing),
         other => File::from(other?),
     };
     let file: &OsStr = name.as_os_str();
-    let stat = match rustix::fs::statat(&opened, file, AtFlags::SYMLINK_NOFOLLOW) {
+    let stat = match rustix::fs::statat(&directory_file, file, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(UndoResult::Nothing),
         other => other?,
     };
@@ -264,6 +286,6 @@ fn remove(directory: &Path, name: &Path, identity: Option<(u64, u64)>) -> io::Re
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_recorded {
         return Err(io::Error::other("this is not the file that was recorded"));
     }
-    rustix::fs::unlinkat(&opened, file, AtFlags::empty())?;
+    rustix::fs::unlinkat(&directory_file, file, AtFlags::empty())?;
     Ok(UndoResult::Removed(directory.join(name)))
 }

@@ -1,21 +1,20 @@
-//! Holds a resource: locks it, and restores the values that it had before killed
-//! processes changed them.
+//! [`hold`]: locks a resource before a change, and first restores the values that killed processes changed. Both
+//! [`Journal::lock`](super::Journal::lock) and the undo of kept changes use it.
 
 use std::time::{Duration, Instant};
 
 use super::JournalError;
-use super::replay::{Replayed, replay};
+use super::replay::replay;
 use super::resource::{Locks, Resource};
 
 /// Time between two attempts to undo a killed process's changes to a resource.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Locks a resource until `locks` is dropped, and undoes the changes that killed
-/// processes left. Only then do its settings have the values to restore later. Returns a
-/// message for each undone change.
+/// Locks a resource until `locks` is dropped, and undoes the changes that killed processes left.
+/// Afterwards its settings have the values to restore later. Returns a message for each undone change.
+/// Does nothing if `locks` has the resource.
 ///
-/// Fails with [`JournalError::Busy`] if another irqlab holds the resource for longer than `locks`
-/// waits.
+/// Fails with [`JournalError::Busy`] if another irqlab holds the resource for longer than [`Locks::wait`].
 pub(super) fn hold(locks: &mut Locks, resource: Resource) -> Result<Vec<String>, JournalError> {
     if locks.has(&resource) {
         return Ok(Vec::new());
@@ -24,9 +23,9 @@ pub(super) fn hold(locks: &mut Locks, resource: Resource) -> Result<Vec<String>,
     locks.lock(&resource)?;
     let mut messages = Vec::new();
     loop {
-        let Replayed { messages: more, waits_for } = replay(locks.directory(), locks);
-        messages.extend(more);
-        match waits_for {
+        let replayed = replay(locks.directory(), locks);
+        messages.extend(replayed.messages);
+        match replayed.waits_for {
             None => return Ok(messages),
             Some(_) if Instant::now() < deadline => std::thread::sleep(RETRY),
             Some(holder) => {

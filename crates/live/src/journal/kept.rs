@@ -1,4 +1,7 @@
-//! Changes that outlive the process that made them, until a user requests their undoing.
+//! Changes that `signal advise --apply` keeps after its process has ended, until `signal undo` restores them.
+//!
+//! A journal of kept changes has the name `kept-N.json`. Numbers ascend with time. Kept changes of an interface must be
+//! undone in the order of descending numbers: a later journal's old values are the values that an earlier one set.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,29 +16,28 @@ use super::resource::Locks;
 use super::{Contents, Journal, JournalError, dir};
 use crate::nic::Identity;
 
-/// Start of the name of a journal with kept changes. A number follows; the latest
-/// journal has the highest.
+/// Prefix of the names of journals of kept changes. A number follows.
 const PREFIX: &str = "kept-";
-/// Limit of the journals with kept changes in a directory.
+/// Largest number of journals of kept changes in a directory.
 const FILES_MAX: usize = 1000;
 
 /// The interface with the kept changes, and a description of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Label {
     interface: Identity,
-    /// Description for readers.
+    /// Describes the changes to readers.
     what: String,
 }
 
 /// The outcome of undoing kept changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoReport {
-    /// The restored settings, a message each.
+    /// A message for each restored setting.
     pub restored: Vec<String>,
-    /// Settings that could not be restored, with the reason. Another attempt is possible, unless
-    /// the journal was damaged.
+    /// A message for each setting or journal that could not be restored, with the reason. Another attempt is possible,
+    /// unless the journal is damaged.
     pub failed: Vec<String>,
-    /// Interfaces that no longer exist, and whose settings therefore need no restoring.
+    /// Names of interfaces that no longer exist, so their settings need no undo.
     pub gone: Vec<String>,
     /// Messages about changes in other network namespaces, to interfaces with the requested name.
     pub elsewhere: Vec<String>,
@@ -44,8 +46,8 @@ pub struct UndoReport {
 }
 
 impl Journal {
-    /// Keeps the changes: no replay undoes them, but [`undo_kept`] does. A single rename switches,
-    /// so a kill leaves either a journal that the next start replays, or a journal of kept changes.
+    /// Keeps the changes: no replay undoes them, but [`undo_kept`] does. The decisive step is a single rename, so a
+    /// kill leaves either a journal that the next start replays, or a journal of kept changes.
     ///
     /// Fails if there are too many journals of kept changes, or the file cannot be written. Then
     /// dropping the journal undoes all changes.
@@ -61,24 +63,24 @@ impl Journal {
         }
         self.contents.kept = Some(Label { interface: interface.clone(), what: what.to_owned() });
         self.save()?;
-        let number = files.last().map_or(1, |last| last.0.saturating_add(1));
-        self.rename_to_first_free(&directory, number)?;
-        // Dropping this value undoes nothing from here on.
+        let next_number = files.last().map_or(1, |last| last.0.saturating_add(1));
+        self.rename_to_first_free(&directory, next_number)?;
+        // From here on, dropping this value undoes nothing.
         self.contents.entries.clear();
         self.file = None;
         let _ = File::open(&directory).and_then(|directory| directory.sync_all());
         Ok(())
     }
 
-    /// Renames the journal to the first free name from `number` on. Another irqlab that keeps
-    /// changes of another interface may take a name at the same time.
-    fn rename_to_first_free(&self, directory: &Path, number: u64) -> Result<(), JournalError> {
-        for number in number..number.saturating_add(FILES_MAX as u64) {
+    /// Renames the journal to the first free name whose number is at least `number_min`. Another irqlab, which keeps
+    /// changes of another interface, may take a name at the same time.
+    fn rename_to_first_free(&self, directory: &Path, number_min: u64) -> Result<(), JournalError> {
+        for number in number_min..number_min.saturating_add(FILES_MAX as u64) {
             let new_path = directory.join(format!("{PREFIX}{number}.{}", dir::JOURNAL));
             match rename_to_new(&self.path, &new_path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                done => {
-                    return done.map_err(|source| JournalError::Write { path: new_path, source });
+                result => {
+                    return result.map_err(|source| JournalError::Write { path: new_path, source });
                 }
             }
         }
@@ -87,7 +89,7 @@ impl Journal {
     }
 }
 
-/// Lists the journals of kept changes, the earliest first.
+/// Lists the journals of kept changes with their numbers, the earliest first.
 fn files_in(directory: &Path) -> Vec<(u64, PathBuf)> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let number = |path: &Path| -> Option<u64> {
@@ -104,27 +106,27 @@ fn files_in(directory: &Path) -> Vec<(u64, PathBuf)> {
 /// `interface`, restores only the settings of that interface.
 #[must_use]
 pub fn undo_kept(interface: Option<&Identity>) -> UndoReport {
-    let mut all = UndoReport::default();
+    let mut report = UndoReport::default();
     for directory in dir::all_own() {
-        undo_in(&directory, interface, &mut all);
+        undo_in(&directory, interface, &mut report);
     }
-    all
+    report
 }
 
 /// Like [`undo_kept`], for journals in `directory`.
 #[must_use]
 pub fn undo_kept_in(directory: &Path, interface: Option<&Identity>) -> UndoReport {
-    let mut all = UndoReport::default();
-    undo_in(directory, interface, &mut all);
-    all
+    let mut report = UndoReport::default();
+    undo_in(directory, interface, &mut report);
+    report
 }
 
 /// The other users whose directories contain journals of kept changes.
 #[must_use]
 pub fn kept_by_others() -> Vec<String> {
-    let others = dir::of_other_users().into_iter();
-    let with_files = others.filter(|directory| !files_in(directory).is_empty());
-    with_files
+    let directories = dir::of_other_users().into_iter();
+    let with_journals = directories.filter(|directory| !files_in(directory).is_empty());
+    with_journals
         .filter_map(|directory| {
             use std::os::unix::fs::MetadataExt;
             Some(dir::name_of(std::fs::symlink_metadata(directory).ok()?.uid()))
@@ -132,11 +134,11 @@ pub fn kept_by_others() -> Vec<String> {
         .collect()
 }
 
-/// Finds this user's kept changes of interfaces named `name` in other network namespaces. Returns a
-/// message for each, which says how to undo the changes.
+/// Finds this user's kept changes of interfaces with the name `name` in other network namespaces. Returns a message for
+/// each interface, which says how to undo the changes.
 #[must_use]
 pub fn kept_elsewhere(name: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut messages = Vec::new();
     for directory in dir::all_own().iter().filter(|directory| dir::check(directory).is_ok()) {
         for (_, path) in files_in(directory) {
             let contents = open(&path).ok().flatten().and_then(|file| read(&file).ok());
@@ -145,31 +147,34 @@ pub fn kept_elsewhere(name: &str) -> Vec<String> {
             let Some(label) = contents.and_then(|contents| contents.kept) else { continue };
             if label.interface.name == name
                 && let Err(error) = label.interface.find()
-                && !found.contains(&error.to_string())
+                && !messages.contains(&error.to_string())
             {
-                found.push(error.to_string());
+                messages.push(error.to_string());
             }
         }
     }
-    found
+    messages
 }
 
-fn undo_in(directory: &Path, interface: Option<&Identity>, all: &mut UndoReport) {
+/// Undoes the journals in `directory`, the latest one first, and adds to `report`.
+fn undo_in(directory: &Path, interface: Option<&Identity>, report: &mut UndoReport) {
     let files = files_in(directory);
     if files.is_empty() {
         return;
     }
     if let Err(reason) = dir::check(directory) {
         let shown = directory.display();
-        return all.failed.push(format!("changes in {shown} are not undone: it {reason}"));
+        return report.failed.push(format!("changes in {shown} are not undone: it {reason}"));
     }
     for (_, path) in files.into_iter().rev() {
-        undo_file(&path, interface, all);
+        undo_file(&path, interface, report);
     }
 }
 
-/// Reads a journal of kept changes; returns its contents and its label. `None` if it
-/// was undone meanwhile.
+/// Reads a journal of kept changes; returns its contents and its label. `None` if the journal does not exist any more,
+/// because another process undid it.
+///
+/// The error is a message for the user.
 fn read_kept(path: &Path) -> Result<Option<(Contents, Label)>, String> {
     let shown = path.display();
     let file = match open(path) {
@@ -184,16 +189,20 @@ fn read_kept(path: &Path) -> Result<Option<(Contents, Label)>, String> {
     }
 }
 
-fn undo_file(path: &Path, wanted: Option<&Identity>, all: &mut UndoReport) {
+/// Undoes a journal of kept changes, and before it all later journals of the same interface. Does nothing for a journal
+/// of another interface than `wanted`. `None`: every interface.
+fn undo_file(path: &Path, wanted: Option<&Identity>, report: &mut UndoReport) {
     let (contents, label) = match read_kept(path) {
         Ok(Some(found)) => found,
         Ok(None) => return,
-        Err(error) => return all.failed.push(error),
+        Err(error) => return report.failed.push(error),
     };
     // A reboot discards settings, so changes from an earlier boot need no undoing.
     let is_of_this_boot = match contents.is_of_this_boot() {
         Ok(is_of_this_boot) => is_of_this_boot,
-        Err(error) => return all.failed.push(format!("{} is left as it is: {error}", label.what)),
+        Err(error) => {
+            return report.failed.push(format!("{} is left as it is: {error}", label.what));
+        }
     };
     let is_wanted = wanted.is_none_or(|wanted| {
         wanted.index == label.interface.index && wanted.namespace == label.interface.namespace
@@ -204,81 +213,82 @@ fn undo_file(path: &Path, wanted: Option<&Identity>, all: &mut UndoReport) {
             && is_of_this_boot
             && let Err(error) = label.interface.find()
         {
-            all.elsewhere.push(error.to_string());
+            report.elsewhere.push(error.to_string());
         }
         return;
     }
     if !is_of_this_boot {
-        return remove(path, all);
+        return remove(path, report);
     }
-    // Seen from another network namespace, sysctls seem not to exist either.
+    // In another network namespace, the sysctls of the interface's namespace would seem not to exist.
     match label.interface.find() {
         Ok(Some(_)) => {}
-        Ok(None) => all.gone.push(label.interface.name.clone()),
-        Err(error) => return all.failed.push(format!("{} is left as it is: {error}", label.what)),
+        Ok(None) => report.gone.push(label.interface.name.clone()),
+        Err(error) => {
+            return report.failed.push(format!("{} is left as it is: {error}", label.what));
+        }
     }
     for _ in 0..FILES_MAX {
-        let Some(later) = undo_locked(path, &label, &contents, all) else { return };
-        // Undoes later changes first: their old values are the values that
-        // this journal's owner set.
-        undo_file(&later, wanted, all);
+        let Some(later) = undo_locked(path, &label, &contents, report) else { return };
+        // Undoes the later changes first, because their old values are the values that this journal's owner set.
+        undo_file(&later, wanted, report);
         if later.symlink_metadata().is_ok() {
-            // The later journal is among the failures. Undoing this one now would be out of order.
+            // The later journal could not be undone, so this one must wait.
             return;
         }
     }
 }
 
-/// Undoes a journal's entries once no other irqlab changes their resources. If another
-/// irqlab has kept later changes of the interface meanwhile, undoes nothing and returns the
-/// path of that journal.
+/// Locks the resources of a journal, and undoes its entries. If there is a later journal of the same interface, undoes
+/// nothing, and returns the path of that journal.
 fn undo_locked(
     path: &Path,
     label: &Label,
     contents: &Contents,
-    all: &mut UndoReport,
+    report: &mut UndoReport,
 ) -> Option<PathBuf> {
     let mut locks = Locks::new(path.parent().unwrap_or(Path::new("/")));
     for resource in resources(contents) {
         match hold(&mut locks, resource) {
-            Ok(restored) => all.restored.extend(restored),
+            Ok(restored) => report.restored.extend(restored),
             Err(error) => {
-                all.failed.push(format!("{} is left as it is: {error}", label.what));
+                report.failed.push(format!("{} is left as it is: {error}", label.what));
                 return None;
             }
         }
     }
-    // Another process may have undone the journal meanwhile.
+    // Another process may have undone the journal before this one had the locks.
     if !matches!(read_kept(path), Ok(Some(_))) {
         return None;
     }
-    if let Some(later) = later_of(path, label) {
+    if let Some(later) = later_journal(path, label) {
         return Some(later);
     }
-    let mut has_served = true;
+    let mut is_journal_done = true;
     for entry in contents.entries.iter().rev() {
         match entry.undo() {
-            Ok(UndoResult::Restored(what)) => all.restored.push(what),
+            Ok(UndoResult::Restored(what)) => report.restored.push(what),
             Ok(_) => {}
             Err(error) => {
-                has_served &= !may_work_later(&error);
-                all.failed.push(format!("{} is left as it is: {error}", entry.describe()));
+                is_journal_done &= !may_work_later(&error);
+                report.failed.push(format!("{} is left as it is: {error}", entry.describe()));
             }
         }
     }
-    all.journals += 1;
-    if has_served {
-        remove(path, all);
+    report.journals += 1;
+    if is_journal_done {
+        remove(path, report);
     }
     None
 }
 
 /// The latest journal of the same interface, if it is later than this one.
-fn later_of(path: &Path, label: &Label) -> Option<PathBuf> {
+fn later_journal(path: &Path, label: &Label) -> Option<PathBuf> {
     let files = files_in(path.parent()?);
     let position = files.iter().position(|(_, file)| file == path)?;
     let is_of_interface = |file: &Path| {
         read_kept(file).ok().flatten().is_some_and(|(_, file_label)| {
+            // Names may change, so they are not compared.
             let (this, other) = (&label.interface, &file_label.interface);
             (this.index, &this.namespace) == (other.index, &other.namespace)
         })
@@ -287,8 +297,9 @@ fn later_of(path: &Path, label: &Label) -> Option<PathBuf> {
     later.find(|file| is_of_interface(file)).cloned()
 }
 
-fn remove(path: &Path, all: &mut UndoReport) {
-    if let Err(error) = super::remove_if_there(path) {
-        all.failed.push(format!("{}: {error}", path.display()));
+/// Removes a journal that is no longer needed.
+fn remove(path: &Path, report: &mut UndoReport) {
+    if let Err(error) = super::remove_if_exists(path) {
+        report.failed.push(format!("{}: {error}", path.display()));
     }
 }

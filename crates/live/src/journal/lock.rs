@@ -1,11 +1,10 @@
-//! Files whose locks show that a process lives.
+//! Locks on files (flock(2)), for journals and resources. A held lock proves that its owner lives.
 //!
-//! The kernel releases a lock (flock(2)) when its process ends, however it ends. A lock
-//! means the same in every PID and time namespace, while the number and the start time of a
-//! process differ there.
+//! The kernel releases a lock when its process ends, however it ends. A lock has the same meaning in every PID and time
+//! namespace, while the number and the start time of a process differ between namespaces.
 //!
-//! A forked child shares the locks of its parent until it executes another program, because exec(2)
-//! closes all lock files. A child that irqlab forks executes at once, or dies with its parent.
+//! A forked child shares the locks of its parent until exec(2), which closes all lock files. Therefore a child that
+//! irqlab forks must execute a program soon, or die with its parent.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,11 +19,11 @@ use crate::host::pid_namespace;
 
 /// Extension of a file that only serves as a lock.
 pub(super) const LOCK: &str = "lock";
-/// Permissions of locks and journals. Another user who could open a lock could also hold it.
+/// Permissions of locks and journals. A user who may open a lock's file may also hold the lock.
 const PRIVATE: u32 = 0o600;
 /// Time between two attempts to take a lock.
 const RETRY: Duration = Duration::from_millis(10);
-/// Longest text about a lock's holder that is read, in bytes.
+/// Largest part of a lock's text that is read, in bytes. The text names the holder.
 const HOLDER_BYTES_MAX: u64 = 64;
 
 /// A file with a known name that this process holds locked. Dropping this releases the lock
@@ -37,8 +36,8 @@ pub(super) struct NamedLock {
 
 impl Drop for NamedLock {
     fn drop(&mut self) {
-        // The lock is still held here. If the file remains, it is not locked, and the
-        // next start removes it.
+        // The file is closed, and so unlocked, after its removal. If it cannot be removed, the next
+        // start removes it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -51,15 +50,16 @@ pub(super) enum Attempt {
     HeldBy(String),
 }
 
-/// Creates a file and locks it. No other process can find the file unlocked and take it for free.
+/// Creates a file and locks it. The file that this returns has been locked ever since another process could find it, or
+/// no other process found it.
 ///
 /// Fails if the file exists already, or its file system has no locks.
 pub(super) fn create_locked(path: &Path) -> io::Result<File> {
     loop {
         let file = File::options().write(true).create_new(true).mode(PRIVATE).open(path)?;
         retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
-        // A replay may have locked the new file first, and removed it. Then this
-        // loop creates another one.
+        // Between both calls, a replay may have locked the file, taken it for a dead process's file,
+        // and removed it. Then this loop creates another one.
         if file.metadata()?.nlink() > 0 {
             return Ok(file);
         }
@@ -88,18 +88,19 @@ pub(super) fn try_lock(path: &Path) -> io::Result<Attempt> {
         let mode = Mode::from_raw_mode(PRIVATE);
         let mut file = File::from(rustix::fs::open(path, flags | OFlags::CLOEXEC, mode)?);
         if !lock_now(&file)? {
-            return Ok(Attempt::HeldBy(holder(&mut file)));
+            return Ok(Attempt::HeldBy(read_holder(&mut file)));
         }
         let metadata = file.metadata()?;
-        // The last holder may have removed the file after this process opened it.
+        // The last holder may have removed the file after this process opened it. A lock on a removed
+        // file excludes nobody.
         if metadata.nlink() == 0 {
             continue;
         }
         if !metadata.is_file() || !super::dir::is_ours(&metadata) {
             return Err(io::Error::other("it is not a regular file of this user"));
         }
-        // The text only serves messages: a lock without it is valid too.
-        let _ = file.set_len(0).and_then(|()| file.write_all(own_text().as_bytes()));
+        // The text only serves messages, so a lock without it is valid, too.
+        let _ = file.set_len(0).and_then(|()| file.write_all(holder_text().as_bytes()));
         return Ok(Attempt::Locked(NamedLock { path: path.to_owned(), _file: file }));
     }
 }
@@ -117,7 +118,8 @@ pub(super) fn remove_if_free(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks a file for this process alone. Returns true if the file was free.
+/// Locks a file exclusively without waiting. Returns whether the file is locked now; false
+/// if another process holds the lock.
 ///
 /// Fails if the file system has no locks.
 pub(super) fn lock_now(file: &File) -> io::Result<bool> {
@@ -132,7 +134,7 @@ pub(super) fn lock_now(file: &File) -> io::Result<bool> {
 /// Fails with `AlreadyExists` if the name is taken.
 pub(super) fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems cannot rename without replacing. A hard link does not
+        // Some file systems cannot rename without replacing. There a hard link serves, which does not
         // replace a file either.
         Err(Errno::INVAL | Errno::NOSYS) => {
             std::fs::hard_link(from, to)?;
@@ -142,14 +144,13 @@ pub(super) fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// The text that this process writes into its locks: its number, and the PID namespace in
-/// which it has that number.
-fn own_text() -> String {
+/// The text that this process writes into its locks: its number, and the inode of the PID namespace of that number.
+fn holder_text() -> String {
     format!("{} {}\n", std::process::id(), pid_namespace().unwrap_or(0))
 }
 
-/// Names the process that wrote a lock's text, for a message.
-fn holder(file: &mut File) -> String {
+/// Reads a lock's text, and names the holder for a message.
+fn read_holder(file: &mut File) -> String {
     let mut text = String::new();
     let _ = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
     let mut fields = text.split_whitespace();

@@ -1,21 +1,25 @@
-//! Records the changes that a running irqlab must undo: files that it created, kernel
-//! settings that it changed.
+//! Records the changes that a running irqlab must undo: files that it created, and kernel settings that it changed.
 //!
-//! Every entry is on disk *before* the change is made. Dropping the [`Journal`] undoes its entries,
-//! the last one first, and removes its file. After a SIGKILL the file remains, and the next start
-//! calls [`replay_dead`]. [`undo_kept`] restores changes that were kept beyond the end of their
-//! process; the names of their journals hide them from replays.
+//! Code that changes the machine opens a [`Journal`], and records each change *before* it makes the change. Users are
+//! `nic::Session`, the route of interrupts in `footprint`, scratch files, and temporary files of `outputs`. Dropping
+//! the journal undoes the changes, the last one first, and removes the journal's file. After a SIGKILL the file
+//! remains. The next start of irqlab undoes its changes: the command calls [`replay_dead`] before it runs a verb.
+//!
+//! `signal advise --apply` keeps its changes ([`Journal::keep`]). Journals of kept changes have other names, which
+//! replays ignore; `signal undo` calls [`undo_kept`].
+//!
+//! The file's format must stay readable: an irqlab of another version may have written the file. The fields of
+//! `Contents` and `Entry` are its keys.
 //!
 //! # Design constraints
-//! - Each journal is one JSON file with a unique name. Its owner holds the file locked (flock(2))
-//!   during its life. Process numbers and start times do not serve: they differ between namespaces,
-//!   and numbers are reused.
-//! - A resource ([`Resource`]) is locked before its values are read, and until they are restored.
-//!   Otherwise another irqlab would take changed values for the values to restore.
-//! - A journal is read with suspicion: bounded in size, owned by this user, in a directory that
-//!   only this user can write. It can restore only kernel settings under a few known paths, and
-//!   remove only regular files that irqlab recognisably created.
-//! - A reboot discards settings, so those from an earlier boot are not restored. Files are removed.
+//! - Each journal is a JSON file with a unique name. Its owner holds the file locked (flock(2)) while it lives. Process
+//!   numbers and start times cannot identify an owner: they differ between namespaces, and numbers are reused.
+//! - A resource ([`Resource`]) is locked before its values are read, and until they are restored. Otherwise another
+//!   irqlab would take changed values for the values to restore.
+//! - The content of a journal is not trusted. The file must be small, belong to this user, and be in a directory that
+//!   only this user can write. A replay restores only kernel settings under a few known paths, and removes only
+//!   regular files that irqlab recognisably created.
+//! - A reboot discards settings, so a replay does not restore settings from an earlier boot. It removes files.
 
 mod dir;
 mod entry;
@@ -50,7 +54,7 @@ const FORMAT: u32 = 1;
 const ENTRIES_MAX: usize = 4096;
 /// Largest journal file that is read or written, in bytes.
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Largest old value of a setting, in bytes.
+/// Largest value of a setting, in bytes.
 const VALUE_BYTES_MAX: usize = 4096;
 
 /// Why a change cannot be journalled, and therefore must not be made.
@@ -74,7 +78,7 @@ pub enum JournalError {
         /// The rule that the entry breaks.
         reason: &'static str,
     },
-    /// Another irqlab changes the resource, or restores what a killed process changed.
+    /// Another irqlab changes the resource, or restores the changes that a killed process made to it.
     #[error("{what} is being changed by {holder} (wait until that has ended)")]
     Busy {
         /// The interface, interrupt or setting.
@@ -91,18 +95,19 @@ struct Contents {
     /// `/proc/sys/kernel/random/boot_id` at the time of writing.
     boot_id: String,
     entries: Vec<Entry>,
-    /// For changes that outlive their process: their interface and a description.
+    /// The interface and a description, for changes that are kept after their process has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept: Option<kept::Label>,
 }
 
 impl Contents {
+    /// Whether the changes were made since the last boot.
     fn is_of_this_boot(&self) -> std::io::Result<bool> {
         Ok(self.boot_id == owner::boot_id()?)
     }
 }
 
-/// The journal of this process. A process may have several at once, each with its own file.
+/// Changes that this process must undo. A process may have several journals at once, each with its own file.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -135,27 +140,25 @@ impl Journal {
         Ok(Journal { path, contents, file: None, locks: Locks::new(directory) })
     }
 
-    /// Locks a resource for this process until the journal is dropped, and undoes the changes
-    /// that killed processes left. Read the resource's values only afterwards. Returns a message
-    /// for each undone change.
+    /// Locks a resource for this process until the journal is dropped, and undoes the changes that killed processes
+    /// left. Read the values to restore only afterwards. Returns a message for each undone change.
     ///
     /// Fails with [`JournalError::Busy`] if another irqlab holds the resource for more than 3 s.
     pub fn lock(&mut self, resource: Resource) -> Result<Vec<String>, JournalError> {
         hold::hold(&mut self.locks, resource)
     }
 
-    /// Records that a file is about to be created. The file's name must start with
-    /// `irqlab-`, because a replay removes a file by this prefix.
-    /// [`Journal::created_file`] serves other names.
+    /// Records that a file is about to be created. Its name must start with `irqlab-`: by this prefix a replay
+    /// recognises a file of irqlab. For other names see [`Journal::created_file`].
     ///
-    /// Fails if the path has no directory or another name, or the journal cannot be written. Then
-    /// do not create the file.
+    /// Fails if the directory does not exist, the name has another prefix, or the journal cannot be
+    /// written. Then do not create the file.
     pub fn will_create_file(&mut self, path: &Path) -> Result<(), JournalError> {
         self.add(Entry::new_file(path)?)
     }
 
-    /// Records that a file has been created. Its device and inode identify it, so the
-    /// file may have any name.
+    /// Records that a file has been created. A replay recognises the file by its device and inode, so it may have any
+    /// name. If irqlab is killed between the creation and this call, the file remains.
     ///
     /// Fails if it is not a regular file, or the journal cannot be written.
     pub fn created_file(&mut self, path: &Path) -> Result<(), JournalError> {
@@ -186,7 +189,7 @@ impl Journal {
         self.add(Entry::interface(interface, setting, old_value)?)
     }
 
-    /// Removes the entry of `path`, which needs no restoring any more.
+    /// Removes all entries about `path`, so the journal will not undo these changes.
     ///
     /// Fails if the journal cannot be written.
     pub fn forget(&mut self, path: &Path) -> Result<(), JournalError> {
@@ -194,6 +197,7 @@ impl Journal {
         self.save()
     }
 
+    /// Adds an entry, and writes the journal. After an error the journal is as before.
     fn add(&mut self, entry: Entry) -> Result<(), JournalError> {
         if self.contents.entries.len() == ENTRIES_MAX {
             let path = entry.path();
@@ -204,40 +208,42 @@ impl Journal {
             return Err(JournalError::Refused { path, reason: "another irqlab may change it" });
         }
         self.contents.entries.push(entry);
-        let saved = self.save();
-        if saved.is_err() {
+        let result = self.save();
+        if result.is_err() {
             self.contents.entries.pop();
         }
-        saved
+        result
     }
 
-    /// Writes the entries to the disk, in a new file that is renamed over the old one. Without
-    /// entries there is no file.
+    /// Writes the entries to the disk. Removes the file if there are no entries.
     fn save(&mut self) -> Result<(), JournalError> {
         let result = match (self.contents.entries.is_empty(), &self.file) {
-            (false, _) => self.write_aside(),
+            (false, _) => self.replace_file(),
             (true, None) => Ok(()),
-            (true, Some(_)) => remove_if_there(&self.path).map(|()| self.file = None),
+            (true, Some(_)) => remove_if_exists(&self.path).map(|()| self.file = None),
         };
         result.map_err(|source| JournalError::Write { path: self.path.clone(), source })
     }
 
-    fn write_aside(&mut self) -> std::io::Result<()> {
+    /// Writes the contents to a new, locked file, and renames it over the old one. A kill leaves either the old or the
+    /// new journal, and in no moment an unlocked one.
+    fn replace_file(&mut self) -> std::io::Result<()> {
         let bytes = serde_json::to_vec(&self.contents)?;
         if bytes.len() > FILE_BYTES_MAX {
             return Err(std::io::Error::other("too large"));
         }
-        let aside = self.path.with_extension(dir::ASIDE);
-        remove_if_there(&aside)?;
-        let mut file = lock::create_locked(&aside)?;
+        let new_path = self.path.with_extension(dir::ASIDE);
+        remove_if_exists(&new_path)?;
+        let mut file = lock::create_locked(&new_path)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         match self.file {
-            Some(_) => std::fs::rename(&aside, &self.path)?,
-            None => lock::rename_to_new(&aside, &self.path)?,
+            Some(_) => std::fs::rename(&new_path, &self.path)?,
+            None => lock::rename_to_new(&new_path, &self.path)?,
         }
-        // Assigning drops the old file and its lock. The lock of the new file has begun before.
+        // Releases the lock of the old file. The new file has been locked since its creation.
         self.file = Some(file);
+        // Makes the rename durable.
         match self.path.parent() {
             Some(directory) => File::open(directory)?.sync_all(),
             None => Ok(()),
@@ -246,38 +252,38 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Undoes all changes. A change that cannot be undone stays in the journal, for
-    /// the next start's replay.
+    /// Undoes all changes, the last one first. A change that cannot be undone stays in the
+    /// journal, and the next start tries again.
     fn drop(&mut self) {
-        let mut kept = Vec::new();
+        let mut not_undone = Vec::new();
         for entry in self.contents.entries.drain(..).rev() {
             if entry.undo().is_err() {
-                kept.push(entry);
+                not_undone.push(entry);
             }
         }
-        kept.reverse();
-        self.contents.entries = kept;
-        // If the journal cannot be rewritten, it still has every entry, and
-        // undoing twice is harmless.
+        not_undone.reverse();
+        self.contents.entries = not_undone;
+        // If this fails, the file still has every entry. Undoing a change twice is harmless.
         let _ = self.save();
     }
 }
 
-/// Records a temporary name of [`outputs`] that is about to be used. Dropping the note removes the
-/// file or directory with this name. After a kill, the next start removes it.
+/// Records a temporary file or directory that [`outputs`] is about to create; `main` registers this function there.
+/// Dropping the note removes the file or directory if it still has this name. After a kill, the next start removes it.
 ///
-/// Has the errors of [`Journal::open`] or [`Journal::will_create_file`].
+/// Fails as [`Journal::open`] or [`Journal::will_create_file`] does.
 pub fn note_temporary(path: &Path, temporary: Temporary) -> std::io::Result<TemporaryNote> {
     let mut journal = Journal::open().map_err(std::io::Error::other)?;
-    let noted = match temporary {
+    let result = match temporary {
         Temporary::File => journal.will_create_file(path),
         Temporary::Directory => Entry::new_directory(path).and_then(|entry| journal.add(entry)),
     };
-    noted.map_err(std::io::Error::other)?;
+    result.map_err(std::io::Error::other)?;
     Ok(Box::new(journal))
 }
 
-fn remove_if_there(path: &Path) -> std::io::Result<()> {
+/// Removes a file; no error if it does not exist.
+fn remove_if_exists(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

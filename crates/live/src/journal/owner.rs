@@ -1,4 +1,5 @@
-//! Names of journals, and checks whether their owners live.
+//! The owner of a journal: which process it is, by the journal's name, and whether it may still live. A replay undoes
+//! only journals of dead owners.
 
 use std::io;
 use std::path::Path;
@@ -6,16 +7,16 @@ use std::path::Path;
 use super::dir::{ASIDE, JOURNAL};
 use crate::host::{in_first_pid_namespace, in_first_time_namespace};
 
-/// Start of the name of a journal whose owner holds it locked.
+/// Prefix of the names of journals whose owners hold them locked: `journal-PID-UUID.json`.
 const PREFIX: &str = "journal-";
 
 /// The owner of a journal, as its file's name describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Holds its journal locked until it ends. The number is for readers.
+    /// Holds its journal locked until it ends. The process number only serves messages.
     Locking { pid: u32 },
-    /// Ran an earlier version, which locked nothing. Fields: process number, and clock ticks from
-    /// the boot to the start of the process.
+    /// Ran an earlier version of irqlab, which locked nothing. `start_ticks`: clock ticks from the boot to the start
+    /// of the process. The name is `PID-TICKS-NUMBER.json`.
     Unlocked { pid: u32, start_ticks: u64 },
 }
 
@@ -32,8 +33,8 @@ impl Owner {
     pub fn of_file_name(name: &str) -> Option<Self> {
         let stem =
             name.strip_suffix(JOURNAL).or_else(|| name.strip_suffix(ASIDE))?.strip_suffix('.')?;
-        if let Some(rest) = stem.strip_prefix(PREFIX) {
-            let (pid, unique) = rest.split_once('-')?;
+        if let Some(pid_and_uuid) = stem.strip_prefix(PREFIX) {
+            let (pid, unique) = pid_and_uuid.split_once('-')?;
             return (!unique.is_empty()).then_some(Owner::Locking { pid: pid.parse().ok()? });
         }
         let mut parts = stem.split('-');
@@ -49,18 +50,19 @@ impl Owner {
         }
     }
 
-    /// Whether the owner may live although its journal is not locked. True if that cannot be known.
+    /// Whether the owner may live if its journal is not locked. True in doubt.
     pub fn may_live_unlocked(self) -> bool {
         match self {
             Owner::Locking { .. } => false,
-            Owner::Unlocked { pid, start_ticks: started } => {
-                !in_first_namespaces() || start_ticks(pid).map_or(true, |now| now == Some(started))
+            Owner::Unlocked { pid, start_ticks: recorded } => {
+                !in_first_namespaces()
+                    || start_ticks(pid).map_or(true, |ticks| ticks == Some(recorded))
             }
         }
     }
 
-    /// Whether the owner of a journal that this user cannot open may live. /proc/locks says whether
-    /// the journal is locked, if this process sees all processes.
+    /// Whether the owner of another user's journal, which this process cannot open, may live. True in doubt.
+    /// /proc/locks lists all locks only in the initial PID namespace.
     pub fn may_live_elsewhere(self, path: &Path) -> bool {
         match self {
             Owner::Locking { .. } => !in_first_namespaces() || is_listed_as_locked(path),
@@ -69,13 +71,13 @@ impl Owner {
     }
 }
 
-/// Whether process numbers and start times have the same meaning here as for the whole machine.
+/// Whether this process is in the initial PID and time namespaces, so it sees the machine's
+/// process numbers and start times.
 fn in_first_namespaces() -> bool {
     in_first_pid_namespace() && in_first_time_namespace()
 }
 
-/// Whether /proc/locks lists a lock of a file with this file's inode, on any device. True if
-/// that cannot be known.
+/// Whether /proc/locks lists a lock of a file with this file's inode, on any device. True if that cannot be read.
 fn is_listed_as_locked(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(inode) = std::fs::symlink_metadata(path).map(|data| data.ino()) else { return true };
@@ -85,7 +87,10 @@ fn is_listed_as_locked(path: &Path) -> bool {
     locks.split_whitespace().any(|word| inode_of(word) == Some(inode))
 }
 
-/// Reads field 22 of `/proc/PID/stat`; `None` if there is no such process, or only its zombie.
+/// Start time of a process in clock ticks since boot (field 22 of `/proc/PID/stat`). `None` if there is no such
+/// process, or it is a zombie.
+///
+/// Fails if /proc cannot be read.
 fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(text) => Ok(parse_start_ticks(&text)),
@@ -98,19 +103,21 @@ fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     }
 }
 
+/// Parses the start time from the text of `/proc/PID/stat`; `None` for a zombie.
 fn parse_start_ticks(stat: &str) -> Option<u64> {
-    // The command (field 2) may contain blanks and parentheses, so fields are counted
-    // from the last parenthesis.
+    // The command (field 2, in parentheses) may contain blanks and parentheses, so fields are
+    // counted from the last parenthesis.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
     let state = fields.next()?;
+    // A zombie, or a dead process.
     if matches!(state, "Z" | "X" | "x") {
         return None;
     }
     fields.nth(18)?.parse().ok()
 }
 
-/// Identifies this boot; empty if the kernel has no such file. Callers must not take an error for
-/// another boot, because settings of another boot are not restored.
+/// The identity of this boot; empty if the kernel has no such file. A caller must not treat an error as another boot:
+/// settings of another boot are not restored.
 pub(super) fn boot_id() -> io::Result<String> {
     match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),

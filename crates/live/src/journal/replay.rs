@@ -1,11 +1,11 @@
-//! Undoes the changes of processes that no longer exist.
+//! Undoes the changes of processes that no longer live, according to the journals that they left. The command calls
+//! [`replay_dead`] before it runs a verb; `hold` replays before a resource is changed.
 //!
 //! # Design constraints
-//! - An owner is dead if its journal is not locked. A replay locks a journal to test that.
-//!   Therefore only one replay at a time runs in a directory, and a locked journal always
-//!   has a living owner.
-//! - Resources are locked while they are restored. A replay never waits for a resource: the process
-//!   that holds it has already replayed the changes that dead processes left (`hold`).
+//! - An owner is dead if its journal is not locked. A replay locks a journal to test that. Therefore only one replay
+//!   at a time runs in a directory. Otherwise the lock of one replay would look like a living owner to another replay.
+//! - A replay locks resources while it restores them. It never waits for a resource: the process that holds the
+//!   resource has already replayed the changes that dead processes made to it (`hold`).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,18 +22,18 @@ use super::resource::{Locks, Resource};
 use super::{Contents, ENTRIES_MAX, FILE_BYTES_MAX, FORMAT, dir};
 use crate::nic::is_elsewhere;
 
-/// Limit of the files that are read in a journal's directory.
+/// Limit of the files of a directory that are examined.
 const FILES_MAX: usize = 1024;
-/// Permissions that only the owner may have.
-const OTHERS: u32 = 0o077;
-/// Name of the lock file that a replay holds, without its extension.
+/// Permissions of group and others, which a journal may not have.
+const MODE_OF_OTHERS: u32 = 0o077;
+/// Name of the lock file that a running replay holds, without its extension.
 const REPLAY: &str = "replay";
 /// Longest wait for another replay to end.
 const REPLAY_WAIT: Duration = Duration::from_secs(5);
 
-/// Undoes the changes that dead processes of this user left, according to their journals. Returns
-/// one message for each restored item, for the user. Journals of another user are named, not
-/// replayed: otherwise an ordinary user could make root change settings.
+/// Undoes the changes that dead processes of this user left. Returns a message for the user for each file or setting
+/// that was restored or could not be. Journals of another user are only named in a message: otherwise an ordinary user
+/// could make root change settings.
 #[must_use]
 pub fn replay_dead() -> Vec<String> {
     let of_this_user = dir::all_own().into_iter().flat_map(|directory| replay_dead_in(&directory));
@@ -45,7 +45,7 @@ pub fn replay_dead() -> Vec<String> {
 /// Returns a message if another user's directory has journals of dead processes.
 pub(super) fn name_dead_in(directory: &Path) -> Option<String> {
     let owner = std::fs::symlink_metadata(directory).ok()?.uid();
-    let (shown, who) = (directory.display(), dir::name_of(owner));
+    let (shown, user) = (directory.display(), dir::name_of(owner));
     let files = std::fs::read_dir(directory).ok()?;
     let is_dead = |path: &Path| {
         let owner = path.file_name().and_then(|name| Owner::of_file_name(name.to_str()?));
@@ -54,7 +54,7 @@ pub(super) fn name_dead_in(directory: &Path) -> Option<String> {
     let mut paths = files.flatten().take(FILES_MAX).map(|file| file.path());
     paths.any(|path| is_dead(&path)).then(|| {
         format!(
-            "{shown} has journals of dead processes: irqlab doctor as {who} restores what they hold"
+            "{shown} has journals of dead processes: irqlab doctor as {user} restores what they hold"
         )
     })
 }
@@ -70,13 +70,13 @@ pub fn replay_dead_in(directory: &Path) -> Vec<String> {
 pub(super) struct Replayed {
     /// A message for each restored item, and for each item that could not be restored.
     pub messages: Vec<String>,
-    /// A process that prevents this replay from restoring a resource of the caller that a
-    /// dead process changed.
+    /// A process that prevents this replay from restoring a resource that the caller
+    /// holds. The caller should try again.
     pub waits_for: Option<String>,
 }
 
-/// Undoes the changes that dead processes left in a directory. Skips resources that a living
-/// process holds, except the resources that this process holds in `held`.
+/// Undoes the changes that dead processes recorded in the journals of `directory`. Skips journals with resources that
+/// another living process holds. `held`: the resources that the caller holds, which are not locked again.
 pub(super) fn replay(directory: &Path, held: &Locks) -> Replayed {
     let mut replayed = Replayed::default();
     if std::fs::symlink_metadata(directory).is_err() {
@@ -94,12 +94,11 @@ pub(super) fn replay(directory: &Path, held: &Locks) -> Replayed {
             return replayed;
         }
     };
-    let files: Vec<PathBuf> = files.filter(|path| is_of_replay(path)).collect();
+    let files: Vec<PathBuf> = files.filter(|path| concerns_replay(path)).collect();
     if files.is_empty() {
         return replayed;
     }
-    let _one_at_a_time = match lock_within(&directory.join(format!("{REPLAY}.{LOCK}")), REPLAY_WAIT)
-    {
+    let _replay_lock = match lock_within(&directory.join(format!("{REPLAY}.{LOCK}")), REPLAY_WAIT) {
         Ok(Attempt::Locked(lock)) => lock,
         Ok(Attempt::HeldBy(holder)) => {
             replayed
@@ -128,10 +127,13 @@ fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found == extension)
 }
 
-fn is_of_replay(path: &Path) -> bool {
+/// Whether a replay must look at the file: a lock file, or a journal whose owner may be dead.
+fn concerns_replay(path: &Path) -> bool {
     has_extension(path, LOCK) || owner_of(path).is_some_and(|owner| !owner.may_live_unlocked())
 }
 
+/// Removes a lock file that nobody holds, or undoes a dead owner's journal and removes it. The journal stays if some of
+/// its changes may be undone later.
 fn replay_file(path: &Path, held: &Locks, replayed: &mut Replayed) {
     let shown = path.display();
     let messages = &mut replayed.messages;
@@ -147,8 +149,8 @@ fn replay_file(path: &Path, held: &Locks, replayed: &mut Replayed) {
         Err(error) => return messages.push(format!("journal {shown} is not replayed: {error}")),
     };
     let pid = owner_of(path).map_or(0, Owner::pid);
-    let all_undone = if has_extension(path, dir::ASIDE) {
-        // The journal was never renamed, so the announced changes were never made.
+    let is_journal_done = if has_extension(path, dir::ASIDE) {
+        // The process was killed before it renamed the journal, so it did not make the change.
         true
     } else {
         match read(&file) {
@@ -167,7 +169,7 @@ fn replay_file(path: &Path, held: &Locks, replayed: &mut Replayed) {
             }
         }
     };
-    if all_undone && let Err(error) = super::remove_if_there(path) {
+    if is_journal_done && let Err(error) = super::remove_if_exists(path) {
         messages.push(format!("{shown}: {error}"));
     }
 }
@@ -183,8 +185,8 @@ pub(super) fn resources(contents: &Contents) -> Vec<Resource> {
     all
 }
 
-/// Locks the resources that a dead process changed, unless the caller holds them. `Err` names a
-/// holder of such a resource.
+/// Locks the resources that the dead owner of a journal changed, except the resources that the caller holds. The error
+/// names the process that holds one of them.
 fn lock_all(contents: &Contents, journal: &Path, held: &Locks) -> Result<Vec<NamedLock>, String> {
     let directory = journal.parent().unwrap_or(Path::new("/"));
     let not_held = resources(contents).into_iter().filter(|resource| !held.has(resource));
@@ -196,14 +198,16 @@ fn lock_all(contents: &Contents, journal: &Path, held: &Locks) -> Result<Vec<Nam
     not_held.map(lock).collect()
 }
 
-/// Opens a journal and locks it; `None` if its owner lives, or the journal has been removed.
+/// Opens and locks the journal of a dead owner. `None` if the owner lives, or the journal has been removed.
 fn open_locked(path: &Path) -> io::Result<Option<File>> {
     let Some(file) = open(path)? else { return Ok(None) };
     let is_dead = lock_now(&file)? && file.metadata()?.nlink() > 0;
     Ok(is_dead.then_some(file))
 }
 
-/// Opens a journal if only this user could write it; `None` if it has been removed.
+/// Opens a journal. `None` if it has been removed.
+///
+/// Fails if another user can access the journal, or it is not a regular file.
 pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -211,12 +215,15 @@ pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
         other => File::from(other?),
     };
     let metadata = file.metadata()?;
-    if !metadata.is_file() || !dir::is_ours(&metadata) || metadata.mode() & OTHERS != 0 {
+    if !metadata.is_file() || !dir::is_ours(&metadata) || metadata.mode() & MODE_OF_OTHERS != 0 {
         return Err(io::Error::other("it is not a regular file that only this user can access"));
     }
     Ok(Some(file))
 }
 
+/// Reads and checks a journal's contents.
+///
+/// Fails if they are too large, no JSON of this format, or have too many entries.
 pub(super) fn read(file: &File) -> io::Result<Contents> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
@@ -234,20 +241,19 @@ pub(super) fn read(file: &File) -> io::Result<Contents> {
     Ok(contents)
 }
 
-/// Undoes the entries, the last one first. Returns whether the journal is no longer needed. An
-/// entry that can never be undone is reported once and dropped; an entry that may be undone
-/// later keeps the journal.
+/// Undoes the entries, the last one first. Returns whether the journal is no longer needed: false if an entry may be
+/// undone later. An entry that can never be undone is only reported.
 fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
-    let same_boot = match contents.is_of_this_boot() {
-        Ok(same_boot) => same_boot,
+    let is_same_boot = match contents.is_of_this_boot() {
+        Ok(is_same_boot) => is_same_boot,
         Err(error) => {
             messages.push(format!("what process {pid} changed is left as it is: {error}"));
             return false;
         }
     };
-    let mut all_undone = true;
+    let mut is_journal_done = true;
     for entry in contents.entries.iter().rev() {
-        if entry.is_setting() && !same_boot {
+        if entry.is_setting() && !is_same_boot {
             continue;
         }
         match entry.undo() {
@@ -259,21 +265,21 @@ fn undo_all(contents: &Contents, pid: u32, messages: &mut Vec<String>) -> bool {
             Ok(UndoResult::Restored(what)) => messages
                 .push(format!("restored {what}, changed by process {pid}, which no longer lives")),
             Err(error) => {
-                all_undone &= !may_work_later(&error);
-                messages.push(not_undone(entry, pid, &error));
+                is_journal_done &= !may_work_later(&error);
+                messages.push(not_undone_message(entry, pid, &error));
             }
         }
     }
-    all_undone
+    is_journal_done
 }
 
-/// Whether another attempt may succeed. Rights may be granted later, and an interface of another
-/// network namespace can be set from there. An entry that breaks a rule always fails.
+/// Whether another attempt to undo may succeed: with more rights, or from the network namespace of the interface. An
+/// entry that breaks a rule always fails.
 pub(super) fn may_work_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
         || is_elsewhere(error)
 }
 
-fn not_undone(entry: &Entry, pid: u32, error: &io::Error) -> String {
+fn not_undone_message(entry: &Entry, pid: u32, error: &io::Error) -> String {
     format!("{}, changed by dead process {pid}, is left as it is: {error}", entry.describe())
 }

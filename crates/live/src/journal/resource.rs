@@ -1,4 +1,8 @@
-//! A resource that one irqlab at a time changes: an interface, an interrupt, or another setting.
+//! [`Resource`]: something that only one irqlab at a time may change: an interface, an interrupt, or another kernel
+//! setting. [`Locks`] holds the resources that this process has locked.
+//!
+//! Each resource has a lock file in the directory of journals. All versions of irqlab must use the same names of lock
+//! files; otherwise two of them could change one resource.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -7,13 +11,11 @@ use super::JournalError;
 use super::lock::{Attempt, LOCK, NamedLock, lock_within};
 use crate::nic::Identity;
 
-/// Longest wait for another irqlab to release a resource. Changes take milliseconds. The error
-/// names a process that holds the resource for longer.
+/// Longest wait for another irqlab to release a resource. Most changes take milliseconds.
 const WAIT: Duration = Duration::from_secs(3);
 /// Longest name of a lock file without its extension, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 
-/// A resource that only one irqlab changes at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
     /// Name of the resource's lock file, without the extension.
@@ -31,17 +33,18 @@ impl Resource {
         Resource { name: file, shown: name.clone() }
     }
 
-    /// A setting of the kernel, given by its file. All files of an interrupt are one resource.
+    /// The kernel setting with this file. All files of an interrupt (`/proc/irq/N/...`) are one resource.
     #[must_use]
     pub fn setting(path: &Path) -> Resource {
         let parts: Vec<Component> = path.components().collect();
+        // The components of `/proc/irq/N` are the root and three names.
         let is_of_interrupt = path.starts_with("/proc/irq") && parts.len() > 4;
         let path: PathBuf =
             parts.iter().take(if is_of_interrupt { 4 } else { parts.len() }).collect();
-        let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_.".contains(sign);
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_.".contains(letter);
         let shown = path.display().to_string();
         let plain: String =
-            shown.chars().map(|sign| if is_plain(sign) { sign } else { '-' }).collect();
+            shown.chars().map(|letter| if is_plain(letter) { letter } else { '-' }).collect();
         let name = format!("setting{}", &plain[..plain.len().min(NAME_BYTES_MAX)]);
         Resource { name, shown }
     }
@@ -51,6 +54,7 @@ impl Resource {
         JournalError::Busy { what: self.shown.clone(), holder }
     }
 
+    /// The path of the resource's lock file.
     pub(super) fn lock_file(&self, directory: &Path) -> PathBuf {
         directory.join(format!("{}.{LOCK}", self.name))
     }
@@ -61,6 +65,7 @@ impl Resource {
 pub(super) struct Locks {
     directory: PathBuf,
     held: Vec<(Resource, NamedLock)>,
+    /// See [`Locks::wait`].
     wait: Duration,
 }
 
@@ -74,7 +79,7 @@ impl Locks {
         self.held.iter().any(|(held, _)| held == resource)
     }
 
-    /// Locks a resource until this value is dropped, or until [`Locks::release`].
+    /// Locks a resource until [`Locks::release`], or until this value is dropped.
     ///
     /// Fails with [`JournalError::Busy`] if another irqlab holds the resource for longer than
     /// [`Locks::wait`].

@@ -1,4 +1,8 @@
-//! Runs the kernels of the validation suite on this machine, which may be a simulated one.
+//! Runs the kernels of the validation suite of processor models on this machine. A kernel is a short loop of machine
+//! code whose cycles a model must predict (crate `kernels`).
+//!
+//! `irqlab bench model` and `machines fit` measure the real machine with [`measure`] or [`measure_in_processes`]. In a
+//! simulated machine, the guest's irqlab calls [`execute`]. Both return a [`KernelSample`] for each kernel.
 
 mod processes;
 
@@ -15,34 +19,34 @@ use crate::host::{Root, cpu_facts, steal_facts};
 use crate::threads::{check_pinned, pin};
 use crate::window::{BenchPhase, WindowEdge};
 
-/// Observes a measurement.
+/// Observes a measurement: the command shows progress, and a simulated machine marks phases and windows.
 pub trait KernelsObserver {
     /// Whether the user asked to stop.
     fn stop_requested(&self) -> bool {
         false
     }
 
-    /// Called before each kernel: its number from 1, the number of kernels, and its name.
+    /// Called before each kernel, with its number from 1, the number of kernels, and its name. With several processes,
+    /// called before each process instead.
     fn next(&self, _number: usize, _count: usize, _name: &str) {}
 
-    /// Called at the start of a phase that only prepares, and of one that is measured.
+    /// Called at the start of each phase.
     fn at_phase(&self, _phase: BenchPhase) {}
 
-    /// Called before and after the windows of a kernel.
+    /// Called before the first and after the last window of a kernel.
     fn at_edge(&self, _edge: WindowEdge) {}
 
-    /// Called at the end, unless the core's rate never stopped changing
-    /// ([`kernels::Clock::quietest_ratio`]).
+    /// Called at the end with [`kernels::Clock::quietest_ratio`]. Not called if the core's rate never stopped changing.
     fn quietest(&self, _ratio: f64) {}
 }
 
-/// Marks phases and windows for the simulator that runs this machine.
-struct Marks {
+/// Tells the simulator of this machine about phases and windows.
+struct SimulatorMarks {
     at_edge: fn(WindowEdge),
     at_phase: fn(BenchPhase),
 }
 
-impl KernelsObserver for Marks {
+impl KernelsObserver for SimulatorMarks {
     fn at_phase(&self, phase: BenchPhase) {
         (self.at_phase)(phase);
     }
@@ -53,34 +57,37 @@ impl KernelsObserver for Marks {
 }
 
 /// Executes a request inside a simulated machine, and tells the simulator about phases and windows.
-/// `program` is as for [`measure_in_processes`].
+/// `program`: as for [`measure_in_processes`].
 ///
-/// Has the errors of [`measure`] or [`measure_in_processes`].
+/// Fails as [`measure`] or [`measure_in_processes`] does.
 pub fn execute(
     request: &KernelsRequest,
     at_edge: fn(WindowEdge),
     at_phase: fn(BenchPhase),
     program: impl Fn() -> Command,
 ) -> Result<Vec<KernelSample>, BenchError> {
-    let marks = Marks { at_edge, at_phase };
+    let marks = SimulatorMarks { at_edge, at_phase };
     match request.processes {
         0 | 1 => measure(request, &marks),
         _ => measure_in_processes(request, &marks, program),
     }
 }
 
-/// Lists the kernels that a request selects, without measuring them.
+/// Lists the kernels that the words `only` select, all if there are none, without measuring them.
 ///
 /// Fails if a word of the selection names no kernel and no group. The message lists the groups.
 pub fn selected(only: &[String]) -> Result<Vec<KernelSample>, String> {
-    let found = select(only)?;
-    Ok(found.iter().map(|kernel| sample(kernel, Err("it was not measured".to_owned()))).collect())
+    let selected = select(only)?;
+    Ok(selected
+        .iter()
+        .map(|kernel| sample(kernel, Err("it was not measured".to_owned())))
+        .collect())
 }
 
 fn select(only: &[String]) -> Result<Vec<Kernel>, String> {
     let all = kernels::all();
-    if let Some(word) = only.iter().find(|word| !all.iter().any(|kernel| kernel.is_selected(word)))
-    {
+    let names_nothing = |word: &&String| !all.iter().any(|kernel| kernel.is_selected(word));
+    if let Some(word) = only.iter().find(names_nothing) {
         let groups = Group::ALL.map(Group::word).join(", ");
         return Err(format!("{word:?} names no kernel and no group; groups: {groups} (--list)"));
     }
@@ -100,8 +107,8 @@ fn sample(kernel: &Kernel, figures: Result<Figures, String>) -> KernelSample {
     }
 }
 
-/// Measures the kernels of a request on its CPU in this process, one after the other. After a
-/// request to stop, returns the kernels measured so far.
+/// Measures the kernels of a request in this process, one after the other, pinned to the request's CPU. After a request
+/// to stop, returns the kernels measured so far.
 ///
 /// Fails if nothing can be measured: no such CPU, or no counter.
 #[cfg(target_arch = "x86_64")]
@@ -110,7 +117,7 @@ pub fn measure(
     observer: &dyn KernelsObserver,
 ) -> Result<Vec<KernelSample>, BenchError> {
     use kernels::{Clock, Effort};
-    let chosen = select(&request.only).map_err(BenchError::Failed)?;
+    let selected = select(&request.only).map_err(BenchError::Failed)?;
     pin(request.cpu).map_err(|error| BenchError::Failed(error.to_string()))?;
     let no_counter = |_| BenchError::NothingMeasurable {
         reason: "the time-stamp counter does not count".to_owned(),
@@ -123,11 +130,13 @@ pub fn measure(
         window_cycles: request.window_cycles.max(1000),
     };
     let mut samples = Vec::new();
-    for (index, kernel) in chosen.iter().enumerate() {
+    for (index, kernel) in selected.iter().enumerate() {
         if observer.stop_requested() {
             break;
         }
-        observer.next(index + 1, chosen.len(), kernel.name);
+        observer.next(index + 1, selected.len(), kernel.name);
+        // `kernels::measure` calls this with true before it prepares the kernel, and with false
+        // before the first window.
         let at_set_up = |is_set_up: bool| {
             if is_set_up {
                 observer.at_phase(BenchPhase::SetUp);
@@ -155,7 +164,7 @@ pub fn measure(
     Ok(samples)
 }
 
-/// Fails, because no kernels are written for this processor.
+/// Measures nothing, because the kernels are x86-64 code.
 ///
 /// Fails with [`BenchError::NothingMeasurable`].
 #[cfg(not(target_arch = "x86_64"))]
@@ -183,7 +192,7 @@ pub fn counter_flaw() -> Option<&'static str> {
     cpu_facts(&Root::default()).model.tsc_flaw()
 }
 
-/// Time that the hypervisor took from a CPU since boot, ns; `None` if it is not reported.
+/// Time since boot during which the hypervisor did not run a CPU that wanted to run, ns. `None` if it is not reported.
 #[must_use]
 pub fn steal_ns(cpu: u32) -> Option<u64> {
     let facts = steal_facts(&Root::default());

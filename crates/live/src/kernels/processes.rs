@@ -1,5 +1,6 @@
-//! Measures kernels in several processes. The addresses of code and data differ between processes,
-//! and with them the conflicts in caches and predictors.
+//! Measures kernels in several processes, on a real machine or in a simulated one. Processes differ in the addresses of
+//! their code and data, and therefore in conflicts in caches and predictors. The middle of several processes depends
+//! less on chance. Requests and responses have the format of the guest protocol (`lab::guest_protocol`).
 
 use std::process::{Command, Stdio};
 
@@ -11,10 +12,11 @@ use lab::kernels::{KernelSample, middle_of_processes};
 use super::KernelsObserver;
 use crate::spawn::with_reached_limit;
 
-/// Measures the kernels of a request in several processes, one after the other; the request has
-/// their number. `program` is a command that takes the request as an additional argument, executes
-/// it and prints the response. Returns the middle process of each kernel. After a request to stop,
-/// uses the processes so far.
+/// Measures the kernels of a request in `request.processes` processes, one after the other. Returns the sample of the
+/// middle process for each kernel. After a request to stop, uses the processes that have ended so far.
+///
+/// `program`: a command that takes the request as an additional argument, executes it and prints the
+/// response (the verb `__in-guest`).
 ///
 /// Fails if a process cannot be started, or [`super::measure`] fails in it.
 pub fn measure_in_processes(
@@ -22,8 +24,8 @@ pub fn measure_in_processes(
     observer: &dyn KernelsObserver,
     program: impl Fn() -> Command,
 ) -> Result<Vec<KernelSample>, BenchError> {
-    let of_one = Request::Kernels(KernelsRequest { processes: 1, ..request.clone() });
-    let line = of_one.encode()?;
+    let one_process = Request::Kernels(KernelsRequest { processes: 1, ..request.clone() });
+    let line = one_process.encode()?;
     let count = request.processes as usize;
     let mut processes = Vec::new();
     for number in 1..=count {
@@ -33,7 +35,7 @@ pub fn measure_in_processes(
         observer.next(number, count, "process");
         match measure_in_process(program().arg(&line)) {
             Ok(samples) => processes.push(samples),
-            // Ctrl-C also ends the measuring process.
+            // Ctrl-C also ends the measuring process, so its error is no failure.
             Err(_) if observer.stop_requested() => break,
             Err(error) => return Err(error),
         }

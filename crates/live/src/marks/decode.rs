@@ -1,5 +1,5 @@
-//! Decodes the records of the BPF programs (`bpf/noise.h`), and names the
-//! contexts and tasks in them.
+//! Decodes the records of `bpf/noise.bpf.c` (format: `bpf/noise.h`) into marks, and names the contexts and tasks in
+//! them. The records come from the kernel's ring buffer; invalid ones are counted, never an error.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::bpf::layout::{
 };
 use crate::host::{Root, irq_affinities};
 
-/// Limit of the contexts and tasks with separate numbers. All later ones share a number.
+/// Largest number of contexts and tasks that get separate numbers. All later ones share the number of [`OTHERS`].
 const SOURCES_MAX: usize = 400;
-/// Name of the contexts and tasks that share a number.
+/// Name of the contexts and tasks that share a number, as if they were one task.
 const OTHERS: &str = "others";
 
-/// The context or task that a number stands for, before it has a name.
+/// The context (by its key) or the task (by its name) that has a number in marks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Context(u32),
@@ -30,15 +30,16 @@ enum Source {
 #[derive(Default)]
 pub struct Decoder {
     numbers: BTreeMap<Source, u32>,
-    /// Records that are not valid.
+    /// Number of records that are too short or of an unknown kind.
     pub malformed: u64,
-    /// Switches to threads of process 1. During these this kernel may call no BPF program.
+    /// Number of switches to threads of process 1. While such a thread runs, the kernel may call no BPF program.
     pub switches_to_init: u64,
 }
 
 impl Decoder {
-    /// Passes the marks of a record to `each`, with their CPU: one mark, or two for an NMI.
-    pub fn read(&mut self, bytes: &[u8], mut each: impl FnMut(u32, Mark)) {
+    /// Decodes a record, and passes its CPU and its marks to `add_mark`. A record has one mark, or two
+    /// for an NMI: its entry and its exit.
+    pub fn read(&mut self, bytes: &[u8], mut add_mark: impl FnMut(u32, Mark)) {
         let Ok((raw, rest)) = NoiseMark::read_from_prefix(bytes) else {
             self.malformed += 1;
             return;
@@ -46,32 +47,34 @@ impl Decoder {
         let cpu = u32::from(raw.cpu);
         let mark_at = |at_ns, what| Mark { at_ns, what };
         match raw.what {
-            MARK_ENTER => each(cpu, mark_at(raw.at_ns, What::Enter(self.context(raw.key)))),
-            MARK_LEAVE => each(cpu, mark_at(raw.at_ns, What::Leave(self.context(raw.key)))),
+            MARK_ENTER => add_mark(cpu, mark_at(raw.at_ns, What::Enter(self.context(raw.key)))),
+            MARK_LEAVE => add_mark(cpu, mark_at(raw.at_ns, What::Leave(self.context(raw.key)))),
             MARK_NMI => {
                 let source = self.context(raw.key);
-                // If the clock went backwards, the duration counts as 0.
+                // A negative duration, from a clock that went backwards, counts as 0.
                 let spent_ns = i64::try_from(raw.value).unwrap_or(0) as u64;
-                each(cpu, mark_at(raw.at_ns.saturating_sub(spent_ns), What::Enter(source)));
-                each(cpu, mark_at(raw.at_ns, What::Leave(source)));
+                add_mark(cpu, mark_at(raw.at_ns.saturating_sub(spent_ns), What::Enter(source)));
+                add_mark(cpu, mark_at(raw.at_ns, What::Leave(source)));
             }
-            MARK_FAULT => each(cpu, mark_at(raw.at_ns, What::Fault)),
-            MARK_SWITCH_BACK => each(cpu, mark_at(raw.at_ns, What::SwitchBack)),
+            MARK_FAULT => add_mark(cpu, mark_at(raw.at_ns, What::Fault)),
+            MARK_SWITCH_BACK => add_mark(cpu, mark_at(raw.at_ns, What::SwitchBack)),
             MARK_SWITCH_TO => {
                 self.switches_to_init += u64::from(raw.value == 1);
                 let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
                 let name = if raw.key == 0 { "idle".into() } else { String::from_utf8_lossy(name) };
                 let task = self.number(Source::Task(name.into_owned()));
-                each(cpu, mark_at(raw.at_ns, What::SwitchTo(task)));
+                add_mark(cpu, mark_at(raw.at_ns, What::SwitchTo(task)));
             }
             _ => self.malformed += 1,
         }
     }
 
+    /// The number of the context with this key.
     fn context(&mut self, key: u32) -> u32 {
         self.number(Source::Context(key))
     }
 
+    /// The number of a source; a new source gets the next number, or the shared one.
     fn number(&mut self, source: Source) -> u32 {
         let next = self.numbers.len();
         if let Some(number) = self.numbers.get(&source) {
@@ -81,7 +84,7 @@ impl Decoder {
         *self.numbers.entry(source).or_insert(next as u32)
     }
 
-    /// The names of all contexts and tasks, by number.
+    /// The names of all contexts and tasks. The index is the number in marks.
     #[must_use]
     pub fn names(&self, root: &Root) -> Vec<ContextName> {
         let irqs = irq_affinities(root).unwrap_or_default();
@@ -102,6 +105,7 @@ impl Decoder {
     }
 }
 
+/// The context with this key. `action` names the handlers of an IRQ line.
 fn context_of(key: u32, action: &dyn Fn(u32) -> String) -> Context {
     let listed = |kind, number: u32, list: &[&str]| {
         let name =

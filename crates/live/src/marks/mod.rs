@@ -1,6 +1,10 @@
-//! The kernel's events as a stream of marks: entries and exits of interrupt contexts, task
-//! switches and page faults on the CPUs where a loop runs. Loads and attaches `bpf/noise.bpf.c`,
-//! and reads its ring buffer.
+//! The kernel's events as a stream of marks: entries and exits of interrupt contexts, task switches and page faults, on
+//! the CPUs where a measuring loop runs. `noise` attributes each gap of its loop to the marks in it, and `footprint`
+//! watches its loop with them.
+//!
+//! [`MarkProbes`] loads and attaches `bpf/noise.bpf.c`, and reads its ring buffer. The thread that created
+//! it must take the marks often enough; otherwise the ring fills and marks are lost
+//! ([`MarkProbes::lost`]). `decode` decodes the records.
 
 mod decode;
 
@@ -23,10 +27,10 @@ use crate::host::Root;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/noise.o"));
 
-/// Bytes of the ring of marks, which all CPUs share.
+/// Size of the ring buffer of marks, which all CPUs share. The kernel requires a power of two.
 const RING_BYTES: u32 = 16 << 20;
 /// Name of the program at task switches.
-const SWITCHED: &str = "switched";
+const SWITCH_PROGRAM: &str = "switched";
 
 /// Marks that were read from the ring and not yet taken.
 #[derive(Default)]
@@ -35,21 +39,21 @@ struct Inbox {
     marks: Vec<(u32, Mark)>,
 }
 
-/// The programs, attached.
+/// The loaded and attached programs, and the marks that they made.
 pub struct MarkProbes {
-    /// Tells the calling thread its thread number in marks.
+    /// Tells a thread the number that it has in marks.
     caller: Arc<CallerProgram>,
     kernel_clock: KernelClock,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Inbox>>,
     _links: Vec<Link>,
     object: Object,
-    /// Contexts that these probes cannot see, with the reason.
+    /// Contexts that these probes cannot see, each with the reason.
     pub absent: Vec<(String, String)>,
 }
 
 impl MarkProbes {
-    /// Loads and attaches the programs. They make no mark before a loop is announced.
+    /// Loads and attaches the programs. A CPU has no marks before its loop is announced ([`MarkProbes::announce`]).
     ///
     /// Fails with [`BpfError::NotPermitted`] without the rights; [`BpfError::Failed`] on a kernel
     /// without type information, or with libbpf's message.
@@ -65,17 +69,20 @@ impl MarkProbes {
             };
             map.set_max_entries(entries).map_err(|error| failure("sizing a map", &error))?;
         }
-        let chosen = choose(Flavour::Btf, true); // task switches have a mark in any case
-        let wanted =
-            |name: &str| name == SWITCHED || chosen.programs.iter().any(|program| program == name);
+        let chosen = choose(Flavour::Btf, true);
+        // Task switches always have marks, also without threads of IRQ lines.
+        let is_wanted = |name: &str| {
+            name == SWITCH_PROGRAM || chosen.programs.iter().any(|program| program == name)
+        };
         for mut program in open.progs_mut() {
-            let is_wanted = wanted(&program.name().to_string_lossy());
-            program.set_autoload(is_wanted);
+            let autoload = is_wanted(&program.name().to_string_lossy());
+            program.set_autoload(autoload);
         }
         let object = open.load().map_err(|error| load_failure(&error, running_release()))?;
         let links = attach_all(&object)?;
         let inbox = Rc::new(RefCell::new(Inbox::default()));
-        let ring = reader(&object, Rc::clone(&inbox))?;
+        let ring = ring_reader(&object, Rc::clone(&inbox))?;
+        // These programs make no marks of NAPI polls, so their absence is no loss.
         let absent = chosen.absent.into_iter().filter(|(context, _)| context != "napi").collect();
         let caller = Arc::new(CallerProgram::load()?);
         let kernel_clock = KernelClock::find(&Root::default(), &caller)?;
@@ -86,7 +93,7 @@ impl MarkProbes {
         map_of(&self.object, name)
     }
 
-    /// The program that tells a loop's thread its number ([`loop_thread`]).
+    /// The program that tells a loop's thread its number in marks ([`loop_thread`]).
     #[must_use]
     pub fn caller(&self) -> Arc<CallerProgram> {
         Arc::clone(&self.caller)
@@ -98,8 +105,8 @@ impl MarkProbes {
         self.kernel_clock
     }
 
-    /// Announces the loop of a CPU by the number of its thread ([`loop_thread`]). 0 means
-    /// that the CPU has no loop.
+    /// Announces the loop of a CPU by the number of its thread ([`loop_thread`]). From now on this CPU's events have
+    /// marks. Thread 0 ends that.
     ///
     /// Fails if the kernel refuses.
     pub fn announce(&self, cpu: u32, thread: u32) -> Result<(), BpfError> {
@@ -108,8 +115,8 @@ impl MarkProbes {
             .map_err(|error| failure("announcing a loop", &error))
     }
 
-    /// Takes all marks so far, each with its CPU. The order of a CPU's marks may be wrong by the
-    /// duration of an interrupt.
+    /// Takes the marks since the last call, each with its CPU. Marks of a CPU may be out of order: an interrupt's
+    /// marks may come before a mark that the interrupt delayed.
     ///
     /// Fails if the kernel refuses.
     pub fn take(&self) -> Result<Vec<(u32, Mark)>, BpfError> {
@@ -131,22 +138,22 @@ impl MarkProbes {
         Ok(values.iter().map(number).sum::<u64>())
     }
 
-    /// The names of all contexts and tasks in the marks so far, by number.
+    /// The names of all contexts and tasks in the marks so far. The index is the number in marks.
     #[must_use]
     pub fn names(&self, root: &Root) -> Vec<ContextName> {
         self.inbox.borrow().decoder.names(root)
     }
 
-    /// Number of switches so far to threads of process 1. During these this kernel
-    /// may call no BPF program.
+    /// Number of switches to threads of process 1 so far. While such a thread runs, the kernel may call no BPF
+    /// program, so marks may be missing.
     #[must_use]
     pub fn switches_to_init(&self) -> u64 {
         self.inbox.borrow().decoder.switches_to_init
     }
 }
 
-/// The number that marks have for the calling thread. Without probes, its number in the process's
-/// own PID namespace, which is only for people.
+/// The number of the calling thread in marks. Without `caller` there are no marks. Then returns the number in this
+/// process's PID namespace, which only serves to name the thread.
 ///
 /// Fails if the kernel refuses.
 pub fn loop_thread(caller: Option<&CallerProgram>) -> Result<u32, BpfError> {
@@ -156,7 +163,11 @@ pub fn loop_thread(caller: Option<&CallerProgram>) -> Result<u32, BpfError> {
     }
 }
 
-fn reader(object: &Object, inbox: Rc<RefCell<Inbox>>) -> Result<RingBuffer<'static>, BpfError> {
+/// Opens the ring buffer. Its reader decodes each record into `inbox`.
+fn ring_reader(
+    object: &Object,
+    inbox: Rc<RefCell<Inbox>>,
+) -> Result<RingBuffer<'static>, BpfError> {
     let map = map_of(object, "marks")?;
     let mut builder = RingBufferBuilder::new();
     let read = move |bytes: &[u8]| {

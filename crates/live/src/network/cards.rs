@@ -1,4 +1,5 @@
-//! Interrupts of the two cards of a simulated machine, and their CPUs.
+//! The two network cards of a simulated machine, which are connected back to back: their identity, their interrupts,
+//! and the CPUs of the interrupts. Runs in the guest; [`irqs_of`] also serves `signal` on a card of the real machine.
 
 use std::fs;
 use std::io;
@@ -6,11 +7,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value as Json, json};
 
-/// Names of the cards in the machine's kernel.
+/// Names of the cards in the guest's kernel.
 pub(super) const CARDS: [&str; 2] = ["eth0", "eth1"];
 
-/// Numbers of the interrupts of the two cards. They are looked up before the cards move to other
-/// namespaces, where they are invisible.
+/// Numbers of the interrupts of the two cards. Look them up before the cards move to other namespaces, because sysfs
+/// does not show the cards afterwards.
 pub struct CardIrqs {
     near: Vec<u32>,
     far: Vec<u32>,
@@ -34,8 +35,8 @@ impl CardIrqs {
         &self.near
     }
 
-    /// Directs the interrupts of the near card to `near_cpu`, and the far card's to `far_cpu`.
-    /// Nothing restores them, because the machine ends with its experiment.
+    /// Directs the interrupts of the near card to `near_cpu`, and the far card's to `far_cpu`. Nothing restores
+    /// the affinities, because the simulated machine ends with its experiment.
     ///
     /// Fails if the kernel refuses.
     pub fn direct(&self, near_cpu: u32, far_cpu: u32) -> io::Result<()> {
@@ -43,27 +44,29 @@ impl CardIrqs {
     }
 }
 
-/// Numbers of a card's interrupts: its message-signalled interrupts, or its line if it has none. A
-/// virtio device is the child of the device that interrupts
-/// (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs).
-///
-/// Empty for a card in another namespace, which is not visible here.
+/// Numbers of a card's message-signalled interrupts or, if it has none, the number of its interrupt line
+/// (Documentation/ABI/testing/sysfs-bus-pci: irq, msi_irqs). Empty for a card in another namespace.
 pub fn irqs_of(card: &str) -> Vec<u32> {
     let Ok(device) = fs::canonicalize(format!("/sys/class/net/{card}/device")) else {
         return Vec::new();
     };
-    let is_pci = |device: &&Path| device.join("irq").exists();
-    device.ancestors().take(2).find(is_pci).map(irqs_at).unwrap_or_default()
+    pci_device_of(&device).map(irqs_at).unwrap_or_default()
 }
 
-/// The cards as facts: names, PCI devices and drivers, in the form of [`super::Pair::facts`].
+/// The PCI device of a card, which raises its interrupts: the card's device itself, or its parent for a virtio device.
+fn pci_device_of(device: &Path) -> Option<&Path> {
+    let is_pci = |device: &&Path| device.join("irq").exists();
+    device.ancestors().take(2).find(is_pci)
+}
+
+/// The cards as facts of a run: names, PCI devices and drivers, in the format of [`super::Pair::facts`].
 #[must_use]
 pub fn card_facts() -> Map<String, Json> {
-    let end = |name: &str| match identity_of(name) {
+    let card = |name: &str| match identity_of(name) {
         Some((pci, driver)) => json!({ "name": name, "pci": pci, "driver": driver }),
         None => json!({ "name": name }),
     };
-    Map::from_iter([("interfaces".to_owned(), json!(CARDS.map(end)))])
+    Map::from_iter([("interfaces".to_owned(), json!(CARDS.map(card)))])
 }
 
 /// Identity of a card: `VENDOR:DEVICE` of its PCI device in hexadecimal, and its driver. `None`
@@ -72,25 +75,26 @@ pub(super) fn identity_of(card: &str) -> Option<(String, String)> {
     identity_at(&fs::canonicalize(format!("/sys/class/net/{card}/device")).ok()?)
 }
 
-/// Like [`identity_of`], from the device's directory. A virtio device has its own driver.
+/// Like [`identity_of`], from the directory of the card's device. The driver is the
+/// device's own, also for a virtio device.
 fn identity_at(device: &Path) -> Option<(String, String)> {
     let driver = fs::read_link(device.join("driver")).ok()?;
-    let is_pci = |device: &&Path| device.join("irq").exists();
-    let pci = device.ancestors().take(2).find(is_pci)?;
-    let id = |file: &str| {
+    let pci = pci_device_of(device)?;
+    let hex_digits = |file: &str| {
         let text = fs::read_to_string(pci.join(file)).ok()?;
         Some(text.trim().trim_start_matches("0x").to_owned())
     };
     let driver = driver.file_name()?.to_string_lossy().into_owned();
-    Some((format!("{}:{}", id("vendor")?, id("device")?), driver))
+    Some((format!("{}:{}", hex_digits("vendor")?, hex_digits("device")?), driver))
 }
 
+/// Numbers of the interrupts of a PCI device.
 fn irqs_at(device: &Path) -> Vec<u32> {
-    let messages = fs::read_dir(device.join("msi_irqs")).into_iter().flatten().flatten();
-    let messages = messages.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let messages: Vec<u32> = messages.collect();
-    if !messages.is_empty() {
-        return messages;
+    let entries = fs::read_dir(device.join("msi_irqs")).into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let message_irqs: Vec<u32> = numbers.collect();
+    if !message_irqs.is_empty() {
+        return message_irqs;
     }
     let line = fs::read_to_string(device.join("irq")).ok();
     line.and_then(|line| line.trim().parse().ok()).filter(|line| *line > 0).into_iter().collect()

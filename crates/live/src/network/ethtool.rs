@@ -1,4 +1,5 @@
-//! Offloads of an interface, through the ethtool ioctl.
+//! Offloads of an interface (TSO, GSO, GRO), read and set by the ethtool ioctl. Users are the ends of a
+//! [`Pair`](super::Pair), and the setting `gro` of `nic`.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,7 +28,7 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Access to ethtool in the opening thread's network namespace.
+/// Access to ethtool in the network namespace of the thread that opened it.
 pub struct Ethtool(OwnedFd);
 
 impl Ethtool {
@@ -36,6 +37,7 @@ impl Ethtool {
         Ok(Ethtool(socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None)?))
     }
 
+    /// Whether an offload is on.
     pub fn get(&self, interface: &str, offload: Offload) -> io::Result<bool> {
         self.call(interface, EthtoolValue { command: offload.get, data: 0 }).map(|data| data != 0)
     }
@@ -44,12 +46,15 @@ impl Ethtool {
         self.call(interface, EthtoolValue { command: offload.set, data: on.into() }).map(|_| ())
     }
 
+    /// Executes a command of ethtool, and returns the data that the kernel wrote.
+    ///
+    /// Fails with the kernel's error, or if the interface's name is too long.
     fn call(&self, interface: &str, mut value: EthtoolValue) -> io::Result<u32> {
         // SAFETY: all-zero is a valid ifreq.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        // The last byte stays 0, because the name must be terminated.
-        let room = request.ifr_name.len() - 1;
-        if interface.len() > room {
+        // The last byte stays 0, because the name must end with NUL.
+        let name_bytes_max = request.ifr_name.len() - 1;
+        if interface.len() > name_bytes_max {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         for (slot, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {

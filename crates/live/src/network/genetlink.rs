@@ -1,4 +1,5 @@
-//! Requests to a family of generic netlink (Documentation/userspace-api/netlink/intro-specs.rst).
+//! Requests to a family of generic netlink (Documentation/userspace-api/netlink/intro-specs.rst), for `coalescing` and
+//! `napi`. The kernel's answers are checked for their length everywhere; a truncated message is an error.
 
 use std::io;
 
@@ -8,25 +9,27 @@ use netlink_packet_core::{
 use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket, SocketAddr};
 
-/// `GENL_ID_CTRL` (`linux/genetlink.h`): the family that knows the numbers of the other families.
+/// Number of the family that returns the numbers of other families by name (`GENL_ID_CTRL` in `linux/genetlink.h`).
 const CONTROLLER: u16 = 0x10;
+/// Its command to find a family, and the attributes for that (`CTRL_CMD_GETFAMILY`, `CTRL_ATTR_*`).
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
-/// Types of messages, and lengths of their headers (`linux/netlink.h`).
+/// Types of messages that end an answer, and lengths of headers (`linux/netlink.h`). An acknowledgement is an error
+/// message with number 0.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NETLINK_HEADER_BYTES: usize = 16;
 const FAMILY_HEADER_BYTES: usize = 4;
-/// Length of the error number and of the request's header, which follows it.
+/// Length of the error number and of the request's header, which follows the number.
 const ERROR_BYTES: usize = 4 + NETLINK_HEADER_BYTES;
-/// Flags. `NLM_F_CAPPED`: the answer leaves out the request's attributes. `NLM_F_ACK_TLVS`:
-/// attributes follow the request.
+/// Flag of an error message that does not repeat the request's attributes (`NLM_F_CAPPED`).
 const CAPPED: u16 = 0x100;
+/// Flag of an error message with attributes of its own, after the request (`NLM_F_ACK_TLVS`).
 const HAS_ATTRIBUTES: u16 = 0x200;
-/// `NLMSGERR_ATTR_MSG`: the attribute with the kernel's text about a refusal.
+/// The attribute with the kernel's text about a refusal (`NLMSGERR_ATTR_MSG`).
 const ERROR_WORDS: u16 = 1;
-/// Limit of the datagrams that are read for one answer.
+/// Largest number of datagrams of one answer.
 const DATAGRAMS_MAX: usize = 4096;
 
 /// An attribute of a request.
@@ -39,11 +42,12 @@ impl Attribute {
         Attribute(DefaultNla::new(kind, value.to_ne_bytes().to_vec()))
     }
 
-    /// An attribute with a number of 8 bits.
+    /// An attribute with 0 or 1 in 8 bits.
     pub fn flag(kind: u16, value: bool) -> Attribute {
         Attribute(DefaultNla::new(kind, vec![value.into()]))
     }
 
+    /// An attribute with a text that ends with NUL.
     pub fn text(kind: u16, value: &str) -> Attribute {
         Attribute(DefaultNla::new(kind, [value.as_bytes(), &[0]].concat()))
     }
@@ -54,6 +58,7 @@ impl Attribute {
     }
 }
 
+/// The attributes in the format of netlink.
 fn bytes_of(attributes: &[Attribute]) -> Vec<u8> {
     let attributes: Vec<DefaultNla> =
         attributes.iter().map(|attribute| attribute.0.clone()).collect();
@@ -78,16 +83,17 @@ impl Answer {
 
     /// A number of 8, 16, 32 or 64 bits; `None` if the answer has no such attribute.
     pub fn number(&self, kind: u16) -> Option<u64> {
-        match *self.bytes(kind)? {
-            [byte] => Some(byte.into()),
-            [a, b] => Some(u16::from_ne_bytes([a, b]).into()),
-            [a, b, c, d] => Some(u32::from_ne_bytes([a, b, c, d]).into()),
-            ref bytes => Some(u64::from_ne_bytes(bytes.try_into().ok()?)),
+        let bytes = self.bytes(kind)?;
+        match bytes.len() {
+            1 => Some(bytes[0].into()),
+            2 => Some(u16::from_ne_bytes(bytes.try_into().ok()?).into()),
+            4 => Some(u32::from_ne_bytes(bytes.try_into().ok()?).into()),
+            _ => Some(u64::from_ne_bytes(bytes.try_into().ok()?)),
         }
     }
 }
 
-/// Access to a family in the opening thread's network namespace.
+/// A connection to a family, in the network namespace of the thread that opened it.
 pub struct Family {
     socket: Socket,
     id: u16,
@@ -103,8 +109,8 @@ impl Family {
         socket.connect(&SocketAddr::new(0, 0))?;
         socket.set_ext_ack(true)?;
         let controller = Family { socket, id: CONTROLLER };
-        let found = controller.request(GET_FAMILY, &[Attribute::text(FAMILY_NAME, name)])?;
-        let id = found.iter().find_map(|answer| answer.number(FAMILY_ID));
+        let answers = controller.request(GET_FAMILY, &[Attribute::text(FAMILY_NAME, name)])?;
+        let id = answers.iter().find_map(|answer| answer.number(FAMILY_ID));
         let id = id.and_then(|id| u16::try_from(id).ok()).ok_or(io::ErrorKind::NotFound)?;
         Ok(Family { id, ..controller })
     }
@@ -116,13 +122,14 @@ impl Family {
         self.exchange(command, NLM_F_ACK, attributes)
     }
 
-    /// Asks for all objects of a kind.
+    /// Requests all objects of a kind; returns a message for each.
     ///
     /// Fails with the kernel's error, and with the kernel's text if there is one.
     pub fn dump(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Answer>> {
         self.exchange(command, NLM_F_DUMP, attributes)
     }
 
+    /// Sends a request with these flags, and reads the answer to its end.
     fn exchange(
         &self,
         command: u8,
@@ -134,14 +141,16 @@ impl Family {
         let mut bytes = length.to_ne_bytes().to_vec();
         bytes.extend(self.id.to_ne_bytes());
         bytes.extend((NLM_F_REQUEST | flags).to_ne_bytes());
-        bytes.extend([0; 8]); // sequence number and port: the kernel fills the port in
-        bytes.extend([command, 1, 0, 0]); // version 1
+        // Sequence number and port. Both may be 0: each socket has one request at a time, and the
+        // kernel fills in the port.
+        bytes.extend([0; 8]);
+        bytes.extend([command, 1, 0, 0]); // version 1, two reserved bytes
         bytes.extend(body);
         self.socket.send(&bytes, 0)?;
         let mut answers = Vec::new();
         for _ in 0..DATAGRAMS_MAX {
             let (datagram, _) = self.socket.recv_from_full()?;
-            if collect(&datagram, &mut answers)? {
+            if collect_messages(&datagram, &mut answers)? {
                 return Ok(answers);
             }
         }
@@ -149,45 +158,50 @@ impl Family {
     }
 }
 
-/// Collects the messages of a datagram. Returns whether it was the last one.
-fn collect(mut datagram: &[u8], answers: &mut Vec<Answer>) -> io::Result<bool> {
-    let broken = || io::Error::other("a message of netlink is cut off");
+/// Appends the messages of a datagram to `answers`. Returns whether the answer ends with this datagram.
+///
+/// Fails with the kernel's error, or if a message is truncated.
+fn collect_messages(mut datagram: &[u8], answers: &mut Vec<Answer>) -> io::Result<bool> {
+    let truncated = || io::Error::other("a message of netlink is cut off");
     while !datagram.is_empty() {
         let (header, _) =
-            datagram.split_first_chunk::<NETLINK_HEADER_BYTES>().ok_or_else(broken)?;
+            datagram.split_first_chunk::<NETLINK_HEADER_BYTES>().ok_or_else(truncated)?;
         let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
         let kind = u16::from_ne_bytes([header[4], header[5]]);
         let flags = u16::from_ne_bytes([header[6], header[7]]);
-        let body = datagram.get(NETLINK_HEADER_BYTES..length).ok_or_else(broken)?;
+        let body = datagram.get(NETLINK_HEADER_BYTES..length).ok_or_else(truncated)?;
         match kind {
-            ERROR | DONE => return outcome(body, flags).map(|()| true),
-            _ => answers.push(Answer::parse(body.get(FAMILY_HEADER_BYTES..).ok_or_else(broken)?)),
+            ERROR | DONE => return check_end(body, flags).map(|()| true),
+            _ => {
+                answers.push(Answer::parse(body.get(FAMILY_HEADER_BYTES..).ok_or_else(truncated)?))
+            }
         }
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(false)
 }
 
-/// Interprets an acknowledgement or an error message.
-fn outcome(body: &[u8], flags: u16) -> io::Result<()> {
+/// Interprets the message that ends an answer: an acknowledgement, or an error with the kernel's text if there is one.
+fn check_end(body: &[u8], flags: u16) -> io::Result<()> {
     let number = body.first_chunk().copied().map_or(0, i32::from_ne_bytes);
     if number >= 0 {
         return Ok(());
     }
     let error = io::Error::from_raw_os_error(-number);
-    let request = match flags & CAPPED {
+    // The kernel's text follows the repeated request, whose length is the first field of its header.
+    let request_length = match flags & CAPPED {
         0 => body.get(4..8).and_then(|bytes| bytes.first_chunk().copied()),
         _ => None,
     };
-    let request_bytes = request.map_or(0, |length| u32::from_ne_bytes(length) as usize);
+    let request_bytes = request_length.map_or(0, |length| u32::from_ne_bytes(length) as usize);
     let attributes_bytes = request_bytes.saturating_sub(NETLINK_HEADER_BYTES).next_multiple_of(4);
-    let text = (flags & HAS_ATTRIBUTES != 0)
+    let error_attributes = (flags & HAS_ATTRIBUTES != 0)
         .then(|| Answer::parse(body.get(ERROR_BYTES + attributes_bytes..).unwrap_or_default()));
-    let text = text.as_ref().and_then(|answer| answer.bytes(ERROR_WORDS));
+    let text = error_attributes.as_ref().and_then(|answer| answer.bytes(ERROR_WORDS));
     match text.map(|text| String::from_utf8_lossy(text.trim_ascii_end())) {
         None => Err(error),
         Some(text) => {
-            let text: String = text.chars().filter(|sign| !sign.is_control()).collect();
+            let text: String = text.chars().filter(|character| !character.is_control()).collect();
             Err(io::Error::new(error.kind(), format!("{error}: {text}")))
         }
     }
@@ -208,14 +222,14 @@ mod tests {
         body.extend([20, 1, 0, 0]);
         body.extend(&request);
         body.extend(bytes_of(&[Attribute::text(ERROR_WORDS, "cannot modify\n it")]));
-        let error = outcome(&body, HAS_ATTRIBUTES).unwrap_err();
+        let error = check_end(&body, HAS_ATTRIBUTES).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().ends_with(": cannot modify it"), "{error}");
         // Cut off anywhere, the message still is an error, and nothing panics.
         for length in 4..body.len() {
-            assert!(outcome(&body[..length], HAS_ATTRIBUTES).is_err());
+            assert!(check_end(&body[..length], HAS_ATTRIBUTES).is_err());
         }
-        assert!(outcome(&0_i32.to_ne_bytes(), 0).is_ok());
+        assert!(check_end(&0_i32.to_ne_bytes(), 0).is_ok());
     }
 
     #[test]
@@ -235,12 +249,12 @@ mod tests {
         message.extend([0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0]);
         message.extend(bytes_of(&[Attribute::number(2, 9)]));
         let mut answers = Vec::new();
-        assert!(!collect(&message, &mut answers).unwrap());
+        assert!(!collect_messages(&message, &mut answers).unwrap());
         assert_eq!(answers[0].number(2), Some(9));
         for length in 1..message.len() {
-            assert!(collect(&message[..length], &mut Vec::new()).is_err(), "{length}");
+            assert!(collect_messages(&message[..length], &mut Vec::new()).is_err(), "{length}");
         }
         // A length of 0 does not make the loop endless.
-        assert!(collect(&[0; 32], &mut Vec::new()).is_err());
+        assert!(collect_messages(&[0; 32], &mut Vec::new()).is_err());
     }
 }

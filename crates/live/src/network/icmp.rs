@@ -1,4 +1,5 @@
-//! ICMP echo (RFC 792) over a socket of irqlab.
+//! ICMP echo requests and replies (RFC 792), which irqlab sends and receives itself, without ping(8). The stimulus
+//! `icmp` and `signal::packets` use them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -14,7 +15,7 @@ const ECHO_REPLY: u8 = 0;
 /// A socket for echo requests to one target.
 pub struct EchoSocket {
     pub socket: OwnedFd,
-    /// Whether the socket is raw. The packets of a raw socket have an IPv4 header.
+    /// Whether the socket is raw. A raw socket receives packets with their IPv4 header, a ping socket without it.
     pub raw: bool,
 }
 
@@ -24,16 +25,16 @@ impl EchoSocket {
     ///
     /// Fails if both are refused, or there is no route to the target.
     pub fn open(target: Ipv4Addr) -> Result<EchoSocket, BenchError> {
-        let new = |kind| {
+        let open_socket = |kind| {
             socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, Some(ipproto::ICMP))
         };
         let unavailable = |reason: String, remedy: &str| BenchError::Unavailable {
             reason,
             remedy: Some(remedy.to_owned()),
         };
-        let (socket, raw) = match new(SocketType::RAW) {
+        let (socket, raw) = match open_socket(SocketType::RAW) {
             Ok(socket) => (socket, true),
-            Err(raw_error) => match new(SocketType::DGRAM) {
+            Err(raw_error) => match open_socket(SocketType::DGRAM) {
                 Ok(socket) => (socket, false),
                 Err(_) => {
                     return Err(unavailable(
@@ -53,15 +54,16 @@ impl EchoSocket {
         Ok(EchoSocket { socket, raw })
     }
 
-    /// Sequence number and payload of a received echo reply; `None` for every other packet. A ping
-    /// socket rewrites the identifier, so only the payload shows which request a reply answers.
+    /// Sequence number and payload of a received echo reply; `None` for every other packet. The identifier is not
+    /// checked, because a ping socket rewrites it: the caller must recognise its replies by their payload.
     #[must_use]
     pub fn reply<'p>(&self, packet: &'p [u8]) -> Option<(u16, &'p [u8])> {
-        let header = match packet.first() {
+        // The low half of the first byte is the IPv4 header's length in words of 32 bits.
+        let ip_header_bytes = match packet.first() {
             Some(first) if self.raw => usize::from(first & 0x0f) * 4,
             _ => 0,
         };
-        reply(packet.get(header..)?)
+        reply(packet.get(ip_header_bytes..)?)
     }
 }
 
@@ -78,6 +80,7 @@ pub fn echo_request(identifier: [u8; 2], sequence: u16, payload: &[u8]) -> Vec<u
     packet
 }
 
+/// Sequence number and payload of an ICMP packet that is an echo reply.
 fn reply(icmp: &[u8]) -> Option<(u16, &[u8])> {
     let (header, payload) = icmp.split_at_checked(ICMP_HEADER_BYTES)?;
     (header[0] == ECHO_REPLY).then(|| (u16::from_be_bytes([header[6], header[7]]), payload))

@@ -1,8 +1,9 @@
-//! Network namespaces without a name, and the settings of their interfaces. A veth pair or the
-//! cards of a simulated machine join the namespaces. Namespaces, interfaces and settings vanish
-//! with the threads that hold them, so nothing has to be restored.
+//! Pairs of network namespaces without a name ([`Pair`]), for stimuli and for `signal` over packets. A veth pair or the
+//! two cards of a simulated machine join them. Namespaces, interfaces and settings vanish with the threads that hold
+//! them, so nothing needs to be restored.
 //!
-//! Two families of netlink, [`coalescing`] and [`napi`], serve the settings of any interface.
+//! [`coalescing`] and [`napi`] (two netlink families) and [`ethtool`] read and set the settings of any interface. `nic`
+//! uses them for the machine's own interfaces.
 
 mod cards;
 pub mod coalescing;

@@ -1,10 +1,12 @@
-//! Settings of single NAPI instances, through the netlink family `netdev` (Linux 6.13;
-//! Documentation/netlink/specs/netdev.yaml).
+//! Settings of single NAPI instances, read and set through the netlink family `netdev` (Linux 6.13;
+//! Documentation/netlink/specs/netdev.yaml). `nic` uses them for suspended interrupts;
+//! `signal::packets` finds the instances' threads.
 
 use std::io;
 
 use super::genetlink::{Attribute, Family};
 
+/// Name of the family, its commands, and the attributes of their messages.
 const FAMILY: &str = "netdev";
 const NAPI_GET: u8 = 11;
 const NAPI_SET: u8 = 14;
@@ -15,7 +17,7 @@ const DEFER_HARD_IRQS: u16 = 5;
 const GRO_FLUSH_TIMEOUT: u16 = 6;
 const IRQ_SUSPEND_TIMEOUT: u16 = 7;
 
-/// A NAPI instance, which handles a queue. A value that the kernel does not report is `None`.
+/// A NAPI instance, which handles a queue of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
     /// Number of the instance.
@@ -25,19 +27,19 @@ pub struct Instance {
     pub settings: Settings,
 }
 
-/// The changeable settings of an instance.
+/// The settings of an instance that can be changed. A setting that the kernel lacks is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// `defer-hard-irqs`: number of polls without a packet before interrupts are used again.
     pub defer_hard_irqs: Option<u32>,
+    /// `gro-flush-timeout`, ns: the time after which NAPI polls again.
     pub gro_flush_timeout_ns: Option<u32>,
-    /// `irq-suspend-timeout`, ns: the longest time during which interrupts stay off
-    /// while a program polls.
+    /// `irq-suspend-timeout`, ns: how long interrupts may stay off while a program polls.
     pub irq_suspend_timeout_ns: Option<u32>,
 }
 
 impl Instance {
-    /// An instance whose interrupts can be suspended; its other properties are unknown.
+    /// For tests: an instance whose interrupts can be suspended, without other properties.
     #[must_use]
     pub(crate) fn suspending(id: u32) -> Instance {
         let settings = Settings { irq_suspend_timeout_ns: Some(0), ..Settings::default() };
@@ -45,12 +47,12 @@ impl Instance {
     }
 }
 
-/// Lists the instances of an interface. No rights are needed.
+/// Lists the instances of the interface with this index. Needs no rights.
 ///
 /// Fails if the kernel has no such family, or the interface no longer exists.
 pub fn instances(index: u32) -> io::Result<Vec<Instance>> {
     let answers = Family::open(FAMILY)?.dump(NAPI_GET, &[Attribute::number(INTERFACE, index)])?;
-    let instance = |answer: &super::genetlink::Answer| {
+    let parse = |answer: &super::genetlink::Answer| {
         let number = |kind: u16| answer.number(kind).and_then(|value| u32::try_from(value).ok());
         (number(INTERFACE)? == index).then_some(Instance {
             id: number(ID)?,
@@ -62,10 +64,10 @@ pub fn instances(index: u32) -> io::Result<Vec<Instance>> {
             },
         })
     };
-    Ok(answers.iter().filter_map(instance).collect())
+    Ok(answers.iter().filter_map(parse).collect())
 }
 
-/// Sets all settings of an instance that `wanted` has.
+/// Sets the settings of an instance that are `Some` in `wanted`.
 ///
 /// Fails without CAP_NET_ADMIN, if the kernel lacks a setting (before 6.13), or if there is no such
 /// instance.

@@ -1,4 +1,4 @@
-//! The rtnetlink requests that set up a pair of interfaces.
+//! The rtnetlink requests that create, move and set up the two interfaces of a [`Pair`](super::Pair).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,7 +16,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// A connection to rtnetlink in the opening thread's network namespace.
+/// A connection to rtnetlink, in the network namespace of the thread that opened it.
 pub struct Rtnetlink(Socket);
 
 impl Rtnetlink {

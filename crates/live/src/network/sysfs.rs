@@ -1,10 +1,11 @@
-//! Settings of interfaces that are files in the sysfs of their network namespace.
+//! [`PrivateSysfs`]: the sysfs of a thread's new network namespace, whose files are settings of the interfaces there.
+//! Stimuli and `signal` use it for the ends of a [`Pair`](super::Pair).
 
 use std::io;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// The sysfs of the calling thread's network namespace. Only this thread sees it, and it
+/// The sysfs of the calling thread's network namespace, mounted at /sys. Only this thread sees the mount, which
 /// vanishes with the thread.
 pub struct PrivateSysfs(());
 
@@ -13,15 +14,24 @@ impl PrivateSysfs {
     ///
     /// Fails without CAP_SYS_ADMIN over the namespace.
     pub fn mount() -> io::Result<PrivateSysfs> {
+        // A sysfs shows the network namespace of the thread that mounted it, so this thread mounts its own.
         // SAFETY: only this thread's view of mounts changes; no descriptor is unshared.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-        let mount = |source: &std::ffi::CStr, at: &std::ffi::CStr, flags: libc::c_ulong| {
-            // SAFETY: terminated strings that outlive the call; no data is given.
+        // The source's name also is the type of the file system, which matters only for sysfs.
+        let mount = |source: &std::ffi::CStr, target: &std::ffi::CStr, flags: libc::c_ulong| {
+            // SAFETY: terminated strings that outlive the call; no data is passed.
             let result = unsafe {
-                libc::mount(source.as_ptr(), at.as_ptr(), source.as_ptr(), flags, std::ptr::null())
+                libc::mount(
+                    source.as_ptr(),
+                    target.as_ptr(),
+                    source.as_ptr(),
+                    flags,
+                    std::ptr::null(),
+                )
             };
             if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
         };
+        // Private, so that the next mount does not appear in the machine's other mount namespaces.
         mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)?;
         mount(c"sysfs", c"/sys", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)?;
         Ok(PrivateSysfs(()))
@@ -43,12 +53,11 @@ impl PrivateSysfs {
     }
 }
 
-/// Writes one CPU in the kernel's form of masks: words of 32 bits in
-/// hexadecimal, the highest first.
+/// The mask of one CPU in the kernel's format: words of 32 bits in hexadecimal, the highest first.
 pub fn mask(cpu: u32) -> String {
-    let mut parts = vec![format!("{:x}", 1_u32 << (cpu % 32))];
-    parts.extend((0..cpu / 32).map(|_| "00000000".to_owned()));
-    parts.join(",")
+    let mut words = vec![format!("{:x}", 1_u32 << (cpu % 32))];
+    words.extend((0..cpu / 32).map(|_| "00000000".to_owned()));
+    words.join(",")
 }
 
 #[cfg(test)]

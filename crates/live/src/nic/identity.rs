@@ -1,5 +1,9 @@
-//! Identifies an interface. A different interface may have the same name, in another
-//! network namespace or later.
+//! [`Interface`] and [`Identity`]: finds a network interface by its name, and identifies it later. A name does not
+//! identify an interface: another one may have it in another network namespace, or later.
+//!
+//! The journal stores an [`Identity`] on disk (as JSON, whose keys are this structure's fields), and finds the
+//! interface again to restore its settings ([`Identity::find`]). If the interface is in another network namespace, the
+//! error says how to enter that namespace.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,15 +17,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Root;
 
-/// Longest name of an interface, without the byte 0 (IFNAMSIZ).
+/// Longest name of an interface (IFNAMSIZ), without the final NUL.
 const NAME_BYTES_MAX: usize = 15;
 
-/// The properties that an interface keeps while it lives, although its name may change.
+/// Identifies an interface while it exists. Only number and namespace count; the name may change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The interface's name when it was found.
     pub name: String,
-    /// The interface's number. A namespace gives each number only once.
+    /// The interface's number. A namespace never gives a number again.
     pub index: u32,
     /// Device and inode of the interface's network namespace.
     pub namespace: (u64, u64),
@@ -52,23 +56,24 @@ pub enum NotFound {
     Failed(#[from] io::Error),
 }
 
-/// The error for an interface in another network namespace, from which it cannot be set.
+/// The error for an interface in another network namespace. Its settings cannot be reached from this one.
 #[derive(Debug)]
 struct Elsewhere {
     interface: Identity,
-    way_in: WayIn,
+    entrance: Entrance,
 }
 
-/// A way to enter a network namespace.
+/// How to enter a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum WayIn {
-    /// Through the name that ip-netns(8) gave the namespace.
+enum Entrance {
+    /// The name that ip-netns(8) gave the namespace.
     Name(String),
+    /// The number of a process in the namespace.
     Process(String),
-    /// Through the mounted file at this path.
+    /// The path where the namespace is mounted.
     Mount(String),
-    /// Unknown, because there may be processes that this one cannot see.
-    Unseen,
+    /// Unknown: a process that this one cannot see may be in the namespace.
+    Unknown,
 }
 
 impl fmt::Display for Elsewhere {
@@ -76,13 +81,13 @@ impl fmt::Display for Elsewhere {
         let Identity { name, namespace, .. } = &self.interface;
         let inode = namespace.1;
         write!(f, "{name} is in network namespace {inode} (to restore it, run irqlab there")?;
-        // /sys shows the settings of the namespace that mounted it, so the command mounts it again.
-        let mounted = "unshare -m sh -c 'mount -t sysfs sysfs /sys; irqlab signal undo'";
-        match &self.way_in {
-            WayIn::Name(name) => write!(f, ": ip netns exec {name} irqlab signal undo)"),
-            WayIn::Process(pid) => write!(f, ": nsenter -t {pid} -n {mounted})"),
-            WayIn::Mount(path) => write!(f, ": nsenter --net={path} {mounted})"),
-            WayIn::Unseen => write!(
+        // A sysfs shows the namespace of the process that mounted it, so the command mounts it again.
+        let undo_with_sysfs = "unshare -m sh -c 'mount -t sysfs sysfs /sys; irqlab signal undo'";
+        match &self.entrance {
+            Entrance::Name(name) => write!(f, ": ip netns exec {name} irqlab signal undo)"),
+            Entrance::Process(pid) => write!(f, ": nsenter -t {pid} -n {undo_with_sysfs})"),
+            Entrance::Mount(path) => write!(f, ": nsenter --net={path} {undo_with_sysfs})"),
+            Entrance::Unknown => write!(
                 f,
                 "; if the namespace has ended, its settings have: run irqlab signal undo as root, outside of \
                  containers)"
@@ -104,23 +109,23 @@ impl Interface {
     /// Fails if there is no such interface, or `/sys` shows another namespace.
     pub fn find(name: &str) -> Result<Interface, NotFound> {
         let root = Root::default();
-        let none =
+        let no_such_name =
             || NotFound::NoSuchName { names: root.names("sys/class/net").unwrap_or_default() };
-        let is_name = !name.is_empty()
+        let is_valid_name = !name.is_empty()
             && name.len() <= NAME_BYTES_MAX
             && !name.starts_with('.')
             && !name
                 .contains(|sign: char| sign == '/' || sign.is_whitespace() || sign.is_control());
-        if !is_name {
-            return Err(none());
+        if !is_valid_name {
+            return Err(no_such_name());
         }
         let index = match name_to_index(socket()?, name) {
             Ok(index) => index,
             // The name belongs to an interface of another namespace, which cannot be set from here.
-            Err(_) if in_sysfs(&root, name).is_some() => return Err(NotFound::OtherSysfs),
-            Err(_) => return Err(none()),
+            Err(_) if index_in_sysfs(&root, name).is_some() => return Err(NotFound::OtherSysfs),
+            Err(_) => return Err(no_such_name()),
         };
-        if in_sysfs(&root, name) != Some(index) {
+        if index_in_sysfs(&root, name) != Some(index) {
             return Err(NotFound::OtherSysfs);
         }
         let identity = Identity { name: name.to_owned(), index, namespace: own_namespace()? };
@@ -147,19 +152,21 @@ impl Interface {
 }
 
 impl Identity {
-    /// Finds the interface under its present name. `None` if it no longer exists, and
-    /// its settings with it.
+    /// Finds the interface under its present name. `None` if it no longer exists; then
+    /// its settings do not exist either.
+    ///
+    /// Fails if the interface is in another network namespace. [`is_elsewhere`] recognises this error.
     pub(crate) fn find(&self) -> io::Result<Option<Interface>> {
         if own_namespace()? != self.namespace {
-            return match way_in(self.namespace) {
-                Some(way_in) => {
-                    Err(io::Error::other(Elsewhere { interface: self.clone(), way_in }))
+            return match find_entrance(self.namespace) {
+                Some(entrance) => {
+                    Err(io::Error::other(Elsewhere { interface: self.clone(), entrance }))
                 }
                 None => Ok(None),
             };
         }
         let Ok(name) = index_to_name(socket()?, self.index) else { return Ok(None) };
-        if in_sysfs(&Root::default(), &name) != Some(self.index) {
+        if index_in_sysfs(&Root::default(), &name) != Some(self.index) {
             return Err(io::Error::other(NotFound::OtherSysfs));
         }
         Ok(Some(Interface { identity: self.clone(), name }))
@@ -170,57 +177,61 @@ fn socket() -> io::Result<std::os::fd::OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 
-fn in_sysfs(root: &Root, name: &str) -> Option<u32> {
+/// The number of the interface with this name in /sys, which may show another network namespace.
+fn index_in_sysfs(root: &Root, name: &str) -> Option<u32> {
     root.word(format!("sys/class/net/{name}/ifindex"))?.parse().ok()
 }
 
+/// Device and inode of the namespace that a file in /proc or a mount stands for.
 fn namespace_at(path: &std::path::Path) -> io::Result<(u64, u64)> {
     let data = std::fs::metadata(path)?;
     Ok((data.dev(), data.ino()))
 }
 
+/// The network namespace of the calling thread.
 fn own_namespace() -> io::Result<(u64, u64)> {
     namespace_at("/proc/thread-self/ns/net".as_ref())
 }
 
-/// Finds a way to enter a network namespace. `None` if the namespace has ended, with its interfaces
-/// and their settings: all processes are visible from here, and neither a name, nor a process, nor
-/// a mount keeps the namespace.
-fn way_in(namespace: (u64, u64)) -> Option<WayIn> {
-    let is_it = |path: &Path| Ok(namespace_at(path)? == namespace);
-    if let Some(path) = names(Path::new("/run/netns")).find(|path| is_it(path).unwrap_or(false)) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        return Some(WayIn::Name(name.into_owned()));
+/// Finds out how to enter a network namespace. `None` if the namespace has ended, with its interfaces and
+/// their settings. That is certain only if this process sees all processes of the machine, and no name,
+/// process or mount keeps the namespace.
+fn find_entrance(namespace: (u64, u64)) -> Option<Entrance> {
+    let is_wanted = |path: &Path| Ok(namespace_at(path)? == namespace);
+    let mut named = paths_in(Path::new("/run/netns"));
+    if let Some(path) = named.find(|path| is_wanted(path).unwrap_or(false)) {
+        return Some(Entrance::Name(last_name(&path)));
     }
     let is_root = rustix::process::geteuid().is_root();
-    let mut are_all_seen = crate::host::in_first_pid_namespace();
-    // If not even root may look into a process, it belongs to the machine itself,
-    // such as its first process.
-    let tells_nothing = |error: &io::Error| is_root || has_ended(error);
+    let mut sees_all_processes = crate::host::in_first_pid_namespace();
+    // An error hides nothing if the process has ended. If not even root may look into a process, the
+    // process belongs to the machine itself, such as its first process.
+    let hides_nothing = |error: &io::Error| is_root || has_ended(error);
     let mut mount_namespaces = BTreeSet::new();
     let is_process = |path: &PathBuf| path.join("ns").exists();
-    for process in names(Path::new("/proc")).filter(is_process) {
-        let tasks = names(&process.join("task"));
+    for process in paths_in(Path::new("/proc")).filter(is_process) {
+        let tasks = paths_in(&process.join("task"));
         for path in tasks.map(|task| task.join("ns/net")) {
-            match is_it(&path) {
-                Ok(true) => return Some(WayIn::Process(last_name(&process))),
+            match is_wanted(&path) {
+                Ok(true) => return Some(Entrance::Process(last_name(&process))),
                 Ok(false) => {}
-                Err(error) => are_all_seen &= tells_nothing(&error),
+                Err(error) => sees_all_processes &= hides_nothing(&error),
             }
         }
         match namespace_at(&process.join("ns/mnt")) {
+            // The mounts of this mount namespace were searched already.
             Ok(mounts) if !mount_namespaces.insert(mounts) => continue,
             Ok(_) => {}
             Err(error) => {
-                are_all_seen &= tells_nothing(&error);
+                sees_all_processes &= hides_nothing(&error);
                 continue;
             }
         }
         if let Some(path) = mount_of(&process, namespace.1) {
-            return Some(WayIn::Mount(path));
+            return Some(Entrance::Mount(path));
         }
     }
-    (!are_all_seen).then_some(WayIn::Unseen)
+    (!sees_all_processes).then_some(Entrance::Unknown)
 }
 
 /// Whether an error means that the process or thread has ended.
@@ -228,8 +239,9 @@ fn has_ended(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// The path in a process's file system at which a network namespace is mounted. Such a line is `43
-/// 24 0:4 net:[4026532281] /run/netns/blue rw shared:5 - nsfs nsfs rw`.
+/// The path at which a network namespace is mounted in the mount namespace of `process` (a directory of
+/// /proc). `None` if it is not mounted there. A line of its mountinfo is `43 24 0:4 net:[4026532281]
+/// /run/netns/blue rw shared:5 - nsfs nsfs rw`.
 fn mount_of(process: &Path, inode: u64) -> Option<String> {
     let mounts = std::fs::read_to_string(process.join("mountinfo")).ok()?;
     let root = format!("net:[{inode}]");
@@ -240,7 +252,8 @@ fn mount_of(process: &Path, inode: u64) -> Option<String> {
     Some(format!("{}/root{path}", process.display()))
 }
 
-fn names(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+/// The paths of the entries of a directory; none if it cannot be read.
+fn paths_in(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 

@@ -1,4 +1,7 @@
-//! The settings of an interface that make a signalling scheme.
+//! The settings of an interface that make a signalling scheme, as far as kernel and driver offer them.
+//!
+//! `irqlab signal advise` prints or applies the settings of the advised scheme; `signal run` on a card applies the
+//! settings of each measured scheme. This file changes no setting; `session` does.
 
 use signalling::Scheme;
 
@@ -7,16 +10,14 @@ use super::{InForce, Interface, Setting};
 use crate::network::coalescing::{self, Coalescing};
 use crate::network::napi;
 
-/// Largest value of `napi_defer_hard_irqs` (S32_MAX, net/core/net-sysfs.c), with which
-/// the interrupt stays off.
+/// Largest value of `napi_defer_hard_irqs` (S32_MAX, net/core/net-sysfs.c). With it, the interrupt stays off.
 const DEFER_ALWAYS: u32 = i32::MAX as u32;
-/// `irq-suspend-timeout` for a hybrid, ns: interrupts stay off while events keep coming. The value
+/// `irq-suspend-timeout` of a hybrid scheme, ns: how long interrupts may stay off while the receiver polls. The value
 /// is from the example in Documentation/networking/napi.rst.
 const SUSPEND_NS: u64 = 20_000_000;
-/// Permitted polling times of a socket, us. The upper limit is irqlab's, because
-/// net.core.busy_poll has none.
+/// Permitted polling times of a socket, us. The upper limit is irqlab's own, because net.core.busy_poll has none.
 const BUSY_POLL_US: std::ops::RangeInclusive<u64> = 50..=10_000;
-/// Longest time that packets wait if a polling receiver stops polling, ns.
+/// `gro_flush_timeout` while a receiver polls, ns: how long packets wait at most if the receiver stops polling.
 const POLLING_TIMEOUT_NS: u64 = 10_000_000;
 
 /// A setting, and the value that a scheme needs for it.
@@ -34,7 +35,7 @@ pub struct Impossible {
     pub remedy: Option<String>,
 }
 
-/// The abilities of kernel and driver for an interface.
+/// The coalescing settings and NAPI instances that kernel and driver offer for an interface.
 #[derive(Clone, Debug)]
 pub struct Abilities {
     /// The coalescing settings that exist, or why there are none.
@@ -43,7 +44,7 @@ pub struct Abilities {
     instances: Result<Vec<napi::Instance>, String>,
 }
 
-/// The scheme that Linux uses in place of a requested one.
+/// The scheme that Linux uses instead of a requested one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Equivalent {
     /// The scheme in force when the requested scheme's settings are set.
@@ -52,8 +53,7 @@ pub struct Equivalent {
     pub reason: &'static str,
 }
 
-/// The scheme that Linux uses when a scheme's settings are set; `None` if Linux uses
-/// exactly the requested one.
+/// The scheme that Linux uses when the settings of `scheme` are set. `None` if that is exactly `scheme`.
 #[must_use]
 pub fn equivalent(scheme: Scheme) -> Option<Equivalent> {
     let drain = Scheme::Drain { budget: signalling::BUDGET_DEFAULT };
@@ -80,8 +80,8 @@ pub fn equivalent(scheme: Scheme) -> Option<Equivalent> {
     Some(Equivalent { scheme, reason })
 }
 
-/// The scheme that a device uses after it was set to `scheme` and took these values. It may have
-/// rounded the values of coalescing.
+/// The scheme that a device uses after it was set to `scheme`, with the values that the device took. A device may round
+/// the values of coalescing.
 #[must_use]
 pub fn scheme_in_force(scheme: Scheme, settings: &[InForce]) -> Scheme {
     let coalescing = settings.iter().find(|in_force| in_force.setting == Setting::Coalescing);
@@ -96,7 +96,7 @@ pub fn scheme_in_force(scheme: Scheme, settings: &[InForce]) -> Scheme {
 }
 
 impl Abilities {
-    /// Asks kernel and driver. Changes nothing, and needs no rights.
+    /// Asks kernel and driver what they offer. Changes nothing, and needs no rights.
     #[must_use]
     pub fn of(interface: &Interface) -> Abilities {
         let coalescing = coalescing::read(interface.index())
@@ -106,8 +106,8 @@ impl Abilities {
         Abilities { coalescing, instances }
     }
 
-    /// Abilities that a test assumes: coalescing as text (empty: none), and NAPI
-    /// instances that can suspend.
+    /// Abilities that a test assumes: the coalescing settings as text (empty for none), and the numbers of NAPI
+    /// instances whose interrupts can be suspended.
     #[must_use]
     pub fn assumed(coalescing: &str, suspending: &[u32]) -> Abilities {
         Abilities {
@@ -116,16 +116,15 @@ impl Abilities {
         }
     }
 
-    /// Why nobody knows whether the interface has NAPI instances; `None` if it is known.
+    /// Why it is unknown whether the interface has NAPI instances; `None` if it is known.
     #[must_use]
     pub fn napi_is_unknown(&self) -> Option<&str> {
         self.instances.as_ref().err().map(String::as_str)
     }
 
-    /// Checks that there is a NAPI instance. Without one, the kernel accepts the settings of
-    /// timers and polling, and they have no effect. If the kernel does not say (before Linux 6.8),
-    /// this assumes an instance.
-    fn need_napi(&self) -> Result<(), Impossible> {
+    /// Checks that there is a NAPI instance. Without an instance, the kernel accepts settings of timers and polling,
+    /// but they have no effect. Kernels before 6.8 do not list instances; then this assumes that there is one.
+    fn check_napi(&self) -> Result<(), Impossible> {
         match &self.instances {
             Ok(instances) if instances.is_empty() => Err(Impossible {
                 reason: "it has no NAPI instance".to_owned(),
@@ -135,9 +134,11 @@ impl Abilities {
         }
     }
 
-    /// The NAPI instances whose interrupts can be suspended.
-    fn suspending(&self) -> Result<Vec<u32>, Impossible> {
-        self.need_napi()?;
+    /// The numbers of the NAPI instances whose interrupts can be suspended.
+    ///
+    /// Fails if there are none.
+    fn suspendable_instances(&self) -> Result<Vec<u32>, Impossible> {
+        self.check_napi()?;
         let impossible = |reason: &str| Impossible { reason: reason.to_owned(), remedy: None };
         let instances = self.instances.as_ref().map_err(|reason| impossible(reason))?;
         let can_suspend =
@@ -150,9 +151,11 @@ impl Abilities {
         Ok(ids)
     }
 
-    /// The settings that make a scheme; they must be set in this order. In some schemes the
-    /// receiver polls. With `low_hz`, the lowest rate, the settings make all sockets poll long
-    /// enough for it (`net.core.busy_poll`). Without `low_hz`, the receiver must poll by itself.
+    /// The settings that make a scheme. They must be set in the returned order.
+    ///
+    /// `low_hz` matters for schemes with a polling receiver. With `low_hz`, the lowest expected rate of packets,
+    /// the settings make all sockets poll long enough for that rate (`net.core.busy_poll`). Without `low_hz`, the
+    /// receiver must poll by itself.
     ///
     /// Fails if kernel or driver do not offer the scheme.
     pub fn required_settings(
@@ -162,36 +165,39 @@ impl Abilities {
     ) -> Result<Vec<RequiredSetting>, Impossible> {
         Ok(match scheme {
             Scheme::Interrupt | Scheme::Drain { .. } => {
-                // At 0 and 0 no interrupt would come (struct ethtool_coalesce, ethtool.h).
-                [defer(0, 0), self.at_once()].concat()
+                // `interrupt_at_once` sets 1 frame: with 0 frames and 0 us no interrupt would come
+                // (struct ethtool_coalesce, ethtool.h).
+                [defer(0, 0), self.interrupt_at_once()].concat()
             }
             Scheme::Clocked { period_ns: ns } | Scheme::Deferred { delay_ns: ns } => {
-                self.need_napi()?;
-                [defer(DEFER_ALWAYS, ns), self.at_once()].concat()
+                self.check_napi()?;
+                [defer(DEFER_ALWAYS, ns), self.interrupt_at_once()].concat()
             }
             Scheme::Coalesced { count, delay_ns } => {
                 let us = u32::try_from(delay_ns.div_ceil(1_000)).unwrap_or(u32::MAX);
-                [defer(0, 0), vec![self.coalesced(us, count)?]].concat()
+                [defer(0, 0), vec![self.coalesce(us, count)?]].concat()
             }
             Scheme::Spin | Scheme::SpinYield if low_hz.is_none() => {
-                [defer(DEFER_ALWAYS, POLLING_TIMEOUT_NS), self.at_once()].concat()
+                [defer(DEFER_ALWAYS, POLLING_TIMEOUT_NS), self.interrupt_at_once()].concat()
             }
             Scheme::Spin => {
-                self.need_napi()?;
-                // Polls long enough for two gaps at the lowest rate.
+                self.check_napi()?;
+                // Polls for two intervals between packets at the lowest rate.
                 let us = 2_000_000 / low_hz.unwrap_or(1).max(1);
                 let us = us.clamp(*BUSY_POLL_US.start(), *BUSY_POLL_US.end());
-                let all = [Setting::BusyRead, Setting::BusyPoll];
-                all.map(|setting| require(setting, us)).to_vec()
+                let settings = [Setting::BusyRead, Setting::BusyPoll];
+                settings.map(|setting| require(setting, us)).to_vec()
             }
             Scheme::SpinYield => {
                 let reason =
                     "no setting of the kernel yields after each poll; a program that polls must";
                 return Err(Impossible { reason: reason.to_owned(), remedy: None });
             }
-            Scheme::Hybrid { .. } if low_hz.is_none() => [defer(0, 0), self.at_once()].concat(),
+            Scheme::Hybrid { .. } if low_hz.is_none() => {
+                [defer(0, 0), self.interrupt_at_once()].concat()
+            }
             Scheme::Hybrid { suspend_ns, .. } => {
-                let ids = self.suspending()?;
+                let ids = self.suspendable_instances()?;
                 let suspend = |id: &u32| RequiredSetting {
                     setting: Setting::Napi { id: *id },
                     value: format!("irq-suspend-timeout {SUSPEND_NS}"),
@@ -201,31 +207,32 @@ impl Abilities {
         })
     }
 
-    /// The settings with which a device that could delay an interrupt raises it at once.
-    fn at_once(&self) -> Vec<RequiredSetting> {
-        let Ok(has) = &self.coalescing else { return Vec::new() };
+    /// The settings with which a device that could delay an interrupt raises it at once: none, or one.
+    fn interrupt_at_once(&self) -> Vec<RequiredSetting> {
+        let Ok(available) = &self.coalescing else { return Vec::new() };
         let value = coalescing_text(&Coalescing {
-            adaptive: has.adaptive.map(|_| false),
-            delay_us: has.delay_us.map(|_| 0),
-            frames: has.frames.map(|_| 1),
+            adaptive: available.adaptive.map(|_| false),
+            delay_us: available.delay_us.map(|_| 0),
+            frames: available.frames.map(|_| 1),
         });
         let change = RequiredSetting { setting: Setting::Coalescing, value };
         if change.value.is_empty() { Vec::new() } else { vec![change] }
     }
 
-    fn coalesced(&self, us: u32, frames: u32) -> Result<RequiredSetting, Impossible> {
+    /// The setting with which a device interrupts after `frames` packets, and at the latest `us` after a packet.
+    fn coalesce(&self, us: u32, frames: u32) -> Result<RequiredSetting, Impossible> {
         let impossible = |reason: String| Impossible { reason, remedy: None };
-        let has = self.coalescing.as_ref().map_err(|reason| impossible(reason.clone()))?;
-        let lacks: Vec<&str> = [
-            has.delay_us.is_none().then_some("rx-usecs"),
-            has.frames.is_none().then_some("rx-frames"),
+        let available = self.coalescing.as_ref().map_err(|reason| impossible(reason.clone()))?;
+        let missing: Vec<&str> = [
+            available.delay_us.is_none().then_some("rx-usecs"),
+            available.frames.is_none().then_some("rx-frames"),
         ]
         .into_iter()
         .flatten()
         .collect();
-        match lacks[..] {
+        match missing[..] {
             [] => {
-                let adaptive = has.adaptive.map(|_| false);
+                let adaptive = available.adaptive.map(|_| false);
                 let wanted = Coalescing { adaptive, delay_us: Some(us), frames: Some(frames) };
                 Ok(RequiredSetting {
                     setting: Setting::Coalescing,
@@ -233,7 +240,7 @@ impl Abilities {
                 })
             }
             [_, _] => Err(impossible("its driver does not coalesce interrupts".to_owned())),
-            _ => Err(impossible(format!("its driver has no {}", lacks.join(" and ")))),
+            _ => Err(impossible(format!("its driver has no {}", missing.join(" and ")))),
         }
     }
 }
@@ -242,7 +249,8 @@ fn require(setting: Setting, value: impl ToString) -> RequiredSetting {
     RequiredSetting { setting, value: value.to_string() }
 }
 
-/// Sets the timeout first, because deferring has no effect without it.
+/// The settings with which NAPI polls every `delay_ns`, until `times` polls found no packet, before it uses interrupts
+/// again. The timeout comes first, because deferring has no effect without it.
 fn defer(times: u32, delay_ns: u64) -> Vec<RequiredSetting> {
     vec![require(Setting::GroFlushTimeout, delay_ns), require(Setting::DeferHardIrqs, times)]
 }

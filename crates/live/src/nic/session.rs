@@ -1,4 +1,9 @@
-//! Changes several settings of one interface, or none of them.
+//! [`Session`]: changes several settings of one interface, with a journal. Dropping the session restores all of them,
+//! so a caller that stops at an error changes nothing. `irqlab signal advise --apply` keeps the changes of its
+//! session; `signal::card` restores the settings after each measurement.
+//!
+//! Each old value is in the journal before the setting is changed. Keep this order: after a kill, the next start
+//! restores only what the journal contains.
 
 use std::io;
 use std::path::Path;
@@ -7,13 +12,12 @@ use super::{Interface, Setting};
 use crate::journal::{Journal, JournalError, Resource};
 use crate::network::napi;
 
-/// A setting after it was set.
+/// A setting that was set, with its value before, the requested value, and the value in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
     pub setting: Setting,
     /// The setting's value before.
     pub before: String,
-    /// The requested value.
     pub asked: String,
     /// The value in force, which a driver may have rounded.
     pub now: String,
@@ -27,8 +31,7 @@ impl InForce {
     }
 }
 
-/// Why a setting was not set. No setting stays changed in part: dropping the session restores
-/// what it changed before.
+/// Why a setting was not set. Dropping the session restores the settings that it changed before.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The kernel or the driver does not have the setting.
@@ -51,14 +54,15 @@ pub enum Refusal {
 pub struct Session {
     interface: Interface,
     journal: Journal,
+    /// Settings whose first value is in the journal.
     recorded: Vec<Setting>,
+    /// See [`Session::restored`].
     restored: Vec<String>,
 }
 
 impl Session {
-    /// Locks the interface until the session is dropped, so that no other irqlab changes
-    /// it. Restores the settings of the interface that killed processes left changed.
-    /// Changes nothing else yet.
+    /// Locks the interface until the session is dropped, so that no other irqlab changes it. Restores the settings of
+    /// the interface that killed processes left changed. Changes nothing else.
     ///
     /// Fails with [`JournalError::Busy`] if another irqlab holds the interface, or another error if
     /// no journal can be written.
@@ -68,8 +72,7 @@ impl Session {
         Ok(Session { interface, journal, recorded: Vec::new(), restored })
     }
 
-    /// Settings that killed processes had left changed, and that this process
-    /// restored: a message each.
+    /// A message for each setting that a killed process left changed, and that this session restored.
     #[must_use]
     pub fn restored(&self) -> &[String] {
         &self.restored
@@ -80,7 +83,7 @@ impl Session {
         &self.interface
     }
 
-    /// Sets a value and reads it back. The journal has the old value before the change.
+    /// Sets a value and reads it back.
     ///
     /// Fails if the setting does not exist, may not be set, or the value is refused.
     pub fn set(&mut self, setting: Setting, value: &str) -> Result<InForce, Refusal> {
@@ -109,7 +112,7 @@ impl Session {
             setting: setting.to_string(),
             source,
         })?;
-        // For an instance, `value` may name only some of its values.
+        // `value` may contain only some values of a NAPI instance. The comparison needs these alone.
         let now = match setting {
             Setting::Napi { .. } => super::setting::part_of(&now, value),
             _ => now,
@@ -117,7 +120,7 @@ impl Session {
         Ok(InForce { setting, before, asked: value.to_owned(), now })
     }
 
-    /// Directs an interrupt to a CPU.
+    /// Directs an interrupt to a CPU, until the session is dropped.
     ///
     /// Fails if another irqlab has directed the interrupt, its affinity cannot be read or
     /// journalled, or the kernel refuses (a managed interrupt).
@@ -136,19 +139,20 @@ impl Session {
         std::fs::write(&path, &value).map_err(refuse)
     }
 
-    /// Ends the session without restoring anything. The values stay in force after this
-    /// process has ended, until [`crate::journal::undo_kept`] restores them. `what`
-    /// describes them for a reader.
+    /// Ends the session without restoring anything. The values stay in force after this process has ended, until
+    /// [`crate::journal::undo_kept`] restores them. `what` describes the changes for a reader.
     ///
-    /// Fails if the journal cannot be written. Then everything is restored.
+    /// Fails if the journal cannot be written. Then all settings are restored.
     pub fn keep(self, what: &str) -> Result<(), JournalError> {
         self.journal.keep(self.interface.identity(), what)
     }
 
+    /// Records the old value of a setting in the journal. Does nothing if this session has recorded the setting before,
+    /// because the first value is the one to restore.
     fn record(&mut self, setting: Setting, value: &str) -> Result<(), JournalError> {
         if !self.recorded.contains(&setting) {
             match setting.global_path() {
-                // A global setting outlives the interface, so it gets an entry of its own.
+                // A global setting remains when the interface vanishes, so its entry names its file.
                 Some(path) => self.journal.will_write(Path::new(path), value)?,
                 None => self.journal.will_set(self.interface.identity(), setting, value)?,
             }
@@ -157,10 +161,10 @@ impl Session {
         Ok(())
     }
 
-    /// Records the settings of all NAPI instances. Writing a setting of the interface overwrites
-    /// them, so they come first in the journal, which restores them last.
+    /// Records the settings of all NAPI instances. Call it before a setting is recorded that overwrites them: the
+    /// journal restores in reverse order, so it restores the instances last.
     fn record_instances(&mut self) -> Result<(), JournalError> {
-        // Without the family `netdev` (before Linux 6.8), instances have no settings of their own.
+        // Before Linux 6.8 (no netlink family `netdev`), instances have no separate settings.
         for instance in napi::instances(self.interface.index()).unwrap_or_default() {
             let values = super::setting::napi_text(&instance.settings);
             if !values.is_empty() {

@@ -1,4 +1,8 @@
-//! The settings of an interface, and their values as text.
+//! [`Setting`]: one setting of an interface, with its value as one line of text. Reads and writes it through sysfs,
+//! sysctl, ethtool or netlink (`network`).
+//!
+//! The journal stores settings and values on disk, and tables and messages show them. Therefore neither the names of
+//! the variants nor the text of values may change.
 
 use std::fmt;
 use std::io;
@@ -13,7 +17,7 @@ use crate::network::napi;
 /// Largest value that is read, in bytes.
 const VALUE_BYTES_MAX: usize = 1024;
 
-/// A setting. Its value is one line of text. If it has several numbers, each follows its name:
+/// A setting. Its value is one line of text. A value of several numbers has the form `NAME VALUE ...`, such as
 /// `adaptive-rx off rx-usecs 50 rx-frames 64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -69,6 +73,7 @@ impl Setting {
         }
     }
 
+    /// The file of the setting; `None` for a setting that is no file.
     fn path(self, interface: &str) -> Option<String> {
         match self {
             Setting::Gro | Setting::Coalescing | Setting::Napi { .. } => None,
@@ -77,7 +82,7 @@ impl Setting {
         }
     }
 
-    /// The command with which a user sets the value.
+    /// The shell command with which a user sets the value.
     #[must_use]
     pub fn line(self, interface: &str, value: &str) -> String {
         match self {
@@ -85,11 +90,8 @@ impl Setting {
             Setting::Gro => format!("ethtool -K {interface} gro {value}"),
             Setting::Coalescing => format!("ethtool -C {interface} {value}"),
             Setting::Napi { id } => {
-                let members: Vec<String> = pairs(value)
-                    .iter()
-                    .map(|(name, value)| format!(", \"{name}\": {value}"))
-                    .collect();
-                let members = members.concat();
+                let member = |(name, value): (&str, &str)| format!(", \"{name}\": {value}");
+                let members: String = pairs(value).into_iter().map(member).collect();
                 format!("ynl --family netdev --do napi-set --json '{{\"id\": {id}{members}}}'")
             }
             _ => format!("echo {value} > /sys/class/net/{interface}/{self}"),
@@ -113,8 +115,8 @@ impl Setting {
                 text => Ok(text),
             },
             Setting::Napi { id } => {
-                let all = napi::instances(interface.index())?;
-                let found = all.iter().find(|instance| instance.id == id);
+                let instances = napi::instances(interface.index())?;
+                let found = instances.iter().find(|instance| instance.id == id);
                 Ok(napi_text(&found.ok_or(io::ErrorKind::NotFound)?.settings))
             }
             _ => {
@@ -122,40 +124,40 @@ impl Setting {
                 let text = crate::host::Root::default().text_up_to(&path, VALUE_BYTES_MAX);
                 match text {
                     Some(text) => Ok(text.trim().to_owned()),
-                    // Reads the file again, because the error says more than `None`.
+                    // Reads the file again for the error, which `None` does not contain.
                     None => std::fs::read_to_string(path).map(|text| text.trim().to_owned()),
                 }
             }
         }
     }
 
-    /// Sets the value. The device may take another value than the requested one,
-    /// so read it afterwards.
+    /// Sets the value. The device may take another value than the requested one, so read it back afterwards.
     ///
     /// Fails without CAP_NET_ADMIN, or if kernel or driver refuse the value.
     pub fn write(self, interface: &Interface, value: &str) -> io::Result<()> {
-        let wrong =
+        let invalid =
             || io::Error::new(io::ErrorKind::InvalidInput, format!("{self} is not {value:?}"));
         match self {
             Setting::Gro => match value {
                 "on" | "off" => Ethtool::open()?.set(interface.name(), GRO, value == "on"),
-                _ => Err(wrong()),
+                _ => Err(invalid()),
             },
             Setting::Coalescing => {
-                coalescing::write(interface.index(), &coalescing_of(value).ok_or_else(wrong)?)
+                coalescing::write(interface.index(), &coalescing_of(value).ok_or_else(invalid)?)
             }
-            Setting::Napi { id } => napi::write(id, &napi_of(value).ok_or_else(wrong)?),
+            Setting::Napi { id } => napi::write(id, &napi_of(value).ok_or_else(invalid)?),
             _ => std::fs::write(self.path(interface.name()).unwrap_or_default(), value),
         }
     }
 }
 
-/// Pairs of name and value in a text. A last name without a value is left out.
+/// Splits `NAME VALUE ...` into pairs of name and value. Leaves out a last name without a value.
 fn pairs(text: &str) -> Vec<(&str, &str)> {
-    let parts: Vec<&str> = text.split_whitespace().collect();
-    parts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
+/// The text of coalescing settings. Leaves out settings that the driver lacks.
 pub(super) fn coalescing_text(values: &Coalescing) -> String {
     let Coalescing { adaptive, delay_us, frames } = *values;
     let parts = [
@@ -166,7 +168,7 @@ pub(super) fn coalescing_text(values: &Coalescing) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Parses the text of coalescing settings; `None` if the text contains anything else.
+/// Parses the text that [`coalescing_text`] makes; `None` for any other text.
 pub(super) fn coalescing_of(text: &str) -> Option<Coalescing> {
     let mut values = Coalescing::default();
     for (name, value) in pairs(text) {
@@ -186,26 +188,27 @@ pub(super) fn coalescing_of(text: &str) -> Option<Coalescing> {
     (coalescing_text(&values) == text).then_some(values)
 }
 
+/// The text of an instance's settings. Leaves out settings that the kernel lacks.
 pub(super) fn napi_text(values: &napi::Settings) -> String {
     let parts = [
         ("defer-hard-irqs", values.defer_hard_irqs),
         ("gro-flush-timeout", values.gro_flush_timeout_ns),
         ("irq-suspend-timeout", values.irq_suspend_timeout_ns),
     ];
-    let parts = parts.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
-    parts.collect::<Vec<_>>().join(" ")
+    let known = parts.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+    known.collect::<Vec<_>>().join(" ")
 }
 
 /// Selects the pairs of `text` whose names are in `wanted`, in the order of `wanted`.
 pub(super) fn part_of(text: &str, wanted: &str) -> String {
-    let all = pairs(text);
+    let available = pairs(text);
     let wanted = pairs(wanted);
-    let named = |name: &str| all.iter().find(|(found, _)| *found == name);
-    let parts = wanted.iter().filter_map(|(name, _)| named(name));
-    parts.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(" ")
+    let pair_of = |name: &str| available.iter().find(|(found, _)| *found == name);
+    let selected = wanted.iter().filter_map(|(name, _)| pair_of(name));
+    selected.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Parses the text of an instance's settings; `None` if the text contains anything else.
+/// Parses the text that [`napi_text`] makes; `None` for any other text.
 fn napi_of(text: &str) -> Option<napi::Settings> {
     let mut values = napi::Settings::default();
     for (name, value) in pairs(text) {

@@ -1,4 +1,7 @@
-//! [`LiveNoise`]: this machine as a bench for the noise experiment.
+//! [`LiveNoise`]: this machine as a bench for the experiment `noise`. `lab::noise` calls [`NoiseBench::measure`] for
+//! each loop, and [`NoiseBench::measure_part`] to compare the loop with and without probes.
+//!
+//! The calling thread is the *observer*: while the loops run, it leaves their CPUs if it can, and reads their records.
 
 use std::io;
 use std::process::ExitStatus;
@@ -33,35 +36,38 @@ use crate::window::{ThrottlingWindow, WaitOutcome};
 
 /// The default threshold, if the clock's resolution allows it.
 pub(super) const THRESHOLD_NS: u64 = 100;
-/// A window ends if this bench's own thread gets no time for this long. The thread polls at least
-/// once a second, and a throttled real-time loop leaves it time once a second (sched_rt_period_us).
+/// A window ends if the observer gets no CPU time for this long. The observer polls at least once a second, and a
+/// throttled real-time loop leaves it CPU time once a second (sched_rt_period_us).
 const WATCHDOG_NS: u64 = 10_000_000_000;
-/// The warning about a window that ended because this thread got no time.
+/// The warning about a window that ended because the observer got no CPU time.
 const STARVED: &str = "the run was ended: irqlab's own thread, which reads the loop's records, got no time for \
                        10 s (leave it a CPU with -c or -H; --fifo takes all time of a CPU)";
-/// The comparison of the loop with and without probes: its longest total time, and the
-/// shortest time of a part.
+/// Longest total time of the comparison of the loop with and without probes.
 const COMPARED_NS_MAX: u64 = 60_000_000_000;
+/// Shortest time of a part of this comparison.
 const PART_NS_MIN: u64 = 10_000_000;
 /// Reasons why a loop ended early.
 const WENT_OFFLINE: &str = "went offline in the window: measured until then";
-const MOVED: &str = "the kernel moved the loop to another CPU (did this one go offline for a while?): measured until then";
+const MOVED: &str = "the kernel moved the loop to another CPU (did this one go offline for a while?): measured until \
+                     then";
 /// Reasons why a CPU has no loop, or a loop whose records are not used.
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
 const LEFT_UNNOTICED: &str = "the kernel let the loop's thread leave the CPU before the window opened, or for a \
                               while (did it go offline?)";
-/// Longest warm-up of a part of the comparison.
+/// Longest warm-up of a part of the comparison of the loop with and without probes.
 const PART_WARM_UP_MAX: Duration = Duration::from_millis(10);
 
 /// This machine as a bench that runs loops.
 pub struct LiveNoise {
     settings: NoiseSettings,
     clock: ClockResolution,
+    /// Length of the shortest gap that counts as a detour.
     threshold_ns: u64,
+    /// `None` if no marks are recorded.
     probes: Option<MarkProbes>,
     /// The kernel entry latency; `None` if it was not measured.
     entry_latency_ns: Option<u64>,
-    /// The command that runs concurrently with the loops.
+    /// The user's command that runs concurrently with the loops.
     companion: Option<Companion>,
     root: Root,
     absent: Vec<Absence>,
@@ -69,9 +75,10 @@ pub struct LiveNoise {
 }
 
 impl LiveNoise {
-    /// Measures the clock, loads the probes and measures the kernel entry latency.
+    /// Measures the clock, loads the probes, measures the kernel entry latency, and prepares the command.
     ///
-    /// Fails with [`BenchError::NothingMeasurable`] on a processor without a constant counter.
+    /// Fails with [`BenchError::NothingMeasurable`] on a processor without a time-stamp counter, and if real-time loops
+    /// would leave the observer no CPU time.
     pub fn new(settings: NoiseSettings) -> Result<Self, BenchError> {
         let cpu = settings.cpus.first().copied().unwrap_or(0);
         let clock = detour_resolution(cpu).map_err(|error| BenchError::Unavailable {
@@ -98,7 +105,7 @@ impl LiveNoise {
             warnings: Vec::new(),
         };
         if bench.settings.fifo.is_some()
-            && starves(&bench.root, &bench.settings.cpus, &bench.own_cpus())
+            && starves(&bench.root, &bench.settings.cpus, &bench.observer_cpus())
         {
             return Err(BenchError::NothingMeasurable {
                 reason: "real-time loops on all CPUs on which irqlab's own thread may run, and a \
@@ -129,8 +136,8 @@ impl LiveNoise {
         Ok(bench)
     }
 
-    /// Ends the command that ran concurrently with the loops, and returns its status. `None`
-    /// without a command, or if the command still ran.
+    /// Ends the command that ran concurrently with the loops, and returns its status. `None` if there is no command, or
+    /// if it still ran.
     ///
     /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn end_command(&mut self) -> Result<Option<ExitStatus>, BenchError> {
@@ -144,7 +151,8 @@ impl LiveNoise {
         (self.threshold_ns < min_ns).then_some(min_ns)
     }
 
-    /// Loads the probes. If that fails, the loops run without them, and the causes are absent.
+    /// Loads the probes, and measures the kernel entry latency on `cpu`. If the probes cannot be loaded, the loops run
+    /// without them, and the causes of detours are absent.
     fn load_probes(&mut self, cpu: u32) -> Result<(), BenchError> {
         match MarkProbes::load() {
             Ok(probes) => {
@@ -169,7 +177,7 @@ impl LiveNoise {
         Ok(())
     }
 
-    /// Warns that the kernel throttles a loop under SCHED_FIFO, because it never sleeps.
+    /// Warns that the kernel throttles a real-time loop, which never sleeps.
     fn warn_about_throttling(&mut self) {
         if self.settings.fifo.is_none() {
             return;
@@ -192,7 +200,7 @@ impl LiveNoise {
     fn loop_config(&self, looping: Loop, cpu: u32, window_ns: u64) -> LoopConfig {
         let window_cycles = match self.settings.length {
             super::Length::Time(_) => self.clock.cycles(window_ns),
-            // A quantum takes the time that it takes, and slots end by their number.
+            // FWQ and FTQ end after their number of quanta or slots, whatever the time.
             super::Length::Repetitions(_) if looping != Loop::Detour => u64::MAX,
             super::Length::Repetitions(_) => self.clock.cycles(window_ns),
         };
@@ -207,9 +215,8 @@ impl LiveNoise {
         }
     }
 
-    /// The CPUs for this thread: the configured ones, or otherwise the usable ones without a loop;
-    /// empty if there are none.
-    fn own_cpus(&self) -> Vec<u32> {
+    /// The CPUs for the observer: the configured ones, else the usable ones without a loop. Empty if there are none.
+    fn observer_cpus(&self) -> Vec<u32> {
         if !self.settings.housekeeping.is_empty() {
             return self.settings.housekeeping.clone();
         }
@@ -217,20 +224,25 @@ impl LiveNoise {
         usable.filter(|cpu| !self.settings.cpus.contains(cpu)).collect()
     }
 
-    fn poll_schedule(&self, has_own_cpu: bool, window_ns: u64, warm_up: Duration) -> PollSchedule {
-        // Without a CPU of its own this thread causes noise, so it polls rarely.
-        let millis = if has_own_cpu { 100 } else { 1000 };
+    fn poll_schedule(
+        &self,
+        has_observer_cpu: bool,
+        window_ns: u64,
+        warm_up: Duration,
+    ) -> PollSchedule {
+        // On a loop's CPU the observer causes noise, so it polls rarely.
+        let period_ms = if has_observer_cpu { 100 } else { 1000 };
         PollSchedule {
             expected: Duration::from_nanos(window_ns) + warm_up,
             warm_up,
-            period: Duration::from_millis(millis),
-            at_end: Duration::from_millis(20),
+            period: Duration::from_millis(period_ms),
+            period_after_end: Duration::from_millis(20),
             watchdog_cycles: self.clock.cycles(WATCHDOG_NS),
             stop: self.settings.stop.clone(),
         }
     }
 
-    /// Starts the loops' threads, except on CPUs that are offline.
+    /// Starts the loops' threads. Also returns the CPUs without a loop, because they are offline. Fails if all are.
     fn runners(
         &self,
         looping: Loop,
@@ -240,7 +252,7 @@ impl LiveNoise {
     ) -> Result<(Vec<Runner>, Vec<UnmeasuredCpu>), BenchError> {
         let start = |cpu: u32| {
             let config = RunnerConfig {
-                looping: self.loop_config(looping, cpu, window_ns),
+                loop_config: self.loop_config(looping, cpu, window_ns),
                 body: self.settings.body,
                 cache_bytes: self.settings.cache_bytes,
                 warm_up_cycles: self.clock.cycles(warm_up.as_nanos() as u64),
@@ -266,17 +278,22 @@ impl LiveNoise {
         Ok((runners, offline))
     }
 
-    fn joins(&self, looping: Loop, watched: bool, runners: &[Runner]) -> Vec<Join> {
+    /// A join for each runner. `has_marks`: marks are recorded in the window.
+    fn joins(&self, looping: Loop, has_marks: bool, runners: &[Runner]) -> Vec<Join> {
         let parameters =
             AttributionParameters { entry_latency_ns: self.entry_latency_ns.unwrap_or(0) };
-        let expected = self.settings.window_ns() / self.settings.quantum_ns.max(1);
+        let expected_quanta = self.settings.window_ns() / self.settings.quantum_ns.max(1);
         let join = |runner: &Runner| {
             let ledger = GapLedger::new(parameters, self.settings.keep.on_cpu(runner.cpu));
-            Join::new(looping, watched, parameters, ledger, expected)
+            Join::new(looping, has_marks, parameters, ledger, expected_quanta)
         };
         runners.iter().map(join).collect()
     }
 
+    /// Runs one window of a loop on all CPUs, and returns its sample. `traced`: with the probes' marks. `companion`
+    /// starts when all loops run.
+    ///
+    /// The external counts are read directly before and after the window, outside of it.
     fn run(
         &self,
         looping: Loop,
@@ -286,40 +303,41 @@ impl LiveNoise {
         companion: &mut Option<Companion>,
     ) -> Result<NoiseSample, BenchError> {
         let status = companion.as_mut().map(Companion::status).transpose()?;
-        let had_ended = status.flatten().is_some();
+        let command_had_ended = status.flatten().is_some();
         let probes = if traced { self.probes.as_ref() } else { None };
-        let own_cpus = self.own_cpus();
+        let observer_cpus = self.observer_cpus();
         let (runners, unmeasured) = self.runners(looping, window_ns, warm_up, probes)?;
-        // The loops' memory is all mapped by now.
+        // The runners have mapped all memory of the loops.
         let locked = LockedMemory::current();
         let mut joins = self.joins(looping, probes.is_some(), &runners);
         let kernel_clock = probes.map(MarkProbes::kernel_clock).unwrap_or_default();
         let mut clocks = ClockMap::new(kernel_clock);
         let before = ExternalCounts::now(&self.root, &self.settings.cpus, probes)?;
         let allowed = sched_getaffinity(None).ok();
-        if !own_cpus.is_empty() {
-            let _ = sched_setaffinity(None, &cpu_set(&own_cpus)); // on failure it is noise like others
+        if !observer_cpus.is_empty() {
+            // If this fails, the observer is a source of noise, like others.
+            let _ = sched_setaffinity(None, &cpu_set(&observer_cpus));
         }
         let throttling = ThrottlingWindow::open(&self.root);
         let clock_before = ClockState::now(self.clock.hz);
-        let schedule = self.poll_schedule(!own_cpus.is_empty(), window_ns, warm_up);
+        let schedule = self.poll_schedule(!observer_cpus.is_empty(), window_ns, warm_up);
         let outcome = collect(&runners, &mut joins, &mut clocks, probes, &schedule, companion);
-        let lost_own_cpus = self.lost_own_cpus(&own_cpus);
+        let lost_observer_cpus = self.lost_observer_cpus(&observer_cpus);
         if let Some(allowed) = allowed {
-            let _ = sched_setaffinity(None, &allowed); // the same mask was valid a moment ago
+            let _ = sched_setaffinity(None, &allowed); // This mask was valid before the window.
         }
-        let interrupted = outcome? == WaitOutcome::Stopped;
+        let is_interrupted = outcome? == WaitOutcome::Stopped;
         let after = ExternalCounts::now(&self.root, &self.settings.cpus, probes)?;
         let clock_after = ClockState::now(self.clock.hz);
         let mut sample = self.sample(looping, runners, joins, &clocks, (&before, &after))?;
         throttling.close(&self.root, &mut sample.facts, &mut sample.warnings);
         sample.unmeasured.splice(..0, unmeasured);
-        sample.warnings.extend(lost_own_cpus);
+        sample.warnings.extend(lost_observer_cpus);
         if let Some(companion) = companion {
-            describe_command(companion, had_ended, kernel_clock, &mut sample)?;
+            describe_command(companion, command_had_ended, kernel_clock, &mut sample)?;
         }
         add_clock(&mut sample, clock_before.zip(clock_after));
-        sample.interrupted = interrupted;
+        sample.interrupted = is_interrupted;
         if let Err(error) = &locked.result {
             sample.warnings.push(format!(
                 "locking the memory failed: {error}; page faults may interrupt the loops (allow it with \
@@ -329,26 +347,27 @@ impl LiveNoise {
         Ok(sample)
     }
 
-    /// A warning if this thread's CPUs went offline, because the kernel then lets
-    /// the thread run anywhere.
-    fn lost_own_cpus(&self, own: &[u32]) -> Option<String> {
-        let is_lost = !own.is_empty()
-            && !own.iter().any(|cpu| is_online(&self.root, *cpu))
-            && sched_getaffinity(None).is_ok_and(|allowed| allowed != cpu_set(own));
+    /// A warning if all of the observer's CPUs went offline. The kernel then lets the observer run on any CPU.
+    fn lost_observer_cpus(&self, observer_cpus: &[u32]) -> Option<String> {
+        let is_lost = !observer_cpus.is_empty()
+            && !observer_cpus.iter().any(|cpu| is_online(&self.root, *cpu))
+            && sched_getaffinity(None).is_ok_and(|allowed| allowed != cpu_set(observer_cpus));
         is_lost.then(|| {
             format!(
                 "irqlab's own thread lost its CPUs ({}), which went offline, and ran on those of the loops",
-                format_cpu_list(own)
+                format_cpu_list(observer_cpus)
             )
         })
     }
 
-    /// The relative error, in a loop's window, of the counter's frequency that was measured before.
+    /// The relative error of the time-stamp counter's frequency in a loop's window. `window_ns`: the window's length by
+    /// the kernel's clock.
     fn counter_error(&self, outcome: &LoopOutcome, window_ns: u64) -> f64 {
-        let by_counter_ns = outcome.end.saturating_sub(outcome.start) as f64 * 1e9 / self.clock.hz;
-        (by_counter_ns / window_ns.max(1) as f64 - 1.0).abs()
+        let counter_ns = outcome.end.saturating_sub(outcome.start) as f64 * 1e9 / self.clock.hz;
+        (counter_ns / window_ns.max(1) as f64 - 1.0).abs()
     }
 
+    /// Waits for the loops' threads, and makes the sample of a window.
     fn sample(
         &self,
         looping: Loop,
@@ -368,7 +387,7 @@ impl LiveNoise {
             let cpu = runner.cpu;
             let (ring, ran) = runner.join()?;
             if ring.is_starved() {
-                // The next window would not get more time.
+                // The observer would starve in the next window, too.
                 self.settings.stop.request();
                 cpu_warnings.push(CpuWarning::new(cpu, STARVED));
             }
@@ -383,12 +402,12 @@ impl LiveNoise {
             join.finish(window_ns, self.settings.quantum_ns);
             let has_left = ran.stay == Stay::UntilItLeft;
             if has_left {
-                let why = if is_leaving(&self.root, cpu) { WENT_OFFLINE } else { MOVED };
+                let reason = if is_leaving(&self.root, cpu) { WENT_OFFLINE } else { MOVED };
                 let after_s = window_ns as f64 / 1e9;
-                let warning = CpuWarning::new(cpu, why);
+                let warning = CpuWarning::new(cpu, reason);
                 cpu_warnings.push(warning.with_extent(after_s, format!("after {after_s:.3} s")));
             }
-            // Slots end by the counter. All other times are from the kernel's clock.
+            // FTQ's slots are times of the counter. All other times are from the kernel's clock.
             if looping == Loop::Ftq {
                 counter_error = counter_error.max(self.counter_error(&ran.outcome, window_ns));
             }
@@ -419,8 +438,7 @@ impl LiveNoise {
             ));
         }
         let probes = if after.lost.is_some() { self.probes.as_ref() } else { None };
-        // Names every field: a default could hide what a real machine's window has,
-        // such as the clock's error.
+        // Every field is named: a default could hide a field that a real machine must fill.
         Ok(NoiseSample {
             looping,
             cpus,
@@ -440,8 +458,8 @@ impl LiveNoise {
     }
 }
 
-/// Adds to a window's sample when the command started that runs concurrently with the loops, and
-/// whether it had ended at the end.
+/// Adds facts about the concurrent command to a window's sample: when it started, and whether it ended in the window.
+/// `had_ended`: it had ended before the window.
 ///
 /// Fails if the program could not be executed, or the kernel does not report the status.
 fn describe_command(
@@ -470,7 +488,8 @@ fn describe_command(
     Ok(())
 }
 
-/// Adds the error of the kernel clock's rate to the error of the loops' clock.
+/// Adds facts about the clocks, and adds the error of the kernel clock's rate to the error of the loops' clock.
+/// `states`: the kernel's clock before and after the window; `None` makes the error unknown.
 fn add_clock(sample: &mut NoiseSample, states: Option<(ClockState, ClockState)>) {
     let length_ns = sample.cpus.iter().map(|cpu| cpu.window_ns).min().unwrap_or(0);
     let error = states.map(|(before, after)| before.rate_error(after, length_ns));
@@ -495,7 +514,7 @@ impl Bench for LiveNoise {
         let settings = &self.settings;
         let mut map = Map::new();
         map.insert("cpus".into(), json!(format_cpu_list(&settings.cpus)));
-        map.insert("observer_cpus".into(), json!(format_cpu_list(&self.own_cpus())));
+        map.insert("observer_cpus".into(), json!(format_cpu_list(&self.observer_cpus())));
         map.insert("body".into(), json!(settings.body.word()));
         map.insert("tsc_hz".into(), json!(self.clock.hz));
         map.insert("clock_step_ns".into(), json!(self.clock.step_ns));
@@ -547,24 +566,24 @@ impl NoiseBench for LiveNoise {
     }
 
     fn measure_part(&mut self, traced: bool, parts: u32) -> Result<NoiseSample, BenchError> {
-        let all_ns = self.settings.window_ns().min(COMPARED_NS_MAX);
-        let window_ns = (all_ns / u64::from(parts.max(1))).max(PART_NS_MIN);
+        let total_ns = self.settings.window_ns().min(COMPARED_NS_MAX);
+        let window_ns = (total_ns / u64::from(parts.max(1))).max(PART_NS_MIN);
         let warm_up = self.settings.warm_up.min(PART_WARM_UP_MAX);
-        // A concurrent command waits meanwhile.
+        // The concurrent command does not run in the comparison.
         self.run(Loop::Detour, traced, window_ns, warm_up, &mut None)
     }
 }
 
-/// A number of /proc/sys/kernel.
+/// The number in a file of /proc/sys/kernel.
 fn kernel_number(root: &Root, name: &str) -> Option<i64> {
     root.word(format!("proc/sys/kernel/{name}"))?.parse().ok()
 }
 
-/// Whether real-time loops leave no time at all for the threads that may run on `own_cpus`
+/// Whether real-time loops leave no CPU time at all to the threads that may run on `observer_cpus`
 /// (sched(7), "Limiting the CPU usage of real-time and deadline processes").
-fn starves(root: &Root, loop_cpus: &[u32], own_cpus: &[u32]) -> bool {
+fn starves(root: &Root, loop_cpus: &[u32], observer_cpus: &[u32]) -> bool {
     let is_limited = kernel_number(root, "sched_rt_runtime_us").is_none_or(|runtime| runtime >= 0);
-    !is_limited && own_cpus.iter().all(|cpu| loop_cpus.contains(cpu))
+    !is_limited && observer_cpus.iter().all(|cpu| loop_cpus.contains(cpu))
 }
 
 #[cfg(test)]
@@ -576,9 +595,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let settings = directory.path().join("proc/sys/kernel");
         std::fs::create_dir_all(&settings).unwrap();
-        let starves = |runtime: &str, own_cpus: &[u32]| {
+        let starves = |runtime: &str, observer_cpus: &[u32]| {
             std::fs::write(settings.join("sched_rt_runtime_us"), runtime).unwrap();
-            super::starves(&Root::new(directory.path()), &[0, 1], own_cpus)
+            super::starves(&Root::new(directory.path()), &[0, 1], observer_cpus)
         };
         // No CPU remains, or only CPUs of the loops.
         assert!(starves("-1\n", &[]) && starves("-1\n", &[1]));

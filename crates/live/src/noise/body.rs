@@ -1,11 +1,11 @@
-//! The work that the loops FWQ and FTQ repeat.
+//! The work that the loops FWQ and FTQ repeat, and its memory. The instructions are in the crate `loop_bodies`.
 
 use lab::noise::Body;
 use loop_bodies::{LINKS_PER_LINE, add, alu, branch, ring_of_lines, walk};
 
-/// Bytes that fit into every first-level cache.
+/// Memory of the body `load`: fits into every first-level cache.
 const LOAD_BYTES: u64 = 16 << 10;
-/// Limit of the memory through which the memory body walks, bytes.
+/// Most memory of the body `memory`, bytes.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// The memory that a body needs on one CPU, bytes. `cache_bytes`: size of the
@@ -24,15 +24,17 @@ pub fn memory_bytes(body: Body, cache_bytes: Option<u64>) -> u64 {
 /// Executes a body on its data.
 pub struct Worker {
     body: Body,
-    /// Links of a ring through the body's memory.
+    /// Links of a ring through the body's memory; empty for bodies without memory.
     links: Vec<u32>,
+    /// Index of the next link.
     at: u32,
+    /// Operand of the bodies without memory.
     value: u64,
 }
 
 impl Worker {
-    /// Allocates the body's memory and writes the whole of it. `cache_bytes`: size of the
-    /// last-level cache, if it is known.
+    /// Allocates the body's memory and writes all of it, so that the loop raises no page fault. `cache_bytes`: size of
+    /// the last-level cache, if known.
     #[must_use]
     pub fn new(body: Body, cache_bytes: Option<u64>) -> Self {
         let mut links = vec![0; memory_bytes(body, cache_bytes) as usize / size_of::<u32>()];

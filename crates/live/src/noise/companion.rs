@@ -1,5 +1,5 @@
-//! The command that runs concurrently with the loops. It executes nothing until the first
-//! loop runs on every CPU.
+//! The user's command that runs concurrently with the loops. Its process waits before it executes the program, until
+//! the first loop runs on every CPU.
 
 use std::process::ExitStatus;
 
@@ -8,7 +8,7 @@ use lab::experiment::BenchError;
 use crate::clock::monotonic_ns;
 use crate::window::{HeldCommand, RunningCommand};
 
-/// A command, from the process that waits to the command's end.
+/// The command, from the start of the waiting process to the command's end.
 pub struct Companion {
     state: State,
     /// Time of the release, ns of the process's CLOCK_MONOTONIC; `None` while the command waits.
@@ -43,7 +43,7 @@ impl Companion {
         self.released_ns
     }
 
-    /// Starts a command that waits. [`Companion::status`] returns an error of the start.
+    /// Starts the command if it waits. [`Companion::status`] returns an error of the start.
     #[must_use]
     pub fn released(self) -> Companion {
         let State::Held(held) = self.state else { return self };
@@ -73,7 +73,7 @@ impl Companion {
         status
     }
 
-    /// Ends the command. Returns its status if it ended by itself, and `None` if it still ran.
+    /// Ends the command. Returns its status if it had ended by itself, and `None` if it still ran.
     ///
     /// Fails if the program could not be executed, or the kernel does not report the status.
     pub fn end(self) -> Result<Option<ExitStatus>, BenchError> {

@@ -1,24 +1,24 @@
-//! The concurrent activity of the CPUs, from their marks, and the position of
-//! each CPU in the machine.
+//! The concurrent activity of the measured CPUs: when each was busy, and the CPU's core and socket. `lab::noise` looks
+//! in it for simultaneous activity on neighbouring CPUs.
 
 use lab::noise::{BusyIntervals, CpuActivity, Place};
 
 use crate::host::{CpuFacts, Root, cpu_facts};
 
-/// The activity of each CPU, from its busy intervals and the end of its loop, ns. Empty if the
-/// kernel does not report the position of one of the CPUs.
+/// The activity of each CPU. Input: CPU, busy intervals, and the end of the CPU's loop, ns. Empty if the kernel does
+/// not report core and socket of one of the CPUs.
 pub(super) fn concurrent_activity(
     root: &Root,
-    of_cpus: Vec<(u32, BusyIntervals, u64)>,
+    busy_cpus: Vec<(u32, BusyIntervals, u64)>,
 ) -> Vec<CpuActivity> {
     let facts = cpu_facts(root);
-    let of_cpu = |(cpu, intervals, end_ns): (u32, BusyIntervals, u64)| {
+    let activity_of = |(cpu, intervals, end_ns): (u32, BusyIntervals, u64)| {
         let mut activity = intervals.finish(position(&facts, cpu)?, end_ns);
-        // Marks after the loop's last record were not used.
+        // The activity is known only until the loop's last record: later marks were not used.
         activity.until_ns = Some(activity.until_ns.map_or(end_ns, |until| until.min(end_ns)));
         Some(activity)
     };
-    of_cpus.into_iter().map(of_cpu).collect::<Option<_>>().unwrap_or_default()
+    busy_cpus.into_iter().map(activity_of).collect::<Option<_>>().unwrap_or_default()
 }
 
 fn position(facts: &CpuFacts, cpu: u32) -> Option<Place> {

@@ -1,9 +1,9 @@
-//! The kernel entry latency, measured without any influence of a host.
+//! The kernel entry latency: how much time passes before the kernel's first mark. `bench.rs` measures it once, and the
+//! attribution of gaps uses it.
 //!
-//! An exception enters the kernel by the same path as an interrupt. A page fault is an exception
-//! that a program can raise itself and that no host intercepts. The entry latency is the time from
-//! the clock reading before the access to the kernel's first event. It includes the probe's work
-//! before the time stamp.
+//! It is measured with page faults: a program can raise them itself, and they enter the kernel by the same path as an
+//! interrupt. No host intercepts them, so a hypervisor has no influence. The latency is the time from the clock
+//! reading before the access to the mark of the fault. It includes the probe's work before the time stamp.
 
 use std::hint::black_box;
 
@@ -21,7 +21,7 @@ const PAGE_BYTES: usize = 4096;
 /// Smallest number of faults from which a latency is computed.
 const FAULTS_MIN: usize = 16;
 
-/// The 90th percentile of the entry latency, ns; `None` with too few faults.
+/// The 90th percentile of the entry latency, ns. `None` with less than [`FAULTS_MIN`] faults.
 ///
 /// Fails if the kernel refuses to deliver the marks.
 pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, BpfError> {
@@ -32,7 +32,7 @@ pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, Bp
     let mut faults: Vec<u64> = probes
         .take()?
         .into_iter()
-        .filter(|(on, mark)| *on == cpu && mark.what == What::Fault)
+        .filter(|(mark_cpu, mark)| *mark_cpu == cpu && mark.what == What::Fault)
         .map(|(_, mark)| mark.at_ns)
         .collect();
     faults.sort_unstable();
@@ -48,8 +48,8 @@ pub fn entry_latency_ns(probes: &MarkProbes, cpu: u32) -> Result<Option<u64>, Bp
     Ok((latencies.len() >= FAULTS_MIN).then(|| latencies[latencies.len() * 9 / 10]))
 }
 
-/// Touches new pages on `cpu`, and restores this thread's affinity. Returns when it touched each
-/// page, cycles; empty if the CPU went offline meanwhile.
+/// Touches new pages on `cpu`, and restores this thread's affinity. Returns the time at which each page was touched,
+/// cycles. Empty if the thread could not be pinned, or the CPU went offline meanwhile.
 fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     let allowed = sched_getaffinity(None).ok();
     if allowed.is_none() || pin(cpu).is_err() {
@@ -57,18 +57,18 @@ fn touch(probes: &MarkProbes, cpu: u32) -> Result<Vec<u64>, BpfError> {
     }
     let thread = loop_thread(Some(&probes.caller()))?;
     let mut touched = vec![1_u64; PAGES];
-    // The kernel has not allocated these zeroed pages yet.
-    let mut fresh = vec![0_u8; PAGES * PAGE_BYTES];
+    // The kernel allocates these zeroed pages at the first access.
+    let mut new_pages = vec![0_u8; PAGES * PAGE_BYTES];
     probes.announce(cpu, thread)?;
-    for (page, touched_at) in fresh.chunks_exact_mut(PAGE_BYTES).zip(&mut touched) {
+    for (page, touched_at) in new_pages.chunks_exact_mut(PAGE_BYTES).zip(&mut touched) {
         *touched_at = now();
         page[0] = black_box(1);
     }
-    black_box(&fresh);
-    let stayed = is_pinned_to(cpu);
+    black_box(&new_pages);
+    let stayed_on_cpu = is_pinned_to(cpu);
     let ended = probes.announce(cpu, 0);
     if let Some(allowed) = allowed {
-        let _ = sched_setaffinity(None, &allowed); // the same mask was valid a moment ago
+        let _ = sched_setaffinity(None, &allowed); // This mask was valid before.
     }
-    ended.map(|()| if stayed { touched } else { Vec::new() })
+    ended.map(|()| if stayed_on_cpu { touched } else { Vec::new() })
 }

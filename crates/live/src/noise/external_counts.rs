@@ -1,5 +1,5 @@
-//! Counts from outside of irqlab at the edges of a window: from the kernel, the
-//! host, and the processor.
+//! Counts of the kernel, the hypervisor and the processor at the edges of a window: stolen time, system management
+//! interrupts (SMIs), lost marks. `bench.rs` reads them before and after the loops.
 
 use crate::bpf::BpfError;
 use crate::host::{Root, StealFacts, smi_count, steal_facts};
@@ -8,7 +8,7 @@ use crate::marks::MarkProbes;
 /// Counts of the kernel, the hypervisor and the firmware at an edge of a window.
 pub struct ExternalCounts {
     steal: StealFacts,
-    /// System management interrupts by CPU, for CPUs that count them.
+    /// CPU and its number of SMIs, for CPUs that count them.
     smis: Vec<(u32, u32)>,
     /// Marks dropped because the ring was full; `None` without probes.
     pub lost: Option<u64>,
@@ -30,14 +30,16 @@ impl ExternalCounts {
         })
     }
 
-    /// Number of system management interrupts until `after`; `None` if the CPU does not count them.
-    /// The register has 32 bits, so the difference wraps.
+    /// Number of SMIs until the later reading `after`; `None` if the CPU does not count them. The difference wraps,
+    /// because the register has 32 bits.
     pub fn smis_until(&self, after: &Self, cpu: u32) -> Option<u64> {
-        let count_in = |counts: &Self| Some(counts.smis.iter().find(|(on, _)| *on == cpu)?.1);
+        let count_in = |counts: &Self| {
+            Some(counts.smis.iter().find(|(counted_cpu, _)| *counted_cpu == cpu)?.1)
+        };
         Some(count_in(after)?.wrapping_sub(count_in(self)?).into())
     }
 
-    /// Time that the host reports as stolen until `after`, ns; `None` if it reports none.
+    /// Time that the host reports as stolen until the later reading `after`, ns; `None` if the host reports none.
     pub fn stolen_until(&self, after: &Self, cpu: u32) -> Option<u64> {
         let ticks = |counts: &Self| {
             let steal = counts.steal.per_cpu.iter().find(|steal| steal.cpu == cpu);

@@ -1,5 +1,5 @@
-//! Runs the loops inside a simulated machine, with the code of the live bench and without probes.
-//! The simulator sees the causes from outside.
+//! Runs the loops inside a simulated machine, with the code of the live bench and without probes: the simulator sees
+//! the causes of gaps. The guest's irqlab calls [`execute`] for a request of `sim`, which gets the raw records.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::host::{Root, last_level_cache_bytes, parse_cpu_list};
 use crate::threads::LockedMemory;
 use crate::window::{OnStop, Stop, WindowEdge};
 
-/// Runs the loops of a request one after the other on all CPUs. Calls `mark` before and after each.
-/// If a loop fails, the others still run. `stop` ends the running loop, and no other loop starts then.
+/// Runs the loops of a request one after the other, each on all CPUs. Calls `mark` before and after each loop. If a
+/// loop fails, the next ones still run. A stop request ends the running loop, and no other loop starts.
 ///
 /// Fails if no loop can run.
 pub fn execute(
@@ -27,13 +27,13 @@ pub fn execute(
     mark: fn(WindowEdge),
     stop: &Stop,
 ) -> Result<Vec<NoiseItem>, BenchError> {
-    let guest = Guest::look(request)?;
+    let guest = Guest::new(request)?;
     let mut items = vec![NoiseItem::Clock(guest.clock())];
     for &looping in &request.loops {
         if stop.is_requested() {
             break;
         }
-        match run_one(request, &guest, looping, mark, stop) {
+        match run_loop(request, &guest, looping, mark, stop) {
             Ok(loop_items) => items.extend(loop_items),
             Err(error) => items.push(NoiseItem::Failed(FailedLoop { looping, error })),
         }
@@ -50,13 +50,14 @@ struct Guest {
 }
 
 impl Guest {
-    fn look(request: &NoiseRequest) -> Result<Guest, BenchError> {
+    /// Measures the clock, and checks the request's CPUs and threshold.
+    fn new(request: &NoiseRequest) -> Result<Guest, BenchError> {
         let root = Root::default();
         let failed = |reason: &str| BenchError::Failed(reason.to_owned());
         let online = root.text("sys/devices/system/cpu/online");
         let online = online.ok_or_else(|| failed("the guest does not say which CPUs it has"))?;
         let cpus = parse_cpu_list(online.trim()).map_err(|error| failed(&error.to_string()))?;
-        let cpus = chosen(cpus, request.cpus.as_deref())?;
+        let cpus = select_cpus(cpus, request.cpus.as_deref())?;
         let first = cpus.first().copied().ok_or_else(|| failed("the guest has no CPU"))?;
         let clock = detour_resolution(first).map_err(|error| failed(&error.to_string()))?;
         let clock = clock.ok_or_else(|| failed("the guest has no constant time-stamp counter"))?;
@@ -85,13 +86,13 @@ impl Guest {
     }
 
     fn runner_config(&self, request: &NoiseRequest, looping: Loop, cpu: u32) -> RunnerConfig {
-        let by_time = looping == Loop::Detour || request.repetitions.is_none();
+        let ends_by_time = looping == Loop::Detour || request.repetitions.is_none();
         let cycles = |ns: u64| self.clock.cycles(ns);
         RunnerConfig {
-            looping: LoopConfig {
+            loop_config: LoopConfig {
                 looping,
                 cpu,
-                window_cycles: if by_time { cycles(request.duration_ns) } else { u64::MAX },
+                window_cycles: if ends_by_time { cycles(request.duration_ns) } else { u64::MAX },
                 repetitions: request.repetitions.unwrap_or(u64::MAX),
                 quantum_cycles: cycles(request.quantum_ns).max(1),
                 threshold_cycles: cycles(self.threshold_ns),
@@ -101,14 +102,14 @@ impl Guest {
             cache_bytes: self.cache_bytes,
             warm_up_cycles: cycles(request.warm_up_ns),
             fifo: request.fifo,
-            // The simulator sees everything that the loop's thread does.
+            // The simulator knows the core's clock.
             times_core: false,
         }
     }
 }
 
-/// Selects the CPUs that run loops.
-fn chosen(mut cpus: Vec<u32>, requested: Option<&[u32]>) -> Result<Vec<u32>, BenchError> {
+/// The CPUs that run loops: the requested ones, or all `cpus`.
+fn select_cpus(mut cpus: Vec<u32>, requested: Option<&[u32]>) -> Result<Vec<u32>, BenchError> {
     let Some(requested) = requested else { return Ok(cpus) };
     if let Some(absent) = requested.iter().find(|cpu| !cpus.contains(cpu)) {
         return Err(BenchError::Failed(format!("the guest has no CPU {absent}")));
@@ -117,7 +118,8 @@ fn chosen(mut cpus: Vec<u32>, requested: Option<&[u32]>) -> Result<Vec<u32>, Ben
     Ok(cpus)
 }
 
-fn run_one(
+/// Runs one loop on all CPUs, and returns its results and records.
+fn run_loop(
     request: &NoiseRequest,
     guest: &Guest,
     looping: Loop,
@@ -126,10 +128,11 @@ fn run_one(
 ) -> Result<Vec<NoiseItem>, BenchError> {
     let start = |&cpu: &u32| Runner::start(guest.runner_config(request, looping, cpu), None);
     let runners = guest.cpus.iter().map(start).collect::<Result<Vec<_>, _>>()?;
-    // The loops' memory is all mapped by now.
+    // The runners have mapped all memory of the loops.
     let _locked = LockedMemory::current();
     let inject = if looping == Loop::Detour { request.inject } else { None };
-    // The time until the loops start is not known. Timers that expire after the window do no harm.
+    // Timers are set for twice the window, because the loops start some unknown time later. Timers that expire after
+    // the window do no harm.
     let times = (request.warm_up_ns, request.duration_ns.saturating_mul(2));
     let start = |&cpu: &u32| {
         let start = |inject| Injector::start(inject, cpu, guest.clock.hz, times);
@@ -145,12 +148,11 @@ fn run_one(
     runners.iter().for_each(Runner::start_loop);
     let threads: Vec<(u32, u32)> =
         runners.iter().map(|runner| (runner.cpu, runner.thread)).collect();
-    // No other part of irqlab runs until the loops have ended, because the rings
-    // have room for all records.
+    // Only the loops run until they have ended: the rings have room for all records, so nobody reads them before.
     let outcomes: Vec<_> = runners.into_iter().map(Runner::join).collect();
     mark(WindowEdge::Close);
     drop(on_stop);
-    let interrupted = stop.is_requested();
+    let is_interrupted = stop.is_requested();
     let mut items = Vec::new();
     for (((cpu, thread), ran), (ring, injector)) in
         threads.into_iter().zip(outcomes).zip(rings.into_iter().zip(injectors))
@@ -168,14 +170,14 @@ fn run_one(
             end: ran.outcome.end,
             iterations: ran.outcome.iterations,
             recording_cycles: ran.outcome.recording_cycles,
-            iteration_cycles: ran.looping.iteration_cycles,
-            threshold_cycles: ran.looping.threshold_cycles,
+            iteration_cycles: ran.loop_config.iteration_cycles,
+            threshold_cycles: ran.loop_config.threshold_cycles,
             body_iterations: ran.body_iterations,
             lost: ring.lost(),
             page_faults: ran.counts.map(|counts| counts.page_faults),
             switches: ran.counts.map(|counts| counts.switches),
             injected: injector.map(|injector| injector.set),
-            interrupted,
+            interrupted: is_interrupted,
         }));
         let mut records = Vec::new();
         ring.drain(|record| records.push(record));

@@ -1,4 +1,5 @@
-//! Timers that expire at known times, as the ground truth that a loop must detect.
+//! Timers that expire at known times: the ground truth that the detour loop in a simulated machine must detect
+//! (`in_guest.rs`).
 
 use std::os::fd::OwnedFd;
 
@@ -13,7 +14,7 @@ use crate::clock::Reading;
 use crate::spawn::spawn_thread;
 use crate::threads::pin;
 
-/// Limit of the timers on one CPU. Each timer is an open file, and the kernel limits their number.
+/// Most timers on one CPU. Each timer is an open file, and the kernel limits their number.
 const TIMERS_MAX: u64 = 3_900;
 
 /// Timers that are set. No thread waits for them, so they only raise their interrupts.
@@ -24,7 +25,8 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// Sets timers on `cpu`: the first after `after_ns`, the last within `window_ns` of that.
+    /// Sets timers on `cpu`, all within `window_ns` after `after_ns` from now. `hz`: frequency of the time-stamp
+    /// counter.
     ///
     /// Fails if the kernel refuses a timer.
     pub fn start(
@@ -33,7 +35,7 @@ impl Injector {
         hz: f64,
         (after_ns, window_ns): (u64, u64),
     ) -> Result<Injector, String> {
-        // A timer expires on the CPU on which it was set, unless that CPU is idle.
+        // A timer expires on the CPU on which it was set, unless this CPU is idle.
         let set = move || {
             pin(cpu).map_err(|error| error.to_string())?;
             set_all(inject, hz, (after_ns, window_ns))
@@ -43,21 +45,23 @@ impl Injector {
     }
 }
 
+/// Sets all timers on the calling thread's CPU.
 fn set_all(inject: Inject, hz: f64, (after_ns, window_ns): (u64, u64)) -> Result<Injector, String> {
-    let files = getrlimit(Resource::Nofile);
-    let all = Rlimit { current: files.maximum, ..files };
-    setrlimit(Resource::Nofile, all).map_err(|error| error.to_string())?;
+    let limit = getrlimit(Resource::Nofile);
+    let raised_limit = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, raised_limit).map_err(|error| error.to_string())?;
     let now = Reading::now().ok_or("no time-stamp counter")?;
     let from_ns = now.ns() + after_ns;
     let (mut timers, mut times) = (Vec::new(), 0);
     loop {
-        let at_ns = from_ns + (times + 1) * inject.every_ns;
-        let more = u64::from(inject.timers_at(times + 1));
-        if at_ns >= from_ns + window_ns || timers.len() as u64 + more > TIMERS_MAX {
+        let expiry_ns = from_ns + (times + 1) * inject.every_ns;
+        let simultaneous = u64::from(inject.timers_at(times + 1));
+        if expiry_ns >= from_ns + window_ns || timers.len() as u64 + simultaneous > TIMERS_MAX {
             break;
         }
-        for _ in 0..more {
-            timers.push(timer(at_ns).map_err(|error| format!("setting a timer failed: {error}"))?);
+        for _ in 0..simultaneous {
+            let set = set_timer(expiry_ns);
+            timers.push(set.map_err(|error| format!("setting a timer failed: {error}"))?);
         }
         times += 1;
     }
@@ -66,15 +70,15 @@ fn set_all(inject: Inject, hz: f64, (after_ns, window_ns): (u64, u64)) -> Result
     Ok(Injector { set: Injections { from: tsc(from_ns), last, times }, _timers: timers })
 }
 
-/// Sets a timer that expires at `at_ns` of CLOCK_MONOTONIC.
-fn timer(at_ns: u64) -> rustix::io::Result<OwnedFd> {
+/// Sets a timer that expires once, at `expiry_ns` of CLOCK_MONOTONIC.
+fn set_timer(expiry_ns: u64) -> rustix::io::Result<OwnedFd> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
     let expiry = Timespec {
-        tv_sec: (at_ns / 1_000_000_000) as i64,
-        tv_nsec: (at_ns % 1_000_000_000) as i64,
+        tv_sec: (expiry_ns / 1_000_000_000) as i64,
+        tv_nsec: (expiry_ns % 1_000_000_000) as i64,
     };
-    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let once = Itimerspec { it_interval: never, it_value: expiry };
+    let no_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let once = Itimerspec { it_interval: no_interval, it_value: expiry };
     timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &once)?;
     Ok(timer)
 }

@@ -1,4 +1,5 @@
-//! Joins the records of a loop with the kernel's marks, while both arrive.
+//! Joins the records of a loop with the kernel's marks while both arrive: attributes the time of each gap or quantum to
+//! the kernel's contexts. The observer (`runner.rs`) feeds one [`Join`] per CPU.
 
 use lab::noise::{
     AttributionParameters, BusyIntervals, Fixed, Gap, GapLedger, Loop, LoopResult, Mark, Part,
@@ -11,10 +12,10 @@ use crate::clock::ClockMap;
 /// Joins the records of one CPU with its marks, and turns them into gaps, quanta or slots.
 pub struct Join {
     /// Whether marks are recorded during the loop.
-    watched: bool,
+    has_marks: bool,
     parameters: AttributionParameters,
     result: LoopResult,
-    /// Records that wait until all marks within them have arrived.
+    /// The records of the last poll. They wait for the next poll, when all marks within them have arrived.
     waiting: Vec<Record>,
     /// Marks within the waiting records and later ones, by time.
     marks: Vec<Mark>,
@@ -22,25 +23,26 @@ pub struct Join {
     pub busy: BusyIntervals,
     /// Number of quanta that are added up to one block.
     quanta_per_block: u64,
-    /// When the window opened, ns: earlier marks belong to the warm-up.
+    /// When the window opened, ns: earlier marks belong to the warm-up. `None` before.
     pub start_ns: Option<u64>,
     /// Number of marks that arrived.
     pub marks_taken: u64,
-    /// Number of marks within no record.
+    /// Number of marks in the window that are within no record.
     pub outside: u64,
-    /// Number of records that arrived before the clocks could be converted.
+    /// Number of records whose times could not be converted to the kernel's clock. They are lost.
     pub timeless: u64,
+    /// A buffer for [`attribute`], kept to avoid an allocation per quantum.
     parts: Vec<(Part, u64)>,
 }
 
 impl Join {
-    /// A join for the records of `looping`. `expected`: the number of quanta in a window.
+    /// A join for the records of `looping`. `ledger`: takes the gaps of the detour loop.
     pub fn new(
         looping: Loop,
-        watched: bool,
+        has_marks: bool,
         parameters: AttributionParameters,
         ledger: GapLedger,
-        expected: u64,
+        expected_quanta: u64,
     ) -> Self {
         let result = match looping {
             Loop::Detour => LoopResult::Gaps(Box::new(ledger)),
@@ -48,13 +50,13 @@ impl Join {
             Loop::Ftq => LoopResult::Slots(Box::default()),
         };
         Join {
-            watched,
+            has_marks,
             parameters,
             result,
             waiting: Vec::new(),
             marks: Vec::new(),
             busy: BusyIntervals::default(),
-            quanta_per_block: Fixed::quanta_per_block(expected),
+            quanta_per_block: Fixed::quanta_per_block(expected_quanta),
             start_ns: None,
             marks_taken: 0,
             outside: 0,
@@ -63,7 +65,7 @@ impl Join {
         }
     }
 
-    /// The start of the oldest waiting record, cycles.
+    /// The start of the oldest waiting record, cycles; `None` if no record waits.
     pub fn oldest(&self) -> Option<u64> {
         self.waiting.first().map(|record| record[0])
     }
@@ -73,20 +75,19 @@ impl Join {
     }
 
     /// Adds the new marks of this CPU.
-    pub fn add_marks(&mut self, new: impl Iterator<Item = Mark>) {
+    pub fn add_marks(&mut self, new_marks: impl Iterator<Item = Mark>) {
         let before = self.marks.len();
-        self.marks.extend(new);
+        self.marks.extend(new_marks);
         self.marks_taken += (self.marks.len() - before) as u64;
-        // The marks are nearly sorted already: see noise.bpf.c.
+        // The marks arrive almost in order; noise.bpf.c has the reason.
         self.marks.sort_by_key(|mark| mark.at_ns);
     }
 
-    /// Processes the waiting records, whose marks have all arrived, and keeps
-    /// `new` as the waiting ones.
-    pub fn advance(&mut self, new: Vec<Record>, clocks: &ClockMap) {
-        let due = std::mem::replace(&mut self.waiting, new);
+    /// Processes the waiting records, whose marks have all arrived. `new_records` wait until the next call.
+    pub fn advance(&mut self, new_records: Vec<Record>, clocks: &ClockMap) {
+        let complete_records = std::mem::replace(&mut self.waiting, new_records);
         let mut used = 0;
-        for record in due {
+        for record in complete_records {
             match &mut self.result {
                 LoopResult::Slots(slots) => slots.add(record[0], record[1]),
                 LoopResult::Gaps(_) | LoopResult::Quanta(_) => {
@@ -105,17 +106,17 @@ impl Join {
         }
     }
 
-    /// Adds a gap or quantum with its marks. Its first mark is at or after position `from`. Returns
-    /// the position of the first mark after the gap.
+    /// Adds a gap or quantum with its marks. The search for its marks starts at index `from`. Returns the index of the
+    /// first mark after the gap.
     fn add_gap(&mut self, gap: Gap, from: usize) -> usize {
         let first = from + self.marks[from..].partition_point(|mark| mark.at_ns < gap.start_ns);
-        let last = first + self.marks[first..].partition_point(|mark| mark.at_ns < gap.end_ns);
+        let end = first + self.marks[first..].partition_point(|mark| mark.at_ns < gap.end_ns);
         let start_ns = self.start_ns.unwrap_or(u64::MAX);
-        let passed = &self.marks[from..first];
-        self.outside += passed.iter().filter(|mark| mark.at_ns >= start_ns).count() as u64;
-        let marks = &self.marks[first..last];
+        let skipped = &self.marks[from..first];
+        self.outside += skipped.iter().filter(|mark| mark.at_ns >= start_ns).count() as u64;
+        let marks = &self.marks[first..end];
         match &mut self.result {
-            LoopResult::Gaps(ledger) if self.watched => ledger.add(gap, marks),
+            LoopResult::Gaps(ledger) if self.has_marks => ledger.add(gap, marks),
             LoopResult::Gaps(ledger) => ledger.add_bare(gap),
             LoopResult::Quanta(fixed) => {
                 let mut quantum = Quantum {
@@ -125,17 +126,17 @@ impl Join {
                     main: None,
                     faulted: None,
                 };
-                if self.watched {
+                if self.has_marks {
                     attribute(&mut quantum, gap, marks, self.parameters, &mut self.parts);
                 }
                 fixed.add(quantum, self.quanta_per_block);
             }
             LoopResult::Slots(_) => {}
         }
-        last
+        end
     }
 
-    /// Ends the stream, and adds slots without work at its end.
+    /// Ends the window, and adds the slots without work at its end.
     pub fn finish(&mut self, window_ns: u64, slot_ns: u64) {
         if let LoopResult::Slots(slots) = &mut self.result {
             slots.finish(window_ns, slot_ns);
@@ -143,7 +144,8 @@ impl Join {
     }
 }
 
-/// Attributes the time that is missing from the quantum.
+/// Fills the fields of a quantum that come from marks: the time in known contexts, whether there was a page fault, and
+/// the part that took the most time. `parts` is a buffer.
 fn attribute(
     quantum: &mut Quantum,
     gap: Gap,
@@ -158,6 +160,6 @@ fn attribute(
     quantum.faulted = Some(parts.iter().any(|part| part.0 == Part::Fault));
     parts.sort_unstable();
     let sums = parts.chunk_by(|a, b| a.0 == b.0);
-    let sums = sums.map(|same| (same.iter().map(|part| part.1).sum::<u64>(), same[0].0));
+    let sums = sums.map(|equal| (equal.iter().map(|part| part.1).sum::<u64>(), equal[0].0));
     quantum.main = sums.max().map(|(_, part)| part);
 }

@@ -1,4 +1,7 @@
-//! The three loops. Their bodies make no system calls, allocate nothing and take no locks.
+//! The three measured loops: detour (reads the clock), FWQ (fixed work quanta) and FTQ (fixed time quanta). They run on
+//! the loops' threads (`runner.rs`), and write records into a ring.
+//!
+//! Invariant: the loops make no system calls, allocate nothing and take no locks, because that would be noise.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -12,8 +15,8 @@ use crate::clock::{ClockResolution, now, now_after_work};
 use crate::spawn::spawn_thread;
 use crate::threads::{pin, runs_on};
 
-/// A gap shorter than this, cycles, does not move a thread to another CPU, because that takes the
-/// kernel a context switch on each of the two CPUs.
+/// Shortest gap, cycles, in which the kernel can have moved the thread to another CPU: a move takes a context switch on
+/// both CPUs. The loop checks its CPU only after longer gaps.
 const MOVE_CYCLES_MIN: u64 = 1_000;
 
 /// Configuration of a loop, in cycles of its clock.
@@ -22,37 +25,36 @@ pub struct LoopConfig {
     pub looping: Loop,
     /// The CPU that the loop runs on.
     pub cpu: u32,
-    /// Length of the window.
+    /// Length of the window; `u64::MAX`: no limit.
     pub window_cycles: u64,
-    /// Number of quanta after which the loop ends, however long they took.
+    /// Number of quanta or slots after which FWQ or FTQ ends; `u64::MAX`: no limit.
     pub repetitions: u64,
     /// Length of a quantum or a slot.
     pub quantum_cycles: u64,
-    /// A gap longer than this is a detour.
+    /// A longer gap is a detour. `u64::MAX`: a trial, which records nothing.
     pub threshold_cycles: u64,
     /// Time of one iteration of the detour loop.
     pub iteration_cycles: u64,
 }
 
-/// Start and end of a loop, cycles.
+/// The result of a loop, in cycles of its clock.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopOutcome {
     pub start: u64,
-    /// Time at which the loop ended.
     pub end: u64,
     /// Number of iterations of the detour loop without a record; 0 for the other loops.
     pub iterations: u64,
     /// Time of the iterations with a record, without the gaps.
     pub recording_cycles: u64,
-    /// Whether the kernel moved the thread to another CPU, for instance because its own CPU went
-    /// offline. The loop ended then, and `end` is the end of the last record on its own CPU.
+    /// Whether the loop ended because the kernel moved the thread to another CPU, for instance because the loop's CPU
+    /// went offline. Then `end` is the last time that is certainly from the loop's CPU.
     pub left_cpu: bool,
 }
 
 /// Runs the configured loop until its window ends, or the ring requests a stop.
 ///
-/// Not inlined, so that an iteration time measured with this function is valid for later
-/// calls from the same place.
+/// Not inlined: trials and window then execute the same instructions, so the iteration time of a trial holds in the
+/// window.
 #[inline(never)]
 pub fn run(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
     match config.looping {
@@ -62,37 +64,38 @@ pub fn run(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Rin
     }
 }
 
-/// Publishes the loop's start to the reader.
+/// Publishes the loop's start to the observer, and returns it.
 fn publish_start(start: u64, ring: &Ring) -> u64 {
     ring.started.store(start, Ordering::Relaxed);
     start
 }
 
-/// Longest iteration that records a gap, or follows such an iteration, in multiples of the shortest
-/// one. Recording touches memory outside the loop, and evicts the loop's cache lines. A longer
-/// iteration is a gap itself.
+/// An iteration that writes a record, or follows such an iteration, takes longer: recording touches memory outside the
+/// loop, and evicts the loop's cache lines. It is a gap only if it takes longer than the threshold plus this multiple
+/// of the shortest iteration that wrote a record.
 const RECORDING_RATIO_MAX: u64 = 4;
 /// Number of iterations that a record affects: the iteration that writes it, and the next one,
 /// which fetches the loop's code again.
 const RECORDING_ITERATIONS: u32 = 2;
 
-/// Reads the clock in a loop. A record consists of the start and the end of a gap, and of the part
-/// subtracted at its start as the loop's own time.
+/// Reads the clock in a loop. A record has the start of a gap, its end, and the time of the loop itself, which is
+/// already subtracted from the gap at its start.
 fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
     let is_trial = config.threshold_cycles == u64::MAX;
     let start = if is_trial { now() } else { publish_start(now(), ring) };
     let (mut last, mut iterations, mut recording_cycles) = (start, 0, 0);
     // Number of iterations that the last record still affects.
     let mut affected = 0_u32;
+    // Shortest iteration that wrote a record.
     let mut recording_min = u64::MAX;
     loop {
         let seen = now();
-        // The counters of two CPUs may differ, so time may even go backwards.
+        // The counters of two CPUs may differ: after a move, time may go backwards.
         let gap = seen.saturating_sub(last);
-        let (mut own, mut limit) = (config.iteration_cycles, config.threshold_cycles);
+        let (mut loop_cycles, mut limit) = (config.iteration_cycles, config.threshold_cycles);
         if affected == RECORDING_ITERATIONS {
             recording_min = recording_min.min(gap);
-            own = recording_min;
+            loop_cycles = recording_min;
         }
         if affected > 0 {
             limit = limit.saturating_add(RECORDING_RATIO_MAX.saturating_mul(recording_min));
@@ -106,8 +109,8 @@ fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
             recording_cycles += gap;
         }
         if is_gap {
-            let own_cycles = own.min(gap);
-            ring.push([last + own_cycles, seen, own_cycles]);
+            let loop_cycles = loop_cycles.min(gap);
+            ring.push([last + loop_cycles, seen, loop_cycles]);
         }
         (last, affected) =
             (seen, if is_gap { RECORDING_ITERATIONS } else { affected.saturating_sub(1) });
@@ -123,23 +126,22 @@ fn detour(config: &LoopConfig, ring: &Ring) -> LoopOutcome {
 const TRIAL_CYCLES: u64 = 100_000;
 
 impl LoopConfig {
-    /// A trial of the detour loop, which records nothing.
+    /// The configuration of a trial of the detour loop, which records nothing.
     #[must_use]
     pub fn trial(self) -> LoopConfig {
         let window_cycles = TRIAL_CYCLES;
         LoopConfig { looping: Loop::Detour, window_cycles, threshold_cycles: u64::MAX, ..self }
     }
 
-    /// Takes the iteration time from the fastest of some trials in the same place. The placement of
-    /// the loop's code or memory may make the loop slower there than elsewhere. The resulting
-    /// threshold is at least two iterations.
+    /// Takes the iteration time from the fastest trial, and raises the threshold to at least two iterations. The trials
+    /// must call the loop from the same function as the window: the placement of code and stack may change its speed.
     #[must_use]
     pub fn with_iteration_time(self, trials: &[LoopOutcome]) -> LoopConfig {
         let iteration = |trial: &LoopOutcome| {
             trial.end.saturating_sub(trial.start).div_ceil(trial.iterations.max(1))
         };
-        let fastest = trials.iter().map(iteration).min();
-        let iteration_cycles = fastest.unwrap_or(self.iteration_cycles).max(1);
+        let shortest = trials.iter().map(iteration).min();
+        let iteration_cycles = shortest.unwrap_or(self.iteration_cycles).max(1);
         let threshold_cycles = self.threshold_cycles.max(2 * iteration_cycles);
         LoopConfig { iteration_cycles, threshold_cycles, ..self }
     }
@@ -176,7 +178,7 @@ pub fn detour_resolution(cpu: u32) -> io::Result<Option<ClockResolution>> {
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that measures died")))
 }
 
-/// Repeats a fixed amount of work. A record consists of the start and the end of a quantum.
+/// FWQ: repeats a fixed amount of work. A record has the start and the end of a quantum.
 fn fwq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
     let start = publish_start(now_after_work(), ring);
     let (mut quanta, mut end, mut left_cpu) = (0, start, false);
@@ -198,8 +200,8 @@ fn fwq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
     LoopOutcome { start, end, iterations: 0, recording_cycles: 0, left_cpu }
 }
 
-/// Repeats work in slots of fixed time. A record consists of the slot's number and the work
-/// completed in the slot. Slots without work have no record.
+/// FTQ: repeats small units of work, and counts the units in slots of fixed time. A record has the slot's number and
+/// the units completed in the slot. A slot without a completed unit has no record.
 fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -> LoopOutcome {
     let start = publish_start(now_after_work(), ring);
     let outcome =
@@ -214,7 +216,7 @@ fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
                 return outcome(start + slot * config.quantum_cycles, true);
             }
             ring.push([slot, work, 0]);
-            // Work counts in the slot that is current when the work completes.
+            // A unit counts in the slot in which it completes.
             (slot, work) = (current_slot, 0);
         }
         work += 1;
@@ -226,7 +228,7 @@ fn ftq(config: &LoopConfig, worker: &mut Worker, iterations: u64, ring: &Ring) -
     }
 }
 
-/// Number of iterations of the body that take `cycles` without disturbance; at least 1.
+/// Number of the body's iterations that take `cycles` when nothing interrupts them; at least 1.
 pub fn iterations_of_body(worker: &mut Worker, cycles: u64) -> u64 {
     loop_bodies::iterations_for(cycles, |iterations| {
         let start = now_after_work();

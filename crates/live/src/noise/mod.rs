@@ -1,5 +1,10 @@
-//! The live bench of the experiment `noise`: loops on pinned threads, joined with the kernel's
-//! events.
+//! The live bench of the experiment `noise`: which interruptions (*detours*) a CPU-bound loop sees, and which kernel
+//! activity causes them.
+//!
+//! `loops` are the measured loops, one pinned thread per CPU (`runner`). Each writes records into a `ring`; irqlab's
+//! own thread, the *observer*, reads the rings and the kernel's marks, and `join` attributes gaps to contexts while
+//! both arrive. [`LiveNoise`] is the bench on this machine; [`in_guest`] runs the loops in a simulated machine, where
+//! the simulator sees the causes.
 
 pub mod bench;
 mod body;

@@ -1,25 +1,29 @@
-//! A ring of fixed size from a loop to its reader: one writer, one reader, no locks and no system
+//! A ring of fixed size from a loop to its reader, the observer: one writer, one reader, no locks and no system
 //! calls. If the ring is full, the writer drops records and counts them.
+//!
+//! The ring also carries the reader's stop request, and a watchdog: a loop ends if its reader does not poll.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Three numbers, whose meaning depends on the loop.
+/// Three numbers. Their meaning depends on the loop, see `loops.rs`.
 pub type Record = [u64; 3];
 
 /// The ring, and the flags that its two sides exchange.
 pub struct Ring {
+    /// The number of slots is a power of two.
     slots: Vec<[AtomicU64; 3]>,
+    /// Records written so far.
     written: AtomicU64,
+    /// Records read so far.
     read: AtomicU64,
     lost: AtomicU64,
     /// Time at which the loop started, cycles; 0 before.
     pub started: AtomicU64,
-    /// The loop ends when its clock reaches this value, cycles. 0 means that the reader requests
-    /// the end. A living reader advances the value. It is a single number, because the loop reads
-    /// it in each iteration.
+    /// The loop ends when its clock reaches this value, cycles. The reader advances it while it polls, and sets it to 0
+    /// to request the end. One number has both meanings, because the loop reads it in each iteration.
     run_until: Arc<AtomicU64>,
-    /// A loop sets this when it ends because its reader did not advance `run_until`.
+    /// Whether the loop ended because its reader did not advance `run_until`.
     starved: AtomicBool,
 }
 
@@ -30,7 +34,7 @@ pub enum Verdict {
     Continue,
     /// The reader requests the end.
     Stop,
-    /// The reader has not polled for too long. Perhaps the loop leaves it no time.
+    /// The reader has not polled for too long: the loop may leave it no CPU time.
     Starved,
 }
 
@@ -53,19 +57,18 @@ impl Ring {
         }
     }
 
-    /// Creates a ring that ends with this one, for a loop whose records nobody reads.
+    /// A ring for a loop whose records nobody reads. A stop of this ring also stops that loop.
     #[must_use]
     pub fn unread(&self) -> Ring {
         Ring { run_until: Arc::clone(&self.run_until), ..Ring::new(1) }
     }
 
-    /// Lets the loop run until its clock reaches `cycles`. Without a call the loop runs to
-    /// the end of its window.
+    /// Lets the loop run until its clock reaches `cycles`. Without any call the loop runs to the end of its window.
     pub fn run_until(&self, cycles: u64) {
         self.run_until.store(cycles.max(1), Ordering::Relaxed);
     }
 
-    /// Requests the loop to end.
+    /// Requests the end of the loop.
     pub fn stop(&self) {
         self.run_until.store(0, Ordering::Relaxed);
     }
@@ -90,7 +93,7 @@ impl Ring {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// Writes a record, or counts it as lost. Only the writer may call it.
+    /// Writes a record, or counts it as lost. Only the writer may call this.
     #[inline]
     pub fn push(&self, record: Record) {
         let written = self.written.load(Ordering::Relaxed);
@@ -105,13 +108,13 @@ impl Ring {
         self.written.store(written + 1, Ordering::Release);
     }
 
-    /// Takes all records. Only the reader may call it.
-    pub fn drain(&self, mut each: impl FnMut(Record)) {
+    /// Passes all records to `take_record` and removes them. Only the reader may call this.
+    pub fn drain(&self, mut take_record: impl FnMut(Record)) {
         let written = self.written.load(Ordering::Acquire);
         let read = self.read.load(Ordering::Relaxed);
         for position in read..written {
             let slot = &self.slots[position as usize & (self.slots.len() - 1)];
-            each([0, 1, 2].map(|cell: usize| slot[cell].load(Ordering::Relaxed)));
+            take_record([0, 1, 2].map(|cell: usize| slot[cell].load(Ordering::Relaxed)));
             self.read.store(position + 1, Ordering::Release);
         }
     }

@@ -1,4 +1,8 @@
-//! One window: the threads of the loops, one on each CPU, and the reader of their records.
+//! One window of `noise`: the threads of the loops, one on each CPU, and the observer, which reads their records.
+//!
+//! `bench.rs` starts [`Runner`]s and calls [`collect`]; `in_guest.rs` starts runners and reads their rings at the end.
+//! A loop's thread measures in this order: calibration of the body, warm-up, trials (detour loop), the window. Only the
+//! window's records reach the ring.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,18 +31,20 @@ use crate::window::{Stop, WaitOutcome, wait};
 
 /// Capacity of a ring: more records than the fastest loop writes in one second.
 const RING_RECORDS: usize = RECORDS_MAX;
-/// Number of parts of a slot of fixed time. The body's iterations fill one part.
+/// Number of parts of a slot of fixed time. The body's iterations take as long as one part.
 const PARTS_PER_SLOT: u64 = 64;
 
 /// Configuration of a loop's thread.
 #[derive(Clone, Copy, Debug)]
 pub struct RunnerConfig {
-    pub looping: LoopConfig,
+    pub loop_config: LoopConfig,
     pub body: Body,
+    /// Size of the last-level cache, if known.
     pub cache_bytes: Option<u64>,
     pub warm_up_cycles: u64,
+    /// Priority under SCHED_FIFO; `None`: SCHED_OTHER.
     pub fifo: Option<u32>,
-    /// Whether the core's clock is measured before and after the loop.
+    /// Whether to measure the core's clock before and after the loop.
     pub times_core: bool,
 }
 
@@ -46,11 +52,12 @@ pub struct RunnerConfig {
 #[derive(Clone, Copy, Debug)]
 pub struct RunnerOutcome {
     pub outcome: LoopOutcome,
+    /// Context switches and page faults of the thread in the loop.
     pub counts: Option<ThreadCounts>,
     /// Iterations of the body in a quantum, or in a part of a slot.
     pub body_iterations: u64,
-    /// The configuration with which the loop ran.
-    pub looping: LoopConfig,
+    /// The configuration with which the loop ran, after calibration.
+    pub loop_config: LoopConfig,
     /// [`core_cycle`] before and after the loop.
     pub core_cycles: (Option<f64>, Option<f64>),
     /// Whether the loop stayed on its CPU.
@@ -60,11 +67,11 @@ pub struct RunnerOutcome {
 /// Whether a loop stayed on its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
-    /// It ran there until its end.
+    /// The loop ran on its CPU until its end.
     ToTheEnd,
-    /// It left the CPU within the window. It was ended then.
+    /// The loop left the CPU within the window, and ended then.
     UntilItLeft,
-    /// It left before the window opened, or left and came back unnoticed. Its records
+    /// The loop left before the window opened, or left and came back unnoticed. Its records
     /// may be from another CPU.
     Unknown,
 }
@@ -73,7 +80,7 @@ pub enum Stay {
 pub struct Runner {
     pub cpu: u32,
     pub ring: Arc<Ring>,
-    /// The number that marks have for the loop's thread ([`loop_thread`]).
+    /// The number of the loop's thread in marks ([`loop_thread`]).
     pub thread: u32,
     go: Sender<()>,
     handle: JoinHandle<Option<RunnerOutcome>>,
@@ -88,25 +95,25 @@ impl Runner {
         caller: Option<Arc<CallerProgram>>,
     ) -> Result<Runner, BenchError> {
         let ring = Arc::new(Ring::new(RING_RECORDS));
-        let (ready, is_ready) = channel();
-        let (go, may_go) = channel();
-        let cpu = config.looping.cpu;
-        let its_ring = Arc::clone(&ring);
-        let body = move || in_thread(config, caller.as_deref(), &its_ring, &ready, &may_go);
+        let (ready, ready_receiver) = channel();
+        let (go, go_receiver) = channel();
+        let cpu = config.loop_config.cpu;
+        let thread_ring = Arc::clone(&ring);
+        let body = move || loop_main(config, caller.as_deref(), &thread_ring, &ready, &go_receiver);
         let handle = spawn_thread("irqlab-loop", body).map_err(no_thread)?;
-        match is_ready.recv() {
+        match ready_receiver.recv() {
             Ok(Ok(thread)) => Ok(Runner { cpu, ring, thread, go, handle }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(BenchError::Failed(format!("the loop's thread on CPU {cpu} died"))),
         }
     }
 
-    /// Lets the loop start. If the thread died before, [`Runner::join`] reports it.
+    /// Makes the loop start. If the thread has died, [`Runner::join`] reports that.
     pub fn start_loop(&self) {
         let _ = self.go.send(());
     }
 
-    /// Whether the loop runs, after its warm-up, or has ended.
+    /// Whether the loop's window has opened.
     fn has_started(&self) -> bool {
         self.ring.started.load(Ordering::Relaxed) > 0
     }
@@ -125,57 +132,59 @@ impl Runner {
     }
 }
 
-fn in_thread(
+/// The main function of a loop's thread. Sends the thread's number, or an error, to `ready`. Returns `None` if nobody
+/// lets the loop start.
+fn loop_main(
     config: RunnerConfig,
     caller: Option<&CallerProgram>,
     ring: &Ring,
     ready: &Sender<Result<u32, BenchError>>,
-    may_go: &Receiver<()>,
+    go_receiver: &Receiver<()>,
 ) -> Option<RunnerOutcome> {
-    let placed = pin_with_priority(config.looping.cpu, config.fifo);
+    let placed = pin_with_priority(config.loop_config.cpu, config.fifo);
     let is_placed = placed.is_ok();
     let thread = placed.and_then(|()| Ok(loop_thread(caller)?));
     let mut worker = Worker::new(config.body, config.cache_bytes);
-    let cycles = match config.looping.looping {
-        Loop::Fwq => config.looping.quantum_cycles,
-        Loop::Ftq => config.looping.quantum_cycles / PARTS_PER_SLOT,
+    let cycles = match config.loop_config.looping {
+        Loop::Fwq => config.loop_config.quantum_cycles,
+        Loop::Ftq => config.loop_config.quantum_cycles / PARTS_PER_SLOT,
         Loop::Detour => 0,
     };
     let body_iterations =
         if is_placed && cycles > 0 { iterations_of_body(&mut worker, cycles) } else { 1 };
     ready.send(thread).ok()?;
-    may_go.recv().ok()?;
-    // The warm-up runs the same code, with a ring that nobody reads and that
-    // ends together with `ring`.
+    go_receiver.recv().ok()?;
+    // The warm-up runs the code of the window. Nobody reads its ring, and a stop of `ring` also stops the warm-up.
     let warm_up = LoopConfig {
         window_cycles: config.warm_up_cycles,
         repetitions: u64::MAX,
-        ..config.looping
+        ..config.loop_config
     };
     let warmed_up = run(&warm_up, &mut worker, body_iterations, &ring.unread());
-    let looping = match config.looping.looping {
+    let loop_config = match config.loop_config.looping {
         Loop::Detour => {
-            let trial = config.looping.trial();
+            let trial = config.loop_config.trial();
             let trials = [(); ATTEMPTS].map(|()| run(&trial, &mut worker, body_iterations, ring));
-            config.looping.with_iteration_time(&trials)
+            config.loop_config.with_iteration_time(&trials)
         }
-        Loop::Fwq | Loop::Ftq => config.looping,
+        Loop::Fwq | Loop::Ftq => config.loop_config,
     };
     let core = || config.times_core.then(core_cycle).flatten();
     let core_before = core();
     let before = ThreadCounts::now();
-    let outcome = run(&looping, &mut worker, body_iterations, ring);
+    let outcome = run(&loop_config, &mut worker, body_iterations, ring);
     let counts = ThreadCounts::now().zip(before).map(|(now, before)| now.since(before));
     let stay = match (warmed_up.left_cpu, outcome.left_cpu) {
         (false, true) => Stay::UntilItLeft,
-        (false, false) if is_pinned_to(config.looping.cpu) => Stay::ToTheEnd,
+        (false, false) if is_pinned_to(config.loop_config.cpu) => Stay::ToTheEnd,
         _ => Stay::Unknown,
     };
     let core_after = if stay == Stay::ToTheEnd { core() } else { None };
     let core_cycles = (core_before, core_after);
-    Some(RunnerOutcome { outcome, counts, body_iterations, looping, core_cycles, stay })
+    Some(RunnerOutcome { outcome, counts, body_iterations, loop_config, core_cycles, stay })
 }
 
+/// Pins the calling thread, and makes it a real-time thread if `fifo` has a priority.
 fn pin_with_priority(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
     pin(cpu).map_err(|error| BenchError::Unavailable {
         reason: error.to_string(),
@@ -188,8 +197,9 @@ fn pin_with_priority(cpu: u32, fifo: Option<u32>) -> Result<(), BenchError> {
     })
 }
 
-/// Starts the loops, and joins their records with the marks until all loops have ended. A waiting
-/// command starts when all loops run. If it cannot start, the loops end.
+/// Starts the loops, and joins their records with the marks until all loops have ended. Stops the loops if the user
+/// requests a stop, or if the observer starves. A waiting command starts when all loops run; if it cannot start, the
+/// loops end.
 ///
 /// Fails if the kernel refuses to deliver the marks.
 pub fn collect(
@@ -201,31 +211,31 @@ pub fn collect(
     companion: &mut Option<Companion>,
 ) -> Result<WaitOutcome, BpfError> {
     if let Some(probes) = probes {
-        probes.take()?; // marks of an earlier window
+        probes.take()?; // Discards the marks of an earlier window.
         runners.iter().try_for_each(|runner| probes.announce(runner.cpu, runner.thread))?;
     }
     clocks.read();
     let mut outcome = WaitOutcome::Completed;
-    let show_life = || {
+    let extend_watchdog = || {
         let until = now().saturating_add(schedule.watchdog_cycles);
         runners.iter().for_each(|runner| runner.ring.run_until(until));
     };
-    show_life();
+    extend_watchdog();
     runners.iter().for_each(Runner::start_loop);
     let start = Instant::now();
     while runners.iter().any(|runner| !runner.is_over()) {
         let is_held = companion.as_ref().is_some_and(Companion::is_held);
         let deadline = Instant::now() + schedule.next(start.elapsed(), is_held);
-        // Sleeps without waiting for the pipe, which stays readable after a request to stop.
+        // After a stop request, `wait` would return at once.
         if outcome == WaitOutcome::Stopped {
-            std::thread::sleep(schedule.at_end);
+            std::thread::sleep(schedule.period_after_end);
         } else if wait(Some(deadline), None, &schedule.stop) == WaitOutcome::Stopped
             || runners.iter().any(|runner| runner.ring.is_starved())
         {
             outcome = WaitOutcome::Stopped;
             runners.iter().for_each(|runner| runner.ring.stop());
         } else {
-            show_life();
+            extend_watchdog();
         }
         if is_held && runners.iter().all(Runner::has_started) {
             *companion = companion.take().map(Companion::released);
@@ -241,8 +251,7 @@ pub fn collect(
     if let Some(probes) = probes {
         runners.iter().try_for_each(|runner| probes.announce(runner.cpu, 0))?;
     }
-    // The first turn empties the rings, and the second processes the records
-    // that wait for their marks.
+    // The first poll empties the rings, the second processes the records that waited for their marks.
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(1));
         poll_once(runners, joins, clocks, probes)?;
@@ -250,6 +259,10 @@ pub fn collect(
     Ok(outcome)
 }
 
+/// Passes all new records and marks to the joins.
+///
+/// The order matters: records are taken before marks. All marks within a record are then there one poll later at the
+/// latest (see [`Join::advance`]).
 fn poll_once(
     runners: &[Runner],
     joins: &mut [Join],
@@ -261,29 +274,29 @@ fn poll_once(
         runner.ring.drain(|record| records.push(record));
         records
     };
-    let new: Vec<Vec<Record>> = runners.iter().map(drained).collect();
+    let new_records: Vec<Vec<Record>> = runners.iter().map(drained).collect();
     clocks.read();
     let marks = probes.map(MarkProbes::take).transpose()?.unwrap_or_default();
     let (mut oldest, mut all_started) = (u64::MAX, true);
-    for ((runner, join), new) in runners.iter().zip(joins).zip(new) {
-        let of_cpu = marks.iter().filter(|(cpu, _)| *cpu == runner.cpu);
-        join.add_marks(of_cpu.map(|(_, mark)| *mark));
+    for ((runner, join), records) in runners.iter().zip(joins).zip(new_records) {
+        let cpu_marks = marks.iter().filter(|(cpu, _)| *cpu == runner.cpu);
+        join.add_marks(cpu_marks.map(|(_, mark)| *mark));
         let started = runner.ring.started.load(Ordering::Relaxed);
         if join.start_ns.is_none() && started > 0 {
             join.start_ns = clocks.ns_at(started);
         }
-        join.advance(new, clocks);
+        join.advance(records, clocks);
         oldest = oldest.min(join.oldest().unwrap_or(u64::MAX));
         all_started &= join.start_ns.is_some();
     }
-    // If no record waits, a gap may have started that has not ended yet.
+    // Without a waiting record nothing is forgotten: a gap may have started long ago and not have ended yet.
     if all_started && oldest < u64::MAX {
         clocks.forget_before(oldest);
     }
     Ok(())
 }
 
-/// The times at which the reader polls.
+/// The times at which the observer polls.
 #[derive(Clone, Debug)]
 pub struct PollSchedule {
     /// Expected length of the window, with its warm-up.
@@ -293,24 +306,24 @@ pub struct PollSchedule {
     /// Time between two polls.
     pub period: Duration,
     /// Time between two polls after the window's expected end.
-    pub at_end: Duration,
-    /// A loop ends if the reader has not polled for this time. Perhaps the loops leave it none.
+    pub period_after_end: Duration,
+    /// A loop ends if the observer has not polled for this time: the loops may leave the observer no CPU time.
     pub watchdog_cycles: u64,
     pub stop: Stop,
 }
 
-/// Time between two checks whether all loops run, while a command waits for that.
-const UNTIL_LOOPS_RUN: Duration = Duration::from_millis(1);
+/// Time between two polls while a command waits until all loops run.
+const HELD_COMMAND_PERIOD: Duration = Duration::from_millis(1);
 
 impl PollSchedule {
     /// Time until the next poll.
     fn next(&self, elapsed: Duration, is_command_held: bool) -> Duration {
         if is_command_held {
-            let time_left = self.warm_up.saturating_sub(elapsed);
-            return time_left.min(self.period).max(UNTIL_LOOPS_RUN);
+            let remaining = self.warm_up.saturating_sub(elapsed);
+            return remaining.min(self.period).max(HELD_COMMAND_PERIOD);
         }
-        let time_left = self.expected.saturating_sub(elapsed);
-        if time_left.is_zero() { self.at_end } else { time_left.min(self.period) }
+        let remaining = self.expected.saturating_sub(elapsed);
+        if remaining.is_zero() { self.period_after_end } else { remaining.min(self.period) }
     }
 }
 
@@ -332,7 +345,7 @@ mod tests {
             iteration_cycles: 50,
         };
         RunnerConfig {
-            looping,
+            loop_config: looping,
             body: Body::Add,
             cache_bytes: None,
             warm_up_cycles,

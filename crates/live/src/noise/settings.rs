@@ -1,4 +1,4 @@
-//! The configuration of the live bench for `noise`.
+//! The configuration of the live bench for `noise`. The command line sets it.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub enum Length {
 pub struct NoiseSettings {
     /// CPUs on which loops run.
     pub cpus: Vec<u32>,
-    /// CPUs for irqlab's other threads; empty: any CPU on which they may run.
+    /// CPUs for the observer, irqlab's own thread. Empty: the usable CPUs without a loop.
     pub housekeeping: Vec<u32>,
     /// The work of the loops FWQ and FTQ.
     pub body: Body,
@@ -29,7 +29,7 @@ pub struct NoiseSettings {
     pub length: Length,
     /// How long a loop runs before its window opens.
     pub warm_up: Duration,
-    /// Length of the shortest gap that is a detour, ns; `None`: from the clock's resolution.
+    /// Length of the shortest gap that counts as a detour, ns. `None`: a default that fits the clock's resolution.
     pub threshold_ns: Option<u64>,
     /// Priority under SCHED_FIFO; `None`: SCHED_OTHER.
     pub fifo: Option<u32>,
@@ -37,13 +37,13 @@ pub struct NoiseSettings {
     pub trace: bool,
     /// Size of the last-level cache.
     pub cache_bytes: Option<u64>,
-    /// The choice of single detours that are kept of each CPU.
+    /// Which single detours of each CPU the sample keeps.
     pub keep: KeepDetours,
     /// The command that runs concurrently with the loops, and its arguments; empty: none.
     pub command: Vec<String>,
     /// Whether the command's output goes to stderr, because the results go to stdout.
     pub command_to_stderr: bool,
-    /// The request to stop early.
+    /// The user's request to stop early.
     pub stop: Stop,
 }
 

@@ -1,24 +1,28 @@
-//! The overhead of reading the PMU events on a span's events, for each context,
-//! from empty spans in situ.
+//! How much the probes of a pass with PMU events add to the events' counts, for each context. It is
+//! measured by empty spans in situ.
 //!
-//! The loop of [`super::calibrate`] has warm caches. Interrupts find colder caches, and there
-//! reading the events adds more to them. Therefore, while a condition warms up, empty spans are
-//! opened and closed at the entry of each device IRQ, softirq and vector, two in a row.
+//! `handlers` loads an [`EventCalibration`] for each such pass, and runs it while a condition warms up. It subtracts
+//! the resulting [`EventOverheads`] from the spans of the window that follows.
 //!
-//! The first span finds the caches as the interrupt does. But its exit program runs on the path
-//! that the entry program has just warmed, while in a real span a handler runs in between. The
-//! difference between the counts of the first and of the second span is the cost of leaving a
-//! program with cold caches. Entering a program is assumed to cost the same. The subtracted cost is
-//! at most an eighth of the rest of the span, because a short span cools no cache.
+//! # Method
 //!
-//! The overhead is subtracted from spans of the same context in that condition's window. A
-//! context with too few empty spans gets the overhead of its kind; if that has too few as well,
-//! it gets the warm loop's.
+//! The loop of [`super::calibrate`] has warm caches. Interrupts find colder caches, where the probes cause more
+//! events. Therefore the calibration programs open and close two empty spans, one after the other, at the entry of each
+//! device IRQ, softirq and vector.
 //!
-//! The 95 % interval of the overhead combines two parts: the interval of the empty spans, by batch
-//! means, and the whole cost that is subtracted for a cold exit, because both assumptions may be
-//! wrong by that much. The interval of the warm loop's overhead is not known, because nothing shows
-//! how far interrupts are from a warm loop.
+//! The first span finds the caches as the interrupt does. But its exit program runs on the path that the entry
+//! program has just warmed, while in a real span a handler runs in between. The difference between the counts of
+//! the first and the second span is the cost of leaving a program with cold caches. Entering the exit program with
+//! cold caches is assumed to cost as much. The subtracted cost is at most an eighth of the rest of the span,
+//! because a short span cools no cache.
+//!
+//! A context with too few empty spans gets the overhead of its kind: device IRQs, softirqs or vectors. A kind with too
+//! few spans gets the overhead in the warm loop.
+//!
+//! The 95 % interval of the overhead combines two parts. One is the interval of the empty spans, by batch means.
+//! The other is the total cost that is subtracted for a cold exit, because the assumptions about that cost may be
+//! wrong by as much. The interval of the warm loop's overhead is not known, because nothing shows how much
+//! interrupts differ from a warm loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -38,13 +42,13 @@ use crate::host::CoreType;
 use crate::perf::EventGroup;
 use crate::window::{WindowEdge, move_gates};
 
-/// Smallest number of empty spans from which an overhead is computed.
+/// Smallest number of empty spans from which an overhead is computed. With fewer, the overhead of the kind is used.
 const SPANS_MIN: u64 = 8;
-/// Limits the subtraction for a cold exit to 2^-this of a span's events.
+/// Limits the subtraction for a cold exit to 2^-this of the rest of a span's events.
 const COLD_EXIT_SHIFT: u32 = 3;
 
-/// Vectors that occur too rarely in a warm-up. They get the overhead of all vectors.
-const RARE: [&str; 6] = [
+/// Vectors that occur too rarely in a warm-up. They have no calibration programs, and get the overhead of all vectors.
+const RARE_VECTORS: [&str; 6] = [
     "x86_platform_ipi",
     "error_apic",
     "spurious_apic",
@@ -53,7 +57,8 @@ const RARE: [&str; 6] = [
     "deferred_error_apic",
 ];
 
-/// The range of keys of one kind: vectors, softirqs or device IRQs.
+/// The keys of all contexts of the kind of `key`: vectors, softirqs or device IRQs, with their threads. Spans of other
+/// contexts (NMI, page faults, NAPI) have no events, so their result does not matter.
 fn keys_of_kind(key: u32) -> Range<u32> {
     match key {
         key if key >= KEY_IRQ => KEY_IRQ..KEY_SECOND,
@@ -62,21 +67,22 @@ fn keys_of_kind(key: u32) -> Range<u32> {
     }
 }
 
-/// The calibration programs of a pass that reads events. They are loaded, and attached
-/// only while they measure.
+/// The calibration programs of a pass that reads events. They stay loaded, and are attached only while they measure,
+/// because they take time at each interrupt.
 pub struct EventCalibration {
     probes: Probes,
     /// The four programs of each tracepoint, in the order of attachment.
     programs: Vec<[String; 4]>,
     cpus: Vec<u32>,
+    /// The warm loop's result, for each type of cores.
     warm: Vec<CoreCalibration>,
     /// Number of events that the programs read.
     events: usize,
 }
 
 impl EventCalibration {
-    /// Loads the programs, which count in `maps` and read `events`; `warm` is the warm loop's
-    /// result.
+    /// Loads the programs, which count in `maps` and read `events` on `cpus`. `warm`: the warm
+    /// loop's result, for each type of cores.
     ///
     /// Fails if the kernel refuses.
     pub fn load(
@@ -86,35 +92,37 @@ impl EventCalibration {
         warm: &[CoreCalibration],
         events: &EventGroup,
     ) -> Result<Self, BpfError> {
-        let has: BTreeSet<String> = choose(flavour, false).programs.into_iter().collect();
-        let names = |tracepoint| {
+        let available: BTreeSet<String> = choose(flavour, false).programs.into_iter().collect();
+        let calibration_programs = |suffix| {
             ["open_first_at", "close_first_at", "open_second_at", "close_second_at"]
-                .map(|program| format!("{program}_{tracepoint}"))
+                .map(|program| format!("{program}_{suffix}"))
         };
-        let tracepoints = [("irq", "irq_handler"), ("softirq", "softirq")].into_iter();
-        let programs: Vec<[String; 4]> = tracepoints
+        // Suffix of the calibration programs' names, and prefix of the probe at the same tracepoint.
+        let contexts = [("irq", "irq_handler"), ("softirq", "softirq")].into_iter();
+        let programs: Vec<[String; 4]> = contexts
             .chain(VECTORS.iter().map(|vector| (*vector, *vector)))
-            .filter(|(tracepoint, _)| !RARE.contains(tracepoint))
-            .filter(|(_, program)| has.contains(&format!("{program}_in")))
-            .map(|(tracepoint, _)| names(tracepoint))
+            .filter(|(suffix, _)| !RARE_VECTORS.contains(suffix))
+            .filter(|(_, probe)| available.contains(&format!("{probe}_in")))
+            .map(|(suffix, _)| calibration_programs(suffix))
             .collect();
-        let all: Vec<&str> = programs.as_flattened().iter().map(String::as_str).collect();
-        let number = events.names().len();
-        let config = Config { events: number as u32, empty_spans_only: 1, ..Config::default() };
-        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &all })?;
+        let program_names: Vec<&str> = programs.as_flattened().iter().map(String::as_str).collect();
+        let event_count = events.names().len();
+        let config =
+            Config { events: event_count as u32, empty_spans_only: 1, ..Config::default() };
+        let probes = Probes::load(&LoadSpec { flavour, config, maps, programs: &program_names })?;
         events.hand_to(&probes, cpus)?;
         Ok(EventCalibration {
             probes,
             programs,
             cpus: cpus.to_vec(),
             warm: warm.to_vec(),
-            events: number,
+            events: event_count,
         })
     }
 
-    /// Attaches the programs while `pass_time` lets time pass, and returns the overhead of
-    /// reading the events in that time. If a tracepoint refuses its programs, its contexts get
-    /// the warm loop's overhead.
+    /// Attaches the programs, calls `pass_time`, which lets the condition warm up, and detaches them. Returns the
+    /// overhead that they counted meanwhile. If a tracepoint refuses its programs, its contexts get the overhead of
+    /// their kind or of the warm loop.
     ///
     /// Fails if the kernel refuses a call.
     pub fn measure(&self, pass_time: impl FnOnce()) -> Result<EventOverheadsByCore, BenchError> {
@@ -129,12 +137,12 @@ impl EventCalibration {
         drop(links);
         let rows = self.probes.rows()?;
         let states = self.probes.states()?;
-        let length = |cpu: &u32| Some(states.get(*cpu as usize)?.window_ns());
-        let length_ns = self.cpus.iter().filter_map(length).max().unwrap_or(0);
+        let window_ns = |cpu: &u32| Some(states.get(*cpu as usize)?.window_ns());
+        let length_ns = self.cpus.iter().filter_map(window_ns).max().unwrap_or(0);
         Ok(EventOverheadsByCore::new(self.events, &self.warm, &rows, length_ns))
     }
 
-    /// The warm loop's overhead, for all contexts.
+    /// Overheads that give every context the warm loop's overhead, for windows without a warm-up.
     #[must_use]
     pub fn warm(&self) -> EventOverheadsByCore {
         EventOverheadsByCore::new(self.events, &self.warm, &[], 0)
@@ -148,36 +156,39 @@ impl EventCalibration {
     }
 }
 
-/// The overhead of reading the events, for each type of cores. It is computed from the empty spans
-/// of all CPUs of a type together.
+/// The overheads on events, for each type of cores. The empty spans of all CPUs of a type count together.
 #[derive(Clone, Debug, Default)]
 pub struct EventOverheadsByCore {
     by_core: Vec<(CoreType, EventOverheads)>,
-    /// The overhead on CPUs of an unknown type: none.
-    nothing: EventOverheads,
+    /// Used on CPUs of an unknown type: adds nothing.
+    no_overhead: EventOverheads,
 }
 
 impl EventOverheadsByCore {
     /// Computes the overheads from the rows of empty spans in a window of `length_ns`, and from the
     /// warm loop if there are too few spans.
     fn new(events: usize, warm: &[CoreCalibration], rows: &[CountedRow], length_ns: u64) -> Self {
-        let of_core = |calibration: &CoreCalibration| {
+        let overheads_of_type = |calibration: &CoreCalibration| {
             let CoreCalibration { core, warm, .. } = calibration;
-            let here = rows.iter().filter(|row| core.cpus.contains(&row.cpu));
-            let here = here.map(|row| &*row.row);
-            (core.clone(), EventOverheads::new(events, &warm.events, here, length_ns))
+            let core_rows = rows.iter().filter(|row| core.cpus.contains(&row.cpu));
+            let core_rows = core_rows.map(|row| &*row.row);
+            (core.clone(), EventOverheads::new(events, &warm.events, core_rows, length_ns))
         };
-        EventOverheadsByCore { by_core: warm.iter().map(of_core).collect(), ..Self::default() }
+        EventOverheadsByCore {
+            by_core: warm.iter().map(overheads_of_type).collect(),
+            ..Self::default()
+        }
     }
 
+    /// The overheads on the cores of the type of `cpu`.
     #[must_use]
     pub fn on(&self, cpu: u32) -> &EventOverheads {
         let found = self.by_core.iter().find(|(core, _)| core.cpus.contains(&cpu));
-        found.map_or(&self.nothing, |(_, overheads)| overheads)
+        found.map_or(&self.no_overhead, |(_, overheads)| overheads)
     }
 }
 
-/// Sums of the events of some spans.
+/// Sums of the events over some spans.
 #[derive(Clone, Debug, Default)]
 struct EventTotals {
     spans: u64,
@@ -188,8 +199,8 @@ struct EventTotals {
 impl EventTotals {
     fn add(&mut self, other: &EventTotals) {
         self.spans += other.spans;
-        for (sum, more) in self.sums.iter_mut().zip(&other.sums) {
-            *sum = sum.saturating_add(*more);
+        for (sum, other_sum) in self.sums.iter_mut().zip(&other.sums) {
+            *sum = sum.saturating_add(*other_sum);
         }
         self.batches.merge(&other.batches);
     }
@@ -198,8 +209,7 @@ impl EventTotals {
         self.sums[event] as f64 / self.spans.max(1) as f64
     }
 
-    /// Half of the 95 % interval of the mean. 0 for an event that never occurred, `None`
-    /// with too few batches.
+    /// Half of the 95 % interval of the mean of `event`. 0 if the event never occurred. `None` with too few batches.
     fn mean_ci95(&self, event: usize) -> Option<f64> {
         if self.sums[event] == 0 {
             return Some(0.0);
@@ -208,21 +218,21 @@ impl EventTotals {
     }
 }
 
-/// The overhead on the self events of all of a row's spans, for one event.
+/// The counts that the probes add to one event in the spans of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AddedEvents {
-    /// The overhead on all spans together.
+    /// Added in all spans of the row together.
     pub total: u64,
-    /// Half of the 95 % interval of the overhead on one span; `None` if it is not known.
+    /// Half of the 95 % interval of the mean addition per span; `None` if it is not known.
     pub mean_ci95: Option<f64>,
 }
 
-/// The overhead of reading the events on the CPUs of one type of cores.
+/// The overheads on events, by context, on the CPUs of one type of cores.
 #[derive(Clone, Debug, Default)]
 pub struct EventOverheads {
     /// Number of events of the pass.
     events: usize,
-    /// Means of the warm loop, for each event of the pass.
+    /// Means of the warm loop's spans, for each event of the pass.
     warm: Vec<f64>,
     /// Sums of the empty spans, by key.
     by_key: BTreeMap<u32, EventTotals>,
@@ -240,8 +250,8 @@ impl EventOverheads {
         let mut by_key: BTreeMap<u32, EventTotals> = BTreeMap::new();
         for row in rows {
             let batches = row.event_batches(events, length_ns);
-            let here = EventTotals { spans: row.event_spans, sums: row.event_self, batches };
-            by_key.entry(row.key).or_default().add(&here);
+            let totals = EventTotals { spans: row.event_spans, sums: row.event_self, batches };
+            by_key.entry(row.key).or_default().add(&totals);
         }
         EventOverheads { events, warm: warm.to_vec(), by_key }
     }
@@ -252,37 +262,38 @@ impl EventOverheads {
         self.events
     }
 
+    /// The totals of all empty spans with these keys.
     fn sum(&self, keys: Range<u32>) -> EventTotals {
         let mut all = EventTotals::default();
         self.by_key.range(keys).for_each(|(_, totals)| all.add(totals));
         all
     }
 
-    /// The overhead on the self events of all of a row's spans, for each event of the pass.
+    /// The counts that the probes added to the self events of a row's spans, for each event of the pass.
     #[must_use]
     pub fn added(&self, row: &Row) -> Vec<AddedEvents> {
-        let enough = |keys: &Range<u32>| self.sum(keys.clone()).spans >= SPANS_MIN;
-        let keys = [row.key..row.key + 1, keys_of_kind(row.key)].into_iter().find(enough);
+        let has_enough_spans = |keys: &Range<u32>| self.sum(keys.clone()).spans >= SPANS_MIN;
+        let keys = [row.key..row.key + 1, keys_of_kind(row.key)].into_iter().find(has_enough_spans);
         let spans = row.event_spans as f64;
         let Some(keys) = keys else {
             let total = |warm: &f64| (warm.max(0.0) * spans).round() as u64;
-            let of_warm = |warm| AddedEvents { total: total(warm), mean_ci95: None };
-            return self.warm.iter().map(of_warm).collect();
+            let as_in_loop = |warm| AddedEvents { total: total(warm), mean_ci95: None };
+            return self.warm.iter().map(as_in_loop).collect();
         };
         let (first, second) =
             (self.sum(keys.clone()), self.sum(keys.start + KEY_SECOND..keys.end + KEY_SECOND));
-        let overhead = |event: usize| {
+        let added_of = |event: usize| {
             let base = first.mean(event);
-            let colder = if second.spans > 0 { base - second.mean(event) } else { 0.0 };
-            let cold_part = row.event_self[event] as f64 / spans.max(1.0) - base;
-            let cold_exit_max = cold_part / f64::from(1u32 << COLD_EXIT_SHIFT);
-            let cold_exit = colder.min(cold_exit_max).max(0.0);
+            let cold_difference = if second.spans > 0 { base - second.mean(event) } else { 0.0 };
+            let rest_of_span = row.event_self[event] as f64 / spans.max(1.0) - base;
+            let cold_exit_max = rest_of_span / f64::from(1u32 << COLD_EXIT_SHIFT);
+            let cold_exit = cold_difference.min(cold_exit_max).max(0.0);
             AddedEvents {
                 total: ((base + cold_exit) * spans).round() as u64,
-                mean_ci95: first.mean_ci95(event).map(|of_base| of_base.hypot(cold_exit)),
+                mean_ci95: first.mean_ci95(event).map(|base_ci95| base_ci95.hypot(cold_exit)),
             }
         };
-        (0..self.events).map(overhead).collect()
+        (0..self.events).map(added_of).collect()
     }
 }
 

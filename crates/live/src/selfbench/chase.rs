@@ -1,6 +1,6 @@
-//! Times loads that depend on each other: each load's address is the value of the previous
-//! one. By the amount of memory, this shows the latencies of this machine's caches, for
-//! comparison with a model.
+//! A pointer chase: times loads that depend on each other, because each load's address is the value of the previous
+//! load. Over the size of the memory, the times show the latencies of this machine's caches. `irqlab bench model`
+//! compares them with a model.
 
 use std::time::Instant;
 
@@ -27,10 +27,10 @@ const SEED: u64 = 1;
 pub struct Chased {
     pub bytes: u64,
     pub pages: Pages,
-    /// Time of a load, ns: median of the rounds; `None` without rounds.
+    /// Time of a load, ns: median of the rounds. `None` without rounds.
     pub load_ns: Option<f64>,
-    /// Time of a load in cycles of the core: it is divided by the time of a dependent addition in
-    /// the same round. `None` if additions cannot be timed (processors other than x86).
+    /// Time of a load in cycles of the core: divided by the time of a dependent addition in its round; median of the
+    /// rounds. `None` if additions cannot be timed (processors other than x86).
     pub load_cycles: Option<f64>,
     /// The 95 % interval of the median of the cycles; `None` with fewer than six rounds.
     pub cycles_95: Option<(f64, f64)>,
@@ -67,18 +67,20 @@ pub fn measure(
     available_memory(&Root::default())
         .check("the largest ring", largest_bytes)
         .map_err(|shortage| failed("getting memory", shortage))?;
-    let each = settings.sizes.iter().map(|bytes| {
+    let results = settings.sizes.iter().map(|bytes| {
         progress(*bytes);
         chase(*bytes, settings)
     });
-    each.collect()
+    results.collect()
 }
 
+/// Chases through memory of one size.
 fn chase(bytes: u64, settings: &ChaseSettings) -> Result<Chased, BenchError> {
     let order = chase_order(bytes, settings.line_bytes);
     let ring = Ring::new(bytes, settings.line_bytes, &order)
         .map_err(|error| failed("getting memory", error))?;
     let loads = (order.len() as u64).max(LOADS);
+    // One walk through the whole ring fills the caches.
     let mut line = ring.walk(ring.start, order.len() as u64);
     let (mut ns, mut cycles) = (Vec::new(), Vec::new());
     for _ in 0..settings.rounds {
@@ -92,13 +94,13 @@ fn chase(bytes: u64, settings: &ChaseSettings) -> Result<Chased, BenchError> {
     check_pinned(settings.cpu).map_err(|error| failed("chasing", error))?;
     ns.sort_by(f64::total_cmp);
     cycles.sort_by(f64::total_cmp);
-    let between = order_95(cycles.len()).map(|(low, high)| (cycles[low], cycles[high]));
+    let cycles_95 = order_95(cycles.len()).map(|(low, high)| (cycles[low], cycles[high]));
     Ok(Chased {
         bytes,
         pages: ring.region.pages,
         load_ns: ns.get(ns.len() / 2).copied(),
         load_cycles: cycles.get(cycles.len() / 2).copied(),
-        cycles_95: between,
+        cycles_95,
     })
 }
 
@@ -121,21 +123,20 @@ impl Ring {
         Ok(Ring { start: (base + offset(0)) as *const u8, region })
     }
 
-    /// Follows `loads` addresses from `at` on; returns the last one.
+    /// Follows `loads` addresses, starting at `line`. Returns the last address.
     #[inline(never)]
-    fn walk(&self, mut at: *const u8, loads: u64) -> *const u8 {
+    fn walk(&self, mut line: *const u8, loads: u64) -> *const u8 {
         for _ in 0..loads {
-            // SAFETY: `at` is a line of the ring. `new` wrote the address of the next line into
+            // SAFETY: `line` is a line of the ring. `new` wrote the address of the next line into
             // each line, and nothing writes later. The region lives until `self` is dropped. The
             // read is volatile so that the compiler keeps it.
-            at = unsafe { at.cast::<*const u8>().read_volatile() };
+            line = unsafe { line.cast::<*const u8>().read_volatile() };
         }
-        at
+        line
     }
 }
 
-/// The time of a dependent addition, which is one cycle of the core. `None` if no additions are
-/// written for this processor.
+/// The time of a dependent addition, ns, which is one cycle of the core. `None` on processors other than x86.
 fn addition_ns() -> Option<f64> {
     let start = Instant::now();
     dependent_additions(ADDITIONS).then(|| start.elapsed().as_nanos() as f64 / ADDITIONS as f64)

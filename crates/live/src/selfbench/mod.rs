@@ -1,8 +1,12 @@
-//! Measurements of irqlab itself. [`overhead`] compares the cost of its probes with other tools.
-//! [`trace_agreement`] compares its times with the kernel's own trace. [`storm`] checks that it
-//! counts all interrupts that the machine can raise. [`noise_peers`] compares its detours with the
-//! detours of other tools. [`chase`] measures the latencies of this machine's caches. The first two
-//! use separate trace instances ([`tracefs`]).
+//! Measurements of irqlab itself, for `irqlab bench`. They return figures, and the crate `live_tables` makes the
+//! tables.
+//!
+//! - [`overhead`]: the cost of irqlab's probes, compared with other tools
+//! - [`trace_agreement`]: irqlab's times, compared with the kernel's own trace
+//! - [`storm`]: whether irqlab counts all interrupts at the highest rate of the machine
+//! - [`noise_peers`]: irqlab's detours, compared with other noise tools
+//! - [`chase`]: the latencies of this machine's caches
+//! - [`tracefs`]: separate trace instances, for the first two
 
 pub mod chase;
 pub mod noise_peers;
@@ -14,6 +18,6 @@ pub mod tracefs;
 
 use lab::experiment::BenchError;
 
-fn failed(doing: &str, error: impl std::fmt::Display) -> BenchError {
-    BenchError::Failed(format!("{doing}: {error}"))
+fn failed(action: &str, error: impl std::fmt::Display) -> BenchError {
+    BenchError::Failed(format!("{action}: {error}"))
 }

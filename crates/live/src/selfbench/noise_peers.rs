@@ -1,10 +1,9 @@
-//! Compares the detour loop with other tools that measure noise, one after the
-//! other on the same CPU.
+//! Compares irqlab's detour loop with other tools that measure noise, one after the other on one CPU
+//! (`irqlab bench noise-peers`).
 //!
-//! oslat reads the clock like the detour loop, and counts gaps in whole microseconds. cyclictest
-//! sleeps and measures how late it wakes. It sees a detour only when a wake-up falls into one, and
-//! its results include the time of waking. Therefore the counts of the detour loop and of oslat are
-//! comparable, and the counts of cyclictest are not.
+//! oslat reads the clock like the detour loop, and counts gaps in whole microseconds. Its counts are comparable with
+//! irqlab's. cyclictest sleeps and measures how late it wakes: it sees a detour only if a wake-up falls into the
+//! detour, and its results include the wake-up latency. Its counts are not comparable.
 
 use std::io::ErrorKind;
 use std::process::{Command, Output, Stdio};
@@ -39,9 +38,9 @@ pub struct NoisePeers {
     pub seconds: u64,
     /// Number of runs of each tool.
     pub rounds: u64,
-    /// Thresholds, µs, below [`NoisePeers::THRESHOLD_US_MAX`].
+    /// Thresholds, µs, up to [`NoisePeers::THRESHOLD_US_MAX`].
     pub thresholds_us: Vec<u64>,
-    /// The request to stop early.
+    /// The user's request to stop early.
     pub stop: Stop,
 }
 
@@ -52,7 +51,7 @@ impl NoisePeers {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {
-    /// The detour loop, bare.
+    /// irqlab's detour loop, without probes.
     Irqlab,
     Oslat,
     Cyclictest,
@@ -79,8 +78,7 @@ pub struct Seen {
     pub window_ns: u64,
     /// Number of gaps, or late wake-ups, above each threshold.
     pub above: Vec<u64>,
-    /// Number of samples: readings of the clock, or wake-ups; `None` if the
-    /// tool does not report it.
+    /// Number of samples: readings of the clock, or wake-ups. `None` if the tool does not report the number.
     pub looks: Option<u64>,
     /// The longest gap or delay, ns.
     pub max_ns: u64,
@@ -129,6 +127,7 @@ pub fn measure(settings: &NoisePeers, progress: &dyn Fn(&str)) -> Result<Compare
     Ok(compared)
 }
 
+/// Runs irqlab's detour loop. The round of the result is set by the caller, as for the other tools.
 fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
     let mut bench = LiveNoise::new(NoiseSettings {
         cpus: vec![settings.cpu],
@@ -152,10 +151,10 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
         return Err(BenchError::Failed("the detour loop has no detours".to_owned()));
     };
     if ledger.first.len() as u64 != ledger.gaps.count {
-        let many = ledger.gaps.count;
-        return Err(BenchError::Failed(format!("{many} detours are too many: a shorter -d")));
+        let count = ledger.gaps.count;
+        return Err(BenchError::Failed(format!("{count} detours are too many: a shorter -d")));
     }
-    let above = |&us: &u64| {
+    let count_above = |&us: &u64| {
         let longer = ledger.first.iter().filter(|detour| detour.gap.length_ns() > us * 1000);
         longer.count() as u64
     };
@@ -163,7 +162,7 @@ fn irqlab(settings: &NoisePeers) -> Result<Seen, BenchError> {
         tool: Tool::Irqlab,
         round: 0,
         window_ns: cpu.window_ns,
-        above: settings.thresholds_us.iter().map(above).collect(),
+        above: settings.thresholds_us.iter().map(count_above).collect(),
         looks: None,
         max_ns: ledger.gaps.peak.value,
     })
@@ -175,21 +174,21 @@ fn oslat(settings: &NoisePeers) -> Result<Seen, BenchError> {
         settings.cpu, settings.housekeeping, settings.seconds
     );
     let json = json_of(&run("oslat", &arguments)?, "oslat")?;
-    let seen = of_oslat(&json, &settings.thresholds_us);
+    let seen = parse_oslat(&json, &settings.thresholds_us);
     seen.ok_or_else(|| failed("oslat", "its JSON is not understood"))
 }
 
-/// Evaluates the histogram of oslat. Its key `"K"` counts gaps above K - 1 µs and up to K µs; the
-/// last bucket also counts longer gaps.
-fn of_oslat(json: &Json, thresholds_us: &[u64]) -> Option<Seen> {
+/// The result in oslat's JSON. The key `"K"` of its histogram counts gaps above K - 1 µs and up to K µs; the
+/// last bucket also counts longer gaps. `None` if the JSON has another form.
+fn parse_oslat(json: &Json, thresholds_us: &[u64]) -> Option<Seen> {
     let thread = &json["thread"]["0"];
     let counts = histogram(&thread["histogram"])?;
-    let above = |&us: &u64| sum(&counts, |bucket| bucket > us);
+    let count_above = |&us: &u64| sum(&counts, |bucket| bucket > us);
     Some(Seen {
         tool: Tool::Oslat,
         round: 0,
         window_ns: (thread["duration"].as_f64()? * 1e9) as u64,
-        above: thresholds_us.iter().map(above).collect(),
+        above: thresholds_us.iter().map(count_above).collect(),
         looks: Some(sum(&counts, |_| true)),
         max_ns: thread["max"].as_u64()?.checked_mul(1000)?,
     })
@@ -202,36 +201,39 @@ fn cyclictest(settings: &NoisePeers) -> Result<Seen, BenchError> {
         settings.cpu, settings.housekeeping, settings.seconds
     );
     let json = json_of(&run("cyclictest", &arguments)?, "cyclictest")?;
-    let seen = of_cyclictest(&json, &settings.thresholds_us, settings.seconds);
+    let seen = parse_cyclictest(&json, &settings.thresholds_us, settings.seconds);
     seen.ok_or_else(|| failed("cyclictest", "its JSON is not understood"))
 }
 
-/// Evaluates the histogram of cyclictest. Its key `"K"` counts wake-ups that were at least K µs and
-/// less than K + 1 µs late. Later wake-ups count only in the number of cycles.
-fn of_cyclictest(json: &Json, thresholds_us: &[u64], seconds: u64) -> Option<Seen> {
+/// The result in cyclictest's JSON. The key `"K"` of its histogram counts wake-ups that were at least K µs and
+/// less than K + 1 µs late. Wake-ups beyond the last bucket count only in the number of cycles. `None` if the JSON has
+/// another form.
+fn parse_cyclictest(json: &Json, thresholds_us: &[u64], seconds: u64) -> Option<Seen> {
     let thread = &json["thread"]["0"];
     let counts = histogram(&thread["histogram"])?;
     let cycles = thread["cycles"].as_u64()?;
-    let beyond = cycles.checked_sub(sum(&counts, |_| true))?;
-    let above = |&us: &u64| beyond + sum(&counts, |bucket| bucket >= us);
+    let beyond_histogram = cycles.checked_sub(sum(&counts, |_| true))?;
+    let count_above = |&us: &u64| beyond_histogram + sum(&counts, |bucket| bucket >= us);
     Some(Seen {
         tool: Tool::Cyclictest,
         round: 0,
         window_ns: seconds.checked_mul(1_000_000_000)?,
-        above: thresholds_us.iter().map(above).collect(),
+        above: thresholds_us.iter().map(count_above).collect(),
         looks: Some(cycles),
         max_ns: thread["max"].as_u64()?.checked_mul(1000)?,
     })
 }
 
+/// Bucket (µs) and count of each entry of a histogram.
 fn histogram(json: &Json) -> Option<Vec<(u64, u64)>> {
     let bucket = |(us, count): (&String, &Json)| Some((us.parse().ok()?, count.as_u64()?));
     json.as_object()?.iter().map(bucket).collect()
 }
 
-fn sum(counts: &[(u64, u64)], is_in: impl Fn(u64) -> bool) -> u64 {
-    let wanted = counts.iter().filter(|(bucket, _)| is_in(*bucket));
-    wanted.fold(0, |sum, (_, count)| sum.saturating_add(*count))
+/// The sum of the counts in the buckets that `includes` selects.
+fn sum(counts: &[(u64, u64)], includes: impl Fn(u64) -> bool) -> u64 {
+    let included = counts.iter().filter(|(bucket, _)| includes(*bucket));
+    included.fold(0, |sum, (_, count)| sum.saturating_add(*count))
 }
 
 fn run(program: &str, arguments: &str) -> Result<Output, BenchError> {
@@ -250,10 +252,10 @@ fn run(program: &str, arguments: &str) -> Result<Output, BenchError> {
 /// The JSON document in a tool's stderr, after any other text.
 fn json_of(output: &Output, program: &str) -> Result<Json, BenchError> {
     let text = &output.stderr[..output.stderr.len().min(OUTPUT_BYTES_MAX)];
-    let from = text.iter().position(|byte| *byte == b'{');
-    let json = from.and_then(|from| serde_json::from_slice(&text[from..]).ok());
-    let complete = if output.status.success() { json } else { None };
-    complete.ok_or_else(|| {
+    let start = text.iter().position(|byte| *byte == b'{');
+    let json = start.and_then(|start| serde_json::from_slice(&text[start..]).ok());
+    let complete_json = if output.status.success() { json } else { None };
+    complete_json.ok_or_else(|| {
         let start: String = String::from_utf8_lossy(text).chars().take(300).collect();
         let reason = format!("{program} ended with {}: {}", output.status, start.trim());
         BenchError::unavailable(reason)
@@ -269,18 +271,18 @@ mod tests {
     fn oslats_histogram_is_read() {
         let thread = json!({"cpu": 1, "max": 407_921, "duration": 2.096,
             "histogram": {"1": 3_262_901, "2": 4, "10": 2, "11": 1, "64": 16}});
-        let seen = of_oslat(&json!({"thread": {"0": thread}}), &[1, 10, 20]).unwrap();
+        let seen = parse_oslat(&json!({"thread": {"0": thread}}), &[1, 10, 20]).unwrap();
         assert_eq!(seen.above, [23, 17, 16]);
         assert_eq!((seen.window_ns, seen.max_ns), (2_096_000_000, 407_921_000));
-        assert_eq!(of_oslat(&json!({"thread": {}}), &[1]), None);
+        assert_eq!(parse_oslat(&json!({"thread": {}}), &[1]), None);
     }
 
     #[test]
     fn cyclictests_histogram_is_read() {
         let thread = json!({"histogram": {"37": 1, "66": 5}, "cycles": 8, "max": 35_637});
-        let seen = of_cyclictest(&json!({"thread": {"0": thread}}), &[37, 38, 100], 2).unwrap();
+        let seen = parse_cyclictest(&json!({"thread": {"0": thread}}), &[37, 38, 100], 2).unwrap();
         assert_eq!((seen.above, seen.looks), (vec![8, 7, 2], Some(8)));
         let fewer = json!({"histogram": {"37": 9}, "cycles": 8, "max": 1});
-        assert_eq!(of_cyclictest(&json!({"thread": {"0": fewer}}), &[1], 2), None);
+        assert_eq!(parse_cyclictest(&json!({"thread": {"0": fewer}}), &[1], 2), None);
     }
 }

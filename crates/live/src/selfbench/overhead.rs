@@ -1,14 +1,14 @@
-//! The cost that an entry/exit pair of probes adds to a system call, for irqlab and
-//! other tools in one run.
+//! The cost that a pair of probes, at entry and exit, adds to a system call: irqlab and other tools in one run
+//! (`irqlab bench overhead`).
 //!
-//! One pinned thread calls getppid(2) in a loop. In each round every tool is attached to the
-//! system call tracepoints in turn, the loop is timed, and the tool is detached. The order of the
+//! One pinned thread calls getppid(2) in a loop. In each round each tool in turn is attached to the
+//! system call tracepoints, the loop is timed, and the tool is detached. The order of the
 //! tools changes from round to round. A tool's result of a round is the median of many short
-//! loops, minus the median of the bare loop in that round. Therefore neither a slow second nor a
-//! busy neighbour decides the result.
+//! loops, minus the median of the bare loop in this round. Therefore a slow second or a
+//! busy neighbour changes the result little.
 //!
 //! irqlab's programs are made for interrupts. Here they are attached to sys_enter and sys_exit,
-//! with the gate open, and do the same work as on an interrupt.
+//! with the gate open, and do the work that they do on an interrupt.
 
 use crate::bpf::Attached as AttachedProgram;
 use lab::experiment::BenchError;
@@ -28,9 +28,9 @@ pub struct OverheadSettings {
     pub cpu: u32,
     /// Number of measurements of each tool.
     pub rounds: u32,
-    /// Number of loops of one tool in one round.
+    /// Number of loops per tool and round.
     pub loops: u32,
-    /// Number of system calls of one loop.
+    /// Number of system calls per loop.
     pub calls: u32,
 }
 
@@ -59,6 +59,7 @@ pub enum Attached {
 }
 
 impl Attached {
+    /// All tools, in the order of the table's rows.
     const ALL: [Attached; 9] = [
         Attached::Nothing,
         Attached::Empty(Flavour::Btf),
@@ -108,12 +109,12 @@ pub struct Cost {
     pub attached: Attached,
     /// Time of a system call in each round, ns.
     pub call_ns: Vec<f64>,
-    /// Time of a system call minus the bare loop's of the same round, ns.
+    /// In each round: time of a system call minus its time in the bare loop, ns.
     pub added_ns: Vec<f64>,
-    /// Added time divided by the empty tp_btf pair's added time in the same round.
+    /// In each round: added time divided by the added time of the empty tp_btf pair.
     pub ratio: Vec<f64>,
-    /// Number of spans that the tool itself counted, and number of system calls that the
-    /// loops made meanwhile.
+    /// Number of spans that the tool counted, and number of system calls that the loops made meanwhile. `None` if the
+    /// tool does not count.
     pub counted: Option<(u64, u64)>,
 }
 
@@ -138,11 +139,15 @@ impl Overhead {
     }
 }
 
+/// The state of the comparison.
 struct Bench<'a> {
     settings: &'a OverheadSettings,
+    /// irqlab's programs, loaded for each way to attach them.
     probes: Vec<(Flavour, Probes)>,
+    /// `None` if trace events are unavailable.
     tracefs: Option<Tracefs>,
-    quick_ns: f64,
+    /// Time of a system call without tools at the start of the round, ns.
+    bare_call_ns: f64,
 }
 
 /// Measures all tools. Calls `progress` before each round.
@@ -154,7 +159,7 @@ pub fn measure(
     progress: &mut dyn FnMut(u32),
 ) -> Result<Overhead, BenchError> {
     let mut result = Overhead::default();
-    let mut bench = Bench { settings, probes: Vec::new(), tracefs: None, quick_ns: 0.0 };
+    let mut bench = Bench { settings, probes: Vec::new(), tracefs: None, bare_call_ns: 0.0 };
     bench.load(&mut result)?;
     let mut present: Vec<Attached> = Attached::ALL
         .into_iter()
@@ -170,7 +175,7 @@ pub fn measure(
         let (call_ns, added_ns, ratio) = (Vec::new(), Vec::new(), Vec::new());
         result.costs.push(Cost { attached, call_ns, added_ns, ratio, counted: None });
     }
-    bench.run_loops()?; // caches, frequency
+    bench.run_loops()?; // Warms up caches and frequency.
     for round in 0..settings.rounds {
         if stop.is_requested() {
             result.interrupted = true;
@@ -186,6 +191,7 @@ pub fn measure(
 }
 
 impl Bench<'_> {
+    /// Loads irqlab's programs and finds tracefs. Adds unavailable ones to `result`. Fails without raw tracepoints.
     fn load(&mut self, result: &mut Overhead) -> Result<(), BenchError> {
         let rows = RowLayout::same(&[self.settings.cpu], 2);
         let spec = |flavour| LoadSpec {
@@ -213,13 +219,13 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn probes_of(&self, wanted: Flavour) -> Result<&Probes, BenchError> {
-        let found = self.probes.iter().find(|(flavour, _)| *flavour == wanted);
-        let name = wanted.label();
-        found.map(|(_, probes)| probes).ok_or_else(|| failed(name, "these programs are not loaded"))
+    fn probes_of(&self, flavour: Flavour) -> Result<&Probes, BenchError> {
+        let loaded = self.probes.iter().find(|(loaded_flavour, _)| *loaded_flavour == flavour);
+        let not_loaded = || failed(flavour.label(), "these programs are not loaded");
+        loaded.map(|(_, probes)| probes).ok_or_else(not_loaded)
     }
 
-    /// Measures all tools once. Removes tools that do not work here from `present`.
+    /// Measures all tools once. Removes tools that do not work here from `present` and from the result.
     fn round(
         &mut self,
         round: u32,
@@ -229,9 +235,9 @@ impl Bench<'_> {
         let mut order = present.clone();
         order.rotate_left(round as usize % present.len());
         let mut times: Vec<(Attached, f64)> = Vec::new();
-        self.quick_ns = self.run_loops()?;
+        self.bare_call_ns = self.run_loops()?;
         for attached in order {
-            match self.once(attached, result) {
+            match self.measure_tool(attached, result) {
                 Ok(time) => times.push((attached, time)),
                 Err(error) => {
                     absent(result, attached, error)?;
@@ -240,9 +246,10 @@ impl Bench<'_> {
                 }
             }
         }
-        let time_of =
-            |wanted| times.iter().find(|(tool, _)| *tool == wanted).map(|(_, time)| *time);
-        let bare = time_of(Attached::Nothing).unwrap_or(self.quick_ns);
+        let time_of = |attached| {
+            times.iter().find(|(timed_tool, _)| *timed_tool == attached).map(|(_, time)| *time)
+        };
+        let bare = time_of(Attached::Nothing).unwrap_or(self.bare_call_ns);
         let empty = time_of(Attached::Empty(Flavour::Btf));
         for cost in &mut result.costs {
             let Some(time) = time_of(cost.attached) else { continue };
@@ -253,8 +260,9 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Attaches a tool, times the loops, and detaches the tool. Returns ns per call.
-    fn once(&self, attached: Attached, result: &mut Overhead) -> Result<f64, BenchError> {
+    /// Attaches a tool, times the loops, and detaches the tool. Returns ns per call, and adds the tool's own count to
+    /// the result.
+    fn measure_tool(&self, attached: Attached, result: &mut Overhead) -> Result<f64, BenchError> {
         let cpu = self.settings.cpu;
         let calls = u64::from(self.settings.calls) * u64::from(self.settings.loops);
         let mut count = |spans: u64| {
@@ -294,13 +302,13 @@ impl Bench<'_> {
                 self.run_loops()
             }
             Attached::Bpftrace => {
-                let peer = Peer::start(Tool::Bpftrace, cpu, self.quick_ns)?;
+                let peer = Peer::start(Tool::Bpftrace, cpu, self.bare_call_ns)?;
                 let time = self.run_loops();
                 count(spans_in_histogram(&peer.stop()?));
                 time
             }
             Attached::Perf => {
-                let peer = Peer::start(Tool::Perf, cpu, self.quick_ns)?;
+                let peer = Peer::start(Tool::Perf, cpu, self.bare_call_ns)?;
                 let time = self.run_loops();
                 peer.stop()?;
                 time
@@ -308,6 +316,7 @@ impl Bench<'_> {
         }
     }
 
+    /// Attaches two programs, in this order.
     fn link(
         &self,
         flavour: Flavour,
@@ -327,13 +336,14 @@ impl Bench<'_> {
     }
 }
 
+/// Number of spans that irqlab's programs counted on `cpu`.
 fn spans_of(probes: &Probes, cpu: u32) -> Result<u64, BenchError> {
     let rows = probes.rows()?;
     let row = rows.iter().find(|row| row.cpu == cpu && row.key == KEY_BENCH);
     Ok(row.map_or(0, |row| row.count))
 }
 
-/// Records that a tool is unavailable. Returns all other errors.
+/// Adds an unavailable tool to the result. Any other error is returned.
 fn absent(result: &mut Overhead, attached: Attached, error: BenchError) -> Result<(), BenchError> {
     match error {
         BenchError::Unavailable { reason, remedy } => {

@@ -1,4 +1,4 @@
-//! Other tools, which run as their users run them.
+//! The tools bpftrace and perf, started as users start them, for the comparison of overheads (`overhead.rs`).
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
@@ -22,10 +22,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between two signals that request a tool's end.
 const SIGNAL_PERIOD: Duration = Duration::from_secs(4);
-/// Time from the opening of a tool's events to the first check.
+/// Time from the opening of a tool's events to the first check whether the tool is active.
 const SETTLE: Duration = Duration::from_millis(300);
-/// A tool is active if the fastest of the probing loops is slower than before by this factor.
+/// A tool is active if the fastest of the check's loops is slower than without the tool by this factor.
 const SLOWER_BY: f64 = 1.5;
+/// Loops of a check, and system calls per loop.
 const PROBING_LOOPS: usize = 8;
 const PROBING_CALLS: u32 = 1_000;
 
@@ -54,7 +55,7 @@ impl Tool {
         }
     }
 
-    /// The command line, for people.
+    /// The command line, as the table shows it.
     pub fn command_line(self, cpu: u32) -> String {
         match self {
             Tool::Bpftrace => format!("bpftrace -e '{BPFTRACE_SCRIPT}'"),
@@ -70,11 +71,11 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Starts the tool and waits until it slows the loop on `cpu` down. `quick_ns` is the time of a
-    /// call without the tool.
+    /// Starts the tool and waits until it slows the loop on `cpu` down. `bare_call_ns` is the time of a
+    /// system call without the tool.
     ///
     /// Fails with [`BenchError::Unavailable`] if the tool is not installed or does not work here.
-    pub fn start(tool: Tool, cpu: u32, quick_ns: f64) -> Result<Self, BenchError> {
+    pub fn start(tool: Tool, cpu: u32, bare_call_ns: f64) -> Result<Self, BenchError> {
         let mut command = Command::new(tool.program());
         command.args(tool.arguments(cpu));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -88,11 +89,11 @@ impl Peer {
             _ => failed(&format!("starting {}", tool.program()), with_reached_limit(error)),
         })?;
         let mut peer = Peer { child, tool };
-        peer.wait_until_active(cpu, quick_ns)?;
+        peer.wait_until_active(cpu, bare_call_ns)?;
         Ok(peer)
     }
 
-    fn wait_until_active(&mut self, cpu: u32, quick_ns: f64) -> Result<(), BenchError> {
+    fn wait_until_active(&mut self, cpu: u32, bare_call_ns: f64) -> Result<(), BenchError> {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -101,7 +102,7 @@ impl Peer {
             }
             if self.has_events() {
                 std::thread::sleep(SETTLE);
-                if slows_calls(cpu, quick_ns)? {
+                if slows_calls(cpu, bare_call_ns)? {
                     return Ok(());
                 }
             }
@@ -128,30 +129,32 @@ impl Peer {
         }
     }
 
+    /// The first 2000 bytes of the tool's stderr, then those of its stdout. Waits until the tool has closed them.
     fn output(&mut self) -> String {
         let mut text = String::new();
-        let mut read = |from: &mut dyn Read| {
+        let mut read = |pipe: &mut dyn Read| {
             let mut bytes = Vec::new();
-            let _ = from.take(2000).read_to_end(&mut bytes); // only for a message
+            // A read error only shortens the message.
+            let _ = pipe.take(2000).read_to_end(&mut bytes);
             text += String::from_utf8_lossy(&bytes).trim();
         };
-        if let Some(from) = &mut self.child.stderr {
-            read(from);
+        if let Some(stderr) = &mut self.child.stderr {
+            read(stderr);
         }
-        if let Some(from) = &mut self.child.stdout {
-            read(from);
+        if let Some(stdout) = &mut self.child.stdout {
+            read(stdout);
         }
         text
     }
 
-    /// Ends the tool as Ctrl-C would, and waits. Returns the tool's output.
+    /// Ends the tool like Ctrl-C, and waits. Returns the tool's output.
     ///
     /// Fails if the tool does not end in time. Then it is killed.
     pub fn stop(mut self) -> Result<String, BenchError> {
         let start = Instant::now();
         let mut signals = 0;
         loop {
-            // Sends the signal repeatedly, because bpftrace sometimes misses the first one.
+            // bpftrace sometimes misses the first signal, so more follow.
             if start.elapsed() >= SIGNAL_PERIOD * signals {
                 self.interrupt();
                 signals += 1;
@@ -167,21 +170,20 @@ impl Peer {
     }
 
     fn interrupt(&self) {
-        // The tool may have ended meanwhile. It is not reaped yet, so no other
-        // process has its number.
+        // The tool may have ended meanwhile. It is not reaped yet, so no other process has its PID.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
     }
 }
 
-/// Whether system calls on `cpu` take clearly longer than `quick_ns`.
-pub(super) fn slows_calls(cpu: u32, quick_ns: f64) -> Result<bool, BenchError> {
+/// Whether system calls on `cpu` take longer than `bare_call_ns` times [`SLOWER_BY`].
+pub(super) fn slows_calls(cpu: u32, bare_call_ns: f64) -> Result<bool, BenchError> {
     let mut fastest = f64::INFINITY;
     for _ in 0..PROBING_LOOPS {
         let time = ns_per_call(cpu, PROBING_CALLS)
             .map_err(|error| failed("the system call loop", error))?;
         fastest = fastest.min(time);
     }
-    Ok(fastest > quick_ns * SLOWER_BY)
+    Ok(fastest > bare_call_ns * SLOWER_BY)
 }
 
 impl Drop for Peer {
@@ -195,6 +197,7 @@ impl Drop for Peer {
     }
 }
 
+/// The Debian package of a tool.
 fn package(tool: Tool) -> &'static str {
     match tool {
         Tool::Bpftrace => "bpftrace",

@@ -1,10 +1,9 @@
-//! Raises interrupts at the highest rate of this machine. Does irqlab count all of them, in
-//! constant memory and without using CPU time itself?
+//! Raises interrupts at the highest rate of this machine, for `irqlab bench storm`. The question: does irqlab count all
+//! of them, in constant memory and without using CPU time?
 //!
-//! Timer, inter-processor and disk interrupts are raised at the same time, each by its stimulus
-//! at the high rate, while the probes of `irqlab handlers` count in one window. A thread reads
-//! the resident set of this process a few times meanwhile. User space does nothing else until
-//! the end of the window.
+//! Timer, inter-processor and disk stimuli run at the same time, each at the high rate, while the probes of
+//! `irqlab handlers` count in one window. A thread reads the resident set of this process a few times. irqlab does
+//! nothing else in the window.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -22,7 +21,7 @@ use crate::window::{Stop, WindowEnd};
 
 /// Number of readings of the resident set during the window.
 const MEMORY_READINGS: u32 = 8;
-/// Time during which the stimuli run before the window opens.
+/// How long the stimuli run before the window opens.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Configuration of the storm.
@@ -34,9 +33,9 @@ pub struct StormSettings {
     pub duration: Duration,
     /// Time between two expirations of the timer stimulus.
     pub timer_period: Duration,
-    /// The program that serves the stimulus; `None`: this program.
+    /// The program that runs the stimuli; `None`: the running program.
     pub helper: Option<PathBuf>,
-    /// The request to stop early.
+    /// The user's request to stop early.
     pub stop: Stop,
 }
 
@@ -57,7 +56,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// Number of device interrupts, vectors and softirqs. Each has an entry and an exit.
+    /// Number of spans with an entry and an exit: device interrupts, vectors and softirqs.
     #[must_use]
     pub fn spans(&self) -> u64 {
         let is_timed =
@@ -81,7 +80,7 @@ pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
     let live = LiveSettings::new(settings.cpus.clone(), until, settings.stop.clone());
     let mut bench = LiveBench::new(live)?;
     let mut storm = Storm::default();
-    let mut running = start_sources(settings, &mut storm)?;
+    let mut running = start_stimuli(settings, &mut storm)?;
     thread::sleep(WARM_UP);
     let (window_ended, wait_for_end) = channel::<()>();
     let pause = settings.duration / MEMORY_READINGS;
@@ -93,23 +92,24 @@ pub fn measure(settings: &StormSettings) -> Result<Storm, BenchError> {
     storm.sample = sample?;
     storm.facts = bench.facts();
     storm.overhead = bench.probe_overhead();
-    for source in &mut running {
-        source.check()?;
+    for stimulus in &mut running {
+        stimulus.check()?;
     }
-    for source in running {
-        let name = source.name().to_owned();
-        storm.done.push((name, source.stop()?));
+    for stimulus in running {
+        let name = stimulus.name().to_owned();
+        storm.done.push((name, stimulus.stop()?));
     }
     Ok(storm)
 }
 
-fn start_sources(settings: &StormSettings, storm: &mut Storm) -> Result<Vec<Running>, BenchError> {
+/// Starts all stimuli. Adds unavailable ones to `storm`; fails if none is available.
+fn start_stimuli(settings: &StormSettings, storm: &mut Storm) -> Result<Vec<Running>, BenchError> {
     let helper = match &settings.helper {
         Some(program) => Helper::new(program),
         None => Helper::current_exe().map_err(|error| failed("finding this program", error))?,
     };
     let mut running = Vec::new();
-    // Starts the disk first, because it starts slowly, and the others would slow it down further.
+    // The disk first: it starts slowly, and the others would slow its start down further.
     for kind in [Stimulus::Disk, Stimulus::Timer, Stimulus::Ipi] {
         let mut stimulus = StimulusSettings::new(kind, Rate::High, settings.cpus.clone());
         stimulus.timer_period = settings.timer_period;
@@ -140,6 +140,7 @@ fn read_memory(pause: Duration, window_ended: &Receiver<()>) -> Vec<u64> {
     }
 }
 
+/// The resident set of this process, bytes.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;

@@ -1,11 +1,11 @@
-//! A separate tracefs instance: a ring buffer with its own events, clock and CPUs, which does not
-//! affect the tracing of others. An instance outlives the process that created it. Therefore its
-//! name contains the process id, and the process holds a lock on its directory.
-//! [`remove_leftovers`] removes the instances whose process has ended and whose lock is free. (A
-//! process id says nothing in another PID namespace, but a lock does.)
+//! A separate tracefs instance: a ring buffer with its own events, clock and CPUs, which does not affect the tracing of
+//! others.
 //!
-//! If tracefs is not mounted, it is mounted without a mount point: only a descriptor holds the file
-//! system, which vanishes with the descriptor.
+//! An instance outlives the process that created it. Therefore its name contains the PID, and the process holds a lock
+//! on its directory. [`remove_leftovers`] removes an instance if its process has ended and its lock is free. The lock
+//! is necessary because a PID has no meaning in another PID namespace.
+//!
+//! If tracefs is not mounted, it is mounted without a mount point: the file system exists as long as a descriptor.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -32,7 +32,8 @@ static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 /// The tracing file system.
 #[derive(Debug)]
 pub struct Tracefs {
-    /// Without a mount point, this is `/proc/self/fd/N`: valid only in this process, while `mount` is open.
+    /// The file system's root. Without a mount point it is `/proc/self/fd/N`, which is valid only in this process while
+    /// `mount` is open.
     path: PathBuf,
     /// The descriptor of a file system without a mount point.
     mount: Option<Arc<OwnedFd>>,
@@ -49,12 +50,12 @@ impl Tracefs {
         if let Some(path) = USUAL_PLACES.into_iter().find(is_tracefs) {
             return Ok(Tracefs { path: PathBuf::from(path), mount: None });
         }
-        Tracefs::mounted_nowhere()
+        Tracefs::mount_detached()
     }
 
     /// Mounts tracefs without a mount point.
-    fn mounted_nowhere() -> Result<Self, BenchError> {
-        let mount = mount_nowhere(c"tracefs").map_err(|error| BenchError::Unavailable {
+    fn mount_detached() -> Result<Self, BenchError> {
+        let mount = mount_detached(c"tracefs").map_err(|error| BenchError::Unavailable {
             reason: format!("the kernel's trace events are unavailable: {error}"),
             remedy: Some("mount -t tracefs tracefs /sys/kernel/tracing".to_owned()),
         })?;
@@ -67,9 +68,9 @@ impl Tracefs {
     }
 }
 
-/// Mounts a file system of the type `kind` without a mount point (fsopen(2), fsconfig(2), fsmount(2)). It vanishes with
-/// the returned descriptor.
-fn mount_nowhere(kind: &CStr) -> io::Result<OwnedFd> {
+/// Mounts a file system of the type `kind` without a mount point (fsopen(2), fsconfig(2), fsmount(2)). The mount
+/// vanishes with the returned descriptor.
+fn mount_detached(kind: &CStr) -> io::Result<OwnedFd> {
     let owned = |result: i64| match i32::try_from(result) {
         // SAFETY: the kernel has just returned this descriptor, and nobody else knows it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
@@ -87,7 +88,7 @@ fn mount_nowhere(kind: &CStr) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_fsmount, fd, 1, 0) })
 }
 
-/// Removes the instances of processes that no longer live. Returns a message for each.
+/// Removes the instances of processes that have ended. Returns a message for each.
 #[must_use]
 pub fn remove_leftovers(tracefs: &Tracefs) -> Vec<String> {
     let Ok(entries) = fs::read_dir(tracefs.instances()) else { return Vec::new() };
@@ -107,10 +108,12 @@ pub fn remove_leftovers(tracefs: &Tracefs) -> Vec<String> {
     messages
 }
 
+/// The PID in an instance's name; `None` if the instance is not irqlab's.
 fn pid_of_name(name: &str) -> Option<u32> {
     name.strip_prefix(OUR_PREFIX)?.split_once('-')?.0.parse().ok()
 }
 
+/// Removes an instance. Tries again while somebody reads it.
 fn remove_instance(path: &Path) -> io::Result<()> {
     let mut tries = 1;
     loop {
@@ -119,7 +122,7 @@ fn remove_instance(path: &Path) -> io::Result<()> {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(10));
             }
-            done => return done,
+            result => return result,
         }
     }
 }
@@ -129,7 +132,7 @@ fn remove_instance(path: &Path) -> io::Result<()> {
 pub struct Instance {
     path: PathBuf,
     _lock: Option<File>,
-    /// The path starts at this descriptor, if there is one.
+    /// Keeps a file system without a mount point mounted.
     _mount: Option<Arc<OwnedFd>>,
 }
 
@@ -164,8 +167,8 @@ impl Instance {
     /// Switches an event such as `irq/irq_handler_entry` on or off.
     ///
     /// Fails if the kernel has no such event or refuses.
-    pub fn set_event(&self, event: &str, on: bool) -> Result<(), BenchError> {
-        self.write(&format!("events/{event}/enable"), if on { "1" } else { "0" })
+    pub fn set_event(&self, event: &str, is_enabled: bool) -> Result<(), BenchError> {
+        self.write(&format!("events/{event}/enable"), if is_enabled { "1" } else { "0" })
     }
 
     /// Writes one of the instance's files.
@@ -206,7 +209,7 @@ mod tests {
     /// system is dropped first.
     #[test]
     fn an_instance_keeps_its_file_system() {
-        let made = Tracefs::mounted_nowhere().and_then(|tracefs| Instance::create(&tracefs, 64));
+        let made = Tracefs::mount_detached().and_then(|tracefs| Instance::create(&tracefs, 64));
         let instance = match made {
             Ok(instance) => instance,
             Err(error) => return needs::not_run(needs::Need::Tracefs, error),
@@ -214,7 +217,7 @@ mod tests {
         assert!(instance.read("trace_clock").unwrap().contains("[mono]"));
         let name = instance.path.file_name().unwrap().to_owned();
         drop(instance);
-        let tracefs = Tracefs::mounted_nowhere().unwrap();
+        let tracefs = Tracefs::mount_detached().unwrap();
         assert!(!tracefs.instances().join(name).exists());
     }
 

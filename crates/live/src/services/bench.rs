@@ -1,5 +1,7 @@
-//! [`LiveServices`]: attaches the probes, runs the command, and makes a sample
-//! of the probes' counts.
+//! [`LiveServices`]: attaches the probes, runs the command, and makes a sample of the probes' counts.
+//! `lab::services` calls [`ServicesBench::measure`] once.
+//!
+//! Invariant: on each CPU the times of all services, of the probes, and of what has no place add up to the window.
 
 use std::time::Instant;
 
@@ -26,12 +28,13 @@ use crate::host::{Root, online_cpus, process_cpus};
 use crate::syscall_loop::{median, ns_per_call};
 use crate::window::{HeldCommand, Stop, ThrottlingWindow, WindowEdge, shell_status, wait};
 
-/// System calls in a round of the loop that measures the cost of the probes.
-const CALLS: u32 = 50_000;
 /// Name of the service of all device interrupts.
 pub(super) const ALL_DEVICES: &str = "all devices";
-/// Number of rounds with the probes, and of rounds without them.
+/// The cost of the probes is measured by a loop of system calls: in this number of rounds with the probes, and in
+/// as many without them.
 const ROUNDS: usize = 5;
+/// System calls of a round.
+const CALLS: u32 = 50_000;
 
 /// Configuration of [`LiveServices`].
 #[derive(Clone, Debug)]
@@ -41,7 +44,7 @@ pub struct LiveServicesSettings {
     pub to_stderr: bool,
     /// The online CPUs. All of them are measured.
     pub cpus: Vec<u32>,
-    /// The request to stop early.
+    /// The user's request to stop early.
     pub stop: Stop,
 }
 
@@ -59,42 +62,42 @@ impl LiveServices {
     /// Fails with [`BenchError::NothingMeasurable`] without the rights, or on a kernel that cannot
     /// run the probes.
     pub fn new(settings: LiveServicesSettings) -> Result<LiveServices, BenchError> {
-        // All online CPUs are measured. The loop needs a CPU on which this process may run.
+        // The loop that measures the cost needs a CPU on which this process may run.
         let cpu = process_cpus().started_with.first().copied();
         let cpu = cpu.ok_or_else(|| BenchError::nothing_measurable("no CPU to measure"))?;
-        let loops = || -> Result<f64, BenchError> {
+        let call_ns = || -> Result<f64, BenchError> {
             let rounds = (0..ROUNDS).map(|_| ns_per_call(cpu, CALLS));
             let rounds: std::io::Result<Vec<f64>> = rounds.collect();
             let rounds = rounds.map_err(|error| BenchError::Failed(error.to_string()))?;
             Ok(median(rounds).unwrap_or(0.0))
         };
-        let without = loops()?;
+        let ns_without_probes = call_ns()?;
         let probes = ServiceProbes::load(&settings.cpus).map_err(|error| match error.into() {
             // Without its probes, this experiment has nothing to measure.
             BenchError::Failed(reason) => BenchError::nothing_measurable(&reason),
             other => other,
         })?;
         probes.open()?;
-        let with = loops();
+        let ns_with_probes = call_ns();
         probes.move_gates(WindowEdge::Close);
         probes.clear()?;
-        let overhead_ns = (with? - without).max(0.0);
+        let overhead_ns = (ns_with_probes? - ns_without_probes).max(0.0);
         Ok(LiveServices { settings, probes, overhead_ns })
     }
 
-    /// `files` are from before the windows opened and after they closed.
+    /// Makes the sample. `files`: readings before the windows opened, and after they closed.
     fn sample(&self, reading: &Reading, window_ns: u64, files: [&Files; 2]) -> ServicesSample {
         let online = online_cpus(&Root::default()).unwrap_or_default();
         let is_probed = |tracepoint: &str| {
             !self.probes.absent.iter().any(|absent| absent.starts_with(tracepoint))
         };
-        let around = kernel_counts::Circumstances {
+        let conditions = kernel_counts::ComparisonConditions {
             files,
             is_probed: &is_probed,
             lost: reading.lost,
             nested_threaded_max: nested_threaded_max(&Root::default(), files),
         };
-        let (counts, undelivered) = kernel_counts::compare(&reading.cpus, around);
+        let (counts, undelivered) = kernel_counts::compare(&reading.cpus, conditions);
         let services = &reading.services;
         let events: u64 = services.iter().map(|(_, sums)| sums.started + sums.completed).sum();
         let calls: u64 = services
@@ -130,31 +133,33 @@ impl LiveServices {
         }
     }
 
-    /// The services in the order of the tables. Their times add up to the time of all CPUs.
+    /// The rows of the table `services`, in its order: by class and name. Their times add up to the time of all CPUs.
     fn rows(&self, reading: &Reading) -> Vec<ServiceStats> {
-        let times_faults = self.probes.why_faults_have_no_end().is_none();
+        let times_faults = self.probes.fault_ends_missing_reason().is_none();
         let services = reading.services.iter();
         let mut rows: Vec<ServiceStats> =
             services.filter_map(|(service, sums)| stats_of(*service, sums, times_faults)).collect();
         let sum = |part: fn(&CpuTime) -> u64| reading.cpus.iter().map(part).sum();
         rows.push(time_only(Class::Other, PROBES, sum(|cpu| cpu.probes_ns)));
+        // Time of unknown services and time without a row are one row of the table.
         let unknown =
             rows.iter().position(|row| row.class == Class::Other && row.name == NOT_KNOWN);
-        let unknown = unknown.and_then(|position| rows.swap_remove(position).self_ticks);
-        let unplaced: u64 = sum(|cpu| cpu.unplaced_ns);
-        rows.push(time_only(Class::Other, NOT_KNOWN, unplaced + unknown.unwrap_or(0)));
+        let unknown_ns = unknown.and_then(|position| rows.swap_remove(position).self_ticks);
+        let unplaced_ns: u64 = sum(|cpu| cpu.unplaced_ns);
+        rows.push(time_only(Class::Other, NOT_KNOWN, unplaced_ns + unknown_ns.unwrap_or(0)));
         rows.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
         rows
     }
 }
 
-/// Warnings about the CPUs that went offline or came online in the window. `online`: the CPUs that are online at its end.
+/// Warnings about the CPUs that went offline or came online in the window. `planned`: the CPUs to measure. `online`:
+/// the CPUs that are online at the window's end.
 fn hotplug_warnings(reading: &Reading, planned: &[u32], online: &[u32]) -> Vec<CpuWarning> {
     let offline = || reading.cpus.iter().filter(|time| time.went_offline);
     let warning = |time: &CpuTime| went_offline(time.cpu, time.window_ns as f64 / 1e9);
-    let is_new = |cpu: &&u32| !planned.contains(cpu) || offline().any(|time| time.cpu == **cpu);
-    let new = online.iter().filter(is_new).map(|cpu| came_online(*cpu));
-    offline().map(warning).chain(new).collect()
+    let has_come = |cpu: &&u32| !planned.contains(cpu) || offline().any(|time| time.cpu == **cpu);
+    let come_online = online.iter().filter(has_come).map(|cpu| came_online(*cpu));
+    offline().map(warning).chain(come_online).collect()
 }
 
 /// A service that has time but no requests.
@@ -170,7 +175,8 @@ fn time_only(class: Class, name: &str, ns: u64) -> ServiceStats {
     }
 }
 
-/// The statistics of the service at a position; `None` if the position has no name.
+/// The statistics of a service, given by its number in `bpf/services.bpf.c`. `None` if the number has no name.
+/// `times_faults`: the ends of page faults are seen.
 fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<ServiceStats> {
     let (class, name) = match service {
         SERVICE_USER => return Some(time_only(Class::User, "user", sums.self_ns)),
@@ -194,13 +200,13 @@ fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<Se
         Class::Fault => times_faults,
         _ => true,
     };
-    let off_ns = sums.blocked_ns + sums.descheduled_ns;
-    let own_ns = sums.latency_ns.saturating_sub(off_ns + sums.nested_ns);
+    let off_cpu_ns = sums.blocked_ns + sums.descheduled_ns;
+    let computation_ns = sums.latency_ns.saturating_sub(off_cpu_ns + sums.nested_ns);
     let has_waits = matches!(class, Class::Syscall | Class::Fault);
     let times = Times {
         latency: latency(sums),
         computation: None,
-        computation_ticks: Some(own_ns),
+        computation_ticks: Some(computation_ns),
         blocked_ticks: has_waits.then_some(sums.blocked_ns),
         descheduled_ticks: has_waits.then_some(sums.descheduled_ns),
     };
@@ -215,17 +221,19 @@ fn stats_of(service: usize, sums: &ServiceSums, times_faults: bool) -> Option<Se
     })
 }
 
+/// The name of a system call, or its number if it has no name.
 fn syscall_name(number: usize) -> String {
     let name = Sysno::new(number).map(|call| call.name().to_owned());
     name.unwrap_or_else(|| number.to_string())
 }
 
+/// The distribution of a service's latencies. Its peak is the upper bound of the highest filled slot.
 fn latency(sums: &ServiceSums) -> Distribution {
-    let last = sums.latencies.iter().rposition(|count| *count > 0).unwrap_or(0);
+    let highest_slot = sums.latencies.iter().rposition(|count| *count > 0).unwrap_or(0);
     let histogram = LogLinear::from_counts(sums.latencies.clone()).unwrap_or_default();
     let (count, sum) = (sums.completed, sums.latency_ns);
     let mut latency = Distribution { count, sum, histogram, ..Distribution::default() };
-    latency.peak.value = stats::histogram::bounds_of(last).1;
+    latency.peak.value = stats::histogram::bounds_of(highest_slot).1;
     latency
 }
 
@@ -250,7 +258,7 @@ impl Bench for LiveServices {
                 "no tracepoint has both their ends: they are in the rows that they interrupt, mostly user",
             ),
         ];
-        absent.extend(self.probes.why_faults_have_no_end().map(|reason| {
+        absent.extend(self.probes.fault_ends_missing_reason().map(|reason| {
             only_in_sim(
                 "times of page faults",
                 &format!(
@@ -312,11 +320,11 @@ impl ServicesBench for LiveServices {
             ("command_status".to_owned(), json!(shell_status(status))),
         ]);
         throttling.close(&Root::default(), &mut sample.facts, &mut sample.warnings);
-        let lost = not_opened.iter().map(|(cpu, error)| (*cpu, "open", error));
-        let lost = lost.chain(not_closed.iter().map(|(cpu, error)| (*cpu, "close", error)));
-        // The window of a CPU that went offline closed there, and no gate of it can be closed.
-        let lost = lost.filter(|(cpu, ..)| !reading.cpus.iter().any(|time| time.cpu == *cpu));
-        sample.cpu_warnings.extend(lost.map(|(cpu, edge, error)| {
+        let failed = not_opened.iter().map(|(cpu, error)| (*cpu, "open", error));
+        let failed = failed.chain(not_closed.iter().map(|(cpu, error)| (*cpu, "close", error)));
+        // The gate of a CPU that went offline cannot be closed, but the CPU's window closed when it went offline.
+        let failed = failed.filter(|(cpu, ..)| !reading.cpus.iter().any(|time| time.cpu == *cpu));
+        sample.cpu_warnings.extend(failed.map(|(cpu, edge, error)| {
             let what =
                 format!("the window did not {edge}, and the CPU's time is in no row: {error}");
             CpuWarning::new(cpu, &what)

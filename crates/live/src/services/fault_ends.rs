@@ -1,5 +1,5 @@
-//! Observes the ends of page faults. They have no tracepoint, but the kernel's software events
-//! count a fault when its page is present.
+//! Runs a BPF program at the end of each page fault. The end has no tracepoint, but a software event of the kernel
+//! counts a fault when its page is present.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use perf_event_open_sys::bindings as b;
 use crate::bpf::BpfError;
 use crate::bpf::object::failure;
 
-/// Events for faults that waited for no device, and for faults that did.
+/// Minor faults, which waited for no device, and major faults, which did.
 const EVENTS: [b::perf_sw_ids; 2] =
     [b::PERF_COUNT_SW_PAGE_FAULTS_MIN, b::PERF_COUNT_SW_PAGE_FAULTS_MAJ];
 
@@ -35,7 +35,7 @@ impl FaultEnds {
                 })?;
                 let link = program.attach_perf_event(event.as_raw_fd());
                 links.push(link.map_err(|error| failure("attaching fault_handled", &error))?);
-                let _ = event.into_raw_fd(); // libbpf closes it with the link
+                let _ = event.into_raw_fd(); // libbpf closes the descriptor with the link.
             }
         }
         Ok(FaultEnds { _links: links })

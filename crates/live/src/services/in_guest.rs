@@ -1,5 +1,9 @@
-//! Runs a command inside a simulated machine, which measures the command from outside. The guest
-//! adds its own kernel's counts.
+//! Runs a command inside a simulated machine. The guest's irqlab calls [`execute`] for a request of `sim`. The
+//! simulator measures the command; the guest adds its kernel's counts of page faults and system calls, which verify
+//! the simulator's.
+//!
+//! Invariant: between a reading of the kernel's counts and its mark, this process causes no page fault and makes no
+//! allocation. It would be in one of the two counts only.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -30,17 +34,17 @@ const TRACING: &str = "/sys/kernel/tracing";
 /// The histogram of system calls by number. The kernel counts in it while it is not paused.
 const HISTOGRAM: &str = "hist:keys=id:size=1024";
 
-/// The guest's position in the run, which a simulator records.
+/// A point of the run, which the simulator records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Before the first reading of its kernel's counters, or after the last one.
+    /// Before the first reading of the guest's kernel counters, or after the last one.
     Reading,
     /// At an edge of the window.
     Edge(WindowEdge),
 }
 
 /// Runs the command of a request. Calls `mark` around the command, and around the readings of
-/// the kernel's counters. `stop` ends the command, or leaves the window unopened.
+/// the kernel's counters. A stop request ends the command, or prevents the window.
 ///
 /// Fails if the command cannot be started, or the guest does not report its counts.
 pub fn execute(
@@ -51,7 +55,7 @@ pub fn execute(
     execute_in(&SHELL, request, mark, stop)
 }
 
-/// Like [`execute`]. `shell`: the command line that starts a shell.
+/// Like [`execute`], with the command line that starts a shell.
 fn execute_in(
     shell: &[&str],
     request: &ServicesRequest,
@@ -71,17 +75,16 @@ fn execute_in(
             item.warnings.push(format!("the warm-up command failed: {status}"));
         }
     }
-    let syscalls = if request.verify { Some(SyscallCounter::start()?) } else { None };
+    let syscalls = if request.verify { Some(SyscallCounter::new()?) } else { None };
     let (mut before, mut after) = (Vmstat::open()?, Vmstat::open()?);
-    // Forks the command's process before the window opens. Locking the memory later copies the
+    // The order matters: the command's process is forked first, and the memory is locked later. Locking copies the
     // pages that the fork shares.
     let command = hold(shell, &request.command)?;
     if stop.is_requested() {
         return Ok(vec![ServicesItem { interrupted: true, ..item }]);
     }
     let on_stop = StopOfCommand::new(stop, &command)?;
-    // A page fault of this process between a reading and its marker would be in one of the two
-    // counts only. The first call of a function can cause a fault, unless all pages are present.
+    // Locking makes all pages present: without it, the first call of a function can cause a page fault.
     let locked = LockedMemory::current();
     if let Err(error) = &locked.result {
         item.warnings
@@ -90,7 +93,7 @@ fn execute_in(
     mark(Place::Reading);
     before.read()?;
     if let Some(counter) = &syscalls {
-        counter.let_count()?;
+        counter.resume()?;
     }
     mark(Place::Edge(WindowEdge::Open));
     let opened = Instant::now();
@@ -119,7 +122,7 @@ fn execute_in(
     Ok(vec![item])
 }
 
-/// Starts a shell's line as a process that waits.
+/// Starts a process that waits, and then executes a line of the shell.
 fn hold(shell: &[&str], line: &str) -> Result<HeldCommand, BenchError> {
     let arguments: Vec<String> = shell.iter().chain([&line]).map(ToString::to_string).collect();
     HeldCommand::new(&arguments, true)
@@ -142,9 +145,9 @@ impl StopOfCommand {
         Ok(StopOfCommand { on_stop, has_ended_command })
     }
 
-    /// Whether a stop has ended the command. A stop after the command's own end has not.
+    /// Whether a stop has ended the command. False if the command had ended before the stop.
     fn has_ended_command(self) -> bool {
-        // Waits for the thread, which may still be storing its answer.
+        // Dropping `on_stop` waits for its thread, which may still be storing the answer.
         drop(self.on_stop);
         self.has_ended_command.load(Ordering::Relaxed)
     }
@@ -159,12 +162,11 @@ fn failed(subject: &str) -> impl Fn(std::io::Error) -> BenchError {
     move |error| BenchError::Failed(format!("{subject}: {error}"))
 }
 
-/// A reading of the kernel's counters of memory events. Its buffer exists before the window
-/// opens, and the text is parsed after the window, so that nothing is allocated between a
-/// reading and its mark.
+/// A reading of /proc/vmstat. The buffer is allocated before the window opens, and the text is parsed after the window.
 struct Vmstat {
     file: File,
     buffer: Vec<u8>,
+    /// Bytes of the buffer that were read.
     filled: usize,
 }
 
@@ -174,21 +176,21 @@ impl Vmstat {
         Ok(Vmstat { file, buffer: vec![1; VMSTAT_BYTES_MAX], filled: 0 })
     }
 
-    /// Writes to the memory that [`Vmstat::read`] fills: this value, and the stack below the
-    /// caller's frame. Since the fork of the command, both processes may share these pages, and
-    /// the first write to a shared page is a fault. This call causes that fault before the kernel
-    /// adds up its counters.
+    /// Writes to the memory that [`Vmstat::read`] writes: this value, and the stack below the caller's frame. Since the
+    /// fork of the command, both processes may share these pages, and the first write to a shared page is a page fault.
+    /// This call causes the fault before the kernel adds up its counters.
     #[inline(never)]
     fn touch(&mut self) {
         self.filled = std::hint::black_box(0);
     }
 
+    /// Reads the file. Allocates nothing.
     #[inline(never)]
     fn read(&mut self) -> Result<(), BenchError> {
         self.filled = 0;
         while self.filled < self.buffer.len() {
-            let into = &mut self.buffer[self.filled..];
-            match self.file.read_at(into, self.filled as u64).map_err(failed("/proc/vmstat"))? {
+            let free = &mut self.buffer[self.filled..];
+            match self.file.read_at(free, self.filled as u64).map_err(failed("/proc/vmstat"))? {
                 0 => break,
                 bytes => self.filled += bytes,
             }
@@ -196,6 +198,7 @@ impl Vmstat {
         Ok(())
     }
 
+    /// The counters in [`VMSTAT`], from the last reading.
     fn counters(&self) -> BTreeMap<String, u64> {
         let text = String::from_utf8_lossy(&self.buffer[..self.filled]);
         let value = |line: &str| -> Option<(String, u64)> {
@@ -207,16 +210,17 @@ impl Vmstat {
     }
 }
 
-/// Lets the kernel count system calls, with a histogram at their tracepoint.
+/// A counter of all system calls: the kernel's histogram at their tracepoint (a trigger of tracefs).
 struct SyscallCounter {
     trigger: File,
-    /// The texts that resume and pause the counting. They exist before the window opens.
-    resume: String,
-    pause: String,
+    /// The texts that resume and pause the counting, allocated before the window opens.
+    resume_text: String,
+    pause_text: String,
 }
 
 impl SyscallCounter {
-    fn start() -> Result<SyscallCounter, BenchError> {
+    /// Sets up the histogram, paused. Mounts tracefs if necessary.
+    fn new() -> Result<SyscallCounter, BenchError> {
         let trigger = format!("{TRACING}/events/raw_syscalls/sys_enter/trigger");
         if fs::metadata(&trigger).is_err() {
             let mount = ["mount", "-t", "tracefs", "tracefs", TRACING];
@@ -229,27 +233,27 @@ impl SyscallCounter {
             reason: format!("the guest's kernel cannot count its system calls: {error}"),
             remedy: None,
         })?;
-        let pause = format!("{HISTOGRAM}:pause");
-        trigger.write_all(pause.as_bytes()).map_err(failed("the guest's trigger"))?;
-        let resume = format!("{HISTOGRAM}:cont");
-        Ok(SyscallCounter { trigger, resume, pause })
+        let pause_text = format!("{HISTOGRAM}:pause");
+        trigger.write_all(pause_text.as_bytes()).map_err(failed("the guest's trigger"))?;
+        let resume_text = format!("{HISTOGRAM}:cont");
+        Ok(SyscallCounter { trigger, resume_text, pause_text })
     }
 
     fn write(&self, text: &str) -> Result<(), BenchError> {
         (&self.trigger).write_all(text.as_bytes()).map_err(failed("the guest's trigger"))
     }
 
-    /// Lets the kernel count from now on. Allocates nothing, because that could cause a fault.
-    fn let_count(&self) -> Result<(), BenchError> {
-        self.write(&self.resume)
+    /// Makes the kernel count. Allocates nothing, because that could cause a page fault.
+    fn resume(&self) -> Result<(), BenchError> {
+        self.write(&self.resume_text)
     }
 
-    /// Stops the kernel's counting. Allocates nothing, because that could cause a fault.
+    /// Stops the kernel's counting. Allocates nothing, because that could cause a page fault.
     fn pause(&self) -> Result<(), BenchError> {
-        self.write(&self.pause)
+        self.write(&self.pause_text)
     }
 
-    /// Returns the counts. The counting must be paused.
+    /// Returns the number of calls of each system call, and removes the histogram. The counting must be paused.
     fn end(self) -> Result<BTreeMap<u32, u64>, BenchError> {
         let path = format!("{TRACING}/events/raw_syscalls/sys_enter/hist");
         let text = fs::read_to_string(path).map_err(failed("the guest's histogram"))?;
@@ -258,7 +262,8 @@ impl SyscallCounter {
     }
 }
 
-/// Parses a row of the kernel's histogram: `{ id:         63 } hitcount:          1`.
+/// Parses a row of the kernel's histogram, such as `{ id:         63 } hitcount:          1`, into the number of the
+/// system call and its count. `None` for other lines.
 fn histogram_row(line: &str) -> Option<(u32, u64)> {
     let (key, count) = line.trim().strip_prefix("{ id:")?.split_once("} hitcount:")?;
     Some((key.trim().parse().ok()?, count.trim().parse().ok()?))

@@ -1,5 +1,6 @@
-//! Compares the interrupts and softirqs that the probes counted with the kernel's own counters. The kernel does not
-//! hand all of them to BPF programs (docs/handlers.md, "Undelivered and lost events").
+//! Compares the interrupts and softirqs that the probes counted with the kernel's own counters, which the gate reads
+//! when a CPU's window opens and closes. The kernel does not call BPF programs for all of them (docs/handlers.md,
+//! "Undelivered and lost events").
 
 use attribution::context::{SOFTIRQS, SYSTEM_VECTORS};
 use lab::services::{Agreement, Class, Undelivered};
@@ -15,15 +16,17 @@ use crate::handlers::agreement::{
 
 /// A counter of the kernel, and the services whose requests it counts.
 struct Line {
-    /// Its position among those that the gate reads.
+    /// Index of the counter among those that the gate reads.
     counter: usize,
-    /// What it counts, for a table.
+    /// The counted events, as a table names them.
     what: String,
+    /// Number, class and name of each service.
     services: Vec<(usize, Class, String)>,
-    /// By how much the edges of a window on one CPU can make the counts differ.
+    /// Largest difference of the counts on one CPU that the edges of a window can cause.
     edge_max: u64,
 }
 
+/// All counters that are compared: device interrupts, vectors, softirqs. Their order is the order of the table's rows.
 fn lines() -> Vec<Line> {
     let devices = Line {
         counter: COUNTER_DEVICES,
@@ -55,7 +58,8 @@ fn lines() -> Vec<Line> {
     std::iter::once(devices).chain(vectors).chain(softirqs).collect()
 }
 
-/// What the kernel counted on a CPU while its window was open; 32 bits wide in the kernel but for device interrupts.
+/// The increase of a kernel counter on a CPU while the CPU's window was open. `None` if the gate could not read the
+/// counter. The kernel's counter of device interrupts has 64 bits, all others have 32 bits.
 fn exact(cpu: &CpuTime, counter: usize) -> Option<u64> {
     let [first, last] = [0, 1]
         .map(|edge: usize| cpu.kernel[edge].get(counter).filter(|value| **value != COUNTER_ABSENT));
@@ -66,58 +70,61 @@ fn exact(cpu: &CpuTime, counter: usize) -> Option<u64> {
     }
 }
 
-/// What else decides a comparison.
+/// The conditions of a comparison.
 #[derive(Clone, Copy)]
-pub(super) struct Circumstances<'a> {
-    /// From before the first window opened, and after the last one closed.
+pub(super) struct ComparisonConditions<'a> {
+    /// Readings before the first window opened, and after the last one closed.
     pub files: [&'a Files; 2],
-    /// Whether this kernel has the tracepoints whose names start so.
+    /// Whether this kernel has the tracepoints whose names start with this text.
     pub is_probed: &'a dyn Fn(&str) -> bool,
     /// Events that the probes did not count.
     pub lost: u64,
-    /// Device interrupts that the kernel counts and that have no tracepoint, at most.
+    /// Upper bound of the device interrupts that the kernel counts and that have no tracepoint.
     pub nested_threaded_max: u64,
 }
 
-/// The comparisons of all counters, and the services of which the kernel may have handed over fewer requests than it
-/// counted. An interrupt with several handlers is a request for each: then device interrupts are not compared.
+/// Compares all counters. Returns the comparisons, and for each service an upper bound of the requests that the kernel
+/// did not deliver to the probes. Both are empty if the gate's counters are not valid.
+///
+/// Device interrupts are not compared if a line has several handlers: one interrupt is then several requests.
 pub(super) fn compare(
     cpus: &[CpuTime],
-    around: Circumstances<'_>,
+    conditions: ComparisonConditions<'_>,
 ) -> (Vec<Agreement>, Vec<Undelivered>) {
     let (mut agreement, mut undelivered) = (Vec::new(), Vec::new());
-    let are_right = |cpu: &CpuTime| {
-        counters_agree_with_files(cpu.cpu, [&cpu.kernel[0], &cpu.kernel[1]], around.files)
+    let are_valid = |cpu: &CpuTime| {
+        counters_agree_with_files(cpu.cpu, [&cpu.kernel[0], &cpu.kernel[1]], conditions.files)
     };
-    if !cpus.iter().all(are_right) {
+    if !cpus.iter().all(are_valid) {
         return (agreement, undelivered);
     }
     for line in lines() {
         let is_devices = line.counter == COUNTER_DEVICES;
         let is_probed = |(_, class, name): &(usize, Class, String)| {
-            (around.is_probed)(tracepoint(*class, name))
+            (conditions.is_probed)(tracepoint(*class, name))
         };
         if !line.services.iter().all(is_probed)
-            || (is_devices && around.files[1].has_shared_actions())
+            || (is_devices && conditions.files[1].has_shared_actions())
         {
             continue;
         }
         let kernel: Option<u64> = cpus.iter().map(|cpu| exact(cpu, line.counter)).sum();
         let Some(kernel) = kernel else { continue };
         let started = cpus.iter().flat_map(|cpu| &cpu.started);
-        let is_counted = |service: usize| line.services.iter().any(|(one, ..)| *one == service);
+        let is_counted =
+            |service: usize| line.services.iter().any(|(number, ..)| *number == service);
         let counted: u64 =
             started.filter(|(service, _)| is_counted(*service)).map(|(_, count)| count).sum();
-        let unseen = if is_devices { around.nested_threaded_max } else { 0 };
-        // Interrupts are on while the window of a CPU that goes offline closes.
+        let unseen = if is_devices { conditions.nested_threaded_max } else { 0 };
+        // Each CPU that goes offline closes its window with interrupts on, which can miss one interrupt.
         let offline = cpus.iter().filter(|cpu| cpu.went_offline).count() as u64;
-        let edge_max = line.edge_max * cpus.len() as u64 + offline + around.lost + unseen;
-        let lacking = kernel.saturating_sub(counted);
+        let edge_max = line.edge_max * cpus.len() as u64 + offline + conditions.lost + unseen;
+        let missing = kernel.saturating_sub(counted);
         undelivered.extend(line.services.into_iter().map(|(_, class, service)| Undelivered {
             class,
             service,
-            max: lacking,
-            is_beyond_edges: lacking > edge_max,
+            max: missing,
+            is_beyond_edges: missing > edge_max,
         }));
         if kernel > 0 || counted > 0 {
             agreement.push(Agreement {
@@ -159,7 +166,10 @@ mod tests {
     fn compared(cpus: &[CpuTime], lost: u64) -> (Vec<Agreement>, Vec<Undelivered>) {
         let files = Files::default();
         let files = [&files, &files];
-        compare(cpus, Circumstances { files, is_probed: &|_| true, lost, nested_threaded_max: 0 })
+        compare(
+            cpus,
+            ComparisonConditions { files, is_probed: &|_| true, lost, nested_threaded_max: 0 },
+        )
     }
 
     #[test]

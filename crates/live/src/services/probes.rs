@@ -1,4 +1,5 @@
-//! Loads, attaches and reads `bpf/services.bpf.c`.
+//! The BPF programs of `services` (`bpf/services.bpf.c`): loads and attaches them, opens and closes their windows, and
+//! reads their maps. The layout of the maps is in `bpf/layout.rs`, generated from the programs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -24,10 +25,11 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/services.o"));
 /// Name of the program at the end of a page fault.
 const FAULT_HANDLED: &str = "fault_handled";
 
-/// The programs, attached. They count while the window is open.
+/// The attached programs. They count on a CPU while its window is open.
 pub(super) struct ServiceProbes {
     object: Object,
     _links: Vec<Link>,
+    /// The error is the reason why ends of page faults are not seen.
     fault_ends: Result<FaultEnds, BpfError>,
     /// The measured CPUs.
     cpus: Vec<u32>,
@@ -49,9 +51,9 @@ impl ServiceProbes {
         let mut absent = Vec::new();
         for mut program in open.progs_mut() {
             let name = tracepoint(program.section());
-            let lacking = name.filter(|name| known.get(name) == Some(&false));
-            program.set_autoload(lacking.is_none());
-            absent.extend(lacking);
+            let missing = name.filter(|name| known.get(name) == Some(&false));
+            program.set_autoload(missing.is_none());
+            absent.extend(missing);
         }
         let config = ServiceConfig { percpu_offsets: percpu_offsets() };
         for mut map in open.maps_mut() {
@@ -72,13 +74,13 @@ impl ServiceProbes {
         map_of(&self.object, name)
     }
 
-    /// Why the ends of page faults are not seen; `None` if they are.
-    pub(super) fn why_faults_have_no_end(&self) -> Option<String> {
+    /// Why the programs do not see the ends of page faults; `None` if they do.
+    pub(super) fn fault_ends_missing_reason(&self) -> Option<String> {
         self.fault_ends.as_ref().err().map(ToString::to_string)
     }
 
-    /// Opens or closes the window of each CPU. Returns the CPUs on which that failed, with the
-    /// error. CPUs that are offline are among them.
+    /// Opens or closes the window of each CPU. Returns the CPUs on which this failed, with the error; offline CPUs are
+    /// among them.
     pub(super) fn move_gates(&self, edge: WindowEdge) -> Vec<(u32, BpfError)> {
         let allowed = sched_getaffinity(None).ok();
         let arguments = match edge {
@@ -93,18 +95,17 @@ impl ServiceProbes {
         };
         let failed = self.cpus.iter().filter_map(move_gate).collect();
         if let Some(allowed) = &allowed {
-            let _ = sched_setaffinity(None, allowed); // the same mask was valid a moment ago
+            let _ = sched_setaffinity(None, allowed); // This mask was valid before.
         }
         failed
     }
 
-    /// Opens the window of each CPU.
-    ///
-    /// Fails if that fails on any CPU.
+    /// Opens the window of each CPU. Fails if a window cannot be opened.
     pub(super) fn open(&self) -> Result<(), BpfError> {
         self.move_gates(WindowEdge::Open).pop().map_or(Ok(()), |(_, error)| Err(error))
     }
 
+    /// Runs the program `gate` on a CPU.
     fn run_gate(&self, cpu: u32, mut arguments: [u64; 2]) -> Result<(), BpfError> {
         let input = ProgramInput {
             context_in: Some(arguments.as_mut_bytes()),
@@ -116,13 +117,14 @@ impl ServiceProbes {
         run.map(|_| ()).map_err(|error| failure(&format!("running gate on CPU {cpu}"), &error))
     }
 
+    /// An element of a per-CPU map: its value on each possible CPU.
     fn per_cpu(&self, map: &str, index: u32) -> Result<Vec<Vec<u8>>, BpfError> {
         let read = self.map(map)?.lookup_percpu(index.as_bytes(), MapFlags::ANY);
         let read = read.map_err(|error| failure(&format!("reading {map}"), &error))?;
         Ok(read.unwrap_or_default())
     }
 
-    /// Resets all counts. Call it with the window closed.
+    /// Resets all counts. The windows must be closed.
     ///
     /// Fails if the kernel refuses.
     pub(super) fn clear(&self) -> Result<(), BpfError> {
@@ -136,8 +138,7 @@ impl ServiceProbes {
             let values: Vec<Vec<u8>> = self.per_cpu("rows", row)?.iter().map(zeros).collect();
             self.set_per_cpu("rows", row, &values)?;
         }
-        // Removes the state of each task: a system call that is under way started
-        // before the next window.
+        // Removes the state of each task: a system call in progress started before the next window.
         let tasks = self.map("tasks")?;
         for task in tasks.keys().collect::<Vec<_>>() {
             // The task may have ended meanwhile.
@@ -156,7 +157,7 @@ impl ServiceProbes {
         self.per_cpu("row_table", 0)?.iter().map(|bytes| parsed(bytes, "row_table")).collect()
     }
 
-    /// Reads all counts of the window. Call it with the window closed.
+    /// Reads all counts of the window. The windows must be closed.
     ///
     /// Fails if the kernel refuses.
     pub(super) fn read(&self) -> Result<Reading, BpfError> {
@@ -180,7 +181,7 @@ impl ServiceProbes {
                 let row: ServiceRow = parsed(bytes, "rows")?;
                 let sums = services.entry(service).or_default();
                 sums.add(&row);
-                // The time of a CPU whose window has no end is in no row.
+                // A CPU whose window was not closed has no times: the sums would not add up.
                 if let Some(time) = cpus.get_mut(&cpu) {
                     sums.self_ns += row.self_ns;
                     time.services.push((service, row.self_ns));
@@ -196,29 +197,30 @@ impl ServiceProbes {
     }
 }
 
-/// The tracepoint in the name of a section; `None` if the program has no tracepoint.
+/// The tracepoint in the name of a program's section; `None` if the program has no tracepoint.
 fn tracepoint(section: &OsStr) -> Option<String> {
     let section = section.to_string_lossy();
     section.rsplit_once('/').map(|(_, name)| name.to_owned())
 }
 
 fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, BpfError> {
-    let found = object.progs_mut().find(|program| program.name() == OsStr::new(name));
-    found.ok_or_else(|| BpfError::Failed(format!("the BPF object has no program {name}")))
+    let program = object.progs_mut().find(|program| program.name() == OsStr::new(name));
+    program.ok_or_else(|| BpfError::Failed(format!("the BPF object has no program {name}")))
 }
 
+/// Interprets a value of a map.
 fn parsed<T: FromBytes>(bytes: &[u8], map: &str) -> Result<T, BpfError> {
     let read = T::read_from_prefix(bytes).map(|(value, _)| value);
     read.map_err(|_| BpfError::Failed(format!("{map} has another size")))
 }
 
-/// The highest number of rows that a CPU uses.
+/// The highest row that any CPU uses; rows are numbered from 1.
 fn rows_used(tables: &[ServiceRows]) -> u32 {
     let used = tables.iter().map(|table| table.used).max().unwrap_or(0);
     used.min(SERVICE_ROWS as u32 - 1)
 }
 
-/// The service of each row of a CPU.
+/// The service of each used row of a CPU.
 fn services_by_row(table: &ServiceRows) -> HashMap<u32, usize> {
     let rows = table.row_of.iter().enumerate().filter(|(_, row)| **row > 0);
     rows.map(|(service, row)| (*row, service)).collect()

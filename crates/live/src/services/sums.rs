@@ -1,15 +1,15 @@
-//! The counts and times that the programs recorded.
+//! The counts and times that the BPF programs recorded in a window: per service over all CPUs, and per CPU.
 
 use crate::bpf::layout::{ServiceCpu, ServiceRow};
 
 /// All counts of a window.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reading {
-    /// The services that were used, by position.
+    /// The services that occurred: number and sums, ascending by number.
     pub(super) services: Vec<(usize, ServiceSums)>,
     /// The time of each CPU whose window has closed.
     pub(super) cpus: Vec<CpuTime>,
-    /// Number of events without a row, a state of the task, or a place on the stack.
+    /// Number of events that were not recorded: no free row, no state of the task, or the stack was full.
     pub(super) lost: u64,
 }
 
@@ -21,21 +21,20 @@ pub(super) struct CpuTime {
     pub(super) window_ns: u64,
     /// Whether the window closed because the kernel took the CPU offline.
     pub(super) went_offline: bool,
-    /// Time of each service, by the service's position.
+    /// Number and time (ns) of each service.
     pub(super) services: Vec<(usize, u64)>,
-    /// Time inside of the programs.
+    /// Time in the BPF programs.
     pub(super) probes_ns: u64,
-    /// Time of services that have no row.
+    /// Time of services for which no row was free.
     pub(super) unplaced_ns: u64,
-    /// Requests that started, by position of their service.
+    /// Number of each service, and its requests that started.
     pub(super) started: Vec<(usize, u64)>,
     /// The kernel's counters when the window opened, and when it closed.
     pub(super) kernel: [Vec<u64>; 2],
 }
 
 impl CpuTime {
-    /// The window of a CPU, still without the services. `None` while the window is
-    /// open, or if it never was.
+    /// The window of a CPU, without its services. `None` while the window is open, or if it was never opened.
     pub(super) fn from_state(cpu: u32, state: &ServiceCpu) -> Option<CpuTime> {
         let window_ns = state.closed_ns.checked_sub(state.opened_ns)?;
         (state.closed_ns > 0).then(|| CpuTime {
@@ -50,7 +49,7 @@ impl CpuTime {
         })
     }
 
-    /// The sum of all parts, which equals the window.
+    /// The sum of all parts. Must equal `window_ns`.
     pub(super) fn sum_ns(&self) -> u64 {
         let services: u64 = self.services.iter().map(|(_, ns)| ns).sum();
         services + self.probes_ns + self.unplaced_ns
@@ -60,16 +59,16 @@ impl CpuTime {
 /// The sums of a service over all CPUs.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceSums {
-    /// CPU time of the service itself.
+    /// CPU time of the service, without what interrupted it.
     pub(super) self_ns: u64,
-    /// Sums of the fields with the same names in the service's rows.
+    // The next fields are sums of the fields of `ServiceRow` with these names.
     pub(super) started: u64,
     pub(super) completed: u64,
     pub(super) latency_ns: u64,
     pub(super) blocked_ns: u64,
     pub(super) descheduled_ns: u64,
     pub(super) nested_ns: u64,
-    /// Completed requests by latency.
+    /// Completed requests by latency: a histogram with the slots of `stats::LogLinear`.
     pub(super) latencies: Vec<u64>,
 }
 
@@ -89,7 +88,8 @@ impl Default for ServiceSums {
 }
 
 impl ServiceSums {
-    /// Adds the requests of a row. The row's time belongs to a [`CpuTime`].
+    /// Adds the requests of a row, but not its CPU time: `ServiceProbes::read` adds the time if the CPU's window has
+    /// closed.
     pub(super) fn add(&mut self, row: &ServiceRow) {
         self.started += row.started;
         self.completed += row.completed;

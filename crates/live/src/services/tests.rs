@@ -90,7 +90,7 @@ fn the_times_of_each_cpu_add_up_to_its_window() {
         reading.services.iter().find(|(position, _)| *position == service).map(|(_, sums)| sums)
     };
     assert!(sums(SERVICE_USER).unwrap().self_ns > 0);
-    if let Some(reason) = probes.why_faults_have_no_end() {
+    if let Some(reason) = probes.fault_ends_missing_reason() {
         return needs::not_run(needs::Need::Other, reason);
     }
     let faults = sums(SERVICE_FAULT_USER).unwrap();

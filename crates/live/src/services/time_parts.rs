@@ -1,4 +1,5 @@
-//! The parts of a CPU's time, each with its method.
+//! The parts of a CPU's time, for the table `cpu_times`: each has a name, and the method by which it is measured. Names
+//! and methods are public; their order is the order of the rows.
 
 use lab::services::{Agreement, CpuTimes, TimePart};
 
@@ -8,9 +9,9 @@ use crate::bpf::layout::{
     SERVICE_SOFTIRQ, SERVICE_SYSCALLS, SERVICE_USER, SERVICE_VECTOR,
 };
 
-/// Name of the part with the time of irqlab itself; also the name of a service.
+/// Name of the part with the time of irqlab's BPF programs; also the name of a service in the table `services`.
 pub(super) const PROBES: &str = "irqlab's probes";
-/// Name of the part whose service is unknown; also the name of a service.
+/// Name of the part whose service is unknown; also the name of a service in the table `services`.
 pub(super) const NOT_KNOWN: &str = "not known";
 
 /// Names and methods of the parts, in the order of [`part_of`].
@@ -42,10 +43,11 @@ const PARTS: [(&str, &str); 10] = [
          task's registers (Linux 5.15)",
     ),
 ];
-const PROBES_AT: usize = 8;
-const NOT_KNOWN_AT: usize = 9;
+/// Indices in [`PARTS`].
+const PROBES_INDEX: usize = 8;
+const NOT_KNOWN_INDEX: usize = 9;
 
-/// Position in [`PARTS`] of the part that contains a service.
+/// Index in [`PARTS`] of the part that contains a service.
 fn part_of(service: usize) -> usize {
     match service {
         SERVICE_USER => 0,
@@ -56,10 +58,11 @@ fn part_of(service: usize) -> usize {
         number if (SERVICE_SOFTIRQ..SERVICE_VECTOR).contains(&number) => 5,
         SERVICE_KERNEL_THREAD => 6,
         SERVICE_IDLE => 7,
-        _ => NOT_KNOWN_AT,
+        _ => NOT_KNOWN_INDEX,
     }
 }
 
+/// The parts of a CPU's time. They add up to the window.
 pub(super) fn parts_of_cpu(time: &CpuTime) -> CpuTimes {
     let part = |(name, method): &(&str, &str)| TimePart {
         name: (*name).to_owned(),
@@ -70,12 +73,12 @@ pub(super) fn parts_of_cpu(time: &CpuTime) -> CpuTimes {
     for (service, ns) in &time.services {
         parts[part_of(*service)].ticks += ns;
     }
-    parts[PROBES_AT].ticks += time.probes_ns;
-    parts[NOT_KNOWN_AT].ticks += time.unplaced_ns;
+    parts[PROBES_INDEX].ticks += time.probes_ns;
+    parts[NOT_KNOWN_INDEX].ticks += time.unplaced_ns;
     CpuTimes { cpu: time.cpu, window_ticks: time.window_ns, parts }
 }
 
-/// Compares the sum of all parts of all CPUs with their windows, in every run.
+/// Compares the sum of all parts of all CPUs with the sum of the CPUs' windows. The sums must be equal in every run.
 pub(super) fn closure(times: &[CpuTime]) -> Agreement {
     Agreement {
         what: "time of all CPUs, ns".to_owned(),

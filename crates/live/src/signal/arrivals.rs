@@ -1,4 +1,4 @@
-//! The times at which events are due, and waiting for them.
+//! The times at which events are due, and a spinning wait until a time. The senders of all rigs use both.
 
 use std::hint::spin_loop;
 
@@ -15,11 +15,12 @@ pub fn now_ns() -> u64 {
 pub struct Arrivals {
     random: Random,
     mean_gap_ns: f64,
+    /// Time of the last arrival, with its fraction of a ns, so that rounding errors do not add up.
     next_ns: f64,
 }
 
 impl Arrivals {
-    /// Starts at `start_ns`, with `rate_hz` events per second on average (at least 1).
+    /// `start_ns`: CLOCK_MONOTONIC. `rate_hz`: events per second on average; 0 counts as 1.
     pub fn new(start_ns: u64, rate_hz: u64, seed: u64) -> Arrivals {
         let mean_gap_ns = 1e9 / rate_hz.max(1) as f64;
         Arrivals { random: Random::new(seed), mean_gap_ns, next_ns: start_ns as f64 }
@@ -32,7 +33,8 @@ impl Arrivals {
     }
 }
 
-/// Spins until `due_ns`, and calls `meanwhile` with the present time. Returns the time at its end.
+/// Spins until `due_ns` (CLOCK_MONOTONIC), and calls `meanwhile` with the current time in each iteration.
+/// Returns the time at which it ended.
 pub fn spin_until(due_ns: u64, mut meanwhile: impl FnMut(u64)) -> u64 {
     loop {
         let now = now_ns();

@@ -1,4 +1,5 @@
-//! A CPU-bound job. Its progress shows how much CPU time signalling and handling leave.
+//! A CPU-bound job on the receiver's CPU. Its progress in a window, compared with its progress without events,
+//! shows how much CPU time signalling and handling leave to others.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -8,20 +9,20 @@ use lab::signal::Load;
 use super::work::work;
 use crate::threads::{self, CpuClock};
 
-/// Additions of one iteration: short compared with any window, long compared with counting.
+/// Additions of one iteration: far shorter than any window, far longer than the update of the counter.
 const ITERATION_ADDITIONS: u64 = 1024;
 
-/// The job's progress, on separate cache lines.
+/// The job's progress. The alignment keeps other data off its cache lines.
 #[repr(align(128))]
 #[derive(Default)]
-pub struct Job {
+pub struct BackgroundJob {
     iterations: AtomicU64,
     clock: OnceLock<CpuClock>,
     thread: OnceLock<u32>,
     stop: AtomicBool,
 }
 
-impl Job {
+impl BackgroundJob {
     pub fn iterations(&self) -> u64 {
         self.iterations.load(Relaxed)
     }
@@ -31,12 +32,12 @@ impl Job {
         self.clock.get().map_or(0, |clock| clock.now_ns())
     }
 
-    /// The kernel's number of the thread that runs the job; `None` before it runs.
+    /// Thread ID of the job; `None` before the job runs.
     pub fn thread(&self) -> Option<u32> {
         self.thread.get().copied()
     }
 
-    /// Makes [`Job::run`] return.
+    /// Makes [`BackgroundJob::run`] return.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }

@@ -1,4 +1,5 @@
-//! [`LiveSignal`]: the bench's settings, its rig, and its absent parts.
+//! [`LiveSignal`], the experiment's bench on this machine: opens the rig and the counters that the settings
+//! request, and passes each window to the rig. `irqlab signal run` and `in_guest.rs` use it.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -12,10 +13,10 @@ use serde_json::{Map, Value as Json, json};
 
 use super::card::{Card, CardSettings};
 use super::counts::PollCounter;
-use super::events::Stream;
+use super::events::EventStream;
 use super::packets::{Network, VethPolling};
 use super::threads::{self, RING_SLOTS};
-use super::window::{Frame, Observer};
+use super::window::{Observer, WindowSetup};
 use crate::host::Root;
 use crate::network::NEAR;
 use crate::spawn::{no_thread, spawn_thread};
@@ -35,30 +36,31 @@ pub struct SignalSettings {
     /// CPU of the receiver, which must differ from the sender's.
     pub receiver_cpu: u32,
     pub length: Duration,
-    /// Work for each event, in addition to receiving it: a number of dependent additions, each of
-    /// which takes about one core cycle.
+    /// Work for each event after receiving it: a number of dependent additions, which take about one core cycle
+    /// each.
     pub work_additions: u64,
-    /// The request to stop early.
+    /// The user's request to stop early.
     pub stop: Stop,
     /// The simulator's observer of the windows; `None` on a real machine.
     pub observer: Option<Observer>,
 }
 
-/// Upper limit of [`Frame::delay_ns`]: the period of a tick at 250 Hz.
+/// Upper limit of [`WindowSetup::delay_ns`]: the period of a tick at 250 Hz.
 const DELAY_NS_MAX: u64 = 4_000_000;
 
 /// A function that runs on the thread in the network namespaces.
 type Request = Box<dyn FnOnce(&Network) + Send>;
 
-/// The thread in the network namespaces, which vanish with it.
+/// A thread that is in the network namespaces. The namespaces vanish when it ends, which is when this is dropped.
 struct NetworkThread {
     requests: mpsc::Sender<Request>,
     facts: Map<String, Json>,
-    /// Process numbers of the kernel's threads that poll.
+    /// PIDs of the kernel threads that poll.
     napi_threads: Vec<u32>,
 }
 
 impl NetworkThread {
+    /// Starts the thread, and waits until it has created the namespaces.
     fn start(
         rig: Rig,
         sender_cpu: u32,
@@ -66,7 +68,7 @@ impl NetworkThread {
         polling: VethPolling,
     ) -> Result<NetworkThread, BenchError> {
         let (requests, received) = mpsc::channel::<Request>();
-        let (created, is_created) = mpsc::channel();
+        let (created, created_receiver) = mpsc::channel();
         let body = move || {
             let network = match Network::create(rig, sender_cpu, receiver_cpu, polling) {
                 Ok(network) => network,
@@ -79,10 +81,11 @@ impl NetworkThread {
             received.into_iter().for_each(|request| request(&network));
         };
         spawn_thread("irqlab-network", body).map_err(no_thread)?;
-        let (facts, napi_threads) = is_created.recv().map_err(|_| gone())??;
+        let (facts, napi_threads) = created_receiver.recv().map_err(|_| gone())??;
         Ok(NetworkThread { requests, facts, napi_threads })
     }
 
+    /// Runs a function on the thread, and waits for its result.
     fn call<T: Send + 'static>(
         &self,
         request: impl FnOnce(&Network) -> Result<T, BenchError> + Send + 'static,
@@ -125,8 +128,7 @@ impl LiveSignal {
             _ if settings.observer.is_some() => None,
             (Rig::Veth, _) => Some(NEAR),
             (Rig::Nic, Some(card)) => Some(card.interface.name()),
-            // Without a network, NAPI has no part. A simulator counts the polls of a
-            // simulated machine's cards.
+            // Threads use no NAPI. A simulator counts the polls of a simulated machine's cards.
             (Rig::Threads | Rig::Nic | Rig::VirtioNet | Rig::E1000, _) => None,
         };
         let polls = counted.and_then(|interface| {
@@ -158,10 +160,10 @@ impl LiveSignal {
         Ok(LiveSignal { settings, root, polls, softirq_threads, network, card, throttling, absent })
     }
 
-    /// The fields of a window that do not depend on the events. `seed` is the window's.
-    fn frame(&self, load: lab::signal::Load, seed: u64) -> Frame {
+    /// The configuration of a window. `seed` is the window's: it determines the delay before a simulated window.
+    fn window_setup(&self, load: lab::signal::Load, seed: u64) -> WindowSetup {
         let delay_ns = stats::Random::new(seed).next() % DELAY_NS_MAX;
-        Frame {
+        WindowSetup {
             sender_cpu: self.settings.sender_cpu,
             receiver_cpu: self.settings.receiver_cpu,
             load,
@@ -174,18 +176,19 @@ impl LiveSignal {
         }
     }
 
-    /// Facts that are not among the settings: interfaces and their offloads.
+    /// Facts that are not among the settings: the interfaces of the rig. Their keys are public.
     pub fn found(&self) -> Map<String, Json> {
         let network = self.network.iter().flat_map(|network| network.facts.clone());
         network.chain(self.card.iter().flat_map(Card::facts)).collect()
     }
 }
 
-/// The process id of `ksoftirqd/CPU` (kernel/softirq.c).
+/// The PID of `ksoftirqd/CPU` (kernel/softirq.c). `None` if /proc does not list it.
 fn softirq_thread(root: &Root, cpu: u32) -> Option<u32> {
-    let wanted = format!("ksoftirqd/{cpu}");
-    let is_wanted = |pid: &u32| root.word(format!("proc/{pid}/comm")).as_deref() == Some(&wanted);
-    root.names("proc")?.iter().filter_map(|name| name.parse().ok()).find(is_wanted)
+    let thread_name = format!("ksoftirqd/{cpu}");
+    let has_name =
+        |pid: &u32| root.word(format!("proc/{pid}/comm")).as_deref() == Some(&thread_name);
+    root.names("proc")?.iter().filter_map(|name| name.parse().ok()).find(has_name)
 }
 
 impl Bench for LiveSignal {
@@ -217,6 +220,7 @@ impl Bench for LiveSignal {
         self.settings.stop.is_requested()
     }
 
+    /// The window and its control, which takes a third of the window's length.
     fn expected_step(&self) -> Option<Duration> {
         Some(self.settings.length * 4 / 3)
     }
@@ -225,8 +229,12 @@ impl Bench for LiveSignal {
 impl SignalBench for LiveSignal {
     fn rate_window(&mut self, point: &RatePoint, seed: u64) -> Result<RateWindow, BenchError> {
         let work_additions = self.settings.work_additions;
-        let stream =
-            Stream { frame: self.frame(point.load, seed), point: *point, seed, work_additions };
+        let stream = EventStream {
+            setup: self.window_setup(point.load, seed),
+            point: *point,
+            seed,
+            work_additions,
+        };
         match (&self.network, &mut self.card) {
             (Some(network), _) => network.call(move |network| network.rate_window(&stream)),
             (None, Some(card)) => card.rate_window(&stream),
@@ -239,8 +247,8 @@ impl SignalBench for LiveSignal {
         point: &TransferPoint,
         seed: u64,
     ) -> Result<TransferWindow, BenchError> {
-        let (frame, point) = (self.frame(point.load, seed), *point);
-        self.namespaces()?.call(move |network| network.transfer_window(&frame, &point))
+        let (setup, point) = (self.window_setup(point.load, seed), *point);
+        self.namespaces()?.call(move |network| network.transfer_window(&setup, &point))
     }
 
     fn round_trip_window(
@@ -248,17 +256,17 @@ impl SignalBench for LiveSignal {
         point: &RoundTripPoint,
         seed: u64,
     ) -> Result<RoundTripWindow, BenchError> {
-        let (frame, point) = (self.frame(point.load, seed), *point);
+        let (setup, point) = (self.window_setup(point.load, seed), *point);
         if let Some(card) = &mut self.card {
-            return card.round_trip_window(frame, &point, seed);
+            return card.round_trip_window(setup, &point, seed);
         }
-        self.namespaces()?.call(move |network| network.round_trip_window(&frame, &point, seed))
+        self.namespaces()?.call(move |network| network.round_trip_window(&setup, &point, seed))
     }
 }
 
 impl LiveSignal {
-    /// The thread in the network namespaces. Refuses rigs without sockets or bulk data: two threads
-    /// have no sockets, and a peer sends no bulk data.
+    /// The thread in the network namespaces. Fails for rigs without namespaces, which measure no bulk transfer;
+    /// the rig `threads` measures no round trips either.
     fn namespaces(&self) -> Result<&NetworkThread, BenchError> {
         let reason = match self.settings.rig {
             Rig::Nic => "the peer sends no bulk data",

@@ -1,9 +1,10 @@
-//! The rig of a network card. Datagrams go to the echo of another machine, and its answers arrive
-//! at the card, which signals according to the scheme.
+//! The rig `nic`, a network card. Datagrams go to `irqlab echo` on another machine (the *peer*), and its answers
+//! arrive at the card, which signals according to the scheme.
 //!
 //! Packets must be handled on the receiver's CPU. The card's interrupts are directed to that CPU,
-//! and the packets of an interface without interrupts (a veth) are steered to it. The journal has
-//! all settings before they are changed.
+//! and the packets of an interface without interrupts (a veth) are steered to it.
+//!
+//! Invariant: a setting is changed only through the [`Session`], which writes its value into the journal first.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -17,12 +18,12 @@ use rustix::net::{SendFlags, send};
 use serde_json::{Map, Value as Json, json};
 use signalling::Scheme;
 
-use super::events::{self, Sender, Stream};
+use super::events::{self, EventStream, Sender};
 use super::socket::{
     EVENT_BYTES, NO_EVENT, PacketReceiver, SO_INCOMING_CPU, SO_INCOMING_NAPI_ID, Wait,
     bind_to_interface, prepare, socket_option,
 };
-use super::window::Frame;
+use super::window::WindowSetup;
 use crate::echo::{self, MESSAGE_BYTES, is_answer, mark_request, message};
 use crate::host::Root;
 use crate::journal::JournalError;
@@ -32,12 +33,14 @@ use crate::nic::{InForce, Interface, Refusal, Session, Setting};
 
 /// Longest time that the peer may take to connect and to answer. Its host may make a CPU wait.
 const PEER_MAX: Duration = Duration::from_secs(5);
-/// The longest window. The peer closes a connection that is silent for a minute.
+/// The longest window. The peer closes a connection that is silent for a minute, and the connection is silent
+/// during a window.
 pub const WINDOW_MAX: Duration = Duration::from_secs(30);
 /// Time after which no timer of the previous setting runs any more.
 const RESET_TIME: Duration = Duration::from_millis(20);
-/// Number of probes within which a datagram must come back, and the wait for each.
+/// Most datagrams that [`Card::probe`] sends until one is answered.
 const PROBES: u32 = 50;
+/// Longest wait for the answer to a probe.
 const PROBE_WAIT: Duration = Duration::from_millis(100);
 /// Bytes of a request of a round trip.
 const REQUEST_BYTES: usize = 4096;
@@ -59,15 +62,16 @@ pub struct Card {
     receiver_cpu: u32,
     /// Settings in force before irqlab changed them.
     before: Map<String, Json>,
-    /// How packets reach the receiver's CPU.
+    /// How packets reach the receiver's CPU: a word of the fact `packets_placed_by`.
     placed_by: &'static str,
     warnings: Vec<String>,
 }
 
-/// The echo of another machine. The connection shows that it is reachable.
+/// `irqlab echo` on another machine. The TCP connection shows that it is alive.
 struct Peer {
     address: SocketAddr,
     control: TcpStream,
+    /// Whether a check has failed once.
     is_gone: bool,
 }
 
@@ -88,15 +92,14 @@ impl Peer {
         })
     }
 
+    /// Sends a message over the control connection, and waits for its echo.
     fn exchange(&mut self) -> io::Result<()> {
         use std::io::{Read, Write};
         self.control.write_all(&message(Duration::ZERO))?;
         self.control.read_exact(&mut [0; MESSAGE_BYTES])
     }
 
-    /// Checks that the peer answers.
-    ///
-    /// Fails if the peer does not answer any more. From then on every call fails.
+    /// Checks that the peer still answers. After the first failure all later calls fail, too.
     fn check(&mut self) -> Result<(), BenchError> {
         self.is_gone = self.is_gone || self.exchange().is_err();
         if self.is_gone {
@@ -111,7 +114,7 @@ fn failed(what: &str, error: &io::Error) -> BenchError {
     BenchError::Failed(format!("{what}: {error}"))
 }
 
-/// The error if another irqlab changes the card.
+/// The error if another irqlab process is changing the card's settings.
 fn in_use(error: &dyn std::fmt::Display) -> BenchError {
     BenchError::NothingMeasurable { reason: error.to_string(), remedy: None }
 }
@@ -123,7 +126,7 @@ fn unavailable(reason: String, remedy: Option<String>) -> BenchError {
 impl Card {
     /// Connects to the peer, and directs the card's packets to the receiver's CPU.
     ///
-    /// Fails if no peer answers through the card, or without the rights.
+    /// Fails if no peer answers through the card, or if the process may not change the card's settings.
     pub fn open(settings: &CardSettings, receiver_cpu: u32) -> Result<Card, BenchError> {
         let CardSettings { interface, peer } = settings;
         let peer = Peer::connect(*peer)?;
@@ -153,7 +156,7 @@ impl Card {
         Ok(card)
     }
 
-    /// Interface, peer, and the settings that were in force before.
+    /// Facts for the run: interface, peer, and the settings before irqlab changed them. Their keys are public.
     pub fn facts(&self) -> Map<String, Json> {
         let interface = self.session.interface().name();
         let driver = std::fs::read_link(format!("/sys/class/net/{interface}/device/driver")).ok();
@@ -169,7 +172,8 @@ impl Card {
         facts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
     }
 
-    /// Settings that the card took with other values than the requested ones.
+    /// Warnings so far: settings that the card took with another value than the requested one, and drivers that
+    /// ignore NAPI's timer.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
     }
@@ -179,9 +183,9 @@ impl Card {
         let name = self.session.interface().name().to_owned();
         let irqs = irqs_of(&name);
         for irq in &irqs {
-            // Some interrupts cannot be moved (managed ones). The probe shows later whether
-            // packets come. But an interrupt must not be moved if it cannot be restored, or if
-            // another irqlab has it.
+            // The kernel refuses to move managed interrupts. That is ignored here: `set` checks on which CPU
+            // packets are handled. An error of the journal counts: the interrupt could not be restored, or
+            // another irqlab process uses it.
             let moved = self.session.direct(*irq, self.receiver_cpu);
             if let Err(refusal @ Refusal::Journal(_)) = moved {
                 return Err(refusal);
@@ -199,7 +203,8 @@ impl Card {
         Ok(())
     }
 
-    /// Switches on the merging of packets for a veth, which uses NAPI only then.
+    /// Makes a veth use NAPI, by switching on the merging of packets (GRO). No effect on a device with interrupts,
+    /// or if packets use NAPI already.
     fn switch_napi_on(&mut self, socket: &UdpSocket) -> Result<(), BenchError> {
         let has_device = !irqs_of(self.session.interface().name()).is_empty();
         if has_device || socket_option(socket, SO_INCOMING_NAPI_ID).is_ok_and(|id| id != 0) {
@@ -216,11 +221,11 @@ impl Card {
     fn socket(&self) -> Result<UdpSocket, BenchError> {
         let open = || {
             let peer = self.peer.address;
-            let any = match peer {
+            let any_address = match peer {
                 SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
                 SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
             };
-            let socket = UdpSocket::bind(any)?;
+            let socket = UdpSocket::bind(any_address)?;
             bind_to_interface(&socket, self.session.interface().name())?;
             prepare(&socket)?;
             socket.connect(peer)?;
@@ -233,25 +238,26 @@ impl Card {
         })
     }
 
-    /// Sends requests until an answer comes back.
+    /// Sends requests until an answer arrives. Fails if none of [`PROBES`] requests is answered.
     fn probe(&mut self, socket: &UdpSocket) -> Result<(), BenchError> {
         let broken = |error: &io::Error| failed("a probe to the peer", error);
         socket.set_read_timeout(Some(PROBE_WAIT)).map_err(|error| broken(&error))?;
         let mut answer = [0; EVENT_BYTES + 1];
-        let mut came_back = false;
+        let mut is_answered = false;
         for _ in 0..PROBES {
-            // Ignores errors: a refusal may belong to the previous probe.
+            // Errors are ignored: an ICMP refusal may belong to the previous probe.
             let _ = socket.send(&request(NO_EVENT, EVENT_BYTES));
-            came_back = socket.recv(&mut answer).is_ok_and(|length| is_answer(&answer[..length]));
-            if came_back {
+            is_answered = socket.recv(&mut answer).is_ok_and(|length| is_answer(&answer[..length]));
+            if is_answered {
                 break;
             }
         }
+        // Restores the read timeout of events.
         prepare(socket).map_err(|error| broken(&error))?;
-        if came_back {
+        if is_answered {
             return Ok(());
         }
-        // If the peer has gone away since the last check, this returns that error.
+        // A peer that has gone away is the better reason.
         self.peer.check()?;
         let name = self.session.interface().name();
         Err(BenchError::NothingMeasurable {
@@ -264,6 +270,7 @@ impl Card {
         })
     }
 
+    /// Writes the card's settings for a scheme, and adds a warning for each one that the card took differently.
     fn set_settings(&mut self, scheme: Scheme) -> Result<(), BenchError> {
         let required = self.abilities.required_settings(scheme, None).map_err(|impossible| {
             let name = self.session.interface().name();
@@ -281,6 +288,8 @@ impl Card {
         Ok(())
     }
 
+    /// Sets the card to a scheme, and returns how the receiver must wait. Fails if the packets of `socket` then
+    /// bypass NAPI, or another CPU than the receiver's handles them.
     fn set(&mut self, scheme: Scheme, socket: &UdpSocket) -> Result<Wait, BenchError> {
         Rig::Nic.check(scheme)?;
         let wait = match scheme {
@@ -291,6 +300,7 @@ impl Card {
             }
             _ => Wait::Sleep,
         };
+        // `drain` first: the timer of the previous scheme must have ended before the new one starts.
         self.set_settings(Scheme::Drain { budget: signalling::BUDGET_DEFAULT })?;
         sleep(RESET_TIME);
         self.set_settings(scheme)?;
@@ -298,8 +308,8 @@ impl Card {
         let name = self.session.interface().name();
         let broken = |error: io::Error| failed("the socket", &error);
         let id = socket_option(socket, SO_INCOMING_NAPI_ID).map_err(broken)?;
-        let is_napi = !matches!(scheme, Scheme::Drain { .. });
-        if is_napi && id == 0 {
+        let needs_napi = !matches!(scheme, Scheme::Drain { .. });
+        if needs_napi && id == 0 {
             let remedy = "where it is a veth, on its other end: ethtool -K NAME tso off";
             let reason = format!("packets of {name} bypass NAPI");
             return Err(unavailable(reason, Some(remedy.to_owned())));
@@ -316,8 +326,8 @@ impl Card {
         Ok(wait)
     }
 
-    /// Measures a window of events at a rate. Each event has `bytes` bytes.
-    fn window(&mut self, stream: &Stream, bytes: usize) -> Result<RateWindow, BenchError> {
+    /// Measures a window of events at a rate. Each event is a datagram of `bytes` bytes.
+    fn window(&mut self, stream: &EventStream, bytes: usize) -> Result<RateWindow, BenchError> {
         self.peer.check()?;
         let socket = self.socket()?;
         let wait = self.set(stream.point.scheme, &socket)?;
@@ -325,7 +335,7 @@ impl Card {
         let sender = CardSender { socket: socket.try_clone().map_err(broken)?, bytes };
         let receiver = PacketReceiver { socket, wait, bytes };
         let window = events::measure(stream, || Ok(()), sender, receiver, || {});
-        // If events are missing, the peer may have gone away.
+        // The peer may have gone away: then the window is no measurement.
         if window.as_ref().map_or(true, |window| window.dropped > 0) {
             self.peer.check()?;
         }
@@ -335,20 +345,20 @@ impl Card {
         window
     }
 
-    /// Adds a warning if the card's driver ignores NAPI's timer. It does if it switches its
-    /// interrupt on again without asking NAPI.
+    /// Adds a warning if the card's driver ignores NAPI's timer. A driver ignores the timer if it enables its
+    /// interrupt again without asking NAPI.
     fn check_timer(&mut self, window: &RateWindow) {
         let scheme = window.point.scheme;
         let (Scheme::Clocked { period_ns } | Scheme::Deferred { delay_ns: period_ns }) = scheme
         else {
             return;
         };
-        let at_most = window.activity.window_ns / period_ns.max(1) + 2;
+        let ticks_max = window.activity.window_ns / period_ns.max(1) + 2;
         let warning = format!(
             "{scheme}: the card's driver does not use NAPI's timer; there were more polls than its ticks"
         );
-        let is_more = window.activity.signals.is_some_and(|signals| signals > 2 * at_most);
-        if is_more && !self.warnings.contains(&warning) {
+        let ignores_timer = window.activity.signals.is_some_and(|signals| signals > 2 * ticks_max);
+        if ignores_timer && !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
     }
@@ -356,16 +366,17 @@ impl Card {
     /// Measures a window of events at a rate.
     ///
     /// Fails if kernel or card refuse the scheme, or the peer has gone away.
-    pub fn rate_window(&mut self, stream: &Stream) -> Result<RateWindow, BenchError> {
+    pub fn rate_window(&mut self, stream: &EventStream) -> Result<RateWindow, BenchError> {
         self.window(stream, EVENT_BYTES)
     }
 
-    /// Measures a window of round trips.
+    /// Measures a window of round trips: a window of large events, whose latency is the round trip by way of the
+    /// peer.
     ///
     /// Has the errors of [`Card::rate_window`]. Fails for a bulk transfer, which the peer does not send.
     pub fn round_trip_window(
         &mut self,
-        frame: Frame,
+        setup: WindowSetup,
         point: &RoundTripPoint,
         seed: u64,
     ) -> Result<RoundTripWindow, BenchError> {
@@ -375,17 +386,17 @@ impl Card {
         }
         let rate_point =
             RatePoint { scheme: point.scheme, load: point.load, rate_hz: point.rate_hz };
-        let stream = Stream { frame, point: rate_point, seed, work_additions: 0 };
+        let stream = EventStream { setup, point: rate_point, seed, work_additions: 0 };
         let window = self.window(&stream, REQUEST_BYTES)?;
         let RateWindow { offered, latency, activity, .. } = window;
         Ok(RoundTripWindow { point: *point, sent: offered, round_trip: latency, activity })
     }
 }
 
-/// A datagram that the peer returns, and that contains a time.
-fn request(time_ns: u64, bytes: usize) -> Vec<u8> {
+/// A datagram that the peer returns. It carries the time at which the event was due, or [`NO_EVENT`].
+fn request(due_ns: u64, bytes: usize) -> Vec<u8> {
     let mut datagram = vec![0; bytes.max(*echo::DATAGRAM_BYTES.start())];
-    datagram[..8].copy_from_slice(&time_ns.to_ne_bytes());
+    datagram[..8].copy_from_slice(&due_ns.to_ne_bytes());
     mark_request(&mut datagram);
     datagram
 }
@@ -417,8 +428,8 @@ mod tests {
     use crate::nic::Refusal;
     use crate::window::Stop;
 
-    fn frame(receiver_cpu: u32) -> Frame {
-        Frame {
+    fn setup(receiver_cpu: u32) -> WindowSetup {
+        WindowSetup {
             sender_cpu: 0,
             receiver_cpu,
             load: Load::Idle,
@@ -431,10 +442,10 @@ mod tests {
         }
     }
 
-    fn stream(scheme: &str) -> Stream {
+    fn stream(scheme: &str) -> EventStream {
         let scheme = scheme.parse().unwrap();
         let point = RatePoint { scheme, load: Load::Idle, rate_hz: 1_000 };
-        Stream { frame: frame(1), point, seed: 3, work_additions: 0 }
+        EventStream { setup: setup(1), point, seed: 3, work_additions: 0 }
     }
 
     /// The settings of the interface that a session changes.
@@ -503,7 +514,7 @@ mod tests {
             }
             let scheme = "drain".parse().unwrap();
             let point = RoundTripPoint { scheme, load: Load::Idle, rate_hz: 1000, bulk: false };
-            let window = card.round_trip_window(frame(1), &point, 3).unwrap();
+            let window = card.round_trip_window(setup(1), &point, 3).unwrap();
             assert!(window.round_trip.count > 0, "{window:?}");
             for (scheme, why) in [
                 ("coalesced:8,50us", "its driver does not coalesce interrupts"),
@@ -515,7 +526,7 @@ mod tests {
                 assert!(error.contains(why), "{error}");
             }
             let bulk = RoundTripPoint { bulk: true, ..point };
-            let error = card.round_trip_window(frame(1), &bulk, 3).unwrap_err().to_string();
+            let error = card.round_trip_window(setup(1), &bulk, 3).unwrap_err().to_string();
             assert!(error.contains("no bulk data"), "{error}");
             assert_ne!(settings(&interface), before);
             drop(card);

@@ -1,4 +1,5 @@
-//! The kernel's counts on the receiving CPU at the edges of a window.
+//! The kernel's counts on the receiving CPU: interrupts, softirqs and NAPI polls. `window.rs` reads them at both
+//! edges of a window.
 
 use std::ffi::CString;
 use std::io;
@@ -13,7 +14,7 @@ use crate::host::interrupts::{Interrupts, read_interrupts, read_softirqs};
 /// Directories at which tracefs may be mounted.
 const TRACEFS: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 
-/// Counts of the kernel up to a moment.
+/// A reading of the kernel's counts; each is `None` if it could not be read.
 #[derive(Clone, Debug, Default)]
 pub struct KernelCounts {
     interrupts: Option<Interrupts>,
@@ -22,9 +23,9 @@ pub struct KernelCounts {
     useful_polls: Option<u64>,
 }
 
-/// Increase of the counts between two moments.
+/// Increase of the counts on one CPU between two readings; each is `None` if a reading lacks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct Increase {
     /// Number of interrupts of all kinds on the CPU.
     pub interrupts: Option<u64>,
     /// Number of NET_RX softirqs on the CPU.
@@ -36,7 +37,7 @@ pub struct Added {
 }
 
 impl KernelCounts {
-    /// Reads all counts now. `polls` counts on the receiving CPU; `None` if it could not be opened.
+    /// Reads all counts now. `polls`: the counter of the receiving CPU.
     pub fn now(root: &Root, polls: Option<&PollCounter>) -> KernelCounts {
         KernelCounts {
             interrupts: read_interrupts(root),
@@ -46,21 +47,23 @@ impl KernelCounts {
         }
     }
 
-    pub fn since(&self, earlier: &KernelCounts, cpu: u32) -> Added {
+    /// Increase on `cpu` since an earlier reading.
+    pub fn since(&self, earlier: &KernelCounts, cpu: u32) -> Increase {
         let difference = |now: &Option<Interrupts>, before: &Option<Interrupts>| {
             Some(now.as_ref()?.since(before.as_ref()?))
         };
-        let of_cpu = |counts: &Interrupts| {
+        let sum_of_cpu = |counts: &Interrupts| {
             let column = counts.cpus.iter().position(|candidate| *candidate == cpu)?;
-            let per_cpu = |line: &crate::host::interrupts::InterruptLine| {
+            // Lines such as `ERR` have one number for all CPUs: they belong to no CPU.
+            let count = |line: &crate::host::interrupts::InterruptLine| {
                 (line.per_cpu.len() == counts.cpus.len()).then(|| line.per_cpu[column])
             };
-            Some(counts.lines.iter().filter_map(per_cpu).sum())
+            Some(counts.lines.iter().filter_map(count).sum())
         };
         let softirqs = difference(&self.softirqs, &earlier.softirqs);
-        Added {
+        Increase {
             interrupts: difference(&self.interrupts, &earlier.interrupts)
-                .and_then(|counts| of_cpu(&counts)),
+                .and_then(|counts| sum_of_cpu(&counts)),
             net_rx: softirqs.and_then(|counts| counts.count("NET_RX", cpu)),
             polls: self.polls.zip(earlier.polls).map(|(now, before)| now.saturating_sub(before)),
             useful_polls: self
@@ -71,15 +74,15 @@ impl KernelCounts {
     }
 }
 
-/// Counts the tracepoint `napi_poll` on one CPU: all polls, and polls with work. Counting costs
-/// about ten ns per poll.
+/// Performance events that count the tracepoint `napi_poll` on one CPU: all polls, and polls with packets.
+/// Counting costs about ten ns per poll.
 pub struct PollCounter {
     all: OwnedFd,
     useful: OwnedFd,
 }
 
 impl PollCounter {
-    /// Opens both counters, for the polls of `interface` and of steered packets.
+    /// Opens both counters for the polls of `interface` and of packets that other CPUs steer to `cpu`.
     ///
     /// Fails without tracefs, or the right to count (CAP_PERFMON).
     pub fn open(root: &Root, cpu: u32, interface: &str) -> io::Result<PollCounter> {
@@ -89,15 +92,16 @@ impl PollCounter {
         let id = id.ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, "no tracepoint napi_poll in tracefs")
         })?;
-        // Selects the instance of the interface, and the backlog that other CPUs steer packets to.
-        let of_the_rig = format!("(dev_name == \"{interface}\" || dev_name == \"(no_device)\")");
+        // The backlog, to which other CPUs steer packets, has no device.
+        let filter = format!("(dev_name == \"{interface}\" || dev_name == \"(no_device)\")");
         Ok(PollCounter {
-            all: open(id, cpu, &of_the_rig)?,
-            useful: open(id, cpu, &format!("{of_the_rig} && work > 0"))?,
+            all: open(id, cpu, &filter)?,
+            useful: open(id, cpu, &format!("{filter} && work > 0"))?,
         })
     }
 }
 
+/// Opens a counter of the tracepoint with number `id`, for events on `cpu` that match `filter`.
 fn open(id: u64, cpu: u32, filter: &str) -> io::Result<OwnedFd> {
     let filter = CString::new(filter).map_err(io::Error::other)?;
     let mut attributes = b::perf_event_attr {
@@ -121,6 +125,7 @@ fn open(id: u64, cpu: u32, filter: &str) -> io::Result<OwnedFd> {
     if filtered < 0 { Err(io::Error::last_os_error()) } else { Ok(counter) }
 }
 
+/// The count so far; `None` if it cannot be read.
 fn read(counter: &OwnedFd) -> Option<u64> {
     let mut count = [0; 8];
     (rustix::io::read(counter, &mut count) == Ok(8)).then(|| u64::from_ne_bytes(count))

@@ -1,4 +1,5 @@
-//! Sends and receives events at a rate.
+//! A window of events at a rate. Each rig implements [`Sender`] and [`Receiver`]; [`measure`] drives both on
+//! the threads of a [`WindowSetup`], and measures latency from the time at which an event was due.
 
 use std::io;
 
@@ -6,67 +7,68 @@ use lab::signal::{RatePoint, RateWindow};
 use stats::Distribution;
 
 use super::arrivals::{Arrivals, now_ns, spin_until};
-use super::window::{Desk, Frame, Outcome, Sent};
+use super::window::{Sent, SharedCounts, WindowOutcome, WindowSetup};
 use lab::experiment::BenchError;
 
-/// Events in the first 1 / this of a window are not in the latency.
+/// The first tenth of a window is warm-up: the latencies of its events are not recorded. Counts of events include
+/// the warm-up.
 const WARM_UP_PART: u64 = 10;
 
-/// The sending half of a rig.
+/// The sending half of a rig. All calls come from the sender's thread.
 pub trait Sender {
-    /// Sends an event with its time. Returns false if there is no room for it.
+    /// Sends an event that carries `due_ns`, which may have the bit [`WARM`]. Returns false if the rig has no
+    /// room for the event, which is then lost.
     ///
     /// Fails if the rig cannot send.
     fn send(&mut self, due_ns: u64, now_ns: u64) -> io::Result<bool>;
 
-    /// Called while the next event is not due.
+    /// Called again and again while the next event is not due.
     fn meanwhile(&mut self, _now_ns: u64) {}
 }
 
 /// The receiving half of a rig.
 pub trait Receiver {
-    /// Receives until the desk is closed and no event waits. Passes each event's time to `events`.
+    /// Receives until `events` is closed, and passes the time of each event to `events`.
     ///
     /// Fails if the rig cannot receive.
     fn receive(&mut self, events: &mut Events<'_>) -> io::Result<()>;
 }
 
-/// Takes the events from the receiver.
+/// Handles the events that a [`Receiver`] receives: does their work, and records their latencies.
 pub struct Events<'a> {
-    desk: &'a Desk,
+    shared: &'a SharedCounts,
     work_additions: u64,
     latency: Distribution,
 }
 
 impl Events<'_> {
-    /// Handles the event that was due at `due_ns`.
+    /// Handles the event that carries `due_ns`.
     pub fn handle(&mut self, due_ns: u64) {
         super::work::work(self.work_additions);
         if due_ns & WARM == 0 {
             let now = now_ns();
             self.latency.record(now.saturating_sub(due_ns), now);
         }
-        self.desk.handled(1);
+        self.shared.handled(1);
     }
 
     /// Counts one signal to the receiver.
     pub fn signalled(&self) {
-        self.desk.signalled();
+        self.shared.signalled();
     }
 
     /// Whether no more events will come.
     pub fn is_closed(&self) -> bool {
-        self.desk.is_closed()
+        self.shared.is_closed()
     }
 }
 
-/// Bit that marks an event of the warm-up. CLOCK_MONOTONIC does not reach it for centuries.
+/// Bit of an event's time that marks an event of the warm-up. CLOCK_MONOTONIC takes centuries to reach this bit.
 const WARM: u64 = 1 << 63;
 
-/// A window of events at a rate.
-pub struct Stream {
-    /// The fields that all windows have, whatever is sent.
-    pub frame: Frame,
+/// The configuration of a window of events at a rate.
+pub struct EventStream {
+    pub setup: WindowSetup,
     /// Scheme, load and rate.
     pub point: RatePoint,
     /// Seed of the times at which events are due.
@@ -75,20 +77,20 @@ pub struct Stream {
     pub work_additions: u64,
 }
 
-/// Measures the window. [`Frame::run`] describes `enter` and `wake`.
+/// Measures the window. [`WindowSetup::run`] describes `enter` and `wake`.
 ///
-/// Has the errors of [`Frame::run`].
+/// Has the errors of [`WindowSetup::run`].
 pub fn measure(
-    stream: &Stream,
+    stream: &EventStream,
     enter: impl FnOnce() -> Result<(), BenchError> + Send,
     mut sender: impl Sender + Send,
     mut receiver: impl Receiver + Send,
     wake: impl Fn() + Sync,
 ) -> Result<RateWindow, BenchError> {
-    let Stream { frame, point, seed, work_additions } = stream;
-    let send = |_: &Desk, end_ns: u64| {
+    let EventStream { setup, point, seed, work_additions } = stream;
+    let send = |_: &SharedCounts, end_ns: u64| {
         let start_ns = now_ns();
-        let from_ns = start_ns + end_ns.saturating_sub(start_ns) / WARM_UP_PART;
+        let warm_ns = start_ns + end_ns.saturating_sub(start_ns) / WARM_UP_PART;
         let mut arrivals = Arrivals::new(start_ns, point.rate_hz, *seed);
         let mut lateness = Distribution::default();
         let (mut offered, mut sent) = (0, 0);
@@ -99,7 +101,7 @@ pub fn measure(
                 return Ok(Sent { number: sent, result: (offered, lateness) });
             }
             let now = spin_until(due, |now| sender.meanwhile(now));
-            let is_measured = due >= from_ns;
+            let is_measured = due >= warm_ns;
             if is_measured {
                 lateness.record(now - due, now);
             }
@@ -107,19 +109,19 @@ pub fn measure(
             sent += u64::from(sender.send(if is_measured { due } else { due | WARM }, now)?);
         }
     };
-    let receive = |desk: &Desk| {
+    let receive = |shared: &SharedCounts| {
         let mut events =
-            Events { desk, work_additions: *work_additions, latency: Distribution::default() };
+            Events { shared, work_additions: *work_additions, latency: Distribution::default() };
         receiver.receive(&mut events)?;
         Ok(events.latency)
     };
-    let Outcome {
+    let WindowOutcome {
         sender: (offered, lateness),
         receiver: latency,
         handled,
         handled_in_all,
         activity,
-    } = frame.run(enter, send, receive, wake)?;
+    } = setup.run(enter, send, receive, wake)?;
     Ok(RateWindow {
         point: *point,
         offered,

@@ -1,5 +1,10 @@
-//! The live bench of the experiment `signal`: signals events from one CPU to
-//! another, by several schemes.
+//! The live bench of the experiment `signal`: one CPU sends events, another CPU learns of them by interrupts,
+//! polling or a clock, and handles them.
+//!
+//! `irqlab signal run` uses [`LiveSignal`] on this machine; [`in_guest`] runs it in a simulated machine. A
+//! *rig* carries the events: a ring between threads (`threads`), network namespaces (`packets`), or a network
+//! card with an echo on another machine (`card`). `events` sends at a rate on any rig; `window` runs the
+//! threads of one measured window.
 
 mod arrivals;
 mod background;

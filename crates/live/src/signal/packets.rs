@@ -1,18 +1,20 @@
-//! The rigs of the kernel's network stack: two network namespaces that a veth pair joins or, in a
-//! simulated machine, two cards.
+//! The rigs of the kernel's network stack: two network namespaces, connected by a veth pair or, in a simulated
+//! machine, by two cards. [`super::LiveSignal`] runs it on one thread, because the namespaces belong to a thread.
+//!
+//! The *near* end receives and is measured; the *far* end sends.
 //!
 //! A card's interrupts go to the CPU at its end. An e1000 has a throttle, which keeps a minimum
 //! time between two interrupts. While there are packets, it acts as a clock in hardware.
 //!
 //! A veth has no interrupt. The NAPI of one end polls the packets of the other end on *the sender's
-//! CPU*, which plays the network card here. Receive packet steering hands each packet on to the
+//! CPU*, which plays the network card here. Receive packet steering passes each packet to the
 //! receiver's CPU with a function-call interrupt (IPI), unless that CPU handles packets already.
 //! The result is an interrupt followed by draining, as from a card.
 //!
 //! A clocked interrupt is NAPI's own timer, except on an e1000. With `napi_defer_hard_irqs` the
 //! sender's packets start no poll, and the next poll starts `gro_flush_timeout` after the end of
 //! each poll (napi_watchdog and napi_complete_done in net/core/dev.c). The timer stays on the CPU
-//! on which the first poll ran, so a packet is sent from the receiver's CPU first.
+//! on which the first poll ran. Therefore the first packet is sent from the receiver's CPU.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -33,12 +35,12 @@ use signalling::Scheme;
 use stats::Distribution;
 
 use super::arrivals::{Arrivals, now_ns};
-use super::events::{self, Sender, Stream};
+use super::events::{self, EventStream, Sender};
 use super::socket::{
     EVENT_BYTES, LOOK_AGAIN, NO_EVENT, PacketReceiver, SO_INCOMING_NAPI_ID, Wait, can_suspend,
     prepare, socket_option,
 };
-use super::window::{Desk, Frame, Sent};
+use super::window::{Sent, SharedCounts, WindowSetup};
 use crate::host::Root;
 use crate::network::coalescing::{self, Coalescing};
 use crate::network::{
@@ -58,11 +60,11 @@ const POLLING_TIMEOUT_NS: u64 = 10_000_000;
 /// Time after which no timer of the previous setting runs any more, and the
 /// first packet has arrived.
 const RESET_TIME: Duration = Duration::from_millis(20);
-/// Longest time until packets reach the other end. A card's driver takes seconds, and a busy
-/// machine may also take that long.
+/// Longest time until the first packet arrives at the other end. The driver of a card takes seconds to find
+/// that the card is connected.
 const CONNECTION_NS_MAX: u64 = 10_000_000_000;
-/// Longest time that the first packet of a veth takes on a busy machine. None is
-/// lost, so one is enough.
+/// Longest time that the first packet of a veth takes on a busy machine. A veth loses no packet, so the wait for
+/// the first one may be long.
 const FIRST_PACKET_TIME: Duration = Duration::from_secs(5);
 /// Size of a message of a bulk transfer, as in the paper.
 const MESSAGE_BYTES: usize = 32 * 1024;
@@ -72,27 +74,28 @@ const REQUEST_BYTES: usize = 4096;
 /// paper.
 const BULK_BUFFER_BYTES: u64 = 256 * 1024;
 
-/// Both namespaces. They belong to the thread that created them, which is in the near one.
+/// Both namespaces. They belong to the thread that created them. This thread is in the near namespace.
 pub struct Network {
     rig: Rig,
     pair: Pair,
+    /// Settings of the near end's interface.
     near: PrivateSysfs,
     sender_cpu: u32,
     receiver_cpu: u32,
     /// Interrupt lines of the receiving card; `None` without a card.
     card_irqs: Option<Vec<u32>>,
     polling: VethPolling,
-    /// The near end's NAPI instances, if their settings are changed.
+    /// The near end's NAPI instances. Empty unless NAPI is threaded or suspends interrupts.
     instances: Vec<napi::Instance>,
 }
 
-/// How the near end of a veth polls.
+/// How the near end of a veth polls. All rigs without a veth have the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VethPolling {
-    /// Whether a thread of the kernel polls on the receiver's CPU. Otherwise softirqs poll.
+    /// Whether a kernel thread polls on the receiver's CPU. Otherwise softirqs poll.
     pub is_threaded: bool,
-    /// Whether a hybrid suspends interrupts (epoll and `irq-suspend-timeout`). Otherwise
-    /// it uses SO_BUSY_POLL.
+    /// Whether the scheme `hybrid` suspends interrupts (epoll and `irq-suspend-timeout`). Otherwise
+    /// `hybrid` uses SO_BUSY_POLL.
     pub suspends: bool,
 }
 
@@ -108,9 +111,9 @@ fn refused(what: &str, error: &io::Error) -> BenchError {
 }
 
 impl Network {
-    /// Moves the calling thread into a namespace that is joined to another one.
+    /// Moves the calling thread into a new namespace, and connects this namespace to a second one.
     ///
-    /// Fails if namespaces, a veth pair, or steering are refused, or packets bypass NAPI.
+    /// Fails if the kernel refuses namespaces, a veth pair, or steering, or if packets bypass NAPI.
     pub fn create(
         rig: Rig,
         sender_cpu: u32,
@@ -131,7 +134,7 @@ impl Network {
             None => network.steer_far()?,
         }
         let socket = network.event_socket()?;
-        network.meet(&socket)?;
+        network.connect_ends(&socket)?;
         match socket_option(&socket, SO_INCOMING_NAPI_ID) {
             Ok(0) => Err(BenchError::Unavailable {
                 reason: "packets bypass NAPI on this kernel's veth".to_owned(),
@@ -144,10 +147,10 @@ impl Network {
         }
     }
 
-    /// Sends packets until one has arrived at `socket`, and then another one, so that the ends
-    /// learn each other's addresses. A card's driver takes some seconds to find that it is
-    /// connected (e1000_watchdog), and earlier packets are lost.
-    fn meet(&self, socket: &UdpSocket) -> Result<(), BenchError> {
+    /// Makes the ends learn each other's addresses: sends packets until one has arrived at `socket`, and then
+    /// one more. A card's driver takes some seconds to find that the card is connected (e1000_watchdog), and
+    /// earlier packets are lost.
+    fn connect_ends(&self, socket: &UdpSocket) -> Result<(), BenchError> {
         let end_ns = now_ns() + CONNECTION_NS_MAX;
         if !self.rig.has_cards() {
             let set = socket.set_read_timeout(Some(FIRST_PACKET_TIME));
@@ -157,7 +160,7 @@ impl Network {
             self.kick(socket, self.sender_cpu)?;
             match socket.recv(&mut [0; EVENT_BYTES]) {
                 Ok(_) => return self.kick(socket, self.sender_cpu),
-                Err(error) if is_later(&error) && now_ns() < end_ns => {}
+                Err(error) if is_temporary(&error) && now_ns() < end_ns => {}
                 Err(error) => return Err(failed("the first packet", &error)),
             }
         }
@@ -173,7 +176,8 @@ impl Network {
         })
     }
 
-    /// Makes threads poll if requested, and prepares the settings of single instances.
+    /// Sets up NAPI as [`VethPolling`] requests: moves NAPI's threads to the receiver's CPU, and checks that
+    /// interrupts can be suspended. No effect on the default.
     fn prepare_instances(&mut self) -> Result<(), BenchError> {
         let VethPolling { is_threaded, suspends } = self.polling;
         if !is_threaded && !suspends {
@@ -199,8 +203,8 @@ impl Network {
                 return Err(unavailable("threaded NAPI", &error));
             }
             for thread in threads {
-                // The thread has this number in the initial PID namespace. In another one, a
-                // different process may have it.
+                // The number is that of the initial PID namespace. In another PID namespace, a
+                // different process may have this number, and must not be moved.
                 let name = Root::default().word(format!("proc/{thread}/comm")).unwrap_or_default();
                 if !name.starts_with("napi/") {
                     let message =
@@ -219,19 +223,20 @@ impl Network {
         }
         if suspends {
             can_suspend().map_err(|error| unavailable("epoll that polls (Linux 6.9)", &error))?;
-            self.suspend(0).map_err(|error| unavailable("irq-suspend-timeout", &error))?;
+            self.set_suspend_timeout(0)
+                .map_err(|error| unavailable("irq-suspend-timeout", &error))?;
         }
         Ok(())
     }
 
-    /// Sets `irq-suspend-timeout` of the near end.
-    fn suspend(&self, ns: u32) -> io::Result<()> {
+    /// Sets `irq-suspend-timeout` of the near end. 0: interrupts are never suspended.
+    fn set_suspend_timeout(&self, ns: u32) -> io::Result<()> {
         let irq_suspend_timeout_ns = Some(ns);
-        let wanted = napi::Settings { irq_suspend_timeout_ns, ..napi::Settings::default() };
-        self.instances.iter().try_for_each(|instance| napi::write(instance.id, &wanted))
+        let settings = napi::Settings { irq_suspend_timeout_ns, ..napi::Settings::default() };
+        self.instances.iter().try_for_each(|instance| napi::write(instance.id, &settings))
     }
 
-    /// Process numbers of the kernel's threads that poll the near end.
+    /// PIDs of the kernel threads that poll the near end; empty unless NAPI is threaded.
     pub fn napi_threads(&self) -> Vec<u32> {
         if !self.polling.is_threaded {
             return Vec::new();
@@ -239,7 +244,7 @@ impl Network {
         self.instances.iter().filter_map(|instance| instance.thread).collect()
     }
 
-    /// Interfaces, addresses and offloads, and how the near end polls.
+    /// Facts for the run: interfaces, addresses, offloads, and how the near end polls. Their keys are public.
     pub fn facts(&self) -> Map<String, Json> {
         let mut facts = self.pair.facts();
         let VethPolling { is_threaded, suspends } = self.polling;
@@ -255,18 +260,18 @@ impl Network {
         &self,
         body: impl FnOnce() -> Result<T, BenchError> + Send,
     ) -> Result<T, BenchError> {
-        let there = || {
+        let enter_and_run = || {
             self.pair.enter_far()?;
             body()
         };
         let panicked = |_| Err(BenchError::Failed("a thread for the network panicked".into()));
         std::thread::scope(|scope| {
-            let thread = spawn_scoped(scope, "irqlab-far", there).map_err(no_thread)?;
+            let thread = spawn_scoped(scope, "irqlab-far", enter_and_run).map_err(no_thread)?;
             thread.join().unwrap_or_else(panicked)
         })
     }
 
-    /// Opens a socket of the near end.
+    /// Opens a UDP socket at the near end, which receives events.
     fn event_socket(&self) -> Result<UdpSocket, BenchError> {
         let open = || {
             let socket = UdpSocket::bind((ADDRESS_NEAR, 0))?;
@@ -276,7 +281,7 @@ impl Network {
         open().map_err(|error| failed("a socket", &error))
     }
 
-    /// Sends a packet that is not an event to `socket` from `cpu`.
+    /// Sends a packet that is not an event from the far end to `socket`. The sending thread runs on `cpu`.
     fn kick(&self, socket: &UdpSocket, cpu: u32) -> Result<(), BenchError> {
         let target = socket.local_addr().map_err(|error| failed("a socket", &error))?;
         self.in_far(|| {
@@ -291,8 +296,11 @@ impl Network {
         Ok(())
     }
 
-    /// Sets the near end to a scheme. Then `socket` receives a packet, from which it
-    /// learns its NAPI instance.
+    /// Sets the near end to a scheme, and returns how the receiver must wait. Afterwards sends a packet to
+    /// `socket`, from which the kernel learns the socket's NAPI instance.
+    ///
+    /// The order matters: the timer of the previous scheme must have ended before the new settings are
+    /// written, and the packet must be handled under the new settings.
     fn set(&self, scheme: Scheme, socket: &UdpSocket) -> Result<Wait, BenchError> {
         self.rig.check(scheme)?;
         let throttle_ns = self.rig.throttle_ns(scheme);
@@ -309,15 +317,14 @@ impl Network {
             Scheme::Hybrid { suspend_ns, .. } => {
                 (None, true, Wait::PollThenSleep(busy_us(suspend_ns)))
             }
-            // `Rig::check` has refused all other schemes.
+            // `drain`: `Rig::check` has refused all other schemes.
             _ => (None, true, Wait::Sleep),
         };
         let [near_name, _] = self.pair.names();
         let write = |deferred_ns: Option<u64>| {
             let polls = match (deferred_ns, wait) {
                 (None, _) => "0",
-                // After the receiver has gone to sleep, interrupts are used
-                // again after one empty poll.
+                // When the receiver sleeps, interrupts are on again after one empty poll.
                 (Some(_), Wait::PollSuspended(_)) => "1",
                 (Some(_), _) => DEFER_POLLS,
             };
@@ -333,9 +340,9 @@ impl Network {
         write(deferred_ns).map_err(refused)?;
         if self.polling.suspends {
             let is_suspended = matches!(wait, Wait::PollSuspended(_));
-            self.suspend(if is_suspended { SUSPEND_NS } else { 0 }).map_err(refused)?;
+            self.set_suspend_timeout(if is_suspended { SUSPEND_NS } else { 0 }).map_err(refused)?;
         }
-        // A NAPI thread polls on the receiver's CPU anyway.
+        // Threaded NAPI polls on the receiver's CPU already, so its packets are not steered.
         let steering = match (self.rig.has_cards(), is_steered && !self.polling.is_threaded) {
             (true, _) => Ok(()),
             (false, true) => self.near.steer(near_name, self.receiver_cpu),
@@ -344,11 +351,12 @@ impl Network {
         steering.map_err(refused)?;
         if let Some(throttle_ns) = throttle_ns {
             let us = u32::try_from(throttle_ns / 1000).unwrap_or(u32::MAX);
-            let wanted = Coalescing { delay_us: Some(us), ..Coalescing::default() };
-            let set = index_of(near_name).and_then(|index| coalescing::write(index, &wanted));
+            let throttle = Coalescing { delay_us: Some(us), ..Coalescing::default() };
+            let set = index_of(near_name).and_then(|index| coalescing::write(index, &throttle));
             set.map_err(|error| failed("rx-usecs of ethtool", &error))?;
         }
-        // A veth is polled on the CPU that sends, and a card on the CPU of its interrupt.
+        // The kernel polls a veth on the CPU that sends, and a card on the CPU of its interrupt. A veth's packet is
+        // sent from the receiver's CPU, so that NAPI's timer stays there.
         let kick_cpu = if self.rig.has_cards() { self.sender_cpu } else { self.receiver_cpu };
         self.kick(socket, kick_cpu)?;
         wait.set(socket).map_err(refused)?;
@@ -357,8 +365,8 @@ impl Network {
 
     /// Measures a window of events at a rate.
     ///
-    /// Fails if the scheme or its settings are refused.
-    pub fn rate_window(&self, stream: &Stream) -> Result<RateWindow, BenchError> {
+    /// Fails if the scheme or its settings are refused, or sending or receiving fails.
+    pub fn rate_window(&self, stream: &EventStream) -> Result<RateWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(stream.point.scheme, &socket)?;
         let target = socket.local_addr().map_err(|error| failed("a socket", &error))?;
@@ -373,20 +381,20 @@ impl Network {
     /// Fails if the scheme or its settings are refused.
     pub fn transfer_window(
         &self,
-        frame: &Frame,
+        setup: &WindowSetup,
         point: &TransferPoint,
     ) -> Result<TransferWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(point.scheme, &socket)?;
         refuse_suspended(wait)?;
-        let bulk = Bulk::listen(point.socket_buffer_bytes)?;
+        let bulk = BulkTransfer::listen(point.socket_buffer_bytes)?;
         let stream = Mutex::new(None);
         let enter = || {
             self.pair.enter_far()?;
             *lock(&stream) = Some(bulk.connect()?);
             Ok(())
         };
-        let send = |_: &Desk, end_ns: u64| {
+        let send = |_: &SharedCounts, end_ns: u64| {
             let mut stream = lock(&stream).take().ok_or(io::ErrorKind::NotConnected)?;
             let message = [0x5a; MESSAGE_BYTES];
             let mut sent = 0;
@@ -396,59 +404,59 @@ impl Network {
             stream.shutdown(std::net::Shutdown::Write)?;
             Ok(Sent { number: sent, result: stream })
         };
-        let receive = |desk: &Desk| bulk.receive(desk, wait);
-        let outcome = frame.run(enter, send, receive, || {})?;
+        let receive = |shared: &SharedCounts| bulk.receive(shared, wait);
+        let outcome = setup.run(enter, send, receive, || {})?;
         Ok(TransferWindow { point: *point, bytes: outcome.handled, activity: outcome.activity })
     }
 
-    /// Measures a window of round trips. The kernel of the near end answers, in the context
-    /// that handles packets.
+    /// Measures a window of round trips: ICMP echo requests of the far end. The kernel of the near end answers,
+    /// in the context that handles packets.
     ///
     /// Fails if the scheme or its settings are refused.
     pub fn round_trip_window(
         &self,
-        frame: &Frame,
+        setup: &WindowSetup,
         point: &RoundTripPoint,
         seed: u64,
     ) -> Result<RoundTripWindow, BenchError> {
         let socket = self.event_socket()?;
         let wait = self.set(point.scheme, &socket)?;
         refuse_suspended(wait)?;
-        let bulk = point.bulk.then(|| Bulk::listen(BULK_BUFFER_BYTES)).transpose()?;
+        let bulk = point.bulk.then(|| BulkTransfer::listen(BULK_BUFFER_BYTES)).transpose()?;
         let opened = Mutex::new(None);
         let enter = || {
             self.pair.enter_far()?;
-            let stream = bulk.as_ref().map(Bulk::connect).transpose()?;
+            let stream = bulk.as_ref().map(BulkTransfer::connect).transpose()?;
             *lock(&opened) = Some((EchoSocket::open(ADDRESS_NEAR)?, stream));
             Ok(())
         };
-        let send = |_: &Desk, end_ns: u64| {
+        let send = |_: &SharedCounts, end_ns: u64| {
             let (echo, stream) = lock(&opened).take().ok_or(io::ErrorKind::NotConnected)?;
             if let Some(stream) = &stream {
                 stream.set_nonblocking(true)?;
             }
-            let mut client = Client { echo, stream, round_trip: Distribution::default() };
+            let mut client = RoundTripClient { echo, stream, round_trip: Distribution::default() };
             let requests = client.run(end_ns, point.rate_hz, seed)?;
-            let Client { stream, round_trip, .. } = client;
+            let RoundTripClient { stream, round_trip, .. } = client;
             let result = (requests, round_trip, stream);
             Ok(Sent { number: 0, result })
         };
-        let receive = |desk: &Desk| match &bulk {
-            Some(bulk) => bulk.receive(desk, wait),
+        let receive = |shared: &SharedCounts| match &bulk {
+            Some(bulk) => bulk.receive(shared, wait),
             None => {
-                while !desk.is_closed() {
+                while !shared.is_closed() {
                     wait.receive(&socket, &mut [0; EVENT_BYTES])?;
                 }
                 Ok(())
             }
         };
-        let outcome = frame.run(enter, send, receive, || {})?;
+        let outcome = setup.run(enter, send, receive, || {})?;
         let (sent, round_trip, _) = outcome.sender;
         Ok(RoundTripWindow { point: *point, sent, round_trip, activity: outcome.activity })
     }
 }
 
-/// Refuses [`Wait::PollSuspended`]: only windows of events at a rate support it.
+/// Refuses [`Wait::PollSuspended`], which only windows of events at a rate support.
 fn refuse_suspended(wait: Wait) -> Result<(), BenchError> {
     match wait {
         Wait::PollSuspended(_) => Err(BenchError::Unavailable {
@@ -463,15 +471,16 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn event(time: u64) -> [u8; EVENT_BYTES] {
+/// The packet of an event that is due at `due_ns`, or of [`NO_EVENT`].
+fn event(due_ns: u64) -> [u8; EVENT_BYTES] {
     let mut packet = [0; EVENT_BYTES];
-    packet[..8].copy_from_slice(&time.to_ne_bytes());
+    packet[..8].copy_from_slice(&due_ns.to_ne_bytes());
     packet
 }
 
 struct PacketSender {
     target: SocketAddr,
-    /// The first event opens the socket, on the sender's thread.
+    /// `None` until the first event: the socket must be opened on the sender's thread, in the far namespace.
     socket: Option<UdpSocket>,
 }
 
@@ -491,22 +500,22 @@ impl Sender for PacketSender {
     }
 }
 
-/// A bulk transfer to the near end.
-struct Bulk {
+/// A bulk transfer over TCP to the near end.
+struct BulkTransfer {
     listener: TcpListener,
     buffer_bytes: usize,
 }
 
-impl Bulk {
+impl BulkTransfer {
     /// Listens in the caller's network namespace.
-    fn listen(buffer_bytes: u64) -> Result<Bulk, BenchError> {
+    fn listen(buffer_bytes: u64) -> Result<BulkTransfer, BenchError> {
         let buffer_bytes = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
         let listen = || {
             let listener = TcpListener::bind((ADDRESS_NEAR, 0))?;
             // Connections inherit the buffer size, which determines their TCP window.
             sockopt::set_socket_recv_buffer_size(&listener, buffer_bytes)?;
             sockopt::set_socket_send_buffer_size(&listener, buffer_bytes)?;
-            Ok(Bulk { listener, buffer_bytes })
+            Ok(BulkTransfer { listener, buffer_bytes })
         };
         listen().map_err(|error| failed("listening", &error))
     }
@@ -528,18 +537,18 @@ impl Bulk {
         open().map_err(|error| failed("connecting", &error))
     }
 
-    /// Receives from the first connection, until the connection ends or the desk is closed.
-    fn receive(&self, desk: &Desk, wait: Wait) -> io::Result<()> {
+    /// Receives from the first connection, until the connection ends or the sender has ended.
+    fn receive(&self, shared: &SharedCounts, wait: Wait) -> io::Result<()> {
         let (mut stream, _) = self.listener.accept()?;
         stream.set_read_timeout(Some(LOOK_AGAIN))?;
         wait.set(&stream)?;
         stream.set_nonblocking(wait.polls())?;
         let mut buffer = vec![0; MESSAGE_BYTES];
-        while !desk.is_closed() {
+        while !shared.is_closed() {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(length) => desk.handled(length as u64),
-                Err(error) if is_later(&error) => {
+                Ok(length) => shared.handled(length as u64),
+                Err(error) if is_temporary(&error) => {
                     if wait == Wait::PollAndYield {
                         rustix::thread::sched_yield();
                     }
@@ -551,22 +560,23 @@ impl Bulk {
     }
 }
 
-fn is_later(error: &io::Error) -> bool {
+/// Whether a later attempt may succeed: nothing has arrived yet, or there is no room yet.
+fn is_temporary(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
     )
 }
 
-/// Sends requests when they are due, and bulk data whenever there is room for it.
-struct Client {
+/// The far end of round trips. It sends requests when they are due, and bulk data whenever there is room.
+struct RoundTripClient {
     echo: EchoSocket,
     stream: Option<TcpStream>,
     round_trip: Distribution,
 }
 
-impl Client {
-    /// Runs until `end_ns`. Returns the number of requests.
+impl RoundTripClient {
+    /// Runs until `end_ns`. Returns the number of requests, including requests that were not sent for lack of room.
     fn run(&mut self, end_ns: u64, rate_hz: u64, seed: u64) -> io::Result<u64> {
         let mut arrivals = Arrivals::new(now_ns(), rate_hz, seed);
         let bulk = [0x5a; MESSAGE_BYTES];
@@ -578,22 +588,23 @@ impl Client {
                 return Ok(requests);
             }
             if now >= due {
-                self.request(due, requests as u16)?;
+                self.send_request(due, requests as u16)?;
                 requests += 1;
                 due = arrivals.next_ns();
             }
-            self.answers()?;
+            self.record_answers()?;
             if let Some(stream) = &mut self.stream {
                 match stream.write(&bulk) {
                     Ok(_) => {}
-                    Err(error) if is_later(&error) => {}
+                    Err(error) if is_temporary(&error) => {}
                     Err(error) => return Err(error),
                 }
             }
         }
     }
 
-    fn request(&self, due_ns: u64, sequence: u16) -> io::Result<()> {
+    /// Sends a request that carries the time at which it was due.
+    fn send_request(&self, due_ns: u64, sequence: u16) -> io::Result<()> {
         let mut payload = [0; REQUEST_BYTES];
         payload[..8].copy_from_slice(&due_ns.to_ne_bytes());
         let packet = echo_request([0, 1], sequence, &payload);
@@ -604,7 +615,8 @@ impl Client {
         }
     }
 
-    fn answers(&mut self) -> io::Result<()> {
+    /// Records the round trips of all answers that have arrived.
+    fn record_answers(&mut self) -> io::Result<()> {
         let mut packet = [0; REQUEST_BYTES + 128];
         loop {
             let length = match recv(&self.echo.socket, &mut packet[..], RecvFlags::DONTWAIT) {

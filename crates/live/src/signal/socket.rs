@@ -1,4 +1,5 @@
-//! How a receiver of packets waits, and the settings of its sockets.
+//! How a receiver of packets waits, and the settings of its sockets. The rigs with packets (`packets.rs`,
+//! `card.rs`) use it.
 
 use std::io;
 use std::net::UdpSocket;
@@ -13,10 +14,9 @@ use rustix::net::{RecvFlags, recv};
 
 use super::events::{Events, Receiver};
 
-/// Longest sleep of a receiver before it checks whether anything more will come.
+/// Longest sleep of a receiver before it checks whether the sender has ended.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Size of the receiver's buffer, which has room for more packets than a slow
-/// reader gets in a window.
+/// Size of the receiver's socket buffer: room for all packets of a window, even if the receiver is slow.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// The time in a packet that is not an event.
 pub const NO_EVENT: u64 = u64::MAX;
@@ -24,13 +24,13 @@ pub const NO_EVENT: u64 = u64::MAX;
 pub const EVENT_BYTES: usize = 64;
 
 const SO_BUSY_POLL: libc::c_int = 46;
-/// Option: the CPU that handled the socket's last packet.
+/// Socket option: the CPU that handled the socket's last packet.
 pub const SO_INCOMING_CPU: libc::c_int = 49;
-/// Option: the NAPI instance of the socket's last packet; 0 if NAPI had no part.
+/// Socket option: the NAPI instance of the socket's last packet; 0 if the packet bypassed NAPI.
 pub const SO_INCOMING_NAPI_ID: libc::c_int = 56;
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
-/// Number of packets of one busy poll: NAPI_POLL_WEIGHT.
+/// Most packets of one busy poll: NAPI_POLL_WEIGHT.
 const BUSY_POLL_BUDGET: u16 = 64;
 /// `EPIOCSPARAMS` (`linux/eventpoll.h`, Linux 6.9): _IOW(0x8a, 1, struct epoll_params).
 const SET_EPOLL: u64 = 0x4008_8a01;
@@ -43,7 +43,7 @@ pub enum Wait {
     /// Polls in the kernel for this number of microseconds, and then sleeps.
     PollThenSleep(u32),
     /// Waits in epoll_wait(2), which polls for this number of microseconds. Interrupts are
-    /// suspended meanwhile, and while packets are handled
+    /// suspended while it polls and while packets are handled
     /// (Documentation/networking/napi.rst, IRQ suspension).
     PollSuspended(u32),
     /// Polls without end.
@@ -58,7 +58,7 @@ impl Wait {
         matches!(self, Wait::Poll | Wait::PollAndYield)
     }
 
-    /// Sets up a socket so that its receiver waits in this way.
+    /// Sets the options of a socket that this way of waiting needs.
     pub fn set(self, socket: &impl AsFd) -> io::Result<()> {
         match self {
             Wait::Sleep | Wait::PollSuspended(_) => Ok(()),
@@ -71,7 +71,8 @@ impl Wait {
         }
     }
 
-    /// Receives a packet; `None` if none arrived for a time.
+    /// Waits for a packet and returns its length. `None`: no packet arrived before the socket's timeout, or the
+    /// one poll found none.
     pub fn receive(self, socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let flags = if self.polls() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
         match recv(socket, buffer, flags) {
@@ -91,7 +92,7 @@ fn to_int(us: u32) -> libc::c_int {
     us.min(i32::MAX as u32) as libc::c_int
 }
 
-/// Reads an option of a socket whose value is a number.
+/// Reads a socket option whose value is an integer.
 pub fn socket_option(socket: &impl AsFd, option: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -136,23 +137,24 @@ pub fn bind_to_interface(socket: &impl AsFd, name: &str) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives a socket a buffer for a window's packets, and a timeout.
+/// Gives a socket a buffer of [`RECEIVE_BUFFER_BYTES`], or of the largest allowed size, and the read timeout
+/// [`LOOK_AGAIN`].
 pub fn prepare(socket: &UdpSocket) -> io::Result<()> {
     sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER_BYTES))?;
     socket.set_read_timeout(Some(LOOK_AGAIN))
 }
 
-/// Receives the packets of events. Their first eight bytes are a time.
+/// Receives the packets of events. The first eight bytes of a packet are the time at which its event was due.
 pub struct PacketReceiver {
-    /// The socket at which the packets arrive.
     pub socket: UdpSocket,
     pub wait: Wait,
+    /// Length of an event's packet. Packets of other lengths are ignored.
     pub bytes: usize,
 }
 
 impl PacketReceiver {
-    /// Handles a packet if it belongs to an event.
+    /// Handles a packet if it carries an event.
     fn handle(&self, packet: &[u8], events: &mut Events<'_>) {
         if packet.len() == self.bytes
             && let Some(time) = packet.first_chunk().copied().map(u64::from_ne_bytes)
@@ -162,12 +164,13 @@ impl PacketReceiver {
         }
     }
 
-    /// Waits in epoll_wait(2), and then receives all packets that have arrived.
-    fn by_epoll(&self, us: u32, events: &mut Events<'_>) -> io::Result<()> {
-        let polled = Epoll::watching(&self.socket, us)?;
+    /// Like [`Receiver::receive`], for [`Wait::PollSuspended`]: waits in epoll_wait(2), then receives all packets
+    /// that have arrived.
+    fn receive_by_epoll(&self, us: u32, events: &mut Events<'_>) -> io::Result<()> {
+        let epoll = Epoll::watching(&self.socket, us)?;
         let mut packet = vec![0; self.bytes + 1];
         while !events.is_closed() {
-            if !polled.wait()? {
+            if !epoll.wait()? {
                 continue;
             }
             loop {
@@ -186,7 +189,7 @@ impl PacketReceiver {
 impl Receiver for PacketReceiver {
     fn receive(&mut self, events: &mut Events<'_>) -> io::Result<()> {
         if let Wait::PollSuspended(us) = self.wait {
-            return self.by_epoll(us, events);
+            return self.receive_by_epoll(us, events);
         }
         let mut packet = vec![0; self.bytes + 1];
         while !events.is_closed() {
@@ -198,7 +201,7 @@ impl Receiver for PacketReceiver {
     }
 }
 
-/// `struct epoll_params`.
+/// The kernel's `struct epoll_params`: the layout must not change.
 #[repr(C)]
 struct EpollParameters {
     busy_poll_us: u32,
@@ -207,10 +210,11 @@ struct EpollParameters {
     padding: u8,
 }
 
-/// An epoll instance of one socket, which polls its NAPI instance with interrupts suspended.
+/// An epoll instance that polls the NAPI instance of one socket, with interrupts suspended.
 struct Epoll(OwnedFd);
 
 impl Epoll {
+    /// `us`: how long a wait polls.
     fn watching(socket: &UdpSocket, us: u32) -> io::Result<Epoll> {
         let instance = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let parameters = EpollParameters {

@@ -1,4 +1,8 @@
-//! The rig in user space: a ring between two threads, with an eventfd, a clock, or neither.
+//! The rig `threads`, in user space: a ring between two threads, with an eventfd, a clock, or neither. A write to
+//! the eventfd plays the interrupt: its IPI wakes the receiver's CPU.
+//!
+//! The interrupts of `interrupt`, `drain` and `hybrid` depend on whether the receiver sleeps. The order of the
+//! atomic accesses in [`Ring`] guarantees that no event is forgotten; see [`Ring::push`].
 
 use std::hint::spin_loop;
 use std::io;
@@ -12,31 +16,33 @@ use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 use signalling::Scheme;
 
 use super::arrivals::now_ns;
-use super::events::{self, Events, Receiver, Sender, Stream};
+use super::events::{self, EventStream, Events, Receiver, Sender};
 
 /// Slots of the ring, a power of two.
 pub const RING_SLOTS: u64 = 4096;
 
-/// A thread that announces its sleep has given up its CPU within this time: about 1 us for
-/// a system call and a context switch. A signal before that would find it awake, and cost
-/// less than an interrupt.
+/// Time after which a thread that has announced its sleep surely sleeps: a system call and a context switch take
+/// about 1 us. An earlier signal would find the thread awake, and cost less than an interrupt.
 const RETURN_NS: u64 = 2_000;
 
-/// An index on a separate cache line.
+/// A ring index on a separate cache line. It only grows; modulo [`RING_SLOTS`] it is a slot.
 #[repr(align(128))]
 #[derive(Default)]
 struct Index(AtomicU64);
 
-/// A ring of times with one writer and one reader.
+/// A ring of the times at which events were due, with one writer and one reader.
 struct Ring {
     slots: Vec<AtomicU64>,
+    /// Index of the next event to write; only the sender writes it.
     head: Index,
+    /// Index of the next event to read; only the receiver writes it.
     tail: Index,
-    /// Whether the receiver sleeps, or is about to sleep. Then the sender wakes it.
-    asleep: AtomicBool,
-    /// Time since which the receiver sleeps, for [`Scheme::Interrupt`], ns of CLOCK_MONOTONIC.
-    /// 0: it does not sleep.
+    /// Whether the receiver sleeps, or is about to sleep, so that the sender must wake it.
+    is_asleep: AtomicBool,
+    /// For [`Scheme::Interrupt`]: time since which the receiver sleeps, ns of CLOCK_MONOTONIC.
+    /// 0: the receiver does not sleep, or the sender has signalled already.
     asleep_since_ns: AtomicU64,
+    /// The eventfd on which the receiver sleeps.
     event: OwnedFd,
 }
 
@@ -46,40 +52,42 @@ impl Ring {
             slots: (0..RING_SLOTS).map(|_| AtomicU64::new(0)).collect(),
             head: Index::default(),
             tail: Index::default(),
-            asleep: AtomicBool::new(false),
+            is_asleep: AtomicBool::new(false),
             asleep_since_ns: AtomicU64::new(0),
             event: eventfd(0, EventfdFlags::CLOEXEC)?,
         })
     }
 
-    fn push(&self, time: u64) -> bool {
+    /// Adds an event. Returns false if the ring is full.
+    fn push(&self, due_ns: u64) -> bool {
         let head = self.head.0.load(Ordering::Relaxed);
         if head - self.tail.0.load(Ordering::Acquire) >= RING_SLOTS {
             return false;
         }
-        self.slots[(head % RING_SLOTS) as usize].store(time, Ordering::Relaxed);
-        // Sequentially consistent, like the flag `asleep`. Therefore either the receiver sees this
+        self.slots[(head % RING_SLOTS) as usize].store(due_ns, Ordering::Relaxed);
+        // Sequentially consistent, like `is_asleep`. Therefore either the receiver sees this
         // event before it sleeps, or the sender sees that the receiver sleeps.
         self.head.0.store(head + 1, Ordering::SeqCst);
         true
     }
 
+    /// Removes the oldest event, and returns its time; `None` if the ring is empty.
     fn pop(&self) -> Option<u64> {
         let tail = self.tail.0.load(Ordering::Relaxed);
         if tail == self.head.0.load(Ordering::SeqCst) {
             return None;
         }
-        let time = self.slots[(tail % RING_SLOTS) as usize].load(Ordering::Relaxed);
+        let due_ns = self.slots[(tail % RING_SLOTS) as usize].load(Ordering::Relaxed);
         self.tail.0.store(tail + 1, Ordering::Release);
-        Some(time)
+        Some(due_ns)
     }
 
     fn is_empty(&self) -> bool {
         self.head.0.load(Ordering::SeqCst) == self.tail.0.load(Ordering::SeqCst)
     }
 
-    /// Raises an interrupt like the line of a device that has events: after the last event is
-    /// handled and the CPU has returned to the interrupted code.
+    /// Signals if an event waits and the receiver surely sleeps. That is like the line of a device that has events:
+    /// it interrupts again when the CPU has handled the last event and returned to the interrupted code.
     fn raise_when_returned(&self, now_ns: u64) -> io::Result<()> {
         let since_ns = self.asleep_since_ns.load(Ordering::SeqCst);
         if since_ns == 0 || now_ns < since_ns + RETURN_NS || self.is_empty() {
@@ -89,12 +97,13 @@ impl Ring {
         self.signal()
     }
 
+    /// Wakes the receiver.
     fn signal(&self) -> io::Result<()> {
         rustix::io::write(&self.event, &1_u64.to_ne_bytes())?;
         Ok(())
     }
 
-    /// Sleeps until a signal. Returns at once if there is a signal already.
+    /// Sleeps until a signal. Returns at once if a signal has come since the last wait.
     fn wait(&self) -> io::Result<()> {
         rustix::io::read(&self.event, &mut [0; 8])?;
         Ok(())
@@ -104,8 +113,9 @@ impl Ring {
 struct RingSender<'a> {
     ring: &'a Ring,
     scheme: Scheme,
-    /// For [`Scheme::Coalesced`]: events since the last signal, and the time of the first of them.
+    /// For [`Scheme::Coalesced`]: events since the last signal.
     waiting: u32,
+    /// Time at which the first of the `waiting` events was sent, ns of CLOCK_MONOTONIC.
     since_ns: u64,
 }
 
@@ -117,7 +127,7 @@ impl Sender for RingSender<'_> {
         match self.scheme {
             Scheme::Interrupt => self.ring.raise_when_returned(now_ns)?,
             Scheme::Drain { .. } | Scheme::Hybrid { .. } => {
-                if self.ring.asleep.swap(false, Ordering::SeqCst) {
+                if self.ring.is_asleep.swap(false, Ordering::SeqCst) {
                     self.ring.signal()?;
                 }
             }
@@ -138,7 +148,7 @@ impl Sender for RingSender<'_> {
     }
 
     fn meanwhile(&mut self, now_ns: u64) {
-        // Ignores errors: an eventfd whose counter is full contains a signal already.
+        // Errors are ignored: an eventfd whose counter is full contains a signal already.
         match self.scheme {
             Scheme::Interrupt => {
                 let _ = self.ring.raise_when_returned(now_ns);
@@ -152,6 +162,15 @@ impl Sender for RingSender<'_> {
             _ => {}
         }
     }
+}
+
+/// When a clock ticks again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NextTick {
+    /// One period after the last tick was due.
+    AfterLastTick,
+    /// One period after the end of handling.
+    AfterHandling,
 }
 
 struct RingReceiver<'a> {
@@ -170,8 +189,8 @@ impl RingReceiver<'_> {
         handled
     }
 
-    /// Sleeps after each event, even if there are more.
-    fn by_each_signal(&self, events: &mut Events<'_>) -> io::Result<()> {
+    /// `interrupt`: handles one event per signal, and sleeps after it even if more events wait.
+    fn receive_one_per_signal(&self, events: &mut Events<'_>) -> io::Result<()> {
         while !events.is_closed() {
             self.ring.asleep_since_ns.store(now_ns(), Ordering::SeqCst);
             self.ring.wait()?;
@@ -183,7 +202,8 @@ impl RingReceiver<'_> {
         Ok(())
     }
 
-    fn by_signal(&self, events: &mut Events<'_>) -> io::Result<()> {
+    /// `coalesced`: handles all events after each signal.
+    fn receive_all_per_signal(&self, events: &mut Events<'_>) -> io::Result<()> {
         while !events.is_closed() {
             self.ring.wait()?;
             events.signalled();
@@ -192,20 +212,21 @@ impl RingReceiver<'_> {
         Ok(())
     }
 
-    /// Sleeps if there is no event. After a signal that brought `threshold` events or more, spins
-    /// until none came for `suspend_ns`.
-    fn by_signal_when_asleep(
+    /// `drain` and `hybrid`: sleeps only if the ring is empty. `spinning` is `hybrid`'s threshold and `suspend_ns`:
+    /// after a signal that brought `threshold` events or more, spins until none came for `suspend_ns`.
+    fn receive_until_empty(
         &self,
         events: &mut Events<'_>,
         spinning: Option<(u32, u64)>,
     ) -> io::Result<()> {
         while !events.is_closed() {
-            self.ring.asleep.store(true, Ordering::SeqCst);
+            // Announces the sleep before the check: an event in between finds the announcement, and signals.
+            self.ring.is_asleep.store(true, Ordering::SeqCst);
             if self.ring.is_empty() {
                 self.ring.wait()?;
                 events.signalled();
             }
-            self.ring.asleep.store(false, Ordering::SeqCst);
+            self.ring.is_asleep.store(false, Ordering::SeqCst);
             let handled = self.drain(events);
             if let Some((threshold, suspend_ns)) = spinning
                 && handled >= threshold
@@ -222,7 +243,8 @@ impl RingReceiver<'_> {
         Ok(())
     }
 
-    fn by_spinning(&self, events: &mut Events<'_>, pause: impl Fn()) {
+    /// `spin` and `yield`: polls the ring, and calls `pause` after each poll that finds nothing.
+    fn receive_by_spinning(&self, events: &mut Events<'_>, pause: impl Fn()) {
         while !events.is_closed() {
             if self.drain(events) == 0 {
                 pause();
@@ -230,25 +252,24 @@ impl RingReceiver<'_> {
         }
     }
 
-    /// Handles events at each tick of a clock. With `restart`, the next tick is one period after
-    /// the end of handling, and otherwise one period after the last tick.
-    fn by_clock(&self, events: &mut Events<'_>, period_ns: u64, restart: bool) {
+    /// `clocked` and `deferred`: handles all events at each tick of a clock.
+    fn receive_by_clock(&self, events: &mut Events<'_>, period_ns: u64, next_tick: NextTick) {
         let mut tick = now_ns();
         while !events.is_closed() {
             tick += period_ns;
-            let next_tick = Timespec {
+            let tick_time = Timespec {
                 tv_sec: (tick / 1_000_000_000) as i64,
                 tv_nsec: (tick % 1_000_000_000) as i64,
             };
-            // A signal ends the sleep early. Then the ring is checked once more than necessary.
-            let _ = clock_nanosleep_absolute(ClockId::Monotonic, &next_tick);
+            // A signal (signal(7)) ends the sleep early. Then the ring is checked once more than necessary.
+            let _ = clock_nanosleep_absolute(ClockId::Monotonic, &tick_time);
             events.signalled();
             self.drain(events);
             let now = now_ns();
-            if restart {
+            if next_tick == NextTick::AfterHandling {
                 tick = now;
             } else if now > tick + period_ns {
-                tick += (now - tick) / period_ns * period_ns; // missed ticks do not come later
+                tick += (now - tick) / period_ns * period_ns; // Missed ticks are lost.
             }
         }
     }
@@ -257,17 +278,22 @@ impl RingReceiver<'_> {
 impl Receiver for RingReceiver<'_> {
     fn receive(&mut self, events: &mut Events<'_>) -> io::Result<()> {
         match self.scheme {
-            Scheme::Interrupt => self.by_each_signal(events)?,
-            Scheme::Drain { .. } => self.by_signal_when_asleep(events, None)?,
+            Scheme::Interrupt => self.receive_one_per_signal(events)?,
+            Scheme::Drain { .. } => self.receive_until_empty(events, None)?,
             Scheme::Hybrid { threshold, suspend_ns } => {
-                self.by_signal_when_asleep(events, Some((threshold, suspend_ns)))?;
+                self.receive_until_empty(events, Some((threshold, suspend_ns)))?;
             }
-            Scheme::Coalesced { .. } => self.by_signal(events)?,
-            Scheme::Spin => self.by_spinning(events, spin_loop),
-            Scheme::SpinYield => self.by_spinning(events, rustix::thread::sched_yield),
-            Scheme::Clocked { period_ns } => self.by_clock(events, period_ns, false),
-            Scheme::Deferred { delay_ns } => self.by_clock(events, delay_ns, true),
+            Scheme::Coalesced { .. } => self.receive_all_per_signal(events)?,
+            Scheme::Spin => self.receive_by_spinning(events, spin_loop),
+            Scheme::SpinYield => self.receive_by_spinning(events, rustix::thread::sched_yield),
+            Scheme::Clocked { period_ns } => {
+                self.receive_by_clock(events, period_ns, NextTick::AfterLastTick);
+            }
+            Scheme::Deferred { delay_ns } => {
+                self.receive_by_clock(events, delay_ns, NextTick::AfterHandling);
+            }
         }
+        // Events that arrived since the last look.
         self.drain(events);
         Ok(())
     }
@@ -275,8 +301,8 @@ impl Receiver for RingReceiver<'_> {
 
 /// Measures a window of events at a rate.
 ///
-/// Fails if a thread cannot be pinned, or the process has no free descriptors.
-pub fn rate_window(stream: &Stream) -> Result<RateWindow, BenchError> {
+/// Fails if a thread cannot be pinned, or the process has no free file descriptors.
+pub fn rate_window(stream: &EventStream) -> Result<RateWindow, BenchError> {
     let scheme = stream.point.scheme;
     let ring = Ring::new().map_err(|error| BenchError::Failed(format!("eventfd: {error}")))?;
     let sender = RingSender { ring: &ring, scheme, waiting: 0, since_ns: 0 };

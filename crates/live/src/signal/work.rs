@@ -1,8 +1,8 @@
-//! Work with a known number of steps.
+//! Work of a known length: the handling of an event, and the background job's iterations.
 
 use crate::clock::dependent_additions;
 
-/// Executes `additions` additions. Each depends on the one before it.
+/// Executes this number of additions. Each depends on the previous one, so each takes about one core cycle.
 pub fn work(additions: u64) {
     if !dependent_additions(additions) {
         let mut sum = 1_u64;

@@ -1,4 +1,6 @@
-//! The disk stimulus: reads, one at a time, that reach the device.
+//! The disk stimulus: one worker on the first measured CPU reads a file, one request at a time. Each read reaches the
+//! device, whose completion interrupts. At a low rate random requests are timed; at the high rate the reads
+//! go backwards through the file without a pause.
 
 use std::fs::File;
 use std::time::Duration;
@@ -15,17 +17,18 @@ use super::worker_pool::{Worker, WorkerPool};
 use super::{Rate, StimulusSettings};
 
 const MIB: u64 = 1024 * 1024;
+/// Default sizes of the scratch file.
 const LOW_FILE_BYTES: u64 = 16 * MIB;
 const HIGH_FILE_BYTES: u64 = 256 * MIB;
-/// Number of file system blocks of a request at the high rate.
+/// File system blocks per request at the high rate.
 const HIGH_REQUEST_BLOCKS: u64 = 4;
 const REQUEST_BYTES_MAX: u64 = MIB;
-/// Number of successive failed reads after which the stimulus gives up.
+/// Number of consecutive failed reads after which the stimulus fails.
 const CONSECUTIVE_ERRORS_MAX: u32 = 1000;
 /// Number of probing reads. At least one must have reached a block device.
 const PROBE_READS: u32 = 4;
 
-/// Alignment that every block device accepts.
+/// Alignment of buffers and offsets that every block device accepts for `O_DIRECT`.
 const PAGE_BYTES: u64 = 4096;
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -76,25 +79,30 @@ pub(super) fn start(
     Ok(facts)
 }
 
+/// Bytes of a request at the high rate: whole pages, 8 KiB to 1 MiB.
 fn high_request_bytes(block_bytes: u64) -> u64 {
-    let wanted = block_bytes.saturating_mul(HIGH_REQUEST_BLOCKS);
-    wanted.clamp(2 * PAGE_BYTES, REQUEST_BYTES_MAX) / PAGE_BYTES * PAGE_BYTES
+    let bytes = block_bytes.saturating_mul(HIGH_REQUEST_BLOCKS);
+    bytes.clamp(2 * PAGE_BYTES, REQUEST_BYTES_MAX) / PAGE_BYTES * PAGE_BYTES
 }
 
 struct Reader {
     file: File,
+    /// Path or description of the file, for messages.
     place: String,
-    direct: bool,
+    /// Whether reads bypass the page cache (`O_DIRECT`).
+    is_direct: bool,
     request_bytes: u64,
+    /// Number of requests that fit in the file.
     requests: u64,
+    /// Buffer of one request, aligned for `O_DIRECT`.
     pages: Vec<Page>,
 }
 
 impl Reader {
     fn new(target: Target, request_bytes: u64, requests: u64) -> Self {
         let pages = vec![Page([0; PAGE_BYTES as usize]); (request_bytes / PAGE_BYTES) as usize];
-        let Target { file, place, direct, .. } = target;
-        Reader { file, place, direct, request_bytes, requests, pages }
+        let Target { file, place, is_direct, .. } = target;
+        Reader { file, place, is_direct, request_bytes, requests, pages }
     }
 
     fn run(mut self, worker: &Worker, interval: Option<Duration>) -> Result<(), WorkerError> {
@@ -102,10 +110,10 @@ impl Reader {
         worker.ready(facts! { "method": method });
         let mut random = random_from_clock();
         let mut ticker = interval.map(Ticker::new);
-        // One past the last request, from which the high rate goes backwards.
+        // The high rate goes backwards from here, as in the paper, to defeat read-ahead.
         let mut index = self.requests;
-        let mut errors = 0;
-        while !worker.stopped() {
+        let mut consecutive_errors = 0;
+        while !worker.is_stopped() {
             index = match &mut ticker {
                 Some(ticker) => {
                     worker.sleep_to_next(ticker);
@@ -115,14 +123,14 @@ impl Reader {
             };
             match self.read(index) {
                 Ok(bytes) => {
-                    errors = 0;
+                    consecutive_errors = 0;
                     worker.count(1, bytes);
                 }
                 Err(Errno::INTR) => {}
                 Err(error) => {
-                    errors += 1;
+                    consecutive_errors += 1;
                     worker.count_error();
-                    if errors == CONSECUTIVE_ERRORS_MAX {
+                    if consecutive_errors == CONSECUTIVE_ERRORS_MAX {
                         return Err(WorkerError::failed(format!(
                             "reading {}: {error}",
                             self.place
@@ -134,30 +142,29 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads request `index` from the device: past the page cache, or after removing its
-    /// pages from the cache.
+    /// Reads request `index` from the device, and returns the bytes read. Without `O_DIRECT`, first removes the
+    /// request's pages from the page cache.
     fn read(&mut self, index: u64) -> Result<u64, Errno> {
         let offset = index * self.request_bytes;
-        if !self.direct {
+        if !self.is_direct {
             scratch::drop_cached(&self.file, offset, self.request_bytes);
         }
         let bytes = self.pages.as_mut_bytes();
         rustix::io::pread(&self.file, bytes, offset).map(|count| count as u64)
     }
 
-    /// Tries `O_DIRECT`, and if that fails the page cache with its pages removed before each read.
-    /// Checks that the reads reach a block device, if the kernel counts that.
+    /// Chooses `O_DIRECT` if a read succeeds with it, else buffered reads. Fails if reads do not reach a block device,
+    /// where the kernel counts them. Returns the method's name, a public fact.
     fn choose_method(&mut self) -> Result<&'static str, WorkerError> {
-        if self.direct && self.read(0).is_err() {
-            self.direct = false;
+        if self.is_direct && self.read(0).is_err() {
+            self.is_direct = false;
             let flags = rustix::fs::fcntl_getfl(&self.file).map(|f| f - rustix::fs::OFlags::DIRECT);
             flags
                 .and_then(|flags| rustix::fs::fcntl_setfl(&self.file, flags))
                 .map_err(|e| WorkerError::failed(format!("fcntl of {}: {e}", self.place)))?;
         }
-        if !self.direct {
-            // Switches read-ahead off. This is only a hint: if it has no effect, more data
-            // is read than requested.
+        if !self.is_direct {
+            // Switches read-ahead off. If the kernel ignores this hint, it reads more data than requested.
             let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
         }
         let before = storage_read_bytes();
@@ -172,7 +179,7 @@ impl Reader {
                 format!("reads of {} do not reach a block device", self.place),
                 REMEDY,
             )),
-            _ if self.direct => Ok("O_DIRECT"),
+            _ if self.is_direct => Ok("O_DIRECT"),
             _ => Ok("buffered, POSIX_FADV_DONTNEED"),
         }
     }
@@ -180,7 +187,7 @@ impl Reader {
 
 const REMEDY: &str = "set TMPDIR to a directory on a local disk";
 
-/// Bytes that this thread caused to be read from storage; `None` if the kernel does not count them
+/// Bytes that this thread has read from storage. `None` if the kernel does not count them
 /// (`CONFIG_TASK_IO_ACCOUNTING`).
 fn storage_read_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;

@@ -1,4 +1,5 @@
-//! Errors of a stimulus.
+//! Errors of a stimulus: as its process reports them ([`WorkerError`]), and as the measuring process sees them
+//! ([`StimulusError`]).
 
 use std::io;
 use std::process::ExitStatus;
@@ -59,7 +60,7 @@ impl From<StimulusError> for BenchError {
     }
 }
 
-/// Why a stimulus cannot start or continue, in the words of its process.
+/// Why a stimulus cannot start or continue, as the stimulus process reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WorkerError {
@@ -74,7 +75,7 @@ impl WorkerError {
         WorkerError::Unavailable { reason: reason.into(), remedy: remedy.into() }
     }
 
-    /// The reason and the remedy, which may be empty.
+    /// The reason and the remedy. The remedy may be empty.
     pub fn into_parts(self) -> (String, String) {
         match self {
             WorkerError::Unavailable { reason, remedy } => (reason, remedy),

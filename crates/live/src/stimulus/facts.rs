@@ -1,4 +1,5 @@
-//! Settings in effect, which a stimulus process reports.
+//! The settings in effect, which a stimulus process reports to the measuring process. The keys are public: they
+//! appear in the run.
 
 use serde_json::{Map, Value};
 

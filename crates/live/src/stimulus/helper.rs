@@ -1,4 +1,7 @@
-//! The stimulus process: `irqlab __stimulus JSON`.
+//! The stimulus process: the body of `irqlab __stimulus JSON`. `running.rs` starts it. It starts the workers of one
+//! stimulus or load, and stops them when the measuring process closes stdin.
+//!
+//! Stdout carries the protocol of `wire.rs`, so nothing else may print there.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -13,9 +16,8 @@ use super::worker_pool::WorkerPool;
 use super::{Stimulus, StimulusSettings};
 use super::{disk, ipi, load, net, system, timer};
 
-/// Runs the stimulus that `json` describes until stdin closes, and reports on stdout. This is the
-/// body of the hidden verb. Returns the exit code: 0 after a requested stop, 1 for an error
-/// (reported on stdout), 2 if `json` is not a request.
+/// Runs the stimulus that `json` describes until stdin closes, and reports on stdout. Returns the exit code: 0 after
+/// a requested stop, 1 for an error (reported on stdout), 2 if `json` is not a request.
 #[must_use]
 pub fn helper_main(json: &str) -> i32 {
     let request: HelperRequest = match serde_json::from_str(json) {
@@ -61,8 +63,8 @@ fn start_source(
         Stimulus::Disk => disk::start(settings, pool),
         Stimulus::Net => {
             let facts = net::start(settings, pool);
-            // Entering a user namespace changes the credentials, which clears the parent-death
-            // signal. Requests it again.
+            // `net` entered a user namespace. That changes the credentials, which clears the
+            // parent-death signal.
             die_with_parent(parent_pid)?;
             facts
         }
@@ -72,8 +74,8 @@ fn start_source(
     }
 }
 
-/// Requests SIGKILL at the parent's death. The later check closes a race: a parent that died before
-/// the request took effect is no longer the parent.
+/// Requests SIGKILL at the parent's death. Fails if the measuring process is not the parent any more: it may have
+/// died before the request took effect.
 fn die_with_parent(parent_pid: u32) -> Result<(), WorkerError> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| WorkerError::failed(format!("PR_SET_PDEATHSIG: {e}")))?;
@@ -99,8 +101,7 @@ fn wait_for_end(pool: &WorkerPool) {
     }
 }
 
-/// Writes one line. Ignores errors, because a parent that no longer reads is
-/// about to end this process.
+/// Writes one line. Errors are ignored: a parent that no longer reads is about to end this process.
 fn send(message: &Message) {
     let Ok(mut line) = serde_json::to_vec(message) else { return };
     line.push(b'\n');

@@ -1,5 +1,5 @@
-//! The IPI stimulus: `membarrier` on one CPU interrupts the CPUs on which
-//! irqlab's other threads run.
+//! The IPI stimulus: membarrier(2) on one CPU interrupts the measured CPUs, on which other threads of the stimulus
+//! process spin.
 
 use std::time::Duration;
 
@@ -46,23 +46,23 @@ pub(super) fn start(
     })
 }
 
-/// Runs on an interrupted CPU. membarrier skips CPUs that do not execute this address space at that
-/// moment, so the thread has to run.
+/// Runs on an interrupted CPU. membarrier interrupts only CPUs that execute this address space at that moment, so the
+/// thread spins.
 fn spin(worker: &Worker) -> Result<(), WorkerError> {
     worker.ready(Facts::new());
-    while !worker.stopped() {
+    while !worker.is_stopped() {
         std::hint::spin_loop();
     }
     Ok(())
 }
 
-/// Runs on the interrupting CPU. An operation is one barrier. It interrupts each target that runs
-/// at that moment, and none that is preempted.
+/// Runs on the interrupting CPU. An operation is one barrier. It interrupts the targets that run at that moment, and
+/// skips preempted ones.
 fn call(worker: &Worker, interval: Option<Duration>) -> Result<(), WorkerError> {
     let mut ticker = interval.map(Ticker::new);
     barrier(worker)?;
     worker.ready(Facts::new());
-    while !worker.stopped() {
+    while !worker.is_stopped() {
         if let Some(ticker) = &mut ticker {
             worker.sleep_to_next(ticker);
         }

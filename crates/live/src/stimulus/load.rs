@@ -1,5 +1,5 @@
-//! The busy load: zlib compresses a region of random bytes that is larger than
-//! the last-level cache.
+//! The busy load: a thread on each measured CPU compresses a region of random bytes with zlib. The region is larger
+//! than the last-level cache where memory permits.
 
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ use super::worker_pool::{Worker, WorkerPool};
 use crate::host::{AvailableMemory, Root, available_memory};
 
 const MIB: u64 = 1024 * 1024;
-/// Size of one operation. It is small, so that a thread stops soon after a request.
+/// Bytes that one operation compresses. Few, so that a thread stops soon after a stop request.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Room for a chunk that grows: zlib adds 5 bytes for each stored block of 16 KiB, and a few more.
+/// Size of the output buffer. Compressed random bytes are larger than the input: zlib adds 5 bytes for each stored
+/// block of 16 KiB, and a few more.
 const OUTPUT_BYTES: usize = CHUNK_BYTES + 4096;
 const ZLIB_LEVEL: u32 = 6;
 const REGION_BYTES_MIN: u64 = 32 * MIB;
@@ -48,10 +49,11 @@ pub(super) fn start(settings: &LoadSettings, pool: &mut WorkerPool) -> Result<Fa
     })
 }
 
-/// The size of the region: a multiple of the chunk, and within the available memory.
+/// The size of the region: the requested one, or a default that depends on the last-level cache; rounded down to
+/// whole chunks. Fails if it exceeds the available memory.
 fn region_bytes(settings: &LoadSettings, memory: &AvailableMemory) -> Result<u64, WorkerError> {
     let available = memory.bytes;
-    let wanted = match (settings.region_bytes, settings.last_level_cache_bytes) {
+    let requested = match (settings.region_bytes, settings.last_level_cache_bytes) {
         (Some(bytes), _) => bytes,
         (None, Some(cache)) => {
             let limit = available.map_or(u64::MAX, |available| available / 8);
@@ -60,7 +62,7 @@ fn region_bytes(settings: &LoadSettings, memory: &AvailableMemory) -> Result<u64
         (None, None) => REGION_BYTES_UNKNOWN_CACHE.min(available.unwrap_or(u64::MAX) / 8),
     };
     let chunk = CHUNK_BYTES as u64;
-    let bytes = wanted.max(chunk) / chunk * chunk;
+    let bytes = requested.max(chunk) / chunk * chunk;
     let checked = memory.check("the busy load's region", bytes);
     checked.map_err(|shortage| WorkerError::unavailable(shortage.reason, shortage.remedy))?;
     Ok(bytes)
@@ -81,22 +83,23 @@ fn random_region(bytes: u64) -> Result<Vec<u8>, WorkerError> {
     Ok(region)
 }
 
-/// Compresses chunk after chunk, in a cycle that starts at chunk `first`.
-fn compress_loop(worker: &Worker, region: &[u8], first: usize) -> Result<(), WorkerError> {
+/// Compresses chunk after chunk until stopped, and continues at the region's start after its end. The threads start at
+/// different chunks.
+fn compress_loop(worker: &Worker, region: &[u8], first_chunk: usize) -> Result<(), WorkerError> {
     let mut compressor = Compress::new(Compression::new(ZLIB_LEVEL), true);
     let mut output = vec![0; OUTPUT_BYTES];
-    let mut ready = false;
-    for chunk in region.chunks_exact(CHUNK_BYTES).cycle().skip(first) {
+    let mut is_ready = false;
+    for chunk in region.chunks_exact(CHUNK_BYTES).cycle().skip(first_chunk) {
         compressor.reset();
         match compressor.compress(chunk, &mut output, FlushCompress::Finish) {
             Ok(Status::StreamEnd) => worker.count(1, chunk.len() as u64),
             other => return Err(WorkerError::failed(format!("zlib: {other:?}"))),
         }
-        if !ready {
+        if !is_ready {
             worker.ready(Facts::new());
-            ready = true;
+            is_ready = true;
         }
-        if worker.stopped() {
+        if worker.is_stopped() {
             break;
         }
     }

@@ -1,4 +1,5 @@
-//! Stimuli (interrupt sources) and loads, each in a separate process.
+//! Stimuli, which raise interrupts on the measured CPUs, and the busy load. Each runs in a separate process, for
+//! `handlers` and for irqlab's benchmarks of itself (`selfbench`), on this machine and in a guest.
 //!
 //! # Design constraints
 //! - **The measuring process stays idle.** A stimulus runs in a child process of the same
@@ -7,8 +8,8 @@
 //! - **Nothing outlives the run.** The child receives `SIGKILL` when its parent dies, ends when its
 //!   stdin closes, and holds only resources that the kernel frees with it: unlinked files, unnamed
 //!   network namespaces, perf events.
-//! - **No external command and no BPF**, so that the same code runs as a child of PID 1 in a guest
-//!   without `ip`, `ping` and a shell.
+//! - **No external command and no BPF**: this code also runs in a guest that has no `ip`, no `ping`
+//!   and no shell.
 //! - **An unavailable stimulus is an error with reason and remedy**
 //!   ([`StimulusError::Unavailable`]).
 //!
@@ -66,8 +67,7 @@ pub fn start(settings: &StimulusSettings, helper: &Helper) -> Result<Running, St
     Running::spawn(name, Job::Source(settings.clone()), helper)
 }
 
-/// Creates a file of `bytes` on the disk of `directory`. The file has no name, and is
-/// read past the page cache.
+/// Creates an unnamed file of this size on the disk of `directory`. Its reads bypass the page cache.
 ///
 /// The error is the reason and the remedy if such a file is unavailable.
 pub fn scratch_file(
@@ -76,11 +76,10 @@ pub fn scratch_file(
 ) -> Result<std::fs::File, (String, String)> {
     let target = scratch::make(directory, bytes).map_err(WorkerError::into_parts)?;
     let refused = || (format!("{}: O_DIRECT is refused", target.place), scratch::REMEDY.to_owned());
-    if target.direct { Ok(target.file) } else { Err(refused()) }
+    if target.is_direct { Ok(target.file) } else { Err(refused()) }
 }
 
-/// Connects two ends over a new veth pair. The kernel handles packets that arrive at
-/// the near end on `cpu`.
+/// Opens a TCP connection over a new veth pair. The kernel handles packets that arrive at the near end on `cpu`.
 ///
 /// The error is the reason and the remedy if the pair is unavailable.
 pub fn connected_ends(cpu: u32) -> Result<Ends, (String, String)> {
@@ -88,7 +87,7 @@ pub fn connected_ends(cpu: u32) -> Result<Ends, (String, String)> {
 }
 
 /// Like [`connected_ends`], over the two cards of a simulated machine, which are connected back to
-/// back. The kernel handles the far card on CPU `other`.
+/// back. The kernel handles the near card on `cpu`, and the far card on CPU `other`.
 ///
 /// The error is the reason and the remedy if the cards are unavailable.
 pub fn connected_cards(cpu: u32, other: u32) -> Result<Ends, (String, String)> {

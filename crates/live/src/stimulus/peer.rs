@@ -1,12 +1,12 @@
-//! Parses the peer of the net stimulus.
+//! Parses the option that names the peer of the net stimulus.
 
-/// TCP port of a peer that is given without a port: "discard".
+/// TCP port if the peer names none: "discard".
 const DISCARD_PORT: u16 = 9;
 
 /// The longest name of a host (RFC 1035: 253 bytes), with brackets and a port.
 const PEER_BYTES_MAX: usize = 264;
 
-/// Splits `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
+/// Splits `HOST`, `HOST:PORT`, `IPV6`, `[IPV6]` or `[IPV6]:PORT` into host and port. The error is a message.
 pub(super) fn split_peer(peer: &str) -> Result<(&str, u16), String> {
     if peer.len() > PEER_BYTES_MAX {
         return Err(format!("the peer is not HOST or HOST:PORT: it has {} bytes", peer.len()));
@@ -20,6 +20,7 @@ pub(super) fn split_peer(peer: &str) -> Result<(&str, u16), String> {
         )
     } else {
         match peer.split_once(':') {
+            // Two colons: an IPv6 address without brackets, which cannot have a port.
             Some((_, remainder)) if remainder.contains(':') => (peer, None),
             Some((host, port)) => (host, Some(port)),
             None => (peer, None),

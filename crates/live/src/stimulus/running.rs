@@ -1,4 +1,5 @@
-//! The side of the measuring process: starts a stimulus process, waits for it, stops it.
+//! The measuring process's side of a stimulus: starts the stimulus process (`helper.rs`), waits until it runs, and
+//! stops it. While the stimulus runs, nothing here runs.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -18,8 +19,7 @@ use super::wire::{HelperRequest, Job, Message, Report};
 use crate::program_rights::give_to_helper;
 use crate::spawn::with_reached_limit;
 
-/// Longest wait until a stimulus runs. Writing the scratch file of `disk high`
-/// takes the largest part.
+/// Longest wait until a stimulus runs. `disk high` takes longest, because it writes its scratch file.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// Longest wait until a stimulus stops and reports.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ impl Helper {
         Ok(Helper { program })
     }
 
-    /// Another program that serves the verb. Tests use a small example program.
+    /// Another program that handles [`HELPER_VERB`]. Tests use a small example program.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Helper { program: program.into() }
     }
@@ -66,7 +66,7 @@ struct Process {
 }
 
 impl Running {
-    /// A stimulus that does nothing and has no process.
+    /// The stimulus `none`, which has no process.
     pub(super) fn nothing(name: String) -> Self {
         Running { name, process: None, facts: facts! { "stimulus": "none" } }
     }
@@ -96,7 +96,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Name of stimulus and rate, for messages.
+    /// Stimulus and rate, for messages.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -109,7 +109,7 @@ impl Running {
         &self.facts
     }
 
-    /// Number of the stimulus process; `None` for [`Stimulus::None`](super::Stimulus::None).
+    /// PID of the stimulus process; `None` for [`Stimulus::None`](super::Stimulus::None).
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.child.id())
@@ -117,8 +117,8 @@ impl Running {
 
     /// Checks, without waiting, that the stimulus still runs.
     ///
-    /// Fails with [`StimulusError::Failed`] with the process's message, or [`StimulusError::Died`]
-    /// with its exit status.
+    /// If it has ended, fails with the message of the stimulus process ([`StimulusError::Failed`]), or with its exit
+    /// status ([`StimulusError::Died`]).
     pub fn check(&mut self) -> Result<(), StimulusError> {
         let Some(process) = &mut self.process else { return Ok(()) };
         match process.child.try_wait() {
@@ -143,13 +143,14 @@ impl Running {
             Message::Error(error) => return Err(self.stimulus_error(error)),
             Message::Ready { .. } => return Err(self.failed("was ready twice")),
         };
-        // After its report the process only exits, so this waits instead of killing it.
+        // After its report the process only exits. Waiting here keeps `Process::drop` from killing it.
         if let Some(mut process) = self.process.take() {
             process.child.wait().map_err(|source| self.channel(source))?;
         }
         Ok(report)
     }
 
+    /// Waits for the next line of the stimulus process.
     fn next_message(&mut self, timeout: Duration) -> Result<Message, StimulusError> {
         let Some(process) = &mut self.process else {
             return Err(self.failed("has no process"));
@@ -205,13 +206,13 @@ struct Lines {
 }
 
 impl Lines {
-    /// The next line without its line feed; `None` if the pipe is closed.
+    /// Waits for the next line, and returns it without its line feed; `None` if the pipe is closed.
     fn next(&mut self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
         let deadline = Instant::now() + timeout;
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
-                let next_lines = self.buffer.split_off(end + 1);
-                let mut line = std::mem::replace(&mut self.buffer, next_lines);
+                let following_lines = self.buffer.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.buffer, following_lines);
                 line.truncate(end);
                 return Ok(Some(line));
             }

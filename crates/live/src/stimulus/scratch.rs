@@ -1,5 +1,5 @@
-//! Files that the disk stimulus reads: a scratch file that vanishes with the process, or a file
-//! that the caller names.
+//! Files that the disk stimulus reads: a scratch file that vanishes with the process, or a file or block device that
+//! the user names. A user's file is opened read-only.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -34,23 +34,23 @@ pub(super) struct Target {
     pub size_bytes: u64,
     /// Block size of the file's file system in bytes.
     pub block_bytes: u64,
-    /// Whether reads bypass the page cache.
-    pub direct: bool,
+    /// Whether reads bypass the page cache (`O_DIRECT`).
+    pub is_direct: bool,
 }
 
 /// The first of `TMPDIR`, `/var/tmp` and the working directory that is on a disk and accepts
-/// `O_DIRECT`. If none does, the system's temporary directory.
+/// `O_DIRECT`. If none is, the system's temporary directory.
 #[must_use]
 pub fn default_scratch_dir() -> PathBuf {
     let candidates =
         [std::env::var_os("TMPDIR").map(PathBuf::from), Some("/var/tmp".into()), Some(".".into())];
-    let good = candidates.into_iter().flatten().find(|dir| {
-        unnamed_file(dir).is_ok_and(|file| memory_kind(&file).is_none() && set_direct(&file))
+    let suitable = candidates.into_iter().flatten().find(|dir| {
+        unnamed_file(dir).is_ok_and(|file| memory_file_system(&file).is_none() && set_direct(&file))
     });
-    good.unwrap_or_else(std::env::temp_dir)
+    suitable.unwrap_or_else(std::env::temp_dir)
 }
 
-/// Creates a scratch file of random bytes in `dir`, on the disk and not in the page cache.
+/// Creates a scratch file of random bytes in `dir`. Its data are on the disk and not in the page cache.
 pub(super) fn make(dir: &Path, size_bytes: u64) -> Result<Target, WorkerError> {
     let shown = dir.display().to_string();
     let refuse = |reason: String| WorkerError::unavailable(reason, REMEDY);
@@ -63,7 +63,7 @@ pub(super) fn make(dir: &Path, size_bytes: u64) -> Result<Target, WorkerError> {
     target(file, format!("unnamed file in {shown}"), size_bytes)
 }
 
-/// Opens a file or block device that the caller names, for reading only.
+/// Opens a user's file or block device, for reading only.
 pub(super) fn open(path: &Path) -> Result<Target, WorkerError> {
     let shown = path.display().to_string();
     let refuse = |reason: String| WorkerError::unavailable(reason, REMEDY);
@@ -83,19 +83,20 @@ pub(super) fn open(path: &Path) -> Result<Target, WorkerError> {
     target(file, shown, size_bytes)
 }
 
+/// Completes a target: reads the block size, and switches the page cache off if the file system permits.
 fn target(file: File, place: String, size_bytes: u64) -> Result<Target, WorkerError> {
     let stat = rustix::fs::fstatvfs(&file)
         .map_err(|error| WorkerError::failed(format!("statfs of {place}: {error}")))?;
-    let direct = set_direct(&file);
-    Ok(Target { file, place, size_bytes, block_bytes: stat.f_bsize, direct })
+    let is_direct = set_direct(&file);
+    Ok(Target { file, place, size_bytes, block_bytes: stat.f_bsize, is_direct })
 }
 
-/// Creates a file without a name if the file system can. Otherwise creates a named one and unlinks
-/// it at once; the journal has its name in between.
+/// Creates an unnamed file. If the file system has none, creates a named file and unlinks it at once. The journal has
+/// the name in between, so that the next start removes the file after a kill.
 fn new_file(dir: &Path) -> io::Result<File> {
     match unnamed_file(dir) {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-        other => return Ok(other?),
+        created => return Ok(created?),
     }
     let path = dir.join(outputs::temporary_name());
     let mut journal = Journal::open().map_err(io::Error::other)?;
@@ -112,27 +113,30 @@ fn unnamed_file(dir: &Path) -> Result<File, Errno> {
     rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR).map(File::from)
 }
 
+/// Switches `O_DIRECT` on. Returns whether the file system accepts it.
 fn set_direct(file: &File) -> bool {
     rustix::fs::fcntl_getfl(file)
         .and_then(|flags| rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT))
         .is_ok()
 }
 
-fn memory_kind(file: &File) -> Option<&'static str> {
+/// The name of the file's file system if it is one of [`MEMORY_FILE_SYSTEMS`].
+fn memory_file_system(file: &File) -> Option<&'static str> {
     let magic = rustix::fs::fstatfs(file).ok()?.f_type as u64;
     MEMORY_FILE_SYSTEMS.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
 }
 
 fn refuse_memory(file: &File, place: &str) -> Result<(), WorkerError> {
-    match memory_kind(file) {
-        Some(kind) => Err(WorkerError::unavailable(
-            format!("{place} is on {kind}, which is memory: reading it raises no disk interrupt"),
+    match memory_file_system(file) {
+        Some(name) => Err(WorkerError::unavailable(
+            format!("{place} is on {name}, which is memory: reading it raises no disk interrupt"),
             REMEDY,
         )),
         None => Ok(()),
     }
 }
 
+/// Fails if the file system would have less than [`SPARE_BYTES`] free space after the file is written.
 fn check_space(file: &File, place: &str, size_bytes: u64) -> Result<(), WorkerError> {
     let Ok(stat) = rustix::fs::fstatvfs(file.as_fd()) else { return Ok(()) };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -148,7 +152,7 @@ fn check_space(file: &File, place: &str, size_bytes: u64) -> Result<(), WorkerEr
     Err(WorkerError::unavailable(reason, REMEDY))
 }
 
-/// Writes random bytes, flushes them to the disk and drops them from the page cache.
+/// Writes random bytes to an empty file, flushes them to the disk and drops them from the page cache.
 fn fill(file: &mut File, size_bytes: u64) -> io::Result<()> {
     let mut random = random_from_clock();
     let mut buffer = vec![0; MIB as usize];
@@ -161,12 +165,11 @@ fn fill(file: &mut File, size_bytes: u64) -> io::Result<()> {
     }
     file.sync_all()?;
     drop_cached(file, 0, 0);
-    // The last byte can be read, so the size is the requested one.
+    // Checks the size: the last byte can be read.
     file.read_exact_at(&mut buffer[..1], size_bytes.saturating_sub(1))
 }
 
-/// Drops a range (to the end, if `length` is 0) from the page cache. This is a
-/// hint, so it cannot fail.
+/// Drops a range from the page cache; `length` 0 means up to the file's end. The kernel may ignore this hint.
 pub(super) fn drop_cached(file: &File, offset: u64, length: u64) {
     let length = std::num::NonZeroU64::new(length);
     let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::DontNeed);

@@ -1,4 +1,5 @@
-//! Configuration of a stimulus or a load.
+//! Configuration of a stimulus or a load. The measuring process builds it, and passes it to the stimulus process as
+//! JSON (`wire.rs`).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,10 +28,10 @@ pub struct StimulusSettings {
     pub cpus: Vec<u32>,
     /// CPUs for auxiliary threads; may be empty.
     pub housekeeping: Vec<u32>,
-    /// All CPUs that the measuring process may use. That process's threads may be pinned when it
-    /// starts the stimulus process, which inherits their affinity.
+    /// All CPUs that the measuring process may use. The stimulus process cannot ask the kernel: it inherits the
+    /// affinity of the thread that starts it, which may be pinned.
     pub usable: Vec<u32>,
-    /// `HOST` or `HOST:PORT` of a peer that a real NIC reaches, in place of the veth pair.
+    /// `HOST` or `HOST:PORT` of a peer that a real NIC reaches, instead of the veth pair.
     pub peer: Option<String>,
     /// Whether two cards of a simulated machine replace the veth pair. They are `eth0` and `eth1`,
     /// connected back to back.
@@ -119,15 +120,15 @@ fn check_cpus_in_range(cpus: &[u32]) -> Result<(), StimulusError> {
 
 fn check_interval(
     setting_name: &str,
-    given: Duration,
+    interval: Duration,
     allowed: std::ops::RangeInclusive<Duration>,
 ) -> Result<(), StimulusError> {
-    if allowed.contains(&given) {
+    if allowed.contains(&interval) {
         return Ok(());
     }
     let (from, to) = (allowed.start(), allowed.end());
     Err(StimulusError::Invalid(format!(
-        "{setting_name} {given:?} is not within {from:?} to {to:?}"
+        "{setting_name} {interval:?} is not within {from:?} to {to:?}"
     )))
 }
 

@@ -1,4 +1,4 @@
-//! Small system services of the stimulus process: pinning, sleeping, signals, random numbers.
+//! Small wrappers of system calls for the workers of a stimulus process: pinning, sleeping, signals, random numbers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,8 +17,8 @@ const NS_PER_S: i64 = 1_000_000_000;
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}
 
-/// Installs an empty handler for the wake-up signal, without `SA_RESTART`, so that the signal only
-/// interrupts system calls.
+/// Installs an empty handler for the wake-up signal. Without `SA_RESTART`, so that a system call that the signal
+/// interrupts returns.
 pub(super) fn install_wake_up_signal() {
     // SAFETY: `action` is fully initialised (all-zero is valid for sigaction). The handler touches
     // nothing, so it is async-signal-safe.
@@ -29,8 +29,8 @@ pub(super) fn install_wake_up_signal() {
     }
 }
 
-/// Ignores the signals of the terminal. They go to the whole foreground group, and the measuring
-/// process must get the report before this process ends.
+/// Ignores the signals of the terminal, which the whole foreground process group gets. The measuring process must
+/// get the report before this process ends.
 pub(super) fn ignore_terminal_signals() {
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: SIG_IGN is a valid disposition; no handler of this process is involved.
@@ -38,7 +38,7 @@ pub(super) fn ignore_terminal_signals() {
     }
 }
 
-/// Interrupts the system call that may block `thread`. The thread must not be joined yet.
+/// Interrupts the system call in which `thread` may block. The thread must not be joined yet.
 pub(super) fn wake_up(thread: libc::pthread_t) {
     // SAFETY: the caller holds the thread's JoinHandle, so the id is valid.
     unsafe { libc::pthread_kill(thread, WAKE_UP) };
@@ -54,39 +54,38 @@ pub(super) fn pin(cpu: u32) -> Result<(), WorkerError> {
     })
 }
 
-/// Restricts the calling thread to `cpus`, if the system permits.
+/// Restricts the calling thread to `cpus`, if the kernel permits.
 pub(super) fn prefer(cpus: &[u32]) {
-    // Ignores errors, because only the preparation and an idle main thread run here.
+    // Errors are ignored: only the preparation and the idle main thread run here.
     let _ = sched_setaffinity(None, &cpu_set(cpus));
 }
 
-/// A CPU other than the first measured one, for the other end of a stimulus. It is the
-/// last housekeeping CPU, otherwise the last usable CPU that is not measured, otherwise
-/// the last measured one.
+/// A CPU other than the first measured one, for the other end of a stimulus. The last housekeeping CPU, else the last
+/// usable CPU that is not measured, else the last measured CPU. `None` if there is no other CPU.
 pub(super) fn other_cpu(settings: &StimulusSettings) -> Option<u32> {
     choose_other(&settings.cpus, &settings.housekeeping, &settings.usable)
 }
 
-fn choose_other(cpus: &[u32], housekeeping: &[u32], usable_cpus: &[u32]) -> Option<u32> {
-    let first = cpus.first().copied();
-    let usable = |cpu: &&u32| Some(**cpu) != first;
+fn choose_other(measured: &[u32], housekeeping: &[u32], usable: &[u32]) -> Option<u32> {
+    let first = measured.first().copied();
+    let is_other = |cpu: &&u32| Some(**cpu) != first;
     housekeeping
         .iter()
-        .rfind(usable)
-        .or_else(|| usable_cpus.iter().rfind(|cpu| !cpus.contains(cpu)))
-        .or_else(|| cpus.iter().rfind(usable))
+        .rfind(is_other)
+        .or_else(|| usable.iter().rfind(|cpu| !measured.contains(cpu)))
+        .or_else(|| measured.iter().rfind(is_other))
         .copied()
 }
 
-/// Deadlines at equal distances on CLOCK_MONOTONIC. After a stall they continue from the
-/// present, without a burst.
+/// Deadlines at equal distances on CLOCK_MONOTONIC. After a stall the next deadline is now: missed deadlines
+/// do not cause a burst.
 pub(super) struct Ticker {
     interval_ns: i64,
     next_ns: i64,
 }
 
 impl Ticker {
-    /// Starts with a first deadline one interval from now.
+    /// The first deadline is one interval from now.
     pub fn new(interval: Duration) -> Self {
         let interval_ns = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX / 4);
         Ticker { interval_ns, next_ns: now_ns() }
@@ -103,12 +102,12 @@ fn now_ns() -> i64 {
     now.tv_sec * NS_PER_S + now.tv_nsec
 }
 
-/// Sleeps until a time of CLOCK_MONOTONIC. Returns false if a signal came first.
+/// Sleeps until a time of CLOCK_MONOTONIC. Returns false if a signal ended the sleep early.
 pub(super) fn sleep_until(deadline: Timespec) -> bool {
     clock_nanosleep_absolute(ClockId::Monotonic, &deadline).is_ok()
 }
 
-/// A different sequence in each run, so that the storage cannot recognise the data.
+/// A generator whose sequence differs in each run, so that a storage device cannot recognise the data.
 pub(super) fn random_from_clock() -> Random {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Random::new((now.as_nanos() as u64) ^ (u64::from(std::process::id()) << 48))

@@ -1,4 +1,5 @@
-//! The timer stimulus: high-resolution timers that expire on the measured CPUs.
+//! The timer stimulus: high-resolution timers that expire on the measured CPUs. At a low rate a sleeping thread on each
+//! CPU sets them; at the high rate perf's sampling timer, or the sleeping threads where perf is refused.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -18,12 +19,12 @@ use super::{Rate, StimulusSettings};
 use crate::host::interrupts::read_interrupts;
 use crate::host::{Root, is_online};
 
-/// Interval of the sleeping loop if perf sampling is refused.
+/// Interval of the sleeping threads at the high rate, if perf sampling is refused.
 const FALLBACK_INTERVAL: Duration = Duration::from_micros(20);
-/// Longest and shortest interval between refreshes of a sampling period.
+/// Longest and shortest interval between two refreshes, which set the sampling period again.
 const REFRESH_INTERVAL_MAX: Duration = Duration::from_millis(32);
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// Duration of the trial of each interval.
+/// Duration of the trial of a refresh interval.
 const REFRESH_TRIAL: Duration = Duration::from_millis(100);
 
 pub(super) fn start(
@@ -31,11 +32,11 @@ pub(super) fn start(
     pool: &mut WorkerPool,
 ) -> Result<Facts, WorkerError> {
     match settings.rate {
-        Rate::Low => sleepers(settings, pool, settings.low_interval),
+        Rate::Low => start_sleepers(settings, pool, settings.low_interval),
         Rate::High => match open_clocks(settings) {
-            Ok(clocks) => sampled_clocks(settings, pool, clocks),
+            Ok(clocks) => start_sampling(settings, pool, clocks),
             Err(error) => {
-                let mut facts = sleepers(settings, pool, FALLBACK_INTERVAL)?;
+                let mut facts = start_sleepers(settings, pool, FALLBACK_INTERVAL)?;
                 facts.extend(facts! {
                     "method_reason": format!("perf_event_open of cpu-clock: {error}"),
                 });
@@ -46,7 +47,7 @@ pub(super) fn start(
 }
 
 /// Starts a sleeping thread on each measured CPU. An operation is one sleep.
-fn sleepers(
+fn start_sleepers(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
     interval: Duration,
@@ -59,27 +60,26 @@ fn sleepers(
 }
 
 fn sleep_loop(worker: &Worker, interval: Duration) -> Result<(), WorkerError> {
-    // The default timer slack of 50 us would coarsen the rate. If the change fails,
-    // only the rate suffers.
+    // The default timer slack of 50 us would delay the timers. If the change fails, only the rate suffers.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     let mut ticker = Ticker::new(interval);
     worker.ready(Facts::new());
-    while !worker.stopped() {
+    while !worker.is_stopped() {
         worker.sleep_to_next(&mut ticker);
         worker.count(1, 0);
     }
     Ok(())
 }
 
-/// Starts perf's `cpu-clock` on each measured CPU. Its sampling timer interrupts at a fixed period.
-/// There is no buffer for samples, and no thread of irqlab on the measured CPUs.
+/// Starts a worker that keeps perf's `cpu-clock` running on each measured CPU. Its sampling timer interrupts at a
+/// fixed period. There is no buffer for samples, and no thread of irqlab on the measured CPUs.
 ///
 /// perf throttles an event after a number of samples without a scheduler tick, and an idle CPU has
-/// no tick. Setting the period again lifts the throttle, with one function-call IPI each time.
+/// no tick. Setting the period again (a *refresh*) lifts the throttle, and costs one function-call IPI.
 /// Before the stimulus counts as running, trials determine how often this is necessary. In some
-/// kernels the events' own time shows a throttle. In others, such as Linux 6.1, that time advances,
-/// and only the interrupts show the throttle.
-fn sampled_clocks(
+/// kernels an event's counted time shows that it was throttled. In others, such as Linux 6.1, this time
+/// advances during a throttle, and only the missing interrupts show it.
+fn start_sampling(
     settings: &StimulusSettings,
     pool: &mut WorkerPool,
     clocks: Vec<OwnedFd>,
@@ -97,42 +97,43 @@ fn sampled_clocks(
     Ok(facts! { "stimulus": "timer", "method": "perf cpu-clock", "interval_ns": period_ns })
 }
 
-/// Lifts throttles until stopped. Does so more often once a throttle went unnoticed, for instance
-/// because a CPU that was busy at the start became idle.
+/// Refreshes the events until stopped. Halves the interval after an event was throttled, for instance because a CPU
+/// that was busy at the start became idle.
 fn refresh_loop(
     worker: &Worker,
     clocks: &Clocks,
     mut interval: Duration,
 ) -> Result<(), WorkerError> {
     let mut ticker = Ticker::new(interval);
-    let mut window = Window::open(clocks)?;
-    while !worker.stopped() {
+    let mut start = ClockReadings::take(clocks)?;
+    while !worker.is_stopped() {
         worker.sleep_to_next(&mut ticker);
         clocks.set_period()?;
-        if interval <= REFRESH_INTERVAL_MIN || window.start.elapsed() < REFRESH_TRIAL {
+        if interval <= REFRESH_INTERVAL_MIN || start.time.elapsed() < REFRESH_TRIAL {
             continue;
         }
-        let next = Window::open(clocks)?;
-        if window.was_throttled(&next, clocks) {
+        let end = ClockReadings::take(clocks)?;
+        if start.was_throttled_until(&end, clocks) {
             interval /= 2;
             ticker = Ticker::new(interval);
         }
-        window = next;
+        start = end;
     }
     Ok(())
 }
 
-/// The longest interval between two refreshes at which nothing, or almost nothing, is throttled.
+/// Finds by trials the longest refresh interval at which no event is throttled for a significant time. The shortest
+/// interval is not tried.
 fn find_refresh_interval(clocks: &Clocks) -> Result<Duration, WorkerError> {
     let mut interval = REFRESH_INTERVAL_MAX;
     while interval > REFRESH_INTERVAL_MIN {
         clocks.set_period()?;
-        let window = Window::open(clocks)?;
-        while window.start.elapsed() < REFRESH_TRIAL {
+        let start = ClockReadings::take(clocks)?;
+        while start.time.elapsed() < REFRESH_TRIAL {
             std::thread::sleep(interval);
             clocks.set_period()?;
         }
-        if !window.was_throttled(&Window::open(clocks)?, clocks) {
+        if !start.was_throttled_until(&ClockReadings::take(clocks)?, clocks) {
             break;
         }
         interval /= 2;
@@ -140,45 +141,44 @@ fn find_refresh_interval(clocks: &Clocks) -> Result<Duration, WorkerError> {
     Ok(interval)
 }
 
-/// Readings of the events at one moment.
-struct Window {
-    start: Instant,
-    /// Time during which each event had counted.
+/// Readings of the events at one moment. Two readings show whether events were throttled in between.
+struct ClockReadings {
+    time: Instant,
+    /// Time during which each event has counted.
     counted_ns: Vec<u64>,
     /// Local timer interrupts of each event's CPU. `None` if the CPU is offline, or the kernel
     /// does not report them.
     interrupts: Vec<Option<u64>>,
     /// Whether each event's CPU is online.
-    online: Vec<bool>,
+    is_online: Vec<bool>,
 }
 
-impl Window {
-    fn open(clocks: &Clocks) -> Result<Self, WorkerError> {
+impl ClockReadings {
+    fn take(clocks: &Clocks) -> Result<Self, WorkerError> {
         let (counted_ns, interrupts) = (clocks.counted_ns()?, clocks.interrupts());
-        let online = clocks.cpus.iter().map(|cpu| is_online(&Root::default(), *cpu)).collect();
-        Ok(Window { start: Instant::now(), counted_ns, interrupts, online })
+        let is_online = clocks.cpus.iter().map(|cpu| is_online(&Root::default(), *cpu)).collect();
+        Ok(ClockReadings { time: Instant::now(), counted_ns, interrupts, is_online })
     }
 
-    /// Whether the events were stopped for more than a twentieth of the time between the two
-    /// readings, or one lacks a tenth of its interrupts. Events of offline CPUs do not count,
-    /// because they stop for another reason.
-    fn was_throttled(&self, end: &Window, clocks: &Clocks) -> bool {
-        let elapsed_ns = (end.start - self.start).as_nanos() as u64;
+    /// Whether the events together were stopped for more than a twentieth of the time between the two readings, or one
+    /// event lacks a tenth of its interrupts. Events of offline CPUs do not count: they stop for another reason.
+    fn was_throttled_until(&self, end: &ClockReadings, clocks: &Clocks) -> bool {
+        let elapsed_ns = (end.time - self.time).as_nanos() as u64;
         let interrupts_min = elapsed_ns / clocks.period_ns / 10 * 9;
-        let stayed = |index: &usize| self.online[*index] && end.online[*index];
-        let stayed: Vec<usize> = (0..clocks.events.len()).filter(stayed).collect();
-        let lacks_interrupts = stayed.iter().any(|&index| {
-            let both = end.interrupts[index].zip(self.interrupts[index]);
-            both.is_some_and(|(after, before)| after.saturating_sub(before) < interrupts_min)
+        let is_online = |index: &usize| self.is_online[*index] && end.is_online[*index];
+        let online: Vec<usize> = (0..clocks.events.len()).filter(is_online).collect();
+        let lacks_interrupts = online.iter().any(|&index| {
+            let counts = end.interrupts[index].zip(self.interrupts[index]);
+            counts.is_some_and(|(after, before)| after.saturating_sub(before) < interrupts_min)
         });
         let counted =
             |index: &usize| end.counted_ns[*index].saturating_sub(self.counted_ns[*index]);
-        let counted_ns: u64 = stayed.iter().map(counted).sum();
-        lacks_interrupts || counted_ns < elapsed_ns * stayed.len() as u64 / 20 * 19
+        let counted_ns: u64 = online.iter().map(counted).sum();
+        lacks_interrupts || counted_ns < elapsed_ns * online.len() as u64 / 20 * 19
     }
 }
 
-/// The open events, one on each measured CPU.
+/// The open perf events, one on each measured CPU.
 struct Clocks {
     events: Vec<OwnedFd>,
     cpus: Vec<u32>,
@@ -186,7 +186,7 @@ struct Clocks {
 }
 
 impl Clocks {
-    /// Sets the sampling period, which also ends a throttle.
+    /// Sets the sampling period of all events, which also lifts a throttle.
     fn set_period(&self) -> Result<(), WorkerError> {
         for event in &self.events {
             // The kernel takes a pointer to the period. The bindings declare it as a u64.
@@ -208,7 +208,7 @@ impl Clocks {
 
     /// Time during which each event has counted, ns.
     fn counted_ns(&self) -> Result<Vec<u64>, WorkerError> {
-        let mut each = Vec::new();
+        let mut counted_ns = Vec::new();
         for event in &self.events {
             let mut bytes = [0; 8];
             let count = rustix::io::read(event, &mut bytes).map_err(|e| {
@@ -217,16 +217,16 @@ impl Clocks {
             if count != bytes.len() {
                 return Err(WorkerError::failed("a perf event gave no count"));
             }
-            each.push(u64::from_ne_bytes(bytes));
+            counted_ns.push(u64::from_ne_bytes(bytes));
         }
-        Ok(each)
+        Ok(counted_ns)
     }
 
     /// Local timer interrupts of each CPU since boot.
     fn interrupts(&self) -> Vec<Option<u64>> {
         let counts = read_interrupts(&Root::default());
-        let of_cpu = |cpu: &u32| counts.as_ref()?.count("LOC", *cpu);
-        self.cpus.iter().map(of_cpu).collect()
+        let timer_interrupts = |cpu: &u32| counts.as_ref()?.count("LOC", *cpu);
+        self.cpus.iter().map(timer_interrupts).collect()
     }
 }
 
@@ -273,17 +273,17 @@ mod tests {
         let events = vec![event(), event()];
         let clocks = Clocks { events, cpus: vec![0, 1], period_ns: 50_000 };
         let start = Instant::now();
-        let window = |ms: u64, counted_ms: u64, interrupts| Window {
-            start: start + Duration::from_millis(ms),
+        let window = |ms: u64, counted_ms: u64, interrupts| ClockReadings {
+            time: start + Duration::from_millis(ms),
             // Each of the two CPUs has half of the time.
             counted_ns: vec![counted_ms * 500_000; 2],
             interrupts,
-            online: vec![true, true],
+            is_online: vec![true, true],
         };
         let before = window(0, 8, vec![Some(1_000), Some(5)]);
         let throttled = |counted_ms: u64, interrupts: [Option<u64>; 2]| {
             let interrupts = Vec::from(interrupts);
-            before.was_throttled(&window(100, 8 + counted_ms, interrupts), &clocks)
+            before.was_throttled_until(&window(100, 8 + counted_ms, interrupts), &clocks)
         };
         // Two CPUs, 2,000 expirations each.
         let all = [Some(3_000), Some(2_030)];
@@ -294,8 +294,8 @@ mod tests {
         // The second CPU went offline, and its event stopped.
         let mut end = window(100, 208, vec![Some(3_000), None]);
         end.counted_ns[1] = before.counted_ns[1];
-        assert!(before.was_throttled(&end, &clocks));
-        end.online[1] = false;
-        assert!(!before.was_throttled(&end, &clocks));
+        assert!(before.was_throttled_until(&end, &clocks));
+        end.is_online[1] = false;
+        assert!(!before.was_throttled_until(&end, &clocks));
     }
 }

@@ -1,5 +1,6 @@
-//! The protocol between the measuring process and the stimulus process. The former passes one JSON
-//! argument, and the latter answers with lines of JSON.
+//! The protocol between the measuring process (`running.rs`) and the stimulus process (`helper.rs`). The measuring
+//! process passes one JSON argument; the stimulus process answers with lines of JSON. Both are the same program, so
+//! the format may change.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,7 +11,7 @@ use super::settings::{LoadSettings, StimulusSettings};
 /// The argument of the hidden verb.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HelperRequest {
-    /// Number of the measuring process. If it is no longer the parent, it has died.
+    /// PID of the measuring process. If it is no longer the parent, the measuring process has died.
     pub parent_pid: u32,
     pub job: Job,
 }

@@ -1,5 +1,7 @@
-//! The worker pool of a stimulus process: pinned threads with counters. A flag
-//! and a signal stop them.
+//! The worker pool of a stimulus process: pinned threads with counters. Each stimulus starts its threads here
+//! ([`WorkerPool::spawn`]); `helper.rs` waits until they run, and stops them.
+//!
+//! A flag stops the workers, and a signal wakes them from blocking system calls.
 
 use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,21 +30,27 @@ pub(super) struct WorkerPool {
     threads: Vec<PoolThread>,
     event_sender: Sender<WorkerEvent>,
     events: Receiver<WorkerEvent>,
-    started: Instant,
-    before: Report,
+    /// When all workers were ready.
+    ready_at: Instant,
+    /// Sums of the counters when all workers were ready.
+    sum_when_ready: Report,
 }
 
+/// The state that the pool shares with its workers.
 struct Shared {
     stop: AtomicBool,
+    /// A worker that fails writes a byte.
     alarm: std::io::PipeWriter,
 }
 
 struct PoolThread {
     thread: JoinHandle<()>,
     counters: Arc<Counters>,
+    /// The thread's role and CPU.
     placement: Facts,
 }
 
+/// What a worker tells the pool.
 enum WorkerEvent {
     Ready(Facts),
     /// The worker with this role lost this CPU, and ended.
@@ -50,7 +58,7 @@ enum WorkerEvent {
     Failed(WorkerError),
 }
 
-/// A worker's counters, on separate cache lines.
+/// A worker's counters, see [`Report`]. The alignment keeps the counters of two workers off each other's cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Counters {
@@ -59,7 +67,7 @@ struct Counters {
     errors: AtomicU64,
 }
 
-/// A thread's view of the pool.
+/// What the body of a worker's thread may use of the pool.
 pub(super) struct Worker {
     /// The thread's CPU, if it is pinned.
     cpu: Option<u32>,
@@ -69,19 +77,20 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Whether the worker must return. Check it after every operation and every interrupted system
-    /// call. A worker also returns if its CPU went offline and the kernel moved it: on another CPU
-    /// it would interrupt or load a CPU that has its own worker.
-    pub fn stopped(&self) -> bool {
+    /// Whether the worker must return. Check this after every operation and every interrupted system call.
+    ///
+    /// A worker must also return if its CPU went offline and the kernel moved the thread. It would interrupt or load
+    /// another CPU, which may have a worker already.
+    pub fn is_stopped(&self) -> bool {
         self.shared.stop.load(Ordering::Relaxed) || self.cpu.is_some_and(|cpu| !runs_on(cpu))
     }
 
-    /// The CPU that the worker lost before its end; `None` if it lost none.
+    /// The worker's CPU if the thread is no longer pinned to it.
     fn lost_cpu(&self) -> Option<u32> {
         self.cpu.filter(|cpu| !is_pinned_to(*cpu))
     }
 
-    /// Reports, once for each worker, that it runs, with the facts that only the worker knows.
+    /// Reports that the worker runs, with the facts that only the worker knows. A worker must call this once.
     pub fn ready(&self, facts: Facts) {
         // The receiver lives until the pool ends, and the pool outlives its threads.
         let _ = self.events.send(WorkerEvent::Ready(facts));
@@ -99,7 +108,7 @@ impl Worker {
     /// Sleeps until the next period, or until the worker is stopped.
     pub fn sleep_to_next(&self, ticker: &mut system::Ticker) {
         let next = ticker.next_deadline();
-        while !self.stopped() && !system::sleep_until(next) {}
+        while !self.is_stopped() && !system::sleep_until(next) {}
     }
 }
 
@@ -115,8 +124,8 @@ impl WorkerPool {
             threads: Vec::new(),
             event_sender,
             events,
-            started: Instant::now(),
-            before: Report::default(),
+            ready_at: Instant::now(),
+            sum_when_ready: Report::default(),
         })
     }
 
@@ -126,13 +135,13 @@ impl WorkerPool {
     }
 
     /// Starts a thread, pinned to `cpu` unless it is `None`. `body` must call [`Worker::ready`]
-    /// once, and return when [`Worker::stopped`] is true.
+    /// once, and return when [`Worker::is_stopped`] is true.
     pub fn spawn<F>(&mut self, role: &str, cpu: Option<u32>, body: F) -> Result<(), WorkerError>
     where
         F: FnOnce(&Worker) -> Result<(), WorkerError> + Send + 'static,
     {
         let counters = Arc::new(Counters::default());
-        let its_role = role.to_owned();
+        let role_name = role.to_owned();
         let worker = Worker {
             cpu,
             shared: Arc::clone(&self.shared),
@@ -140,14 +149,15 @@ impl WorkerPool {
             events: self.event_sender.clone(),
         };
         let name = format!("irqlab-{role}");
-        let thread = spawn_thread(&name, move || work(&worker, &its_role, body))
+        let thread = spawn_thread(&name, move || run_worker(&worker, &role_name, body))
             .map_err(|e| WorkerError::failed(format!("starting a thread failed: {e}")))?;
         let placement = facts! { "role": role, "cpu": cpu };
         self.threads.push(PoolThread { thread, counters, placement });
         Ok(())
     }
 
-    /// Waits until every worker runs. Returns their facts and their CPUs.
+    /// Waits until every worker runs. Returns their facts, and the role and CPU of each thread. Fails if a worker
+    /// fails first.
     pub fn wait_ready(&mut self) -> Result<Facts, WorkerError> {
         let mut facts = Facts::new();
         for _ in 0..self.threads.len() {
@@ -164,15 +174,16 @@ impl WorkerPool {
         let threads: Vec<Facts> =
             self.threads.iter().map(|worker| worker.placement.clone()).collect();
         facts.extend(facts! { "threads": threads });
-        self.started = Instant::now();
-        self.before = self.sum();
+        self.ready_at = Instant::now();
+        self.sum_when_ready = self.sum();
         Ok(facts)
     }
 
     /// Stops and joins all workers. Returns the sums of their counters since they were ready.
     pub fn stop(mut self) -> Result<Report, WorkerError> {
         self.shared.stop.store(true, Ordering::SeqCst);
-        let elapsed = self.started.elapsed();
+        let elapsed = self.ready_at.elapsed();
+        // Repeats the signal: a worker may have checked the flag just before, and then block.
         while self.threads.iter().any(|worker| !worker.thread.is_finished()) {
             for worker in self.threads.iter().filter(|worker| !worker.thread.is_finished()) {
                 system::wake_up(worker.thread.as_pthread_t());
@@ -194,9 +205,9 @@ impl WorkerPool {
             }
         }
         Ok(Report {
-            operations: after.operations - self.before.operations,
-            bytes: after.bytes - self.before.bytes,
-            errors: after.errors - self.before.errors,
+            operations: after.operations - self.sum_when_ready.operations,
+            bytes: after.bytes - self.sum_when_ready.bytes,
+            errors: after.errors - self.sum_when_ready.errors,
             elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
             lost_cpus,
         })
@@ -213,9 +224,9 @@ impl WorkerPool {
     }
 }
 
-/// A thread's main function: pins the thread, runs its work, and raises the alarm if the
-/// work ends without a stop.
-fn work<F>(worker: &Worker, role: &str, body: F)
+/// A worker's main function: pins the thread and runs `body`. Raises the alarm if `body` fails, panics, or returns
+/// without a stop. A lost CPU raises no alarm: the other workers continue.
+fn run_worker<F>(worker: &Worker, role: &str, body: F)
 where
     F: FnOnce(&Worker) -> Result<(), WorkerError>,
 {
@@ -230,14 +241,13 @@ where
         return;
     }
     let error = match outcome {
-        Ok(Ok(())) if worker.stopped() => return,
+        Ok(Ok(())) if worker.is_stopped() => return,
         Ok(Ok(())) => WorkerError::failed("a worker ended early"),
         Ok(Err(error)) => error,
         Err(_) => WorkerError::failed("a worker panicked"),
     };
     let _ = worker.events.send(WorkerEvent::Failed(error));
-    // Each failed worker writes one byte. The pipe cannot fill up, and its
-    // reader outlives this thread.
+    // Each failed worker writes one byte, so the pipe cannot fill up. Its reader outlives this thread.
     let _ = std::io::Write::write(&mut &worker.shared.alarm, &[1]);
 }
 
@@ -254,7 +264,7 @@ mod tests {
             worker.ready(facts! { "a": 1 });
             gone.recv().unwrap();
             worker.count(2, 20);
-            while !worker.stopped() {
+            while !worker.is_stopped() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Ok(())
@@ -282,7 +292,7 @@ mod tests {
             let mut elsewhere = allowed;
             elsewhere.unset(cpu as usize);
             rustix::thread::sched_setaffinity(None, &elsewhere).unwrap();
-            while !worker.stopped() {
+            while !worker.is_stopped() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Ok(())

@@ -1,5 +1,14 @@
-//! The command that a window measures. Its process waits before the program's first instruction
-//! until the window is open.
+//! The command that a window of `handlers`, `noise` or `services` measures.
+//!
+//! [`HeldCommand::new`] forks the command's process, which then waits. The bench opens the window,
+//! and [`HeldCommand::release`] lets the process execute the program. So the window contains the
+//! program from its first instruction on.
+//!
+//! Two pipes join both processes. A byte in the first one releases the command; its end without a byte makes the
+//! process exit. The second one ends when exec(2) succeeds, or transfers the error number of a failed exec(2).
+//!
+//! Between fork and exec the child may only call async-signal-safe functions, and may not allocate, because irqlab has
+//! several threads. Therefore [`ExecPlan`] contains everything that the child needs.
 
 use std::ffi::CString;
 use std::io;
@@ -23,18 +32,17 @@ use rustix::process::{
 use super::outcome::WaitOutcome;
 use crate::spawn::with_reached_limit;
 
-/// The program that executes a script without an interpreter line, like execvp(3).
+/// The program that executes a script without an interpreter line. execvp(3) uses the same one.
 const SHELL: &str = "/bin/sh";
-/// Signals whose handlers in irqlab may request the stop.
+/// Signals with which a user stops irqlab. Their handlers in irqlab request the stop of the measurement.
 const STOP_SIGNALS: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
-/// Time that a command gets to end when it is dropped, which happens only after another error.
+/// Time that a dropped command gets to end. A command is dropped only after another error.
 const DROP_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A command in a separate process, which waits before the program's first instruction. Dropping
 /// this ends the process.
 pub struct HeldCommand {
-    /// A byte written here makes the process execute the program. If the pipe
-    /// ends, the process exits.
+    /// Write end of the first pipe. A byte makes the process execute the program; closing it makes the process exit.
     start: OwnedFd,
     command: RunningCommand,
 }
@@ -44,15 +52,15 @@ pub struct RunningCommand {
     program: String,
     pid: Pid,
     pidfd: OwnedFd,
-    /// Receives an error number if the program could not be executed.
+    /// Read end of the second pipe: an error number if the program could not be executed.
     exec_error: OwnedFd,
     /// The exit status; `None` until the command has ended and its status was read.
     ended: Option<ExitStatus>,
 }
 
 impl HeldCommand {
-    /// Starts the process of the command, which waits. With `to_stderr`, its output goes to stderr,
-    /// because the results go to stdout.
+    /// Starts the process of the command `words`, which then waits. With `to_stderr`, its output goes to stderr,
+    /// because irqlab's results go to stdout.
     ///
     /// Fails if the program is not found, or no process can be started.
     pub fn new(words: &[String], to_stderr: bool) -> Result<HeldCommand, BenchError> {
@@ -61,16 +69,17 @@ impl HeldCommand {
         start_held(program, &plan).map_err(|error| cannot_run(program, &error))
     }
 
-    /// A function that terminates the process, and returns whether the process still ran.
+    /// Returns a function that terminates the process, for another thread. The function
+    /// returns whether the process still ran.
     ///
     /// Fails if the process has no free descriptors.
     pub fn ender(&self) -> io::Result<impl FnOnce() -> bool + Send + use<>> {
         let pidfd = self.command.pidfd.try_clone()?;
         Ok(move || {
-            let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            // A signal to a process whose status is not read yet succeeds.
-            let has_ended = poll(&mut ended, Some(&now)).is_ok_and(|ready| ready > 0);
+            let mut polled = [PollFd::new(&pidfd, PollFlags::IN)];
+            let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+            // Asks first, because a signal to an ended process succeeds until its status was read.
+            let has_ended = poll(&mut polled, Some(&no_wait)).is_ok_and(|ready| ready > 0);
             !has_ended && pidfd_send_signal(&pidfd, Signal::TERM).is_ok()
         })
     }
@@ -114,9 +123,9 @@ impl RunningCommand {
         self.reap(WaitOptions::NOHANG)
     }
 
-    /// Ends the command. Returns its status if it ended by itself, and `None` if it still ran.
+    /// Ends the command. Returns its status if it ended by itself, and `None` if this call terminated it.
     ///
-    /// Has the errors of [`RunningCommand::status`].
+    /// Fails as [`RunningCommand::status`] does.
     pub fn end(mut self) -> Result<Option<ExitStatus>, BenchError> {
         if let Some(status) = self.status()? {
             return Ok(Some(status));
@@ -124,10 +133,10 @@ impl RunningCommand {
         self.finish(WaitOutcome::Stopped).map(|_| None)
     }
 
-    /// Waits for the command's end and returns its exit status. After a stopped
-    /// window, terminates it first.
+    /// Waits for the command's end and returns its exit status. If the window was
+    /// stopped, terminates the command first.
     ///
-    /// Has the errors of [`RunningCommand::status`].
+    /// Fails as [`RunningCommand::status`] does.
     pub fn finish(mut self, outcome: WaitOutcome) -> Result<ExitStatus, BenchError> {
         if outcome == WaitOutcome::Stopped {
             self.signal(Signal::TERM);
@@ -136,6 +145,8 @@ impl RunningCommand {
         status.ok_or_else(|| BenchError::Failed(format!("{:?} has no exit status", self.program)))
     }
 
+    /// Reads the exit status with waitpid(2), and checks that the program was executed. `None` if the command still
+    /// runs (with `WaitOptions::NOHANG`).
     fn reap(&mut self, options: WaitOptions) -> Result<Option<ExitStatus>, BenchError> {
         if self.ended.is_some() {
             return Ok(self.ended);
@@ -147,7 +158,7 @@ impl RunningCommand {
         let Some((_, status)) = waited else { return Ok(None) };
         self.ended = Some(ExitStatus::from_raw(status.as_raw()));
         let mut errno = [0; 4];
-        // The process has ended, so an error number would be in the pipe by now.
+        // The process has ended, so this read does not block: the pipe has an error number, or ends.
         if rustix::io::read(&self.exec_error, &mut errno) == Ok(errno.len()) {
             return Err(self.cannot_run(errno));
         }
@@ -169,13 +180,13 @@ impl Drop for RunningCommand {
             return;
         }
         self.signal(Signal::TERM);
-        let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        let _ = poll(&mut ended, Some(&DROP_TIMEOUT));
+        let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let _ = poll(&mut polled, Some(&DROP_TIMEOUT));
         let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);
     }
 }
 
-/// The status in the form of a shell: the exit code, or 128 plus the number of the signal.
+/// The exit status as a shell reports it: the exit code, or 128 plus the number of the signal that ended the command.
 #[must_use]
 pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1)
@@ -185,7 +196,8 @@ fn cannot_run(program: &str, error: &io::Error) -> BenchError {
     BenchError::Failed(format!("cannot run {program:?}: {error}"))
 }
 
-/// Finds the program's file. A name without a slash is looked up in PATH, as by execvp(3).
+/// Finds the program's file. A name without a slash is looked up in PATH, as execvp(3) does. A directory that forbids
+/// access makes the error EACCES, unless a later directory has the program.
 fn file_of(program: &str) -> io::Result<PathBuf> {
     let path = Path::new(program);
     if program.contains('/') {
@@ -193,54 +205,56 @@ fn file_of(program: &str) -> io::Result<PathBuf> {
         return Ok(path.to_owned());
     }
     let directories = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    let mut error = Errno::NOENT;
+    let mut last_error = Errno::NOENT;
     for directory in std::env::split_paths(&directories) {
         let file = directory.join(program);
         match access(&file, Access::EXEC_OK) {
             Ok(()) if file.is_file() => return Ok(file),
-            Err(Errno::ACCESS) => error = Errno::ACCESS,
+            Err(Errno::ACCESS) => last_error = Errno::ACCESS,
             Ok(()) | Err(_) => {}
         }
     }
-    Err(error.into())
+    Err(last_error.into())
 }
 
-/// The data that the process needs between fork(2) and exec(2). It is built before the fork,
-/// because the child of a process with several threads must not allocate memory.
+/// The data that the child needs between fork(2) and exec(2). The parent builds it before the fork, because the child
+/// must not allocate memory.
 struct ExecPlan {
     file: CString,
-    /// [`SHELL`], the file and the arguments, without the program's own name. `arguments` and
-    /// `shell_arguments` point to these strings.
-    _words: Vec<CString>,
+    /// [`SHELL`], and the command's words. The pointers below lead to these strings and to `file`.
+    _strings: Vec<CString>,
+    /// The command's words, and a null pointer, as execv(3) takes them.
     arguments: Vec<*const libc::c_char>,
+    /// [`SHELL`], the file, the command's arguments without its first word, and a null pointer.
     shell_arguments: Vec<*const libc::c_char>,
     to_stderr: bool,
 }
 
 impl ExecPlan {
     fn new(words: &[String], to_stderr: bool) -> io::Result<ExecPlan> {
-        let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
+        let c_string = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
         let file = words.first().map(|program| file_of(program)).transpose()?.unwrap_or_default();
-        let file = text(file.as_os_str().as_bytes())?;
-        let mut owned = vec![text(SHELL.as_bytes())?];
+        let file = c_string(file.as_os_str().as_bytes())?;
+        let mut strings = vec![c_string(SHELL.as_bytes())?];
         for word in words {
-            owned.push(text(word.as_bytes())?);
+            strings.push(c_string(word.as_bytes())?);
         }
-        let pointers: Vec<*const libc::c_char> = owned.iter().map(|word| word.as_ptr()).collect();
+        let pointers: Vec<*const libc::c_char> = strings.iter().map(|word| word.as_ptr()).collect();
         let end = [ptr::null()];
         let arguments = [&pointers[1..], &end].concat();
-        let shell = [pointers[0], file.as_ptr()];
-        let shell_arguments = [&shell, pointers.get(2..).unwrap_or_default(), &end].concat();
-        Ok(ExecPlan { file, _words: owned, arguments, shell_arguments, to_stderr })
+        let shell_and_file = [pointers[0], file.as_ptr()];
+        let shell_arguments =
+            [&shell_and_file, pointers.get(2..).unwrap_or_default(), &end].concat();
+        Ok(ExecPlan { file, _strings: strings, arguments, shell_arguments, to_stderr })
     }
 }
 
-/// Forks the process, which then waits.
+/// Forks the process, which then waits for its release.
 fn start_held(program: &str, plan: &ExecPlan) -> io::Result<HeldCommand> {
-    static FORKS: Mutex<()> = Mutex::new(());
-    // Forks one process at a time: a process that another thread forks meanwhile would keep the
-    // write end of this error pipe open.
-    let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
+    static FORK_LOCK: Mutex<()> = Mutex::new(());
+    // Forks one process at a time. Otherwise a process that another thread forks meanwhile would
+    // inherit the write end of this error pipe, and `wait_for_start` would wait for that process, too.
+    let _fork_guard = FORK_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let (may_start, start) = pipe_with(PipeFlags::CLOEXEC)?;
     let (exec_error, error_end) = pipe_with(PipeFlags::CLOEXEC)?;
     let in_child = ChildEnds {
@@ -263,11 +277,14 @@ fn start_held(program: &str, plan: &ExecPlan) -> io::Result<HeldCommand> {
     Ok(HeldCommand { start, command })
 }
 
-/// The ends of the two pipes that the child uses or closes.
+/// Ends of the two pipes in the child.
 #[derive(Clone, Copy)]
 struct ChildEnds {
+    /// The parent's end of the first pipe. The child closes it; otherwise the pipe would never end.
     start: RawFd,
+    /// The child reads here whether it may execute the program.
     may_start: RawFd,
+    /// The child writes the error number of a failed exec(2) here.
     error: RawFd,
 }
 
@@ -282,15 +299,16 @@ unsafe fn wait_and_exec(plan: &ExecPlan, ends: ChildEnds) -> ! {
     // NUL. The parent built the strings before the fork.
     unsafe {
         libc::close(ends.start);
-        // Until exec(2) this process has irqlab's handlers, which would request irqlab's stop.
+        // Removes irqlab's signal handlers, which would request irqlab's stop. An ignored signal stays
+        // ignored, as exec(2) would leave it.
         for signal in STOP_SIGNALS {
             if libc::signal(signal, libc::SIG_DFL) == libc::SIG_IGN {
                 libc::signal(signal, libc::SIG_IGN);
             }
         }
+        // The command ends with irqlab, also after a SIGKILL.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-        // Restores SIGPIPE like std::process::Command, because Rust programs
-        // start with SIGPIPE ignored.
+        // Rust programs start with SIGPIPE ignored; std::process::Command restores it, too.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut no_signals = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut no_signals);

@@ -1,33 +1,33 @@
-//! Opens and closes the window on each CPU. The calling thread runs on another CPU if there is one.
+//! Opens and closes the window of BPF programs on each CPU, for `handlers`, `services` and the calibration. The gate
+//! is a BPF program that the kernel runs once on the CPU (bpf/gate.h).
 
 use lab::experiment::BenchError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::bpf::{BpfError, Probes};
 
+/// The start or the end of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowEdge {
     Open,
     Close,
 }
 
-/// The phase that a bench starts.
+/// The phase that a bench starts. A simulator that runs this machine chooses its level of detail by the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchPhase {
-    /// The bench prepares or tidies up. The time of this phase does not matter, and the
-    /// caches may be in any state.
+    /// The bench prepares or tidies up. Neither the time of this phase nor the state of the caches matters.
     SetUp,
-    /// Load and stimulus run before a window opens, and fill the caches. How long single events take does not matter.
+    /// Load and stimulus run before a window opens, and fill the caches. The time of single events does not matter.
     WarmUp,
-    /// The bench calibrates, warms up or measures.
+    /// The bench measures, calibrates, or warms up in full detail. Times matter.
     Measurement,
 }
 
-/// Opens or closes the gate of every CPU in `cpus`. Returns the CPUs that are offline,
-/// on which nothing runs.
+/// Opens or closes the window on every CPU in `cpus`. Returns the CPUs that are offline, and have no window.
 ///
-/// The kernel runs the gate with interrupts off if it has to interrupt the CPU for it, but not if
-/// the caller is on that CPU already. Therefore the calling thread first moves to another CPU, and
+/// The kernel runs the gate with interrupts off only if it must interrupt the CPU for it: the calling
+/// thread must run on another CPU. Therefore this function moves the thread away from each CPU first, and
 /// restores its affinity at the end.
 ///
 /// Fails if the kernel refuses.
@@ -38,24 +38,25 @@ pub fn move_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<Vec
         if let Some(allowed) = &allowed {
             leave_cpu(allowed, cpu);
         }
-        let moved = match edge {
+        let result = match edge {
             WindowEdge::Open => probes.open_gate(cpu),
             WindowEdge::Close => probes.close_gate(cpu),
         };
-        match moved {
+        match result {
             Err(BpfError::CpuOffline(_)) => offline.push(cpu),
             other => other?,
         }
         Ok(())
     });
     if let Some(allowed) = &allowed {
-        let _ = sched_setaffinity(None, allowed); // the same mask was valid a moment ago
+        // An error is not expected, because this affinity was valid before.
+        let _ = sched_setaffinity(None, allowed);
     }
     result?;
     Ok(offline)
 }
 
-/// Opens or closes the gate of every CPU in `cpus`.
+/// Like [`move_gates`], for callers that need every CPU.
 ///
 /// Fails if a CPU is offline or the kernel refuses.
 pub fn move_all_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result<(), BenchError> {
@@ -65,8 +66,8 @@ pub fn move_all_gates(probes: &Probes, cpus: &[u32], edge: WindowEdge) -> Result
     }
 }
 
-/// Moves this thread away from `cpu`, if it may run on another CPU. Ignores errors: on `cpu` itself
-/// the gate still works, but with interrupts on.
+/// Moves this thread away from `cpu`, if it may run on another CPU of `allowed`. Ignores errors: on `cpu` itself the
+/// gate still works, but with interrupts on.
 pub(crate) fn leave_cpu(allowed: &CpuSet, cpu: u32) {
     let mut elsewhere = *allowed;
     if (cpu as usize) < CpuSet::MAX_CPU {

@@ -1,5 +1,8 @@
-//! A measurement window on this machine: how it opens on each CPU, how it ends, and the request to
-//! stop early. All experiments of this bench share this module.
+//! A measurement window on this machine. All experiments of the live bench share this module:
+//! - [`move_gates`] opens and closes the window on each CPU;
+//! - [`wait`] sleeps until the window ends, and [`Stop`] is the request to end it early;
+//! - [`HeldCommand`] is the command that a window measures;
+//! - [`ThrottlingWindow`] finds out how much time a CPU quota took from the window.
 
 mod command;
 mod gates;

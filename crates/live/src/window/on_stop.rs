@@ -1,4 +1,5 @@
-//! Ends work that cannot watch the request to stop itself.
+//! Calls a function when the user requests a stop, for work that cannot watch the request itself: `services` and
+//! `noise` in a simulated machine, which wait for a command or a loop.
 
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -10,7 +11,8 @@ use rustix::io::Errno;
 use super::stop::Stop;
 use crate::spawn::{no_thread, spawn_thread};
 
-/// A thread that sleeps until the stop is requested, and then calls a function once. Dropping this ends the thread.
+/// A thread that sleeps until the stop is requested, and then calls a function once. Dropping this
+/// ends the thread, and waits for it.
 pub struct OnStop {
     /// Requested when the thread is no longer needed.
     done: Stop,
@@ -18,22 +20,23 @@ pub struct OnStop {
 }
 
 impl OnStop {
-    /// Starts the thread. It sleeps when this returns, so it does nothing in a window that opens later.
+    /// Starts the thread. The thread runs, and is about to sleep, when this returns, so it takes no
+    /// time in a window that opens later.
     ///
     /// Fails if the process has no free descriptors, or the kernel refuses the thread.
     pub fn call(stop: &Stop, action: impl FnOnce() + Send + 'static) -> Result<OnStop, BenchError> {
         let no_pipe = |error| BenchError::Failed(format!("cannot make a pipe: {error}"));
         let done = Stop::new().map_err(no_pipe)?;
-        let (stop, ended) = (stop.clone(), done.clone());
-        let (ready, is_ready) = channel();
+        let (stop, thread_done) = (stop.clone(), done.clone());
+        let (ready_sender, ready) = channel();
         let body = move || {
-            let _ = ready.send(());
-            if is_first(&stop, &ended) {
+            let _ = ready_sender.send(());
+            if is_stop_first(&stop, &thread_done) {
                 action();
             }
         };
         let thread = spawn_thread("irqlab-stop", body).map_err(no_thread)?;
-        let _ = is_ready.recv();
+        let _ = ready.recv();
         Ok(OnStop { done, thread: Some(thread) })
     }
 }
@@ -47,8 +50,8 @@ impl Drop for OnStop {
     }
 }
 
-/// Waits until one of them is requested; returns whether that is `stop`.
-fn is_first(stop: &Stop, done: &Stop) -> bool {
+/// Waits until `stop` or `done` is requested, and returns whether `stop` is.
+fn is_stop_first(stop: &Stop, done: &Stop) -> bool {
     let mut polled =
         [stop, done].map(|stop| PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN));
     loop {

@@ -1,9 +1,9 @@
-//! How a window ended.
+//! [`WaitOutcome`], which `wait` returns and `command` uses.
 
 /// How a window ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// It reached its planned end.
+    /// The window reached its planned end.
     Completed,
     /// The user requested a stop.
     Stopped,

@@ -1,4 +1,5 @@
-//! The request to stop early, which also wakes waiting threads.
+//! [`Stop`]: the request to stop early, which Ctrl-C or a signal makes. Long operations of the whole crate ask
+//! [`Stop::is_requested`], or wait for [`Stop::descriptor`] together with other events.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +11,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 /// A request to stop. Any thread or signal handler may make the request, which is never withdrawn.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    /// Read end and write end of a pipe. A byte in the pipe is the request, and nobody reads it.
+    /// Read end and write end of a pipe. A byte in the pipe is the request. Nobody
+    /// reads the byte, so the request stays.
     pipe: Arc<(OwnedFd, OwnedFd)>,
 }
 
@@ -24,7 +26,8 @@ impl Stop {
     }
 
     pub fn request(&self) {
-        let _ = rustix::io::write(&self.pipe.1, b"x"); // a full pipe holds a request already
+        // An error means that the pipe is full, so it contains a request already.
+        let _ = rustix::io::write(&self.pipe.1, b"x");
     }
 
     /// A descriptor for signal handlers: a byte written to it requests the stop.
@@ -43,7 +46,7 @@ impl Stop {
     #[must_use]
     pub fn is_requested(&self) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&no_wait)).is_ok_and(|ready| ready > 0)
     }
 }

@@ -1,4 +1,5 @@
-//! The time that a CPU quota took from a window.
+//! The time that a CPU quota of a control group took from a window. Every experiment of the live bench adds it to its
+//! window's facts, and warns if it is not zero.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use serde_json::{Map, Value as Json, json};
 use crate::host::cgroup::{CpuQuota, Throttling};
 use crate::host::{Root, cgroup_limits};
 
-/// Names of the facts of a window: in how many periods of the quota threads were stopped, and for how long, summed
-/// over the CPUs, ns.
+/// Name of a window's fact: the number of the quota's periods that stopped threads.
 pub const THROTTLED_PERIODS: &str = "cpu_quota_throttled_periods";
+/// Name of a window's fact: how long threads were stopped, summed over the CPUs, ns.
 pub const THROTTLED_NS: &str = "cpu_quota_throttled_ns";
 
 /// The throttling counters of this process's control groups at the start of a window.
@@ -19,12 +20,14 @@ pub struct ThrottlingWindow {
 }
 
 impl ThrottlingWindow {
+    /// Reads the counters. Call it when the window opens.
     #[must_use]
     pub fn open(root: &Root) -> Self {
         ThrottlingWindow { before: Throttling::now(root) }
     }
 
-    /// Adds to the facts of the window what was throttled so far, where this process has a quota, which is returned.
+    /// Adds the quota, and the throttling since the window opened, to the window's facts. Also returns both. Does
+    /// nothing without a quota.
     pub fn add_facts(
         &self,
         root: &Root,
@@ -38,7 +41,7 @@ impl ThrottlingWindow {
         Some((quota, throttled))
     }
 
-    /// As [`ThrottlingWindow::add_facts`]; adds a warning, too, where the quota stopped threads.
+    /// Like [`ThrottlingWindow::add_facts`], but also adds a warning if the quota stopped threads.
     pub fn close(self, root: &Root, facts: &mut Map<String, Json>, warnings: &mut Vec<String>) {
         let Some((quota, throttled)) = self.add_facts(root, facts) else { return };
         if throttled.periods > 0 {

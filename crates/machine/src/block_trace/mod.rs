@@ -1,9 +1,9 @@
-//! A trace of executed blocks, with their code and their accesses, as bytes: so that a core and its memory
-//! can execute again, by themselves, what a guest has executed.
+//! A trace of executed blocks, with their code and their accesses, as bytes. A core and its memory can execute it again
+//! without QEMU. For developers of models: it measures their speed, and compares fast paths with the slow path.
 //!
-//! Code is kept as its bytes, and is decoded again: a trace outlives changes of templates. The trace of a
-//! guest at the level `ooo` is written by the plugin and read by [`RecordedBlocks`], which
-//! [`ReplayMachine`] executes; the example `replay` measures that.
+//! The plugin writes the trace of a guest at the level `ooo`; [`RecordedBlocks`] reads it, and [`ReplayMachine`]
+//! executes it (example `replay`). Code is kept as its bytes and decoded again, so a trace outlives changes of
+//! templates. A change of the format makes older traces unreadable: there is no version.
 
 mod replay;
 
@@ -14,10 +14,10 @@ use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::Access;
 use crate::memory::TlbFlush;
 
-/// An entry of a trace.
+/// An entry of a trace, in the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The next block, from 0.
+    /// The code of a block. Blocks are numbered from 0, in the order of these entries.
     Code(BlockCode),
     /// A block has executed, at least in part.
     Run(BlockRun),
@@ -25,13 +25,14 @@ pub enum Event {
     Interrupt,
     /// Translations were dropped.
     Flush(TlbFlush),
-    /// The address space changed: its number, and what names its page tables.
+    /// The address space changed: its PCID, and an address that identifies its page tables.
     Space(u16, PhysicalAddress),
 }
 
+/// The code of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockCode {
-    /// The one or two pages that it lies in.
+    /// The parts of the block in its one or two pages.
     pub spans: (CodeSpan, Option<CodeSpan>),
     /// The bytes of each instruction.
     pub instructions: Vec<Vec<u8>>,
@@ -42,21 +43,23 @@ pub struct BlockCode {
 pub struct BlockRun {
     /// The number of the block.
     pub block: u32,
-    /// The first of its instructions that executed.
+    /// The number of the first executed instruction.
     pub first: u32,
-    /// How many of its instructions had executed then.
+    /// The number of instructions from the block's start to the last executed one.
     pub instructions: u32,
     /// The address that executed next.
     pub next: u64,
+    /// The loads and stores of the executed instructions.
     pub accesses: Vec<Access>,
 }
 
+// The first byte of an entry.
 const CODE: u8 = 1;
 const RUN: u8 = 2;
 const INTERRUPT: u8 = 3;
 const FLUSH: u8 = 4;
 const SPACE: u8 = 5;
-/// The physical address of an access to a device.
+/// Stands for the missing physical address of an access to a device.
 const DEVICE: u64 = u64::MAX;
 
 impl Event {
@@ -101,7 +104,8 @@ impl Event {
         }
     }
 
-    /// Reads the next event, and moves on to what follows it. None at the end, and where the trace was cut.
+    /// Reads the next event, and advances `trace` to the following one. `None` at the end of the trace, and where it is
+    /// cut or has an unknown entry.
     pub fn read(trace: &mut &[u8]) -> Option<Event> {
         match byte(trace)? {
             CODE => {
@@ -168,13 +172,14 @@ fn read_run(trace: &mut &[u8]) -> Option<BlockRun> {
         let (virtual_address, physical) = (word(trace)?, word(trace)?);
         let instruction = u16::from_le_bytes(take(trace)?);
         let [bytes, write] = take(trace)?;
-        let physical = Some(physical).filter(|physical| *physical != DEVICE);
+        let physical = (physical != DEVICE).then_some(physical);
         Some(Access { virtual_address, physical, instruction, bytes, write: write != 0 })
     };
     let accesses = (0..number).map(|_| access()).collect::<Option<_>>()?;
     Some(BlockRun { block, first, instructions, next, accesses })
 }
 
+/// Takes the next `BYTES` bytes. `None`: fewer are left.
 fn take<const BYTES: usize>(trace: &mut &[u8]) -> Option<[u8; BYTES]> {
     trace.split_off(..BYTES)?.try_into().ok()
 }

@@ -1,4 +1,4 @@
-//! A block trace that a core and its memory execute again, without QEMU.
+//! Executes a block trace again on a core and its memory, without QEMU. Used by the example `replay` and by tests.
 
 use super::{BlockCode, BlockRun, Event};
 use crate::address::{PhysicalAddress, VirtualAddress};
@@ -12,16 +12,17 @@ use crate::memory::{
 };
 use crate::{CodeSpan, Instructions, SystemModel};
 
-/// A trace, decoded for a core.
+/// A trace, decoded for cores of one layout.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedBlocks {
     blocks: Vec<Template>,
     steps: Vec<Step>,
+    /// The accesses of all steps, in their order.
     accesses: Vec<Access>,
     instructions: Instructions,
 }
 
-/// How much a trace has executed.
+/// The size of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceSizes {
     /// Different blocks.
@@ -32,28 +33,36 @@ pub struct TraceSizes {
     pub accesses: usize,
 }
 
+/// A step of a replay: an [`Event`] without code.
 #[derive(Clone, Debug)]
 enum Step {
-    Run { block: u32, first: u32, instructions: u32, next: u64, accesses_end: usize },
+    /// The accesses of the run are all accesses of the trace before `accesses_end` that no earlier run has.
+    Run {
+        block: u32,
+        first: u32,
+        instructions: u32,
+        next: u64,
+        accesses_end: usize,
+    },
     Interrupt,
     Flush(TlbFlush),
     Space(u16, PhysicalAddress),
 }
 
-/// How a trace is executed.
+/// How a core executes a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// As at the level `ooo`.
     #[default]
     Detail,
-    /// As between sampled units: an out-of-order core only keeps caches and predictors warm. Each instruction is a
-    /// cycle.
+    /// As between sampled units: an out-of-order core only updates caches and predictors, and each instruction that
+    /// would use an issue slot takes a cycle. Other cores execute in detail.
     Warming,
-    /// In detail, but without the fast paths of an out-of-order core. Nothing else differs.
+    /// In detail, but without the fast paths of an out-of-order core. The times must be equal.
     Slow,
 }
 
-/// A core of any sort.
+/// A core of any kind.
 #[derive(Debug)]
 enum Core {
     Single(AnyCore),
@@ -82,8 +91,8 @@ impl Core {
         }
     }
 
-    /// Executes a block from instruction `first` on. Returns how many cycles the common time is later for instructions
-    /// without times.
+    /// Executes a block from instruction `first` on. Returns the cycles of instructions that got no times: the core's
+    /// clock does not include them.
     fn run(
         &mut self,
         (first, block): (usize, &Template),
@@ -123,7 +132,7 @@ impl Core {
     }
 }
 
-/// A machine of one processor that has executed nothing.
+/// A machine with one processor, which executes traces.
 #[derive(Debug)]
 pub struct ReplayMachine {
     core: Core,
@@ -131,7 +140,7 @@ pub struct ReplayMachine {
 }
 
 impl ReplayMachine {
-    /// Returns the machine of a model; none without a core.
+    /// Returns a machine of a model that has executed nothing. `None` if the model has no core.
     #[must_use]
     pub fn new(model: &SystemModel) -> Option<ReplayMachine> {
         let core = Core::new(model.core.as_ref()?, model.l1d.line_bytes)?;
@@ -143,19 +152,19 @@ impl ReplayMachine {
         (self.core.counts(), self.system.counts(0))
     }
 
-    /// Executes a trace of [`RecordedBlocks::read`] for this model. Returns a hash (FNV) of the cycles after each
-    /// block: two [`Way`]s that give all instructions equal times have equal hashes.
+    /// Executes a trace, which must be read for the layout of this model's core. Returns a hash (FNV) of the cycles
+    /// after each block: two [`Way`]s that give all instructions equal times have equal hashes.
     #[inline(never)]
     pub fn execute(&mut self, trace: &RecordedBlocks, way: Way) -> u64 {
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        let (mut at, mut skew_cycles) = (0, 0);
+        let (mut accesses_start, mut skew_cycles) = (0, 0);
         let ReplayMachine { core, system } = self;
         for step in &trace.steps {
             match step {
                 Step::Run { block, first, instructions, next, accesses_end } => {
                     let Some(block) = trace.blocks.get(*block as usize) else { continue };
-                    let accesses = &trace.accesses[at..*accesses_end];
-                    at = *accesses_end;
+                    let accesses = &trace.accesses[accesses_start..*accesses_end];
+                    accesses_start = *accesses_end;
                     let executed =
                         ExecutedBlock { instructions: *instructions, accesses, next: *next };
                     let page = PageSize::Small;
@@ -185,17 +194,18 @@ impl ReplayMachine {
     }
 }
 
-/// The end of physical addresses, which have at most 52 bits (Intel SDM, volume 3, 5.1.4). The last page is
-/// excluded.
+/// Physical addresses in a trace are below this value. They have at most 52 bits (Intel SDM, volume 3, 5.1.4); the last
+/// page is excluded, so that no access wraps.
 const PHYSICAL_END: u64 = (1 << 52) - 4_096;
-/// The most bytes of a block and of an access.
+/// Maximum bytes of a block.
 const BLOCK_BYTES_MAX: u32 = 2 * 4_096;
+/// Maximum bytes of an access.
 const ACCESS_BYTES_MAX: u8 = 64;
-/// The most bytes of an instruction (Intel SDM, volume 2, 2.3.11).
+/// Maximum bytes of an instruction (Intel SDM, volume 2, 2.3.11).
 const INSTRUCTION_BYTES_MAX: usize = 15;
 
-/// Whether code is such as a processor executes.
-fn is_code(code: &BlockCode) -> bool {
+/// Whether a processor can execute a block with this code: addresses and lengths are in range. Rejects damaged traces.
+fn is_valid_code(code: &BlockCode) -> bool {
     let is_span = |span: &CodeSpan| span.physical < PHYSICAL_END && span.bytes <= BLOCK_BYTES_MAX;
     let lengths = code.instructions.iter().map(Vec::len);
     is_span(&code.spans.0)
@@ -206,8 +216,9 @@ fn is_code(code: &BlockCode) -> bool {
 }
 
 impl RecordedBlocks {
-    /// Whether `run` names a known block, and its accesses are in the order of the block's instructions.
-    fn is_run(&self, run: &BlockRun) -> bool {
+    /// Whether a processor can execute `run`: it names a known block, and its accesses are in range and in the order of
+    /// the block's instructions. Rejects damaged traces.
+    fn is_valid_run(&self, run: &BlockRun) -> bool {
         let Some(block) = self.blocks.get(run.block as usize) else { return false };
         let is_access = |access: &Access| {
             (1..=ACCESS_BYTES_MAX).contains(&access.bytes)
@@ -220,15 +231,15 @@ impl RecordedBlocks {
             && run.accesses.is_sorted_by_key(|access| access.instruction)
     }
 
-    /// Reads a trace, up to where it is cut or has what no processor executes, for a core of this
-    /// [layout](CoreModel::layout).
+    /// Reads a trace for cores of this [layout](CoreModel::layout). Stops at an entry that is cut, or that no processor
+    /// can execute.
     #[must_use]
     pub fn read(mut bytes: &[u8], layout: Layout) -> RecordedBlocks {
         let (mut trace, mut decoder) = (RecordedBlocks::default(), Decoder::default());
         while let Some(event) = Event::read(&mut bytes) {
             trace.steps.push(match event {
-                Event::Code(code) if !is_code(&code) => break,
-                Event::Run(run) if !trace.is_run(&run) => break,
+                Event::Code(code) if !is_valid_code(&code) => break,
+                Event::Run(run) if !trace.is_valid_run(&run) => break,
                 Event::Code(code) => {
                     trace.blocks.push(template(&mut decoder, layout, &code));
                     continue;
@@ -262,15 +273,16 @@ impl RecordedBlocks {
     }
 }
 
+/// Decodes a block for a layout.
 fn template(decoder: &mut Decoder, layout: Layout, code: &BlockCode) -> Template {
     let (mut target, mut address) = (None, code.spans.0.virtual_address);
-    let mut of_core = |bytes: &Vec<u8>| {
+    let mut decode = |bytes: &Vec<u8>| {
         let decoded = decoder.decode(bytes, address);
         address = address.wrapping_add(bytes.len() as u64);
         target = decoded.target();
         decoder.core_instruction(&decoded).with_bytes(bytes.len() as u8)
     };
-    let instructions: Vec<Instruction> = code.instructions.iter().map(&mut of_core).collect();
+    let instructions: Vec<Instruction> = code.instructions.iter().map(&mut decode).collect();
     Template::new(layout, code.spans, &instructions, target)
 }
 

@@ -1,4 +1,5 @@
-//! A pointer chase on a model: the latency of a chain of dependent loads.
+//! A pointer chase on a model: the latency of a chain of dependent loads. `cargo xtask bench chase` compares it with
+//! the latency on the host.
 
 use super::instruction::{Instruction, Layout, Register, Template};
 use super::single_thread::{AnyCore, SingleThreadCore};
@@ -9,13 +10,13 @@ use crate::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use crate::system_model::SystemModel;
 
 /// Loads in a block of the chain.
-const BLOCK: usize = 32;
-/// The address of its code.
+const BLOCK_LOADS: usize = 32;
+/// The address of the block's code.
 const CODE: u64 = 0x40_0000;
 
-/// The cycles of a chain of dependent loads from `addresses` in their order, in the round after
-/// `warm` rounds. Virtual addresses equal physical ones, in pages of `page`. The whole model takes
-/// part, with its prefetchers. Absent if the model has no core, or one that threads share.
+/// The cycles of a chain of dependent loads from `addresses` in their order. The chain runs `warm` times first, to
+/// fill the caches, and is then measured once. Virtual addresses equal physical ones, in pages of `page`. `None` if
+/// the model has no core, or a core that threads share.
 #[must_use]
 pub fn chase_cycles(
     model: &SystemModel,
@@ -35,7 +36,7 @@ pub fn chase_cycles(
         if round == warm {
             before = core.cycles();
         }
-        for part in addresses.chunks(BLOCK) {
+        for part in addresses.chunks(BLOCK_LOADS) {
             let accesses: Vec<Access> = part.iter().enumerate().map(access).collect();
             let instructions = part.len() as u32;
             let executed = ExecutedBlock { instructions, accesses: &accesses, next: CODE };
@@ -45,11 +46,12 @@ pub fn chase_cycles(
     Some(core.cycles() - before)
 }
 
+/// A block of loads. Each load reads the register that the previous load wrote.
 fn loads(layout: Layout) -> Template {
     let register = [Register::general(0)];
     let load = Instruction::nothing(4).loading(&register).writing(&register);
-    let code = CodeSpan { virtual_address: CODE, physical: CODE, bytes: 4 * BLOCK as u32 };
-    Template::new(layout, (code, None), &[load; BLOCK], None)
+    let code = CodeSpan { virtual_address: CODE, physical: CODE, bytes: 4 * BLOCK_LOADS as u32 };
+    Template::new(layout, (code, None), &[load; BLOCK_LOADS], None)
 }
 
 fn access((instruction, address): (usize, &u64)) -> Access {

@@ -1,5 +1,6 @@
 //! Tags of a core's front end: the cache of decoded instructions, the line of the last fetch, and the branch predictor.
-//! They learn in program order, whatever the times are.
+//! `front_end` computes times from the results of these lookups. Functional warming (`out_of_order/warming.rs`) uses
+//! the tags alone. Invariant: tags depend on program order, never on times.
 
 use std::ops::Range;
 
@@ -10,8 +11,8 @@ use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
 use crate::predict::{Branch, BranchKind, Prediction, Predictor};
 use crate::tag_array::{Tag, TagArray};
 
-/// What the front end found for an instruction that starts a line of code or of decoded instructions. Bits 0 and 1: its
-/// first and its last line must be fetched.
+/// Where the code comes from, for an instruction that starts a line of code or of decoded instructions. Bits 0 and 1:
+/// whether the lines of its first and its last byte must be fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FoundCode(u8);
 
@@ -20,17 +21,17 @@ impl FoundCode {
     const FETCHED: u8 = 1 << 2;
     const DECODED: u8 = 1 << 3;
 
-    /// Whether the cache of decoded instructions has it.
+    /// Whether the cache of decoded instructions supplies the code.
     pub(super) fn is_decoded(self) -> bool {
         self.0 & FoundCode::DECODED != 0
     }
 
-    /// Whether the code comes from L1I: from lines that are fetched now, or from the line that was fetched last.
+    /// Whether L1I supplies the code: from lines that are fetched now, or from the line of the last fetch.
     pub(super) fn is_fetched(self) -> bool {
         self.0 & FoundCode::FETCHED != 0
     }
 
-    /// Those of its lines that are to be fetched.
+    /// The lines that must be fetched, each as a virtual and a physical address.
     #[inline]
     pub(super) fn lines(
         self,
@@ -53,6 +54,7 @@ pub(super) struct PredictedBranch {
 #[derive(Clone, Debug)]
 struct DecodedCache {
     cache: TagArray,
+    /// Whether lines continue after taken branches, as in a trace cache.
     traces: bool,
 }
 
@@ -61,45 +63,46 @@ impl DecodedCache {
         DecodedCache { cache: TagArray::without_mru(&model.as_cache()), traces: model.traces }
     }
 
-    /// Drops what starts in the lines of code that some physical addresses, at least one, lie in.
+    /// Drops the lines of decoded instructions that start in the lines of code of `physical`, which is not empty.
     fn forget(&mut self, physical: &Range<PhysicalAddress>) {
         let last = PhysicalAddress(physical.end.0 - 1);
         let lines = physical.start.line(CODE_LINE_SHIFT)..=last.line(CODE_LINE_SHIFT);
         let traces = self.traces;
-        self.cache.remove_if(|name| lines.contains(&code_line_of(name, traces)));
+        self.cache.remove_if(|tag| lines.contains(&code_line_of(tag, traces)));
     }
 
-    /// The name of a line that starts at a physical address.
-    fn name_of(&self, address: PhysicalAddress) -> Tag {
+    /// The tag of a line of decoded instructions that starts at a physical address. Its low bits select the set.
+    fn tag_of(&self, address: PhysicalAddress) -> Tag {
         Tag(if self.traces {
-            // No address has this many bits, so no name is that of an empty way.
+            // The lowest bit moves up, so that neighbours have different sets. No tag equals the tag of an empty way,
+            // because addresses have fewer bits.
             address.0 >> 1 ^ (address.0 & 1) << 62
         } else {
-            // The set is that of the line of code, whose parts have names of their own.
+            // All lines of decoded instructions of one line of code share a set. The top bits distinguish them.
             address.line(CODE_LINE_SHIFT).0 ^ address.offset_in_block(CODE_LINE_SHIFT) << 56
         })
     }
 
-    /// Looks the line up that starts at a physical address, and fills it. Returns whether it hit.
+    /// Looks up the line that starts at a physical address, and fills it on a miss. Returns whether it hit.
     #[inline]
     fn touch_or_fill(&mut self, address: PhysicalAddress) -> bool {
-        self.cache.touch_or_fill(self.name_of(address))
+        self.cache.touch_or_fill(self.tag_of(address))
     }
 }
 
-/// The line of code that a name of [`DecodedCache::name_of`] starts in.
-fn code_line_of(Tag(name): Tag, traces: bool) -> LineAddress {
+/// The line of code of a tag: the inverse of [`DecodedCache::tag_of`].
+fn code_line_of(Tag(tag): Tag, traces: bool) -> LineAddress {
     LineAddress(if traces {
-        (name & !(1 << 62)) << 1 >> CODE_LINE_SHIFT
+        (tag & !(1 << 62)) << 1 >> CODE_LINE_SHIFT
     } else {
-        name & ((1 << 56) - 1)
+        tag & ((1 << 56) - 1)
     })
 }
 
-/// What a front end finds.
+/// The tags of a front end.
 #[derive(Clone, Debug)]
 pub(super) struct CodeTags {
-    /// The line that was fetched last. `None`: the next line is fetched, whichever it is.
+    /// The line of the last fetch. `None`: the next line is fetched in any case.
     last_line: Option<(VirtualAddress, PhysicalAddress)>,
     decoded: Option<DecodedCache>,
     /// Whether the current part of the block comes from the cache of decoded instructions.
@@ -117,8 +120,8 @@ impl CodeTags {
         }
     }
 
-    /// Looks up the code of an instruction in the cache of decoded instructions. Returns which of its lines are to be
-    /// fetched, too. Called in program order for each instruction that `starts()`.
+    /// Looks up the code of an instruction in the cache of decoded instructions, and chooses the lines to fetch. Must
+    /// be called in program order for each instruction that [`Instruction::starts`].
     #[inline(always)]
     pub(super) fn look_up(&mut self, block: &Template, instruction: &Instruction) -> FoundCode {
         if instruction.starts_decoded()
@@ -140,8 +143,8 @@ impl CodeTags {
         FoundCode(found)
     }
 
-    /// Predicts the branch at the end of a block. `next`: the virtual address of the next executed instruction. Counts the
-    /// branch, and a BTB miss or a misprediction.
+    /// Predicts the branch at the end of a block. `next`: the virtual address of the next executed instruction. Counts
+    /// the branch, and a BTB miss or a misprediction.
     #[inline]
     pub(super) fn predict(
         &mut self,
@@ -162,8 +165,7 @@ impl CodeTags {
         PredictedBranch { prediction, is_taken: branch.taken() }
     }
 
-    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
-    /// instructions.
+    /// Drops the decoded instructions at these physical addresses: the code has changed, or has left all caches.
     pub(super) fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
         if physical.is_empty() {
             return;
@@ -177,7 +179,7 @@ impl CodeTags {
         self.last_line = self.last_line.filter(|(_, line)| !is_in(*line));
     }
 
-    /// Translations have changed, or the front end was flushed: the next line is looked up, whichever it is.
+    /// Fetches the next line in any case, because translations have changed or the front end was flushed.
     pub(super) fn forget_line(&mut self) {
         self.last_line = None;
     }

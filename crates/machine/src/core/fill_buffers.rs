@@ -1,35 +1,37 @@
-//! Line fill buffers: how many misses of a core can be under way at the same time.
+//! Line fill buffers: they limit how many misses of a core can be under way at the same time. Used by the cores that
+//! execute one thread. The memory system below has no limit of its own (`without_mshr_limit`).
 
 use super::WaitParts;
 use crate::address::VirtualAddress;
 use crate::cycle::Cycle;
 
-/// A line that is under way from one cycle to another.
+/// A line that is under way from `start` to before `end`.
 #[derive(Clone, Copy, Debug)]
 struct Miss {
-    /// The number of the line by its virtual address.
+    /// The number of the line, by its virtual address.
     line: u64,
-    from: Cycle,
-    to: Cycle,
+    start: Cycle,
+    end: Cycle,
 }
 
 /// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Served {
+    /// When the line is ready, without the latency of a hit.
     pub(super) cycle: Cycle,
     /// Whether the access waited for its line.
     pub(super) missed: bool,
 }
 
-/// The lines that are under way. Accesses come in program order and start in any order: so each
-/// line stays with its interval until no access can start before its end.
+/// The lines that are under way. Accesses come in program order, but start in any order. So each line is kept with its
+/// interval until no access can start before the interval's end.
 #[derive(Clone, Debug)]
 pub(super) struct LineFillBuffers {
     buffers_max: usize,
     line_shift: u32,
     under_way: Vec<Miss>,
-    /// When the last of them is filled.
-    last: Cycle,
+    /// When all lines are filled.
+    all_filled: Cycle,
 }
 
 impl LineFillBuffers {
@@ -38,19 +40,19 @@ impl LineFillBuffers {
             buffers_max: buffers_max as usize,
             line_shift: line_bytes.ilog2(),
             under_way: Vec::new(),
-            last: Cycle::START,
+            all_filled: Cycle::START,
         }
     }
 
-    /// Whether no line is under way to an access that starts at `start`.
+    /// Whether no line is under way at `start`.
     #[inline(always)]
     pub(super) fn are_filled(&self, start: Cycle) -> bool {
-        start >= self.last
+        start >= self.all_filled
     }
 
-    /// Serves an access to `address` that starts at `start` and that the memory delays by `wait`
-    /// cycles, for what `parts` say. No later access starts before `present`. A line that was under
-    /// way before does not arrive later if the access does not find a buffer.
+    /// Serves an access to `address` that starts at `start`. The memory delays it by `wait` cycles, whose reasons are
+    /// `parts`. No later access starts before `present`. A miss without a free buffer starts later. A line that was
+    /// already under way for another access does not arrive later for lack of a buffer.
     #[inline]
     pub(super) fn serve(
         &mut self,
@@ -59,19 +61,20 @@ impl LineFillBuffers {
         (wait, parts): (u64, WaitParts),
         present: Cycle,
     ) -> Served {
-        if wait == 0 && start >= self.last {
+        if wait == 0 && start >= self.all_filled {
             return Served { cycle: start, missed: false };
         }
         let line = address.block_number(self.line_shift);
         if parts.translation_cycles == 0 {
             return self.serve_late(line, start, (wait, parts.under_way), present);
         }
-        // It asks for the line once it is translated.
+        // The access requests the line once it is translated.
         let (start, wait) =
             (start + parts.translation_cycles, wait.saturating_sub(parts.translation_cycles));
         Served { missed: true, ..self.serve_late(line, start, (wait, parts.under_way), present) }
     }
 
+    /// [`LineFillBuffers::serve`] for an access that is translated at `start`.
     #[inline(never)]
     fn serve_late(
         &mut self,
@@ -80,41 +83,42 @@ impl LineFillBuffers {
         (wait, under_way): (u64, bool),
         present: Cycle,
     ) -> Served {
-        let end =
-            |from: Cycle| if under_way { (start + wait).max(from.next()) } else { from + wait };
-        // The line may be under way: the memory reports a hit, or a part of the wait.
-        let same = |miss: &&Miss| miss.line == line && miss.to > start;
-        let arrives = self.under_way.iter().filter(same).map(|miss| miss.to).min();
+        let end_of_fill = |fill_start: Cycle| {
+            if under_way { (start + wait).max(fill_start.next()) } else { fill_start + wait }
+        };
+        // If the line is under way, the memory reports a hit, or a part of the wait.
+        let is_same_line = |miss: &&Miss| miss.line == line && miss.end > start;
+        let arrives = self.under_way.iter().filter(is_same_line).map(|miss| miss.end).min();
         if let Some(cycle) = arrives {
             return Served { cycle, missed: true };
         }
         if wait == 0 {
             return Served { cycle: start, missed: false };
         }
-        self.under_way.retain(|miss| miss.to > present);
-        let mut from = start;
-        while !self.has_room(from, end(from)) {
-            // A buffer is free when one of the lines is filled.
-            let ends = self.under_way.iter().map(|miss| miss.to).filter(|to| *to > from);
-            // A line is under way, because there is no room.
+        self.under_way.retain(|miss| miss.end > present);
+        let mut fill_start = start;
+        while !self.has_room(fill_start, end_of_fill(fill_start)) {
+            // The next buffer is free when one of the lines is filled. There is one, because there is no room.
+            let ends = self.under_way.iter().map(|miss| miss.end).filter(|end| *end > fill_start);
             let Some(free) = ends.min() else { break };
-            from = free;
+            fill_start = free;
         }
-        let to = end(from);
-        self.under_way.push(Miss { line, from, to });
-        self.last = self.last.max(to);
-        Served { cycle: to, missed: true }
+        let end = end_of_fill(fill_start);
+        self.under_way.push(Miss { line, start: fill_start, end });
+        self.all_filled = self.all_filled.max(end);
+        Served { cycle: end, missed: true }
     }
 
-    /// Whether a buffer is free during all of an interval. The number of lines under way is
-    /// greatest at its start, or where one of them starts.
-    fn has_room(&self, from: Cycle, to: Cycle) -> bool {
-        let room_at = |time: Cycle| {
-            let there = self.under_way.iter().filter(|miss| miss.from <= time && time < miss.to);
-            there.count() < self.buffers_max
+    /// Whether a buffer is free from `start` to before `end`. It suffices to check `start` and the starts of misses,
+    /// because the number of lines under way grows only there.
+    fn has_room(&self, start: Cycle, end: Cycle) -> bool {
+        let has_room_at = |time: Cycle| {
+            let under_way =
+                self.under_way.iter().filter(|miss| miss.start <= time && time < miss.end);
+            under_way.count() < self.buffers_max
         };
-        let issued = self.under_way.iter().map(|miss| miss.from);
-        room_at(from) && issued.filter(|time| (from..to).contains(time)).all(room_at)
+        let starts = self.under_way.iter().map(|miss| miss.start);
+        has_room_at(start) && starts.filter(|time| (start..end).contains(time)).all(has_room_at)
     }
 }
 

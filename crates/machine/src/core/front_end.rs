@@ -1,5 +1,6 @@
-//! The front end: fetches up to `width` instructions per cycle, in program order, along predicted
-//! branches.
+//! The front end of a core with one thread: fetches up to `width` instructions per cycle, in program
+//! order, along predicted branches. It computes only when each instruction is fetched; `code_tags`
+//! says where the code comes from and how branches are predicted.
 
 use super::CoreCounts;
 use super::Memory;
@@ -11,29 +12,29 @@ use super::stages::{EntryQueue, FetchLimiter};
 use crate::cycle::Cycle;
 use crate::predict::{BranchKind, Prediction};
 
-/// The branch predictor of a front end that runs ahead of fetch: it produces a line of code, or the
-/// target of a branch, per cycle, and the lines are requested then.
+/// The branch predictor of a front end that runs ahead of fetch. Per cycle, it produces a line of code or the target of
+/// a branch. A line is requested when it is produced. See [`FrontModel::ahead_lines`](super::FrontModel::ahead_lines).
 #[derive(Clone, Debug)]
 struct RunAhead {
-    /// When the last one was produced.
+    /// When the last line or target was produced.
     cycle: Cycle,
-    /// Whether the next line is that of a branch's target, which was produced already.
-    at_target: bool,
-    /// The fetch times of the lines that the predictor can be ahead of.
-    places: EntryQueue<Cycle>,
+    /// Whether the next line is the line of a branch target, which was already produced.
+    is_at_target: bool,
+    /// The fetch times of the last lines and targets: the predictor waits for the oldest before it produces another.
+    fetched: EntryQueue<Cycle>,
 }
 
 impl RunAhead {
     fn new(lines: u32) -> RunAhead {
-        RunAhead { cycle: Cycle::START, at_target: false, places: EntryQueue::new(lines) }
+        RunAhead { cycle: Cycle::START, is_at_target: false, fetched: EntryQueue::new(lines) }
     }
 
-    /// Produces the next one, `bubble_cycles` late, not before cycle `earliest`; the one before is
-    /// fetched at `fetched`. Returns when: it is not fetched before.
+    /// Produces the next line or target, with a delay of `bubble_cycles`, not before cycle `earliest`. The line or
+    /// branch before is fetched at `fetched`. Returns the cycle; nothing of the new line is fetched earlier.
     #[inline]
     fn next(&mut self, bubble_cycles: u64, earliest: Cycle, fetched: Cycle) -> Cycle {
-        self.cycle = (self.cycle + 1 + bubble_cycles).max(self.places.oldest()).max(earliest);
-        self.places.push(fetched);
+        self.cycle = (self.cycle + 1 + bubble_cycles).max(self.fetched.oldest()).max(earliest);
+        self.fetched.push(fetched);
         self.cycle
     }
 
@@ -46,24 +47,26 @@ impl RunAhead {
     }
 }
 
-/// How instructions come from a cache of decoded instructions, or past it.
+/// The widths of fetch in a core with a cache of decoded instructions.
 #[derive(Clone, Debug)]
 struct DecodedWidths {
-    /// The width of what misses it.
-    width: u32,
-    bytes: u32,
+    /// Maximum number of instructions per cycle that miss the cache, and of their bytes.
+    miss_width: u32,
+    miss_bytes: u32,
+    /// Maximum number of instructions per cycle that the cache supplies.
     hit_width: u32,
     one_line_per_cycle: bool,
-    /// The line of code that the last line of decoded instructions started in.
+    /// The line of code where the last line of decoded instructions started.
     last_line: u64,
+    /// Whether lines continue after taken branches, as in a trace cache.
     traces: bool,
 }
 
 impl DecodedWidths {
     fn new(model: &DecodedModel, core_width: u32) -> DecodedWidths {
         DecodedWidths {
-            width: model.decode_width,
-            bytes: model.decode_bytes.unwrap_or(u32::MAX),
+            miss_width: model.decode_width,
+            miss_bytes: model.decode_bytes.unwrap_or(u32::MAX),
             hit_width: model.width.unwrap_or(core_width),
             one_line_per_cycle: model.one_line_per_cycle,
             last_line: u64::MAX,
@@ -71,8 +74,8 @@ impl DecodedWidths {
         }
     }
 
-    /// Whether the instruction at an address, which starts a line of decoded instructions, comes in a later
-    /// cycle than the instructions before it. Instructions after a not-taken branch are in the branch's line.
+    /// Whether the instruction at `address`, which starts a line of decoded instructions, must come in a later cycle
+    /// than the instructions before it. Instructions after a not-taken branch are in the branch's line.
     #[inline]
     fn starts_cycle(&mut self, is_first_of_block: bool, address: u64) -> bool {
         let line = std::mem::replace(&mut self.last_line, address >> CODE_LINE_SHIFT);
@@ -80,7 +83,8 @@ impl DecodedWidths {
     }
 }
 
-/// Whether the target is in a register or in memory. A return that no return stack predicts counts as a return.
+/// Whether the target of a branch is in a register or in memory. A return never counts, even if no return stack
+/// predicts it.
 fn is_indirect(kind: BranchKind) -> bool {
     matches!(kind, BranchKind::IndirectJump | BranchKind::IndirectCall)
 }
@@ -96,7 +100,7 @@ pub(super) struct InstructionTimes {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     pub(super) cycle: Cycle,
-    /// When it waited for its line.
+    /// The cycles while it waited for its line.
     pub(super) wait: CycleRange,
 }
 
@@ -110,8 +114,9 @@ pub(super) struct FrontEnd {
     indirect_overruled_cycles: u64,
     return_cycles: u64,
     taken_ends_cycle: bool,
+    /// `None`: the core requests a line when it fetches it.
     ahead: Option<RunAhead>,
-    /// The bytes of undecoded instructions that were fetched in a cycle.
+    /// The cycle of the last fetch of undecoded instructions, and the bytes fetched in it.
     bytes: (Cycle, u32),
     fetching: FetchLimiter,
     /// When the entries of the fetch queue become free.
@@ -119,12 +124,12 @@ pub(super) struct FrontEnd {
     /// Nothing is fetched before this cycle.
     earliest: Cycle,
     decoded: Option<DecodedWidths>,
-    /// How many instructions of the block are fetched per cycle.
+    /// Maximum number of instructions per cycle in the current part of the block.
     block_width: u32,
-    /// How many bytes of them are.
+    /// Maximum number of bytes per cycle in the current part of the block. `u32::MAX`: no limit.
     block_bytes: u32,
-    /// Whether this part of the block comes from the cache of decoded instructions.
-    block_decoded: bool,
+    /// Whether the cache of decoded instructions supplies the current part of the block.
+    is_block_decoded: bool,
 }
 
 impl FrontEnd {
@@ -150,17 +155,17 @@ impl FrontEnd {
                 .map(|decoded| DecodedWidths::new(decoded, model.width)),
             block_width: model.width,
             block_bytes: u32::MAX,
-            block_decoded: false,
+            is_block_decoded: false,
         }
     }
 
-    /// Fetches the next instruction, which starts no line. Returns when.
+    /// Fetches the next instruction, which starts no line. Returns its cycle.
     #[inline(always)]
     pub(super) fn fetch_next(&mut self, instruction: &Instruction) -> Cycle {
         self.take(instruction, self.earliest.max(self.queue.oldest()))
     }
 
-    /// Fetches the next instruction, whose code was `found` so.
+    /// Fetches the next instruction. `found`: where its code comes from.
     #[inline(always)]
     pub(super) fn fetch<M: Memory>(
         &mut self,
@@ -173,14 +178,14 @@ impl FrontEnd {
         if instruction.starts_decoded()
             && let Some(decoded) = &mut self.decoded
         {
-            self.block_decoded = found.is_decoded();
-            (self.block_width, self.block_bytes) = if self.block_decoded {
+            self.is_block_decoded = found.is_decoded();
+            (self.block_width, self.block_bytes) = if self.is_block_decoded {
                 (decoded.hit_width, u32::MAX)
             } else {
-                (decoded.width, decoded.bytes)
+                (decoded.miss_width, decoded.miss_bytes)
             };
             if decoded.starts_cycle(instruction.offset == 0, block.address_of(instruction).0)
-                && self.block_decoded
+                && self.is_block_decoded
             {
                 self.fetching.end_cycle();
             }
@@ -198,21 +203,21 @@ impl FrontEnd {
             }
         }
         if instruction.is_fused() {
-            // The branch takes the place.
+            // The branch after it takes the slot of the fused pair.
             return Fetched { cycle: self.fetching.next(earliest, self.block_width), wait };
         }
         Fetched { cycle: self.take(instruction, earliest), wait }
     }
 
-    /// When an instruction is fetched whose line is there at `earliest`.
+    /// Takes a fetch slot for an instruction whose line has arrived at `earliest`. Returns the cycle.
     #[inline(always)]
     fn take(&mut self, instruction: &Instruction, earliest: Cycle) -> Cycle {
         let mut cycle = self.fetching.take(earliest, self.block_width);
         if self.block_bytes < u32::MAX {
-            let (same, bytes) = (self.bytes.0 == cycle, u32::from(instruction.bytes()));
-            let used = if same { self.bytes.1 + bytes } else { bytes };
+            let (is_same_cycle, bytes) = (self.bytes.0 == cycle, u32::from(instruction.bytes()));
+            let used = if is_same_cycle { self.bytes.1 + bytes } else { bytes };
             self.bytes = (cycle, used);
-            if same && used > self.block_bytes {
+            if is_same_cycle && used > self.block_bytes {
                 self.fetching.end_cycle();
                 cycle = self.fetching.take(earliest, self.block_width);
                 self.bytes = (cycle, bytes);
@@ -221,7 +226,7 @@ impl FrontEnd {
         cycle
     }
 
-    /// How many cycles the lines of an instruction are waited for, which is fetched at `now`.
+    /// Fetches the lines of an instruction that would be fetched at `now`. Returns how many cycles it waits for them.
     #[inline(never)]
     fn fetch_lines<M: Memory>(
         &mut self,
@@ -236,7 +241,7 @@ impl FrontEnd {
         for line in found.lines(block, instruction) {
             let asked = match &mut self.ahead {
                 Some(ahead) => {
-                    if !std::mem::take(&mut ahead.at_target) {
+                    if !std::mem::take(&mut ahead.is_at_target) {
                         self.earliest = ahead.next(0, self.earliest, now);
                     }
                     ahead.cycle.min(now)
@@ -248,24 +253,25 @@ impl FrontEnd {
         arrived - now
     }
 
-    /// The instruction that was fetched last leaves the fetch queue at `cycle`.
+    /// Notes that the last fetched instruction leaves the fetch queue at `cycle`.
     #[inline]
     pub(super) fn entered(&mut self, cycle: Cycle) {
         self.queue.push(cycle);
     }
 
-    /// Nothing is fetched before `cycle`.
+    /// Stops fetch until `cycle`.
     #[inline]
     pub(super) fn resume_at(&mut self, cycle: Cycle) {
         self.earliest = self.earliest.max(cycle);
     }
 
-    /// Delays fetch by `cycles` more than was known.
+    /// Delays the next fetch by `cycles`, after a `resume_at` that did not include them.
     pub(super) fn delay(&mut self, cycles: u64) {
         self.earliest += cycles;
     }
 
-    /// The branch at the end of a block was `predicted` so. It is resolved when it is done.
+    /// Applies the cost of the branch at the end of a block to later fetches. A misprediction ends when the branch is
+    /// done.
     #[inline]
     pub(super) fn branch(
         &mut self,
@@ -292,7 +298,7 @@ impl FrontEnd {
         match &mut self.ahead {
             Some(ahead) if predicted.is_taken => {
                 self.earliest = ahead.next(bubble_cycles, self.earliest, fetched);
-                ahead.at_target = true;
+                ahead.is_at_target = true;
             }
             Some(ahead) if bubble_cycles > 0 => {
                 self.earliest = ahead.delay(bubble_cycles, self.earliest);
@@ -300,9 +306,9 @@ impl FrontEnd {
             None if bubble_cycles > 0 => self.resume_at(fetched + 1 + bubble_cycles),
             _ => {}
         }
-        let goes_on =
-            self.block_decoded && self.decoded.as_ref().is_some_and(|decoded| decoded.traces);
-        if self.taken_ends_cycle && predicted.is_taken && !goes_on {
+        let trace_continues =
+            self.is_block_decoded && self.decoded.as_ref().is_some_and(|decoded| decoded.traces);
+        if self.taken_ends_cycle && predicted.is_taken && !trace_continues {
             self.fetching.end_cycle();
         }
     }

@@ -1,5 +1,6 @@
 //! The in-order core: it issues one or more instructions per cycle, and stalls at each miss
-//! (blocking) or at the first use of missing data (stall on use).
+//! (blocking) or at the first use of missing data (stall on use). Used through
+//! [`AnyCore`](super::AnyCore). Each instruction gets all its times when it comes, in program order.
 
 use super::front_end::{Fetched, InstructionTimes};
 use super::instruction::{Instruction, REGISTERS, Special, Template, UNITS, Unit, register_index};
@@ -13,19 +14,20 @@ use super::{Access, AccessMode, Accesses, ExecutedBlock, Memory, wait_parts};
 use crate::address::VirtualAddress;
 use crate::cycle::Cycle;
 
-/// An in-order core. An instruction issues in the cycle of its predecessor or later, and gives its issue slot
-/// back in that cycle. A late result delays only the instructions that need it.
+/// An in-order core. An instruction issues in the cycle of its predecessor or later, and retires in the next cycle,
+/// before its result is ready. A late result delays only the instructions that need it.
 #[derive(Clone, Debug)]
 pub struct InOrderCore {
     common: CommonParts,
-    /// Whether it stalls at each miss. Otherwise it stalls at the first use of missing data.
-    blocking: bool,
+    /// Whether the core stalls at each miss. Otherwise it stalls at the first use of missing data.
+    is_blocking: bool,
     limits: Limits,
-    /// The operations that have issued in the current cycle.
+    /// The current cycle, and the operations that have issued in it.
     cycle: IssueCycle,
-    /// When units that operations occupy for several cycles are free.
+    /// For each kind of unit that operations occupy for several cycles, when it is free.
     free: [Cycle; UNITS],
     interval_cycles: [u64; UNITS],
+    /// When the value of each register is ready.
     ready: Box<[ReadyTime; REGISTERS]>,
     /// Nothing issues before this time.
     earliest: ReadyTime,
@@ -40,9 +42,8 @@ struct IssuedStore {
 }
 
 impl InOrderCore {
-    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted,
-    /// or none if the model executes out of order or has threads. `data_line_bytes` is the line
-    /// size of its L1D, a power of two.
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted. `None` if the model
+    /// executes out of order or has threads. `data_line_bytes` is the line size of its L1D, a power of two.
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<InOrderCore> {
         if model.window.is_some() || model.threads.is_some() {
@@ -52,7 +53,7 @@ impl InOrderCore {
         let stores = StoreBuffer::new(model.data.store_entries, model.units.store.count);
         Some(InOrderCore {
             common: CommonParts::new(model, data_line_bytes, stores),
-            blocking: model.data.blocking,
+            is_blocking: model.data.blocking,
             limits,
             cycle: limits.cycle(Cycle::START),
             free: [Cycle::START; UNITS],
@@ -87,31 +88,32 @@ impl InOrderCore {
             self.ready[register_index(register)] = ReadyTime::new(issued.next(), false);
         }
         self.all_done = self.all_done.max(done);
-        if self.blocking {
+        if self.is_blocking {
             self.stall_until_filled(issued, loaded, stored);
         }
         self.common.finish_special(instruction.special, issued, done.cycle());
         InstructionTimes { fetched: fetched.cycle, done: done.cycle() }
     }
 
-    /// The time at which all operands of an instruction are ready.
+    /// The time at which an instruction may issue: its operands are ready, a store has an entry of the store buffer,
+    /// and everything that the instruction is ordered after is done.
     fn operands(&self, instruction: &Instruction) -> ReadyTime {
         let addresses = ReadyTime::latest_of(&instruction.addresses, &self.ready);
-        let mut until =
+        let mut ready =
             ReadyTime::latest_of(&instruction.reads, &self.ready).max(addresses).max(self.earliest);
         if instruction.special.drains() {
-            until = until.max(self.all_done);
+            ready = ready.max(self.all_done);
         }
         if instruction.stores() {
-            until = until.max(self.common.stores.next_entry());
+            ready = ready.max(self.common.stores.next_entry());
         }
         if instruction.special.orders_memory() || instruction.special.drains_stores() {
-            until = until.at_least(self.common.stores.all_left());
+            ready = ready.at_least(self.common.stores.all_left());
         }
         if instruction.loads() {
-            until = until.at_least(self.common.loads_from);
+            ready = ready.at_least(self.common.loads_from);
         }
-        until
+        ready
     }
 
     /// Issues an instruction in the first cycle with all its units free, at the earliest in the cycle
@@ -143,20 +145,19 @@ impl InOrderCore {
         issued
     }
 
+    /// Retires an instruction in the cycle after its issue, and charges the slots that were lost before.
     fn retire(&mut self, fetched: Fetched, waits_for: ReadyTime, issued: Cycle) {
-        // An instruction frees its slot at the end of the cycle of its issue.
-        let until = waits_for.cycle().next();
-        let data = CycleRange::new(Cycle::START, until);
+        let data = CycleRange::new(Cycle::START, waits_for.cycle().next());
         let data = if waits_for.missed() { data } else { CycleRange::EMPTY };
-        // Where it waits for both, the slots are charged to data.
+        // Slots are charged to data where the instruction waits for both, because causes must not overlap.
         let fetch = CycleRange::new(fetched.wait.start.max(data.end), fetched.wait.end);
         let waits = || StallCauses { fetch, data, ..StallCauses::default() };
         self.common.retirement.retire(issued.next(), waits);
     }
 
-    /// Returns the cycle at which all loaded data of an instruction is ready, and whether the last of it waits for a miss.
-    /// Without loads, that is `issued`. Counts the loads. Each load accesses `memory`, also one that gets its data from a store.
-    /// A time from the cache includes the load latency; [`Self::stall_until_filled`] subtracts it.
+    /// Executes and counts the loads of an instruction. Returns when all loaded data is ready, and whether the last
+    /// data waited for a miss. Without loads, that is `issued`. Each load accesses `memory`, even if a store forwards
+    /// its data. A time from the cache includes the load latency; [`Self::stall_until_filled`] subtracts it.
     fn load<M: Memory>(
         &mut self,
         (special, accesses): (Special, &[Access]),
@@ -182,16 +183,16 @@ impl InOrderCore {
             };
             let served = self.common.fill_buffers.serve(address, start, (wait, parts), issued);
             self.common.retirement.counts.load_misses += u64::from(served.missed);
-            let until = ReadyTime::new(served.cycle + latency, served.missed);
-            loaded = loaded.max(until);
+            loaded = loaded.max(ReadyTime::new(served.cycle + latency, served.missed));
         }
         loaded
     }
 
     /// When the result of an instruction is ready.
     fn execute(&self, instruction: &Instruction, issued: Cycle, loaded: ReadyTime) -> ReadyTime {
-        let latency = instruction.unit.map_or(0, |_| self.common.latencies.executed(instruction));
-        let latency = latency + self.common.latencies.executing(instruction.special);
+        let latency =
+            instruction.unit.map_or(0, |_| self.common.latencies.of_instruction(instruction));
+        let latency = latency + self.common.latencies.extra_latency(instruction.special);
         let earliest = issued.next();
         ReadyTime::new((loaded.cycle() + latency).max(earliest), loaded.missed())
     }
@@ -221,7 +222,7 @@ impl InOrderCore {
     }
 
     /// Stalls issue, fetch and retirement of a blocking core until the misses of the instruction that issued at
-    /// `issued` are filled: first those of its loads, then those of its stores.
+    /// `issued` are filled: first the misses of its loads, then the misses of its stores.
     fn stall_until_filled(&mut self, issued: Cycle, loaded: ReadyTime, stored: ReadyTime) {
         let line_filled = loaded.cycle().earlier_by(self.common.latencies.of_unit(Unit::Load));
         let for_loads = if loaded.missed() { line_filled.cycles_since(issued) } else { 0 };

@@ -1,14 +1,18 @@
-//! Instructions and blocks as a core sees them: prepared once, read at each execution.
+//! Instructions and blocks as a core sees them. [`decode`](crate::decode) describes each instruction with the builder
+//! methods of [`Instruction`]; the plugin makes a [`Template`] of each block when QEMU translates it. All cores read
+//! templates at each execution, so their size and layout matter for speed.
 
 use super::ExecutedBlock;
 use crate::CodeSpan;
 use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::predict::BranchKind;
 
-/// The lines of code whose decoded instructions have a set in common.
+/// The size of a line of code, as a power of two, whose decoded instructions share a set of the cache of decoded
+/// instructions.
 pub(super) const CODE_LINE_SHIFT: u32 = 6;
 
-/// A unit that executes operations.
+/// A kind of execution unit. The first `UNITS` kinds are in the order of [`UnitsModel`](super::UnitsModel); their
+/// numbers index tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Integer arithmetic, logic, shifts and moves.
@@ -22,26 +26,27 @@ pub enum Unit {
     FloatMultiply,
     /// Floating point: divisions and roots.
     FloatDivide,
-    /// Vector registers: all else.
+    /// Vector registers: all other operations.
     Vector,
     Branch,
     Load,
     Store,
     /// Vector registers: shuffles, AES, SHA, and moves from and to other registers.
     Shuffle,
-    /// Integer units that shift, rotate, test bits and add three parts (`lea`): some cores have fewer of them.
+    /// Integer units that also execute shifts, rotates, bit tests and three-operand `lea`. Some cores have fewer of
+    /// them than integer units.
     Shift,
-    /// Integer units that choose by flags (`cmov`, `setcc`), likewise.
+    /// Integer units that also execute `cmov` and `setcc`. Some cores have fewer of them than integer units.
     Select,
 }
 
-/// The number of kinds of units that a model describes.
+/// The number of kinds of units that a model describes: all before [`Unit::Shift`].
 pub(super) const UNITS: usize = 11;
-/// Number of unit kinds, including integer units that only some integer operations use.
+/// The number of all kinds of units.
 pub(super) const UNIT_KINDS: usize = 13;
 
 impl Unit {
-    /// The kind that a model describes.
+    /// The kind of unit in a model that describes this kind.
     pub(super) fn described(self) -> Unit {
         match self {
             Unit::Shift | Unit::Select => Unit::Integer,
@@ -61,10 +66,11 @@ impl Unit {
     }
 }
 
-/// Operations with a latency of their own on the unit that executes them.
+/// Operations that may have another latency than the unit that executes them. `OperationLatencies::all` has the same
+/// order: the numbers index tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// `lea` of three parts.
+    /// `lea` of three operands.
     LeaThree,
     /// `tzcnt`, `lzcnt`.
     BitCount,
@@ -86,7 +92,7 @@ pub enum Operation {
     Aes,
     /// `sha256rnds2` and the like.
     Sha,
-    /// `lea` of two parts with a scaled index.
+    /// `lea` of two operands with a scaled index.
     LeaScaled,
     /// A comparison of floating point that sets flags.
     FloatFlags,
@@ -106,12 +112,14 @@ pub enum Operation {
 pub(super) const OPERATIONS: usize = 19;
 
 /// The effect of an instruction other than reading and writing registers and memory.
+///
+/// The order of the variants matters: `drains`, `drains_stores` and `stops_fetch` compare their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Special {
     /// Nothing.
     #[default]
     None,
-    /// Takes many micro-operations, which nothing enters between.
+    /// Takes many micro-operations. No other instruction enters between them.
     Microcode,
     /// Reads the clock: `rdtsc`.
     ReadClock,
@@ -121,13 +129,13 @@ pub enum Special {
     ExtendedControl,
     /// Exchanges the kernel's and the user's GS base.
     SwapGs,
-    /// Changes whether interrupts are let through: `cli`, `sti`, `popf`.
+    /// Enables or disables interrupts: `cli`, `sti`, `popf`.
     WriteFlags,
     /// Sets the direction of string instructions: `cld`, `std`.
     Direction,
     /// Stops fetch for a while.
     Pause,
-    /// Takes a place among the stores: `sfence`.
+    /// Takes an entry of the store buffer: `sfence`.
     StoreFence,
     /// Writes a line back and drops it, in order with the stores: `clflush`.
     FlushLine,
@@ -152,13 +160,13 @@ pub enum Special {
     WriteMsr,
     /// Serialises: `invlpg`, `invpcid`.
     InvalidatePage,
-    /// Serialises: `in`, `out`. (Intel's manual, volume 3, 11.10: I/O drains the store buffer.)
+    /// Serialises: `in`, `out`. I/O drains the store buffer (Intel's manual, volume 3, 11.10).
     Port,
-    /// Leaves an interrupt, as serialising as these.
+    /// Serialises: `iret`, which leaves an interrupt.
     InterruptReturn,
 }
 
-/// The number of kinds of [`Special`].
+/// Length of tables by [`Special`]: at least the number of its variants.
 pub(super) const SPECIALS: usize = 24;
 
 impl Special {
@@ -167,7 +175,7 @@ impl Special {
         self as u8 >= Special::Fence as u8
     }
 
-    /// Whether the instruction waits until all earlier stores are in the cache, as well.
+    /// Whether the instruction also waits until all earlier stores are in the cache.
     pub(super) fn drains_stores(self) -> bool {
         self as u8 >= Special::Serialise as u8
     }
@@ -187,23 +195,23 @@ impl Special {
         (Special::Microcode as u8..=Special::Pause as u8).contains(&(self as u8))
     }
 }
-/// A register, or a group of registers that dependences treat as one.
+
+/// A register, or a group of registers that dependences treat as one register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(u8);
 
-/// Length of the tables of ready times: the number of values of a register number, so that no index needs a
-/// check.
+/// Length of the tables of ready times. Every `u8` is a valid index, so that no index needs a check.
 pub(super) const REGISTERS: usize = 256;
 
-/// The index of a register in such a table.
+/// The index of a register in a table of ready times.
 #[inline(always)]
 pub(super) fn register_index(register: u8) -> usize {
     usize::from(register)
 }
 
-/// Stands for no register that is read: always ready.
+/// Fills unused entries of lists of read registers: never written, so always ready.
 const NOTHING: u8 = 126;
-/// Stands for no register that is written: never read.
+/// Fills unused entries of lists of written registers: never read.
 const NOWHERE: u8 = 127;
 
 impl Register {
@@ -213,7 +221,7 @@ impl Register {
     pub const X87: Register = Register(17);
     pub const STACK_POINTER: Register = Register(4);
 
-    /// Its number in an instruction's lists.
+    /// The register's number in an instruction's lists.
     pub(super) fn number(self) -> u8 {
         self.0
     }
@@ -243,27 +251,31 @@ impl Register {
     }
 }
 
-/// The most registers that form addresses, that are changed as a side effect, that are read
-/// otherwise, and that are written. An instruction with more waits for all instructions before it.
+/// Maximum number of registers of an instruction that form addresses, that change as a side effect, that are read
+/// otherwise, and that are written. An instruction with more registers waits for all instructions before it.
 const ADDRESSES: usize = 3;
 const MOVES: usize = 2;
 const READS: usize = 4;
 const WRITES: usize = 3;
 
+// The bits of `Instruction::flags`.
 const LOADS: u16 = 1;
 const STORES: u16 = 2;
+/// The instruction moves the stack pointer implicitly.
 pub(super) const STACK: u16 = 4;
+/// The instruction is the first of its block in a line of L1I.
 pub(super) const NEW_LINE: u16 = 8;
+/// See [`Instruction::is_plain`].
 const PLAIN: u16 = 16;
-/// A move between registers of a kind.
+/// A move between two registers of one kind.
 const MOVES_REGISTER: u16 = 32;
-/// The result is zero, whatever was in the register.
+/// The result is always zero.
 const ZEROES: u16 = 64;
-/// A small constant is added to a register. No flag of its own is left.
+/// A small constant is added to a register. Both bits together, because all 16 bits are in use.
 const ADDS_CONSTANT: u16 = MOVES_REGISTER | ZEROES;
-/// The load writes vector registers.
+/// The instruction loads or stores a vector register.
 const VECTOR: u16 = 128;
-/// A string instruction that repeats itself: it copies (`rep movs`), fills (`rep stos`), or reads.
+/// A repeated string instruction that copies (`rep movs`), fills (`rep stos`), or, with both bits, reads.
 const COPIES: u16 = 256;
 const FILLS: u16 = 512;
 const READS_STRING: u16 = COPIES | FILLS;
@@ -284,7 +296,7 @@ const MANY: u16 = 32768;
 /// The bit of [`Instruction::address_form`] that is set if the address has an index.
 pub(crate) const ADDRESS_HAS_INDEX: u16 = 4;
 
-/// The stages of an out-of-order core that an instruction needs.
+/// The stages of an out-of-order core that an instruction needs: chooses a specialised copy of its timing rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Class {
     /// All stages.
@@ -314,35 +326,40 @@ pub enum StringOperation {
     Compare,
 }
 
+/// An instruction as a core sees it. Unused entries of register lists are `NOTHING` or `NOWHERE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
+    /// Registers that form addresses.
     pub(super) addresses: [u8; ADDRESSES],
+    /// Registers that are read for the operation, or stored.
     pub(super) reads: [u8; READS],
     pub(super) writes: [u8; WRITES],
+    /// Address registers that change as a side effect, before a load is ready.
     pub(super) moves: [u8; MOVES],
     pub(crate) unit: Option<Unit>,
-    /// The index of its latency: that of its unit, or of an [`Operation`] after all units.
+    /// The index of its latency in [`Latencies`](super::Latencies): the unit's number, or [`UNITS`] plus the number of
+    /// an [`Operation`].
     pub(super) latency: u8,
     pub(super) special: Special,
     pub(super) branch: Option<BranchKind>,
     pub(super) flags: u16,
     pub(super) bytes: u8,
-    /// How its address is formed: equal numbers are equal forms. Zero if its value is not one of
-    /// 32 or 64 bits in a general register.
+    /// A number for how its address is formed, for memory renaming: equal forms have equal numbers. Zero unless the
+    /// value has 32 or 64 bits and is in a general register or an immediate.
     pub(super) address_form: u16,
-    /// The offset from the start of its block.
+    /// The offset from the start of its block, in bytes.
     pub(super) offset: u16,
-    /// Known for instructions of a template.
+    /// Set only in instructions of a template.
     pub(super) class: Class,
 }
 
-/// Replaces the first elements that are `nothing` by `registers`; false if there are too many.
-fn put(places: &mut [u8], nothing: u8, registers: &[Register]) -> bool {
+/// Adds registers to a list whose unused entries are `unused`. Returns whether they fit.
+fn add_registers(list: &mut [u8], unused: u8, registers: &[Register]) -> bool {
     registers.iter().all(|register| {
-        if places.contains(&register.0) {
+        if list.contains(&register.0) {
             return true;
         }
-        let free = places.iter_mut().find(|entry| **entry == nothing);
+        let free = list.iter_mut().find(|entry| **entry == unused);
         free.map(|entry| *entry = register.0).is_some()
     })
 }
@@ -408,6 +425,7 @@ impl Instruction {
         self
     }
 
+    /// Makes an instruction with too many registers wait for all earlier instructions: the list would miss dependences.
     fn or_serialise(mut self, fits: bool) -> Instruction {
         if !fits && !self.special.drains() {
             self.special = Special::Fence;
@@ -418,14 +436,14 @@ impl Instruction {
     /// Adds registers that the instruction reads for its operation, or stores.
     #[must_use]
     pub fn reading(mut self, registers: &[Register]) -> Instruction {
-        let fits = put(&mut self.reads, NOTHING, registers);
+        let fits = add_registers(&mut self.reads, NOTHING, registers);
         self.or_serialise(fits)
     }
 
     /// Adds registers that the instruction writes.
     #[must_use]
     pub fn writing(mut self, registers: &[Register]) -> Instruction {
-        let fits = put(&mut self.writes, NOWHERE, registers);
+        let fits = add_registers(&mut self.writes, NOWHERE, registers);
         self.or_serialise(fits)
     }
 
@@ -433,7 +451,7 @@ impl Instruction {
     /// their new values before the load is ready.
     #[must_use]
     pub fn moving(mut self, registers: &[Register]) -> Instruction {
-        let fits = put(&mut self.moves, NOWHERE, registers);
+        let fits = add_registers(&mut self.moves, NOWHERE, registers);
         self.or_serialise(fits)
     }
 
@@ -441,7 +459,7 @@ impl Instruction {
     #[must_use]
     pub fn loading(mut self, address: &[Register]) -> Instruction {
         self.flags |= LOADS;
-        let fits = put(&mut self.addresses, NOTHING, address);
+        let fits = add_registers(&mut self.addresses, NOTHING, address);
         self.or_serialise(fits)
     }
 
@@ -449,7 +467,7 @@ impl Instruction {
     #[must_use]
     pub fn storing(mut self, address: &[Register]) -> Instruction {
         self.flags |= STORES;
-        let fits = put(&mut self.addresses, NOTHING, address);
+        let fits = add_registers(&mut self.addresses, NOTHING, address);
         self.or_serialise(fits)
     }
 
@@ -459,15 +477,14 @@ impl Instruction {
         self
     }
 
-    /// Sets the special effect.
     #[must_use]
     pub fn doing(mut self, special: Special) -> Instruction {
         self.special = special;
         self
     }
 
-    /// Marks the instruction as a move of 32 or 64 bits between memory at an address of this form and a
-    /// general register or an immediate.
+    /// Marks the instruction as a move of 32 or 64 bits to or from memory, at an address of this form. The other
+    /// operand is a general register or an immediate.
     #[must_use]
     pub fn with_address_form(mut self, form: u16) -> Instruction {
         self.address_form = form;
@@ -510,15 +527,15 @@ impl Instruction {
         self.flags & FUSED != 0
     }
 
-    /// Whether the instruction is a root of floating point.
+    /// Whether the instruction is a floating-point square root.
     #[inline]
     pub(super) fn is_root(&self) -> bool {
-        self.is(Operation::FloatRoot)
+        self.is_operation(Operation::FloatRoot)
     }
 
-    /// Whether the instruction has the latency of an operation.
+    /// Whether the instruction is this operation.
     #[inline]
-    pub(super) fn is(&self, operation: Operation) -> bool {
+    pub(super) fn is_operation(&self, operation: Operation) -> bool {
         usize::from(self.latency) == UNITS + operation as usize
     }
 
@@ -535,19 +552,19 @@ impl Instruction {
         self
     }
 
-    /// Index of the load's latency: with or without a scaled index, into a vector register or another.
+    /// The index of the load's latency. Bit 0: with a scaled index. Bit 1: into a vector register.
     #[inline]
     pub(super) fn load_form(&self) -> usize {
         usize::from(self.flags & SCALED != 0) | usize::from(self.flags & VECTOR != 0) << 1
     }
 
-    /// Whether what it loads goes to vector registers.
+    /// Whether the loaded value goes to a vector register.
     #[inline]
     pub(super) fn loads_vector(&self) -> bool {
         self.flags & VECTOR != 0
     }
 
-    /// Whether what it stores comes from vector registers.
+    /// Whether the stored value comes from a vector register.
     #[inline]
     pub(super) fn stores_vector(&self) -> bool {
         self.flags & (VECTOR | STORES) == VECTOR | STORES
@@ -573,7 +590,7 @@ impl Instruction {
         self.flags & READS_STRING != 0
     }
 
-    /// Marks the instruction: it moves the stack pointer implicitly, as a push does.
+    /// Marks the instruction as moving the stack pointer implicitly, as a push does.
     #[must_use]
     pub fn moving_stack(mut self) -> Instruction {
         self.flags |= STACK;
@@ -598,40 +615,40 @@ impl Instruction {
         self.flags & STORES != 0
     }
 
-    /// Marks the stores: they bypass the caches.
+    /// Marks the instruction's stores as non-temporal: they bypass the caches.
     #[must_use]
     pub fn streaming(mut self) -> Instruction {
         self.flags |= STREAMS;
         self
     }
 
-    /// Whether its stores bypass the caches.
+    /// Whether the instruction's stores are non-temporal.
     #[inline]
     #[must_use]
     pub fn streams(&self) -> bool {
         self.flags & STREAMS != 0
     }
 
-    /// Whether the instruction is only an operation on registers. Known for instructions of a [`Template`].
+    /// Whether the instruction only operates on registers. Valid only in a [`Template`].
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.flags & PLAIN != 0
     }
 
-    /// The instruction as part of a template.
+    /// The instruction with the flags and the class that depend on its other properties. For a template.
     pub(super) fn classified(mut self) -> Instruction {
-        let plain = !self.loads()
+        let is_plain = !self.loads()
             && !self.stores()
             && self.special == Special::None
             && self.branch.is_none()
             && self.addresses == [NOTHING; ADDRESSES]
             && self.moves == [NOWHERE; MOVES];
-        let many = self.reads[2..] != [NOTHING; READS - 2]
+        let has_many = self.reads[2..] != [NOTHING; READS - 2]
             || self.addresses[2..] != [NOTHING; ADDRESSES - 2]
             || self.writes[2..] != [NOWHERE; WRITES - 2]
             || self.moves != [NOWHERE; MOVES];
         let kept = self.flags & !(PLAIN | MANY);
-        self.flags = kept | if plain { PLAIN } else { 0 } | if many { MANY } else { 0 };
+        self.flags = kept | if is_plain { PLAIN } else { 0 } | if has_many { MANY } else { 0 };
         self.class = self.class_of();
         self
     }
@@ -640,7 +657,7 @@ impl Instruction {
         if self.repeats() {
             return Class::Repetition;
         }
-        let has_interval = self.is_root() || self.is(Operation::FloatFlags);
+        let has_interval = self.is_root() || self.is_operation(Operation::FloatFlags);
         if self.special != Special::None || self.streams() || has_interval {
             return Class::Any;
         }
@@ -648,10 +665,10 @@ impl Instruction {
             (true, false) => Class::Load,
             (false, true) => Class::Store,
             (true, true) => Class::LoadAndStore,
-            // A side effect happens when the address is known.
+            // Its registers change when the address is known, which the fast path does not compute.
             (false, false) if self.moves != [NOWHERE; MOVES] => Class::Any,
             (false, false) if self.addresses != [NOTHING; ADDRESSES] => Class::Any,
-            // Renaming registers does not execute it.
+            // Renaming registers does not execute a branch.
             (false, false) if self.branch.is_some() && self.unit.is_none() => Class::Any,
             (false, false) => Class::Operation,
         }
@@ -663,23 +680,24 @@ impl Instruction {
         self.flags & MANY != 0
     }
 
-    /// The first two address registers, read registers and written registers. Almost no instruction has
-    /// more.
+    /// The first two address registers, the first two read registers, and the first two written registers. Almost no
+    /// instruction has more.
     #[inline(always)]
     pub(super) fn first_registers(&self) -> [[u8; 2]; 3] {
-        let [address, index, ..] = self.addresses;
-        let [read, other, ..] = self.reads;
-        let [written, second, ..] = self.writes;
-        [[address, index], [read, other], [written, second]]
+        let [base, index, ..] = self.addresses;
+        let [first_read, second_read, ..] = self.reads;
+        let [first_written, second_written, ..] = self.writes;
+        [[base, index], [first_read, second_read], [first_written, second_written]]
     }
 
-    /// Whether the instruction is the first of its block in a line, of code or of decoded instructions.
+    /// Whether the instruction is the first of its block in a line of L1I, or the first of a line of decoded
+    /// instructions.
     #[inline(always)]
     pub(super) fn starts(&self) -> bool {
         self.flags & (NEW_LINE | NEW_DECODED_LINE) != 0
     }
 
-    /// Whether the instruction is the first of its block in a line of instructions.
+    /// Whether the instruction is the first of its block in a line of L1I.
     #[inline]
     pub(super) fn starts_line(&self) -> bool {
         self.flags & NEW_LINE != 0
@@ -691,7 +709,7 @@ impl Instruction {
         self.flags & NEW_DECODED_LINE != 0
     }
 
-    /// Its length, bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u8 {
         self.bytes
@@ -707,7 +725,7 @@ impl Instruction {
         self.branch
     }
 
-    /// The instruction for a core whose front end follows the stack pointer.
+    /// The instruction without its dependences on the stack pointer, for a core whose front end tracks it.
     pub(super) fn without_stack(mut self) -> Instruction {
         let pointer = Register::STACK_POINTER.0;
         let read = self.addresses.iter_mut().chain(&mut self.reads);
@@ -718,8 +736,8 @@ impl Instruction {
     }
 }
 
-/// Whether a block ends in an operation on registers and a conditional branch that some cores fuse: as one
-/// instruction they are decoded, and enter.
+/// Whether a block ends in an operation on registers and a conditional branch that some cores fuse. They decode and
+/// execute the pair as one instruction.
 fn ends_in_pair(instructions: &[Instruction]) -> bool {
     let [.., before, Instruction { branch: Some(BranchKind::Conditional), .. }] = instructions
     else {
@@ -729,10 +747,10 @@ fn ends_in_pair(instructions: &[Instruction]) -> bool {
     before.flags & (FUSIBLE | PLAIN) == FUSIBLE | PLAIN
 }
 
-/// The properties of a core that its templates depend on.
+/// The properties of a core that templates depend on. A template serves only cores with an equal layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Size of a line of instructions as a power of two.
+    /// Size of a line of L1I, as a power of two.
     pub line_shift: u32,
     /// See [`FrontModel::follows_stack`](super::FrontModel::follows_stack).
     pub follows_stack: bool,
@@ -748,12 +766,12 @@ pub struct Layout {
     pub has_shuffle_unit: bool,
     /// See [`UnitsModel::ports`](super::UnitsModel::ports).
     pub binds_to_ports: bool,
-    /// Whether `cld` and `std` take longer than any operation; see
+    /// Whether `cld` and `std` take longer than other integer operations; see
     /// [`SingleCosts::cld_cycles`](super::SingleCosts::cld_cycles).
     pub sets_direction_slowly: bool,
-    /// Instructions of a line of the cache of decoded instructions; 0 without one.
+    /// Maximum instructions in a line of the cache of decoded instructions; 0 without this cache.
     pub decoded_instructions: u32,
-    /// Whether such lines end at lines of code of 64 bytes: they do, unless they are traces.
+    /// Whether lines of decoded instructions end where a line of code of 64 bytes ends. Traces do not.
     pub decoded_by_lines: bool,
 }
 
@@ -769,44 +787,46 @@ impl Layout {
     }
 }
 
-/// A block of instructions that execute one after the other. Only the last one may be a branch.
+/// A block of instructions that execute one after the other, prepared for one [`Layout`]. Only the last instruction may
+/// be a branch. The block lies in one page or two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     pub(super) instructions: Box<[Instruction]>,
+    /// The part of the block in its first page.
     first: CodeSpan,
+    /// The part of the block in its second page.
     second: Option<CodeSpan>,
     line_shift: u32,
     /// The address after the block.
     pub(super) fall_through: u64,
     /// The target of the branch at its end, if the branch is direct.
     pub(super) target: Option<u64>,
-    /// The block's summary for looking it up.
     pub(super) summary: LookUpSummary,
 }
 
-/// A block's summary for looking it up, apart from the instructions: in code that does not repeat itself
-/// the instructions are not in the host's caches.
+/// A block's summary for functional warming, which looks up lines without times. It is separate from the instructions:
+/// in code that rarely repeats, these are not in the host's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LookUpSummary {
     /// Bit N is set if instruction N, of the first 64, starts a line of code or of decoded instructions.
     pub(super) starts: u64,
     /// Whether the block has at most 64 instructions, and none is a repetition of a string instruction.
     pub(super) is_simple: bool,
-    /// The number of the instruction that is fused with the branch after it, and so takes no slot.
+    /// The number of the instruction that is fused with the branch after it. It takes no issue slot.
     pub(super) fused: Option<u16>,
-    /// The branch at its end, with its address.
+    /// The branch at the end of the block, with its address.
     pub(super) branch: Option<(BranchKind, u64)>,
 }
 
 impl LookUpSummary {
     fn new(instructions: &[Instruction], address: u64) -> LookUpSummary {
-        let bits = instructions.iter().take(64).enumerate();
+        let first_instructions = instructions.iter().take(64).enumerate();
         let branch =
             |last: &Instruction| Some((last.branch?, address.wrapping_add(last.offset.into())));
         LookUpSummary {
-            starts: bits
+            starts: first_instructions
                 .map(|(index, instruction)| u64::from(instruction.starts()) << index)
-                .fold(0, |all, instruction| all | instruction),
+                .fold(0, |bits, bit| bits | bit),
             fused: instructions.iter().position(Instruction::is_fused).map(|index| index as u16),
             is_simple: instructions.len() <= 64 && !instructions.iter().any(Instruction::repeats),
             branch: instructions.last().and_then(branch),
@@ -815,8 +835,7 @@ impl LookUpSummary {
 }
 
 impl Template {
-    /// The address of an instruction by its number; that of the block for a number beyond its
-    /// instructions.
+    /// The address of the instruction with this number, or the block's address if it has fewer instructions.
     #[inline]
     #[must_use]
     pub fn address_at(&self, number: u16) -> VirtualAddress {
@@ -825,15 +844,15 @@ impl Template {
         VirtualAddress(self.first.virtual_address).plus(offset.into())
     }
 
-    /// Returns the physical address of an instruction by its number, or `None` if there are not so many instructions.
+    /// The physical address of the instruction with this number. `None` if the block has fewer instructions.
     #[inline]
     #[must_use]
     pub fn instruction_physical(&self, number: u16) -> Option<PhysicalAddress> {
-        self.instructions.get(usize::from(number)).map(|one| self.physical_of(one))
+        self.instructions.get(usize::from(number)).map(|instruction| self.physical_of(instruction))
     }
 
-    /// Returns a block in the one or two pages that it spans. `target` is the target of the branch
-    /// at its end, if the branch is direct.
+    /// Prepares a block for cores with this layout. The spans are its parts in one page or two. `target` is the target
+    /// of the branch at its end, if the branch is direct.
     #[must_use]
     pub fn new(
         layout: Layout,
@@ -865,28 +884,30 @@ impl Template {
                 instruction.unit = Some(Unit::Vector);
             }
             instruction.offset = offset;
-            // The start of the last line of decoded instructions, and their number.
-            let part = line_of_code(offset.into());
+            // `in_decoded`: the line of code where the last line of decoded instructions starts, and its number of
+            // instructions.
+            let code_line = line_of_code(offset.into());
             if layout.decoded_instructions > 0
                 && !is_second
                 && (in_decoded.1 == 0
                     || in_decoded.1 == layout.decoded_instructions
-                    || layout.decoded_by_lines && in_decoded.0 != part)
+                    || layout.decoded_by_lines && in_decoded.0 != code_line)
             {
                 instruction.flags |= NEW_DECODED_LINE;
-                in_decoded = (part, 0);
+                in_decoded = (code_line, 0);
             }
             in_decoded.1 += u32::from(!is_second);
             offset = offset.saturating_add(instruction.bytes.into());
-            let ends = Some(line(u64::from(offset.max(1)) - 1));
-            instruction.flags |= if ends == last_line { 0 } else { NEW_LINE };
-            last_line = ends;
+            // Where the instruction ends: one that crosses lines starts a line, too.
+            let end_line = Some(line(u64::from(offset.max(1)) - 1));
+            instruction.flags |= if end_line == last_line { 0 } else { NEW_LINE };
+            last_line = end_line;
             instruction.classified()
         };
         let mut instructions: Box<[Instruction]> =
             instructions.iter().enumerate().map(&mut prepare).collect();
         if fuses && let [.., before, _] = &mut *instructions {
-            // It leaves the fast path of plain instructions.
+            // A fused operation must not take the fast path of plain instructions.
             before.flags = before.flags & !PLAIN | FUSED;
             before.class = Class::Fused;
         }
@@ -901,8 +922,7 @@ impl Template {
         }
     }
 
-    /// Where its instructions lie in the host's memory, as bytes: for who wants them in the host's
-    /// caches before it executes.
+    /// The bytes of the host's memory that hold the instructions, so that a caller can prefetch them.
     #[inline(always)]
     #[must_use]
     pub fn host_range(&self) -> std::ops::Range<*const u8> {
@@ -910,8 +930,8 @@ impl Template {
         instructions.start.cast()..instructions.end.cast()
     }
 
-    /// The executed instructions from number `first` on. The kind of the branch at the end of the block, if the
-    /// branch is one of them.
+    /// The executed instructions from number `first` on, and the kind of the branch at the end of the block if it has
+    /// executed.
     #[inline(always)]
     pub(super) fn executed_from(
         &self,
@@ -924,7 +944,6 @@ impl Template {
         (instructions, last.and_then(|last| last.branch))
     }
 
-    /// The number of instructions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.instructions.len()
@@ -935,7 +954,6 @@ impl Template {
         self.instructions.is_empty()
     }
 
-    /// Whether its last instruction is a branch.
     #[must_use]
     pub fn ends_in_branch(&self) -> bool {
         self.instructions.last().is_some_and(|last| last.branch.is_some())
@@ -960,13 +978,13 @@ impl Template {
         [self.line_at(instruction.offset), self.line_at(last)]
     }
 
+    /// The line of L1I of the byte at an offset, as a virtual and a physical address.
     fn line_at(&self, offset: u16) -> (VirtualAddress, PhysicalAddress) {
         let mask = !((1 << self.line_shift) - 1);
         let line = self.first.virtual_address.wrapping_add(offset.into()) & mask;
         (VirtualAddress(line), PhysicalAddress(self.physical_at(offset) & mask))
     }
 
-    /// The physical address of one of its instructions.
     #[inline]
     pub(super) fn physical_of(&self, instruction: &Instruction) -> PhysicalAddress {
         PhysicalAddress(self.physical_at(instruction.offset))

@@ -1,4 +1,5 @@
-//! Banks of a first data cache: how many loads of a cycle may start at the same place of their lines.
+//! Banks of the L1 data cache: they limit how many loads may start in a cycle at the same offset of their lines. Only
+//! the out-of-order core has them, for models with [`DataModel::bank_loads`](super::DataModel::bank_loads).
 
 use super::Access;
 use crate::cycle::Cycle;
@@ -8,10 +9,11 @@ use crate::cycle::Cycle;
 const BANK_SHIFT: u32 = 2;
 const BANKS: usize = 16;
 
-/// For each bank, the last cycle that started a load there, and the number of loads in that cycle. Loads
-/// that start in an earlier cycle, out of order, are not counted.
+/// For each bank, the last cycle when a load started, and the number of loads in that cycle. Loads that start in an
+/// earlier cycle, out of order, are not counted.
 #[derive(Clone, Debug)]
 pub(super) struct LoadBanks {
+    /// Maximum number of loads per bank and cycle.
     loads_max: u32,
     last: [(Cycle, u32); BANKS],
 }
@@ -21,7 +23,7 @@ impl LoadBanks {
         LoadBanks { loads_max, last: [(Cycle::START, 0); BANKS] }
     }
 
-    /// Whether a load can start in this cycle; if so it does.
+    /// Starts a load in this cycle, if its bank has room. Returns whether it has.
     #[inline]
     pub(super) fn take(&mut self, load: &Access, cycle: Cycle) -> bool {
         let (last, number) = &mut self.last[(load.virtual_address >> BANK_SHIFT) as usize % BANKS];

@@ -1,18 +1,19 @@
-//! Cores: what instructions cost beyond their cache misses.
+//! Cores: what instructions cost beyond their cache misses, at the level `ooo`.
 //!
 //! A block of instructions is decoded once into a [`Template`]: registers read and written, unit,
-//! branch, special effects. It then executes any number of times, each time with the accesses that
-//! it made and the address that came after it. The core asks a [`Memory`], such as the
-//! [`MemoryPort`](crate::memory::MemoryPort) of a memory system, how long each access waits.
+//! branch, special effects. The plugin then executes it any number of times, each time with the
+//! accesses that the guest made and the address that followed. The core asks a [`Memory`], such as
+//! the [`MemoryPort`](crate::memory::MemoryPort) of a memory system, how long each access waits.
 //!
 //! - [`OutOfOrderCore`] has a reorder buffer.
 //! - [`InOrderCore`] issues in order; a blocking one waits for each miss.
-//! - [`AnyCore`] is the one that its model asks for.
+//! - [`AnyCore`] is an out-of-order or an in-order core, as its model says.
 //! - [`MultithreadedCore`] issues in each cycle from one of several threads.
 //!
-//! No core loops over cycles. Instructions come in program order, and each gets its times at once:
-//! when it is fetched, issues, is done, and retires. Lost issue slots are charged by the rule of
-//! `simos-1995`, section 3.3; see [`CoreCounts`].
+//! No core loops over cycles. Instructions come in program order, and each gets all its times at
+//! once: when it is fetched, issues, is done, and retires. Lost issue slots are charged by the rule
+//! of `simos-1995`, section 3.3; see [`CoreCounts`]. This code runs for each instruction of a guest,
+//! in QEMU's vCPU threads: a change may cost simulation speed (`cargo bench -p machine`).
 
 mod chase;
 mod code_tags;
@@ -57,9 +58,9 @@ use instruction::{OPERATIONS, SPECIALS, UNITS};
 pub struct Access {
     /// The virtual address of the first byte.
     pub virtual_address: u64,
-    /// The physical address of the first byte; absent for a device.
+    /// The physical address of the first byte. `None` for a device.
     pub physical: Option<u64>,
-    /// The instruction of the block that made it, from 0.
+    /// The number of the instruction in its block, from 0.
     pub instruction: u16,
     /// The length in bytes.
     pub bytes: u8,
@@ -70,7 +71,8 @@ pub struct Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessMode {
     Load,
-    /// The load of a locked instruction, which stores to the same place: the line comes with the right to write it.
+    /// The load of a locked instruction, which then stores to the same address: the core acquires the line with the
+    /// right to write it.
     LoadLocked,
     Store,
     /// A non-temporal store: a combining buffer collects the stores to a line, and writes the line to memory.
@@ -78,13 +80,13 @@ pub enum AccessMode {
 }
 
 impl AccessMode {
-    /// Whether such an access to a line that the core holds may have nothing more to do than to touch the line.
+    /// Whether a hit in this mode can be complete by touching its line and page: the memory's fast path may try it.
     #[inline(always)]
     pub(crate) fn may_hit_at_once(self) -> bool {
         matches!(self, AccessMode::Load | AccessMode::Store)
     }
 
-    /// How an instruction of an effect loads.
+    /// The mode of the loads of an instruction with this special effect.
     #[inline(always)]
     fn load_of(special: Special) -> AccessMode {
         if special == Special::Atomic { AccessMode::LoadLocked } else { AccessMode::Load }
@@ -93,21 +95,20 @@ impl AccessMode {
 
 /// The caches, TLBs and memory of a core.
 ///
-/// Each access comes once, in program order. What it finds in caches and TLBs follows from this order alone. Only how
-/// long it waits depends on the cycle of its start. Out of order, this cycle may be earlier than the cycle of the
+/// Each access comes once, in program order. What the access finds in caches and TLBs follows from this order alone.
+/// Only its wait depends on the cycle of its start. In an out-of-order core, an access may start earlier than the
 /// previous access.
 ///
-/// The wait is that beyond an L1 hit: zero for a hit. A line that was requested may count as present for later
-/// accesses, because the core knows itself until when it waits for a line.
+/// A wait is in cycles beyond an L1 hit: zero for a hit. A requested line may count as present for later accesses,
+/// because the core itself remembers until when the line is under way.
 pub trait Memory {
-    /// Looks up an instruction line, without times. Both addresses are addresses of the line's first byte.
+    /// Looks up an instruction line, without times. Both addresses name the line's first byte.
     fn look_up_fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress);
 
-    /// Looks up the line of a load or store, or its lines, without times.
-    fn look_up(&mut self, access: &Access, how: AccessMode);
+    /// Looks up the lines of a load or store, without times.
+    fn look_up(&mut self, access: &Access, mode: AccessMode);
 
-    /// Fetches an instruction line. Both addresses are addresses of the line's first byte. Returns how many cycles it
-    /// waits.
+    /// Fetches an instruction line. Both addresses name the line's first byte. Returns the wait.
     fn fetch(
         &mut self,
         virtual_address: VirtualAddress,
@@ -115,8 +116,8 @@ pub trait Memory {
         now: Cycle,
     ) -> u64;
 
-    /// Names the instruction whose lines are fetched next, by the addresses of its first byte. A line may also hold
-    /// other instructions, and start in another function.
+    /// Tells which instruction the next fetches are for, by the addresses of its first byte. The line alone does not
+    /// tell: it may also hold other instructions, and start in another function.
     fn set_fetched_instruction(
         &mut self,
         _virtual_address: VirtualAddress,
@@ -124,10 +125,10 @@ pub trait Memory {
     ) {
     }
 
-    /// Loads from one line or more, or stores to it. Returns how many cycles it waits.
-    fn access(&mut self, access: &Access, how: AccessMode, now: Cycle) -> u64;
+    /// Loads or stores, in one line or more. Returns the wait.
+    fn access(&mut self, access: &Access, mode: AccessMode, now: Cycle) -> u64;
 
-    /// The parts of the last load's or store's wait. Valid only if it waited.
+    /// The parts of the wait of the last load or store. Valid only if its wait was not zero.
     fn last_wait(&self) -> WaitParts {
         WaitParts::default()
     }
@@ -136,8 +137,8 @@ pub trait Memory {
 /// The counts of a core. All are sums since the start; the counts of a region are the difference of two
 /// readings.
 ///
-/// Each cycle offers one issue slot per unit of the core's width. An instruction that retires uses a slot. Other
-/// slots are lost to one of the causes, or open: more instructions may still retire in the last cycle.
+/// A core of width N offers N issue slots per cycle. An instruction that retires uses a slot. Every other slot is lost
+/// to one of the causes, or open: more instructions may still retire in the last cycle.
 /// [`CoreCounts::instructions`] and all `_slots` add up to `cycles` times the width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreCounts {
@@ -145,7 +146,7 @@ pub struct CoreCounts {
     pub cycles: u64,
     /// Instructions that used a slot.
     pub instructions: u64,
-    /// Instructions that used no slot: repetitions of string instructions whose work a wide access did, and
+    /// Instructions that used no slot: repetitions of string instructions that an earlier wide access included, and
     /// operations that were fused with the branch after them.
     pub slotless_instructions: u64,
     /// Slots lost because the core waited for an instruction line.
@@ -168,9 +169,9 @@ pub struct CoreCounts {
     pub load_misses: u64,
     /// Stores that waited for a line.
     pub store_misses: u64,
-    /// Loads that an earlier store forwarded its value to.
+    /// Loads that got their value from an earlier store.
     pub forwarded_loads: u64,
-    /// Instruction lines that the core waited for.
+    /// Fetches that waited for an instruction line.
     pub fetch_misses: u64,
     /// Interrupts and exceptions.
     pub interrupts: u64,
@@ -189,35 +190,34 @@ impl CoreCounts {
     }
 }
 
+/// The part of a block that the guest executed.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutedBlock<'a> {
-    /// How many of its instructions executed, from the first: fewer than all if an exception ended
-    /// it.
+    /// The number of executed instructions, from the block's first. An exception may end a block early.
     pub instructions: u32,
-    /// Their loads and stores, in program order.
+    /// The loads and stores of the executed instructions, in program order.
     pub accesses: &'a [Access],
-    /// The address that executed next; if an interrupt came there, the address that it returns to.
+    /// The address of the next executed instruction. If an interrupt comes first, its return address.
     pub next: u64,
 }
 
 /// The parts of an access's wait beyond an L1 hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitParts {
-    /// The part of the wait that is for its translation, at its start. No fill buffer is taken for
-    /// it.
+    /// The first part of the wait, for the translation. It takes no fill buffer.
     pub translation_cycles: u64,
-    /// Whether the line was under way before, as after a late prefetch: it arrives when it does,
-    /// also if the access starts later, for want of a fill buffer.
+    /// Whether the line was already under way, as after a late prefetch. Its arrival does not depend on a free fill
+    /// buffer.
     pub under_way: bool,
 }
 
-/// The parts of the last load's or store's wait, which is `wait` cycles in all.
+/// The parts of the wait of the last load or store. `wait`: the whole wait, in cycles.
 #[inline(always)]
 fn wait_parts<M: Memory>(memory: &M, wait: u64) -> WaitParts {
     if wait == 0 { WaitParts::default() } else { memory.last_wait() }
 }
 
-/// The accesses of a block, instruction by instruction.
+/// The accesses of a block that are still to be taken, instruction by instruction.
 #[derive(Debug)]
 pub(super) struct Accesses<'a>(&'a [Access]);
 
@@ -226,36 +226,37 @@ impl<'a> Accesses<'a> {
         Accesses(accesses)
     }
 
-    /// The accesses that were not taken yet.
+    /// The accesses that [`Accesses::next`] has not taken yet.
     #[inline]
     pub(super) fn remaining(&self) -> &'a [Access] {
         self.0
     }
 
-    /// The accesses of instruction `index`. The accesses of earlier instructions were taken already.
+    /// Takes the accesses of instruction `index`. The accesses of earlier instructions must have been taken.
     #[inline]
     pub(super) fn next(&mut self, index: usize) -> &'a [Access] {
-        let of_it = |access: &&Access| usize::from(access.instruction) <= index;
-        // None or one is the common case.
+        let is_taken = |access: &&Access| usize::from(access.instruction) <= index;
+        // No access or a single one is the common case.
         let number = match self.0 {
             [] => 0,
-            [first, ..] if !of_it(&first) => 0,
-            [_, rest @ ..] => 1 + rest.iter().take_while(of_it).count(),
+            [first, ..] if !is_taken(&first) => 0,
+            [_, rest @ ..] => 1 + rest.iter().take_while(is_taken).count(),
         };
-        let (of_it, rest) = self.0.split_at(number);
+        let (taken, rest) = self.0.split_at(number);
         self.0 = rest;
-        of_it
+        taken
     }
 }
 
-/// Room for the latencies of units and of operations: a power of two, so that no index needs a check.
+/// Length of the table of latencies of units and operations. A power of two, so that no index needs a check.
 const LATENCIES: usize = (UNITS + OPERATIONS).next_power_of_two();
 
-/// The latencies of operations, cycles.
+/// The latencies of a core model, in cycles, with its defaults filled in.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies {
-    /// Latencies of units, then of operations.
+    /// Latencies by [`Unit`], then by [`Operation`]: see [`Instruction::latency`].
     operations: [u64; LATENCIES],
+    /// Extra cycles by [`Special`].
     specials: [u64; SPECIALS],
     pub(super) forward: u64,
     pub(super) interrupt: u64,
@@ -264,29 +265,29 @@ pub(super) struct Latencies {
 
 impl Latencies {
     pub(super) fn new(model: &CoreModel) -> Latencies {
-        let (events, of) = (&model.events, &model.events.of);
-        let rdtsc = of.rdtsc_cycles.unwrap_or(events.microcode_cycles);
+        let (events, single) = (&model.events, &model.events.of);
+        let rdtsc = single.rdtsc_cycles.unwrap_or(events.microcode_cycles);
         let mut specials = [0; SPECIALS];
         let all = [
             (Special::Microcode, events.microcode_cycles),
             (Special::ReadClock, rdtsc),
-            (Special::ReadMsr, of.rdmsr_cycles.unwrap_or(events.microcode_cycles)),
-            (Special::ExtendedControl, of.xgetbv_cycles.unwrap_or(events.microcode_cycles)),
-            (Special::Direction, of.cld_cycles.unwrap_or(0)),
-            (Special::SwapGs, of.swapgs_cycles.unwrap_or(events.microcode_cycles)),
-            (Special::WriteFlags, of.popf_cycles.unwrap_or(0)),
+            (Special::ReadMsr, single.rdmsr_cycles.unwrap_or(events.microcode_cycles)),
+            (Special::ExtendedControl, single.xgetbv_cycles.unwrap_or(events.microcode_cycles)),
+            (Special::Direction, single.cld_cycles.unwrap_or(0)),
+            (Special::SwapGs, single.swapgs_cycles.unwrap_or(events.microcode_cycles)),
+            (Special::WriteFlags, single.popf_cycles.unwrap_or(0)),
             (Special::Pause, events.pause_cycles),
-            (Special::StoreFence, of.sfence_cycles.unwrap_or(0)),
-            (Special::FlushLine, of.clflush_cycles.unwrap_or(0)),
+            (Special::StoreFence, single.sfence_cycles.unwrap_or(0)),
+            (Special::FlushLine, single.clflush_cycles.unwrap_or(0)),
             (Special::Atomic, events.atomic_cycles),
-            (Special::Barrier, of.mfence_cycles.unwrap_or(events.atomic_cycles)),
-            (Special::Fence, of.lfence_cycles.unwrap_or(0)),
-            (Special::ReadClockOrdered, of.rdtscp_cycles.unwrap_or(rdtsc)),
+            (Special::Barrier, single.mfence_cycles.unwrap_or(events.atomic_cycles)),
+            (Special::Fence, single.lfence_cycles.unwrap_or(0)),
+            (Special::ReadClockOrdered, single.rdtscp_cycles.unwrap_or(rdtsc)),
             (Special::Serialise, events.serialise_cycles),
-            (Special::WriteControl, of.mov_cr_cycles.unwrap_or(events.serialise_cycles)),
-            (Special::WriteMsr, of.wrmsr_cycles.unwrap_or(events.serialise_cycles)),
-            (Special::InvalidatePage, of.invlpg_cycles.unwrap_or(events.serialise_cycles)),
-            (Special::Port, of.port_cycles.unwrap_or(events.microcode_cycles)),
+            (Special::WriteControl, single.mov_cr_cycles.unwrap_or(events.serialise_cycles)),
+            (Special::WriteMsr, single.wrmsr_cycles.unwrap_or(events.serialise_cycles)),
+            (Special::InvalidatePage, single.invlpg_cycles.unwrap_or(events.serialise_cycles)),
+            (Special::Port, single.port_cycles.unwrap_or(events.microcode_cycles)),
             (Special::SystemCall, events.system_call_cycles),
             (Special::SystemReturn, events.system_return_cycles),
             (Special::InterruptReturn, events.interrupt_return_cycles),
@@ -295,11 +296,12 @@ impl Latencies {
             specials[special as usize] = cycles.into();
         }
         let units = model.units.all().map(|(_, unit)| u64::from(unit.latency_cycles));
-        let single = model.units.of.all();
-        let single = single.map(|(_, own, unit)| own.map_or(units[unit as usize], u64::from));
+        let latencies = model.units.of.all();
+        let latencies =
+            latencies.map(|(_, cycles, unit)| cycles.map_or(units[unit as usize], u64::from));
         let mut operations = [0; LATENCIES];
         operations[..UNITS].copy_from_slice(&units);
-        operations[UNITS..UNITS + OPERATIONS].copy_from_slice(&single);
+        operations[UNITS..UNITS + OPERATIONS].copy_from_slice(&latencies);
         Latencies {
             operations,
             specials,
@@ -316,26 +318,28 @@ impl Latencies {
 
     /// The latency of an instruction that a unit executes.
     #[inline]
-    pub(super) fn executed(&self, instruction: &Instruction) -> u64 {
+    pub(super) fn of_instruction(&self, instruction: &Instruction) -> u64 {
         self.operations[usize::from(instruction.latency) % LATENCIES]
     }
 
-    /// When an interrupt is taken of a core whose last instruction retired at `retired`, and whose
-    /// stores had all left at `left`.
-    pub(super) fn interrupted(&self, retired: Cycle, left: Cycle) -> Cycle {
-        retired.max(if self.interrupt_drains_stores { left } else { Cycle::START }) + self.interrupt
+    /// When the handler of an interrupt starts. The core's last instruction retired at `retired`, and all its stores
+    /// have drained at `drained`.
+    pub(super) fn interrupted(&self, retired: Cycle, drained: Cycle) -> Cycle {
+        let stores_wait = if self.interrupt_drains_stores { drained } else { Cycle::START };
+        retired.max(stores_wait) + self.interrupt
     }
 
-    /// The extra latency of a special instruction. A flushed line drains later, and so do the stores after a
-    /// store fence.
+    /// The extra latency of the result of a special instruction. Line flushes and store fences delay only the drain of
+    /// stores.
     #[inline]
-    pub(super) fn executing(&self, special: Special) -> u64 {
+    pub(super) fn extra_latency(&self, special: Special) -> u64 {
         match special {
             Special::FlushLine | Special::StoreFence => 0,
             other => self.special(other),
         }
     }
 
+    /// The cycles that a model gives for a special effect.
     #[inline]
     pub(super) fn special(&self, special: Special) -> u64 {
         self.specials[special as usize]

@@ -1,4 +1,8 @@
-//! Cores as data: the `[core]` table of a machine model.
+//! Cores as data: the `[core]` table of a machine model, and its checks.
+//!
+//! serde reads these structures from the text of a model (`machines/*.toml`, `--set core.width=4`): the names of
+//! fields are the names of keys, so a rename breaks models. A new field needs a default and a range in
+//! [`CoreModel::check`]. The cores of this module read it once, when they are made.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,19 +52,19 @@ pub struct StringsModel {
     /// are not aligned to each other.
     pub chunk_bytes: u32,
     /// Number of accesses that enter per cycle; for a copy, the number of pairs of a load and a store.
-    #[serde(default = "one_by_default")]
+    #[serde(default = "default_one")]
     pub chunks_per_cycle: u32,
     /// Maximum length of a short string, in bytes. Short strings start after `short_copy_start_cycles` or
     /// `short_fill_start_cycles`. A longer string pays the difference to the long start when it exceeds this length.
     #[serde(default)]
     pub short_bytes: u32,
     /// Maximum element size of a short string, in bytes. 1: only strings of `movsb` and `stosb` can be short.
-    #[serde(default = "one_by_default")]
+    #[serde(default = "default_one")]
     pub short_element_bytes: u32,
-    /// See [`StringsModel::copy_start_cycles`].
+    /// Like `copy_start_cycles`, for a short string.
     #[serde(default)]
     pub short_copy_start_cycles: u32,
-    /// See [`StringsModel::fill_start_cycles`].
+    /// Like `fill_start_cycles`, for a short string.
     #[serde(default)]
     pub short_fill_start_cycles: u32,
     /// Cycles before `rep lods`. `None`: the core executes each repetition as an instruction.
@@ -189,15 +193,15 @@ pub struct UnitModel {
     /// Cycles from issue until other operations can use the result. For loads: the latency of an L1 hit.
     pub latency_cycles: u32,
     /// Cycles that an operation occupies its unit.
-    #[serde(default = "one_by_default")]
+    #[serde(default = "default_one")]
     pub interval_cycles: u32,
 }
 
-fn one_by_default() -> u32 {
+fn default_one() -> u32 {
     1
 }
 
-fn sixteen() -> u8 {
+fn default_access_bytes() -> u8 {
     16
 }
 
@@ -300,7 +304,8 @@ pub struct OperationLatencies {
 }
 
 impl OperationLatencies {
-    /// Name, latency and executing unit of each operation, in the order of [`Operation`](super::Operation).
+    /// Name, latency and executing unit of each operation, in the order of [`Operation`](super::Operation): its number
+    /// is the index.
     pub(super) fn all(&self) -> [(&'static str, Option<u32>, Unit); OPERATIONS] {
         [
             ("lea_three_cycles", self.lea_three_cycles, Unit::Integer),
@@ -360,7 +365,7 @@ pub struct DataModel {
     #[serde(default)]
     pub renames_without_index: bool,
     /// Width of the widest access, in bytes. QEMU splits a wide access; the core joins its parts up to this width.
-    #[serde(default = "sixteen")]
+    #[serde(default = "default_access_bytes")]
     pub access_bytes: u8,
     /// Extra latency of a load with a scaled index. An in-order core has none.
     #[serde(default)]
@@ -475,6 +480,7 @@ pub struct SingleCosts {
 }
 
 impl SingleCosts {
+    /// Name and cycles of each cost, for checks.
     fn all(&self) -> [(&'static str, Option<u32>); 15] {
         [
             ("mfence_cycles", self.mfence_cycles),
@@ -496,14 +502,15 @@ impl SingleCosts {
     }
 }
 
-/// Maximum width of a core: the counter of operations that issue in a cycle has four bits.
+/// Maximum width of a core: the counts of operations that issue in a cycle have four bits.
 const WIDTH_MAX: u32 = 15;
 /// Maximum number of ports with operations bound to them.
 pub(super) const PORTS_MAX: usize = 5;
 /// Maximum number of entries in a window.
 const WINDOW_MAX: u32 = 4096;
-/// Maximum entries of a scheduler, and of a scheduler with bound ports: its counters have 12 and 8 bits.
+/// Maximum entries of a scheduler: its counter has 12 bits.
 const SCHEDULER_MAX: u32 = 4095;
+/// Maximum entries of a scheduler with bound ports: the counter of each port has eight bits.
 const BOUND_MAX: u32 = 255;
 /// Maximum number of line fill buffers.
 const MISSES_MAX: u32 = 256;
@@ -516,10 +523,12 @@ const THREADS_MAX: u32 = 64;
 /// Maximum number of lines in a cache of decoded instructions.
 const DECODED_LINES_MAX: u32 = 1 << 20;
 
+/// The error of a field that cannot have its value.
 fn refuse(field: String, problem: impl Into<String>) -> Result<(), ModelError> {
     Err(ModelError::new(field, problem))
 }
 
+/// Refuses a value that is not in `minimum..=maximum`.
 fn in_range(field: String, value: u32, minimum: u32, maximum: u32) -> Result<(), ModelError> {
     if (minimum..=maximum).contains(&value) {
         return Ok(());
@@ -528,7 +537,8 @@ fn in_range(field: String, value: u32, minimum: u32, maximum: u32) -> Result<(),
 }
 
 impl DecodedModel {
-    /// This cache as a cache of bytes: the tag array looks up a line of instructions by a "line" of 4 bytes.
+    /// The geometry of the tag array for this cache. Only sets and ways matter; the line size is the smallest that a
+    /// [`CacheModel`] allows.
     pub(super) fn as_cache(&self) -> CacheModel {
         let line_bytes = 4;
         CacheModel {
@@ -579,7 +589,7 @@ impl StringsModel {
 }
 
 impl UnitsModel {
-    /// Name and model of each kind of units, in the order of [`Unit`](super::Unit).
+    /// Name and model of each kind of unit, in the order of [`Unit`]: its number is the index.
     pub(super) fn all(&self) -> [(&'static str, UnitModel); UNITS] {
         [
             ("integer", self.integer),
@@ -613,7 +623,7 @@ impl UnitsModel {
 }
 
 impl CoreModel {
-    /// The properties on which decoding depends. `line_bytes`: size of an L1I line, a power of two.
+    /// The properties on which templates depend. `line_bytes`: size of a line of L1I, a power of two.
     #[must_use]
     pub fn layout(&self, line_bytes: u64) -> Layout {
         let decoded = self.front.decoded.as_ref();

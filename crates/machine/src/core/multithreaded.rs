@@ -1,12 +1,14 @@
 //! A core whose threads share its pipeline cycle by cycle, such as the cores of the UltraSPARC T1: in each
-//! cycle one of the ready threads issues an instruction, round robin.
+//! cycle one of the ready threads issues an instruction, round robin. Each thread is a vCPU of the plugin.
 //!
-//! The simulator executes threads one after the other, but their time axis is common. Blocks of a thread are
-//! queued. A cycle is given to a thread once each thread is known to be ready or not ready then. A thread's
-//! queue shows that; a thread with an empty queue is not ready before its own time; a halted thread is never
-//! ready. The result does not depend on the simulation's time slices, and a ready thread
-//! waits for at most one instruction of each other thread. A thread that wakes continues at the time of the
-//! others, and is not charged for their instructions meanwhile.
+//! QEMU executes the vCPUs one after the other, but the threads have a common time axis. So a thread's blocks are
+//! queued. A cycle is given to a thread only once it is known for every thread whether it is ready in that cycle:
+//! a queue shows when its thread is ready; a thread with an empty queue is not ready before its own time; a halted
+//! thread is never ready.
+//!
+//! Invariant: the result does not depend on QEMU's time slices. A ready thread waits for at most one instruction of
+//! each other thread. A thread that wakes continues at the time of the others, and is not charged for the cycles in
+//! between.
 
 use std::collections::VecDeque;
 
@@ -20,19 +22,20 @@ use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::cycle::Cycle;
 use crate::predict::{Branch, Prediction, Predictor};
 
-/// The most instructions that a thread queues while another thread's are not known.
+/// Maximum number of instructions in a thread's queue while it waits to know another thread's instructions.
 const QUEUED_MAX: usize = 1 << 16;
 
 /// A core whose threads share its pipeline.
 #[derive(Clone, Debug)]
 pub struct MultithreadedCore {
     threads: Vec<Thread>,
-    blocking: bool,
+    /// Whether a thread stalls at each miss.
+    is_blocking: bool,
     latencies: Latencies,
     mispredict_cycles: u64,
     btb_miss_cycles: u64,
     interval_cycles: [u64; UNITS],
-    /// When units, which all threads share, are free.
+    /// When each kind of unit is free. All threads share the units.
     free: [Cycle; UNITS],
     /// The next cycle that can issue an instruction.
     now: Cycle,
@@ -42,13 +45,13 @@ pub struct MultithreadedCore {
 
 impl MultithreadedCore {
     /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted,
-    /// or none if the model has no threads.
+    /// or `None` if the model has no threads.
     #[must_use]
     pub fn new(model: &CoreModel) -> Option<MultithreadedCore> {
         let threads = model.threads?;
         Some(MultithreadedCore {
             threads: (0..threads).map(|_| Thread::new(model)).collect(),
-            blocking: model.data.blocking,
+            is_blocking: model.data.blocking,
             latencies: Latencies::new(model),
             mispredict_cycles: model.front.mispredict_cycles.into(),
             btb_miss_cycles: model.front.btb_miss_cycles.into(),
@@ -59,14 +62,13 @@ impl MultithreadedCore {
         })
     }
 
-    /// The number of threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Queues a block that `thread` executes, or the part that the guest executed. The block's memory
-    /// accesses are made now.
+    /// Queues a block that `thread` executes, or the part that the guest executed. Memory serves the block's accesses
+    /// now, not when the instructions issue.
     pub fn run<M: Memory>(
         &mut self,
         thread: usize,
@@ -91,7 +93,7 @@ impl MultithreadedCore {
         let thread = &mut self.threads[number];
         let mut accesses = Accesses::new(executed.accesses);
         let (instructions, branch) = block.executed_from(first, executed);
-        let empty = thread.queue.is_empty();
+        let was_empty = thread.queue.is_empty();
         for (index, instruction) in (first..).zip(instructions) {
             let own_accesses = accesses.next(index);
             let now = thread.time();
@@ -113,11 +115,11 @@ impl MultithreadedCore {
             let entry_cycles = std::mem::take(&mut thread.entry_cycles);
             let instruction = *instruction;
             let pending = Pending { instruction, fetch_wait, waits, entry_cycles, prediction };
-            thread.queued_cycles += pending.least_cycles(self.blocking);
+            thread.queued_cycles += pending.cycles_min(self.is_blocking);
             thread.held_cycles += entry_cycles.unwrap_or(0);
             thread.queue.push_back(pending);
         }
-        if empty {
+        if was_empty {
             thread.look_ahead();
         }
     }
@@ -127,7 +129,7 @@ impl MultithreadedCore {
         *self.threads[thread].entry_cycles.get_or_insert(0) += cycles;
     }
 
-    /// An interrupt or exception comes after the last queued instruction of `thread`.
+    /// Lets an interrupt or exception follow the last queued instruction of `thread`.
     pub fn interrupt(&mut self, thread: usize) {
         let thread = &mut self.threads[thread];
         thread.retirement.counts.interrupts += 1;
@@ -143,29 +145,28 @@ impl MultithreadedCore {
         }
     }
 
-    /// Translations of a thread's addresses have changed.
+    /// Notes that translations of a thread's addresses have changed: the next line is fetched in any case.
     pub fn flush_translations(&mut self, thread: usize) {
         self.threads[thread].last_line = None;
     }
 
-    /// `thread`, whose queue is empty, was halted until `cycle`: those cycles are not charged to
-    /// it.
+    /// Notes that `thread`, whose queue is empty, was halted until `cycle`. The halted cycles are not charged to it.
     pub fn halt_until(&mut self, thread: usize, cycle: Cycle) {
         self.threads[thread].skip_to(cycle);
     }
 
-    /// `thread` is halted after its queued instructions, or no longer halted: then it continues at
-    /// the time of the others.
+    /// Sets whether `thread` is halted after its queued instructions. A thread that wakes continues at the time of the
+    /// others.
     pub fn set_halted(&mut self, thread: usize, halted: bool) {
         let state = &mut self.threads[thread];
-        let was = std::mem::replace(&mut state.halted, halted);
-        if was && !halted && state.queue.is_empty() {
+        let was_halted = std::mem::replace(&mut state.is_halted, halted);
+        if was_halted && !halted && state.queue.is_empty() {
             state.skip_to(self.now);
         }
     }
 
-    /// Issues queued instructions up to the first cycle that finds a thread with an empty queue possibly ready. A
-    /// very long queue drains all queues.
+    /// Issues queued instructions until a thread with an empty queue might be ready in a cycle. If a queue is very
+    /// long, drains all queues instead: threads with an empty queue then count as halted.
     pub fn advance(&mut self) {
         if self.threads.iter().any(|thread| thread.queue.len() > QUEUED_MAX) {
             return self.drain();
@@ -179,23 +180,22 @@ impl MultithreadedCore {
         }
     }
 
-    /// Before this cycle only queued instructions issue.
+    /// Before this cycle only queued instructions can issue: no running thread with an empty queue is ready earlier.
     fn known_until(&self) -> Cycle {
-        let running = self.threads.iter().filter(|thread| !thread.halted);
+        let running = self.threads.iter().filter(|thread| !thread.is_halted);
         let empty = running.filter(|thread| thread.queue.is_empty());
         empty.map(Thread::time).min().unwrap_or(Cycle::NEVER)
     }
 
-    /// The cycles of all instructions of a thread; a lower bound while some are queued. The value never
-    /// decreases.
+    /// The cycles of all instructions of a thread so far. A lower bound while some are queued. Never decreases.
     #[must_use]
     pub fn cycles(&self, thread: usize) -> u64 {
         let thread = &self.threads[thread];
         thread.time() - Cycle::START - thread.retirement.skipped_cycles()
     }
 
-    /// Drains the queues of all threads. A thread whose queue drains first counts as halted from
-    /// then on, and continues at the time of the others.
+    /// Issues all queued instructions. A thread whose queue drains earlier than others counts as halted until the end,
+    /// and then continues at the common time.
     pub fn drain(&mut self) {
         while let Some((cycle, thread)) = self.next() {
             self.issue(thread, cycle);
@@ -205,13 +205,13 @@ impl MultithreadedCore {
         }
     }
 
-    /// The next cycle with an issue, and its thread. Of the threads that are ready in that cycle, it is the
-    /// first one after the thread that issued last.
+    /// The next cycle with an issue, and its thread. `None`: all queues are empty. If several threads are ready in that
+    /// cycle, the first one after the last issuing thread issues (round robin).
     fn next(&self) -> Option<(Cycle, usize)> {
         let number = self.threads.len();
         let mut first: Option<(Cycle, usize)> = None;
-        for after in 1..=number {
-            let thread = (self.last + after) % number;
+        for distance in 1..=number {
+            let thread = (self.last + distance) % number;
             let Some(pending) = self.threads[thread].queue.front() else { continue };
             let free =
                 pending.instruction.unit.map_or(Cycle::START, |unit| self.free[unit as usize]);
@@ -226,11 +226,12 @@ impl MultithreadedCore {
         first
     }
 
+    /// Issues the first queued instruction of thread `number` in `cycle`, and gives it its times.
     fn issue(&mut self, number: usize, cycle: Cycle) {
         let thread = &mut self.threads[number];
         let Some(pending) = thread.queue.pop_front() else { return };
         (self.now, self.last) = (cycle.next(), number);
-        thread.queued_cycles -= pending.least_cycles(self.blocking);
+        thread.queued_cycles -= pending.cycles_min(self.is_blocking);
         thread.held_cycles -= pending.entry_cycles.unwrap_or(0);
         let ready_cycle = thread.head.cycle;
         let shared = CycleRange::new(ready_cycle.next(), cycle.next());
@@ -244,8 +245,8 @@ impl MultithreadedCore {
         let missed = load_cycles > 0;
         let load =
             if instruction.loads() { self.latencies.of_unit(Unit::Load) + load_cycles } else { 0 };
-        let unit = instruction.unit.map_or(0, |_| self.latencies.executed(instruction));
-        let latency = (load + unit + self.latencies.executing(instruction.special)).max(1);
+        let unit = instruction.unit.map_or(0, |_| self.latencies.of_instruction(instruction));
+        let latency = (load + unit + self.latencies.extra_latency(instruction.special)).max(1);
         let done = ReadyTime::new(cycle + latency, missed);
         for register in instruction.writes {
             thread.registers[register_index(register)] = done;
@@ -261,33 +262,34 @@ impl MultithreadedCore {
         self.threads[number].look_ahead();
     }
 
-    /// Delays the thread of an instruction that has issued, if it has to.
+    /// Delays the next instruction of a thread, if the instruction that issued in `cycle` and is done at `done`
+    /// requires that.
     fn hold_back(&mut self, number: usize, pending: &Pending, cycle: Cycle, done: ReadyTime) {
         let special = pending.instruction.special;
-        let mut until = ReadyTime::default();
+        let mut resume = ReadyTime::default();
         match pending.prediction {
             Prediction::Predicted | Prediction::PredictedLate | Prediction::Overruled => {}
-            Prediction::BtbMiss => until = ReadyTime::new(cycle + 1 + self.btb_miss_cycles, false),
+            Prediction::BtbMiss => resume = ReadyTime::new(cycle + 1 + self.btb_miss_cycles, false),
             Prediction::Mispredicted => {
-                until = ReadyTime::new(done.cycle() + self.mispredict_cycles, false)
+                resume = ReadyTime::new(done.cycle() + self.mispredict_cycles, false)
             }
         }
         if special.drains() || special.orders_memory() {
-            until = until.at_least(done.cycle());
+            resume = resume.at_least(done.cycle());
         }
         if special.stops_fetch() {
-            until = until.at_least(cycle + self.latencies.special(special));
+            resume = resume.at_least(cycle + self.latencies.special(special));
         }
         let waited = pending.waits.cycles();
-        if self.blocking && waited > 0 {
-            until = until.max(ReadyTime::new(cycle + 1 + waited, true));
+        if self.is_blocking && waited > 0 {
+            resume = resume.max(ReadyTime::new(cycle + 1 + waited, true));
         }
         let earliest = &mut self.threads[number].earliest;
-        *earliest = (*earliest).max(until);
+        *earliest = (*earliest).max(resume);
     }
 
     /// The earliest time at which a thread continues, on the common time axis, which includes halted cycles.
-    /// The value never decreases.
+    /// Never decreases.
     #[must_use]
     pub fn time(&self, thread: usize) -> Cycle {
         self.threads[thread].time()
@@ -299,14 +301,14 @@ impl MultithreadedCore {
         self.now
     }
 
-    /// The counts of a thread so far, of instructions that have issued.
+    /// The counts of a thread's issued instructions so far.
     #[must_use]
     pub fn counts(&self, thread: usize) -> CoreCounts {
         self.threads[thread].retirement.counts()
     }
 }
 
-/// Cycles that an instruction's accesses wait beyond a hit.
+/// Cycles that an instruction's loads and stores wait beyond hits: the longest wait of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PendingWaits {
     pub(super) load_cycles: u64,
@@ -314,7 +316,7 @@ pub(super) struct PendingWaits {
 }
 
 impl PendingWaits {
-    /// The wait of a core that stalls at each miss.
+    /// The stall of a core that waits for each miss.
     fn cycles(self) -> u64 {
         self.load_cycles + self.store_cycles
     }
@@ -327,20 +329,20 @@ pub(super) struct Pending {
     /// Cycles that it waits for its instruction line.
     pub(super) fetch_wait: u64,
     pub(super) waits: PendingWaits,
-    /// Cycles that pass before it: an interrupt's entry, or what the thread is held.
+    /// Cycles that pass before it: the entry of an interrupt, and waits of the thread.
     pub(super) entry_cycles: Option<u64>,
-    /// How it was predicted, if it is a branch.
+    /// How the branch was predicted. [`Prediction::Predicted`] for other instructions.
     pub(super) prediction: Prediction,
 }
 
 impl Pending {
-    /// Minimum number of cycles of the instruction for its thread, without the cycles before it.
-    pub(super) fn least_cycles(&self, blocking: bool) -> u64 {
-        1 + if blocking { self.waits.cycles() } else { 0 }
+    /// Minimum number of cycles that the instruction takes of its thread, without `entry_cycles`.
+    pub(super) fn cycles_min(&self, is_blocking: bool) -> u64 {
+        1 + if is_blocking { self.waits.cycles() } else { 0 }
     }
 }
 
-/// When the first in a thread's queue can issue.
+/// When the first instruction in a thread's queue can issue, and what it waits for until then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
     pub(super) cycle: Cycle,
@@ -350,24 +352,26 @@ pub(super) struct Ready {
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     pub(super) queue: VecDeque<Pending>,
-    /// For the first in the queue.
+    /// For the first instruction in the queue. Stale while the queue is empty.
     pub(super) head: Ready,
+    /// When the value of each register is ready.
     pub(super) registers: Box<[ReadyTime; REGISTERS]>,
-    /// Nothing issues before.
+    /// Nothing issues before this time.
     pub(super) earliest: ReadyTime,
+    /// When all issued instructions are done.
     pub(super) all_done: ReadyTime,
     pub(super) stores: StoreBuffer,
     pub(super) predictor: Predictor,
+    /// The line of the last fetch. `None`: the next line is fetched in any case.
     pub(super) last_line: Option<(VirtualAddress, PhysicalAddress)>,
-    /// Cycles that pass before the next instruction: the entry of an interrupt that has come, or what the
-    /// thread is held.
+    /// Cycles that pass before the next instruction to be queued: the entry of an interrupt, and waits of the thread.
     pub(super) entry_cycles: Option<u64>,
-    /// The least number of cycles that the queued instructions take.
+    /// Sum of [`Pending::cycles_min`] of the queued instructions.
     pub(super) queued_cycles: u64,
-    /// The cycles that pass before some of them.
+    /// Sum of the `entry_cycles` of the queued instructions.
     pub(super) held_cycles: u64,
-    /// Whether the other threads do not wait to know what it executes next.
-    pub(super) halted: bool,
+    /// Whether the thread executes nothing until it wakes: other threads do not wait to know its instructions.
+    pub(super) is_halted: bool,
     pub(super) retirement: Retirement,
 }
 
@@ -385,33 +389,33 @@ impl Thread {
             entry_cycles: None,
             queued_cycles: 0,
             held_cycles: 0,
-            halted: false,
+            is_halted: false,
             retirement: Retirement::new(1),
         }
     }
 
-    /// When its next instruction can issue, at the earliest. It never decreases.
+    /// A lower bound of the time at which the next instruction to be queued can issue. Never decreases.
     pub(super) fn time(&self) -> Cycle {
         let held = self.held_cycles + self.entry_cycles.unwrap_or(0);
         self.continues() + held + self.queued_cycles
     }
 
-    /// When what follows the last instruction that has issued can start.
+    /// When the instruction after the last issued one can start.
     fn continues(&self) -> Cycle {
         self.retirement.cycle().max(self.earliest.cycle())
     }
 
     /// With an empty queue: does not charge the cycles until `cycle` to this thread.
     pub(super) fn skip_to(&mut self, cycle: Cycle) {
-        // Before what it is held for a next instruction.
+        // Waits before the next instruction (`entry_cycles`) come after the skipped cycles.
         if cycle > self.continues() {
-            // It is charged for what it waits for before that.
+            // The thread is still charged for its wait before the skipped cycles.
             self.retirement.wait_for_data(self.earliest.cycle());
             self.retirement.skip_to(cycle);
         }
     }
 
-    /// Fetches the lines of an instruction, except the last one fetched. Returns the wait.
+    /// Fetches the lines of an instruction, except the line of the last fetch. Returns the wait, in cycles.
     pub(super) fn fetch<M: Memory>(
         &mut self,
         block: &Template,
@@ -435,6 +439,7 @@ impl Thread {
         waited
     }
 
+    /// Executes and counts the accesses of an instruction. Returns the longest waits.
     pub(super) fn access<M: Memory>(
         &mut self,
         (special, accesses): (Special, &[Access]),
@@ -449,8 +454,8 @@ impl Thread {
             } else {
                 (&mut counts.loads, &mut counts.load_misses, &mut waits.load_cycles)
             };
-            let how = if access.write { AccessMode::Store } else { AccessMode::load_of(special) };
-            let wait = memory.access(access, how, now);
+            let mode = if access.write { AccessMode::Store } else { AccessMode::load_of(special) };
+            let wait = memory.access(access, mode, now);
             *number += 1;
             *misses += u64::from(wait > 0);
             *waited = wait.max(*waited);
@@ -458,33 +463,33 @@ impl Thread {
         waits
     }
 
-    /// Finds when the first in the queue can issue.
+    /// Computes when the first instruction in the queue can issue.
     pub(super) fn look_ahead(&mut self) {
         let Some(pending) = self.queue.front() else { return };
-        // The cycle after that of the previous instruction.
+        // The cycle after the previous issue.
         let next = self.retirement.cycle();
         let instruction = &pending.instruction;
         let addresses = ReadyTime::latest_of(&instruction.addresses, &self.registers);
-        let mut until = ReadyTime::latest_of(&instruction.reads, &self.registers)
+        let mut ready = ReadyTime::latest_of(&instruction.reads, &self.registers)
             .max(addresses)
             .max(self.earliest);
         if instruction.special.drains() {
-            until = until.max(self.all_done);
+            ready = ready.max(self.all_done);
         }
         if instruction.special.orders_memory() || instruction.special.drains_stores() {
-            until = until.at_least(self.stores.all_left());
+            ready = ready.at_least(self.stores.all_left());
         }
         if instruction.stores() {
-            until = until.max(self.stores.next_entry());
+            ready = ready.max(self.stores.next_entry());
         }
-        // An interrupt is taken, and a thread is held, when the instruction before has had its effect.
+        // An interrupt or a wait starts when the previous instruction no longer delays its thread.
         let starts = pending.entry_cycles.map_or(next, |cycles| self.continues() + cycles);
         let fetched = starts + pending.fetch_wait;
-        let data = CycleRange::new(Cycle::START, until.cycle().next());
-        let data = if until.missed() { data } else { CycleRange::EMPTY };
+        let data = CycleRange::new(Cycle::START, ready.cycle().next());
+        let data = if ready.missed() { data } else { CycleRange::EMPTY };
         let fetch = CycleRange::new(starts.next().max(data.end), fetched.next());
         let fetch = if pending.fetch_wait > 0 { fetch } else { CycleRange::EMPTY };
         let waits = StallCauses { fetch, data, ..StallCauses::default() };
-        self.head = Ready { cycle: fetched.max(until.cycle()), waits };
+        self.head = Ready { cycle: fetched.max(ready.cycle()), waits };
     }
 }

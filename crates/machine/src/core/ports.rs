@@ -1,23 +1,29 @@
-//! Issue ports: the free units of each cycle.
+//! Issue ports: the free units of each cycle. The out-of-order core uses [`PortScheduler`], the in-order core
+//! [`IssueCycle`].
 //!
-//! Operations get their cycles in program order: a later one may issue long before an earlier one.
-//! So the scheduler does not keep when a unit is free next, but how many operations of each unit
-//! issue in each of the coming cycles.
+//! Operations come in program order, but a later operation may issue long before an earlier one. So the scheduler does
+//! not keep when each unit is free next. It keeps how many operations of each unit issue in each of the coming cycles.
+//!
+//! On the hot path of the simulator: the counts of a cycle are packed into one word, so that one addition and one
+//! comparison check all limits.
 
 use super::instruction::{UNIT_KINDS, UNITS, Unit};
 use super::model::{CoreModel, PORTS_MAX};
 use crate::cycle::Cycle;
 
-/// Cycles ahead of the present that are tracked. An operation that waits longer for its operands
-/// finds the units free; operations that wait longer for a unit issue one after the other.
+/// Number of cycles from the present on that are tracked; a power of two. An operation that waits longer for its
+/// operands finds all units free. Operations that wait longer for a unit issue one after the other.
 const AHEAD: usize = 1024;
 const MASK: u64 = AHEAD as u64 - 1;
 
-/// The operations of a cycle: a count of five bits for all of them and for each unit. Each count
-/// starts at 15 less its limit, so that its fifth bit says that the limit is exceeded.
+/// The operations of a cycle: fields of five bits with the count of all operations, and then the count of each unit. A
+/// count starts at 15 minus its limit, so that its fifth bit is set if the limit is exceeded. With bound ports, the
+/// fields of integer and branch units have a bit for each port instead.
 type Word = u64;
+/// Bits of a field.
 const BITS: usize = 5;
 
+/// The fifth bit of each field.
 const fn overflow() -> Word {
     let (mut word, mut field) = (0, 0);
     while field <= UNITS {
@@ -32,22 +38,23 @@ const OVERFLOW: Word = overflow();
 /// How many operations can issue in one cycle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
+    /// The word of a cycle without operations.
     empty: Word,
 }
 
-/// Adds one operation to the count of a unit, and to the count of all operations.
+/// The addend for one operation of a unit: it counts in the unit's field and in the field of all operations.
 fn one_operation(unit: usize) -> Word {
     1 | 1 << (BITS * (unit + 1))
 }
 
 impl Limits {
-    /// Limits an issue cycle to `width` operations in all, and to the number of units of each kind.
+    /// Limits an issue cycle to `width` operations altogether, and to the number of units of each kind.
     pub(super) fn new(model: &CoreModel, width: u32) -> Limits {
         let mut empty = u64::from(15 - width);
         for (unit, (_, units)) in model.units.all().iter().enumerate() {
             let is_bound = unit == Unit::Integer as usize || unit == Unit::Branch as usize;
             if model.units.ports.is_some() && is_bound {
-                // Its field has a bit for each port.
+                // The unit's field has a bit for each port instead of a count.
                 continue;
             }
             empty |= u64::from(15 - units.count) << (BITS * (unit + 1));
@@ -61,18 +68,18 @@ impl Limits {
     }
 }
 
-/// Adds an operation to a cycle if its limits permit.
+/// Adds an operation to the word of a cycle, if its limits permit. Returns whether they do.
 #[inline]
 pub(super) fn fits(word: &mut Word, unit: Unit) -> bool {
-    let more = *word + one_operation(unit as usize);
-    let fits = more & OVERFLOW == 0;
+    let next_word = *word + one_operation(unit as usize);
+    let fits = next_word & OVERFLOW == 0;
     if fits {
-        *word = more;
+        *word = next_word;
     }
     fits
 }
 
-/// One cycle of an in-order core, and what issues in it.
+/// One cycle of an in-order core, and the operations that issue in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IssueCycle {
     pub(super) cycle: Cycle,
@@ -80,42 +87,45 @@ pub(super) struct IssueCycle {
 }
 
 impl IssueCycle {
-    /// Issues an instruction in this cycle if all units that it needs are free. An instruction that
-    /// needs no unit takes an issue slot, too.
+    /// Issues an instruction in this cycle if all units that it needs are free. Returns whether it issues. It takes one
+    /// issue slot, whether it needs several units or none.
     pub(super) fn try_issue(&mut self, units: [Option<Unit>; 3]) -> bool {
-        let mut more = self.issued;
+        let mut issued = self.issued;
         for unit in units.into_iter().flatten() {
-            more += one_operation(unit as usize) - 1;
-            if more & OVERFLOW != 0 {
+            issued += one_operation(unit as usize) - 1;
+            if issued & OVERFLOW != 0 {
                 return false;
             }
         }
-        more += 1;
-        let fits = more & OVERFLOW == 0;
+        issued += 1;
+        let fits = issued & OVERFLOW == 0;
         if fits {
-            self.issued = more;
+            self.issued = issued;
         }
         fits
     }
 }
 
-/// How many instructions wait: in the scheduler and in that of vector operations, if that is one of its own, in
-/// 12 bits each, and bound to each port, in eight bits each.
+/// Numbers of waiting instructions, packed: 12 bits for the scheduler, 12 bits for a separate scheduler of vector
+/// operations, and then eight bits for each port with bound operations. The limits of a model fit these fields: see
+/// [`CoreModel::check`].
 type Waiting = u64;
-const ALL: Waiting = (1 << 12) - 1;
-const VECTOR: u32 = 12;
-const FIRST_PORT: u32 = 24;
+const ENTRIES_MASK: Waiting = (1 << 12) - 1;
+/// Where the number of the vector scheduler starts.
+const VECTOR_SHIFT: u32 = 12;
+/// Where the number of port 0 starts.
+const PORTS_SHIFT: u32 = 24;
 const PORT_BITS: u32 = 8;
 
 /// Ports for integer operations and branches. An operation is bound to a port when it enters the scheduler: to
 /// the allowed port with the fewest waiting operations.
 #[derive(Clone, Debug)]
 struct BoundPorts {
-    /// For each unit a bit for each port that can execute its operations.
+    /// For each unit, a bit for each port that can execute its operations. 0: the unit is not bound to ports.
     masks: [u8; UNIT_KINDS],
-    /// For each port its bit in a [`Word`].
+    /// For each port, its bit in a [`Word`].
     bits: [Word; PORTS_MAX],
-    /// Where the next choice among equals starts.
+    /// Advances with each choice, so that ports with equal numbers of waiting operations take turns.
     turn: usize,
     /// The contribution to [`Waiting`] of the operation that was bound last.
     bound: Waiting,
@@ -125,80 +135,86 @@ impl BoundPorts {
     fn new(model: &CoreModel) -> Option<BoundPorts> {
         let ports = model.units.ports?;
         let integer = model.units.integer.count;
-        let all = (1_u8 << integer) - 1;
-        let last = |number: u32| all & !(all >> number);
+        let integer_ports = (1_u8 << integer) - 1;
+        let last_ports = |number: u32| integer_ports & !(integer_ports >> number);
         let mut masks = [0; UNIT_KINDS];
-        masks[Unit::Integer as usize] = all;
+        masks[Unit::Integer as usize] = integer_ports;
         masks[Unit::Shift as usize] = (1 << ports.shift) - 1;
-        masks[Unit::Select as usize] = last(ports.select);
-        let own_branch_ports = (1_u8 << (model.units.branch.count - ports.branch)) - 1;
-        masks[Unit::Branch as usize] = last(ports.branch) | own_branch_ports << integer;
+        masks[Unit::Select as usize] = last_ports(ports.select);
+        let branch_only_ports = (1_u8 << (model.units.branch.count - ports.branch)) - 1;
+        masks[Unit::Branch as usize] = last_ports(ports.branch) | branch_only_ports << integer;
         let bits = std::array::from_fn(|port| match port.checked_sub(integer as usize) {
             None => 1 << (BITS * (Unit::Integer as usize + 1) + port),
-            Some(own) => 1 << (BITS * (Unit::Branch as usize + 1) + own),
+            Some(branch_port) => 1 << (BITS * (Unit::Branch as usize + 1) + branch_port),
         });
         Some(BoundPorts { masks, bits, turn: 0, bound: 1 })
     }
 
-    /// Binds an operation to a port. Returns the port's bit in a [`Word`].
+    /// Binds an operation to the allowed port with the fewest waiting operations. Returns the port's bit in a [`Word`].
     #[inline]
     fn bind(&mut self, unit: Unit, waiting: Waiting) -> Word {
-        let can = self.masks[unit as usize];
-        let (mut best, mut fewest) = (0, u64::MAX);
+        let allowed = self.masks[unit as usize];
+        let (mut best_port, mut best_rank) = (0, u64::MAX);
         for port in 0..PORTS_MAX {
-            let wait = waiting >> (FIRST_PORT + PORT_BITS * port as u32) & ((1 << PORT_BITS) - 1);
-            let rank = wait << 3 | ((port + self.turn) & 7) as u64;
-            if can >> port & 1 == 1 && rank < fewest {
-                (best, fewest) = (port, rank);
+            let shift = PORTS_SHIFT + PORT_BITS * port as u32;
+            let waiting_at_port = waiting >> shift & ((1 << PORT_BITS) - 1);
+            // Fewer waiting operations first, then by turn.
+            let rank = waiting_at_port << 3 | ((port + self.turn) & 7) as u64;
+            if allowed >> port & 1 == 1 && rank < best_rank {
+                (best_port, best_rank) = (port, rank);
             }
         }
         self.turn += 1;
-        self.bound = 1 | 1 << (FIRST_PORT + PORT_BITS * best as u32);
-        self.bits[best]
+        self.bound = 1 | 1 << (PORTS_SHIFT + PORT_BITS * best_port as u32);
+        self.bits[best_port]
     }
 }
 
-/// A unit for [`PortScheduler::reserve`].
+/// The data of a unit that the fast path of [`PortScheduler::reserve`] needs.
 #[derive(Clone, Copy, Debug)]
 struct QuickUnit {
-    /// The addend of one more operation in a word.
+    /// See [`one_operation`].
     one_operation: Word,
-    /// The unit is taken in all cycles from the present to before this one. [`Cycle::NEVER`] for a unit that an
-    /// operation occupies for several cycles.
+    /// The unit is taken in all cycles from the present to before this one. [`Cycle::NEVER`] for a unit that always
+    /// takes the slow path: bound to ports, or occupied by an operation for several cycles.
     full_until: Cycle,
 }
 
+/// The execution units and the scheduler entries of an out-of-order core, for the tracked cycles: from `cleared` on, at
+/// most [`AHEAD`] cycles. A cycle's entry in an array is at [`slot_of_cycle`].
 #[derive(Clone, Debug)]
 pub(super) struct PortScheduler {
     limits: Limits,
+    /// Entries of the scheduler.
     entries: Waiting,
-    /// Entries of the scheduler of vector operations, if it is one of its own.
+    /// Entries of a separate scheduler for vector operations. `None`: one scheduler serves all operations.
     vector_entries: Option<Waiting>,
     bound_ports: Option<BoundPorts>,
-    /// The issued operations of each cycle from `cleared` on.
+    /// The issued operations of each tracked cycle.
     issued: Box<[Word; AHEAD]>,
-    /// How many instructions leave the scheduler in each of them.
+    /// How many instructions leave the scheduler in each tracked cycle.
     leaving: Box<[Waiting; AHEAD]>,
-    /// Their wide loads.
+    /// How many wide loads issue in each tracked cycle.
     wide_loads: Box<[u8; AHEAD]>,
-    /// Instructions that leave the scheduler later than the tracked cycles, with their times.
+    /// Instructions that leave the scheduler after the tracked cycles, with the cycle when they leave.
     leaving_late: Vec<(Cycle, Waiting)>,
     /// The present: nothing issues before this cycle any more.
     now: Cycle,
-    /// Cycles before this one were cleared, and their instructions have left. At most the present. It advances
-    /// by many cycles at once, when that matters.
+    /// The first tracked cycle, at most the present. It is advanced to the present only when that matters, because the
+    /// passed cycles are then cleared for later cycles.
     cleared: Cycle,
-    /// Instructions in the scheduler at cycle `cleared`, and later ones.
+    /// Instructions that have entered the scheduler and leave it after `cleared`.
     waiting: Waiting,
     /// For each unit: it is taken in all cycles from the present to before this one.
     full_until: [Cycle; UNIT_KINDS],
     quick: [QuickUnit; UNIT_KINDS],
+    /// For each unit, how many cycles an operation occupies it.
     intervals: [u32; UNIT_KINDS],
-    /// The most wide loads of a cycle.
+    /// Maximum number of wide loads per cycle.
     wide_loads_max: u8,
 }
 
-/// An array for all cycles ahead.
+/// An array with an entry for each tracked cycle.
 fn cycles_of<T: Copy>(value: T) -> Box<[T; AHEAD]>
 where
     Box<[T; AHEAD]>: TryFrom<Box<[T]>>,
@@ -209,13 +225,13 @@ where
     array
 }
 
-/// The place of a cycle in such an array.
+/// The index of a cycle in an array of tracked cycles.
 #[inline(always)]
 fn slot_of_cycle(cycle: Cycle) -> usize {
     (cycle.0 & MASK) as usize
 }
 
-/// The start of [`PortScheduler::quick`].
+/// The initial value of [`PortScheduler::quick`].
 fn quick(intervals: &[u32; UNIT_KINDS], bound: Option<&BoundPorts>) -> [QuickUnit; UNIT_KINDS] {
     std::array::from_fn(|unit| {
         let is_bound = bound.is_some_and(|bound| bound.masks[unit] != 0);
@@ -232,8 +248,8 @@ impl PortScheduler {
         let limits = Limits::new(model, model.issue_width);
         let bound_ports = BoundPorts::new(model);
         let mut intervals = [1; UNIT_KINDS];
-        let of_units = model.units.all().map(|(_, unit)| unit.interval_cycles);
-        intervals[..UNITS].copy_from_slice(&of_units);
+        let unit_intervals = model.units.all().map(|(_, unit)| unit.interval_cycles);
+        intervals[..UNITS].copy_from_slice(&unit_intervals);
         let window = model.window.as_ref();
         PortScheduler {
             limits,
@@ -256,8 +272,8 @@ impl PortScheduler {
         }
     }
 
-    /// Reserves a unit in its first free cycle from `earliest` on, and returns the cycle. `earliest` is at
-    /// least the present. The slow path serves units that an operation occupies for several cycles, and units
+    /// Reserves a unit in its first free cycle from `earliest` on, and returns the cycle. `earliest` is at least the
+    /// present. The slow path serves bound units, units that an operation occupies for several cycles, and units
     /// without a free cycle in the tracked range.
     #[inline(always)]
     pub(super) fn reserve(&mut self, earliest: Cycle, unit: Unit) -> Cycle {
@@ -271,9 +287,9 @@ impl PortScheduler {
                 return self.reserve_slowly(earliest, unit);
             }
             let word = &mut self.issued[slot_of_cycle(cycle)];
-            let more = *word + one_operation;
-            if more & OVERFLOW == 0 {
-                *word = more;
+            let next_word = *word + one_operation;
+            if next_word & OVERFLOW == 0 {
+                *word = next_word;
                 return cycle;
             }
             cycle += 1;
@@ -286,8 +302,8 @@ impl PortScheduler {
         self.bound_ports.as_ref().is_some_and(|ports| ports.masks[unit as usize] != 0)
     }
 
-    /// Binds an operation to a port, and reserves that from `earliest` on. Returns the cycle. As many
-    /// operations as cycles are tracked do not wait for one port.
+    /// Binds an operation to a port, and reserves the port's first free cycle from `earliest` on. Returns the cycle.
+    /// `None` if the unit is not bound to ports. A scheduler has too few entries to fill a port in all tracked cycles.
     #[inline]
     fn reserve_bound(&mut self, earliest: Cycle, unit: Unit) -> Option<Cycle> {
         let ports = self.bound_ports.as_mut().filter(|ports| ports.masks[unit as usize] != 0)?;
@@ -295,9 +311,9 @@ impl PortScheduler {
         let mut cycle = earliest;
         while cycle - self.now < AHEAD as u64 {
             let word = &mut self.issued[slot_of_cycle(cycle)];
-            let more = *word + 1;
-            if *word & bit == 0 && more & OVERFLOW == 0 {
-                *word = more | bit;
+            let next_word = *word + 1;
+            if *word & bit == 0 && next_word & OVERFLOW == 0 {
+                *word = next_word | bit;
                 break;
             }
             cycle += 1;
@@ -305,7 +321,7 @@ impl PortScheduler {
         Some(cycle)
     }
 
-    /// [`PortScheduler::reserve`] of any unit.
+    /// [`PortScheduler::reserve`] for any unit.
     #[inline(never)]
     fn reserve_slowly(&mut self, earliest: Cycle, unit: Unit) -> Cycle {
         self.clear_passed();
@@ -326,9 +342,9 @@ impl PortScheduler {
             }
         }
         if earliest <= full_until {
-            // Beyond the cycles that are tracked: one after the other.
-            let beyond = cycle + u64::from(interval) > self.now + AHEAD as u64;
-            let full_until = cycle + if beyond { u64::from(interval) } else { 0 };
+            // Beyond the tracked cycles, operations issue one after the other.
+            let is_beyond = cycle + u64::from(interval) > self.now + AHEAD as u64;
+            let full_until = cycle + if is_beyond { u64::from(interval) } else { 0 };
             self.full_until[unit as usize] = full_until;
             if interval == 1 {
                 self.quick[unit as usize].full_until = full_until;
@@ -337,11 +353,11 @@ impl PortScheduler {
         cycle
     }
 
-    /// Reserves a unit for another number of cycles than its other operations.
+    /// Reserves a unit for `interval` cycles, for an operation whose interval differs from that of its unit.
     #[inline(never)]
     pub(super) fn reserve_for(&mut self, earliest: Cycle, unit: Unit, interval: u32) -> Cycle {
         if self.is_bound(unit) {
-            // A port executes an operation a cycle, whatever it is.
+            // A port executes one operation per cycle, of any kind.
             return self.reserve_slowly(earliest, unit);
         }
         let usual_interval = std::mem::replace(&mut self.intervals[unit as usize], interval);
@@ -353,7 +369,7 @@ impl PortScheduler {
         cycle
     }
 
-    /// Reserves a load unit; a wide load can only use some of them.
+    /// Reserves a load unit. A wide load counts against the limit of wide loads, too.
     #[inline(always)]
     pub(super) fn reserve_load(&mut self, earliest: Cycle, is_wide: bool) -> Cycle {
         if is_wide { self.reserve_wide_load(earliest) } else { self.reserve(earliest, Unit::Load) }
@@ -380,19 +396,20 @@ impl PortScheduler {
     /// them.
     fn reserve_interval(&mut self, earliest: Cycle, unit: Unit, interval: u32) -> Cycle {
         let interval = u64::from(interval);
-        let taken = one_operation(unit as usize) & !15;
+        // The unit's count without the count of all operations: only the first cycle takes an issue slot.
+        let unit_taken = one_operation(unit as usize) & !15;
         let end = self.now + AHEAD as u64;
         let mut cycle = earliest;
         while cycle < end {
             let word = |cycle: Cycle| self.issued[slot_of_cycle(cycle)];
-            let issued = (word(cycle) + one_operation(unit as usize)) & OVERFLOW == 0;
-            let stays = |cycle| (word(cycle) + taken) & OVERFLOW == 0;
-            let until = end.min(cycle + interval);
-            if issued && (cycle.next().0..until.0).map(Cycle).all(stays) {
+            let can_issue = (word(cycle) + one_operation(unit as usize)) & OVERFLOW == 0;
+            let can_stay = |cycle| (word(cycle) + unit_taken) & OVERFLOW == 0;
+            let occupied_until = end.min(cycle + interval);
+            if can_issue && (cycle.next().0..occupied_until.0).map(Cycle).all(can_stay) {
                 self.issued[slot_of_cycle(cycle)] += 1;
-                (cycle.0..until.0)
+                (cycle.0..occupied_until.0)
                     .map(Cycle)
-                    .for_each(|cycle| self.issued[slot_of_cycle(cycle)] += taken);
+                    .for_each(|cycle| self.issued[slot_of_cycle(cycle)] += unit_taken);
                 break;
             }
             cycle += 1;
@@ -400,12 +417,14 @@ impl PortScheduler {
         cycle
     }
 
-    /// An instruction is in the scheduler until `cycle`. `unit` is that of its operation, if it has one and
-    /// the unit was reserved last.
+    /// Keeps an instruction in the scheduler until `cycle`. `unit`: the unit that was just reserved for its operation,
+    /// if it has one. Must follow the reservation, because of `BoundPorts::bound`.
     #[inline(always)]
     pub(super) fn wait_until(&mut self, cycle: Cycle, unit: Option<Unit>) {
-        let place_taken = match (unit, &self.bound_ports) {
-            (Some(unit), _) if unit.is_vector() && self.vector_entries.is_some() => 1 << VECTOR,
+        let entry = match (unit, &self.bound_ports) {
+            (Some(unit), _) if unit.is_vector() && self.vector_entries.is_some() => {
+                1 << VECTOR_SHIFT
+            }
             (Some(unit), Some(ports)) if ports.masks[unit as usize] != 0 => ports.bound,
             _ => 1,
         };
@@ -413,21 +432,22 @@ impl PortScheduler {
             return;
         }
         if cycle - self.cleared < AHEAD as u64 {
-            self.waiting += place_taken;
-            self.leaving[slot_of_cycle(cycle)] += place_taken;
+            self.waiting += entry;
+            self.leaving[slot_of_cycle(cycle)] += entry;
         } else {
-            self.leave_late(cycle, place_taken);
+            self.leave_late(cycle, entry);
         }
     }
 
+    /// [`PortScheduler::wait_until`] for a cycle that may come after the tracked cycles.
     #[inline(never)]
-    fn leave_late(&mut self, cycle: Cycle, place_taken: Waiting) {
+    fn leave_late(&mut self, cycle: Cycle, entry: Waiting) {
         self.clear_passed();
-        self.waiting += place_taken;
+        self.waiting += entry;
         if cycle - self.now < AHEAD as u64 {
-            self.leaving[slot_of_cycle(cycle)] += place_taken;
+            self.leaving[slot_of_cycle(cycle)] += entry;
         } else {
-            self.leaving_late.push((cycle, place_taken));
+            self.leaving_late.push((cycle, entry));
         }
     }
 
@@ -443,7 +463,7 @@ impl PortScheduler {
         self.now = self.now.max(cycle);
     }
 
-    /// Advances the tracked range of cycles to the present.
+    /// Advances the tracked cycles to the present.
     #[inline(always)]
     fn clear_passed(&mut self) {
         if self.cleared < self.now {
@@ -453,18 +473,20 @@ impl PortScheduler {
 
     #[inline(never)]
     fn clear_to_present(&mut self) {
-        let (from, to) = (self.cleared, self.now);
-        self.cleared = to;
-        if to - from >= AHEAD as u64 {
+        let (passed, present) = (self.cleared, self.now);
+        self.cleared = present;
+        if present - passed >= AHEAD as u64 {
             // All tracked cycles have passed.
             self.issued.fill(self.limits.empty);
             self.leaving.fill(0);
             self.wide_loads.fill(0);
-            self.waiting = self.leaving_late.iter().map(|(_, places)| places).sum();
+            self.waiting = self.leaving_late.iter().map(|(_, entries)| entries).sum();
         } else {
-            // Past cycles are free again for the cycles that take their places; their leaving instructions have
-            // left.
-            let (first, end) = (slot_of_cycle(from), slot_of_cycle(from) + (to - from) as usize);
+            // The entries of passed cycles become free for later cycles. The two ranges are the parts before and after
+            // the end of the array. Instructions that leave in a cycle free their entry for that same cycle, so the
+            // cleared range of `leaving` is one cycle later.
+            let first = slot_of_cycle(passed);
+            let end = first + (present - passed) as usize;
             for range in [first..end.min(AHEAD), 0..end.saturating_sub(AHEAD)] {
                 self.issued[range.clone()].fill(self.limits.empty);
                 self.wide_loads[range].fill(0);
@@ -479,27 +501,28 @@ impl PortScheduler {
             }
         }
         let waiting = &mut self.waiting;
-        self.leaving_late.retain(|(leaves, places)| {
-            let stays = *leaves > to;
-            *waiting -= if stays { 0 } else { *places };
+        self.leaving_late.retain(|(leaves, entries)| {
+            let stays = *leaves > present;
+            *waiting -= if stays { 0 } else { *entries };
             stays
         });
     }
 
-    /// Whether the scheduler for operations of a unit, or of none, has no room.
+    /// Whether the scheduler for operations of a unit is full at the present. `None`: an instruction without a unit.
     #[inline(always)]
     pub(super) fn is_full(&mut self, unit: Option<Unit>) -> bool {
-        // More may have left than is known.
+        // Before passed cycles are cleared, fewer may wait than are counted.
         !self.has_room(unit) && self.is_full_at_present(unit)
     }
 
+    /// Whether the scheduler of a unit had room at the cycle `cleared`.
     #[inline(always)]
     fn has_room(&self, unit: Option<Unit>) -> bool {
         match self.vector_entries {
             Some(entries) if unit.is_some_and(Unit::is_vector) => {
-                self.waiting >> VECTOR & ALL < entries
+                self.waiting >> VECTOR_SHIFT & ENTRIES_MASK < entries
             }
-            _ => self.waiting & ALL < self.entries,
+            _ => self.waiting & ENTRIES_MASK < self.entries,
         }
     }
 
@@ -509,13 +532,13 @@ impl PortScheduler {
         !self.has_room(unit)
     }
 
-    /// Advances to the first cycle with room in that scheduler, and returns the cycle.
+    /// Advances the present to the first cycle with room in the scheduler of a unit. Returns the cycle.
     #[inline(never)]
     pub(super) fn until_room(&mut self, unit: Option<Unit>) -> Cycle {
         self.clear_passed();
         while !self.has_room(unit) {
-            let mut ahead = (1..AHEAD as u64).map(|cycles| self.now + cycles);
-            let next = ahead.find(|cycle| self.leaving[slot_of_cycle(*cycle)] > 0);
+            let mut coming_cycles = (1..AHEAD as u64).map(|cycles| self.now + cycles);
+            let next = coming_cycles.find(|cycle| self.leaving[slot_of_cycle(*cycle)] > 0);
             let late = self.leaving_late.iter().map(|(leaves, _)| *leaves).min();
             let Some(next) = next.into_iter().chain(late).min() else { break };
             self.now = next;

@@ -1,10 +1,12 @@
-//! When something is ready, and whether it waits for a miss.
+//! When a value is ready, and whether it waits for a miss: the in-order and multithreaded cores charge lost slots by
+//! it.
 
 use super::instruction::{REGISTERS, register_index};
 use super::stages::PackedTime;
 use crate::cycle::Cycle;
 
-/// When a value is ready, and whether it waits for a miss: in one number, which orders by time.
+/// When a value is ready, and whether it waits for a miss. Packed as `cycle << 1 | missed`, so that the order is the
+/// order of time; of two equal cycles, the one with a miss is later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub(super) struct ReadyTime(u64);
@@ -25,12 +27,13 @@ impl ReadyTime {
         self.0 & 1 == 1
     }
 
-    /// The later of both; the reason stays.
+    /// The later of both times. The reason stays that of `self`.
     #[inline]
     pub(super) fn at_least(self, cycle: Cycle) -> ReadyTime {
         self.max(ReadyTime::new(cycle.max(self.cycle()), self.missed()))
     }
 
+    /// The latest ready time of some registers.
     #[inline]
     pub(super) fn latest_of(registers: &[u8], ready: &[ReadyTime; REGISTERS]) -> ReadyTime {
         let times = registers.iter().map(|register| ready[register_index(*register)]);

@@ -1,14 +1,15 @@
-//! Retirement in program order, and the causes of lost issue slots.
+//! Retirement in program order, and the causes of lost issue slots. All cores use it; the counts of the level `ooo`
+//! come from here.
 //!
 //! The rule comes from `simos-1995`, section 3.3. In a cycle with fewer retirements than the core is wide, the
-//! first instruction that does not retire gives the cause: its data missed, or its instruction line was waited
-//! for. All other slots are charged to the pipeline.
+//! first instruction that does not retire gives the cause: it waits for data that missed, or for its instruction line.
+//! All other lost slots are charged to the pipeline. Invariant: the slots add up, see [`CoreCounts`].
 
 use super::CoreCounts;
 use super::stages::WidthLimiter;
 use crate::cycle::Cycle;
 
-/// Cycles from `start` to before `end`; none if the end is not later than the start.
+/// Cycles from `start` to before `end`. Empty if the end is not later than the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CycleRange {
     pub(super) start: Cycle,
@@ -16,7 +17,6 @@ pub(super) struct CycleRange {
 }
 
 impl CycleRange {
-    /// No cycle.
     pub(super) const EMPTY: CycleRange = CycleRange { start: Cycle::START, end: Cycle::START };
 
     #[inline(always)]
@@ -24,7 +24,7 @@ impl CycleRange {
         CycleRange { start, end }
     }
 
-    /// The cycles from the earlier start to the later end of both.
+    /// The cycles from the earlier start to the later end of two ranges.
     pub(super) fn spanning(self, other: CycleRange) -> CycleRange {
         CycleRange { start: self.start.min(other.start), end: self.end.max(other.end) }
     }
@@ -36,7 +36,7 @@ impl CycleRange {
     }
 }
 
-/// Cycles without retirement, by cause. The causes do not overlap.
+/// Cycles that an instruction waited, by cause. The causes must not overlap, or slots are charged twice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StallCauses {
     /// The instruction waited for its instruction line.
@@ -45,7 +45,7 @@ pub(super) struct StallCauses {
     pub(super) full: CycleRange,
     /// The instruction waited for its data.
     pub(super) data: CycleRange,
-    /// Other threads had the core.
+    /// Other threads used the core.
     pub(super) shared: CycleRange,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Retirement {
     last: WidthLimiter,
     /// Cycles that are not counted, because the thread was halted.
     skipped_cycles: u64,
-    /// All counts but the slots lost to the pipeline, which are the remainder.
+    /// All counts except `pipeline_stall_slots`, which is the remainder.
     pub(super) counts: CoreCounts,
 }
 
@@ -76,34 +76,35 @@ impl Retirement {
         Retirement { width, last, skipped_cycles: 0, counts: CoreCounts::default() }
     }
 
+    /// The cycle of the last retirement.
     #[inline(always)]
     pub(super) fn cycle(&self) -> Cycle {
         self.last.cycle()
     }
 
-    /// Retires the next instruction, not before cycle `done`. Returns the cycle. `waits` is asked only
-    /// if slots may have been lost.
+    /// Retires the next instruction, not before cycle `done`. Returns the cycle. Charges the slots that were lost since
+    /// the last retirement; `waits` is called only if there may be such slots.
     #[inline(always)]
     pub(super) fn retire(&mut self, done: Cycle, waits: impl FnOnce() -> StallCauses) -> Cycle {
-        let before = self.last;
+        let previous = self.last;
         let cycle = self.retire_unhindered(done);
-        if cycle > before.cycle() {
+        if cycle > previous.cycle() {
             let waits = waits();
             if waits.is_any_set() {
-                self.charge(before, cycle, &waits);
+                self.charge(previous, cycle, &waits);
             }
         }
         cycle
     }
 
-    /// [`Retirement::retire`] of an instruction that has waited for nothing that is charged.
+    /// [`Retirement::retire`] for an instruction whose lost slots go to the pipeline.
     #[inline(always)]
     pub(super) fn retire_unhindered(&mut self, done: Cycle) -> Cycle {
         self.counts.instructions += 1;
         self.last.take(done)
     }
 
-    /// Nothing retires until `cycle` has passed, because the core waits for a miss.
+    /// Lets nothing retire until `cycle` has passed, and charges the lost slots to data: the core waits for a miss.
     pub(super) fn wait_for_data(&mut self, cycle: Cycle) {
         if cycle > self.cycle() {
             let width = u64::from(self.width);
@@ -113,23 +114,23 @@ impl Retirement {
         }
     }
 
-    /// Does not count the cycles until `cycle`.
+    /// Skips the cycles until `cycle` without counting them.
     pub(super) fn skip_to(&mut self, cycle: Cycle) {
         if cycle > self.cycle() {
-            // The open slots of the last cycle were lost before.
+            // The open slots of the last cycle count as lost to the pipeline.
             self.skipped_cycles += cycle - self.cycle();
             self.last.fill_until(cycle);
         }
     }
 
-    /// Cycles that are not counted.
     pub(super) fn skipped_cycles(&self) -> u64 {
         self.skipped_cycles
     }
 
+    /// Charges the slots between the retirement `previous` and cycle `until` to their causes.
     #[inline(never)]
-    fn charge(&mut self, before: WidthLimiter, until: Cycle, waits: &StallCauses) {
-        let slots = |range| self.slots(before, range, until);
+    fn charge(&mut self, previous: WidthLimiter, until: Cycle, waits: &StallCauses) {
+        let slots = |range| self.slots(previous, range, until);
         let (data, full) = (slots(waits.data), slots(waits.full));
         let (fetch, shared) = (slots(waits.fetch), slots(waits.shared));
         self.counts.data_stall_slots += data + full;
@@ -137,17 +138,17 @@ impl Retirement {
         self.counts.shared_slots += shared;
     }
 
-    /// The lost slots of a range, from the place after `before` up to cycle `until`.
-    fn slots(&self, before: WidthLimiter, range: CycleRange, until: Cycle) -> u64 {
-        let (from, to) = (range.start.max(before.cycle()), range.end.min(until));
-        if from >= to {
+    /// The lost slots of a range: after the retirement `previous`, and before cycle `until`.
+    fn slots(&self, previous: WidthLimiter, range: CycleRange, until: Cycle) -> u64 {
+        let (start, end) = (range.start.max(previous.cycle()), range.end.min(until));
+        if start >= end {
             return 0;
         }
-        let used = if from == before.cycle() { before.passed() } else { 0 };
-        (to - from) * u64::from(self.width) - used
+        let used = if start == previous.cycle() { previous.passed() } else { 0 };
+        (end - start) * u64::from(self.width) - used
     }
 
-    /// Cycles from the start to the last retirement that are counted.
+    /// The counted cycles from the start to the last retirement.
     #[inline(always)]
     pub(super) fn counted_cycles(&self) -> u64 {
         (self.cycle() - Cycle::START) - self.skipped_cycles
@@ -204,7 +205,7 @@ mod tests {
                 }
                 prop_assert_eq!(retirement.retire(Cycle(done), || causes), Cycle(last));
                 let counts = retirement.counts();
-                let slots_of = |what| slots.iter().filter(|slot| **slot == what).count() as u64;
+                let slots_of = |letter| slots.iter().filter(|slot| **slot == letter).count() as u64;
                 prop_assert_eq!(counts.instructions, slots_of('i'));
                 prop_assert_eq!(counts.data_stall_slots, slots_of('d'));
                 prop_assert_eq!(counts.fetch_stall_slots, slots_of('f'));

@@ -1,4 +1,5 @@
-//! The common parts of cores of one thread, in order and out of order.
+//! The interface of cores with one thread, and the parts that the in-order and the out-of-order core share. The plugin
+//! calls a core as [`AnyCore`] through [`SingleThreadCore`].
 
 use std::ops::Range;
 
@@ -17,9 +18,9 @@ use crate::cycle::Cycle;
 
 /// A core that executes one thread.
 pub trait SingleThreadCore {
-    /// Executes the rest of a block from instruction `first` on, with the same result as if all of
-    /// it had executed at once. `executed` counts from the start of the block, and has the accesses
-    /// of the rest.
+    /// Executes the rest of a block from instruction `first` on. The result is as if the core had executed the whole
+    /// block at once. `executed` counts instructions from the start of the block, but has only the accesses of the
+    /// rest.
     fn run_from<M: Memory>(
         &mut self,
         first: usize,
@@ -28,9 +29,11 @@ pub trait SingleThreadCore {
         memory: &mut M,
     );
 
+    /// Only for the provided methods.
     #[doc(hidden)]
     fn common(&self) -> &CommonParts;
 
+    /// Only for the provided methods.
     #[doc(hidden)]
     fn common_mut(&mut self) -> &mut CommonParts;
 
@@ -39,7 +42,7 @@ pub trait SingleThreadCore {
         self.run_from(0, block, executed, memory);
     }
 
-    /// An interrupt or exception comes after the last instruction: the front end is flushed.
+    /// Takes an interrupt or exception after the last instruction: flushes the front end.
     fn interrupt(&mut self) {
         self.common_mut().interrupt();
     }
@@ -50,19 +53,18 @@ pub trait SingleThreadCore {
         self.common_mut().front.delay(cycles);
     }
 
-    /// The code at these physical addresses has changed, or has left all caches. The core drops the decoded
-    /// instructions.
+    /// Drops the decoded instructions at these physical addresses: the code has changed, or has left all caches.
     fn forget_code(&mut self, physical: Range<PhysicalAddress>) {
         self.common_mut().code.forget_code(physical);
     }
 
-    /// Translations of addresses have changed.
+    /// Notes that translations of addresses have changed: the next line is fetched in any case.
     fn flush_translations(&mut self) {
         self.common_mut().code.forget_line();
     }
 
-    /// The cycle of the last retirement. A core in order retires an instruction when it has issued; a blocking one,
-    /// when its misses are filled, too.
+    /// The cycle of the last retirement. An in-order core retires an instruction after its issue. A blocking core also
+    /// waits until the instruction's misses are filled.
     #[must_use]
     #[inline(always)]
     fn time(&self) -> Cycle {
@@ -109,7 +111,7 @@ impl CommonParts {
         }
     }
 
-    /// Fetches an instruction.
+    /// Fetches the next instruction.
     #[inline(always)]
     pub(super) fn fetch<M: Memory>(
         &mut self,
@@ -124,7 +126,7 @@ impl CommonParts {
         self.front.fetch(block, instruction, FoundCode::default(), memory, counts)
     }
 
-    /// Fetches an instruction that starts a line of code, or of decoded instructions.
+    /// Fetches the next instruction, which starts a line of code or of decoded instructions.
     #[inline(always)]
     pub(super) fn fetch_start<M: Memory>(
         &mut self,
@@ -136,7 +138,8 @@ impl CommonParts {
         self.front.fetch(block, instruction, found, memory, &mut self.retirement.counts)
     }
 
-    /// Predicts the branch at the end of a block, which leads to `next`.
+    /// Predicts and counts the branch at the end of a block, and applies its cost to later fetches. `next`: the address
+    /// that executed next.
     #[inline]
     pub(super) fn branch(&mut self, block: &Template, next: u64, times: InstructionTimes) {
         let Some((kind, address)) = block.summary.branch else { return };
@@ -145,7 +148,8 @@ impl CommonParts {
         self.front.branch(kind, predicted, times);
     }
 
-    /// A store that issues at `issued`. Returns when its line is there. No later access starts before `present`.
+    /// Executes and counts a store that issues at `issued`. Returns when its line has arrived. No later access starts
+    /// before `present`.
     #[inline(always)]
     pub(super) fn store<M: Memory>(
         &mut self,
@@ -163,7 +167,8 @@ impl CommonParts {
         served
     }
 
-    /// The effects of a special instruction on later ones. It issues or enters at `started`, and is done at `done`.
+    /// Applies the effects of a special instruction to later instructions. It issues or enters at `started`, and is
+    /// done at `done`.
     pub(super) fn finish_special(&mut self, special: Special, started: Cycle, done: Cycle) {
         if special.drains() {
             self.front.resume_at(done);
@@ -178,13 +183,13 @@ impl CommonParts {
 
     fn interrupt(&mut self) {
         self.retirement.counts.interrupts += 1;
-        let (retired, left) = (self.retirement.cycle(), self.stores.all_left());
-        self.front.resume_at(self.latencies.interrupted(retired, left));
+        let (retired, drained) = (self.retirement.cycle(), self.stores.all_left());
+        self.front.resume_at(self.latencies.interrupted(retired, drained));
         self.code.forget_line();
     }
 }
 
-/// A core of one thread of the kind that its model describes.
+/// A core with one thread, in order or out of order as its model says.
 #[derive(Clone, Debug)]
 pub enum AnyCore {
     OutOfOrder(Box<OutOfOrderCore>),
@@ -192,7 +197,7 @@ pub enum AnyCore {
 }
 
 impl AnyCore {
-    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted, or none if the
+    /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted, or `None` if the
     /// model has threads. `data_line_bytes` is the line size of its L1D, a power of two.
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<AnyCore> {

@@ -1,28 +1,29 @@
-//! The limits of a core's stages: instructions per cycle, and entries of queues.
+//! The limits of a core's stages: instructions per cycle, and entries of queues. On the hot path: each instruction
+//! takes several of them, so each is one or two numbers with few operations.
 
 use std::marker::PhantomData;
 
 use crate::cycle::Cycle;
 
-/// Limits how many instructions pass a stage per cycle, in order.
+/// Limits how many instructions pass a stage per cycle, in program order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WidthLimiter {
-    /// The cycle of the last instruction, and in the low bits its place in the cycle. The last place has all
-    /// bits set, so that an increment gives the next cycle. One number lets one comparison cover cycle and
-    /// place.
+    /// The cycle of the last instruction, and in the low bits its position in the cycle. The last position has all bits
+    /// set, so that an increment leads to the next cycle. In one number, one comparison covers cycle and position.
     last: u64,
-    /// The first place of a cycle.
+    /// The first position of a cycle: the last position minus the width, plus one.
     first: u64,
 }
 
-/// The bits that a place in a cycle has, and the most that a width is.
-const PASSED_BITS: u32 = 4;
-const PASSED: u64 = (1 << PASSED_BITS) - 1;
+/// Bits of a position in a cycle.
+const POSITION_BITS: u32 = 4;
+/// The last position, and the maximum width.
+const POSITION_MAX: u64 = (1 << POSITION_BITS) - 1;
 
 impl WidthLimiter {
-    /// Up to `width`, at least one and at most 15, pass per cycle.
+    /// Lets up to `width` instructions, 1 to 15, pass per cycle.
     pub(super) fn new(width: u32) -> WidthLimiter {
-        let first = PASSED + 1 - u64::from(width);
+        let first = POSITION_MAX + 1 - u64::from(width);
         WidthLimiter { last: first - 1, first }
     }
 
@@ -30,8 +31,8 @@ impl WidthLimiter {
     #[inline(always)]
     pub(super) fn take(&mut self, earliest: Cycle) -> Cycle {
         let next = self.last + 1;
-        let next = if next & PASSED == 0 { next + self.first } else { next };
-        self.last = next.max((earliest.0 << PASSED_BITS) + self.first);
+        let next = if next & POSITION_MAX == 0 { next + self.first } else { next };
+        self.last = next.max((earliest.0 << POSITION_BITS) + self.first);
         self.cycle()
     }
 
@@ -43,28 +44,28 @@ impl WidthLimiter {
     /// The cycle of the last instruction.
     #[inline(always)]
     pub(super) fn cycle(&self) -> Cycle {
-        Cycle(self.last >> PASSED_BITS)
+        Cycle(self.last >> POSITION_BITS)
     }
 
-    /// How many have passed in that cycle, or could have.
+    /// How many positions of the last instruction's cycle are used, or were closed by [`WidthLimiter::end_cycle`].
     #[inline(always)]
     pub(super) fn passed(&self) -> u64 {
-        (self.last & PASSED) + 1 - self.first
+        (self.last & POSITION_MAX) + 1 - self.first
     }
 
-    /// Nothing more passes in this cycle.
+    /// Lets no further instruction pass in the cycle of the last one.
     #[inline(always)]
     pub(super) fn end_cycle(&mut self) {
-        self.last |= PASSED;
+        self.last |= POSITION_MAX;
     }
 
-    /// Nothing more passes until `cycle` is over.
+    /// Lets no further instruction pass until `cycle` is over.
     pub(super) fn fill_until(&mut self, cycle: Cycle) {
-        self.last = cycle.0 << PASSED_BITS | PASSED;
+        self.last = cycle.0 << POSITION_BITS | POSITION_MAX;
     }
 }
 
-/// A [`WidthLimiter`] whose width may change.
+/// Like [`WidthLimiter`], with a width that may change from call to call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FetchLimiter {
     /// The cycle of the last fetch, and in the low bits the number of instructions in it.
@@ -72,39 +73,40 @@ pub(super) struct FetchLimiter {
 }
 
 impl FetchLimiter {
-    /// The next place for a fetch, where at most `width` instructions are fetched per cycle.
+    /// The next value of `last`, where at most `width` instructions are fetched per cycle.
     #[inline(always)]
     fn next_position(&self, earliest: Cycle, width: u32) -> u64 {
-        let is_full = self.last & PASSED >= u64::from(width);
-        let next = if is_full { (self.last | PASSED) + 2 } else { self.last + 1 };
-        next.max(earliest.0 << PASSED_BITS | 1)
+        let is_full = self.last & POSITION_MAX >= u64::from(width);
+        // From the last position, one step leads to the next cycle, and one to its first instruction.
+        let next = if is_full { (self.last | POSITION_MAX) + 2 } else { self.last + 1 };
+        next.max(earliest.0 << POSITION_BITS | 1)
     }
 
     /// The first cycle from `earliest` on with fewer than `width` fetched instructions. `width` is at most 15.
     #[inline(always)]
     pub(super) fn next(&self, earliest: Cycle, width: u32) -> Cycle {
-        Cycle(self.next_position(earliest, width) >> PASSED_BITS)
+        Cycle(self.next_position(earliest, width) >> POSITION_BITS)
     }
 
-    /// Fetches the next instruction in that cycle. Returns it.
+    /// Fetches the next instruction in the cycle that [`FetchLimiter::next`] returns. Returns the cycle.
     #[inline(always)]
     pub(super) fn take(&mut self, earliest: Cycle, width: u32) -> Cycle {
         self.last = self.next_position(earliest, width);
-        Cycle(self.last >> PASSED_BITS)
+        Cycle(self.last >> POSITION_BITS)
     }
 
-    /// Nothing more is fetched in this cycle.
+    /// Lets no further instruction be fetched in the cycle of the last one.
     #[inline(always)]
     pub(super) fn end_cycle(&mut self) {
-        self.last |= PASSED;
+        self.last |= POSITION_MAX;
     }
 }
 
-/// Maximum entries of a queue: the entries of a reorder buffer, see
-/// [`CoreModel::check`](super::CoreModel::check).
+/// Maximum entries of a queue: the size of the largest reorder buffer that
+/// [`CoreModel::check`](super::CoreModel::check) accepts. A power of two.
 const ENTRIES_MAX: usize = 4096;
 
-/// A time that is kept as one number.
+/// A time that is kept as a single number.
 pub(super) trait PackedTime: Copy {
     fn pack(self) -> u64;
     fn unpack(packed: u64) -> Self;
@@ -122,13 +124,14 @@ impl PackedTime for Cycle {
     }
 }
 
-/// A queue that is filled in program order, as the times at which its entries become free.
+/// A queue that fills in program order, kept as the times at which its entries become free. The entries form a ring.
 #[derive(Clone, Debug)]
 pub(super) struct EntryQueue<T> {
     /// Packed times. The size is fixed, so that no index needs a check; the host backs only the pages that are used.
     times: Box<[u64; ENTRIES_MAX]>,
-    /// The place of the first.
+    /// The last index of the ring; the ring starts there and goes down to 0.
     last: usize,
+    /// The index of the entry that the next instruction takes.
     next: usize,
     kind: PhantomData<T>,
 }
@@ -142,18 +145,18 @@ impl<T: PackedTime> EntryQueue<T> {
         EntryQueue { times, last, next: last, kind: PhantomData }
     }
 
-    /// When the entry is free that the next instruction takes.
+    /// When the entry that the next instruction takes is free.
     #[inline(always)]
     pub(super) fn oldest(&self) -> T {
         T::unpack(self.times[self.next % ENTRIES_MAX])
     }
 
-    /// The next instruction takes its entry until `time`.
+    /// Lets the next instruction take its entry until `time`.
     #[inline(always)]
     pub(super) fn push(&mut self, time: T) {
         self.times[self.next % ENTRIES_MAX] = time.pack();
-        // Downwards: the end is where the host's own subtraction says so.
-        let (next, is_over) = self.next.overflowing_sub(1);
-        self.next = if is_over { self.last } else { next };
+        // Downwards, because the host's subtraction itself shows the end of the ring.
+        let (next, is_past_end) = self.next.overflowing_sub(1);
+        self.next = if is_past_end { self.last } else { next };
     }
 }

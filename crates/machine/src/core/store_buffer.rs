@@ -1,74 +1,80 @@
-//! The store buffer of a core, and which loads take their values from it.
+//! The store buffer of a core: when stores drain to the cache, and which loads take their values from it (store-to-load
+//! forwarding). All cores use it; only the out-of-order core has the rules for lines, vector stores, aliases and memory
+//! renaming. "Leave" means: drain to the cache.
 
 use super::Access;
 use super::ready_time::ReadyTime;
 use super::stages::{EntryQueue, WidthLimiter};
 use crate::cycle::Cycle;
 
-/// Number of 8-byte granules with a known last store. A later store with equal low address bits replaces a
-/// granule's store, like the 4 KiB aliases of real cores.
+/// Number of 8-byte granules with a known last store; a power of two. A store to another granule with the same index
+/// replaces the known store.
 const GRANULES: usize = 512;
 
-/// The last store to a granule: what each load asks for.
+/// The last store to a granule: the part that each load reads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Granule {
-    /// The granule's number plus one; zero for none.
+    /// The granule's number plus one. Zero: none.
     name: u64,
-    /// When it leaves for the cache.
+    /// When the store leaves for the cache.
     leaves: Cycle,
 }
 
-/// The value of a store, for the loads that memory renaming serves.
+/// The value of the last store to a granule: the part that only loads after a recent store read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stored {
     /// When the value is known.
     known: Cycle,
-    /// How the address of the store was formed; see [`Instruction::address_form`].
+    /// How the address of the store was formed: see `Instruction::address_form`.
     form: u16,
-    /// The bytes that were stored, a bit each.
+    /// The stored bytes of the granule, a bit each.
     mask: u8,
 }
 
-/// When what a store needs is known.
+/// When a store's value and address are known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) value: Cycle,
     pub(super) address: Cycle,
 }
 
-/// Where a load gets its value from.
+/// The source of a load's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Cache,
-    /// An earlier store, whose value is known at this time.
+    /// A store forwards its value, which is known at this time.
     Store(Cycle),
-    /// The store's value, after the load's register was renamed to the store's register.
+    /// Memory renaming: the load's register is renamed to the store's register, whose value is known at this time.
     Renamed(Cycle),
-    /// The cache, after a store to a part of the value has drained at this time.
+    /// The cache, after this time: a store to a part of the value must drain first.
     CacheAfter(Cycle),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct StoreBuffer {
-    /// When each becomes free, and whether its store missed.
+    /// When each entry becomes free, and whether its store missed.
     entries: EntryQueue<ReadyTime>,
+    /// Limits how many stores leave per cycle.
     leaving: WidthLimiter,
+    /// When the last store leaves. Stores leave in program order.
     last_left: Cycle,
+    /// Whether all stores that leave in a cycle go to one line.
     one_line: bool,
-    /// Whether stores of a cycle may be of any width, and to the same bytes of that line.
+    /// With `one_line`: whether they may have any width and go to the same bytes.
     any_of_line: bool,
-    /// How many stores of vector registers leave in a cycle; zero if there is no limit.
+    /// Maximum number of vector stores that leave per cycle. Zero: no limit.
     vectors_per_cycle_max: u32,
-    /// When the last store of a vector register left, and how many have left in that cycle.
+    /// The cycle when the last vector store left, and the number of vector stores in that cycle.
     vectors: (Cycle, u32),
-    /// The bytes that were stored last, in one line.
+    /// With `one_line`: the bytes of the last store.
     last: StoredBytes,
     granules: Box<[Granule; GRANULES]>,
     stored: Box<[Stored; GRANULES]>,
-    /// The last stored granule for each offset in a page, and the time at which its value is known. Empty if
-    /// the core has no 4K aliasing.
+    /// For each offset in a page, the last stored granule and the time at which its value is known. Empty if the core
+    /// has no 4K aliasing.
     aliases: Box<[(Granule, Cycle)]>,
-    /// When the address of the last store to each granule was known. Empty if that does not matter.
+    /// When the address of the last store to each granule was known. Empty unless loads may retry: see
+    /// [`DataModel::forward_again_cycles`](super::DataModel::forward_again_cycles).
     addresses: Box<[Cycle]>,
 }
 
@@ -79,14 +85,14 @@ struct StoredBytes {
     end: u64,
 }
 
-/// Where a granule is kept. Addresses that are 4 KiB apart have different places.
+/// The index of a granule. Addresses that are 4 KiB apart have different indices.
 #[inline]
 fn slot(granule: u64) -> usize {
     (granule ^ granule >> 9 ^ granule >> 18) as usize & (GRANULES - 1)
 }
 
-/// Accesses of an instruction that are adjacent are one access, up to `most` bytes: QEMU makes
-/// several of a wide one.
+/// Takes the next load, or store if `write`, of an instruction. Joins adjacent accesses up to `bytes_max` bytes within
+/// a page, because QEMU splits a wide access.
 #[inline]
 pub(super) fn next_access(accesses: &mut &[Access], write: bool, bytes_max: u8) -> Option<Access> {
     match accesses {
@@ -100,6 +106,7 @@ pub(super) fn next_access(accesses: &mut &[Access], write: bool, bytes_max: u8) 
     }
 }
 
+/// [`next_access`] for any number of accesses.
 #[inline(never)]
 fn next_of_several(accesses: &mut &[Access], write: bool, bytes_max: u8) -> Option<Access> {
     loop {
@@ -122,17 +129,17 @@ fn next_of_several(accesses: &mut &[Access], write: bool, bytes_max: u8) -> Opti
     }
 }
 
-/// Lines of L1D for the rules of loads and stores that cross them.
+/// The logarithm of the line size for the rules of accesses that cross lines. It does not depend on the model.
 const LINE_SHIFT: u32 = 6;
 
-/// Whether an access crosses from a line to the next.
+/// Whether an access crosses the boundary between two lines.
 #[inline]
 pub(super) fn is_split(access: &Access) -> bool {
     let last = access.virtual_address.wrapping_add(u64::from(access.bytes.max(1)) - 1);
     access.virtual_address >> LINE_SHIFT != last >> LINE_SHIFT
 }
 
-/// Whether two of an instruction's accesses are the parts of a store, or of a load, on both sides of a page's end.
+/// Whether two of an instruction's accesses are the two parts of a load, or store if `write`, that crosses pages.
 #[inline(never)]
 pub(super) fn crosses_pages(accesses: &[Access], write: bool) -> bool {
     accesses.windows(2).any(|pair| {
@@ -145,14 +152,14 @@ pub(super) fn crosses_pages(accesses: &[Access], write: bool) -> bool {
     })
 }
 
-/// The granules of an access: number and mask of each.
+/// The granules of an access: the number of each, and the mask of its accessed bytes.
 fn parts(access: &Access) -> impl Iterator<Item = (u64, u8)> {
     let (first, bytes) = (access.virtual_address, u64::from(access.bytes.max(1)));
     let last = first.saturating_add(bytes - 1);
     (first >> 3..=last >> 3).map(move |granule| {
-        let from = first.max(granule << 3) & 7;
-        let to = last.min(granule << 3 | 7) & 7;
-        (granule, (0xff << from) as u8 & (0xff >> (7 - to)))
+        let first_byte = first.max(granule << 3) & 7;
+        let last_byte = last.min(granule << 3 | 7) & 7;
+        (granule, (0xff << first_byte) as u8 & (0xff >> (7 - last_byte)))
     })
 }
 
@@ -174,10 +181,10 @@ impl StoreBuffer {
         }
     }
 
-    /// Limits the drain to one line per cycle. Unless `any` is set, no byte of the line may be stored twice in
-    /// a cycle.
-    pub(super) fn one_line_per_cycle(mut self, one_line: bool, any: bool) -> StoreBuffer {
-        (self.one_line, self.any_of_line) = (one_line, any);
+    /// Limits the drain to one line per cycle if `one_line`. Unless `any_of_line`, the stores of a cycle must go to
+    /// different bytes and have at most 16 bytes each.
+    pub(super) fn one_line_per_cycle(mut self, one_line: bool, any_of_line: bool) -> StoreBuffer {
+        (self.one_line, self.any_of_line) = (one_line, any_of_line);
         self
     }
 
@@ -187,8 +194,8 @@ impl StoreBuffer {
         self
     }
 
-    /// The time at which the next store can drain. The store is ready at `earliest`, and is a vector store or
-    /// not.
+    /// The earliest time at which the next store can drain under the limit of vector stores. Without the limit, it
+    /// could drain at `earliest`. Counts the store, so it must be called once per store.
     #[inline]
     pub(super) fn after_vectors(&mut self, earliest: Cycle, is_vector: bool) -> Cycle {
         if self.vectors_per_cycle_max == 0 || !is_vector {
@@ -196,36 +203,37 @@ impl StoreBuffer {
         }
         let earliest = earliest.max(self.last_left).max(self.leaving.next(Cycle::START));
         let (cycle, number) = self.vectors;
-        let cycle = match earliest <= cycle {
+        let drained = match earliest <= cycle {
             true if number < self.vectors_per_cycle_max => cycle,
             true => cycle.next(),
             false => earliest,
         };
-        self.vectors = (cycle, if cycle == self.vectors.0 { number + 1 } else { 1 });
-        cycle
+        self.vectors = (drained, if drained == cycle { number + 1 } else { 1 });
+        drained
     }
 
     /// Records the offsets of stores in their pages, for loads with 4K aliasing.
-    pub(super) fn with_aliases(mut self, with: bool) -> StoreBuffer {
-        let places = if with { GRANULES } else { 0 };
-        self.aliases = vec![(Granule::default(), Cycle::START); places].into();
+    pub(super) fn with_aliases(mut self, is_enabled: bool) -> StoreBuffer {
+        let offsets = if is_enabled { GRANULES } else { 0 };
+        self.aliases = vec![(Granule::default(), Cycle::START); offsets].into();
         self
     }
 
-    /// Records when each store's address became known, for `address_known_at`.
-    pub(super) fn with_addresses(mut self, with: bool) -> StoreBuffer {
-        self.addresses = vec![Cycle::START; if with { GRANULES } else { 0 }].into();
+    /// Records when each store's address became known, for [`StoreBuffer::address_known`].
+    pub(super) fn with_addresses(mut self, is_enabled: bool) -> StoreBuffer {
+        self.addresses = vec![Cycle::START; if is_enabled { GRANULES } else { 0 }].into();
         self
     }
 
-    /// When the address of the store was known that a load gets its value from; none if that does not matter.
+    /// For a load whose source is a store: when the address of that store was known. `None` if the core does not record
+    /// addresses.
     #[inline]
     pub(super) fn address_known(&self, load: &Access) -> Option<Cycle> {
         self.addresses.get(slot(load.virtual_address >> 3)).copied()
     }
 
-    /// If a load that starts at `start` has the same place in a page as a store to another page that has
-    /// not left before: when the value of that store is known.
+    /// 4K aliasing: the time at which the value of an aliased store is known. The store went to another page, at the
+    /// offset of a load that starts at `start`, and had not left by then. `None` if there is no such store.
     #[inline]
     pub(super) fn aliased(&self, load: &Access, start: Cycle) -> Option<Cycle> {
         let granule = load.virtual_address >> 3;
@@ -234,24 +242,26 @@ impl StoreBuffer {
         (is_other && store.leaves >= start).then_some(*known)
     }
 
-    /// When the next store has an entry, and whether it waits for a miss.
+    /// When the next store gets an entry, and whether it waits for a store that missed.
     #[inline]
     pub(super) fn next_entry(&self) -> ReadyTime {
         self.entries.oldest()
     }
 
-    /// Whether a load in one line that starts at `start` may get a part of its value from a store: false if it
-    /// does not.
+    /// Whether a load within a line that starts at `start` may get a part of its value from a store. `false` is
+    /// certain; `true` needs [`StoreBuffer::source`].
     #[inline(always)]
     pub(super) fn may_be_source(&self, load: &Access, start: Cycle) -> bool {
         let (first, bytes) = (load.virtual_address, u64::from(load.bytes.max(1)));
         let store = &self.granules[slot(first >> 3)];
-        let is_one = first & 7 <= 8 - bytes.min(8) && bytes <= 8;
-        !is_one | ((store.name == (first >> 3) + 1) & (store.leaves > start))
+        let is_one_granule = first & 7 <= 8 - bytes.min(8) && bytes <= 8;
+        // `|` and `&` instead of `||` and `&&`: no branches on the host.
+        !is_one_granule | ((store.name == (first >> 3) + 1) & (store.leaves > start))
     }
 
-    /// The source of the value of a load that starts at `start`. `form` is the form of its address if the core
-    /// renames memory: then a load of the whole value of a store with the same form needs no access.
+    /// The source of the value of a load that starts at `start`. `form`: the form of the load's address if the core
+    /// renames memory, else 0. Memory renaming needs a store with an equal form whose bytes are all loaded, and no
+    /// others.
     #[inline]
     pub(super) fn source(&self, load: &Access, form: u16, start: Cycle) -> Source {
         let first = load.virtual_address;
@@ -266,7 +276,7 @@ impl StoreBuffer {
         self.source_of_parts(load, form, start)
     }
 
-    /// [`StoreBuffer::source`] of any load.
+    /// [`StoreBuffer::source`] for a load with any number of granules.
     #[inline(never)]
     fn source_of_parts(&self, load: &Access, form: u16, start: Cycle) -> Source {
         let mut source = Source::Cache;
@@ -283,31 +293,34 @@ impl StoreBuffer {
         }
         for (number, (granule, mask)) in parts(load).enumerate() {
             let (store, stored) = (&self.granules[slot(granule)], &self.stored[slot(granule)]);
-            let there =
+            let is_stored =
                 store.name == granule + 1 && store.leaves > start && stored.mask & mask != 0;
             let single_store = Source::Store(stored.known);
             source = match source {
-                // From two stores, or a store and the cache: from the cache, once all have left.
-                Source::Cache if !there => Source::Cache,
+                // A value from two stores, or from a store and the cache, comes from the cache once all have left.
+                Source::Cache if !is_stored => Source::Cache,
                 Source::Cache if number == 0 && mask & !stored.mask == 0 => single_store,
-                Source::Store(_) if there && mask & !stored.mask == 0 && source == single_store => {
+                Source::Store(_)
+                    if is_stored && mask & !stored.mask == 0 && source == single_store =>
+                {
                     single_store
                 }
-                _ if there => Source::CacheAfter(self.last_left.max(store.leaves)),
+                _ if is_stored => Source::CacheAfter(self.last_left.max(store.leaves)),
                 _ => Source::CacheAfter(self.last_left),
             };
         }
         source
     }
 
-    /// The stores of an instruction leave for the cache, not before `earliest`. Returns when.
+    /// Lets the stores of an instruction leave together, not before `earliest`. Returns when. `missed`: whether they
+    /// waited for a line.
     #[inline]
     pub(super) fn leave(&mut self, earliest: Cycle, missed: bool) -> Cycle {
         let leaves = self.leaving.take(earliest.max(self.last_left));
         self.record_leave(leaves, missed)
     }
 
-    /// [`StoreBuffer::leave_by_line`] of an instruction with one store, which crosses no line.
+    /// [`StoreBuffer::leave_by_line`] for an instruction with one store, which crosses no line.
     #[inline(always)]
     pub(super) fn leave_alone(&mut self, store: &Access, earliest: Cycle, missed: bool) -> Cycle {
         if self.one_line {
@@ -316,22 +329,23 @@ impl StoreBuffer {
         self.leave(earliest, missed)
     }
 
-    /// Lets a store drain in the cycle of the last store if the rules of its line allow that, or else in a later one.
+    /// Ends the cycle of the last store, unless the next store may leave in the same cycle by the rules of its line.
     #[inline(always)]
     fn join_line(&mut self, store: &Access) {
         let start = store.virtual_address;
         let stored = StoredBytes { start, end: start.wrapping_add(store.bytes.max(1).into()) };
-        let same_line = (stored.start ^ self.last.start) >> LINE_SHIFT == 0;
-        let apart = stored.end <= self.last.start || stored.start >= self.last.end;
-        // Two of up to 16 bytes each.
-        let narrow = store.bytes <= 16;
-        if !(same_line && (apart && narrow || self.any_of_line)) {
+        let is_same_line = (stored.start ^ self.last.start) >> LINE_SHIFT == 0;
+        let is_apart = stored.end <= self.last.start || stored.start >= self.last.end;
+        // Two stores of up to 16 bytes each can leave together.
+        let is_narrow = store.bytes <= 16;
+        if !(is_same_line && (is_apart && is_narrow || self.any_of_line)) {
             self.leaving.end_cycle();
         }
         self.last = stored;
     }
 
-    /// Like `leave`, on a core that writes one line per cycle: stores to the same line drain together.
+    /// Like [`StoreBuffer::leave`], on a core that writes one line per cycle: each store leaves by itself, together
+    /// with others to its line. A store that crosses lines takes two cycles.
     #[inline]
     pub(super) fn leave_by_line(
         &mut self,
@@ -345,9 +359,9 @@ impl StoreBuffer {
         }
         let mut remaining = accesses;
         let mut leaves = self.last_left.max(earliest);
-        let mut any = false;
+        let mut has_stores = false;
         while let Some(store) = next_access(&mut remaining, true, bytes_max) {
-            any = true;
+            has_stores = true;
             self.join_line(&store);
             leaves = self.leaving.take(leaves);
             if is_split(&store) {
@@ -356,8 +370,8 @@ impl StoreBuffer {
                 self.leaving.end_cycle();
             }
         }
-        if !any {
-            // A fence takes a cycle of its own.
+        if !has_stores {
+            // A fence takes a whole cycle.
             self.leaving.end_cycle();
             leaves = self.leaving.take(leaves);
             self.leaving.end_cycle();
@@ -365,7 +379,7 @@ impl StoreBuffer {
         self.record_leave(leaves, missed)
     }
 
-    /// All stores of an instruction have left at `leaves`.
+    /// Records that all stores of an instruction have left at `leaves`, and frees their entry then.
     #[inline(always)]
     fn record_leave(&mut self, leaves: Cycle, missed: bool) -> Cycle {
         self.last_left = leaves;
@@ -373,19 +387,18 @@ impl StoreBuffer {
         leaves
     }
 
-    /// Remembers the value of a store by the form of its address. Both are known at `known`, and the store
-    /// drains at `leaves`.
+    /// Remembers a store for later loads. `form`: the form of its address. The store leaves at `leaves`.
     #[inline(always)]
     pub(super) fn remember(&mut self, store: &Access, form: u16, known: Known, leaves: Cycle) {
-        let (granule, at) = (store.virtual_address >> 3, store.virtual_address & 7);
-        if at + u64::from(store.bytes) > 8 || store.bytes == 0 {
+        let (granule, offset) = (store.virtual_address >> 3, store.virtual_address & 7);
+        if offset + u64::from(store.bytes) > 8 || store.bytes == 0 {
             return self.remember_parts(store, form, known, leaves);
         }
-        let mask = (0xff_u64 >> (8 - u32::from(store.bytes)) << at) as u8;
+        let mask = (0xff_u64 >> (8 - u32::from(store.bytes)) << offset) as u8;
         self.remember_part(granule, leaves, (known, form, mask));
     }
 
-    /// [`StoreBuffer::remember`] of a store to any number of granules.
+    /// [`StoreBuffer::remember`] for a store to any number of granules.
     #[inline(never)]
     fn remember_parts(&mut self, store: &Access, form: u16, known: Known, leaves: Cycle) {
         for (granule, mask) in parts(store) {
@@ -393,9 +406,14 @@ impl StoreBuffer {
         }
     }
 
+    /// Remembers the part of a store in one granule.
     #[inline(always)]
-    fn remember_part(&mut self, granule: u64, leaves: Cycle, of: (Known, u16, u8)) {
-        let (known, form, mask) = of;
+    fn remember_part(
+        &mut self,
+        granule: u64,
+        leaves: Cycle,
+        (known, form, mask): (Known, u16, u8),
+    ) {
         let (name, stored) = (granule + 1, Stored { known: known.value, form, mask });
         self.granules[slot(granule)] = Granule { name, leaves };
         self.stored[slot(granule)] = stored;
@@ -407,7 +425,7 @@ impl StoreBuffer {
         }
     }
 
-    /// When the last store has left.
+    /// When all stores so far have left.
     #[inline]
     pub(super) fn all_left(&self) -> Cycle {
         self.last_left

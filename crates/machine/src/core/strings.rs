@@ -1,59 +1,61 @@
-//! Repeated string instructions: microcode that copies, fills or reads memory by wide accesses.
+//! Repeated string instructions (`rep movs` and others): microcode that copies, fills or reads memory by wide accesses.
+//! The out-of-order core uses this for models with [`StringsModel`]; see `out_of_order/repeat.rs`.
 //!
-//! QEMU executes each repetition as an instruction. The first repetition of a string takes the start-up time.
-//! Each repetition that starts a chunk is an instruction with the chunk's accesses; a limited number enters per
-//! cycle. All other repetitions are a part of the access before them, and cost nothing. A chunk ends at its
-//! maximum length, and where source or destination reach another line. So each line is accessed, and strings
-//! that are not aligned to each other take more cycles.
+//! QEMU executes each repetition as an instruction. The first repetition of a string takes the start-up time. Each
+//! repetition that starts a chunk is an instruction with the chunk's accesses; a limited number of chunks enters per
+//! cycle. All other repetitions belong to the access before them, and cost nothing. A chunk ends at its maximum length,
+//! and where source or destination reach another line. So each line is accessed, and strings that are not aligned to
+//! each other take more cycles.
 //!
-//! The length of a string is not known at its start. The extra cost of a long string is added when the string
-//! turns out to be long.
+//! The length of a string is not known at its start. The extra cost of a long string is added when the string turns
+//! out to be long.
 
 use super::Access;
 use super::instruction::StringOperation;
 use super::model::StringsModel;
 use crate::counts::Instructions;
 
-/// The lines of a string's accesses.
+/// The logarithm of the line size at which chunks end.
 const LINE_SHIFT: u32 = 6;
 
+/// The position of a repetition in its string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repetition {
-    /// The first one of a string.
+    /// The first repetition of a string.
     First,
-    /// The first one of a chunk.
+    /// The first repetition of a later chunk.
     Chunk,
-    /// One whose bytes an earlier one of its chunk has accessed.
+    /// A repetition whose bytes belong to the access of an earlier repetition.
     Within,
 }
 
-/// How far a processor has come.
+/// How far a processor has come: tells whether anything executed between two repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Instructions that have retired.
+    /// Number of instructions that have executed.
     pub(super) instructions: Instructions,
-    /// Interrupts and exceptions that were taken.
+    /// Number of interrupts and exceptions that were taken.
     pub(super) interrupts: u64,
 }
 
-/// The string that executes.
+/// The state of the string that executes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strings {
     model: StringsModel,
     /// The address of the instruction.
     address: u64,
-    /// The progress after its last repetition. If there is more, the string is over.
+    /// The progress after the string's last repetition. If the processor is further, the string is over.
     after: Option<Progress>,
-    /// The lines of source and destination of the chunk.
+    /// The lines of the chunk's source and destination.
     lines: [u64; 2],
     /// The bytes of the chunk so far.
     bytes: u32,
-    /// The chunks of the cycle so far.
+    /// The chunks that have entered in the current cycle.
     chunks: u32,
-    /// The bytes that a string that has started as a short one may still have.
-    short_left: Option<u32>,
-    /// Whether the last repetition made the string a long one.
-    outgrows: bool,
+    /// How many more bytes the string may have to stay short. `None`: the string is long.
+    short_bytes_left: Option<u32>,
+    /// Whether the last repetition turned the string from short to long.
+    has_become_long: bool,
 }
 
 impl Strings {
@@ -65,12 +67,12 @@ impl Strings {
             lines: [0; 2],
             bytes: 0,
             chunks: 0,
-            short_left: None,
-            outgrows: false,
+            short_bytes_left: None,
+            has_become_long: false,
         }
     }
 
-    /// Whether microcode executes it: else each repetition is an instruction.
+    /// Whether microcode executes an operation. Otherwise each repetition is an ordinary instruction.
     #[inline]
     pub(super) fn executes(&self, operation: StringOperation) -> bool {
         match operation {
@@ -80,7 +82,7 @@ impl Strings {
         }
     }
 
-    /// Classifies the next repetition of the instruction at `address`, which executes at `now`.
+    /// Classifies the next repetition, of the instruction at `address`, when the processor has come to `now`.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -99,37 +101,38 @@ impl Strings {
             lines[stream] = access.virtual_address >> LINE_SHIFT;
             bytes = u32::from(access.bytes);
         }
-        let goes_on = self.address == address && self.after == Some(now);
-        if !goes_on {
+        let continues = self.address == address && self.after == Some(now);
+        if !continues {
             let is_short = bytes <= self.model.short_element_bytes && self.model.short_bytes > 0;
-            self.short_left = is_short.then_some(self.model.short_bytes);
+            self.short_bytes_left = is_short.then_some(self.model.short_bytes);
         }
-        self.outgrows = self.outgrows_by(bytes);
+        self.has_become_long = self.take_short_bytes(bytes);
         let may_share = operation != StringOperation::Load;
-        if goes_on && (accesses.is_empty() || may_share && self.has_room(lines, bytes)) {
+        if continues && (accesses.is_empty() || may_share && self.has_room(lines, bytes)) {
             self.bytes += bytes;
             return Repetition::Within;
         }
         (self.address, self.lines, self.bytes) = (address, lines, bytes);
-        if goes_on {
+        if continues {
             return Repetition::Chunk;
         }
         self.chunks = 0;
         Repetition::First
     }
 
-    /// Whether `bytes` more make a string, which started as a short one, a long one.
-    fn outgrows_by(&mut self, bytes: u32) -> bool {
-        let Some(left) = self.short_left else { return false };
-        self.short_left = left.checked_sub(bytes);
-        self.short_left.is_none()
+    /// Adds `bytes` to the string. Returns whether they turn a short string into a long one.
+    fn take_short_bytes(&mut self, bytes: u32) -> bool {
+        let Some(bytes_left) = self.short_bytes_left else { return false };
+        self.short_bytes_left = bytes_left.checked_sub(bytes);
+        self.short_bytes_left.is_none()
     }
 
+    /// Whether `bytes` in these lines still belong to the current chunk.
     fn has_room(&self, lines: [u64; 2], bytes: u32) -> bool {
         self.lines == lines && self.bytes + bytes <= self.model.chunk_bytes
     }
 
-    /// Whether a chunk is the last one that enters in its cycle.
+    /// Counts a chunk. Returns whether it is the last chunk that enters in its cycle.
     #[inline]
     pub(super) fn ends_cycle(&mut self) -> bool {
         self.chunks += 1;
@@ -140,31 +143,35 @@ impl Strings {
         ends
     }
 
-    /// Cycles that the next instruction waits after the last repetition, `which`. `None` if it does not
-    /// wait.
+    /// Cycles that the next instruction waits after the repetition that was classified last. `None`: no wait.
     #[inline]
-    pub(super) fn wait_cycles(&self, operation: StringOperation, which: Repetition) -> Option<u64> {
-        let (model, is_first) = (&self.model, which == Repetition::First);
+    pub(super) fn wait_cycles(
+        &self,
+        operation: StringOperation,
+        repetition: Repetition,
+    ) -> Option<u64> {
+        let (model, is_first) = (&self.model, repetition == Repetition::First);
         let (long, short) = match operation {
             StringOperation::Copy => (model.copy_start_cycles, model.short_copy_start_cycles),
             StringOperation::Fill => (model.fill_start_cycles, model.short_fill_start_cycles),
-            StringOperation::Load if which == Repetition::Within => return None,
+            StringOperation::Load if repetition == Repetition::Within => return None,
             StringOperation::Load => {
                 let start = if is_first { model.load_start_cycles } else { None };
                 return Some(u64::from(start.unwrap_or(0) + model.load_cycles));
             }
             StringOperation::Compare => {
-                return model.compare_start_cycles.filter(|_| is_first).map(u64::from);
+                let start = if is_first { model.compare_start_cycles } else { None };
+                return start.map(u64::from);
             }
         };
-        if self.outgrows {
+        if self.has_become_long {
             return Some(long.saturating_sub(short).into());
         }
-        let start = if self.short_left.is_some() { short } else { long };
+        let start = if self.short_bytes_left.is_some() { short } else { long };
         is_first.then_some(start.into())
     }
 
-    /// A repetition has executed; `now` as in [`Strings::next`].
+    /// Notes that a repetition has executed, and that the processor has come to `now`.
     #[inline]
     pub(super) fn executed(&mut self, now: Progress) {
         self.after = Some(now);

@@ -1,10 +1,13 @@
 //! Why lines miss: for each miss its class, the context that evicted the line, and where it
-//! happened.
+//! happened. The plugin turns this on for regions that record misses (`--misses`, level `ooo`).
 //!
 //! A line of memory has a history in each cache: never filled; present; or absent, with the reason
-//! why it was taken out: evicted by some context, invalidated by another core's store, or by a
-//! device. At the next miss that reason is the class. The classifier only observes: counts and
-//! cycles are the same with and without it.
+//! for its removal: evicted by some context, invalidated by another core's store, or written by a
+//! device. At the next miss that reason is the class. `l1`, `fill`, `evict` and `coherence` report
+//! each event here.
+//!
+//! Invariant: the classifier only observes. Counts and cycles are equal with and without it, so
+//! nothing here may change tags or return something that a lookup reads.
 
 use std::collections::hash_map::Entry;
 use std::ops::Range;
@@ -32,17 +35,17 @@ impl CacheName {
     }
 }
 
-/// Options: which misses are classified, and which places are kept.
+/// Options of the classifier: how much it distinguishes and how much memory it may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassifierConfig {
     /// Whether capacity and conflict misses are distinguished, which needs a fully associative
     /// shadow cache for each cache.
     pub shadow_caches: bool,
-    /// How many misses are kept one by one until [`take_misses`]; further ones are only counted.
+    /// Maximum number of single misses that are kept until [`take_misses`]. Further misses are only counted.
     ///
     /// [`take_misses`]: super::MemorySystem::take_misses
     pub misses_kept: usize,
-    /// Room for the histories of lines, bytes.
+    /// Memory for the histories of lines, in bytes. A line without room becomes [`MissClass::Untracked`].
     pub history_bytes: u64,
 }
 
@@ -53,7 +56,7 @@ impl Default for ClassifierConfig {
     }
 }
 
-/// A mode of a processor.
+/// A privilege mode of a processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     #[default]
@@ -64,7 +67,6 @@ pub enum Mode {
 /// The context that a processor executes in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Context {
-    /// Kernel or user mode.
     pub mode: Mode,
     /// The process, by a number that the caller chooses.
     pub process: u32,
@@ -84,24 +86,25 @@ impl Context {
 pub enum MissClass {
     /// The classifier has not seen the line in the cache before.
     Cold,
-    /// The context that misses had evicted the line itself: the kernel its own line, or a process its own.
+    /// The context that now misses the line had evicted it: the kernel, or one process in user mode.
     SameSelf,
-    /// Another context evicted it: the kernel a process's line, or a process one of another process
-    /// or of the kernel.
+    /// Another context evicted the line: the kernel for a process, or a process for another process or the
+    /// kernel.
     Other,
     /// Another core wrote the bytes that are accessed.
     TrueSharing,
     /// Another core wrote other bytes of the coherence granule.
     FalseSharing,
-    /// A device wrote it since a cache had it, whether that cache had evicted it before or not: a larger
-    /// one would not have kept it. Or the last level made room for what a device wrote.
+    /// A device wrote the line after the cache had filled it. An eviction before that write does not count,
+    /// because a larger cache would have lost the line, too. Or the last level evicted the line to make room
+    /// for a line that a device wrote.
     Device,
     /// There was no room to keep the reason.
     Untracked,
 }
 
 impl MissClass {
-    /// All classes, in the order of [`ClassCounts::by_mode`].
+    /// All classes, in the order of [`ClassCounts::by_mode`]. Records and tables use this order.
     pub const ALL: [MissClass; 7] = [
         MissClass::Cold,
         MissClass::SameSelf,
@@ -117,13 +120,13 @@ impl MissClass {
 /// prefetches are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounts {
-    /// Misses by mode, kernel and user, and by class in the order of [`MissClass::ALL`]: KERN-self is
-    /// `by_mode[0][1]`, USER-other is `by_mode[1][2]`.
+    /// Misses by mode (kernel, user), then by class in the order of [`MissClass::ALL`]. Example: the kernel's
+    /// [`MissClass::SameSelf`] is `by_mode[0][1]`.
     pub by_mode: [[u64; 7]; 2],
-    /// Misses of evicted lines that a fully associative LRU cache of the same size would have, too.
-    /// Zero without shadow caches.
+    /// Misses of evicted lines that a fully associative LRU cache of equal size would also have. Zero without
+    /// shadow caches.
     pub capacity: u64,
-    /// Misses of evicted lines that it would not have: the cache has too few ways.
+    /// Misses of evicted lines that the fully associative cache would hit: the real cache has too few ways.
     pub conflict: u64,
     /// Misses of evicted lines by the context that evicted them.
     pub evicted_by: Vec<(Context, u64)>,
@@ -140,28 +143,31 @@ impl ClassCounts {
         self.by_mode.iter().map(|mode| mode[class as usize]).sum()
     }
 
-    /// The misses of lines that were evicted by what executed for a service.
+    /// Misses of lines that an execution of this service had evicted.
     #[must_use]
     pub fn evicted_by_service(&self, service: u32) -> u64 {
-        let evictions = self.evicted_by.iter().filter(|(who, _)| who.service == Some(service));
+        let evictions =
+            self.evicted_by.iter().filter(|(evictor, _)| evictor.service == Some(service));
         evictions.map(|(_, number)| number).sum()
     }
 
+    /// Adds the counts of another cache.
     fn add(&mut self, other: &ClassCounts) {
         for (mode, others) in self.by_mode.iter_mut().zip(&other.by_mode) {
-            mode.iter_mut().zip(others).for_each(|(count, more)| *count += more);
+            mode.iter_mut().zip(others).for_each(|(count, added)| *count += added);
         }
         self.capacity += other.capacity;
         self.conflict += other.conflict;
-        for (who, number) in &other.evicted_by {
-            match self.evicted_by.iter_mut().find(|(same, _)| same == who) {
+        for (evictor, number) in &other.evicted_by {
+            match self.evicted_by.iter_mut().find(|(known, _)| known == evictor) {
                 Some((_, count)) => *count += number,
-                None => self.evicted_by.push((*who, *number)),
+                None => self.evicted_by.push((*evictor, *number)),
             }
         }
     }
 }
 
+/// One classified miss of one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss {
     pub cpu: usize,
@@ -170,23 +176,20 @@ pub struct Miss {
     pub pc: VirtualAddress,
     /// The physical address of the instruction, if it is known.
     pub code_physical: Option<PhysicalAddress>,
-    /// The virtual address of the access.
+    /// Addresses of the access.
     pub virtual_address: VirtualAddress,
-    /// The physical address of the access.
     pub physical: PhysicalAddress,
-    /// Why the line was absent.
     pub class: MissClass,
     /// The context that evicted the line, if one did.
     pub evicted_by: Option<Context>,
-    /// Whether a fully associative cache of the same size would have hit, for a line that was evicted:
-    /// a conflict miss if so, else a capacity miss. Absent without shadow caches.
+    /// `true` for a conflict miss, `false` for a capacity miss: whether a fully associative cache of equal size
+    /// would have hit. `None` without shadow caches, and for a line that was not evicted.
     pub is_conflict: Option<bool>,
-    /// Whether it is an instruction fetch.
+    /// Whether the access is an instruction fetch.
     pub is_fetch: bool,
-    /// The level that supplied the line.
     pub supplier: SupplyingLevel,
-    /// How long the line took from then on when its translation was known, cycles. If an access
-    /// misses several caches, each of the misses has the whole wait.
+    /// Cycles from the end of the translation until the line was ready. If an access misses several caches,
+    /// each of its misses has the whole wait.
     pub wait_cycles: u64,
 }
 
@@ -197,7 +200,7 @@ pub struct LocationCount {
     pub count: u64,
 }
 
-/// Counts events by location, such as a function or a datum, which the caller numbers. Room is
+/// Counts events by location, such as a function or a datum. The caller numbers the locations. Room is
 /// bounded: events at further locations are counted together.
 #[derive(Clone, Debug)]
 pub struct LocationCounts {
@@ -213,12 +216,11 @@ impl LocationCounts {
         LocationCounts { counts: FxHashMap::default(), room, other: 0 }
     }
 
-    /// Counts an event at a location.
     pub fn add(&mut self, location: u64) {
-        let full = self.counts.len() >= self.room;
+        let is_full = self.counts.len() >= self.room;
         match self.counts.get_mut(&location) {
             Some(count) => *count += 1,
-            None if full => self.other += 1,
+            None if is_full => self.other += 1,
             None => drop(self.counts.insert(location, 1)),
         }
     }
@@ -233,27 +235,26 @@ impl LocationCounts {
         all
     }
 
-    /// Events at locations that did not fit.
+    /// Events at locations that had no room.
     #[must_use]
     pub fn other(&self) -> u64 {
         self.other
     }
 }
 
-/// The state of a line in a cache. From [`EVICTED`] on it is the number of the context that evicted
-/// it.
+/// The state of a line in a cache. `EVICTED + n`: evicted by the context with number `n`.
 type LineState = u16;
 const NEVER_FILLED: LineState = 0;
 const PRESENT: LineState = 1;
 const INVALIDATED: LineState = 2;
 const DEVICE_WROTE: LineState = 3;
 const EVICTED: LineState = 4;
-/// Contexts that are distinguished; the last number stands for all further ones.
+/// Maximum number of contexts that are distinguished. The last number stands for all further contexts.
 const CONTEXTS_MAX: usize = 4096;
 
-/// States of lines are kept in pages of this many lines.
+/// Lines in a page of states. A page is allocated with the first state that it holds.
 const PAGE_LINES: u64 = 256;
-/// A page with its entry in the map, bytes.
+/// Memory of a page of states with its entry in the map, in bytes.
 const PAGE_COST_BYTES: u64 = PAGE_LINES * 2 + 48;
 
 /// The states of all lines in a cache.
@@ -268,13 +269,13 @@ impl LineStates {
         page.map_or(NEVER_FILLED, |page| page[(line % PAGE_LINES) as usize])
     }
 
-    /// Keeps a state, unless that needs more memory than is left of `budget_bytes`.
+    /// Keeps a state. Takes the memory of a new page from `budget_bytes`. If that is too small, drops the state.
     fn set(&mut self, LineAddress(line): LineAddress, state: LineState, budget_bytes: &mut u64) {
         let page = match self.pages.entry(line / PAGE_LINES) {
             Entry::Occupied(page) => page.into_mut(),
             Entry::Vacant(free) => {
-                let Some(left) = budget_bytes.checked_sub(PAGE_COST_BYTES) else { return };
-                *budget_bytes = left;
+                let Some(remaining) = budget_bytes.checked_sub(PAGE_COST_BYTES) else { return };
+                *budget_bytes = remaining;
                 free.insert(vec![NEVER_FILLED; PAGE_LINES as usize].into())
             }
         };
@@ -282,67 +283,69 @@ impl LineStates {
     }
 }
 
-/// Granules that are tracked for sharing; each takes about 8 bytes a core.
+/// Maximum number of granules that are tracked for sharing. Each takes about 8 bytes per core.
 const GRANULES_MAX: usize = 1 << 20;
 
-/// The parts of coherence granules that other cores wrote since each core lost them: true sharing
-/// is an access to such a part, false sharing one to another part.
+/// For each granule and each core: the parts that other cores wrote since that core lost the granule. An access
+/// to a written part is true sharing, an access to another part is false sharing.
 #[derive(Clone, Debug)]
 struct SharingTracker {
     cores: usize,
+    /// For each core a mask, with a bit per part as in [`Config::granule_mask`](super::config::Config::granule_mask).
     granules: FxHashMap<CoherenceGranule, Box<[u64]>>,
 }
 
 impl SharingTracker {
-    /// Core `core` loses a granule because core `by` writes the bytes in `mask`.
-    fn lost(&mut self, core: usize, granule: CoherenceGranule, by: usize, mask: u64) {
+    /// Core `core` loses a granule because core `writer` writes the parts in `mask`.
+    fn lost(&mut self, core: usize, granule: CoherenceGranule, writer: usize, mask: u64) {
         if !self.granules.contains_key(&granule) {
             if self.granules.len() == GRANULES_MAX {
                 return;
             }
             self.granules.insert(granule, vec![0; self.cores].into());
         }
-        self.wrote(by, granule, mask);
+        self.wrote(writer, granule, mask);
         if let Some(masks) = self.granules.get_mut(&granule) {
             masks[core] = mask;
         }
     }
 
-    fn wrote(&mut self, by: usize, granule: CoherenceGranule, mask: u64) {
+    /// Core `writer` writes the parts in `mask`. Granules that no core has lost are not tracked.
+    fn wrote(&mut self, writer: usize, granule: CoherenceGranule, mask: u64) {
         if let Some(masks) = self.granules.get_mut(&granule) {
             for (core, written) in masks.iter_mut().enumerate() {
-                *written |= if core == by { 0 } else { mask };
+                *written |= if core == writer { 0 } else { mask };
             }
         }
     }
 
-    /// Whether others wrote some of `mask` since a core lost a granule; absent if that is not
-    /// known.
-    fn is_true(&self, core: usize, granule: CoherenceGranule, mask: u64) -> Option<bool> {
+    /// Whether other cores wrote some part of `mask` since this core lost the granule. `None` if the granule is not
+    /// tracked.
+    fn is_true_sharing(&self, core: usize, granule: CoherenceGranule, mask: u64) -> Option<bool> {
         Some(self.granules.get(&granule)?[core] & mask != 0)
     }
 }
 
-/// No entry of a [`ShadowCache`].
-const NONE: u32 = u32::MAX;
+/// Stands for no entry of a [`ShadowCache`].
+const NO_ENTRY: u32 = u32::MAX;
 
-/// A fully associative LRU cache of the size of a real cache. It hits what the real cache misses
-/// for lack of ways (a conflict miss), and misses what the real cache misses for lack of room (a
-/// capacity miss).
+/// A fully associative LRU cache with the size of a real cache. It separates the real cache's misses: a miss
+/// that hits here is a conflict miss (too few ways), a miss here as well is a capacity miss (too few lines).
 ///
-/// A linked list through `entries` keeps the order of use, so that an access takes constant time.
+/// A doubly linked list through `entries` keeps the order of use, so an access takes constant time.
 #[derive(Clone, Debug)]
 struct ShadowCache {
     entries: Vec<ShadowEntry>,
     by_line: FxHashMap<LineAddress, u32>,
     newest: u32,
     oldest: u32,
+    /// Maximum number of lines.
     lines: usize,
     /// Entries of removed lines, which a new line may use.
     free: Vec<u32>,
-    /// Whether the last look-up of an access hit. Write-backs, prefetches and page walks, which
-    /// come before its miss is classified, leave it.
-    hit: bool,
+    /// Whether the last look-up for an access hit. Write-backs, prefetches and page walks do not change this,
+    /// because they may come between the access and the classification of its miss.
+    last_access_hit: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -356,14 +359,22 @@ impl ShadowCache {
     /// Returns an empty cache of `lines`, at least one.
     fn new(lines: usize) -> Self {
         let (entries, by_line, free) = (Vec::new(), FxHashMap::default(), Vec::new());
-        ShadowCache { entries, by_line, newest: NONE, oldest: NONE, lines, free, hit: false }
+        ShadowCache {
+            entries,
+            by_line,
+            newest: NO_ENTRY,
+            oldest: NO_ENTRY,
+            lines,
+            free,
+            last_access_hit: false,
+        }
     }
 
     fn holds(&self, line: LineAddress) -> bool {
         self.by_line.contains_key(&line)
     }
 
-    /// Takes a line out, if it is in.
+    /// Removes a line, if it is present.
     fn remove(&mut self, line: LineAddress) {
         if let Some(entry) = self.by_line.remove(&line) {
             self.unlink(entry);
@@ -380,12 +391,12 @@ impl ShadowCache {
                 entry
             }
             None if !self.free.is_empty() => {
-                let entry = self.free.pop().unwrap_or(NONE);
+                let entry = self.free.pop().unwrap_or(NO_ENTRY);
                 self.entries[entry as usize].line = line;
                 entry
             }
             None if self.entries.len() < self.lines => {
-                self.entries.push(ShadowEntry { line, newer: NONE, older: NONE });
+                self.entries.push(ShadowEntry { line, newer: NO_ENTRY, older: NO_ENTRY });
                 (self.entries.len() - 1) as u32
             }
             None => {
@@ -402,23 +413,25 @@ impl ShadowCache {
         self.link(entry);
     }
 
+    /// Takes an entry out of the list.
     fn unlink(&mut self, entry: u32) {
         let ShadowEntry { newer, older, .. } = self.entries[entry as usize];
         match newer {
-            NONE => self.newest = older,
+            NO_ENTRY => self.newest = older,
             newer => self.entries[newer as usize].older = older,
         }
         match older {
-            NONE => self.oldest = newer,
+            NO_ENTRY => self.oldest = newer,
             older => self.entries[older as usize].newer = newer,
         }
     }
 
+    /// Puts an unlinked entry at the newest end of the list.
     fn link(&mut self, entry: u32) {
         let linked = &mut self.entries[entry as usize];
-        (linked.newer, linked.older) = (NONE, self.newest);
+        (linked.newer, linked.older) = (NO_ENTRY, self.newest);
         match self.newest {
-            NONE => self.oldest = entry,
+            NO_ENTRY => self.oldest = entry,
             newest => self.entries[newest as usize].newer = entry,
         }
         self.newest = entry;
@@ -433,25 +446,27 @@ struct CacheState {
     counts: ClassCounts,
     /// Evictions by the number of the evicting context.
     evicted_by: FxHashMap<u64, u64>,
-    /// The line of the last access that missed, as it was before: what the fill evicts may be that
-    /// line itself, and must not change why it was absent.
-    absent: Absent,
+    /// The state, before its fill, of the line that the last access missed. The fill may evict that same line
+    /// again, and this must not change why the line was absent.
+    last_absent: Absent,
 }
 
-/// A line that an access did not find.
+/// The classifier's knowledge of a line that an access did not find.
 #[derive(Clone, Copy, Debug, Default)]
 struct Absent {
     before: LineState,
-    /// Whether there is no room for the history of further lines.
+    /// Whether there was no room for histories of further lines: `NEVER_FILLED` may then be wrong.
     is_full: bool,
 }
 
 #[derive(Clone, Debug)]
 struct State {
     config: ClassifierConfig,
-    /// The states, by the cache's name, then by its number.
+    /// Indexed by the cache's name, then by its number: see [`CacheId`].
     caches: [Vec<CacheState>; 4],
+    /// Memory left for the histories of lines.
     budget_bytes: u64,
+    /// Contexts by their numbers, at most [`CONTEXTS_MAX`].
     contexts: Vec<Context>,
     context_numbers: FxHashMap<Context, u16>,
     /// The number of the context of each processor.
@@ -460,13 +475,15 @@ struct State {
     /// The instruction that makes the next access.
     instruction: Instruction,
     misses: Vec<Miss>,
+    /// Misses beyond [`ClassifierConfig::misses_kept`] since the last [`Classifier::take_misses`].
     not_kept: u64,
 }
 
 /// The instruction that makes an access.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Instruction {
-    /// Its virtual address, of a fetch: the access has that of the line, which may start in another function.
+    /// For a fetch, the instruction's virtual address. The access itself names the line, which may start in
+    /// another function. `None` for loads and stores.
     pub(super) fetched_at: Option<VirtualAddress>,
     pub(super) physical: Option<PhysicalAddress>,
 }
@@ -478,26 +495,26 @@ impl State {
     }
 }
 
-/// The purpose of a look-up in a shadow cache.
+/// The meaning of a look-up of the real cache for its shadow cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShadowUse {
-    /// Whether it is one of an access, whose miss may be classified.
+    /// Whether the look-up serves a fetch, load or store, whose miss may be classified.
     pub(super) is_access: bool,
-    pub(super) leaves: Leaves,
+    pub(super) line_after: LineAfter,
 }
 
-/// Where a cache has a line after a look-up.
+/// Whether the cache holds the line after a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaves {
-    /// It holds it: it held it before, or a miss fills it.
+pub(super) enum LineAfter {
+    /// The cache holds the line: a hit, or a miss that fills it.
     Present,
-    /// It gives it up, as an exclusive level does.
+    /// The cache gives the line up, as an exclusive level does.
     Absent,
-    /// A miss does not fill it.
-    AsItWas,
+    /// A miss does not fill the line; a hit keeps it.
+    Unchanged,
 }
 
-/// The missed access, for [`Classifier::missed`].
+/// A miss of one cache, for [`Classifier::missed`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MissedLine {
     pub(super) cache: CacheId,
@@ -505,11 +522,10 @@ pub(super) struct MissedLine {
     pub(super) granule: CoherenceGranule,
     /// The parts of the granule that are accessed.
     pub(super) mask: u64,
-    /// The level that supplied the line.
     pub(super) supplier: SupplyingLevel,
 }
 
-/// The classifier of a memory system, which may be off.
+/// The classifier of a memory system. `None`: classification is off, and each call returns at once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Classifier(Option<Box<State>>);
 
@@ -523,7 +539,7 @@ impl Classifier {
         };
         Classifier(Some(Box::new(State {
             config,
-            caches: lines.map(|of_name| of_name.iter().map(cache).collect()),
+            caches: lines.map(|cache_lines| cache_lines.iter().map(cache).collect()),
             budget_bytes: config.history_bytes,
             contexts: vec![Context::default()],
             context_numbers: [(Context::default(), 0)].into_iter().collect(),
@@ -540,6 +556,7 @@ impl Classifier {
         self.0.is_some()
     }
 
+    /// Sets the context that evictions and misses of a processor are attributed to from now on.
     pub(super) fn set_context(&mut self, cpu: usize, context: Context) {
         let Some(state) = &mut self.0 else { return };
         let next = state.contexts.len().min(CONTEXTS_MAX - 1) as u16;
@@ -558,6 +575,7 @@ impl Classifier {
         }
     }
 
+    /// The sum over all caches of a name.
     pub(super) fn class_counts(&self, name: CacheName) -> ClassCounts {
         let mut sum = ClassCounts::default();
         let Some(state) = &self.0 else { return sum };
@@ -573,45 +591,46 @@ impl Classifier {
         sum
     }
 
+    /// Takes the misses that are kept, and the number of misses that were not kept.
     pub(super) fn take_misses(&mut self) -> (Vec<Miss>, u64) {
         let Some(state) = &mut self.0 else { return (Vec::new(), 0) };
         (std::mem::take(&mut state.misses), std::mem::take(&mut state.not_kept))
     }
 
-    /// An access of a processor looks a line up in a cache that fills it if it misses.
+    /// An access looks up a line in a cache that fills it on a miss.
     #[inline(always)]
     pub(super) fn accessed(&mut self, cache: CacheId, line: LineAddress) {
         if self.is_on() {
             self.look_up_shadow(
                 cache,
                 line,
-                ShadowUse { is_access: true, leaves: Leaves::Present },
+                ShadowUse { is_access: true, line_after: LineAfter::Present },
             );
         }
     }
 
-    /// A line is looked up in a cache, for an access or for something else.
+    /// A line is looked up in a cache, as `shadow_use` says.
     #[inline(always)]
-    pub(super) fn looked_up(&mut self, cache: CacheId, line: LineAddress, how: ShadowUse) {
+    pub(super) fn looked_up(&mut self, cache: CacheId, line: LineAddress, shadow_use: ShadowUse) {
         if self.is_on() {
-            self.look_up_shadow(cache, line, how);
+            self.look_up_shadow(cache, line, shadow_use);
         }
     }
 
     #[inline(never)]
-    fn look_up_shadow(&mut self, cache: CacheId, line: LineAddress, how: ShadowUse) {
+    fn look_up_shadow(&mut self, cache: CacheId, line: LineAddress, shadow_use: ShadowUse) {
         let Some(state) = &mut self.0 else { return };
         let Some(shadow) = &mut state.caches[cache.name as usize][cache.number].shadow else {
             return;
         };
-        if how.is_access {
-            shadow.hit = shadow.holds(line);
+        if shadow_use.is_access {
+            shadow.last_access_hit = shadow.holds(line);
         }
-        match how.leaves {
-            Leaves::Present => shadow.touch(line),
-            Leaves::Absent => shadow.remove(line),
-            Leaves::AsItWas if shadow.holds(line) => shadow.touch(line),
-            Leaves::AsItWas => {}
+        match shadow_use.line_after {
+            LineAfter::Present => shadow.touch(line),
+            LineAfter::Absent => shadow.remove(line),
+            LineAfter::Unchanged if shadow.holds(line) => shadow.touch(line),
+            LineAfter::Unchanged => {}
         }
     }
 
@@ -622,12 +641,12 @@ impl Classifier {
             self.look_up_shadow(
                 cache,
                 line,
-                ShadowUse { is_access: false, leaves: Leaves::Present },
+                ShadowUse { is_access: false, line_after: LineAfter::Present },
             );
         }
     }
 
-    /// The processor's own access evicted a line.
+    /// An access of processor `cpu` evicted a line.
     pub(super) fn evicted(&mut self, cpu: usize, cache: CacheId, line: LineAddress) {
         if let Some(state) = &mut self.0 {
             let context = state.current[cpu];
@@ -642,25 +661,26 @@ impl Classifier {
             self.look_up_shadow(
                 cache,
                 line,
-                ShadowUse { is_access: false, leaves: Leaves::Absent },
+                ShadowUse { is_access: false, line_after: LineAfter::Absent },
             );
         }
     }
 
-    /// A device wrote a line, which was dropped.
+    /// A device wrote a line, and the cache dropped it. Or the cache evicted the line for another line that a
+    /// device wrote.
     pub(super) fn device_wrote(&mut self, cache: CacheId, line: LineAddress) {
         if let Some(state) = &mut self.0 {
             state.set(cache, line, DEVICE_WROTE);
             self.look_up_shadow(
                 cache,
                 line,
-                ShadowUse { is_access: false, leaves: Leaves::Absent },
+                ShadowUse { is_access: false, line_after: LineAfter::Absent },
             );
         }
     }
 
-    /// A device wrote lines that the cache does not hold; [`Classifier::device_wrote`] reports the lines that
-    /// it held. The earlier reasons for their absence no longer matter.
+    /// A device wrote lines that the cache does not hold. The write replaces the earlier reason for their absence.
+    /// [`Classifier::device_wrote`] reports the lines that the cache held.
     pub(super) fn device_wrote_absent(&mut self, cache: CacheId, lines: LineRange) {
         let Some(state) = &mut self.0 else { return };
         for line in lines {
@@ -671,37 +691,44 @@ impl Classifier {
         }
     }
 
-    /// Core `core` loses a granule because core `by` writes the bytes in `mask`.
-    pub(super) fn lost(&mut self, core: usize, granule: CoherenceGranule, by: usize, mask: u64) {
+    /// Core `core` loses a granule because core `writer` writes the parts in `mask`.
+    pub(super) fn lost(
+        &mut self,
+        core: usize,
+        granule: CoherenceGranule,
+        writer: usize,
+        mask: u64,
+    ) {
         if let Some(state) = &mut self.0 {
-            state.sharing.lost(core, granule, by, mask);
+            state.sharing.lost(core, granule, writer, mask);
         }
     }
 
+    /// Core `core` wrote the parts in `mask` of a granule.
     pub(super) fn wrote(&mut self, core: usize, granule: CoherenceGranule, mask: u64) {
         if let Some(state) = &mut self.0 {
             state.sharing.wrote(core, granule, mask);
         }
     }
 
-    /// An access does not find a line. The cache has `filled` it before [`Classifier::missed`] is
-    /// called, or not.
-    pub(super) fn absent(&mut self, cache: CacheId, line: LineAddress, filled: bool) {
+    /// An access does not find a line: notes why, before the fill changes the line's state. `is_filled`: whether the
+    /// cache fills the line. [`Classifier::missed`] follows for each such line.
+    pub(super) fn absent(&mut self, cache: CacheId, line: LineAddress, is_filled: bool) {
         let Some(state) = &mut self.0 else { return };
         let is_full = state.budget_bytes < PAGE_COST_BYTES;
         let cache_state = &mut state.caches[cache.name as usize][cache.number];
-        cache_state.absent = Absent { before: cache_state.lines.get(line), is_full };
-        if filled {
+        cache_state.last_absent = Absent { before: cache_state.lines.get(line), is_full };
+        if is_filled {
             state.set(cache, line, PRESENT);
         }
     }
 
-    /// How many misses are kept that were not taken yet.
-    pub(super) fn kept(&self) -> usize {
+    /// The number of kept misses that [`Classifier::take_misses`] has not taken yet.
+    pub(super) fn kept_misses(&self) -> usize {
         self.0.as_ref().map_or(0, |state| state.misses.len())
     }
 
-    /// Sets how long the misses of these numbers, among those that are kept, waited.
+    /// Sets the wait of the kept misses with these numbers.
     pub(super) fn set_waits(&mut self, misses: Range<u32>, wait_cycles: u64) {
         let Some(state) = &mut self.0 else { return };
         let misses = misses.start as usize..misses.end as usize;
@@ -710,12 +737,12 @@ impl Classifier {
         }
     }
 
-    /// An access missed a cache, which [`Classifier::absent`] noted.
+    /// Counts and classifies a miss that [`Classifier::absent`] has noted.
     pub(super) fn missed(&mut self, access: &Access, missed: &MissedLine) {
         let Some(state) = &mut self.0 else { return };
         let CacheId { name, number } = missed.cache;
         let context = state.contexts[usize::from(state.current[access.cpu])];
-        let Absent { before, is_full } = state.caches[name as usize][number].absent;
+        let Absent { before, is_full } = state.caches[name as usize][number].last_absent;
         let evictor = before.checked_sub(EVICTED);
         let evicted_by = evictor.map(|evictor| state.contexts[usize::from(evictor)]);
         let class = match (before, evicted_by) {
@@ -723,14 +750,14 @@ impl Classifier {
             (_, Some(_)) => MissClass::Other,
             (DEVICE_WROTE, _) => MissClass::Device,
             (INVALIDATED, _) => {
-                match state.sharing.is_true(missed.core, missed.granule, missed.mask) {
+                match state.sharing.is_true_sharing(missed.core, missed.granule, missed.mask) {
                     Some(true) => MissClass::TrueSharing,
                     Some(false) => MissClass::FalseSharing,
                     None => MissClass::Untracked,
                 }
             }
             (NEVER_FILLED, _) if !is_full => MissClass::Cold,
-            // The line is in, and the sub-block that is accessed never was.
+            // The line is present, but the accessed sub-block was never filled.
             (PRESENT, _) => MissClass::Cold,
             _ => MissClass::Untracked,
         };
@@ -739,7 +766,7 @@ impl Classifier {
         let mut is_conflict = None;
         if let Some(evictor) = evictor {
             *cache.evicted_by.entry(evictor.into()).or_default() += 1;
-            is_conflict = cache.shadow.as_ref().map(|shadow| shadow.hit);
+            is_conflict = cache.shadow.as_ref().map(|shadow| shadow.last_access_hit);
             match is_conflict {
                 Some(true) => cache.counts.conflict += 1,
                 Some(false) => cache.counts.capacity += 1,
@@ -747,11 +774,12 @@ impl Classifier {
             }
         }
         let is_fetch = access.kind == AccessKind::Fetch;
+        let fetched_at = state.instruction.fetched_at;
         if state.misses.len() < state.config.misses_kept {
             state.misses.push(Miss {
                 cpu: access.cpu,
                 cache: name,
-                pc: state.instruction.fetched_at.filter(|_| is_fetch).unwrap_or(access.pc),
+                pc: if is_fetch { fetched_at.unwrap_or(access.pc) } else { access.pc },
                 code_physical: state.instruction.physical,
                 virtual_address: access.virtual_address,
                 physical: access.physical,

@@ -1,9 +1,10 @@
-//! Coherence: which core holds which granule, and what the others lose when it is written.
+//! Coherence: which core holds which granule, and which copies a store of another core invalidates.
+//! `fill` asks here when the private caches of a core miss, `l1` before a core writes.
 //!
-//! The coherence granule is the longest line of a private cache. The directory stands for the bus
-//! or the directory of the machine: it knows all granules that cores hold. A granule has one owner,
-//! and then no other core holds it, or any number of sharers. The owner may write it without a
-//! request.
+//! A coherence granule has the size of the longest line of a private cache. The directory stands for
+//! the bus or the directory of the machine: it knows all granules that cores hold. A granule has
+//! either one owner, and no other core holds it, or any number of sharers. The owner may write the
+//! granule without a request. [`Tags::verify`] checks these invariants in tests.
 
 use rustc_hash::FxHashMap;
 
@@ -25,7 +26,7 @@ pub(super) struct CoherenceGranule(pub(super) u64);
 struct Holders {
     /// A bit for each core.
     cores: u64,
-    /// The core that may write.
+    /// The core that may write without a request.
     owner: Option<u8>,
 }
 
@@ -41,27 +42,28 @@ impl Directory {
         self.granules.get(&granule).is_some_and(|holders| holders.owner == Some(core as u8))
     }
 
-    /// A core fills a granule. Returns the holders before.
+    /// A core fills a granule, to write it if `is_exclusive`. Returns the previous holders.
     fn fill(
         &mut self,
         core: usize,
         granule: CoherenceGranule,
-        exclusive: bool,
+        is_exclusive: bool,
         protocol: Protocol,
     ) -> Holders {
-        let this = 1u64 << core;
+        let this_core = 1u64 << core;
         let holders = self.granules.entry(granule).or_default();
         let before = *holders;
-        let alone = before.cores & !this == 0;
-        let owns = before.owner == Some(core as u8) || protocol == Protocol::Mesi && alone;
-        *holders = match exclusive {
-            true => Holders { cores: this, owner: Some(core as u8) },
-            false => Holders { cores: before.cores | this, owner: owns.then_some(core as u8) },
+        let is_alone = before.cores & !this_core == 0;
+        let owns = before.owner == Some(core as u8) || protocol == Protocol::Mesi && is_alone;
+        *holders = if is_exclusive {
+            Holders { cores: this_core, owner: Some(core as u8) }
+        } else {
+            Holders { cores: before.cores | this_core, owner: owns.then_some(core as u8) }
         };
         before
     }
 
-    /// Makes a core the owner of a granule. Returns the other cores that held it; none if the core
+    /// Makes a core the owner of a granule. Returns the other cores that held it, a bit for each. `None` if the core
     /// owns it already.
     fn upgrade(&mut self, core: usize, granule: CoherenceGranule) -> Option<u64> {
         let holders = self.granules.entry(granule).or_default();
@@ -73,7 +75,7 @@ impl Directory {
         Some(others)
     }
 
-    /// A core holds nothing of a granule any more.
+    /// Notes that a core no longer holds any part of a granule.
     fn release(&mut self, core: usize, granule: CoherenceGranule) {
         if let Some(holders) = self.granules.get_mut(&granule) {
             holders.cores &= !(1 << core);
@@ -92,35 +94,37 @@ impl Tags {
         directory.is_owner(core, self.config.granule(physical))
     }
 
-    /// The private caches of a core missed: asks the other cores. If one of them owns the granule,
-    /// it supplies the line: then returns [`DIRTY`] if it comes dirty, else 0.
+    /// Asks the other cores for a line that the private caches of a core missed. If another core owns the granule,
+    /// that core supplies the line: returns [`DIRTY`] if the requesting core has to keep it dirty, else 0. `None`:
+    /// no other core owns the granule. Copies of other cores are invalidated if the request is exclusive.
     pub(super) fn snoop(&mut self, request: &FillRequest) -> Option<u8> {
         let core = self.core_of(request.cpu);
         let granule = self.config.granule(request.physical);
         let protocol = self.config.protocol;
         let directory = self.directory.as_mut()?;
-        let before = directory.fill(core, granule, request.exclusive, protocol);
+        let before = directory.fill(core, granule, request.is_exclusive, protocol);
         let Some(owner) = before.owner.filter(|owner| usize::from(*owner) != core) else {
-            if request.exclusive {
+            if request.is_exclusive {
                 self.invalidate_all(before.cores & !(1 << core), granule, core, request.mask);
             }
             return None;
         };
         self.cpus[request.cpu].counts.cache_to_cache += 1;
-        let dirty = if request.exclusive {
+        let dirty = if request.is_exclusive {
             self.invalidate(usize::from(owner), granule, core, request.mask)
         } else {
             self.downgrade(usize::from(owner), granule)
         };
-        if dirty == 0 || request.exclusive && self.config.private_levels == self.outer.len() {
+        if dirty == 0 || request.is_exclusive && self.config.private_levels == self.outer.len() {
             return Some(dirty);
         }
+        // A shared level takes the dirty content, so the line itself comes clean.
         self.write_back_granule(request.cpu, granule);
         Some(0)
     }
 
     /// Makes the core of a processor the owner of a granule that it holds or writes through.
-    /// Returns whether it has to wait for that.
+    /// Returns whether the core has to wait for this upgrade.
     pub(super) fn acquire_ownership(
         &mut self,
         cpu: usize,
@@ -138,7 +142,7 @@ impl Tags {
         true
     }
 
-    /// Writes what another core wrote to the first level that all cores share.
+    /// Writes the dirty content of another core's copy to the first level that all cores share, or to memory.
     fn write_back_granule(&mut self, cpu: usize, granule: CoherenceGranule) {
         let level = self.config.private_levels;
         if level < self.outer.len() {
@@ -149,25 +153,32 @@ impl Tags {
         }
     }
 
+    /// [`Tags::invalidate`] for each core whose bit is set in `cores`. Returns [`DIRTY`] if any copy was dirty.
     fn invalidate_all(
         &mut self,
         cores: u64,
         granule: CoherenceGranule,
-        by: usize,
+        writer: usize,
         mask: u64,
     ) -> u8 {
         let mut dirty = 0;
         let mut remaining = cores;
         while remaining != 0 {
-            dirty |= self.invalidate(remaining.trailing_zeros() as usize, granule, by, mask);
+            dirty |= self.invalidate(remaining.trailing_zeros() as usize, granule, writer, mask);
             remaining &= remaining - 1;
         }
         dirty
     }
 
-    /// Removes a granule from the private caches of `core`, because core `by` writes the bytes in `mask`.
-    /// Returns [`DIRTY`] if the granule was dirty.
-    fn invalidate(&mut self, core: usize, granule: CoherenceGranule, by: usize, mask: u64) -> u8 {
+    /// Removes a granule from the private caches of `core`, because core `writer` writes the parts in `mask`.
+    /// Returns [`DIRTY`] if the granule was dirty. Leaves the directory to the caller.
+    fn invalidate(
+        &mut self,
+        core: usize,
+        granule: CoherenceGranule,
+        writer: usize,
+        mask: u64,
+    ) -> u8 {
         let (start, bytes) = self.range_of(granule);
         let (mut dirty, mut lines) = (0, 0);
         for cache in self.caches_of(core, self.config.private_levels) {
@@ -177,14 +188,15 @@ impl Tags {
             lines += removed.lines;
             dirty |= removed.dirty;
         }
-        self.classifier.lost(core, granule, by, mask);
+        self.classifier.lost(core, granule, writer, mask);
         if let Some(cpu) = self.cpus.iter_mut().find(|cpu| cpu.core == core) {
             cpu.counts.invalidated += lines;
         }
         dirty
     }
 
-    /// Takes the right to write a granule from a core. Returns [`DIRTY`] if it was dirty.
+    /// Takes from a core the right to write a granule; the core keeps its lines, clean. Returns [`DIRTY`] if one was
+    /// dirty.
     fn downgrade(&mut self, core: usize, granule: CoherenceGranule) -> u8 {
         let (start, bytes) = self.range_of(granule);
         let mut dirty = 0;
@@ -207,8 +219,8 @@ impl Tags {
         dirty
     }
 
-    /// A line left a private cache of a core. If the core holds nothing else of its granule, the
-    /// directory forgets it.
+    /// Called after a line of the granule left a private cache of a core. If the core holds no other line of the
+    /// granule, the directory forgets that core.
     pub(super) fn release(&mut self, core: usize, granule: CoherenceGranule) {
         if self.directory.is_none() || self.holds_granule(core, granule) {
             return;
@@ -218,28 +230,28 @@ impl Tags {
         }
     }
 
-    /// The address and size of a granule.
+    /// The address and the size, in bytes, of a granule.
     fn range_of(&self, granule: CoherenceGranule) -> (PhysicalAddress, u64) {
         let shift = self.config.granule_shift;
         (PhysicalAddress(granule.0 << shift), 1 << shift)
     }
 
-    /// Whether the private caches of a core hold anything of the granule of an address.
+    /// Whether the private caches of a core hold any line of the granule that an address lies in.
     pub(super) fn holds(&self, core: usize, physical: PhysicalAddress) -> bool {
         self.holds_granule(core, self.config.granule(physical))
     }
 
     fn holds_granule(&self, core: usize, granule: CoherenceGranule) -> bool {
         let (start, bytes) = self.range_of(granule);
-        // The largest cache first, because it holds most.
+        // The largest cache first, because it is the most likely to hold a line.
         self.caches_of(core, self.config.private_levels).rev().any(|cache| {
             let lines = LineRange::touched_by(start, bytes, self.line_shift(cache.name));
             self.cache(cache).find_first(lines).is_some()
         })
     }
 
-    /// Where a line that holds an address is dirty: newer than in memory. Each cache by its name and
-    /// its number, which is that of the core, or 0 for a shared level.
+    /// The caches with a dirty copy of an address's line: newer than memory. Each has its name and its number: the
+    /// number of its core, or 0 for a shared level.
     pub(super) fn dirty_copies(&self, physical: PhysicalAddress) -> Vec<(CacheName, usize)> {
         let caches = self.all_caches().into_iter().filter(|cache| {
             let slot = self.cache(*cache).find_physical(physical.line(self.line_shift(cache.name)));
@@ -249,14 +261,14 @@ impl Tags {
         caches.map(|cache| (cache.name, cache.number)).collect()
     }
 
-    /// Checks the invariants: a core that may write a granule is the only one that holds it, the
-    /// directory knows all granules that cores hold, and inclusive levels include.
+    /// Checks the invariants. A core that may write a granule is the only core that holds it. The directory knows all
+    /// granules that cores hold. Inclusive levels hold all lines of the levels above.
     ///
-    /// The error is the invariant that is broken, in words.
+    /// The error describes the broken invariant.
     pub(super) fn verify(&self) -> Result<(), String> {
         for core in 0..self.cores.len() {
             for cache in self.caches_of(core, self.config.private_levels) {
-                let outer = match cache.name {
+                let first_level = match cache.name {
                     CacheName::L1i | CacheName::L1d => 0,
                     CacheName::L2 => 1,
                     CacheName::L3 => 2,
@@ -273,13 +285,14 @@ impl Tags {
                         }
                     }
                     self.verify_known(core, physical)?;
-                    self.verify_included(core, physical, outer)?;
+                    self.verify_included(core, physical, first_level)?;
                 }
             }
         }
         Ok(())
     }
 
+    /// Checks that `core`, which may write the line, owns it and is the only holder.
     fn verify_owner(&self, core: usize, physical: PhysicalAddress) -> Result<(), String> {
         let mut other_cores = (0..self.cores.len()).filter(|other_core| *other_core != core);
         match other_cores.find(|other_core| self.holds(*other_core, physical)) {
@@ -291,6 +304,7 @@ impl Tags {
         }
     }
 
+    /// Checks that the directory knows a line that `core` holds.
     fn verify_known(&self, core: usize, physical: PhysicalAddress) -> Result<(), String> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let holders = directory.granules.get(&self.config.granule(physical));
@@ -300,13 +314,14 @@ impl Tags {
         Err(format!("the directory does not know that core {core} has {physical:#x}"))
     }
 
+    /// Checks that the inclusive levels from `first_level` on hold a line that `core` holds above them.
     fn verify_included(
         &self,
         core: usize,
         physical: PhysicalAddress,
-        from: usize,
+        first_level: usize,
     ) -> Result<(), String> {
-        for (level, outer) in self.outer.iter().enumerate().skip(from) {
+        for (level, outer) in self.outer.iter().enumerate().skip(first_level) {
             let cache = &outer.caches[outer.number_for(core)];
             let is_in = cache.contains(physical.line(outer.line_shift));
             if outer.inclusion == Inclusion::Inclusive && !is_in {

@@ -1,4 +1,6 @@
-//! The combining buffers of non-temporal stores.
+//! The combining buffers of non-temporal stores (write-combining buffers). `evict` fills them for
+//! [`Tags::store_around`](super::tags::Tags::store_around). Only the stored bytes are tracked here;
+//! `times` computes how long a store waits for a buffer.
 
 use std::ops::Range;
 
@@ -13,9 +15,9 @@ struct CombiningBuffer {
     line: LineAddress,
     /// The stored bytes: a bit for each byte, or for each 64th of a longer line.
     stored: u64,
-    /// Whether the line is being combined.
+    /// Whether the line is still incomplete.
     is_open: bool,
-    /// Sequence number of its last opening or closing; 0 if it was never used.
+    /// Sequence number of the buffer's last opening or closing. 0: never used.
     changed: u64,
 }
 
@@ -23,12 +25,12 @@ struct CombiningBuffer {
 #[derive(Clone, Debug)]
 pub(super) struct CombiningBuffers {
     buffers: Vec<CombiningBuffer>,
-    /// Openings and closings so far, of all buffers.
+    /// The number of openings and closings of all buffers so far.
     changes: u64,
     line_bytes: u64,
 }
 
-/// The most buffers of a core. It bounds a model with unlimited MSHRs; numbers fit a `u8`.
+/// Maximum number of buffers of a core: it bounds a model with unlimited MSHRs. Buffer numbers are a `u8`.
 const COMBINING_MAX: u32 = 64;
 
 impl CombiningBuffers {
@@ -42,29 +44,30 @@ impl CombiningBuffers {
         self.buffers.len()
     }
 
-    /// The number of the buffer that combines a line, if one does.
+    /// The number of the open buffer of a line.
     pub(super) fn find(&self, line: LineAddress) -> Option<u8> {
         let combines_line = |buffer: &CombiningBuffer| buffer.line == line && buffer.is_open;
         self.buffers.iter().position(combines_line).map(|index| index as u8)
     }
 
-    /// Gives a buffer to a line: the one that the line had last, or else one that was never used, or else the one that
-    /// was completed first, or else the one that was opened first. Returns the buffer's number, and whether it still
-    /// held an incomplete line, which is written now.
+    /// Gives a buffer to a line. In this order of preference: the line's last buffer, a buffer that was never used,
+    /// the buffer that closed first, the buffer that opened first. Returns the buffer's number, and whether it still
+    /// held an incomplete line, which must be written now.
     pub(super) fn open(&mut self, line: LineAddress) -> (u8, bool) {
-        let order =
+        let preference =
             |buffer: &CombiningBuffer| (buffer.line != line, buffer.is_open, buffer.changed);
         let buffers = self.buffers.iter().enumerate();
-        let index = buffers.min_by_key(|(_, buffer)| order(buffer)).map_or(0, |(index, _)| index);
+        let index =
+            buffers.min_by_key(|(_, buffer)| preference(buffer)).map_or(0, |(index, _)| index);
         self.changes += 1;
         let opened = CombiningBuffer { line, stored: 0, is_open: true, changed: self.changes };
         let before = std::mem::replace(&mut self.buffers[index], opened);
         (index as u8, before.is_open)
     }
 
-    /// Stores these bytes of the line of a buffer: not empty, offsets within the line. If that completes the line, the
-    /// buffer is closed. Returns whether it does. In lines longer than 64 bytes, a 64th counts as stored once any of its
-    /// bytes is.
+    /// Stores bytes of the line of a buffer. `bytes`: offsets within the line, not empty. Returns whether the line is
+    /// now complete; the buffer is then closed. A line longer than 64 bytes has 64 parts, and a part counts as stored
+    /// once any of its bytes is.
     pub(super) fn store(&mut self, buffer: u8, bytes: Range<u64>) -> bool {
         let part = (self.line_bytes / 64).max(1);
         let (first, last) = (bytes.start / part, (bytes.end - 1) / part);

@@ -1,4 +1,5 @@
-//! The constants of a model, for tags and times.
+//! The constants of a model that tags and times read at each access: a [`SystemModel`] with its
+//! defaults filled in and its sizes as powers of two.
 
 use super::coherence::CoherenceGranule;
 use crate::address::{LineAddress, LineRange, PhysicalAddress, VirtualAddress};
@@ -7,28 +8,28 @@ use crate::system_model::{
 };
 use crate::tag_array::SetIndex;
 
-/// The constants of a model.
+/// The constants of a model. A `_shift` is the logarithm of a size in bytes; latencies are in cycles.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub(super) l1i_shift: u32,
     pub(super) l1d_shift: u32,
     pub(super) sub_block_shift: u32,
-    pub(super) l1i_virtual: bool,
-    pub(super) l1d_virtual: bool,
+    pub(super) is_l1i_virtual: bool,
+    pub(super) is_l1d_virtual: bool,
     pub(super) l1i_prefetch: Prefetch,
     pub(super) l1i_prefetch_distance: u64,
     pub(super) l1d_prefetch: Prefetch,
     pub(super) l1d_prefetch_distance: u64,
-    /// L1I is a trace cache: lines are named by the address at which they are entered.
-    pub(super) trace: bool,
-    pub(super) write_through: bool,
-    pub(super) write_allocate: bool,
+    /// Whether L1I is a trace cache: the address at which code enters a line identifies the line.
+    pub(super) is_l1i_trace_cache: bool,
+    pub(super) writes_through: bool,
+    pub(super) allocates_on_write: bool,
     pub(super) l1_hit_cycles: u64,
     pub(super) stlb_hit_cycles: u64,
-    /// Of each level below L1.
+    /// For L2 and L3.
     pub(super) hit_cycles: [u64; 2],
     /// Whether walks load page table entries.
-    pub(super) walks: bool,
+    pub(super) has_page_walks: bool,
     pub(super) tlb_miss_cycles: u64,
     pub(super) memory_cycles: u64,
     pub(super) memory_write_cycles: u64,
@@ -40,11 +41,11 @@ pub(super) struct Config {
     pub(super) instruction_cycles: u64,
     pub(super) protocol: Protocol,
     pub(super) dma: Dma,
-    /// Ways of the last level that lines of devices can take.
+    /// Ways of a set of the last level that lines written by devices can take.
     pub(super) dma_ways: usize,
-    /// The coherence granule, as a power of two: the longest line of a private cache.
+    /// The longest line of a private cache.
     pub(super) granule_shift: u32,
-    /// How many levels below L1 are private to a core.
+    /// Number of levels below L1 that are private to a core; they come before the shared levels.
     pub(super) private_levels: usize,
 }
 
@@ -57,19 +58,19 @@ impl Config {
             l1i_shift: shift(&model.l1i),
             l1d_shift: shift(&model.l1d),
             sub_block_shift: model.l1d.fill_bytes().ilog2(),
-            l1i_virtual: model.l1i.index == Index::Virtual,
-            l1d_virtual: model.l1d.index == Index::Virtual,
+            is_l1i_virtual: model.l1i.index == Index::Virtual,
+            is_l1d_virtual: model.l1d.index == Index::Virtual,
             l1i_prefetch: model.l1i.prefetch,
             l1i_prefetch_distance: model.l1i.prefetch_distance.into(),
             l1d_prefetch: model.l1d.prefetch,
             l1d_prefetch_distance: model.l1d.prefetch_distance.into(),
-            trace: model.l1i.trace,
-            write_through: model.l1d.write == WritePolicy::Through,
-            write_allocate: model.l1d.allocate,
+            is_l1i_trace_cache: model.l1i.trace,
+            writes_through: model.l1d.write == WritePolicy::Through,
+            allocates_on_write: model.l1d.allocate,
             l1_hit_cycles: model.l1_hit_cycles,
             stlb_hit_cycles: model.stlb_hit_cycles.unwrap_or(0),
             hit_cycles: [model.l2_hit_cycles, model.l3_hit_cycles.unwrap_or(0)],
-            walks: model.walk != Walk::Fixed,
+            has_page_walks: model.walk != Walk::Fixed,
             tlb_miss_cycles: model.tlb_miss_cycles,
             memory_cycles: model.memory_cycles,
             memory_write_cycles: model.or_memory(model.memory_write_cycles),
@@ -102,36 +103,36 @@ impl Config {
         blocks.map(|LineAddress(number)| CoherenceGranule(number))
     }
 
-    /// The bit of the sub-block that an address lies in.
+    /// The bit of the sub-block of L1D that an address lies in.
     pub(super) fn sub_block_bit(&self, physical: PhysicalAddress) -> u64 {
-        let in_line = physical.offset_in_block(self.l1d_shift);
-        1 << (in_line >> self.sub_block_shift)
+        let line_offset = physical.offset_in_block(self.l1d_shift);
+        1 << (line_offset >> self.sub_block_shift)
     }
 
-    /// The parts of a coherence granule that an access touches: a bit for each 64th, at least a
-    /// byte.
+    /// The parts of a coherence granule that an access of at least one byte touches, a bit for each. A part is a 64th
+    /// of the granule, or a byte of a shorter granule.
     pub(super) fn granule_mask(&self, physical: PhysicalAddress, bytes: u32) -> u64 {
         let part_shift = self.granule_shift.saturating_sub(6);
-        let in_granule = physical.offset_in_block(self.granule_shift);
-        let first = in_granule >> part_shift;
-        let last = ((in_granule + u64::from(bytes) - 1) >> part_shift).min(63);
+        let granule_offset = physical.offset_in_block(self.granule_shift);
+        let first = granule_offset >> part_shift;
+        let last = ((granule_offset + u64::from(bytes) - 1) >> part_shift).min(63);
         (u64::MAX >> (63 - last)) & (u64::MAX << first)
     }
 
-    /// The number of code in L1I: that of its line, or the address where a trace starts, whose low
-    /// bits are moved to the top.
+    /// The line number of code in L1I. In a trace cache, the whole address where a trace starts, with its low bits
+    /// moved to the top: they distinguish traces, and do not select the set.
     pub(super) fn code_line(&self, physical: PhysicalAddress) -> LineAddress {
         LineAddress(self.code_number(physical.0))
     }
 
-    /// The set of code in an L1I that virtual addresses index.
+    /// Selects the set of code in an L1I that virtual addresses index.
     pub(super) fn code_index(&self, virtual_address: VirtualAddress) -> SetIndex {
         SetIndex(self.code_number(virtual_address.0))
     }
 
     fn code_number(&self, address: u64) -> u64 {
         let shift = self.l1i_shift;
-        if self.trace {
+        if self.is_l1i_trace_cache {
             let low = address & ((1 << shift) - 1);
             (low << (64 - shift)) | address >> shift
         } else {

@@ -1,7 +1,11 @@
-//! Evictions: lines that leave a cache, written data, and lines that a device writes.
+//! Evictions: lines that leave a cache, write-backs, flushes, and lines that a device reads or writes.
+//!
+//! Called by `l1` and `fill` for the victims of a fill, and by [`MemorySystem`](super::MemorySystem)
+//! for devices, flushes and written code. Each removal must reach the classifier (why the line is
+//! absent) and the directory ([`Tags::release`]).
 
 use super::Access;
-use super::classification::{CacheName, Classifier, Leaves, ShadowUse};
+use super::classification::{CacheName, Classifier, LineAfter, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::outcome::{FillEnd, FillStart, Step};
 use super::tags::{CacheId, Tags};
@@ -19,25 +23,25 @@ pub struct DmaCounts {
     pub updated: u64,
     /// Dirty lines that a cache supplied to a device.
     pub supplied: u64,
-    /// Lines that a device wrote and the last level took in.
+    /// Lines that a device wrote and the last level allocated.
     pub allocated: u64,
-    /// Dirty lines that were written to memory to make room for those.
+    /// Dirty lines that were written to memory to make room for allocated lines.
     pub written_back: u64,
 }
 
-/// The longest transfer that is looked up line by line.
+/// The longest transfer of a device, in bytes, whose lines are looked up. Lines beyond are ignored.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 30;
 
-/// Lines that were removed from a cache.
+/// Summary of the lines that were removed from a cache.
 pub(super) struct RemovedLines {
-    /// How many there were.
+    /// The number of removed lines.
     pub(super) lines: u64,
-    /// [`DIRTY`] if one of them was dirty.
+    /// [`DIRTY`] if any removed line was dirty, else 0.
     pub(super) dirty: u8,
 }
 
 impl Tags {
-    /// L1D evicted the line in `slot`.
+    /// Handles the line that L1D evicted from `slot`. L2 takes the line if it is dirty, or if L2 is exclusive.
     pub(super) fn evict_l1d(&mut self, cpu: usize, slot: Slot, victim: Evicted) {
         let core = self.core_of(cpu);
         let physical = PhysicalAddress::of_line(victim.line, self.config.l1d_shift);
@@ -51,11 +55,12 @@ impl Tags {
         self.release(core, self.config.granule(physical));
     }
 
-    /// L1I evicted a line. An exclusive L2 keeps lines that it supplied to L1I.
+    /// Handles a line that L1I evicted. L2 does not take the line: code is clean, and an exclusive L2 keeps the
+    /// lines that it supplies to L1I.
     pub(super) fn evict_l1i(&mut self, cpu: usize, victim: Evicted) {
         let core = self.core_of(cpu);
         self.classifier.evicted(cpu, CacheId { name: CacheName::L1i, number: core }, victim.line);
-        if !self.config.trace {
+        if !self.config.is_l1i_trace_cache {
             self.release(
                 core,
                 self.config.granule(PhysicalAddress::of_line(victim.line, self.config.l1i_shift)),
@@ -63,14 +68,16 @@ impl Tags {
         }
     }
 
-    /// A level below L1 evicted a line.
+    /// Handles a line that a level below L1 evicted. If the level is inclusive, the levels above
+    /// lose the line, too. A dirty line goes to the next level or to memory. An exclusive next level takes clean lines,
+    /// too.
     pub(super) fn evict_outer(&mut self, level: usize, cpu: usize, victim: Evicted) {
         let core = self.core_of(cpu);
         let (shift, inclusion) = (self.outer[level].line_shift, self.outer[level].inclusion);
         let physical = PhysicalAddress::of_line(victim.line, shift);
         self.classifier.evicted(cpu, self.outer_id(level, core), victim.line);
         let mut dirty = victim.flags & DIRTY;
-        let cores = if self.outer[level].shared { 0..self.cores.len() } else { core..core + 1 };
+        let cores = if self.outer[level].is_shared { 0..self.cores.len() } else { core..core + 1 };
         if inclusion == Inclusion::Inclusive {
             for core in cores.clone() {
                 dirty |= self.back_invalidate(level, cpu, core, physical);
@@ -85,7 +92,7 @@ impl Tags {
             None if dirty != 0 => self.write_memory(cpu),
             _ => {}
         }
-        // Last, because the next level may be private, too.
+        // Last, because the next level may also be private and hold the line now.
         if level < self.config.private_levels || inclusion == Inclusion::Inclusive {
             for granule in self.config.granules(physical, 1 << shift) {
                 cores.clone().for_each(|core| self.release(core, granule));
@@ -93,8 +100,8 @@ impl Tags {
         }
     }
 
-    /// An inclusive level evicted a line: takes it out of all levels above, of one core. Returns
-    /// [`DIRTY`] if one of them had it dirty.
+    /// Removes a line that an inclusive level evicted from all levels above, of one core. Returns
+    /// [`DIRTY`] if one of the levels held the line dirty.
     fn back_invalidate(
         &mut self,
         level: usize,
@@ -114,7 +121,7 @@ impl Tags {
         dirty
     }
 
-    /// Inserts a line that a level above evicted, or writes it back.
+    /// Inserts a line that a level above evicted or writes back. `dirty`: [`DIRTY`] or 0. May evict another line.
     pub(super) fn insert_victim(
         &mut self,
         level: usize,
@@ -125,8 +132,8 @@ impl Tags {
         let core = self.core_of(cpu);
         let line = physical.line(self.outer[level].line_shift);
         let id = self.outer_id(level, core);
-        let how = ShadowUse { is_access: false, leaves: Leaves::Present };
-        self.classifier.looked_up(id, line, how);
+        let shadow_use = ShadowUse { is_access: false, line_after: LineAfter::Present };
+        self.classifier.looked_up(id, line, shadow_use);
         let cache = self.outer[level].cache_for(core);
         if let Some(slot) = cache.lookup_line(line) {
             cache.set_flags(slot, cache.flags(slot) | dirty);
@@ -139,14 +146,14 @@ impl Tags {
         }
     }
 
-    /// Writes a dirty line to memory.
+    /// Counts a dirty line that is written to memory.
     pub(super) fn write_memory(&mut self, cpu: usize) {
         self.outcome.push(Step::WriteBack);
         self.cpus[cpu].counts.memory_writes += 1;
     }
 
-    /// Writes a store of a write-through cache to L2, which fills the line if it is absent. Nothing
-    /// waits for it.
+    /// Writes a store of a write-through L1D to L2, which fills the line if it is absent. The processor
+    /// does not wait.
     pub(super) fn write_through(&mut self, access: &Access) -> FillResponse {
         let core = self.core_of(access.cpu);
         let line = access.physical.line(self.outer[0].line_shift);
@@ -162,7 +169,7 @@ impl Tags {
             cpu: access.cpu,
             physical: access.physical,
             mask,
-            exclusive: true,
+            is_exclusive: true,
             first_level: 0,
             purpose: Purpose::Data,
             start: FillStart::Asked,
@@ -172,7 +179,7 @@ impl Tags {
         response
     }
 
-    /// Removes lines from a cache, in all of its sets, and reports each line to the classifier.
+    /// Removes lines from a cache, whichever sets hold them. `report` tells the classifier of each removed line.
     pub(super) fn remove_lines(
         &mut self,
         cache: CacheId,
@@ -196,7 +203,7 @@ impl Tags {
         removed
     }
 
-    /// Reports the bytes that were written to a line of L1D while L1D held it.
+    /// Reports to the classifier the parts of a line that were written while L1D held the line.
     pub(super) fn report_written(&mut self, core: usize, slot: Slot, physical: PhysicalAddress) {
         if let Some(written) = self.cores[core].written.get_mut(slot) {
             let mask = std::mem::take(written);
@@ -206,9 +213,7 @@ impl Tags {
         }
     }
 
-    /// A device writes memory. Caches drop the lines, or keep them with the new content, as the model says.
-    /// Dirty data in these lines is lost, because the device's content is newer. Only the first GiB is looked
-    /// up.
+    /// See [`MemorySystem::dma_write`](super::MemorySystem::dma_write).
     pub(super) fn dma_write(&mut self, physical: PhysicalAddress, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {
@@ -236,7 +241,7 @@ impl Tags {
         CacheName::outer(self.outer.len() - 1)
     }
 
-    /// The last level takes a line that a device has written, in one of the ways that are for that.
+    /// The last level takes a line that a device has written, in one of the first `dma_ways` ways of its set.
     fn dma_allocate(&mut self, cache: CacheId, line: LineAddress) {
         let ways = self.config.dma_ways;
         let tags = self.cache_mut(cache);
@@ -269,10 +274,9 @@ impl Tags {
         self.dma.written_back += u64::from(dirty != 0);
     }
 
-    /// A processor has stored to memory that instructions were fetched from: L1I caches drop the
-    /// lines. A trace cache, whose lines are not named by what they hold, keeps them.
+    /// See [`MemorySystem::code_written`](super::MemorySystem::code_written).
     pub(super) fn code_written(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
-        if self.config.trace {
+        if self.config.is_l1i_trace_cache {
             return;
         }
         for core in 0..self.cores.len() {
@@ -286,15 +290,15 @@ impl Tags {
         }
     }
 
-    /// Takes a line out of all caches, or makes it clean if `keeps`. Returns whether it has to be written to memory,
-    /// which is counted.
+    /// Removes a line from all caches, or only makes it clean if `keeps`. Returns whether it was dirty; the write to
+    /// memory is then counted, and the caller must give it a time.
     pub(super) fn flush_line(
         &mut self,
         cpu: usize,
         physical: PhysicalAddress,
         keeps: bool,
     ) -> bool {
-        // The longest line, so that no level keeps a part of what another one includes.
+        // The size of the longest line, so that no level keeps a part of a line that another level drops.
         let shifts = self.outer.iter().map(|level| level.line_shift);
         let bytes = 1_u64 << shifts.fold(self.config.granule_shift, u32::max);
         let start = PhysicalAddress(physical.0 / bytes * bytes);
@@ -323,10 +327,9 @@ impl Tags {
         was_dirty
     }
 
-    /// A processor executes a non-temporal store. The caches drop the line. A combining buffer collects the
-    /// stores to the line; the number of buffers is the number of MSHRs of L1D. The buffer writes the line to memory
-    /// when the line is complete, or when another line needs the buffer. A store to a line that is being
-    /// written waits for the write.
+    /// Executes a non-temporal store. All caches drop the line, and a combining buffer collects the stores to the line.
+    /// The number of buffers is the number of MSHRs. A buffer writes its line to memory when the line is complete, or
+    /// when another line needs the buffer. A store to a line that is being written waits for the write.
     pub(super) fn store_around(&mut self, access: &Access) {
         self.outcome.start();
         self.cpus[access.cpu].counts.basic.stores += 1;
@@ -338,7 +341,7 @@ impl Tags {
         let (mut physical, end) = (access.physical, access.physical.plus(access.bytes.into()));
         while physical < end {
             let line = physical.line(shift);
-            let to = end.min(PhysicalAddress::of_line(line.plus(1), shift));
+            let part_end = end.min(PhysicalAddress::of_line(line.plus(1), shift));
             let buffer = match self.cores[core].combining.find(line) {
                 Some(buffer) => {
                     self.outcome.push(Step::Combine(buffer));
@@ -347,17 +350,17 @@ impl Tags {
                 None => self.open_combining(access.cpu, physical),
             };
             let start = PhysicalAddress::of_line(line, shift);
-            let bytes = physical.bytes_after(start)..to.bytes_after(start);
+            let bytes = physical.bytes_after(start)..part_end.bytes_after(start);
             if self.cores[core].combining.store(buffer, bytes) {
                 self.cpus[access.cpu].counts.memory_writes += 1;
                 self.outcome.push(Step::CloseCombining(buffer));
             }
-            physical = to;
+            physical = part_end;
         }
         self.outcome.end();
     }
 
-    /// Gives the line of an address a combining buffer. Returns its number.
+    /// Flushes the line of an address from all caches and gives it a combining buffer. Returns the buffer's number.
     fn open_combining(&mut self, cpu: usize, physical: PhysicalAddress) -> u8 {
         if self.flush_line(cpu, physical, false) {
             self.outcome.push(Step::WriteBack);
@@ -370,8 +373,7 @@ impl Tags {
         buffer
     }
 
-    /// A device reads memory. Caches supply their dirty lines, and keep them. Only the first GiB is
-    /// looked up.
+    /// See [`MemorySystem::dma_read`](super::MemorySystem::dma_read).
     pub(super) fn dma_read(&mut self, physical: PhysicalAddress, bytes: u64) {
         let bytes = bytes.min(TRANSFER_BYTES_MAX);
         for cache in self.all_caches() {
@@ -383,6 +385,7 @@ impl Tags {
         }
     }
 
+    /// All caches of the machine, without trace caches.
     pub(super) fn all_caches(&self) -> Vec<CacheId> {
         let l1 = (0..self.cores.len()).flat_map(|core| self.caches_of(core, 0));
         let outer = self.outer.iter().enumerate().flat_map(|(level, outer)| {

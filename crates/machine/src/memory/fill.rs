@@ -1,15 +1,17 @@
 //! Fills: an L1 miss becomes a [`FillRequest`], which is served level by level and answered by a
-//! [`FillResponse`].
+//! [`FillResponse`]. `l1` makes the requests; `evict` handles the victims.
+//!
+//! Each fill writes its steps between [`Step::Fill`] and [`Step::Filled`]. A fill may contain one
+//! nested prefetch into L2. `times` relies on this order.
 
 use super::SupplyingLevel;
-use super::classification::{Leaves, ShadowUse};
+use super::classification::{LineAfter, ShadowUse};
 use super::outcome::{FillEnd, FillStart, Step};
 use super::tags::Tags;
 use crate::address::{LineAddress, PhysicalAddress};
 use crate::system_model::{Inclusion, Prefetch};
 use crate::tag_array::{DIRTY, PREFETCHED, flag_if};
 
-/// The purpose of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// An instruction fetch.
@@ -17,7 +19,7 @@ pub(super) enum Purpose {
     /// A load or store.
     Data,
     PageWalk,
-    /// A prefetch: nothing waits for the line.
+    /// The processor does not wait for the line.
     Prefetch,
 }
 
@@ -28,21 +30,21 @@ pub(super) struct FillRequest {
     pub(super) physical: PhysicalAddress,
     /// The parts of the coherence granule that are accessed.
     pub(super) mask: u64,
-    /// Whether the line is to be written.
-    pub(super) exclusive: bool,
-    /// The first level that is looked up: 0 for L2.
+    /// Whether the core will write the line, so other cores must give it up.
+    pub(super) is_exclusive: bool,
+    /// The first level that is looked up: 0 for L2. 1: a prefetch into L2, which L2 has missed already.
     pub(super) first_level: usize,
     pub(super) purpose: Purpose,
     pub(super) start: FillStart,
     pub(super) end: FillEnd,
 }
 
-/// A line that a level below L1 has.
+/// A hit of a level below L1.
 #[derive(Clone, Copy, Debug)]
 struct LevelHit {
-    /// [`DIRTY`] if the level gives the line up and it is dirty.
+    /// [`DIRTY`] if the level gives up the line and the line is dirty, else 0.
     dirty: u8,
-    /// How long the line is still under way, if it was prefetched.
+    /// Cycles until the line arrives, by the processor's progress. 0 unless it was prefetched.
     remaining_cycles: u64,
 }
 
@@ -50,23 +52,23 @@ struct LevelHit {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillResponse {
     pub(super) supplier: SupplyingLevel,
-    /// The latency of the supplier.
+    /// The latency of the supplier, without waits for MSHRs and buses.
     pub(super) latency_cycles: u64,
-    /// Whether no other core holds the line.
-    pub(super) writable: bool,
-    /// [`DIRTY`] if the line comes dirty, from an exclusive level or another core.
+    /// Whether the core owns the line and may write it without a request.
+    pub(super) is_writable: bool,
+    /// [`DIRTY`] if L1D has to keep the line dirty: it comes from an exclusive level or another core. Else 0.
     pub(super) flags: u8,
     /// A bit for each level below L1 that missed.
     pub(super) missed_levels: u8,
 }
 
 impl FillResponse {
-    /// The response to a write that L2 takes without a wait.
+    /// The response to a write that L2 takes while the processor goes on.
     pub(super) fn posted() -> Self {
         FillResponse {
             supplier: SupplyingLevel::L2,
             latency_cycles: 0,
-            writable: false,
+            is_writable: false,
             flags: 0,
             missed_levels: 0,
         }
@@ -74,7 +76,8 @@ impl FillResponse {
 }
 
 impl Tags {
-    /// Serves a request: finds the line, and fills the levels that missed.
+    /// Serves a request: finds the line, counts misses, fills the levels that missed, and prefetches into L2. The
+    /// caller fills L1.
     pub(super) fn fill(&mut self, request: &FillRequest) -> FillResponse {
         let core = self.core_of(request.cpu);
         self.outcome.push(Step::Fill(request.start));
@@ -112,7 +115,7 @@ impl Tags {
             None if hit_level == levels => self.config.memory_cycles,
             None => self.config.hit_cycles[hit_level].max(remaining_cycles),
         };
-        // The processor does not wait for prefetches, nor for stores that are written through.
+        // The processor does not wait for prefetches and for stores that are written through.
         let is_waited_for = request.purpose != Purpose::Prefetch && request.end != FillEnd::Below;
         if is_waited_for {
             self.add_latency(request.cpu, latency_cycles);
@@ -128,7 +131,7 @@ impl Tags {
                 self.outcome.push(Step::FromLevel { level: hit_level as u8, line });
             }
         }
-        if request.exclusive
+        if request.is_exclusive
             && !snooped
             && self.acquire_ownership(request.cpu, request.physical, request.mask)
         {
@@ -156,11 +159,12 @@ impl Tags {
             (None, 0) => SupplyingLevel::L2,
             (None, _) => SupplyingLevel::L3,
         };
-        let writable = self.is_owner(core, request.physical);
-        FillResponse { supplier, latency_cycles, writable, flags, missed_levels }
+        let is_writable = self.is_owner(core, request.physical);
+        FillResponse { supplier, latency_cycles, is_writable, flags, missed_levels }
     }
 
-    /// Looks a level up. `None` if it misses.
+    /// Looks up the line of a request in a level. `None`: a miss. An exclusive level gives up the line, except to a
+    /// fetch. The first use of a prefetched line of L2 prefetches further lines.
     fn look_up_level(
         &mut self,
         level: usize,
@@ -171,9 +175,9 @@ impl Tags {
         let gives_up = self.outer[level].inclusion == Inclusion::Exclusive
             && request.purpose != Purpose::Fetch;
         let is_access = matches!(request.purpose, Purpose::Fetch | Purpose::Data);
-        let leaves = if gives_up { Leaves::Absent } else { Leaves::Present };
-        let how = ShadowUse { is_access, leaves };
-        self.classifier.looked_up(self.outer_id(level, core), line, how);
+        let line_after = if gives_up { LineAfter::Absent } else { LineAfter::Present };
+        let shadow_use = ShadowUse { is_access, line_after };
+        self.classifier.looked_up(self.outer_id(level, core), line, shadow_use);
         let cache = self.outer[level].cache_for(core);
         let slot = cache.lookup_line(line)?;
         let flags = cache.flags(slot);
@@ -191,11 +195,11 @@ impl Tags {
             }
         }
         if gives_up {
-            // The prefetch may have evicted it.
+            // Not `slot`: the prefetch may have evicted the line.
             if let Some(slot) = self.outer[level].cache_for(core).find_line(line) {
                 self.outer[level].cache_for(core).remove(slot);
             }
-            // If other cores also hold the line, no other core may write it back later.
+            // Other cores share the line, so L1D must not hold it dirty: memory gets the content now.
             if flags & DIRTY != 0 && !self.is_owner(core, request.physical) {
                 self.write_memory(request.cpu);
                 return Some(hit);
@@ -205,13 +209,13 @@ impl Tags {
         Some(hit)
     }
 
-    /// Notes why a line is absent from a level, before the fill changes that.
+    /// Tells the classifier that a level missed an access, before the fill changes the line's state.
     fn note_absent(&mut self, level: usize, core: usize, request: &FillRequest) {
         if matches!(request.purpose, Purpose::Fetch | Purpose::Data) {
             let line = request.physical.line(self.outer[level].line_shift);
-            let exclusive = self.outer[level].inclusion == Inclusion::Exclusive;
-            let filled = !exclusive || request.purpose == Purpose::Fetch;
-            self.classifier.absent(self.outer_id(level, core), line, filled);
+            let is_exclusive = self.outer[level].inclusion == Inclusion::Exclusive;
+            let is_filled = !is_exclusive || request.purpose == Purpose::Fetch;
+            self.classifier.absent(self.outer_id(level, core), line, is_filled);
         }
     }
 
@@ -232,8 +236,8 @@ impl Tags {
         counts.l3_misses += l3;
     }
 
-    /// Fills the levels that missed, the outermost first. A line that comes dirty stays dirty in
-    /// the first level that takes it; the flags that are left are returned.
+    /// Fills the levels that missed, the outermost first. Exclusive levels take no line, except for a fetch. The first
+    /// level that takes the line also takes its dirty flag. Returns the flags that no level has taken.
     fn fill_levels(&mut self, request: &FillRequest, hit_level: usize, mut flags: u8) -> u8 {
         let core = self.core_of(request.cpu);
         for level in (0..hit_level.min(self.outer.len())).rev() {
@@ -260,7 +264,7 @@ impl Tags {
         flags
     }
 
-    /// Prefetches into L2 the lines that a request predicts.
+    /// Prefetches into L2 the lines that L2's prefetcher predicts from a request. An exclusive L2 prefetches nothing.
     fn prefetch_l2(&mut self, request: &FillRequest) {
         let l2 = &self.outer[0];
         if l2.inclusion == Inclusion::Exclusive {
@@ -283,7 +287,7 @@ impl Tags {
         }
     }
 
-    /// Prefetches a line into L2, if it lies in the page of the request.
+    /// Prefetches a line into L2, unless it lies in another page, L2 holds it, or no prefetch buffer is free.
     fn prefetch_line_l2(&mut self, request: &FillRequest, line: LineAddress) {
         let (core, progress) = (self.core_of(request.cpu), self.progress(request.cpu));
         let l2 = &mut self.outer[0];
@@ -298,7 +302,7 @@ impl Tags {
         self.fill(&FillRequest {
             physical: next,
             mask: 0,
-            exclusive: false,
+            is_exclusive: false,
             first_level: 1,
             purpose: Purpose::Prefetch,
             start: FillStart::WithOuter,

@@ -1,6 +1,10 @@
 //! The L1 caches: instruction fetches, loads and stores, and their prefetchers.
+//!
+//! Entered once per access, from [`MemorySystem`](super::MemorySystem) and the ports. Finds the page
+//! (`translation`) and the line, asks `fill` for a line that misses, and writes down each step in
+//! [`Tags::outcome`]. Nothing here may depend on times.
 
-use super::classification::{CacheName, Leaves, MissedLine, ShadowUse};
+use super::classification::{CacheName, LineAfter, MissedLine, ShadowUse};
 use super::fill::{FillRequest, FillResponse, Purpose};
 use super::outcome::{FillEnd, FillStart, Step};
 use super::tags::{CacheId, Core, Tags};
@@ -11,7 +15,8 @@ use crate::system_model::Prefetch;
 use crate::tag_array::{DIRTY, PREFETCHED, SetIndex, Slot, WRITABLE, flag_if};
 
 impl Tags {
-    /// Looks an access up. Returns the level that supplies its line, or the farthest one of several lines.
+    /// Looks up an access in TLBs and caches. Returns the level that supplies its line. If the access touches
+    /// several lines, returns the farthest level.
     #[inline]
     pub(super) fn look_up(&mut self, access: &Access) -> SupplyingLevel {
         self.outcome.start();
@@ -24,7 +29,7 @@ impl Tags {
         supplier
     }
 
-    /// Looks up a load or store of a device, which bypasses the caches.
+    /// Looks up a load or store of a device: counts and translates it. The access bypasses the caches.
     pub(super) fn look_up_device(&mut self, access: &Access) {
         self.outcome.start();
         let is_store = access.kind == AccessKind::Store;
@@ -46,13 +51,13 @@ impl Tags {
         self.outcome.end();
     }
 
-    /// Fetches code line by line. Code in the line of the last fetch was fetched with it.
+    /// Fetches code line by line.
     #[inline]
     fn fetch(&mut self, access: &Access) -> SupplyingLevel {
         let shift = self.config.l1i_shift;
         let end = access.physical.plus(access.bytes.into());
-        // A trace starts where it is entered.
-        let start = if self.config.trace {
+        // A trace starts where code enters it. Other lines start at their first byte.
+        let start = if self.config.is_l1i_trace_cache {
             access.physical
         } else {
             PhysicalAddress::of_line(access.physical.line(shift), shift)
@@ -71,6 +76,7 @@ impl Tags {
         supplier
     }
 
+    /// Fetches one line. A further fetch from the line of the last fetch counts nothing.
     #[inline]
     fn fetch_line(&mut self, access: &Access) -> SupplyingLevel {
         let line = self.config.code_line(access.physical);
@@ -80,14 +86,14 @@ impl Tags {
             self.outcome.push(Step::CodeHit(line));
             return SupplyingLevel::L1;
         }
-        let same_page = cpu.last_fetch.is_some_and(|(last, _)| last == page);
+        let is_same_page = cpu.last_fetch.is_some_and(|(last, _)| last == page);
         cpu.last_fetch = Some((page, line));
         cpu.counts.basic.fetches += 1;
         let core = cpu.core;
-        if !same_page || self.config.trace {
+        if !is_same_page || self.config.is_l1i_trace_cache {
             self.translate_fetch(access);
         }
-        let index = if self.config.l1i_virtual {
+        let index = if self.config.is_l1i_virtual {
             self.config.code_index(access.virtual_address)
         } else {
             line.into()
@@ -109,7 +115,7 @@ impl Tags {
         SupplyingLevel::L1
     }
 
-    /// A virtually indexed L1I holds a line once: evicts it from the set of another address.
+    /// Evicts a line that a virtually indexed L1I holds in the set of another virtual address: each line is in one set.
     fn evict_code_alias(&mut self, cpu: usize, line: LineAddress) {
         let l1i = &mut self.cores[self.cpus[cpu].core].l1i;
         if let Some(slot) = l1i.find_physical(line) {
@@ -129,14 +135,14 @@ impl Tags {
         let cache = CacheId { name: CacheName::L1i, number: core };
         self.cpus[access.cpu].counts.basic.l1i_misses += 1;
         self.classifier.absent(cache, line, true);
-        if self.config.l1i_virtual {
+        if self.config.is_l1i_virtual {
             self.evict_code_alias(access.cpu, line);
         }
         let response = self.fill(&FillRequest {
             cpu: access.cpu,
             physical: access.physical,
             mask: self.config.granule_mask(access.physical, 1),
-            exclusive: false,
+            is_exclusive: false,
             first_level: 0,
             purpose: Purpose::Fetch,
             start: FillStart::Translated,
@@ -150,7 +156,7 @@ impl Tags {
         response.supplier
     }
 
-    /// Prefetches a line into L1I that follows the one that was asked for.
+    /// Prefetches into L1I the line `l1i_prefetch_distance` lines after the fetched line, if both are in one page.
     fn prefetch_code(&mut self, access: &Access) {
         let (shift, distance) = (self.config.l1i_shift, self.config.l1i_prefetch_distance);
         let next = access.physical.plus(distance << shift);
@@ -159,7 +165,7 @@ impl Tags {
         }
         let core = self.core_of(access.cpu);
         let line = next.line(shift);
-        let index = if self.config.l1i_virtual {
+        let index = if self.config.is_l1i_virtual {
             SetIndex::of_virtual(access.virtual_address, shift).plus(distance)
         } else {
             line.into()
@@ -179,9 +185,9 @@ impl Tags {
         self.classifier.filled(CacheId { name: CacheName::L1i, number: core }, line);
     }
 
-    /// A load, or a store if `write`, that has nothing more to do than to touch its page and its line: the common
-    /// case. Returns whether it is that. If not, [`Tags::look_up`] makes the access: at most, page and line were
-    /// touched already.
+    /// The fast path of a load, or of a store if `write`. Returns whether the access hits the first TLB and L1D, and
+    /// only had to touch its page and its line; it is then complete and counted. Otherwise the caller must call
+    /// [`Tags::look_up`]; page and line may already be touched, which changes no result.
     #[inline(always)]
     pub(super) fn hits_at_once(
         &mut self,
@@ -206,7 +212,7 @@ impl Tags {
             return false;
         }
         let Some(slot) = core.l1d.lookup_line(line) else { return false };
-        // A store to a line that is not dirty yet has more to do.
+        // The slow path makes a line dirty, and handles the first use of a prefetched line.
         let needed = if write { WRITABLE | DIRTY } else { 0 };
         if core.l1d.flags(slot) & (needed | PREFETCHED) != needed {
             return false;
@@ -216,7 +222,7 @@ impl Tags {
         true
     }
 
-    /// A load or store. One that crosses lines is one access to each, one after the other.
+    /// A load, or a store if `write`.
     #[inline]
     fn data(&mut self, access: &Access, write: bool) -> SupplyingLevel {
         let (last, shift) =
@@ -227,6 +233,8 @@ impl Tags {
         self.data_in_line(access, write)
     }
 
+    /// Splits a load or store that crosses lines into one access per line, one after the other. Returns the farthest
+    /// supplier.
     #[inline(never)]
     fn data_across_lines(&mut self, access: &Access, write: bool) -> SupplyingLevel {
         let shift = self.config.l1d_shift;
@@ -250,6 +258,7 @@ impl Tags {
         supplier
     }
 
+    /// A load or store within one line.
     #[inline]
     fn data_in_line(&mut self, access: &Access, write: bool) -> SupplyingLevel {
         let cpu = &mut self.cpus[access.cpu];
@@ -262,15 +271,15 @@ impl Tags {
             self.translate_data(access, page);
         }
         let line = access.physical.line(self.config.l1d_shift);
-        let index = if self.config.l1d_virtual {
+        let index = if self.config.is_l1d_virtual {
             SetIndex::of_virtual(access.virtual_address, self.config.l1d_shift)
         } else {
             line.into()
         };
-        let is_filled = !write || self.config.write_allocate;
-        let leaves = if is_filled { Leaves::Present } else { Leaves::AsItWas };
-        let how = ShadowUse { is_access: true, leaves };
-        self.classifier.looked_up(CacheId { name: CacheName::L1d, number }, line, how);
+        let is_filled = !write || self.config.allocates_on_write;
+        let line_after = if is_filled { LineAfter::Present } else { LineAfter::Unchanged };
+        let shadow_use = ShadowUse { is_access: true, line_after };
+        self.classifier.looked_up(CacheId { name: CacheName::L1d, number }, line, shadow_use);
         let core = &mut self.cores[number];
         let Some(slot) = core.l1d.lookup(index, line.into()) else {
             return self.data_miss(access, index, write);
@@ -287,7 +296,7 @@ impl Tags {
         SupplyingLevel::L1
     }
 
-    /// A hit that has more to do than to mark the line dirty.
+    /// A hit that may miss its sub-block, uses a prefetched line, needs the right to write, or writes through.
     #[inline(never)]
     fn slow_hit(&mut self, access: &Access, slot: Slot, write: bool) -> SupplyingLevel {
         let core = self.core_of(access.cpu);
@@ -312,7 +321,7 @@ impl Tags {
         } else {
             access.kind == AccessKind::LoadLocked
                 && flags & WRITABLE == 0
-                && self.own_line(access, slot)
+                && self.acquire_line(access, slot)
         };
         if waits {
             self.outcome.push(Step::Upgrade);
@@ -321,9 +330,9 @@ impl Tags {
         SupplyingLevel::L1
     }
 
-    /// Acquires the right to write a line that is in, for a locked load. Returns whether the core
-    /// waits for it.
-    fn own_line(&mut self, access: &Access, slot: Slot) -> bool {
+    /// Acquires the right to write the line in `slot`, for a locked load. Returns whether the core
+    /// waits for that right.
+    fn acquire_line(&mut self, access: &Access, slot: Slot) -> bool {
         let core = self.core_of(access.cpu);
         let mask = self.config.granule_mask(access.physical, access.bytes);
         let waits = self.acquire_ownership(access.cpu, access.physical, mask);
@@ -332,7 +341,7 @@ impl Tags {
         waits
     }
 
-    /// Stores into a line that is in. Returns whether the core waits for the right to do so.
+    /// Stores into the line in `slot`. Returns whether the core waits for the right to write.
     fn store_in_line(&mut self, access: &Access, slot: Slot) -> bool {
         let core = self.core_of(access.cpu);
         let mask = self.config.granule_mask(access.physical, access.bytes);
@@ -343,7 +352,7 @@ impl Tags {
             *written |= mask;
         }
         let flags = core_state.l1d.flags(slot) | WRITABLE;
-        if self.config.write_through {
+        if self.config.writes_through {
             core_state.l1d.set_flags(slot, flags);
             self.write_through(access);
         } else {
@@ -352,57 +361,59 @@ impl Tags {
         waits
     }
 
+    /// A load or store that missed L1D: fills the line, unless the store does not allocate.
     #[inline(never)]
     fn data_miss(&mut self, access: &Access, index: SetIndex, write: bool) -> SupplyingLevel {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1d, number: core };
         let line = access.physical.line(self.config.l1d_shift);
         self.count_data_miss(access, write);
-        self.classifier.absent(cache, line, !write || self.config.write_allocate);
-        if write && !self.config.write_allocate {
-            let passed_on = self.write_through(access);
+        self.classifier.absent(cache, line, !write || self.config.allocates_on_write);
+        if write && !self.config.allocates_on_write {
+            let response = self.write_through(access);
+            // L1D does not take the line. If no other private cache holds it, the directory forgets the core.
             self.release(core, self.config.granule(access.physical));
             self.outcome.push(Step::Posted);
-            self.classify_miss(access, cache, &passed_on);
+            self.classify_miss(access, cache, &response);
             return SupplyingLevel::L1;
         }
-        if self.config.l1d_virtual {
+        if self.config.is_l1d_virtual {
             self.evict_alias(access.cpu, line);
         }
         let response = self.fill_data(access, write);
-        let flags = response.flags | flag_if(response.writable, WRITABLE);
+        let flags = response.flags | flag_if(response.is_writable, WRITABLE);
         let slot = self.insert_l1d(access.cpu, index, access.physical, flags);
         self.classify_miss(access, cache, &response);
         self.outcome.push(Step::IntoL1d(line));
         if write {
-            // The fill has acquired ownership, if that is needed.
+            // Waits for nothing: the fill has acquired ownership.
             self.store_in_line(access, slot);
         }
         self.prefetch_data(access);
         response.supplier
     }
 
-    /// The line is in, but not the sub-block that is accessed.
+    /// A load or store whose line is in `slot`, but without the accessed sub-block: fills the sub-block.
     fn sub_block_miss(&mut self, access: &Access, slot: Slot, write: bool) -> SupplyingLevel {
         let core = self.core_of(access.cpu);
         let cache = CacheId { name: CacheName::L1d, number: core };
         let line = access.physical.line(self.config.l1d_shift);
         self.count_data_miss(access, write);
         self.classifier.absent(cache, line, true);
-        if write && !self.config.write_allocate {
-            let passed_on = self.write_through(access);
+        if write && !self.config.allocates_on_write {
+            let response = self.write_through(access);
             self.outcome.push(Step::Posted);
-            self.classify_miss(access, cache, &passed_on);
+            self.classify_miss(access, cache, &response);
             return SupplyingLevel::L1;
         }
         let response = self.fill_data(access, write);
         self.classify_miss(access, cache, &response);
         let core_state = &mut self.cores[core];
-        // The fill may have evicted the line itself, from an inclusive level.
+        // The fill may have evicted this very line, if an inclusive level evicted it.
         if core_state.l1d.find_physical(line) == Some(slot) {
             core_state.valid_sub_blocks[slot] |= self.config.sub_block_bit(access.physical);
             // An exclusive level has given the line up, so its dirty state moves to L1D.
-            let flags = (response.flags & DIRTY) | flag_if(response.writable, WRITABLE);
+            let flags = (response.flags & DIRTY) | flag_if(response.is_writable, WRITABLE);
             core_state.l1d.set_flags(slot, core_state.l1d.flags(slot) | flags);
             self.outcome.push(Step::IntoL1d(line));
             if write {
@@ -414,13 +425,13 @@ impl Tags {
         response.supplier
     }
 
-    /// Fills for a load or store, once an MSHR is free.
+    /// Requests the line of a load or store. The fill starts when an MSHR is free.
     fn fill_data(&mut self, access: &Access, write: bool) -> FillResponse {
         self.fill(&FillRequest {
             cpu: access.cpu,
             physical: access.physical,
             mask: self.config.granule_mask(access.physical, access.bytes),
-            exclusive: write || access.kind == AccessKind::LoadLocked,
+            is_exclusive: write || access.kind == AccessKind::LoadLocked,
             first_level: 0,
             purpose: Purpose::Data,
             start: FillStart::FreeMshr,
@@ -428,7 +439,7 @@ impl Tags {
         })
     }
 
-    /// Inserts a line into L1D, with the sub-block of `physical`, and evicts the victim.
+    /// Inserts a line into L1D with only the sub-block of `physical`, and evicts the victim. Returns the line's slot.
     fn insert_l1d(
         &mut self,
         cpu: usize,
@@ -453,7 +464,7 @@ impl Tags {
         slot
     }
 
-    /// A virtually indexed L1D holds a line once: evicts it from the set of another address.
+    /// Evicts a line that a virtually indexed L1D holds in the set of another virtual address: each line is in one set.
     fn evict_alias(&mut self, cpu: usize, line: LineAddress) {
         let core = self.core_of(cpu);
         if let Some(slot) = self.cores[core].l1d.find_physical(line) {
@@ -469,20 +480,20 @@ impl Tags {
         self.add_latency(cpu, self.config.l1_hit_cycles);
         let line = physical.line(self.config.l1d_shift);
         let sub_block = self.config.sub_block_bit(physical);
-        let how = ShadowUse { is_access: false, leaves: Leaves::Present };
-        self.classifier.looked_up(CacheId { name: CacheName::L1d, number: core }, line, how);
+        let shadow_use = ShadowUse { is_access: false, line_after: LineAfter::Present };
+        self.classifier.looked_up(CacheId { name: CacheName::L1d, number: core }, line, shadow_use);
         let core_state = &mut self.cores[core];
         if let Some(slot) = core_state.l1d.lookup_line(line)
             && core_state.valid_sub_blocks.get(slot).is_none_or(|valid| valid & sub_block != 0)
         {
-            // It may be under way, for another walk or a load.
+            // The line may still be under way, for another walk or a load.
             return self.outcome.push(Step::TableHit(line));
         }
         let response = self.fill(&FillRequest {
             cpu,
             physical,
             mask: self.config.granule_mask(physical, 8),
-            exclusive: false,
+            is_exclusive: false,
             first_level: 0,
             purpose: Purpose::PageWalk,
             start: FillStart::TableMissed,
@@ -495,7 +506,7 @@ impl Tags {
             }
         } else {
             // An exclusive level has given the line up, so its dirty state moves to L1D.
-            let flags = (response.flags & DIRTY) | flag_if(response.writable, WRITABLE);
+            let flags = (response.flags & DIRTY) | flag_if(response.is_writable, WRITABLE);
             self.insert_l1d(cpu, line.into(), physical, flags);
             self.classifier.filled(CacheId { name: CacheName::L1d, number: core }, line);
         }
@@ -506,7 +517,7 @@ impl Tags {
         *(if write { &mut counts.l1d_store_misses } else { &mut counts.l1d_load_misses }) += 1;
     }
 
-    /// Classifies a miss of L1 and of the levels that missed, too.
+    /// Classifies the miss of an L1 cache and the misses of the levels below, if classification is on.
     fn classify_miss(&mut self, access: &Access, l1: CacheId, response: &FillResponse) {
         if !self.classifier.is_on() {
             return;
@@ -515,19 +526,19 @@ impl Tags {
         let granule = self.config.granule(access.physical);
         let mask = self.config.granule_mask(access.physical, access.bytes.min(64));
         let FillResponse { supplier, missed_levels, .. } = *response;
-        let first = self.classifier.kept();
+        let first = self.classifier.kept_misses();
         let missed = MissedLine { cache: l1, core, granule, mask, supplier };
         self.classifier.missed(access, &missed);
         for level in (0..self.outer.len()).filter(|level| missed_levels >> level & 1 == 1) {
             let cache = self.outer_id(level, core);
             self.classifier.missed(access, &MissedLine { cache, ..missed });
         }
-        let (first, end) = (first as u32, self.classifier.kept() as u32);
+        let (first, end) = (first as u32, self.classifier.kept_misses() as u32);
         self.outcome.push(Step::Missed { first, end });
     }
 
-    /// Prefetches the lines that an access predicts. The prefetch starts with the access, not when the access's line is
-    /// ready.
+    /// Prefetches the line that L1D's prefetcher predicts from an access. The prefetch starts when the access is
+    /// translated, not when the access's line is ready.
     fn prefetch_data(&mut self, access: &Access) {
         let next = match self.config.l1d_prefetch {
             Prefetch::None => None,
@@ -547,7 +558,8 @@ impl Tags {
         }
     }
 
-    /// Prefetches the line of `physical` into L1D, if it lies in the page of the access.
+    /// Prefetches the line of `physical` into L1D, unless it lies in another page than the access, L1D holds it, or no
+    /// prefetch buffer is free.
     fn prefetch_l1d(&mut self, access: &Access, physical: PhysicalAddress) {
         let core = self.core_of(access.cpu);
         let shift = self.config.l1d_shift;
@@ -563,14 +575,14 @@ impl Tags {
         self.cpus[access.cpu].counts.prefetches += 1;
         let end = FillEnd::DataPrefetch(line);
         let response = self.fill(&prefetch_request(access.cpu, physical, end));
-        let index = if self.config.l1d_virtual {
-            // The prefetched line is in the page of the access, so both have the same colour.
+        let index = if self.config.is_l1d_virtual {
+            // Both lie in one page, so the virtual address advances with the physical one.
             let distance = physical.bytes_after(access.physical);
             SetIndex::of_virtual(access.virtual_address.plus(distance), shift)
         } else {
             line.into()
         };
-        let flags = response.flags | PREFETCHED | flag_if(response.writable, WRITABLE);
+        let flags = response.flags | PREFETCHED | flag_if(response.is_writable, WRITABLE);
         self.insert_l1d(access.cpu, index, physical, flags);
         self.cpus[access.cpu].data_prefetches.add(line, progress + response.latency_cycles);
         self.classifier.filled(CacheId { name: CacheName::L1d, number: core }, line);
@@ -578,20 +590,20 @@ impl Tags {
 }
 
 impl SupplyingLevel {
-    /// The farther one of two levels.
+    /// The level that is farther from the core: the variants of [`SupplyingLevel`] are in this order.
     #[inline]
     fn farther(self, other: SupplyingLevel) -> SupplyingLevel {
         if other as u8 > self as u8 { other } else { self }
     }
 }
 
-/// A prefetch into L1, which looks up all levels below.
+/// A request for a prefetch into L1, which looks up all levels below.
 fn prefetch_request(cpu: usize, physical: PhysicalAddress, end: FillEnd) -> FillRequest {
     FillRequest {
         cpu,
         physical,
         mask: 0,
-        exclusive: false,
+        is_exclusive: false,
         first_level: 0,
         purpose: Purpose::Prefetch,
         start: FillStart::Translated,

@@ -1,4 +1,6 @@
-//! The memory port of a processor that runs Linux.
+//! The memory port of a processor that runs Linux: adds page sizes and the common time of processors.
+//! The plugin makes one per executed block; a replayed block trace uses it, too. It is on the hot path:
+//! each load and store first tries the port's fast path.
 
 use super::{MemoryPort, PageSize};
 use crate::address::{PhysicalAddress, VirtualAddress};
@@ -6,9 +8,9 @@ use crate::core::{Access, AccessMode, Memory, WaitParts};
 use crate::cycle::Cycle;
 
 impl PageSize {
-    /// The size of the page of an address, by Linux's map of the kernel's addresses
-    /// (Documentation/arch/x86/x86_64/mm.rst, four levels): all memory, the array of its pages, and the
-    /// kernel's image are in pages of 2 MiB. QEMU does not export the page size.
+    /// The assumed size of the page of an address, because QEMU does not export it. Linux maps three areas of the
+    /// kernel's addresses in pages of 2 MiB: all memory, the array of page structures, and the kernel's image
+    /// (Documentation/arch/x86/x86_64/mm.rst, four levels). All other pages count as 4 KiB.
     #[inline(always)]
     #[must_use]
     pub fn in_linux(VirtualAddress(address): VirtualAddress) -> PageSize {
@@ -17,17 +19,17 @@ impl PageSize {
             0xffff_ea00_0000_0000..0xffff_eb00_0000_0000,
             0xffff_ffff_8000_0000..0xffff_ffff_a000_0000,
         ];
-        let large = address >> 63 == 1 && LARGE.iter().any(|range| range.contains(&address));
-        if large { PageSize::Large } else { PageSize::Small }
+        let is_large = address >> 63 == 1 && LARGE.iter().any(|range| range.contains(&address));
+        if is_large { PageSize::Large } else { PageSize::Small }
     }
 }
 
-/// A memory port for one core. It adds the page size, as [Linux has it](PageSize::in_linux), and turns the core's
-/// time into the common time of all processors.
+/// A memory port for one core. It adds the [page size](PageSize::in_linux), and converts the core's time into the
+/// common time of all processors.
 #[derive(Debug)]
 pub struct LinuxPort<'s> {
     pub port: MemoryPort<'s>,
-    /// The common time minus the core's time.
+    /// The common time of all processors minus the core's time.
     pub skew_cycles: u64,
 }
 
@@ -38,7 +40,7 @@ impl LinuxPort<'_> {
     }
 }
 
-/// Each access gets the core's time, and returns how many cycles it waits.
+/// `now` is in the core's time.
 impl Memory for LinuxPort<'_> {
     fn look_up_fetch(&mut self, virtual_address: VirtualAddress, physical: PhysicalAddress) {
         self.set_page(virtual_address);
@@ -46,14 +48,14 @@ impl Memory for LinuxPort<'_> {
     }
 
     #[inline(always)]
-    fn look_up(&mut self, access: &Access, how: AccessMode) {
-        if how.may_hit_at_once()
-            && self.port.hits_at_once(access, how == AccessMode::Store, PageSize::in_linux)
+    fn look_up(&mut self, access: &Access, mode: AccessMode) {
+        if mode.may_hit_at_once()
+            && self.port.hits_at_once(access, mode == AccessMode::Store, PageSize::in_linux)
         {
             return;
         }
         self.set_page(VirtualAddress(access.virtual_address));
-        self.port.look_up(access, how);
+        self.port.look_up(access, mode);
     }
 
     fn fetch(
@@ -75,16 +77,16 @@ impl Memory for LinuxPort<'_> {
     }
 
     #[inline(always)]
-    fn access(&mut self, access: &Access, how: AccessMode, now: Cycle) -> u64 {
+    fn access(&mut self, access: &Access, mode: AccessMode, now: Cycle) -> u64 {
         let now = now + self.skew_cycles;
-        if how.may_hit_at_once() {
-            let start = (how == AccessMode::Store, now);
+        if mode.may_hit_at_once() {
+            let start = (mode == AccessMode::Store, now);
             if let Some(wait) = self.port.hit_wait_cycles(access, start, PageSize::in_linux) {
                 return wait;
             }
         }
         self.set_page(VirtualAddress(access.virtual_address));
-        self.port.access(access, how, now)
+        self.port.access(access, mode, now)
     }
 
     fn last_wait(&self) -> WaitParts {

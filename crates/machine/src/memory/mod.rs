@@ -1,28 +1,29 @@
 //! The memory side of a machine: caches, TLBs, coherence, memory bus.
 //!
 //! [`MemorySystem`] serves all processors of a machine. An [`Access`] goes in, and a [`Response`]
-//! says when it is ready and which level supplied the line. Whether the processor waits for that is
-//! the processor's affair. Caches hold line numbers, not data.
+//! says when it is ready and which level supplied the line. The core decides whether it waits.
+//! Caches hold line numbers, not data. The plugin calls it in QEMU's vCPU threads: at the level `ooo`
+//! through a [`LinuxPort`] per core, for shadow caches directly.
 //!
-//! It has two halves. *Tags* say what an access finds, from the order of accesses alone; *times* say when it is ready,
-//! from what it has found and from when it starts. What an access finds never depends on times: sums of waits are kept
-//! with the tags' counts, but no lookup reads them. How one access travels through the modules:
+//! Invariant: *tags* say what an access finds, from the order of accesses alone; *times* say when it is ready, from
+//! what it has found and when it starts. What an access finds never depends on times. Sums of waits are kept with the
+//! tags' counts, but no lookup reads them. How one access travels through the modules:
 //!
 //! - `tags` has the caches and TLBs;
 //! - `translation` looks the page up in the TLBs and walks the page tables;
-//! - `l1` looks the line up in L1, and makes a `FillRequest` of a miss;
+//! - `l1` looks the line up in L1, and turns a miss into a `FillRequest`;
 //! - `fill` serves a `FillRequest`: it looks the line up level by level, asks the other cores or
 //!   memory, fills the levels that missed, and answers with a `FillResponse`;
-//! - `evict` takes lines out: victims, write-backs, back-invalidations, DMA; `combining` has the buffers of
+//! - `evict` removes lines: victims, write-backs, back-invalidations, DMA; `combining` has the buffers of
 //!   non-temporal stores;
 //! - `coherence` keeps the directory of the lines that each core holds, and invalidates and downgrades;
 //! - `prefetch` predicts the lines of the next accesses, and limits how many prefetches are under way;
 //! - `classification` says why lines miss. It observes, and has no influence on the rest;
-//! - `outcome`: all of these write down what the access has found, step by step;
-//! - `times` reads the steps, and computes when the access is ready; `mshr` has the resources that it waits for.
+//! - `outcome` holds the steps: the modules above write down here what the access has found;
+//! - `times` reads the steps, and computes when the access is ready; `mshr` has the resources that accesses wait for.
 //!
-//! `port` and `linux_port` adapt the memory system to what a core asks. `stack` has the stack distances, which need no
-//! memory system.
+//! `port` and `linux_port` adapt the memory system to the [`Memory`](crate::core::Memory) of a core. `stack` has stack
+//! distances, which need no memory system.
 
 mod classification;
 mod coherence;
@@ -87,14 +88,15 @@ pub enum PageSize {
     Huge,
 }
 
-/// A fetch, load or store. It lies in one page of 4 KiB, and may cross lines.
+/// A fetch, load or store. It lies in one page of 4 KiB, and may cross lines. The caller splits an access that crosses
+/// pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     /// The processor, from 0.
     pub cpu: usize,
     pub kind: AccessKind,
     pub virtual_address: VirtualAddress,
-    /// The physical address: any below 2^52.
+    /// The physical address, below 2^52.
     pub physical: PhysicalAddress,
     /// The length in bytes, at least 1.
     pub bytes: u32,
@@ -106,7 +108,7 @@ pub struct Access {
     pub start: Cycle,
 }
 
-/// The level that supplied a line.
+/// The level that supplied a line. The order of the variants is the distance from the core, which `l1` compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SupplyingLevel {
     /// L1, or the line of the last fetch.
@@ -121,18 +123,19 @@ pub enum SupplyingLevel {
 /// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// When the line is ready, not counting the latency of an L1 hit. This is the `start` of a hit whose line and
-    /// translation have arrived. A store that misses is ready when its line is filled; the processor may go on earlier.
+    /// When the line is ready, without the latency of an L1 hit. A hit whose line and translation have arrived is ready
+    /// at its `start`. A store that misses is ready when its line is filled; the processor may go on earlier.
     pub ready_at: Cycle,
     /// The level that supplied the line, or the farthest one if the access crosses lines.
     pub supplier: SupplyingLevel,
-    /// Whether the line was under way before, by a prefetch or for another access.
+    /// Whether the line was already under way, for a prefetch or another access.
     pub under_way: bool,
-    /// Cycles of the wait that the translation took. 0 for fetches and for accesses that cross lines.
+    /// Part of the wait that the translation took. 0 for fetches and for accesses that cross lines.
     pub translation_cycles: u64,
 }
 
-/// Defines the counts from one list, so that fields, names and values agree.
+/// Defines the counts from one list, so that fields, names and values agree. The names are public: they reach
+/// records and tables.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The counts of a processor. All are sums since the start.
@@ -168,26 +171,26 @@ counts! {
     stlb_hits,
     /// Loads of page table entries.
     walk_loads,
-    /// Stores to lines that other cores held and had to give up.
+    /// Stores to lines that other cores held and gave up.
     upgrades,
     /// Misses that another core's cache supplied.
     cache_to_cache,
-    /// Lines of its caches that stores of other cores invalidated.
+    /// Lines of this core's caches that stores of other cores invalidated.
     invalidated,
-    /// Lines of its caches that were evicted because an inclusive level evicted them.
+    /// Lines that left caches because an inclusive level below evicted them.
     back_invalidated,
     /// Lines that were prefetched.
     prefetches,
-    /// Prefetched lines that were used later.
+    /// Prefetched lines that an access used later.
     prefetches_used,
-    /// Cycles that misses waited for an MSHR. Accesses that were only looked up add nothing to this and to the next
-    /// three.
+    /// Cycles that misses waited for an MSHR. This count and the next three are counted only for accesses that get
+    /// times.
     mshr_wait_cycles,
     /// Cycles that misses waited for the memory bus.
     bus_wait_cycles,
     /// Cycles that the fetches of a [`MemoryPort`] took beyond hits of L1, page walks included.
     fetch_wait_cycles,
-    /// Cycles that its loads and stores took beyond hits of L1, likewise.
+    /// Cycles that the loads and stores of a [`MemoryPort`] took beyond hits of L1, page walks included.
     data_wait_cycles,
 }
 
@@ -202,9 +205,8 @@ pub struct MemorySystem {
 }
 
 impl MemorySystem {
-    /// Returns a memory system with cold caches for the first `cpus` processors of a model, at
-    /// least one and at most 64. That may be more than the model has: then there are more of the
-    /// same cores.
+    /// Returns a memory system with cold caches for `cpus` processors of a model, 1 to 64. `cpus` may exceed the
+    /// model's number of processors: the further cores are equal.
     ///
     /// # Panics
     /// With no processor or more than 64.
@@ -217,6 +219,7 @@ impl MemorySystem {
         MemorySystem { tags, times, last_wait: WaitParts::default() }
     }
 
+    /// Serves a fetch, load or store that starts at `access.start`.
     #[inline]
     pub fn access(&mut self, access: &Access) -> Response {
         let supplier = self.tags.look_up(access);
@@ -228,7 +231,7 @@ impl MemorySystem {
         Response::new(ready, supplier)
     }
 
-    /// When the fetch is ready that was looked up last. `start`: its processor, and its cycle there.
+    /// When the fetch that was looked up last is ready. `start`: its processor, and the cycle of its start.
     #[inline]
     fn fetch_ready(&mut self, start: (usize, Cycle), physical: PhysicalAddress) -> Ready {
         let Tags { outcome, classifier, .. } = &mut self.tags;
@@ -241,7 +244,7 @@ impl MemorySystem {
         }
     }
 
-    /// When the load or store is ready that was looked up last. `start`: its processor, and its cycle there.
+    /// When the load or store that was looked up last is ready. `start`: its processor, and the cycle of its start.
     #[inline]
     fn data_ready(
         &mut self,
@@ -255,8 +258,8 @@ impl MemorySystem {
         }
     }
 
-    /// Serves an access of a blocking processor: it starts at the processor's own cycle, whatever
-    /// `start` says, and the processor stalls until it is ready. Returns and counts the stall.
+    /// Serves an access of a blocking processor. The access starts at the processor's own cycle; `access.start` is
+    /// ignored. The processor stalls until the access is ready. Returns and counts the stall, in cycles.
     #[inline]
     pub fn access_blocking(&mut self, access: &Access) -> u64 {
         let start = Cycle(self.tags.cpus[access.cpu].counts.basic.cycles);
@@ -264,10 +267,9 @@ impl MemorySystem {
         self.stall(access, response.ready_at - start)
     }
 
-    /// Serves a load or store of a device: it bypasses the caches. A processor's accesses to devices
-    /// come one after the other: they are neither reordered nor combined. A load waits for the round
-    /// trip, and so for all device stores before it. A store that the bus posts waits only for its translation and for
-    /// the processor's earlier device accesses.
+    /// Serves a load or store of a device, which bypasses the caches. A processor's accesses to devices come one after
+    /// the other: they are neither reordered nor combined. A load waits for the round trip, and thus for all earlier
+    /// device stores. A posted store waits only for its translation and for the processor's earlier device accesses.
     pub fn access_device(&mut self, access: &Access) -> Response {
         self.tags.look_up_device(access);
         let start = (access.cpu, access.start);
@@ -275,7 +277,7 @@ impl MemorySystem {
         Response::new(ready, SupplyingLevel::Memory)
     }
 
-    /// The local APIC is mapped at this address.
+    /// Tells the address at which the local APIC is mapped: accesses to its page have a latency of their own.
     pub fn set_local_device_page(&mut self, virtual_address: VirtualAddress) {
         self.tags.local_device_page = virtual_address.page();
     }
@@ -287,6 +289,7 @@ impl MemorySystem {
         self.stall(access, response.ready_at - start)
     }
 
+    /// Counts a stall of a blocking processor, and advances the processor's cycle. Returns the stall.
     #[inline]
     fn stall(&mut self, access: &Access, stall_cycles: u64) -> u64 {
         if stall_cycles > 0 {
@@ -321,15 +324,15 @@ impl MemorySystem {
         counts
     }
 
-    /// Sum of the latencies that a processor's accesses would wait for one after the other: suppliers of lines and page
-    /// table entries, the second TLB, the start of walks, upgrades, devices, and the rest of prefetches under way.
-    /// Prefetches, posted stores and write-through fills add nothing. Accesses that were only looked up count, too.
+    /// Sum of the latencies of a processor's accesses, as if they waited one after the other. Included are suppliers of
+    /// lines and page table entries, the second TLB, the start of walks, upgrades, devices, and the remaining time of
+    /// prefetched lines. Prefetches, posted stores and write-through fills add nothing. Accesses that were only looked
+    /// up count, too.
     #[must_use]
     pub fn latency_cycles(&self, cpu: usize) -> u64 {
         self.tags.cpus[cpu].latency_cycles
     }
 
-    /// The number of processors.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.tags.cpus.len()
@@ -345,26 +348,25 @@ impl MemorySystem {
         self.tags.classifier.set_context(cpu, context);
     }
 
-    /// The classes of all misses in the caches of a name, of all cores.
+    /// The classes of misses, summed over all caches of a name.
     #[must_use]
     pub fn class_counts(&self, name: CacheName) -> ClassCounts {
         self.tags.classifier.class_counts(name)
     }
 
-    /// The misses since the last call, and how many more there were than are kept.
+    /// Takes the single misses since the last call, and the number of misses that found no room.
     pub fn take_misses(&mut self) -> (Vec<Miss>, u64) {
         self.tags.classifier.take_misses()
     }
 
-    /// A processor drops translations, as it does when its page tables change. The next fetch is counted whichever
-    /// line it is from.
+    /// A processor drops translations, as it does when its page tables change. The next fetch is counted, even if it
+    /// is from the line of the last fetch.
     pub fn flush_tlbs(&mut self, cpu: usize, flush: TlbFlush) {
         self.tags.flush_tlbs(cpu, flush);
     }
 
-    /// A processor switches to another address space: `space` is its PCID, at most 4,095 and 0 without PCIDs, and
-    /// `page_tables` is any number that names where its page tables lie, such as cr3. Translations stay: see
-    /// [`MemorySystem::flush_tlbs`].
+    /// A processor switches to another address space. `space` is its PCID, at most 4,095, and 0 without PCIDs.
+    /// `page_tables` identifies its page tables, such as cr3. Translations stay: see [`MemorySystem::flush_tlbs`].
     pub fn set_address_space(&mut self, cpu: usize, space: u16, page_tables: PhysicalAddress) {
         self.tags.set_address_space(cpu, space, page_tables);
     }
@@ -388,37 +390,37 @@ impl MemorySystem {
         self.tags.dma
     }
 
-    /// A processor has stored to memory that instructions were fetched from: L1I caches drop the
-    /// lines. A trace cache, whose lines are not named by what they hold, keeps them.
+    /// A processor has stored to memory that instructions were fetched from: L1I caches drop the lines. A trace cache
+    /// keeps them, because it identifies lines by the address of their entry, not by their content.
     pub fn code_written(&mut self, cpu: usize, physical: PhysicalAddress, bytes: u64) {
         self.tags.code_written(cpu, physical, bytes);
     }
 
-    /// A processor flushes the line of an address from all caches, or writes it back and has caches
-    /// keep it, if `keeps`.
+    /// A processor flushes the line of an address from all caches (`clflush`). If `keeps`, the line is written back
+    /// and the caches keep it (`clwb`).
     pub fn flush_line(&mut self, cpu: usize, physical: PhysicalAddress, keeps: bool) {
         if self.tags.flush_line(cpu, physical, keeps) {
             self.times.write_back(cpu);
         }
     }
 
-    /// Whether the private caches of a core hold anything of the granule of an address.
+    /// Whether the private caches of a core hold any line of the coherence granule that an address lies in.
     #[must_use]
     pub fn holds(&self, core: usize, physical: PhysicalAddress) -> bool {
         self.tags.holds(core, physical)
     }
 
-    /// Where a line that holds an address is dirty: newer than in memory. Each cache by its name and
-    /// its number, which is that of the core, or 0 for a shared level.
+    /// The caches with a dirty copy of an address's line: newer than memory. Each has its name and its number: the
+    /// number of its core, or 0 for a shared level.
     #[must_use]
     pub fn dirty_copies(&self, physical: PhysicalAddress) -> Vec<(CacheName, usize)> {
         self.tags.dirty_copies(physical)
     }
 
-    /// Checks the invariants: a core that may write a granule is the only one that holds it, the
-    /// directory knows all granules that cores hold, and inclusive levels include.
+    /// Checks the invariants, for tests. A core that may write a granule is the only core that holds it. The directory
+    /// knows all granules that cores hold. Inclusive levels hold all lines of the levels above.
     ///
-    /// The error is the invariant that is broken, in words.
+    /// The error describes the broken invariant.
     pub fn verify(&self) -> Result<(), String> {
         self.tags.verify()
     }
@@ -432,10 +434,9 @@ impl Response {
     }
 }
 
-/// Returns the model with L1 caches that wait for any number of lines at a time.
-///
-/// A core model limits the misses under way itself, because it knows when each access starts. A
-/// [`MemorySystem`] that limits them, too, would delay some of them twice.
+/// Returns the model with L1 caches whose number of outstanding misses has no limit. For memory systems that a core
+/// model uses: the core limits its misses itself, because it knows when each access starts. A second limit would
+/// delay some misses twice.
 #[must_use]
 pub fn without_mshr_limit(model: &SystemModel) -> SystemModel {
     let mut model = model.clone();

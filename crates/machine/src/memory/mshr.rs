@@ -1,4 +1,6 @@
 //! Resources that misses wait for: miss status holding registers (MSHRs), page walkers, and the memory bus.
+//! Only `times` uses them. Accesses come in program order, but their start cycles may go back in time: out of order,
+//! and because processors are simulated one after the other. So each resource remembers intervals or ready times.
 
 use super::translation::ThreadPage;
 use crate::address::LineAddress;
@@ -7,15 +9,16 @@ use crate::cycle::Cycle;
 /// No line has this number.
 const NO_LINE: LineAddress = LineAddress(u64::MAX);
 
-/// The number of MSHRs of a cache that waits for any number of lines.
+/// This number of MSHRs means: no limit.
 pub(super) const UNLIMITED: u32 = u32::MAX;
-/// Lines under way that such a cache distinguishes, by the low bits of their numbers.
+/// Entries for outstanding lines of a cache without a limit, by the low bits of the line number. A line that replaces
+/// another under way makes that line count as filled.
 const LINES: usize = 1 << 10;
 
-/// Lines of page walks that are remembered.
+/// Number of lines of page walks that are remembered.
 const WALK_LINES: usize = 16;
 
-/// A line that is filled.
+/// A line, and when it is filled.
 #[derive(Clone, Copy, Debug)]
 struct LineFill {
     line: LineAddress,
@@ -24,18 +27,19 @@ struct LineFill {
 
 const NO_FILL: LineFill = LineFill { line: NO_LINE, ready: Cycle::START };
 
-/// The outstanding fills of a cache: at most one for each MSHR.
+/// The outstanding fills of an L1D: misses, at most one for each MSHR, and prefetches and page walks, which take no
+/// MSHR.
 #[derive(Clone, Debug)]
 pub(super) struct MshrFile {
-    /// The last line of each MSHR.
+    /// The last line of each MSHR. Empty without a limit.
     misses: Vec<LineFill>,
-    /// Without a limit: lines by their low bits, in place of MSHRs and of a search.
+    /// Without a limit, all lines by their low bits; this replaces the lists and their search. Else empty.
     lines: Box<[LineFill]>,
     prefetches: Vec<LineFill>,
-    /// The last lines that came for page walks.
+    /// The last lines that were filled for page walks, as a ring.
     walks: [LineFill; WALK_LINES],
     next_walk: usize,
-    /// When the last of all lines is filled.
+    /// When all lines are filled.
     latest: Cycle,
 }
 
@@ -54,29 +58,30 @@ impl MshrFile {
         }
     }
 
-    /// Whether a line that hits is there at `now`.
+    /// Whether a line that hits has certainly arrived at `now`. `false` may also mean that this needs a search.
     #[inline(always)]
     pub(super) fn is_filled(&self, line: LineAddress, now: Cycle) -> bool {
         now >= self.latest
-            || match self.lines.get(place_of(line)) {
+            || match self.lines.get(line_index(line)) {
                 Some(fill) => fill.ready <= now || fill.line != line,
                 None => false,
             }
     }
 
-    /// When a line that hits is ready: at once, or when it is filled.
+    /// When a line that hits is ready: at `now`, or when its fill is complete.
     #[inline(always)]
     pub(super) fn ready_at(&self, line: LineAddress, now: Cycle) -> Cycle {
         if now >= self.latest {
             return now;
         }
         if self.is_unlimited() {
-            let fill = self.lines[place_of(line)];
+            let fill = self.lines[line_index(line)];
             return if fill.line == line { now.max(fill.ready) } else { now };
         }
         self.search(line, now)
     }
 
+    /// [`MshrFile::ready_at`] with a limit on MSHRs.
     #[inline(never)]
     fn search(&self, line: LineAddress, now: Cycle) -> Cycle {
         let all = self.misses.iter().chain(&self.prefetches).chain(&self.walks);
@@ -84,15 +89,15 @@ impl MshrFile {
         fills.fold(now, Cycle::max)
     }
 
-    /// When an MSHR is free for a new miss.
+    /// When an MSHR is free for a new miss: `now` or later.
     pub(super) fn free_at(&self, now: Cycle) -> Cycle {
         if self.is_unlimited() { now } else { self.misses[self.first_free()].ready.max(now) }
     }
 
-    /// Allocates an MSHR, which is free, for a line that is filled at `ready`.
+    /// Allocates an MSHR for a line that is filled at `ready`. The fill starts at [`MshrFile::free_at`] or later.
     pub(super) fn allocate(&mut self, line: LineAddress, ready: Cycle) {
         if self.is_unlimited() {
-            self.lines[place_of(line)] = LineFill { line, ready };
+            self.lines[line_index(line)] = LineFill { line, ready };
         } else {
             let mshr = self.first_free();
             self.misses[mshr] = LineFill { line, ready };
@@ -104,15 +109,16 @@ impl MshrFile {
         self.misses.is_empty()
     }
 
+    /// The MSHR that is free first.
     fn first_free(&self) -> usize {
         let mshrs = self.misses.iter().enumerate();
         mshrs.min_by_key(|(_, fill)| fill.ready).map_or(0, |(mshr, _)| mshr)
     }
 
-    /// A line comes for a page walk, which takes no MSHR.
+    /// Notes a line that a page walk fills; a walk takes no MSHR.
     pub(super) fn note_walk(&mut self, line: LineAddress, ready: Cycle) {
         if self.is_unlimited() {
-            self.lines[place_of(line)] = LineFill { line, ready };
+            self.lines[line_index(line)] = LineFill { line, ready };
         } else {
             let index = self.next_walk;
             self.walks[index] = LineFill { line, ready };
@@ -121,10 +127,11 @@ impl MshrFile {
         self.latest = self.latest.max(ready);
     }
 
-    /// A line is prefetched, which takes no MSHR. The access that predicted it started at `now`.
+    /// Notes a prefetched line; a prefetch takes no MSHR. The access that caused the prefetch started at `now`: forgets
+    /// prefetches that arrived by then.
     pub(super) fn allocate_prefetch(&mut self, line: LineAddress, now: Cycle, ready: Cycle) {
         if self.is_unlimited() {
-            self.lines[place_of(line)] = LineFill { line, ready };
+            self.lines[line_index(line)] = LineFill { line, ready };
         } else {
             self.prefetches.retain(|fill| fill.ready > now);
             self.prefetches.push(LineFill { line, ready });
@@ -133,20 +140,21 @@ impl MshrFile {
     }
 }
 
-/// Where a cache without a limit keeps a line.
+/// The index of a line in [`MshrFile::lines`].
 #[inline(always)]
-fn place_of(line: LineAddress) -> usize {
+fn line_index(line: LineAddress) -> usize {
     line.0 as usize % LINES
 }
 
-/// Arrivals that are distinguished, by the low bits of their numbers.
+/// Number of arrivals that are remembered, by the low bits of their numbers.
 const ARRIVALS: usize = 1 << 8;
 
-/// A line, or a page whose translation arrives.
+/// Something that arrives at a cycle: a line, or the translation of a page.
 pub(super) trait Arriving: Copy + PartialEq {
-    /// A number that nothing has.
+    /// Equals no line and no page.
     const NONE: Self;
 
+    /// The low bits choose an entry of [`Arrivals`].
     fn number(self) -> u64;
 }
 
@@ -174,12 +182,12 @@ struct Arrival<T> {
     ready: Cycle,
 }
 
-/// When lines or translations arrive. It remembers the last arrival for each value of the low bits; an entry
-/// that was replaced counts as arrived. A line under way that is requested again is waited for, and not requested a
-/// second time.
+/// When lines or translations arrive. For each value of the low bits, remembers the last arrival; a replaced entry
+/// counts as arrived. So a line that is requested again while it is under way is not requested a second time.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals<T> {
     arrivals: Box<[Arrival<T>]>,
+    /// When everything has arrived.
     latest: Cycle,
 }
 
@@ -189,13 +197,13 @@ impl<T: Arriving> Arrivals<T> {
         Arrivals { arrivals: vec![none; ARRIVALS].into(), latest: Cycle::START }
     }
 
-    /// From when on nothing is under way.
+    /// From this cycle on, nothing is under way.
     #[inline(always)]
     pub(super) fn all_arrived_at(&self) -> Cycle {
         self.latest
     }
 
-    /// Ready time of a line or translation that is there, or in flight, at `now`.
+    /// When a line or translation is ready that has arrived, or is under way, at `now`.
     #[inline]
     pub(super) fn ready_at(&self, arriving: T, now: Cycle) -> Cycle {
         if now >= self.latest {
@@ -205,15 +213,15 @@ impl<T: Arriving> Arrivals<T> {
         if last.arriving == arriving { now.max(last.ready) } else { now }
     }
 
-    /// A line or translation arrives at `ready`.
+    /// Notes that a line or translation arrives at `ready`.
     pub(super) fn note(&mut self, arriving: T, ready: Cycle) {
         self.arrivals[arriving.number() as usize % ARRIVALS] = Arrival { arriving, ready };
         self.latest = self.latest.max(ready);
     }
 }
 
-/// Page walks that are remembered for each walker: earlier ones are over.
-const WALKS_EACH: usize = 4;
+/// Page walks that are remembered per walker. Earlier walks count as over.
+const WALKS_PER_WALKER: usize = 4;
 
 /// A page walk under way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -225,10 +233,11 @@ struct Walk {
 /// The page walkers of a core: each serves one walk at a time.
 #[derive(Clone, Debug)]
 pub(super) struct Walkers {
-    /// The last walks; empty without a limit.
+    /// The last walks, as a ring. Empty without a limit.
     walks: Vec<Walk>,
+    /// The entry that the next walk replaces.
     next: usize,
-    /// When the last of them ends.
+    /// When all walks are over.
     latest: Cycle,
 }
 
@@ -236,16 +245,15 @@ impl Walkers {
     /// Returns `walkers` page walkers. 0: no limit.
     pub(super) fn new(walkers: u32) -> Self {
         Walkers {
-            walks: vec![Walk::default(); walkers as usize * WALKS_EACH],
+            walks: vec![Walk::default(); walkers as usize * WALKS_PER_WALKER],
             next: 0,
             latest: Cycle::START,
         }
     }
 
-    /// When a walk can start that is asked for at `now`. Walks are asked for in any order of
-    /// time.
+    /// When a walk that is requested at `now` can start. `now` may be earlier than in the last call.
     pub(super) fn free_at(&self, now: Cycle) -> Cycle {
-        let walkers = self.walks.len() / WALKS_EACH;
+        let walkers = self.walks.len() / WALKS_PER_WALKER;
         let mut start = now;
         if walkers == 0 || now >= self.latest {
             return start;
@@ -260,7 +268,7 @@ impl Walkers {
         }
     }
 
-    /// A walk goes on from `start` to `end`.
+    /// Notes a walk that lasts from `start` to `end`.
     pub(super) fn walk(&mut self, start: Cycle, end: Cycle) {
         if let Some(walk) = self.walks.get_mut(self.next) {
             *walk = Walk { start, end };
@@ -270,26 +278,26 @@ impl Walkers {
     }
 }
 
-/// Slots that the memory bus remembers.
+/// Number of slots that the memory bus remembers; a power of two.
 pub(super) const BUS_SLOTS: usize = 4096;
-/// Slots that the way from a cache remembers: its queue is shorter.
-pub(super) const WAY_SLOTS: usize = 512;
+/// Number of slots that the path from a cache to the level above remembers: its queue is shorter.
+pub(super) const PATH_SLOTS: usize = 512;
 
-/// The memory bus: it transfers one line at a time, each for a fixed number of cycles. Time is
-/// divided into slots of that length, and a line reserves the first free slot from its arrival on.
-/// The result does not depend on the order that simulates processors, each with its own time.
+/// The memory bus, or the path between two levels. A transfer of a line takes a fixed number of cycles. Time is
+/// divided into slots of that length, and a line reserves the first free slot from its arrival on. So the order in
+/// which processors are simulated does not matter, although each has its own time.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryBus {
     line_cycles: u64,
-    /// The logarithm of `line_cycles`, if it is a power of two: a shift is faster than a division.
+    /// The logarithm of `line_cycles` if that is a power of two: a shift is faster than a division.
     line_shift: Option<u32>,
-    /// For each slot modulo their number, a power of two, the last one that was reserved, plus one.
+    /// Entry `slot % slots` holds the last reserved slot with that remainder, plus one. 0: none.
     reserved: Box<[u64]>,
 }
 
 impl MemoryBus {
-    /// Returns a bus that a line occupies for `line_cycles`, 0 for no limit, and that remembers so
-    /// many slots, a power of two.
+    /// Returns a bus that a line occupies for `line_cycles`. 0: no limit. The bus remembers `slots` slots, a power of
+    /// two.
     pub(super) fn new(line_cycles: u64, slots: usize) -> Self {
         let slots = if line_cycles == 0 { 0 } else { slots };
         let line_shift = line_cycles.is_power_of_two().then(|| line_cycles.ilog2());

@@ -1,78 +1,83 @@
-//! What an access found in caches and TLBs, for the computation of its time.
+//! The outcome of a lookup: a list of steps that say what an access found in caches and TLBs.
 //!
-//! [`Tags`](super::tags::Tags) look an access up, and write its [`Outcome`]. [`Times`](super::times::Times) read it, and
-//! say how long the access waits. Nothing flows back: what hits does not depend on times.
+//! [`Tags`](super::tags::Tags) look up an access and write its [`Outcome`]. [`Times`](super::times::Times) apply the
+//! steps in their order to compute how long the access waits. Nothing flows back: hits do not depend on times. A new
+//! step needs its effect in `times`.
 
 use super::translation::ThreadPage;
 use crate::address::LineAddress;
 
-/// A step of an access, in the order of their effects on what accesses wait for.
+/// A step of an access. Steps are pushed in the order of their effects on times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The next line of the access; it starts when the line before is ready.
+    /// The access continues with its next line, which starts when the line before is ready.
     NextLine,
 
     /// The first TLB for data has this page.
     Page(ThreadPage),
-    /// The first TLB missed; the second is looked up.
+    /// The first TLB missed, and the second TLB is looked up.
     SecondTlb,
-    /// The TLBs missed.
+    /// The TLBs missed. The following steps up to `EndWalk` load page table entries.
     StartWalk,
-    /// The page table entry in this line of L1D is loaded, which is there, or under way.
+    /// A page table entry is loaded from this line of L1D. The line may still be under way.
     TableHit(LineAddress),
     EndWalk {
         is_fetch: bool,
     },
-    /// This page of data was translated.
+    /// The translation of this page of data is complete; later accesses to the page wait for it.
     Translated(ThreadPage),
 
-    /// L1D has the line.
+    /// L1D holds the line, which may still be under way.
     Hit(LineAddress),
-    /// L1I has the line.
+    /// L1I holds the line, which may still be under way.
     CodeHit(LineAddress),
     /// The access is ready when it is translated. Later steps of combining buffers may delay it.
     Posted,
-    /// L1D has the line; the core waits for the right to write it.
+    /// L1D holds the line, and the core waits for the right to write it.
     Upgrade,
 
-    /// A fill starts.
+    /// A fill starts; it lasts until the matching `Filled`.
     Fill(FillStart),
-    /// A level below L1, 0 for L2, supplies the line that is filled. `line` is in the level's line size.
+    /// A level below L1 supplies the line of the fill. `level`: 0 for L2. `line` counts lines of the level's own size.
     FromLevel {
         level: u8,
         line: LineAddress,
     },
+    /// Another core supplies the line of the fill.
     FromCore,
+    /// Memory supplies the line of the fill, over the bus.
     FromMemory {
         is_prefetch: bool,
     },
     /// The fill waits for the right to write the line.
     FillUpgrade,
-    /// The line that is filled comes into a level below L1, 0 for L2. `line` is in the level's line size.
+    /// The fill also fills a level below L1. `level` and `line` are as for `FromLevel`.
     IntoLevel {
         level: u8,
         line: LineAddress,
     },
-    /// The fill is over.
+    /// The fill ends: the line, or the access, is ready as [`FillEnd`] says.
     Filled(FillEnd),
-    /// L1D takes the line that was filled last, for a load or store, and an MSHR until it is filled.
+    /// The line of the last fill goes into L1D for a load or store. It takes an MSHR until it is filled.
     IntoL1d(LineAddress),
-    /// A line is written to memory. Its transfer starts no earlier than the processor's last fill, of this access or of
-    /// an earlier one.
+    /// A line is written to memory. Its transfer starts no earlier than the processor's last fill, even if an earlier
+    /// access made that fill.
     WriteBack,
-    /// The misses of these numbers, among those that are classified and kept, are of the current line.
+    /// The kept misses of the classifier with numbers `first` to before `end` belong to the current line. They get its
+    /// wait.
     Missed {
         first: u32,
         end: u32,
     },
 
+    /// A load or store of a device. `is_local`: of the local APIC.
     Device {
         is_local: bool,
         is_store: bool,
     },
-    /// A non-temporal store joins the line of a combining buffer.
+    /// A non-temporal store joins the line of the combining buffer with this number.
     Combine(u8),
-    /// A line gets a combining buffer. `writes`: the buffer's line before was not complete and is written now.
+    /// A line gets a combining buffer. `writes`: the buffer's previous line was incomplete and is written now.
     OpenCombining {
         buffer: u8,
         writes: bool,
@@ -88,35 +93,35 @@ pub(super) enum FillStart {
     Translated,
     /// When an MSHR is free for the access.
     FreeMshr,
-    /// When the access was made, translated or not.
+    /// When the access started, even if it is not translated yet.
     Asked,
     /// When L1D was looked up for a page table entry.
     TableMissed,
-    /// With the fill that it is a part of.
+    /// With the enclosing fill.
     WithOuter,
 }
 
-/// Where a fill ends.
+/// The waiter for a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FillEnd {
-    /// In the access, which waits for it.
+    /// The load or store.
     Access,
-    /// In L1I, which waits for this line.
+    /// The fetch, and later fetches of this line of L1I.
     Code(LineAddress),
-    /// In a page walk, which waits for this line of L1D.
+    /// The page walk, and later accesses to this line of L1D.
     Walk(LineAddress),
-    /// In L1D, which this line was prefetched into.
+    /// Only later accesses to this line, which is prefetched into L1D.
     DataPrefetch(LineAddress),
-    /// In L1I, which this line was prefetched into.
+    /// Only later fetches of this line, which is prefetched into L1I.
     CodePrefetch(LineAddress),
-    /// In levels below L1.
+    /// Nothing in L1: the fill ends in levels below.
     Below,
 }
 
-/// What the last access has found.
+/// The steps of the last access.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    /// Empty for a hit at once, which waits only for its line and its page, if they are under way.
+    /// Empty for the common case: a hit that waits at most for its line and its page, if they are under way.
     steps: Vec<Step>,
 }
 
@@ -125,7 +130,7 @@ impl Outcome {
         &self.steps
     }
 
-    /// An access starts.
+    /// Starts the steps of an access.
     #[inline]
     pub(super) fn start(&mut self) {
         self.steps.clear();
@@ -136,7 +141,7 @@ impl Outcome {
         self.steps.push(step);
     }
 
-    /// The access is over.
+    /// Ends the steps of an access. The steps of a common hit are dropped: `times` has a faster path for them.
     #[inline]
     pub(super) fn end(&mut self) {
         if is_hit_at_once(&self.steps) {
@@ -145,7 +150,7 @@ impl Outcome {
     }
 }
 
-/// Whether an access of these steps waits for nothing but lines and pages that are under way.
+/// Whether an access with these steps can wait only for its line and its page.
 fn is_hit_at_once(steps: &[Step]) -> bool {
     matches!(steps, [Step::Page(_), Step::Hit(_)] | [Step::CodeHit(_)])
 }

@@ -1,4 +1,5 @@
-//! The memory port of one processor.
+//! The memory port of one processor: adapts the [`MemorySystem`] to the [`Memory`] that a core calls. Each fetch,
+//! load and store of the level `ooo` passes here, so the paths of hits matter for speed.
 
 use super::classification::Instruction;
 use super::times::Ready;
@@ -7,39 +8,40 @@ use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::core::{AccessMode, Memory, Template, WaitParts};
 use crate::cycle::Cycle;
 
-/// The memory port of one processor: adapts a [`MemorySystem`], which is made
-/// [`without_mshr_limit`](super::without_mshr_limit), to what a [core](crate::core) asks of its memory.
+/// The memory port of one processor, for a [core](crate::core). The [`MemorySystem`] must be made
+/// [`without_mshr_limit`](super::without_mshr_limit), because the core limits its misses itself.
 #[derive(Debug)]
 pub struct MemoryPort<'s> {
     /// The memory system of all processors.
     pub system: &'s mut MemorySystem,
     /// The processor that executes.
     pub cpu: usize,
-    /// The block that makes the accesses; it gives their instructions' addresses.
+    /// The executed block, which knows the addresses of its instructions.
     pub code: Option<&'s Template>,
-    /// Without `code`: the address of instruction 0; instruction N counts as `pc` + N. Prefetchers distinguish
-    /// instructions by their addresses, and misses are counted by them.
+    /// Without `code`: the address of instruction 0. Instruction N counts as `pc` + N. Prefetchers and the list of
+    /// misses distinguish instructions by these addresses.
     pub pc: VirtualAddress,
-    /// The page size of the next access, which a core does not know: the caller sets it.
+    /// The page size of the next access. The caller sets it, because a core does not know it.
     pub page: PageSize,
 }
 
-/// Whether an access hits at once, and whether it then has to wait.
+/// The result of the fast path of a load or store.
 enum FoundHit {
-    /// It hits, and waits for nothing.
+    /// A hit that waits for nothing.
     Arrived,
-    /// It hits, and its line or its translation may still be under way.
+    /// A hit whose line or translation may still be under way.
     UnderWay,
-    /// It has to be looked up in full.
+    /// The slow path must look up the access.
     NotAtOnce,
 }
 
 impl MemoryPort<'_> {
-    /// Tries to look up a load, or a store if `write`. Returns whether it hits at once. Otherwise [`Memory::look_up`]
-    /// must look it up, with `page` set. `page_size` returns the size of an address's page.
+    /// The fast path of [`Memory::look_up`], for a load, or a store if `write`. Returns whether the access hits and is
+    /// complete. Otherwise the caller sets `page` and calls [`Memory::look_up`]. `page_size` returns the size of an
+    /// address's page.
     ///
-    /// One copy serves loads and stores, because the code that a core executes per instruction shares the
-    /// host's L1I with the translated code.
+    /// Not inlined: one copy serves loads and stores, because this code shares the host's L1I with QEMU's translated
+    /// code.
     #[inline(never)]
     pub fn hits_at_once(
         &mut self,
@@ -52,7 +54,8 @@ impl MemoryPort<'_> {
         self.system.tags.hits_at_once(self.cpu, addresses, (access.bytes, write), page_size)
     }
 
-    /// [`MemoryPort::hits_at_once`] of an access that starts at `now`. Returns how long it waits if it hits.
+    /// [`MemoryPort::hits_at_once`] for an access that starts at `now`. Returns how many cycles a hit waits. `None`:
+    /// the caller sets `page` and calls [`Memory::access`].
     #[inline(always)]
     pub fn hit_wait_cycles(
         &mut self,
@@ -89,7 +92,7 @@ impl MemoryPort<'_> {
         }
     }
 
-    /// How long a hit waits for its line or its page. Only after `find_hit` returned `UnderWay`.
+    /// How many cycles a hit waits for its line or its page. Only after `find_hit` returned `UnderWay`.
     #[inline(never)]
     fn wait_under_way(&mut self, access: &crate::core::Access, now: Cycle) -> u64 {
         let physical = PhysicalAddress(access.physical.unwrap_or(0));
@@ -98,6 +101,8 @@ impl MemoryPort<'_> {
         self.data_wait(ready, now)
     }
 
+    /// The wait, in cycles, of a load or store that starts at `now` and is ready at `ready`. Counts the wait, and keeps
+    /// its parts for [`Memory::last_wait`].
     fn data_wait(&mut self, ready: Ready, now: Cycle) -> u64 {
         let Ready { cycle, under_way, translation_cycles } = ready;
         self.system.last_wait = WaitParts { translation_cycles, under_way };
@@ -132,7 +137,7 @@ impl Memory for MemoryPort<'_> {
         });
     }
 
-    fn look_up(&mut self, access: &crate::core::Access, how: AccessMode) {
+    fn look_up(&mut self, access: &crate::core::Access, mode: AccessMode) {
         let code = self.code;
         let tags = &mut self.system.tags;
         tags.classifier.set_instruction(|| {
@@ -141,7 +146,7 @@ impl Memory for MemoryPort<'_> {
         });
         let request = Access {
             cpu: self.cpu,
-            kind: match how {
+            kind: match mode {
                 AccessMode::Load => AccessKind::Load,
                 AccessMode::LoadLocked => AccessKind::LoadLocked,
                 AccessMode::Store | AccessMode::StoreAround => AccessKind::Store,
@@ -158,7 +163,7 @@ impl Memory for MemoryPort<'_> {
         };
         match access.physical {
             None => tags.look_up_device(&request),
-            Some(_) if how == AccessMode::StoreAround => tags.store_around(&request),
+            Some(_) if mode == AccessMode::StoreAround => tags.store_around(&request),
             Some(_) => {
                 tags.look_up(&request);
             }
@@ -178,8 +183,8 @@ impl Memory for MemoryPort<'_> {
         wait_cycles
     }
 
-    fn access(&mut self, access: &crate::core::Access, how: AccessMode, now: Cycle) -> u64 {
-        self.look_up(access, how);
+    fn access(&mut self, access: &crate::core::Access, mode: AccessMode, now: Cycle) -> u64 {
+        self.look_up(access, mode);
         let virtual_address = VirtualAddress(access.virtual_address);
         let physical = PhysicalAddress(access.physical.unwrap_or(0));
         let ready = self.system.data_ready((self.cpu, now), (virtual_address, physical));

@@ -1,12 +1,13 @@
-//! Prefetchers: which lines are predicted to be asked for.
+//! Prefetchers: which lines they predict, and how many prefetches are under way. `l1` and `fill` ask them.
+//! Neither predictions nor dropped prefetches depend on times, because hits must not.
 
 use crate::address::{LineAddress, PhysicalAddress, VirtualAddress};
 
-/// The prefetches of a processor into a cache that are under way; more than a number of them are dropped. Whether one is
-/// under way follows from the order of accesses alone, not from times: see [`progress`].
+/// A processor's prefetches into one cache that are under way. Prefetches beyond a maximum are dropped. Whether a
+/// prefetch is under way follows from the order of accesses alone, not from times: see [`progress`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct PrefetchBuffers {
-    /// Lines that have arrived are dropped when room is needed.
+    /// In order of their prefetch. Lines that have arrived are removed when room is needed.
     lines: Vec<Prefetched>,
     prefetches_max: usize,
 }
@@ -25,7 +26,7 @@ impl PrefetchBuffers {
         PrefetchBuffers { lines: Vec::with_capacity(prefetches_max), prefetches_max }
     }
 
-    /// Whether one more can be under way.
+    /// Whether another prefetch can be under way.
     pub(super) fn has_room(&mut self, progress: u64) -> bool {
         if self.lines.len() >= self.prefetches_max {
             self.lines.retain(|prefetched| prefetched.arrival > progress);
@@ -33,32 +34,32 @@ impl PrefetchBuffers {
         self.lines.len() < self.prefetches_max
     }
 
-    /// A line is prefetched. It arrives when the processor's progress reaches `arrival`.
+    /// Adds a prefetched line, which arrives when the processor's progress reaches `arrival`.
     pub(super) fn add(&mut self, line: LineAddress, arrival: u64) {
         self.lines.push(Prefetched { line, arrival });
     }
 
-    /// How much progress is left until a prefetched line arrives. 0 if it has arrived or was never prefetched here.
+    /// The progress that remains until a prefetched line arrives. 0 if the line has arrived or was not prefetched here.
     pub(super) fn remaining(&self, line: LineAddress, progress: u64) -> u64 {
-        // The lines that were prefetched last are the ones that are asked for.
+        // From the last prefetch backwards: recent prefetches are requested most.
         let found = self.lines.iter().rev().find(|prefetched| prefetched.line == line);
         found.map_or(0, |prefetched| prefetched.arrival.saturating_sub(progress))
     }
 }
 
-/// How many latencies overlap. With it, streams that are read and written take about as long as on a Zen 3
-/// (docs/machines.md).
+/// How many latencies overlap, on average. With this value, the model reads and writes streams about as fast as a
+/// Zen 3 (docs/machines.md).
 const OVERLAP: u64 = 12;
 
-/// The progress of a processor, in about as many cycles as it takes, without times: each access takes a cycle, and a
-/// twelfth of the latency of what it finds.
+/// The progress of a processor: an estimate of its cycles that needs no times. Each access counts as a cycle plus
+/// its latency divided by [`OVERLAP`].
 pub(super) fn progress(accesses: u64, latency_cycles: u64) -> u64 {
     accesses + latency_cycles / OVERLAP
 }
 
-/// Instructions whose strides are tracked.
+/// Number of instructions whose strides are tracked.
 const STRIDES: usize = 64;
-/// How often a stride has to repeat before it is predicted.
+/// How often a stride or a direction must repeat before it is predicted.
 const CONFIDENT: u8 = 2;
 
 /// An instruction and its stride.
@@ -66,6 +67,7 @@ const CONFIDENT: u8 = 2;
 struct Stride {
     pc: VirtualAddress,
     last: PhysicalAddress,
+    /// In bytes.
     stride: i64,
     confidence: u8,
 }
@@ -83,8 +85,8 @@ impl Default for StridePrefetcher {
 }
 
 impl StridePrefetcher {
-    /// An instruction accessed `physical`. Returns the address that it is predicted to access
-    /// `distance` accesses later.
+    /// Notes an access of an instruction to `physical`. Returns the address that the instruction is predicted to access
+    /// `distance` accesses later. `None` without a confirmed stride.
     pub(super) fn next(
         &mut self,
         pc: VirtualAddress,
@@ -108,21 +110,22 @@ impl StridePrefetcher {
     }
 }
 
-/// Pages whose streams are tracked.
+/// Number of pages whose streams are tracked.
 const STREAMS: usize = 64;
-/// The longest step of a stream, lines.
+/// The longest step of a stream, in lines.
 const STEP_MAX: u64 = 2;
-/// Lines that one access has prefetched at most.
-const AT_ONCE: u64 = 2;
+/// Maximum number of lines that one request prefetches.
+const LINES_PER_REQUEST: u64 = 2;
 
-/// A page with a stream of requests to consecutive lines.
+/// A page with a stream of requests to consecutive lines. Lines are numbered within the page.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     page: u64,
+    /// The last requested line.
     last: u64,
     is_up: bool,
     confidence: u8,
-    /// The farthest line that was prefetched, if one was.
+    /// The farthest prefetched line in the direction of the stream.
     farthest: Option<u64>,
 }
 
@@ -140,8 +143,8 @@ impl Default for StreamPrefetcher {
 }
 
 impl StreamPrefetcher {
-    /// A line of `1 << line_shift` bytes is asked for. Returns the lines to prefetch: the next ones up to `distance`
-    /// lines ahead, in its page.
+    /// Notes a request for a line of `1 << line_shift` bytes. Returns the lines to prefetch: the next lines of the
+    /// stream, up to `distance` lines ahead and within the page.
     pub(super) fn next(
         &mut self,
         line: LineAddress,
@@ -160,18 +163,18 @@ impl StreamPrefetcher {
     }
 }
 
-/// A line that is asked for, by its place in its page.
+/// A requested line, by its position in its page.
 struct StreamRequest {
     page: u64,
     /// The number of lines of a page.
     page_lines: u64,
     /// The number of the line in the page, from 0.
     position: u64,
-    /// How many lines ahead is prefetched.
+    /// How many lines ahead to prefetch.
     distance: u64,
 }
 
-/// Lines of a page that are prefetched, from `first` on in the direction of the stream.
+/// Lines of a page to prefetch, from `first` on in the direction of the stream.
 #[derive(Default)]
 struct PredictedLines {
     /// The number of the line in the page, from 0.
@@ -180,18 +183,18 @@ struct PredictedLines {
 }
 
 impl Stream {
-    /// Follows the stream to the line of a request.
+    /// Follows the stream to the line of a request. Returns no lines until the direction is confirmed.
     fn next(&mut self, request: &StreamRequest) -> PredictedLines {
-        let StreamRequest { page, page_lines, position: at, distance } = *request;
+        let StreamRequest { page, page_lines, position: requested, distance } = *request;
         if self.page != page {
-            *self = Stream { page, last: at, is_up: true, confidence: 0, farthest: None };
+            *self = Stream { page, last: requested, is_up: true, confidence: 0, farthest: None };
             return PredictedLines::default();
         }
-        let (is_up, step) = (at > self.last, at.abs_diff(self.last));
+        let (is_up, step) = (requested > self.last, requested.abs_diff(self.last));
         if step == 0 {
             return PredictedLines::default();
         }
-        self.last = at;
+        self.last = requested;
         if step > STEP_MAX {
             (self.confidence, self.farthest) = (0, None);
             return PredictedLines::default();
@@ -203,15 +206,16 @@ impl Stream {
         if self.confidence < CONFIDENT {
             return PredictedLines::default();
         }
-        // In lines from the start of the page, or from its end.
-        let position = |line: u64| if is_up { line } else { page_lines - 1 - line };
-        let from = self.farthest.map_or(position(at), |line| position(line).max(position(at))) + 1;
-        let end = (position(at) + distance + 1).min(page_lines).min(from + AT_ONCE);
-        if end <= from {
+        // Counts lines from the page's start in an ascending stream, from its end in a descending one. Its own inverse.
+        let along_stream = |line: u64| if is_up { line } else { page_lines - 1 - line };
+        let reached = along_stream(requested);
+        let start = self.farthest.map_or(reached, |line| along_stream(line).max(reached)) + 1;
+        let end = (reached + distance + 1).min(page_lines).min(start + LINES_PER_REQUEST);
+        if end <= start {
             return PredictedLines::default();
         }
-        self.farthest = Some(position(end - 1));
-        PredictedLines { first: position(from), count: end - from }
+        self.farthest = Some(along_stream(end - 1));
+        PredictedLines { first: along_stream(start), count: end - start }
     }
 }
 

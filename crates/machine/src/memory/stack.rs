@@ -1,31 +1,36 @@
 //! Stack distances: the misses of LRU caches of all sizes in one pass (Mattson et al., "Evaluation
-//! techniques for storage hierarchies", IBM Systems Journal 9(2), 1970).
+//! techniques for storage hierarchies", IBM Systems Journal 9(2), 1970). The plugin's miss curves use
+//! them, at the level `count`.
 //!
-//! The stack distance of an access is how many other lines were used since the last use of its
-//! line. An LRU cache of `n` lines holds the line if the distance is less than `n`. So the
-//! distances of a stream give the misses of fully associative LRU caches of all sizes, and the
-//! distances within sets those for all numbers of ways. Both are exact if all misses fill the line
-//! and only replacement removes lines.
+//! The stack distance of an access is the number of other lines that were used since the last use of
+//! its line. An LRU cache of `n` lines holds the line if the distance is less than `n`. So distances
+//! over all lines give the misses of fully associative LRU caches of all sizes. Distances within sets
+//! give the misses for all numbers of ways. Both are exact if all misses fill the line and only
+//! replacement removes lines.
 
 use rustc_hash::FxHashMap;
 
 use crate::address::{LineAddress, PhysicalAddress};
 
-/// Distances of this and more are counted together.
+/// Distances from this value on are counted together.
 const DISTANCES_MAX: usize = 1 << 24;
 
-/// Stack distances over all lines, for fully associative LRU caches of any size. Needs about 40
-/// bytes for each line that was ever used, and 8 bytes for each distance up to the largest.
+/// Stack distances over all lines, for fully associative LRU caches of any size. Needs about 40 bytes of memory
+/// for each line that was ever used, and 8 bytes for each distance up to the largest.
 #[derive(Clone, Debug)]
 pub struct StackDistances {
     line_shift: u32,
-    /// When each line was used last, as an index into `marks`.
+    /// The time of each line's last use: an index into `marks`.
     last: FxHashMap<LineAddress, usize>,
-    /// A Fenwick tree with a mark at each last use.
+    /// A Fenwick tree with a mark at the time of each last use. Times start at 1.
     marks: Vec<u32>,
+    /// The time of the last access.
     now: usize,
+    /// Accesses by stack distance.
     hits: Vec<u64>,
+    /// Accesses with a distance from [`DISTANCES_MAX`] on.
     beyond: u64,
+    /// First accesses to a line.
     cold: u64,
 }
 
@@ -44,8 +49,7 @@ impl StackDistances {
         }
     }
 
-    /// Counts an access to the line of an address. Returns its stack distance; none at its first
-    /// use.
+    /// Counts an access to the line of an address. Returns its stack distance, or `None` at the first use of the line.
     pub fn access(&mut self, physical: PhysicalAddress) -> Option<u64> {
         let line = physical.line(self.line_shift);
         let mut distance = None;
@@ -56,7 +60,7 @@ impl StackDistances {
         match self.last.insert(line, self.now) {
             None => self.cold += 1,
             Some(before) => {
-                // Marks after its last use are other lines that were used since.
+                // Each mark after the line's last use is another line that was used since.
                 let since = self.last.len() - self.marks_to(before) as usize;
                 distance = Some(since as u64);
                 self.mark(before, -1);
@@ -75,8 +79,8 @@ impl StackDistances {
         distance
     }
 
-    /// The misses of a fully associative LRU cache of `lines`; none beyond the longest distance
-    /// that is distinguished.
+    /// The misses of a fully associative LRU cache of `lines` lines. `None` if `lines` exceeds the longest
+    /// distinguished distance.
     #[must_use]
     pub fn misses(&self, lines: usize) -> Option<u64> {
         let farther: u64 = self.hits.iter().skip(lines).sum();
@@ -89,30 +93,34 @@ impl StackDistances {
         self.cold
     }
 
-    /// Renumbers the last uses from 1, with room for as many again.
+    /// Renumbers the times of last uses from 1, in their order, and leaves room for further times.
     fn renumber(&mut self) {
         let mut uses: Vec<_> = self.last.iter().map(|(line, when)| (*when, *line)).collect();
         uses.sort_unstable();
         self.marks = vec![0; (2 * uses.len() + 2).next_power_of_two().max(1 << 16)];
-        for (at, (_, line)) in uses.iter().enumerate() {
-            self.last.insert(*line, at + 1);
-            self.mark(at + 1, 1);
+        for (time, (_, line)) in (1..).zip(&uses) {
+            self.last.insert(*line, time);
+            self.mark(time, 1);
         }
         self.now = uses.len();
     }
 
-    fn mark(&mut self, mut at: usize, by: i32) {
-        while at < self.marks.len() {
-            self.marks[at] = self.marks[at].wrapping_add_signed(by);
-            at += at & at.wrapping_neg();
+    /// Adds `change` to the marks at a time, from 1.
+    fn mark(&mut self, time: usize, change: i32) {
+        let mut node = time;
+        while node < self.marks.len() {
+            self.marks[node] = self.marks[node].wrapping_add_signed(change);
+            node += node & node.wrapping_neg();
         }
     }
 
-    fn marks_to(&self, mut at: usize) -> u32 {
+    /// The number of marks up to and including a time.
+    fn marks_to(&self, time: usize) -> u32 {
+        let mut node = time;
         let mut sum = 0;
-        while at > 0 {
-            sum += self.marks[at];
-            at -= at & at.wrapping_neg();
+        while node > 0 {
+            sum += self.marks[node];
+            node -= node & node.wrapping_neg();
         }
         sum
     }
@@ -125,8 +133,9 @@ pub struct SetStackDistances {
     line_shift: u32,
     set_mask: u64,
     ways: usize,
-    /// Line number plus one, the most recently used first; 0 for none.
+    /// For each set, the last lines, the most recently used first. A line is its number plus one; 0: no line.
     stacks: Vec<u64>,
+    /// Accesses by stack distance within their set.
     hits: Vec<u64>,
     accesses: u64,
 }
@@ -160,7 +169,7 @@ impl SetStackDistances {
         stack[0] = line + 1;
     }
 
-    /// The misses of a cache with `ways` ways; none beyond the maximum.
+    /// The misses of a cache with `ways` ways. `None` if `ways` exceeds the maximum.
     #[must_use]
     pub fn misses(&self, ways: usize) -> Option<u64> {
         let hits: u64 = self.hits.iter().take(ways).sum();

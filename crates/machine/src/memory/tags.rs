@@ -1,4 +1,6 @@
-//! What hits: the caches and TLBs of a machine, and which core holds which line.
+//! The caches and TLBs of a machine, and which core holds which line: all state that decides what hits.
+//! `l1`, `fill`, `evict`, `coherence` and `translation` implement the methods of [`Tags`]. No method may
+//! read a time.
 
 use super::CpuCounts;
 use super::classification::{CacheName, Classifier, ClassifierConfig};
@@ -14,11 +16,11 @@ use crate::address::LineAddress;
 use crate::system_model::{Inclusion, LevelModel, Prefetch, SystemModel};
 use crate::tag_array::TagArray;
 
-/// Names one of the caches of a machine.
+/// Identifies one cache of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CacheId {
     pub(super) name: CacheName,
-    /// The number of the cache among the caches of that name: its core, or 0 for a shared level.
+    /// The number of the cache among the caches with this name: its core, or 0 for a shared level.
     pub(super) number: usize,
 }
 
@@ -27,15 +29,17 @@ pub(super) struct CacheId {
 pub(super) struct Core {
     pub(super) l1i: TagArray,
     pub(super) l1d: TagArray,
-    /// For each slot of L1D, the sub-blocks that are valid; empty if lines are filled whole.
+    /// For each slot of L1D, a bit per valid sub-block. Empty if misses fill whole lines.
     pub(super) valid_sub_blocks: Vec<u64>,
-    /// For each slot of L1D, the bytes that were written; empty unless misses are classified.
+    /// For each slot of L1D, the parts of the granule that were written, for the classifier. Empty unless misses of
+    /// several cores are classified.
     pub(super) written: Vec<u64>,
     pub(super) combining: CombiningBuffers,
     pub(super) strides: StridePrefetcher,
     pub(super) streams: StreamPrefetcher,
     pub(super) tlbs: Tlbs,
-    /// The page of the last data access, which needs no lookup in the TLB.
+    /// The page of the last data access. Another access to the page needs no TLB lookup, because the page is already
+    /// the most recently used one.
     pub(super) last_data_page: ThreadPage,
 }
 
@@ -49,11 +53,11 @@ pub(super) struct CoreThread {
 /// A level below L1.
 #[derive(Clone, Debug)]
 pub(super) struct OuterLevel {
-    /// One cache, or one for each core.
+    /// A single shared cache, or a cache for each core.
     pub(super) caches: Vec<TagArray>,
     pub(super) line_shift: u32,
     pub(super) inclusion: Inclusion,
-    pub(super) shared: bool,
+    pub(super) is_shared: bool,
     pub(super) prefetch: Prefetch,
     pub(super) prefetch_distance: u64,
     pub(super) code_prefetch_distance: u64,
@@ -62,7 +66,7 @@ pub(super) struct OuterLevel {
 impl OuterLevel {
     /// The number of the cache that a core uses.
     pub(super) fn number_for(&self, core: usize) -> usize {
-        if self.shared { 0 } else { core }
+        if self.is_shared { 0 } else { core }
     }
 
     /// The cache that a core uses.
@@ -72,21 +76,21 @@ impl OuterLevel {
     }
 }
 
-/// A processor: a thread of a core.
+/// A processor: a hardware thread of a core.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cpu {
     pub(super) core: usize,
     pub(super) thread: u64,
     pub(super) counts: CpuCounts,
-    /// The page and line of the last fetch.
+    /// The page and line of the last fetch. `None`: the next fetch is counted in any case.
     pub(super) last_fetch: Option<(u64, LineAddress)>,
-    /// The address space that it executes in: its PCID.
+    /// The current address space: its PCID.
     pub(super) space: u16,
-    /// The page tables in use.
+    /// Identifies the page tables in use: a hash of their address.
     pub(super) page_tables: u64,
     /// See [`MemorySystem::latency_cycles`](super::MemorySystem::latency_cycles).
     pub(super) latency_cycles: u64,
-    /// Its prefetches into L1D, L1I and L2.
+    /// The processor's prefetches into L1D, L1I and L2.
     pub(super) data_prefetches: PrefetchBuffers,
     pub(super) code_prefetches: PrefetchBuffers,
     pub(super) l2_prefetches: PrefetchBuffers,
@@ -99,16 +103,18 @@ pub(super) struct Tags {
     pub(super) cpus: Vec<Cpu>,
     pub(super) cores: Vec<Core>,
     pub(super) outer: Vec<OuterLevel>,
-    /// The directory of granules. `None` with one core.
+    /// `None` with a single core: there is nothing to keep coherent.
     pub(super) directory: Option<Directory>,
     pub(super) dma: DmaCounts,
     pub(super) classifier: Classifier,
-    /// Whether a store that hits has more to do than to mark its line dirty.
+    /// Whether a store that hits must do more than mark its line dirty: write through, check its sub-block, or note the
+    /// written parts for the classifier.
     pub(super) slow_stores: bool,
-    /// Whether hits of L1D may take the fast path of `Tags::hits_at_once`.
+    /// Whether hits of L1D may take the fast path [`Tags::hits_at_once`]: see [`Tags::can_hit_at_once`].
     pub(super) may_hit_at_once: bool,
-    /// The virtual page of the local APIC.
+    /// The virtual page of the local APIC; `u64::MAX` until it is known.
     pub(super) local_device_page: u64,
+    /// The steps of the last access.
     pub(super) outcome: Outcome,
 }
 
@@ -134,7 +140,7 @@ impl Tags {
             dma: DmaCounts::default(),
             local_device_page: u64::MAX,
             classifier: Classifier::default(),
-            slow_stores: config.write_through || model.l1d.fill_bytes() != model.l1d.line_bytes,
+            slow_stores: config.writes_through || model.l1d.fill_bytes() != model.l1d.line_bytes,
             may_hit_at_once: false,
             outcome: Outcome::default(),
             config: config.clone(),
@@ -151,19 +157,19 @@ impl Tags {
             self.lines_of_level(0),
             self.lines_of_level(1),
         ];
-        let several = self.cores.len() > 1;
+        let has_several_cores = self.cores.len() > 1;
         for core in &mut self.cores {
-            core.written = vec![0; if several { core.l1d.capacity() } else { 0 }];
+            core.written = vec![0; if has_several_cores { core.l1d.capacity() } else { 0 }];
         }
-        self.slow_stores |= several;
+        self.slow_stores |= has_several_cores;
         self.classifier = Classifier::new(config, lines, self.cpus.len());
         self.may_hit_at_once = self.can_hit_at_once();
     }
 
     /// The core and the thread of each processor.
     pub(super) fn core_threads(&self) -> Vec<CoreThread> {
-        let place = |cpu: &Cpu| CoreThread { core: cpu.core, thread: cpu.thread };
-        self.cpus.iter().map(place).collect()
+        let core_thread = |cpu: &Cpu| CoreThread { core: cpu.core, thread: cpu.thread };
+        self.cpus.iter().map(core_thread).collect()
     }
 
     /// The number of combining buffers of each core.
@@ -171,16 +177,18 @@ impl Tags {
         self.cores[0].combining.len()
     }
 
+    /// Whether the fast path of hits does everything that the slow path would do for this model.
     fn can_hit_at_once(&self) -> bool {
-        !(self.slow_stores || self.config.l1d_virtual || self.classifier.is_on())
+        !(self.slow_stores || self.config.is_l1d_virtual || self.classifier.is_on())
     }
 
+    /// The number of lines of each cache of a level below L1. Empty if the level does not exist.
     fn lines_of_level(&self, level: usize) -> Vec<usize> {
         let caches = self.outer.get(level).map_or(&[][..], |level| &level.caches[..]);
         caches.iter().map(TagArray::capacity).collect()
     }
 
-    /// Adds to the latencies of what a processor's accesses found.
+    /// Adds to the sum that [`MemorySystem::latency_cycles`](super::MemorySystem::latency_cycles) returns.
     #[inline]
     pub(super) fn add_latency(&mut self, cpu: usize, latency_cycles: u64) {
         self.cpus[cpu].latency_cycles += latency_cycles;
@@ -197,6 +205,7 @@ impl Tags {
         self.cpus[cpu].core
     }
 
+    /// The cache of a level below L1 that a core uses.
     pub(super) fn outer_id(&self, level: usize, core: usize) -> CacheId {
         CacheId { name: CacheName::outer(level), number: self.outer[level].number_for(core) }
     }
@@ -221,6 +230,7 @@ impl Tags {
         }
     }
 
+    /// The logarithm of the line size of the caches with this name.
     #[inline(always)]
     pub(super) fn line_shift(&self, name: CacheName) -> u32 {
         match name {
@@ -231,15 +241,16 @@ impl Tags {
         }
     }
 
-    /// The caches of a core that lines can be taken out of by their physical address: L1D, L1I
-    /// unless it is a trace cache, and the first `levels` levels below.
+    /// The caches of a core whose lines can be removed by physical address: L1D, L1I unless it is a trace cache, and
+    /// the first `levels` levels below.
     pub(super) fn caches_of(
         &self,
         core: usize,
         levels: usize,
     ) -> impl DoubleEndedIterator<Item = CacheId> + use<> {
         let l1d = CacheId { name: CacheName::L1d, number: core };
-        let l1i = (!self.config.trace).then_some(CacheId { name: CacheName::L1i, number: core });
+        let l1i = (!self.config.is_l1i_trace_cache)
+            .then_some(CacheId { name: CacheName::L1i, number: core });
         let [l2, l3] = [0, 1].map(|level| (level < levels).then(|| self.outer_id(level, core)));
         [Some(l1d), l1i, l2, l3].into_iter().flatten()
     }
@@ -254,7 +265,7 @@ fn new_core(model: &SystemModel) -> Core {
         written: Vec::new(),
         l1d,
         combining: CombiningBuffers::new(
-            // A core limits its misses itself, and then L1D has no limit.
+            // A core model limits its misses itself; the limit of L1D is then removed.
             model.core.as_ref().map_or(model.l1d.mshrs, |core| core.data.mshrs),
             model.l1d.line_bytes,
         ),
@@ -271,7 +282,7 @@ fn new_level(level: &LevelModel, cores: usize) -> OuterLevel {
         caches: (0..caches).map(|_| TagArray::new(&level.cache())).collect(),
         line_shift: level.line_bytes.ilog2(),
         inclusion: level.inclusion,
-        shared: level.shared,
+        is_shared: level.shared,
         prefetch: level.prefetch,
         prefetch_distance: level.prefetch_distance.into(),
         code_prefetch_distance: level

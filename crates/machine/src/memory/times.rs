@@ -1,9 +1,10 @@
-//! How long accesses wait: for lines and translations under way, MSHRs, page walkers, the ways between caches, and
-//! the memory bus. What an access found in caches and TLBs comes from its [steps](Step).
+//! How long accesses wait: for lines and translations under way, MSHRs, page walkers, the paths between caches, and
+//! the memory bus. [`Tags`](super::tags::Tags) looked up the access before, and wrote down its [steps](Step); here each
+//! step moves the access's times. Cycles are in the common time of all processors.
 
 use super::classification::Classifier;
 use super::config::Config;
-use super::mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, WAY_SLOTS, Walkers};
+use super::mshr::{Arrivals, BUS_SLOTS, MemoryBus, MshrFile, PATH_SLOTS, Walkers};
 use super::outcome::{FillEnd, FillStart, Step};
 use super::tags::CoreThread;
 use super::translation::ThreadPage;
@@ -15,13 +16,13 @@ use crate::system_model::{LevelModel, SystemModel};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
     pub(super) cycle: Cycle,
-    /// Whether the line was under way before.
+    /// Whether the line was already under way for another access.
     pub(super) under_way: bool,
-    /// Cycles of the wait that the translation took. 0 for fetches and for accesses that cross lines.
+    /// Part of the wait that the translation took. 0 for fetches and for accesses that cross lines.
     pub(super) translation_cycles: u64,
 }
 
-/// Sums of times since the start.
+/// Sums of waits since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TimeCounts {
     pub(super) mshr_wait_cycles: u64,
@@ -30,26 +31,26 @@ pub(super) struct TimeCounts {
     pub(super) data_walk_cycles: u64,
 }
 
-/// What only this processor waits for.
+/// Resources that only one processor waits for.
 #[derive(Clone, Debug, Default)]
 struct CpuTimes {
     core: usize,
     thread: u64,
     counts: TimeCounts,
-    /// When its next access to a device can start.
+    /// When the processor's next access to a device can start.
     device_free: Cycle,
-    /// When its last fill started, which is also when that fill's write-backs reach the bus.
+    /// When the processor's last fill started. Write-backs reach the bus then.
     fill_start: Cycle,
 }
 
-/// What the threads of a core wait for.
+/// Resources that the threads of a core share.
 #[derive(Clone, Debug)]
 struct CoreTimes {
     mshrs: MshrFile,
-    /// When translations of data arrive that are under way.
+    /// When the translations of data pages that are under way arrive.
     translations: Arrivals<ThreadPage>,
     walkers: Walkers,
-    /// When lines that are under way arrive in L1I.
+    /// When the lines that are under way arrive in L1I.
     code_arrivals: Arrivals<LineAddress>,
     combining: Box<[CombiningTimes]>,
 }
@@ -57,21 +58,21 @@ struct CoreTimes {
 /// The times of a combining buffer.
 #[derive(Clone, Copy, Debug, Default)]
 struct CombiningTimes {
-    /// From when on the buffer serves its line.
-    since: Cycle,
-    /// When its last complete line is in memory.
+    /// The buffer serves its line from this cycle on.
+    opened: Cycle,
+    /// When memory has the buffer's last complete line.
     written: Cycle,
 }
 
-/// What the accesses of a level below L1 wait for.
+/// Resources of a level below L1.
 #[derive(Clone, Debug)]
 struct LevelTimes {
-    shared: bool,
+    is_shared: bool,
     hit_cycles: u64,
-    /// For each cache, when lines arrive that are under way.
+    /// For each cache, when the lines that are under way arrive.
     arrivals: Vec<Arrivals<LineAddress>>,
-    /// For each cache, its way to the level above.
-    ways_up: Vec<MemoryBus>,
+    /// For each cache, its path to the level above.
+    paths_up: Vec<MemoryBus>,
 }
 
 /// A fill under way.
@@ -79,25 +80,28 @@ struct LevelTimes {
 struct Fill {
     start: Cycle,
     ready: Cycle,
+    /// Whether the supplying level was itself still waiting for the line.
     under_way: bool,
 }
 
-/// How deep fills nest. A fill may cause a prefetch into L2; that prefetch causes no further one.
+/// How deep fills nest. A fill may cause a prefetch into L2; that prefetch causes no further prefetch.
 const NESTED_FILLS: usize = 2;
 
-/// The times of an access while its steps are applied. Some are those of its current line.
+/// The times of an access while its steps are applied. An access that crosses lines has one current line at a time.
 #[derive(Clone, Copy, Debug)]
 struct LineTimes {
-    /// When its current line was asked for.
+    /// When the access to the current line started.
     asked: Cycle,
-    /// How far the current line's translation has come; at last, when it is translated.
+    /// When the translation steps so far are done; in the end, when the current line is translated.
     translated: Cycle,
+    /// When the current line, and all lines before it, are ready.
     ready: Cycle,
     under_way: bool,
-    /// Whether it accesses a single line.
+    /// Whether the access has had only one line so far.
     is_one_line: bool,
     walk_start: Cycle,
     fills: [Fill; NESTED_FILLS],
+    /// The number of fills under way.
     depth: usize,
 }
 
@@ -115,13 +119,13 @@ impl LineTimes {
         }
     }
 
-    /// The innermost fill under way.
+    /// The innermost fill under way. There is one between `Step::Fill` and `Step::Filled`.
     fn fill(&mut self) -> &mut Fill {
         debug_assert!((1..=NESTED_FILLS).contains(&self.depth));
         &mut self.fills[(self.depth - 1) % NESTED_FILLS]
     }
 
-    /// The line is there, or under way until `ready`.
+    /// The current line hits. It is ready at `ready`, which is later than the translation if the line is under way.
     fn hit(&mut self, ready: Cycle) {
         self.ready = ready;
         self.under_way |= ready > self.translated;
@@ -133,7 +137,7 @@ impl LineTimes {
     }
 }
 
-/// All that the accesses of a machine wait for.
+/// All resources that the accesses of a machine wait for.
 #[derive(Clone, Debug)]
 pub(super) struct Times {
     config: Config,
@@ -144,14 +148,14 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// `core_threads`: the core and the thread of each processor.
+    /// `core_threads`: the core and the thread of each processor. `combining_buffers`: their number per core.
     pub(super) fn new(
         model: &SystemModel,
         config: &Config,
         core_threads: &[CoreThread],
         combining_buffers: usize,
     ) -> Times {
-        let cores = core_threads.iter().map(|place| place.core + 1).max().unwrap_or(0);
+        let cores = core_threads.iter().map(|cpu| cpu.core + 1).max().unwrap_or(0);
         let core = || CoreTimes {
             mshrs: MshrFile::new(model.l1d.mshrs),
             translations: Arrivals::new(),
@@ -159,14 +163,14 @@ impl Times {
             code_arrivals: Arrivals::new(),
             combining: vec![CombiningTimes::default(); combining_buffers].into(),
         };
-        let cpu = |place: &CoreThread| CpuTimes {
-            core: place.core,
-            thread: place.thread,
+        let cpu_times = |cpu: &CoreThread| CpuTimes {
+            core: cpu.core,
+            thread: cpu.thread,
             ..CpuTimes::default()
         };
         let levels = model.outer().zip(&config.hit_cycles);
         Times {
-            cpus: core_threads.iter().map(cpu).collect(),
+            cpus: core_threads.iter().map(cpu_times).collect(),
             cores: (0..cores).map(|_| core()).collect(),
             levels: levels
                 .map(|(level, hit_cycles)| new_level(level, cores, *hit_cycles))
@@ -180,8 +184,8 @@ impl Times {
         self.cpus[cpu].counts
     }
 
-    /// Whether a hit of the L1D of a core certainly waits for nothing at `now`. `false` does not mean that it waits: any
-    /// page's translation may be the one under way.
+    /// Whether a hit of a core's L1D at `now` certainly waits for nothing. `false` does not mean that it waits: the
+    /// translation under way may be of another page.
     #[inline(always)]
     pub(super) fn has_arrived(&self, core: usize, physical: PhysicalAddress, now: Cycle) -> bool {
         let CoreTimes { mshrs, translations, .. } = &self.cores[core];
@@ -189,8 +193,8 @@ impl Times {
             && mshrs.is_filled(physical.line(self.config.l1d_shift), now)
     }
 
-    /// When a load or store that hits at once is ready: when its page is translated and its line has arrived. It starts
-    /// on a processor at a cycle.
+    /// When a common hit of L1D is ready: its page is translated and its line has arrived. The access starts on
+    /// processor `cpu` at `now`.
     pub(super) fn data_hit_ready(
         &self,
         (cpu, now): (usize, Cycle),
@@ -205,7 +209,7 @@ impl Times {
         Ready { cycle, under_way, translation_cycles: translated - now }
     }
 
-    /// When a fetch that hits at once is ready: when its line has arrived in L1I. It starts on a processor at a cycle.
+    /// When a common hit of L1I is ready: its line has arrived. The fetch starts on processor `cpu` at `now`.
     pub(super) fn code_hit_ready(
         &self,
         (cpu, now): (usize, Cycle),
@@ -217,13 +221,14 @@ impl Times {
         Ready { cycle, under_way: cycle > now, translation_cycles: 0 }
     }
 
-    /// A flush outside of any access writes a line to memory. Its transfer starts no earlier than the processor's last
-    /// fill.
+    /// Reserves the bus for a line that a flush writes to memory, outside of any access. The transfer starts no earlier
+    /// than the processor's last fill.
     pub(super) fn write_back(&mut self, cpu: usize) {
         self.bus.reserve(self.cpus[cpu].fill_start);
     }
 
-    /// When an access with these steps is ready. Tells the classifier how long classified misses waited.
+    /// When an access with these steps is ready. It starts on processor `cpu` at `now`. Tells the classifier the waits
+    /// of the access's misses.
     #[inline(never)]
     pub(super) fn ready(
         &mut self,
@@ -262,6 +267,7 @@ struct AccessTimes<'t> {
 }
 
 impl AccessTimes<'_> {
+    /// Applies the effect of a step on the access's times and on the resources.
     #[inline(always)]
     fn apply(&mut self, step: Step) {
         let AccessTimes { config, core, line_times, .. } = self;
@@ -273,9 +279,9 @@ impl AccessTimes<'_> {
             }
             Step::SecondTlb => line_times.translated += config.stlb_hit_cycles,
             Step::StartWalk => {
-                let from = line_times.translated + config.tlb_miss_cycles;
+                let earliest = line_times.translated + config.tlb_miss_cycles;
                 line_times.walk_start =
-                    if config.walks { core.walkers.free_at(from) } else { from };
+                    if config.has_page_walks { core.walkers.free_at(earliest) } else { earliest };
                 line_times.translated = line_times.walk_start;
             }
             Step::TableHit(line) => {
@@ -296,8 +302,8 @@ impl AccessTimes<'_> {
             }
             Step::Device { is_local, is_store } => self.access_device(is_local, is_store),
             Step::Combine(buffer) => {
-                let since = core.combining[usize::from(buffer)].since;
-                line_times.ready = line_times.ready.max(since);
+                let opened = core.combining[usize::from(buffer)].opened;
+                line_times.ready = line_times.ready.max(opened);
             }
             Step::OpenCombining { buffer, writes } => self.open_combining(buffer, writes),
             Step::CloseCombining(buffer) => {
@@ -308,7 +314,7 @@ impl AccessTimes<'_> {
             Step::FromLevel { level, line } => {
                 let asked = line_times.fill().start;
                 let (level, number) = self.level(level);
-                let start = level.ways_up[number].reserve(asked);
+                let start = level.paths_up[number].reserve(asked);
                 // A line that hits may be under way.
                 let arrives = level.arrivals[number].ready_at(line, start);
                 let hits = start + level.hit_cycles;
@@ -337,16 +343,17 @@ impl AccessTimes<'_> {
         }
     }
 
-    /// A level below L1, and the number of its cache that the core uses.
+    /// A level below L1, and the number of the cache of that level that the core uses.
     fn level(&mut self, level: u8) -> (&mut LevelTimes, usize) {
         let level = &mut self.levels[usize::from(level)];
-        let number = if level.shared { 0 } else { self.processor.core };
+        let number = if level.is_shared { 0 } else { self.processor.core };
         (level, number)
     }
 
+    /// Occupies a page walker for the walk, and counts the cycles from the start of the access to the walk's end.
     fn end_walk(&mut self, is_fetch: bool) {
         let LineTimes { asked, translated, walk_start, .. } = self.line_times;
-        if self.config.walks {
+        if self.config.has_page_walks {
             self.core.walkers.walk(walk_start, translated);
         }
         let counts = &mut self.processor.counts;
@@ -354,22 +361,25 @@ impl AccessTimes<'_> {
             translated - asked;
     }
 
+    /// Accesses of a processor to devices come one after the other.
     fn access_device(&mut self, is_local: bool, is_store: bool) {
         let config = self.config;
         let read_cycles =
             if is_local { config.local_device_cycles } else { config.device_read_cycles };
         let start = self.line_times.translated.max(self.processor.device_free);
         // The processor does not wait for the transfer of a posted write.
-        let posted = config.device_write_cycles.filter(|_| is_store);
+        let posted = if is_store { config.device_write_cycles } else { None };
         self.processor.device_free = start + posted.unwrap_or(read_cycles);
         self.line_times.ready = if posted.is_some() { start } else { start + read_cycles };
     }
 
+    /// Waits until memory has the buffer's previous line, if that line was complete. An incomplete line (`writes`) is
+    /// sent to memory now.
     fn open_combining(&mut self, buffer: u8, writes: bool) {
         let times = &mut self.core.combining[usize::from(buffer)];
         let free = if writes { Cycle::START } else { times.written };
-        times.since = self.line_times.ready.max(free);
-        self.line_times.ready = times.since;
+        times.opened = self.line_times.ready.max(free);
+        self.line_times.ready = times.opened;
         if writes {
             self.bus.reserve(self.line_times.ready);
         }
@@ -393,6 +403,7 @@ impl AccessTimes<'_> {
         *line_times.fill() = Fill { start, ready: start, under_way: false };
     }
 
+    /// Ends the innermost fill: its line is ready for the access, the walk, or later accesses, as `end` says.
     fn end_fill(&mut self, end: FillEnd) {
         let AccessTimes { core, line_times, .. } = self;
         let Fill { ready, under_way, .. } = *line_times.fill();
@@ -423,9 +434,9 @@ impl AccessTimes<'_> {
 fn new_level(level: &LevelModel, cores: usize, hit_cycles: u64) -> LevelTimes {
     let caches = if level.shared { 1 } else { cores };
     LevelTimes {
-        shared: level.shared,
+        is_shared: level.shared,
         hit_cycles,
         arrivals: (0..caches).map(|_| Arrivals::new()).collect(),
-        ways_up: (0..caches).map(|_| MemoryBus::new(level.line_cycles, WAY_SLOTS)).collect(),
+        paths_up: (0..caches).map(|_| MemoryBus::new(level.line_cycles, PATH_SLOTS)).collect(),
     }
 }

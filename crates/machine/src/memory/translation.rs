@@ -1,4 +1,10 @@
 //! Address translation: which pages the TLBs hold, and which page table entries a walk loads.
+//!
+//! `l1` calls [`Tags::translate_data`] and [`Tags::translate_fetch`] when an access goes to another page
+//! than the last one. The plugin's TLB flushes arrive at [`Tags::flush_tlbs`].
+//!
+//! A tag of a TLB packs, from bit 0: page number, page size, address space or [`GLOBAL`], the guest's page
+//! size, [`NESTED`], thread. The constants below must not overlap.
 
 use super::outcome::Step;
 use super::tags::{Core, Cpu, Tags};
@@ -12,13 +18,12 @@ use crate::tag_array::{SetIndex, SlotOfSet, Tag, TagArray};
 const PAGE_SHIFTS: [u32; 3] = [12, 21, 30];
 /// Levels of page tables that lead to a page of 4 KiB.
 const TABLE_LEVELS: u32 = 4;
-/// Where the page tables lie in the model: no guest has memory there. Their real addresses are not
-/// known; entries of adjacent pages are adjacent here, too.
+/// Where the page tables lie in the model: no guest has memory there. The real addresses are not known. As in real
+/// tables, the entries of adjacent pages are adjacent.
 const TABLES: u64 = 1 << 51;
-/// The bits of a virtual address that are translated.
+/// Number of bits of a virtual address that are translated.
 const ADDRESS_BITS: u32 = 48;
-/// The thread's number in a tag starts at this bit: threads of a core share its TLBs, but not their
-/// translations.
+/// The thread's number in a tag starts at this bit: the threads of a core share TLBs, but not translations.
 const THREAD_SHIFT: u32 = 58;
 /// A tag of a global page has this bit in place of an address space.
 const GLOBAL: u64 = 1 << 54;
@@ -27,25 +32,26 @@ const GLOBAL: u64 = 1 << 54;
 const SPACE_SHIFT: u32 = 42;
 /// The page size in a tag, as a power of two, starts at this bit.
 const SIZE_SHIFT: u32 = ADDRESS_BITS - 12;
-/// Position of the guest's page size in a TLB tag: the tag's page is a part of a page of that size.
+/// With nested paging, the guest's page size in a tag starts at this bit: the tag's page is a part of a guest page of
+/// that size.
 const PART_SHIFT: u32 = 55;
-/// A tag of the page walk cache has this bit if it names a table of the hypervisor.
+/// A tag of the page walk cache or the nested TLB has this bit if it belongs to the hypervisor's translation.
 const NESTED: u64 = 1 << 57;
-/// Where the hypervisor's page tables lie in the model, see [`TABLES`].
+/// Where the hypervisor's page tables lie in the model: see [`TABLES`].
 const NESTED_TABLES: u64 = TABLES | 1 << 50;
 
-/// The translations that a processor drops from its TLBs and page walk caches. A page is global if it lies in the
-/// kernel's half of the addresses: there Linux sets the G bit of all pages, unless it isolates page
-/// tables (`pti=on`, not on AMD's processors).
+/// The translations that a processor drops from its TLBs and page walk caches. A page counts as global if it lies in
+/// the kernel's half of the addresses. Linux sets the G bit of all pages there, unless it isolates page tables
+/// (`pti=on`, which AMD's processors do not need).
 ///
 /// Intel SDM, volume 3, 4.10.4.1; AMD64 manual, volume 2, 5.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlbFlush {
     /// Everything: a write of cr0 or cr4, `invpcid` of type 2.
     All,
-    /// All but global pages, of all address spaces: `invpcid` of type 3.
+    /// All pages that are not global, in all address spaces: `invpcid` of type 3.
     NonGlobal,
-    /// All but global pages of an address space: a write of cr3, `invpcid` of type 1.
+    /// All pages of one address space that are not global: a write of cr3, `invpcid` of type 1.
     Space(u16),
     /// The page of an address in an address space.
     Page {
@@ -53,19 +59,18 @@ pub enum TlbFlush {
         virtual_address: VirtualAddress,
         /// The address space.
         space: u16,
-        /// Whether the page goes if it is global, too: with `invlpg`, but not with `invpcid` of
-        /// type 0.
+        /// Whether the page is also dropped if it is global: with `invlpg`, but not with `invpcid` of type 0.
         global: bool,
     },
 }
 
-/// A virtual page of 4 KiB as one thread of a core sees it: its number, and the thread's number above it.
+/// A virtual page of 4 KiB of one thread of a core: the page's number, and above it the thread's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct ThreadPage(u64);
 
 impl ThreadPage {
-    /// No page of any thread.
+    /// Equals no page of any thread.
     pub(super) const NONE: ThreadPage = ThreadPage(u64::MAX);
 
     /// The page of an address that a thread accesses.
@@ -74,7 +79,7 @@ impl ThreadPage {
         ThreadPage(virtual_address.page() | thread << THREAD_SHIFT)
     }
 
-    /// A number whose low bits are those of the page's number.
+    /// A number with the low bits of the page's number.
     #[inline(always)]
     pub(super) fn low_bits(self) -> u64 {
         self.0
@@ -86,14 +91,14 @@ pub(crate) fn is_global(virtual_address: VirtualAddress) -> bool {
     virtual_address.block_number(ADDRESS_BITS - 1) & 1 == 1
 }
 
-/// The part of a tag that is not the number of its page: the thread, the address space, and the kind of the page.
+/// The bits of a tag without the page's number: thread, address space, and kind of page.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct TagOwner(u64);
 
 impl TagOwner {
-    /// The owner of translations of an address.
-    fn of(virtual_address: VirtualAddress, context: TlbContext) -> TagOwner {
+    /// The owner of the translation of an address.
+    fn for_address(virtual_address: VirtualAddress, context: TlbContext) -> TagOwner {
         if is_global(virtual_address) {
             TagOwner(GLOBAL | context.thread << THREAD_SHIFT)
         } else {
@@ -101,19 +106,19 @@ impl TagOwner {
         }
     }
 
-    /// The owner with more bits of a tag.
-    fn with(self, bits: u64) -> TagOwner {
+    /// Adds further bits of a tag.
+    fn with_bits(self, bits: u64) -> TagOwner {
         TagOwner(self.0 | bits)
     }
 
-    /// The tag of a page by its number.
+    /// The tag of the page with this number.
     #[inline(always)]
     fn tag(self, number: u64) -> Tag {
         Tag(number | self.0)
     }
 }
 
-/// A processor's place in the TLBs.
+/// The core, thread and address space of a processor's translations.
 #[derive(Clone, Copy)]
 struct TlbContext {
     core: usize,
@@ -122,18 +127,18 @@ struct TlbContext {
 }
 
 impl TlbContext {
-    fn of(cpu: &Cpu) -> TlbContext {
+    fn from_cpu(cpu: &Cpu) -> TlbContext {
         let Cpu { core, thread, space, .. } = *cpu;
         TlbContext { core, thread, space }
     }
 
-    /// The part of a tag that names its address space.
+    /// The owner of pages that are not global.
     fn in_space(self) -> TagOwner {
         TagOwner(u64::from(self.space) << SPACE_SHIFT | self.thread << THREAD_SHIFT)
     }
 }
 
-/// The guest's page size with that number of bytes, or the next smaller size.
+/// The largest page size of the guest that has at most `bytes` bytes.
 fn page_of_bytes(bytes: u64) -> PageSize {
     match bytes.ilog2() {
         30.. => PageSize::Huge,
@@ -142,18 +147,18 @@ fn page_of_bytes(bytes: u64) -> PageSize {
     }
 }
 
-/// The number of the page of `1 << shift` bytes of an address, as in a tag.
+/// The number of an address's page of `1 << shift` bytes, as a tag holds it.
 fn page_number(virtual_address: VirtualAddress, shift: u32) -> u64 {
     VirtualAddress(virtual_address.offset_in_block(ADDRESS_BITS)).block_number(shift)
 }
 
-/// The tag of a page of `1 << shift` bytes.
+/// The tag of an address's page of `1 << shift` bytes.
 #[inline(always)]
 fn tag_of(virtual_address: VirtualAddress, shift: u32, owner: TagOwner) -> Tag {
     owner.tag(page_number(virtual_address, shift) | u64::from(shift) << SIZE_SHIFT)
 }
 
-/// Looks a page of `1 << shift` bytes up in a TLB, and fills it if it is absent. Returns whether it
+/// Looks up an address's page of `1 << shift` bytes in a TLB, and fills it if it is absent. Returns whether it
 /// hit.
 fn access_tlb(
     tlb: &mut TagArray,
@@ -165,7 +170,7 @@ fn access_tlb(
     access_tag(tlb, index, tag_of(virtual_address, shift, owner))
 }
 
-/// Looks an entry of a page walk cache or of a nested TLB up, likewise.
+/// Looks up an entry of a page walk cache or a nested TLB, and fills it if it is absent. Returns whether it hit.
 fn access_array(array: &mut TagArray, number: u64, owner: TagOwner) -> bool {
     access_tag(array, SetIndex(number), owner.tag(number))
 }
@@ -187,8 +192,8 @@ fn new_tlb(level: &TlbLevel) -> TagArray {
 struct FirstTlb {
     small: TagArray,
     large: Option<TagArray>,
-    /// For each page size of the guest: whether the large TLB holds such pages, and the page size that it holds
-    /// them as.
+    /// For each page size of the guest: whether the large TLB holds such pages, and the logarithm of the page size of
+    /// its entries for them. A smaller entry holds a part of the guest's page.
     held_as: [(bool, u32); 3],
 }
 
@@ -207,7 +212,7 @@ impl FirstTlb {
         FirstTlb { small: new_tlb(small), large: large.map(new_tlb), held_as }
     }
 
-    /// The TLB for pages of a size, and the size, as a power of two, as which it holds them.
+    /// The TLB for guest pages of a size, and the logarithm of the page size of its entries for them.
     #[inline(always)]
     fn tlb_of(&mut self, size: PageSize) -> (&mut TagArray, u32) {
         let (is_large, shift) = self.held_as[size as usize];
@@ -217,76 +222,78 @@ impl FirstTlb {
         }
     }
 
+    /// Looks up a page, and fills it if it is absent. Returns whether it hit.
     fn access(&mut self, virtual_address: VirtualAddress, size: PageSize, owner: TagOwner) -> bool {
         let (tlb, shift) = self.tlb_of(size);
         access_tlb(tlb, virtual_address, shift, owner)
     }
 
-    /// Touches a page if it is held. Returns where it is.
+    /// Touches a page if the TLB holds it. Returns the page's entry.
     #[inline(always)]
-    fn holds(
+    fn touch(
         &mut self,
         virtual_address: VirtualAddress,
         size: PageSize,
         owner: TagOwner,
-    ) -> Option<KnownPlace> {
+    ) -> Option<KnownEntry> {
         let (tlb, shift) = self.tlb_of(size);
         let tag = tag_of(virtual_address, shift, owner);
         let index = SetIndex::of_virtual(virtual_address, shift);
         let slot = tlb.lookup(index, tag)?;
         let position = SlotOfSet { set: tlb.set_of(index), slot };
-        Some(KnownPlace { tag, position, is_large: self.held_as[size as usize].0 })
+        Some(KnownEntry { tag, position, is_large: self.held_as[size as usize].0 })
     }
 
-    /// Touches the page of a place, if it is still there. Returns whether it is.
+    /// Touches the page that was found at an entry, if it is still there. Returns whether it is.
     #[inline(always)]
-    fn still_holds(&mut self, place: KnownPlace) -> bool {
+    fn touch_entry(&mut self, entry: KnownEntry) -> bool {
         let tlb = match &mut self.large {
-            Some(large) if place.is_large => large,
+            Some(large) if entry.is_large => large,
             _ => &mut self.small,
         };
-        tlb.touch_in(place.position, place.tag)
+        tlb.touch_in(entry.position, entry.tag)
     }
 }
 
-/// The size, as a power of two, of the pages as which a TLB holds pages of `1 << shift` bytes: its
-/// largest that is not larger.
+/// The logarithm of the page size of a TLB's entries for guest pages of `1 << shift` bytes: the TLB's largest size that
+/// is not larger. `None` if all sizes are larger.
 fn held_as(level: &TlbLevel, shift: u32) -> Option<u32> {
     let shifts = level.pages_bytes.iter().map(|bytes| bytes.ilog2());
-    shifts.filter(|held| *held <= shift).max()
+    shifts.filter(|held_shift| *held_shift <= shift).max()
 }
 
-/// The place of a page in the first TLB for data.
+/// The entry where the first TLB for data held a page.
 #[derive(Clone, Copy, Debug, Default)]
-struct KnownPlace {
+struct KnownEntry {
     tag: Tag,
     position: SlotOfSet,
+    /// Whether the TLB for large pages holds it.
     is_large: bool,
 }
 
-/// How many pages of a thread are known by their place.
+/// Number of pages with a known entry.
 const KNOWN_PAGES: usize = 16;
 
-/// Places of pages that were accessed a short time ago. A place is checked before it is used. A page
-/// keeps its size until translations are dropped, which empties the list.
+/// Entries of recently accessed pages. An entry is checked before it is used. A page keeps its size until translations
+/// are dropped; that empties the list.
 #[derive(Clone, Debug)]
-struct KnownPages([(ThreadPage, KnownPlace); KNOWN_PAGES]);
+struct KnownPages([(ThreadPage, KnownEntry); KNOWN_PAGES]);
 
 impl Default for KnownPages {
     fn default() -> Self {
-        KnownPages([(ThreadPage::NONE, KnownPlace::default()); KNOWN_PAGES])
+        KnownPages([(ThreadPage::NONE, KnownEntry::default()); KNOWN_PAGES])
     }
 }
 
 impl KnownPages {
     #[inline(always)]
-    fn get(&self, page: ThreadPage) -> Option<KnownPlace> {
-        let (known, place) = self.0[page.low_bits() as usize % KNOWN_PAGES];
-        (known == page).then_some(place)
+    fn get(&self, page: ThreadPage) -> Option<KnownEntry> {
+        let (known, entry) = self.0[page.low_bits() as usize % KNOWN_PAGES];
+        (known == page).then_some(entry)
     }
 
-    fn insert(&mut self, page: ThreadPage, place: KnownPlace) {
-        self.0[page.low_bits() as usize % KNOWN_PAGES] = (page, place);
+    fn insert(&mut self, page: ThreadPage, entry: KnownEntry) {
+        self.0[page.low_bits() as usize % KNOWN_PAGES] = (page, entry);
     }
 }
 
@@ -296,15 +303,14 @@ pub(super) struct Tlbs {
     known: KnownPages,
     code: FirstTlb,
     data: FirstTlb,
-    /// The second TLB, and for each page size of the guest the size as which it holds pages.
+    /// The second TLB, and for each page size of the guest the logarithm of the page size of its entries.
     second: Option<(TagArray, [u32; 3])>,
-    /// The page walk cache: an entry for each table of 512 pages.
+    /// The page walk cache: an entry names a table of 512 pages, so that a walk starts there.
     walk_cache: Option<TagArray>,
     nested: Option<NestedTlb>,
 }
 
-/// The levels of page tables whose entries a walk loads, one after the other. Level 0 has the entries of pages of
-/// 4 KiB.
+/// The levels of page tables whose entries a walk loads. Level 0 has the entries of pages of 4 KiB.
 struct WalkLevels {
     /// The level that is loaded first: the highest.
     first: u32,
@@ -319,16 +325,16 @@ impl WalkLevels {
     }
 }
 
-/// The second translation of a virtual machine.
+/// The second translation of a virtual machine (nested paging).
 #[derive(Clone, Debug)]
 struct NestedTlb {
-    /// The hypervisor's pages.
+    /// The hypervisor's page size.
     page: PageSize,
-    /// The pages of the guest's page tables.
+    /// The nested TLB: pages that hold the guest's page tables. `None`: the processor has none.
     tables: Option<TagArray>,
 }
 
-/// An array with `entries`, fully associative up to 64. `None` for 0.
+/// An LRU array with `entries` entries, rounded up to a power of two; fully associative up to 64. `None` for 0.
 fn array_of(entries: u32) -> Option<TagArray> {
     if entries == 0 {
         return None;
@@ -364,10 +370,13 @@ impl Tlbs {
         }
     }
 
+    /// Drops translations of a thread from all TLBs and from the page walk cache.
     fn flush(&mut self, thread: u64, flush: TlbFlush) {
-        let is_own = |Tag(tag): Tag| tag >> THREAD_SHIFT == thread;
+        let is_of_thread = |Tag(tag): Tag| tag >> THREAD_SHIFT == thread;
         let is_global = |Tag(tag): Tag| tag & GLOBAL != 0;
-        let is_of = |Tag(tag): Tag, space: u16| tag >> SPACE_SHIFT & 0xfff == u64::from(space);
+        let is_in_space =
+            |Tag(tag): Tag, space: u16| tag >> SPACE_SHIFT & 0xfff == u64::from(space);
+        // Compares pages of the guest's size: `invlpg` drops all parts of the guest's page.
         let is_page = |Tag(tag): Tag, address: VirtualAddress| {
             let shift = (tag >> SIZE_SHIFT & 63) as u32;
             let page_shift = PAGE_SHIFTS[(tag >> PART_SHIFT & 3) as usize].max(shift);
@@ -379,33 +388,36 @@ impl Tlbs {
         let second = self.second.as_mut().map(|(second, _)| second);
         for tlb in arrays.chain([second]).flatten() {
             tlb.remove_if(|tag| {
-                is_own(tag)
+                is_of_thread(tag)
                     && match flush {
                         TlbFlush::All => true,
                         TlbFlush::NonGlobal => !is_global(tag),
-                        TlbFlush::Space(space) => !is_global(tag) && is_of(tag, space),
+                        TlbFlush::Space(space) => !is_global(tag) && is_in_space(tag, space),
                         TlbFlush::Page { virtual_address, space, global } => {
                             is_page(tag, virtual_address)
-                                && (if is_global(tag) { global } else { is_of(tag, space) })
+                                && (if is_global(tag) { global } else { is_in_space(tag, space) })
                         }
                     }
             });
         }
-        // A guest drops no translation of the hypervisor. Entries of page walk caches are never global, and the
-        // entries of an address space are dropped even if only one page is.
+        // A guest's flush keeps translations of the hypervisor. Entries of page walk caches are never global. A flush
+        // of one page drops all entries of its address space.
         if let Some(walk_cache) = &mut self.walk_cache {
             walk_cache.remove_if(|tag| {
-                is_own(tag)
+                is_of_thread(tag)
                     && tag.0 & NESTED == 0
                     && match flush {
                         TlbFlush::All | TlbFlush::NonGlobal => true,
-                        TlbFlush::Space(space) | TlbFlush::Page { space, .. } => is_of(tag, space),
+                        TlbFlush::Space(space) | TlbFlush::Page { space, .. } => {
+                            is_in_space(tag, space)
+                        }
                     }
             });
         }
     }
 
-    /// The part of a page that a TLB holds of a page of the guest, and what its tag says of that.
+    /// The page size of a TLB entry for a guest page, and the tag bits that note the guest's page size. With nested
+    /// paging, an entry holds at most a page of the hypervisor.
     fn part_of(&self, page: PageSize) -> (PageSize, u64) {
         match &self.nested {
             Some(nested) if (nested.page as u8) < page as u8 => {
@@ -415,8 +427,9 @@ impl Tlbs {
         }
     }
 
-    /// The levels of the hypervisor's tables that are loaded to translate an address of the guest's
-    /// memory. `None` if it is known where that page lies.
+    /// The levels of the hypervisor's tables that a walk loads to translate an address of the guest's memory.
+    /// `is_table`: a page table of the guest lies at the address. `None` without nested paging, or if the nested TLB
+    /// holds the page.
     fn nested_levels(
         &mut self,
         physical: PhysicalAddress,
@@ -426,19 +439,20 @@ impl Tlbs {
         let nested = self.nested.as_mut()?;
         let (last, shift) = (nested.page as u32, PAGE_SHIFTS[nested.page as usize]);
         let owner = TagOwner(NESTED | thread << THREAD_SHIFT);
-        if let Some(tables) = nested.tables.as_mut().filter(|_| is_table)
+        if is_table
+            && let Some(tables) = &mut nested.tables
             && access_array(tables, physical.block_number(shift), owner)
         {
             return None;
         }
         let table = physical.block_number(shift + 9);
-        let owner = owner.with(u64::from(last) << SIZE_SHIFT);
-        let is_near =
+        let owner = owner.with_bits(u64::from(last) << SIZE_SHIFT);
+        let is_table_known =
             self.walk_cache.as_mut().is_some_and(|cache| access_array(cache, table, owner));
-        Some(WalkLevels { first: if is_near { last } else { TABLE_LEVELS - 1 }, last })
+        Some(WalkLevels { first: if is_table_known { last } else { TABLE_LEVELS - 1 }, last })
     }
 
-    /// The levels whose tables a walk of the guest's tables loads.
+    /// The levels of the guest's tables that a walk loads: only the last one if the page walk cache knows its table.
     fn walk_levels(
         &mut self,
         address: VirtualAddress,
@@ -449,7 +463,7 @@ impl Tlbs {
         let mut first = TABLE_LEVELS - 1;
         if let Some(walk_cache) = &mut self.walk_cache {
             let table = address.block_number(PAGE_SHIFTS[page as usize] + 9);
-            let owner = context.in_space().with(u64::from(last) << SIZE_SHIFT);
+            let owner = context.in_space().with_bits(u64::from(last) << SIZE_SHIFT);
             if access_array(walk_cache, table, owner) {
                 first = last;
             }
@@ -459,19 +473,20 @@ impl Tlbs {
 }
 
 impl Core {
-    /// Touches the page of a data access to another page than the last one, if the first TLB holds it where it was found
-    /// the last time. Returns whether it does.
+    /// For a data access to another page than the last one: touches the page if the first TLB still holds it at its
+    /// known entry. Returns whether it does. Otherwise the caller tries [`Core::holds_page`].
     #[inline(always)]
     pub(super) fn holds_known_page(&mut self, page: ThreadPage) -> bool {
-        let Some(place) = self.tlbs.known.get(page) else { return false };
-        let holds = self.tlbs.data.still_holds(place);
-        if holds {
+        let Some(entry) = self.tlbs.known.get(page) else { return false };
+        let is_held = self.tlbs.data.touch_entry(entry);
+        if is_held {
             self.last_data_page = page;
         }
-        holds
+        is_held
     }
 
-    /// Touches the page of a data access of a processor, if the first TLB holds it. Returns whether it does.
+    /// For a data access to another page than the last one: touches the page if the first TLB holds it. Returns whether
+    /// it does.
     #[inline(never)]
     pub(super) fn holds_page(
         &mut self,
@@ -480,29 +495,28 @@ impl Core {
         page: ThreadPage,
         size: PageSize,
     ) -> bool {
-        let owner = TagOwner::of(virtual_address, TlbContext::of(cpu));
-        let place = self.tlbs.data.holds(virtual_address, size, owner);
-        if let Some(place) = place {
-            self.tlbs.known.insert(page, place);
+        let owner = TagOwner::for_address(virtual_address, TlbContext::from_cpu(cpu));
+        let entry = self.tlbs.data.touch(virtual_address, size, owner);
+        if let Some(entry) = entry {
+            self.tlbs.known.insert(page, entry);
             self.last_data_page = page;
         }
-        place.is_some()
+        entry.is_some()
     }
 }
 
 impl Tags {
-    /// Translates a data access to another page than the last one.
-    /// The page of the last access is the most recently used one of its set: a further lookup would
-    /// change nothing.
+    /// Translates a data access to another page than the last one. The page of the last access is the most recently
+    /// used page of its set, so a further lookup would change nothing.
     #[inline(never)]
     pub(super) fn translate_data(&mut self, access: &Access, page: ThreadPage) {
         let context = self.context_of(access.cpu);
         let core = &mut self.cores[context.core];
         let (size, part) = core.tlbs.part_of(access.page);
-        let owner = TagOwner::of(access.virtual_address, context).with(part);
+        let owner = TagOwner::for_address(access.virtual_address, context).with_bits(part);
         core.last_data_page = page;
         if core.tlbs.data.access(access.virtual_address, size, owner) {
-            // The translation may be under way, for an access before.
+            // The translation may be under way, for an earlier access.
             return self.outcome.push(Step::Page(page));
         }
         self.cpus[access.cpu].counts.basic.dtlb_misses += 1;
@@ -516,7 +530,7 @@ impl Tags {
         let context = self.context_of(access.cpu);
         let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
-        let owner = TagOwner::of(access.virtual_address, context).with(part);
+        let owner = TagOwner::for_address(access.virtual_address, context).with_bits(part);
         if !tlbs.code.access(access.virtual_address, size, owner) {
             self.cpus[access.cpu].counts.basic.itlb_misses += 1;
             self.translate_miss(access);
@@ -524,15 +538,15 @@ impl Tags {
     }
 
     fn context_of(&self, cpu: usize) -> TlbContext {
-        TlbContext::of(&self.cpus[cpu])
+        TlbContext::from_cpu(&self.cpus[cpu])
     }
 
-    /// Translates after a miss of the first TLB.
+    /// Translates after a miss of the first TLB: by the second TLB or a page walk.
     fn translate_miss(&mut self, access: &Access) {
         let context = self.context_of(access.cpu);
         let tlbs = &mut self.cores[context.core].tlbs;
         let (size, part) = tlbs.part_of(access.page);
-        let owner = TagOwner::of(access.virtual_address, context).with(part);
+        let owner = TagOwner::for_address(access.virtual_address, context).with_bits(part);
         if let Some((second, shifts)) = &mut tlbs.second {
             let shift = shifts[size as usize];
             self.outcome.push(Step::SecondTlb);
@@ -544,13 +558,14 @@ impl Tags {
         }
         self.outcome.push(Step::StartWalk);
         self.add_latency(access.cpu, self.config.tlb_miss_cycles);
-        if self.config.walks {
+        if self.config.has_page_walks {
             self.walk(access);
         }
         self.outcome.push(Step::EndWalk { is_fetch: access.kind == AccessKind::Fetch });
     }
 
-    /// Loads the page table entries that lead to a page, one after the other.
+    /// Loads the page table entries that lead to a page, one after the other. With nested paging, first translates the
+    /// address of each entry, and in the end the address of the page.
     fn walk(&mut self, access: &Access) {
         let context = self.context_of(access.cpu);
         let address = VirtualAddress(access.virtual_address.offset_in_block(ADDRESS_BITS));
@@ -568,7 +583,7 @@ impl Tags {
         self.translate_nested(access.cpu, access.physical, false);
     }
 
-    /// Translates an address of the guest's memory by the hypervisor's tables, if there are any.
+    /// With nested paging: translates an address of the guest's memory by the hypervisor's tables.
     fn translate_nested(&mut self, cpu: usize, physical: PhysicalAddress, is_table: bool) {
         let TlbContext { core, thread, .. } = self.context_of(cpu);
         let tlbs = &mut self.cores[core].tlbs;
@@ -581,13 +596,14 @@ impl Tags {
         }
     }
 
-    /// Drops translations of a processor, as it does when its page tables change.
+    /// See [`MemorySystem::flush_tlbs`](super::MemorySystem::flush_tlbs).
     pub(super) fn flush_tlbs(&mut self, cpu: usize, flush: TlbFlush) {
         let TlbContext { core, thread, .. } = self.context_of(cpu);
         self.cores[core].tlbs.flush(thread, flush);
         self.forget_last_pages(cpu);
     }
 
+    /// See [`MemorySystem::set_address_space`](super::MemorySystem::set_address_space).
     pub(super) fn set_address_space(
         &mut self,
         cpu: usize,
@@ -599,6 +615,7 @@ impl Tags {
         self.forget_last_pages(cpu);
     }
 
+    /// Forgets the shortcuts that skip a TLB lookup, after translations have changed.
     fn forget_last_pages(&mut self, cpu: usize) {
         let core = self.core_of(cpu);
         self.cores[core].last_data_page = ThreadPage::NONE;

@@ -1,8 +1,9 @@
-//! Branch predictors: direction, target and return address.
+//! Branch predictors: direction, target and return address. Each core thread has one [`Predictor`]; the front end calls
+//! it at the end of each block.
 //!
-//! A predictor sees each executed branch with its outcome, in program order, and says whether it
-//! had predicted that outcome. It is trained at once; a real one is trained when the branch is
-//! resolved, and keeps a speculative history. It never sees branches of a wrong path.
+//! A predictor sees each executed branch with its outcome, in program order, and says whether it had predicted that
+//! outcome. Two simplifications: it learns at once, while a real predictor learns when the branch is resolved, and
+//! keeps a speculative history until then. And it never sees branches of a wrong path.
 
 mod counters;
 mod model;
@@ -42,8 +43,8 @@ pub struct Branch {
     pub kind: BranchKind,
     /// The address after the branch.
     pub fall_through: u64,
-    /// The target, if it is in the instruction. Static prediction needs that of conditional
-    /// branches: backward ones are taken.
+    /// The target, if it is in the instruction. Static prediction needs it for conditional branches, because it
+    /// predicts backward branches as taken.
     pub target: Option<u64>,
     /// The address of the next instruction that executed.
     pub next: u64,
@@ -55,7 +56,7 @@ impl Branch {
         self.kind != BranchKind::Conditional || self.next != self.fall_through
     }
 
-    /// Whether its target is known not to lie after it, as that of a loop.
+    /// Whether the target is in the instruction and does not lie after the branch, as in a loop.
     fn is_backward(&self) -> bool {
         self.target.is_some_and(|target| target <= self.address)
     }
@@ -64,12 +65,12 @@ impl Branch {
 /// How a branch was predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prediction {
-    /// Predicted: the front end fetched from the right address.
+    /// The front end fetched from the right address.
     Predicted,
-    /// Predicted by the second level of the BTB, which answers later.
+    /// Like `Predicted`, but only the second level of the BTB knew the target: it answers later.
     PredictedLate,
-    /// Predicted by tables that overruled a faster prediction: of a direction that of the bimodal table of TAGE, of
-    /// an indirect branch its last target.
+    /// Like `Predicted`, but a faster prediction was wrong and was overruled. For a direction, that is the bimodal
+    /// table of TAGE. For an indirect branch, it is the branch's last target.
     Overruled,
     /// The target of a direct branch was not in the BTB: the front end is resteered at decode.
     BtbMiss,
@@ -77,6 +78,7 @@ pub enum Prediction {
     Mispredicted,
 }
 
+/// The predictor of the direction of conditional branches.
 #[derive(Clone, Debug)]
 enum Direction {
     Taken,
@@ -105,7 +107,7 @@ impl Direction {
         }
     }
 
-    /// Trains the predictor. Returns the prediction before that.
+    /// Trains the predictor. Returns its earlier prediction.
     fn step(&mut self, branch: &Branch) -> PredictedDirection {
         let (address, taken) = (branch.address, branch.taken());
         let is_taken = match self {
@@ -128,15 +130,17 @@ impl Direction {
 #[derive(Clone, Copy, Debug)]
 struct PredictedDirection {
     is_taken: bool,
-    /// Whether the prediction differs from a faster one, which it replaces.
+    /// Whether the prediction replaces a faster prediction that differs.
     is_overruling: bool,
 }
 
-/// Directions, targets and return addresses of one processor.
+/// Predicts directions, targets and return addresses for one processor.
 #[derive(Clone, Debug)]
 pub struct Predictor {
     direction: Direction,
+    /// All levels of the BTB but the first, or its only level.
     btb: Option<Btb>,
+    /// The first level of the BTB, if there are two.
     btb_first: Option<Btb>,
     returns: Option<ReturnStack>,
     indirect: Option<Indirect>,
@@ -166,25 +170,26 @@ impl Predictor {
             BranchKind::Conditional => self.conditional(branch),
             BranchKind::Jump => self.direct(branch),
             BranchKind::Call => {
-                self.called(branch);
+                self.push_return(branch);
                 self.direct(branch)
             }
             BranchKind::IndirectJump => self.indirect(branch),
             BranchKind::IndirectCall => {
-                self.called(branch);
+                self.push_return(branch);
                 self.indirect(branch)
             }
-            BranchKind::Return => self.returned(branch),
+            BranchKind::Return => self.return_address(branch),
         }
     }
 
+    /// A conditional branch: its direction, and its target if it is taken.
     fn conditional(&mut self, branch: &Branch) -> Prediction {
         let predicted = self.direction.step(branch);
         if let Some(indirect) = &mut self.indirect {
             indirect.conditional(branch.taken());
         }
         if predicted.is_taken != branch.taken() {
-            // The branch led there, so the predictor learns the target.
+            // The BTB learns the target of the taken branch, whatever was predicted.
             if branch.taken() {
                 self.direct(branch);
             }
@@ -196,47 +201,54 @@ impl Predictor {
         }
     }
 
+    /// The target of a taken branch that has it in its instruction: asks the BTB, and trains it.
     fn direct(&mut self, branch: &Branch) -> Prediction {
-        let Some(first) = &mut self.btb_first else { return self.direct_of_all(branch) };
+        let Some(first) = &mut self.btb_first else { return self.direct_by_last_level(branch) };
         if first.step(branch.address, branch.next) == Some(branch.next) {
             return Prediction::Predicted;
         }
-        // The second level is asked for what the first one has not, and learns it.
-        match self.direct_of_all(branch) {
+        // The second level is asked, and learns, only if the first level does not know the target.
+        match self.direct_by_last_level(branch) {
             Prediction::Predicted => Prediction::PredictedLate,
             other => other,
         }
     }
 
-    fn direct_of_all(&mut self, branch: &Branch) -> Prediction {
+    /// [`Predictor::direct`] for a BTB with one level, or for its second level.
+    fn direct_by_last_level(&mut self, branch: &Branch) -> Prediction {
         match self.known_target(branch) {
             Some(known) if known == branch.next => Prediction::Predicted,
             _ => Prediction::BtbMiss,
         }
     }
 
+    /// The target of a branch to an address in a register or in memory.
     fn indirect(&mut self, branch: &Branch) -> Prediction {
-        let (predicted, overruled) = match &mut self.indirect {
+        let (predicted, is_overruling) = match &mut self.indirect {
             Some(indirect) => {
-                let (predicted, overruled) = indirect.step(branch.address, branch.next);
-                (Some(predicted), overruled)
+                let (predicted, is_overruling) = indirect.step(branch.address, branch.next);
+                (Some(predicted), is_overruling)
             }
             None => (self.known_target(branch), false),
         };
-        match predicted == Some(branch.next) {
-            true if overruled => Prediction::Overruled,
-            true => Prediction::Predicted,
-            false => Prediction::Mispredicted,
+        if predicted != Some(branch.next) {
+            Prediction::Mispredicted
+        } else if is_overruling {
+            Prediction::Overruled
+        } else {
+            Prediction::Predicted
         }
     }
 
-    fn called(&mut self, branch: &Branch) {
+    /// Pushes the return address of a call.
+    fn push_return(&mut self, branch: &Branch) {
         if let Some(returns) = &mut self.returns {
             returns.push(branch.fall_through);
         }
     }
 
-    fn returned(&mut self, branch: &Branch) -> Prediction {
+    /// The target of a return: the address on the return stack.
+    fn return_address(&mut self, branch: &Branch) -> Prediction {
         match &mut self.returns {
             Some(returns) => match returns.pop() {
                 Some(predicted) if predicted == branch.next => Prediction::Predicted,
@@ -246,6 +258,7 @@ impl Predictor {
         }
     }
 
+    /// Replaces the branch's target in the BTB. Returns the target that the BTB had.
     fn known_target(&mut self, branch: &Branch) -> Option<u64> {
         self.btb.as_mut().and_then(|btb| btb.step(branch.address, branch.next))
     }

@@ -1,4 +1,5 @@
-//! Models of branch predictors.
+//! Models of branch predictors: the `[core.predictor]` table of a machine model, and its checks. serde reads these
+//! structures, so the names of fields and variants are keys of `machines/*.toml`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,29 +9,27 @@ use crate::model::ModelError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PredictorModel {
-    /// Whether a conditional branch is taken.
+    /// The predictor of the direction of conditional branches.
     pub direction: DirectionModel,
-    /// The branch target buffer (BTB). Without one, each taken branch resteers the front end at
-    /// decode.
+    /// The branch target buffer (BTB). `None`: each taken direct branch resteers the front end at decode.
     #[serde(default)]
     pub btb: Option<TableModel>,
-    /// A first level of the BTB, without a bubble for the branches in it.
+    /// A first level of the BTB. Branches in it cost no bubble; `btb` is then the second level.
     #[serde(default)]
     pub btb_first: Option<TableModel>,
-    /// Whether sets of the BTB are chosen by a hash of the line of 64 bytes that a branch is in, and
-    /// a place (two entries) serves two branches of a line. Without, by the lowest bits of the
-    /// address, and an entry is one branch's.
+    /// Whether the BTB is organised by lines of code of 64 bytes: a hash of the line selects the set, and two entries
+    /// together hold two branches of a line. Otherwise the lowest bits of a branch's address select the set, and each
+    /// entry holds one branch.
     #[serde(default)]
     pub btb_by_lines: bool,
-    /// Entries of the return stack. Without one, a return is predicted like an indirect branch.
+    /// Entries of the return stack. `None`: a return is predicted like an indirect branch.
     #[serde(default)]
     pub return_stack_entries: Option<u32>,
-    /// The predictor of indirect targets by history. Without one, the BTB's target is the
-    /// prediction.
+    /// The predictor of indirect targets by history. `None`: the BTB predicts the last target.
     #[serde(default)]
     pub indirect: Option<HistoryModel>,
-    /// Whether the history holds the directions of conditional branches. Otherwise it holds the targets of
-    /// indirect branches.
+    /// Whether the history of `indirect` holds the directions of conditional branches. Otherwise it holds the targets
+    /// of indirect branches.
     #[serde(default)]
     pub indirect_by_directions: bool,
 }
@@ -47,11 +46,11 @@ pub enum DirectionModel {
     Bimodal(EntriesModel),
     /// Two-bit counters by address and global history.
     Gshare(HistoryModel),
-    /// The better of local and global history.
+    /// Counters by local and by global history; a chooser learns which of both is better.
     Tournament(TournamentModel),
-    /// Each branch's own history, with counters of its own, for branches that were taken before.
+    /// A history and counters for each branch that was taken before.
     TwoLevel(TwoLevelModel),
-    /// Several lengths of history: the longest that is known predicts.
+    /// Tables for several lengths of history. The longest history with an entry predicts.
     Tage(TageModel),
 }
 
@@ -89,17 +88,17 @@ pub struct TournamentModel {
     pub local_entries: u32,
     /// Bits of a local history, which index the local counters.
     pub local_history_bits: u32,
-    /// Bits of the global history, which index global counters and chooser.
+    /// Bits of the global history, which index the global counters and the chooser.
     pub global_history_bits: u32,
 }
 
-/// A history for each branch and counters by it that are the branch's own (Yeh, Patt 1992: PAp), as in the
-/// branch target buffer of the P6 family. A branch gets its place when it is first taken; without a place,
-/// a backward branch is predicted taken.
+/// For each branch, a history and counters by that history (Yeh, Patt 1992: PAp), as in the branch target buffer of
+/// the P6 family. A branch gets its entry when it is first taken. A branch without an entry is predicted taken if it is
+/// backward.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TwoLevelModel {
-    /// Branches: ways times a power of two.
+    /// Number of branches with an entry: ways times a power of two.
     pub entries: u32,
     pub ways: u32,
     /// Bits of a history, 1 to 5.
@@ -116,58 +115,59 @@ pub struct TageModel {
     /// Entries of each tagged table; a power of two.
     pub table_entries: u32,
     pub tag_bits: u32,
-    /// History length of the first table, branches.
+    /// History length of the first table, in branches.
     pub history_min: u32,
-    /// History length of the last table, branches.
+    /// History length of the last table, in branches.
     pub history_max: u32,
     /// Entries of each table in the longer half of the histories. Default: `table_entries`.
     #[serde(default)]
     pub long_table_entries: Option<u32>,
-    /// Whether a branch that was never taken is unknown to the predictor: it is predicted not taken, and is not
-    /// in the history.
+    /// Whether the predictor ignores branches that were never taken: it predicts them not taken and keeps them out of
+    /// the history.
     #[serde(default)]
     pub history_of_taken: bool,
-    /// Number of entries that are allocated at a time, in tables with a longer history than the table that
-    /// predicted.
-    #[serde(default = "one_by_default")]
+    /// Number of entries that are allocated at a time, in tables with longer histories than the table that predicted.
+    #[serde(default = "default_one")]
     pub allocated: u32,
-    /// Whether entries are also allocated where the counter that predicted was weak, and not only after
-    /// mispredictions. Where no entry is free, the entries of all longer histories become less useful, as after
-    /// mispredictions.
+    /// Whether entries are also allocated if the counter that predicted was weak, and not only after a misprediction.
+    /// If no entry is free, all entries of longer histories become less useful, as after a misprediction.
     #[serde(default)]
     pub learns_weak: bool,
 }
 
-fn one_by_default() -> u32 {
+fn default_one() -> u32 {
     1
 }
 
-/// The most entries of a table.
+/// Maximum entries of a table.
 const ENTRIES_MAX: u32 = 1 << 20;
-/// The most ways of a table.
+/// Maximum ways of a table.
 const WAYS_MAX: u32 = 64;
-/// The most bits of a history that is not folded.
+/// Maximum bits of a history that is not folded.
 const HISTORY_BITS_MAX: u32 = 20;
-/// The most bits of a history whose counters are the branch's own.
-const OWN_HISTORY_BITS_MAX: u32 = 5;
-/// The most entries of a return stack.
+/// Maximum history bits of [`TwoLevelModel`]: all counters of a branch fit one word.
+const TWO_LEVEL_HISTORY_BITS_MAX: u32 = 5;
+/// Maximum entries of a return stack.
 const RETURNS_MAX: u32 = 1024;
-/// The most tagged tables.
+/// Maximum number of tagged tables.
 pub(super) const TABLES_MAX: usize = 16;
-/// The longest history that is folded, branches.
+/// The longest folded history, in branches; a power of two.
 pub(super) const HISTORY_MAX: usize = 1024;
 
+/// The error of a field that cannot have its value.
 fn refuse(field: String, problem: String) -> Result<(), ModelError> {
     Err(ModelError::new(field, problem))
 }
 
-fn in_range(name: &str, value: u32, low: u32, high: u32) -> Result<(), ModelError> {
-    if (low..=high).contains(&value) {
+/// Refuses a value that is not in `minimum..=maximum`.
+fn in_range(name: &str, value: u32, minimum: u32, maximum: u32) -> Result<(), ModelError> {
+    if (minimum..=maximum).contains(&value) {
         return Ok(());
     }
-    refuse(name.to_owned(), format!("{value} is not in {low}..={high}"))
+    refuse(name.to_owned(), format!("{value} is not in {minimum}..={maximum}"))
 }
 
+/// Refuses a number of entries that is no power of two, or too large.
 fn power_of_two(name: &str, value: u32) -> Result<(), ModelError> {
     if value.is_power_of_two() && value <= ENTRIES_MAX {
         return Ok(());
@@ -236,7 +236,7 @@ impl DirectionModel {
             Self::TwoLevel(model) => {
                 let name = format!("{name}.two-level");
                 let bits = format!("{name}.history_bits");
-                in_range(&bits, model.history_bits, 1, OWN_HISTORY_BITS_MAX)?;
+                in_range(&bits, model.history_bits, 1, TWO_LEVEL_HISTORY_BITS_MAX)?;
                 TableModel { entries: model.entries, ways: model.ways }.check(&name)
             }
             Self::Tage(model) => model.check(&format!("{name}.tage")),

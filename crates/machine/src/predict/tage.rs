@@ -1,5 +1,6 @@
 //! TAGE: tagged tables with geometric history lengths over a bimodal table (Seznec and Michaud,
-//! "A case for (partially) TAgged GEometric history length branch prediction", 2006).
+//! "A case for (partially) TAgged GEometric history length branch prediction", 2006). Used by the models of recent
+//! processors for each conditional branch, so it is on the hot path: folds of several widths share one word.
 
 use super::PredictedDirection;
 use super::counters::Counters;
@@ -10,10 +11,12 @@ const FORGET_EVERY: u64 = 1 << 18;
 /// Tagged counters have three bits: a branch is predicted taken from 4 on.
 const TAKEN: u8 = 4;
 
-/// Whether each of the last branches was taken: a byte each, which is found without a shift.
+/// Whether each of the last branches was taken. A byte for each branch, to read one without a shift.
 #[derive(Clone, Debug)]
 struct History {
+    /// A ring.
     taken: [bool; HISTORY_MAX],
+    /// The index of the most recent branch.
     newest: usize,
 }
 
@@ -22,8 +25,8 @@ impl History {
         History { taken: [false; HISTORY_MAX], newest: 0 }
     }
 
-    /// The outcome of the branch that came `ago` branches, less than [`HISTORY_MAX`], before the most
-    /// recent one.
+    /// The outcome, 0 or 1, of the branch that came `ago` branches before the most recent branch. `ago` is less than
+    /// [`HISTORY_MAX`].
     #[inline(always)]
     fn taken(&self, ago: usize) -> u64 {
         u64::from(self.taken[self.newest.wrapping_sub(ago) % HISTORY_MAX])
@@ -36,69 +39,75 @@ impl History {
     }
 }
 
-/// Where each of three numbers starts in a word, with at least one bit between them.
-const PLACES: [u32; 3] = [0, 21, 38];
+/// Where each of three numbers starts in a word. At least one free bit follows each: it receives the carry of a shift.
+const SHIFTS: [u32; 3] = [0, 21, 38];
 /// The lowest bit of each number.
-const LOWEST: u64 = 1 << PLACES[0] | 1 << PLACES[1] | 1 << PLACES[2];
+const LOWEST: u64 = 1 << SHIFTS[0] | 1 << SHIFTS[1] | 1 << SHIFTS[2];
 
-/// Folded histories of several lengths: a history is cut into pieces of some width, which are
-/// XORed. Each length has one word with its folds of three widths, and is updated in constant time
-/// per branch.
+/// Folded histories of several lengths. To fold a history to some width, cut it into pieces of that width and XOR them.
+/// Each length has one word with its folds to three widths, and is updated in constant time per branch.
 #[derive(Clone, Debug)]
 struct Folded {
     /// The words, one for each table.
     values: [u64; TABLES_MAX],
-    /// For each, the bit in each number of the branch that leaves the history.
-    leaves: [u64; TABLES_MAX],
-    /// For each, the length of its history less one.
+    /// For each word, the bit in each number that the branch that leaves the history affects.
+    leaving_bits: [u64; TABLES_MAX],
+    /// For each word, the length of its history minus one.
     last: [u16; TABLES_MAX],
     widths: [u32; 3],
+    /// The bits of the three numbers.
     mask: u64,
 }
 
 impl Folded {
     fn new(lengths: &[u32], widths: [u32; 3]) -> Folded {
-        let mask = widths.iter().zip(PLACES).map(|(width, place)| ((1 << width) - 1) << place);
+        let mask = widths.iter().zip(SHIFTS).map(|(width, shift)| ((1 << width) - 1) << shift);
         let mut folded = Folded {
             values: [0; TABLES_MAX],
-            leaves: [0; TABLES_MAX],
+            leaving_bits: [0; TABLES_MAX],
             last: [0; TABLES_MAX],
             widths,
             mask: mask.sum(),
         };
-        for (at, length) in lengths.iter().enumerate() {
-            let places = widths.iter().zip(PLACES);
-            folded.leaves[at] = places.map(|(width, place)| 1 << (length % width) << place).sum();
-            folded.last[at] = (length - 1) as u16;
+        for (table, length) in lengths.iter().enumerate() {
+            let numbers = widths.iter().zip(SHIFTS);
+            folded.leaving_bits[table] =
+                numbers.map(|(width, shift)| 1 << (length % width) << shift).sum();
+            folded.last[table] = (length - 1) as u16;
         }
         folded
     }
 
-    /// Enters a branch into the folds of the first `number` lengths.
+    /// Enters a branch into the folds of the first `tables` tables. `history` does not contain the branch yet.
     #[inline(always)]
-    fn push(&mut self, number: usize, history: &History, taken: bool) {
-        let enters = LOWEST & u64::from(taken).wrapping_neg();
+    fn push(&mut self, tables: usize, history: &History, taken: bool) {
+        // `wrapping_neg` turns 1 into all bits, and 0 into none.
+        let entering = LOWEST & u64::from(taken).wrapping_neg();
         let [first, second, third] = self.widths;
-        for at in 0..number.min(TABLES_MAX) {
-            let leaves = self.leaves[at] & history.taken(self.last[at].into()).wrapping_neg();
-            let turned = (self.values[at] << 1 | enters) ^ leaves;
-            // Bits that are shifted out of a number come in again at its other end.
-            let out = (turned >> first & 1 << PLACES[0])
-                ^ (turned >> second & 1 << PLACES[1])
-                ^ (turned >> third & 1 << PLACES[2]);
-            self.values[at] = (turned ^ out) & self.mask;
+        for table in 0..tables.min(TABLES_MAX) {
+            let leaving =
+                self.leaving_bits[table] & history.taken(self.last[table].into()).wrapping_neg();
+            let shifted = (self.values[table] << 1 | entering) ^ leaving;
+            // A bit that is shifted out of a number comes in again at the number's other end.
+            let carries = (shifted >> first & 1 << SHIFTS[0])
+                ^ (shifted >> second & 1 << SHIFTS[1])
+                ^ (shifted >> third & 1 << SHIFTS[2]);
+            self.values[table] = (shifted ^ carries) & self.mask;
         }
     }
 }
 
+/// An entry of a tagged table.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     tag: u16,
+    /// 0 to 7; see [`TAKEN`].
     counter: u8,
+    /// 0 to 3. An entry with 0 may be replaced.
     useful: u8,
 }
 
-/// The result of looking a branch up in the tagged tables.
+/// A tagged table that has an entry for a branch, and the entry's prediction.
 #[derive(Clone, Copy)]
 struct Found {
     table: usize,
@@ -108,27 +117,28 @@ struct Found {
 #[derive(Clone, Debug)]
 pub(super) struct Tage {
     base: Counters,
-    /// For each counter of the base whether a branch that uses it was taken; empty where all branches enter
-    /// the history.
+    /// For each counter of `base`, whether a branch that uses it was ever taken. Empty if all branches enter the
+    /// history.
     was_taken: Box<[bool]>,
-    /// The entries of all tables, one table after the other. Tags have their lowest bit set, which
-    /// no empty entry has.
+    /// The entries of all tables, one table after the other. The lowest bit of a tag is always set, so an empty entry
+    /// never hits.
     entries: Box<[Entry]>,
     tables: usize,
-    /// For each table the bits of an index.
+    /// For each table, the mask of its indices.
     index_masks: [u32; TABLES_MAX],
     /// How many entries are allocated at a time.
     allocated: u32,
     learns_weak: bool,
     folded: Folded,
     history: History,
-    /// From 8 on, the alternate prediction is used in place of a new entry's.
+    /// A counter, 0 to 15. From 8 on, the alternate prediction replaces the prediction of a new entry.
     use_alternate: u8,
+    /// Number of branches so far.
     branches: u64,
 }
 
-/// The history lengths of a model's tables, in geometric steps from the first to the last, and each
-/// at least one longer than the one before.
+/// The history lengths of a model's tables: in geometric steps from the first to the last. Each exceeds the previous
+/// length by at least one.
 fn lengths(model: &TageModel) -> Vec<u32> {
     let steps = f64::from(model.tables - 1).max(1.0);
     let ratio = f64::from(model.history_max) / f64::from(model.history_min);
@@ -136,7 +146,7 @@ fn lengths(model: &TageModel) -> Vec<u32> {
     for table in 0..model.tables {
         let exact = f64::from(model.history_min) * ratio.powf(f64::from(table) / steps);
         let length_min = lengths.last().map_or(model.history_min, |last| last + 1);
-        // Leaves room for the lengths that follow.
+        // Each later table needs a longer history, up to the maximum.
         let length_max = model.history_max - (model.tables - 1 - table);
         lengths.push((exact.round() as u32).clamp(length_min, length_max));
     }
@@ -150,10 +160,11 @@ impl Tage {
         let long = model.long_table_entries.unwrap_or(model.table_entries);
         let entries_of =
             |table| if table < tables.div_ceil(2) { model.table_entries } else { long };
-        let knows = if model.history_of_taken { model.base_entries as usize } else { 0 };
+        let was_taken_entries =
+            if model.history_of_taken { model.base_entries as usize } else { 0 };
         Tage {
             base: Counters::new(model.base_entries as usize),
-            was_taken: vec![false; knows].into(),
+            was_taken: vec![false; was_taken_entries].into(),
             entries: vec![Entry::default(); tables * table_entries].into(),
             tables,
             index_masks: std::array::from_fn(|table| entries_of(table) - 1),
@@ -166,34 +177,35 @@ impl Tage {
         }
     }
 
-    /// The number of tables, which is `TABLES` if that is less than the most: then a constant.
+    /// The number of tables. `TABLES` is that number, as a constant for the compiler, unless it is [`TABLES_MAX`].
     #[inline(always)]
-    fn known<const TABLES: usize>(&self) -> usize {
+    fn table_count<const TABLES: usize>(&self) -> usize {
         if TABLES < TABLES_MAX { TABLES } else { self.tables }
     }
 
-    /// For each of the `TABLES` tables, the index of an address's entry and its tag.
+    /// For each table, the index of an address's entry in [`Tage::entries`], and the tag that the entry must have.
     #[inline(always)]
-    fn places<const TABLES: usize>(&self, address: u64) -> [(usize, u16); TABLES] {
-        let mut places = [(0, 0); TABLES];
+    fn entry_keys<const TABLES: usize>(&self, address: u64) -> [(usize, u16); TABLES] {
+        let mut keys = [(0, 0); TABLES];
         let widths = self.folded.widths;
         let address_index = address ^ address >> widths[0];
         let (tag_mask, table_entries) = ((1 << widths[1]) - 1, 1 << widths[0]);
         let mut first = 0;
         let values = self.folded.values.iter().zip(&self.index_masks);
-        for ((value, mask), place) in values.zip(&mut places).take(self.known::<TABLES>()) {
-            let number = |number: usize| value >> PLACES[number];
+        for ((value, mask), key) in values.zip(&mut keys).take(self.table_count::<TABLES>()) {
+            let number = |number: usize| value >> SHIFTS[number];
             let index = (address_index ^ number(0)) as u32 & mask;
             let tag = (address ^ number(1) ^ number(2) << 1) & tag_mask;
-            *place = (first + index as usize, tag as u16 | 1);
+            *key = (first + index as usize, tag as u16 | 1);
             first += table_entries;
         }
-        places
+        keys
     }
 
-    /// Trains the predictor. Returns the prediction before that. The faster prediction is that of the bimodal table.
+    /// Trains the predictor. Returns its earlier prediction. It overrules if the bimodal table, which is faster,
+    /// predicted the other direction.
     pub(super) fn step(&mut self, address: u64, taken: bool) -> PredictedDirection {
-        // Loops over a known number of tables are unrolled.
+        // The compiler unrolls loops over a constant number of tables.
         match self.tables {
             4 => self.step_in::<4>(address, taken),
             5 => self.step_in::<5>(address, taken),
@@ -203,13 +215,13 @@ impl Tage {
         }
     }
 
-    /// [`Tage::step`] with a limit on the number of tables.
+    /// [`Tage::step`] for a constant number of tables: see [`Tage::table_count`].
     #[inline(always)]
     fn step_in<const TABLES: usize>(&mut self, address: u64, taken: bool) -> PredictedDirection {
-        if let Some(was_taken) = known_branch(&mut self.was_taken, address)
+        if let Some(was_taken) = was_ever_taken(&mut self.was_taken, address)
             && !*was_taken
         {
-            // Nothing knew of the branch.
+            // The branch was never taken before: it is unknown.
             *was_taken = taken;
             if taken {
                 self.base.learn(address, true);
@@ -217,67 +229,70 @@ impl Tage {
             }
             return PredictedDirection { is_taken: false, is_overruling: false };
         }
-        let places = self.places::<TABLES>(address);
+        let keys = self.entry_keys::<TABLES>(address);
         // A bit for each table that hits.
         let mut known = 0u32;
-        for (number, (at, tag)) in places.iter().enumerate().take(self.known::<TABLES>()) {
-            known |= u32::from(self.entries[*at].tag == *tag) << number;
+        for (table, (index, tag)) in keys.iter().enumerate().take(self.table_count::<TABLES>()) {
+            known |= u32::from(self.entries[*index].tag == *tag) << table;
         }
-        let found = |known: u32| {
+        // The longest history among the tables that hit.
+        let longest = |known: u32| {
             let table = known.checked_ilog2()? as usize;
-            let taken = self.entries[places[table].0].counter >= TAKEN;
+            let taken = self.entries[keys[table].0].counter >= TAKEN;
             Some(Found { table, taken })
         };
-        let provider = found(known);
-        let second = provider.and_then(|provider| found(known & !(1 << provider.table)));
-        let base = self.base.predicts(address);
+        let provider = longest(known);
+        let second = provider.and_then(|provider| longest(known & !(1 << provider.table)));
+        let base = self.base.predicts_taken(address);
         let alternate = second.map_or(base, |found| found.taken);
         let predicted = provider.map_or(base, |found| {
-            let entry = self.entries[places[found.table].0];
+            let entry = self.entries[keys[found.table].0];
             if is_new(entry) && self.use_alternate >= 8 { alternate } else { found.taken }
         });
         let is_weak = self.learns_weak
             && match provider {
-                Some(found) => is_weak(self.entries[places[found.table].0]),
+                Some(found) => is_weak(self.entries[keys[found.table].0]),
                 None => self.base.is_weak(address),
             };
         match provider {
-            Some(found) => self.learn(found, places[found.table].0, alternate, taken),
+            Some(found) => self.learn(found, keys[found.table].0, alternate, taken),
             None => self.base.learn(address, taken),
         }
-        // Even if only the new entry was right: it is being trained then.
+        // No allocation if the provider was right but new, and therefore not used: it is being trained.
         let provided = provider.map_or(base, |found| found.taken);
         if is_weak || predicted != taken && provided != taken {
-            self.allocate(provider.map_or(0, |found| found.table + 1), &places, taken);
+            self.allocate(provider.map_or(0, |found| found.table + 1), &keys, taken);
         }
         self.remember::<TABLES>(taken);
         PredictedDirection { is_taken: predicted, is_overruling: predicted != base }
     }
 
+    /// Trains the entry that provided the prediction. `alternate`: the prediction without that entry.
     fn learn(&mut self, found: Found, index: usize, alternate: bool, taken: bool) {
         let entry = &mut self.entries[index];
         if found.taken != alternate {
-            let right = found.taken == taken;
+            let is_right = found.taken == taken;
             if is_new(*entry) {
-                self.use_alternate = if right {
+                self.use_alternate = if is_right {
                     self.use_alternate.saturating_sub(1)
                 } else {
                     (self.use_alternate + 1).min(15)
                 };
             }
             entry.useful =
-                if right { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
+                if is_right { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
         }
         entry.counter =
             if taken { (entry.counter + 1).min(7) } else { entry.counter.saturating_sub(1) };
     }
 
-    /// Allocates entries with longer histories, in the first tables whose entries are not useful.
+    /// Allocates entries in the tables from `first_table` on, the shortest histories first, where entries are not
+    /// useful. If all are useful, makes them less useful.
     #[inline(never)]
-    fn allocate(&mut self, from: usize, places: &[(usize, u16)], taken: bool) {
-        let of_longer = &places[from..self.tables];
+    fn allocate(&mut self, first_table: usize, keys: &[(usize, u16)], taken: bool) {
+        let longer_keys = &keys[first_table..self.tables];
         let mut remaining = self.allocated;
-        for (index, tag) in of_longer {
+        for (index, tag) in longer_keys {
             let entry = &mut self.entries[*index];
             if entry.useful == 0 {
                 *entry = Entry { tag: *tag, counter: TAKEN - u8::from(!taken), useful: 0 };
@@ -288,15 +303,16 @@ impl Tage {
             }
         }
         if remaining == self.allocated {
-            for (at, _) in of_longer {
-                self.entries[*at].useful -= 1;
+            for (index, _) in longer_keys {
+                self.entries[*index].useful -= 1;
             }
         }
     }
 
+    /// Enters a branch into the history. Forgets some usefulness from time to time.
     #[inline(always)]
     fn remember<const TABLES: usize>(&mut self, taken: bool) {
-        let tables = self.known::<TABLES>();
+        let tables = self.table_count::<TABLES>();
         self.folded.push(tables, &self.history, taken);
         self.history.push(taken);
         self.branches += 1;
@@ -306,14 +322,14 @@ impl Tage {
     }
 }
 
-/// Whether the branch at an address was taken before; none if that is not kept.
+/// Whether a branch at an address was ever taken. `None` if the model does not need that.
 #[inline(always)]
-fn known_branch(was_taken: &mut [bool], address: u64) -> Option<&mut bool> {
-    let last = was_taken.len().checked_sub(1)?;
-    was_taken.get_mut(address as usize & last)
+fn was_ever_taken(was_taken: &mut [bool], address: u64) -> Option<&mut bool> {
+    let index_mask = was_taken.len().checked_sub(1)?;
+    was_taken.get_mut(address as usize & index_mask)
 }
 
-/// Whether the next other outcome changes an entry's prediction.
+/// Whether a single outcome against an entry's prediction would change it.
 fn is_weak(entry: Entry) -> bool {
     entry.counter == TAKEN || entry.counter == TAKEN - 1
 }
@@ -423,7 +439,7 @@ mod tests {
                 history.push(*taken);
             }
             for (number, width) in widths.into_iter().enumerate() {
-                let value = incremental.values[1] >> PLACES[number] & ((1 << width) - 1);
+                let value = incremental.values[1] >> SHIFTS[number] & ((1 << width) - 1);
                 prop_assert_eq!(value, folded(&branches, length as usize, width));
             }
         }

@@ -1,12 +1,12 @@
-//! Targets of branches: the branch target buffer, the return stack, and indirect targets by
-//! history.
+//! Targets of branches: the branch target buffer, the return stack, and indirect targets by history.
+//! [`Predictor`](super::Predictor) asks them for each taken branch, in program order; each answer also trains.
 
 use super::model::{HistoryModel, TableModel};
 
-/// No branch is at this address: it would end beyond the last address.
-const NOBODY: u64 = u64::MAX;
+/// Marks an unused entry. No branch has this address, because it would end beyond the last address.
+const NO_BRANCH: u64 = u64::MAX;
 
-/// Lines of the code that share a place in the BTB, if it is kept by lines.
+/// The logarithm of the line size of a BTB by lines.
 const LINE_SHIFT: u32 = 6;
 
 /// A branch whose target is known.
@@ -16,26 +16,27 @@ struct KnownBranch {
     target: u64,
 }
 
-/// A place of the BTB: one or two branches of a line, the most recently used first.
+/// A way of a set of the BTB: a branch, or in a BTB by lines up to two branches of a line, the most recently used
+/// first.
 #[derive(Clone, Copy, Debug)]
 struct Way([KnownBranch; 2]);
 
-const NO_WAY: Way = Way([KnownBranch { address: NOBODY, target: 0 }; 2]);
+const EMPTY_WAY: Way = Way([KnownBranch { address: NO_BRANCH, target: 0 }; 2]);
 
 impl Way {
     #[inline]
-    fn has(&self, address: u64) -> bool {
+    fn holds(&self, address: u64) -> bool {
         self.0.iter().any(|branch| branch.address == address)
     }
 
-    /// Whether it has one branch of the line of an address, and room for another.
+    /// Whether the way has one branch of the line of an address, and room for another.
     #[inline]
     fn has_room(&self, address: u64) -> bool {
         let [first, second] = self.0;
-        second.address == NOBODY && first.address >> LINE_SHIFT == address >> LINE_SHIFT
+        second.address == NO_BRANCH && first.address >> LINE_SHIFT == address >> LINE_SHIFT
     }
 
-    /// Replaces the target of a branch of the line. Returns the one that was known.
+    /// Sets the target of a branch, and makes the branch the most recently used one. Returns the known target.
     #[inline]
     fn replace(&mut self, address: u64, target: u64) -> Option<u64> {
         let [first, second] = &mut self.0;
@@ -55,21 +56,23 @@ pub(super) struct Btb {
     ways: Box<[Way]>,
     associativity: usize,
     set_mask: u64,
+    /// See [`PredictorModel::btb_by_lines`](super::PredictorModel::btb_by_lines).
     by_lines: bool,
 }
 
 impl Btb {
     pub(super) fn new(model: &TableModel, by_lines: bool) -> Btb {
-        let places = model.entries >> u32::from(by_lines);
+        // A line uses two entries, which are one way here.
+        let ways = model.entries >> u32::from(by_lines);
         Btb {
-            ways: vec![NO_WAY; places as usize].into(),
+            ways: vec![EMPTY_WAY; ways as usize].into(),
             associativity: model.ways as usize,
-            set_mask: u64::from(places / model.ways) - 1,
+            set_mask: u64::from(ways / model.ways) - 1,
             by_lines,
         }
     }
 
-    /// Replaces the target of a branch by `target`. Returns the one that was known.
+    /// Sets the target of a branch to `target`. Returns the known target.
     #[inline]
     pub(super) fn step(&mut self, address: u64, target: u64) -> Option<u64> {
         let line = address >> LINE_SHIFT;
@@ -79,28 +82,29 @@ impl Btb {
         if ways[0].0[0].address == address {
             return ways[0].replace(address, target);
         }
-        let known = ways.iter().position(|way| way.has(address));
+        let known = ways.iter().position(|way| way.holds(address));
         let known = known.or_else(|| {
-            // A line with more than two branches has several places.
-            let shares = |way: &Way| self.by_lines && way.has_room(address);
-            ways.iter().position(shares)
+            // Else a way with another branch of the line. A line with more than two branches has several ways.
+            let has_room = |way: &Way| self.by_lines && way.has_room(address);
+            ways.iter().position(has_room)
         });
-        // Each entry moves back by one way, up to the known entry or the last way.
-        let mut moves = known.map_or(NO_WAY, |way| ways[way]);
-        let result = moves.replace(address, target);
+        // The way moves to the front; all ways before its old position, or all ways of the set, move back by one.
+        let mut moved = known.map_or(EMPTY_WAY, |way| ways[way]);
+        let known_target = moved.replace(address, target);
         for way in &mut ways[..=known.unwrap_or(self.associativity - 1)] {
-            std::mem::swap(way, &mut moves);
+            std::mem::swap(way, &mut moved);
         }
-        result
+        known_target
     }
 }
 
-/// The return stack; a call beyond its depth replaces the oldest entry.
+/// The return stack. A call beyond its depth replaces the oldest entry.
 #[derive(Clone, Debug)]
 pub(super) struct ReturnStack {
     addresses: Box<[u64]>,
-    /// The index of the next entry.
+    /// The index of the next entry; the entries form a ring.
     top: usize,
+    /// The number of valid entries.
     depth: usize,
 }
 
@@ -124,52 +128,52 @@ impl ReturnStack {
     }
 }
 
-/// Targets of indirect branches by address and by the history of indirect targets, or of the
-/// directions of conditional branches.
+/// Targets of indirect branches, by address and history. The history holds indirect targets, or the directions of
+/// conditional branches.
 #[derive(Clone, Debug)]
 pub(super) struct Indirect {
     targets: Box<[u64]>,
-    /// The last target by address alone, which is at hand earlier.
+    /// The last target by address alone: a faster prediction.
     last: Box<[u64]>,
     history: u64,
-    mask: u64,
+    history_mask: u64,
+    /// Whether the history holds directions of conditional branches.
     by_directions: bool,
 }
 
 impl Indirect {
     pub(super) fn new(model: &HistoryModel, by_directions: bool) -> Indirect {
-        let mask = (1 << model.history_bits) - 1;
-        let targets = vec![NOBODY; model.entries as usize];
+        let history_mask = (1 << model.history_bits) - 1;
+        let targets = vec![NO_BRANCH; model.entries as usize];
         Indirect {
             last: targets.clone().into(),
             targets: targets.into(),
             history: 0,
-            mask,
+            history_mask,
             by_directions,
         }
     }
 
-    /// A conditional branch was taken or not.
+    /// Notes the direction of a conditional branch.
     #[inline]
     pub(super) fn conditional(&mut self, taken: bool) {
         if self.by_directions {
-            self.history = (self.history << 1 | u64::from(taken)) & self.mask;
+            self.history = (self.history << 1 | u64::from(taken)) & self.history_mask;
         }
     }
 
-    /// Replaces the predicted target by `target`. Returns the prediction before that, and whether it overruled the
-    /// last target.
+    /// Learns the target of an indirect branch. Returns the earlier prediction, and whether it differs from the last
+    /// target.
     #[inline]
     pub(super) fn step(&mut self, address: u64, target: u64) -> (u64, bool) {
-        let last = &mut self.last[address as usize & (self.targets.len() - 1)];
-        let last = std::mem::replace(last, target);
-        // The history is in the upper bits of the index, too, where addresses of a program differ
-        // little.
+        let last_entry = &mut self.last[address as usize & (self.targets.len() - 1)];
+        let last = std::mem::replace(last_entry, target);
+        // The history also goes into the upper bits of the index, because addresses differ little there.
         let index = address ^ self.history ^ (self.history << 5);
         let entry = &mut self.targets[index as usize & (self.targets.len() - 1)];
         let predicted = std::mem::replace(entry, target);
         if !self.by_directions {
-            self.history = ((self.history << 3) ^ target ^ (target >> 5)) & self.mask;
+            self.history = ((self.history << 3) ^ target ^ (target >> 5)) & self.history_mask;
         }
         (predicted, predicted != last)
     }

@@ -1,13 +1,16 @@
-//! Checks of a model's parts against each other.
+//! Checks of a model's parts against each other, after [`parse`](super::parse) has checked each field by itself. Errors
+//! name the field as in the text and its allowed values; users read them.
 
+use crate::core::CoreModel;
 use crate::model::ModelError;
 use crate::system_model::{
     CYCLES_MAX, Dma, Inclusion, Index, LevelModel, Prefetch, SystemModel, Walk, WritePolicy,
 };
 
-/// Maximum number of ranges of processors of a model.
+/// Maximum number of processor ranges of a model.
 const PROCESSORS_MAX: usize = 16;
 
+/// Refuses a model whose parts do not fit together. The first problem is the error.
 pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
     if model.processors.len() > PROCESSORS_MAX {
         return refuse("cpuid", format!("allowed: up to {PROCESSORS_MAX} ranges"));
@@ -15,10 +18,23 @@ pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
     if let Some(core) = &model.core {
         core.check("core")?;
     }
-    geometries(model)?;
-    fields_of_other_caches(model)?;
-    latency_of_level("l3", model.l3.is_some(), model.l3_hit_cycles)?;
-    latency_of_level("stlb", model.stlb.is_some(), model.stlb_hit_cycles)?;
+    check_geometries(model)?;
+    check_foreign_fields(model)?;
+    check_latency("l3", model.l3.is_some(), model.l3_hit_cycles)?;
+    check_latency("stlb", model.stlb.is_some(), model.stlb_hit_cycles)?;
+    check_threads(model)?;
+    if let Some(core) = &model.core {
+        check_load_latency(model, core)?;
+    }
+    check_levels(model)?;
+    check_trace_cache(model)?;
+    check_walk(model)?;
+    check_dma(model)?;
+    check_tlbs(model)
+}
+
+/// Checks that threads divide processors, and that the core has as many threads.
+fn check_threads(model: &SystemModel) -> Result<(), ModelError> {
     if !model.cpus.is_multiple_of(model.threads_per_core) {
         let problem = format!("does not divide cpus, {}", model.cpus);
         return refuse("threads_per_core", problem);
@@ -32,27 +48,46 @@ pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
             );
             return refuse("threads_per_core", problem);
         }
-        let (load, hit) = (core.units.load.latency_cycles, model.l1_hit_cycles);
-        if u64::from(load) != hit {
-            let problem = format!(
-                "{hit} differs from core.units.load.latency_cycles, {load}; allowed: equal values"
-            );
-            return refuse("l1_hit_cycles", problem);
-        }
     }
+    Ok(())
+}
+
+/// Checks that the core and the memory system agree on the latency of an L1 hit.
+fn check_load_latency(model: &SystemModel, core: &CoreModel) -> Result<(), ModelError> {
+    let (load, hit) = (core.units.load.latency_cycles, model.l1_hit_cycles);
+    if u64::from(load) != hit {
+        let problem = format!(
+            "{hit} differs from core.units.load.latency_cycles, {load}; allowed: equal values"
+        );
+        return refuse("l1_hit_cycles", problem);
+    }
+    Ok(())
+}
+
+/// Checks each level below L1 against the level above.
+fn check_levels(model: &SystemModel) -> Result<(), ModelError> {
     let l1 = [("l1i", &model.l1i), ("l1d", &model.l1d)];
-    level("l2", &model.l2, &l1)?;
+    check_level("l2", &model.l2, &l1)?;
     if let Some(l3) = &model.l3 {
-        level("l3", l3, &[("l2", &model.l2)])?;
+        check_level("l3", l3, &[("l2", &model.l2)])?;
         if model.l2.shared && !l3.shared {
             return refuse("l3.shared", "false below a shared l2; allowed: true");
         }
     }
+    Ok(())
+}
+
+fn check_trace_cache(model: &SystemModel) -> Result<(), ModelError> {
     let code = &model.l1i;
     if code.trace && (code.index == Index::Virtual || code.prefetch != Prefetch::None) {
         let problem = "is set together with index or prefetch, which a trace cache does not have";
         return refuse("l1i.trace", problem);
     }
+    Ok(())
+}
+
+/// Refuses fields of page walks in a model whose TLB misses take a fixed time.
+fn check_walk(model: &SystemModel) -> Result<(), ModelError> {
     if model.walk == Walk::Fixed && model.walk_entries > 0 {
         return refuse("walk_entries", "has no effect without walk = \"caches\"");
     }
@@ -62,6 +97,11 @@ pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
     if model.walk == Walk::Fixed && model.nested.is_some() {
         return refuse("nested.page", "has no effect without walk = \"caches\"");
     }
+    Ok(())
+}
+
+/// Checks that devices can allocate lines in the last level, if they shall.
+fn check_dma(model: &SystemModel) -> Result<(), ModelError> {
     if model.dma == Dma::Allocate {
         let last = model.l3.as_ref().unwrap_or(&model.l2);
         if !last.shared && model.cores() > 1 {
@@ -73,23 +113,30 @@ pub(super) fn check(model: &SystemModel) -> Result<(), ModelError> {
             return refuse("dma_ways", problem);
         }
     }
-    tlbs(model)
+    Ok(())
 }
 
-fn level(name: &str, level: &LevelModel, above: &[(&str, &LevelModel)]) -> Result<(), ModelError> {
-    for (other_name, other) in above {
-        let (line, other_line) = (level.line_bytes, other.line_bytes);
-        let exclusive = level.inclusion == Inclusion::Exclusive;
-        if line < other_line || exclusive && line != other_line {
-            let allowed = if exclusive { "" } else { " or more" };
+/// Checks that the lines of a level are not shorter than the lines of the levels above, and that an inclusive level is
+/// large enough.
+fn check_level(
+    name: &str,
+    level: &LevelModel,
+    levels_above: &[(&str, &LevelModel)],
+) -> Result<(), ModelError> {
+    for (name_above, level_above) in levels_above {
+        let (line, line_above) = (level.line_bytes, level_above.line_bytes);
+        let is_exclusive = level.inclusion == Inclusion::Exclusive;
+        if line < line_above || is_exclusive && line != line_above {
+            let allowed = if is_exclusive { "" } else { " or more" };
             let problem =
-                format!("{line} under lines of {other_name}; allowed: {other_line}{allowed}");
+                format!("{line} under lines of {name_above}; allowed: {line_above}{allowed}");
             return refuse(format!("{name}.line"), problem);
         }
-        let (size, least) = (level.size_bytes, other.size_bytes);
-        if level.inclusion == Inclusion::Inclusive && size < least && !other.trace {
+        let (size, size_above) = (level.size_bytes, level_above.size_bytes);
+        let is_inclusive = level.inclusion == Inclusion::Inclusive;
+        if is_inclusive && size < size_above && !level_above.trace {
             let problem = format!(
-                "{size}, and {other_name} that it includes has {least}; allowed: that or more"
+                "{size}, and {name_above} that it includes has {size_above}; allowed: that or more"
             );
             return refuse(format!("{name}.size"), problem);
         }
@@ -97,15 +144,16 @@ fn level(name: &str, level: &LevelModel, above: &[(&str, &LevelModel)]) -> Resul
     Ok(())
 }
 
-fn tlbs(model: &SystemModel) -> Result<(), ModelError> {
+/// Checks the page sizes of TLBs against each other.
+fn check_tlbs(model: &SystemModel) -> Result<(), ModelError> {
     let pairs = [
         ("itlb_large", &model.itlb, &model.itlb_large),
         ("dtlb_large", &model.dtlb, &model.dtlb_large),
     ];
     for (name, small, large) in pairs {
         let Some(large) = large else { continue };
-        let again = large.pages_bytes.iter().any(|size| small.pages_bytes.contains(size));
-        if again || large.pages_bytes[0] < small.pages_bytes[0] {
+        let has_small_pages = large.pages_bytes.iter().any(|size| small.pages_bytes.contains(size));
+        if has_small_pages || large.pages_bytes[0] < small.pages_bytes[0] {
             let problem = "a size that the small TLB has, or below; allowed: larger ones";
             return refuse(format!("{name}.pages"), problem);
         }
@@ -122,7 +170,7 @@ fn tlbs(model: &SystemModel) -> Result<(), ModelError> {
 }
 
 /// Checks the geometry of each cache and TLB.
-fn geometries(model: &SystemModel) -> Result<(), ModelError> {
+fn check_geometries(model: &SystemModel) -> Result<(), ModelError> {
     for (name, level) in caches(model) {
         level.cache().check(name)?;
         let fill_bytes = level.fill_bytes();
@@ -143,13 +191,14 @@ fn geometries(model: &SystemModel) -> Result<(), ModelError> {
         .try_for_each(|(name, level)| level.map_or(Ok(()), |level| level.tlb().check(name)))
 }
 
+/// All caches of a model, each with its name in the text.
 fn caches(model: &SystemModel) -> impl Iterator<Item = (&'static str, &LevelModel)> {
     let l3 = model.l3.iter().map(|level| ("l3", level));
     [("l1i", &model.l1i), ("l1d", &model.l1d), ("l2", &model.l2)].into_iter().chain(l3)
 }
 
-/// Refuses fields of a cache that only other caches have.
-fn fields_of_other_caches(model: &SystemModel) -> Result<(), ModelError> {
+/// Refuses fields of a cache that are only for other caches.
+fn check_foreign_fields(model: &SystemModel) -> Result<(), ModelError> {
     let (l1, outer): (&[_], &[_]) = (&["l1i", "l1d"], &["l2", "l3"]);
     let (l1i, l1d) = l1.split_at(1);
     for (name, level) in caches(model) {
@@ -166,9 +215,9 @@ fn fields_of_other_caches(model: &SystemModel) -> Result<(), ModelError> {
             ("inclusion", "", level.inclusion != Inclusion::NonInclusive, outer),
             ("shared", "", level.shared, outer),
         ];
-        for (field, value, is_set, has_it) in fields {
-            if is_set && !has_it.contains(&name) {
-                let problem = format!("{value}is only for {}", has_it.join(", "));
+        for (field, value, is_set, caches_with_field) in fields {
+            if is_set && !caches_with_field.contains(&name) {
+                let problem = format!("{value}is only for {}", caches_with_field.join(", "));
                 return refuse(format!("{name}.{field}"), problem);
             }
         }
@@ -176,8 +225,8 @@ fn fields_of_other_caches(model: &SystemModel) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Checks that a latency is there if, and only if, the level is.
-fn latency_of_level(level: &str, has_level: bool, latency: Option<u64>) -> Result<(), ModelError> {
+/// Checks that `LEVEL_hit_cycles` is given if, and only if, the model has that level.
+fn check_latency(level: &str, has_level: bool, latency: Option<u64>) -> Result<(), ModelError> {
     let problem = match (has_level, latency) {
         (true, None) => format!("is missing; allowed: 0..={CYCLES_MAX}"),
         (false, Some(_)) => format!("is only for machines with {level}"),

@@ -1,4 +1,4 @@
-//! A model as text for people.
+//! A model as text for people: `irqlab machines NAME` prints it. Every text here is output that users read.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use crate::system_model::{
     Dma, Inclusion, Index, LevelModel, Prefetch, Protocol, SystemModel, TlbLevel, Walk, WritePolicy,
 };
 
-/// Room for the description of a level, characters.
+/// Width of the description of a level, in characters.
 const WIDTH: usize = 56;
 
-/// Draws the hierarchy: what each level is, and when it answers.
+/// Draws the hierarchy: the properties of each level, and the latency of a load that it serves.
 #[must_use]
 pub fn draw(model: &SystemModel) -> String {
     let mut text = format!("{}: {}\n", model.name, model.about);
@@ -30,17 +30,17 @@ pub fn draw(model: &SystemModel) -> String {
         cycles(model.instruction_cycles)
     );
     if let Some(core) = &model.core {
-        text += &executes(core);
+        text += &core_text(core);
     }
-    let first = answer(model, 0);
-    text += &row(0, "L1I", &level(&model.l1i, false), &first);
-    text += &row(0, "L1D", &level(&model.l1d, false), &first);
-    text += &row(1, "L2", &level(&model.l2, true), &answer(model, model.l2_hit_cycles));
+    let l1_latency = latency(model, 0);
+    text += &row(0, "L1I", &level(&model.l1i, false), &l1_latency);
+    text += &row(0, "L1D", &level(&model.l1d, false), &l1_latency);
+    text += &row(1, "L2", &level(&model.l2, true), &latency(model, model.l2_hit_cycles));
     if let Some(l3) = &model.l3 {
-        text += &row(2, "L3", &level(l3, true), &answer(model, model.l3_hit_cycles.unwrap_or(0)));
+        text += &row(2, "L3", &level(l3, true), &latency(model, model.l3_hit_cycles.unwrap_or(0)));
     }
     let depth = 2 + usize::from(model.l3.is_some());
-    text += &row(depth, "memory", &memory(model), &answer(model, model.memory_cycles));
+    text += &row(depth, "memory", &memory(model), &latency(model, model.memory_cycles));
     text += "\n";
     for (name, tlb) in tlbs(model) {
         let _ = writeln!(text, "{name:<11}{tlb}");
@@ -58,8 +58,8 @@ pub fn draw(model: &SystemModel) -> String {
     text
 }
 
-/// How a core executes: one line or two.
-fn executes(core: &CoreModel) -> String {
+/// How a core executes: a line with its order, width and branch predictor.
+fn core_text(core: &CoreModel) -> String {
     let order = match (&core.window, core.threads) {
         (Some(window), _) => format!("out of order, {} in flight", window.reorder_entries),
         (None, Some(threads)) => format!("in order, {threads} threads, one per cycle"),
@@ -87,54 +87,57 @@ fn cycles(number: u64) -> String {
     if number == 1 { "1 cycle".to_owned() } else { format!("{number} cycles") }
 }
 
-/// A level: indented more the farther it is from the core.
-fn row(depth: usize, name: &str, what: &str, answer: &str) -> String {
+/// The row of a level. Levels farther from the core have a greater `depth`, and are indented more.
+fn row(depth: usize, name: &str, properties: &str, latency: &str) -> String {
     let branch = if depth == 0 { String::new() } else { format!("{}└ ", "  ".repeat(depth - 1)) };
     let name = format!("{branch}{name}");
-    // Words that do not fit go to the next line.
+    // A property that does not fit goes to the next line.
     let mut lines = vec![String::new()];
-    for words in what.split_inclusive(", ") {
-        let fits =
-            |line: &&mut String| line.chars().count() + words.trim_end().chars().count() <= WIDTH;
+    for property in properties.split_inclusive(", ") {
+        let fits = |line: &&mut String| {
+            line.chars().count() + property.trim_end().chars().count() <= WIDTH
+        };
         match lines.last_mut().filter(fits) {
-            Some(line) => line.push_str(words),
-            None => lines.push(words.to_owned()),
+            Some(line) => line.push_str(property),
+            None => lines.push(property.to_owned()),
         }
     }
     let first = lines[0].trim_end();
-    let mut text = format!("{name:<13} {first:<WIDTH$} {answer}\n");
+    let mut text = format!("{name:<13} {first:<WIDTH$} {latency}\n");
     for line in &lines[1..] {
         text += &format!("{:<13} {}\n", "", line.trim_end());
     }
     text
 }
 
-/// The latency of a load that takes `wait` cycles more than an L1 hit.
-fn answer(model: &SystemModel, wait: u64) -> String {
+/// The latency of a load that takes `wait` cycles more than an L1 hit, in cycles and nanoseconds.
+fn latency(model: &SystemModel, wait: u64) -> String {
     let total = model.l1_hit_cycles + wait;
     let tenths_of_ns = u128::from(total) * 10_000_000_000 / u128::from(model.clock_hz);
     format!("{total:>5} cycles {:>5}.{} ns", tenths_of_ns / 10, tenths_of_ns % 10)
 }
 
-fn level(level: &LevelModel, outer: bool) -> String {
+/// The properties of a cache. `is_outer`: it is a level below L1.
+fn level(level: &LevelModel, is_outer: bool) -> String {
     let mut properties = vec![
         size_text(level.size_bytes),
         format!("{} {}", level.ways, if level.ways == 1 { "way" } else { "ways" }),
         format!("lines of {}", size_text(level.line_bytes)),
     ];
-    let mut say = |holds: bool, what: &str| properties.extend(holds.then(|| what.to_owned()));
-    say(level.replacement == Replacement::TreePlru, "tree-plru");
-    say(level.replacement == Replacement::Random, "random");
-    say(level.trace, "by entry (trace)");
-    say(level.write == WritePolicy::Through, "write-through");
-    say(!level.allocate, "no allocation");
-    say(level.index == Index::Virtual, "virtual index");
-    say(level.prefetch == Prefetch::NextLine, "prefetches the next line");
-    say(level.prefetch == Prefetch::Stride, "prefetches strides");
-    say(level.prefetch == Prefetch::Stream, "prefetches streams");
-    say(level.inclusion == Inclusion::Inclusive, "inclusive");
-    say(level.inclusion == Inclusion::Exclusive, "exclusive");
-    say(outer && level.shared, "shared");
+    let mut add_if =
+        |condition: bool, property: &str| properties.extend(condition.then(|| property.to_owned()));
+    add_if(level.replacement == Replacement::TreePlru, "tree-plru");
+    add_if(level.replacement == Replacement::Random, "random");
+    add_if(level.trace, "by entry (trace)");
+    add_if(level.write == WritePolicy::Through, "write-through");
+    add_if(!level.allocate, "no allocation");
+    add_if(level.index == Index::Virtual, "virtual index");
+    add_if(level.prefetch == Prefetch::NextLine, "prefetches the next line");
+    add_if(level.prefetch == Prefetch::Stride, "prefetches strides");
+    add_if(level.prefetch == Prefetch::Stream, "prefetches streams");
+    add_if(level.inclusion == Inclusion::Inclusive, "inclusive");
+    add_if(level.inclusion == Inclusion::Exclusive, "exclusive");
+    add_if(is_outer && level.shared, "shared");
     if level.fill_bytes() != level.line_bytes {
         properties.push(format!("in parts of {}", size_text(level.fill_bytes())));
     }
@@ -144,6 +147,7 @@ fn level(level: &LevelModel, outer: bool) -> String {
     properties.join(", ")
 }
 
+/// The bandwidth of the memory bus.
 fn memory(model: &SystemModel) -> String {
     match model.memory_line_cycles {
         0 => "any number of lines at once".to_owned(),
@@ -184,6 +188,7 @@ fn tlb(level: &TlbLevel) -> String {
     format!("{} entries, {ways}, pages of {}{random}", tlb.entries, pages.join(", "))
 }
 
+/// How a TLB miss is served.
 fn walk(model: &SystemModel) -> String {
     let fixed = cycles(model.tlb_miss_cycles);
     let walk = match (model.walk, model.walk_entries) {

@@ -1,6 +1,8 @@
-//! How serde reads the fields of a model: numbers in a range, quantities with a unit, short texts.
+//! How serde reads the fields of a model: numbers in a range, quantities with a unit, short texts. The fields of
+//! [`system_model`](crate::system_model) name these functions.
 //!
-//! What a field expects starts with `allowed: `, which [`parse`](super::parse) shows to the user.
+//! Each `expecting` text starts with `allowed: `. [`parse`](super::parse) looks for this prefix and shows the text to
+//! the user.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,26 +12,26 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor
 use super::units::{self, BYTES, HZ, Units};
 use crate::model::{CACHE_BYTES_MAX, LINE_BYTES_MIN};
 
-/// The longest text of a field, bytes.
+/// Maximum length of a text, in bytes.
 const TEXT_BYTES_MAX: usize = 200;
-/// The longest line of a cache, bytes.
+/// Maximum line size of a cache, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
-/// Page sizes of the guest, bytes.
+/// Page sizes of the guest, in bytes.
 pub(crate) const GUEST_PAGES_BYTES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];
-/// The pages of a TLB, bytes.
+/// Page sizes of a TLB, in bytes.
 const PAGES_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 
-/// The default of a number.
+/// The default `NUMBER` of a field.
 pub(crate) fn number<const NUMBER: u32, T: From<u32>>() -> T {
     NUMBER.into()
 }
 
-/// The default of a flag that is set unless the text says otherwise.
+/// The default of a flag that is true unless the text says otherwise.
 pub(crate) fn yes() -> bool {
     true
 }
 
-/// A whole number from `MIN` to `MAX`.
+/// Reads a whole number from `MIN` to `MAX`.
 pub(crate) fn within<'de, D: Deserializer<'de>, T: TryFrom<u64>, const MIN: u64, const MAX: u64>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -37,7 +39,7 @@ pub(crate) fn within<'de, D: Deserializer<'de>, T: TryFrom<u64>, const MIN: u64,
     T::try_from(number).map_err(|_| D::Error::custom(format!("{number} is too large")))
 }
 
-/// A whole number from `MIN` to `MAX`, of a field that may be absent.
+/// Reads a whole number from `MIN` to `MAX`, for a field that may be absent.
 pub(crate) fn optional<
     'de,
     D: Deserializer<'de>,
@@ -50,6 +52,7 @@ pub(crate) fn optional<
     within::<D, T, MIN, MAX>(from).map(Some)
 }
 
+/// Reads a number in a range.
 struct Number(RangeInclusive<u64>);
 
 impl Number {
@@ -79,28 +82,28 @@ impl Visitor<'_> for Number {
     }
 }
 
-/// The size of a cache, bytes.
+/// Reads the size of a cache, in bytes.
 pub(crate) fn cache_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(Quantity::bytes(LINE_BYTES_MIN..=CACHE_BYTES_MAX))
 }
 
-/// The size of a line, bytes.
+/// Reads the size of a line, in bytes.
 pub(crate) fn line_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(Quantity::bytes(LINE_BYTES_MIN..=LINE_BYTES_MAX))
 }
 
-/// The size of a sub-block, bytes, of a field that may be absent.
+/// Reads the size of a sub-block, in bytes, for a field that may be absent.
 pub(crate) fn sub_block<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     line_size(from).map(Some)
 }
 
-/// The frequency of a clock, hertz.
+/// Reads the frequency of a clock, in hertz.
 pub(crate) fn clock<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let range = 1_000_000..=100_000_000_000;
     from.deserialize_any(Quantity { units: HZ, example: "1.7 GHz", range })
 }
 
-/// A page size of the guest, bytes.
+/// Reads a page size of the guest, in bytes.
 pub(crate) fn guest_page<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let size = from.deserialize_any(Quantity::bytes(PAGES_BYTES))?;
     if GUEST_PAGES_BYTES.contains(&size) {
@@ -109,7 +112,7 @@ pub(crate) fn guest_page<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::E
     Err(D::Error::custom("allowed: \"4 KiB\", \"2 MiB\", \"1 GiB\""))
 }
 
-/// A text with its unit.
+/// Reads a number with its unit, as in "16 KiB".
 struct Quantity {
     units: Units,
     example: &'static str,
@@ -134,7 +137,8 @@ impl Visitor<'_> for Quantity {
         )
     }
 
-    /// A number below 0, which has no unit even if the field's name ends in it.
+    /// A number without a unit. [`parse`](super::parse) has already added the unit of a field like `size_bytes`, except
+    /// to a negative number.
     fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
         if number >= 0 {
             return Err(E::invalid_type(Unexpected::Signed(number), &self));
@@ -153,11 +157,12 @@ impl Visitor<'_> for Quantity {
     }
 }
 
-/// The page sizes of a TLB, bytes: one power of two, or sizes of the guest's pages, the smallest first.
+/// Reads the page sizes of a TLB, in bytes: a single power of two, or sizes of the guest's pages, the smallest first.
 pub(crate) fn page_sizes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
     from.deserialize_any(PageSizes)
 }
 
+/// Reads a page size, or a list of them.
 struct PageSizes;
 
 impl<'de> Visitor<'de> for PageSizes {
@@ -193,7 +198,7 @@ impl<'de> Visitor<'de> for PageSizes {
     }
 }
 
-/// A text of a limited length without control characters.
+/// Reads a text of a limited length, without control characters.
 pub(crate) fn short_text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
     if text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control) {

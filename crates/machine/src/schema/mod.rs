@@ -1,4 +1,5 @@
-//! Machine models as data: TOML text to a checked structure, drawn as text.
+//! Machine models as data: from TOML text to a checked [`SystemModel`], and to a drawing. `sim` reads models here;
+//! `irqlab machines` draws, changes (`--set`) and fits them. The text may come from a user: no text may panic.
 
 mod check;
 mod draw;
@@ -13,7 +14,7 @@ pub use set::{changed, set};
 use crate::model::ModelError;
 use crate::system_model::{BlockingModel, SystemModel};
 
-/// The longest text of a model, bytes.
+/// Maximum length of a model's text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
 
 impl SystemModel {
@@ -26,9 +27,8 @@ impl SystemModel {
 }
 
 impl BlockingModel {
-    /// Parses and checks a model for [`BlockingMachine`](crate::BlockingMachine). Refuses other
-    /// models with a list of the features that the fast path does not have; [`SystemModel::parse`]
-    /// accepts all.
+    /// Parses and checks a model for [`BlockingMachine`](crate::BlockingMachine). Refuses other models, with a list of
+    /// the features that the fast path does not have.
     ///
     /// Fails with [`ModelError`], which names the line and the field.
     pub fn parse(text: &str) -> Result<Self, ModelError> {

@@ -1,4 +1,7 @@
-//! Parses the text of a file into a [`SystemModel`]: each error names the line, the field and its allowed values.
+//! Parses the text of a file into a [`SystemModel`]. Each error names the line, the field and its allowed values.
+//!
+//! serde and toml report errors as texts; [`refused`] recognises these texts, so their wording matters when either
+//! crate is updated. Tests of `schema` show which messages users get.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -8,9 +11,10 @@ use super::{TEXT_BYTES_MAX, check};
 use crate::model::ModelError;
 use crate::system_model::SystemModel;
 
-/// Endings of names of fields that are numbers without a unit, each with the unit that it stands for.
+/// Suffixes of field names whose values are numbers without a unit, each with its unit.
 pub(super) const UNIT_SUFFIXES: [(&str, &str); 2] = [("_bytes", "B"), ("_hz", "Hz")];
 
+/// Parses and checks a model.
 pub(super) fn parse(text: &str) -> Result<SystemModel, ModelError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(ModelError::new("", format!("a model of over {TEXT_BYTES_MAX} bytes")));
@@ -26,7 +30,8 @@ pub(super) fn parse(text: &str) -> Result<SystemModel, ModelError> {
     Ok(model)
 }
 
-/// Writes numbers of bytes and hertz as texts with their unit: `size_bytes = 16384` as `size_bytes = "16384 B"`.
+/// Turns numbers of bytes and hertz into texts with their unit: `size_bytes = 16384` into `size_bytes = "16384 B"`. So
+/// all quantities have one form.
 fn with_units<'t>(fields: &DeTable<'t>) -> DeTable<'t> {
     let with_unit = |name: &str, value: &DeValue<'t>| match value {
         DeValue::Integer(number) => {
@@ -47,7 +52,7 @@ fn with_units<'t>(fields: &DeTable<'t>) -> DeTable<'t> {
     fields
 }
 
-/// Refuses an array where a table is wanted: serde takes its members for the first fields of the table.
+/// Refuses an array in place of a table, because serde would take its members for the first fields of the table.
 fn refuse_arrays(text: &str, file: &DeTable<'_>) -> Result<(), ModelError> {
     let mut arrays = file.iter().filter(|(_, value)| matches!(value.get_ref(), DeValue::Array(_)));
     let Some((key, _)) = arrays.find(|(key, _)| &**key.get_ref() != "cpuid") else {
@@ -58,20 +63,20 @@ fn refuse_arrays(text: &str, file: &DeTable<'_>) -> Result<(), ModelError> {
     Err(ModelError { line, field: key.get_ref().to_string(), problem })
 }
 
-/// An error of the whole file has a place after its end.
+/// Reads a model from its fields. An error of the whole file has its position after the end of the text.
 fn deserialize(text: &str, fields: DeTable<'_>) -> Result<SystemModel, Error> {
     let end = text.len()..text.len();
     SystemModel::deserialize(Deserializer::from(Spanned::new(end, fields)))
 }
 
-/// The error of [`deserialize`], with line and field.
+/// Converts an error of [`deserialize`] to an error with line, field and allowed values.
 fn refused(text: &str, mut fields: DeTable<'_>, error: &Error) -> ModelError {
     let start = error.span().map_or(text.len(), |span| span.start);
     let mut path = path_at(&fields, start).unwrap_or_default();
     let line = if path.is_empty() { 1 } else { line_of(text, start) };
     let message = one_line(error);
     let quoted = |before: &str| message.strip_prefix(before)?.split_once('`');
-    // The table at `path` lacks a field, or has it twice.
+    // For a missing or a duplicate field, `path` is the table of the field.
     let problem = if let Some((name, _)) = quoted("missing field `") {
         path.push(name.to_owned());
         let allowed = allowed(text, &mut fields, &path, DeValue::Array(Default::default()));
@@ -80,7 +85,7 @@ fn refused(text: &str, mut fields: DeTable<'_>, error: &Error) -> ModelError {
         path.push(name.to_owned());
         "is given twice, under two names; allowed: one of them".to_owned()
     } else if let Some((name, _)) = quoted("unknown field `") {
-        // A header such as `[a.b]` is the place of both tables.
+        // A header such as `[a.b]` is the position of both tables.
         path.truncate(
             path.iter().position(|part| *part == name).map_or(path.len(), |index| index + 1),
         );
@@ -89,18 +94,19 @@ fn refused(text: &str, mut fields: DeTable<'_>, error: &Error) -> ModelError {
         let allowed = allowed(text, &mut fields, &path, DeValue::String(Default::default()));
         format!("a text is wanted{}", allowed.unwrap_or_default())
     } else if let Some((given, allowed)) = message.split_once(", expected allowed: ") {
-        let given = given.strip_prefix("invalid type: ").unwrap_or(given);
-        format!("{given} is given; allowed: {allowed}")
+        let value = given.strip_prefix("invalid type: ").unwrap_or(given);
+        format!("{value} is given; allowed: {allowed}")
     } else if let Some(given) = message.strip_suffix(", expected a boolean") {
-        let given = given.strip_prefix("invalid type: ").unwrap_or(given);
-        format!("{given} is given; allowed: true, false")
+        let value = given.strip_prefix("invalid type: ").unwrap_or(given);
+        format!("{value} is given; allowed: true, false")
     } else {
         message
     };
     ModelError { line: Some(line), field: path.join("."), problem }
 }
 
-/// The allowed values of the field at `path`: the end of the message about a `wrong` value.
+/// The allowed values of the field at `path`, as the end of a message. Finds them by an experiment: puts a value of a
+/// `wrong` type there, and takes the allowed values from serde's message.
 fn allowed<'t>(
     text: &str,
     fields: &mut DeTable<'t>,
@@ -110,8 +116,8 @@ fn allowed<'t>(
     let (name, tables) = path.split_last()?;
     let mut table = &mut *fields;
     for name in tables {
-        let DeValue::Table(below) = table.get_mut(name.as_str())?.get_mut() else { return None };
-        table = below;
+        let DeValue::Table(inner) = table.get_mut(name.as_str())?.get_mut() else { return None };
+        table = inner;
     }
     table.insert(Spanned::new(0..0, name.clone().into()), Spanned::new(0..0, wrong));
     let message = one_line(&deserialize(text, fields.clone()).err()?);
@@ -120,11 +126,12 @@ fn allowed<'t>(
     is_for_users.then(|| format!("; allowed: {}", allowed.trim_start_matches("allowed: ")))
 }
 
+/// The message of an error on one line.
 fn one_line(error: &Error) -> String {
     error.message().trim_end().replace('\n', "; ")
 }
 
-/// Adds the line to an error of a check, and names the field as the text does.
+/// Adds the line to an error of a check, and names the field as the text does: with or without its unit.
 fn locate(text: &str, file: &DeTable<'_>, error: &ModelError) -> ModelError {
     let (mut table, mut start, mut path) = (Some(file), 0, Vec::new());
     for name in error.field.split('.') {
@@ -139,23 +146,23 @@ fn locate(text: &str, file: &DeTable<'_>, error: &ModelError) -> ModelError {
     ModelError { line, field: path.join("."), problem: error.problem.clone() }
 }
 
-/// The name of a field without its unit.
+/// The name of a field without the suffix of its unit.
 pub(super) fn without_unit(name: &str) -> &str {
     UNIT_SUFFIXES.iter().find_map(|(suffix, _)| name.strip_suffix(suffix)).unwrap_or(name)
 }
 
-/// The names of the fields that contain a byte, the outermost first.
+/// The names of the fields that contain a byte of the text, the outermost first. `None`: no field contains it.
 fn path_at(fields: &DeTable<'_>, byte: usize) -> Option<Vec<String>> {
     fields.iter().find_map(|(key, value)| {
-        let below = value.get_ref().as_table().and_then(|table| path_at(table, byte));
+        let inner_path = value.get_ref().as_table().and_then(|table| path_at(table, byte));
         let is_here = key.span().contains(&byte) || value.span().contains(&byte);
-        let mut path = below.or_else(|| is_here.then(Vec::new))?;
+        let mut path = inner_path.or_else(|| is_here.then(Vec::new))?;
         path.insert(0, key.get_ref().to_string());
         Some(path)
     })
 }
 
-/// The number of the line, from 1, that a byte is in.
+/// The number of the line, from 1, that contains a byte of the text.
 fn line_of(text: &str, byte: usize) -> usize {
     let before = text.as_bytes().get(..byte).unwrap_or_default();
     before.iter().filter(|byte| **byte == b'\n').count() + 1

@@ -1,7 +1,7 @@
 //! Changes a field of a model's text, as `--set l2.size=4MiB` does.
 //!
-//! It changes the text and not the structure: comments and line numbers stay, and the model that a
-//! run records is still a model file.
+//! It changes the text, not the structure: comments stay, and the model that a run records is still a
+//! model file.
 
 use std::ops::Range;
 
@@ -12,19 +12,19 @@ use super::parse::without_unit;
 use crate::model::ModelError;
 use crate::system_model::SystemModel;
 
-/// The deepest nesting of tables in a model.
+/// Maximum number of names in a field's path, such as `core.units.load.count`.
 const TABLES_MAX: usize = 4;
 
-/// The text of a model with fields changed or added: see [`changed`].
+/// Returns the text of a model with fields changed or added: see [`changed`].
 ///
 /// Fails as [`changed`] does.
 pub fn set(text: &str, assignments: &[&str]) -> Result<String, ModelError> {
     Ok(changed(text, assignments)?.0)
 }
 
-/// The text of a model with fields changed or added, one after the other, and the model. Each of `assignments` is
-/// `FIELD=VALUE`, such as `l2.size=4MiB` or `memory_cycles=200`. The result of all must be a model,
-/// but not that of each (`l1d.size=48KiB` alone, where there are 8 ways).
+/// Returns the text of a model with fields changed or added, one after the other, and the model. An assignment is
+/// `FIELD=VALUE`, such as `l2.size=4MiB` or `memory_cycles=200`. Only the result of all assignments must be a model:
+/// `l1d.size=48KiB` may be invalid alone, with 8 ways, and valid with `l1d.ways=12`.
 ///
 /// Fails with [`ModelError`] if an assignment is malformed, or the result is refused. It blames the
 /// assignments, so `text` should be a model.
@@ -42,17 +42,17 @@ pub fn changed(text: &str, assignments: &[&str]) -> Result<(String, SystemModel)
     }
 }
 
-/// Returns the text with one field changed or added. It need not be a model.
+/// Returns the text with one field changed or added. The result need not be a valid model.
 fn edit(text: &str, assignment: &str) -> Result<String, ModelError> {
     let refuse = |problem: &str| ModelError::new(format!("--set {assignment}"), problem);
     let (field, value) =
         assignment.split_once('=').ok_or_else(|| refuse("is not FIELD=VALUE, as l2.size=4MiB"))?;
     let (field, value) = (field.trim(), value.trim());
-    let plain = |part: &str| {
+    let is_name = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
     };
     let mut path: Vec<&str> = field.split('.').collect();
-    if !path.iter().all(|part| plain(part)) || path.len() > TABLES_MAX {
+    if !path.iter().all(|part| is_name(part)) || path.len() > TABLES_MAX {
         return Err(refuse("has no field before the =; fields are as memory_cycles or l2.size"));
     }
     let name = path.pop().unwrap_or_default();
@@ -68,7 +68,7 @@ fn edit(text: &str, assignment: &str) -> Result<String, ModelError> {
     changed.ok_or_else(|| refuse("has no table of its own to stand in"))
 }
 
-/// A number, list or boolean as it is; everything else as text.
+/// The value as TOML: a number, list, boolean or quoted text stays, everything else becomes a quoted text.
 fn literal(value: &str) -> String {
     let is_plain = DeValue::parse(value).is_ok_and(|value| {
         let value = value.get_ref();
@@ -77,7 +77,8 @@ fn literal(value: &str) -> String {
     if is_plain && !value.contains('\n') { value.to_owned() } else { format!("{value:?}") }
 }
 
-/// The table that a path names, if there is one; the file itself for an empty path.
+/// The table that a path names: `Some(None)` for the file itself, which has an empty path. `None`: there is no such
+/// table.
 fn descend<'t>(file: &'t DeTable<'t>, path: &[&str]) -> Option<Option<&'t Spanned<DeValue<'t>>>> {
     let mut found = None;
     let mut fields = Some(file);
@@ -90,12 +91,12 @@ fn descend<'t>(file: &'t DeTable<'t>, path: &[&str]) -> Option<Option<&'t Spanne
     Some(found)
 }
 
-/// Changes the field `name` of a table, or adds it at `room`: a byte of the text, and the separator
-/// that follows the field there.
+/// Returns the text with the field `name` of a table changed, or added at `insertion`: a position in the text, and the
+/// separator that must follow the field there. `None`: the field must be added, and there is no such position.
 fn in_table(
     text: &str,
     fields: &DeTable<'_>,
-    room: Option<(usize, &str)>,
+    insertion: Option<(usize, &str)>,
     name: &str,
     literal: &str,
 ) -> Option<String> {
@@ -103,8 +104,8 @@ fn in_table(
     let (replaced, new) = match old {
         Some((key, value)) => (key.span().start..value.span().end, format!("{name} = {literal}")),
         None => {
-            let (at, separator) = room?;
-            (at..at, format!("{name} = {literal}{separator}"))
+            let (position, separator) = insertion?;
+            (position..position, format!("{name} = {literal}{separator}"))
         }
     };
     Some(replace(text, replaced, &new))

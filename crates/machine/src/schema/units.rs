@@ -1,6 +1,6 @@
-//! Numbers with units, such as `16 KiB` and `200 MHz`.
+//! Numbers with units, such as `16 KiB` and `200 MHz`: parsing for the fields of a model, and printing for the drawing.
 
-/// The units of a quantity, and how many of the smallest unit each is.
+/// The units of a quantity, the smallest first, each with its value in the smallest unit.
 pub(crate) type Units = &'static [(&'static str, u64)];
 
 /// Units of sizes. KB is not among them because it is ambiguous: 1,000 or 1,024 bytes.
@@ -9,9 +9,9 @@ pub(crate) const BYTES: Units = &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), 
 pub(crate) const HZ: Units =
     &[("Hz", 1), ("kHz", 1_000), ("MHz", 1_000_000), ("GHz", 1_000_000_000)];
 
-/// The longest number with its unit, bytes.
+/// Maximum length of a number with its unit, in bytes.
 const TEXT_BYTES_MAX: usize = 32;
-/// The most digits after the decimal point.
+/// Maximum number of digits after the decimal point.
 const DECIMALS_MAX: usize = 9;
 
 /// Parses `16 KiB` as bytes, or `1.7 GHz` as hertz.
@@ -29,46 +29,48 @@ pub(crate) fn parse(text: &str, units: Units) -> Result<u64, String> {
     if unit.is_empty() {
         return Err(format!("{text:?} has no unit; units: {}", known()));
     }
-    let Some((_, worth)) = units.iter().find(|(name, _)| *name == unit) else {
+    let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
         return Err(format!("{text:?} has an unknown unit; units: {}", known()));
     };
-    scaled(number, *worth).ok_or_else(|| format!("{text:?} is no whole number of {}", units[0].0))
+    scaled(number, *factor).ok_or_else(|| format!("{text:?} is no whole number of {}", units[0].0))
 }
 
-/// A decimal number times `worth`, if the product is whole.
-fn scaled(number: &str, worth: u64) -> Option<u64> {
+/// A decimal number times `factor`. `None` if the product is not whole or too large, or the text is no number.
+fn scaled(number: &str, factor: u64) -> Option<u64> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let decimals = decimals.trim_end_matches('0');
     if decimals.len() > DECIMALS_MAX {
         return None;
     }
-    let tens = 10u128.pow(decimals.len() as u32);
-    let part: u128 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
-    let number = whole.parse::<u64>().ok()? as u128 * tens + part;
-    let total = number.checked_mul(u128::from(worth))?;
-    if total % tens != 0 {
+    let denominator = 10u128.pow(decimals.len() as u32);
+    let fraction: u128 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
+    let number = whole.parse::<u64>().ok()? as u128 * denominator + fraction;
+    let total = number.checked_mul(u128::from(factor))?;
+    if total % denominator != 0 {
         return None;
     }
-    u64::try_from(total / tens).ok()
+    u64::try_from(total / denominator).ok()
 }
 
-/// A size in its largest unit, such as `16 KiB`.
+/// A size in the largest fitting unit, such as `16 KiB`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
     in_largest(bytes, BYTES)
 }
 
-/// A frequency in its largest unit, such as `1.7 GHz`.
+/// A frequency in the largest fitting unit, such as `1.7 GHz`.
 #[must_use]
 pub fn frequency_text(hz: u64) -> String {
     in_largest(hz, HZ)
 }
 
+/// A number in the largest unit that is not larger than the number.
 fn in_largest(number: u64, units: Units) -> String {
-    let (name, worth) = units.iter().rev().find(|(_, worth)| *worth <= number).unwrap_or(&units[0]);
-    let (whole, rest) = (number / worth, number % worth);
+    let largest = units.iter().rev().find(|(_, factor)| *factor <= number);
+    let (name, factor) = largest.unwrap_or(&units[0]);
+    let (whole, remainder) = (number / factor, number % factor);
     // Three decimals are exact for all values of real machines, such as 1.25 MiB and 1.266 GHz.
-    let decimals = format!("{:03}", u128::from(rest) * 1000 / u128::from(*worth));
+    let decimals = format!("{:03}", u128::from(remainder) * 1000 / u128::from(*factor));
     match decimals.trim_end_matches('0') {
         "" => format!("{whole} {name}"),
         decimals => format!("{whole}.{decimals} {name}"),

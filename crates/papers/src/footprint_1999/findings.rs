@@ -1,4 +1,5 @@
-//! The paper's findings as claims about misses, judged on every model and on the published figures.
+//! The findings of `footprint-1999` as claims about misses, judged on every
+//! simulated model and on the published figures.
 
 use lab::footprint::contexts::Mode;
 use lab::footprint::estimate::Mean;
@@ -6,9 +7,10 @@ use lab::footprint::{Level, Method, Stimulus};
 use record::Table;
 
 use super::published::{Count, Paper};
-use super::tables::{ModelRun, SeriesKey, by_model};
+use super::tables::{ModelRun, SeriesKey, display_by_model};
 use crate::judge::{
-    CLOSE_RATIO, Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly, half_way,
+    CLOSE_RATIO, Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly,
+    half_benefit_ratio,
 };
 
 /// The disk stimuli: a read without a notification, and a read whose completion an eventfd reports.
@@ -31,12 +33,12 @@ const TABLE: FindingsTable = FindingsTable {
     ..FindingsTable::SIMULATED
 };
 
-/// Misses of the loop per interrupt.
+/// A figure that claims compare: misses of the loop per interrupt.
 #[derive(Clone, Copy)]
 enum Cell<'a> {
-    /// In short windows, by the refined method, on the model or with a change of it.
+    /// In short windows, by the refined method. The text is a change of the model, or `None` for the unchanged model.
     Short(&'a ModelRun, Option<&'a str>, Level, Stimulus),
-    /// In L1D and in long windows.
+    /// In long windows, in L1D.
     Long(&'a ModelRun, Stimulus, Method),
 }
 
@@ -66,6 +68,7 @@ impl Figures<Cell<'_>> for Paper {
             Ok(with - misses(Level::L1d, Stimulus::Disk, method, Count::Without)?)
         };
         let published = match *cell {
+            // The paper did not measure changed machines.
             Cell::Short(_, Some(_), ..) => return None,
             Cell::Short(_, None, level, stimulus) => {
                 misses(level, stimulus, Method::Refined, Count::Beyond)
@@ -151,7 +154,7 @@ fn longer_lines_in_one_model<'a>(
                 if unchanged > changed { [None, Some(change)] } else { [Some(change), None] };
             (format!("{max} B and {min} B"), f64::from(max) / f64::from(min.max(1)), changes)
         }
-        // The first side that is missing gives the reason.
+        // A line length is unknown: the claim is not judged, and the first missing side gives the reason.
         (None, _) => (change.to_owned(), 2.0, [None, Some(change)]),
         (_, None) => (change.to_owned(), 2.0, [Some(change), None]),
     };
@@ -160,7 +163,7 @@ fn longer_lines_in_one_model<'a>(
         format!("l2, {stimulus}, lines of {lengths}"),
         format!(
             "misses with lines of twice the length > {} of the misses with the shorter lines",
-            half_way(2.0)
+            half_benefit_ratio(2.0)
         ),
         Test::NoBenefit(factor),
         changes.map(|change| Side::Cell(Cell::Short(run, change, Level::L2, stimulus))),
@@ -178,7 +181,7 @@ fn longer_lines_between_models(runs: &[ModelRun]) -> Vec<Claim<Cell<'_>>> {
         ..Claim::new(
             NO_BENEFIT,
             format!("l2, {stimulus}, lines of 128 B and 64 B"),
-            format!("misses of origin-200 > {} of the misses of ultra-1", half_way(2.0)),
+            format!("misses of origin-200 > {} of the misses of ultra-1", half_benefit_ratio(2.0)),
             Test::NoBenefit(2.0),
             [long, short].map(|run| Side::Cell(Cell::Short(run, None, Level::L2, stimulus))),
         )
@@ -189,9 +192,9 @@ fn longer_lines_between_models(runs: &[ModelRun]) -> Vec<Claim<Cell<'_>>> {
 /// Table `findings`: all findings, for all runs.
 #[must_use]
 pub fn findings(paper: &Paper, runs: &[ModelRun]) -> Table {
-    let mut all: Vec<Claim<Cell<'_>>> = runs.iter().flat_map(claims).collect();
-    all.extend(longer_lines_between_models(runs));
-    TABLE.judge(all, paper).displayed(by_model())
+    let mut all_claims: Vec<Claim<Cell<'_>>> = runs.iter().flat_map(claims).collect();
+    all_claims.extend(longer_lines_between_models(runs));
+    TABLE.judge(all_claims, paper).displayed(display_by_model())
 }
 
 #[cfg(test)]

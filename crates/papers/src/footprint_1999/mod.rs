@@ -1,5 +1,4 @@
-//! The paper `footprint-1999`: its published figures compared with simulated ones, and its findings judged on
-//! both.
+//! The paper `footprint-1999`: its published figures compared with simulated figures, and its findings judged on both.
 
 mod findings;
 mod published;

@@ -1,4 +1,5 @@
-//! The published figures: a data file, read with bounds.
+//! The published figures of `footprint-1999`, from its data file. The fields of the
+//! `Raw` types are the keys of that file.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +17,12 @@ const ROWS_MAX: usize = 64;
 /// Maximum value of a published figure.
 const FIGURE_MAX: u32 = 1_000_000;
 
+/// The published figures of the paper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paper {
     pub title: String,
-    /// The measured machines, by the model that simulates each. A machine has a name, and whether its kernel and
-    /// exception mode are counted separately.
+    /// The machines that the paper measured, by the model that simulates each machine. The value is the machine's name,
+    /// and whether the paper counts its kernel and exception mode separately.
     pub machines: BTreeMap<String, (String, bool)>,
     pub tables: Vec<PaperTable>,
 }
@@ -29,7 +31,7 @@ pub struct Paper {
 pub struct PaperTable {
     pub number: u32,
     pub title: String,
-    /// Whether the windows are so long that they contain interrupts of the clock.
+    /// Whether the measurement windows are so long that they contain interrupts of the clock.
     pub long: bool,
     pub rows: Vec<PaperRow>,
 }
@@ -151,7 +153,7 @@ impl Paper {
         rows.into_iter().any(|row| row.published.contains_key(machine))
     }
 
-    /// The published misses of a model's machine.
+    /// The published misses of the machine that `model` simulates, from the first table that has them.
     #[must_use]
     pub fn figure(
         &self,
@@ -160,12 +162,12 @@ impl Paper {
         stimulus: Stimulus,
         (method, mode, count): (Method, Mode, Count),
     ) -> Option<u32> {
-        let like = |row: &&PaperRow| {
+        let is_wanted = |row: &&PaperRow| {
             (row.level, row.stimulus, row.method) == (level, Some(stimulus), method)
                 && (row.mode, row.count) == (mode, count)
         };
         let rows = self.tables.iter().flat_map(|table| &table.rows);
-        rows.filter(like).find_map(|row| row.published.get(model).copied())
+        rows.filter(is_wanted).find_map(|row| row.published.get(model).copied())
     }
 }
 
@@ -175,12 +177,14 @@ fn read_table(
 ) -> Result<PaperTable, PublishedError> {
     let number = raw.number;
     let table = format!("table {number}");
-    at_most(raw.rows.len(), ROWS_MAX, "rows").map_err(|error| error.at(&table))?;
-    let row = |row| read_row(row, raw.level.as_deref(), machines).map_err(|error| error.at(&table));
+    at_most(raw.rows.len(), ROWS_MAX, "rows").map_err(|error| error.in_part(&table))?;
+    let row =
+        |row| read_row(row, raw.level.as_deref(), machines).map_err(|error| error.in_part(&table));
     let rows = raw.rows.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;
     Ok(PaperTable { number, title: short(raw.title)?, long: raw.long, rows })
 }
 
+/// Checks a row of the data file. `level`: the level of the table, for a row without its own level.
 fn read_row(
     raw: RawRow,
     level: Option<&str>,

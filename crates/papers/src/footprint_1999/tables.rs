@@ -1,4 +1,5 @@
-//! Runs of the paper's experiments, and the paper's tables with the simulated and the published figures.
+//! Runs of the experiments of `footprint-1999` on simulated models, and the paper's tables with the simulated and the
+//! published figures. Users' programs read the columns: names and order must not change.
 
 use lab::experiment::Measured;
 use lab::footprint::contexts::{Mode, misses_of_mode};
@@ -31,7 +32,7 @@ pub struct ModelRun {
     pub left_out: Vec<(Option<Level>, String)>,
 }
 
-/// Identifies a series among the parts of a [`ModelRun`].
+/// Identifies a series among the parts of a [`ModelRun`]. `long` and `change` select the part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeriesKey<'a> {
     pub(super) long: bool,
@@ -67,19 +68,19 @@ impl ModelRun {
         Err(reason.cloned().unwrap_or_else(not_measured))
     }
 
-    /// Misses in a mode per interrupt: treatment minus control. `apart`: kernel and exception mode are counted
-    /// separately. Only the simulator can separate them; the guest's counters cannot.
+    /// Misses in a mode per interrupt: treatment minus control. `separates_modes`: whether kernel and exception mode
+    /// are counted separately. Only the simulator can separate them; the guest's counters cannot.
     pub(super) fn beyond(
         &self,
         key: SeriesKey<'_>,
         mode: Mode,
-        apart: bool,
+        separates_modes: bool,
     ) -> Result<Mean, String> {
         let (series, part) = self.series(key)?;
-        let by_guest = |value| beyond_control(&series.treatment, &series.control, value);
-        let misses = match (mode, apart) {
-            (Mode::User, _) => by_guest(user_misses),
-            (Mode::Kernel, false) => by_guest(kernel_misses),
+        let guest_count = |value| beyond_control(&series.treatment, &series.control, value);
+        let misses = match (mode, separates_modes) {
+            (Mode::User, _) => guest_count(user_misses),
+            (Mode::Kernel, false) => guest_count(kernel_misses),
             (Mode::Exception, false) => {
                 return Err("the misses in kernel mode include them".to_owned());
             }
@@ -97,16 +98,21 @@ impl ModelRun {
         means.and_then(|(with, without)| difference(with, without)).ok_or_else(|| too_few(series))
     }
 
-    /// The simulated figure of a row.
-    fn simulated(&self, table: &PaperTable, row: &PaperRow, apart: bool) -> Result<Mean, String> {
-        let Some(stimulus) = row.stimulus else { return self.start(row.level) };
+    /// The simulated figure of a row. `separates_modes`: as in [`ModelRun::beyond`].
+    fn simulated(
+        &self,
+        table: &PaperTable,
+        row: &PaperRow,
+        separates_modes: bool,
+    ) -> Result<Mean, String> {
+        let Some(stimulus) = row.stimulus else { return self.start_misses(row.level) };
         let (long, method) = (table.long, row.method);
         let key = SeriesKey { long, change: None, level: row.level, stimulus, method };
         let user_mean = |series: &Series, repetitions| {
             mean(&accepted(repetitions, user_misses)).ok_or_else(|| too_few(series))
         };
         match row.count {
-            Count::Start => self.start(row.level),
+            Count::Start => self.start_misses(row.level),
             Count::With => {
                 let (series, _) = self.series(key)?;
                 user_mean(series, &series.treatment)
@@ -115,23 +121,25 @@ impl ModelRun {
                 let (series, _) = self.series(key)?;
                 user_mean(series, &series.control)
             }
-            Count::Beyond => self.beyond(key, row.mode, apart),
+            Count::Beyond => self.beyond(key, row.mode, separates_modes),
         }
     }
 
-    /// The loop's misses that starting the counters causes. Each series of the level has them; the first is taken.
-    fn start(&self, level: Level) -> Result<Mean, String> {
+    /// The loop's misses that starting the counters causes: a median without an interval (`count` is 0). Each series of
+    /// the level has it; this is the first series' value.
+    fn start_misses(&self, level: Level) -> Result<Mean, String> {
         let parts = self.parts.iter().filter(|part| part.change.is_none());
-        let mut of_level = parts
+        let mut level_series = parts
             .flat_map(|part| &part.measured.samples.series)
             .filter(|series| series.level == level);
-        let median = of_level
+        let median = level_series
             .find_map(|series| series.ready.start_misses)
             .ok_or_else(|| format!("{level}: not measured"))?;
         Ok(Mean { mean: median as f64, ..Mean::default() })
     }
 }
 
+/// The reason for a missing mean: too few accepted repetitions.
 fn too_few(series: &Series) -> String {
     let count = |repetitions| accepted(repetitions, user_misses).len();
     format!(
@@ -142,7 +150,7 @@ fn too_few(series: &Series) -> String {
 }
 
 /// Display hints of a table with rows of several models.
-pub(super) fn by_model() -> TableDisplay {
+pub(super) fn display_by_model() -> TableDisplay {
     TableDisplay {
         group_by: vec!["model".to_owned()],
         rows_max: Some(ROWS_MAX),
@@ -169,6 +177,7 @@ impl Row<'_> {
         self.row.published.get(&self.run.model).copied()
     }
 
+    /// The absence of the simulated figure; `None` if it was simulated.
     fn absence(&self) -> Option<Absence> {
         let (mode, name) = (self.row.mode.word(), &self.row.what);
         let reason = self.simulated.as_ref().err()?;
@@ -184,23 +193,23 @@ pub fn paper(paper: &Paper, runs: &[ModelRun], absent: &mut Vec<Absence>) -> Tab
     let mut rows = Vec::new();
     for run in runs {
         let machine = paper.machines.get(&run.model);
-        let apart = machine.is_none_or(|(_, apart)| *apart);
-        let machine = machine.map(|(measured, _)| measured.as_str());
-        let all =
+        let separates_modes = machine.is_none_or(|(_, separates_modes)| *separates_modes);
+        let machine = machine.map(|(name, _)| name.as_str());
+        let paper_rows =
             paper.tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
-        let shown = all.filter(|(_, row)| row.mode != Mode::Exception || apart);
+        let shown = paper_rows.filter(|(_, row)| row.mode != Mode::Exception || separates_modes);
         rows.extend(shown.map(|(table, row)| Row {
             run,
             table,
             row,
-            simulated: run.simulated(table, row, apart),
+            simulated: run.simulated(table, row, separates_modes),
             machine,
         }));
     }
     absent.extend(rows.iter().filter_map(Row::absence));
     let doc = "The paper's tables: misses per interrupt, simulated and published. The guest is Linux on \
                x86-64, not the system that the paper measured: differences are not errors.";
-    columns().table("paper", doc, rows).displayed(by_model())
+    columns().table("paper", doc, rows).displayed(display_by_model())
 }
 
 fn columns<'s>() -> Columns<'s, Row<'s>> {
@@ -243,9 +252,10 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
             // The misses by starting the counters are a median without an interval.
             Some(Figure { mean, half_width: if count > 0 { half_width } else { f64::INFINITY } })
         }),
-        column("repetition_count", repetitions)
-            .detail()
-            .uint(|row: &Row<'_>| Some(row.simulated()?.count).filter(|count| *count > 0)),
+        column("repetition_count", repetitions).detail().uint(|row: &Row<'_>| {
+            let count = row.simulated()?.count;
+            (count > 0).then_some(count)
+        }),
         column("published_misses", "Misses that the paper reports.")
             .title("published")
             .priority(95)

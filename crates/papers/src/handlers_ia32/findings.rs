@@ -1,5 +1,5 @@
-//! The paper's findings as claims about means over machines and conditions, judged on simulated machines and, where the
-//! paper has numbers, on its own figures.
+//! The findings of `handlers-ia32` as claims about means over machines and conditions. They are judged on simulated
+//! machines, and on the paper's figures if the paper has numbers for them.
 
 use lab::handlers::{Load, Rate, Stimulus};
 use record::Table;
@@ -19,9 +19,10 @@ const TABLE: FindingsTable = FindingsTable {
 /// Section 4.1: a Pentium 4 takes at least this factor more cycles than a Pentium II or III.
 const CYCLES_FACTOR: f64 = 2.0;
 
+/// A figure that claims compare.
 #[derive(Clone)]
 enum Cell<'a> {
-    /// The mean of a quantity over machines; on each machine, over conditions.
+    /// The mean over machines of a machine's mean over conditions.
     Mean(Quantity, Vec<&'a ModelRun>, Vec<(Load, Rate, Stimulus)>),
     /// Completed instructions over decoded instructions.
     CompletionRate,
@@ -39,7 +40,7 @@ impl Figures<Cell<'_>> for Paper {
         }))
     }
 
-    /// The paper has numbers of single machines and conditions only.
+    /// The paper has numbers for single machines and conditions only, not for means over several of them.
     fn published(&self, cell: &Cell<'_>) -> Option<Known> {
         let Cell::Mean(quantity, runs, conditions) = cell else { return None };
         let (&[run], &[condition]) = (&runs[..], &conditions[..]) else { return None };
@@ -61,12 +62,13 @@ fn mean_of(figures: impl IntoIterator<Item = Known>) -> Known {
 
 /// The simulated runs of a family, in the order of measurement.
 fn family_runs<'a>(paper: &Paper, runs: &'a [ModelRun], family: Family) -> Vec<&'a ModelRun> {
-    let is_of_family =
+    let is_in_family =
         |run: &&ModelRun| paper.machine(&run.model).is_some_and(|machine| machine.family == family);
-    runs.iter().filter(is_of_family).collect()
+    runs.iter().filter(is_in_family).collect()
 }
 
-/// Pairs of simulated machines with neighbouring clock frequencies, the slower machine first.
+/// Pairs of simulated machines with neighbouring clock frequencies, the slower machine first. `family`: only machines
+/// of this family; `None` for all machines.
 fn neighbours<'a>(
     paper: &Paper,
     runs: &'a [ModelRun],
@@ -79,28 +81,29 @@ fn neighbours<'a>(
     runs.windows(2).map(|pair| [pair[0], pair[1]]).collect()
 }
 
-/// Compares two machines by the mean of a quantity over all conditions of a stimulus.
+/// The claim that a quantity's mean over all conditions of a stimulus is greater on the first machine.
 fn between_two<'a>(
     finding: &'static str,
     claim: &str,
     stimulus: Stimulus,
     quantity: Quantity,
-    [left, right]: [&'a ModelRun; 2],
+    [first, second]: [&'a ModelRun; 2],
 ) -> Claim<Cell<'a>> {
+    let side = |run| Side::Cell(Cell::Mean(quantity, vec![run], conditions(stimulus)));
     Claim::new(
         finding,
-        format!("{stimulus}, {} and {}", left.model, right.model),
+        format!("{stimulus}, {} and {}", first.model, second.model),
         claim,
         Test::Greater,
-        [left, right].map(|run| Side::Cell(Cell::Mean(quantity, vec![run], conditions(stimulus)))),
+        [first, second].map(side),
     )
 }
 
 /// Sections 4.1, 4.2, 4.5: Pentium 4 compared with Pentium II and III.
 fn between_families<'a>(paper: &Paper, runs: &'a [ModelRun], stimulus: Stimulus) -> Claims<'a> {
     let family = |family| family_runs(paper, runs, family);
-    let mean = |quantity, wanted| Cell::Mean(quantity, family(wanted), conditions(stimulus));
-    let mut all = vec![
+    let mean = |quantity, machines| Cell::Mean(quantity, family(machines), conditions(stimulus));
+    let mut claims = vec![
         Claim::new(
             "a Pentium 4 takes twice the cycles",
             stimulus.word(),
@@ -116,11 +119,12 @@ fn between_families<'a>(paper: &Paper, runs: &'a [ModelRun], stimulus: Stimulus)
             stimulus.word(),
             "mean misprediction ratio: Pentium 4 > Pentium II and III",
             Test::Greater,
-            [Family::P4, Family::P6].map(|wanted| Side::Cell(mean(Quantity::BranchMisses, wanted))),
+            [Family::P4, Family::P6]
+                .map(|machines| Side::Cell(mean(Quantity::BranchMisses, machines))),
         ),
     ];
     if let Some(fastest) = family(Family::P6).last() {
-        all.extend(family(Family::P4).into_iter().map(|run| {
+        claims.extend(family(Family::P4).into_iter().map(|run| {
             between_two(
                 "the fastest Pentium III beats a Pentium 4",
                 "time of the Pentium 4 > time of the Pentium III",
@@ -130,7 +134,7 @@ fn between_families<'a>(paper: &Paper, runs: &'a [ModelRun], stimulus: Stimulus)
             )
         }));
     }
-    all
+    claims
 }
 
 /// Sections 4.2 and 4.3: effects of a faster clock.
@@ -162,7 +166,7 @@ fn between_conditions<'a>(paper: &Paper, run: &'a ModelRun) -> Claims<'a> {
     use Quantity::{BranchMisses, Cycles, InstructionsPerCycle, L1dMisses};
     use Rate::{High, Low};
     let mean = |quantity, conditions| Side::Cell(Cell::Mean(quantity, vec![run], conditions));
-    let mut all = vec![Claim::new(
+    let mut claims = vec![Claim::new(
         "a network interrupt costs more than a disk interrupt",
         "all conditions",
         "mean cycles, net > disk",
@@ -171,28 +175,28 @@ fn between_conditions<'a>(paper: &Paper, run: &'a ModelRun) -> Claims<'a> {
     )];
     let is_p4 = paper.machine(&run.model).is_some_and(|machine| machine.family == Family::P4);
     for &load in Load::ALL {
-        let net = |quantity, rates: [Rate; 2]| {
+        let net_sides = |quantity, rates: [Rate; 2]| {
             rates.map(|rate| mean(quantity, vec![(load, rate, Stimulus::Net)]))
         };
-        all.push(Claim::new(
+        claims.push(Claim::new(
             "frequent network interrupts have more instructions per cycle",
             format!("net, {load}"),
             "IPC at the high rate > IPC at the low rate",
             Test::Greater,
-            net(InstructionsPerCycle, [High, Low]),
+            net_sides(InstructionsPerCycle, [High, Low]),
         ));
-        all.extend(is_p4.then(|| {
+        claims.extend(is_p4.then(|| {
             Claim::new(
                 "a Pentium 4 predicts frequent network interrupts well",
                 format!("net, {load}"),
                 "misprediction ratio at the low rate > ratio at the high rate",
                 Test::Greater,
-                net(BranchMisses, [Low, High]),
+                net_sides(BranchMisses, [Low, High]),
             )
         }));
     }
     for stimulus in STIMULI {
-        for (finding, claim, loaded) in [
+        for (finding, claim, higher) in [
             ("load raises data misses", "L1D miss ratio, busy/low > idle/low", (Busy, Low)),
             (
                 "a high rate raises data misses on an idle machine",
@@ -200,30 +204,30 @@ fn between_conditions<'a>(paper: &Paper, run: &'a ModelRun) -> Claims<'a> {
                 (Idle, High),
             ),
         ] {
-            let sides = [loaded, (Idle, Low)]
+            let sides = [higher, (Idle, Low)]
                 .map(|(load, rate)| mean(L1dMisses, vec![(load, rate, stimulus)]));
-            all.push(Claim::new(finding, stimulus.word(), claim, Test::Greater, sides));
+            claims.push(Claim::new(finding, stimulus.word(), claim, Test::Greater, sides));
         }
     }
-    all.into_iter().map(|claim| Claim { model: Some(run.model.clone()), ..claim }).collect()
+    claims.into_iter().map(|claim| Claim { model: Some(run.model.clone()), ..claim }).collect()
 }
 
-/// Table `findings`: all findings. One finding cannot be judged: 15 to 30 % of the decoded instructions do not
-/// complete (section 4.4). The simulated cores execute no wrong path.
+/// Table `findings`: all findings. The finding of section 4.4 cannot be judged: 15 to 30 % of the decoded instructions
+/// do not complete. The simulated cores execute no wrong path.
 #[must_use]
 pub fn findings(paper: &Paper, runs: &[ModelRun]) -> Table {
-    let mut all = Vec::new();
-    all.extend(STIMULI.into_iter().flat_map(|stimulus| between_families(paper, runs, stimulus)));
-    all.extend(STIMULI.into_iter().flat_map(|stimulus| between_clocks(paper, runs, stimulus)));
-    all.extend(runs.iter().flat_map(|run| between_conditions(paper, run)));
-    all.push(Claim::new(
+    let mut claims = Vec::new();
+    claims.extend(STIMULI.into_iter().flat_map(|stimulus| between_families(paper, runs, stimulus)));
+    claims.extend(STIMULI.into_iter().flat_map(|stimulus| between_clocks(paper, runs, stimulus)));
+    claims.extend(runs.iter().flat_map(|run| between_conditions(paper, run)));
+    claims.push(Claim::new(
         "15 to 30 % of the decoded instructions do not complete",
         "all machines",
         "completion rate from 0.70 to 0.85",
         Test::Greater,
         [Side::Cell(Cell::CompletionRate), Side::Number(0.7)],
     ));
-    TABLE.judge(all, paper)
+    TABLE.judge(claims, paper)
 }
 
 #[cfg(test)]

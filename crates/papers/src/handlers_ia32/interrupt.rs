@@ -1,5 +1,5 @@
-//! Cost of an interrupt of a disk or network card as in the paper: from the entry of the interrupt to the end of
-//! its softirqs.
+//! Cost of an interrupt of a disk or network card, as the paper `handlers-ia32` defines it. The interrupt lasts from
+//! its entry to the end of its softirqs. It adds up several contexts of the experiment `handlers`.
 
 use attribution::ContextKind;
 use attribution::context::position_of_vector;
@@ -56,7 +56,7 @@ pub(super) struct Interrupts<'a> {
     batches: Batches<JointBatch>,
 }
 
-/// Whether a context is the entry of a device's interrupt: a vector that is no system vector.
+/// Whether a context is the entry of a device's interrupt: a vector that is not a system vector.
 fn is_entry(stats: &ContextStats) -> bool {
     let context = &stats.context;
     let vector = context.name.strip_prefix("vector 0x");
@@ -66,7 +66,7 @@ fn is_entry(stats: &ContextStats) -> bool {
 }
 
 /// Whether a context is a part of a device's interrupt: its entry, its handler or its softirqs.
-fn is_of_device(stats: &ContextStats) -> bool {
+fn belongs_to_device(stats: &ContextStats) -> bool {
     let context = &stats.context;
     match context.kind {
         ContextKind::HardIrq => true,
@@ -76,6 +76,8 @@ fn is_of_device(stats: &ContextStats) -> bool {
 }
 
 impl<'a> Interrupts<'a> {
+    /// Adds up the contexts of a device's interrupt in the first window with events. Without batches of a context, the
+    /// sums have no batches. Fails with the reason if no events or no interrupts were counted.
     fn from_condition(
         condition: &ConditionSamples,
         samples: &'a Samples,
@@ -89,13 +91,13 @@ impl<'a> Interrupts<'a> {
             batches: Batches { shift: 0, cells: Vec::new() },
         };
         let mut has_all_batches = true;
-        for context in window.contexts.iter().filter(|context| is_of_device(context)) {
+        for context in window.contexts.iter().filter(|context| belongs_to_device(context)) {
             for (sum, self_total) in interrupts.sums.iter_mut().zip(&context.events.own) {
                 *sum += self_total;
             }
             let mut batches = context.events.batches.clone();
             has_all_batches &= !batches.cells.is_empty();
-            // An interrupt has several contexts. Only its entry counts it.
+            // An interrupt has several contexts. It is counted only at its entry.
             if is_entry(context) {
                 interrupts.count += context.events.spans;
             } else {
@@ -112,6 +114,7 @@ impl<'a> Interrupts<'a> {
         Ok(interrupts)
     }
 
+    /// The index of an event in `sums`, or the reason why the event is missing.
     fn event_index(&self, event: &str) -> Result<usize, String> {
         let index = self.events.iter().position(|known| known == event);
         index.ok_or_else(|| format!("{event}: not counted"))
@@ -151,7 +154,8 @@ impl<'a> Interrupts<'a> {
     }
 }
 
-/// A figure. With too few batches for an interval, its half width is infinite and no comparison distinguishes it.
+/// The figure with this mean. Without an interval (too few batches), its half width is
+/// infinite, so that no comparison is judged.
 fn figure(mean: f64, interval: Option<Interval>) -> Figure {
     Figure { mean, half_width: interval.map_or(f64::INFINITY, |interval| interval.half_width) }
 }

@@ -1,5 +1,4 @@
-//! The paper `handlers-ia32`: its published figures compared with simulated ones, and its findings judged on
-//! both.
+//! The paper `handlers-ia32`: its published figures compared with simulated figures, and its findings judged on both.
 
 mod findings;
 mod interrupt;

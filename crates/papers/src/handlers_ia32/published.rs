@@ -1,4 +1,4 @@
-//! The published figures: a data file, read with bounds.
+//! The published figures of `handlers-ia32`, from its data file. Names of fields are the keys of that file.
 
 use lab::handlers::{Load, Rate, Stimulus};
 use serde::Deserialize;
@@ -28,11 +28,13 @@ pub struct PaperMachine {
     /// The model that simulates the machine.
     #[serde(deserialize_with = "short_text")]
     pub model: String,
+    /// The machine's name in the paper.
     #[serde(deserialize_with = "short_text")]
     pub measured: String,
     pub family: Family,
 }
 
+/// The published figures of the paper.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
@@ -46,6 +48,7 @@ pub struct Paper {
     misses: Vec<Misses>,
 }
 
+/// Table 2 of the paper for one machine.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Misses {
@@ -85,10 +88,10 @@ impl ByStimulus {
 }
 
 impl Paper {
-    /// Reads the paper's figures.
+    /// Reads the figures that are built into the program.
     ///
-    /// Fails if the text is not TOML, is too long, names an unknown machine, load or rate, or has a
-    /// figure that is no percentage from 0 to 100.
+    /// Fails if the text is not TOML, is too long, or names an unknown machine, load or rate. Fails also if a figure is
+    /// not a percentage from 0 to 100.
     pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
@@ -97,7 +100,7 @@ impl Paper {
         let paper: Paper = read(text)?;
         at_most(paper.machines.len().max(paper.misses.len()), ITEMS_MAX, "machines")?;
         for Misses { model, rows } in &paper.misses {
-            at_most(rows.len(), ITEMS_MAX, "rows").map_err(|error| error.at(model))?;
+            at_most(rows.len(), ITEMS_MAX, "rows").map_err(|error| error.in_part(model))?;
             if paper.machine(model).is_none() {
                 return Err(PublishedError::new(format!("no machine: {model:.40?}")));
             }
@@ -105,7 +108,7 @@ impl Paper {
                 |row: &&MissRow| !row.l1i_percent.are_percent() || !row.l1d_percent.are_percent();
             if let Some(row) = rows.iter().find(is_wrong) {
                 let error = format!("{}/{}: no percentage", row.load, row.rate);
-                return Err(PublishedError::new(error).at(model));
+                return Err(PublishedError::new(error).in_part(model));
             }
         }
         Ok(paper)

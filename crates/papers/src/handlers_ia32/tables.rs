@@ -1,4 +1,5 @@
-//! Table `paper`: simulated and published figures of each condition.
+//! Table `paper`: simulated and published figures of each condition. Users' programs read the
+//! columns: names and order must not change.
 
 use lab::handlers::{Load, Rate, Stimulus};
 use record::{Columns, Format, Table, TableDisplay, column};
@@ -61,6 +62,7 @@ impl Quantity {
         }
     }
 
+    /// The simulated figure of this quantity, or the reason why it is missing.
     fn value(self, interrupts: &Interrupts<'_>, clock_hz: u64) -> Known {
         match self {
             Quantity::Time => {
@@ -98,7 +100,7 @@ impl Quantity {
 }
 
 impl ModelRun {
-    /// A quantity of a condition, or the reason for a missing value.
+    /// The simulated figure of a quantity in a condition, or the reason why it is missing.
     pub(super) fn figure(
         &self,
         quantity: Quantity,
@@ -121,10 +123,12 @@ impl Row<'_> {
     }
 }
 
+/// The columns of a quantity: the simulated figure, its interval, and the published figure if the paper has any.
 fn quantity_columns(published: &Paper, quantity: Quantity) -> Columns<'_, Row<'_>> {
     let (name, title, doc) = quantity.column();
     let column = column(name, &format!("{doc}.")).title(title);
     let column = match quantity {
+        // The time is the cycles in another unit: only the cycles have the column of the interval.
         Quantity::Time => {
             let time = column.format(Format::Microseconds).priority(96).cost();
             return time.real(move |row: &Row<'_>| Some(row.figure(quantity)?.mean));

@@ -1,5 +1,5 @@
-//! The paper's findings as claims about the peaks of a loop, judged by the simulated machine and by the published
-//! figures.
+//! The findings of `noise-t1` as claims about the peaks of a loop, judged on the
+//! simulated machine and on the published figures.
 
 use lab::noise::Relation;
 use record::Table;
@@ -20,18 +20,19 @@ const TABLE: FindingsTable = FindingsTable {
 /// Minimum slowdown of the longest quanta with a tick on their own hardware thread (section 3).
 const SAME_THREAD_RATIO: f64 = 0.2;
 
-/// A figure of the loop at one placement.
+/// A figure that claims compare, of the loop at one placement.
 enum Cell {
     /// Slowdown of the longest quantum.
     MaxRatio(Tick, Relation),
     /// Mean slowdown of the peaks, or 0 without peaks.
     MeanRatio(Tick, Relation),
-    /// The largest slowdown of a quantum that is not a peak.
+    /// The largest slowdown that a quantum can have without being a peak.
     LimitRatio(Tick, Relation),
     /// Period of the peaks, ns.
     PeriodNs(Tick, Relation),
 }
 
+/// The published and the measured figures.
 struct Sides<'a> {
     paper: &'a Paper,
     runs: &'a [PlacedRun],
@@ -59,7 +60,7 @@ impl Figures<Cell> for Sides<'_> {
         }
     }
 
-    /// The paper has slowdowns of the longest quanta.
+    /// The paper has slowdowns of the longest quanta only; they also stand for the mean slowdown of the peaks.
     fn published(&self, cell: &Cell) -> Option<Known> {
         match *cell {
             Cell::MaxRatio(tick, placement) | Cell::MeanRatio(tick, placement) => {
@@ -74,13 +75,13 @@ impl Figures<Cell> for Sides<'_> {
     }
 }
 
-/// The claims. `tick_ns` is the period of the simulated machine's tick.
+/// All claims of the paper. `tick_ns`: the period of the simulated machine's tick.
 fn claims(tick_ns: f64) -> Vec<Claim<Cell>> {
     use Relation::{OtherCore, SameCore, SameThread};
     let subject =
         |tick: Tick, placement: Relation| format!("{}, {}", tick.word(), placement.word());
     // Under Linux, each hardware thread has the peaks of its own tick.
-    let on_every_cpu = [SameThread, SameCore, OtherCore].map(|placement| {
+    let peaks_with_own_tick = [SameThread, SameCore, OtherCore].map(|placement| {
         Claim::new(
             "with a tick on every CPU, peaks come with the tick wherever the loop runs",
             subject(Tick::EveryCpu, placement),
@@ -128,11 +129,10 @@ fn claims(tick_ns: f64) -> Vec<Claim<Cell>> {
             ],
         )
     });
-    let all = on_every_cpu.into_iter().chain(same_thread);
-    all.chain(closer).chain(no_peaks).collect()
+    peaks_with_own_tick.into_iter().chain(same_thread).chain(closer).chain(no_peaks).collect()
 }
 
-/// Table `findings`: all findings. `tick_ns` is the period of the simulated machine's tick.
+/// Table `findings`: all findings. `tick_ns`: the period of the simulated machine's tick.
 #[must_use]
 pub fn findings(paper: &Paper, runs: &[PlacedRun], tick_ns: f64) -> Table {
     TABLE.judge(claims(tick_ns), &Sides { paper, runs })

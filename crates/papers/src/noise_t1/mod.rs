@@ -1,4 +1,4 @@
-//! The figures of the paper `noise-t1` compared with simulated ones, and its findings as statements.
+//! The paper `noise-t1`: its published figures compared with simulated figures, and its findings judged on both.
 
 mod findings;
 mod peaks;

@@ -1,4 +1,5 @@
-//! Finds the peaks of a loop of fixed work from its times alone, like the paper.
+//! Finds the peaks of a loop of fixed work from its times alone, like the paper `noise-t1`. A peak is a quantum that
+//! takes longer than the others, for example because a tick interrupts it.
 
 use lab::noise::{Fixed, LoopResult, NoiseSample, Quantum, Relation};
 use stats::interval::{Interval, from_moments};
@@ -45,7 +46,7 @@ pub(super) struct Peaks {
 impl PlacedRun {
     /// Finds the peaks among the quanta of the run.
     ///
-    /// Returns the reason why no quanta are known.
+    /// Fails with the reason if no quanta are known.
     pub(super) fn peaks(&self) -> Result<Peaks, String> {
         let sample = self.sample.as_ref().map_err(Clone::clone)?;
         let loop_on_cpu = sample.cpus.iter().find(|cpu| cpu.cpu == self.cpu);
@@ -57,9 +58,11 @@ impl PlacedRun {
 }
 
 impl Peaks {
+    /// Finds the peaks. `step_ns`: step of the clock that measured the quanta.
     fn find(fixed: &Fixed, step_ns: u64) -> Result<Peaks, String> {
-        let is_sound = |quantum: &&Quantum| quantum.faulted != Some(true);
-        let quanta: Vec<&Quantum> = fixed.first.iter().filter(is_sound).collect();
+        // A page fault of the loop itself also lengthens a quantum.
+        let has_no_fault = |quantum: &&Quantum| quantum.faulted != Some(true);
+        let quanta: Vec<&Quantum> = fixed.first.iter().filter(has_no_fault).collect();
         let mut times: Vec<f64> = quanta.iter().map(|quantum| quantum.time_ns as f64).collect();
         times.sort_unstable_by(f64::total_cmp);
         let Some(median_ns) = median(&times).filter(|median| *median > 0.0) else {
@@ -72,8 +75,7 @@ impl Peaks {
         let events: Vec<Event> =
             peaks.iter().map(|peak| Event { at_ns: peak.start_ns, weight: 1.0 }).collect();
         let peak_times: Vec<u64> = peaks.iter().map(|peak| peak.time_ns).collect();
-        let found = periods(&events, &SEARCH);
-        let period_ns = found
+        let period_ns = periods(&events, &SEARCH)
             .first()
             .map(|period| Figure { mean: period.period_ns, half_width: period.half_width_ns });
         Ok(Peaks {

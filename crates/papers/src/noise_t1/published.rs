@@ -1,4 +1,4 @@
-//! The published figures: a data file that is read with bounds.
+//! The published figures of `noise-t1`, from its data file. Names of fields are the keys of that file.
 
 use lab::noise::Relation;
 use serde::de::Error;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::published::{PublishedError, at_most, read, short_text};
 
-/// The figures of the paper `noise-t1`.
+/// The data file of the paper `noise-t1`.
 const TEXT: &str = include_str!("../../../../papers/noise-t1.toml");
 
 const ROWS_MAX: usize = 32;
@@ -26,7 +26,7 @@ pub enum Tick {
 }
 
 impl Tick {
-    /// Name of the variant in tables.
+    /// The word in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -68,6 +68,7 @@ pub struct Paper {
     pub rows: Vec<PaperRow>,
 }
 
+/// Deserialises a placement from its word.
 fn placement<'de, D: Deserializer<'de>>(word: D) -> Result<Relation, D::Error> {
     let word = String::deserialize(word)?;
     let placement = Relation::ALL.into_iter().find(|relation| relation.word() == word);

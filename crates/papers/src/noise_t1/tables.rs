@@ -1,4 +1,5 @@
-//! The paper's figures next to simulated figures, placement by placement.
+//! The figures of `noise-t1` next to simulated figures, placement by placement. Users' programs read the
+//! columns: names and order must not change.
 
 use record::{Columns, Format, Table, TableDisplay, column};
 
@@ -104,7 +105,7 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
     ])
 }
 
-/// A row for each row of the paper, with simulated figures.
+/// Table `paper`: each row of the paper, with the simulated figures at its placement.
 #[must_use]
 pub fn paper(published: &Paper, runs: &[PlacedRun]) -> Table {
     let rows = published.rows.iter().map(|published| {

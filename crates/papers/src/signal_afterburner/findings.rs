@@ -1,4 +1,5 @@
-//! The paper's findings as claims about throughput and round trips, judged by the measured and by the published figures.
+//! The findings of `signal-afterburner` as claims about throughput and round trips, judged on
+//! the measured and on the published figures.
 
 use lab::signal::{Load, Samples};
 use record::Table;
@@ -8,10 +9,13 @@ use super::measured::{Measured, max, mean};
 use super::published::Paper;
 use crate::judge::{Claim, Figure, Figures, FindingsTable, Known, Side, Test, exactly};
 
+/// The paper's interrupt handler.
 const INTERRUPT: Scheme = Scheme::Drain { budget: BUDGET_DEFAULT };
-// The slowest and the fastest clock that all tables have.
-const SLOW: Scheme = Scheme::Clocked { period_ns: 2_000_000 };
-const FAST: Scheme = Scheme::Clocked { period_ns: 250_000 };
+/// The slowest clock that all tables have: 500 Hz.
+const SLOW_CLOCK: Scheme = Scheme::Clocked { period_ns: 2_000_000 };
+/// The fastest clock that all tables have: 4 kHz.
+const FAST_CLOCK: Scheme = Scheme::Clocked { period_ns: 250_000 };
+/// The period of [`SLOW_CLOCK`].
 const SLOW_PERIOD_NS: f64 = 2e6;
 /// A throughput keeps up with another if it is at least this fraction of the other.
 const KEEPS_UP: f64 = 0.9;
@@ -27,15 +31,16 @@ const TABLE: FindingsTable = FindingsTable {
     has_models: false,
 };
 
+/// A figure that claims compare.
 #[derive(Clone, Copy)]
 enum Cell {
     /// Throughput of a scheme with socket buffers of this number of KiB, Mbit/s.
     Throughput(Load, u64, Scheme),
     /// Throughput with the slow clock over throughput with interrupts.
     Gain(Load, u64),
-    /// Mean of the round trips, alone or during a bulk transfer, ns.
+    /// Mean of the round trips, ns. The flag: whether a bulk transfer runs.
     MeanTrip(Scheme, bool),
-    /// Maximum of the round trips, ns.
+    /// Maximum of the round trips, ns. The flag: whether a bulk transfer runs.
     LongestTrip(Scheme, bool),
     /// CPU use with packets at a rate, 0 to 1.
     Cpu(Scheme),
@@ -54,7 +59,8 @@ impl Figures<Cell> for Sides<'_> {
                 self.measured.mbit_per_s(load, scheme, kib * 1024)
             }
             Cell::Gain(load, kib) => quotient(
-                [SLOW, INTERRUPT].map(|scheme| self.measured(&Cell::Throughput(load, kib, scheme))),
+                [SLOW_CLOCK, INTERRUPT]
+                    .map(|scheme| self.measured(&Cell::Throughput(load, kib, scheme))),
             ),
             Cell::MeanTrip(scheme, bulk) => self.measured.round_trip_ns(scheme, bulk, mean),
             Cell::LongestTrip(scheme, bulk) => self.measured.round_trip_ns(scheme, bulk, max),
@@ -69,7 +75,7 @@ impl Figures<Cell> for Sides<'_> {
             }
             Cell::Gain(load, kib) => {
                 let figure = |scheme| self.published(&Cell::Throughput(load, kib, scheme));
-                return Some(quotient([figure(SLOW)?, figure(INTERRUPT)?]));
+                return Some(quotient([figure(SLOW_CLOCK)?, figure(INTERRUPT)?]));
             }
             Cell::MeanTrip(scheme, bulk) => self.paper.round_trip_ns(scheme, bulk)?[1],
             Cell::LongestTrip(scheme, bulk) => self.paper.round_trip_ns(scheme, bulk)?[2],
@@ -99,13 +105,14 @@ fn quotient([dividend, divisor]: [Known; 2]) -> Known {
 /// The claims about throughput.
 fn throughputs() -> Vec<Claim<Cell>> {
     use Scheme::Spin;
-    let mut all = Vec::new();
-    for (finding, claim, sizes_kib, more, less, factor) in [
+    let mut claims = Vec::new();
+    // Each claim: the throughput of `greater` exceeds `factor` times the throughput of `smaller`.
+    for (finding, claim, sizes_kib, greater, smaller, factor) in [
         (
             "the clock beats interrupts with small socket buffers",
             "clock 4 kHz > interrupt",
             &[1, 4][..],
-            FAST,
+            FAST_CLOCK,
             INTERRUPT,
             1.0,
         ),
@@ -121,7 +128,7 @@ fn throughputs() -> Vec<Claim<Cell>> {
             "the clock keeps up with interrupts with large ones",
             "clock 4 kHz > 0.9 interrupt",
             &[256],
-            FAST,
+            FAST_CLOCK,
             INTERRUPT,
             KEEPS_UP,
         ),
@@ -137,19 +144,19 @@ fn throughputs() -> Vec<Claim<Cell>> {
             "a higher clock rate has more throughput",
             "clock 4 kHz > clock 500 Hz",
             &[4],
-            FAST,
-            SLOW,
+            FAST_CLOCK,
+            SLOW_CLOCK,
             1.0,
         ),
     ] {
         for &kib in sizes_kib {
             let throughput = |scheme| Cell::Throughput(Load::Idle, kib, scheme);
-            let sides = [Side::Cell(throughput(more)), Side::Times(factor, throughput(less))];
+            let sides = [Side::Cell(throughput(greater)), Side::Times(factor, throughput(smaller))];
             let subject = format!("{kib} KiB, {}", Load::Idle.word());
-            all.push(Claim::new(finding, subject, claim, Test::Greater, sides));
+            claims.push(Claim::new(finding, subject, claim, Test::Greater, sides));
         }
     }
-    all.extend([64, 128].map(|kib| {
+    claims.extend([64, 128].map(|kib| {
         Claim::new(
             "a loaded receiver gains most",
             format!("{kib} KiB"),
@@ -158,48 +165,48 @@ fn throughputs() -> Vec<Claim<Cell>> {
             [Load::Busy, Load::Idle].map(|load| Side::Cell(Cell::Gain(load, kib))),
         )
     }));
-    all
+    claims
 }
 
 /// The claims about latency and CPU use.
 fn latencies() -> Vec<Claim<Cell>> {
     use Cell::{Cpu, LongestTrip, MeanTrip};
     let cells = |cells: [Cell; 2]| cells.map(Side::Cell);
-    let bound = |bulk| {
+    let bound_sides = |bulk| {
         [
             Side::Plus(SLOW_PERIOD_NS, LongestTrip(INTERRUPT, bulk)),
-            Side::Cell(LongestTrip(SLOW, bulk)),
+            Side::Cell(LongestTrip(SLOW_CLOCK, bulk)),
         ]
     };
-    let bounds = "the clock bounds the longest round trip";
-    let bounds_claim = "maximum of interrupt + 2 ms > maximum of clock 500 Hz";
+    let bound = "the clock bounds the longest round trip";
+    let bound_claim = "maximum of interrupt + 2 ms > maximum of clock 500 Hz";
     let (alone, bulk) = ("alone", "during a bulk transfer");
     [
         (
             "the clock costs latency",
             alone,
             "mean: clock 500 Hz > interrupt",
-            cells([MeanTrip(SLOW, false), MeanTrip(INTERRUPT, false)]),
+            cells([MeanTrip(SLOW_CLOCK, false), MeanTrip(INTERRUPT, false)]),
         ),
         (
             "a higher clock rate narrows the latency",
             alone,
             "maximum: clock 500 Hz > clock 4 kHz",
-            cells([LongestTrip(SLOW, false), LongestTrip(FAST, false)]),
+            cells([LongestTrip(SLOW_CLOCK, false), LongestTrip(FAST_CLOCK, false)]),
         ),
         (
             "the clock does better under a bulk transfer",
             bulk,
             "mean: interrupt > clock 500 Hz",
-            cells([MeanTrip(INTERRUPT, true), MeanTrip(SLOW, true)]),
+            cells([MeanTrip(INTERRUPT, true), MeanTrip(SLOW_CLOCK, true)]),
         ),
-        (bounds, alone, bounds_claim, bound(false)),
-        (bounds, bulk, bounds_claim, bound(true)),
+        (bound, alone, bound_claim, bound_sides(false)),
+        (bound, bulk, bound_claim, bound_sides(true)),
         (
             "a higher clock rate costs CPU time",
             "packets at a rate",
             "clock 4 kHz > clock 500 Hz",
-            cells([Cpu(FAST), Cpu(SLOW)]),
+            cells([Cpu(FAST_CLOCK), Cpu(SLOW_CLOCK)]),
         ),
     ]
     .map(|(finding, subject, claim, sides)| {

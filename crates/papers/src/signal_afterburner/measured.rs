@@ -1,4 +1,4 @@
-//! The measured counterparts of the paper's figures.
+//! The measured counterparts of the figures in `signal-afterburner`, from the samples of the experiment `signal`.
 
 use lab::signal::{Load, RateWindow, RoundTripWindow, Samples, TransferWindow};
 use signalling::Scheme;
@@ -6,6 +6,7 @@ use stats::interval::from_values;
 
 use crate::judge::{Figure, Known};
 
+/// Bits in a Mbit.
 const MBIT: f64 = 1e6;
 
 /// Figures from the samples, as the paper defines them.
@@ -53,8 +54,8 @@ impl Measured<'_> {
         let is_accepted = |window: &&RateWindow| window.contamination().is_none();
         let accepted = self.samples.rates.iter().filter(is_accepted);
         let windows = accepted.filter(|window| window.point.scheme == scheme);
-        let used = |window: &RateWindow| window.activity.cpu_ratio(window.point.load);
-        over_repetitions(windows.filter_map(used).collect())
+        let cpu_ratio = |window: &RateWindow| window.activity.cpu_ratio(window.point.load);
+        over_repetitions(windows.filter_map(cpu_ratio).collect())
     }
 }
 
@@ -63,7 +64,7 @@ pub(super) fn min(window: &RoundTripWindow) -> Option<f64> {
     window.round_trip.histogram.filled().next().map(|(low, _, _)| low as f64)
 }
 
-/// The mean of a window, ns.
+/// The mean of the round trips of a window, ns.
 pub(super) fn mean(window: &RoundTripWindow) -> Option<f64> {
     window.round_trip.mean()
 }

@@ -1,4 +1,5 @@
-//! The published figures: a data file that is read with bounds.
+//! The published figures of `signal-afterburner`, from its data file. The fields of
+//! the `Raw` types are the keys of that file.
 
 use lab::signal::Load;
 use serde::Deserialize;
@@ -6,7 +7,7 @@ use signalling::{BUDGET_DEFAULT, Scheme};
 
 use crate::published::{PublishedError, at_most, read, short};
 
-/// The figures of the paper `signal-afterburner`.
+/// The data file of the paper `signal-afterburner`.
 const TEXT: &str = include_str!("../../../../papers/signal-afterburner.toml");
 
 /// Maximum number of tables, rows of a table, columns of a row, and round trips.
@@ -39,7 +40,7 @@ pub struct PublishedTable {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedRoundTrip {
     pub scheme: Scheme,
-    /// Whether a bulk transfer ran in the meantime.
+    /// Whether a bulk transfer ran during the round trips.
     pub bulk: bool,
     /// Minimum, mean and maximum, ns.
     pub ns: [f64; 3],
@@ -151,24 +152,25 @@ impl Paper {
     /// Minimum, mean and maximum of the round trips of a scheme, ns.
     #[must_use]
     pub fn round_trip_ns(&self, scheme: Scheme, bulk: bool) -> Option<[f64; 3]> {
-        let found =
+        let trips =
             self.round_trips.iter().find(|trips| trips.scheme == scheme && trips.bulk == bulk);
-        found.map(|trips| trips.ns)
+        trips.map(|trips| trips.ns)
     }
 }
 
+/// Checks a table of the data file: each row has a positive figure for each scheme.
 fn table(raw: RawTable) -> Result<PublishedTable, PublishedError> {
     let table_name = format!("table {}", raw.number);
     at_most(raw.rows.len().max(raw.schemes.len()), ITEMS_MAX, "rows or schemes")
-        .map_err(|error| error.at(&table_name))?;
+        .map_err(|error| error.in_part(&table_name))?;
     let load = Load::ALL.into_iter().find(|load| load.word() == raw.load);
     let load = load.ok_or_else(|| wrong(format!("no load: {:.40?}", raw.load)))?;
-    let named = |name: String| Ok((name.clone(), scheme(&name)?));
-    let schemes: Vec<_> = raw.schemes.into_iter().map(named).collect::<Result<_, _>>()?;
+    let with_scheme = |name: String| Ok((name.clone(), scheme(&name)?));
+    let schemes: Vec<_> = raw.schemes.into_iter().map(with_scheme).collect::<Result<_, _>>()?;
     let row = |row: RawRow| {
         let are_figures = row.mbit_per_s.iter().all(|rate| rate.is_finite() && *rate > 0.0);
         if row.mbit_per_s.len() != schemes.len() || !are_figures {
-            return Err(wrong("a row without a valid figure for each scheme").at(&table_name));
+            return Err(wrong("a row without a valid figure for each scheme").in_part(&table_name));
         }
         Ok((u64::from(row.socket_buffer_kb) * 1024, row.mbit_per_s))
     };

@@ -1,4 +1,5 @@
-//! The paper's figures and the measured ones, row by row.
+//! The figures of `signal-afterburner` and the measured figures, row by row. Users' programs read the
+//! columns: names and order must not change.
 
 use lab::signal::{RoundTripWindow, Samples};
 use record::{Columns, Format, Table, TableDisplay, column};
@@ -14,7 +15,7 @@ struct Throughput<'s> {
     socket_buffer_bytes: u64,
     scheme: &'s (String, Scheme),
     published: f64,
-    /// The paper's figure with interrupts.
+    /// The paper's figure for interrupts with the same socket buffers. The first column of each table has it.
     published_interrupt: f64,
     measured: Option<Figure>,
     measured_interrupt: Option<Figure>,
@@ -104,10 +105,11 @@ pub fn round_trips(paper: &Paper, samples: &Samples) -> Table {
     type Row = PublishedRoundTrip;
     let measured = Measured { samples };
     let trip_figures: [fn(&RoundTripWindow) -> Option<f64>; 3] = [min, mean, max];
-    let words = || ["min", "mean", "max"].into_iter().enumerate();
-    let time = |word: &str, prefix: &str, title: &str, doc: &str| {
-        column(&format!("{prefix}_{word}_ns"), &format!("The {word} of the round trips, {doc}."))
-            .title(&format!("{title} {word}"))
+    let statistics = || ["min", "mean", "max"].into_iter().enumerate();
+    let time = |statistic: &str, prefix: &str, title: &str, source: &str| {
+        let doc = format!("The {statistic} of the round trips, {source}.");
+        column(&format!("{prefix}_{statistic}_ns"), &doc)
+            .title(&format!("{title} {statistic}"))
             .format(Format::Milliseconds)
     };
     let keys = [
@@ -116,11 +118,11 @@ pub fn round_trips(paper: &Paper, samples: &Samples) -> Table {
             .priority(99)
             .bool(|row: &Row| row.bulk),
     ];
-    let published = words().map(|(position, word)| {
-        time(word, "published", "paper", "published").real(move |row: &Row| row.ns[position])
+    let published = statistics().map(|(position, statistic)| {
+        time(statistic, "published", "paper", "published").real(move |row: &Row| row.ns[position])
     });
-    let here = words().map(|(position, word)| {
-        time(word, "measured", "here", "measured, load idle").real(move |row: &Row| {
+    let here = statistics().map(|(position, statistic)| {
+        time(statistic, "measured", "here", "measured, load idle").real(move |row: &Row| {
             let figure = trip_figures[position];
             Some(measured.round_trip_ns(row.scheme, row.bulk, figure).ok()?.mean)
         })

@@ -1,4 +1,5 @@
-//! The paper's findings as claims about machines, judged by the simulated machines and by the published figures.
+//! The findings of `simos-1995` as claims about machines, judged on the simulated
+//! machines and on the published figures.
 
 use record::Table;
 
@@ -18,7 +19,7 @@ const TABLE: FindingsTable = FindingsTable {
 
 /// A share that changes by less than this fraction counts as unchanged.
 const UNCHANGED_FRACTION: f64 = 0.10;
-/// Two speed-ups count as alike if they differ by less than this factor.
+/// Two speed-ups count as equal if they differ by less than this factor.
 const ALIKE_FACTOR: f64 = 1.5;
 /// The factor of one order of magnitude.
 const MAGNITUDE: f64 = 10.0;
@@ -29,8 +30,9 @@ const SERVICES_MIN: usize = 3;
 /// Minimum number of misses of a class for a statement about their change.
 const MISSES_MIN: u64 = 100;
 
-// Classes of misses by the context that had evicted the line.
+/// Class of misses on lines that the same context had evicted.
 const SELF: &[&str] = &["self"];
+/// Class of misses on lines that another context had evicted.
 const OTHER: &[&str] = &["other"];
 /// Classes of misses because another core had written the line.
 const COHERENCE: &[&str] = &["true sharing", "false sharing"];
@@ -38,30 +40,33 @@ const COHERENCE: &[&str] = &["true sharing", "false sharing"];
 const NOT_MEASURED: &str = "not measured";
 const NO_FIGURE: &str = "the paper has no figure";
 
-fn known(number: Option<f64>, why: &str) -> Known {
-    number.map(exactly).ok_or_else(|| why.to_owned())
+/// The number as a figure without an error, or `reason` if there is none.
+fn known(number: Option<f64>, reason: &str) -> Known {
+    number.map(exactly).ok_or_else(|| reason.to_owned())
 }
 
 /// A machine of the paper.
 #[derive(Clone, Copy, PartialEq)]
 enum Machine {
-    /// The uniprocessor at this position of the paper's order, from 0.
+    /// The uniprocessor at this position in the paper's order, from 0.
     Uniprocessor(usize),
     Multiprocessor,
 }
 
-/// Misses of a cache in user mode or in the kernel, of a uniprocessor or the multiprocessor.
+/// Selects the misses of a cache in one mode on one kind of machine.
 #[derive(Clone, Copy)]
 struct Misses {
     cache: &'static str,
+    /// Whether user mode misses. If not, the kernel.
     is_user: bool,
+    /// Whether the machine is the multiprocessor. If not, a uniprocessor.
     is_multi: bool,
 }
 
 /// Misses of the kernel in the multiprocessor's L2.
 const SHARED_L2: Misses = Misses { cache: "L2", is_user: false, is_multi: true };
 
-/// A figure of a workload. Positions are those of uniprocessors in the paper's order.
+/// A quantity of a workload. A number is the position of a uniprocessor in the paper's order, from 0.
 #[derive(Clone, Copy)]
 enum Quantity {
     IdleRatio(Machine),
@@ -71,7 +76,7 @@ enum Quantity {
     StallRatio(usize),
     /// Speed-up of the time that is not idle.
     SpeedUp(usize),
-    /// Clock frequency over that of the first machine.
+    /// Clock frequency over the first machine's clock frequency.
     ClockRatio(usize),
     /// The speed-ups of user mode and of the kernel: the larger over the smaller.
     SpeedUpDifference(usize),
@@ -79,16 +84,17 @@ enum Quantity {
     HiddenFetches(usize),
     /// Hidden share of the misses of one level.
     HiddenLevel,
-    /// Misses per instruction of these classes with the largest cache, over those with the smallest.
+    /// Misses per instruction of these classes with the largest cache, over misses per instruction with the smallest.
     RemainingMisses(Misses, &'static [&'static str]),
     /// Largest speed-up of a service's computation over the smallest, from the first to the last machine.
     ComputationSpread,
     /// Largest speed-up of a service's latency over the smallest.
     LatencySpread,
-    /// Part of the services that take more time on the multiprocessor.
+    /// Share of the services that take more time on the multiprocessor.
     SlowerServices,
 }
 
+/// A figure that claims compare.
 struct Cell<'a> {
     workload: &'a str,
     quantity: Quantity,
@@ -103,33 +109,35 @@ impl Figures<Cell<'_>> for Sides<'_> {
             };
             known(quantity(run.ok_or_else(|| NOT_MEASURED.to_owned())?), "the run has no figure")
         };
-        let on = |position, quantity: &dyn Fn(&MachineRun) -> Option<f64>| {
+        let uniprocessor = |position, quantity: &dyn Fn(&MachineRun) -> Option<f64>| {
             figure(Machine::Uniprocessor(position), quantity)
         };
-        let base = self.machine(workload, 0);
-        let faster = |position, ticks: fn(&MachineRun) -> u64| {
-            on(position, &|run| speed_up(run, base?, ticks))
+        let first = self.machine(workload, 0);
+        let speed_up_over_first = |position, ticks: fn(&MachineRun) -> u64| {
+            uniprocessor(position, &|run| speed_up(run, first?, ticks))
         };
         match quantity {
             Quantity::IdleRatio(machine) => figure(machine, &MachineRun::idle_ratio),
             Quantity::KernelRatio(machine) => figure(machine, &MachineRun::kernel_ratio),
-            Quantity::StallRatio(position) => on(position, &|run| run.stall_ratio(Mode::Kernel)),
-            Quantity::SpeedUp(position) => faster(position, MachineRun::busy_ticks),
-            Quantity::ClockRatio(position) => {
-                on(position, &|run| ratio(run.sample.ticks_hz as f64, base?.sample.ticks_hz as f64))
+            Quantity::StallRatio(position) => {
+                uniprocessor(position, &|run| run.stall_ratio(Mode::Kernel))
             }
+            Quantity::SpeedUp(position) => speed_up_over_first(position, MachineRun::busy_ticks),
+            Quantity::ClockRatio(position) => uniprocessor(position, &|run| {
+                ratio(run.sample.ticks_hz as f64, first?.sample.ticks_hz as f64)
+            }),
             Quantity::SpeedUpDifference(position) => {
-                let user = faster(position, |run| run.ticks(Mode::User))?;
-                let kernel = faster(position, |run| run.ticks(Mode::Kernel))?;
+                let user = speed_up_over_first(position, |run| run.ticks(Mode::User))?;
+                let kernel = speed_up_over_first(position, |run| run.ticks(Mode::Kernel))?;
                 let factor = (user.mean / kernel.mean).max(kernel.mean / user.mean);
-                known(Some(factor).filter(|factor| factor.is_finite()), "a speed-up of nothing")
+                known(factor.is_finite().then_some(factor), "a speed-up of nothing")
             }
             Quantity::HiddenFetches(position) => {
                 let in_order = self.in_order(workload, self.name(position));
                 let stall = |run: &MachineRun| {
                     stall_per_instruction(run, Mode::Kernel, Stream::Instructions)
                 };
-                on(position, &|run| hidden_ratio(stall(run)?, stall(in_order?)?))
+                uniprocessor(position, &|run| hidden_ratio(stall(run)?, stall(in_order?)?))
             }
             Quantity::HiddenLevel => {
                 Err("an out-of-order core's waits are not divided by level: misses overlap"
@@ -142,7 +150,7 @@ impl Figures<Cell<'_>> for Sides<'_> {
                 spread(self.service_speed_ups(workload, Joined::computation_ns))
             }
             Quantity::LatencySpread => spread(self.service_speed_ups(workload, Joined::latency_ns)),
-            Quantity::SlowerServices => slower(self.slowdowns(workload)),
+            Quantity::SlowerServices => slower_share(self.slowdowns(workload)),
         }
     }
 
@@ -164,6 +172,7 @@ impl Figures<Cell<'_>> for Sides<'_> {
             Quantity::SpeedUp(position) => {
                 published.map(|published| published.speed_up[position - 1])
             }
+            // The clocks of the second and the third machine over the first machine's clock.
             Quantity::ClockRatio(position) => [1.0, 2.5].get(position - 1).copied(),
             Quantity::ComputationSpread => {
                 return Some(spread(rows().map(|row| row.speed_up[1]).collect()));
@@ -173,7 +182,8 @@ impl Figures<Cell<'_>> for Sides<'_> {
             }
             Quantity::SlowerServices => {
                 let rows = self.paper.slowdowns(workload);
-                return Some(slower(rows.map(|row| 1.0 + row.slowdown_percent / 100.0).collect()));
+                let slowdowns = rows.map(|row| 1.0 + row.slowdown_percent / 100.0).collect();
+                return Some(slower_share(slowdowns));
             }
             _ => return None,
         };
@@ -182,12 +192,13 @@ impl Figures<Cell<'_>> for Sides<'_> {
 }
 
 impl<'r> Sides<'r> {
+    /// The model of the uniprocessor at this position in the paper's order.
     fn name(&self, position: usize) -> &str {
         self.paper.machines.get(position).map_or("", String::as_str)
     }
 
-    /// Speed-ups of a time of the services, from the first to the last machine. Leaves out services with a small share of
-    /// the kernel's time.
+    /// Speed-ups of a time of the services, from the first to the last machine. Leaves out services
+    /// with a small share of the kernel's time.
     fn service_speed_ups(
         &self,
         workload: &str,
@@ -202,8 +213,8 @@ impl<'r> Sides<'r> {
         self.paper.services(workload).filter_map(speed_up).collect()
     }
 
-    /// Computation of the services on the multiprocessor over that on the first machine. Leaves out services with a small
-    /// share of the kernel's time.
+    /// For each service: its computation on the multiprocessor over its computation on the first machine. Leaves out
+    /// services with a small share of the kernel's time.
     fn slowdowns(&self, workload: &str) -> Vec<f64> {
         let slowdown = |row: &SlowdownRow| {
             let services = row.matching_services()?;
@@ -223,9 +234,9 @@ impl<'r> Sides<'r> {
         };
         let cell = |quantity| Cell { workload, quantity };
         let side = |quantity| Side::Cell(cell(quantity));
-        let mut all = Vec::new();
+        let mut claims = Vec::new();
         let mut claim = |finding, subject: String, claim: &str, sides: [Side<Cell<'a>>; 2]| {
-            all.push(Claim::new(finding, subject, claim, Test::Greater, sides));
+            claims.push(Claim::new(finding, subject, claim, Test::Greater, sides));
         };
         // Section 4.2: workloads that wait for a disk.
         let idle_percent = self.paper.workload(workload).map(|published| &published.idle_percent);
@@ -349,20 +360,21 @@ impl<'r> Sides<'r> {
             "remaining misses per instruction: coherence > self and other",
             [remaining(COHERENCE), remaining(&["self", "other"])],
         );
-        all
+        claims
     }
 
-    /// The smallest and the largest size of a cache, in words.
+    /// The smallest and the largest size of a cache, as a part of a claim's subject. Empty if no sizes were measured.
     fn sizes(&self, workload: &str, misses: Misses) -> String {
         let runs = self.cache_sizes(workload, misses.is_multi);
         let kib = |run: &&MachineRun| size_of(run, misses.cache).map(|bytes| bytes >> 10);
-        let ends = runs.first().and_then(kib).zip(runs.last().and_then(kib));
-        ends.map_or_else(String::new, |(small, large)| format!(" of {small} and {large} KiB"))
+        let smallest_and_largest = runs.first().and_then(kib).zip(runs.last().and_then(kib));
+        smallest_and_largest
+            .map_or_else(String::new, |(small, large)| format!(" of {small} and {large} KiB"))
     }
 }
 
-/// The part of the slowdowns that are above 1.
-fn slower(slowdowns: Vec<f64>) -> Known {
+/// The share of the slowdowns that are above 1.
+fn slower_share(slowdowns: Vec<f64>) -> Known {
     if slowdowns.len() < SERVICES_MIN {
         return Err(format!("fewer than {SERVICES_MIN} services were measured on both machines"));
     }
@@ -370,8 +382,8 @@ fn slower(slowdowns: Vec<f64>) -> Known {
     known(ratio(count as f64, slowdowns.len() as f64), "")
 }
 
-/// Share of memory stalls in the time of the listed services, weighted by their shares of the kernel's time. `None` for
-/// the second machine, which Table 4.8 has no stalls of.
+/// Share of memory stalls in the time of the services in Table 4.8, weighted by their shares of the kernel's time.
+/// `None` for the second machine: the table has no stalls on it.
 fn published_stalls(paper: &Paper, workload: &str, position: usize) -> Option<f64> {
     let stall_position = [Some(0), None, Some(1)][position]?;
     let (mut stall_percent, mut listed_percent) = (0.0, 0.0);
@@ -384,7 +396,7 @@ fn published_stalls(paper: &Paper, workload: &str, position: usize) -> Option<f6
     ratio(stall_percent, listed_percent)
 }
 
-/// The largest number over the smallest.
+/// The largest number over the smallest. An error if there are too few numbers.
 fn spread(numbers: Vec<f64>) -> Known {
     if numbers.len() < SERVICES_MIN {
         return Err(format!("fewer than {SERVICES_MIN} services were measured on both machines"));
@@ -403,7 +415,7 @@ fn remaining_ratio(runs: &[&MachineRun], misses: Misses, classes: &[&str]) -> Kn
     if runs.len() < 2 {
         return Err("only one size was measured".to_owned());
     }
-    if small.misses_of(cache, is_user, classes) < MISSES_MIN {
+    if small.class_misses(cache, is_user, classes) < MISSES_MIN {
         return Err(format!("fewer than {MISSES_MIN} misses in the smallest cache"));
     }
     let rate = |run| per_kinstruction(run, cache, is_user, classes);

@@ -1,4 +1,5 @@
-//! The paper `simos-1995`: workloads on its machines, simulated and published.
+//! The paper `simos-1995`: its workloads on models of its machines, simulated and published, and its findings judged on
+//! both. `irqlab reproduce simos-1995` fills [`MachineRun`]s from the experiment `services`.
 
 mod findings;
 mod published;

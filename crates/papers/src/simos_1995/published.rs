@@ -1,4 +1,4 @@
-//! The published figures: a data file that is read with bounds.
+//! The published figures of `simos-1995`, from its data file. Names of fields are the keys of that file.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 use crate::published::{PublishedError, at_most, read, short, short_text};
 
-/// The figures of the paper `simos-1995`.
+/// The data file of the paper `simos-1995`.
 const TEXT: &str = include_str!("../../../../papers/simos-1995.toml");
 
 const WORKLOADS_MAX: usize = 8;
 const ROWS_MAX: usize = 64;
 const NAMES_MAX: usize = 8;
-/// No number of the paper is larger: instructions per second of eight processors.
+/// Maximum number in the paper. Its largest number is the instructions per second of eight processors.
 const NUMBER_MAX: f64 = 1e10;
 
 /// The figures in the tables and the text of a paper.
@@ -82,14 +82,15 @@ struct EventRates {
     multiprocessor: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
+/// The rows of a table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rows<Row> {
     rows: Vec<Row>,
 }
 
-/// A row of Table 4.8. Pairs of speed-ups belong to the second and third machine. All other pairs belong to the
-/// first and third machine.
+/// A service on the uniprocessors: a row of Table 4.8. Pairs of speed-ups belong to the second and the third machine.
+/// All other pairs belong to the first and the third machine. `class` and `names` select the matching services here.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ServiceRow {
@@ -142,11 +143,12 @@ pub(super) struct MatchingServices<'a> {
 }
 
 impl MatchingServices<'_> {
-    /// Whether `service` matches. A name that ends in `*` matches by its start.
-    pub(super) fn holds(&self, service: &ServiceStats) -> bool {
+    /// Whether `service` matches. A name that ends in `*` matches every name with this start.
+    pub(super) fn includes(&self, service: &ServiceStats) -> bool {
         self.has_name(service.class, &service.name)
     }
 
+    /// Whether a service of this class and name matches.
     fn has_name(&self, class: Class, name: &str) -> bool {
         class.label() == self.class
             && self.names.iter().any(|pattern| match pattern.strip_suffix('*') {
@@ -169,12 +171,14 @@ fn matching_services<'a>(
 }
 
 impl ServiceRow {
+    /// The services of the measured kernel that correspond to this row, or `None` if there are none.
     pub(super) fn matching_services(&self) -> Option<MatchingServices<'_>> {
         matching_services(self.class.as_ref(), &self.names)
     }
 }
 
 impl SlowdownRow {
+    /// The services of the measured kernel that correspond to this row, or `None` if there are none.
     pub(super) fn matching_services(&self) -> Option<MatchingServices<'_>> {
         matching_services(self.class.as_ref(), &self.names)
     }
@@ -183,8 +187,7 @@ impl SlowdownRow {
 impl Paper {
     /// Reads the figures that are built into the program.
     ///
-    /// Fails if the text is not TOML, is too long, or has numbers outside the range of such a
-    /// table.
+    /// Fails if the text is not TOML, is too long, or has a number that is negative or too large for the paper.
     pub fn built_in() -> Result<Paper, PublishedError> {
         Paper::parse(TEXT)
     }
@@ -243,6 +246,7 @@ impl Paper {
     }
 }
 
+/// Checks a row: its name, its list of names, and that its numbers are in range.
 fn check<'a>(
     name: &str,
     names: &[String],
@@ -252,7 +256,9 @@ fn check<'a>(
     at_most(names.len(), NAMES_MAX, "names")?;
     for number in numbers {
         if !(0.0..=NUMBER_MAX).contains(number) {
-            return Err(PublishedError::new("a number outside the range of this table").at(name));
+            return Err(
+                PublishedError::new("a number outside the range of this table").in_part(name)
+            );
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Measurements of a workload on a machine, and the figures of the paper that follow from them.
+//! Measurements of a workload on a machine, and figures computed from them as the paper defines them. The tables and
+//! the findings use these figures. A tick is a cycle of the machine's model.
 
 use lab::services::counters::{CYCLES, DATA_STALL, FETCH_STALL, INSTRUCTIONS, PIPELINE_STALL};
 use lab::services::misses::{CLASSES, MissRow};
@@ -11,7 +12,8 @@ use super::published::MatchingServices;
 pub enum Role {
     /// Measures one of the paper's machines.
     Machine,
-    /// Measures the in-order core of the first machine with the caches and the memory of this model (Figure 4.5).
+    /// Measures the in-order core of the paper's first machine with the caches and
+    /// the memory of another model (Figure 4.5).
     InOrder,
     /// Measures the first machine, or the multiprocessor, with other sizes of its caches (Figures 4.6, 4.7, 5.3).
     Caches {
@@ -41,7 +43,7 @@ pub struct MissCosts {
 pub struct ClassifiedMisses {
     /// The cache: L1I, L1D, L2.
     pub cache: String,
-    /// Whether user mode missed, or the kernel.
+    /// Whether user mode missed. If not, the kernel missed.
     pub is_user: bool,
     /// The cause: cold, self, other, true sharing, false sharing, device or untracked.
     pub class: String,
@@ -56,7 +58,7 @@ pub struct MachineRun {
     pub cpus: u32,
     pub role: Role,
     pub costs: MissCosts,
-    /// The measured services. The time of page walks is in the services whose accesses caused them.
+    /// The measured services. The time of page walks is charged to the services whose accesses caused them.
     pub sample: ServicesSample,
     /// The rows of page walks. They correspond to the TLB refills by software in the paper. Empty if the model does
     /// not count page walks.
@@ -65,6 +67,7 @@ pub struct MachineRun {
     pub misses: Vec<ClassifiedMisses>,
 }
 
+/// The modes of a CPU that the paper distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     User,
@@ -81,7 +84,8 @@ impl Mode {
         }
     }
 
-    pub(super) fn holds(self, service: &ServiceStats) -> bool {
+    /// Whether the time of `service` is time in this mode. Page walks are in no mode.
+    pub(super) fn includes(self, service: &ServiceStats) -> bool {
         match self {
             Mode::User => service.class == Class::User,
             Mode::Kernel => service.class.is_kernel(),
@@ -107,7 +111,8 @@ impl Stream {
         }
     }
 
-    pub(super) fn stall(self) -> &'static str {
+    /// Name of the counter of the stream's stall cycles.
+    pub(super) fn stall_counter(self) -> &'static str {
         match self {
             Stream::Instructions => FETCH_STALL,
             Stream::Data => DATA_STALL,
@@ -115,7 +120,7 @@ impl Stream {
     }
 
     /// Names of the counters of the stream's misses of L1 and of L2.
-    fn misses(self) -> (&'static [&'static str], &'static str) {
+    fn miss_counters(self) -> (&'static [&'static str], &'static str) {
         match self {
             Stream::Instructions => (&["l1i_misses"], "l2_fetch_misses"),
             Stream::Data => (&["l1d_load_misses", "l1d_store_misses"], "l2_data_misses"),
@@ -134,12 +139,14 @@ pub(super) struct StallLevels {
     pub(super) other: u64,
 }
 
-/// Parts of the time of a service or a mode.
+/// The time of services or of a mode, in parts, in cycles of all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Parts {
     /// Cycles without waits for memory and losses in the pipeline.
     pub(super) execution: u64,
+    /// Cycles that wait for instructions.
     pub(super) fetch: u64,
+    /// Cycles that wait for data.
     pub(super) data: u64,
     /// Cycles lost in the pipeline. 0 on an in-order core that does not count them.
     pub(super) pipeline: u64,
@@ -161,13 +168,14 @@ impl MachineRun {
         self.sample.sum(name, is_included)
     }
 
+    /// The sum of a counter over a mode, or `None` if the model does not count it.
     pub(super) fn mode_sum(&self, name: &str, mode: Mode) -> Option<u64> {
-        self.sum(name, |service| mode.holds(service))
+        self.sum(name, |service| mode.includes(service))
     }
 
     /// Time of a mode, in cycles of all CPUs.
     pub(super) fn ticks(&self, mode: Mode) -> u64 {
-        self.sample.ticks(|service| mode.holds(service)).unwrap_or(0)
+        self.sample.ticks(|service| mode.includes(service)).unwrap_or(0)
     }
 
     /// Time that is not idle, in cycles of all CPUs.
@@ -175,6 +183,7 @@ impl MachineRun {
         self.ticks(Mode::User) + self.ticks(Mode::Kernel)
     }
 
+    /// Length of the window, seconds.
     pub(super) fn seconds(&self) -> f64 {
         self.sample.window_ns as f64 / 1e9
     }
@@ -189,14 +198,15 @@ impl MachineRun {
         ratio(self.ticks(Mode::Kernel) as f64, self.busy_ticks() as f64)
     }
 
-    /// `ticks` in seconds, per instruction of user mode. This is comparable between machines because user mode does
-    /// the same work on each.
+    /// `ticks` in seconds, per instruction of user mode. Machines can be compared by this number, because user mode
+    /// does the same work on each machine.
     pub(super) fn seconds_per_user_instruction(&self, ticks: u64) -> Option<f64> {
         let instructions = self.mode_sum(INSTRUCTIONS, Mode::User)?;
         ratio(self.sample.ns_of(ticks as f64) / 1e9, instructions as f64)
     }
 
     /// The parts of the time of the included services, without the time that CPUs are halted.
+    /// `None` if the model does not count stalls.
     pub(super) fn parts(&self, is_included: impl Fn(&ServiceStats) -> bool) -> Option<Parts> {
         let sum = |name| self.sum(name, &is_included);
         let (cycles, fetch, data) = (sum(CYCLES)?, sum(FETCH_STALL)?, sum(DATA_STALL)?);
@@ -205,9 +215,9 @@ impl MachineRun {
         Some(Parts { execution, fetch, data, pipeline })
     }
 
-    /// The share of memory stalls in the time of a mode.
+    /// The share of memory stalls in the time of a mode, 0 to 1.
     pub(super) fn stall_ratio(&self, mode: Mode) -> Option<f64> {
-        let parts = self.parts(|service| mode.holds(service))?;
+        let parts = self.parts(|service| mode.includes(service))?;
         ratio((parts.fetch + parts.data) as f64, self.ticks(mode) as f64)
     }
 
@@ -217,11 +227,11 @@ impl MachineRun {
         if !self.costs.is_blocking {
             return None;
         }
-        let (l1_counters, l2_counter) = stream.misses();
+        let (l1_counters, l2_counter) = stream.miss_counters();
         let l1: u64 =
             l1_counters.iter().map(|name| self.mode_sum(name, mode)).sum::<Option<u64>>()?;
         let l2 = self.mode_sum(l2_counter, mode)?;
-        let stall = self.mode_sum(stream.stall(), mode)?;
+        let stall = self.mode_sum(stream.stall_counter(), mode)?;
         let l2_cycles = l2 * self.costs.memory_cycles;
         let l1_cycles = l1.checked_sub(l2)? * self.costs.l2_hit_cycles;
         let other_cycles = stall.checked_sub(l1_cycles + l2_cycles)?;
@@ -235,12 +245,13 @@ impl MachineRun {
             .services
             .iter()
             .chain(&self.page_walks)
-            .filter(|service| matching.holds(service))
+            .filter(|service| matching.includes(service))
             .collect();
         (!services.is_empty()).then_some(Joined { run: self, services })
     }
 
-    /// Misses of a cache in the classes, over the included rows. `None` if misses were not classified by service.
+    /// The sum of a cache's misses in `classes`, over the included rows. `None` if
+    /// misses were not classified by service.
     pub(super) fn misses_by_service(
         &self,
         cache: &str,
@@ -255,19 +266,19 @@ impl MachineRun {
         Some(rows.filter(|row| row.cache == cache && is_included(row)).map(count).sum())
     }
 
-    /// How many locks a service takes, and how long it waits for spinning locks. `None` if locks were not measured.
-    fn locks_of(&self, service: &ServiceStats) -> Option<(u64, u64)> {
+    /// How many locks a service takes, and how many ticks it spins for locks. `None` if locks were not measured.
+    fn service_locks(&self, service: &ServiceStats) -> Option<(u64, u64)> {
         let locks = self.sample.locks.as_ref()?.iter();
         let service_locks =
             locks.filter(|lock| (lock.class, &lock.service) == (service.class, &service.name));
-        Some(service_locks.fold((0, 0), |(acquires, waited), lock| {
-            let spun = if lock.spins { lock.waited_ticks } else { 0 };
-            (acquires + lock.acquires, waited + spun)
+        Some(service_locks.fold((0, 0), |(acquires, spin_ticks), lock| {
+            let lock_spin_ticks = if lock.spins { lock.waited_ticks } else { 0 };
+            (acquires + lock.acquires, spin_ticks + lock_spin_ticks)
         }))
     }
 
-    /// Misses of a cache by user mode or by the kernel, in the classes.
-    pub(super) fn misses_of(&self, cache: &str, is_user: bool, classes: &[&str]) -> u64 {
+    /// The sum of a cache's misses in `classes`, by user mode or by the kernel. 0 if misses were not classified.
+    pub(super) fn class_misses(&self, cache: &str, is_user: bool, classes: &[&str]) -> u64 {
         let rows = self.misses.iter().filter(|row| row.cache == cache && row.is_user == is_user);
         rows.filter(|row| classes.contains(&row.class.as_str())).map(|row| row.count).sum()
     }
@@ -294,32 +305,35 @@ impl Joined<'_> {
         self.sum(|service| self.run.sample.count(service, name))
     }
 
+    /// Time of the services themselves, in cycles of all CPUs.
     pub(super) fn ticks(&self) -> Option<u64> {
         self.sum(|service| service.self_ticks)
     }
 
-    /// The services' share of the kernel's time. For page walks, the whole is the kernel's time plus the walks, because
-    /// the paper's kernel refills the TLB itself.
+    /// The services' share of the kernel's time, 0 to 1. For page walks, the total is the kernel's time plus the walks,
+    /// because the paper's kernel refills the TLB itself.
     pub(super) fn kernel_ratio(&self) -> Option<f64> {
         let ticks = self.ticks()?;
-        let more = if self.is_page_walk() { ticks } else { 0 };
-        ratio(ticks as f64, (self.run.ticks(Mode::Kernel) + more) as f64)
+        let walk_ticks = if self.is_page_walk() { ticks } else { 0 };
+        ratio(ticks as f64, (self.run.ticks(Mode::Kernel) + walk_ticks) as f64)
     }
 
     /// How often the services take a lock.
     pub(super) fn lock_acquires(&self) -> Option<u64> {
-        self.sum(|service| Some(self.run.locks_of(service)?.0))
+        self.sum(|service| Some(self.run.service_locks(service)?.0))
     }
 
-    /// How many cycles the services wait for spinning locks. [`Joined::ticks`] does not include them.
+    /// How many cycles the services spin for locks. [`Joined::ticks`] does not include these cycles.
     pub(super) fn spin_ticks(&self) -> Option<u64> {
-        self.sum(|service| Some(self.run.locks_of(service)?.1))
+        self.sum(|service| Some(self.run.service_locks(service)?.1))
     }
 
+    /// Requests that started in the window. For page walks: the walks.
     pub(super) fn requests(&self) -> Option<u64> {
         self.sum(|service| service.requests)
     }
 
+    /// Requests per second of the window.
     pub(super) fn rate_hz(&self) -> Option<f64> {
         ratio(self.requests()? as f64, self.run.seconds())
     }
@@ -345,15 +359,17 @@ impl Joined<'_> {
         ratio(self.run.sample.ns_of(self.ticks()? as f64), self.requests()? as f64)
     }
 
+    /// Mean time of the service itself in a completed request, ns.
     pub(super) fn computation_ns(&self) -> Option<f64> {
         self.walk_ns().or_else(|| self.mean_ns(|service| service.times.as_ref()?.computation_ticks))
     }
 
+    /// Mean time of a completed request from start to end, ns.
     pub(super) fn latency_ns(&self) -> Option<f64> {
         self.walk_ns().or_else(|| self.mean_ns(|service| Some(service.times.as_ref()?.latency.sum)))
     }
 
-    /// Misses of a cache in the classes. `None` if the misses were not classified, and for page walks.
+    /// The sum of a cache's misses in `classes`. `None` for page walks, or if the misses were not classified.
     pub(super) fn misses(&self, cache: &str, classes: &[&str]) -> Option<u64> {
         if self.is_page_walk() {
             return None;
@@ -365,10 +381,12 @@ impl Joined<'_> {
         self.run.misses_by_service(cache, classes, is_included)
     }
 
+    /// Mean time per completed request that the task is blocked, ns.
     pub(super) fn blocked_ns(&self) -> Option<f64> {
         self.mean_ns(|service| service.times.as_ref()?.blocked_ticks)
     }
 
+    /// Mean time per completed request that the task is runnable but does not run, ns.
     pub(super) fn descheduled_ns(&self) -> Option<f64> {
         self.mean_ns(|service| service.times.as_ref()?.descheduled_ticks)
     }
@@ -378,13 +396,13 @@ impl Joined<'_> {
         ratio(self.count(name)? as f64, self.count(INSTRUCTIONS)? as f64)
     }
 
-    /// A counter times the cycles of each event, as a share of the services' time.
-    pub(super) fn time_ratio(&self, name: &str, cycles: u64) -> Option<f64> {
-        ratio((self.count(name)? * cycles) as f64, self.ticks()? as f64)
+    /// The time of all events of a counter, each with this number of cycles, as a share of the services' time.
+    pub(super) fn time_ratio(&self, name: &str, cycles_per_event: u64) -> Option<f64> {
+        ratio((self.count(name)? * cycles_per_event) as f64, self.ticks()? as f64)
     }
 }
 
-/// `part / whole`, or `None` if the whole is not positive.
-pub(super) fn ratio(part: f64, whole: f64) -> Option<f64> {
-    (whole > 0.0).then(|| part / whole)
+/// `dividend / divisor`, or `None` if the divisor is not positive.
+pub(super) fn ratio(dividend: f64, divisor: f64) -> Option<f64> {
+    (divisor > 0.0).then(|| dividend / divisor)
 }

@@ -1,4 +1,7 @@
-//! The model that follows the blocks and accesses of a vCPU: of a level of detail, or shadow caches.
+//! The model that follows the blocks and accesses of a vCPU: the model of a level of detail, or shadow caches.
+//!
+//! A [`Cpu`](super::Cpu) holds its engine from its creation on. The functions `..._unchecked` are for callbacks, which
+//! run at each block or access and know the engine.
 
 use std::hint::unreachable_unchecked;
 use std::ptr::NonNull;
@@ -8,7 +11,7 @@ use machine::BlockingMachine;
 use crate::models::pipeline::Pipeline;
 use crate::models::shadow_caches::ShadowCacheModels;
 
-/// The model of a vCPU. Nothing in it is ever freed, because translated code may use it until the process ends.
+/// The model of a vCPU. It is never freed, because translated code may use it until the process ends.
 pub(crate) enum Engine {
     /// No model: blocks are counted only.
     Absent,

@@ -1,8 +1,12 @@
-//! The state of a vCPU that every executed block touches: its counts, and when the plugin has to act next.
+//! The state of each vCPU that every executed block touches: its counts, and when the plugin has to act next.
 //!
-//! Each level of detail has its own callbacks of blocks and accesses: `plain` counts without a model, `timed` and
-//! `ooo` pass accesses to the model of the level of that name, and `shadow_caches` passes them to shadow caches.
-//! `level` is the level in use now.
+//! QEMU calls the callbacks here at each block and memory access, in the one thread that runs all vCPUs. Each level of
+//! detail has its own callbacks: `plain` counts without a model, `timed` and `ooo` pass accesses to the model of that
+//! level, and `shadow_caches` passes accesses to shadow caches. `level` is the level in use now. `engine` is a vCPU's
+//! model.
+//!
+//! The callbacks of a block or access that needs no further work must not lock, allocate or hash: they take most of a
+//! simulation's time.
 
 mod engine;
 pub(crate) mod level;
@@ -23,7 +27,7 @@ use machine::{BlockingMachine, Cycle, Instructions, VirtualAddress};
 
 pub(crate) use engine::Engine;
 
-use crate::models::accesses::{OwnAccess, Write};
+use crate::models::accesses::{ProcessorAccess, Write};
 use crate::models::counters;
 use crate::models::pipeline::Pipeline;
 use crate::models::sampling::{Scope, UnitPart};
@@ -36,14 +40,14 @@ use simrecord::counters::{
 };
 use simrecord::record::{CPUS_MAX, Detail};
 
-/// The work that is due before a block: see [`Cpu::is_due`]. It needs all parts of a recording, and this module must
-/// not import them. So the callbacks of blocks take it as a parameter: [`crate::qemu::before_block::WhatIsDue`].
+/// The work that may be due before a block: see [`Cpu::is_due`]. This work needs all parts of a recording, which this
+/// module must not import. So callbacks take the work as a type parameter: [`crate::qemu::before_block::DueWork`].
 pub(crate) trait BeforeBlock {
-    /// `block` is about to start on a vCPU.
+    /// Does the due work. `block` is about to start on `vcpu`.
     fn before_block(vcpu: u32, block: &Block);
 }
 
-/// The place of a vCPU in the block that it executes.
+/// How far a vCPU has executed its block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockPosition {
     pub(crate) vcpu: u32,
@@ -52,18 +56,18 @@ pub(crate) struct BlockPosition {
 }
 
 /// No block starts at this address.
-const NOWHERE: u64 = u64::MAX;
+const NO_ADDRESS: u64 = u64::MAX;
 
-/// Counts of one vCPU. Aligned to a cache line of the host, so that two vCPUs never share a line.
+/// The state of one vCPU. Aligned to a cache line of the host, so that two vCPUs never share a line.
 #[repr(align(64))]
 pub(crate) struct Cpu {
-    /// Instructions of all started blocks, minus those known not to have executed. The model of the level `timed`
-    /// counts in place of this field.
+    /// Instructions of all started blocks, minus the instructions that are known not to have executed. At the level
+    /// `timed` the model counts instead of this field.
     instructions: u64,
     /// The block that was started last. Null once its executed part is known.
     block: *const Block,
-    /// The address to which a followed function returns, or [`NOWHERE`] if no function is followed.
-    awaits: u64,
+    /// The return address of the followed function on top of the stack, or [`NO_ADDRESS`] if none is followed.
+    awaited_address: u64,
     /// The count of cycles at which the time slice ends.
     slice_end: u64,
     /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
@@ -71,25 +75,24 @@ pub(crate) struct Cpu {
     /// The count of cycles, by the model or core, from which on work is due before a block: the earlier of `slice_end`
     /// and `pmu_deadline`. 0 if work is due at once: see [`Cpu::set_due`].
     due_at: u64,
-    /// The correction to the time that the guest has just read from the clock, ns.
+    /// The correction in ns to the time that the guest has just read from the clock. `None`: it has read no clock.
     clock_ahead: Option<i64>,
-    /// Whether a device has written memory that caches may hold.
+    /// Whether a device has written memory, and the caches have not seen the write yet.
     device_wrote: bool,
-    /// Whether the running block is the last of its time slice, and QEMU was to stay in its loop after it.
-    in_last_block: bool,
+    /// Whether the running block is the last of its time slice, and QEMU stays in its loop after the block.
+    is_in_last_block: bool,
     /// Branches of the started blocks. Counted only with a model.
     branches: u64,
     /// The model of the vCPU, in use now or not.
     engine: Engine,
-    /// Whether the idle task runs, and no interrupt handler above it.
-    idles: bool,
-    /// Whether cycles are counted by the engine. Otherwise each instruction is one cycle, if instructions are counted at
-    /// all.
-    engine_counts: bool,
-    /// Whether the kernel runs.
+    /// Whether the guest's idle task runs, and no interrupt handler has interrupted it.
+    runs_idle_task: bool,
+    /// Whether the engine counts cycles at the current level. Otherwise each counted instruction is one cycle.
+    engine_counts_cycles: bool,
+    /// Whether the vCPU executes the kernel, not user mode.
     in_kernel: bool,
-    /// Whether an exception was raised whose handler is not entered yet.
-    raising: bool,
+    /// Whether the vCPU has raised an exception and has not entered its handler yet.
+    has_raised_exception: bool,
     /// Whether QEMU abandoned the block and re-executes one of its instructions alone. Only at the level `ooo`.
     has_abandoned_block: bool,
     /// The address of QEMU's description of the vCPU. It identifies the running vCPU.
@@ -98,22 +101,26 @@ pub(crate) struct Cpu {
     halted_cycles: u64,
     /// Cycles that the vCPU's model or core does not count: waits at a `pause` until other vCPUs had caught up.
     waited_cycles: u64,
-    /// The counts in user mode up to the last change of the mode.
-    user: Counts,
-    /// The counts at the last change of the mode.
-    changed_at: Counts,
+    /// The counts in user mode at the last switch between user mode and kernel.
+    user_at_mode_change: Counts,
+    /// The counts in both modes at that switch.
+    all_at_mode_change: Counts,
 }
 
-/// All vCPUs, and which of them runs.
+/// The states of all vCPUs, and which vCPU runs.
 struct Machine {
     cpus: [UnsafeCell<Cpu>; CPUS_MAX],
     running: UnsafeCell<Running>,
 }
 
-/// The running vCPU. It is remembered, because it changes only at the end of a slice.
+/// The running vCPU, as [`running_vcpu`] has found it last. It is remembered, because it changes only at the end of a
+/// time slice.
 struct Running {
+    /// QEMU's variable that names the running vCPU.
     current: CurrentCpu,
+    /// The value of the variable when the vCPU was found.
     handle: *mut c_void,
+    /// The number of the vCPU.
     index: u32,
 }
 
@@ -129,34 +136,35 @@ static MACHINE: Machine = Machine {
     }),
 };
 
-/// Runs `use_it` on the state of a vCPU. `use_it` must not call `with` again, not even through a callback from QEMU.
+/// Runs `use_it` on the state of a vCPU. `use_it` must not call `with_vcpu` again, not even through a callback from
+/// QEMU.
 #[inline(always)]
-pub(crate) fn with<R>(vcpu: u32, use_it: impl FnOnce(&mut Cpu) -> R) -> R {
+pub(crate) fn with_vcpu<R>(vcpu: u32, use_it: impl FnOnce(&mut Cpu) -> R) -> R {
     let cell = &MACHINE.cpus[vcpu as usize % CPUS_MAX];
     // SAFETY: one thread runs all vCPUs, and no use is nested in another.
     use_it(unsafe { &mut *cell.get() })
 }
 
-/// The running vCPU.
+/// The number of the running vCPU.
 ///
-/// QEMU passes a number to callbacks of blocks and instructions. Where one thread runs all vCPUs, this number
-/// is a constant in the code: the vCPU that *translated* the block.
+/// Do not use the number that QEMU passes to callbacks of blocks and instructions. Where one thread runs all vCPUs,
+/// this number is a constant in the translated code: the vCPU that *translated* the block.
 #[inline(always)]
-pub(crate) fn running() -> u32 {
+pub(crate) fn running_vcpu() -> u32 {
     // SAFETY: one thread runs all vCPUs; this reference does not outlive the function.
     let running = unsafe { &mut *MACHINE.running.get() };
     let handle = running.current.get();
     if handle != running.handle {
-        running.changed(handle);
+        running.update(handle);
     }
     running.index
 }
 
-/// The running vCPU, if it is known at once. A machine with a single vCPU (`ALONE`) always knows it. Other machines
-/// know it while the running vCPU is the same as at the last call of [`running`].
+/// The number of the running vCPU, if it is known without a search. `SINGLE_VCPU`: the machine has one vCPU, which is
+/// always known. Otherwise the vCPU is known while it is the vCPU of the last call of [`running_vcpu`].
 #[inline(always)]
-fn known_running<const ALONE: bool>() -> Option<u32> {
-    if ALONE {
+fn known_running_vcpu<const SINGLE_VCPU: bool>() -> Option<u32> {
+    if SINGLE_VCPU {
         return Some(0);
     }
     // SAFETY: as above.
@@ -164,16 +172,17 @@ fn known_running<const ALONE: bool>() -> Option<u32> {
     (running.current.get() == running.handle).then_some(running.index)
 }
 
-/// Sets how to find out which of several vCPUs runs.
-pub(crate) fn watch(current: CurrentCpu) {
+/// Sets QEMU's variable that names the running vCPU. Needed on a machine with several vCPUs.
+pub(crate) fn set_current_cpu_variable(current: CurrentCpu) {
     // SAFETY: as above.
     unsafe { (*MACHINE.running.get()).current = current };
 }
 
 impl Running {
+    /// Finds the vCPU that QEMU describes at `handle`.
     #[cold]
-    fn changed(&mut self, handle: *mut c_void) {
-        let runs = |vcpu: &u32| with(*vcpu, |cpu| cpu.handle == handle);
+    fn update(&mut self, handle: *mut c_void) {
+        let runs = |vcpu: &u32| with_vcpu(*vcpu, |cpu| cpu.handle == handle);
         if let Some(vcpu) = (0..CPUS_MAX as u32).find(runs) {
             self.index = vcpu;
             self.handle = handle;
@@ -185,40 +194,41 @@ impl Cpu {
     const NEW: Cpu = Cpu {
         instructions: 0,
         block: ptr::null(),
-        awaits: NOWHERE,
+        awaited_address: NO_ADDRESS,
         slice_end: u64::MAX,
         pmu_deadline: u64::MAX,
         due_at: u64::MAX,
         clock_ahead: None,
         device_wrote: false,
-        in_last_block: false,
+        is_in_last_block: false,
         branches: 0,
         engine: Engine::Absent,
-        idles: false,
-        engine_counts: false,
+        runs_idle_task: false,
+        engine_counts_cycles: false,
         in_kernel: false,
-        raising: false,
+        has_raised_exception: false,
         has_abandoned_block: false,
         handle: ptr::null_mut(),
         halted_cycles: 0,
         waited_cycles: 0,
-        user: [0; COUNTERS],
-        changed_at: [0; COUNTERS],
+        user_at_mode_change: [0; COUNTERS],
+        all_at_mode_change: [0; COUNTERS],
     };
 
-    /// Whether something is to be done before `block` starts.
+    /// Whether the plugin must do work before `block` starts. `cycles`: the executed cycles, as the level counts them.
     #[inline(always)]
     fn is_due(&self, block: &Block, cycles: u64) -> bool {
         (block.in_kernel != self.in_kernel)
-            | (block.address == self.awaits)
+            | (block.address == self.awaited_address)
             | (cycles >= self.due_at)
     }
 
+    /// Whether the time slice has ended.
     pub(crate) fn slice_is_over(&mut self) -> bool {
         self.cycles() >= self.slice_end
     }
 
-    /// Ends the slice in `cycles`.
+    /// Starts a time slice that ends after `cycles`.
     pub(crate) fn set_slice(&mut self, cycles: u64) {
         self.slice_end = self.cycles().saturating_add(cycles);
         self.set_due();
@@ -226,19 +236,19 @@ impl Cpu {
 
     /// Sets when work is due before a block: at once, at the end of the slice, or when the PMU must be checked.
     fn set_due(&mut self) {
-        let at_once = self.has_read_clock() || self.device_wrote || self.in_last_block;
+        let is_due_now = self.has_read_clock() || self.device_wrote || self.is_in_last_block;
         let due_at = self.slice_end.min(self.pmu_deadline);
-        self.due_at = if at_once { 0 } else { due_at.saturating_sub(self.waited_cycles) };
+        self.due_at = if is_due_now { 0 } else { due_at.saturating_sub(self.waited_cycles) };
     }
 
-    /// Whether the running block is the last of its time slice, and QEMU was to stay in its loop after it.
+    /// Whether the running block is the last of its time slice, and QEMU stays in its loop after the block.
     pub(crate) fn is_in_last_block(&self) -> bool {
-        self.in_last_block
+        self.is_in_last_block
     }
 
     /// Sets whether the starting block is the last of its time slice, and QEMU stays in its loop after it.
     pub(crate) fn set_in_last_block(&mut self, is_last: bool) {
-        self.in_last_block = is_last;
+        self.is_in_last_block = is_last;
         self.set_due();
     }
 
@@ -247,21 +257,21 @@ impl Cpu {
         self.handle = handle;
     }
 
-    /// Sets the address to which a followed function returns. `None`: no function is followed.
-    pub(crate) fn await_at(&mut self, address: Option<u64>) {
-        self.awaits = address.unwrap_or(NOWHERE);
+    /// Sets the return address of the followed function on top of the stack. `None`: no function is followed.
+    pub(crate) fn set_awaited_address(&mut self, address: Option<u64>) {
+        self.awaited_address = address.unwrap_or(NO_ADDRESS);
     }
 
     /// Whether a followed function returns to `address`.
-    pub(crate) fn awaits(&self, address: u64) -> bool {
-        self.awaits == address
+    pub(crate) fn is_awaited_address(&self, address: u64) -> bool {
+        self.awaited_address == address
     }
 
     pub(crate) fn add_halted(&mut self, cycles: u64) {
         self.halted_cycles += cycles;
     }
 
-    /// The code cache is about to be emptied.
+    /// Forgets the last block, because its description is about to be dropped.
     pub(crate) fn forget_block(&mut self) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.forget_block();
@@ -274,7 +284,7 @@ impl Cpu {
         std::mem::forget(std::mem::replace(&mut self.engine, engine));
     }
 
-    /// The vCPU is halted, or no longer is.
+    /// Tells the core whether the vCPU is halted.
     pub(crate) fn set_halted(&mut self, halted: bool) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.set_halted(halted);
@@ -290,23 +300,23 @@ impl Cpu {
         }
     }
 
-    /// Has the threads of its core issue all their instructions, and continue at a common time.
+    /// Makes the threads of the vCPU's core issue all their instructions, and continue at a common time.
     pub(crate) fn issue_all_threads(&mut self) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.issue_all_threads();
         }
     }
 
-    /// Sets the common time of all vCPUs, in cycles.
+    /// Sets the common time of all vCPUs, in cycles, at the core's current time.
     pub(crate) fn set_time(&mut self, cycles: u64) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.set_time(Cycle(cycles));
         }
     }
 
-    /// Counts at this level of detail from now on.
+    /// Counts at `level` from now on.
     pub(crate) fn set_level(&mut self, level: Detail) {
-        self.engine_counts = match self.engine {
+        self.engine_counts_cycles = match self.engine {
             Engine::Timed(_) => level == Detail::Timed,
             Engine::Ooo(_) => level == Detail::Ooo,
             Engine::Absent | Engine::ShadowCaches(_) => false,
@@ -319,7 +329,7 @@ impl Cpu {
         }
     }
 
-    /// The address translations of this vCPU change.
+    /// Passes a change of this vCPU's address translations on to its model or shadow caches.
     pub(crate) fn change_translations(&mut self, vcpu: u32, change: Change) {
         match &mut self.engine {
             Engine::Timed(model) => {
@@ -339,16 +349,16 @@ impl Cpu {
         }
     }
 
-    /// Tells the shadow caches that address translations have changed.
+    /// Makes the shadow caches drop all address translations of this vCPU.
     pub(crate) fn forget_shadow_translations(&mut self, vcpu: u32) {
         if let Some(shadow_caches) = self.engine.shadow_caches() {
             shadow_caches.forget_translations(vcpu as usize);
         }
     }
 
-    /// Whether the idle task runs.
-    pub(crate) fn set_idles(&mut self, idles: bool) {
-        self.idles = idles;
+    /// Sets whether the guest's idle task runs.
+    pub(crate) fn set_runs_idle_task(&mut self, runs_idle_task: bool) {
+        self.runs_idle_task = runs_idle_task;
     }
 
     /// Tells the sampler which context executes from now on.
@@ -358,7 +368,7 @@ impl Cpu {
         }
     }
 
-    /// Tells the sampler that a region of interest opens or closes.
+    /// Tells the sampler which region of interest is open. `None`: no region is open.
     pub(crate) fn set_sampled_region(&mut self, region: Option<u32>) {
         if let Some(pipeline) = self.pipeline() {
             pipeline.set_sampled_region(region);
@@ -377,9 +387,9 @@ impl Cpu {
         self.pipeline().map_or_else(Vec::new, Pipeline::take_sampled)
     }
 
-    /// Whether cycles are counted by a model.
-    pub(crate) fn counts_with_model(&self) -> bool {
-        self.engine_counts
+    /// Whether a model counts cycles now.
+    pub(crate) fn model_counts_cycles(&self) -> bool {
+        self.engine_counts_cycles
     }
 
     /// The core of the level `ooo`, in use now or not.
@@ -389,40 +399,44 @@ impl Cpu {
 
     /// The core of the level `ooo`, if it is in use now.
     fn pipeline_in_use(&mut self) -> Option<&mut Pipeline> {
-        if self.engine_counts { self.engine.pipeline() } else { None }
+        if self.engine_counts_cycles { self.engine.pipeline() } else { None }
     }
 
     /// The model of the level `timed`, if it is in use now.
     fn timed_in_use(&mut self) -> Option<&mut BlockingMachine> {
-        if self.engine_counts { self.engine.timed() } else { None }
+        if self.engine_counts_cycles { self.engine.timed() } else { None }
     }
 
-    /// Executed cycles, in the unit of time slices. Values before and after a change of the level cannot be compared.
+    /// Executed cycles, as time slices count them. Do not compare values from before and after a change of the level.
     pub(crate) fn cycles(&self) -> u64 {
         let counted = match &self.engine {
-            Engine::Timed(model) if self.engine_counts => model.cycles(),
-            Engine::Ooo(pipeline) if self.engine_counts => pipeline.cycles(),
+            Engine::Timed(model) if self.engine_counts_cycles => model.cycles(),
+            Engine::Ooo(pipeline) if self.engine_counts_cycles => pipeline.cycles(),
             _ => self.instructions,
         };
         counted + self.waited_cycles
     }
 
-    /// Instructions executed, if the block that was started last ran to its end.
+    /// Executed instructions, if the block that was started last runs to its end.
     pub(crate) fn instructions(&self) -> Instructions {
-        // Cheaper than `counts`: clocks ask each vCPU for this number at every slice.
+        // Cheaper than `counts`: the clock asks each vCPU for this number at every slice.
         match &self.engine {
             Engine::Timed(model) => model.instructions(),
             _ => Instructions(self.instructions),
         }
     }
 
-    /// Instructions executed, as the current level counts them. Values before and after a change of the level cannot be
-    /// compared.
+    /// Executed instructions, as the current level counts them. Do not compare values from before and after a change of
+    /// the level.
     pub(crate) fn executed(&self) -> Instructions {
-        if self.engine_counts { self.instructions() } else { Instructions(self.instructions) }
+        if self.engine_counts_cycles {
+            self.instructions()
+        } else {
+            Instructions(self.instructions)
+        }
     }
 
-    /// The counts, if the last started block ran to its end.
+    /// The counts, if the block that was started last runs to its end.
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = [0; COUNTERS];
         counts[INSTRUCTIONS] = self.instructions;
@@ -430,7 +444,7 @@ impl Cpu {
         match &self.engine {
             Engine::Timed(model) => counters::put_model_counts(&model.counts(), &mut counts),
             Engine::Ooo(pipeline) => {
-                pipeline.add_to(&mut counts);
+                pipeline.put_counts(&mut counts);
                 counts[CYCLES] = pipeline.cycles();
                 counts[INSTRUCTIONS] = self.instructions;
                 counts[PIPELINE_STALL_CYCLES] += self.waited_cycles;
@@ -445,7 +459,7 @@ impl Cpu {
         counts
     }
 
-    /// The counts, where `remaining` instructions of the last started block have not executed.
+    /// The counts, if the last `remaining` instructions of the block that was started last have not executed.
     pub(crate) fn counts_before(&mut self, remaining: u32) -> Counts {
         self.retire_pending(remaining);
         let mut counts = self.counts();
@@ -466,20 +480,19 @@ impl Cpu {
         counts
     }
 
-    /// Has the core execute the block's instructions up to its last `remaining` ones, which the vCPU has not executed
-    /// yet.
+    /// Makes the core execute the block's instructions that the vCPU has executed: all but the last `remaining`.
     pub(crate) fn retire_pending(&mut self, remaining: u32) {
         if let Some(pipeline) = self.pipeline_in_use() {
             pipeline.retire_pending(remaining);
         }
     }
 
-    /// The part of `counts` from user mode.
+    /// The part of `counts` that user mode caused. `counts`: the current counts of this vCPU.
     pub(crate) fn user_counts(&self, counts: &Counts) -> Counts {
-        let mut user = self.user;
+        let mut user = self.user_at_mode_change;
         if !self.in_kernel {
             for (position, user) in user.iter_mut().enumerate() {
-                *user += counts[position] - self.changed_at[position];
+                *user += counts[position] - self.all_at_mode_change[position];
             }
         }
         user
@@ -489,32 +502,37 @@ impl Cpu {
     pub(crate) fn set_mode(&mut self, in_kernel: bool) {
         if in_kernel != self.in_kernel {
             let counts = self.counts();
-            self.user = self.user_counts(&counts);
-            self.changed_at = counts;
+            self.user_at_mode_change = self.user_counts(&counts);
+            self.all_at_mode_change = counts;
             self.in_kernel = in_kernel;
         }
     }
 
-    /// An exception is raised.
+    /// Notes that the vCPU raises an exception. [`Cpu::deliver`] follows when it enters the handler.
     pub(crate) fn raise(&mut self) {
-        self.raising = true;
+        self.has_raised_exception = true;
     }
 
-    /// A handler is entered instead of the instruction at `address`. Returns whether the handler is that of an
-    /// exception. Otherwise the previous block ran to its end.
+    /// The vCPU enters a handler instead of the instruction at `address`. Returns whether it handles an exception. At
+    /// an interrupt the previous block has run to its end.
     pub(crate) fn deliver(&mut self, address: u64) -> bool {
-        let exception = std::mem::take(&mut self.raising);
-        if exception {
-            self.interrupted_at(address);
+        let is_exception = std::mem::take(&mut self.has_raised_exception);
+        if is_exception {
+            self.leave_block_at_exception(address);
         }
         if let Some(pipeline) = self.pipeline_in_use() {
             pipeline.interrupt(address);
         }
-        exception
+        is_exception
     }
 
-    /// The vCPU makes these accesses itself as it enters a handler.
-    pub(crate) fn enter_handler(&mut self, vcpu: u32, accesses: &[OwnAccess], in_kernel: bool) {
+    /// Passes the accesses that the vCPU itself makes as it enters a handler to its caches.
+    pub(crate) fn enter_handler(
+        &mut self,
+        vcpu: u32,
+        accesses: &[ProcessorAccess],
+        in_kernel: bool,
+    ) {
         // These accesses count for the handler, not for the interrupted context.
         self.set_mode(in_kernel);
         if let Some(model) = self.timed_in_use() {
@@ -532,37 +550,37 @@ impl Cpu {
     }
 
     /// An exception occurred at `address`. The block's instructions from that address on were not executed.
-    fn interrupted_at(&mut self, address: u64) {
+    fn leave_block_at_exception(&mut self, address: u64) {
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };
         if let Some(index) = block.index_of(address) {
             let last = index + 1 == block.length();
             if !(last && block.ends_in_trap) {
-                self.take_back(block, block.length() - index);
+                self.uncount_last(block, block.length() - index);
             }
             self.block = ptr::null();
         }
     }
 
-    /// The block was left after the instruction at `address`.
-    fn left_after(&mut self, address: u64) {
+    /// QEMU has left the block after the instruction at `address`.
+    fn leave_block_after(&mut self, address: u64) {
         // SAFETY: as above.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };
         if let Some(index) = block.index_of(address) {
-            self.take_back(block, block.length() - index - 1);
+            self.uncount_last(block, block.length() - index - 1);
         }
     }
 
-    /// The last `count` instructions of the block were not executed.
-    fn take_back(&mut self, block: &Block, count: u32) {
+    /// Subtracts the last `count` instructions of the block, which have not executed, from the counts.
+    fn uncount_last(&mut self, block: &Block, count: u32) {
         let branches = u64::from(block.ends_in_branch && count > 0);
         match &mut self.engine {
-            Engine::Timed(model) if self.engine_counts => {
+            Engine::Timed(model) if self.engine_counts_cycles => {
                 model.uncount_instructions(count);
                 self.branches -= branches;
             }
-            Engine::Ooo(pipeline) if self.engine_counts => {
-                pipeline.leave(block.length() - count);
+            Engine::Ooo(pipeline) if self.engine_counts_cycles => {
+                pipeline.leave_block_after(block.length() - count);
                 self.instructions -= u64::from(count);
                 self.branches -= branches;
             }
@@ -576,12 +594,12 @@ impl Cpu {
         self.set_due();
     }
 
-    /// Returns whether the guest's PMU is to be checked.
+    /// Whether the guest's PMU must be checked now.
     pub(crate) fn pmu_is_due(&mut self) -> bool {
         self.cycles() >= self.pmu_deadline
     }
 
-    /// The guest reads the clock. `ahead_ns` is added to the time before the next block.
+    /// The guest reads the clock. Before the next block, `ahead_ns` is added to the time that it has read.
     pub(crate) fn read_clock(&mut self, ahead_ns: i64) {
         self.clock_ahead = Some(ahead_ns);
         self.set_due();
@@ -599,20 +617,20 @@ impl Cpu {
         Some(ahead_ns)
     }
 
-    /// Whether a device has written memory since the last block.
+    /// Whether a device has written memory that the caches have not seen yet.
     pub(crate) fn device_wrote(&self) -> bool {
         self.device_wrote
     }
 
-    /// A device has written memory, or the caches have seen that.
+    /// Sets whether a device has written memory that the caches have not seen yet.
     pub(crate) fn set_device_wrote(&mut self, wrote: bool) {
         self.device_wrote = wrote;
         self.set_due();
     }
 
-    /// Memory was written. The caches of the vCPU's model at the level `timed` see the write. At the level `ooo` its
-    /// core drops the instructions that it has decoded from this memory.
-    pub(crate) fn written(&mut self, write: Write) {
+    /// A device has written memory, or a vCPU has stored to a page with code. At the level `timed` the vCPU's caches
+    /// see a device's write. At the level `ooo` the core drops the instructions that it has decoded from this memory.
+    pub(crate) fn observe_write(&mut self, write: Write) {
         match &mut self.engine {
             Engine::Timed(model) if write.by_device => {
                 model.dma_write(write.physical, write.bytes);
@@ -622,8 +640,8 @@ impl Cpu {
         }
     }
 
-    /// The vCPU executes an instruction that flushes the line of an address. `remaining`: instructions of the block
-    /// that have not executed yet, this one included.
+    /// The vCPU is about to execute an instruction that flushes the cache line of `address`. `remaining`: how many
+    /// instructions of the block have not executed yet, this one included.
     pub(crate) fn flush_line(
         &mut self,
         flush: FlushedLine,
@@ -636,11 +654,11 @@ impl Cpu {
         }
     }
 
-    /// The block that was started last is left before its last `count` instructions.
+    /// The vCPU leaves the block that was started last before its last `count` instructions.
     pub(crate) fn leave_block(&mut self, count: u32) {
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         if let Some(block) = unsafe { self.block.as_ref() } {
-            self.take_back(block, count);
+            self.uncount_last(block, count);
             self.retire_pending(0);
             self.block = ptr::null();
         }
@@ -652,7 +670,7 @@ mod tests {
     use machine::CodeBlock;
 
     use super::*;
-    use crate::qemu::block::Kind;
+    use crate::qemu::block::BlockProperties;
     use simrecord::counters::INSTRUCTIONS;
 
     fn cpu(block: &Block) -> Cpu {
@@ -660,16 +678,20 @@ mod tests {
     }
 
     fn block(addresses: &[u64], ends_in_trap: bool) -> Block {
-        Block::new(addresses, Kind { ends_in_trap, ..Kind::default() }, CodeBlock::default())
+        Block::new(
+            addresses,
+            BlockProperties { ends_in_trap, ..BlockProperties::default() },
+            CodeBlock::default(),
+        )
     }
 
     #[test]
     fn an_exception_in_the_middle_takes_back_what_was_not_executed() {
         let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
         let mut cpu = cpu(&block);
-        cpu.interrupted_at(0x12);
+        cpu.leave_block_at_exception(0x12);
         assert_eq!(cpu.instructions, 997);
-        cpu.interrupted_at(0x12); // once only
+        cpu.leave_block_at_exception(0x12); // once only
         assert_eq!(cpu.instructions, 997);
     }
 
@@ -689,7 +711,7 @@ mod tests {
     fn an_exception_elsewhere_takes_back_nothing() {
         let block = block(&[0x10, 0x12], false);
         let mut cpu = cpu(&block);
-        cpu.interrupted_at(0x20);
+        cpu.leave_block_at_exception(0x20);
         assert_eq!(cpu.instructions, 1_000);
     }
 
@@ -712,7 +734,7 @@ mod tests {
     fn a_software_interrupt_is_executed() {
         let block = block(&[0x10, 0x12], true);
         let mut cpu = cpu(&block);
-        cpu.interrupted_at(0x12);
+        cpu.leave_block_at_exception(0x12);
         assert_eq!(cpu.instructions, 1_000);
     }
 
@@ -720,7 +742,7 @@ mod tests {
     fn a_block_left_at_a_device_access_has_executed_it() {
         let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
         let mut cpu = cpu(&block);
-        cpu.left_after(0x12);
+        cpu.leave_block_after(0x12);
         assert_eq!(cpu.instructions, 998);
     }
 }

@@ -1,50 +1,53 @@
-//! The callbacks of the level `ooo`. They collect the accesses of a block. When the next block starts, they pass the
-//! finished block to the vCPU's core.
+//! The callbacks of the level `ooo`, which QEMU calls at each block and access in the vCPUs' thread. They collect the
+//! accesses of a block. When the next block starts, they pass the finished block to the vCPU's core.
+//!
+//! `translate.rs` registers them. They are among the hottest code of the plugin: rare cases go to functions that are
+//! not inlined.
 
 use std::ffi::{c_uint, c_void};
 
 use machine::core::Access;
 use machine::{PhysicalAddress, VirtualAddress};
 
-use super::{BeforeBlock, known_running, running, with};
+use super::{BeforeBlock, known_running_vcpu, running_vcpu, with_vcpu};
 use crate::models::pages::bytes_in_first;
 use crate::models::physical;
 use crate::models::pipeline::Pipeline;
 use crate::qemu::block::{Block, OooBlock};
 use crate::qemu::ffi::AccessCallbacks;
 
-/// A block starts; on a machine with one vCPU, if `ALONE`.
-pub(crate) extern "C" fn on_block<B: BeforeBlock, const ALONE: bool>(
+/// A block starts. `SINGLE_VCPU`: the machine has one vCPU.
+pub(crate) extern "C" fn on_block<B: BeforeBlock, const SINGLE_VCPU: bool>(
     _: c_uint,
     block: *mut c_void,
 ) {
-    let vcpu = known_running::<ALONE>().unwrap_or_else(running);
+    let vcpu = known_running_vcpu::<SINGLE_VCPU>().unwrap_or_else(running_vcpu);
     // SAFETY: the arena keeps the block while there is code that passes it.
     let block = unsafe { &*block.cast_const().cast::<OooBlock>() };
-    let due = with(vcpu, |cpu| {
+    let due = with_vcpu(vcpu, |cpu| {
         // SAFETY: these callbacks are registered only when there is a pipeline.
         let pipeline = unsafe { cpu.engine.pipeline_unchecked() };
-        pipeline.finish(block.known.address);
+        pipeline.finish_block(block.description.address);
         let cycles = pipeline.cycles();
-        cpu.is_due(&block.known, cycles)
+        cpu.is_due(&block.description, cycles)
     });
     if due {
-        B::before_block(vcpu, &block.known);
+        B::before_block(vcpu, &block.description);
     }
-    with(vcpu, |cpu| {
-        cpu.instructions += u64::from(block.known.length);
-        cpu.branches += u64::from(block.known.ends_in_branch);
-        cpu.block = &raw const block.known;
+    with_vcpu(vcpu, |cpu| {
+        cpu.instructions += u64::from(block.description.length);
+        cpu.branches += u64::from(block.description.ends_in_branch);
+        cpu.block = &raw const block.description;
         cpu.has_abandoned_block = false;
         // SAFETY: as above.
-        unsafe { cpu.engine.pipeline_unchecked() }.begin(&block.template);
+        unsafe { cpu.engine.pipeline_unchecked() }.start_block(&block.template);
     });
 }
 
-/// The callbacks of loads and of stores, on a machine with `cpus` vCPUs. An instruction in a block of several
-/// gets its number as the argument; a single-instruction block gets the block.
-pub(crate) fn accesses(cpus: u32, alone_in_block: bool) -> AccessCallbacks {
-    match (cpus, alone_in_block) {
+/// The callbacks of loads and of stores, on a machine with `cpus` vCPUs. Their argument is the instruction's number in
+/// its block. For the only instruction of a block (`is_single`), the argument is the block.
+pub(crate) fn access_callbacks(cpus: u32, is_single: bool) -> AccessCallbacks {
+    match (cpus, is_single) {
         (1, false) => {
             AccessCallbacks { on_load: on_access::<true, false>, on_store: on_access::<true, true> }
         }
@@ -63,37 +66,37 @@ pub(crate) fn accesses(cpus: u32, alone_in_block: bool) -> AccessCallbacks {
     }
 }
 
-/// Instruction `number` of the block has loaded or, if `STORES`, stored.
-extern "C" fn on_access<const ALONE: bool, const STORES: bool>(
+/// Instruction `number` of the running block has loaded or, if `IS_STORE`, stored.
+extern "C" fn on_access<const SINGLE_VCPU: bool, const IS_STORE: bool>(
     _: c_uint,
     access: u32,
     address: u64,
     number: *mut c_void,
 ) {
-    let vcpu = known_running::<ALONE>().unwrap_or_else(running);
-    keep::<STORES>(vcpu, number.addr() as u16, (access, VirtualAddress(address)));
+    let vcpu = known_running_vcpu::<SINGLE_VCPU>().unwrap_or_else(running_vcpu);
+    keep_access::<IS_STORE>(vcpu, number.addr() as u16, (access, VirtualAddress(address)));
 }
 
 /// The only instruction of a block has loaded or stored. If that block was not started, QEMU has left the started block
 /// to execute one of its instructions alone: see [`super::plain::on_single_access`].
-extern "C" fn on_single_access<const ALONE: bool, const STORES: bool>(
+extern "C" fn on_single_access<const SINGLE_VCPU: bool, const IS_STORE: bool>(
     _: c_uint,
     access: u32,
     address: u64,
     block: *mut c_void,
 ) {
-    let vcpu = known_running::<ALONE>().unwrap_or_else(running);
+    let vcpu = known_running_vcpu::<SINGLE_VCPU>().unwrap_or_else(running_vcpu);
     let single = block.cast_const().cast::<Block>();
-    let number = with(vcpu, |cpu| {
+    let number = with_vcpu(vcpu, |cpu| {
         // SAFETY: the arena keeps blocks while there is code that passes them. The started block is null if the arena
         // was emptied.
-        let (single, known) = unsafe { (&*single, cpu.block.as_ref()) };
-        match known {
-            Some(known) if !std::ptr::eq(known, single) => {
-                let number = known.index_of(single.address);
-                let last = known.length() - 1;
+        let (single, started) = unsafe { (&*single, cpu.block.as_ref()) };
+        match started {
+            Some(started) if !std::ptr::eq(started, single) => {
+                let number = started.index_of(single.address);
+                let last = started.length() - 1;
                 if number.is_some_and(|number| number < last) && !cpu.has_abandoned_block {
-                    cpu.left_after(single.address);
+                    cpu.leave_block_after(single.address);
                     cpu.has_abandoned_block = true;
                 }
                 number.unwrap_or(last)
@@ -101,25 +104,30 @@ extern "C" fn on_single_access<const ALONE: bool, const STORES: bool>(
             _ => 0,
         }
     });
-    keep::<STORES>(vcpu, number as u16, (access, VirtualAddress(address)));
+    keep_access::<IS_STORE>(vcpu, number as u16, (access, VirtualAddress(address)));
 }
 
+/// Keeps an access for the core. Common case: size and page are known, and the access lies in one page.
 #[inline(always)]
-fn keep<const STORES: bool>(vcpu: u32, number: u16, (access, address): (u32, VirtualAddress)) {
-    with(vcpu, |cpu| {
+fn keep_access<const IS_STORE: bool>(
+    vcpu: u32,
+    number: u16,
+    (access, address): (u32, VirtualAddress),
+) {
+    with_vcpu(vcpu, |cpu| {
         // SAFETY: as above.
         let pipeline = unsafe { cpu.engine.pipeline_unchecked() };
         match (physical::known_bytes(access), pipeline.pages.get(address)) {
             (Some(bytes), Some(physical)) if bytes_in_first(address, bytes) == bytes => {
-                pipeline.push(Access {
+                pipeline.push_access(Access {
                     virtual_address: address.0,
                     physical: Some(physical.0),
                     instruction: number,
                     bytes: bytes as u8,
-                    write: STORES,
+                    write: IS_STORE,
                 });
             }
-            _ => keep_late(pipeline, number, (access, address), STORES),
+            _ => keep_rare_access(pipeline, number, (access, address), IS_STORE),
         }
     });
 }
@@ -130,9 +138,9 @@ fn is_local_apic(physical: PhysicalAddress) -> bool {
     physical.page() == 0xfee00
 }
 
-/// Keeps an access of a new kind, an access to an unknown page, or an access to two pages.
+/// Keeps an access of unknown size, to an unknown page, or to two pages.
 #[inline(never)]
-fn keep_late(
+fn keep_rare_access(
     pipeline: &mut Pipeline,
     number: u16,
     (access, address): (u32, VirtualAddress),
@@ -140,26 +148,28 @@ fn keep_late(
 ) {
     let bytes = physical::access_bytes(access);
     let first = bytes_in_first(address, bytes);
-    let access_of = |address: VirtualAddress, physical: Option<PhysicalAddress>, bytes: u64| {
+    let make_access = |address: VirtualAddress, physical: Option<PhysicalAddress>, bytes: u64| {
         let (virtual_address, physical) = (address.0, physical.map(|physical| physical.0));
         let bytes = bytes.min(u8::MAX.into()) as u8;
         Access { virtual_address, physical, instruction: number, bytes, write }
     };
     let physical = pipeline.pages.get(address).or_else(|| {
-        let physical = physical::of_access(access, address)?;
+        let physical = physical::address_of_access(access, address)?;
         pipeline.pages.put(address, physical);
         Some(physical)
     });
-    if physical.is_none() && physical::of_device(access, address).is_some_and(is_local_apic) {
+    if physical.is_none()
+        && physical::device_address_of_access(access, address).is_some_and(is_local_apic)
+    {
         pipeline.map_local_apic(address);
     }
-    pipeline.push(access_of(address, physical, first));
+    pipeline.push_access(make_access(address, physical, first));
     if first < bytes {
         let next_page = address.plus(first);
         // QEMU's last lookup was for the first page. The physical address of an unknown page is taken to be its virtual
         // address.
-        let physical = pipeline.pages.get(next_page).or_else(|| physical::of_address(next_page));
+        let physical = pipeline.pages.get(next_page).or_else(|| physical::translate(next_page));
         let physical = physical.unwrap_or(PhysicalAddress(next_page.0));
-        pipeline.push(access_of(next_page, Some(physical), bytes - first));
+        pipeline.push_access(make_access(next_page, Some(physical), bytes - first));
     }
 }

@@ -1,8 +1,9 @@
-//! The callbacks of machines without a model. They count blocks and their instructions.
+//! The callbacks of machines without a model: they count instructions. QEMU calls them in the vCPUs' thread.
+//! `shadow_caches` and `translate.rs` use them.
 
 use std::ffi::{c_uint, c_void};
 
-use super::{BeforeBlock, running, with};
+use super::{BeforeBlock, running_vcpu, with_vcpu};
 use crate::qemu::block::Block;
 
 /// A block starts, on a machine with one vCPU.
@@ -11,36 +12,37 @@ pub(crate) extern "C" fn on_block<B: BeforeBlock>(_: c_uint, block: *mut c_void)
 }
 
 /// A block starts, on a machine with several vCPUs.
-pub(crate) extern "C" fn on_block_of_slice<B: BeforeBlock>(_: c_uint, block: *mut c_void) {
-    begin::<B>(running(), block.cast_const().cast());
+pub(crate) extern "C" fn on_block_of_several_vcpus<B: BeforeBlock>(_: c_uint, block: *mut c_void) {
+    begin::<B>(running_vcpu(), block.cast_const().cast());
 }
 
+/// Does the work that is due, and counts the instructions of `block`.
 #[inline(always)]
 pub(super) fn begin<B: BeforeBlock>(vcpu: u32, block: *const Block) {
     // SAFETY: the arena keeps the block while there is code that passes it.
-    let known = unsafe { &*block };
-    if with(vcpu, |cpu| cpu.is_due(known, cpu.instructions)) {
-        B::before_block(vcpu, known);
+    let description = unsafe { &*block };
+    if with_vcpu(vcpu, |cpu| cpu.is_due(description, cpu.instructions)) {
+        B::before_block(vcpu, description);
     }
-    with(vcpu, |cpu| {
-        cpu.instructions += u64::from(known.length);
+    with_vcpu(vcpu, |cpu| {
+        cpu.instructions += u64::from(description.length);
         cpu.block = block;
     });
 }
 
 /// The only instruction of a block has accessed memory. Not called for repeated string instructions.
 ///
-/// QEMU can count time only at the end of a block. If an instruction in the middle accesses a device, QEMU leaves the
-/// block before it, executes the instruction in a block of its own, and continues with the rest. QEMU calls the memory
-/// callbacks of such a single-instruction block, but no callback at its start. A memory callback without a start
-/// therefore shows that QEMU has left the previous block.
+/// QEMU can count time only at the end of a block. If an instruction in the middle of a block accesses a device, QEMU
+/// leaves the block before this instruction. It executes the instruction alone, in a block of one instruction, and
+/// continues with the rest. QEMU calls the memory callbacks of that block, but no callback at its start. So a memory
+/// callback of a block that was not started shows that QEMU has left the previous block.
 pub(crate) extern "C" fn on_single_access(_: c_uint, _: u32, _: u64, block: *mut c_void) {
     let block = block.cast_const().cast::<Block>();
-    with(running(), |cpu| {
+    with_vcpu(running_vcpu(), |cpu| {
         if cpu.block != block {
             // SAFETY: the arena keeps the block while there is code that passes it.
             let address = unsafe { (*block).address };
-            cpu.left_after(address);
+            cpu.leave_block_after(address);
             cpu.block = block;
         }
     });

@@ -1,9 +1,9 @@
-//! The latency of disks, in guest time: which requests are held, and until when. [`crate::devices::disk_events`] holds
-//! and wakes them.
+//! The latency of disks, in guest time: decides which requests are held, and until when.
+//! [`crate::devices::disk_events`] pauses and wakes the requests in QEMU.
 //!
-//! All requests are held, also requests to disks without a latency. A request is released only when the
-//! transfer of the previous one has ended. Threads of the host transfer several requests at once, and end them
-//! in any order, which the guest would see.
+//! All requests are held, also requests to disks without a latency. A request is released only when the transfer of the
+//! previous request has ended. Otherwise threads of the host would transfer several requests at once, and complete them
+//! in an order that the guest sees and the host determines.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
@@ -12,87 +12,99 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::qemu::qemu_internals::devices::{BlockNode, Coroutines, Timer};
 use plugin_interface::options::Disk;
 
+/// Held requests. `T` is the handle of a request: in QEMU a coroutine.
 #[derive(Debug)]
 struct Queue<T> {
     /// Requests without a latency, in the order of arrival.
     undelayed: VecDeque<T>,
-    /// Requests without a deadline yet, with their latencies.
-    fresh: Vec<(u64, T)>,
-    /// Held requests by deadline; requests with the same deadline in the order of arrival.
-    waiting: BTreeMap<(i64, u64), T>,
+    /// Requests with a latency in ns that have no deadline yet.
+    unscheduled: Vec<(u64, T)>,
+    /// Requests by deadline in ns, and then by a serial number, in the order of [`Queue::schedule`].
+    scheduled: BTreeMap<(i64, u64), T>,
     /// The number of requests that have got a deadline so far.
     count: u64,
 }
 
 impl<T> Queue<T> {
     const fn new() -> Queue<T> {
-        Queue { undelayed: VecDeque::new(), fresh: Vec::new(), waiting: BTreeMap::new(), count: 0 }
+        Queue {
+            undelayed: VecDeque::new(),
+            unscheduled: Vec::new(),
+            scheduled: BTreeMap::new(),
+            count: 0,
+        }
     }
 
+    /// Adds a request. `latency_ns`: 0 for a request without a latency.
     fn add(&mut self, latency_ns: u64, request: T) {
         match latency_ns {
             0 => self.undelayed.push_back(request),
-            _ => self.fresh.push((latency_ns, request)),
+            _ => self.unscheduled.push((latency_ns, request)),
         }
     }
 
-    /// Gives new requests their deadlines. Returns the earliest of all, if there were new ones.
+    /// Gives new requests their deadlines. Returns the earliest of all deadlines, or `None` without new requests.
     fn schedule(&mut self, now_ns: i64) -> Option<i64> {
-        if self.fresh.is_empty() {
+        if self.unscheduled.is_empty() {
             return None;
         }
-        for (latency_ns, request) in self.fresh.drain(..) {
+        for (latency_ns, request) in self.unscheduled.drain(..) {
             self.count += 1;
-            self.waiting.insert((now_ns.saturating_add_unsigned(latency_ns), self.count), request);
+            self.scheduled
+                .insert((now_ns.saturating_add_unsigned(latency_ns), self.count), request);
         }
         self.earliest()
     }
 
+    /// The earliest deadline, in ns of guest time.
     fn earliest(&self) -> Option<i64> {
-        self.waiting.keys().next().map(|(due_ns, _)| *due_ns)
+        self.scheduled.keys().next().map(|(due_ns, _)| *due_ns)
     }
 
     fn take_due(&mut self, now_ns: i64) -> Option<T> {
-        let first = self.waiting.first_entry()?;
+        let first = self.scheduled.first_entry()?;
         (first.key().0 <= now_ns).then(|| first.remove())
     }
 
     /// Takes any request, due or not.
     fn take_any(&mut self) -> Option<T> {
-        let waiting = || self.waiting.pop_first().map(|(_, request)| request);
-        let taken = self.undelayed.pop_front().or_else(waiting);
-        taken.or_else(|| self.fresh.pop().map(|(_, request)| request))
+        let scheduled = || self.scheduled.pop_first().map(|(_, request)| request);
+        let taken = self.undelayed.pop_front().or_else(scheduled);
+        taken.or_else(|| self.unscheduled.pop().map(|(_, request)| request))
     }
 
     fn is_empty(&self) -> bool {
-        self.undelayed.is_empty() && self.fresh.is_empty() && self.waiting.is_empty()
+        self.undelayed.is_empty() && self.unscheduled.is_empty() && self.scheduled.is_empty()
     }
 }
 
-/// A disk, at the node where its requests are held.
+/// A disk whose requests are held.
 #[derive(Debug)]
 struct HeldDisk {
+    /// QEMU's description of the block node where requests are held.
     node: usize,
     latency_ns: u64,
 }
 
-/// The means to hold requests.
+/// QEMU's functions and numbers that are needed to hold requests.
 pub(crate) struct HeldRequests {
     pub(crate) coroutines: Coroutines,
     pub(crate) timer: Timer,
-    /// Numbers of the events at which requests are held: reads, writes and flushes.
+    /// QEMU's numbers of the events at which requests with a latency are held: reads, writes and flushes.
     pub(crate) events: [c_int; 3],
-    /// The event at which zeroing is held; it has no latency.
+    /// QEMU's number of the event at which requests to write zeros are held. They have no latency.
     pub(crate) zeroes: c_int,
 }
 
-/// Disks of the machine, and their requests.
+/// The disks of the machine, and their held requests.
 struct Delays {
+    /// The node of each disk's file, which counts transfers under way.
     data: Vec<BlockNode>,
     disks: Vec<HeldDisk>,
     held: Option<HeldRequests>,
     queue: Queue<usize>,
-    /// Whether the machine runs. While it is stopped, guest time stands still, and no timer would wake a request.
+    /// Whether the machine runs. Requests are not held while it is stopped: guest time stands still, so no timer would
+    /// wake them.
     runs: bool,
 }
 
@@ -109,11 +121,13 @@ fn lock() -> MutexGuard<'static, Delays> {
     DELAYS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Finds the disks. `begin` prepares for holding the requests of all disks, at the node of the first. The error is the
-/// number of a disk that is not found.
-pub(crate) fn begin(
+/// Finds the nodes of the disks. `prepare` gets a node of the first disk, and makes QEMU report the requests of all
+/// disks.
+///
+/// The error is the number of a disk whose nodes are not found, or 0 if `prepare` fails.
+pub(crate) fn find_disks(
     disks: &[Disk],
-    begin: impl Fn(BlockNode) -> Option<HeldRequests>,
+    prepare: impl Fn(BlockNode) -> Option<HeldRequests>,
 ) -> Result<(), usize> {
     let mut delays = lock();
     for (number, disk) in disks.iter().enumerate() {
@@ -121,7 +135,7 @@ pub(crate) fn begin(
         delays.data.push(data);
         let node = BlockNode::find(&format!("{}-delay", disk.node)).ok_or(number)?;
         if delays.held.is_none() {
-            delays.held = Some(begin(node).ok_or(number)?);
+            delays.held = Some(prepare(node).ok_or(number)?);
         }
         delays.disks.push(HeldDisk { node: node.handle(), latency_ns: disk.latency_ns });
     }
@@ -129,7 +143,8 @@ pub(crate) fn begin(
 }
 
 impl Delays {
-    /// Holds a request: the caller then pauses the coroutine.
+    /// Keeps the running request, which has reached `event` at `node`. The caller must then pause it by the returned
+    /// functions. `None`: the request is not held.
     fn hold(&mut self, node: usize, event: c_int) -> Option<Coroutines> {
         let held = self.held.as_ref()?;
         let disk = self.disks.iter().find(|disk| disk.node == node)?;
@@ -152,12 +167,12 @@ pub(crate) fn is_transferring() -> bool {
 }
 
 /// Whether any request of a disk is held.
-pub(crate) fn is_waiting() -> bool {
+pub(crate) fn is_holding_requests() -> bool {
     !lock().queue.is_empty()
 }
 
-/// Releases a request without a latency; returns whether there was one.
-pub(crate) fn release_undelayed() -> bool {
+/// Wakes one request without a latency. Returns whether there was such a request.
+pub(crate) fn release_undelayed_request() -> bool {
     let mut delays = lock();
     let Some(coroutines) = delays.held.as_ref().map(|held| held.coroutines) else { return false };
     let Some(request) = delays.queue.undelayed.pop_front() else { return false };
@@ -166,11 +181,11 @@ pub(crate) fn release_undelayed() -> bool {
     true
 }
 
-/// Gives new requests their deadlines.
-pub(crate) fn schedule() {
+/// Gives new requests their deadlines, from the current guest time on, and sets the timer.
+pub(crate) fn schedule_new_requests() {
     let mut delays = lock();
     let Some(timer) = delays.held.as_ref().map(|held| held.timer) else { return };
-    if delays.queue.fresh.is_empty() {
+    if delays.queue.unscheduled.is_empty() {
         return;
     }
     if let Some(at_ns) = delays.queue.schedule(timer.now_ns()) {
@@ -179,33 +194,33 @@ pub(crate) fn schedule() {
     }
 }
 
-/// Holds a request of a node at an event, if the disk has one there: the caller then pauses the coroutine.
+/// See [`Delays::hold`].
 pub(crate) fn hold(node: usize, event: c_int) -> Option<Coroutines> {
     lock().hold(node, event)
 }
 
 /// The coroutines and the timer that wake requests, once the disks are known.
-pub(crate) fn wakes() -> Option<(Coroutines, Timer)> {
+pub(crate) fn coroutines_and_timer() -> Option<(Coroutines, Timer)> {
     lock().held.as_ref().map(|held| (held.coroutines, held.timer))
 }
 
-/// Takes a request that is due.
-pub(crate) fn take_due(now_ns: i64) -> Option<usize> {
+/// Takes a request that is due at `now_ns`.
+pub(crate) fn take_due_request(now_ns: i64) -> Option<usize> {
     lock().queue.take_due(now_ns)
 }
 
-/// When the next request is due.
-pub(crate) fn earliest() -> Option<i64> {
+/// When the next request is due, in ns of guest time.
+pub(crate) fn earliest_deadline() -> Option<i64> {
     lock().queue.earliest()
 }
 
-/// The machine starts to run, or stops: requests are held only while it runs.
-pub(crate) fn set_runs(runs: bool) {
+/// Sets whether the machine runs. Requests are held only while it runs.
+pub(crate) fn set_machine_runs(runs: bool) {
     lock().runs = runs;
 }
 
-/// Takes a request, due or not.
-pub(crate) fn take_any() -> Option<(Coroutines, usize)> {
+/// Takes any request, due or not.
+pub(crate) fn take_any_request() -> Option<(Coroutines, usize)> {
     let mut delays = lock();
     let coroutines = delays.held.as_ref()?.coroutines;
     delays.queue.take_any().map(|request| (coroutines, request))

@@ -1,9 +1,8 @@
-//! Requests of disks are held and woken, as [`crate::devices::delay`] says.
+//! Pauses and wakes requests of disks in QEMU, as [`crate::devices::delay`] decides.
 //!
-//! Each request of a disk is a coroutine of QEMU. Before it reaches the data it passes a node of
-//! the driver `blkdebug`, whose event function is replaced here. The replacement pauses the
-//! coroutine, and a timer in guest time wakes it, request by request, in the order of their
-//! deadlines. The transfer itself takes no guest time.
+//! Each request of a disk is a coroutine of QEMU. Before a request reaches the data it passes a node of the driver
+//! `blkdebug`, whose event function is replaced here. The replacement pauses the coroutine. A timer in guest time wakes
+//! one request after the other, in the order of their deadlines. The transfer itself takes no guest time.
 
 use std::ffi::{c_int, c_void};
 
@@ -22,12 +21,13 @@ pub(crate) fn start(disks: &[Disk], writer: &mut Writer) {
     if !drain::start(writer) {
         return;
     }
-    if let Err(disk) = delay::begin(disks, hold_at) {
+    if let Err(disk) = delay::find_disks(disks, hold_at) {
         writer.notice(Notice::NoDisk, 0, disk as u64);
     }
 }
 
-/// Prepares for holding the requests of all disks, at the node of one of them.
+/// Makes QEMU report the requests of all disks to [`on_event`]. `node`: a `blkdebug` node of any disk. `None` if this
+/// QEMU does not allow it.
 fn hold_at(node: BlockNode) -> Option<HeldRequests> {
     let coroutines = Coroutines::find()?;
     let timer = Timer::new(on_timer)?;
@@ -35,12 +35,12 @@ fn hold_at(node: BlockNode) -> Option<HeldRequests> {
     if !on_run_or_stop(on_state) {
         return None;
     }
-    // Last: the callback needs all the others.
+    // Last: from here on QEMU calls `on_event`, which needs everything above.
     let [read, write, flush, zeroes] = hook_block_events(node, on_event, names)?;
     Some(HeldRequests { coroutines, timer, events: [read, write, flush], zeroes })
 }
 
-/// A request passes a node; called in its coroutine.
+/// QEMU calls this in the coroutine of a request that passes a node. Holds the request.
 extern "C" fn on_event(node: *mut c_void, event: c_int) {
     if let Some(coroutines) = delay::hold(node as usize, event) {
         drain::drain_soon();
@@ -48,27 +48,28 @@ extern "C" fn on_event(node: *mut c_void, event: c_int) {
     }
 }
 
+/// QEMU calls this when the earliest deadline is reached. Wakes the requests that are due.
 extern "C" fn on_timer(_: *mut c_void) {
-    let Some((coroutines, timer)) = delay::wakes() else { return };
-    while let Some(request) = delay::take_due(timer.now_ns()) {
+    let Some((coroutines, timer)) = delay::coroutines_and_timer() else { return };
+    while let Some(request) = delay::take_due_request(timer.now_ns()) {
         coroutines.wake(request);
         // The request's transfer ends before the next request starts.
         drain::drain_devices();
     }
-    if let Some(at_ns) = delay::earliest() {
+    if let Some(at_ns) = delay::earliest_deadline() {
         timer.set_ns(at_ns);
     } else {
-        held::ask();
+        held::hold_if_requested();
     }
 }
 
-/// The machine starts to run, or stops. QEMU waits for all requests when it
-/// stops, so they are released before.
+/// QEMU calls this when the machine starts to run, or stops. At a stop, QEMU waits until all requests are complete, so
+/// all held requests are woken.
 extern "C" fn on_state(_: *mut c_void, runs: bool, _: c_int) {
-    delay::set_runs(runs);
+    delay::set_machine_runs(runs);
     if !runs {
         drain::does_not_ring();
-        while let Some((coroutines, request)) = delay::take_any() {
+        while let Some((coroutines, request)) = delay::take_any_request() {
             coroutines.wake(request);
         }
     }

@@ -1,16 +1,17 @@
 //! Passes the writes of devices to the guest's memory on to the caches of the models.
 //!
-//! QEMU reports place and length when a device has written ([`crate::qemu::qemu_internals::dirty`]): a received
-//! packet, a block that was read, the ring entry that announces it. The report comes inside an instruction of a
-//! vCPU, or between two blocks. The lines are dropped or updated, as the model says, before the next block of
-//! any vCPU starts. A block whose instruction rang the doorbell has made its own accesses by then.
+//! QEMU reports address and length when a device has written ([`crate::qemu::qemu_internals::dirty`]): a received
+//! packet, a block that was read from a disk, or the ring entry that announces them. The report comes inside an
+//! instruction of a vCPU, or between two blocks. The session takes the writes before the next block of any vCPU starts,
+//! and the models drop or update the lines. A block whose instruction rang the doorbell has made its own accesses by
+//! then.
 //!
 //! QEMU also reports when a vCPU stores to a page with translated code. L1I caches and caches of decoded
 //! instructions then drop the code, as processors do with self-modifying code.
 //!
-//! The writing thread of QEMU does not matter. Devices work at points that guest time determines
-//! ([`crate::devices::drain`], [`crate::devices::delay`]), in the thread of the vCPUs or, for packets of another
-//! machine, in the main loop. A run depended on the host when the writes of the main loop were left out.
+//! Writes of all QEMU's threads count. Most devices work in the thread of the vCPUs; packets of another machine come in
+//! the main loop. Both work at points that guest time determines ([`crate::devices::drain`],
+//! [`crate::devices::delay`]). If writes of the main loop were left out, a run would depend on the host.
 //!
 //! Reads of devices change nothing in the caches, and are not followed.
 
@@ -30,7 +31,7 @@ const WRITES_MAX: usize = 1 << 16;
 #[derive(Debug)]
 struct Waiting {
     writes: Vec<Write>,
-    /// How many writes did not fit.
+    /// How many writes were dropped for lack of room.
     lost: u64,
 }
 
@@ -51,20 +52,22 @@ impl Waiting {
 }
 
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting::new());
-static PIECES: OnceLock<Vec<RamPiece>> = OnceLock::new();
+/// The guest's RAM in QEMU's memory, read at the first write.
+static RAM_PIECES: OnceLock<Vec<RamPiece>> = OnceLock::new();
+/// The number of vCPUs.
 static CPUS: AtomicU32 = AtomicU32::new(0);
 /// Whether writes are kept for the caches now.
 static FOLLOWS: AtomicBool = AtomicBool::new(false);
 
-/// Follows the writes of devices. Call it while the plugin is loaded. Returns whether this QEMU reports when a device
-/// writes.
-pub(crate) fn begin(cpus: u32) -> bool {
+/// Starts to follow the writes of devices to a machine with `cpus` vCPUs. Call it while QEMU loads the plugin. Returns
+/// whether this QEMU reports them.
+pub(crate) fn start_following(cpus: u32) -> bool {
     CPUS.store(cpus, Ordering::Relaxed);
     dirty::on_write(on_write)
 }
 
-/// Sets whether writes are kept for the caches from now on.
-pub(crate) fn follow(follows: bool) {
+/// Sets whether writes are kept for the caches from now on. Drops the writes that wait.
+pub(crate) fn set_follows_writes(follows: bool) {
     FOLLOWS.store(follows, Ordering::Relaxed);
     *lock() = Waiting::new();
 }
@@ -73,11 +76,12 @@ fn lock() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// QEMU has written memory for a device, or a vCPU has stored to a page with code. Called in any thread.
 fn on_write(written: Written) {
     if !FOLLOWS.load(Ordering::Relaxed) {
         return;
     }
-    let pieces = PIECES.get_or_init(dirty::ram_pieces);
+    let pieces = RAM_PIECES.get_or_init(dirty::ram_pieces);
     let Some(physical) = physical_of(written.ram, pieces) else { return };
     let write = Write { physical, bytes: written.bytes, by_device: written.by_device };
     let mut waiting = lock();
@@ -89,7 +93,7 @@ fn on_write(written: Written) {
 /// Sets whether vCPUs stop before their next block because writes wait.
 fn set_device_wrote(wrote: bool) {
     let cpus = CPUS.load(Ordering::Relaxed);
-    (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_device_wrote(wrote)));
+    (0..cpus).for_each(|vcpu| cpu::with_vcpu(vcpu, |cpu| cpu.set_device_wrote(wrote)));
 }
 
 /// The guest's physical address of an offset in QEMU's RAM. `None` for memory that is no RAM of the guest, such as a
@@ -99,9 +103,9 @@ fn physical_of(ram: u64, pieces: &[RamPiece]) -> Option<PhysicalAddress> {
     pieces.iter().find(is_in).map(|piece| PhysicalAddress(ram - piece.ram + piece.physical))
 }
 
-/// Takes the waiting writes, before a block starts. Returns them, and the number of writes that were lost for lack of
-/// room.
-pub(crate) fn take() -> (Vec<Write>, u64) {
+/// Takes the waiting writes, before a block starts. The second value is the number of writes that were dropped for lack
+/// of room.
+pub(crate) fn take_waiting_writes() -> (Vec<Write>, u64) {
     let Waiting { writes, lost } = std::mem::replace(&mut *lock(), Waiting::new());
     set_device_wrote(false);
     (writes, lost)

@@ -1,19 +1,21 @@
-//! Drains devices: a CPU's request to a device is served before the CPU continues.
+//! Drains devices: a CPU's request to a device is served before the CPU continues. Without this, a run would depend on
+//! the host.
 //!
-//! QEMU serves many requests in its main loop, in another thread. A guest would see the effect at a time that
-//! depends on the host. Here the vCPU leaves its block after the instruction that writes a device's doorbell,
-//! and does the work that devices have deferred to the main loop, until nothing is left. Requests with a
-//! latency in the guest ([`crate::devices::delay`]) then wait for a timer in guest time.
+//! QEMU serves many requests in its main loop, in another thread. A guest would see the effect at a time that depends
+//! on the host. Here the vCPU leaves its block after the instruction that writes a device's doorbell. The vCPUs' thread
+//! then does all the work that devices have deferred to the main loop. Requests with a latency
+//! ([`crate::devices::delay`]) then wait for a timer in guest time.
 //!
 //! Two effects would still depend on the host:
 //! - Threads of the host end the transfers of several requests in any order. So the plugin releases one request at a
 //!   time, and waits for its transfer.
-//! - The main loop may do deferred work between the store and the end of the block. Its clock of guest time then still
-//!   shows the slice's start, and it may kick vCPUs out of their slices. So the main loop defers this work from before
+//! - The main loop may do deferred work between the store and the end of the block. It then still sees the guest time
+//!   of the slice's start, and may kick vCPUs out of their slices. So the main loop does no deferred work from before
 //!   the store until the devices are drained.
 //!
-//! Under `-icount` an access to a device is the last instruction of its block. Otherwise QEMU leaves the block
-//! and executes the instruction alone. So only last instructions are watched.
+//! `translate.rs` calls [`watch`] for each instruction. Under `-icount` an access to a device is the last instruction
+//! of its block: if it is not, QEMU leaves the block and executes the instruction alone. So only last instructions are
+//! watched.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -36,7 +38,7 @@ use crate::session;
 use crate::writer::Writer;
 use simrecord::record::Notice;
 
-/// Devices that defer no work after a store: VGA; IO-APIC, HPET and local APIC.
+/// Physical addresses of devices that defer no work after a store: VGA, and IO-APIC, HPET and local APIC.
 const QUIET_ADDRESSES: [std::ops::Range<u64>; 2] = [0xa_0000..0xc_0000, 0xfec0_0000..0xfef0_0000];
 /// Ports that ring no doorbell: interrupt controllers, timers, keyboard, clock, serial ports, PCI
 /// configuration, firmware configuration.
@@ -52,29 +54,28 @@ const QUIET_PORTS: [std::ops::RangeInclusive<u16>; 10] = [
     0x510..=0x51b,
     0xcf8..=0xcff,
 ];
-/// The most successive events, for a device that never becomes idle.
+/// The most successive pieces of deferred work. Bounds the work of a device that never becomes idle.
 const EVENTS_MAX: u32 = 1 << 20;
 
-/// Polling interval while a file is read or written.
+/// Polling interval while a disk's file is read or written.
 const TRANSFER_POLL: Duration = Duration::from_micros(5);
 
-/// QEMU's event loop; `None` if this QEMU has another.
+/// QEMU's event loop. `None` inside: this QEMU lacks the functions, and devices are not drained.
 static EVENTS: OnceLock<Option<EventLoop>> = OnceLock::new();
 
-/// The main loop's own way to do deferred work.
+/// The main loop's original function for deferred work. [`on_main_loop`] replaces it.
 static MAIN_LOOP: OnceLock<Option<MainLoop>> = OnceLock::new();
 static VCPU_THREAD: OnceLock<ThreadId> = OnceLock::new();
 /// Whether the vCPUs' thread is draining devices.
 static DRAINING: AtomicBool = AtomicBool::new(false);
 
-/// No doorbell is being rung.
+/// State of [`DOORBELL`]: the main loop may do deferred work.
 const QUIET: u8 = 0;
-/// An instruction that may ring a doorbell executes.
+/// State of [`DOORBELL`]: an instruction executes that may ring a doorbell.
 const MAY_RING: u8 = 1;
-/// A doorbell was rung, and devices will be drained.
+/// State of [`DOORBELL`]: a doorbell was rung, and devices are drained after this block.
 const RUNG: u8 = 2;
-/// A state from the constants above. The thread of all vCPUs writes it; the main loop reads it under QEMU's big
-/// lock.
+/// The state of doorbells. The thread of all vCPUs writes it; the main loop reads it under QEMU's big lock.
 static DOORBELL: AtomicU8 = AtomicU8::new(QUIET);
 
 /// Starts draining, when the first vCPU is created. Returns whether it has started now.
@@ -93,7 +94,7 @@ pub(crate) fn start(writer: &mut Writer) -> bool {
     true
 }
 
-/// Watches an instruction while its block is translated.
+/// Registers callbacks for an instruction that may ring a doorbell, while its block is translated.
 pub(crate) fn watch(
     (qemu, decoder): (&Qemu, &mut Decoder),
     instruction: TranslatedInstruction,
@@ -102,7 +103,7 @@ pub(crate) fn watch(
 ) {
     match decoded.device_write() {
         DeviceWrite::Store if is_last => {
-            // Only instructions that store call `on_store`, which ends the main loop's wait.
+            // `on_store` ends the state `MAY_RING`. QEMU calls it only for instructions that store.
             if decoder.stores(decoded) {
                 let before = on_before_store;
                 let data = ptr::null_mut();
@@ -130,7 +131,7 @@ extern "C" fn on_before_store(_: c_uint, _: *mut c_void) {
 
 /// Called after a store by the last instruction of a block.
 extern "C" fn on_store(_: c_uint, info: u32, address: u64, _: *mut c_void) {
-    let device = physical::of_device(info, VirtualAddress(address));
+    let device = physical::device_address_of_access(info, VirtualAddress(address));
     if device.is_some() {
         before_block::device_written();
     }
@@ -155,15 +156,18 @@ pub(crate) fn does_not_ring() {
     }
 }
 
-/// Has the running vCPU leave its block, and drains devices then. Call it in the thread of all vCPUs.
+/// Makes the running vCPU leave its block, and drains devices then. Call it in the thread of all vCPUs.
 fn drain_at_end_of_block() {
     let Some(Some(events)) = EVENTS.get() else { return };
     DOORBELL.store(RUNG, Ordering::SeqCst);
-    events.at_end_of_block(cpu::running(), on_end_of_block);
+    events.at_end_of_block(cpu::running_vcpu(), on_end_of_block);
 }
 
-/// A disk's request is held that no doorbell started: an earlier request ended by itself, a port was read, or a timer
-/// of the device expired. Drains devices in this case, too, if the caller is the thread of all vCPUs.
+/// Drains devices at the end of the block, because a disk's request was held. Does nothing if devices are drained
+/// anyway, or outside of the vCPUs' thread.
+///
+/// Without a doorbell, a request can start because an earlier request ended, a port was read, or a timer of the device
+/// expired.
 pub(crate) fn drain_soon() {
     let drains = DRAINING.load(Ordering::Relaxed) || DOORBELL.load(Ordering::Relaxed) == RUNG;
     if in_vcpu_thread() && !drains {
@@ -171,11 +175,11 @@ pub(crate) fn drain_soon() {
     }
 }
 
-pub(crate) fn in_vcpu_thread() -> bool {
+fn in_vcpu_thread() -> bool {
     VCPU_THREAD.get() == Some(&std::thread::current().id())
 }
 
-/// The main loop, in its own thread and with QEMU's big lock, is about to do deferred work.
+/// QEMU's main loop calls this in its own thread, with QEMU's big lock, when it is about to do deferred work.
 extern "C" fn on_main_loop(source: *mut c_void, callback: *mut c_void, data: *mut c_void) -> c_int {
     match MAIN_LOOP.get() {
         Some(Some(main_loop)) if DOORBELL.load(Ordering::SeqCst) == QUIET => {
@@ -185,7 +189,7 @@ extern "C" fn on_main_loop(source: *mut c_void, callback: *mut c_void, data: *mu
     }
 }
 
-/// Called before an instruction that writes to a port; 0 means the port in `dx`.
+/// Called before an instruction that writes to `port`. 0: the port is in `dx`.
 extern "C" fn on_port(_: c_uint, port: *mut c_void) {
     let mut port = port as usize as u16;
     if port == 0 {
@@ -204,27 +208,27 @@ extern "C" fn on_end_of_block(_: *mut c_void, _: usize) {
     DOORBELL.store(QUIET, Ordering::SeqCst);
 }
 
-/// Does the work that devices have deferred, and the transfers of disks without a latency. Call it with QEMU's big
-/// lock, outside of coroutines and of translated code.
+/// Does the work that devices have deferred, and serves requests without a latency. Then schedules requests with a
+/// latency. Call it with QEMU's big lock, outside of coroutines and of translated code.
 pub(crate) fn drain_devices() {
     let Some(Some(events)) = EVENTS.get() else { return };
     DRAINING.store(true, Ordering::Relaxed);
     loop {
         do_deferred(*events);
-        if !delay::release_undelayed() {
+        if !delay::release_undelayed_request() {
             break;
         }
     }
-    delay::schedule();
+    delay::schedule_new_requests();
     DRAINING.store(false, Ordering::Relaxed);
 }
 
-/// Does deferred work until there is none, and no data is being transferred.
+/// Does deferred work until there is none and no data is being transferred.
 fn do_deferred(events: EventLoop) {
-    let mut done = 0;
-    while done < EVENTS_MAX {
+    let mut done_count = 0;
+    while done_count < EVENTS_MAX {
         if events.poll() {
-            done += 1;
+            done_count += 1;
         } else if delay::is_transferring() {
             // Other threads read and write the file, and defer the rest of the request when they finish.
             std::thread::sleep(TRANSFER_POLL);

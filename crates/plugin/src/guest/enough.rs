@@ -1,7 +1,8 @@
-//! Decides when a window has measured enough: [`Until`].
+//! Decides when an open region has measured enough, by the rule of the option `until`
+//! ([`plugin_interface::until::StopRule`]). [`Spans`](super::spans::Spans) asks it; the session then closes the region.
 //!
-//! The decision depends on the spans of the window alone, so the same machine ends its window at the same instruction
-//! each time.
+//! The decision depends only on the spans of the region. So a machine that runs again ends its region at the same
+//! instruction.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +10,24 @@ use attribution::KernelSpan;
 use plugin_interface::until::StopRule;
 use simrecord::counters::{COUNTERS, CYCLES};
 
-/// The contexts that are measured well enough must take at least this share of the time of all, in percent.
+/// The region has measured enough when contexts with enough spans take this share of the time of all contexts, in
+/// percent.
 const SHARE_PERCENT_MIN: u128 = 90;
-/// Confidence intervals are from this many batches of spans, or more, up to one less than twice as many.
+/// The least number of batches for a confidence interval. The most is one less than twice this number.
 const BATCHES_MIN: usize = 16;
-/// 97.5 % quantile of Student's t for 15 degrees of freedom. More batches need a smaller one.
+/// 97.5 % quantile of Student's t for 15 degrees of freedom. With more batches the exact quantile would be smaller, so
+/// intervals are never too narrow.
 const T_QUANTILE: f64 = 2.131;
 
-/// Some successive spans of a context.
+/// A batch of successive spans of a context.
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
     spans: u64,
     cycles: u64,
 }
 
-/// The self times of a context's spans, in batches of successive spans: spans that follow each other depend on each
-/// other, and batches much less.
+/// The self times of a context's spans, in batches. Successive spans depend on each other; batches depend on each other
+/// much less, as a confidence interval needs.
 #[derive(Clone, Debug)]
 struct ContextTimes {
     spans: u64,
@@ -45,6 +48,7 @@ impl Default for ContextTimes {
 }
 
 impl ContextTimes {
+    /// Adds a span with this self time. When there are too many batches, joins them in pairs.
     fn add(&mut self, cycles: u64) {
         self.spans += 1;
         self.cycles += cycles;
@@ -60,7 +64,8 @@ impl ContextTimes {
         }
     }
 
-    /// Half of the 95 % confidence interval of the mean, as a ratio to the mean. `None`: there are too few batches.
+    /// Half of the width of the mean's 95 % confidence interval, as a ratio to the mean. `None`: there are too few
+    /// batches, or the mean is 0.
     fn half_interval_ratio(&self) -> Option<f64> {
         let count = self.batches.len();
         if count < BATCHES_MIN {
@@ -72,8 +77,9 @@ impl ContextTimes {
         (mean > 0.0).then(|| T_QUANTILE * error / mean)
     }
 
-    fn are_enough(&self, enough: StopRule) -> bool {
-        match enough {
+    /// Whether the context has enough spans by the rule.
+    fn are_enough(&self, rule: StopRule) -> bool {
+        match rule {
             StopRule::Spans(spans) => self.spans >= u64::from(spans),
             StopRule::Interval { half_ppm } => {
                 self.half_interval_ratio().is_some_and(|ratio| ratio * 1e6 <= f64::from(half_ppm))
@@ -82,27 +88,28 @@ impl ContextTimes {
     }
 }
 
-/// What the open window has measured so far.
+/// The spans of the open region, and whether they are enough.
 #[derive(Debug)]
 pub(crate) struct WindowProgress {
-    enough: StopRule,
+    rule: StopRule,
     /// The times of each context, by the context's code.
     contexts: BTreeMap<u64, ContextTimes>,
+    /// The self time of all spans.
     cycles: u64,
     is_enough: bool,
 }
 
 impl WindowProgress {
-    pub(crate) fn new(enough: StopRule) -> WindowProgress {
-        WindowProgress { enough, contexts: BTreeMap::new(), cycles: 0, is_enough: false }
+    pub(crate) fn new(rule: StopRule) -> WindowProgress {
+        WindowProgress { rule, contexts: BTreeMap::new(), cycles: 0, is_enough: false }
     }
 
-    /// A window opens.
+    /// Starts from zero, because a region opens.
     pub(crate) fn restart(&mut self) {
-        *self = WindowProgress::new(self.enough);
+        *self = WindowProgress::new(self.rule);
     }
 
-    /// A span has ended in the window.
+    /// Adds a span that has ended in the open region. Only interrupts and exceptions count.
     pub(crate) fn add(&mut self, span: &KernelSpan<COUNTERS>) {
         if span.context.is_interrupt_or_exception() {
             self.add_time(span.context.code(), span.self_counts[CYCLES]);
@@ -115,14 +122,15 @@ impl WindowProgress {
         self.is_enough = self.decide();
     }
 
-    /// Whether the window has measured enough.
+    /// Whether the open region has measured enough.
     pub(crate) fn is_enough(&self) -> bool {
         self.is_enough
     }
 
+    /// Whether the contexts with enough spans take a large enough share of the time.
     fn decide(&self) -> bool {
         let mut enough_cycles = 0_u128;
-        let enough = self.contexts.values().filter(|times| times.are_enough(self.enough));
+        let enough = self.contexts.values().filter(|times| times.are_enough(self.rule));
         enough.for_each(|times| enough_cycles += u128::from(times.cycles));
         enough_cycles * 100 >= u128::from(self.cycles) * SHARE_PERCENT_MIN
     }
@@ -136,8 +144,8 @@ mod tests {
     type SpanOfRound = (u64, fn(u64) -> u64);
 
     /// How many rounds of spans are enough, where each round has these contexts and cycles.
-    fn rounds(enough: StopRule, spans: &[SpanOfRound]) -> Option<u64> {
-        let mut measured = WindowProgress::new(enough);
+    fn rounds(rule: StopRule, spans: &[SpanOfRound]) -> Option<u64> {
+        let mut measured = WindowProgress::new(rule);
         (1..=10_000).find(|round| {
             spans.iter().for_each(|(code, cycles)| measured.add_time(*code, cycles(*round)));
             measured.is_enough()

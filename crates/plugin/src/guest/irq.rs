@@ -1,4 +1,5 @@
-//! IRQ lines of the guest: their numbers, names and the kernel's own counts, read from its memory.
+//! IRQ lines of the guest: their numbers, their names and the kernel's own counts, read from the guest's memory. The
+//! [`Tracker`](super::tracker::Tracker) asks for numbers at interrupts; rows of regions need names and counts.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +10,29 @@ use crate::qemu::Qemu;
 use plugin_interface::symbols::{KernelCountSymbols, Offsets};
 use simrecord::record::IRQ_NAME_BYTES;
 
-/// The most lines that are known by name.
+/// The most lines whose names are remembered.
 const LINES_MAX: usize = 4_096;
+
 #[derive(Clone, Copy, Debug)]
 struct Line {
     name: [u8; IRQ_NAME_BYTES],
-    /// The offset of its counts in each CPU's area.
+    /// The offset of the line's counts in each CPU's per-CPU area. `None`: it could not be read.
     counts: Option<u64>,
 }
 
-/// The lines that were seen.
+/// The IRQ lines that have interrupted a CPU.
 #[derive(Debug, Default)]
 pub(crate) struct IrqLines {
-    /// Numbers by the address of the description.
+    /// Numbers by the address of the kernel's `irq_desc`.
     numbers: BTreeMap<u64, u32>,
+    /// Lines by their numbers.
     lines: BTreeMap<u32, Line>,
 }
 
 impl IrqLines {
-    /// The number of the line with this description. Lines are looked up in the guest once.
-    pub(crate) fn look(
+    /// The number of the line whose `irq_desc` is at `description`. Reads it from the guest at the first interrupt of
+    /// the line. `None` if it cannot be read.
+    pub(crate) fn line_number(
         &mut self,
         description: u64,
         offsets: &Offsets,
@@ -55,12 +59,12 @@ impl IrqLines {
         Some(number)
     }
 
-    /// Lines with their names.
+    /// The numbers and names of all known lines.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u32, [u8; IRQ_NAME_BYTES])> + '_ {
         self.lines.iter().map(|(number, line)| (*number, line.name))
     }
 
-    /// The kernel's own counts on `cpu`.
+    /// The kernel's own counts of interrupts, softirqs and IRQ lines on `cpu`. Counts that cannot be read are left out.
     pub(crate) fn kernel_counts(
         &self,
         cpu: u32,
@@ -71,7 +75,7 @@ impl IrqLines {
         let entry = symbols.areas.wrapping_add(8 * u64::from(cpu));
         let Some(area) = qemu.memory(entry).map(u64::from_le_bytes) else { return Vec::new() };
         let mut counts = Vec::new();
-        let mut add = |context, area_offset: Option<u64>| {
+        let mut add_count = |context, area_offset: Option<u64>| {
             let count = area_offset.and_then(|offset| qemu.memory(area.wrapping_add(offset)));
             counts.extend(count.map(|count| (context, u32::from_le_bytes(count))));
         };
@@ -85,15 +89,15 @@ impl IrqLines {
         for (name, offset) in vectors {
             let Some(vector) = vector_named(name) else { continue };
             let area_offset = symbols.irq_stat.zip(offset).map(|(base, offset)| base + offset);
-            add(KernelContext::Interrupt(vector), area_offset);
+            add_count(KernelContext::Interrupt(vector), area_offset);
         }
         for softirq in 0..SOFTIRQS.len() as u8 {
             let base = symbols.kstat.zip(offsets.softirq_counts);
             let area_offset = base.map(|(base, offset)| base + offset + 4 * u64::from(softirq));
-            add(KernelContext::Softirq(softirq), area_offset);
+            add_count(KernelContext::Softirq(softirq), area_offset);
         }
         for (number, line) in &self.lines {
-            add(KernelContext::Irq(*number), line.counts);
+            add_count(KernelContext::Irq(*number), line.counts);
         }
         counts
     }

@@ -1,40 +1,48 @@
-//! Executes the guest's markers: they open and close regions, request snapshots, set the level, or end the record.
+//! Executes the guest's markers ([`simrecord::marker`]): they open and close regions, request snapshots, set the level
+//! of detail, or end the record. `qemu/callbacks.rs` calls [`execute`] before the marker's instruction.
 
 use crate::cpu::BlockPosition;
 use crate::guest::annotations;
 use crate::models::sampling::Scope;
-use crate::pmu::machine::Now;
+use crate::pmu::machine::VcpuCounts;
 use crate::session::{MarkerHit, Session};
 use crate::writer::Ending;
 use simrecord::marker;
 
-/// The guest executes a marker on vCPU `vcpu`.
+/// Executes the marker that `vcpu` has reached. Its number is in `eax`, its argument in `rdx`. `remaining`: how many
+/// instructions of the block are still to execute, the marker included.
 pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     let Some(registers) = session.registers else { return };
     let number = session.qemu.register_value(registers.rax) as u32;
     let argument = session.qemu.register_value(registers.rdx);
-    if session.level.counts() {
+    if session.level.is_counting() {
         session.clock.count_halts(vcpu);
     }
-    let (closes, ends) = (matches!(number, marker::CLOSE | marker::END), number == marker::END);
-    if closes {
+    let (is_closing, is_end) =
+        (matches!(number, marker::CLOSE | marker::END), number == marker::END);
+    if is_closing {
+        // Annotations at a closing marker belong to the region, so they act before the close. They may end the record.
         annotations::hit_marker(session, vcpu, number, remaining);
         if session.writer.has_ended() {
             return;
         }
     }
-    let counted = session.level.counted(vcpu, remaining);
+    let counted = session.level.counts_of_all_vcpus(vcpu, remaining);
     let was_open = session.regions.is_open();
-    let open = match number {
+    let is_open_after = match number {
         marker::OPEN => true,
         marker::CLOSE | marker::END => false,
         _ => was_open,
     };
-    session.write_marker(&MarkerHit { vcpu, number, argument }, open, &counted);
+    session.write_marker(&MarkerHit { vcpu, number, argument }, is_open_after, &counted);
     let Session { tracker, qemu, level, pmus, .. } = session;
     tracker.name_current(vcpu as usize, qemu);
     if let Some(pmus) = pmus {
-        pmus.synchronise(&Now::of_all(BlockPosition { vcpu, remaining }, level, &tracker.cpus));
+        pmus.synchronise(&VcpuCounts::of_all(
+            BlockPosition { vcpu, remaining },
+            level,
+            &tracker.cpus,
+        ));
     }
     match number {
         marker::OPEN => {
@@ -70,9 +78,9 @@ pub(crate) fn execute(session: &mut Session, vcpu: u32, remaining: u32) {
     {
         progress.region(is_open, vcpu, &counted);
     }
-    if ends {
+    if is_end {
         session.end(Ending::Marker, &counted);
-    } else if !closes {
+    } else if !is_closing {
         annotations::hit_marker(session, vcpu, number, remaining);
     }
     session.check.request();

@@ -1,24 +1,26 @@
-//! Converts between kernel contexts and the memory system's own form of a context.
+//! Converts between kernel contexts and the form of a context that the memory system stores with each line, to tell
+//! which context evicted it.
 
 use attribution::{KernelContext, PID_UNKNOWN, SYSCALL_32};
 use machine::memory::{Context, Mode};
 
-/// Bit of a number of a service that stands for the highest bit of its code.
+/// Bit of a packed code that stands for [`SYSCALL_32`], the highest bit of a context's number.
 const HIGHEST: u32 = 1 << 23;
 
-/// Packs the code of a context into 32 bits: its kind in bits 24 to 31, its number in bits 0 to 23. The number's only
-/// higher bit, [`SYSCALL_32`], becomes [`HIGHEST`].
+/// Packs the code of a context ([`KernelContext::code`]) into 32 bits: the context's kind in bits 24 to 31, its number
+/// in bits 0 to 22. [`SYSCALL_32`], the only higher bit of a number, becomes [`HIGHEST`].
 fn number_of(code: u64) -> u32 {
     let highest = if code as u32 & SYSCALL_32 == 0 { 0 } else { HIGHEST };
     ((code >> 32) as u32 & 0xff) << 24 | (code as u32 & (HIGHEST - 1)) | highest
 }
 
+/// The inverse of [`number_of`].
 fn code_of(number: u32) -> u64 {
     let highest = if number & HIGHEST == 0 { 0 } else { SYSCALL_32 };
     u64::from(number >> 24) << 32 | u64::from(number & (HIGHEST - 1) | highest)
 }
 
-/// A context as the memory knows it: by the context on top alone.
+/// The memory system's form of the context on top of a CPU's stack.
 pub(crate) fn context_of(top: KernelContext) -> Context {
     if let KernelContext::User(process) = top {
         return Context { mode: Mode::User, process, service: None };
@@ -27,7 +29,7 @@ pub(crate) fn context_of(top: KernelContext) -> Context {
     Context { mode: Mode::Kernel, process: 0, service }
 }
 
-/// The code of the service that a context of the memory is.
+/// The code of the kernel context that [`context_of`] has converted. All tasks in user mode have one code.
 pub(crate) fn service_of(context: Context) -> u64 {
     match (context.service, context.mode) {
         (Some(service), _) => code_of(service),

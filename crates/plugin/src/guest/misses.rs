@@ -1,4 +1,9 @@
-//! Cache misses at the level `ooo`: why lines miss, which context evicted them, and where in code and data they miss.
+//! Counts cache misses at the level `ooo`: why lines miss, which context evicted them, and which code and data they
+//! belong to. [`Processors`](crate::models::processors::Processors) has one [`Misses`] once a region opens that records
+//! misses.
+//!
+//! The memory system keeps single misses. They are collected here before the context of a vCPU changes, and where rows
+//! are written.
 
 use std::collections::BTreeMap;
 
@@ -18,41 +23,45 @@ use simrecord::record::{ELSEWHERE, MissCount, MissKind, Record, UNKNOWN_FUNCTION
 /// Caches, in the order of [`MissCount::cache`].
 const CACHES: [CacheName; simrecord::record::CACHES] =
     [CacheName::L1i, CacheName::L1d, CacheName::L2, CacheName::L3];
-/// The most single misses that are kept between two events. A timer tick causes fewer.
-const KEPT: usize = 1 << 20;
-/// Places of each cache that are counted separately.
-const ROOM: usize = 1 << 17;
-/// Places of each cache that are written, the most frequent.
-const WRITTEN: usize = 32_768;
+/// The most single misses that the memory system keeps between two collections. At least each timer tick causes a
+/// collection, and there are fewer misses in between.
+const MISSES_KEPT_MAX: usize = 1 << 20;
+/// The most locations of a cache's misses that are counted separately, in code and in data each.
+const LOCATIONS_MAX: usize = 1 << 17;
+/// The most locations of a cache's misses that are written. Further locations, the least frequent, are summed.
+const LOCATIONS_WRITTEN_MAX: usize = 32_768;
 /// The code address of accesses that the processor itself makes when it enters a handler.
 const NO_INSTRUCTION: u64 = 0;
 /// Data is counted by pieces of this many bytes.
 const DATA_BYTES: u64 = 64;
 
-/// The misses of all caches by location in code and data.
+/// The misses of all caches in the open region.
 pub(crate) struct Misses {
+    /// Misses of each cache by code.
     code: [LocationCounts; 4],
+    /// Misses of each cache by data.
     data: [LocationCounts; 4],
-    /// Misses without a location, because there were too many.
+    /// Misses that the memory system did not keep, because there were too many.
     not_kept: u64,
     /// The misses of services. `None`: services are not recorded.
     services: Option<ServiceMisses>,
 }
 
 impl Misses {
-    /// Watches a memory from now on, and forgets earlier counts.
+    /// Starts to classify the misses of a memory system, from zero. `with_services`: whether they are also counted by
+    /// service.
     pub(crate) fn begin(system: &mut MemorySystem, with_services: bool) -> Misses {
         system.classify_misses(ClassifierConfig {
-            misses_kept: KEPT,
+            misses_kept: MISSES_KEPT_MAX,
             shadow_caches: true,
             ..ClassifierConfig::default()
         });
-        let places = || std::array::from_fn(|_| LocationCounts::new(ROOM));
+        let locations = || std::array::from_fn(|_| LocationCounts::new(LOCATIONS_MAX));
         let services = with_services.then(ServiceMisses::default);
-        Misses { code: places(), data: places(), not_kept: 0, services }
+        Misses { code: locations(), data: locations(), not_kept: 0, services }
     }
 
-    /// A vCPU executes another context or service from now on, and the faults `ended` have ended.
+    /// Sets what a vCPU executes from now on. `ended`: the page faults that have ended. Collect earlier misses before.
     pub(crate) fn execute(
         &mut self,
         cpu: usize,
@@ -68,10 +77,10 @@ impl Misses {
         self.services.as_ref().map_or_else(Vec::new, |services| services.rows(region))
     }
 
-    /// Counts the misses since the last call by their locations.
+    /// Counts the misses since the last call, by their locations.
     pub(crate) fn collect(&mut self, system: &mut MemorySystem, guest: &mut Guest<'_>) {
-        let (mut misses, more) = system.take_misses();
-        self.not_kept += more;
+        let (mut misses, not_kept) = system.take_misses();
+        self.not_kept += not_kept;
         number_user_functions(&mut misses, guest);
         if let Some(services) = &mut self.services {
             services.add(&misses, guest);
@@ -84,10 +93,11 @@ impl Misses {
         }
     }
 
+    /// The rows of the region so far, without the rows of services.
     pub(crate) fn rows(&self, system: &MemorySystem, region: u32) -> Vec<MissCount> {
         let mut rows = Vec::new();
         for (cache, name) in (0..).zip(CACHES) {
-            let mut put = |kind, key, count| {
+            let mut push_row = |kind, key, count| {
                 if count > 0 {
                     rows.push(MissCount { region, cache, kind, key, count });
                 }
@@ -95,20 +105,20 @@ impl Misses {
             let counts = system.class_counts(name);
             for (mode, classes) in (0_u64..).zip(counts.by_mode) {
                 for (class, count) in MissClass::ALL.into_iter().zip(classes) {
-                    put(MissKind::Class, mode << 8 | class as u64, count);
+                    push_row(MissKind::Class, mode << 8 | class as u64, count);
                 }
             }
-            put(MissKind::Associativity, 0, counts.capacity);
-            put(MissKind::Associativity, 1, counts.conflict);
+            push_row(MissKind::Associativity, 0, counts.capacity);
+            push_row(MissKind::Associativity, 1, counts.conflict);
             for (code, count) in evictors(&counts.evicted_by) {
-                put(MissKind::Evictor, code, count);
+                push_row(MissKind::Evictor, code, count);
             }
-            for (kind, places) in [(MissKind::Code, &self.code), (MissKind::Data, &self.data)] {
-                let sorted = places[cache as usize].sorted();
-                let (frequent, rare) = sorted.split_at(sorted.len().min(WRITTEN));
-                frequent.iter().for_each(|place| put(kind, place.location, place.count));
-                let rare_count: u64 = rare.iter().map(|place| place.count).sum();
-                put(kind, ELSEWHERE, rare_count + places[cache as usize].other());
+            for (kind, locations) in [(MissKind::Code, &self.code), (MissKind::Data, &self.data)] {
+                let sorted = locations[cache as usize].sorted();
+                let (frequent, rare) = sorted.split_at(sorted.len().min(LOCATIONS_WRITTEN_MAX));
+                frequent.iter().for_each(|counted| push_row(kind, counted.location, counted.count));
+                let rare_count: u64 = rare.iter().map(|counted| counted.count).sum();
+                push_row(kind, ELSEWHERE, rare_count + locations[cache as usize].other());
             }
         }
         rows.extend((self.not_kept > 0).then_some(MissCount {
@@ -122,7 +132,7 @@ impl Misses {
     }
 }
 
-/// Replaces user addresses of code by the numbers of their functions.
+/// Replaces the code addresses of user programs in `misses` by the numbers of their functions.
 fn number_user_functions(misses: &mut [Miss], guest: &mut Guest<'_>) {
     let mut pages = CodePages::default();
     for miss in misses.iter_mut().filter(|miss| !is_kernel(miss.pc.0)) {
@@ -134,8 +144,8 @@ fn number_user_functions(misses: &mut [Miss], guest: &mut Guest<'_>) {
     }
 }
 
-/// How many lines each context evicted, by the code of a [`KernelContext`] without its task. Each interrupt has its own
-/// code. User mode has one code, and the rest of the kernel has the code of [`KernelContext::Unknown`].
+/// How many lines each context evicted, by the context's code. Each interrupt has its own code. User mode of all tasks
+/// has one code, and the rest of the kernel has the code of [`KernelContext::Unknown`].
 fn evictors(evictions: &[(Context, u64)]) -> BTreeMap<u64, u64> {
     let mut sums = BTreeMap::new();
     for (context, count) in evictions {

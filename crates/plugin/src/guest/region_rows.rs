@@ -1,4 +1,5 @@
-//! Writes the rows of contexts in a region, and the counts of the guest's own kernel.
+//! Writes the rows of contexts in a region, and the guest kernel's own counts, with which `sim` compares them. The
+//! session calls it where a marker opens, snapshots or closes a region.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,8 @@ use simrecord::record::{
     ContextRow, CountersOf, IrqName, KernelCount, Record, Region as RegionRow, Task,
 };
 
-/// Writes the rows of all CPUs in the region that is open, and the names of tasks and IRQ lines. `lost`
-/// events of any CPU could not be followed.
+/// Writes the rows of all CPUs in the open region, and the names of tasks and IRQ lines. `counted`: the current counts
+/// of each CPU. `lost`: how many events of any CPU could not be followed.
 pub(crate) fn write_contexts(
     regions: &Regions,
     counted: &[Counts],
@@ -36,7 +37,7 @@ pub(crate) fn write_contexts(
     }
 }
 
-/// Writes the rows of one CPU. Returns the tasks in them.
+/// Writes the rows of one CPU. Returns the process ids of the tasks in them.
 fn write_cpu(
     regions: &Regions,
     (index, now): (usize, &Counts),
@@ -47,9 +48,9 @@ fn write_cpu(
     let (cpu, region) = (index as u32, regions.number());
     let tracked = &mut tracker.cpus[index];
     let (faults, unknown_gates) = (tracked.faults(), tracked.unknown_gates);
-    let used = regions.used(index, now);
+    let used_counts = regions.counts_in_region(index, now);
     let ledger = tracked.stack.rows(*now);
-    let open_sums = u64::from(ledger.total() != used);
+    let open_sums = u64::from(ledger.total() != used_counts);
     writer.write(&Record::Region(RegionRow {
         cpu,
         region,
@@ -60,23 +61,23 @@ fn write_cpu(
         broken: faults.backward + ledger.refused() + lost + open_sums,
         opened_at: regions.opened_at(index),
     }));
-    writer.counters(cpu, CountersOf::Region, &used);
+    writer.counters(cpu, CountersOf::Region, &used_counts);
     let mut pids = Vec::new();
     for (context, row) in ledger.rows() {
         pids.extend(pid_of(context));
         let (entries, completed) = (row.entries, row.completed);
         let code = context.code();
-        let row_of = ContextRow { cpu, region, code, entries, completed };
-        writer.write(&Record::Context(row_of));
+        writer.write(&Record::Context(ContextRow { cpu, region, code, entries, completed }));
         writer.counters(cpu, CountersOf::SelfCounts, &row.self_counts);
         writer.counters(cpu, CountersOf::Inclusive, &row.inclusive);
     }
     pids
 }
 
-/// Writes what the guest's kernel has counted itself, where a marker opened the region or is
-/// about to close it. Elsewhere no vCPU runs, and the guest's memory can't be read. The counts of a CPU that has gone
-/// offline were written then.
+/// Writes the kernel's own counts of all CPUs. Call it where a vCPU has opened the region or is about to close it
+/// (`at_close`): the guest's memory can only be read while a vCPU runs.
+///
+/// At the close, CPUs that went offline are left out. Their counts were written at that time.
 pub(crate) fn write_kernel_counts(
     regions: &Regions,
     at_close: bool,
@@ -84,11 +85,11 @@ pub(crate) fn write_kernel_counts(
     qemu: &mut Qemu,
     writer: &mut Writer,
 ) {
-    let cpus = (0..tracker.cpus.len()).filter(|cpu| !(at_close && regions.has_left(*cpu)));
+    let cpus = (0..tracker.cpus.len()).filter(|cpu| !(at_close && regions.went_offline(*cpu)));
     cpus.for_each(|cpu| write_kernel_counts_of(cpu, regions, at_close, tracker, qemu, writer));
 }
 
-/// Writes what the guest's kernel has counted itself on one CPU. The vCPU that runs must be in the kernel.
+/// Writes the kernel's own counts of one CPU. The running vCPU must be in the kernel, whose memory is read.
 pub(crate) fn write_kernel_counts_of(
     cpu: usize,
     regions: &Regions,
@@ -109,6 +110,7 @@ pub(crate) fn write_kernel_counts_of(
     }
 }
 
+/// The process id in a context, if the context has one.
 fn pid_of(context: KernelContext) -> Option<u32> {
     match context {
         KernelContext::User(pid) | KernelContext::KernelThread(pid) | KernelContext::Task(pid) => {

@@ -1,7 +1,8 @@
-//! Misses of each service: by class and evictor, by code and data, and how long they took.
+//! Counts the cache misses of each service at the level `ooo`: by class and evictor, by code and data, and how long
+//! they took. [`Misses`](super::misses::Misses) has one [`ServiceMisses`] if the recording has services.
 //!
-//! A miss belongs to the service that is on top of its CPU's stack. What a page fault is turns out
-//! while it is handled: its misses wait for its end.
+//! A miss belongs to the service on top of its CPU's stack of contexts. The kind of a page fault becomes known only
+//! while the kernel handles it. So the misses of a fault are kept, and counted at its end.
 
 use attribution::KernelContext;
 use machine::memory::{CacheName, Miss, MissClass};
@@ -15,23 +16,24 @@ use crate::guest::memory_context::service_of;
 use crate::guest::structures::{Guest, Located, Structure};
 use crate::guest::tracker::is_kernel;
 
-/// Rows of one kind that are counted separately.
-const ROOM: usize = 1 << 18;
-/// Rows of one kind that are written, the most frequent.
-const WRITTEN: usize = 1 << 16;
+/// The most rows of one kind that are counted separately. Further misses of the kind count as [`ELSEWHERE`].
+const ROWS_MAX: usize = 1 << 18;
+/// The most rows of one kind that are written. Further rows, the least frequent, are summed as [`ELSEWHERE`].
+const ROWS_WRITTEN_MAX: usize = 1 << 16;
 /// The most misses that wait for the end of faults.
 const PENDING_MAX: usize = 1 << 18;
-/// Code is counted by pieces of this many bytes. Functions start at multiples of this size.
+/// Misses of the kernel's code are counted by pieces of this many bytes. Functions start at multiples of this size.
 const CODE_BYTES: u64 = 16;
-/// Data that CPUs share is counted by pieces of this many bytes.
+/// Misses of data that CPUs share are counted by pieces of this many bytes.
 const SHARED_BYTES: u64 = 8;
 
-/// The context of a CPU, for its misses.
+/// The service and the task that a CPU executes. Its misses belong to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Executing {
-    /// The code of the service.
+    /// The service: [`KernelContext::code`].
     pub(crate) code: u64,
-    /// The task in whose page fault it is, and how many frames are below that.
+    /// The page fault that the CPU handles: its task, and how many frames of the stack are below the fault. `None`
+    /// outside of page faults.
     pub(crate) fault: Option<(u64, usize)>,
     /// The process id of the task.
     pub(crate) pid: u32,
@@ -39,13 +41,16 @@ pub(crate) struct Executing {
     pub(crate) task: u64,
 }
 
-/// A page fault of the task that ran until now has ended.
+/// A page fault that has ended. It belongs to the task that the CPU ran at the last event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedFault {
+    /// The fault, with its kind.
     pub(crate) service: KernelContext,
+    /// How many frames of the stack were below the fault.
     pub(crate) depth: usize,
 }
 
+/// The row of a miss: the fields of [`Row`] that identify a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     cache: u32,
@@ -56,6 +61,7 @@ struct Key {
     key: u64,
 }
 
+/// The row of a miss of shared data: the fields of [`SharedMisses`] that identify a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SharedKey {
     code: u64,
@@ -65,14 +71,16 @@ struct SharedKey {
     pc: u64,
 }
 
+/// The counts of a row of shared data.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
+    /// Bit N is set if CPU N missed.
     cpus: u32,
     true_sharing: u32,
     false_sharing: u32,
 }
 
-/// Misses, and the cycles that they waited.
+/// A number of misses, and the cycles that they waited together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     count: u64,
@@ -80,13 +88,13 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, more: Sums) {
-        self.count += more.count;
-        self.cycles += more.cycles;
+    fn add(&mut self, added: Sums) {
+        self.count += added.count;
+        self.cycles += added.cycles;
     }
 }
 
-/// The structure that a missed address lies in.
+/// The structure at the address of a data miss.
 #[derive(Clone, Copy, Debug)]
 struct LocatedMiss {
     virtual_address: VirtualAddress,
@@ -94,38 +102,42 @@ struct LocatedMiss {
     located: Located,
 }
 
-/// A miss with the facts that were known when it happened.
+/// A miss, with the structure that lay at its address at that time.
 #[derive(Clone, Copy, Debug)]
-struct Noted {
+struct NotedMiss {
     miss: Miss,
+    /// `None` for a miss of code.
     located: Option<Located>,
 }
 
 /// The misses of services in the region that is open.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceMisses {
+    /// The service and task of each CPU.
     executing: [Executing; CPUS_MAX],
-    /// Few rows, by class, evictor and level.
-    few: FxHashMap<Key, Sums>,
-    /// Rows by code, and by data.
+    /// Rows of all kinds but code and data. They are few.
+    by_kind: FxHashMap<Key, Sums>,
+    /// Rows by code.
     code: FxHashMap<Key, Sums>,
+    /// Rows by data.
     data: FxHashMap<Key, Sums>,
     shared: FxHashMap<SharedKey, Shared>,
-    /// Misses by the task and the number of frames below the fault.
-    pending: FxHashMap<(u64, usize), Vec<Noted>>,
+    /// Misses that wait for the end of a page fault, by [`Executing::fault`].
+    pending: FxHashMap<(u64, usize), Vec<NotedMiss>>,
+    /// The number of misses in `pending`.
     pending_count: usize,
-    /// The last miss. One access may miss several caches, and is located once.
+    /// The last data miss of the current batch. An access may miss several caches, but is located once.
     last: Option<LocatedMiss>,
 }
 
 impl ServiceMisses {
-    /// Counts misses for what their CPUs have been executing.
+    /// Counts misses for the services that their CPUs have executed since the last call of [`ServiceMisses::execute`].
     pub(crate) fn add(&mut self, misses: &[Miss], guest: &mut Guest<'_>) {
         self.last = None;
         for miss in misses {
             let located = (!miss.is_fetch).then(|| self.locate(miss, guest));
             let Some(executing) = self.executing.get(miss.cpu).copied() else { continue };
-            let noted = Noted { miss: *miss, located };
+            let noted = NotedMiss { miss: *miss, located };
             match executing.fault {
                 Some(fault) if self.pending_count < PENDING_MAX => {
                     self.pending.entry(fault).or_default().push(noted);
@@ -136,6 +148,7 @@ impl ServiceMisses {
         }
     }
 
+    /// The structure at the address of a data miss.
     fn locate(&mut self, miss: &Miss, guest: &mut Guest<'_>) -> Located {
         let Miss { virtual_address, physical, .. } = *miss;
         if let Some(last) = self.last
@@ -150,8 +163,7 @@ impl ServiceMisses {
         located
     }
 
-    /// Another service is on top of a CPU's stack, and faults of the task that ran until now have
-    /// ended.
+    /// Sets what a CPU executes from now on, and counts the misses of the page faults that have ended.
     pub(crate) fn execute(
         &mut self,
         cpu: usize,
@@ -168,8 +180,9 @@ impl ServiceMisses {
         }
     }
 
-    fn count(&mut self, code: u64, noted: &Noted) {
-        let Noted { miss, located } = noted;
+    /// Counts a miss for the service with this code, in a row of each kind.
+    fn count(&mut self, code: u64, noted: &NotedMiss) {
+        let NotedMiss { miss, located } = noted;
         let (cache, class) = (miss.cache as u32, miss.class as u32);
         let plain = Key {
             cache,
@@ -179,20 +192,21 @@ impl ServiceMisses {
             structure: StructureKind::Unknown,
             key: 0,
         };
+        // The keys of `ServiceMissKind::Class`.
         let key = match miss.is_conflict {
             None => 0,
             Some(false) => 1,
             Some(true) => 2,
         };
-        count(&mut self.few, Key { class, key, ..plain }, 0);
-        if let Some(by) = miss.evicted_by {
-            let key = service_of(by);
-            count(&mut self.few, Key { what: ServiceMissKind::Evictor, key, ..plain }, 0);
+        count(&mut self.by_kind, Key { class, key, ..plain }, 0);
+        if let Some(evictor) = miss.evicted_by {
+            let key = service_of(evictor);
+            count(&mut self.by_kind, Key { what: ServiceMissKind::Evictor, key, ..plain }, 0);
         }
         if matches!(miss.cache, CacheName::L1i | CacheName::L1d) {
             let key = miss.supplier as u64;
             let key = Key { what: ServiceMissKind::Wait, key, ..plain };
-            count(&mut self.few, key, miss.wait_cycles);
+            count(&mut self.by_kind, key, miss.wait_cycles);
         }
         let key = code_key(miss.pc.0);
         count(&mut self.code, Key { what: ServiceMissKind::Code, key, ..plain }, 0);
@@ -205,6 +219,7 @@ impl ServiceMisses {
         }
     }
 
+    /// Counts an L1D miss of a line that another CPU has written, in the row of its data.
     fn count_shared(&mut self, code: u64, miss: &Miss, located: &Located) {
         let is_true = match miss.class {
             MissClass::TrueSharing => true,
@@ -219,7 +234,7 @@ impl ServiceMisses {
             address: miss.virtual_address.0 - u64::from(within),
             pc: code_key(miss.pc.0),
         };
-        if self.shared.len() < ROOM || self.shared.contains_key(&key) {
+        if self.shared.len() < ROWS_MAX || self.shared.contains_key(&key) {
             let counts = self.shared.entry(key).or_default();
             counts.cpus |= 1 << miss.cpu;
             let count = if is_true { &mut counts.true_sharing } else { &mut counts.false_sharing };
@@ -227,10 +242,11 @@ impl ServiceMisses {
         }
     }
 
+    /// The rows of the region so far.
     pub(crate) fn rows(&self, region: u32) -> Vec<Record> {
-        // A fault that has not ended counts as the kind that is known so far.
+        // The misses of a fault that has not ended count as the kind that is known so far.
         let mut open = ServiceMisses {
-            few: self.few.clone(),
+            by_kind: self.by_kind.clone(),
             code: self.code.clone(),
             data: self.data.clone(),
             shared: self.shared.clone(),
@@ -245,7 +261,7 @@ impl ServiceMisses {
             misses.iter().for_each(|noted| open.count(code.unwrap_or(unknown), noted));
         }
         let mut rows = Vec::new();
-        for counts in [&open.few, &open.code, &open.data] {
+        for counts in [&open.by_kind, &open.code, &open.data] {
             rows.extend(most_frequent(counts).into_iter().map(|(key, Sums { count, cycles })| {
                 let Key { cache, code, what, class, structure, key } = key;
                 Record::ServiceMisses(Row {
@@ -261,58 +277,64 @@ impl ServiceMisses {
                 })
             }));
         }
-        let mut shared: Vec<_> = open.shared.into_iter().collect();
-        let missed =
-            |counts: &Shared| u64::from(counts.true_sharing) + u64::from(counts.false_sharing);
-        shared.sort_by_key(|(key, counts)| (std::cmp::Reverse(missed(counts)), *key));
-        rows.extend(shared.into_iter().take(WRITTEN).map(|(key, counts)| {
-            let SharedKey { code, structure, offset, address, pc } = key;
-            let Shared { cpus, true_sharing, false_sharing } = counts;
-            Record::SharedMisses(SharedMisses {
-                region,
-                structure: structure.kind,
-                place: structure.place,
-                offset,
-                address,
-                code,
-                pc,
-                cpus,
-                true_sharing,
-                false_sharing,
-            })
-        }));
+        rows.extend(shared_rows(open.shared, region));
         rows
     }
 }
 
-/// The key of code: an address of the kernel is rounded, the number of a user program's function is not.
+/// The most frequent rows of shared data, in descending order.
+fn shared_rows(shared: FxHashMap<SharedKey, Shared>, region: u32) -> impl Iterator<Item = Record> {
+    let mut rows: Vec<(SharedKey, Shared)> = shared.into_iter().collect();
+    let missed = |counts: &Shared| u64::from(counts.true_sharing) + u64::from(counts.false_sharing);
+    rows.sort_by_key(|(key, counts)| (std::cmp::Reverse(missed(counts)), *key));
+    rows.into_iter().take(ROWS_WRITTEN_MAX).map(move |(key, counts)| {
+        let SharedKey { code, structure, offset, address, pc } = key;
+        let Shared { cpus, true_sharing, false_sharing } = counts;
+        Record::SharedMisses(SharedMisses {
+            region,
+            structure: structure.kind,
+            place: structure.place,
+            offset,
+            address,
+            code,
+            pc,
+            cpus,
+            true_sharing,
+            false_sharing,
+        })
+    })
+}
+
+/// The key of a row by code. An address of the kernel is rounded down to [`CODE_BYTES`]; the number of a user program's
+/// function is not rounded.
 fn code_key(code: u64) -> u64 {
     if is_kernel(code) { code & !(CODE_BYTES - 1) } else { code }
 }
 
-/// Counts a miss; where there is no room for its row, as one elsewhere.
+/// Counts a miss in the row of `key`, or in the row [`ELSEWHERE`] if there is no room for another row.
 fn count(counts: &mut FxHashMap<Key, Sums>, key: Key, cycles: u64) {
-    let is_full = counts.len() >= ROOM && !counts.contains_key(&key);
+    let is_full = counts.len() >= ROWS_MAX && !counts.contains_key(&key);
     let key = if is_full { elsewhere(key) } else { key };
     counts.entry(key).or_default().add(Sums { count: 1, cycles });
 }
 
+/// The row that sums the misses of `key` if they have no own row.
 fn elsewhere(key: Key) -> Key {
     Key { structure: StructureKind::Unknown, key: ELSEWHERE, ..key }
 }
 
-/// The most frequent rows, and the sums of the others.
+/// The most frequent rows in descending order, and the sums of all others in rows [`ELSEWHERE`].
 fn most_frequent(counts: &FxHashMap<Key, Sums>) -> Vec<(Key, Sums)> {
     let mut rows: Vec<_> = counts.iter().map(|(key, count)| (*key, *count)).collect();
     rows.sort_by_key(|(key, sums)| (std::cmp::Reverse(sums.count), *key));
-    let rare = rows.split_off(rows.len().min(WRITTEN));
+    let rare = rows.split_off(rows.len().min(ROWS_WRITTEN_MAX));
     let mut sums = std::collections::BTreeMap::<Key, Sums>::new();
-    for (key, more) in rare {
-        sums.entry(elsewhere(key)).or_default().add(more);
+    for (key, rare_sums) in rare {
+        sums.entry(elsewhere(key)).or_default().add(rare_sums);
     }
     for (key, sum) in &mut rows {
-        if let Some(more) = sums.remove(key) {
-            sum.add(more);
+        if let Some(rare_sums) = sums.remove(key) {
+            sum.add(rare_sums);
         }
     }
     rows.extend(sums);
@@ -338,14 +360,14 @@ mod tests {
     fn what_has_no_row_is_elsewhere_and_sums_stay() {
         let mut counts = FxHashMap::default();
         let more = 5;
-        for number in 0..(ROOM + more) as u64 {
+        for number in 0..(ROWS_MAX + more) as u64 {
             count(&mut counts, key(number), 2);
         }
         let expected = Sums { count: more as u64, cycles: 2 * more as u64 };
         assert_eq!(counts[&elsewhere(key(0))], expected);
         let rows = most_frequent(&counts);
         let sum: u64 = rows.iter().map(|row| row.1.count).sum();
-        assert_eq!((sum, rows.len()), ((ROOM + more) as u64, WRITTEN));
+        assert_eq!((sum, rows.len()), ((ROWS_MAX + more) as u64, ROWS_WRITTEN_MAX));
         assert_eq!(rows[0].0, elsewhere(key(0)));
     }
 }

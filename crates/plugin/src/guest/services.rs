@@ -1,5 +1,7 @@
-//! Services of the kernel: follows the scheduler, page faults and wake-ups, and writes the counts of each service in a
-//! region.
+//! Services of the kernel: system calls, page faults, the scheduler and others. This part of the [`Tracker`] follows
+//! them at the points that `plugin_interface::symbols` lists, and writes their counts where a region closes.
+//!
+//! Only recordings with the option `services` use it. It runs in the vCPUs' thread, with the session locked.
 
 use attribution::{FaultKind, KernelContext, LockClient, LockPlace, Profile, RequestPart};
 
@@ -19,28 +21,30 @@ use simrecord::record::{
 
 /// The most system calls whose functions are read.
 const SYSCALLS_MAX: u64 = 512;
-/// Bit of a page fault's flags: it is a write.
+/// Bit of a page fault's flags: the access is a write.
 const FAULT_FLAG_WRITE: u32 = 1;
 /// Flag of an area of user memory that other processes share.
 const VM_SHARED: u64 = 8;
 
 impl ServiceSums {
-    /// Reads the functions of system calls, where the CPU is in the kernel.
-    fn read_functions(&mut self, table: Option<u64>, at: &mut Moment<'_>) {
+    /// Reads the addresses of the functions of system calls from the kernel's `table`, once. The running vCPU must be
+    /// in the kernel.
+    fn read_functions(&mut self, table: Option<u64>, moment: &mut Moment<'_>) {
         if !self.functions.is_empty() {
             return;
         }
         let Some(table) = table else { return };
-        let read = (0..SYSCALLS_MAX).map_while(|number| at.word(table.wrapping_add(8 * number)));
+        let read =
+            (0..SYSCALLS_MAX).map_while(|number| moment.word(table.wrapping_add(8 * number)));
         self.functions = read.collect();
     }
 }
 
-/// A call of a function that is followed.
+/// A vCPU at the first instruction of a followed function.
 struct CallPoint {
     /// The address of the function.
     address: u64,
-    /// The stack pointer at its first instruction.
+    /// The stack pointer, which points to the return address.
     stack_pointer: u64,
 }
 
@@ -54,48 +58,48 @@ impl Tracker {
         }
     }
 
-    /// A region opens, whose sums start at zero.
+    /// Sets the sums of services to zero, because a region opens.
     pub(crate) fn open_services(&mut self) {
         if let Some(services) = &mut self.services {
             let functions = std::mem::take(&mut services.functions);
-            let (ran, handled_faults) = (services.ran, services.handled_faults);
+            let (last_tasks, handled_faults) = (services.last_tasks, services.handled_faults);
             let faults_before = handled_faults;
             *services = ServiceSums {
                 functions,
-                ran,
+                last_tasks,
                 handled_faults,
                 faults_before,
                 ..ServiceSums::default()
             };
             self.tasks.reset_counts();
             for cpu in &mut self.cpus {
-                // Requests that ended before the region.
+                // These requests have ended before the region.
                 cpu.stack.take_requests().for_each(drop);
                 cpu.stack.take_blocked().for_each(drop);
             }
         }
     }
 
-    /// An instruction that starts, ends or classifies a service is about to execute.
+    /// Handles an instruction at `address` that starts, ends or classifies a service, before the instruction executes.
     pub(crate) fn service_point(
         &mut self,
         cpu: usize,
         action: Action,
         address: u64,
-        mut at: Moment<'_>,
+        mut moment: Moment<'_>,
     ) {
-        let stack_pointer = at.rsp();
+        let stack_pointer = moment.rsp();
         match action {
             Action::Schedule => {
                 if let Some(services) = &mut self.services {
-                    services.read_functions(self.symbols.syscall_table, &mut at);
+                    services.read_functions(self.symbols.syscall_table, &mut moment);
                 }
-                let Some(return_to) = at.word(stack_pointer) else { return };
+                let Some(return_to) = moment.word(stack_pointer) else { return };
                 let stack = &mut self.cpus[cpu].stack;
-                stack.enter_call(KernelContext::Scheduler, return_to, stack_pointer, at.now);
+                stack.enter_call(KernelContext::Scheduler, return_to, stack_pointer, moment.now);
             }
-            Action::WakeUp => self.wake(&mut at),
-            Action::Fault(step) => self.fault_step(cpu, step, stack_pointer, &mut at),
+            Action::WakeUp => self.wake_task(&mut moment),
+            Action::Fault(step) => self.fault_step(cpu, step, stack_pointer, &mut moment),
             Action::Wait { number, is_general } => {
                 let stack = &mut self.cpus[cpu].stack;
                 if !(is_general && stack.is_in_wait(stack_pointer)) {
@@ -104,30 +108,30 @@ impl Tracker {
             }
             Action::TakeLock(_) | Action::ContendLock { .. } | Action::ReleaseLock => {
                 let point = CallPoint { address, stack_pointer };
-                self.lock_point(cpu, action, point, &mut at);
+                self.lock_point(cpu, action, point, &mut moment);
             }
             _ => {}
         }
     }
 
-    /// A function is called that takes, waits for or releases a lock.
+    /// Handles the call of a function that takes, waits for or releases the lock in `rdi`.
     fn lock_point(
         &mut self,
         cpu: usize,
         action: Action,
         CallPoint { address, stack_pointer }: CallPoint,
-        at: &mut Moment<'_>,
+        moment: &mut Moment<'_>,
     ) {
         let pid = self.cpus[cpu].pid_or_zero();
         let area_array = self.symbols.kernel_counts.map(|counts| counts.areas);
         let Some(services) = &mut self.services else { return };
-        let (task, now) = (self.cpus[cpu].task, at.common_cycles());
-        let lock = at.qemu.register_value(at.registers.rdi);
+        let (task, now) = (self.cpus[cpu].task, moment.common_cycles());
+        let lock = moment.qemu.register_value(moment.registers.rdi);
         match action {
             Action::TakeLock(kind) => {
-                if let Some(return_to) = at.word(stack_pointer) {
+                if let Some(return_to) = moment.word(stack_pointer) {
                     let (offsets, structures) = (&self.offsets, &mut self.structures);
-                    let (qemu, cpus) = (&mut *at.qemu, self.cpus.len());
+                    let (qemu, cpus) = (&mut *moment.qemu, self.cpus.len());
                     let mut guest = Guest { qemu, offsets, structures, area_array, cpus };
                     let name = services
                         .lock_names
@@ -146,29 +150,36 @@ impl Tracker {
                     stack.enter_wait(number.into(), stack_pointer);
                 }
                 let kind = services.locks.contend(task, sleeps, lock, now);
-                if let Some((kind, return_to)) = kind.zip(at.word(stack_pointer)) {
+                if let Some((kind, return_to)) = kind.zip(moment.word(stack_pointer)) {
                     let context = KernelContext::LockWait(kind);
-                    stack.enter_call(context, return_to, stack_pointer, at.now);
+                    stack.enter_call(context, return_to, stack_pointer, moment.now);
                 }
             }
             _ => services.locks.release(lock, now),
         }
     }
 
-    /// A task is woken, if it is in one of the states that the caller names.
-    fn wake(&mut self, at: &mut Moment<'_>) {
-        let task = at.qemu.register_value(at.registers.rdi);
-        let states = at.qemu.register_value(at.registers.rsi) as u32;
+    /// Handles `try_to_wake_up`: wakes the task in `rdi` if its state is among the states in `rsi`.
+    fn wake_task(&mut self, moment: &mut Moment<'_>) {
+        let task = moment.qemu.register_value(moment.registers.rdi);
+        let states = moment.qemu.register_value(moment.registers.rsi) as u32;
         let Some(state) = self.offsets.state else { return };
-        let state = at.half_word(task.wrapping_add(state));
+        let state = moment.half_word(task.wrapping_add(state));
         if state.is_some_and(|state| state & states != 0) {
-            self.tasks.wake(task, at.common_cycles());
+            self.tasks.wake(task, moment.common_cycles());
         }
     }
 
-    /// A page fault, or a kernel function that resolves a page itself, reaches a function that tells the fault's kind.
-    fn fault_step(&mut self, cpu: usize, step: FaultStep, stack_pointer: u64, at: &mut Moment<'_>) {
-        let argument = at.qemu.register_value(at.registers.rdi);
+    /// Handles a function that tells the kind of a page fault. Without a fault, a kernel function resolves a page
+    /// itself: that counts as a fault of the kernel.
+    fn fault_step(
+        &mut self,
+        cpu: usize,
+        step: FaultStep,
+        stack_pointer: u64,
+        moment: &mut Moment<'_>,
+    ) {
+        let argument = moment.qemu.register_value(moment.registers.rdi);
         let kind = match step {
             FaultStep::Handle => {
                 if let Some(services) = &mut self.services {
@@ -177,15 +188,15 @@ impl Tracker {
                 let stack = &mut self.cpus[cpu].stack;
                 stack.read_ahead(false);
                 if !stack.is_in_fault() {
-                    let Some(return_to) = at.word(stack_pointer) else { return };
+                    let Some(return_to) = moment.word(stack_pointer) else { return };
                     let context = KernelContext::KernelFault(FaultKind::Unclassified);
-                    stack.enter_call(context, return_to, stack_pointer, at.now);
+                    stack.enter_call(context, return_to, stack_pointer, moment.now);
                 }
                 let operations = self.offsets.vm_ops.map(|offset| argument.wrapping_add(offset));
-                let has_file = operations.and_then(|address| at.word(address)) != Some(0);
+                let has_file = operations.and_then(|address| moment.word(address)) != Some(0);
                 if has_file { FaultKind::Unclassified } else { FaultKind::DemandZero }
             }
-            FaultStep::FilePage if self.copies(argument, at) => FaultKind::CopyOnWrite,
+            FaultStep::FilePage if self.is_copied(argument, moment) => FaultKind::CopyOnWrite,
             FaultStep::FilePage => FaultKind::Minor,
             FaultStep::ReadAhead => return self.cpus[cpu].stack.read_ahead(true),
             FaultStep::Read if self.cpus[cpu].stack.reads_ahead() => return,
@@ -195,32 +206,68 @@ impl Tracker {
         self.cpus[cpu].stack.classify_fault(kind);
     }
 
-    /// Whether a fault writes to a page of a file, so that the task gets its own copy.
-    fn copies(&self, fault: u64, at: &mut Moment<'_>) -> bool {
+    /// Whether a page fault on a file writes to memory that is not shared, so the task gets its own copy of the page.
+    /// `fault`: the address of the kernel's `vm_fault`. False if that cannot be read.
+    fn is_copied(&self, fault: u64, moment: &mut Moment<'_>) -> bool {
         let mut read = || {
             let (flags, area) = (self.offsets.fault_flags?, self.offsets.fault_area?);
-            let writes = at.half_word(fault.wrapping_add(flags))? & FAULT_FLAG_WRITE != 0;
-            let area = at.word(fault.wrapping_add(area))?;
-            let shared = at.word(area.wrapping_add(self.offsets.vm_flags?))? & VM_SHARED != 0;
+            let writes = moment.half_word(fault.wrapping_add(flags))? & FAULT_FLAG_WRITE != 0;
+            let area = moment.word(fault.wrapping_add(area))?;
+            let shared = moment.word(area.wrapping_add(self.offsets.vm_flags?))? & VM_SHARED != 0;
             Some(writes && !shared)
         };
         read().unwrap_or(false)
     }
 
-    /// The task that runs on `cpu` is about to leave it. `died`: whether the task has ended.
-    pub(crate) fn leave(&mut self, cpu: usize, task: u64, died: bool, at: &mut Moment<'_>) {
-        let stack_pointer = at.rsp();
-        let on_rq = self.offsets.on_rq.and_then(|on_rq| at.half_word(task.wrapping_add(on_rq)));
-        let now = at.common_cycles();
+    /// Handles that the running task is about to leave `cpu`. `has_died`: whether the task has ended.
+    pub(crate) fn leave_task(
+        &mut self,
+        cpu: usize,
+        task: u64,
+        has_died: bool,
+        moment: &mut Moment<'_>,
+    ) {
+        let stack_pointer = moment.rsp();
+        let on_rq = self.offsets.on_rq.and_then(|on_rq| moment.half_word(task.wrapping_add(on_rq)));
+        let now = moment.common_cycles();
         let stack = &mut self.cpus[cpu].stack;
-        if died {
-            stack.end_task(at.now);
+        if has_died {
+            stack.end_task(moment.now);
         }
         stack.leave(on_rq == Some(0), stack_pointer, now);
     }
 }
 
-/// Writes the profile of all CPUs together over time.
+/// Writes the row of a service, its counters, and the distributions of its times.
+fn write_service(
+    writer: &mut Writer,
+    region: u32,
+    service: KernelContext,
+    row: &attribution::ServiceRow<COUNTERS>,
+) {
+    let code = service.code();
+    writer.write(&Record::Service(ServiceRow {
+        region,
+        code,
+        requests: row.counts.entries,
+        completed: row.counts.completed,
+        computation: row.computation,
+        blocked: row.off.blocked,
+        descheduled: row.off.descheduled,
+    }));
+    writer.counters(0, CountersOf::Service, &row.counts.self_counts);
+    writer.counters(0, CountersOf::ServiceInclusive, &row.counts.inclusive);
+    let times =
+        [(ServiceTime::Latency, &row.latencies), (ServiceTime::Computation, &row.computations)];
+    for (time, buckets) in times {
+        for (&lowest, &count) in buckets {
+            let bucket = ServiceBucket { region, code, time, lowest, count };
+            writer.write(&Record::ServiceBucket(bucket));
+        }
+    }
+}
+
+/// Writes the cycles of all CPUs together by mode, over the time of the region.
 fn write_profile(writer: &mut Writer, region: u32, profile: &Profile<COUNTERS>) {
     let length = profile.length();
     for (number, slot) in (0_u64..).zip(profile.slots()) {
@@ -242,7 +289,8 @@ fn write_profile(writer: &mut Writer, region: u32, profile: &Profile<COUNTERS>) 
 }
 
 impl Tracker {
-    /// Writes the services of the region that is open.
+    /// Writes the rows of services, locks, waits and the profile of the open region. `counted`: the current counts of
+    /// each CPU, with which the sums must agree.
     pub(crate) fn write_services(
         &mut self,
         regions: &Regions,
@@ -252,42 +300,18 @@ impl Tracker {
         let Some(services) = &mut self.services else { return };
         let region = regions.number();
         let mut sums = services.sums.clone();
-        let mut used = [0; COUNTERS];
+        let mut used_counts = [0; COUNTERS];
         for (index, now) in counted.iter().enumerate() {
             let stack = &mut self.cpus[index].stack;
             stack.open_parts(*now).for_each(|part| sums.add(&part));
-            let of_cpu = regions.used(index, now);
-            (0..COUNTERS).for_each(|counter| used[counter] += of_cpu[counter]);
+            let cpu_counts = regions.counts_in_region(index, now);
+            (0..COUNTERS).for_each(|counter| used_counts[counter] += cpu_counts[counter]);
         }
         let parked = self.tasks.open_parts(region);
         parked.for_each(|part: RequestPart<COUNTERS>| sums.add(&part));
         let handled_faults = services.handled_faults - services.faults_before;
         for (service, row) in sums.rows() {
-            let code = service.code();
-            let (requests, completed) = (row.counts.entries, row.counts.completed);
-            let computation = row.computation;
-            let (blocked, descheduled) = (row.off.blocked, row.off.descheduled);
-            writer.write(&Record::Service(ServiceRow {
-                region,
-                code,
-                requests,
-                completed,
-                computation,
-                blocked,
-                descheduled,
-            }));
-            writer.counters(0, CountersOf::Service, &row.counts.self_counts);
-            writer.counters(0, CountersOf::ServiceInclusive, &row.counts.inclusive);
-            let times = [
-                (ServiceTime::Latency, &row.latencies),
-                (ServiceTime::Computation, &row.computations),
-            ];
-            for (time, buckets) in times {
-                for (&lowest, &count) in buckets {
-                    let bucket = ServiceBucket { region, code, time, lowest, count };
-                    writer.write(&Record::ServiceBucket(bucket));
-                }
-            }
+            write_service(writer, region, service, &row);
             if let KernelContext::Syscall(number) = service
                 && let Some(&address) = services.functions.get(number as usize)
             {
@@ -318,7 +342,7 @@ impl Tracker {
         let profiles = stacks.filter_map(|(cpu, now)| cpu.stack.profile(*now));
         write_profile(writer, region, &Profile::joined(profiles));
         let refused = sums.refused() + services.locks.refused();
-        let broken = refused + u64::from(sums.total() != used);
+        let broken = refused + u64::from(sums.total() != used_counts);
         writer.write(&Record::ServiceTotals(ServiceTotals { region, handled_faults, broken }));
     }
 }

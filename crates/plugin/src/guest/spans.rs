@@ -1,4 +1,5 @@
-//! Writes spans when they end, and transitions between contexts; notices when a region has enough spans.
+//! Writes spans when they end, and transitions between contexts. Notices when a region has measured enough spans. The
+//! session calls [`Spans::write_ended`] after each event of a vCPU's tracker.
 
 use attribution::{ContextTransition, KernelSpan};
 
@@ -16,13 +17,13 @@ pub(crate) struct Spans {
     are_written: bool,
     /// How many further spans are written with their counters.
     with_counters: u32,
-    /// What the open region has measured. `None`: no region ends early.
+    /// The spans of the open region. `None`: the options let no region end early.
     measured: Option<WindowProgress>,
     /// For each vCPU, when spans of the open region start to count for `measured`, in cycles of its time.
     counted_from: Vec<u64>,
 }
 
-/// Where spans come from.
+/// The vCPU and the region that spans belong to.
 #[derive(Clone, Copy)]
 pub(crate) struct SpanSource {
     pub(crate) vcpu: u32,
@@ -31,7 +32,7 @@ pub(crate) struct SpanSource {
 }
 
 impl Spans {
-    /// Has a tracker keep spans and transitions, where the options ask for them.
+    /// Makes `tracker` keep spans and transitions if the options ask for them.
     pub(crate) fn new(options: &Options, tracker: &mut Tracker) -> Spans {
         for cpu in &mut tracker.cpus {
             if options.spans || options.until.is_some() {
@@ -44,13 +45,13 @@ impl Spans {
         Spans {
             are_written: options.spans,
             with_counters: if options.span_counts { SPAN_COUNTS_MAX } else { 0 },
-            measured: options.until.map(|until| WindowProgress::new(until.enough)),
+            measured: options.until.map(|rule| WindowProgress::new(rule.enough)),
             counted_from: Vec::new(),
         }
     }
 
-    /// A region opens. `counted_from`: for each vCPU, when its spans start to count for the rule that ends the region
-    /// early, in cycles of its time.
+    /// Starts to measure a region, which opens. `counted_from`: for each vCPU, the time from which its spans count for
+    /// the rule that ends the region early, in cycles.
     pub(crate) fn open_region(&mut self, counted_from: Vec<u64>) {
         if let Some(measured) = &mut self.measured {
             measured.restart();
@@ -63,7 +64,7 @@ impl Spans {
         self.measured.as_ref().is_some_and(WindowProgress::is_enough)
     }
 
-    /// Writes the spans that an event of a vCPU's tracker has ended.
+    /// Writes the spans and transitions that the last event of a vCPU's tracker has caused.
     pub(crate) fn write_ended(
         &mut self,
         source: SpanSource,
@@ -95,6 +96,7 @@ impl Spans {
     }
 }
 
+/// The record of a span.
 fn span_row(SpanSource { vcpu: cpu, region }: SpanSource, span: &KernelSpan<COUNTERS>) -> Record {
     Record::Span(Span {
         cpu,
@@ -108,12 +110,13 @@ fn span_row(SpanSource { vcpu: cpu, region }: SpanSource, span: &KernelSpan<COUN
     })
 }
 
+/// The record of a transition. `tsc`: the time of the transition by the time-stamp counter.
 fn transition_row(
     SpanSource { vcpu: cpu, region }: SpanSource,
-    to: &ContextTransition<COUNTERS>,
+    transition: &ContextTransition<COUNTERS>,
     tsc: u64,
 ) -> Record {
-    let (code, task) = (to.context.code(), to.task.code());
-    let (at, cycles) = (to.at[TIME], to.at[CYCLES]);
+    let (code, task) = (transition.context.code(), transition.task.code());
+    let (at, cycles) = (transition.at[TIME], transition.at[CYCLES]);
     Record::Transition(Transition { cpu, region, code, task, at, cycles, tsc })
 }

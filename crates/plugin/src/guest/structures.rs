@@ -1,5 +1,8 @@
-//! The structure at an address of the guest: an object of a slab cache, a task's stack, a page of a file, a
-//! variable of a CPU's area. It comes from the kernel's own description of its memory, where that can be read.
+//! Finds the structure at an address of the guest: an object of a slab cache, a task's stack, a page of a file, or a
+//! per-CPU variable. It reads the kernel's own descriptions of its memory (`struct page` and others). Cache misses and
+//! locks are named by it.
+//!
+//! All reads may fail: offsets may be unknown and memory unmapped. Then the structure is [`StructureKind::Unknown`].
 
 use std::collections::BTreeMap;
 
@@ -9,8 +12,9 @@ use crate::guest::user_functions::UserFunctions;
 use crate::qemu::Qemu;
 use plugin_interface::symbols::Offsets;
 
-/// Parts of the kernel's addresses (Documentation/arch/x86/x86_64/mm.rst, four levels).
-pub(crate) const ALL_MEMORY: std::ops::Range<u64> = 0xffff_8880_0000_0000..0xffff_c880_0000_0000;
+/// The kernel's direct map of all memory. This and the following ranges are the kernel's addresses with four levels of
+/// page tables, without randomisation (Documentation/arch/x86/x86_64/mm.rst).
+pub(crate) const DIRECT_MAP: std::ops::Range<u64> = 0xffff_8880_0000_0000..0xffff_c880_0000_0000;
 const VMALLOC: std::ops::Range<u64> = 0xffff_c900_0000_0000..0xffff_e900_0000_0000;
 pub(crate) const PAGE_ARRAY: std::ops::Range<u64> = 0xffff_ea00_0000_0000..0xffff_eb00_0000_0000;
 const ENTRY_AREA: std::ops::Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
@@ -18,19 +22,21 @@ const IMAGE: u64 = 0xffff_ffff_8000_0000;
 pub(crate) const PAGE_SHIFT: u32 = 12;
 /// Logarithm of a task stack's size and alignment in bytes (THREAD_SIZE).
 const STACK_SHIFT: u32 = 14;
-/// The most stacks, and the most names, that are remembered.
+/// The most stacks that are remembered, and the most names.
 const KNOWN_MAX: usize = 1 << 16;
-/// A CPU's own area is no longer than this; per-CPU variables lie in it.
+/// The most bytes of a CPU's per-CPU area.
 const AREA_BYTES_MAX: u64 = 1 << 20;
-/// Bits that `page_type` has in every page (include/linux/page-flags.h, up to 6.10). A page with a type lacks
-/// only the type's own bit.
+/// Bits of `page_type` that every page with a type has (include/linux/page-flags.h, up to 6.10). Such a page lacks only
+/// the bit of its own type.
 const PAGE_TYPE_BASE: u32 = 0xf000_0000;
+/// The bit of `page_type` that a page table lacks.
 const PAGE_TYPE_TABLE: u32 = 0x0000_0200;
-/// Bits of `page.mapping`: memory without a file.
+/// Bit of `page.mapping`: memory without a file.
 const MAPPING_ANONYMOUS: u64 = 1;
+/// The bits of `page.mapping` that are no part of the address.
 const MAPPING_BITS: u64 = 3;
 
-/// A structure of the guest: all objects of a slab cache are one.
+/// A structure of the guest. All objects of a slab cache are the same structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Structure {
     pub(crate) kind: StructureKind,
@@ -52,7 +58,7 @@ impl Located {
         Located { structure: Structure { kind, place }, offset }
     }
 
-    /// At a variable, which only `sim` can name: by its address.
+    /// A location in a variable, which is identified by its address. Only `sim` can name it.
     fn variable(kind: StructureKind, address: u64) -> Located {
         Located::new(kind, address & !63, address & 63)
     }
@@ -61,28 +67,30 @@ impl Located {
 /// The known structures of the guest.
 #[derive(Debug, Default)]
 pub(crate) struct Structures {
-    /// Tasks by their stacks.
+    /// Process ids by the stacks of the tasks: address `>>` [`STACK_SHIFT`].
     stacks: BTreeMap<u64, u32>,
+    /// The name of each structure that has one, with [`StructureName::shared_by`].
     names: BTreeMap<Structure, ([u8; TEXT_BYTES_MAX], u32)>,
-    /// The address of each CPU's own area.
+    /// The address of each CPU's per-CPU area. Empty until they are read.
     areas: Vec<u64>,
     /// The functions of user programs.
     pub(crate) user_functions: UserFunctions,
 }
 
+/// Reads 64 bits of the guest's memory.
 pub(crate) fn word(qemu: &mut Qemu, address: u64) -> Option<u64> {
     qemu.memory(address).map(u64::from_le_bytes)
 }
 
 impl Structures {
-    /// The stack of a task starts at `base`.
+    /// Remembers that the kernel stack of task `pid` starts at `base`.
     pub(crate) fn note_stack(&mut self, base: u64, pid: u32) {
         if self.stacks.len() < KNOWN_MAX || self.stacks.contains_key(&(base >> STACK_SHIFT)) {
             self.stacks.insert(base >> STACK_SHIFT, pid);
         }
     }
 
-    /// Reads the addresses of the CPUs' areas from the kernel's array of them.
+    /// Reads the addresses of the per-CPU areas from the kernel's array `__per_cpu_offset`, once.
     fn read_areas(&mut self, array: Option<u64>, cpus: usize, qemu: &mut Qemu) {
         if self.areas.is_empty()
             && let Some(array) = array
@@ -92,6 +100,7 @@ impl Structures {
         }
     }
 
+    /// The records of all known names.
     pub(crate) fn names(&self) -> impl Iterator<Item = Record> + '_ {
         self.names.iter().map(|(structure, (name, shared_by))| {
             let Structure { kind, place } = *structure;
@@ -101,27 +110,28 @@ impl Structures {
     }
 }
 
+/// Access to the guest's memory, with everything that is known about its structures.
 pub(crate) struct Guest<'a> {
     pub(crate) qemu: &'a mut Qemu,
     pub(crate) offsets: &'a Offsets,
     pub(crate) structures: &'a mut Structures,
-    /// The kernel's array of the distances of the CPUs' areas.
+    /// The address of the kernel's array `__per_cpu_offset`.
     pub(crate) area_array: Option<u64>,
     pub(crate) cpus: usize,
 }
 
 impl Guest<'_> {
-    /// The structure at a virtual address, whose physical address is `physical`. `task` uses it, if it is
-    /// known.
+    /// The structure at a virtual address. `physical`: its physical address, which user addresses need. `task`: the
+    /// process id of the task that accesses it, or 0.
     pub(crate) fn locate(&mut self, address: u64, physical: Option<u64>, task: u32) -> Located {
         match address {
             _ if address >> 63 == 0 => match physical {
-                Some(physical) => self.page(physical, None, task),
+                Some(physical) => self.locate_in_page(physical, None, task),
                 None => Located::new(StructureKind::Unknown, 0, 0),
             },
             IMAGE.. => Located::variable(StructureKind::Image, address),
-            _ if ALL_MEMORY.contains(&address) => {
-                self.in_memory(address, address - ALL_MEMORY.start)
+            _ if DIRECT_MAP.contains(&address) => {
+                self.locate_in_direct_map(address, address - DIRECT_MAP.start)
             }
             _ if PAGE_ARRAY.contains(&address) => {
                 let bytes = self.offsets.page_bytes.filter(|bytes| *bytes > 0);
@@ -143,41 +153,47 @@ impl Guest<'_> {
         }
     }
 
-    /// The structure at an address in the kernel's direct map of all memory.
-    fn in_memory(&mut self, address: u64, physical: u64) -> Located {
+    /// The structure at an address in the direct map.
+    fn locate_in_direct_map(&mut self, address: u64, physical: u64) -> Located {
         self.structures.read_areas(self.area_array, self.cpus, self.qemu);
         let areas = &self.structures.areas;
         let offsets = areas.iter().map(|area| address.wrapping_sub(*area));
         if let Some(offset) = offsets.filter(|offset| *offset < AREA_BYTES_MAX).min() {
             return Located::variable(StructureKind::PerCpu, offset);
         }
-        self.page(physical, Some(address), 0)
+        self.locate_in_page(physical, Some(address), 0)
     }
 
-    /// The structure in a page, from the kernel's array of pages.
-    fn page(&mut self, physical: u64, address: Option<u64>, task: u32) -> Located {
-        let found = self.read_page(physical, address, task);
-        found.unwrap_or(Located::new(StructureKind::Unknown, 0, 0))
+    /// The structure at a physical address, by the kernel's description of its page. `address`: the address in the
+    /// direct map, or `None` for user memory.
+    fn locate_in_page(&mut self, physical: u64, address: Option<u64>, task: u32) -> Located {
+        let located = self.read_page(physical, address, task);
+        located.unwrap_or(Located::new(StructureKind::Unknown, 0, 0))
     }
 
+    /// Like [`Guest::locate_in_page`]. `None` if the kernel's descriptions cannot be read.
     fn read_page(&mut self, physical: u64, address: Option<u64>, task: u32) -> Option<Located> {
         let offsets = self.offsets;
         let bytes = offsets.page_bytes?;
         let number = physical >> PAGE_SHIFT;
         let first = PAGE_ARRAY.start + number * bytes;
-        let page = self.first_of_joined(first)?;
+        let page = self.first_of_compound_page(first)?;
         let flags = word(self.qemu, page.wrapping_add(offsets.page_flags?))?;
         let has = |bit: Option<u64>| bit.is_some_and(|bit| bit < 64 && flags >> bit & 1 == 1);
         if has(offsets.slab_bit) {
             let start = (page.checked_sub(PAGE_ARRAY.start)? / bytes) << PAGE_SHIFT;
-            return self.object(page, physical.wrapping_sub(start));
+            return self.locate_in_slab(page, physical.wrapping_sub(start));
         }
         let mapping = word(self.qemu, page.wrapping_add(offsets.mapping?))?;
         if mapping & MAPPING_ANONYMOUS != 0 {
             return Some(Located::new(StructureKind::Anonymous, task.into(), 0));
         }
         if mapping != 0 && mapping & MAPPING_BITS == 0 {
-            return Some(self.file(mapping).unwrap_or(Located::new(StructureKind::File, 0, 0)));
+            return Some(self.locate_in_file(mapping).unwrap_or(Located::new(
+                StructureKind::File,
+                0,
+                0,
+            )));
         }
         if has(offsets.reserved_bit) {
             return Some(Located::new(StructureKind::Reserved, 0, 0));
@@ -194,20 +210,22 @@ impl Guest<'_> {
         Some(Located::new(kind, 0, 0))
     }
 
-    /// The description of the first page of a compound page. A page that is not part of one is its own first page.
-    pub(crate) fn first_of_joined(&mut self, page: u64) -> Option<u64> {
-        let joined = word(self.qemu, page.wrapping_add(self.offsets.compound_head?))?;
-        Some(if joined & 1 == 1 { joined & !1 } else { page })
+    /// The address of the description of a compound page's first page. `page`: the description of any of its pages. A
+    /// page outside of compound pages is its own first page.
+    pub(crate) fn first_of_compound_page(&mut self, page: u64) -> Option<u64> {
+        let head = word(self.qemu, page.wrapping_add(self.offsets.compound_head?))?;
+        Some(if head & 1 == 1 { head & !1 } else { page })
     }
 
-    /// The object in a page of a slab, `distance` bytes from the start of the slab.
-    fn object(&mut self, page: u64, distance: u64) -> Option<Located> {
+    /// The object that lies `distance` bytes after the start of a slab. `page`: the description of the slab's first
+    /// page.
+    fn locate_in_slab(&mut self, page: u64, distance: u64) -> Option<Located> {
         let offsets = self.offsets;
         let cache = word(self.qemu, page.wrapping_add(offsets.slab_cache?))?;
         let size = self.qemu.memory(cache.wrapping_add(offsets.cache_size?));
         let size = u64::from(u32::from_le_bytes(size?)).max(1);
         let structure = Structure { kind: StructureKind::Slab, place: cache };
-        self.name(structure, |guest| {
+        self.remember_name(structure, |guest| {
             let name = word(guest.qemu, cache.wrapping_add(offsets.cache_name?))?;
             let users = offsets.cache_users.map(|users| cache.wrapping_add(users));
             let users = users.and_then(|users| guest.qemu.memory(users)).map(i32::from_le_bytes);
@@ -217,35 +235,37 @@ impl Guest<'_> {
         Some(Located::new(StructureKind::Slab, cache, distance % size))
     }
 
-    /// The structure of a page of a file: the type of its file system.
-    fn file(&mut self, mapping: u64) -> Option<Located> {
+    /// The structure of a page of a file, which is the type of its file system. `mapping`: the address of the file's
+    /// `address_space`.
+    fn locate_in_file(&mut self, mapping: u64) -> Option<Located> {
         let offsets = self.offsets;
         let inode = word(self.qemu, mapping.wrapping_add(offsets.mapping_host?))?;
         let block = word(self.qemu, inode.wrapping_add(offsets.inode_super?))?;
         let system = word(self.qemu, block.wrapping_add(offsets.super_type?))?;
         let structure = Structure { kind: StructureKind::File, place: system };
-        self.name(structure, |guest| {
+        self.remember_name(structure, |guest| {
             let name = word(guest.qemu, system.wrapping_add(offsets.file_system_name?))?;
             Some((guest.text(name)?, 1))
         });
         Some(Located::new(StructureKind::File, system, 0))
     }
 
-    fn name(
+    /// Remembers the name that `read_name` reads, unless the structure has one.
+    fn remember_name(
         &mut self,
         structure: Structure,
-        read: impl FnOnce(&mut Self) -> Option<([u8; TEXT_BYTES_MAX], u32)>,
+        read_name: impl FnOnce(&mut Self) -> Option<([u8; TEXT_BYTES_MAX], u32)>,
     ) {
-        let known = &self.structures.names;
-        if known.len() < KNOWN_MAX
-            && !known.contains_key(&structure)
-            && let Some(name) = read(self)
+        let names = &self.structures.names;
+        if names.len() < KNOWN_MAX
+            && !names.contains_key(&structure)
+            && let Some(name) = read_name(self)
         {
             self.structures.names.insert(structure, name);
         }
     }
 
-    /// A text of the guest. It is read byte by byte, because the next page may not be mapped.
+    /// The text at an address, up to its zero byte. It is read byte by byte, because the next page may not be mapped.
     pub(crate) fn text(&mut self, address: u64) -> Option<[u8; TEXT_BYTES_MAX]> {
         let mut text = [0; TEXT_BYTES_MAX];
         for (index, byte) in text.iter_mut().enumerate() {

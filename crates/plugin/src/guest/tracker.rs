@@ -1,5 +1,9 @@
-//! Follows the task and the contexts of each CPU. Turns interrupts, calls and task switches into events of the context
-//! stacks.
+//! Follows the task and the contexts of each CPU. Turns interrupts, calls and task switches into events of the stacks
+//! of contexts (crate `attribution`), which charge counts to contexts.
+//!
+//! `qemu/callbacks.rs` calls it at interrupts and at annotated instructions, `qemu/before_block.rs` at returns. It runs
+//! in the vCPUs' thread, with the session locked. After each event the session calls `Session::tracked`, which writes
+//! ended spans.
 
 use std::collections::BTreeMap;
 
@@ -21,48 +25,49 @@ type Stack = KernelStack<COUNTERS>;
 
 /// The most tasks whose names are remembered.
 const NAMES_MAX: usize = 65_536;
-/// The bits of a code selector that tell the privilege; both are set in user mode.
+/// The bits of a code selector with the privilege. Both are set in user mode.
 const USER_MODE: u64 = 3;
 
-/// How the names of the threads of IRQ lines start (kernel/irq/manage.c).
+/// Prefix of the names of the threads that run IRQ handlers (kernel/irq/manage.c).
 const IRQ_THREAD: &[u8] = b"irq/";
 
 const NMI_VECTOR: u8 = 2;
-/// The position of the vectors' probes among the probes.
+/// The position in [`plugin_interface::symbols::probe_name`] of the probes at entry and exit of interrupt vectors.
 const VECTOR_PROBE: u32 = 3;
 
 /// The state of one CPU.
 #[derive(Default)]
 pub(crate) struct TrackedCpu {
     pub(crate) stack: Stack,
-    /// Address of the task that runs; 0 if not known.
+    /// The address of the running task's `task_struct`, or 0 if it is not known.
     pub(crate) task: u64,
+    /// The process id of the running task.
     pid: Option<u32>,
-    /// Whether the task has ended and only runs until its last switch.
-    dying: bool,
-    /// The IRQ line whose handlers are about to be called.
+    /// Whether the running task has ended. It still runs until its last switch.
+    is_dying: bool,
+    /// The IRQ line whose handlers the kernel is about to call.
     irq: Option<u32>,
-    /// Whether the last interrupt has reached the part between the vector's probes.
-    body_begun: bool,
-    /// Interrupts taken.
+    /// Whether the last interrupt has entered its body: the part between the vector's probes at entry and exit.
+    has_entered_body: bool,
+    /// How many interrupts the CPU has taken.
     pub(crate) interrupts: u64,
-    /// Exceptions taken.
+    /// How many exceptions the CPU has taken.
     pub(crate) exceptions: u64,
-    /// Interrupts and exceptions whose handler has no symbol.
+    /// How many interrupts and exceptions had a handler without a symbol.
     pub(crate) unknown_gates: u64,
 }
 
 impl TrackedCpu {
-    fn pid(&self) -> u32 {
+    fn pid_or_unknown(&self) -> u32 {
         self.pid.unwrap_or(PID_UNKNOWN)
     }
 
-    /// The process id of the running task. 0 for the idle task, and if it is not known.
+    /// The process id of the running task. 0 for the idle task, and if the process id is not known.
     pub(crate) fn pid_or_zero(&self) -> u32 {
         self.pid.unwrap_or(0)
     }
 
-    /// The events that did not fit.
+    /// How many events did not match the stack of contexts.
     pub(crate) fn faults(&self) -> KernelStackFaults {
         self.stack.faults()
     }
@@ -74,21 +79,25 @@ pub(crate) struct Tracker {
     pub(crate) symbols: KernelSymbols,
     pub(crate) offsets: Offsets,
     pub(crate) irqs: IrqLines,
+    /// The stacks of tasks that do not run.
     pub(crate) tasks: TaskStacks<COUNTERS>,
     /// The counts of services. `None`: services are not recorded.
     pub(crate) services: Option<ServiceSums>,
     /// The known structures of the guest.
     pub(crate) structures: Structures,
+    /// Names of tasks by process id.
     names: BTreeMap<u32, [u8; 16]>,
-    misplaced: u64,
+    /// Interrupts on another vCPU than the one that was assumed to run. There must be none.
+    misplaced_interrupts: u64,
 }
 
-/// The guest at an event: a reader of its state, and the CPU's counts.
+/// The guest at an event on a vCPU: access to its state, and the vCPU's counts at that moment.
 pub(crate) struct Moment<'a> {
     pub(crate) qemu: &'a mut Qemu,
     pub(crate) clock: &'a Clock,
     pub(crate) vcpu: u32,
     pub(crate) registers: Registers,
+    /// The counts of the vCPU.
     pub(crate) now: Counts,
 }
 
@@ -105,7 +114,7 @@ impl Moment<'_> {
         self.qemu.memory(address).map(u32::from_le_bytes)
     }
 
-    /// The time on the clock that all vCPUs have in common, in cycles.
+    /// The time on the clock that all vCPUs share, in cycles.
     pub(crate) fn common_cycles(&self) -> u64 {
         self.clock.common_cycles_at(self.vcpu, &self.now)
     }
@@ -116,35 +125,45 @@ pub(crate) fn is_kernel(address: u64) -> bool {
     address >> 63 != 0
 }
 
-/// A change of the program counter to a handler, which no instruction makes.
+/// A jump to a handler that no instruction makes: an interrupt or exception.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Discontinuity {
     /// The address where the vCPU would have continued.
-    pub(crate) from: u64,
+    pub(crate) interrupted: u64,
     /// The address of the handler.
-    pub(crate) to: u64,
+    pub(crate) handler: u64,
 }
 
 impl Tracker {
-    /// `symbols` may be empty. All contexts are then unknown.
+    /// Without `symbols`, all contexts are unknown.
     pub(crate) fn new(cpus: usize, symbols: KernelSymbols, offsets: Offsets) -> Tracker {
         let cpus = (0..cpus).map(|_| TrackedCpu::default()).collect();
         let (tasks, names) = (TaskStacks::default(), BTreeMap::new());
         let (irqs, services, structures) = (IrqLines::default(), None, Structures::default());
-        Tracker { cpus, symbols, offsets, irqs, tasks, services, structures, names, misplaced: 0 }
+        Tracker {
+            cpus,
+            symbols,
+            offsets,
+            irqs,
+            tasks,
+            services,
+            structures,
+            names,
+            misplaced_interrupts: 0,
+        }
     }
 
-    /// Forgets the contexts of a CPU, because it was not followed for a while.
+    /// Forgets the contexts of a CPU and the stacks of all tasks, because the CPU was not followed for a while.
     pub(crate) fn forget(&mut self, cpu: usize) {
         self.tasks = TaskStacks::default();
         let tracked = &mut self.cpus[cpu];
-        let now = cpu::with(cpu as u32, |cpu| cpu.counts());
+        let now = cpu::with_vcpu(cpu as u32, |cpu| cpu.counts());
         tracked.stack.restart(KernelContext::Unknown, now);
-        (tracked.task, tracked.pid, tracked.dying, tracked.irq) = (0, None, false, None);
+        (tracked.task, tracked.pid, tracked.is_dying, tracked.irq) = (0, None, false, None);
     }
 
-    /// The context and service of a CPU, the page faults that the last event ended, and a reader of the guest's
-    /// structures.
+    /// The context and the service that a CPU executes, the page faults that the last event has ended, and access to
+    /// the guest's structures. The memory system needs all of them at once.
     pub(crate) fn executing<'a>(
         &'a mut self,
         cpu: usize,
@@ -160,7 +179,8 @@ impl Tracker {
             pid: tracked.pid_or_zero(),
             task: tracked.task,
         };
-        // Without services evictors are contexts, as the tables of contexts have them.
+        // The context that evicts lines: a service if services are recorded, otherwise as the tables of contexts have
+        // it.
         let context = if services.is_some() { service } else { tracked.stack.context() };
         let area_array = symbols.kernel_counts.map(|counts| counts.areas);
         let guest = Guest { qemu, offsets, structures, area_array, cpus: cpus.len() };
@@ -168,57 +188,56 @@ impl Tracker {
         ((context, by_service), ended, guest)
     }
 
-    /// A reader of the guest's structures.
+    /// Access to the guest's structures.
     pub(crate) fn guest<'a>(&'a mut self, qemu: &'a mut Qemu) -> Guest<'a> {
         let area_array = self.symbols.kernel_counts.map(|counts| counts.areas);
         let (offsets, structures) = (&self.offsets, &mut self.structures);
         Guest { qemu, offsets, structures, area_array, cpus: self.cpus.len() }
     }
 
-    /// The name of a task, if it was seen.
+    /// The name of a task, padded with zeros. `None` if it was not read.
     pub(crate) fn name(&self, pid: u32) -> Option<[u8; 16]> {
         self.names.get(&pid).copied()
     }
 
-    /// How many events could not be followed: tasks whose stacks did not fit, and interrupts on another vCPU than the
-    /// assumed one. The second must be 0.
-    pub(crate) fn lost(&self) -> u64 {
-        self.tasks.dropped() + self.misplaced
+    /// How many events could not be followed: tasks whose stacks had no room, and interrupts on another vCPU than the
+    /// one that was assumed to run. The second number must be 0.
+    pub(crate) fn lost_events(&self) -> u64 {
+        self.tasks.dropped() + self.misplaced_interrupts
     }
 
     /// Counts an interrupt on another vCPU than the one that was assumed to run.
-    pub(crate) fn note_misplaced(&mut self) {
-        self.misplaced += 1;
+    pub(crate) fn count_misplaced_interrupt(&mut self) {
+        self.misplaced_interrupts += 1;
     }
 
-    /// The processor enters a handler. Returns the vector, if it is
-    /// known.
-    pub(crate) fn discontinuity(
+    /// Handles that a vCPU enters the handler of an interrupt or exception. Returns the vector if it is known.
+    pub(crate) fn enter_handler(
         &mut self,
         cpu: usize,
-        exception: bool,
-        Discontinuity { from, to }: Discontinuity,
-        mut at: Moment<'_>,
+        is_exception: bool,
+        Discontinuity { interrupted, handler }: Discontinuity,
+        mut moment: Moment<'_>,
     ) -> Option<u8> {
         let tracked = &mut self.cpus[cpu];
-        let count = if exception { &mut tracked.exceptions } else { &mut tracked.interrupts };
+        let count = if is_exception { &mut tracked.exceptions } else { &mut tracked.interrupts };
         *count += 1;
-        if !is_kernel(to) {
+        if !is_kernel(handler) {
             return None; // firmware
         }
-        let Some(context) = self.symbols.gate(to) else {
-            // The entry of 32-bit system calls is no gate, but annotated as a system call.
-            if self.symbols.action_at(to).is_none() {
+        let Some(context) = self.symbols.gate(handler) else {
+            // The entry of 32-bit system calls is no gate: it is a followed instruction (`Action::SyscallEntry`).
+            if self.symbols.action_at(handler).is_none() {
                 self.cpus[cpu].unknown_gates += 1;
             }
             return None;
         };
         if let KernelContext::Interrupt(_) = context {
-            self.cpus[cpu].body_begun = false;
+            self.cpus[cpu].has_entered_body = false;
         }
-        let user = (!is_kernel(from)).then(|| self.pid(cpu, &mut at));
-        let stack_pointer = at.rsp();
-        self.cpus[cpu].stack.enter_hardware(context, stack_pointer, user, at.now);
+        let user = (!is_kernel(interrupted)).then(|| self.current_pid(cpu, &mut moment));
+        let stack_pointer = moment.rsp();
+        self.cpus[cpu].stack.enter_hardware(context, stack_pointer, user, moment.now);
         match context {
             KernelContext::Exception(vector) | KernelContext::Interrupt(vector) => Some(vector),
             KernelContext::Nmi => Some(NMI_VECTOR),
@@ -226,11 +245,17 @@ impl Tracker {
         }
     }
 
-    /// An annotated instruction is about to execute at `address`.
-    pub(crate) fn point(&mut self, cpu: usize, action: Action, address: u64, mut at: Moment<'_>) {
-        let now = at.now;
+    /// Handles the followed instruction at `address`, before it executes.
+    pub(crate) fn handle_action(
+        &mut self,
+        cpu: usize,
+        action: Action,
+        address: u64,
+        mut moment: Moment<'_>,
+    ) {
+        let now = moment.now;
         match action {
-            // Not for the tracker: other parts of the plugin handle these actions.
+            // Other parts of the plugin handle these actions.
             Action::Marker
             | Action::Halt
             | Action::Pause
@@ -238,14 +263,14 @@ impl Tracker {
             | Action::WriteLocalApic
             | Action::CpuDead => {}
             Action::SyscallEntry { flags } => {
-                let number = at.qemu.register_value(at.registers.rax) as u32 | flags;
-                let pid = self.pid(cpu, &mut at);
+                let number = moment.qemu.register_value(moment.registers.rax) as u32 | flags;
+                let pid = self.current_pid(cpu, &mut moment);
                 self.cpus[cpu].stack.enter_syscall(number, pid, now);
             }
             Action::SoftirqEntry(number) => {
-                let stack_pointer = at.rsp();
-                let Some(return_to) = at.word(stack_pointer) else { return };
-                // If another function than the softirq loop calls the handler, it is an ordinary function.
+                let stack_pointer = moment.rsp();
+                let Some(return_to) = moment.word(stack_pointer) else { return };
+                // A handler that the softirq loop did not call is an ordinary function.
                 if self.symbols.calls_softirqs(return_to) {
                     let context = KernelContext::Softirq(number);
                     let stack = &mut self.cpus[cpu].stack;
@@ -253,77 +278,79 @@ impl Tracker {
                 }
             }
             Action::IrqLine => {
-                let description = at.qemu.register_value(at.registers.rdi);
-                self.cpus[cpu].irq = self.irqs.look(description, &self.offsets, at.qemu);
+                let description = moment.qemu.register_value(moment.registers.rdi);
+                self.cpus[cpu].irq = self.irqs.line_number(description, &self.offsets, moment.qemu);
             }
             Action::IrqCall { bytes } => {
                 if let Some(irq) = self.cpus[cpu].irq {
-                    let stack_pointer = at.rsp().wrapping_sub(8);
+                    let stack_pointer = moment.rsp().wrapping_sub(8);
                     let return_to = address.wrapping_add(u64::from(bytes));
                     let stack = &mut self.cpus[cpu].stack;
                     stack.enter_call(KernelContext::Irq(irq), return_to, stack_pointer, now);
                 }
             }
-            Action::Probe(position) => self.probe(cpu, position, at),
-            Action::Switch => self.switch(cpu, at),
-            Action::TaskDead => self.cpus[cpu].dying = true,
+            Action::Probe(position) => self.enter_probe(cpu, position, moment),
+            Action::Switch => self.switch(cpu, moment),
+            Action::TaskDead => self.cpus[cpu].is_dying = true,
             Action::IdleLoop => self.cpus[cpu].stack.restart(KernelContext::Idle, now),
             Action::InterruptReturn => {
-                let stack_pointer = at.rsp();
-                let selector = at.word(stack_pointer.wrapping_add(8)).unwrap_or(0);
+                let stack_pointer = moment.rsp();
+                let selector = moment.word(stack_pointer.wrapping_add(8)).unwrap_or(0);
                 if selector & USER_MODE == USER_MODE {
-                    self.return_to_user(cpu, at);
+                    self.return_to_user(cpu, moment);
                 } else {
                     self.cpus[cpu].stack.return_to_kernel(stack_pointer, now);
                 }
             }
-            Action::SyscallReturn => self.return_to_user(cpu, at),
+            Action::SyscallReturn => self.return_to_user(cpu, moment),
             Action::Schedule
             | Action::WakeUp
             | Action::Fault(_)
             | Action::Wait { .. }
             | Action::TakeLock(_)
             | Action::ContendLock { .. }
-            | Action::ReleaseLock => self.service_point(cpu, action, address, at),
+            | Action::ReleaseLock => self.service_point(cpu, action, address, moment),
         }
     }
 
-    /// A followed function returns to a block that starts at `address`.
-    pub(crate) fn returned(&mut self, cpu: usize, address: u64, mut at: Moment<'_>) {
-        let stack_pointer = at.rsp();
+    /// Handles that a followed function returns to `address`, where a block is about to start.
+    pub(crate) fn handle_return(&mut self, cpu: usize, address: u64, mut moment: Moment<'_>) {
+        let stack_pointer = moment.rsp();
         let tracked = &mut self.cpus[cpu];
-        let was = tracked.stack.context();
-        if let (KernelContext::LockWait(kind), Some(services)) = (was, &mut self.services) {
-            services.locks.obtain(tracked.task, kind.sleeps(), at.common_cycles());
+        let context_before = tracked.stack.context();
+        if let (KernelContext::LockWait(kind), Some(services)) =
+            (context_before, &mut self.services)
+        {
+            services.locks.obtain(tracked.task, kind.sleeps(), moment.common_cycles());
         }
-        tracked.stack.at_return_address(address, stack_pointer, at.now);
-        // The live bench measures from the end of the programs at a vector's entry. If there are several, this is the
-        // end of the loop that calls them.
-        let programs = [VECTOR_PROBE, ENTRY_LOOP];
-        let programs = programs.map(|position| KernelContext::Function(PROBE_FIRST + position));
-        if programs.contains(&was)
+        tracked.stack.at_return_address(address, stack_pointer, moment.now);
+        // The live bench measures an interrupt from the end of the BPF programs at its entry. Several programs run in a
+        // loop, and the body starts after the loop.
+        let probes = [VECTOR_PROBE, ENTRY_LOOP];
+        let probes = probes.map(|position| KernelContext::Function(PROBE_FIRST + position));
+        if probes.contains(&context_before)
             && let KernelContext::Interrupt(vector) = tracked.stack.context()
-            && !std::mem::replace(&mut tracked.body_begun, true)
+            && !std::mem::replace(&mut tracked.has_entered_body, true)
         {
             let body = KernelContext::Function(BODY_FIRST + u32::from(vector));
-            tracked.stack.enter_section(body, at.now);
+            tracked.stack.enter_section(body, moment.now);
         }
     }
 
-    /// BPF programs are about to be called. The programs at a vector's exit end the measured part of the
-    /// vector.
-    fn probe(&mut self, cpu: usize, position: u8, mut at: Moment<'_>) {
-        let stack_pointer = at.rsp();
-        let Some(return_to) = at.word(stack_pointer) else { return };
+    /// Handles that the kernel is about to call BPF programs. The programs at a vector's exit end the body of the
+    /// interrupt.
+    fn enter_probe(&mut self, cpu: usize, position: u8, mut moment: Moment<'_>) {
+        let stack_pointer = moment.rsp();
+        let Some(return_to) = moment.word(stack_pointer) else { return };
         let stack = &mut self.cpus[cpu].stack;
         if u32::from(position) == VECTOR_PROBE {
-            stack.leave_section(at.now);
+            stack.leave_section(moment.now);
         }
         let context = KernelContext::Function(PROBE_FIRST + u32::from(position));
-        stack.enter_call(context, return_to, stack_pointer, at.now);
+        stack.enter_call(context, return_to, stack_pointer, moment.now);
     }
 
-    /// Reads the name of the task that runs on `cpu`, if its memory can be read in the current mode.
+    /// Reads the name of the task that runs on `cpu`. Does nothing if the memory cannot be read in the current mode.
     pub(crate) fn name_current(&mut self, cpu: usize, qemu: &mut Qemu) {
         let (task, pid) = (self.cpus[cpu].task, self.cpus[cpu].pid);
         if let (true, Some(pid), Some(offset)) = (task != 0, pid, self.offsets.comm)
@@ -334,43 +361,46 @@ impl Tracker {
         }
     }
 
-    fn return_to_user(&mut self, cpu: usize, mut at: Moment<'_>) {
-        let pid = self.pid(cpu, &mut at);
-        self.cpus[cpu].stack.return_to_user(pid, at.now);
+    /// Handles a return to user mode.
+    fn return_to_user(&mut self, cpu: usize, mut moment: Moment<'_>) {
+        let pid = self.current_pid(cpu, &mut moment);
+        self.cpus[cpu].stack.return_to_user(pid, moment.now);
     }
 
-    fn switch(&mut self, cpu: usize, mut at: Moment<'_>) {
-        let previous = at.qemu.register_value(at.registers.rdi);
-        let next = at.qemu.register_value(at.registers.rsi);
+    /// Handles the switch from the task in `rdi` to the task in `rsi`.
+    fn switch(&mut self, cpu: usize, mut moment: Moment<'_>) {
+        let previous = moment.qemu.register_value(moment.registers.rdi);
+        let next = moment.qemu.register_value(moment.registers.rsi);
         if self.cpus[cpu].task != previous {
             // The task's entry into the kernel was not seen. Tracking starts here.
             self.cpus[cpu].task = previous;
-            self.cpus[cpu].pid = self.pid_of(previous, at.qemu);
-            let foot = self.foot_of(previous, self.cpus[cpu].pid, at.qemu);
-            self.cpus[cpu].stack.identify(foot, at.now);
+            self.cpus[cpu].pid = self.read_pid(previous, moment.qemu);
+            let bottom = self.bottom_context(previous, self.cpus[cpu].pid, moment.qemu);
+            self.cpus[cpu].stack.identify(bottom, moment.now);
         }
-        self.name_current(cpu, at.qemu);
-        self.complete_run_of_irq_thread(cpu, at.now);
-        let pid = self.pid_of(next, at.qemu);
+        self.name_current(cpu, moment.qemu);
+        self.complete_run_of_irq_thread(cpu, moment.now);
+        let pid = self.read_pid(next, moment.qemu);
         if self.services.is_some() {
-            self.note_stack(next, pid, &mut at);
+            self.note_stack(next, pid, &mut moment);
         }
-        let foot = self.foot_of(next, pid, at.qemu);
+        let bottom = self.bottom_context(next, pid, moment.qemu);
         let tracked = &mut self.cpus[cpu];
-        let died = std::mem::take(&mut tracked.dying);
+        let has_died = std::mem::take(&mut tracked.is_dying);
         if self.services.is_some() {
-            self.leave(cpu, previous, died, &mut at);
+            self.leave_task(cpu, previous, has_died, &mut moment);
         }
         let tracked = &mut self.cpus[cpu];
-        self.tasks.switch(&mut tracked.stack, (previous, died), (next, foot), at.now);
+        self.tasks.switch(&mut tracked.stack, (previous, has_died), (next, bottom), moment.now);
         tracked.task = next;
         tracked.pid = pid;
         if self.services.is_some() {
-            tracked.stack.arrive(at.common_cycles());
+            tracked.stack.arrive(moment.common_cycles());
         }
     }
 
-    /// Completes a span of an IRQ line's thread, which runs the threaded part of the line's handlers.
+    /// Completes a span of the running thread if it runs IRQ handlers. Such a thread has one span for each time it
+    /// runs.
     fn complete_run_of_irq_thread(&mut self, cpu: usize, now: Counts) {
         let name = self.cpus[cpu].pid.and_then(|pid| self.names.get(&pid));
         if name.is_some_and(|name| name.starts_with(IRQ_THREAD)) {
@@ -378,16 +408,17 @@ impl Tracker {
         }
     }
 
-    /// Remembers the address of a task's stack.
-    fn note_stack(&mut self, task: u64, pid: Option<u32>, at: &mut Moment<'_>) {
-        let base = self.offsets.stack.and_then(|stack| at.word(task.wrapping_add(stack)));
+    /// Remembers the address of a task's kernel stack.
+    fn note_stack(&mut self, task: u64, pid: Option<u32>, moment: &mut Moment<'_>) {
+        let base = self.offsets.stack.and_then(|stack| moment.word(task.wrapping_add(stack)));
         if let Some((base, pid)) = base.zip(pid) {
             self.structures.note_stack(base, pid);
         }
     }
 
-    /// The context of a task whose entry into the kernel was not seen.
-    fn foot_of(&self, task: u64, pid: Option<u32>, qemu: &mut Qemu) -> KernelContext {
+    /// The context at the bottom of a task's stack, if the task's entry into the kernel was not seen. `task`: the
+    /// address of its `task_struct`.
+    fn bottom_context(&self, task: u64, pid: Option<u32>, qemu: &mut Qemu) -> KernelContext {
         let (Some(pid), Some(mm)) = (pid, self.offsets.mm) else {
             return if pid == Some(0) {
                 KernelContext::Idle
@@ -403,26 +434,29 @@ impl Tracker {
         }
     }
 
-    fn pid_of(&self, task: u64, qemu: &mut Qemu) -> Option<u32> {
+    /// Reads the process id from the `task_struct` at `task`.
+    fn read_pid(&self, task: u64, qemu: &mut Qemu) -> Option<u32> {
         let offset = self.offsets.pid?;
         qemu.memory(task.wrapping_add(offset)).map(u32::from_le_bytes)
     }
 
-    /// The task that runs on a CPU. Before the first switch, it comes from the kernel's pointer to the current task.
-    fn pid(&mut self, cpu: usize, at: &mut Moment<'_>) -> u32 {
+    /// The process id of the task that runs on a CPU. Before the first switch that is seen, it comes from the kernel's
+    /// pointer to the current task.
+    fn current_pid(&mut self, cpu: usize, moment: &mut Moment<'_>) -> u32 {
         if self.cpus[cpu].task == 0
             && let Some(current) = self.symbols.current_task
         {
-            let gs_base = at.qemu.register_value(at.registers.gs_base);
-            let k_gs_base = at.registers.k_gs_base.map(|register| at.qemu.register_value(register));
+            let gs_base = moment.qemu.register_value(moment.registers.gs_base);
+            let k_gs_base =
+                moment.registers.k_gs_base.map(|register| moment.qemu.register_value(register));
             let area =
                 [Some(gs_base), k_gs_base].into_iter().flatten().find(|base| is_kernel(*base));
-            let task = area.and_then(|area| at.word(area.wrapping_add(current)));
+            let task = area.and_then(|area| moment.word(area.wrapping_add(current)));
             if let Some(task) = task.filter(|task| is_kernel(*task)) {
                 self.cpus[cpu].task = task;
-                self.cpus[cpu].pid = self.pid_of(task, at.qemu);
+                self.cpus[cpu].pid = self.read_pid(task, moment.qemu);
             }
         }
-        self.cpus[cpu].pid()
+        self.cpus[cpu].pid_or_unknown()
     }
 }

@@ -1,9 +1,9 @@
-//! Accesses to memory that no instruction of translated code makes, and that no callback reports. The plugin
-//! finds them ([`crate::devices::dma`], [`crate::models::entry`]), and passes them to the caches.
+//! Descriptions of the accesses to memory that no callback of QEMU reports. [`crate::devices::dma`] and
+//! [`crate::models::entry`] find these accesses; the session passes them to the caches of the models.
 
 use machine::{BlockingMachine, PhysicalAddress, VirtualAddress};
 
-/// A write that the caches have not seen.
+/// A write to memory that the caches have not seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub(crate) physical: PhysicalAddress,
@@ -12,19 +12,19 @@ pub(crate) struct Write {
     pub(crate) by_device: bool,
 }
 
-/// An access that a processor makes by itself, within one page.
+/// An access that a processor makes by itself as it enters a handler. It lies within one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnAccess {
+pub(crate) struct ProcessorAccess {
     pub(crate) virtual_address: VirtualAddress,
     pub(crate) physical: PhysicalAddress,
     pub(crate) bytes: u8,
     pub(crate) write: bool,
-    /// Whether its address comes from the data that the previous access read.
-    pub(crate) depends: bool,
+    /// Whether the address comes from the data that the previous access has read. Such an access waits for that data.
+    pub(crate) depends_on_previous: bool,
 }
 
-impl OwnAccess {
-    /// Has the processor of the level `timed` make this access.
+impl ProcessorAccess {
+    /// Makes this access on the model of the level `timed`.
     pub(crate) fn execute(&self, model: &mut BlockingMachine) {
         for line in model.data_lines(self.virtual_address, self.bytes.into()) {
             let offset = line.bytes_after(self.virtual_address);

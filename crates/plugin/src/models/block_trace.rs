@@ -1,5 +1,5 @@
-//! Writes the execution of the first vCPU at the level `ooo` as a [`machine::block_trace`]. Developers of the models
-//! execute the trace again without QEMU, by the example `replay` of `machine`.
+//! Writes the execution of the first vCPU at the level `ooo` as a [`machine::block_trace`]. This is for developers of
+//! the models, who execute the trace again without QEMU, by the example `replay` of `machine`.
 //!
 //! The environment variable `IRQLAB_BLOCK_TRACE=FILE:SKIP:NUMBER` asks for a trace of NUMBER instructions after the
 //! first SKIP. The record does not depend on the trace.
@@ -19,25 +19,28 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub(crate) struct BlockTrace {
     file: File,
     buffer: Vec<u8>,
-    /// How many instructions are still to execute before the trace starts, and then in the trace.
+    /// How many instructions execute before the trace starts.
     skip: u64,
-    number: u64,
+    /// How many further instructions the trace takes.
+    remaining: u64,
     /// Blocks by the addresses of their templates: the block's number in the trace, or the code of a block that is not
     /// in the trace yet.
     blocks: BTreeMap<usize, Result<u32, BlockCode>>,
-    next: u32,
+    /// The number of the next block that enters the trace.
+    next_number: u32,
 }
 
 impl BlockTrace {
-    /// Creates the file that the environment asks for, if it does.
+    /// Starts the trace that the environment variable asks for. `None` without the variable.
     ///
-    /// Fails when the variable is not as it should be, the file exists, or it cannot be created.
+    /// Fails if the variable has another form, or the file exists or cannot be created.
     pub(crate) fn from_environment() -> Result<Option<BlockTrace>, String> {
         let Ok(text) = std::env::var("IRQLAB_BLOCK_TRACE") else { return Ok(None) };
         let wrong = || format!("IRQLAB_BLOCK_TRACE={text}: must be FILE:SKIP:NUMBER");
         let mut parts = text.rsplitn(3, ':');
-        let mut number = || parts.next().and_then(|text| text.parse().ok()).ok_or_else(wrong);
-        let (number, skip) = (number()?, number()?);
+        let mut next_number = || parts.next().and_then(|text| text.parse().ok()).ok_or_else(wrong);
+        // `rsplitn` gives the last part first.
+        let (number, skip) = (next_number()?, next_number()?);
         let path = parts.next().ok_or_else(wrong)?;
         let file = File::create_new(path).map_err(|error| format!("{path}: {error}"))?;
         Ok(Some(BlockTrace::new(file, skip, number)))
@@ -45,14 +48,16 @@ impl BlockTrace {
 
     fn new(file: File, skip: u64, number: u64) -> BlockTrace {
         let (buffer, blocks) = (Vec::with_capacity(2 * BUFFER_BYTES), BTreeMap::new());
-        BlockTrace { file, buffer, skip, number, blocks, next: 0 }
+        BlockTrace { file, buffer, skip, remaining: number, blocks, next_number: 0 }
     }
 
+    /// Keeps the code of a block that QEMU has translated, until the block executes.
     pub(crate) fn translated(&mut self, template: *const Template, code: BlockCode) {
         self.blocks.insert(template.addr(), Err(code));
     }
 
-    /// These instructions of a block are executed.
+    /// Adds the execution of some instructions of a block, if the trace has started and is not full. `next`: the
+    /// address of the next block.
     pub(crate) fn run(
         &mut self,
         template: &Template,
@@ -60,37 +65,37 @@ impl BlockTrace {
         accesses: &[Access],
         next: u64,
     ) {
-        let Range { start: first, end: until } = instructions;
-        let executed = u64::from(until - first);
-        if self.skip >= executed || self.number == 0 {
+        let Range { start: first, end } = instructions;
+        let executed = u64::from(end - first);
+        if self.skip >= executed || self.remaining == 0 {
             self.skip -= executed.min(self.skip);
             return;
         }
         self.skip = 0;
-        let Some(known) = self.blocks.get_mut(&std::ptr::from_ref(template).addr()) else { return };
-        let block = match known {
+        let Some(entry) = self.blocks.get_mut(&std::ptr::from_ref(template).addr()) else { return };
+        let block = match entry {
             Ok(block) => *block,
             Err(code) => {
                 let instructions = std::mem::take(&mut code.instructions);
                 let code = BlockCode { spans: code.spans, instructions };
                 Event::Code(code).write(&mut self.buffer);
-                *known = Ok(self.next);
-                self.next += 1;
-                self.next - 1
+                *entry = Ok(self.next_number);
+                self.next_number += 1;
+                self.next_number - 1
             }
         };
-        let accesses = accesses.iter().filter(|access| u32::from(access.instruction) < until);
+        let accesses = accesses.iter().filter(|access| u32::from(access.instruction) < end);
         let accesses = accesses.copied().collect();
-        self.event(&Event::Run(BlockRun { block, first, instructions: until, next, accesses }));
-        self.number -= executed.min(self.number);
-        if self.number == 0 {
+        self.event(&Event::Run(BlockRun { block, first, instructions: end, next, accesses }));
+        self.remaining -= executed.min(self.remaining);
+        if self.remaining == 0 {
             self.flush();
         }
     }
 
     /// Adds an event to the trace, if the trace has started and is not full.
     pub(crate) fn event(&mut self, event: &Event) {
-        if self.skip > 0 || self.number == 0 {
+        if self.skip > 0 || self.remaining == 0 {
             return;
         }
         event.write(&mut self.buffer);
@@ -99,7 +104,7 @@ impl BlockTrace {
         }
     }
 
-    /// QEMU ends: writes what the guest has executed until then.
+    /// Writes the rest of the trace, because QEMU ends.
     pub(crate) fn finish(&mut self) {
         self.flush();
     }

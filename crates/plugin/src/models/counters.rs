@@ -1,4 +1,5 @@
-//! Fills the vector of counters from the counts of a model, and back.
+//! Converts between the counts of the models (crate `machine`) and the vector of counters of a vCPU
+//! ([`simrecord::counters`]), which spans, regions and the record use.
 
 use machine::Counts as ModelCounts;
 use machine::core::CoreCounts;
@@ -9,7 +10,7 @@ use simrecord::counters::{
 };
 
 /// Sets the counters of a vCPU's memory accesses.
-pub(crate) fn add_memory(memory: &CpuCounts, counts: &mut Counts) {
+pub(crate) fn put_memory_counts(memory: &CpuCounts, counts: &mut Counts) {
     let basic = &memory.basic;
     put_model_counts(basic, counts);
     counts[L3_MISSES] = memory.l3_misses;
@@ -21,11 +22,11 @@ pub(crate) fn add_memory(memory: &CpuCounts, counts: &mut Counts) {
 }
 
 /// Sets the counters of a core, which has `width` issue slots per cycle.
-pub(crate) fn add_core(core: &CoreCounts, width: u64, counts: &mut Counts) {
+pub(crate) fn put_core_counts(core: &CoreCounts, width: u64, counts: &mut Counts) {
     let with_stalls = ModelCounts {
         fetch_stall_cycles: core.fetch_stall_slots / width,
         data_stall_cycles: core.data_stall_slots / width,
-        ..of_model(counts)
+        ..model_counts(counts)
     };
     put_model_counts(&with_stalls, counts);
     counts[BRANCH_MISSES] = core.mispredicted_branches;
@@ -33,13 +34,13 @@ pub(crate) fn add_core(core: &CoreCounts, width: u64, counts: &mut Counts) {
     counts[PIPELINE_STALL_CYCLES] = (core.pipeline_stall_slots + core.shared_slots) / width;
 }
 
-/// The counters of a model in the vector of counters.
-pub(crate) fn of_model(counts: &Counts) -> ModelCounts {
+/// Reads the counters of a model from the vector of counters.
+pub(crate) fn model_counts(counts: &Counts) -> ModelCounts {
     let part: [u64; ModelCounts::LEN] = std::array::from_fn(|position| counts[MODEL + position]);
     part.into()
 }
 
-/// Sets the counters of a model in the vector of counters.
+/// Sets the counters of a model in the vector of counters. Overwrites instructions and cycles, too.
 pub(crate) fn put_model_counts(model: &ModelCounts, counts: &mut Counts) {
     counts[MODEL..MODEL + ModelCounts::LEN]
         .copy_from_slice(&<[u64; ModelCounts::LEN]>::from(*model));

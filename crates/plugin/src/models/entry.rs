@@ -1,17 +1,18 @@
-//! The accesses that a processor makes by itself when it enters a handler. QEMU makes them outside of translated code,
-//! so no callback reports them.
+//! Finds the accesses that a processor makes by itself when it enters a handler. QEMU makes these accesses outside of
+//! translated code, so no callback reports them. [`Models::enter_handler`](super::Models::enter_handler) passes them to
+//! the caches.
 //!
-//! In 64-bit mode (Intel SDM, volume 3, 6.14; AMD64 manual, volume 2, 8.9) a processor reads the gate in the IDT
-//! and the descriptor of the code segment in the GDT. If the privilege changes or the gate names a
-//! stack, it reads the stack pointer in the TSS. Then it pushes five words, and an error code for some
-//! exceptions. The reads of `iret` are inside translated code, where callbacks report them.
+//! In 64-bit mode (Intel SDM, volume 3, 6.14; AMD64 manual, volume 2, 8.9) a processor reads the gate in the IDT and
+//! the descriptor of the code segment in the GDT. If the privilege changes or the gate names a stack, it reads the
+//! stack pointer in the TSS. Then it pushes five words, and an error code for some exceptions. The reads of `iret` are
+//! inside translated code, where callbacks report them.
 
 use std::collections::BTreeMap;
 
 use machine::VirtualAddress;
 
 use crate::guest::tracker::{Discontinuity, is_kernel};
-use crate::models::accesses::OwnAccess;
+use crate::models::accesses::ProcessorAccess;
 use crate::models::pages::bytes_in_first;
 use crate::models::physical;
 use crate::qemu::Qemu;
@@ -20,23 +21,27 @@ use crate::qemu::qemu_internals::tables::{CpuStates, DescriptorTables};
 const VECTORS: u64 = 256;
 const GATE_BYTES: u64 = 16;
 const DESCRIPTOR_BYTES: u64 = 8;
-/// Offsets in the TSS: of the kernel's stack pointer, and 8 bytes before the stack pointers of gates, which count
-/// from 1.
+/// Offset in the TSS of the kernel's stack pointer.
 const TSS_KERNEL_STACK: u64 = 4;
+/// Offset in the TSS of the stack pointers that gates name. It is 8 bytes before the first, because their numbers start
+/// at 1.
 const TSS_GATE_STACKS: u64 = 0x24 - 8;
-/// Exceptions that push an error code.
-const WITH_ERROR_CODE: [u64; 10] = [8, 10, 11, 12, 13, 14, 17, 21, 29, 30];
+/// Vectors of the exceptions that push an error code.
+const VECTORS_WITH_ERROR_CODE: [u64; 10] = [8, 10, 11, 12, 13, 14, 17, 21, 29, 30];
 
+/// An entry of the IDT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gate {
     vector: u64,
+    /// The selector of the handler's code segment.
     selector: u16,
-    /// The number of its stack, 0 for none.
+    /// The number of the stack that the gate names, from 1. 0: it names none.
     stack: u8,
     handler: u64,
 }
 
 impl Gate {
+    /// Parses the gate of a vector (Intel SDM, volume 3, 6.14.1).
     fn parse(vector: u64, bytes: [u8; 16]) -> Gate {
         let number_at = |offset: usize, length: usize| {
             bytes[offset..offset + length]
@@ -52,12 +57,15 @@ impl Gate {
         }
     }
 
-    /// The accesses of an entry. `stack_pointer` in `tables` is the value after the pushes.
+    /// The accesses of an entry through this gate. `tables` holds the stack pointer after the pushes. `from_user`:
+    /// whether user mode was interrupted.
     fn accesses(&self, tables: &DescriptorTables, from_user: bool) -> Vec<EntryAccess> {
         let gate = EntryAccess::load(tables.idt + self.vector * GATE_BYTES, GATE_BYTES);
         let descriptor = tables.gdt + u64::from(self.selector & !7);
-        let descriptor =
-            EntryAccess { depends: true, ..EntryAccess::load(descriptor, DESCRIPTOR_BYTES) };
+        let descriptor = EntryAccess {
+            depends_on_previous: true,
+            ..EntryAccess::load(descriptor, DESCRIPTOR_BYTES)
+        };
         let mut accesses = vec![gate, descriptor];
         let stack = match self.stack {
             0 if from_user => Some(TSS_KERNEL_STACK),
@@ -65,41 +73,43 @@ impl Gate {
             number => Some(TSS_GATE_STACKS + 8 * u64::from(number)),
         };
         accesses.extend(stack.map(|offset| EntryAccess::load(tables.tss + offset, 8)));
-        let pushed_words = 5 + u64::from(WITH_ERROR_CODE.contains(&self.vector));
+        let pushed_words = 5 + u64::from(VECTORS_WITH_ERROR_CODE.contains(&self.vector));
         let pushed = EntryAccess::load(tables.stack_pointer, 8 * pushed_words);
         accesses.push(EntryAccess { write: true, ..pushed });
         accesses
     }
 }
 
-/// An access that the processor itself makes as it enters a handler.
+/// An access that the processor itself makes as it enters a handler. It can span two pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EntryAccess {
     address: VirtualAddress,
     bytes: u64,
     write: bool,
-    /// Whether its address comes from the previous access.
-    depends: bool,
+    /// See [`ProcessorAccess::depends_on_previous`].
+    depends_on_previous: bool,
 }
 
 impl EntryAccess {
     fn load(address: u64, bytes: u64) -> EntryAccess {
-        EntryAccess { address: VirtualAddress(address), bytes, write: false, depends: false }
+        let address = VirtualAddress(address);
+        EntryAccess { address, bytes, write: false, depends_on_previous: false }
     }
 }
 
-/// Follows entries of handlers.
+/// Finds the accesses of entries into handlers.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
+    /// Finds a vCPU's descriptor tables. `None`: this QEMU does not show them.
     states: Option<CpuStates>,
-    /// The table that gates were read from.
+    /// The address of the IDT that `gates` was read from.
     idt: u64,
-    /// Gates by the address of the handler; `None` for addresses that no gate has.
+    /// Gates by the address of the handler. `None` for an address that no gate has.
     gates: BTreeMap<u64, Option<Gate>>,
 }
 
 impl Entries {
-    /// Follows entries if this QEMU shows where the descriptor tables are.
+    /// Finds out whether this QEMU shows where the descriptor tables are.
     pub(crate) fn find() -> Entries {
         Entries { states: CpuStates::find(), ..Entries::default() }
     }
@@ -109,14 +119,15 @@ impl Entries {
         self.states.is_some()
     }
 
-    /// The accesses that a vCPU makes as it enters a handler.
+    /// The accesses that a vCPU has made as it entered a handler of the kernel. Call it between two blocks, right after
+    /// the entry. Empty if they cannot be found.
     pub(crate) fn enter(
         &mut self,
         vcpu: u32,
-        Discontinuity { from, to }: Discontinuity,
+        Discontinuity { interrupted, handler }: Discontinuity,
         qemu: &mut Qemu,
-    ) -> Vec<OwnAccess> {
-        if !is_kernel(to) {
+    ) -> Vec<ProcessorAccess> {
+        if !is_kernel(handler) {
             return Vec::new(); // firmware
         }
         let tables = self.states.and_then(|states| states.tables(vcpu));
@@ -125,33 +136,34 @@ impl Entries {
             (self.idt, self.gates) = (tables.idt, BTreeMap::new());
         }
         let idt = tables.idt;
-        let gate = *self.gates.entry(to).or_insert_with(|| {
+        let gate = *self.gates.entry(handler).or_insert_with(|| {
             let gate = |vector| Some(Gate::parse(vector, qemu.memory(idt + vector * GATE_BYTES)?));
-            (0..VECTORS).filter_map(gate).find(|gate| gate.handler == to)
+            (0..VECTORS).filter_map(gate).find(|gate| gate.handler == handler)
         });
         let Some(gate) = gate else { return Vec::new() };
         let mut accesses = Vec::new();
-        for access in gate.accesses(&tables, !is_kernel(from)) {
-            let EntryAccess { address, bytes, write, depends } = access;
+        for access in gate.accesses(&tables, !is_kernel(interrupted)) {
+            let EntryAccess { address, bytes, .. } = access;
             let first = bytes_in_first(address, bytes);
-            accesses.extend(own_access(address, first, write, depends));
+            accesses.extend(access_in_page(access, address, first));
             if first < bytes {
-                accesses.extend(own_access(address.plus(first), bytes - first, write, depends));
+                accesses.extend(access_in_page(access, address.plus(first), bytes - first));
             }
         }
         accesses
     }
 }
 
-/// An access of the processor, or `None` where no memory is mapped.
-fn own_access(
+/// The part of `access` in the page of `virtual_address`. `None` if no memory is mapped there.
+fn access_in_page(
+    access: EntryAccess,
     virtual_address: VirtualAddress,
     bytes: u64,
-    write: bool,
-    depends: bool,
-) -> Option<OwnAccess> {
-    let physical = physical::of_address(virtual_address)?;
-    Some(OwnAccess { virtual_address, physical, bytes: bytes as u8, write, depends })
+) -> Option<ProcessorAccess> {
+    let EntryAccess { write, depends_on_previous, .. } = access;
+    let physical = physical::translate(virtual_address)?;
+    let bytes = bytes as u8;
+    Some(ProcessorAccess { virtual_address, physical, bytes, write, depends_on_previous })
 }
 
 #[cfg(test)]
@@ -175,7 +187,7 @@ mod tests {
         let accesses_of = |gate: Gate, from_user| gate.accesses(&TABLES, from_user);
         let load = EntryAccess::load;
         let push = |address, bytes| EntryAccess { write: true, ..load(address, bytes) };
-        let descriptor = EntryAccess { depends: true, ..load(0x1010, 8) };
+        let descriptor = EntryAccess { depends_on_previous: true, ..load(0x1010, 8) };
         let tables = [load(14 * 16, 16), descriptor];
         let fault = accesses_of(gate(14, 0), true);
         assert_eq!(fault[..2], tables);

@@ -6,7 +6,7 @@
 //!   executing. `template` prepares a block for a core when QEMU translates the block.
 //! - `sampling`: the instructions that a core executes in detail, where only some are.
 //! - `shadow_caches`: caches of other machines and of all sizes at the level `count`.
-//! - Addresses: `physical` asks QEMU for physical addresses, and `pages` keeps the answers. `translations` decodes the
+//! - Addresses: `physical` asks QEMU for physical addresses, and `pages` caches the answers. `translations` decodes the
 //!   instructions that change translations, and `translation_points` registers callbacks for these instructions.
 //! - Accesses that no callback reports: `accesses` describes them, and `entry` finds the accesses at the entry of a
 //!   handler.

@@ -1,35 +1,36 @@
-//! The physical addresses of the virtual pages that a vCPU used last. Most accesses are then translated without a call
-//! to QEMU.
+//! A cache of the physical addresses of the pages that a vCPU used last. It saves most accesses a call to QEMU. The
+//! pipelines of the level `ooo` and the shadow caches have one for each vCPU.
 
 use machine::memory::TlbFlush;
 use machine::{PhysicalAddress, VirtualAddress};
 
 use crate::models::translations::Change;
 
-/// Pages that are remembered, a power of two.
+/// Entries of the cache, a power of two.
 const PAGES: usize = 1024;
 const PAGE_SHIFT: u32 = 12;
-const LARGE_SHIFT: u32 = 21;
-const IN_PAGE: u64 = (1 << PAGE_SHIFT) - 1;
+const LARGE_PAGE_SHIFT: u32 = 21;
+const OFFSET_MASK: u64 = (1 << PAGE_SHIFT) - 1;
 /// No page has this number.
-const NOTHING: u64 = u64::MAX;
+const NO_PAGE_NUMBER: u64 = u64::MAX;
 
 /// The pages of a vCPU. An entry holds until the guest changes its translations.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages(Box<[KnownPage; PAGES]>);
 
-/// A virtual page and where it lies.
+/// A virtual page and its physical address.
 #[derive(Clone, Copy, Debug)]
 struct KnownPage {
+    /// The number of the virtual page, or [`NO_PAGE_NUMBER`] in an empty entry.
     number: u64,
-    /// The first byte of the page.
+    /// The physical address of the page's first byte.
     physical: PhysicalAddress,
 }
 
-const NO_PAGE: KnownPage = KnownPage { number: NOTHING, physical: PhysicalAddress(0) };
+const NO_PAGE: KnownPage = KnownPage { number: NO_PAGE_NUMBER, physical: PhysicalAddress(0) };
 
 impl Pages {
-    /// No page is known yet.
+    /// A cache without pages.
     pub(crate) fn new() -> Pages {
         Pages(Box::new([NO_PAGE; PAGES]))
     }
@@ -38,26 +39,28 @@ impl Pages {
     #[inline(always)]
     pub(crate) fn get(&self, address: VirtualAddress) -> Option<PhysicalAddress> {
         let page = address.page();
-        let KnownPage { number, physical } = self.0[entry_of(page)];
+        let KnownPage { number, physical } = self.0[entry_index(page)];
         let offset = address.offset_in_block(PAGE_SHIFT);
         (number == page).then_some(PhysicalAddress(physical.0 | offset))
     }
 
+    /// Remembers the page of `address`, which lies at the page of `physical`.
     pub(crate) fn put(&mut self, address: VirtualAddress, physical: PhysicalAddress) {
         let page = address.page();
-        let physical = PhysicalAddress(physical.0 & !IN_PAGE);
-        self.0[entry_of(page)] = KnownPage { number: page, physical };
+        let physical = PhysicalAddress(physical.0 & !OFFSET_MASK);
+        self.0[entry_index(page)] = KnownPage { number: page, physical };
     }
 
-    /// Forgets the translations that the guest drops, and the translations of another address space.
+    /// Forgets the translations that `change` drops. A change of the address space drops all.
     pub(crate) fn change(&mut self, change: Change) {
         match change {
             Change { flush: Some(TlbFlush::Page { virtual_address, .. }), space: None } => {
                 // The dropped page may have 2 MiB, so all small pages in that range are forgotten.
-                let first = virtual_address.block_number(LARGE_SHIFT) << (LARGE_SHIFT - PAGE_SHIFT);
-                for page in first..first + (1 << (LARGE_SHIFT - PAGE_SHIFT)) {
-                    if self.0[entry_of(page)].number == page {
-                        self.0[entry_of(page)] = NO_PAGE;
+                let first = virtual_address.block_number(LARGE_PAGE_SHIFT)
+                    << (LARGE_PAGE_SHIFT - PAGE_SHIFT);
+                for page in first..first + (1 << (LARGE_PAGE_SHIFT - PAGE_SHIFT)) {
+                    if self.0[entry_index(page)].number == page {
+                        self.0[entry_index(page)] = NO_PAGE;
                     }
                 }
             }
@@ -67,14 +70,14 @@ impl Pages {
 }
 
 #[inline(always)]
-fn entry_of(page: u64) -> usize {
+fn entry_index(page: u64) -> usize {
     page as usize & (PAGES - 1)
 }
 
-/// The number of an access's bytes in its first page.
+/// How many of an access's bytes lie in its first page.
 #[inline(always)]
 pub(crate) fn bytes_in_first(address: VirtualAddress, bytes: u64) -> u64 {
-    bytes.min(IN_PAGE + 1 - address.offset_in_block(PAGE_SHIFT))
+    bytes.min(OFFSET_MASK + 1 - address.offset_in_block(PAGE_SHIFT))
 }
 
 #[cfg(test)]

@@ -1,29 +1,34 @@
-//! The pipeline of a vCPU at the level `ooo`: a core of the model, and the block that the vCPU is executing. The core
-//! gets a block once the block's accesses and the next address are known.
+//! The pipeline of a vCPU at the level `ooo`: a core of the model, and the block that the vCPU is executing.
+//!
+//! `cpu/ooo.rs` calls it at each block and access, in the vCPUs' thread. The core gets a block once the block's
+//! accesses and the address of the next block are known. Where an event needs exact counts, it gets the executed part
+//! earlier ([`Pipeline::retire_pending`]). The core passes the accesses to the memory system, which all vCPUs share.
+//!
+//! This is the hottest code of the level: no locks and no allocation on the way of a block.
 
 use machine::block_trace::Event;
 use machine::core::{Access, AccessMode, ExecutedBlock, Memory, Template};
 use machine::memory::{LinuxPort, MemoryPort, MemorySystem, PageSize, TlbFlush};
 use machine::{Cycle, Instructions, PhysicalAddress, VirtualAddress};
 
-use crate::models::accesses::OwnAccess;
+use crate::models::accesses::ProcessorAccess;
 use crate::models::block_trace::BlockTrace;
 use crate::models::cores::Core;
-use crate::models::counters::{add_core, add_memory};
+use crate::models::counters::{put_core_counts, put_memory_counts};
 use crate::models::pages::Pages;
 use crate::models::physical;
-use crate::models::sampling::{Edge, Moment, Sampler, Scope, UnitPart};
+use crate::models::sampling::{Moment, PhaseEnd, Sampler, Scope, UnitPart};
 use crate::models::translations::{self, Change};
 use plugin_interface::sampling::Sampling;
 use simrecord::counters::{COUNTERS, CYCLES, Counts};
 
-/// Size of a line of code that is flushed, on all x86 processors.
+/// The bytes of a cache line that an instruction flushes, on all x86 processors.
 const LINE_BYTES: u64 = 64;
-/// The most accesses of one block that are collected. Each iteration of a repeated instruction
-/// is a block of its own.
+/// The most accesses of one block that are collected. A repeated string instruction does not exceed it: each iteration
+/// is its own block.
 const ACCESSES_MAX: usize = 4_096;
 
-/// A vCPU's core, and the block that it executes.
+/// A vCPU's core, and the block that the vCPU executes.
 pub(crate) struct Pipeline {
     core: Core,
     /// Issue slots per cycle.
@@ -34,14 +39,14 @@ pub(crate) struct Pipeline {
     /// The last started block, or null once the core has executed it.
     block: *const Template,
     /// How many instructions of `block` the core has executed.
-    ran: u32,
-    /// How many instructions of `block` the vCPU executes: all, unless it left the block early.
-    executes: u32,
+    core_executed: u32,
+    /// How many instructions of `block` the vCPU executes: all, unless it leaves the block early.
+    vcpu_executes: u32,
     /// Accesses of `block` that the core has not received yet.
     accesses: Vec<Access>,
     /// The vCPU's known physical pages.
     pub(crate) pages: Pages,
-    /// Offset from the core's time to the common time of all vCPUs.
+    /// The common time of all vCPUs minus the core's time.
     skew_cycles: u64,
     /// Chooses the instructions that the core executes in detail. `None`: all.
     sampler: Option<Box<Sampler>>,
@@ -51,8 +56,10 @@ pub(crate) struct Pipeline {
     trace: *mut BlockTrace,
 }
 
+/// The bytes of a cache line of the host.
 const HOST_LINE: usize = 64;
-/// How many of a block's lines are prefetched at most. Later lines follow while the first are executed.
+/// The most lines of a template's instructions that are prefetched. The host fetches later lines while the core
+/// executes the first.
 const PREFETCHED_LINES: usize = 4;
 
 /// Prefetches the template of a block, which the core reads once the vCPU has executed the block. Few blocks repeat
@@ -60,23 +67,23 @@ const PREFETCHED_LINES: usize = 4;
 #[inline(always)]
 fn prefetch(block: &Template) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    let of_block = std::ptr::from_ref(block).cast::<i8>();
-    let of_instructions = block.host_range();
-    let bytes = of_instructions.end.addr() - of_instructions.start.addr();
+    let template_start = std::ptr::from_ref(block).cast::<i8>();
+    let instructions_range = block.host_range();
+    let bytes = instructions_range.end.addr() - instructions_range.start.addr();
     // SAFETY: a prefetch reads nothing, whatever the address is.
     unsafe {
         for line in 0..size_of::<Template>().div_ceil(HOST_LINE) {
-            _mm_prefetch::<_MM_HINT_T0>(of_block.wrapping_add(line * HOST_LINE));
+            _mm_prefetch::<_MM_HINT_T0>(template_start.wrapping_add(line * HOST_LINE));
         }
         for line in 0..bytes.div_ceil(HOST_LINE).min(PREFETCHED_LINES) {
-            let address = of_instructions.start.wrapping_add(line * HOST_LINE);
+            let address = instructions_range.start.wrapping_add(line * HOST_LINE);
             _mm_prefetch::<_MM_HINT_T0>(address.cast());
         }
     }
 }
 
 impl Pipeline {
-    /// Makes the pipeline of vCPU `cpu`, on the memory system of all.
+    /// Makes the pipeline of vCPU `cpu`. `system`, the memory system of all vCPUs, and `trace` are never freed.
     pub(crate) fn new(
         core: Core,
         width: u32,
@@ -91,8 +98,8 @@ impl Pipeline {
             system,
             cpu,
             block: std::ptr::null(),
-            ran: 0,
-            executes: 0,
+            core_executed: 0,
+            vcpu_executes: 0,
             accesses: Vec::with_capacity(ACCESSES_MAX),
             pages: Pages::new(),
             skew_cycles: 0,
@@ -102,71 +109,73 @@ impl Pipeline {
         }
     }
 
-    /// A block starts. The previous block is finished.
+    /// A block starts. The caller has finished the previous block.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, block: &Template) {
+    pub(crate) fn start_block(&mut self, block: &Template) {
         self.block = block;
-        self.ran = 0;
-        self.executes = block.len() as u32;
+        self.core_executed = 0;
+        self.vcpu_executes = block.len() as u32;
         prefetch(block);
     }
 
-    /// The block is over; the vCPU goes on at `next`.
+    /// Passes the rest of the block to the core, because the vCPU has executed it. `next`: where the vCPU continues.
     #[inline(always)]
-    pub(crate) fn finish(&mut self, next: u64) {
+    pub(crate) fn finish_block(&mut self, next: u64) {
         if self.block.is_null() {
-            return self.drain();
+            return self.make_remaining_accesses();
         }
-        if self.ran < self.executes {
-            self.run(self.executes, next);
+        if self.core_executed < self.vcpu_executes {
+            self.run(self.vcpu_executes, next);
         }
-        self.drain();
+        self.make_remaining_accesses();
         self.block = std::ptr::null();
     }
 
-    /// Passes the instructions to the core that have executed when `remaining` are still to
-    /// execute, except for a branch at the end, whose target is not known yet. An instruction that
-    /// has not executed yet is assumed to have no accesses.
+    /// Passes the instructions that have executed to the core: all but the last `remaining`. A branch at the end stays,
+    /// because its target is not known yet.
     #[inline(never)]
     pub(crate) fn retire_pending(&mut self, remaining: u32) {
-        // SAFETY: null, or of a block that the arena keeps until a flush, before which it is
-        // finished.
+        // SAFETY: null, or a block that the arena keeps until a flush. The pipeline forgets the block before.
         if let Some(block) = unsafe { self.block.as_ref() } {
-            let waits_for_next =
-                remaining == 0 && self.executes as usize == block.len() && block.ends_in_branch();
+            let waits_for_next = remaining == 0
+                && self.vcpu_executes as usize == block.len()
+                && block.ends_in_branch();
             let pending = remaining.max(u32::from(waits_for_next));
-            let until = self.executes.saturating_sub(pending);
-            if until > self.ran {
-                self.run(until, 0);
+            let end = self.vcpu_executes.saturating_sub(pending);
+            if end > self.core_executed {
+                self.run(end, 0);
             }
         }
         self.core.advance();
     }
 
-    /// The code cache is about to be emptied.
+    /// Passes the block to the core and forgets it, because its template is about to be dropped.
     pub(crate) fn forget_block(&mut self) {
         self.retire_pending(0);
-        self.drain();
+        self.make_remaining_accesses();
         self.block = std::ptr::null();
     }
 
-    /// The block was left: `count` of its instructions were executed.
-    pub(crate) fn leave(&mut self, count: u32) {
-        self.executes = count;
+    /// The vCPU has left the block after its first `count` instructions.
+    pub(crate) fn leave_block_after(&mut self, count: u32) {
+        self.vcpu_executes = count;
     }
 
-    /// An interrupt or exception is taken where the vCPU would continue at `next`.
+    /// The vCPU takes an interrupt or exception instead of the instruction at `next`.
     pub(crate) fn interrupt(&mut self, next: u64) {
-        self.finish(next);
-        self.trace(&Event::Interrupt);
+        self.finish_block(next);
+        self.trace_event(&Event::Interrupt);
         self.core.interrupt();
     }
 
-    /// The processor makes these accesses itself as it enters a handler, after [`Pipeline::interrupt`]. It waits for
-    /// loads. A load whose address depends on the previous load starts after it. Stores are buffered.
-    pub(crate) fn enter_handler(&mut self, accesses: &[OwnAccess]) {
+    /// Makes the accesses that the processor itself makes as it enters a handler. Call it after
+    /// [`Pipeline::interrupt`].
+    ///
+    /// The processor waits for loads. A load whose address comes from the previous load starts when that load is ready.
+    /// Stores are buffered, so nothing waits for them.
+    pub(crate) fn enter_handler(&mut self, accesses: &[ProcessorAccess]) {
         let now = self.core.time();
-        let (mut started, mut ready) = (now, now);
+        let (mut started, mut ready_at) = (now, now);
         let mut port = self.port(None);
         for entry_access in accesses {
             let access = Access {
@@ -176,47 +185,48 @@ impl Pipeline {
                 bytes: entry_access.bytes,
                 write: entry_access.write,
             };
-            if entry_access.depends {
-                started = ready;
+            if entry_access.depends_on_previous {
+                started = ready_at;
             }
             if access.write {
-                port.access(&access, AccessMode::Store, ready);
+                port.access(&access, AccessMode::Store, ready_at);
             } else {
-                ready = ready.max(started + port.access(&access, AccessMode::Load, started));
+                ready_at = ready_at.max(started + port.access(&access, AccessMode::Load, started));
             }
         }
-        self.core.delay_entry(ready - now);
+        self.core.delay_entry(ready_at - now);
     }
 
-    /// The address translations have changed.
+    /// Drops address translations.
     pub(crate) fn forget_translations(&mut self, flush: TlbFlush) {
         self.change_translations(Change { flush: Some(flush), space: None });
     }
 
-    /// The address translations change.
+    /// Passes a change of the vCPU's address translations on to pages, core and memory system.
     pub(crate) fn change_translations(&mut self, change: Change) {
         self.pages.change(change);
         if let Some((space, page_tables)) = change.space {
-            self.trace(&Event::Space(space, page_tables));
+            self.trace_event(&Event::Space(space, page_tables));
         }
         if let Some(flush) = change.flush {
-            self.trace(&Event::Flush(flush));
+            self.trace_event(&Event::Flush(flush));
         }
         self.core.forget_translations();
         // SAFETY: never freed; one thread uses it, and no use is nested in another.
         translations::apply(change, unsafe { &mut *self.system }, self.cpu);
     }
 
-    /// Code may have changed: the core drops the decoded instructions.
+    /// Makes the core drop the decoded instructions of `bytes` bytes from `physical` on, because the code may have
+    /// changed.
     pub(crate) fn forget_code(&mut self, physical: PhysicalAddress, bytes: u64) {
         let end = PhysicalAddress(physical.0.saturating_add(bytes));
         self.core.forget_code(physical..end);
     }
 
-    /// The vCPU flushes the line of an address from all caches, or has it written back.
+    /// Flushes the cache line of an address from all caches. `keeps`: the line is only written back.
     pub(crate) fn flush_line(&mut self, virtual_address: VirtualAddress, keeps: bool) {
         let known = self.pages.get(virtual_address);
-        let Some(physical) = known.or_else(|| physical::of_address(virtual_address)) else {
+        let Some(physical) = known.or_else(|| physical::translate(virtual_address)) else {
             return;
         };
         // SAFETY: as above.
@@ -226,15 +236,15 @@ impl Pipeline {
         }
     }
 
-    /// The local APIC is mapped at this address.
+    /// Tells the memory system the address at which the guest has mapped the local APIC.
     pub(crate) fn map_local_apic(&mut self, virtual_address: VirtualAddress) {
         // SAFETY: as above.
         unsafe { (*self.system).set_local_device_page(virtual_address) };
     }
 
-    /// An instruction of the block has made an access.
+    /// Keeps an access that an instruction of the block has made, until the core gets the instruction.
     #[inline(always)]
-    pub(crate) fn push(&mut self, access: Access) {
+    pub(crate) fn push_access(&mut self, access: Access) {
         if self.accesses.len() < ACCESSES_MAX {
             self.accesses.push(access);
         } else {
@@ -242,24 +252,26 @@ impl Pipeline {
         }
     }
 
+    /// Makes all kept accesses and `access`, because there is no room for more. No instruction waits for them.
     #[cold]
     fn overflow(&mut self, access: Access) {
         let accesses = std::mem::take(&mut self.accesses);
         for access in accesses.iter().chain([&access]) {
-            self.access_alone(access);
+            self.make_access(access);
         }
         self.accesses = accesses;
         self.accesses.clear();
     }
 
     /// Adds an event to the trace, if there is a trace.
-    fn trace(&mut self, event: &Event) {
+    fn trace_event(&mut self, event: &Event) {
         // SAFETY: null, or valid until the process ends; one thread uses it, and no use is nested in another.
         if let Some(trace) = unsafe { self.trace.as_mut() } {
             trace.event(event);
         }
     }
 
+    /// The vCPU's port to the memory system. `code`: the block that makes the accesses. Drop it before the next use.
     fn port(&mut self, code: Option<&'static Template>) -> LinuxPort<'static> {
         // SAFETY: as above; the returned port is dropped before the next use.
         let system = unsafe { &mut *self.system };
@@ -268,29 +280,30 @@ impl Pipeline {
         LinuxPort { port, skew_cycles: self.skew_cycles + self.estimated_cycles }
     }
 
-    /// Passes the block to the core up to instruction `until`.
+    /// Passes the instructions up to number `end` (exclusive) to the core. `next`: the address of the next block, if
+    /// the block ends there.
     #[inline(always)]
-    fn run(&mut self, until: u32, next: u64) {
-        if self.ran > 0 {
-            self.run_rest();
+    fn run(&mut self, end: u32, next: u64) {
+        if self.core_executed > 0 {
+            self.make_late_accesses();
         }
         // SAFETY: as in `retire_pending`; callers have checked that it is not null.
         let block = unsafe { &*self.block };
         // SAFETY: as in `trace`.
         if let Some(trace) = unsafe { self.trace.as_mut() } {
-            trace.run(block, self.ran..until, &self.accesses, next);
+            trace.run(block, self.core_executed..end, &self.accesses, next);
         }
         let mut port = self.port(Some(block));
-        let executed = ExecutedBlock { instructions: until, accesses: &self.accesses, next };
+        let executed = ExecutedBlock { instructions: end, accesses: &self.accesses, next };
         match &mut self.sampler {
-            None => self.core.run_from(self.ran as usize, block, &executed, &mut port),
+            None => self.core.run_from(self.core_executed as usize, block, &executed, &mut port),
             Some(sampler) => {
-                let first = self.ran as usize;
+                let first = self.core_executed as usize;
                 let before = port.port.system.latency_cycles(self.cpu);
-                let instructions = Instructions::from(until - self.ran);
+                let instructions = Instructions::from(end - self.core_executed);
                 if sampler.choose_detail(VirtualAddress(block.address()), instructions) {
                     self.core.run_from(first, block, &executed, &mut port);
-                    sampler.waited(port.port.system.latency_cycles(self.cpu) - before);
+                    sampler.add_wait(port.port.system.latency_cycles(self.cpu) - before);
                 } else {
                     let warmed = self.core.warm_from(first, block, &executed, &mut port);
                     let waited_cycles = port.port.system.latency_cycles(self.cpu) - before;
@@ -300,58 +313,60 @@ impl Pipeline {
                         VirtualAddress(block.address()),
                     );
                 }
-                let branches = until as usize == block.len() && block.ends_in_branch();
-                if let Some(edge) = sampler.executed(Instructions::from(until - self.ran), branches)
+                let is_branch_last = end as usize == block.len() && block.ends_in_branch();
+                if let Some(phase_end) = sampler
+                    .count_executed(Instructions::from(end - self.core_executed), is_branch_last)
                 {
-                    self.pass(edge);
+                    self.start_next_phase(phase_end);
                 }
             }
         }
-        self.ran = until;
+        self.core_executed = end;
         // Accesses are in program order, so the last one decides whether any belongs to a later instruction.
-        if self.accesses.last().is_none_or(|last| u32::from(last.instruction) < until) {
+        if self.accesses.last().is_none_or(|last| u32::from(last.instruction) < end) {
             self.accesses.clear();
         } else {
-            self.accesses.retain(|access| u32::from(access.instruction) >= until);
+            self.accesses.retain(|access| u32::from(access.instruction) >= end);
         }
     }
 
-    /// The next phase of sampling starts.
+    /// Starts the next phase of sampling.
     #[cold]
-    fn pass(&mut self, edge: Edge) {
+    fn start_next_phase(&mut self, phase_end: PhaseEnd) {
         let counts = self.sampled_counts();
         if let Some(sampler) = &mut self.sampler {
-            sampler.pass(edge, &counts);
+            sampler.start_next_phase(phase_end, &counts);
         }
     }
 
-    /// The model's counts, by the sampler's own count of instructions.
+    /// The model's counts, with the sampler's counts of instructions and branches.
     fn sampled_counts(&self) -> Moment {
         let mut counts = [0; COUNTERS];
-        self.add_to(&mut counts);
+        self.put_counts(&mut counts);
         counts[CYCLES] = self.cycles();
         if let Some(sampler) = &self.sampler {
-            sampler.add_to(&mut counts);
+            sampler.put_counts(&mut counts);
         }
         Moment { counts, slots: self.core.counts().instructions }
     }
 
-    /// Sets what the core executes in detail from now on; units are those of `sampling`. All instructions that have
-    /// executed have retired.
+    /// Sets what the core executes in detail from now on. `sampling` defines the units. The caller has retired all
+    /// executed instructions.
     pub(crate) fn set_scope(&mut self, scope: Scope, sampling: Sampling) {
         self.sampler = match scope {
             Scope::Everything => None,
             Scope::Kernel | Scope::Units => {
                 let sampler = self.sampler.take();
-                let new = || Box::new(Sampler::starting_with_unit(sampling, self.cpu as u32));
-                let mut sampler = sampler.unwrap_or_else(new);
+                let new_sampler =
+                    || Box::new(Sampler::starting_with_unit(sampling, self.cpu as u32));
+                let mut sampler = sampler.unwrap_or_else(new_sampler);
                 sampler.set_kernel_in_detail(scope == Scope::Kernel);
                 Some(sampler)
             }
         };
     }
 
-    /// The vCPU executes in this context from now on.
+    /// Sets the context that executes from now on: [`attribution::KernelContext::code`].
     pub(crate) fn set_context(&mut self, code: u64) {
         if self.sampler.as_ref().is_some_and(|sampler| sampler.measures_other_than(code)) {
             let counts = self.sampled_counts();
@@ -360,11 +375,11 @@ impl Pipeline {
             }
         }
         if let Some(sampler) = &mut self.sampler {
-            sampler.enter(code);
+            sampler.set_context(code);
         }
     }
 
-    /// A region of interest opens, or closes.
+    /// Tells the sampler which region of interest is open. `None`: no region is open.
     pub(crate) fn set_sampled_region(&mut self, region: Option<u32>) {
         if self.sampler.is_some() {
             let counts = self.sampled_counts();
@@ -376,80 +391,80 @@ impl Pipeline {
 
     /// The parts of the units that have ended since the last call.
     pub(crate) fn take_sampled(&mut self) -> Vec<UnitPart> {
-        self.sampler.as_mut().map_or_else(Vec::new, |sampler| sampler.take())
+        self.sampler.as_mut().map_or_else(Vec::new, |sampler| sampler.take_ended_parts())
     }
 
-    /// Makes the accesses of instructions that the core executed before the accesses were known.
+    /// Makes the accesses of instructions that the core has executed before their accesses were known.
     #[cold]
-    fn run_rest(&mut self) {
-        let is_late = |access: &&Access| u32::from(access.instruction) < self.ran;
+    fn make_late_accesses(&mut self) {
+        let is_late = |access: &&Access| u32::from(access.instruction) < self.core_executed;
         let late_count = self.accesses.iter().take_while(is_late).count();
         for index in 0..late_count {
             let access = self.accesses[index];
-            self.access_alone(&access);
+            self.make_access(&access);
         }
         self.accesses.drain(..late_count);
     }
 
     /// Makes the remaining accesses. Their instructions did not complete, or the core has executed them already.
     #[inline(always)]
-    fn drain(&mut self) {
+    fn make_remaining_accesses(&mut self) {
         if !self.accesses.is_empty() {
-            self.drain_all();
+            self.make_all_remaining_accesses();
         }
     }
 
+    /// See [`Pipeline::make_remaining_accesses`], which handles the common case of no accesses.
     #[cold]
-    fn drain_all(&mut self) {
+    fn make_all_remaining_accesses(&mut self) {
         for index in 0..self.accesses.len() {
             let access = self.accesses[index];
-            self.access_alone(&access);
+            self.make_access(&access);
         }
         self.accesses.clear();
     }
 
     /// Makes an access that no instruction waits for.
-    fn access_alone(&mut self, access: &Access) {
+    fn make_access(&mut self, access: &Access) {
         let now = self.core.time();
         // SAFETY: as in `retire_pending`; null if the block is not known.
         let code = unsafe { self.block.as_ref() };
         let mut port = self.port(code);
-        let how = if access.write { AccessMode::Store } else { AccessMode::Load };
-        port.access(access, how, now);
+        let mode = if access.write { AccessMode::Store } else { AccessMode::Load };
+        port.access(access, mode, now);
     }
 
-    /// The vCPU is halted, or no longer is.
+    /// See [`Core::set_halted`].
     pub(crate) fn set_halted(&mut self, halted: bool) {
         self.core.set_halted(halted);
     }
 
-    /// Makes a thread of a multithreaded core wait `cycles` before its next instruction. Returns whether the
-    /// core is such a thread.
+    /// See [`Core::wait_as_thread`].
     pub(crate) fn wait_as_thread(&mut self, cycles: u64) -> bool {
         self.core.wait_as_thread(cycles)
     }
 
-    /// Has the threads of its core issue all their instructions, and continue at a common time.
+    /// See [`Core::issue_all_threads`].
     pub(crate) fn issue_all_threads(&mut self) {
         self.core.issue_all_threads();
     }
 
-    /// Cycles of the instructions that the core has executed, and those estimated for all others.
+    /// Cycles of the instructions that the core has executed, plus the estimated cycles of all other instructions.
     #[inline(always)]
     pub(crate) fn cycles(&self) -> u64 {
         self.core.cycles() + self.estimated_cycles
     }
 
-    /// Sets the common time at the core's current time to `common`.
+    /// Sets the common time of all vCPUs at the core's current time.
     pub(crate) fn set_time(&mut self, common: Cycle) {
         self.skew_cycles = common.cycles_since(self.core.time() + self.estimated_cycles);
     }
 
-    /// Adds the model's counts to `counts`.
-    pub(crate) fn add_to(&self, counts: &mut Counts) {
+    /// Sets the counters of memory system and core in `counts`. The caller sets instructions, cycles and branches.
+    pub(crate) fn put_counts(&self, counts: &mut Counts) {
         // SAFETY: as above.
         let memory = unsafe { (*self.system).counts(self.cpu) };
-        add_memory(&memory, counts);
-        add_core(&self.core.counts(), self.width, counts);
+        put_memory_counts(&memory, counts);
+        put_core_counts(&self.core.counts(), self.width, counts);
     }
 }

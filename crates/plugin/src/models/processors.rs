@@ -1,5 +1,8 @@
-//! The processors of the level `ooo`: their memory system, the cores that vCPUs share, and the classification of
-//! misses.
+//! The processors of the level `ooo`: their memory system, the multithreaded cores that vCPUs share, and the
+//! classification of misses. [`Models`](super::Models) has one [`Processors`] at this level.
+//!
+//! Memory system, cores and trace are never freed, because translated code may use them until the process ends. The
+//! pipelines of the vCPUs hold pointers to them.
 
 use attribution::KernelContext;
 use machine::SystemModel;
@@ -19,26 +22,28 @@ use crate::models::sampling::{Sampler, Scope};
 use plugin_interface::sampling::{PERIOD_DEFAULT, Sampling};
 use simrecord::record::Record;
 
-/// A model with all its processors.
+/// All processors of a model.
 pub(crate) struct Processors {
     model: SystemModel,
-    /// The layout that templates depend on.
+    /// How the core splits code, which the templates of blocks depend on.
     pub(crate) layout: Layout,
     /// Cycles per second of each processor.
     pub(crate) hz: u64,
     system: *mut MemorySystem,
-    /// Cores with several threads. Each thread is a vCPU.
+    /// The multithreaded cores. Each thread executes one vCPU. Empty if the model's cores have one thread.
     multithreaded: Vec<*mut MultithreadedCore>,
-    /// The classes of misses, once a region that records them was opened.
+    /// Counts misses by location. `None` until a region opens that records misses.
     misses: Option<Misses>,
-    /// The units that the cores execute in detail. `None`: they execute everything.
+    /// The units that the cores execute in detail throughout the recording. `None`: the recording is not sampled.
     sampling: Option<Sampling>,
-    /// The trace of the first vCPU, or null. It is never freed.
+    /// The trace of the first vCPU, or null.
     trace: *mut BlockTrace,
 }
 
 impl Processors {
-    /// Processors of a model for `cpus` vCPUs.
+    /// Makes the processors of a model for `cpus` vCPUs.
+    ///
+    /// Fails if the model has no core, or the trace that the environment asks for cannot be created.
     pub(crate) fn new(model: SystemModel, cpus: u32) -> Result<Processors, String> {
         let core = model
             .core
@@ -75,7 +80,7 @@ impl Processors {
     }
 
     /// Memory was written by a device, or by a store of `vcpu` to a page with code.
-    pub(crate) fn written(&mut self, vcpu: u32, write: Write) {
+    pub(crate) fn observe_write(&mut self, vcpu: u32, write: Write) {
         if write.by_device {
             self.memory().dma_write(write.physical, write.bytes);
         } else {
@@ -88,8 +93,8 @@ impl Processors {
         self.misses = Some(Misses::begin(self.memory(), with_services));
     }
 
-    /// Sets the context and the service of a vCPU from now on. Earlier instructions have executed, and the
-    /// faults of the previous task have ended.
+    /// Sets the context and the service of a vCPU from now on, for its misses. The caller has retired all earlier
+    /// instructions. `ended`: the page faults of the previous task that the last event ended.
     pub(crate) fn set_context(
         &mut self,
         vcpu: u32,
@@ -105,7 +110,7 @@ impl Processors {
         }
     }
 
-    /// The misses of the region that is open.
+    /// The rows of the misses in the open region so far. Empty if no misses are recorded.
     pub(crate) fn miss_rows(&mut self, region: u32, guest: &mut Guest<'_>) -> Vec<Record> {
         let Some(mut misses) = self.misses.take() else { return Vec::new() };
         misses.collect(self.memory(), guest);
@@ -115,11 +120,11 @@ impl Processors {
         rows
     }
 
-    /// Has the cores execute sampled units only.
+    /// Makes the cores of later pipelines execute sampled units only.
     ///
-    /// Fails when the model has no out-of-order core.
+    /// Fails if the model has no out-of-order core with one thread.
     pub(crate) fn sample(&mut self, sampling: Sampling) -> Result<(), String> {
-        if self.usual_sampling().is_none() {
+        if self.default_sampling().is_none() {
             return Err(format!(
                 "{} has no out-of-order core: sampling saves no time with other cores",
                 self.model.name
@@ -129,23 +134,25 @@ impl Processors {
         Ok(())
     }
 
-    /// The default sampling of the cores. `None`: sampling would save no time, because only out-of-order cores with one
-    /// thread are slow in detail.
-    fn usual_sampling(&self) -> Option<Sampling> {
+    /// The default sampling of the cores. `None` for other cores than out-of-order cores with one thread: sampling
+    /// saves no time with them.
+    fn default_sampling(&self) -> Option<Sampling> {
         let core = self.model.core.as_ref().filter(|core| core.threads.is_none())?;
         let window = core.window.as_ref()?;
         Some(Sampling::of_core(window.reorder_entries, PERIOD_DEFAULT))
     }
 
-    /// Has the cores of `cpus` vCPUs execute in detail what `scope` says. Does nothing where a recording is sampled, or
-    /// nothing can be.
+    /// Makes the cores of `cpus` vCPUs execute in detail what `scope` says. Does nothing if the whole recording is
+    /// sampled, or if the cores cannot be sampled.
     pub(crate) fn set_scope(&self, scope: Scope, cpus: u32) {
-        let Some(sampling) = self.usual_sampling().filter(|_| self.sampling.is_none()) else {
+        if self.sampling.is_some() {
             return;
-        };
-        (0..cpus).for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_scope(scope, sampling)));
+        }
+        let Some(sampling) = self.default_sampling() else { return };
+        (0..cpus).for_each(|vcpu| cpu::with_vcpu(vcpu, |cpu| cpu.set_scope(scope, sampling)));
     }
 
+    /// Makes the pipeline of a new vCPU. `None` if the model has no core for it.
     pub(crate) fn pipeline(&self, vcpu: u32) -> Option<Pipeline> {
         let model = self.model.core.as_ref()?;
         let line_bytes = self.model.l1d.line_bytes;

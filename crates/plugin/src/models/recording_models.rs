@@ -1,5 +1,5 @@
-//! All models of a recording: reads them from the files that the options name, and connects each with its vCPUs.
-//! Passes writes to memory on to their caches, and writes their counts to the record.
+//! All models of a recording. Reads them from the files that the options name, and gives each vCPU its model. Passes
+//! events of the machine on to the models, and writes their counts to the record. The session has one [`Models`].
 
 use std::path::Path;
 use std::ptr::NonNull;
@@ -27,11 +27,11 @@ pub(crate) struct Models {
     cpus: u32,
     /// The model of the level `timed`.
     timed: Option<BlockingModel>,
-    /// The number of address bits within a line that the level `timed` fetches.
+    /// The logarithm of the length of a line that the model of the level `timed` fetches. `None` at other levels.
     fetch_line_shift: Option<u32>,
     /// The processors of the level `ooo`.
     processors: Option<Processors>,
-    /// Shadow caches. They are never freed.
+    /// Shadow caches, which all vCPUs share. They are never freed. `None`: the options ask for none.
     shadow_caches: Option<NonNull<ShadowCacheModels>>,
     /// Finds the accesses that a vCPU makes by itself when it enters a handler.
     entries: Entries,
@@ -44,7 +44,7 @@ pub(crate) struct Models {
 impl Models {
     /// Reads the models that the options name.
     ///
-    /// Fails when a file cannot be read, is no model, or its model does not fit the level.
+    /// Fails if a file cannot be read, is no model, or has a model that does not fit the level.
     pub(crate) fn load(options: &Options, cpus: u32) -> Result<Models, String> {
         let (mut timed, mut processors, mut counters) = (None, None, MASK_PLAIN);
         match (options.detail, options.model.as_deref()) {
@@ -55,11 +55,12 @@ impl Models {
             }
             (Detail::Ooo, Some(path)) => {
                 let model = system_model(path)?;
+                // Sampled cores do not see the stalls of all instructions.
                 let unknown = if options.sampling.is_some() { MASK_STALLS } else { 0 };
                 counters = mask_of(&model, cpus) & !unknown;
-                let mut all = Processors::new(model, cpus)?;
-                options.sampling.map(|sampling| all.sample(sampling)).transpose()?;
-                processors = Some(all);
+                let mut all_processors = Processors::new(model, cpus)?;
+                options.sampling.map(|sampling| all_processors.sample(sampling)).transpose()?;
+                processors = Some(all_processors);
             }
             (Detail::Fast, _) => counters = 0,
             _ => {}
@@ -80,7 +81,7 @@ impl Models {
         })
     }
 
-    /// Cycles per second of the model that time follows.
+    /// Cycles per second of the model that guest time follows. `None` without such a model.
     pub(crate) fn hz(&self) -> Option<u64> {
         let timed = self.timed.as_ref().map(|model| model.clock_hz);
         timed.or(self.processors.as_ref().map(|processors| processors.hz))
@@ -100,24 +101,24 @@ impl Models {
         self.shadow_caches.is_some()
     }
 
-    /// Whether the accesses of entries into handlers are known.
+    /// Whether this QEMU shows the accesses that a vCPU makes when it enters a handler.
     pub(crate) fn follow_entries(&self) -> bool {
         self.entries.are_followed()
     }
 
-    /// The number of address bits within a line that the level `timed` fetches.
+    /// The logarithm of the length of a line that the model of the level `timed` fetches. `None` at other levels.
     pub(crate) fn fetch_line_shift(&self) -> Option<u32> {
         self.fetch_line_shift
     }
 
-    /// The layout that templates of the level `ooo` depend on.
+    /// The layout that templates of blocks depend on. `None` at other levels than `ooo`.
     pub(crate) fn layout(&self) -> Option<Layout> {
         self.processors.as_ref().map(|processors| processors.layout)
     }
 
-    /// Gives a new vCPU the model, core and shadow caches of the recording.
-    pub(crate) fn give(&self, vcpu: u32, level: Detail) {
-        cpu::with(vcpu, |cpu| {
+    /// Gives a new vCPU its model, or the shadow caches, and sets its level of detail.
+    pub(crate) fn give_model(&self, vcpu: u32, level: Detail) {
+        cpu::with_vcpu(vcpu, |cpu| {
             cpu.set_engine(self.engine(vcpu));
             // All vCPUs but the first wait to be started.
             cpu.set_halted(vcpu > 0);
@@ -139,31 +140,34 @@ impl Models {
     }
 
     /// Passes writes to memory on to the caches of each vCPU and to the shared caches.
-    pub(crate) fn written(&mut self, writes: &[Write]) {
+    pub(crate) fn pass_writes(&mut self, writes: &[Write]) {
         for vcpu in 0..self.cpus {
-            cpu::with(vcpu, |cpu| writes.iter().for_each(|write| cpu.written(*write)));
+            cpu::with_vcpu(vcpu, |cpu| writes.iter().for_each(|write| cpu.observe_write(*write)));
         }
-        let vcpu = cpu::running();
+        let vcpu = cpu::running_vcpu();
         for write in writes {
             if let Some(processors) = &mut self.processors {
-                processors.written(vcpu, *write);
+                processors.observe_write(vcpu, *write);
             }
             if let Some(shadow_caches) = self.shadow_caches() {
-                shadow_caches.written(vcpu as usize, *write);
+                shadow_caches.observe_write(vcpu as usize, *write);
             }
         }
     }
 
-    /// A vCPU enters a handler, and its context is known. Passes the accesses that the vCPU itself makes for the
-    /// entry to the caches.
+    /// Passes the accesses that a vCPU itself makes as it enters a handler to its caches. The tracker has already
+    /// entered the handler's context, so the accesses count for the handler.
     pub(crate) fn enter_handler(&mut self, vcpu: u32, entry: Discontinuity, qemu: &mut Qemu) {
         if self.has_caches {
             let accesses = self.entries.enter(vcpu, entry, qemu);
-            cpu::with(vcpu, |cpu| cpu.enter_handler(vcpu, &accesses, is_kernel(entry.to)));
+            cpu::with_vcpu(vcpu, |cpu| {
+                cpu.enter_handler(vcpu, &accesses, is_kernel(entry.handler))
+            });
         }
     }
 
-    /// Opens a region. `misses`: whether its misses are classified. `services`: whether also by service.
+    /// Prepares the models for a new region. `misses`: whether misses are classified. `services`: whether misses are
+    /// also counted by service.
     pub(crate) fn open_region(&mut self, misses: bool, services: bool) {
         if let Some(shadow_caches) = self.shadow_caches() {
             shadow_caches.open_region();
@@ -178,17 +182,18 @@ impl Models {
         self.processors.as_mut()
     }
 
-    /// Tells the samplers of all vCPUs which region is open.
+    /// Tells the samplers of all vCPUs which region is open. `None`: no region is open.
     pub(crate) fn set_sampled_region(&self, region: Option<u32>) {
         for vcpu in 0..self.cpus {
-            cpu::with(vcpu, |cpu| cpu.set_sampled_region(region));
+            cpu::with_vcpu(vcpu, |cpu| cpu.set_sampled_region(region));
         }
     }
 
-    /// Writes the parts of sampled units that have ended.
+    /// Writes the parts of sampled units that have ended since the last call.
     pub(crate) fn write_sampled(&self, writer: &mut Writer) {
         for cpu in 0..self.cpus {
-            for UnitPart { region, unit, code, counts } in cpu::with(cpu, |cpu| cpu.take_sampled())
+            for UnitPart { region, unit, code, counts } in
+                cpu::with_vcpu(cpu, |cpu| cpu.take_sampled())
             {
                 writer.write(&Record::SampledPart(SampledPart { cpu, region, code, unit }));
                 writer.counters_without_zeros(cpu, CountersOf::SampledPart, &counts);
@@ -196,7 +201,7 @@ impl Models {
         }
     }
 
-    /// Writes the classified misses of the model, and the names of the structures and functions in them.
+    /// Writes the misses in the open region so far, and the names of all known structures and functions of the guest.
     pub(crate) fn write_misses(&mut self, region: u32, guest: &mut Guest<'_>, writer: &mut Writer) {
         if let Some(processors) = &mut self.processors {
             let rows = processors.miss_rows(region, guest);
@@ -206,14 +211,14 @@ impl Models {
         guest.structures.user_functions.names().for_each(|name| writer.write(&name));
     }
 
-    /// QEMU ends: writes the rest of the block trace, if there is one.
+    /// Writes the rest of the block trace, if there is one, because QEMU ends.
     pub(crate) fn finish_trace(&mut self) {
         if let Some(trace) = self.processors.as_mut().and_then(Processors::trace) {
             trace.finish();
         }
     }
 
-    /// Writes the counts of shadow caches.
+    /// Writes the counts of shadow caches in the open region so far.
     pub(crate) fn write_shadow_caches(&mut self, region: u32, writer: &mut Writer) {
         let Some(shadow_caches) = self.shadow_caches() else { return };
         for (row, counts) in shadow_caches.rows(region) {

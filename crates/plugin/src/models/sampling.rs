@@ -1,54 +1,58 @@
-//! Sampling: chooses the instructions that a core executes in detail, and estimates the cycles of all others.
+//! Sampling: chooses the instructions that a core executes in detail, and estimates the cycles of all others. A
+//! pipeline has a [`Sampler`] if the options ask for sampling, or while a [`Scope`] other than everything is set.
 //!
-//! A vCPU's instructions are divided into periods of equal length. In each period, at a place that a seed
-//! chooses, the core executes a stretch in detail. The stretch starts with `warming` instructions, which fill
-//! the core's queues and are not counted; a counted unit follows. All other instructions only keep caches, TLBs
-//! and predictors warm, and take the cycles that the last units predict. (SMARTS: Wunderlich and others, ISCA
-//! 2003. Here the place within a period is random, so that a period of the program itself cannot hide.)
+//! A vCPU's instructions are divided into periods of equal length. In each period, from a position that a seed chooses,
+//! the core executes some instructions in detail. The first `warming` of them fill the core's queues and are not
+//! counted; the rest is a counted *unit*. All other instructions only keep caches, TLBs and predictors warm. Their
+//! estimated cycles follow from the last units.
+//!
+//! This is SMARTS (Wunderlich and others, ISCA 2003), with a random position within the period. A fixed position could
+//! coincide with a period of the program.
 
 use attribution::KernelContext;
 use machine::{Instructions, VirtualAddress};
 use plugin_interface::sampling::Sampling;
 use simrecord::counters::{BRANCHES, COUNTERS, CYCLES, Counts, INSTRUCTIONS};
 
-/// Fraction bits of a rate.
+/// Fraction bits of a rate. A rate is a fixed-point number of cycles per used issue slot.
 const RATE_SHIFT: u32 = 16;
-/// A unit changes a rate by this fraction of the difference, as a power of two.
+/// A unit moves a rate by `1 / 2^RATE_WEIGHT_SHIFT` of its difference to the unit's own rate.
 const RATE_WEIGHT_SHIFT: i64 = 3;
-/// How many waits for memory overlap, as a power of two, for the clock between units. The estimated rate absorbs the
-/// error of this constant. Without it, no time would pass where a program waits.
+/// Between units, the clock takes `1 / 2^OVERLAP_SHIFT` of the latencies of memory accesses, because accesses overlap.
+/// The estimated rate absorbs the error of this constant. Without the constant, no time would pass while a program
+/// waits.
 const OVERLAP_SHIFT: u32 = 2;
-/// The least cycles of an instruction, as fixed point: no core is wider than sixteen.
+/// The least rate: no core has more than 16 issue slots per cycle.
 const RATE_MIN: u64 = 1 << (RATE_SHIFT - 4);
-/// How many issue slots of a mode a unit must have used before it changes the rate of that mode.
+/// How many issue slots a unit must have used in a mode before it changes the rate of that mode.
 const RATE_SLOTS_MIN: u64 = 100;
 
-/// The instruction of a vCPU at which the detail of a unit starts.
+/// The instruction of a vCPU, by its count, from which on a unit and its warming execute in detail.
 fn start_of_unit(sampling: &Sampling, vcpu: u32, unit: u64) -> Instructions {
     let positions = sampling.period - sampling.warming - sampling.unit + 1;
-    let chosen = mixed(mixed(sampling.seed ^ u64::from(vcpu) << 48) ^ unit);
+    let chosen = scrambled(scrambled(sampling.seed ^ u64::from(vcpu) << 48) ^ unit);
     let in_period = ((u128::from(chosen) * u128::from(positions)) >> 64) as u64;
     Instructions(unit * sampling.period + in_period)
 }
 
-/// SplitMix64 (Steele and others, OOPSLA 2014): a number that depends on all bits of another.
-fn mixed(number: u64) -> u64 {
+/// A pseudo-random number that depends on all bits of `number`: SplitMix64 (Steele and others, OOPSLA 2014).
+fn scrambled(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31
 }
 
-/// The position of kernel mode among the modes; user mode is 0.
+/// The index of kernel mode in arrays by mode. User mode has index 0.
 const KERNEL: usize = 1;
 
-/// The mode that executes code at an address: the kernel has the upper half of all addresses.
+/// The index of the mode that executes code at an address. The kernel has the upper half of all addresses.
 #[inline(always)]
 fn mode_of(address: VirtualAddress) -> usize {
     address.block_number(63) as usize
 }
 
-/// The phase of a vCPU's instructions.
+/// The phase of sampling that a vCPU is in. The phases follow one another in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Instructions keep caches and predictors warm.
@@ -59,9 +63,10 @@ enum Phase {
     Unit,
 }
 
-/// The proof that the next phase starts: the result of [`Sampler::executed`].
+/// The result of [`Sampler::count_executed`] when a phase has ended. It obliges the caller to call
+/// [`Sampler::start_next_phase`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Edge;
+pub(crate) struct PhaseEnd;
 
 /// The part of a unit that one context executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +78,7 @@ pub(crate) struct UnitPart {
     pub(crate) counts: Counts,
 }
 
-/// The counts at a moment.
+/// The counts of a core at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) counts: Counts,
@@ -81,7 +86,7 @@ pub(crate) struct Moment {
     pub(crate) slots: u64,
 }
 
-/// A part of the unit that is measured.
+/// The part of the measured unit that one context has executed so far.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     code: u64,
@@ -93,52 +98,54 @@ struct Part {
 /// Like [`RATE_SLOTS_MIN`], for the first unit of a mode.
 const FIRST_RATE_SLOTS_MIN: u64 = 500;
 
-/// How many user instructions after kernel mode are executed in detail, in [`Scope::Kernel`]. They wait for code and data
-/// that the kernel has evicted.
+/// In [`Scope::Kernel`], how many user instructions after kernel mode are executed in detail. They wait for code and
+/// data that the kernel has evicted, so the rate of user mode does not describe them.
 const AFTER_KERNEL: Instructions = Instructions(500);
 
-/// What the core executes in detail.
+/// The instructions that a core executes in detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Everything,
-    /// Kernel mode, the first user instructions after it, and units of user mode.
+    /// Kernel mode, the first user instructions after kernel mode, and units of user mode.
     Kernel,
-    /// Units.
+    /// Units in both modes.
     Units,
 }
 
-/// Chooses what the core of a vCPU executes in detail, and keeps what it counted.
+/// Chooses the instructions that the core of a vCPU executes in detail, and keeps the counts of units.
 pub(crate) struct Sampler {
     sampling: Sampling,
     vcpu: u32,
     phase: Phase,
     /// Whether kernel mode is executed in detail.
     kernel_is_in_detail: bool,
-    /// Instructions up to which user mode is executed in detail after kernel mode.
+    /// User mode is executed in detail until this count of instructions, because kernel mode came before.
     user_in_detail_until: Instructions,
     /// Executed instructions, in detail or not.
     executed: Instructions,
     branches: u64,
-    /// The count of instructions at which the next phase starts.
-    next_edge: Instructions,
-    /// The number of the unit that is measured now, or else of the next unit.
+    /// The count of executed instructions at which the next phase starts.
+    next_phase_start: Instructions,
+    /// The number of the unit that is measured now, or of the next unit.
     unit: u64,
-    /// The context that executes.
+    /// The context that executes: [`KernelContext::code`].
     code: u64,
     /// The region of interest, while one is open.
     region: Option<u32>,
-    /// The unit's parts so far, up to `last`.
+    /// The parts of the measured unit, up to `last_charge`.
     parts: Vec<Part>,
-    last: Moment,
-    /// The latencies of what accesses found since `last`, in cycles.
+    /// The counts when counts were charged to a part last.
+    last_charge: Moment,
+    /// The sum of the latencies of memory accesses since `last_charge`, in cycles.
     waited_cycles: u64,
-    ended: Vec<UnitPart>,
-    /// Cycles of an instruction that uses a slot, in user mode and in the kernel, as fixed point.
+    /// The parts of units that have ended.
+    ended_parts: Vec<UnitPart>,
+    /// Cycles per used issue slot by mode, without the time of overlapping waits. Fixed point: see [`RATE_SHIFT`].
     rates: [u64; 2],
-    /// By mode: whether no unit has set the rate yet. The mode is executed in detail until one does.
+    /// Whether no unit has set the rate of each mode yet. A mode is executed in detail until a unit sets its rate.
     lacks_rate: [bool; 2],
-    /// The fraction of a cycle that the estimate carries over, as fixed point.
-    fraction: u64,
+    /// The fraction of a cycle that the last estimate has left over, as fixed point.
+    cycle_fraction: u64,
 }
 
 impl Sampler {
@@ -151,33 +158,33 @@ impl Sampler {
             user_in_detail_until: Instructions::default(),
             executed: Instructions::default(),
             branches: 0,
-            next_edge: start_of_unit(&sampling, vcpu, 0),
+            next_phase_start: start_of_unit(&sampling, vcpu, 0),
             unit: 0,
             code: KernelContext::Unknown.code(),
             region: None,
             parts: Vec::new(),
-            last: Moment { counts: [0; COUNTERS], slots: 0 },
+            last_charge: Moment { counts: [0; COUNTERS], slots: 0 },
             waited_cycles: 0,
-            ended: Vec::new(),
+            ended_parts: Vec::new(),
             rates: [1 << RATE_SHIFT; 2],
             lacks_rate: [false; 2],
-            fraction: 0,
+            cycle_fraction: 0,
         }
     }
 
-    /// A sampler whose first unit starts at once, and that estimates the time of no mode before it has measured its rate.
+    /// A sampler whose first unit starts at once. It estimates the time of a mode only after it has measured its rate.
     pub(crate) fn starting_with_unit(sampling: Sampling, vcpu: u32) -> Sampler {
-        let next_edge = Instructions(sampling.warming);
+        let next_phase_start = Instructions(sampling.warming);
         let phase = Phase::DetailedWarming;
-        Sampler { phase, next_edge, lacks_rate: [true; 2], ..Sampler::new(sampling, vcpu) }
+        Sampler { phase, next_phase_start, lacks_rate: [true; 2], ..Sampler::new(sampling, vcpu) }
     }
 
-    /// Whether kernel mode is executed in detail from now on, or in units like user mode.
-    pub(crate) fn set_kernel_in_detail(&mut self, details: bool) {
-        self.kernel_is_in_detail = details;
+    /// Sets whether all of kernel mode is executed in detail from now on. Otherwise only its units are.
+    pub(crate) fn set_kernel_in_detail(&mut self, is_in_detail: bool) {
+        self.kernel_is_in_detail = is_in_detail;
     }
 
-    /// Whether the core executes the next `instructions`, from `address` on, in detail.
+    /// Returns whether the core must execute the next `instructions`, from `address` on, in detail.
     #[inline(always)]
     pub(crate) fn choose_detail(
         &mut self,
@@ -193,14 +200,14 @@ impl Sampler {
             || self.lacks_rate[mode]
     }
 
-    /// The latencies of what accesses in detail found are `cycles`.
+    /// Adds the latencies of the memory accesses of instructions that were executed in detail.
     #[inline]
-    pub(crate) fn waited(&mut self, cycles: u64) {
+    pub(crate) fn add_wait(&mut self, cycles: u64) {
         self.waited_cycles += cycles;
     }
 
-    /// Estimates the cycles of instructions that use `slots` issue slots. `waited_cycles`: the latencies of what their
-    /// accesses found. `address`: the address of one of them, in user mode or in the kernel.
+    /// Estimates the cycles of instructions that use `slots` issue slots. `waited_cycles`: the latencies of their
+    /// memory accesses. `address`: the address of one of the instructions, which tells the mode.
     #[inline]
     pub(crate) fn estimate(
         &mut self,
@@ -210,71 +217,76 @@ impl Sampler {
     ) -> u64 {
         let cycles = u64::from(slots) * self.rates[mode_of(address)]
             + (waited_cycles << (RATE_SHIFT - OVERLAP_SHIFT))
-            + self.fraction;
-        self.fraction = cycles & ((1 << RATE_SHIFT) - 1);
+            + self.cycle_fraction;
+        self.cycle_fraction = cycles & ((1 << RATE_SHIFT) - 1);
         cycles >> RATE_SHIFT
     }
 
-    /// Counts executed instructions; `branch`: whether the last one was a branch. Returns whether the next
-    /// phase starts.
+    /// Counts executed instructions. `is_branch_last`: whether the last of them is a branch. Returns a value if the
+    /// phase has ended.
     #[inline]
-    pub(crate) fn executed(&mut self, instructions: Instructions, branch: bool) -> Option<Edge> {
+    pub(crate) fn count_executed(
+        &mut self,
+        instructions: Instructions,
+        is_branch_last: bool,
+    ) -> Option<PhaseEnd> {
         self.executed += instructions;
-        self.branches += u64::from(branch);
-        (self.executed >= self.next_edge).then_some(Edge)
+        self.branches += u64::from(is_branch_last);
+        (self.executed >= self.next_phase_start).then_some(PhaseEnd)
     }
 
-    /// Sets the counts of instructions and branches.
-    pub(crate) fn add_to(&self, counts: &mut Counts) {
+    /// Sets the counters of instructions and branches, which the sampler counts in detail and between units.
+    pub(crate) fn put_counts(&self, counts: &mut Counts) {
         counts[INSTRUCTIONS] = self.executed.0;
         counts[BRANCHES] = self.branches;
     }
 
-    /// The next phase starts at `now`.
-    pub(crate) fn pass(&mut self, _: Edge, now: &Moment) {
+    /// Starts the next phase. `now`: the current counts.
+    pub(crate) fn start_next_phase(&mut self, _: PhaseEnd, now: &Moment) {
         match self.phase {
             Phase::FunctionalWarming => {
                 self.phase = Phase::DetailedWarming;
-                self.next_edge += Instructions(self.sampling.warming);
+                self.next_phase_start += Instructions(self.sampling.warming);
             }
             Phase::DetailedWarming => {
                 self.phase = Phase::Unit;
-                self.next_edge += Instructions(self.sampling.unit);
+                self.next_phase_start += Instructions(self.sampling.unit);
                 self.parts.clear();
-                (self.last, self.waited_cycles) = (*now, 0);
+                (self.last_charge, self.waited_cycles) = (*now, 0);
             }
             Phase::Unit => {
                 self.charge(now);
-                let unit_start = self.next_edge - Instructions(self.sampling.unit);
+                let unit_start = self.next_phase_start - Instructions(self.sampling.unit);
                 let follows_kernel =
                     self.kernel_is_in_detail && self.user_in_detail_until > unit_start;
                 self.adapt_rates(follows_kernel);
                 self.end_unit();
                 self.phase = Phase::FunctionalWarming;
                 self.unit += 1;
-                self.next_edge = start_of_unit(&self.sampling, self.vcpu, self.unit);
+                self.next_phase_start = start_of_unit(&self.sampling, self.vcpu, self.unit);
             }
         }
-        if self.executed >= self.next_edge {
+        if self.executed >= self.next_phase_start {
             // A block can be longer than the rest of a phase.
-            self.pass(Edge, now);
+            self.start_next_phase(PhaseEnd, now);
         }
     }
 
-    /// Whether another context than this is measured.
+    /// Whether a unit is measured, and another context than `code` executes.
     pub(crate) fn measures_other_than(&self, code: u64) -> bool {
         self.phase == Phase::Unit && self.code != code
     }
 
-    /// The context of the following instructions. The counts of the previous context were charged.
-    pub(crate) fn enter(&mut self, code: u64) {
+    /// Sets the context of the following instructions. The caller has charged the counts of the previous context.
+    pub(crate) fn set_context(&mut self, code: u64) {
         self.code = code;
     }
 
-    /// A region of interest opens or closes. The measured part of a unit belongs to the previous region.
+    /// Sets the open region of interest. `None`: no region is open. The measured part of a unit counts for the previous
+    /// region.
     pub(crate) fn set_region(&mut self, region: Option<u32>, now: &Moment) {
         if self.kernel_is_in_detail {
-            // Units only give rates: everything is counted.
+            // Units only give rates. The counts of regions come from all instructions.
             return;
         }
         if self.phase == Phase::Unit {
@@ -284,17 +296,17 @@ impl Sampler {
         self.region = region;
     }
 
-    /// The parts of the units that have ended since the last call.
-    pub(crate) fn take(&mut self) -> Vec<UnitPart> {
-        std::mem::take(&mut self.ended)
+    /// Takes the parts of the units that have ended since the last call.
+    pub(crate) fn take_ended_parts(&mut self) -> Vec<UnitPart> {
+        std::mem::take(&mut self.ended_parts)
     }
 
-    /// Charges the counts since the last charge to the context.
+    /// Charges the counts since the last charge to the context that executes.
     pub(crate) fn charge(&mut self, now: &Moment) {
-        let last = self.last.counts;
+        let last = self.last_charge.counts;
         let counts: Counts = std::array::from_fn(|id| now.counts[id].wrapping_sub(last[id]));
-        let slots = now.slots - self.last.slots;
-        self.last = *now;
+        let slots = now.slots - self.last_charge.slots;
+        self.last_charge = *now;
         let waited_cycles = std::mem::take(&mut self.waited_cycles);
         if counts.iter().all(|count| *count == 0) {
             return;
@@ -310,26 +322,26 @@ impl Sampler {
         }
     }
 
-    /// The measured part of the unit belongs to the open region.
+    /// Ends the unit: keeps its parts for the open region, or drops them if no region is open.
     fn end_unit(&mut self) {
         let unit = self.unit;
         if let Some(region) = self.region {
             let part =
                 |part: &Part| UnitPart { region, unit, code: part.code, counts: part.counts };
-            self.ended.extend(self.parts.iter().map(part));
+            self.ended_parts.extend(self.parts.iter().map(part));
         }
         self.parts.clear();
     }
 
-    /// Adapts the rates to a unit. `follows_kernel`: it has user instructions that directly follow kernel mode. They are never
-    /// estimated, so the user rate ignores them.
+    /// Adapts the rates to the measured unit. `follows_kernel`: the unit has user instructions that directly follow
+    /// kernel mode. Such instructions are never estimated, so the user rate ignores the unit.
     fn adapt_rates(&mut self, follows_kernel: bool) {
         for (mode, rate) in self.rates.iter_mut().enumerate().skip(usize::from(follows_kernel)) {
             let is_user =
                 |code: u64| matches!(KernelContext::from_code(code), Some(KernelContext::User(_)));
-            let of_mode = self.parts.iter().filter(|part| is_user(part.code) == (mode == 0));
+            let parts_of_mode = self.parts.iter().filter(|part| is_user(part.code) == (mode == 0));
             let (mut cycles, mut slots) = (0_u64, 0);
-            for part in of_mode {
+            for part in parts_of_mode {
                 let waited = part.waited_cycles >> OVERLAP_SHIFT;
                 cycles += part.counts[CYCLES].saturating_sub(waited);
                 slots += part.slots;
@@ -337,10 +349,10 @@ impl Sampler {
             let slots_min =
                 if self.lacks_rate[mode] { FIRST_RATE_SLOTS_MIN } else { RATE_SLOTS_MIN };
             if slots >= slots_min {
-                let found = ((cycles << RATE_SHIFT) / slots).cast_signed();
+                let unit_rate = ((cycles << RATE_SHIFT) / slots).cast_signed();
                 let lacks_rate = std::mem::take(&mut self.lacks_rate[mode]);
                 let weight_shift = if lacks_rate { 0 } else { RATE_WEIGHT_SHIFT };
-                let difference = found - rate.cast_signed();
+                let difference = unit_rate - rate.cast_signed();
                 *rate = rate.saturating_add_signed(difference >> weight_shift).max(RATE_MIN);
             }
         }
@@ -362,11 +374,11 @@ mod tests {
             } else {
                 now += sampler.estimate(5, 0, VirtualAddress(u64::MAX));
             }
-            if let Some(edge) = sampler.executed(Instructions(5), true) {
+            if let Some(phase_end) = sampler.count_executed(Instructions(5), true) {
                 let mut counts = [0; COUNTERS];
-                sampler.add_to(&mut counts);
+                sampler.put_counts(&mut counts);
                 counts[CYCLES] = now;
-                sampler.pass(edge, &Moment { counts, slots: sampler.executed.0 });
+                sampler.start_next_phase(phase_end, &Moment { counts, slots: sampler.executed.0 });
             }
         }
         in_detail
@@ -381,10 +393,10 @@ mod tests {
         assert!(!sampler.choose_detail(user, BLOCK) && !sampler.choose_detail(kernel, BLOCK));
         sampler.set_kernel_in_detail(true);
         assert!(!sampler.choose_detail(user, BLOCK) && sampler.choose_detail(kernel, BLOCK));
-        let _ = sampler.executed(BLOCK, true);
+        let _ = sampler.count_executed(BLOCK, true);
         for executed in (0..AFTER_KERNEL.0).step_by(100) {
             assert!(sampler.choose_detail(user, BLOCK), "{executed}");
-            let _ = sampler.executed(Instructions(100), false);
+            let _ = sampler.count_executed(Instructions(100), false);
         }
         assert!(!sampler.choose_detail(user, BLOCK) && sampler.choose_detail(kernel, BLOCK));
     }
@@ -393,7 +405,7 @@ mod tests {
     fn the_first_unit_sets_the_rate_and_later_ones_change_it() {
         let sampling = Sampling { period: 10_000, warming: 100, unit: 600, seed: 7 };
         let mut sampler = Sampler::starting_with_unit(sampling, 0);
-        sampler.enter(KernelContext::Interrupt(0xec).code());
+        sampler.set_context(KernelContext::Interrupt(0xec).code());
         assert!(sampler.choose_detail(VirtualAddress(u64::MAX), Instructions(5)));
         let in_detail = run(&mut sampler, 140, 3);
         assert_eq!(in_detail, 140 * 5 * 3);
@@ -407,7 +419,7 @@ mod tests {
         let mut sampler = Sampler::new(sampling, 0);
         sampler.set_region(Some(1), &Moment { counts: [0; COUNTERS], slots: 0 });
         let in_detail = run(&mut sampler, 20_000, 3);
-        let parts = sampler.take();
+        let parts = sampler.take_ended_parts();
         assert_eq!(parts.len(), 100);
         assert!((0..).zip(&parts).all(|(unit, part)| part.unit == unit));
         let instructions: u64 = parts.iter().map(|part| part.counts[INSTRUCTIONS]).sum();
@@ -448,9 +460,9 @@ mod tests {
         let enter = |sampler: &mut Sampler, code, now| {
             assert!(sampler.measures_other_than(code));
             sampler.charge(&now);
-            sampler.enter(code);
+            sampler.set_context(code);
         };
-        sampler.pass(Edge, &moment(0)); // detailed warming of no length, then the unit
+        sampler.start_next_phase(PhaseEnd, &moment(0)); // detailed warming of no length, then the unit
         assert_eq!(sampler.phase, Phase::Unit);
         // No region was open before.
         sampler.set_region(Some(4), &moment(3));
@@ -458,7 +470,7 @@ mod tests {
         enter(&mut sampler, 78, moment(9));
         sampler.set_region(None, &moment(10));
         let unknown = KernelContext::Unknown.code();
-        let found = sampler.take();
+        let found = sampler.take_ended_parts();
         let found = found.iter().map(|part| (part.region, part.code, part.counts[CYCLES]));
         assert_eq!(found.collect::<Vec<_>>(), [(4, unknown, 4), (4, 77, 8), (4, 78, 2)]);
     }

@@ -1,5 +1,7 @@
-//! Shadow caches, at the level `count`. They count the misses that the caches of other machines, and caches of all
-//! sizes, would have had for the same accesses. They do not affect time.
+//! Shadow caches, at the level `count`: caches of other machines, and caches of all sizes, that see the same accesses.
+//! They count the misses that these caches would have, and do not affect time.
+//!
+//! `cpu/shadow_caches.rs` passes each block and access to the one [`ShadowCacheModels`], in the vCPUs' thread.
 
 use machine::memory::{
     Access, MemorySystem, PageSize, StackDistances, TlbFlush, without_mshr_limit,
@@ -10,7 +12,7 @@ use machine::{
 };
 
 use crate::models::accesses::Write;
-use crate::models::counters::add_memory;
+use crate::models::counters::put_memory_counts;
 use crate::models::pages::Pages;
 use crate::models::translations::{self, Change};
 use simrecord::counters::{COUNTERS, Counts, mask_of};
@@ -24,27 +26,31 @@ pub const CURVE_LINE_BYTES: u64 = 64;
 /// Sizes of the miss curve, as powers of two: 1 KiB to 1 GiB.
 const SIZES: std::ops::RangeInclusive<u32> = 10..=30;
 const GROUPS: usize = Group::ALL.len();
-/// Stack distances by their number of bits, and first accesses to a line.
+/// Buckets of stack distances: one for each number of bits from 0 to 64, and one for first accesses to a line.
 const BUCKETS: usize = 66;
+/// The bucket of first accesses.
 const COLD: usize = BUCKETS - 1;
 
 /// The caches of one model, and their counts by group of contexts.
 struct Hierarchy {
     system: MemorySystem,
+    /// The counters that these caches have: [`ShadowCaches::counters`].
     counters: u32,
     sums: [Counts; GROUPS],
-    /// The counts of each vCPU at the last change of its group.
-    last: Vec<Counts>,
+    /// The counts of each vCPU when they were added to `sums` last.
+    added: Vec<Counts>,
 }
 
 /// Stack distances of a stream of accesses, by group of contexts.
 struct Distances {
     stack: StackDistances,
+    /// The line of the last access.
     last_line: LineAddress,
     buckets: [[u64; BUCKETS]; GROUPS],
 }
 
 struct Vcpu {
+    /// The group that the vCPU executes.
     group: Group,
     pages: Pages,
     /// Executed instructions. They serve as the clock of shadow caches.
@@ -65,7 +71,7 @@ impl ShadowCacheModels {
             system: MemorySystem::new(&without_mshr_limit(model), cpus),
             counters: mask_of(model, cpus),
             sums: [[0; COUNTERS]; GROUPS],
-            last: vec![[0; COUNTERS]; cpus as usize],
+            added: vec![[0; COUNTERS]; cpus as usize],
         };
         let distances = || Distances {
             stack: StackDistances::new(CURVE_LINE_BYTES),
@@ -84,7 +90,7 @@ impl ShadowCacheModels {
         }
     }
 
-    /// A block of this many instructions starts in `group`: its lines are fetched.
+    /// A block with this number of instructions starts in `group`. Fetches its code, which lies at `spans`.
     #[inline]
     pub(crate) fn block(
         &mut self,
@@ -94,7 +100,7 @@ impl ShadowCacheModels {
         spans: (CodeSpan, Option<CodeSpan>),
     ) {
         if self.vcpus[cpu].group != group {
-            self.change(cpu, group);
+            self.change_group(cpu, group);
         }
         for span in [Some(spans.0), spans.1].into_iter().flatten() {
             let addresses = (VirtualAddress(span.virtual_address), PhysicalAddress(span.physical));
@@ -103,7 +109,7 @@ impl ShadowCacheModels {
         self.vcpus[cpu].instructions += instructions;
     }
 
-    /// The vCPU has loaded or stored within one page.
+    /// The vCPU has loaded or stored `bytes` bytes within one page.
     #[inline]
     pub(crate) fn data(&mut self, cpu: usize, write: bool, addresses: Addresses, bytes: u32) {
         let kind = if write { AccessKind::Store } else { AccessKind::Load };
@@ -120,7 +126,7 @@ impl ShadowCacheModels {
     }
 
     /// Memory was written by a device, or by a store of `cpu` to a page with code.
-    pub(crate) fn written(&mut self, cpu: usize, write: Write) {
+    pub(crate) fn observe_write(&mut self, cpu: usize, write: Write) {
         for hierarchy in &mut self.hierarchies {
             if write.by_device {
                 hierarchy.system.dma_write(write.physical, write.bytes);
@@ -130,17 +136,17 @@ impl ShadowCacheModels {
         }
     }
 
-    /// The known pages of a vCPU.
+    /// The physical addresses of the pages that a vCPU used last.
     pub(crate) fn pages(&mut self, cpu: usize) -> &mut Pages {
         &mut self.vcpus[cpu].pages
     }
 
-    /// The address translations of a vCPU have changed.
+    /// Drops all address translations of a vCPU.
     pub(crate) fn forget_translations(&mut self, cpu: usize) {
         self.change_translations(cpu, Change { flush: Some(TlbFlush::All), space: None });
     }
 
-    /// The address translations of a vCPU change.
+    /// Passes a change of a vCPU's address translations on to the caches.
     pub(crate) fn change_translations(&mut self, cpu: usize, change: Change) {
         self.vcpus[cpu].pages.change(change);
         for hierarchy in &mut self.hierarchies {
@@ -148,6 +154,7 @@ impl ShadowCacheModels {
         }
     }
 
+    /// An access as the memory system takes it. Executed instructions serve as its time.
     fn access(
         &self,
         cpu: usize,
@@ -169,6 +176,7 @@ impl ShadowCacheModels {
         }
     }
 
+    /// Passes an access to the caches of all models, and to the caches of all sizes.
     fn request(&mut self, cpu: usize, kind: AccessKind, addresses: Addresses, bytes: u32) {
         let access = self.access(cpu, kind, addresses, bytes);
         for hierarchy in &mut self.hierarchies {
@@ -182,26 +190,26 @@ impl ShadowCacheModels {
     }
 
     #[cold]
-    fn change(&mut self, cpu: usize, group: Group) {
+    fn change_group(&mut self, cpu: usize, group: Group) {
         self.synchronise(cpu);
         self.vcpus[cpu].group = group;
     }
 
-    /// Adds the counts of a vCPU's caches since the last call to its group.
+    /// Adds the counts of a vCPU's caches since the last call to the sums of its group.
     fn synchronise(&mut self, cpu: usize) {
         let group = self.vcpus[cpu].group;
         for hierarchy in &mut self.hierarchies {
             let mut now = [0; COUNTERS];
-            add_memory(&hierarchy.system.counts(cpu), &mut now);
-            let last = &mut hierarchy.last[cpu];
-            for (at, sum) in hierarchy.sums[group as usize].iter_mut().enumerate() {
-                *sum += now[at] - last[at];
+            put_memory_counts(&hierarchy.system.counts(cpu), &mut now);
+            let added = &mut hierarchy.added[cpu];
+            for (counter, sum) in hierarchy.sums[group as usize].iter_mut().enumerate() {
+                *sum += now[counter] - added[counter];
             }
-            *last = now;
+            *added = now;
         }
     }
 
-    /// A region opens: all counts start at zero, and caches keep their content.
+    /// Sets all counts to zero, because a region opens. Caches keep their content.
     pub(crate) fn open_region(&mut self) {
         (0..self.vcpus.len()).for_each(|cpu| self.synchronise(cpu));
         self.hierarchies.iter_mut().for_each(|hierarchy| hierarchy.sums = [[0; COUNTERS]; GROUPS]);
@@ -249,6 +257,7 @@ struct MissesOfSize {
 }
 
 impl Distances {
+    /// Counts an access to each of its lines.
     fn access(&mut self, group: Group, physical: PhysicalAddress, bytes: u64) {
         let shift = CURVE_LINE_BYTES.ilog2();
         for line in LineRange::touched_by(physical, bytes, shift) {

@@ -1,13 +1,14 @@
-//! Makes the template of a block, which a core executes. This is done once, when QEMU translates the block.
+//! Makes the template of a block, which a core of the level `ooo` executes. `translate.rs` calls it once, when QEMU
+//! translates the block.
 
 use machine::CodeSpan;
 use machine::core::{Instruction, Layout, Template};
 use machine::decode::{Decoded, Decoder};
 
-/// The template of a block in these spans, from its instructions with their lengths in bytes.
+/// The template of a block whose code lies at `spans`. `code`: its instructions, with their lengths in bytes.
 ///
-/// All code is taken for 64-bit code: for firmware in other modes, lengths and addresses are right,
-/// but the effects of instructions may not be.
+/// All code is decoded as 64-bit code. For firmware in other modes, lengths and addresses are right, but the effects of
+/// instructions may be wrong.
 pub(crate) fn template<'a>(
     decoder: &mut Decoder,
     layout: Layout,
@@ -15,11 +16,12 @@ pub(crate) fn template<'a>(
     code: impl Iterator<Item = (&'a Decoded, u8)>,
 ) -> Template {
     let mut target = None;
-    let of_core = |(decoded, bytes): (&Decoded, u8)| {
+    let core_instruction = |(decoded, bytes): (&Decoded, u8)| {
+        // Only the target of the last instruction remains, which may be a branch.
         target = decoded.target();
         decoder.core_instruction(decoded).with_bytes(bytes)
     };
-    let instructions: Vec<Instruction> = code.map(of_core).collect();
+    let instructions: Vec<Instruction> = code.map(core_instruction).collect();
     Template::new(layout, spans, &instructions, target)
 }
 

@@ -1,4 +1,5 @@
-//! The callbacks of instructions that change translations or flush a line.
+//! Registers and handles the callbacks of instructions that change address translations or flush a cache line.
+//! `translate.rs` calls [`watch`] and [`watch_flush`] for such instructions, where the level has caches.
 
 use std::ffi::{c_uint, c_void};
 
@@ -10,33 +11,34 @@ use crate::models::translations;
 use crate::qemu::TranslatedInstruction;
 use crate::session::{self, Session};
 
-/// An instruction of a block that changes translations.
+/// An instruction of a block that changes address translations.
 #[derive(Debug)]
-pub(crate) struct Point {
+struct ChangePoint {
     change: TranslationChange,
-    /// How many instructions of the block, with itself, are still to execute.
+    /// How many instructions of the block are still to execute, this one included.
     remaining: u32,
 }
 
-/// Has the caches of this level follow an instruction that changes translations.
+/// Makes the caches of this level follow an instruction that changes address translations.
 pub(crate) fn watch(
     session: &mut Session,
     instruction: TranslatedInstruction,
     change: TranslationChange,
     remaining: u32,
 ) {
-    let point = session.arena.keep_instruction(Point { change, remaining });
+    let point = session.arena.keep_instruction(ChangePoint { change, remaining });
     session.qemu.on_instruction(instruction, on_change, point.cast_mut().cast());
 }
 
-/// An instruction that flushes a line, in a block.
+/// An instruction of a block that flushes a cache line.
 #[derive(Debug)]
-pub(crate) struct FlushPoint {
+struct FlushPoint {
     flush: FlushedLine,
+    /// How many instructions of the block are still to execute, this one included.
     remaining: u32,
 }
 
-/// Has the caches of this level follow an instruction that flushes a line.
+/// Makes the caches of this level follow an instruction that flushes a cache line.
 pub(crate) fn watch_flush(
     session: &mut Session,
     instruction: TranslatedInstruction,
@@ -47,9 +49,9 @@ pub(crate) fn watch_flush(
     session.qemu.on_instruction(instruction, on_flush, point.cast_mut().cast());
 }
 
-/// The instruction is about to execute.
+/// Called before an instruction that flushes a cache line.
 extern "C" fn on_flush(_: c_uint, point: *mut c_void) {
-    let vcpu = cpu::running();
+    let vcpu = cpu::running_vcpu();
     // SAFETY: the arena keeps the point while there is code that passes it.
     let point = unsafe { &*point.cast_const().cast::<FlushPoint>() };
     let address = {
@@ -59,24 +61,24 @@ extern "C" fn on_flush(_: c_uint, point: *mut c_void) {
         translations::address(&mut session.qemu, registers, point.flush.at)
     };
     if let Some(address) = address {
-        cpu::with(vcpu, |cpu| {
+        cpu::with_vcpu(vcpu, |cpu| {
             cpu.flush_line(point.flush, point.remaining, VirtualAddress(address))
         });
     }
 }
 
-/// The instruction is about to execute.
+/// Called before an instruction that changes address translations.
 extern "C" fn on_change(_: c_uint, point: *mut c_void) {
-    let vcpu = cpu::running();
+    let vcpu = cpu::running_vcpu();
     // SAFETY: the arena keeps the point while there is code that passes it.
-    let point = unsafe { &*point.cast_const().cast::<Point>() };
+    let point = unsafe { &*point.cast_const().cast::<ChangePoint>() };
     let change = {
         let mut guard = session::lock();
         let Some(session) = guard.as_mut() else { return };
         translations::next_change(&mut session.qemu, session.registers, point.change)
     };
-    cpu::with(vcpu, |cpu| {
-        // Accesses before it were made with the translations before it.
+    cpu::with_vcpu(vcpu, |cpu| {
+        // Earlier instructions of the block have used the old translations.
         cpu.retire_pending(point.remaining);
         cpu.change_translations(vcpu, change);
     });

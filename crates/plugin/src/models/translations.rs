@@ -1,7 +1,8 @@
-//! Instructions that change the guest's address translations, and the entries that they drop from TLBs.
+//! Finds out how an instruction changes the guest's address translations, and applies the change to the TLBs of a
+//! memory system. `translation_points.rs` calls it before the instruction executes.
 //!
-//! Without PCIDs, which QEMU's own translator does not offer, a write of cr3 drops all pages that
-//! are not global. Both cases are handled.
+//! Without PCIDs, which QEMU's own translator does not offer, a write of cr3 drops all pages that are not global.
+//! Guests with and without PCIDs are handled.
 
 use machine::decode::{MemoryOperand, TranslationChange};
 use machine::memory::{MemorySystem, TlbFlush};
@@ -10,22 +11,25 @@ use machine::{PhysicalAddress, VirtualAddress};
 use crate::qemu::{Qemu, Registers};
 use plugin_interface::annotations::REGISTERS;
 
-/// Bits of cr4: pages can be global; PCIDs are enabled.
+/// Bit of cr4: pages can be global.
 const CR4_PGE: u64 = 1 << 7;
+/// Bit of cr4: PCIDs are enabled.
 const CR4_PCIDE: u64 = 1 << 17;
 /// The bit of a new cr3 that keeps the translations of its address space.
 const KEEPS_TRANSLATIONS: u64 = 1 << 63;
+/// The bits of cr3 with the number of the address space, the PCID.
 const SPACE_MASK: u64 = 0xfff;
 
 /// An instruction's change of translations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
+    /// The translations that are dropped. `None`: none are.
     pub(crate) flush: Option<TlbFlush>,
-    /// The new address space and the new cr3.
+    /// The new address space, and the address of its page tables. `None`: the address space stays.
     pub(crate) space: Option<(u16, PhysicalAddress)>,
 }
 
-/// Changes the translations of a processor of a memory system.
+/// Applies a change to the TLBs of processor `cpu`.
 pub(crate) fn apply(change: Change, system: &mut MemorySystem, cpu: usize) {
     if let Some((space, cr3)) = change.space {
         system.set_address_space(cpu, space, cr3);
@@ -35,7 +39,7 @@ pub(crate) fn apply(change: Change, system: &mut MemorySystem, cpu: usize) {
     }
 }
 
-/// The assumed change where operands are not known.
+/// The change that is assumed if operands cannot be read: drops everything.
 const EVERYTHING: Change = Change { flush: Some(TlbFlush::All), space: None };
 
 /// Reads the registers and memory that an instruction's operands name.
@@ -53,7 +57,7 @@ trait Guest {
     }
 }
 
-/// The operands of the vCPU that runs.
+/// Reads operands from the running vCPU.
 struct Operands<'q>(&'q mut Qemu, Registers);
 
 impl Operands<'_> {
@@ -87,7 +91,7 @@ impl Guest for Operands<'_> {
     }
 }
 
-/// The change by the instruction that a vCPU is about to execute. All translations, if its registers are not known.
+/// The change that the next instruction of the running vCPU makes. Without `registers`, it drops all translations.
 pub(crate) fn next_change(
     qemu: &mut Qemu,
     registers: Option<Registers>,
@@ -96,7 +100,7 @@ pub(crate) fn next_change(
     registers.map_or(EVERYTHING, |registers| change_of(&mut Operands(qemu, registers), change))
 }
 
-/// The address of an operand of an instruction that a vCPU is about to execute.
+/// The address of an operand of the next instruction of the running vCPU. `None` if a register is not known.
 pub(crate) fn address(
     qemu: &mut Qemu,
     registers: Registers,
@@ -109,7 +113,7 @@ fn change_of(guest: &mut impl Guest, change: TranslationChange) -> Change {
     known_change_of(guest, change).unwrap_or(EVERYTHING)
 }
 
-/// The change by an instruction, or `None` if an operand cannot be read.
+/// The change that an instruction makes, or `None` if an operand cannot be read.
 fn known_change_of(guest: &mut impl Guest, change: TranslationChange) -> Option<Change> {
     let cr4 = guest.cr4()?;
     let (is_global, has_spaces) = (cr4 & CR4_PGE != 0, cr4 & CR4_PCIDE != 0);

@@ -1,4 +1,7 @@
-//! The PMU of one vCPU: event selects and counters, as AMD's manual has them (APM volume 2, 13.2).
+//! The PMU of one vCPU: event selects and counters, as AMD's manual defines them (APM volume 2, 13.2).
+//!
+//! A counter has no clock of its own. Its value is synchronised with the plugin's counts of the vCPU ([`EventCounts`])
+//! whenever the guest or the plugin reads it. This file is pure: `machine.rs` provides the counts.
 
 use super::events::{Event, event_of};
 use super::state::{Content, CounterContent};
@@ -19,10 +22,10 @@ const INVERT: u64 = 1 << 23;
 const COUNTER_MASK: u64 = 0xff << 24;
 const GUEST_ONLY: u64 = 1 << 40;
 const HOST_ONLY: u64 = 1 << 41;
-/// Bits that select the event: number, unit mask, and how it is counted.
+/// The bits of an event select that identify the event, its unit mask and the conditions on it.
 const EVENT_BITS: u64 = 0xf << 32 | COUNTER_MASK | INVERT | EDGE | 0xffff;
 
-/// The privilege rings whose events a counter counts.
+/// The privilege levels whose events a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PrivilegeRings {
     pub(crate) user: bool,
@@ -30,22 +33,23 @@ pub(crate) struct PrivilegeRings {
 }
 
 /// The counts of a vCPU at one moment.
-pub(crate) trait Counts {
-    /// How often `event` has happened in these rings since an arbitrary start; `None` if it is not
-    /// counted. It doesn't decrease.
+pub(crate) trait EventCounts {
+    /// How often `event` has happened in these rings since an arbitrary start. It does not decrease. `None`: the event
+    /// is not counted now.
     fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64>;
 }
 
 /// A counter and its event select.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counter {
+    /// The event select register.
     select: u64,
     /// The value at the last synchronisation.
     value: u64,
-    /// The count of the event at the last synchronisation; `None` if the counter is off or the event is not counted.
-    since: Option<u64>,
-    /// Whether the counter has overflowed with its interrupt enabled, and this is not yet reported.
-    ran_over: bool,
+    /// The count of the event at the last synchronisation. `None` if the counter is off or the event is not counted.
+    synchronised_count: Option<u64>,
+    /// Whether the counter has overflowed with its interrupt enabled since [`Pmu::take_overflows`] was called last.
+    has_overflowed: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -57,10 +61,10 @@ impl Counter {
     /// The privilege rings whose events are counted, or `None` if the counter is off.
     fn rings(&self) -> Option<PrivilegeRings> {
         let (user, kernel) = (self.select & USER != 0, self.select & SYSTEM != 0);
-        // The guest runs no guests of its own.
-        let guests = self.select & (GUEST_ONLY | HOST_ONLY) == GUEST_ONLY;
-        let on = self.select & ENABLE != 0 && (user || kernel) && !guests;
-        on.then_some(PrivilegeRings { user, kernel })
+        // The guest runs no guests, so a counter for guests only counts nothing.
+        let guests_only = self.select & (GUEST_ONLY | HOST_ONLY) == GUEST_ONLY;
+        let is_on = self.select & ENABLE != 0 && (user || kernel) && !guests_only;
+        is_on.then_some(PrivilegeRings { user, kernel })
     }
 
     /// The selected event, or `None` if the plugin does not know it.
@@ -73,25 +77,26 @@ impl Counter {
         event_of(number, (self.select >> 8) as u8)
     }
 
-    fn count(&self, counts: &impl Counts) -> Option<u64> {
+    /// The count of the selected event in the selected rings.
+    fn count(&self, counts: &impl EventCounts) -> Option<u64> {
         counts.count(self.event()?, self.rings()?)
     }
 
-    /// Synchronises the value with the counts.
-    fn synchronise(&mut self, counts: &impl Counts) {
+    /// Adds the events since the last synchronisation to the value.
+    fn synchronise(&mut self, counts: &impl EventCounts) {
         let now = self.count(counts);
-        if let (Some(now), Some(since)) = (now, self.since) {
-            let value = self.value + now.saturating_sub(since);
-            self.ran_over |= value > VALUE_MASK && self.select & INTERRUPT != 0;
+        if let (Some(now), Some(last)) = (now, self.synchronised_count) {
+            let value = self.value + now.saturating_sub(last);
+            self.has_overflowed |= value > VALUE_MASK && self.select & INTERRUPT != 0;
             self.value = value & VALUE_MASK;
         }
-        // An event that is not always counted starts again each time.
-        self.since = now;
+        // While an event is not counted, nothing is added. Counting starts again from the next count.
+        self.synchronised_count = now;
     }
 
-    /// Counts from now on.
-    fn restart(&mut self, counts: &impl Counts) {
-        self.since = self.count(counts);
+    /// Counts from now on, without the events since the last synchronisation.
+    fn restart(&mut self, counts: &impl EventCounts) {
+        self.synchronised_count = self.count(counts);
     }
 }
 
@@ -101,66 +106,68 @@ impl Pmu {
         self.counters[index].select
     }
 
-    /// The value of a counter.
-    pub(crate) fn value(&mut self, index: usize, counts: &impl Counts) -> u64 {
+    /// The current value of a counter.
+    pub(crate) fn value(&mut self, index: usize, counts: &impl EventCounts) -> u64 {
         self.counters[index].synchronise(counts);
         self.counters[index].value
     }
 
     /// Writes an event select. The counter keeps its value.
-    pub(crate) fn write_select(&mut self, index: usize, select: u64, counts: &impl Counts) {
+    pub(crate) fn write_select(&mut self, index: usize, select: u64, counts: &impl EventCounts) {
         let counter = &mut self.counters[index];
         counter.synchronise(counts);
         counter.select = select;
         counter.restart(counts);
     }
 
-    pub(crate) fn write_value(&mut self, index: usize, value: u64, counts: &impl Counts) {
+    /// Writes a counter. An overflow that was not reported is forgotten.
+    pub(crate) fn write_value(&mut self, index: usize, value: u64, counts: &impl EventCounts) {
         let counter = &mut self.counters[index];
         counter.value = value & VALUE_MASK;
-        counter.ran_over = false;
+        counter.has_overflowed = false;
         counter.restart(counts);
     }
 
-    /// The event of a counter that is on but cannot be counted.
-    pub(crate) fn uncounted(&self, index: usize, counts: &impl Counts) -> Option<u64> {
+    /// The event of a counter that is on but cannot count, as the event's bits of the event select. `None` if it counts
+    /// or is off.
+    pub(crate) fn uncounted(&self, index: usize, counts: &impl EventCounts) -> Option<u64> {
         let counter = &self.counters[index];
-        let on = counter.rings().is_some();
-        (on && counter.count(counts).is_none()).then_some(counter.select & EVENT_BITS)
+        let is_on = counter.rings().is_some();
+        (is_on && counter.count(counts).is_none()).then_some(counter.select & EVENT_BITS)
     }
 
     /// Synchronises all counters with the counts.
-    pub(crate) fn synchronise(&mut self, counts: &impl Counts) {
+    pub(crate) fn synchronise(&mut self, counts: &impl EventCounts) {
         self.counters.iter_mut().for_each(|counter| counter.synchronise(counts));
     }
 
-    /// Whether a counter with an enabled interrupt has overflowed since the last call.
-    pub(crate) fn take_overflows(&mut self, counts: &impl Counts) -> bool {
-        let mut any = false;
+    /// Returns whether a counter with an enabled interrupt has overflowed since the last call.
+    pub(crate) fn take_overflows(&mut self, counts: &impl EventCounts) -> bool {
+        let mut any_overflow = false;
         for counter in &mut self.counters {
             counter.synchronise(counts);
-            any |= std::mem::take(&mut counter.ran_over);
+            any_overflow |= std::mem::take(&mut counter.has_overflowed);
         }
-        any
+        any_overflow
     }
 
-    /// The least number of cycles after which a counter with an enabled interrupt can overflow.
-    pub(crate) fn next_overflow(&self, counts: &impl Counts) -> Option<u64> {
+    /// The least number of cycles, at least 1, after which a counter with an enabled interrupt can overflow. `None` if
+    /// none can. Relies on [`Event::per_cycle_max`].
+    pub(crate) fn next_overflow(&self, counts: &impl EventCounts) -> Option<u64> {
         let due = |counter: &Counter| {
-            let interrupts = counter.select & INTERRUPT != 0;
-            if !interrupts {
+            if counter.select & INTERRUPT == 0 {
                 return None;
             }
             let event = counter.event()?;
-            let ahead = counter.count(counts)?.saturating_sub(counter.since?);
-            let events_to_overflow = (VALUE_MASK + 1).saturating_sub(counter.value + ahead);
+            let pending = counter.count(counts)?.saturating_sub(counter.synchronised_count?);
+            let events_to_overflow = (VALUE_MASK + 1).saturating_sub(counter.value + pending);
             Some((events_to_overflow / event.per_cycle_max()).max(1))
         };
         self.counters.iter().filter_map(due).min()
     }
 
-    /// All event selects and values, to be kept.
-    pub(crate) fn content(&mut self, counts: &impl Counts) -> Content {
+    /// All event selects and current values.
+    pub(crate) fn content(&mut self, counts: &impl EventCounts) -> Content {
         std::array::from_fn(|index| CounterContent {
             select: self.select(index),
             value: self.value(index, counts),
@@ -186,7 +193,7 @@ mod tests {
         paused: bool,
     }
 
-    impl Counts for Executed {
+    impl EventCounts for Executed {
         fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64> {
             let count_if = |wanted: bool, count: u64| if wanted { count } else { 0 };
             let instructions =

@@ -1,4 +1,5 @@
-//! The guest's event numbers. docs/guest-pmu.md shows the same table.
+//! The events that the guest can select, by the numbers and unit masks of AMD's family 17h. docs/guest-pmu.md has the
+//! same table, which a test checks.
 
 /// An event that a counter can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub(crate) enum Event {
     Exceptions,
 }
 
-/// An event number of 12 bits and a unit mask of 8, with what they mean.
+/// An event number of 12 bits, a unit mask, and the event that they select.
 type Row = (u16, u8, Event);
 
 /// Events of family 17h that Linux uses for its generic events and its cache events
@@ -91,11 +92,11 @@ pub(crate) fn event_of(number: u16, mask: u8) -> Option<Event> {
 }
 
 impl Event {
-    /// The most events per cycle. It bounds how soon a counter can overflow.
+    /// The most events per cycle that are assumed. It bounds how soon a counter can overflow, and so when the plugin
+    /// checks the counter. If a model has more events per cycle, an overflow is reported late.
     pub(crate) fn per_cycle_max(self) -> u64 {
         match self {
             Event::Instructions | Event::Cycles | Event::Branches | Event::BranchMisses => 1,
-            // If a model exceeds this number, an overflow is reported a little later.
             _ => 64,
         }
     }

@@ -1,10 +1,11 @@
-//! The PMUs of all vCPUs, and the counts that they show.
+//! The PMUs of all vCPUs, and the counts that their counters show. The session has one [`Pmus`] if the options ask for
+//! a PMU. `msr.rs` reads and writes registers, and `qemu/before_block.rs` checks for overflows.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::core::{Counts as CountsOfVcpu, Pmu, PrivilegeRings};
+use super::core::{EventCounts, Pmu, PrivilegeRings};
 use super::events::Event;
 use super::state::{self, CounterContent};
 use crate::cpu::level::Level;
@@ -17,9 +18,9 @@ use plugin_interface::options::Options;
 use simrecord::counters::{BRANCH_MISSES, BRANCHES, CYCLES, Counts, INSTRUCTIONS};
 use simrecord::record::{Detail, Notice, Record};
 
-/// The most events that are named as not counted.
+/// The most events that are reported as not counted.
 const REPORTED_MAX: usize = 64;
-/// The longest file of a state: a line of at most 40 bytes for each counter of 16 vCPUs, and more.
+/// The most bytes that are read of a file of the PMUs' state. A line for each counter of 16 vCPUs needs far less.
 const STATE_BYTES_MAX: u64 = 1 << 16;
 
 /// A register of a PMU, by the number of its counter.
@@ -29,53 +30,62 @@ pub(crate) enum PmuRegister {
     Value(usize),
 }
 
-/// A result that is set before the instruction after the one that requested it.
+/// The result of `rdmsr` or `cpuid` that the plugin puts into registers before the next instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The value that `rdmsr` reads.
     Register(u64),
-    /// A `cpuid` is to say that there are six counters.
+    /// `cpuid` must report that there are six counters.
     SixCounters,
 }
 
-/// The PMU of one vCPU, with its pending actions.
+/// The PMU of one vCPU, and the instruction that it has not answered yet.
 #[derive(Default)]
 pub(crate) struct VcpuPmu {
     pmu: Pmu,
+    /// The result that the next instruction must see.
     pub(crate) answer: Option<Answer>,
-    /// Address of a `cpuid` that is tried again.
-    pub(crate) again_at: Option<u64>,
+    /// The address of a `cpuid` that was at the end of its block and is executed again.
+    pub(crate) retried_at: Option<u64>,
 }
 
 /// The PMUs of a machine.
 pub(crate) struct Pmus {
     vcpus: Vec<VcpuPmu>,
-    /// Events named as not counted.
+    /// The events that were reported as not counted.
     reported: Vec<u64>,
-    /// The file for their state when QEMU ends.
+    /// The file for the state of the PMUs when QEMU ends.
     save_to: Option<PathBuf>,
 }
 
-/// The counts of a vCPU at a moment.
+/// The counts of a vCPU at one moment.
 #[derive(Default)]
-pub(crate) struct Now {
+pub(crate) struct VcpuCounts {
+    /// `None` in a value without counts.
     level: Option<Detail>,
+    /// The counts of both modes.
     all: Counts,
+    /// The counts of user mode.
     user: Counts,
     interrupts: u64,
     exceptions: u64,
 }
 
-impl Now {
+impl VcpuCounts {
     /// The counts at an instruction of a vCPU. `remaining`: how many instructions of its block are still to execute,
     /// this one included.
-    pub(crate) fn of_vcpu(vcpu: u32, remaining: u32, level: &Level, tracked: &TrackedCpu) -> Now {
-        let (all, user) = cpu::with(vcpu, |cpu| {
-            let all = cpu.counts_before(level.counted_of(remaining));
+    pub(crate) fn of_vcpu(
+        vcpu: u32,
+        remaining: u32,
+        level: &Level,
+        tracked: &TrackedCpu,
+    ) -> VcpuCounts {
+        let (all, user) = cpu::with_vcpu(vcpu, |cpu| {
+            let all = cpu.counts_before(level.counted_part_of(remaining));
             (all, cpu.user_counts(&all))
         });
         let (interrupts, exceptions) = (tracked.interrupts, tracked.exceptions);
-        Now { level: Some(level.now()), all, user, interrupts, exceptions }
+        VcpuCounts { level: Some(level.current()), all, user, interrupts, exceptions }
     }
 
     /// The counts of all vCPUs when one of them is at an instruction of its block.
@@ -83,14 +93,15 @@ impl Now {
         position: BlockPosition,
         level: &Level,
         tracked: &[TrackedCpu],
-    ) -> Vec<Now> {
+    ) -> Vec<VcpuCounts> {
         let now = |(number, tracked): (u32, _)| {
             let remaining = if number == position.vcpu { position.remaining } else { 0 };
-            Now::of_vcpu(number, remaining, level, tracked)
+            VcpuCounts::of_vcpu(number, remaining, level, tracked)
         };
         (0..).zip(tracked).map(now).collect()
     }
 
+    /// The counts of the given rings.
     fn in_rings(&self, rings: PrivilegeRings) -> Counts {
         std::array::from_fn(|position| match (rings.user, rings.kernel) {
             (true, true) => self.all[position],
@@ -101,7 +112,7 @@ impl Now {
     }
 }
 
-impl CountsOfVcpu for Now {
+impl EventCounts for VcpuCounts {
     fn count(&self, event: Event, rings: PrivilegeRings) -> Option<u64> {
         let level = self.level.filter(|level| *level != Detail::Fast)?;
         let counts = self.in_rings(rings);
@@ -114,14 +125,14 @@ impl CountsOfVcpu for Now {
             Event::Exceptions => Some(if rings.kernel { self.exceptions } else { 0 }),
             Event::Branches if level.has_model() => Some(counts[BRANCHES]),
             Event::BranchMisses if level == Detail::Ooo => Some(counts[BRANCH_MISSES]),
-            _ if level.has_model() => of_model(event, &counters::of_model(&counts)),
+            _ if level.has_model() => model_event_count(event, &counters::model_counts(&counts)),
             _ => None,
         }
     }
 }
 
-/// The count of an event that only a model counts; `None` if the model does not count it.
-fn of_model(event: Event, counts: &machine::Counts) -> Option<u64> {
+/// The count of an event that only models count. `None` if models do not count it.
+fn model_event_count(event: Event, counts: &machine::Counts) -> Option<u64> {
     let l1d_misses = counts.l1d_load_misses + counts.l1d_store_misses;
     Some(match event {
         Event::FetchStallCycles => counts.fetch_stall_cycles,
@@ -154,11 +165,10 @@ impl Pmus {
         Pmus { vcpus, reported: Vec::new(), save_to }
     }
 
-    /// The PMUs that the options ask for. Their state is the state at a checkpoint, if the options name its
-    /// file.
+    /// Makes the PMUs that the options ask for. `None` if they ask for none. If the options name a file with the state
+    /// at a checkpoint, the PMUs start with that state.
     ///
-    /// Fails when this QEMU does not let a PMU be emulated, or the file does not have the state of
-    /// `vcpus` PMUs.
+    /// Fails if this QEMU lacks a function that a PMU needs, or the file does not have the state of `vcpus` PMUs.
     pub(crate) fn requested(options: &Options, vcpus: usize) -> Result<Option<Pmus>, String> {
         if options.pmu && !MiddleOfBlock::is_exported() {
             return Err("this QEMU has no cpu_restore_state, which pmu=on needs".to_owned());
@@ -174,19 +184,19 @@ impl Pmus {
         Ok(Some(pmus))
     }
 
-    /// Restores their state at a checkpoint from a file.
+    /// Restores the state of the PMUs from a file.
     fn load(&mut self, path: &Path) -> Result<(), String> {
         let in_file = |error: String| format!("{}: {error}", path.display());
         let mut text = String::new();
         let file = File::open(path).map_err(|error| in_file(error.to_string()))?;
         let read = file.take(STATE_BYTES_MAX).read_to_string(&mut text);
         read.map_err(|error| in_file(error.to_string()))?;
-        let nothing = Now::default();
+        let no_counts = VcpuCounts::default();
         let contents = state::read(&text, self.vcpus.len()).map_err(in_file)?;
         for (vcpu, content) in self.vcpus.iter_mut().zip(contents) {
             for (index, CounterContent { select, value }) in content.into_iter().enumerate() {
-                vcpu.pmu.write_select(index, select, &nothing);
-                vcpu.pmu.write_value(index, value, &nothing);
+                vcpu.pmu.write_select(index, select, &no_counts);
+                vcpu.pmu.write_value(index, value, &no_counts);
             }
         }
         Ok(())
@@ -196,8 +206,13 @@ impl Pmus {
         self.vcpus.get_mut(vcpu as usize)
     }
 
-    /// Reads a register of a vCPU's PMU.
-    pub(crate) fn read(&mut self, vcpu: u32, register: PmuRegister, now: &Now) -> Option<u64> {
+    /// Reads a register of a vCPU's PMU. `now`: the vCPU's current counts.
+    pub(crate) fn read(
+        &mut self,
+        vcpu: u32,
+        register: PmuRegister,
+        now: &VcpuCounts,
+    ) -> Option<u64> {
         let pmu = &mut self.of_vcpu(vcpu)?.pmu;
         Some(match register {
             PmuRegister::Select(index) => pmu.select(index),
@@ -205,12 +220,12 @@ impl Pmus {
         })
     }
 
-    /// Writes a register of a vCPU's PMU.
+    /// Writes a register of a vCPU's PMU. Reports an event that cannot be counted.
     pub(crate) fn write(
         &mut self,
         vcpu: u32,
         (register, value): (PmuRegister, u64),
-        now: &Now,
+        now: &VcpuCounts,
         writer: &mut Writer,
     ) {
         let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
@@ -226,12 +241,12 @@ impl Pmus {
         };
         self.check(vcpu, now);
         if let Some(event) = uncounted {
-            self.name_uncounted(vcpu, event, writer);
+            self.report_uncounted(vcpu, event, writer);
         }
     }
 
     /// Interrupts a vCPU if one of its counters has overflowed, and sets when to check it again.
-    pub(crate) fn check(&mut self, vcpu: u32, now: &Now) {
+    pub(crate) fn check(&mut self, vcpu: u32, now: &VcpuCounts) {
         let Some(VcpuPmu { pmu, .. }) = self.of_vcpu(vcpu) else { return };
         if pmu.take_overflows(now)
             && let Some(interrupt) = NonMaskable::of_vcpu(vcpu)
@@ -240,22 +255,22 @@ impl Pmus {
         }
         let next = pmu.next_overflow(now);
         let next = next.map_or(u64::MAX, |cycles| now.all[CYCLES].saturating_add(cycles));
-        cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(next));
+        cpu::with_vcpu(vcpu, |cpu| cpu.set_pmu_deadline(next));
     }
 
-    /// Has all counters checked before the next block, where counting stops or starts.
+    /// Makes all vCPUs check their counters before the next block. Needed where counting stops or starts.
     pub(crate) fn check_soon(&self) {
         let vcpus = 0..self.vcpus.len() as u32;
-        vcpus.for_each(|vcpu| cpu::with(vcpu, |cpu| cpu.set_pmu_deadline(0)));
+        vcpus.for_each(|vcpu| cpu::with_vcpu(vcpu, |cpu| cpu.set_pmu_deadline(0)));
     }
 
-    /// Adds the events until now to all counters.
-    pub(crate) fn synchronise(&mut self, now: &[Now]) {
+    /// Adds the events until now to all counters. `now`: the current counts of each vCPU.
+    pub(crate) fn synchronise(&mut self, now: &[VcpuCounts]) {
         self.vcpus.iter_mut().zip(now).for_each(|(vcpu, now)| vcpu.pmu.synchronise(now));
     }
 
-    /// Reports once that the guest uses an event that can't be counted.
-    fn name_uncounted(&mut self, vcpu: u32, event: u64, writer: &mut Writer) {
+    /// Reports that the guest uses an event that cannot be counted, once for each event.
+    fn report_uncounted(&mut self, vcpu: u32, event: u64, writer: &mut Writer) {
         if self.reported.contains(&event) || self.reported.len() == REPORTED_MAX {
             return;
         }
@@ -264,13 +279,13 @@ impl Pmus {
         writer.write(&Record::Notice(Notice::EventNotCounted, vcpu, event));
     }
 
-    /// Whether a file of their state is wanted.
+    /// Whether the options name a file for the state of the PMUs.
     pub(crate) fn is_saved(&self) -> bool {
         self.save_to.is_some()
     }
 
-    /// Writes the file of their state, if one is wanted, once the vCPUs have stopped.
-    pub(crate) fn save(&mut self, now: &[Now]) {
+    /// Writes the state of the PMUs to the file that the options name, if any. Call it when the vCPUs have stopped.
+    pub(crate) fn save(&mut self, now: &[VcpuCounts]) {
         let Some(path) = &self.save_to else { return };
         let vcpus = self.vcpus.iter_mut().zip(now);
         let contents: Vec<_> = vcpus.map(|(vcpu, now)| vcpu.pmu.content(now)).collect();

@@ -1,7 +1,8 @@
-//! A performance monitoring unit for the guest: TCG has none, so the plugin emulates one.
+//! A performance monitoring unit for the guest. QEMU's translator (TCG) has none, so the plugin emulates one. It is the
+//! only part of the plugin that changes registers of the guest, and is off by default.
 //!
-//! The PMU is that of an AMD processor of family 17h with six counters, which stock kernels support. Its counters
-//! hold the plugin's own counts, so a read of a counter is exact. See docs/guest-pmu.md.
+//! The guest sees the PMU of an AMD processor of family 17h with six counters, which stock kernels support. Its
+//! counters hold the plugin's own counts, so a read of a counter is exact. See docs/guest-pmu.md.
 //!
 //! - [`core`]: the PMU of one vCPU. [`events`]: the meaning of event numbers. Neither depends on QEMU.
 //! - [`machine`]: the PMUs of all vCPUs. [`msr`]: the instructions that use them.

@@ -1,11 +1,12 @@
-//! The guest's instructions that use its PMU (`rdmsr`, `wrmsr`, `rdpmc`, `cpuid`), and their results.
+//! Emulates the guest's instructions that use its PMU: `rdmsr`, `wrmsr`, `rdpmc` and `cpuid`. `translate.rs` calls
+//! [`annotate`] for each of them.
 //!
-//! QEMU's own `rdmsr` reads zero from registers that it doesn't know, and its `wrmsr` ignores them. So the plugin only
-//! observes `wrmsr`. After `rdmsr` it puts the result into the registers before the next instruction.
+//! QEMU's own `rdmsr` reads zero from registers that it does not know, and its `wrmsr` ignores them. So the plugin only
+//! observes `wrmsr`. After `rdmsr` and `cpuid` it puts the result into the registers before the next instruction.
 //!
 //! At the end of a block there is no next instruction, and QEMU has no `rdpmc`. In both cases the plugin sets the
-//! result itself and continues after the instruction. This never returns to the callback, so no value with a
-//! destructor may be alive there.
+//! result itself, and makes QEMU continue after the instruction (`qemu_plugin_set_pc`). That call does not return to
+//! the callback, so the callback must hold no lock and no value with a destructor at that time.
 
 use std::arch::naked_asm;
 use std::ffi::{c_uint, c_void};
@@ -22,14 +23,16 @@ use crate::qemu::qemu_internals::MiddleOfBlock;
 use crate::qemu::{Registers, TranslatedInstruction};
 use crate::session::{self, Session};
 
-/// First event select and first counter of the four that all AMD processors have.
+/// The first event select of the four counters that all AMD processors have.
 const SELECT_LEGACY: u64 = 0xc001_0000;
+/// The first of these four counters.
 const VALUE_LEGACY: u64 = 0xc001_0004;
 const COUNTERS_LEGACY: u64 = 4;
 /// The first register of the core performance counter extensions. Event selects and counters alternate from here.
 const EXTENDED: u64 = 0xc001_0200;
-/// The leaf of `cpuid` that reports the extensions, and their bit in `ecx`.
+/// The leaf of `cpuid` that reports the extensions.
 const FEATURES_LEAF: u64 = 0x8000_0001;
+/// The bit of `ecx` in this leaf that reports the extensions.
 const FEATURE_SIX_COUNTERS: u64 = 1 << 23;
 /// The bit of CR4 that lets user mode read counters.
 const USER_READS_COUNTERS: u64 = 1 << 8;
@@ -37,8 +40,11 @@ const USER_READS_COUNTERS: u64 = 1 << 8;
 /// An instruction's use of the PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
+    /// `rdmsr`.
     Read,
+    /// `wrmsr`.
     Write,
+    /// `rdpmc`.
     ReadCounter,
     /// `cpuid`.
     Identify,
@@ -47,7 +53,7 @@ pub(crate) enum Use {
 /// An instruction that may use the PMU.
 #[derive(Debug)]
 pub(crate) struct Access {
-    pub(crate) what: Use,
+    pub(crate) pmu_use: Use,
     pub(crate) address: u64,
     /// The length of the instruction.
     pub(crate) bytes: u8,
@@ -55,7 +61,7 @@ pub(crate) struct Access {
     pub(crate) remaining: u32,
 }
 
-/// How an operation uses the PMU.
+/// How an operation uses the PMU. `None`: it does not.
 pub(crate) fn use_of(operation: Operation, in_kernel: bool) -> Option<Use> {
     match operation {
         Operation::WriteMsr if in_kernel => Some(Use::Write),
@@ -73,14 +79,14 @@ pub(crate) fn annotate(
     next: Option<TranslatedInstruction>,
     access: Access,
 ) {
-    let (before, flags): (VcpuCallback, _) = match (access.what, next) {
+    let (before, flags): (VcpuCallback, _) = match (access.pmu_use, next) {
         (Use::Write, _) => (on_write, READS_REGISTERS),
         (Use::Read, Some(_)) => (on_read, READS_REGISTERS),
         (Use::Identify, Some(_)) => (on_identify, READS_REGISTERS),
         (Use::ReadCounter | Use::Read, _) => (on_read_and_leave, WRITES_PC),
         (Use::Identify, None) => (on_identify_at_end, WRITES_PC),
     };
-    let is_answered_after = matches!(access.what, Use::Read | Use::Identify);
+    let is_answered_after = matches!(access.pmu_use, Use::Read | Use::Identify);
     let access = session.arena.keep_instruction(access).cast_mut().cast();
     session.qemu.on_instruction_with(instruction, before, flags, access);
     if is_answered_after && let Some(next) = next {
@@ -88,14 +94,14 @@ pub(crate) fn annotate(
     }
 }
 
-/// The PMU's register with this number of a model-specific register.
+/// The PMU's register that is the model-specific register `number`. `None` for other registers.
 fn register_of(number: u64) -> Option<PmuRegister> {
-    let below = |first: u64, count: u64| (first..first + count).contains(&number);
-    if below(SELECT_LEGACY, COUNTERS_LEGACY) {
+    let is_in_range = |first: u64, count: u64| (first..first + count).contains(&number);
+    if is_in_range(SELECT_LEGACY, COUNTERS_LEGACY) {
         Some(PmuRegister::Select((number - SELECT_LEGACY) as usize))
-    } else if below(VALUE_LEGACY, COUNTERS_LEGACY) {
+    } else if is_in_range(VALUE_LEGACY, COUNTERS_LEGACY) {
         Some(PmuRegister::Value((number - VALUE_LEGACY) as usize))
-    } else if below(EXTENDED, 2 * COUNTERS as u64) {
+    } else if is_in_range(EXTENDED, 2 * COUNTERS as u64) {
         let (index, is_value) = ((number - EXTENDED) / 2, (number - EXTENDED) % 2 == 1);
         let register = if is_value { PmuRegister::Value } else { PmuRegister::Select };
         Some(register(index as usize))
@@ -104,27 +110,28 @@ fn register_of(number: u64) -> Option<PmuRegister> {
     }
 }
 
-/// The PMU's register that `rdmsr`, `wrmsr` or `rdpmc` accesses, if the instruction is allowed to.
-fn register_meant(
+/// The PMU's register that `rdmsr`, `wrmsr` or `rdpmc` accesses. `None` for other registers, and if the guest may not
+/// access it.
+fn accessed_register(
     session: &mut Session,
     access: &Access,
     registers: Registers,
 ) -> Option<PmuRegister> {
     let number = session.qemu.register_value(registers.rcx) & 0xffff_ffff;
-    if access.what != Use::ReadCounter {
+    if access.pmu_use != Use::ReadCounter {
         return register_of(number);
     }
-    let allowed = is_kernel(access.address)
+    let is_allowed = is_kernel(access.address)
         || session.qemu.register_value(registers.cr4?) & USER_READS_COUNTERS != 0;
-    (allowed && number < COUNTERS as u64).then_some(PmuRegister::Value(number as usize))
+    (is_allowed && number < COUNTERS as u64).then_some(PmuRegister::Value(number as usize))
 }
 
-/// Calls `use_it` on the session and the instruction, with the lock held.
+/// Calls `use_it` with the session, the running vCPU and the instruction, with the session locked.
 fn with_access<R>(
     access: *mut c_void,
     use_it: impl FnOnce(&mut Session, u32, &Access, Registers) -> Option<R>,
 ) -> Option<R> {
-    let vcpu = cpu::running();
+    let vcpu = cpu::running_vcpu();
     // SAFETY: the arena keeps the access while there is code that passes it.
     let access = unsafe { &*access.cast_const().cast::<Access>() };
     let mut guard = session::lock();
@@ -133,40 +140,42 @@ fn with_access<R>(
     use_it(session, vcpu, access, registers)
 }
 
+/// Sets the result that the next instruction of a vCPU must see.
 fn set_answer(session: &mut Session, vcpu: u32, answer: Option<Answer>) -> Option<()> {
     session.pmus.as_mut()?.of_vcpu(vcpu)?.answer = answer;
     Some(())
 }
 
-/// Reads a register of a vCPU's PMU, at an instruction with `remaining` more to execute in its block.
+/// Reads a register of a vCPU's PMU. `remaining`: how many instructions of the block are still to execute, the reading
+/// one included.
 fn read(session: &mut Session, vcpu: u32, register: PmuRegister, remaining: u32) -> Option<u64> {
-    let now = session.pmu_now(vcpu, remaining);
+    let now = session.pmu_counts(vcpu, remaining);
     session.pmus.as_mut()?.read(vcpu, register, &now)
 }
 
-/// `wrmsr` is about to execute.
+/// Called before `wrmsr`.
 extern "C" fn on_write(_: c_uint, access: *mut c_void) {
     with_access(access, |session, vcpu, access, registers| {
-        let register = register_meant(session, access, registers)?;
+        let register = accessed_register(session, access, registers)?;
         let low = session.qemu.register_value(registers.rax) & 0xffff_ffff;
         let high = session.qemu.register_value(registers.rdx) << 32;
-        let now = session.pmu_now(vcpu, access.remaining);
+        let now = session.pmu_counts(vcpu, access.remaining);
         let Session { pmus, writer, .. } = session;
         pmus.as_mut()?.write(vcpu, (register, high | low), &now, writer);
         Some(())
     });
 }
 
-/// `rdmsr` is about to execute, with another instruction after it in its block.
+/// Called before an `rdmsr` that another instruction of its block follows.
 extern "C" fn on_read(_: c_uint, access: *mut c_void) {
     with_access(access, |session, vcpu, access, registers| {
-        let value = register_meant(session, access, registers)
+        let value = accessed_register(session, access, registers)
             .and_then(|register| read(session, vcpu, register, access.remaining));
         set_answer(session, vcpu, value.map(Answer::Register))
     });
 }
 
-/// `cpuid` is about to execute, with another instruction after it in its block.
+/// Called before a `cpuid` that another instruction of its block follows.
 extern "C" fn on_identify(_: c_uint, access: *mut c_void) {
     with_access(access, |session, vcpu, _, registers| {
         let features = session.qemu.register_value(registers.rax) & 0xffff_ffff == FEATURES_LEAF;
@@ -174,14 +183,14 @@ extern "C" fn on_identify(_: c_uint, access: *mut c_void) {
     });
 }
 
-/// The instruction after `rdmsr` or `cpuid` is about to execute.
+/// Called before the instruction that follows `rdmsr` or `cpuid`. Puts the result into the registers.
 extern "C" fn on_answer(_: c_uint, access: *mut c_void) {
     with_access(access, |session, vcpu, _, registers| {
-        let asked = session.pmus.as_mut()?.of_vcpu(vcpu)?;
-        match asked.answer.take()? {
-            Answer::Register(value) => session.qemu.put_value(registers, value),
+        let vcpu_pmu = session.pmus.as_mut()?.of_vcpu(vcpu)?;
+        match vcpu_pmu.answer.take()? {
+            Answer::Register(value) => session.qemu.put_edx_eax(registers, value),
             Answer::SixCounters => {
-                asked.again_at = None;
+                vcpu_pmu.retried_at = None;
                 let features = session.qemu.register_value(registers.rcx) | FEATURE_SIX_COUNTERS;
                 session.qemu.set_register(registers.rcx, features).then_some(())
             }
@@ -189,23 +198,24 @@ extern "C" fn on_answer(_: c_uint, access: *mut c_void) {
     });
 }
 
-/// `rdmsr` or `rdpmc` is about to execute, and is answered in its place.
-// SAFETY: hands on its arguments, and the place in translated code where it was called as a third.
+/// Called before an `rdpmc`, or an `rdmsr` that ends its block. Sets the result, and continues after the instruction.
+// SAFETY: passes on its two arguments, and its return address, which is in translated code, as the third.
 #[unsafe(naked)]
 extern "C" fn on_read_and_leave(_: c_uint, _: *mut c_void) {
     naked_asm!("mov rdx, [rsp]", "jmp {to}", to = sym read_and_leave)
 }
 
+/// The rest of [`on_read_and_leave`]. `return_address`: where the callback was called in translated code.
 extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usize) {
     let leave = with_access(access, |session, vcpu, access, registers| {
-        let register = register_meant(session, access, registers)?;
+        let register = accessed_register(session, access, registers)?;
         let value = read(session, vcpu, register, access.remaining)?;
         if !MiddleOfBlock::of_vcpu(vcpu)?.restore(return_address) {
             return None;
         }
-        session.qemu.put_value(registers, value)?;
-        cpu::with(vcpu, |cpu| cpu.leave_block(access.remaining - 1));
-        session.clock.unclocked += Instructions(session.level.counts().into());
+        session.qemu.put_edx_eax(registers, value)?;
+        cpu::with_vcpu(vcpu, |cpu| cpu.leave_block(access.remaining - 1));
+        session.clock.unclocked += Instructions(session.level.is_counting().into());
         Some((session.qemu.set_pc(), access.address + u64::from(access.bytes)))
     });
     if let Some((set_pc, address)) = leave {
@@ -214,25 +224,26 @@ extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usi
     }
 }
 
-/// `cpuid` is about to execute as the last instruction of its block. It is tried again as the first instruction of
-/// another block. If it is the only instruction there too, its result is not changed.
+/// Called before a `cpuid` that ends its block. Leaves the block before the `cpuid`, which then starts another block.
+/// If the `cpuid` also ends that block, its result is not changed.
 // SAFETY: as above.
 #[unsafe(naked)]
 extern "C" fn on_identify_at_end(_: c_uint, _: *mut c_void) {
     naked_asm!("mov rdx, [rsp]", "jmp {to}", to = sym identify_at_end)
 }
 
+/// The rest of [`on_identify_at_end`]. `return_address`: where the callback was called in translated code.
 extern "C" fn identify_at_end(_: c_uint, access: *mut c_void, return_address: usize) {
     let leave = with_access(access, |session, vcpu, access, registers| {
         let features = session.qemu.register_value(registers.rax) & 0xffff_ffff == FEATURES_LEAF;
-        let asked = session.pmus.as_mut()?.of_vcpu(vcpu)?;
-        if !features || asked.again_at.replace(access.address) == Some(access.address) {
+        let vcpu_pmu = session.pmus.as_mut()?.of_vcpu(vcpu)?;
+        if !features || vcpu_pmu.retried_at.replace(access.address) == Some(access.address) {
             return None;
         }
         if !MiddleOfBlock::of_vcpu(vcpu)?.restore(return_address) {
             return None;
         }
-        cpu::with(vcpu, |cpu| cpu.leave_block(access.remaining));
+        cpu::with_vcpu(vcpu, |cpu| cpu.leave_block(access.remaining));
         Some((session.qemu.set_pc(), access.address))
     });
     if let Some((set_pc, address)) = leave {

@@ -1,7 +1,8 @@
-//! The content of all PMUs as text, stored next to a checkpoint: QEMU's own state does not hold it.
+//! The content of all PMUs as text. `sim` stores the file next to a checkpoint, because QEMU's own state does not hold
+//! it.
 //!
-//! The first line is the version. Each further line, `VCPU COUNTER SELECT VALUE`, has a counter, with hexadecimal
-//! numbers.
+//! The first line is the version. Each further line describes a counter: `VCPU COUNTER SELECT VALUE`, with hexadecimal
+//! numbers, in ascending order of vCPU and counter.
 
 use super::core::COUNTERS;
 
@@ -10,7 +11,7 @@ const FIRST_LINE: &str = "irqlab-pmu 1";
 /// The content of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CounterContent {
-    /// The register that chooses its event.
+    /// The event select register.
     pub(crate) select: u64,
     pub(crate) value: u64,
 }
@@ -29,7 +30,9 @@ pub(crate) fn write(contents: &[Content]) -> String {
     text
 }
 
-/// Parses the PMUs of a text. It must have `vcpus` PMUs.
+/// Parses the content of `vcpus` PMUs.
+///
+/// Fails if the text has another version, another form, or the content of another number of PMUs.
 pub(crate) fn read(text: &str, vcpus: usize) -> Result<Vec<Content>, String> {
     let mut lines = text.lines();
     if lines.next() != Some(FIRST_LINE) {

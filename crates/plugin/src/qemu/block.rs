@@ -1,4 +1,6 @@
-//! Descriptions of translated blocks, prepared once and read on each execution.
+//! Descriptions of translated blocks and instructions. `translate.rs` prepares them once; callbacks read them on each
+//! execution, by the addresses that the arena gives them. The arena keeps them until QEMU has dropped the translated
+//! code.
 
 use std::any::Any;
 
@@ -7,27 +9,27 @@ use machine::{CodeBlock, CodeSpan};
 
 use plugin_interface::symbols::Action;
 
-/// The description of a block. It fits one cache line of the host: each execution reads it, and
-/// there are more blocks than the host's cache holds.
+/// The description of a block. Its size must stay one cache line of the host: each execution reads it, and there are
+/// more blocks than the host's caches hold.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Block {
-    /// Address of the first instruction.
+    /// The address of the first instruction.
     pub(crate) address: u64,
-    /// The model's view of the code; without a model it has no lines.
+    /// The lines of the code, for the model of the level `timed`. Empty without such a model.
     pub(crate) code: CodeBlock,
     /// The number of instructions.
     pub(crate) length: u16,
     /// Whether the block is code of the kernel.
     pub(crate) in_kernel: bool,
-    /// Whether its last instruction is a branch.
+    /// Whether the last instruction is a branch.
     pub(crate) ends_in_branch: bool,
-    /// Whether its last instruction is a software interrupt, which is executed although it ends in
-    /// an exception at its own address.
+    /// Whether the last instruction is a software interrupt. It counts as executed although it raises an exception at
+    /// its own address.
     pub(crate) ends_in_trap: bool,
-    /// Whether an instruction of the block may reach other vCPUs or devices in another way than by a store.
+    /// Whether an instruction of the block may affect other vCPUs or devices otherwise than by a store.
     pub(crate) acts_outside: bool,
-    /// Where instructions start. Needed when a vCPU leaves the block early.
+    /// The starts of the instructions. Needed only when a vCPU leaves the block early, so they are outside of the line.
     starts: Box<Starts>,
 }
 
@@ -38,30 +40,30 @@ const _: () = assert!(size_of::<Block>() == 64);
 struct Starts(Box<[u16]>);
 
 impl Block {
-    /// A block of the instructions at `addresses`, which don't decrease. A block spans two pages at
-    /// most, so offsets and numbers of instructions fit.
-    pub(crate) fn new(addresses: &[u64], kind: Kind, code: CodeBlock) -> Block {
+    /// A block of the instructions at `addresses`, in ascending order. A block spans at most two pages, so offsets and
+    /// numbers of instructions fit 16 bits.
+    pub(crate) fn new(addresses: &[u64], properties: BlockProperties, code: CodeBlock) -> Block {
         let address = addresses.first().copied().unwrap_or(0);
         let offset = |start: &u64| u16::try_from(start.wrapping_sub(address)).unwrap_or(u16::MAX);
         Block {
             address,
             length: u16::try_from(addresses.len()).expect("instructions of two pages"),
-            in_kernel: kind.in_kernel,
-            ends_in_branch: kind.ends_in_branch,
-            ends_in_trap: kind.ends_in_trap,
-            acts_outside: kind.acts_outside,
+            in_kernel: properties.in_kernel,
+            ends_in_branch: properties.ends_in_branch,
+            ends_in_trap: properties.ends_in_trap,
+            acts_outside: properties.acts_outside,
             code,
             starts: Box::new(Starts(addresses.iter().map(offset).collect())),
         }
     }
 
-    /// The number of the instruction at `address`.
+    /// The number of the instruction at `address`, from 0. `None` if no instruction of the block starts there.
     pub(crate) fn index_of(&self, address: u64) -> Option<u32> {
         let offset = u16::try_from(address.wrapping_sub(self.address)).ok()?;
         self.starts.0.binary_search(&offset).ok().map(|index| index as u32)
     }
 
-    /// How many instructions it has.
+    /// The number of instructions.
     pub(crate) fn length(&self) -> u32 {
         self.length.into()
     }
@@ -72,7 +74,7 @@ impl Block {
 #[repr(C)]
 pub(crate) struct OooBlock {
     /// Must come first: callbacks use the address of this field as the address of the whole description.
-    pub(crate) known: Block,
+    pub(crate) description: Block,
     /// The block as the core sees it.
     pub(crate) template: Template,
 }
@@ -82,14 +84,14 @@ pub(crate) struct OooBlock {
 #[repr(C)]
 pub(crate) struct ShadowBlock {
     /// Must come first: see [`OooBlock`].
-    pub(crate) known: Block,
+    pub(crate) description: Block,
     /// The block's code in each of the one or two pages that it covers.
     pub(crate) spans: (CodeSpan, Option<CodeSpan>),
 }
 
 /// Properties of a block.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Kind {
+pub(crate) struct BlockProperties {
     /// See [`Block::in_kernel`].
     pub(crate) in_kernel: bool,
     /// See [`Block::ends_in_branch`].
@@ -100,31 +102,33 @@ pub(crate) struct Kind {
     pub(crate) acts_outside: bool,
 }
 
-/// An annotated instruction of a block.
+/// An instruction of a block at which the plugin acts.
 #[derive(Debug)]
-pub(crate) struct Point {
-    /// The action before the instruction executes.
+pub(crate) struct ActionPoint {
+    /// The plugin takes this action before the instruction executes.
     pub(crate) action: Action,
     pub(crate) address: u64,
     /// How many instructions of the block are still to execute, this one included.
     pub(crate) remaining: u32,
 }
 
-impl Point {
-    /// How many instructions of the block execute in the context after this point. A return counts for the context that
-    /// it leaves.
+impl ActionPoint {
+    /// How many instructions of the block count for the context that starts at this point. A return instruction counts
+    /// for the context that it leaves.
     pub(crate) fn remaining_after(&self) -> u32 {
         self.remaining - u32::from(self.action.is_return())
     }
 }
 
-/// The number of blocks per allocation: 8 MiB of addresses. The host provides memory when it is first used.
-const CHUNK: usize = 1 << 17;
+/// The number of descriptions per allocation: 8 MiB of addresses for [`Block`]. The host provides memory at the first
+/// use.
+const CHUNK_BLOCKS: usize = 1 << 17;
 
-/// Memory for blocks, in large pages if the host has them. With small pages the host would miss its TLB at most blocks.
+/// Memory for descriptions, in large pages if the host has them. With small pages the host's TLB would miss at most
+/// blocks.
 fn chunk<B>() -> Vec<B> {
-    let chunk = Vec::with_capacity(CHUNK);
-    let bytes = CHUNK * size_of::<B>();
+    let chunk = Vec::with_capacity(CHUNK_BLOCKS);
+    let bytes = CHUNK_BLOCKS * size_of::<B>();
     let start = chunk.as_ptr() as usize;
     let (first, end) = (start.next_multiple_of(HOST_PAGE), (start + bytes) & !(HOST_PAGE - 1));
     // SAFETY: whole pages of this vector's memory. The advice changes no data, and may be refused without harm.
@@ -132,11 +136,11 @@ fn chunk<B>() -> Vec<B> {
     chunk
 }
 
-/// Pages of the host, bytes.
+/// The size of the host's small pages, in bytes.
 const HOST_PAGE: usize = 4_096;
 
-/// Keeps descriptions at fixed addresses while translated code refers to them, until QEMU flushes its code cache. QEMU
-/// limits the size of its code cache, which also limits the size of the arena.
+/// Keeps descriptions at fixed addresses until QEMU flushes its cache of translated code, which refers to them. QEMU
+/// limits the size of that cache, which also limits the size of the arena.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     /// Chunks of blocks in the order of translation. Blocks execute in about the same order.
@@ -170,7 +174,7 @@ impl Arena {
         kept.map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
-    /// Drops all descriptions. No translated code may refer to them.
+    /// Drops all descriptions. QEMU must have dropped all translated code before.
     pub(crate) fn clear(&mut self) {
         self.blocks.clear();
         self.templates.clear();
@@ -180,13 +184,13 @@ impl Arena {
 }
 
 /// Appends a description, and returns its address.
-fn keep<B>(chunks: &mut Vec<Vec<B>>, one: B) -> *const B {
-    if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+fn keep<B>(chunks: &mut Vec<Vec<B>>, description: B) -> *const B {
+    if chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_BLOCKS) {
         chunks.push(chunk());
     }
     let Some(chunk) = chunks.last_mut() else { return std::ptr::null() };
-    // The chunk has room, so no earlier description moves.
-    chunk.push(one);
+    // The chunk has room, so earlier descriptions keep their addresses.
+    chunk.push(description);
     chunk.last().map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
@@ -195,7 +199,7 @@ mod tests {
     use super::*;
 
     fn block(addresses: &[u64]) -> Block {
-        Block::new(addresses, Kind::default(), CodeBlock::default())
+        Block::new(addresses, BlockProperties::default(), CodeBlock::default())
     }
 
     #[test]
@@ -211,7 +215,7 @@ mod tests {
     #[test]
     fn kept_blocks_stay_where_they_are() {
         let mut arena = Arena::default();
-        let count = CHUNK as u64 + 1;
+        let count = CHUNK_BLOCKS as u64 + 1;
         let kept: Vec<*const Block> =
             (0..count).map(|address| arena.keep_block(block(&[address]))).collect();
         for (address, kept) in (0..count).zip(kept) {

@@ -1,4 +1,8 @@
-//! QEMU's callbacks. A panic in an `extern "C"` function aborts the process, so no panic crosses into C.
+//! The functions that QEMU calls at events of the machine: a vCPU is created, a block is translated, or the plugin acts
+//! at an instruction. Or a vCPU takes an interrupt, code is dropped, or QEMU ends. Each function locks the session and
+//! passes the event on. The callbacks of each block and access are in `cpu`.
+//!
+//! A panic in an `extern "C"` function aborts the process, so no panic crosses into C.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -9,7 +13,7 @@ use crate::devices::held;
 use crate::guest::annotations;
 use crate::guest::markers;
 use crate::guest::tracker::Discontinuity;
-use crate::qemu::block::Point;
+use crate::qemu::block::ActionPoint;
 use crate::qemu::ffi::{DISCONTINUITY_EXCEPTION, Id};
 use crate::qemu::qemu_internals::{CurrentCpu, Slices, ignore_reclamation};
 use crate::qemu::translate;
@@ -29,10 +33,11 @@ pub(crate) fn needed_callbacks(session: &Session) -> Callbacks {
         translation: on_translation,
         flush: on_flush,
         exit: on_exit,
-        discontinuity: session.level.counts().then_some(on_discontinuity),
+        discontinuity: session.level.is_counting().then_some(on_discontinuity),
     }
 }
 
+/// A vCPU is created, in the thread of all vCPUs. Sets up everything that belongs to the vCPU.
 extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
@@ -52,23 +57,24 @@ extern "C" fn on_vcpu(vcpu: c_uint, _: *mut c_void) {
             }
         }
     }
-    session.models.give(vcpu, session.level.now());
+    session.models.give_model(vcpu, session.level.current());
     if session.clock.has_slices() {
         begin_slices(session, vcpu);
     }
     disk_events::start(&session.options.disks, &mut session.writer);
     if session.options.time != Time::Host {
-        idle::begin(&mut session.writer);
+        idle::find_jump_functions(&mut session.writer);
     }
-    limit::begin();
+    limit::create_timer();
 }
 
-/// A vCPU is made, on a machine that is not recorded.
+/// A vCPU is created, on a machine that is not recorded.
 pub(crate) extern "C" fn on_vcpu_unwatched(_: c_uint, _: *mut c_void) {
-    limit::begin();
+    limit::create_timer();
 }
 
-/// Sets up the time slices of a vCPU. With several vCPUs, also finds out how to tell which one runs.
+/// Sets up the time slices of a vCPU. With several vCPUs, also finds QEMU's variable that names the running vCPU.
+/// Aborts if this QEMU does not allow it.
 fn begin_slices(session: &mut Session, vcpu: c_uint) {
     let slices = Slices::of_vcpu(vcpu);
     if let Some(slices) = slices {
@@ -77,11 +83,11 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
     if session.cpus == 1 && slices.is_some() {
         return;
     }
-    let all = (0..session.cpus).filter_map(Slices::of_vcpu);
-    let handles: Vec<*mut c_void> = all.map(Slices::handle).collect();
+    let all_slices = (0..session.cpus).filter_map(Slices::of_vcpu);
+    let handles: Vec<*mut c_void> = all_slices.map(Slices::handle).collect();
     match CurrentCpu::of_this_thread(&handles) {
         Some(current) if slices.is_some() => {
-            cpu::watch(current);
+            cpu::set_current_cpu_variable(current);
             if vcpu == 0 && !ignore_reclamation() {
                 session.writer.notice(Notice::DevicesNotDrained, vcpu, 1);
             }
@@ -95,7 +101,7 @@ fn begin_slices(session: &mut Session, vcpu: c_uint) {
     }
 }
 
-/// A block is translated.
+/// QEMU translates a block.
 extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
     let mut guard = session::lock();
     if let Some(session) = guard.as_mut() {
@@ -104,20 +110,20 @@ extern "C" fn on_translation(block: *mut c_void, _: *mut c_void) {
     }
 }
 
-/// An annotated instruction is about to execute.
+/// An instruction at which the plugin acts is about to execute.
 extern "C" fn on_point(_: c_uint, point: *mut c_void) {
-    let vcpu = cpu::running();
+    let vcpu = cpu::running_vcpu();
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
     // SAFETY: the arena keeps the point while there is code that passes it.
-    let point = unsafe { &*point.cast_const().cast::<Point>() };
+    let point = unsafe { &*point.cast_const().cast::<ActionPoint>() };
     if point.action == Action::Halt {
-        // The halt itself counts as executed. Later instructions execute when the vCPU has woken.
-        cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining - 1));
+        // The halt itself counts as executed. Later instructions execute after the vCPU has woken up.
+        cpu::with_vcpu(vcpu, |cpu| cpu.retire_pending(point.remaining - 1));
         drain::does_not_ring();
         return halt(session, vcpu);
     }
-    cpu::with(vcpu, |cpu| cpu.retire_pending(point.remaining));
+    cpu::with_vcpu(vcpu, |cpu| cpu.retire_pending(point.remaining));
     match point.action {
         Action::ReadClock => return TscReadings::start(vcpu, &session.clock),
         Action::WriteLocalApic => return session.clock.set_before_timer(vcpu),
@@ -131,7 +137,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
         markers::execute(session, vcpu, point.remaining);
     } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining_after()) {
         let now = moment.now;
-        tracker.point(vcpu as usize, point.action, point.address, moment);
+        tracker.handle_action(vcpu as usize, point.action, point.address, moment);
         session.tracked(vcpu);
         match point.action {
             Action::CpuDead => session.go_offline(vcpu, &now),
@@ -143,30 +149,31 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
 
 /// A vCPU is about to halt.
 fn halt(session: &mut Session, vcpu: u32) {
-    held::ask();
+    held::hold_if_requested();
     idle::before_halt(session.cpus);
     let Session { qemu, registers, clock, .. } = session;
     let takes_interrupts = registers.is_some_and(|registers| qemu.takes_interrupts(registers));
     clock.set_takes_interrupts(vcpu, takes_interrupts);
-    if session.level.counts() {
+    if session.level.is_counting() {
         clock.halt(vcpu);
     } else {
         clock.halt_uncounted(vcpu);
     }
 }
 
-/// A vCPU raises an exception (`kind` 2), or jumps to the handler of an exception or interrupt (1).
+/// A vCPU raises an exception (`kind` 2), or jumps from `from` to the handler of an exception or interrupt at `to`
+/// (`kind` 1).
 ///
 /// On x86, QEMU calls this function twice for an exception. The first call comes in the middle of the block, where
-/// registers and the program counter do not have the values that the guest sees. The second call comes between two
-/// blocks, as for an interrupt, and all values are right there.
+/// registers and the program counter do not have the values that the guest sees. So only the second call acts: it comes
+/// between two blocks, as for an interrupt.
 extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _: *mut c_void) {
     if kind == DISCONTINUITY_EXCEPTION {
-        cpu::with(vcpu, |cpu| cpu.raise());
+        cpu::with_vcpu(vcpu, |cpu| cpu.raise());
         drain::does_not_ring();
         return;
     }
-    let exception = cpu::with(vcpu, |cpu| cpu.deliver(from));
+    let is_exception = cpu::with_vcpu(vcpu, |cpu| cpu.deliver(from));
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
     session.start();
@@ -176,23 +183,23 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
         return;
     }
     session.check.compare(&session.level, session.clock.unclocked, &mut session.writer);
-    if session.cpus > 1 && cpu::running() != vcpu {
-        session.tracker.note_misplaced();
+    if session.cpus > 1 && cpu::running_vcpu() != vcpu {
+        session.tracker.count_misplaced_interrupt();
     }
     if let Some((tracker, moment)) = session.moment(vcpu, 0) {
         let now = moment.now;
-        let entry = Discontinuity { from, to };
-        let vector = tracker.discontinuity(vcpu as usize, exception, entry, moment);
+        let entry = Discontinuity { interrupted: from, handler: to };
+        let vector = tracker.enter_handler(vcpu as usize, is_exception, entry, moment);
         session.tracked(vcpu);
         session.models.enter_handler(vcpu, entry, &mut session.qemu);
-        annotations::hit_event(session, vcpu, exception, vector);
+        annotations::hit_event(session, vcpu, is_exception, vector);
         if let Some(progress) = &mut session.progress {
             progress.advance(vcpu, &now);
         }
     }
 }
 
-/// The code cache is empty; no vCPU is inside a block.
+/// QEMU has emptied its cache of translated code. No vCPU is inside a block.
 extern "C" fn on_flush(_: *mut c_void) {
     let mut guard = session::lock();
     if let Some(session) = guard.as_mut() {
@@ -200,7 +207,8 @@ extern "C" fn on_flush(_: *mut c_void) {
     }
 }
 
-/// QEMU has dropped code and callbacks, as [`crate::qemu::Qemu::reset`] requested.
+/// QEMU has dropped translated code and callbacks, as [`crate::qemu::Qemu::reset`] requested. Changes the level of
+/// detail, and registers the callbacks of the new level.
 pub(crate) extern "C" fn on_reset(_: Id) {
     let mut guard = session::lock();
     if let Some(session) = guard.as_mut() {
@@ -209,8 +217,8 @@ pub(crate) extern "C" fn on_reset(_: Id) {
     }
 }
 
-/// QEMU ends, and vCPUs have stopped. If QEMU gives up inside a callback, the lock is held, and the record stays
-/// without its end record.
+/// QEMU ends, and the vCPUs have stopped. If QEMU exits inside a callback, the session is locked, and the record gets
+/// no end record.
 extern "C" fn on_exit(_: *mut c_void) {
     if let Some(mut guard) = session::try_lock()
         && let Some(session) = guard.as_mut()

@@ -1,6 +1,8 @@
-//! The part of QEMU's plugin API, version 7, that the plugin uses: types, and a table of functions. The functions are
-//! not linked, but found by name when the plugin is loaded. A missing function is then a message, and programs other
-//! than QEMU can link the rest of this crate.
+//! The part of QEMU's plugin API, version 7, that the plugin uses: types, and tables of functions. `guest_access.rs`
+//! wraps the functions safely.
+//!
+//! The functions are not linked, but found by name when QEMU loads the plugin. So a missing function gives a message,
+//! and test programs can link this crate without QEMU.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -21,14 +23,14 @@ pub(crate) struct Info {
     pub(crate) cpus_max: c_int,
 }
 
-/// GLib's growing array of bytes; the part that is public.
+/// The public part of GLib's growing array of bytes.
 #[repr(C)]
 pub(crate) struct GByteArray {
     pub(crate) data: *mut u8,
     pub(crate) len: c_uint,
 }
 
-/// GLib's growing array; the part that is public.
+/// The public part of GLib's growing array.
 #[repr(C)]
 pub(crate) struct GArray {
     pub(crate) data: *mut c_void,
@@ -79,7 +81,7 @@ pub(crate) type TranslationCallback = extern "C" fn(*mut c_void, *mut c_void);
 pub(crate) type SetPc = unsafe extern "C" fn(u64);
 pub(crate) type DiscontinuityCallback = extern "C" fn(c_uint, c_int, u64, u64, *mut c_void);
 
-/// A function or variable of this process, by name; null if there is none.
+/// The address of a function or variable of this process, by its name. Null if there is none.
 pub(crate) fn find(name: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string; RTLD_DEFAULT searches the loaded libraries.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
@@ -94,7 +96,7 @@ macro_rules! api {
         }
 
         impl $table {
-            /// Finds all functions, or says which is missing.
+            /// Finds all functions. The error is the name of a missing function.
             pub(crate) fn load() -> Result<$table, &'static str> {
                 Ok($table {
                     $($name: {

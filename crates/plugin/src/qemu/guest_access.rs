@@ -1,5 +1,7 @@
-//! Safe functions over QEMU's plugin API: they read and write the guest's registers, read its memory, and register
-//! callbacks.
+//! Safe functions over QEMU's plugin API (`ffi.rs`): they read and write the guest's registers, read the guest's
+//! memory, and register callbacks. The session has one [`Qemu`].
+//!
+//! Functions that access the guest work on the running vCPU, and only in callbacks in its thread.
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
@@ -14,14 +16,14 @@ use plugin_interface::annotations::REGISTERS;
 /// The most bytes that are read from the guest at once.
 const READ_BYTES_MAX: usize = 64;
 
-/// A register of the guest, which can be read.
+/// QEMU's handle of a register of the guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Register(*mut c_void);
 
-/// `IF` in `eflags`: the processor takes interrupts.
+/// The flag `IF` in `eflags`: the processor takes interrupts.
 pub(crate) const INTERRUPT_FLAG: u32 = 1 << 9;
 
-/// The registers that annotations read.
+/// The registers that the plugin reads or writes. `None`: this QEMU does not show the register.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registers {
     pub(crate) rax: Register,
@@ -47,7 +49,7 @@ pub(crate) struct Callbacks {
     pub(crate) flush: DataCallback,
     /// QEMU ends.
     pub(crate) exit: DataCallback,
-    /// A vCPU takes an interrupt or exception. `None`: the plugin does not need to know.
+    /// A vCPU raises an exception, or enters a handler. `None`: the level of detail does not need this.
     pub(crate) discontinuity: Option<DiscontinuityCallback>,
 }
 
@@ -72,14 +74,14 @@ pub(crate) struct TranslatedBlock(*mut c_void);
 pub(crate) struct TranslatedInstruction(*mut c_void);
 
 impl TranslatedBlock {
-    /// The block of a translation callback's argument; valid until the callback returns.
+    /// Wraps the argument of a translation callback. Valid until the callback returns.
     pub(crate) fn new(handle: *mut c_void) -> TranslatedBlock {
         TranslatedBlock(handle)
     }
 }
 
 impl Qemu {
-    /// Finds the API in this process, or says which function is missing.
+    /// Finds the API in this process. The error is the name of a missing function.
     pub(crate) fn new(id: Id, on_reset: ResetCallback) -> Result<Qemu, &'static str> {
         let api = Api::load()?;
         // SAFETY: makes an array that this value keeps for good.
@@ -111,7 +113,7 @@ impl Qemu {
         }
     }
 
-    /// Registers the callback of a machine that is not recorded, but has a limit of guest time.
+    /// Registers the only callback of a machine that is not recorded, but has a limit of guest time.
     pub(crate) fn register_limit(&self, on_vcpu: VcpuCallback) {
         // SAFETY: called from `qemu_plugin_install`; the function is never unloaded.
         unsafe {
@@ -146,18 +148,23 @@ impl Qemu {
         (bytes, length.min(bytes.len()))
     }
 
-    /// Calls `callback` whenever the block starts. `right` says how the callback may use registers, such as
-    /// [`READS_REGISTERS`].
+    /// Calls `callback` whenever the block starts. `register_access` says how the callback may access registers, for
+    /// example [`READS_REGISTERS`].
     pub(crate) fn on_block(
         &self,
         block: TranslatedBlock,
         callback: VcpuCallback,
-        right: c_int,
+        register_access: c_int,
         data: *mut c_void,
     ) {
         // SAFETY: the block is valid; `data` lives until the code cache is flushed.
         unsafe {
-            (self.api.qemu_plugin_register_vcpu_tb_exec_cb)(block.0, callback, right, data);
+            (self.api.qemu_plugin_register_vcpu_tb_exec_cb)(
+                block.0,
+                callback,
+                register_access,
+                data,
+            );
         }
     }
 
@@ -171,21 +178,21 @@ impl Qemu {
         self.on_instruction_with(instruction, callback, READS_REGISTERS, data);
     }
 
-    /// Like [`Qemu::on_instruction`], with another right to registers: `NO_REGISTERS`, `WRITES_REGISTERS` or
+    /// Like [`Qemu::on_instruction`], with another access to registers: `NO_REGISTERS`, `WRITES_REGISTERS` or
     /// `WRITES_PC`.
     pub(crate) fn on_instruction_with(
         &self,
         instruction: TranslatedInstruction,
         callback: VcpuCallback,
-        right: c_int,
+        register_access: c_int,
         data: *mut c_void,
     ) {
         let register = self.api.qemu_plugin_register_vcpu_insn_exec_cb;
         // SAFETY: the instruction is valid; `data` lives until the code cache is flushed.
-        unsafe { register(instruction.0, callback, right, data) };
+        unsafe { register(instruction.0, callback, register_access, data) };
     }
 
-    /// Calls `callback` after each access of the instruction. `kinds` selects reads, writes or both, such as
+    /// Calls `callback` after each access of the instruction. `kinds` selects reads, writes or both, for example
     /// [`crate::qemu::ffi::READS`].
     pub(crate) fn on_memory(
         &self,
@@ -206,7 +213,9 @@ impl Qemu {
         }
     }
 
-    /// The registers by name; called when a vCPU is made.
+    /// Finds the registers by their names. Call it when QEMU creates a vCPU.
+    ///
+    /// Fails if QEMU gives no list of registers, describes registers otherwise, or lacks a required register.
     pub(crate) fn find_registers(&mut self) -> Result<Registers, String> {
         // SAFETY: called from a vCPU's init callback, where the list can be had.
         let list = unsafe { (self.api.qemu_plugin_get_registers)() };
@@ -218,25 +227,27 @@ impl Qemu {
         if element != size_of::<RegisterDescriptor>() {
             return Err(format!("QEMU describes registers in {element} bytes"));
         }
-        let find = |wanted: &CStr| {
+        let find = |wanted_name: &CStr| {
             // SAFETY: `len` elements of the size just checked.
             let (data, length) = unsafe { ((*list).data, (*list).len as usize) };
             (0..length)
                 // SAFETY: the index is below the length.
                 .map(|index| unsafe { &*data.cast::<RegisterDescriptor>().add(index) })
                 // SAFETY: names are C strings that QEMU never frees.
-                .find(|row| !row.name.is_null() && unsafe { CStr::from_ptr(row.name) } == wanted)
+                .find(|row| {
+                    !row.name.is_null() && unsafe { CStr::from_ptr(row.name) } == wanted_name
+                })
                 .map(|row| Register(row.handle))
         };
-        let must = |name: &CStr| find(name).ok_or(format!("QEMU knows no register {name:?}"));
+        let required = |name: &CStr| find(name).ok_or(format!("QEMU knows no register {name:?}"));
         let registers = Ok(Registers {
-            rax: must(c"rax")?,
-            rcx: must(c"rcx")?,
-            rdx: must(c"rdx")?,
-            rsi: must(c"rsi")?,
-            rdi: must(c"rdi")?,
-            rsp: must(c"rsp")?,
-            gs_base: must(c"gs_base")?,
+            rax: required(c"rax")?,
+            rcx: required(c"rcx")?,
+            rdx: required(c"rdx")?,
+            rsi: required(c"rsi")?,
+            rdi: required(c"rdi")?,
+            rsp: required(c"rsp")?,
+            gs_base: required(c"gs_base")?,
             k_gs_base: find(c"k_gs_base"),
             cr4: find(c"cr4"),
             eflags: find(c"eflags"),
@@ -247,7 +258,7 @@ impl Qemu {
         registers
     }
 
-    /// The value of a register of the current vCPU; 0 if QEMU can't tell.
+    /// The value of a register of the running vCPU. 0 if QEMU cannot read it.
     pub(crate) fn register_value(&mut self, register: Register) -> u64 {
         self.clear();
         // SAFETY: called from callbacks that may read registers; the buffer is ours.
@@ -256,7 +267,7 @@ impl Qemu {
         if read && self.copy_out(&mut value) { u64::from_le_bytes(value) } else { 0 }
     }
 
-    /// Whether the current vCPU takes interrupts; false if QEMU can't tell.
+    /// Whether the running vCPU takes interrupts. False if QEMU cannot tell.
     pub(crate) fn takes_interrupts(&mut self, registers: Registers) -> bool {
         let Some(eflags) = registers.eflags else { return false };
         self.clear();
@@ -267,7 +278,7 @@ impl Qemu {
         read && self.copy_out(&mut flags) && u32::from_le_bytes(flags) & INTERRUPT_FLAG != 0
     }
 
-    /// Writes a register of the current vCPU. Returns whether QEMU wrote it.
+    /// Writes a register of the running vCPU. Returns whether QEMU has written it.
     pub(crate) fn set_register(&mut self, register: Register, value: u64) -> bool {
         let bytes = value.to_le_bytes();
         // SAFETY: called from callbacks that may write registers. The buffer is ours, and as long
@@ -279,15 +290,15 @@ impl Qemu {
         }
     }
 
-    /// Puts a value into `edx` and `eax`, as `rdmsr` and `rdpmc` do.
-    pub(crate) fn put_value(&mut self, registers: Registers, value: u64) -> Option<()> {
+    /// Puts a value into `edx` and `eax`, as `rdmsr`, `rdpmc` and `rdtsc` do. `None` if QEMU did not write a register.
+    pub(crate) fn put_edx_eax(&mut self, registers: Registers, value: u64) -> Option<()> {
         let low = self.set_register(registers.rax, value & 0xffff_ffff);
         let high = self.set_register(registers.rdx, value >> 32);
         (low && high).then_some(())
     }
 
     /// The value in `edx` and `eax`.
-    pub(crate) fn taken_value(&mut self, registers: Registers) -> u64 {
+    pub(crate) fn edx_eax(&mut self, registers: Registers) -> u64 {
         let low = self.register_value(registers.rax) & 0xffff_ffff;
         self.register_value(registers.rdx) << 32 | low
     }
@@ -297,29 +308,31 @@ impl Qemu {
         self.api.qemu_plugin_set_pc
     }
 
-    /// Reads the guest's memory as the current vCPU sees it; `None` where nothing is mapped.
+    /// Reads the guest's memory at a virtual address of the running vCPU. `None` if it is not mapped.
     pub(crate) fn memory<const BYTES: usize>(&mut self, address: u64) -> Option<[u8; BYTES]> {
         const { assert!(BYTES > 0 && BYTES <= READ_BYTES_MAX) };
         let mut bytes = [0; BYTES];
         self.read(address, &mut bytes).then_some(bytes)
     }
 
-    /// Copies the guest's memory, as the current vCPU sees it, to `to`. Returns whether the whole range is
-    /// mapped.
-    pub(crate) fn read(&mut self, address: u64, to: &mut [u8]) -> bool {
-        let length = to.len().min(READ_BYTES_MAX);
+    /// Copies the guest's memory at a virtual address of the running vCPU to `bytes`. Returns whether the whole range
+    /// is mapped. False if `bytes` is longer than [`READ_BYTES_MAX`].
+    pub(crate) fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        let length = bytes.len().min(READ_BYTES_MAX);
         self.clear();
         // SAFETY: called in a vCPU's thread; the buffer is ours and grows as needed.
         let read =
             unsafe { (self.api.qemu_plugin_read_memory_vaddr)(address, self.buffer, length) };
-        read && self.copy_out(to)
+        read && self.copy_out(bytes)
     }
 
+    /// Empties the buffer.
     fn clear(&mut self) {
         // SAFETY: the buffer is ours.
         unsafe { (self.api.g_byte_array_set_size)(self.buffer, 0 as c_uint) };
     }
 
+    /// Copies the start of the buffer to `bytes`. Returns false if the buffer is shorter.
     fn copy_out(&self, bytes: &mut [u8]) -> bool {
         // SAFETY: the buffer is ours; its first `len` bytes are valid, and no others are copied.
         unsafe {

@@ -1,4 +1,6 @@
-//! The entry point, which QEMU calls when it loads the plugin: reads the options, and starts the recording.
+//! The entry point of the plugin. QEMU calls [`qemu_plugin_install`] when it loads the plugin, before the machine runs.
+//! It parses the options, makes the parts of the session, writes the header of the record and the first notices, and
+//! registers the callbacks.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -21,7 +23,7 @@ use crate::qemu::callbacks;
 use crate::qemu::ffi::{API_VERSION, Access, Id, Info};
 use crate::qemu::qemu_internals::{Bias, CurrentCpu, GuestClock, Icount, NonMaskable, Slices};
 use crate::session::{self, Session};
-use crate::time::clock::{Clock, Parts};
+use crate::time::clock::{Clock, ClockParameters};
 use crate::time::limit;
 use crate::time::pause;
 use crate::time::progress::ProgressFile;
@@ -71,6 +73,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
+/// See [`qemu_plugin_install`]. The error is a message for the user.
 fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let options = Options::parse(arguments.iter().map(String::as_str))?;
     let cpus = machine(info)?;
@@ -93,13 +96,15 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     let offsets = parse_given(options.offsets.as_deref(), Offsets::parse)?;
     let pmus = Pmus::requested(&options, cpus as usize)?;
     let models = Models::load(&options, cpus)?;
-    physical::begin(Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?);
+    physical::set_functions(
+        Access::load().map_err(|missing| format!("this QEMU has no {missing}"))?,
+    );
     let annotations = parse_given(options.annotate.as_deref(), AnnotationList::parse)?;
-    let parts = clock_parts(&options, cpus, models.hz());
-    pause::begin(&options);
-    let notices = notices(&options, &parts);
+    let parameters = clock_parameters(&options, cpus, models.hz());
+    pause::find_clock(&options);
+    let notices = notices(&options, &parameters);
     let mut writer = Writer::create(out)?;
-    writer.write(&Record::Header(header(&options, info, &parts, &offsets, models.counters())));
+    writer.write(&Record::Header(header(&options, info, &parameters, &offsets, models.counters())));
     let mut tracker = Tracker::new(cpus as usize, symbols, offsets);
     let spans = Spans::new(&options, &mut tracker);
     if options.services {
@@ -115,7 +120,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         arena: Arena::default(),
         decoder: Decoder::default(),
         models,
-        clock: Clock::new(parts),
+        clock: Clock::new(parameters),
         tsc: TscReadings::default(),
         tracker,
         spans,
@@ -132,7 +137,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         session.writer.notice(notice, 0, 0);
     }
     if session.models.has_caches() {
-        if !dma::begin(cpus) {
+        if !dma::start_following(cpus) {
             session.writer.notice(Notice::NoDeviceWrites, 0, 0);
         }
         if !session.models.follow_entries() {
@@ -140,7 +145,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
         }
     }
     session.follow_writes();
-    if session.options.roi == Roi::Always && session.level.ever_counts() {
+    if session.options.roi == Roi::Always && session.level.can_count() {
         session.open_region(&vec![[0; COUNTERS]; cpus as usize]);
     }
     session.writer.flush();
@@ -149,29 +154,36 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn clock_parts(options: &Options, cpus: u32, hz: Option<u64>) -> Parts {
-    let counts = options.detail != Detail::Fast && options.time != Time::Host;
-    let follows = options.time == Time::Model && Slices::are_exported();
-    Parts {
+/// The parameters of the clock. `hz`: cycles per second of the model, if guest time can follow one.
+fn clock_parameters(options: &Options, cpus: u32, hz: Option<u64>) -> ClockParameters {
+    let counts_instructions = options.detail != Detail::Fast && options.time != Time::Host;
+    let follows_model = options.time == Time::Model && Slices::are_exported();
+    ClockParameters {
         cpus,
         shift: options.shift,
-        // Without a model a cycle is an instruction, and takes as long.
+        // Without a model a cycle is an instruction, which takes `2^shift` ns.
         hz: hz.unwrap_or(1_000_000_000 >> options.shift),
         vcpu_slice: options.vcpu_slice,
         exits_all: options.exits_all,
-        bias: if follows && hz.is_some() { Bias::find() } else { None },
-        guest: if counts { GuestClock::find() } else { None },
+        bias: if follows_model && hz.is_some() { Bias::find() } else { None },
+        guest_clock: if counts_instructions { GuestClock::find() } else { None },
     }
 }
 
-/// The requested features that this QEMU cannot provide.
-fn notices(options: &Options, parts: &Parts) -> Vec<Notice> {
-    let counts = options.detail != Detail::Fast;
-    let timed = options.detail.has_model();
+/// A notice for each requested feature that this QEMU cannot provide.
+fn notices(options: &Options, parameters: &ClockParameters) -> Vec<Notice> {
+    let counts_instructions = options.detail != Detail::Fast;
+    let has_model = options.detail.has_model();
     [
         (options.check && Icount::find().is_none(), Notice::NoIcount),
-        (timed && options.time == Time::Model && parts.bias.is_none(), Notice::NoModelTime),
-        (counts && options.time != Time::Host && parts.guest.is_none(), Notice::NoClock),
+        (
+            has_model && options.time == Time::Model && parameters.bias.is_none(),
+            Notice::NoModelTime,
+        ),
+        (
+            counts_instructions && options.time != Time::Host && parameters.guest_clock.is_none(),
+            Notice::NoClock,
+        ),
         (options.pmu && !NonMaskable::is_exported(), Notice::NoOverflows),
     ]
     .into_iter()
@@ -179,7 +191,7 @@ fn notices(options: &Options, parts: &Parts) -> Vec<Notice> {
     .collect()
 }
 
-/// The number of vCPUs. The error says why the plugin cannot record the machine.
+/// The number of vCPUs of the machine. The error says why the plugin cannot record it.
 fn machine(info: &Info) -> Result<u32, String> {
     if !(info.api_min..=info.api).contains(&API_VERSION) {
         return Err(format!(
@@ -198,31 +210,32 @@ fn machine(info: &Info) -> Result<u32, String> {
     }
 }
 
+/// The header of the record. `counters`: see [`Header::counters`].
 fn header(
     options: &Options,
     info: &Info,
-    parts: &Parts,
+    parameters: &ClockParameters,
     offsets: &Offsets,
     counters: u32,
 ) -> Header {
-    let bit = |set: bool, bit: u32| if set { bit } else { 0 };
-    let counts = options.detail != Detail::Fast;
+    let flag = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+    let counts_instructions = options.detail != Detail::Fast;
     let mut qemu = [0; VERSION_BYTES_MAX];
     qemu[..options.qemu.len()].copy_from_slice(options.qemu.as_bytes());
     Header {
-        cpus: parts.cpus,
+        cpus: parameters.cpus,
         api: info.api.cast_unsigned(),
         detail: options.detail,
         roi: options.roi,
         vcpu_slice: options.vcpu_slice,
         qemu,
-        features: bit(counts && options.symbols.is_some(), FEATURE_CONTEXTS)
-            | bit(counts && offsets.pid.is_some(), FEATURE_TASKS)
-            | bit(parts.cpus > 1 || parts.bias.is_some(), FEATURE_SLICES)
-            | bit(parts.bias.is_some(), FEATURE_MODEL_TIME)
-            | bit(parts.guest.is_some(), FEATURE_HALTED)
-            | bit(options.pmu, FEATURE_PMU)
-            | bit(options.sampling.is_some(), FEATURE_SAMPLED),
+        features: flag(counts_instructions && options.symbols.is_some(), FEATURE_CONTEXTS)
+            | flag(counts_instructions && offsets.pid.is_some(), FEATURE_TASKS)
+            | flag(parameters.cpus > 1 || parameters.bias.is_some(), FEATURE_SLICES)
+            | flag(parameters.bias.is_some(), FEATURE_MODEL_TIME)
+            | flag(parameters.guest_clock.is_some(), FEATURE_HALTED)
+            | flag(options.pmu, FEATURE_PMU)
+            | flag(options.sampling.is_some(), FEATURE_SAMPLED),
         counters,
     }
 }

@@ -1,6 +1,8 @@
-//! Functions and data that QEMU exports without promising them. No other module uses such exports. The plugin finds
-//! them by name when it is loaded, and tries them before it uses them. If an export is missing or behaves differently,
-//! its feature is off, and the record has a notice.
+//! Functions and data that QEMU exports without promising them. No other module uses such exports.
+//!
+//! The plugin finds each export by name, and tries it before it uses it where that is possible. If an export is missing
+//! or behaves differently, the feature that needs it is off, and the record has a notice. Keep this rule for a new
+//! export: another version of QEMU must never be called wrongly.
 //!
 //! This file has a vCPU's time slices and interrupts, QEMU's clock, and its count of instructions. Further modules:
 //! - `deadline`, `idle`: QEMU's next timer, and the jump of its clock when all vCPUs are halted.
@@ -44,22 +46,22 @@ mod vcpu_state;
 
 use vcpu_state::VcpuState;
 
-/// The vCPU that runs in the thread of all vCPUs: QEMU's thread-local `current_cpu`.
+/// QEMU's thread-local variable `current_cpu`: the vCPU that runs in the thread of all vCPUs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CurrentCpu(*const *mut c_void);
 
 static NO_CURRENT_CPU: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 impl CurrentCpu {
-    /// Stands for the vCPU of a machine with only one, which needs no lookup.
+    /// Stands for the variable on a machine with one vCPU, which needs none.
     pub(crate) const UNKNOWN: CurrentCpu = CurrentCpu((&raw const NO_CURRENT_CPU).cast());
 
-    /// Whether QEMU exports it.
+    /// Whether QEMU exports the variable.
     pub(crate) fn is_exported() -> bool {
         !ffi::find(c"current_cpu").is_null()
     }
 
-    /// The variable of this thread. `None` if QEMU doesn't export it, or its value is not one of `handles`.
+    /// The variable of this thread. `None` if QEMU does not export it, or if it names no vCPU of `handles`.
     pub(crate) fn of_this_thread(handles: &[*mut c_void]) -> Option<CurrentCpu> {
         let found = ffi::find(c"current_cpu").cast_const().cast::<*mut c_void>();
         if found.is_null() {
@@ -69,7 +71,7 @@ impl CurrentCpu {
         (current.get().is_null() || handles.contains(&current.get())).then_some(current)
     }
 
-    /// The description of the vCPU that runs.
+    /// QEMU's description of the running vCPU, or null if none runs.
     #[inline(always)]
     pub(crate) fn get(self) -> *mut c_void {
         // SAFETY: a variable of the vCPUs' thread, which ends with QEMU; read in that thread.
@@ -77,7 +79,7 @@ impl CurrentCpu {
     }
 }
 
-/// Ends a vCPU's slice, so that the next one runs.
+/// Ends the time slices of a vCPU, so that the next vCPU runs, and shows the vCPU's state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slices {
     cpu: *mut c_void,
@@ -86,14 +88,14 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    /// Whether QEMU exports the functions for it.
+    /// Whether QEMU exports the needed functions.
     pub(crate) fn are_exported() -> bool {
         let names = [c"cpu_exit", c"qemu_get_cpu"];
         names.iter().all(|name| !ffi::find(name).is_null()) && VcpuState::find().is_some()
     }
 
-    /// Slices of vCPU `vcpu`; `None` if QEMU doesn't export the functions for it, or does not show
-    /// whether the vCPU is halted.
+    /// The slices of a vCPU. `None` if QEMU does not export the needed functions, or does not show whether the vCPU is
+    /// halted.
     pub(crate) fn of_vcpu(vcpu: c_uint) -> Option<Slices> {
         let cpu_exit = function!(c"cpu_exit" as CpuExit)?;
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
@@ -101,21 +103,21 @@ impl Slices {
         let number = c_int::try_from(vcpu).ok()?;
         // SAFETY: looks a vCPU up by its number; called in a vCPU's thread.
         let (cpu, none) = unsafe { (get_cpu(number), get_cpu(NO_CPU)) };
-        // A function that finds a vCPU that does not exist is not the known function.
+        // A function that finds a vCPU with an unused number is not the function that is meant here.
         if cpu.is_null() || !none.is_null() {
             return None;
         }
-        // Tried before it is used: where counting starts, an unknown state would be a guess.
+        // Checked here, because a later failure would leave the clock without the vCPU's state.
         state.is_halted(cpu)?;
         Some(Slices { cpu, cpu_exit, state })
     }
 
-    /// Whether the vCPU is halted; `None` if QEMU does not say. Called in the thread of all vCPUs.
+    /// Whether the vCPU is halted. `None` if QEMU does not show it. Call it in the thread of all vCPUs.
     pub(crate) fn is_halted(self) -> Option<bool> {
         self.state.is_halted(self.cpu)
     }
 
-    /// Whether the vCPU takes interrupts; `None` if QEMU does not say. Called as [`Slices::is_halted`].
+    /// Whether the vCPU takes interrupts. `None` if QEMU does not show it. Call it in the thread of all vCPUs.
     pub(crate) fn takes_interrupts(self) -> Option<bool> {
         self.state.takes_interrupts(self.cpu)
     }
@@ -125,24 +127,24 @@ impl Slices {
         self.cpu
     }
 
-    /// Asks the vCPU to stop at the end of its block.
+    /// Makes the vCPU stop at the end of its block.
     pub(crate) fn end(self) {
         // SAFETY: vCPUs exist until the machine ends; this one is running.
         unsafe { (self.cpu_exit)(self.cpu) };
     }
 }
 
-/// QEMU's clock of guest time.
+/// QEMU's clock of guest time, where it counts instructions (`-icount`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GuestClock(GetIcount);
 
 impl GuestClock {
-    /// `None` if QEMU doesn't export it.
+    /// `None` if QEMU does not export the function.
     pub(crate) fn find() -> Option<GuestClock> {
         function!(c"icount_get" as GetIcount).map(GuestClock)
     }
 
-    /// The clock's time. Call it only between blocks: QEMU exits if it is asked inside one.
+    /// The clock's time in ns. Call it only between blocks: inside a block, QEMU would exit.
     pub(crate) fn get_ns(self) -> u64 {
         // SAFETY: called from a discontinuity callback, which is between two blocks, or before the
         // machine runs.
@@ -150,7 +152,8 @@ impl GuestClock {
     }
 }
 
-/// QEMU's offset from its count of instructions to its clock: a number of ns in its `timers_state`.
+/// The number that QEMU adds to the time of its instructions to get its clock: a number of ns in QEMU's variable
+/// `timers_state`. The plugin changes it to make the clock follow a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bias(*mut i64);
 
@@ -160,14 +163,15 @@ unsafe impl Send for Bias {}
 unsafe impl Sync for Bias {}
 
 impl Bias {
-    /// Range of the search in `timers_state`, in bytes: after the lock, which must not be touched for long, and
-    /// before fields that do not concern instructions.
+    /// The bytes of `timers_state` that are searched. The lock before them must not be changed, and the fields after
+    /// them do not concern instructions.
     const OFFSETS: std::ops::Range<usize> = 0x20..0x60;
-    /// Added for a try. The value is even, because an odd sequence number means that a writer is active.
+    /// The search adds this to each number. It is even, because the range may have a sequence number, and an odd one
+    /// would tell readers that a writer is active.
     const TRIED_NS: i64 = 1 << 40;
 
-    /// Finds the offset: adds to each number in turn, and takes the first that moves the clock by the same amount.
-    /// Call it before the machine runs, while no other thread reads these numbers.
+    /// Finds the number: adds to each number of the range in turn, and takes the first that moves the clock by the same
+    /// amount. Call it before the machine runs, while no other thread reads these numbers.
     pub(crate) fn find() -> Option<Bias> {
         let state = ffi::find(c"timers_state").cast::<u8>();
         let clock = GuestClock::find()?;
@@ -179,7 +183,7 @@ impl Bias {
             // and aligned as its type.
             let number = unsafe { state.add(offset) }.cast::<i64>();
             let before = clock.get_ns();
-            // SAFETY: as above; it is put back at once.
+            // SAFETY: as above. The old value is written back at once.
             let after = unsafe {
                 let value = number.read_volatile();
                 number.write_volatile(value.wrapping_add(Self::TRIED_NS));
@@ -192,8 +196,9 @@ impl Bias {
         })
     }
 
-    /// Adds to the clock. Only to be called where a vCPU's slice ends, or with the running block, and QEMU leaves its
-    /// loop or has planned more instructions than a slice has: it must not divide a block elsewhere.
+    /// Advances the clock by `ns`, or sets it back if negative. Call it only where a time slice ends now or with the
+    /// running block. QEMU must then leave its loop, or have planned more instructions than a slice has. Otherwise it
+    /// would divide a block at another place than in another run.
     pub(crate) fn add(self, ns: i64) {
         // SAFETY: found by `find`. It is written by the thread of the vCPUs alone while they run;
         // others read it as one aligned word.
@@ -209,7 +214,7 @@ type Interrupt = unsafe extern "C" fn(*mut c_void, c_int);
 /// `CPU_INTERRUPT_NMI` of an x86 machine.
 const INTERRUPT_NMI: c_int = 0x200;
 
-/// Interrupts a vCPU by an NMI, as its local APIC does when a counter runs over.
+/// Interrupts a vCPU by an NMI, as its local APIC does when a counter of its PMU overflows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NonMaskable {
     cpu: *mut c_void,
@@ -218,14 +223,14 @@ pub(crate) struct NonMaskable {
 }
 
 impl NonMaskable {
-    /// Whether QEMU exports the functions for it.
+    /// Whether QEMU exports the needed functions.
     pub(crate) fn is_exported() -> bool {
         [c"async_run_on_cpu", c"cpu_interrupt", c"qemu_get_cpu"]
             .into_iter()
             .all(|name| !ffi::find(name).is_null())
     }
 
-    /// NMIs of vCPU `vcpu`; `None` if QEMU doesn't export the functions for it.
+    /// `None` if QEMU does not export the needed functions.
     pub(crate) fn of_vcpu(vcpu: c_uint) -> Option<NonMaskable> {
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
         let run_on_cpu = function!(c"async_run_on_cpu" as RunOnCpu)?;
@@ -235,14 +240,14 @@ impl NonMaskable {
         (!cpu.is_null()).then_some(NonMaskable { cpu, run_on_cpu, interrupt })
     }
 
-    /// Interrupts the vCPU at the end of its block. Inside of one, QEMU does not allow it.
+    /// Interrupts the vCPU at the end of its block. QEMU does not allow it inside a block.
     pub(crate) fn request(self) {
         // SAFETY: vCPUs exist until the machine ends; `interrupt` is QEMU's own function.
         unsafe { (self.run_on_cpu)(self.cpu, on_vcpu_between_blocks, self.interrupt as usize) };
     }
 }
 
-/// Between two blocks of `cpu`.
+/// QEMU calls this between two blocks of `cpu`. `interrupt`: QEMU's function that interrupts a vCPU.
 extern "C" fn on_vcpu_between_blocks(cpu: *mut c_void, interrupt: usize) {
     // SAFETY: `request` passes this very function.
     let interrupt = unsafe { std::mem::transmute::<usize, Interrupt>(interrupt) };
@@ -250,7 +255,7 @@ extern "C" fn on_vcpu_between_blocks(cpu: *mut c_void, interrupt: usize) {
     unsafe { interrupt(cpu, INTERRUPT_NMI) };
 }
 
-/// Leaves a block in its middle.
+/// Restores a vCPU's state in the middle of a block, so that the plugin can leave the block there.
 ///
 /// Translated code stores a part of the vCPU's state only when the block ends: the program counter, and the results
 /// from which the flags are computed. QEMU can restore this state from an address in the translated code.
@@ -264,12 +269,12 @@ pub(crate) struct MiddleOfBlock {
 type RestoreState = unsafe extern "C" fn(*mut c_void, usize) -> bool;
 
 impl MiddleOfBlock {
-    /// Whether QEMU exports the functions for it.
+    /// Whether QEMU exports the needed functions.
     pub(crate) fn is_exported() -> bool {
         [c"cpu_restore_state", c"qemu_get_cpu"].into_iter().all(|name| !ffi::find(name).is_null())
     }
 
-    /// Finds QEMU's functions for vCPU `vcpu`; `None` if QEMU doesn't export them.
+    /// `None` if QEMU does not export the needed functions.
     pub(crate) fn of_vcpu(vcpu: c_uint) -> Option<MiddleOfBlock> {
         let get_cpu = function!(c"qemu_get_cpu" as GetCpu)?;
         let restore_state = function!(c"cpu_restore_state" as RestoreState)?;
@@ -278,9 +283,9 @@ impl MiddleOfBlock {
         (!cpu.is_null()).then_some(MiddleOfBlock { cpu, restore_state })
     }
 
-    /// Restores the state at the instruction whose callback returns to `return_address`. That
-    /// instruction, and those after it, are then not executed for QEMU's clock. Returns whether
-    /// the address is one of translated code; otherwise nothing has changed.
+    /// Restores the state at the instruction whose callback returns to `return_address`. For QEMU's clock, this
+    /// instruction and the later instructions of the block are then not executed. Returns false, and changes nothing,
+    /// if the address is not in translated code.
     pub(crate) fn restore(self, return_address: usize) -> bool {
         // SAFETY: the vCPU is running. `- 1` gives an address inside the call instruction, as QEMU expects.
         unsafe { (self.restore_state)(self.cpu, return_address - 1) }
@@ -292,12 +297,12 @@ impl MiddleOfBlock {
 pub(crate) struct Icount(GetIcount);
 
 impl Icount {
-    /// `None` if QEMU doesn't export it.
+    /// `None` if QEMU does not export the function.
     pub(crate) fn find() -> Option<Icount> {
         function!(c"icount_get_raw" as GetIcount).map(Icount)
     }
 
-    /// The count. Only to be called between blocks: QEMU exits if it is asked inside one.
+    /// The count. Call it only between blocks: inside a block, QEMU would exit.
     pub(crate) fn get(self) -> u64 {
         // SAFETY: called from a discontinuity callback, which is between two blocks.
         unsafe { (self.0)() }.cast_unsigned()
@@ -316,7 +321,7 @@ type OnNotifier = unsafe extern "C" fn(*mut Notifier);
 
 extern "C" fn ignore(_: *mut Notifier, _: *mut c_void) {}
 
-/// Keeps QEMU's memory reclamation from ending the slice of a vCPU at a moment that depends on the host. Reclamation
+/// Keeps QEMU's memory reclamation (RCU) from ending a time slice at a moment that depends on the host. Reclamation
 /// still works, because the vCPUs' thread is often between two slices. Returns whether this QEMU allows it. Call it in
 /// the vCPUs' thread.
 pub(crate) fn ignore_reclamation() -> bool {
@@ -324,18 +329,18 @@ pub(crate) fn ignore_reclamation() -> bool {
     let Some(remove) = function!(c"rcu_remove_force_rcu_notifier" as OnNotifier) else {
         return false;
     };
-    let mut ours = Notifier { notify: ignore, next: ptr::null_mut(), previous: ptr::null_mut() };
-    let ours = &raw mut ours;
-    // A thread's notifiers are a list, and a new one comes first.
-    // SAFETY: our notifier is in the list only during this function. The next one is that of the vCPUs' thread, which
-    // added it when the thread started.
+    let mut probe = Notifier { notify: ignore, next: ptr::null_mut(), previous: ptr::null_mut() };
+    let probe = &raw mut probe;
+    // The notifiers of a thread are a list, and a new notifier comes first. So the list's first notifier follows
+    // `probe`. SAFETY: `probe` is in the list only during this function. The next notifier is that of the vCPUs'
+    // thread, which QEMU added when the thread started.
     unsafe {
-        add(ours);
-        let theirs = (*ours).next;
-        remove(ours);
-        if !theirs.is_null() {
-            remove(theirs);
+        add(probe);
+        let thread_notifier = (*probe).next;
+        remove(probe);
+        if !thread_notifier.is_null() {
+            remove(thread_notifier);
         }
-        !theirs.is_null()
+        !thread_notifier.is_null()
     }
 }

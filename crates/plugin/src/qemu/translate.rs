@@ -1,5 +1,8 @@
-//! Prepares a block when QEMU translates it: decodes its instructions, makes its description, and registers callbacks
-//! for the instructions on which the plugin acts.
+//! Prepares a block when QEMU translates it: decodes its instructions, makes its description, and registers the
+//! callbacks of the block, its accesses, and the instructions at which the plugin acts.
+//!
+//! QEMU calls it through `callbacks.rs`, in the vCPUs' thread. A block is translated rarely and executed often. So
+//! everything that can be decided here is decided here, and the executed callbacks stay short.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -16,8 +19,8 @@ use crate::models::physical;
 use crate::models::template::template;
 use crate::models::translation_points;
 use crate::pmu::msr;
-use crate::qemu::before_block::WhatIsDue;
-use crate::qemu::block::{Block, Kind, OooBlock, Point, ShadowBlock};
+use crate::qemu::before_block::DueWork;
+use crate::qemu::block::{ActionPoint, Block, BlockProperties, OooBlock, ShadowBlock};
 use crate::qemu::ffi::{
     AccessCallbacks, READS, READS_AND_WRITES, READS_REGISTERS, VcpuCallback, WRITES,
     WRITES_REGISTERS,
@@ -29,7 +32,7 @@ use plugin_interface::symbols::Action;
 use simrecord::marker;
 use simrecord::record::Detail;
 
-/// The pages of the guest.
+/// The size of the guest's pages.
 const PAGE_BYTES: u64 = 4_096;
 
 /// An instruction of a block that is being translated.
@@ -38,22 +41,23 @@ struct Instruction {
     address: u64,
     bytes: u8,
     decoded: Decoded,
-    /// The action before the instruction executes.
+    /// The plugin takes this action before the instruction executes.
     action: Option<Action>,
-    /// How it uses the guest's PMU.
+    /// How the instruction uses the guest's PMU, if the guest has one.
     pmu: Option<msr::Use>,
 }
 
-/// Prepares a block that is about to be translated.
+/// Prepares a block that QEMU is about to translate. `on_point`: the callback of instructions at which the plugin acts.
 pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: VcpuCallback) {
     let instructions = decode(session, block);
     annotate(session, &instructions, on_point);
     annotate_pmu(session, &instructions);
     let Some((first, last)) = instructions.first().zip(instructions.last()) else { return };
-    if !session.level.counts() && session.cpus == 1 {
+    // With several vCPUs, blocks are counted also while only markers are recorded: time slices need it.
+    if !session.level.is_counting() && session.cpus == 1 {
         return;
     }
-    let kind = Kind {
+    let properties = BlockProperties {
         in_kernel: is_kernel(first.address),
         ends_in_branch: last.decoded.is_branch(),
         ends_in_trap: last.decoded.operation() == Operation::SoftwareInterrupt,
@@ -65,46 +69,47 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         let (first, second) = spans(&range);
         CodeBlock::new(shift, instructions.len() as u32, first, second)
     });
-    let known = Block::new(&addresses, kind, code);
+    let description = Block::new(&addresses, properties, code);
     let has_shadow_caches =
-        session.level.now() == Detail::Count && session.models.has_shadow_caches();
+        session.level.current() == Detail::Count && session.models.has_shadow_caches();
     let prepared = match session.models.layout() {
-        Some(layout) if session.level.now() == Detail::Ooo => {
+        Some(layout) if session.level.current() == Detail::Ooo => {
             let code =
                 instructions.iter().map(|instruction| (&instruction.decoded, instruction.bytes));
             let template = template(&mut session.decoder, layout, spans(&range), code);
-            let kept = session.arena.keep_template(OooBlock { known, template });
-            trace(session, kept, spans(&range), &instructions);
-            kept.cast()
+            let kept_block = session.arena.keep_template(OooBlock { description, template });
+            trace(session, kept_block, spans(&range), &instructions);
+            kept_block.cast()
         }
         _ if has_shadow_caches => {
-            session.arena.keep_spans(ShadowBlock { known, spans: spans(&range) }).cast()
+            session.arena.keep_spans(ShadowBlock { description, spans: spans(&range) }).cast()
         }
-        _ => session.arena.keep_block(known),
+        _ => session.arena.keep_block(description),
     };
-    let on_block = match session.level.now() {
-        Detail::Timed if session.cpus > 1 => timed::on_block::<WhatIsDue, false>,
-        Detail::Timed => timed::on_block::<WhatIsDue, true>,
-        Detail::Ooo if session.cpus > 1 => ooo::on_block::<WhatIsDue, false>,
-        Detail::Ooo => ooo::on_block::<WhatIsDue, true>,
-        _ if has_shadow_caches && session.cpus > 1 => shadow_caches::on_block::<WhatIsDue, false>,
-        _ if has_shadow_caches => shadow_caches::on_block::<WhatIsDue, true>,
-        _ if session.cpus > 1 => plain::on_block_of_slice::<WhatIsDue>,
-        _ => plain::on_block::<WhatIsDue>,
+    let on_block = match session.level.current() {
+        Detail::Timed if session.cpus > 1 => timed::on_block::<DueWork, false>,
+        Detail::Timed => timed::on_block::<DueWork, true>,
+        Detail::Ooo if session.cpus > 1 => ooo::on_block::<DueWork, false>,
+        Detail::Ooo => ooo::on_block::<DueWork, true>,
+        _ if has_shadow_caches && session.cpus > 1 => shadow_caches::on_block::<DueWork, false>,
+        _ if has_shadow_caches => shadow_caches::on_block::<DueWork, true>,
+        _ if session.cpus > 1 => plain::on_block_of_several_vcpus::<DueWork>,
+        _ => plain::on_block::<DueWork>,
     };
-    let right = if session.clock.follows_model() { WRITES_REGISTERS } else { READS_REGISTERS };
+    let register_access =
+        if session.clock.follows_model() { WRITES_REGISTERS } else { READS_REGISTERS };
     let prepared = prepared.cast_mut().cast();
-    session.qemu.on_block(block, on_block, right, prepared);
-    match session.level.now() {
-        Detail::Timed => watch(session, &instructions, timed::accesses(session.cpus)),
+    session.qemu.on_block(block, on_block, register_access, prepared);
+    match session.level.current() {
+        Detail::Timed => watch(session, &instructions, timed::access_callbacks(session.cpus)),
         _ if has_shadow_caches => {
-            watch(session, &instructions, shadow_caches::accesses(session.cpus));
+            watch(session, &instructions, shadow_caches::access_callbacks(session.cpus));
         }
         Detail::Ooo => watch_ooo(session, &instructions, prepared),
         _ => {}
     }
-    // A repeated instruction is the last of its block, so that block is never left early at it.
-    if matches!(session.level.now(), Detail::Count | Detail::Timed)
+    // A repeated string instruction ends its block, so QEMU never leaves a block early to execute one alone.
+    if matches!(session.level.current(), Detail::Count | Detail::Timed)
         && let [single] = &instructions[..]
         && !single.decoded.is_repeated_string()
     {
@@ -115,7 +120,7 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
 /// Passes the code of a block to the trace, if there is a trace.
 fn trace(
     session: &mut Session,
-    kept: *const OooBlock,
+    kept_block: *const OooBlock,
     spans: (CodeSpan, Option<CodeSpan>),
     instructions: &[Instruction],
 ) {
@@ -127,10 +132,10 @@ fn trace(
     };
     let code = BlockCode { spans, instructions: instructions.iter().map(bytes).collect() };
     // SAFETY: the arena keeps the block; only an address is taken, and nothing is read.
-    trace.translated(unsafe { &raw const (*kept).template }, code);
+    trace.translated(unsafe { &raw const (*kept_block).template }, code);
 }
 
-/// Registers callbacks that pass accesses to caches.
+/// Registers callbacks that pass each access of the instructions to caches.
 fn watch(session: &mut Session, instructions: &[Instruction], callbacks: AccessCallbacks) {
     for instruction in instructions {
         session.qemu.on_memory(instruction.handle, READS, callbacks.on_load, std::ptr::null_mut());
@@ -144,14 +149,14 @@ fn watch(session: &mut Session, instructions: &[Instruction], callbacks: AccessC
     watch_translations(session, instructions);
 }
 
-/// Has the caches follow instructions that change translations.
+/// Registers callbacks for the instructions that change address translations or flush a cache line.
 fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
     for (index, instruction) in instructions.iter().enumerate() {
         if let Some(change) = instruction.decoded.translation_change() {
             let remaining = (instructions.len() - index) as u32;
             translation_points::watch(session, instruction.handle, change, remaining);
         }
-        if session.level.now() == Detail::Ooo
+        if session.level.current() == Detail::Ooo
             && let Some(flush) = instruction.decoded.flushed_line()
         {
             let remaining = (instructions.len() - index) as u32;
@@ -160,10 +165,10 @@ fn watch_translations(session: &mut Session, instructions: &[Instruction]) {
     }
 }
 
-/// Registers callbacks that pass accesses to the pipeline of the level `ooo`.
+/// Registers callbacks that pass each access of the instructions to the pipeline of the level `ooo`.
 fn watch_ooo(session: &mut Session, instructions: &[Instruction], block: *mut c_void) {
     let is_single = matches!(instructions, [single] if !single.decoded.is_repeated_string());
-    let AccessCallbacks { on_load, on_store } = ooo::accesses(session.cpus, is_single);
+    let AccessCallbacks { on_load, on_store } = ooo::access_callbacks(session.cpus, is_single);
     for (number, instruction) in instructions.iter().enumerate() {
         let data = if is_single { block } else { std::ptr::without_provenance_mut(number) };
         session.qemu.on_memory(instruction.handle, READS, on_load, data);
@@ -172,9 +177,10 @@ fn watch_ooo(session: &mut Session, instructions: &[Instruction], block: *mut c_
     watch_translations(session, instructions);
 }
 
+/// Decodes the instructions of a block, and finds out how the plugin acts on them.
 fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
     let symbols = &session.tracker.symbols;
-    let decode_one = |(handle, address): (TranslatedInstruction, u64)| {
+    let decode_instruction = |(handle, address): (TranslatedInstruction, u64)| {
         let (bytes, length) = session.qemu.bytes(handle);
         let decoded = session.decoder.decode(&bytes[..length], address);
         let (in_kernel, bytes) = (is_kernel(address), length as u8);
@@ -190,10 +196,11 @@ fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
         let pmu = if has_pmu { msr::use_of(decoded.operation(), in_kernel) } else { None };
         Instruction { handle, address, bytes, decoded, action, pmu }
     };
-    session.qemu.instructions(block).map(decode_one).collect()
+    session.qemu.instructions(block).map(decode_instruction).collect()
 }
 
-/// The meaning of an operation by itself, wherever it is. Firmware has no returns that matter here.
+/// The action at an operation, wherever the instruction is. `None`: the operation alone needs no action. Returns of
+/// firmware do not matter.
 fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
     match operation {
         Operation::InterruptReturn if in_kernel => Some(Action::InterruptReturn),
@@ -207,33 +214,35 @@ fn action_of(operation: Operation, in_kernel: bool) -> Option<Action> {
     }
 }
 
-/// Registers the callback for the instructions on which the plugin acts.
+/// Registers callbacks for the instructions at which the plugin acts: devices, pauses, followed instructions and
+/// annotations.
 fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuCallback) {
     for (index, instruction) in instructions.iter().enumerate() {
         let is_last = index + 1 == instructions.len();
         let Session { qemu, decoder, .. } = session;
         drain::watch((qemu, decoder), instruction.handle, &instruction.decoded, is_last);
-        if session.level.now() == Detail::Fast
+        if session.level.current() == Detail::Fast
             && instruction.decoded.operation() == Operation::Pause
         {
             pause::watch(&session.qemu, instruction.handle);
         }
         let remaining = (instructions.len() - index) as u32;
-        let has_own_clock = session.level.now().has_model() && session.clock.follows_model();
-        let wanted = |action: &Action| match action {
+        let has_own_clock = session.level.current().has_model() && session.clock.follows_model();
+        let is_wanted = |action: &Action| match action {
             Action::Marker | Action::Halt => true,
             Action::Pause => session.pauses_wait(),
             Action::ReadClock | Action::WriteLocalApic => has_own_clock,
-            _ => session.level.counts(),
+            _ => session.level.is_counting(),
         };
-        let action = instruction.action.filter(wanted);
-        // Counts must not decrease. So a return, which charges the instruction to another context, comes last.
+        let action = instruction.action.filter(is_wanted);
+        // QEMU calls the callbacks in the order of registration, and counts must not decrease. A return charges its own
+        // instruction to the context that it leaves, so it comes after the annotations.
         let annotations_come_last = !action.is_some_and(Action::is_return);
         if !annotations_come_last {
             annotations::watch(session, instruction.handle, instruction.address, remaining);
         }
         if let Some(action) = action {
-            let point = Point { action, address: instruction.address, remaining };
+            let point = ActionPoint { action, address: instruction.address, remaining };
             let point = session.arena.keep_instruction(point);
             session.qemu.on_instruction(instruction.handle, on_point, point.cast_mut().cast());
         }
@@ -243,14 +252,14 @@ fn annotate(session: &mut Session, instructions: &[Instruction], on_point: VcpuC
     }
 }
 
-/// Registers the guest's PMU for the instructions that use it.
+/// Registers callbacks for the instructions that use the guest's PMU.
 fn annotate_pmu(session: &mut Session, instructions: &[Instruction]) {
     for (index, instruction) in instructions.iter().enumerate() {
-        if let Some(what) = instruction.pmu {
+        if let Some(pmu_use) = instruction.pmu {
             let next = instructions.get(index + 1).map(|next| next.handle);
             let remaining = (instructions.len() - index) as u32;
             let access = msr::Access {
-                what,
+                pmu_use,
                 address: instruction.address,
                 bytes: instruction.bytes,
                 remaining,
@@ -260,14 +269,14 @@ fn annotate_pmu(session: &mut Session, instructions: &[Instruction]) {
     }
 }
 
-/// The one or two pages that a block at these addresses lies in.
+/// The parts of a block in each of the one or two pages that it covers. The argument is the range of its addresses.
 fn spans(&Range { start, end }: &Range<u64>) -> (CodeSpan, Option<CodeSpan>) {
     let border = (start | (PAGE_BYTES - 1)).wrapping_add(1);
-    let span = |from: u64, to: u64| CodeSpan {
-        virtual_address: from,
+    let span = |start: u64, end: u64| CodeSpan {
+        virtual_address: start,
         // A translated block is mapped. If QEMU cannot translate its address, the virtual address is used.
-        physical: physical::of_address(VirtualAddress(from)).map_or(from, |physical| physical.0),
-        bytes: (to - from) as u32,
+        physical: physical::translate(VirtualAddress(start)).map_or(start, |physical| physical.0),
+        bytes: (end - start) as u32,
     };
     if end <= border || border == 0 {
         (span(start, end), None)

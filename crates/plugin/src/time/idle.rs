@@ -1,11 +1,13 @@
-//! When all vCPUs are halted, guest time jumps to the next timer.
+//! Makes guest time jump to the next timer when all vCPUs are halted. `qemu/callbacks.rs` calls [`before_halt`] at each
+//! halt of a vCPU.
 //!
-//! QEMU leaves the jump to its main loop, which is another thread. It checks for idle vCPUs at
-//! times that depend on the host, possibly before the vCPUs' thread has done the work after a halt:
-//! count the instructions of the slice, stop the timer that switches vCPUs, and continue with the
-//! first vCPU. The guest's clock, and the order and length of the slices, would then depend on the
-//! host. So the vCPUs' thread makes the jump. It queues the jump before the halt, as work for a
-//! vCPU, which is therefore not idle: the main loop never finds all of them halted.
+//! QEMU leaves the jump to its main loop, which is another thread. The main loop checks for idle vCPUs at times that
+//! depend on the host. It may do so before the vCPUs' thread has completed a halt: counted the instructions of the
+//! slice, stopped the timer that switches vCPUs, and returned to the first vCPU. The guest's clock, and the order and
+//! length of the slices, would then depend on the host.
+//!
+//! So the vCPUs' thread makes the jump itself. Before the halt it queues the jump as work for a vCPU. A vCPU with
+//! queued work is not idle, so the main loop never finds all vCPUs idle.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -16,38 +18,39 @@ use crate::session;
 use crate::writer::Writer;
 use simrecord::record::Notice;
 
-/// The most jumps in a row. If the machine sleeps for longer, the main loop makes the further jumps, because it must
-/// run to end the machine. With several vCPUs a jump is at most 0.1 s of guest time.
+/// The most successive jumps. If the machine sleeps for longer, the main loop makes the further jumps, because the main
+/// loop must run to end the machine. With several vCPUs a jump is at most 0.1 s of guest time.
 const JUMPS_MAX: u32 = 10_000;
 
-/// `None` if the main loop jumps.
+/// QEMU's functions. `None` inside: this QEMU lacks them, and its main loop jumps.
 static JUMPS: OnceLock<Option<Jumps>> = OnceLock::new();
 /// Whether QEMU did not jump as expected. The main loop then makes all further jumps.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// Finds QEMU's functions, when the first vCPU is created.
-pub(crate) fn begin(writer: &mut Writer) {
+/// Finds QEMU's functions. Called at the creation of each vCPU; only the first call does anything.
+pub(crate) fn find_jump_functions(writer: &mut Writer) {
     if JUMPS.get().is_none() && JUMPS.get_or_init(Jumps::find).is_none() {
         writer.notice(Notice::DevicesNotDrained, 0, 2);
     }
 }
 
-/// A vCPU of `cpus` is about to halt.
+/// Queues a jump, because one of the `cpus` vCPUs is about to halt.
 pub(crate) fn before_halt(cpus: u32) {
     if let Some(Some(jumps)) = JUMPS.get()
         && !GIVEN_UP.load(Ordering::Relaxed)
     {
-        // Work of the last vCPU is done last. So no later work keeps a vCPU from being idle.
+        // QEMU does the work of the last vCPU last. So no other queued work keeps a vCPU from being idle.
         jumps.at_end_of_block(cpus - 1, on_halted);
     }
 }
 
 extern "C" fn on_halted(_: *mut c_void, _: usize) {
-    look();
+    jump_if_all_halted();
 }
 
-/// Jumps, if all vCPUs are halted. With QEMU's big lock, between two blocks.
-pub(crate) fn look() {
+/// Makes guest time jump from timer to timer while all vCPUs are halted. Call it with QEMU's big lock, between two
+/// blocks.
+pub(crate) fn jump_if_all_halted() {
     let Some(Some(jumps)) = JUMPS.get() else { return };
     for _ in 0..JUMPS_MAX {
         match jumps.jump() {
@@ -58,6 +61,7 @@ pub(crate) fn look() {
     }
 }
 
+/// Leaves all further jumps to QEMU's main loop, and writes a notice.
 #[cold]
 fn give_up() {
     GIVEN_UP.store(true, Ordering::Relaxed);

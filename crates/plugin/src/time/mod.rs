@@ -1,7 +1,7 @@
 //! Guest time: how it passes, how vCPUs share it, and when it ends.
 //!
-//! - `clock`: the clock of a machine. It sets QEMU's clock at the end of each time slice, and counts how long vCPUs
-//!   halt.
+//! - `clock`: the clock of a machine. It plans time slices, sets QEMU's clock at the end of each slice, and counts how
+//!   long vCPUs halt.
 //! - `rounds`: computes each vCPU's guest time. The host runs vCPUs one after the other, and the guest sees them at
 //!   once.
 //! - `idle`: the jump to the next timer when all vCPUs are halted.

@@ -1,10 +1,11 @@
-//! The time of a `pause` at the level `fast`.
+//! Gives a `pause` a longer guest time at the level `fast`, which `sim` uses for boots. Other levels do not use this
+//! file.
 //!
-//! QEMU leaves its loop of blocks at each `pause`, which costs the host far more than another
-//! instruction. A kernel that waits for its clock, as when it calibrates the local APIC's timer, does
-//! little else: where a `pause` takes one nanosecond, such waits are half of the host's time of a
-//! boot (docs/validation.md). Real processors wait longer, too: up to 140 cycles from Skylake on
-//! (Intel 64 and IA-32 Architectures Optimization Reference Manual, section on PAUSE latency).
+//! QEMU leaves its loop of translated blocks at each `pause`, which costs the host far more than another instruction. A
+//! kernel that waits for its clock, for example to calibrate the local APIC's timer, executes mostly `pause`. If a
+//! `pause` took one nanosecond, such waits would be half of the host's time of a boot (docs/validation.md). Real
+//! processors wait longer, too: up to 140 cycles from Skylake on (Intel 64 and IA-32 Architectures Optimization
+//! Reference Manual, section on PAUSE latency).
 
 use std::ffi::{c_uint, c_void};
 use std::sync::OnceLock;
@@ -20,20 +21,21 @@ const PAUSE_NS: i64 = 250;
 /// QEMU's clock, if it counts instructions and can be advanced.
 static CLOCK: OnceLock<Option<Bias>> = OnceLock::new();
 
-/// Looks for QEMU's clock. To be called before the machine runs.
-pub(crate) fn begin(options: &Options) {
+/// Finds QEMU's clock. Call it before the machine runs.
+pub(crate) fn find_clock(options: &Options) {
     CLOCK.get_or_init(|| if options.time == Time::Host { None } else { Bias::find() });
 }
 
-/// Has a `pause` take its time.
+/// Makes the `pause` at `instruction` take [`PAUSE_NS`].
 pub(crate) fn watch(qemu: &Qemu, instruction: TranslatedInstruction) {
     qemu.on_instruction_with(instruction, on_pause, NO_REGISTERS, std::ptr::null_mut());
 }
 
+/// Called before each `pause`.
 extern "C" fn on_pause(_: c_uint, _: *mut c_void) {
     if let Some(Some(clock)) = CLOCK.get() {
-        // `Bias::add` wants the end of a slice. A `pause` is one: QEMU leaves the vCPU there, whatever
-        // is left of its slice, and checks its timers.
+        // `Bias::add` may be called where a slice ends. A `pause` ends the slice: QEMU leaves the vCPU there, and
+        // checks its timers.
         clock.add(PAUSE_NS);
     }
 }

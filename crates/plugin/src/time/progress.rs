@@ -1,4 +1,5 @@
-//! Reports the guest's progress to the host. Neither the guest nor the record depends on it.
+//! Reports the guest's progress to the host, in a file that `sim` reads for its display ([`simrecord::progress`]).
+//! Neither the guest nor the record depends on it.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -7,21 +8,21 @@ use std::path::Path;
 use simrecord::counters::{Counts, INSTRUCTIONS, TIME};
 use simrecord::progress::GuestProgress;
 
-/// Cycles of the guest's time between two updates, at least.
+/// The least cycles of guest time between two updates.
 const CYCLES_BETWEEN: u64 = 1 << 20;
 
-/// The file that the host reads.
 #[derive(Debug)]
 pub(crate) struct ProgressFile {
     file: File,
     last: GuestProgress,
     /// Instructions of each vCPU since the start of the machine.
     executed: Vec<u64>,
-    /// Their sum when the last region was opened.
+    /// The sum of `executed` when the last region was opened.
     executed_before: u64,
 }
 
 impl ProgressFile {
+    /// Opens the file, which must exist.
     pub(crate) fn open(path: &Path) -> Result<ProgressFile, String> {
         let file = OpenOptions::new().write(true).open(path);
         let file = file.map_err(|error| format!("progress={}: {error}", path.display()))?;
@@ -29,7 +30,7 @@ impl ProgressFile {
         Ok(ProgressFile { file, last: GuestProgress::default(), executed, executed_before })
     }
 
-    /// A region was opened or closed on a vCPU. `counted`: the counts of all vCPUs at this time.
+    /// Writes that a region was opened or closed on a vCPU. `counted`: the current counts of all vCPUs.
     pub(crate) fn region(&mut self, is_open: bool, vcpu: u32, counted: &[Counts]) {
         let GuestProgress { mut regions, mut opened_at, .. } = self.last;
         let now = counted.get(vcpu as usize).map_or(0, |counts| counts[TIME]);
@@ -43,7 +44,7 @@ impl ProgressFile {
         self.write(GuestProgress { regions, is_open, opened_at, now, instructions });
     }
 
-    /// The time of a vCPU advances.
+    /// Writes the progress if a vCPU's time has advanced enough since the last update. `counts`: its current counts.
     #[inline]
     pub(crate) fn advance(&mut self, vcpu: u32, counts: &Counts) {
         if let Some(executed) = self.executed.get_mut(vcpu as usize) {
@@ -55,6 +56,7 @@ impl ProgressFile {
         }
     }
 
+    /// Instructions of all vCPUs since the last region was opened.
     fn instructions(&self) -> u64 {
         self.executed.iter().sum::<u64>().saturating_sub(self.executed_before)
     }
@@ -62,7 +64,7 @@ impl ProgressFile {
     #[cold]
     fn write(&mut self, progress: GuestProgress) {
         self.last = progress;
-        // A display that is not updated is no reason to end the machine.
+        // An error only leaves the display out of date.
         let _ = self.file.write_all_at(&progress.encode(), 0);
     }
 }

@@ -1,12 +1,13 @@
 //! How several vCPUs share guest time. The host runs vCPUs one after the other; the guest sees them run at the same
-//! time.
+//! time. [`Clock`](super::clock::Clock) calls this module at the end of each time slice.
 //!
-//! In a *round* each vCPU that is not halted runs one time slice; a shorter slice ends the round
-//! early. A slice ends with a block, so some are longer than planned: the excess counts as time of
-//! the next round, and the next slice of that vCPU is planned shorter by it. So a vCPU's time
-//! follows its own cycles, and it waits for no other. QEMU's clock, which advances with each
-//! instruction of any vCPU, is set back to the start of the round between its slices, and to the
-//! end of the round after the last.
+//! In a *round* each vCPU that is not halted runs one time slice. A shorter slice ends the round early. A slice ends
+//! with a block, so some slices are longer than planned. The excess counts as time of the next round, and the next
+//! slice of that vCPU is planned shorter by the excess. So a vCPU's time follows its own cycles, and it waits for no
+//! other.
+//!
+//! QEMU's clock advances with each instruction of any vCPU. Between the slices of a round it is set back to the start
+//! of the round. After the last slice it is set to the end of the round.
 //!
 //! This module is pure: its arguments are times, and its result is the correction of QEMU's clock.
 
@@ -18,31 +19,32 @@ use machine::Instructions;
 pub(crate) struct Rounds {
     /// When the round started.
     start_ns: u64,
-    /// Each vCPU's time from `start_ns` to the end of its last slice. It can reach into the next round. Negative if the
-    /// round started in the middle of the slice.
+    /// Each vCPU's time from `start_ns` to the end of its last slice. It can exceed the length of the round. Negative
+    /// if the round started after that end, in the middle of the vCPU's next slice.
     used_ns: Vec<i64>,
     /// Whether each vCPU is halted.
-    halted: Vec<bool>,
+    is_halted: Vec<bool>,
     /// The vCPU whose slice ended last in this round.
-    last: Option<usize>,
-    /// The last setting of QEMU's clock, and the count of instructions at that time.
+    last_ended: Option<usize>,
+    /// The last setting of QEMU's clock, in ns.
     shown_ns: u64,
+    /// The instructions of all vCPUs at that setting.
     instructions: Instructions,
     /// An instruction takes `2^shift` ns of QEMU's clock.
     shift: u32,
     /// The planned length of a round.
     round_ns: u64,
-    /// Number of successive rounds without length, because a vCPU did not run.
-    waited: u32,
-    /// The vCPUs that no round waits for until they run.
-    gone: Vec<bool>,
-    /// Each vCPU's time after its last `pause`.
+    /// The number of successive rounds of length 0, because a vCPU did not run.
+    empty_rounds: u32,
+    /// Whether rounds do not wait for the vCPU until it runs again.
+    is_ignored: Vec<bool>,
+    /// Each vCPU's guest time after its last `pause`. `None`: it has executed none.
     paused_ns: Vec<Option<u64>>,
 }
 
-/// After this many rounds without length, no round waits for the vCPU that did not run. A vCPU that was reset does not
-/// continue.
-const WAITS_MAX: u32 = 1_000;
+/// After this many successive rounds of length 0, rounds no longer wait for the vCPU that does not run. The guest may
+/// have reset this vCPU, and then it never continues.
+const EMPTY_ROUNDS_MAX: u32 = 1_000;
 
 impl Rounds {
     pub(crate) fn new(cpus: usize, shift: u32, round_ns: u64) -> Rounds {
@@ -50,48 +52,48 @@ impl Rounds {
             start_ns: 0,
             used_ns: vec![0; cpus],
             // All vCPUs but the first wait to be started.
-            halted: (0..cpus).map(|cpu| cpu > 0).collect(),
-            last: None,
+            is_halted: (0..cpus).map(|cpu| cpu > 0).collect(),
+            last_ended: None,
             shown_ns: 0,
             instructions: Instructions::default(),
             shift,
             round_ns,
-            waited: 0,
-            gone: vec![false; cpus],
+            empty_rounds: 0,
+            is_ignored: vec![false; cpus],
             paused_ns: vec![None; cpus],
         }
     }
 
-    /// Guest time of a vCPU that has used `ns` since its last slice ended.
+    /// The guest time of vCPU `cpu`, whose cycles took `ns` since its last slice ended.
     pub(crate) fn now_ns(&self, cpu: usize, ns: u64) -> u64 {
-        self.start_ns.wrapping_add_signed(self.used(cpu, ns))
+        self.start_ns.wrapping_add_signed(self.used_in_round_ns(cpu, ns))
     }
 
-    /// The vCPU's time since the round began.
-    fn used(&self, cpu: usize, ns: u64) -> i64 {
+    /// The vCPU's time since the round started, in ns; arguments as for [`Rounds::now_ns`].
+    fn used_in_round_ns(&self, cpu: usize, ns: u64) -> i64 {
         self.used_ns[cpu] + ns.cast_signed()
     }
 
-    /// Ends the slice of `cpu`, which has used `ns`. All vCPUs together have executed `instructions`. `since`
-    /// gives the time that another vCPU has used since its last slice ended: QEMU may have left it in the
-    /// middle of a slice. Returns the correction of QEMU's clock.
+    /// Ends the slice of `cpu`, which took `ns`. All vCPUs together have executed `instructions`. `since_slice_ns`
+    /// gives the time of another vCPU since its last slice ended: QEMU may have left that vCPU in the middle of a
+    /// slice. Returns the correction of QEMU's clock, in ns.
     pub(crate) fn end_slice(
         &mut self,
         cpu: usize,
         ns: u64,
-        since: impl Fn(usize) -> u64,
+        since_slice_ns: impl Fn(usize) -> u64,
         instructions: Instructions,
     ) -> i64 {
-        let since_slice = |number| if number == cpu { 0 } else { since(number) };
+        let others_since_slice_ns = |number| if number == cpu { 0 } else { since_slice_ns(number) };
         self.used_ns[cpu] += ns.cast_signed();
         // The vCPU runs again before the other vCPUs of the round have run.
-        let again = self.last.is_some_and(|last| cpu <= last);
-        let others_follow = self.halted[cpu + 1..].iter().any(|halted| !halted);
-        if again || !others_follow {
-            self.end_round(since_slice);
+        let runs_again = self.last_ended.is_some_and(|last| cpu <= last);
+        let others_follow = self.is_halted[cpu + 1..].iter().any(|halted| !halted);
+        if runs_again || !others_follow {
+            self.end_round(others_since_slice_ns);
         }
-        self.last = others_follow.then_some(cpu);
-        self.gone[cpu] = false;
+        self.last_ended = others_follow.then_some(cpu);
+        self.is_ignored[cpu] = false;
         let executed = instructions - self.instructions;
         let shows_ns = self.shown_ns + (executed.0 << self.shift);
         self.shown_ns = self.start_ns;
@@ -99,23 +101,25 @@ impl Rounds {
         self.start_ns.wrapping_sub(shows_ns).cast_signed()
     }
 
-    /// `cpu` executes a `pause`. `since` gives the time that each vCPU has used since its last slice ended. Returns how
-    /// long `cpu` waits, in ns: until it has caught up with the least advanced of the other running vCPUs.
+    /// `cpu` executes a `pause`. `since_slice_ns` gives each vCPU's time since its last slice ended. Returns how many
+    /// ns `cpu` must wait to catch up with the least advanced of the other running vCPUs. 0 if it does not lag.
     ///
-    /// At a `pause` QEMU goes on to the next vCPU. A vCPU that waits in a loop has executed only a few
-    /// instructions by then. Each of the others executes at least a block before the turn comes back, however
-    /// far it has advanced. The lag of the waiting vCPU would grow without bound. `cpu` does not wait for other
-    /// vCPUs that also wait in a loop, unless all do, because they lag, too. A vCPU waits in a loop if it has
-    /// not executed a whole slice since its last `pause`.
-    pub(crate) fn pause(&mut self, cpu: usize, since: impl Fn(usize) -> u64) -> u64 {
-        let now = |cpu: usize| self.now_ns(cpu, since(cpu));
-        let pauses = |number: &usize| {
+    /// At a `pause` QEMU switches to the next vCPU. A vCPU that waits in a loop of `pause` executes only a few
+    /// instructions each time it runs. Each other vCPU executes at least a block each time, however far it has
+    /// advanced. Without the wait, the lag of the vCPU in the loop would grow without bound.
+    ///
+    /// A vCPU counts as waiting in a loop if it has not executed a whole slice since its last `pause`. Such vCPUs lag,
+    /// so `cpu` does not wait for them, unless all others wait in a loop.
+    pub(crate) fn pause(&mut self, cpu: usize, since_slice_ns: impl Fn(usize) -> u64) -> u64 {
+        let now = |cpu: usize| self.now_ns(cpu, since_slice_ns(cpu));
+        let waits_in_loop = |number: &usize| {
             self.paused_ns[*number]
                 .is_some_and(|paused_ns| now(*number).saturating_sub(paused_ns) < self.round_ns)
         };
         let other_cpus =
-            || (0..self.halted.len()).filter(|number| *number != cpu && self.runs(*number));
-        let earliest_working_ns = other_cpus().filter(|number| !pauses(number)).map(now).min();
+            || (0..self.is_halted.len()).filter(|number| *number != cpu && self.runs(*number));
+        let earliest_working_ns =
+            other_cpus().filter(|number| !waits_in_loop(number)).map(now).min();
         let earliest_ns = earliest_working_ns.or_else(|| other_cpus().map(now).min());
         let now_ns = now(cpu);
         let lag_ns = earliest_ns.map_or(0, |earliest_ns| earliest_ns.saturating_sub(now_ns));
@@ -123,65 +127,70 @@ impl Rounds {
         lag_ns
     }
 
-    /// How long the next slice of `cpu` is, when its slice has just ended.
+    /// The planned length of the next slice of `cpu`, whose slice has just ended.
     pub(crate) fn next_slice_ns(&self, cpu: usize) -> u64 {
-        let rounds = if self.last.is_some() { 2 } else { 1 };
+        // If another vCPU still runs in this round, the next slice of `cpu` is in the next round.
+        let rounds = if self.last_ended.is_some() { 2 } else { 1 };
         (rounds * self.round_ns).saturating_add_signed(-self.used_ns[cpu])
     }
 
-    /// Starts again after a change of the way to count, when all vCPUs together have executed `instructions`.
+    /// Restarts the current round, because the level of detail has changed. `instructions`: what all
+    /// vCPUs together have executed, as the new level counts.
     pub(crate) fn restart(&mut self, instructions: Instructions) {
         self.used_ns.fill(0);
         self.paused_ns.fill(None);
-        (self.last, self.instructions, self.shown_ns) = (None, instructions, self.start_ns);
+        (self.last_ended, self.instructions, self.shown_ns) = (None, instructions, self.start_ns);
     }
 
-    /// QEMU's clock is set ahead by `ns` within a slice.
-    pub(crate) fn set_ahead(&mut self, ns: i64) {
+    /// Notes that the caller has advanced QEMU's clock by `ns` within a slice.
+    pub(crate) fn advance_shown_clock(&mut self, ns: i64) {
         self.shown_ns = self.shown_ns.wrapping_add_signed(ns);
     }
 
-    fn end_round(&mut self, since: impl Fn(usize) -> u64) {
+    /// Starts the next round. The ended round is as long as its shortest slice, but not longer than planned if several
+    /// vCPUs run.
+    fn end_round(&mut self, since_slice_ns: impl Fn(usize) -> u64) {
         let runs = |cpu: &usize| self.runs(*cpu);
-        let cpus = 0..self.halted.len();
-        let used = cpus.clone().filter(runs).map(|cpu| self.used(cpu, since(cpu)).max(0));
-        let length = match (used.min(), self.halted.iter().filter(|halted| !**halted).count()) {
-            // When all vCPUs are halted, the slice of the last one is over.
-            (None, _) => {
-                cpus.clone().map(|cpu| self.used(cpu, since(cpu))).max().unwrap_or(0).max(0)
-            }
+        let cpus = 0..self.is_halted.len();
+        let used_ns = |cpu: usize| self.used_in_round_ns(cpu, since_slice_ns(cpu));
+        let running_used_ns = cpus.clone().filter(runs).map(|cpu| used_ns(cpu).max(0));
+        let not_halted = self.is_halted.iter().filter(|halted| !**halted).count();
+        let length_ns = match (running_used_ns.min(), not_halted) {
+            // All vCPUs are halted: the round lasts until the last of them halted.
+            (None, _) => cpus.clone().map(used_ns).max().unwrap_or(0).max(0),
             (Some(shortest), 1) => shortest,
             (Some(shortest), _) => shortest.min(self.round_ns.cast_signed()),
         };
-        self.waited = if length == 0 { self.waited + 1 } else { 0 };
-        if self.waited == WAITS_MAX {
+        self.empty_rounds = if length_ns == 0 { self.empty_rounds + 1 } else { 0 };
+        if self.empty_rounds == EMPTY_ROUNDS_MAX {
             for cpu in cpus {
-                self.gone[cpu] |= self.used(cpu, since(cpu)) <= 0;
+                self.is_ignored[cpu] |= self.used_in_round_ns(cpu, since_slice_ns(cpu)) <= 0;
             }
         }
-        self.start_ns += length.cast_unsigned();
+        self.start_ns += length_ns.cast_unsigned();
         for cpu in 0..self.used_ns.len() {
-            // A vCPU that lags, or is halted, continues from here.
-            self.used_ns[cpu] = (self.used_ns[cpu] - length).max(-since(cpu).cast_signed());
+            // A vCPU that lags, or is halted, continues from the start of the new round.
+            self.used_ns[cpu] =
+                (self.used_ns[cpu] - length_ns).max(-since_slice_ns(cpu).cast_signed());
         }
     }
 
     /// Sets whether `cpu` is halted. A vCPU that was not started yet is halted.
     pub(crate) fn set_halted(&mut self, cpu: usize, halted: bool) {
-        (self.halted[cpu], self.gone[cpu]) = (halted, false);
+        (self.is_halted[cpu], self.is_ignored[cpu]) = (halted, false);
     }
 
-    /// Whether a vCPU runs slices.
+    /// Whether rounds wait for the slices of a vCPU.
     pub(crate) fn runs(&self, cpu: usize) -> bool {
-        !self.halted[cpu] && !self.gone[cpu]
+        !self.is_halted[cpu] && !self.is_ignored[cpu]
     }
 
     pub(crate) fn is_halted(&self, cpu: usize) -> bool {
-        self.halted[cpu]
+        self.is_halted[cpu]
     }
 
-    /// The time of QEMU's clock, without its jumps, when all vCPUs have executed `instructions`.
-    pub(crate) fn shows_ns(&self, instructions: Instructions) -> u64 {
+    /// The time that QEMU's clock shows, without its jumps, once all vCPUs together have executed `instructions`.
+    pub(crate) fn qemu_clock_ns(&self, instructions: Instructions) -> u64 {
         self.shown_ns + ((instructions - self.instructions).0 << self.shift)
     }
 }
@@ -210,7 +219,7 @@ mod tests {
     #[test]
     fn one_that_does_not_go_on_does_not_stop_time() {
         let mut rounds = running(2);
-        for slice in 1..=2 * u64::from(WAITS_MAX) {
+        for slice in 1..=2 * u64::from(EMPTY_ROUNDS_MAX) {
             rounds.end_slice(0, 10, |_| 700, Instructions(10 * slice));
             assert_eq!(rounds.now_ns(0, 0), 10 * slice);
         }
@@ -222,7 +231,10 @@ mod tests {
         let mut rounds = Rounds::new(1, 0, 1_000);
         assert_eq!(rounds.end_slice(0, 5_000, |_| 0, Instructions(1_000)), 4_000);
         assert_eq!(rounds.end_slice(0, 500, |_| 0, Instructions(2_000)), -500);
-        assert_eq!((rounds.now_ns(0, 7), rounds.shows_ns(Instructions(2_010))), (5_507, 5_510));
+        assert_eq!(
+            (rounds.now_ns(0, 7), rounds.qemu_clock_ns(Instructions(2_010))),
+            (5_507, 5_510)
+        );
     }
 
     #[test]
@@ -322,7 +334,7 @@ mod tests {
             for (cpu, ns, executed) in slices {
                 instructions += executed;
                 clock += executed as i64;
-                prop_assert_eq!(clock, rounds.shows_ns(Instructions(instructions)) as i64);
+                prop_assert_eq!(clock, rounds.qemu_clock_ns(Instructions(instructions)) as i64);
                 let before = rounds.start_ns;
                 clock += rounds.end_slice(cpu, ns, |_| 0, Instructions(instructions));
                 prop_assert!(rounds.start_ns >= before);

@@ -1,4 +1,7 @@
-//! The list of annotations, as `sim` passes it to the plugin: a text with a word and its arguments on each line.
+//! The list of annotations, as `sim` passes it to the plugin: a text whose lines have a word and its arguments. `sim`
+//! makes the list from the user's `--annotate`; the plugin parses it, and acts at the places.
+//!
+//! `parse` and `Display` of each type must stay inverse to each other.
 
 use std::fmt;
 
@@ -6,20 +9,21 @@ use super::program::Program;
 
 /// The most annotations of a list.
 pub const ANNOTATIONS_MAX: usize = 1_024;
-/// Maximum number of actions of an annotation.
+/// The most actions of an annotation.
 pub const ACTIONS_MAX: usize = 16;
-/// Maximum number of values that one action records.
+/// The most values that one action records.
 pub const VALUES_MAX: usize = 4;
 /// The numbers of spans are below this: [`attribution::KernelContext::Function`].
 pub const SPANS_MAX: u32 = 1_024;
 /// The numbers of checkpoints are below this.
 pub const CHECKPOINTS_MAX: u32 = 1_024;
 
-/// The actions at a place of the guest.
+/// A place of the guest, and the actions there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
     pub place: Place,
-    /// The actions, in this order. Each annotation is counted in addition.
+    /// The actions, in the order of their execution. May be empty: how often an annotation is reached is always
+    /// counted.
     pub actions: Vec<Action>,
 }
 
@@ -39,12 +43,14 @@ pub enum Place {
 /// An action of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Open the span of this number, at the first instruction of a function. The span ends when the function returns.
+    /// Open the span of this number. The place is the first instruction of a function, and the span ends when the
+    /// function returns.
     Span(u32),
     /// Open the span of this number, until [`Action::Close`].
     Open(u32),
     /// Close the span of this number.
     Close(u32),
+    /// Record the values that these programs compute.
     Record(Vec<Program>),
     /// Change the level of detail to the level of the options, or to markers only.
     Detail {
@@ -53,6 +59,7 @@ pub enum Action {
     },
     /// Hold the machine for the checkpoint of this number, the first time that it is reached.
     Checkpoint(u32),
+    /// End the record.
     Stop,
 }
 
@@ -62,12 +69,12 @@ pub struct AnnotationList {
     pub list: Vec<Annotation>,
     /// Memory of the machine, which annotations may read.
     pub memory_bytes: u64,
-    /// Whether each hit that records values is recorded.
+    /// Whether each hit that records values is recorded individually, in addition to counts.
     pub log: bool,
 }
 
 impl Annotation {
-    /// Whether the annotation also acts at the level `fast`.
+    /// Whether the annotation also acts at the level `fast`, where nothing is counted.
     #[must_use]
     pub fn is_for_all_levels(&self) -> bool {
         self.actions.iter().any(|action| {
@@ -77,31 +84,32 @@ impl Annotation {
 }
 
 impl AnnotationList {
-    /// Parses the text that [`AnnotationList`] displays as.
+    /// Parses the text form of a list, which `Display` writes.
     ///
-    /// The error is the first line that has another form, or exceeds a bound.
+    /// The error is the first line of another form, or beyond a bound.
     pub fn parse(text: &str) -> Result<AnnotationList, String> {
         let mut annotations = AnnotationList::default();
         for (number, line) in text.lines().enumerate() {
-            annotations.line(line).ok_or_else(|| format!("line {}: {line:.80}", number + 1))?;
+            annotations.add_line(line).ok_or_else(|| format!("line {}: {line:.80}", number + 1))?;
         }
         Ok(annotations)
     }
 
-    fn line(&mut self, line: &str) -> Option<()> {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    /// Adds the content of a line. An action belongs to the last annotation.
+    fn add_line(&mut self, line: &str) -> Option<()> {
+        let (word, argument) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            "memory" => self.memory_bytes = rest.parse().ok()?,
+            "memory" => self.memory_bytes = argument.parse().ok()?,
             "log" => self.log = true,
             "annotation" if self.list.len() < ANNOTATIONS_MAX => {
-                self.list.push(Annotation { place: Place::parse(rest)?, actions: Vec::new() });
+                self.list.push(Annotation { place: Place::parse(argument)?, actions: Vec::new() });
             }
             _ => {
                 let actions = &mut self.list.last_mut()?.actions;
                 if actions.len() == ACTIONS_MAX {
                     return None;
                 }
-                actions.push(Action::parse(word, rest)?);
+                actions.push(Action::parse(word, argument)?);
             }
         }
         Some(())
@@ -125,17 +133,18 @@ impl fmt::Display for AnnotationList {
 }
 
 impl Place {
+    /// Parses the text form of a place, which `Display` writes.
     fn parse(text: &str) -> Option<Place> {
-        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
-        let vector = || match rest {
+        let (word, argument) = text.split_once(' ').unwrap_or((text, ""));
+        let vector = || match argument {
             "" => Some(None),
             number => number.parse().ok().map(Some),
         };
         Some(match word {
-            "address" => Place::Address(u64::from_str_radix(rest, 16).ok()?),
+            "address" => Place::Address(u64::from_str_radix(argument, 16).ok()?),
             "interrupt" => Place::Interrupt(vector()?),
             "exception" => Place::Exception(vector()?),
-            "marker" => Place::Marker(rest.parse().ok()?),
+            "marker" => Place::Marker(argument.parse().ok()?),
             _ => return None,
         })
     }
@@ -155,16 +164,20 @@ impl fmt::Display for Place {
 }
 
 impl Action {
-    fn parse(word: &str, rest: &str) -> Option<Action> {
-        let span = || rest.parse().ok().filter(|span| *span < SPANS_MAX);
-        Some(match (word, rest) {
+    /// Parses the text form of an action, which `Display` writes: a word and its argument.
+    fn parse(word: &str, argument: &str) -> Option<Action> {
+        let span = || argument.parse().ok().filter(|span| *span < SPANS_MAX);
+        Some(match (word, argument) {
             ("span", _) => Action::Span(span()?),
             ("open", _) => Action::Open(span()?),
             ("close", _) => Action::Close(span()?),
             ("record", _) => {
-                let programs = rest.split(';').take(VALUES_MAX + 1).map(Program::parse);
+                let programs = argument.split(';').take(VALUES_MAX + 1).map(Program::parse);
                 let programs = programs.collect::<Option<Vec<_>>>()?;
-                Action::Record(Some(programs).filter(|all| all.len() <= VALUES_MAX)?)
+                if programs.len() > VALUES_MAX {
+                    return None;
+                }
+                Action::Record(programs)
             }
             ("detail", "full") => Action::Detail { full: true },
             ("detail", "fast") => Action::Detail { full: false },

@@ -1,10 +1,13 @@
-//! The values that an annotation records, each computed by a short program of steps without jumps.
+//! The programs that compute the values that annotations record. A program is a short list of steps without jumps,
+//! which starts from a register, a constant or a per-CPU address. `sim` makes programs, and the plugin runs them.
+//!
+//! `parse` and `Display` of each type must stay inverse to each other.
 
 use std::fmt;
 
 use simrecord::record::{TEXT_BYTES_MAX, Value};
 
-/// Maximum number of steps of a program.
+/// The most steps of a program.
 pub const STEPS_MAX: usize = 32;
 /// Registers that a program can start with, by QEMU's names.
 pub const REGISTERS: [&str; 22] = [
@@ -12,25 +15,25 @@ pub const REGISTERS: [&str; 22] = [
     "r14", "r15", "fs_base", "gs_base", "cr0", "cr2", "cr3", "cr4",
 ];
 
-/// A step, which computes a number from the one before.
+/// A step of a program. It computes a number from the number of the previous step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The register at this position of [`REGISTERS`]. Only as the first step.
     Register(u8),
     /// A number. Only as the first step.
     Constant(u64),
-    /// This offset in the CPU's per-CPU area of the kernel. Only as the first step.
+    /// The address at this offset in the kernel's per-CPU area of the running CPU. Only as the first step.
     PerCpu(u64),
     /// Adds, modulo 2^64.
     Add(u64),
-    /// Loads 1, 2, 4 or 8 bytes at that address, little-endian.
+    /// Takes the number as an address, and loads this number of bytes there: 1, 2, 4 or 8, little-endian.
     Load(u8),
-    /// Extracts bits: the lowest, and their number.
+    /// Extracts bits. The fields are the lowest bit and the number of bits.
     Bits(u8, u8),
     /// Sign-extends a number of this many bits.
     Sign(u8),
-    /// Reads the text at that address, up to its zero, at most this many bytes. Only as the last
-    /// step.
+    /// Takes the number as an address, and reads the text there up to its zero byte, at most this many bytes. Only as
+    /// the last step.
     Text(u8),
 }
 
@@ -38,10 +41,10 @@ pub enum Step {
 pub trait Guest {
     /// The register at this position of [`REGISTERS`].
     fn register(&mut self, position: usize) -> Option<u64>;
-    /// The start of the per-CPU area of the CPU that runs.
+    /// The address of the running CPU's per-CPU area.
     fn per_cpu(&mut self) -> Option<u64>;
     /// Copies memory at `address` to `to`. Returns whether the whole range is mapped.
-    fn read(&mut self, address: u64, to: &mut [u8]) -> bool;
+    fn read(&mut self, address: u64, buffer: &mut [u8]) -> bool;
 }
 
 impl Step {
@@ -49,23 +52,25 @@ impl Step {
         matches!(self, Step::Register(_) | Step::Constant(_) | Step::PerCpu(_))
     }
 
+    /// Parses the text form of a step, which `Display` writes.
     fn parse(word: &str) -> Option<Step> {
-        let (name, rest) = word.split_once(':')?;
+        let (name, argument) = word.split_once(':')?;
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let small = |text: &str, max: u8| text.parse().ok().filter(|n| (1..=max).contains(n));
+        let small =
+            |text: &str, max: u8| text.parse().ok().filter(|number| (1..=max).contains(number));
         Some(match name {
-            "reg" => Step::Register(REGISTERS.iter().position(|known| *known == rest)? as u8),
-            "const" => Step::Constant(hex(rest)?),
-            "percpu" => Step::PerCpu(hex(rest)?),
-            "add" => Step::Add(hex(rest)?),
-            "load" => Step::Load(small(rest, 8).filter(|bytes| bytes.is_power_of_two())?),
+            "reg" => Step::Register(REGISTERS.iter().position(|known| *known == argument)? as u8),
+            "const" => Step::Constant(hex(argument)?),
+            "percpu" => Step::PerCpu(hex(argument)?),
+            "add" => Step::Add(hex(argument)?),
+            "load" => Step::Load(small(argument, 8).filter(|bytes| bytes.is_power_of_two())?),
             "bits" => {
-                let (first, count) = rest.split_once('+')?;
+                let (first, count) = argument.split_once('+')?;
                 let first = first.parse().ok().filter(|first| *first < 64)?;
                 Step::Bits(first, small(count, 64)?)
             }
-            "sign" => Step::Sign(small(rest, 64)?),
-            "text" => Step::Text(small(rest, TEXT_BYTES_MAX as u8)?),
+            "sign" => Step::Sign(small(argument, 64)?),
+            "text" => Step::Text(small(argument, TEXT_BYTES_MAX as u8)?),
             _ => return None,
         })
     }
@@ -74,8 +79,8 @@ impl Step {
 impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Step::Register(at) => {
-                write!(out, "reg:{}", REGISTERS.get(usize::from(at)).unwrap_or(&"none"))
+            Step::Register(position) => {
+                write!(out, "reg:{}", REGISTERS.get(usize::from(position)).unwrap_or(&"none"))
             }
             Step::Constant(number) => write!(out, "const:{number:x}"),
             Step::PerCpu(offset) => write!(out, "percpu:{offset:x}"),
@@ -88,32 +93,33 @@ impl fmt::Display for Step {
     }
 }
 
-/// The steps of a value: a first one, then others; a text only at the end.
+/// The steps that compute a value. Register, constant and per-CPU address come first only; a text comes last only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program(Vec<Step>);
 
 impl Program {
-    /// Makes a program from steps. `None`: their order is wrong, or there are too many.
+    /// Makes a program from steps. `None` if there are no steps or too many, or their order is wrong.
     #[must_use]
     pub fn new(steps: Vec<Step>) -> Option<Program> {
-        let (first, rest) = steps.split_first()?;
+        let (first, later_steps) = steps.split_first()?;
         let texts_before_last =
             steps.iter().rev().skip(1).any(|step| matches!(step, Step::Text(_)));
         let fits = first.is_first()
-            && !rest.iter().any(|step| step.is_first())
+            && !later_steps.iter().any(|step| step.is_first())
             && !texts_before_last
             && steps.len() <= STEPS_MAX;
         fits.then_some(Program(steps))
     }
 
-    /// Parses the text that [`Program`] displays as; `None` for any other text.
+    /// Parses the text form of a program, which `Display` writes. `None` for other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Program> {
         let steps = text.split_ascii_whitespace().take(STEPS_MAX + 1);
         Program::new(steps.map(Step::parse).collect::<Option<_>>()?)
     }
 
-    /// Computes the value from the current state of the guest.
+    /// Computes the value from the current state of the guest. [`Value::Absent`] if a register or memory cannot be
+    /// read.
     pub fn run(&self, guest: &mut impl Guest) -> Value {
         let mut number = 0;
         for step in &self.0 {
@@ -131,13 +137,14 @@ impl Program {
 
 impl fmt::Display for Program {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, step) in self.0.iter().enumerate() {
-            write!(out, "{}{step}", if at > 0 { " " } else { "" })?;
+        for (position, step) in self.0.iter().enumerate() {
+            write!(out, "{}{step}", if position > 0 { " " } else { "" })?;
         }
         Ok(())
     }
 }
 
+/// The number after `step`. `number`: the number before it.
 fn apply(step: Step, number: u64, guest: &mut impl Guest) -> Option<u64> {
     Some(match step {
         Step::Register(position) => guest.register(usize::from(position))?,
@@ -146,8 +153,8 @@ fn apply(step: Step, number: u64, guest: &mut impl Guest) -> Option<u64> {
         Step::Add(amount) => number.wrapping_add(amount),
         Step::Load(bytes) => {
             let mut word = [0; 8];
-            let to = &mut word[..usize::from(bytes).min(8)];
-            guest.read(number, to).then(|| u64::from_le_bytes(word))?
+            let loaded = &mut word[..usize::from(bytes).min(8)];
+            guest.read(number, loaded).then(|| u64::from_le_bytes(word))?
         }
         Step::Bits(first, count) => {
             let shifted = number.checked_shr(first.into()).unwrap_or(0);
@@ -161,7 +168,8 @@ fn apply(step: Step, number: u64, guest: &mut impl Guest) -> Option<u64> {
     })
 }
 
-/// Reads a text. The following page is read only if the text does not end in the first.
+/// Reads a text of at most `bytes` bytes. It may reach into the next page, which is read only if the text does not end
+/// in the first page: the next page may not be mapped.
 fn text(guest: &mut impl Guest, address: u64, bytes: usize) -> Value {
     const PAGE_BYTES: u64 = 4_096;
     let mut text = [0; TEXT_BYTES_MAX];

@@ -1,4 +1,11 @@
-//! The meaning of code addresses in the guest's kernel, from a list of its symbols.
+//! The meaning of code addresses in the guest's kernel, from a list of the kernel's symbols.
+//!
+//! `sim` asks [`wanted`] for the names, finds them in the kernel, and writes the list. The plugin parses the list to
+//! [`KernelSymbols`], and asks it at each block that QEMU translates and at each interrupt.
+//!
+//! - `names`: the functions for contexts. `services`: the functions for services and locks.
+//! - `needs`: the content of tables that a kernel without certain functions lacks.
+//! - `offsets`: offsets of members in structures of the kernel.
 
 use attribution::{KernelContext, LockKind};
 use machine::decode::Decoded;
@@ -16,49 +23,50 @@ pub use services::{FaultStep, wait_name};
 /// The largest file of symbols or offsets.
 pub const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// The length in bytes of a function whose end the list doesn't tell, for softirq returns.
+/// The assumed length in bytes of a function whose end the list does not tell.
 const FUNCTION_BYTES_MAX: u64 = 4_096;
+/// The first vector of device interrupts.
 const FIRST_EXTERNAL_VECTOR: u64 = 0x20;
+/// The first vector that Linux uses for itself, for example for timers and IPIs.
 const FIRST_SYSTEM_VECTOR: u64 = 0xec;
 const VECTORS: u64 = 256;
 
-/// [`KernelContext::Function`] of the part of an interrupt between the live bench's probes for its
-/// vector: this plus the vector.
+/// This number plus a vector is the [`KernelContext::Function`] of the body of an interrupt: the part between the live
+/// bench's probes at entry and exit of the vector.
 pub const BODY_FIRST: u32 = 0x1_0000;
-/// [`KernelContext::Function`] of the BPF programs at a class of tracepoints: this plus the
-/// position in [`probe_name`].
+/// This number plus a position in [`probe_name`] is the [`KernelContext::Function`] of the BPF programs at a class of
+/// tracepoints.
 pub const PROBE_FIRST: u32 = 0x2_0000;
-/// Position in [`probe_name`] of the function that runs the gate of the live bench's window on a
-/// CPU (net/bpf/test_run.c).
+/// The position in [`probe_name`] of the function that opens and closes the live bench's window on a CPU
+/// (net/bpf/test_run.c).
 pub const GATE_PROBE: u32 = 7;
-/// Position of the functions that call all programs at the entry of a vector, where there are several. They
-/// have no name there.
+/// The position of the functions that call several BPF programs at the entry of a vector. [`probe_name`] has no name
+/// for them.
 pub const ENTRY_LOOP: u32 = PROBES.len() as u32;
 
-/// The function that calls the BPF programs of a class of tracepoints.
+/// The name of the function that calls the BPF programs of a class of tracepoints. `None` for unknown positions.
 #[must_use]
 pub fn probe_name(position: u32) -> Option<&'static str> {
     PROBES.get(position as usize).copied()
 }
 
-/// The meaning of an annotated instruction. The plugin acts before the instruction executes.
+/// The plugin's action at an instruction, before the instruction executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The guest's marker.
     Marker,
-    /// First instruction of the kernel for a system call. `flags` are added to its number.
+    /// First instruction of the kernel for a system call.
     SyscallEntry {
-        /// 0, or [`attribution::SYSCALL_32`].
+        /// Is added to the number of the system call: 0, or [`attribution::SYSCALL_32`].
         flags: u32,
     },
-    /// First instruction of the handler of a softirq, by number.
+    /// First instruction of the handler of the softirq with this number.
     SoftirqEntry(u8),
-    /// First instruction of the function that calls the handlers of an IRQ line; its description is
-    /// in rdi.
+    /// First instruction of the function that calls the handlers of an IRQ line, whose description is in `rdi`.
     IrqLine,
-    /// The call of a handler of the line, an instruction of `bytes` bytes.
+    /// The instruction that calls a handler of the IRQ line.
     IrqCall {
-        /// Length of the instruction.
+        /// The length of the instruction.
         bytes: u8,
     },
     /// First instruction of a function that calls BPF programs, by its position in [`probe_name`].
@@ -70,7 +78,7 @@ pub enum Action {
     /// `hlt`.
     Halt,
     Pause,
-    /// First instruction of the switch from the task in rdi to the task in rsi.
+    /// First instruction of the switch from the task in `rdi` to the task in `rsi`.
     Switch,
     /// First instruction of the function that ends the current task.
     TaskDead,
@@ -78,28 +86,28 @@ pub enum Action {
     IdleLoop,
     /// First instruction of the function that the idle task calls once its CPU is offline.
     CpuDead,
-    /// First instruction of the scheduler's `__schedule`. This and the next three are for services.
+    /// First instruction of the scheduler's `__schedule`. Only for services, like the next three.
     Schedule,
-    /// First instruction of the function that wakes the task in rdi, if its state is among the states in esi.
+    /// First instruction of the function that wakes the task in `rdi`, if its state is among the states in `esi`.
     WakeUp,
-    /// A page fault reaches a function that tells its kind.
+    /// First instruction of a function that tells the kind of a page fault.
     Fault(FaultStep),
     /// First instruction of a function that waits.
     Wait {
         /// The argument of [`wait_name`].
         number: u8,
-        /// Whether the wait is ignored inside a more specific wait.
+        /// Whether the wait does not count inside a more specific wait.
         is_general: bool,
     },
-    /// First instruction of a function that takes the lock in rdi.
+    /// First instruction of a function that takes the lock in `rdi`.
     TakeLock(LockKind),
-    /// First instruction of the slow path of the lock in rdi, which another task holds. Tasks may also wait in this
-    /// function.
+    /// First instruction of the slow path of the lock in `rdi`, which another task or CPU holds. The function may also
+    /// be a wait: see [`KernelSymbols::wait_at`].
     ContendLock {
         /// Whether the slow path can sleep.
         sleeps: bool,
     },
-    /// First instruction of a function that releases the lock in rdi.
+    /// First instruction of a function that releases the lock in `rdi`.
     ReleaseLock,
     /// `iret`: to user mode or to the kernel.
     InterruptReturn,
@@ -108,7 +116,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// How many arguments of the function that starts here are read from their registers.
+    /// How many arguments of the function the plugin reads from registers at its first instruction.
     fn arguments(self) -> u8 {
         match self {
             // `WakeUp` reads the task and the states, `Switch` the two tasks.
@@ -122,24 +130,24 @@ impl Action {
         }
     }
 
-    /// Whether another context starts after the instruction, and not before it.
+    /// Whether the instruction is a return: it still belongs to the context that it leaves.
     pub fn is_return(self) -> bool {
         matches!(self, Action::InterruptReturn | Action::SyscallReturn)
     }
 }
 
-/// A symbol that is used.
+/// A symbol that the plugin uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its name in the kernel's source.
+    /// The symbol's name in the kernel's source.
     pub name: &'static str,
-    /// How many arguments of the function are read at its start. This decides which copies of the function can be used:
-    /// see [`attribution::kernel_function`]. `None`: the symbol is no function.
+    /// How many arguments of the function the plugin reads at its start. This decides which copies of the function can
+    /// be used: see [`attribution::kernel_function`]. `None`: the symbol is no function.
     pub arguments: Option<u8>,
 }
 
-/// The symbols that the plugin uses. `sim` passes other symbols only to show where functions end. It passes copies that
-/// a compiler has made by their name in the source.
+/// The symbols that the plugin uses. `sim` passes further symbols only to show where functions end. A compiler may have
+/// made copies of a function; `sim` passes a copy under the function's name in the source.
 pub fn wanted() -> impl Iterator<Item = Wanted> {
     let points = POINTS.iter().map(|point| point.0);
     let callers = SOFTIRQ_CALLERS.into_iter().chain(THUNKS).chain(PROBES).chain(ENTRY_LOOPS);
@@ -150,44 +158,44 @@ pub fn wanted() -> impl Iterator<Item = Wanted> {
     functions.map(function).chain(OTHERS.into_iter().chain([services::SYSCALL_TABLE]).map(object))
 }
 
-/// How many arguments are read at the start of a function.
+/// How many arguments of a function the plugin reads at its start.
 fn arguments_of(name: &str) -> u8 {
     let point = POINTS.iter().find(|point| point.0 == name).map(|point| point.1);
     let actions = [point, services::action_of(name), services::lock_action_of(name)];
     actions.into_iter().flatten().map(Action::arguments).max().unwrap_or(0)
 }
 
-/// The annotations of a kernel.
+/// The addresses of a kernel at which the plugin acts, and the addresses of the kernel's data that it reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelSymbols {
-    /// Points by address, ascending. No two have the same address.
+    /// Actions by address, ascending. No two have the same address.
     points: Vec<(u64, Action)>,
-    /// Further points, for services only.
+    /// Further actions, for services only. [`KernelSymbols::add_services`] moves them to `points`.
     service_points: Vec<(u64, Action)>,
-    /// Further points, for locks only.
+    /// Further actions, for locks only. [`KernelSymbols::add_services`] moves them to `points`.
     lock_points: Vec<(u64, Action)>,
-    /// Slow paths of locks that can sleep, by address, ascending.
+    /// The waits of functions that are also slow paths of locks, by address, ascending.
     waits: Vec<(u64, Action)>,
-    /// Entry points by address, ascending.
+    /// The contexts of entry points of interrupts and exceptions, by address, ascending.
     gates: Vec<(u64, KernelContext)>,
     /// The functions that call the handlers of softirqs: start, and end (exclusive).
     softirq_callers: Vec<(u64, u64)>,
     /// The functions that call the handlers of IRQ lines: start, and end (exclusive).
     irq_callers: Vec<(u64, u64)>,
-    /// Thunks that call through a pointer.
+    /// Addresses of thunks that call through a pointer.
     thunks: Vec<u64>,
-    /// The kernel's own counts and where each CPU's area is.
+    /// The addresses of the kernel's own counts.
     pub kernel_counts: Option<KernelCountSymbols>,
-    /// The offset of the pointer to the current task, in each CPU's area.
+    /// The offset of the pointer to the current task, in each CPU's per-CPU area.
     pub current_task: Option<u64>,
-    /// The table of the functions of system calls.
+    /// The address of the table of the functions of system calls.
     pub syscall_table: Option<u64>,
 }
 
 impl KernelSymbols {
-    /// Reads lines `HEXADDRESS NAME`. Symbols that are not used are passed over.
+    /// Parses lines `HEXADDRESS NAME`. Symbols that [`wanted`] does not list only show where functions end.
     ///
-    /// The error is the first line that has another form, or the absence of any known symbol.
+    /// Fails at the first line of another form, and if the list has no known function.
     pub fn parse(text: &str) -> Result<KernelSymbols, String> {
         let mut symbols = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -201,16 +209,16 @@ impl KernelSymbols {
             symbols.push((address, name));
         }
         symbols.sort_unstable();
-        let made = KernelSymbols::from_sorted(&symbols);
-        if made.points.is_empty() && made.gates.is_empty() {
+        let kernel = KernelSymbols::from_sorted(&symbols);
+        if kernel.points.is_empty() && kernel.gates.is_empty() {
             return Err("none of the symbols is a known function of the kernel".to_owned());
         }
-        Ok(made)
+        Ok(kernel)
     }
 
-    /// `symbols` are sorted by address.
+    /// Makes the tables from symbols that are sorted by address.
     fn from_sorted(symbols: &[(u64, &str)]) -> KernelSymbols {
-        let mut made = KernelSymbols::default();
+        let mut kernel = KernelSymbols::default();
         for (address, name) in symbols {
             let ends = || {
                 let after = symbols.partition_point(|symbol| symbol.0 <= *address);
@@ -218,56 +226,58 @@ impl KernelSymbols {
                 symbols.get(after).map_or(bound, |next| next.0.min(bound))
             };
             if let Some((_, action)) = POINTS.iter().find(|point| point.0 == *name) {
-                made.points.push((*address, *action));
+                kernel.points.push((*address, *action));
             }
             if let Some(position) = PROBES.iter().position(|probe| probe == name) {
-                made.points.push((*address, Action::Probe(position as u8)));
+                kernel.points.push((*address, Action::Probe(position as u8)));
             }
             if ENTRY_LOOPS.contains(name) {
-                made.points.push((*address, Action::Probe(ENTRY_LOOP as u8)));
+                kernel.points.push((*address, Action::Probe(ENTRY_LOOP as u8)));
             }
             if let Some(action) = services::action_of(name) {
-                made.service_points.push((*address, action));
+                kernel.service_points.push((*address, action));
             }
             if let Some(action) = services::lock_action_of(name) {
-                made.lock_points.push((*address, action));
+                kernel.lock_points.push((*address, action));
             }
             if SOFTIRQ_CALLERS.contains(name) {
-                made.softirq_callers.push((*address, ends()));
+                kernel.softirq_callers.push((*address, ends()));
             }
             if IRQ_CALLERS.contains(name) {
-                made.irq_callers.push((*address, ends()));
+                kernel.irq_callers.push((*address, ends()));
             }
             if THUNKS.contains(name) {
-                made.thunks.push(*address);
+                kernel.thunks.push(*address);
             }
             if let Some((_, context)) = gates().find(|gate| gate.0 == *name) {
-                made.gates.push((*address, context));
+                kernel.gates.push((*address, context));
             }
         }
-        let find = |wanted| symbols.iter().find(|symbol| symbol.1 == wanted).map(|found| found.0);
-        made.current_task = find("current_task").or(find("pcpu_hot"));
-        made.syscall_table = find(services::SYSCALL_TABLE);
-        made.kernel_counts = find("__per_cpu_offset").map(|areas| KernelCountSymbols {
+        let find = |wanted_name| {
+            symbols.iter().find(|symbol| symbol.1 == wanted_name).map(|symbol| symbol.0)
+        };
+        kernel.current_task = find("current_task").or(find("pcpu_hot"));
+        kernel.syscall_table = find(services::SYSCALL_TABLE);
+        kernel.kernel_counts = find("__per_cpu_offset").map(|areas| KernelCountSymbols {
             areas,
             irq_stat: find("irq_stat"),
             kstat: find("kstat"),
         });
-        made.add_stubs(find("irq_entries_start"), find("spurious_entries_start"));
-        made.points.dedup_by_key(|point| point.0);
-        made.gates.sort_unstable();
-        made.gates.dedup_by_key(|gate| gate.0);
-        made
+        kernel.add_stubs(find("irq_entries_start"), find("spurious_entries_start"));
+        kernel.points.dedup_by_key(|point| point.0);
+        kernel.gates.sort_unstable();
+        kernel.gates.dedup_by_key(|gate| gate.0);
+        kernel
     }
 
-    /// The wait of a lock's slow path at `address`.
+    /// The wait at `address`, if the function there is also the slow path of a lock.
     pub fn wait_at(&self, address: u64) -> Option<Action> {
         let index = self.waits.binary_search_by_key(&address, |wait| wait.0).ok()?;
         Some(self.waits[index].1)
     }
 
-    /// Annotates the functions that distinguish services, and locks if `with_locks`. A function can be both a lock's
-    /// slow path and a wait. Its lock is kept, because it says more.
+    /// Adds the actions for services, and for locks if `with_locks`. A function can be both a lock's slow path and a
+    /// wait: then its action is that of the lock, and [`KernelSymbols::wait_at`] has the wait.
     pub fn add_services(&mut self, with_locks: bool) {
         if with_locks {
             let is_lock = |address: u64| self.lock_points.iter().any(|point| point.0 == address);
@@ -277,16 +287,19 @@ impl KernelSymbols {
             self.points.append(&mut self.lock_points);
         }
         self.points.append(&mut self.service_points);
+        // A stable sort, so that of several actions at an address the first added is kept.
         self.points.sort_by_key(|point| point.0);
         self.points.dedup_by_key(|point| point.0);
     }
 
-    /// The stubs of device interrupts, one for each vector, of equal length; then the stubs of unhandled system
-    /// vectors.
+    /// Adds the entry points of vectors without symbols of their own. From `irq_entries` on there is a stub for each
+    /// vector of device interrupts; from `spurious_entries` on there is a stub for each system vector. All stubs have
+    /// the same length.
     fn add_stubs(&mut self, irq_entries: Option<u64>, spurious_entries: Option<u64>) {
         let (Some(first), Some(spurious)) = (irq_entries, spurious_entries) else { return };
         let count = FIRST_SYSTEM_VECTOR - FIRST_EXTERNAL_VECTOR;
         let length = spurious.saturating_sub(first) / count;
+        // Another length means that the stubs are not adjacent.
         if length == 0 || length > 32 {
             return;
         }
@@ -299,7 +312,7 @@ impl KernelSymbols {
         self.gates.extend(gates);
     }
 
-    /// The meaning of the instruction at `address`.
+    /// The action at the instruction at `address`.
     pub fn action_at(&self, address: u64) -> Option<Action> {
         let index = self.points.binary_search_by_key(&address, |point| point.0).ok()?;
         Some(self.points[index].1)
@@ -317,7 +330,7 @@ impl KernelSymbols {
         holds(&self.softirq_callers, address)
     }
 
-    /// The context that starts when the processor jumps to `address` by itself.
+    /// The context that starts when an interrupt or exception enters its handler at `address`.
     pub fn gate(&self, address: u64) -> Option<KernelContext> {
         let index = self.gates.binary_search_by_key(&address, |gate| gate.0).ok()?;
         Some(self.gates[index].1)
@@ -331,11 +344,11 @@ fn holds(ranges: &[(u64, u64)], address: u64) -> bool {
 /// The addresses of the kernel's own counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelCountSymbols {
-    /// Array of the distances of each CPU's area.
+    /// The address of the array `__per_cpu_offset`, with the address of each CPU's per-CPU area.
     pub areas: u64,
-    /// Counts of system vectors, in a CPU's area.
+    /// The offset of the counts of system vectors in a per-CPU area.
     pub irq_stat: Option<u64>,
-    /// Counts of softirqs, in a CPU's area.
+    /// The offset of the counts of softirqs in a per-CPU area.
     pub kstat: Option<u64>,
 }
 
@@ -364,39 +377,39 @@ ffffffff81e00020 __x86_indirect_thunk_rax
 
     #[test]
     fn points_and_gates_are_found_by_address() {
-        let made = KernelSymbols::parse(KERNEL).unwrap();
-        let action = |address| made.action_at(address);
+        let kernel = KernelSymbols::parse(KERNEL).unwrap();
+        let action = |address| kernel.action_at(address);
         assert_eq!(action(0xffff_ffff_8100_3270), Some(Action::Switch));
         assert_eq!(action(0xffff_ffff_817b_0e00), Some(Action::SoftirqEntry(3)));
         assert_eq!(action(0xffff_ffff_81c0_0080), Some(Action::SyscallEntry { flags: 0 }));
         assert_eq!(action(0xffff_ffff_8100_3271), None);
-        let gate = |address| made.gate(address);
+        let gate = |address| kernel.gate(address);
         assert_eq!(gate(0xffff_ffff_81c0_0be0), Some(KernelContext::Exception(14)));
         assert_eq!(gate(0xffff_ffff_81c0_0eb0), Some(KernelContext::Interrupt(0xec)));
         assert_eq!(gate(0xffff_ffff_81c0_0e90), Some(KernelContext::Interrupt(0xff)));
-        assert_eq!(made.current_task, Some(0x1_fb80));
+        assert_eq!(kernel.current_task, Some(0x1_fb80));
     }
 
     #[test]
     fn stubs_of_interrupts_are_told_apart_by_their_distance() {
-        let made = KernelSymbols::parse(KERNEL).unwrap();
+        let kernel = KernelSymbols::parse(KERNEL).unwrap();
         let first = 0xffff_ffff_81c0_0290;
-        assert_eq!(made.gate(first), Some(KernelContext::Interrupt(0x20)));
-        assert_eq!(made.gate(first + 8 * 2), Some(KernelContext::Interrupt(0x22)));
-        assert_eq!(made.gate(first + 9), None);
+        assert_eq!(kernel.gate(first), Some(KernelContext::Interrupt(0x20)));
+        assert_eq!(kernel.gate(first + 8 * 2), Some(KernelContext::Interrupt(0x22)));
+        assert_eq!(kernel.gate(first + 9), None);
         let spurious = 0xffff_ffff_81c0_08f0;
-        assert_eq!(made.gate(spurious), Some(KernelContext::Interrupt(0xec)));
-        assert_eq!(made.gate(spurious + 8 * 19), Some(KernelContext::Interrupt(0xff)));
+        assert_eq!(kernel.gate(spurious), Some(KernelContext::Interrupt(0xec)));
+        assert_eq!(kernel.gate(spurious + 8 * 19), Some(KernelContext::Interrupt(0xff)));
     }
 
     #[test]
     fn callers_of_softirqs_and_of_irq_handlers_are_told_by_their_addresses() {
-        let made = KernelSymbols::parse(KERNEL).unwrap();
-        assert!(made.calls_softirqs(0xffff_ffff_8109_c6aa));
-        assert!(!made.calls_softirqs(0xffff_ffff_8109_c900));
+        let kernel = KernelSymbols::parse(KERNEL).unwrap();
+        assert!(kernel.calls_softirqs(0xffff_ffff_8109_c6aa));
+        assert!(!kernel.calls_softirqs(0xffff_ffff_8109_c900));
         let inside = 0xffff_ffff_810f_1020;
         let calls = |address, bytes: &[u8]| {
-            made.calls_irq_handler(address, &Decoder::default().decode(bytes, address))
+            kernel.calls_irq_handler(address, &Decoder::default().decode(bytes, address))
         };
         assert!(calls(inside, &[0xff, 0xd0]));
         assert!(calls(inside, &[0x41, 0xff, 0xd3]));

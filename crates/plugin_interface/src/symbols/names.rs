@@ -1,11 +1,12 @@
-//! The names of the kernel functions that the plugin uses, and their meanings.
+//! The names of the kernel functions at which the plugin follows contexts, and their meanings. To support another
+//! kernel, add the names of its functions.
 
 use attribution::context::SYSTEM_VECTORS;
 use attribution::{KernelContext, SYSCALL_32};
 
 use super::Action;
 
-/// Symbols that annotate an instruction.
+/// Functions at whose first instruction the plugin acts.
 pub(super) const POINTS: [(&str, Action); 22] = [
     ("entry_SYSCALL_64", Action::SyscallEntry { flags: 0 }),
     ("entry_SYSCALL_compat", Action::SyscallEntry { flags: SYSCALL_32 }),
@@ -44,7 +45,7 @@ pub(super) const PROBES: [&str; 8] = [
     "__bpf_prog_test_run_raw_tp",
 ];
 
-/// Functions that call several BPF programs one after the other, if several are attached to a vector's entry.
+/// Functions that call all BPF programs at a vector's entry one after the other, if several are attached.
 pub(super) const ENTRY_LOOPS: [&str; 11] = [
     "__traceiter_local_timer_entry",
     "__traceiter_spurious_apic_entry",
@@ -102,11 +103,11 @@ pub(super) fn gates() -> impl Iterator<Item = (&'static str, KernelContext)> {
 }
 
 /// Functions that call the handlers of softirqs: `handle_softirqs` from Linux 6.11 on (and in stable 6.1), and
-/// `__do_softirq` before. The compiler can inline the first into the others.
+/// `__do_softirq` before. The compiler can inline `handle_softirqs` into the other functions.
 pub(super) const SOFTIRQ_CALLERS: [&str; 4] =
     ["handle_softirqs", "__do_softirq", "run_ksoftirqd", "run_ktimerd"];
 
-/// Functions that call the handlers of IRQ lines. The inner one may be part of the outer one.
+/// Functions that call the handlers of IRQ lines. The compiler can inline the first into the second.
 pub(super) const IRQ_CALLERS: [&str; 2] = ["__handle_irq_event_percpu", "handle_irq_event_percpu"];
 
 /// Thunks through which a kernel with retpolines calls a function pointer.
@@ -126,7 +127,7 @@ pub(super) const THUNKS: [&str; 16] = [
     "__x86_indirect_thunk_r13",
     "__x86_indirect_thunk_r14",
     "__x86_indirect_thunk_r15",
-    // The first thunk in the array, at the array's own address.
+    // The first thunk in the array. Its address is that of the array.
     "__x86_indirect_thunk_rax",
 ];
 

@@ -1,5 +1,5 @@
-//! The kernel functions that each part of the tables needs. [`unmet`] names the parts that a kernel without these
-//! functions cannot have.
+//! The kernel functions that each part of the tables needs. `sim` asks [`unmet`] which content of the tables a kernel
+//! cannot have, and tells the user the reasons.
 
 use super::Action;
 use super::names::POINTS;
@@ -16,7 +16,7 @@ pub enum Part {
     Locks,
 }
 
-/// A table needs at least one of the symbols `any_of`. Without them it lacks the content `what`.
+/// A part of a recording needs at least one of the symbols `any_of`. Without all of them, it lacks the content `what`.
 struct Need {
     part: Part,
     what: &'static str,
@@ -67,13 +67,14 @@ const NEEDS: [Need; 25] = [
     need(Part::Locks, "how long a spin lock is held", &["_raw_spin_unlock"]),
 ];
 
-/// Functions of a kernel whose locks the plugin does not follow, and the consequence.
+/// Functions of kernels with locks that the plugin does not follow.
 pub(super) const UNFOLLOWED: [&str; 1] = ["rt_spin_lock"];
+/// The content that tables of such kernels lack, and the reason.
 const UNFOLLOWED_WHAT: &str = "spin locks that sleep";
 const UNFOLLOWED_WHY: &str = "they are those of PREEMPT_RT (rt_spin_lock), which are not followed";
 
-/// The missing content of a part, each with the reason. `has` says whether the kernel has a function, by its name in
-/// the source.
+/// The content that a part lacks, each with the reason. `has` tells whether the kernel has a function, by the
+/// function's name in the source.
 #[must_use]
 pub fn unmet(part: Part, has: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let is_met = |any_of: &[&str]| any_of.iter().any(|name| has(name));

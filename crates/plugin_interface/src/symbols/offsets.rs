@@ -1,8 +1,11 @@
-//! Offsets in structs of the guest's kernel.
+//! Offsets of members in structures of the guest's kernel. `sim` reads them from the kernel's BTF and passes them to
+//! the plugin as text; the plugin needs them to read tasks, pages and other structures from the guest's memory.
+//!
+//! The macro has a row for each member: the field's name here, and the member's name in the text.
 
 macro_rules! offsets {
     ($($(#[$doc:meta])* $field:ident = $name:literal;)*) => {
-        /// Offsets in structs of the kernel, in bytes.
+        /// Offsets in structures of the kernel, in bytes, and some sizes and numbers. `None`: the kernel lacks it.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Offsets {
             $($(#[$doc])* pub $field: Option<u64>,)*
@@ -17,8 +20,8 @@ macro_rules! offsets {
             }
         }
 
-        /// The members whose offsets the plugin uses, as `STRUCT.MEMBER`, and sizes and numbers as `sizeof STRUCT` and
-        /// `enum ENUM.VALUE`. A kernel may lack some of them.
+        /// The names of all offsets: `STRUCT.MEMBER`, and for sizes and numbers `sizeof STRUCT` and `enum ENUM.VALUE`.
+        /// A kernel may lack some of them.
         pub fn wanted_members() -> impl Iterator<Item = &'static str> {
             [$($name),*].into_iter()
         }
@@ -37,21 +40,21 @@ offsets! {
     on_rq = "task_struct.on_rq";
     /// Offset of the pointer to the task's kernel stack.
     stack = "task_struct.stack";
-    /// Offset of the operations of an area of user memory, a pointer; null without a file.
+    /// Offset of the pointer to the operations of an area of user memory. The pointer is null without a file.
     vm_ops = "vm_area_struct.vm_ops";
     /// Offset of the flags of an area of user memory.
     vm_flags = "vm_area_struct.vm_flags";
-    /// Offset of the area of a page fault, a pointer.
+    /// Offset of the pointer to the area of user memory of a page fault.
     fault_area = "vm_fault.vma";
     /// Offset of the flags of a page fault.
     fault_flags = "vm_fault.flags";
     /// Offset of an IRQ line's number.
     irq = "irq_desc.irq_data.irq";
-    /// Offset of an IRQ line's first action.
+    /// Offset of the pointer to an IRQ line's first action.
     action = "irq_desc.action";
-    /// Offset of an IRQ line's counts, a pointer into each CPU's area.
+    /// Offset of the pointer to an IRQ line's counts. The pointer is an offset in each CPU's per-CPU area.
     irq_counts = "irq_desc.kstat_irqs";
-    /// Offset of an action's name, a pointer.
+    /// Offset of the pointer to an action's name.
     action_name = "irqaction.name";
     /// Offset of the count of local timer interrupts.
     timer_count = "irq_cpustat_t.apic_timer_irqs";
@@ -83,7 +86,7 @@ offsets! {
     cache_size = "kmem_cache.size";
     /// Offset of the number of caches that share a cache, 32 bits.
     cache_users = "kmem_cache.refcount";
-    /// Offset of a cache's name, a pointer.
+    /// Offset of the pointer to a cache's name.
     cache_name = "kmem_cache.name";
     /// Offset of the pointer from the pages of a file to the file.
     mapping_host = "address_space.host";
@@ -91,15 +94,15 @@ offsets! {
     inode_super = "inode.i_sb";
     /// Offset of the pointer to the type of a file system.
     super_type = "super_block.s_type";
-    /// Offset of the name of a file system's type, a pointer.
+    /// Offset of the pointer to the name of a file system's type.
     file_system_name = "file_system_type.name";
     /// Offset of a page's position in its file, in pages.
     page_index = "page.index";
     /// Number of the flag of pages that hold the content of their file.
     page_uptodate_bit = "enum pageflags.PG_uptodate";
-    /// Offset of the tree of a file's pages: a page, or the root node.
+    /// Offset of the root of the tree of a file's pages: a page, or a node.
     page_tree = "address_space.i_pages.xa_head";
-    /// Offset of a tree node's height: how many bits of an index the nodes below it take, 8 bits.
+    /// Offset of a tree node's shift, 8 bits: how many low bits of an index the nodes below it decode.
     node_shift = "xa_node.shift";
     /// Offset of a tree node's 64 entries.
     node_entries = "xa_node.slots";
@@ -113,25 +116,25 @@ offsets! {
     inode_written = "inode.i_mtime";
     /// Offset of the member that replaces `i_mtime` from Linux 6.7 on.
     inode_written_renamed = "inode.__i_mtime";
-    /// Offset of the seconds of that time from Linux 6.11 on.
+    /// Offset of the seconds of the time when a file was written last, from Linux 6.11 on.
     inode_written_seconds = "inode.i_mtime_sec";
-    /// Offset of the nanoseconds of that time from Linux 6.11 on, 32 bits.
+    /// Offset of the nanoseconds of the time when a file was written last, from Linux 6.11 on, 32 bits.
     inode_written_nanoseconds = "inode.i_mtime_nsec";
-    /// Offset of the first of a file's names: a pointer into that name's description.
+    /// Offset of the pointer to the first of a file's names. It points into the name's description.
     inode_names = "inode.i_dentry.first";
-    /// Offset, in the description of a name, of the place that [`Offsets::inode_names`] points to.
+    /// Offset, in the description of a name, of the member that [`Offsets::inode_names`] points to.
     name_link = "dentry.d_u.d_alias";
     /// Offset of the pointer to a name's text.
     name_text = "dentry.d_name.name";
 }
 
 impl Offsets {
-    /// A larger offset is taken for an error.
+    /// The first value that is too large for an offset.
     const MAX: u64 = 1 << 20;
 
-    /// Reads lines `STRUCT.MEMBER OFFSET`, decimal, and the like. Other members are passed over.
+    /// Parses lines `NAME OFFSET`, with a name as in [`wanted_members`] and a decimal offset. Other names are ignored.
     ///
-    /// The error is the first line that is not of that form.
+    /// The error is the first line of another form.
     pub fn parse(text: &str) -> Result<Offsets, String> {
         let mut offsets = Offsets::default();
         for (number, line) in text.lines().enumerate() {

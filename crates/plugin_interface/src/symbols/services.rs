@@ -1,20 +1,22 @@
-//! The kernel functions that tell services apart: the scheduler, the handling of page faults, locks, and functions that
-//! wait.
+//! The kernel functions that show which service the kernel executes: the scheduler, the handling of page faults, locks,
+//! and functions that wait. The tables below name them; the plugin acts at their first instruction.
+//!
+//! To support another kernel, add the names of its functions. The positions in [`WAITS`] are numbers in records.
 
 use attribution::{FaultKind, LockKind};
 
 use super::Action;
 
-/// The meaning of a function for the page fault that reaches it.
+/// The meaning of a function for the page fault that calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultStep {
-    /// The memory management starts to handle the fault. rdi points to its vm_area_struct.
+    /// The memory management starts to handle the fault. `rdi` points to the fault's `vm_area_struct`.
     Handle,
-    /// The fault is on a page of a file, or of shared memory. rdi points to its vm_fault.
+    /// The fault is on a page of a file, or of shared memory. `rdi` points to the fault's `vm_fault`.
     FilePage,
-    /// The fault has found its page, and reads later pages ahead. It does not wait for them.
+    /// The fault has found its page, and starts to read later pages. It does not wait for them.
     ReadAhead,
-    /// The fault reads its own page, unless it already reads ahead.
+    /// The fault reads its own page, unless [`FaultStep::ReadAhead`] came before.
     Read,
     /// The fault has this kind, unless a later function shows a more specific kind.
     Is(FaultKind),
@@ -50,8 +52,8 @@ const POINTS: [(&str, Action); 22] = [
     ("kernelmode_fixup_or_oops", Action::Fault(FaultStep::Is(FaultKind::BadAddress))),
 ];
 
-/// Functions that wait, and the awaited event. The innermost function counts. The last [`GENERAL_WAITS`] functions are
-/// called by all others, and count only if no other function is known.
+/// Functions that wait, and the events that they wait for. If several are on the stack, the innermost counts. But the
+/// last [`GENERAL_WAITS`] functions, which the others call, count only if no other function is known.
 const WAITS: [(&str, &str); 58] = [
     ("pipe_read", "pipe: data"),
     ("pipe_write", "pipe: room"),
@@ -114,7 +116,7 @@ const WAITS: [(&str, &str); 58] = [
     ("schedule_timeout", "time or event"),
 ];
 
-/// Functions that take a lock, whose address is in rdi.
+/// Functions that take the lock at the address in `rdi`.
 const LOCK_TAKERS: [(&str, LockKind); 17] = [
     ("_raw_spin_lock", LockKind::Spin),
     ("_raw_spin_lock_irqsave", LockKind::Spin),
@@ -137,7 +139,7 @@ const LOCK_TAKERS: [(&str, LockKind); 17] = [
 
 /// Slow paths of the locks above, and whether the slow path can sleep. Slow paths that can sleep are among the
 /// waits as well.
-const SLOW_WAYS: [(&str, bool); 6] = [
+const SLOW_PATHS: [(&str, bool); 6] = [
     ("native_queued_spin_lock_slowpath", false),
     ("queued_read_lock_slowpath", false),
     ("queued_write_lock_slowpath", false),
@@ -177,24 +179,24 @@ pub(super) fn action_of(name: &str) -> Option<Action> {
 
 /// The action for locks at the first instruction of a function.
 pub(super) fn lock_action_of(name: &str) -> Option<Action> {
-    let takes = LOCK_TAKERS.iter().find(|taker| taker.0 == name);
-    let contends = || SLOW_WAYS.iter().find(|way| way.0 == name);
-    takes.map(|(_, kind)| Action::TakeLock(*kind)).or_else(|| {
-        let contends = contends().map(|(_, sleeps)| Action::ContendLock { sleeps: *sleeps });
+    let taker = LOCK_TAKERS.iter().find(|taker| taker.0 == name);
+    let slow_path = || SLOW_PATHS.iter().find(|path| path.0 == name);
+    taker.map(|(_, kind)| Action::TakeLock(*kind)).or_else(|| {
+        let contends = slow_path().map(|(_, sleeps)| Action::ContendLock { sleeps: *sleeps });
         contends.or_else(|| LOCK_RELEASERS.contains(&name).then_some(Action::ReleaseLock))
     })
 }
 
-/// The functions that are used.
+/// The names of all functions above. Slow paths that can sleep are among the waits.
 pub(super) fn wanted() -> impl Iterator<Item = &'static str> {
     let points = POINTS.iter().map(|point| point.0);
     let waits = WAITS.iter().map(|wait| wait.0);
     let takers = LOCK_TAKERS.iter().map(|taker| taker.0);
-    let slow = SLOW_WAYS.iter().filter(|way| !way.1).map(|way| way.0);
+    let slow = SLOW_PATHS.iter().filter(|path| !path.1).map(|path| path.0);
     points.chain(waits).chain(takers).chain(slow).chain(LOCK_RELEASERS)
 }
 
-/// The event for which a task waits in a function, by its number. `None` for 0 and unknown numbers.
+/// The event that a function waits for, by the number of [`Action::Wait`]. `None` for 0 and unknown numbers.
 #[must_use]
 pub fn wait_name(number: u32) -> Option<&'static str> {
     let position = usize::try_from(number.checked_sub(1)?).ok()?;

@@ -1,5 +1,8 @@
-//! Estimates the cycles of contexts from sampled units. A core executes these units in detail; the other
-//! counters cover everything that a context executed.
+//! Estimates the cycles of contexts in a run with `--detail sampled`, for the table `sampled_cycles`.
+//!
+//! The simulated core executes only short units in detail and has exact cycles for them alone. Its other counters
+//! (instructions, misses, mispredictions) cover everything that a context executed. A regression over the units
+//! predicts cycles from these counters.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +17,14 @@ use stats::regression::{
 use super::{Accounting, RegionUse, SampledPartUse, add};
 
 /// Number of counters that predict the cycles of a part. Each counter covers everything that was executed, and
-/// means the same in units and between them. Missing stores are no predictor: in units every store to a line
-/// that is being filled is a miss, between units only the first such store.
+/// means the same in units and between them. Store misses are no predictor: in units every store to a line that is
+/// being filled is a miss, between units only the first such store.
 const PREDICTORS: usize = 10;
 
 /// Error of functional warming that an interval allows for, as a fraction of the cycles. Warming leaves
 /// slightly other content in caches and predictors than detailed execution. More units do not reduce this
-/// error. Measured: the mean over several seeds differs from full detail by up to half a hundredth where units
-/// are many (docs/validation.md).
+/// error. Measured: with many units, the mean over several seeds differs from full detail by up to 0.5 %
+/// (docs/validation.md).
 pub const WARMING_ERROR: f64 = 0.005;
 
 /// Factor that widens an interval: coefficients are fitted to the same units, and differences of few units are
@@ -94,6 +97,8 @@ impl Accounting {
     }
 }
 
+/// Returns the cycles of the contexts of a region, the sum of all contexts first. Leaves out a context whose cycles
+/// cannot be estimated: no unit of the region has predicted cycles.
 fn cycles_of_region(region: &RegionUse) -> Vec<SampledCycles> {
     let (mut all_used, mut used) = ((Counts::default(), 0), BTreeMap::new());
     for context in region.cpus.iter().flat_map(|cpu| &cpu.contexts) {
@@ -103,10 +108,11 @@ fn cycles_of_region(region: &RegionUse) -> Vec<SampledCycles> {
             sum.1 += context.entries;
         }
     }
-    let (mut all, mut samples) = (Sample::default(), BTreeMap::<KernelContext, Sample>::new());
+    let (mut all_contexts, mut samples) =
+        (Sample::default(), BTreeMap::<KernelContext, Sample>::new());
     let mut samples_of_mode = [Sample::default(), Sample::default()];
     for part in &region.sampled {
-        all.add(part);
+        all_contexts.add(part);
         samples_of_mode[usize::from(is_user(part.context))].add(part);
         samples.entry(part.context).or_default().add(part);
     }
@@ -116,7 +122,7 @@ fn cycles_of_region(region: &RegionUse) -> Vec<SampledCycles> {
     let units: BTreeMap<_, _> =
         samples.iter().map(|(context, sample)| (*context, sample.units(&coefficients))).collect();
     let dispersion = dispersion(units.values().map(Vec::as_slice));
-    let all_units = all.units(&coefficients);
+    let all_units = all_contexts.units(&coefficients);
     let estimate = |units: &[SampledUnit], used: &Counts| {
         let predicted = predicted(used, &coefficients);
         let population = Population { predicted, size: used[INSTRUCTIONS] as f64 };
@@ -125,27 +131,29 @@ fn cycles_of_region(region: &RegionUse) -> Vec<SampledCycles> {
             half_width.map(|half_width| (half_width * WIDENING).hypot(WARMING_ERROR * total));
         Some(TotalEstimate { total, half_width })
     };
-    // A context without samples has the ratio of measured to predicted cycles of its mode: user or kernel.
-    let as_others = |context: Option<KernelContext>, used: &Counts| {
-        let mode = context.map_or(&all, |context| &samples_of_mode[usize::from(is_user(context))]);
+    // For a context without samples: the ratio of measured to predicted cycles of its mode, user or kernel.
+    let estimate_by_ratio = |context: Option<KernelContext>, used: &Counts| {
+        let same_mode = context
+            .map_or(&all_contexts, |context| &samples_of_mode[usize::from(is_user(context))]);
         let ratio = |units: &[SampledUnit]| {
             let measured: f64 = units.iter().map(|unit| unit.measured).sum();
             let predicted: f64 = units.iter().map(|unit| unit.predicted).sum();
             (predicted > 0.0).then(|| measured / predicted)
         };
-        let ratio = ratio(&mode.units(&coefficients)).or_else(|| ratio(&all_units))?;
+        let ratio = ratio(&same_mode.units(&coefficients)).or_else(|| ratio(&all_units))?;
         Some(TotalEstimate { total: ratio * predicted(used, &coefficients), half_width: None })
     };
-    let none = Sample::default();
+    let no_units = Sample::default();
     let contexts = used.into_iter().map(|(context, used)| (Some(context), used));
     let mut rows = Vec::new();
     for (context, (used, entries)) in std::iter::once((None, all_used)).chain(contexts) {
-        let sample = context.map_or(&all, |context| samples.get(&context).unwrap_or(&none));
+        let sample =
+            context.map_or(&all_contexts, |context| samples.get(&context).unwrap_or(&no_units));
         let units = match context {
             Some(context) => units.get(&context).map_or(&[][..], Vec::as_slice),
             None => &all_units,
         };
-        let cycles = estimate(units, &used).or_else(|| as_others(context, &used));
+        let cycles = estimate(units, &used).or_else(|| estimate_by_ratio(context, &used));
         rows.extend(cycles.map(|cycles| SampledCycles {
             context,
             instructions: used[INSTRUCTIONS],
@@ -162,6 +170,7 @@ fn is_user(context: KernelContext) -> bool {
     matches!(context, KernelContext::User(_))
 }
 
+/// Returns the cycles that the regression predicts for these counts.
 fn predicted(counts: &Counts, coefficients: &[f64; PREDICTORS]) -> f64 {
     predictors(counts)
         .iter()
@@ -170,20 +179,21 @@ fn predicted(counts: &Counts, coefficients: &[f64; PREDICTORS]) -> f64 {
         .sum()
 }
 
+/// Returns the counters from which cycles are predicted. The order is free, but must be the same for all rows.
 fn predictors(counts: &Counts) -> [f64; PREDICTORS] {
-    let named = |wanted: &str| {
+    let count_named = |wanted: &str| {
         let counter = (0..COUNTERS).find(|counter| name(*counter) == Some(wanted));
         counter.map_or(0, |counter| counts[counter])
     };
     [
         counts[INSTRUCTIONS],
         counts[BRANCHES],
-        named("loads"),
-        named("stores"),
+        count_named("loads"),
+        count_named("stores"),
         counts[BRANCH_MISSES],
-        named("l1i_misses"),
-        named("l1d_load_misses"),
-        named("l2_fetch_misses") + named("l2_data_misses"),
+        count_named("l1i_misses"),
+        count_named("l1d_load_misses"),
+        count_named("l2_fetch_misses") + count_named("l2_data_misses"),
         counts[L3_MISSES],
         counts[STLB_MISSES],
     ]

@@ -1,4 +1,8 @@
-//! Services of the kernel, from the plugin's record.
+//! Services of the kernel (system calls, faults, interrupts, ...), from the plugin's record.
+//!
+//! [`super::Accounting`] calls [`services`] once for each record. The experiment `services` turns the result into its
+//! sample in [`crate::services`]. A record may have several snapshots of a region. The rows of a later snapshot
+//! replace the rows of an earlier snapshot with the same key.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +20,7 @@ use crate::Result;
 /// The services of a region, of all CPUs together. Times are in cycles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServicesUse {
-    /// The services, sorted by context. User mode and idle are services, too.
+    /// The services, sorted by the code of their context. User mode and idle are services, too.
     pub services: Vec<ServiceUse>,
     /// Blocked times of tasks, by service and reason.
     pub waits: Vec<ServiceWaitUse>,
@@ -76,18 +80,35 @@ pub struct ServiceWaitUse {
     pub blocked_cycles: u64,
 }
 
-/// Collects the services by region. The records of a later snapshot replace the records of an earlier
-/// snapshot. Adds a reason to `broken` for sums that do not add up.
+/// The services of each region. Regions count from 1.
+type ServicesByRegion = BTreeMap<u32, ServicesUse>;
+
+/// Collects the services by region. Adds a reason to `broken` for sums that do not add up.
 pub(super) fn services(
     parsed: &ParsedServices,
     markers: &[MarkerCounts],
     regions: &[RegionUse],
     broken: &mut Vec<String>,
-) -> Result<BTreeMap<u32, ServicesUse>> {
+) -> Result<ServicesByRegion> {
+    let mut services = ServicesByRegion::new();
+    for ((region, _), service_use) in service_rows(parsed) {
+        services.entry(region).or_default().services.push(service_use);
+    }
+    add_waits(parsed, &mut services)?;
+    add_locks(parsed, &mut services);
+    add_profile(parsed, &mut services);
+    add_misses(parsed, &mut services);
+    add_totals(parsed, &edge_faults(markers, regions.len()), &mut services, broken);
+    check_sums(&services, regions, broken);
+    Ok(services)
+}
+
+/// Returns the services with the distributions of their times, by region and code of the context.
+fn service_rows(parsed: &ParsedServices) -> BTreeMap<(u32, u64), ServiceUse> {
     let mut rows: BTreeMap<(u32, u64), ServiceUse> = BTreeMap::new();
     for counts in &parsed.rows {
         let row = &counts.row;
-        let used = ServiceUse {
+        let service_use = ServiceUse {
             service: counts.service,
             requests: row.requests,
             completed: row.completed,
@@ -99,21 +120,22 @@ pub(super) fn services(
             latencies: BTreeMap::new(),
             computations: BTreeMap::new(),
         };
-        rows.insert((row.region, row.code), used);
+        rows.insert((row.region, row.code), service_use);
     }
     for bucket in &parsed.buckets {
-        if let Some(used) = rows.get_mut(&(bucket.region, bucket.code)) {
+        if let Some(service_use) = rows.get_mut(&(bucket.region, bucket.code)) {
             let times = match bucket.time {
-                ServiceTime::Latency => &mut used.latencies,
-                ServiceTime::Computation => &mut used.computations,
+                ServiceTime::Latency => &mut service_use.latencies,
+                ServiceTime::Computation => &mut service_use.computations,
             };
             times.insert(bucket.lowest, bucket.count);
         }
     }
-    let mut services: BTreeMap<u32, ServicesUse> = BTreeMap::new();
-    for ((region, _), used) in rows {
-        services.entry(region).or_default().services.push(used);
-    }
+    rows
+}
+
+/// Adds the blocked times of tasks.
+fn add_waits(parsed: &ParsedServices, services: &mut ServicesByRegion) -> Result<()> {
     let mut waits = BTreeMap::new();
     for wait in &parsed.waits {
         waits.insert((wait.region, wait.code, wait.wait), (wait.count, wait.blocked));
@@ -123,6 +145,11 @@ pub(super) fn services(
         let wait = ServiceWaitUse { service, wait, count, blocked_cycles };
         services.entry(region).or_default().waits.push(wait);
     }
+    Ok(())
+}
+
+/// Adds the counts of locks.
+fn add_locks(parsed: &ParsedServices, services: &mut ServicesByRegion) {
     let mut locks = BTreeMap::new();
     for counts in &parsed.locks {
         let lock = (counts.structure, counts.place, counts.offset);
@@ -131,6 +158,10 @@ pub(super) fn services(
     for ((region, ..), counts) in locks {
         services.entry(region).or_default().locks.push(counts);
     }
+}
+
+/// Adds the times of the profile. A later snapshot has the whole profile again.
+fn add_profile(parsed: &ParsedServices, services: &mut ServicesByRegion) {
     for slot in &parsed.profile {
         let profile = &mut services.entry(slot.region).or_default().profile;
         let start_and_mode = (slot.start, slot.mode);
@@ -140,6 +171,10 @@ pub(super) fn services(
         }
         profile.push(*slot);
     }
+}
+
+/// Adds the misses of services, and their misses of lines that other CPUs had written.
+fn add_misses(parsed: &ParsedServices, services: &mut ServicesByRegion) {
     let mut misses = BTreeMap::new();
     for row in &parsed.misses {
         let key = (row.what, row.cache, row.code, row.class, row.structure, row.key);
@@ -156,16 +191,24 @@ pub(super) fn services(
     for ((region, _), row) in shared {
         services.entry(region).or_default().shared.push(row);
     }
+}
+
+/// Adds the values that hold for a whole region. `edges`: the result of [`edge_faults`].
+fn add_totals(
+    parsed: &ParsedServices,
+    edges: &BTreeMap<u32, u64>,
+    services: &mut ServicesByRegion,
+    broken: &mut Vec<String>,
+) {
     let structures: BTreeMap<_, _> = parsed.structures.iter().cloned().collect();
     let functions = parsed.functions.iter().map(|function| (function.number, function.address));
     let functions: BTreeMap<u32, u64> = functions.collect();
-    let edges = edge_faults(markers, regions.len());
     for totals in &parsed.totals {
-        let used = services.entry(totals.region).or_default();
-        used.handled_faults = totals.handled_faults;
-        used.edge_faults = edges.get(&totals.region).copied().unwrap_or(0);
-        used.functions.clone_from(&functions);
-        used.structures.clone_from(&structures);
+        let region_services = services.entry(totals.region).or_default();
+        region_services.handled_faults = totals.handled_faults;
+        region_services.edge_faults = edges.get(&totals.region).copied().unwrap_or(0);
+        region_services.functions.clone_from(&functions);
+        region_services.structures.clone_from(&structures);
         if totals.broken > 0 {
             broken.push(format!(
                 "services: {} rows without room or sums that are wrong",
@@ -173,51 +216,56 @@ pub(super) fn services(
             ));
         }
     }
-    for (region, used) in &services {
+}
+
+/// Checks that the services, and the slots of the profile, add up to the CPUs of their region.
+fn check_sums(services: &ServicesByRegion, regions: &[RegionUse], broken: &mut Vec<String>) {
+    for (region, region_services) in services {
         let region = regions.get((*region as usize).wrapping_sub(1));
         let Some(region) = region else { continue };
         let (mut service_sum, mut cpu_sum) = (Counts::default(), Counts::default());
-        used.services.iter().for_each(|service| add(&mut service_sum, &service.self_counts));
+        let service_rows = region_services.services.iter();
+        service_rows.for_each(|service| add(&mut service_sum, &service.self_counts));
         region.cpus.iter().for_each(|cpu| add(&mut cpu_sum, &cpu.used));
         if service_sum != cpu_sum {
             broken.push("the counters of services do not add up to those of the CPUs".to_owned());
         }
-        let in_profile: u64 = used.profile.iter().map(|slot| slot.time).sum();
+        let in_profile: u64 = region_services.profile.iter().map(|slot| slot.time).sum();
         if in_profile != cpu_sum[TIME] {
             broken.push("the times of the profile do not add up to those of the CPUs".to_owned());
         }
     }
-    Ok(services)
 }
 
-/// Returns the page faults between the edges of a region and the readings of the kernel's counters next to
-/// them, by region. The guest marks its readings; a region without readings has no row.
+/// Returns for each region the page faults at its edges: between the guest's reading of its kernel's counters and the
+/// opening, and between the closing and the next reading. The guest marks its readings. A region without readings has
+/// no row.
 fn edge_faults(markers: &[MarkerCounts], regions: usize) -> BTreeMap<u32, u64> {
     let mut edges = BTreeMap::new();
     // A region that is open from the start comes before the regions that markers open.
     let mut is_open = false;
-    let opens = |is_open: &mut bool, open: bool| !std::mem::replace(is_open, open) && open;
-    let opened = markers.iter().filter(|row| opens(&mut is_open, row.marker.open)).count();
+    let is_opening = |is_open: &mut bool, open: bool| !std::mem::replace(is_open, open) && open;
+    let opened = markers.iter().filter(|row| is_opening(&mut is_open, row.marker.open)).count();
     let (mut region, mut is_open) = (regions.saturating_sub(opened) as u32, false);
-    // Fault counts at the last reading, and at the last close.
-    let (mut read_at, mut closed_at) = (None, None);
+    // Faults at the last reading before a region, and at the last close. `None` once they were compared.
+    let (mut faults_at_reading, mut faults_at_close) = (None, None);
     for MarkerCounts { marker, .. } in markers {
         let faults = marker.handled_faults;
         let was_open = std::mem::replace(&mut is_open, marker.open);
         if marker.number == marker::READING {
-            match closed_at.take() {
-                Some(closed_at) => {
-                    *edges.entry(region).or_default() += faults.saturating_sub(closed_at);
+            match faults_at_close.take() {
+                Some(faults_at_close) => {
+                    *edges.entry(region).or_default() += faults.saturating_sub(faults_at_close);
                 }
-                None => read_at = Some(faults),
+                None => faults_at_reading = Some(faults),
             }
         } else if marker.open && !was_open {
             region += 1;
-            if let Some(read_at) = read_at.take() {
-                *edges.entry(region).or_default() += faults.saturating_sub(read_at);
+            if let Some(faults_at_reading) = faults_at_reading.take() {
+                *edges.entry(region).or_default() += faults.saturating_sub(faults_at_reading);
             }
         } else if was_open && !marker.open {
-            closed_at = Some(faults);
+            faults_at_close = Some(faults);
         }
     }
     edges

@@ -1,4 +1,7 @@
-//! Compiles expressions to programs for the plugin, with the types of the kernel.
+//! Compiles the expressions of recorded values to programs for the plugin, with the types of the kernel.
+//!
+//! A program is a list of steps that work on one 64-bit number: load a register, add an offset, load from memory. The
+//! plugin executes it at each hit, and cannot look anything up.
 
 use plugin_interface::annotations::{Program, REGISTERS, Step};
 use simrecord::record::TEXT_BYTES_MAX;
@@ -46,7 +49,7 @@ const INTEGERS: [(&str, u8, bool); 10] = [
 /// Maximum length of a recorded text, bytes.
 const TEXT_BYTES: u8 = TEXT_BYTES_MAX as u8;
 
-/// How a value is printed.
+/// The format in which a recorded value is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     /// A register or a pointer, in hexadecimal.
@@ -76,8 +79,8 @@ enum Pointee {
 enum Meaning {
     Number(Show),
     PointerTo(Pointee),
-    /// The address of a value.
-    PlaceOf(Pointee),
+    /// The address of a value, which is not loaded yet.
+    ValueAt(Pointee),
     /// The address of a bit field: its first bit, its number of bits, and whether it is signed.
     BitsAt(u8, u8, bool),
     Text,
@@ -92,7 +95,7 @@ pub(crate) fn compile(expression: &Expression, scope: Scope<'_>) -> Result<(Prog
     let show = match compiler.value(meaning)? {
         Meaning::Number(show) => show,
         Meaning::Text => Show::Text,
-        Meaning::PointerTo(_) | Meaning::PlaceOf(_) | Meaning::BitsAt(..) => Show::Hex,
+        Meaning::PointerTo(_) | Meaning::ValueAt(_) | Meaning::BitsAt(..) => Show::Hex,
     };
     let steps = compiler.steps.len();
     let program = Program::new(compiler.steps).ok_or_else(|| {
@@ -118,7 +121,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// Compiles an expression whose result may be a place in memory.
+    /// Compiles an expression. The result may be the address of a value: [`Compiler::value`] then loads the value.
     fn compile_expression(&mut self, expression: &Expression) -> Result<Meaning> {
         match expression {
             Expression::Name(name) => self.name(name),
@@ -132,7 +135,7 @@ impl<'a> Compiler<'a> {
                 self.member(pointee, member)
             }
             Expression::Dot(aggregate, member) => match self.compile_expression(aggregate)? {
-                Meaning::PlaceOf(pointee) => self.member(pointee, member),
+                Meaning::ValueAt(pointee) => self.member(pointee, member),
                 Meaning::PointerTo(_) => {
                     Err(invalid(format!(".{member}: this is a pointer (write ->{member})")))
                 }
@@ -156,6 +159,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Compiles a register, `current`, or a parameter of the function, in this order.
     fn name(&mut self, name: &str) -> Result<Meaning> {
         let half = HALVES.iter().find(|half| half.0 == name);
         let register = half.map_or(name, |half| half.1);
@@ -176,8 +180,11 @@ impl<'a> Compiler<'a> {
         }
         let parameter_names = parameters.iter().map(|parameter| parameter.0.as_str());
         let known = parameter_names.chain(REGISTERS).chain(["current"]);
-        let all: Vec<&str> = known.collect();
-        Err(invalid(format!("{name}: there is no such register or parameter; {}", all.join(", "))))
+        let all_names: Vec<&str> = known.collect();
+        Err(invalid(format!(
+            "{name}: there is no such register or parameter; {}",
+            all_names.join(", ")
+        )))
     }
 
     /// Compiles a parameter of the function. `register` holds the parameter at the function's first
@@ -194,7 +201,8 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// Extends the loaded number of `bits` bits to 64 bits. `has_more`: its upper bits are not 0 yet.
+    /// Extends the loaded number of `bits` bits to 64 bits. `has_more`: the bits above may be other than 0, and are
+    /// cleared.
     fn number_of(&mut self, bits: u8, is_signed: bool, has_more: bool) -> Meaning {
         if has_more {
             self.steps.push(Step::Bits(0, bits));
@@ -208,15 +216,18 @@ impl<'a> Compiler<'a> {
         Meaning::Number(Show::Signed)
     }
 
+    /// Compiles `current`: the pointer to the task of the CPU, as a `struct task_struct *`.
     fn current(&mut self) -> Result<Meaning> {
         let symbols = self.scope.facts.symbols.as_ref();
         let symbols = symbols.ok_or_else(|| invalid("current: no symbols".to_owned()))?;
         let offset = symbols.per_cpu_offset("current_task");
+        // Kernels from 6.2 on may have it as the first member of `pcpu_hot`.
         let offset = offset.or_else(|_| symbols.per_cpu_offset("pcpu_hot"))?;
         self.steps.extend([Step::PerCpu(offset), Step::Load(8)]);
         Ok(Meaning::PointerTo(Pointee::Type(self.btf()?.type_named("task_struct")?)))
     }
 
+    /// Compiles the address of a variable: for a per-CPU variable, of the copy of the CPU.
     fn address_of(&mut self, name: &str) -> Result<Meaning> {
         let symbols = self.scope.facts.symbols.as_ref();
         let symbols = symbols.ok_or_else(|| invalid(format!("&{name}: no symbols")))?;
@@ -227,15 +238,16 @@ impl<'a> Compiler<'a> {
         Ok(Meaning::Number(Show::Hex))
     }
 
+    /// Returns the type that a cast names.
     fn pointee_named(&self, name: &str) -> Result<Pointee> {
         if let Some((_, bytes, is_signed)) = INTEGERS.iter().find(|known| known.0 == name) {
             return Ok(Pointee::Integer { bytes: *bytes, is_signed: *is_signed });
         }
-        let named = self.btf()?.type_named(name);
-        named.map(Pointee::Type)
+        let type_id = self.btf()?.type_named(name);
+        type_id.map(Pointee::Type)
     }
 
-    /// Compiles an expression that must be a pointer.
+    /// Compiles an expression that must be a pointer. `suffix`: what follows it in the source, for the error message.
     fn pointer(&mut self, expression: &Expression, suffix: &str) -> Result<Pointee> {
         let meaning = self.compile_expression(expression)?;
         match self.value(meaning)? {
@@ -246,6 +258,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Adds the offset of a member to the address of a struct.
     fn member(&mut self, pointee: Pointee, member: &str) -> Result<Meaning> {
         let Pointee::Type(aggregate) = pointee else {
             return Err(invalid(format!("{member}: an integer has no members")));
@@ -255,40 +268,44 @@ impl<'a> Compiler<'a> {
             let name = btf.name_of(aggregate);
             return Err(invalid(format!("{member}: {name} has no members")));
         }
-        let Field { offset_bytes, of: type_id, bit_field } = btf.field(aggregate, member)?;
+        let Field { offset_bytes, member_type: type_id, bit_field } =
+            btf.field(aggregate, member)?;
         self.add(offset_bytes);
         let Some((first, bits)) = bit_field else {
-            return Ok(Meaning::PlaceOf(Pointee::Type(type_id)));
+            return Ok(Meaning::ValueAt(Pointee::Type(type_id)));
         };
         let is_signed = matches!(btf.shape(type_id)?, Shape::Number { is_signed: true, .. });
         Ok(Meaning::BitsAt(first, bits, is_signed))
     }
 
+    /// Compiles an element of an array, or of the values that a pointer points to.
     fn element(&mut self, base: &Expression, index: u64) -> Result<Meaning> {
         let meaning = self.compile_expression(base)?;
-        if let Meaning::PlaceOf(Pointee::Type(array)) = meaning
+        if let Meaning::ValueAt(Pointee::Type(array)) = meaning
             && let Shape::Array(element, count) = self.btf()?.shape(array)?
         {
             if index >= u64::from(count) {
                 return Err(invalid(format!("[{index}]: the array has {count} elements")));
             }
-            return self.at_index(Pointee::Type(element), index);
+            return self.element_at(Pointee::Type(element), index);
         }
         match self.value(meaning)? {
-            Meaning::PointerTo(to) => self.at_index(to, index),
+            Meaning::PointerTo(to) => self.element_at(to, index),
             _ => Err(invalid(format!("[{index}]: this is neither an array nor a pointer"))),
         }
     }
 
-    fn at_index(&mut self, pointee: Pointee, index: u64) -> Result<Meaning> {
+    /// Adds the offset of element `index` to the address of the first element.
+    fn element_at(&mut self, pointee: Pointee, index: u64) -> Result<Meaning> {
         let bytes = match pointee {
             Pointee::Type(type_id) => self.btf()?.bytes_of(type_id)?,
             Pointee::Integer { bytes, .. } => bytes.into(),
         };
         self.add(bytes.wrapping_mul(index));
-        Ok(Meaning::PlaceOf(pointee))
+        Ok(Meaning::ValueAt(pointee))
     }
 
+    /// Adds a number of bytes to the computed address, in one step with an addition before.
     fn add(&mut self, bytes: u64) {
         match self.steps.last_mut() {
             _ if bytes == 0 => {}
@@ -297,8 +314,9 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Returns whether the result is the address of an array of characters.
     fn is_text(&self, meaning: Meaning) -> Result<bool> {
-        let Meaning::PlaceOf(Pointee::Type(type_id)) = meaning else { return Ok(false) };
+        let Meaning::ValueAt(Pointee::Type(type_id)) = meaning else { return Ok(false) };
         let btf = self.btf()?;
         let Shape::Array(element, _) = btf.shape(type_id)? else { return Ok(false) };
         Ok(matches!(btf.shape(element)?, Shape::Number { is_char: true, .. }))
@@ -308,7 +326,7 @@ impl<'a> Compiler<'a> {
     fn value(&mut self, meaning: Meaning) -> Result<Meaning> {
         match meaning {
             Meaning::Number(_) | Meaning::PointerTo(_) | Meaning::Text => Ok(meaning),
-            Meaning::PlaceOf(Pointee::Integer { bytes, is_signed }) => {
+            Meaning::ValueAt(Pointee::Integer { bytes, is_signed }) => {
                 self.steps.push(Step::Load(bytes));
                 Ok(self.number_of(bytes * 8, is_signed, false))
             }
@@ -321,10 +339,11 @@ impl<'a> Compiler<'a> {
                 self.steps.push(Step::Bits(first, bits));
                 Ok(self.number_of(bits, is_signed, false))
             }
-            Meaning::PlaceOf(Pointee::Type(type_id)) => self.load(type_id),
+            Meaning::ValueAt(Pointee::Type(type_id)) => self.load(type_id),
         }
     }
 
+    /// Loads a value of a type from the computed address.
     fn load(&mut self, type_id: TypeId) -> Result<Meaning> {
         let btf = self.btf()?;
         match btf.shape(type_id)? {
@@ -336,7 +355,7 @@ impl<'a> Compiler<'a> {
                 self.steps.push(Step::Load(8));
                 Ok(Meaning::PointerTo(Pointee::Type(to)))
             }
-            Shape::Array(_, count) if self.is_text(Meaning::PlaceOf(Pointee::Type(type_id)))? => {
+            Shape::Array(_, count) if self.is_text(Meaning::ValueAt(Pointee::Type(type_id)))? => {
                 self.steps.push(Step::Text(count.min(TEXT_BYTES.into()) as u8));
                 Ok(Meaning::Text)
             }

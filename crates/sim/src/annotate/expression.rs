@@ -11,6 +11,7 @@ const BYTES_MAX: usize = 256;
 /// Maximum depth of nested parentheses and casts.
 const DEPTH_MAX: usize = 16;
 
+/// A parsed expression; [`super::compile`] translates it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expression {
     /// A register, `current`, or a parameter of the function.
@@ -50,8 +51,10 @@ pub(crate) fn parse_all(text: &str) -> Result<Vec<(String, Expression)>, String>
     }
 }
 
+/// A recursive-descent parser of the grammar above.
 struct Reader<'a> {
     text: &'a str,
+    /// Bytes that are consumed.
     position: usize,
 }
 
@@ -80,6 +83,7 @@ impl<'a> Reader<'a> {
         if self.takes(token) { Ok(()) } else { Err(self.wrong(&format!("{token:?}"))) }
     }
 
+    /// Returns an error that names the wanted token and the text at the position.
     fn wrong(&self, wanted: &str) -> String {
         let remaining: String = self.remaining().trim_start().chars().take(20).collect();
         let location = if remaining.is_empty() {
@@ -105,6 +109,7 @@ impl<'a> Reader<'a> {
         Some(&remaining[..length])
     }
 
+    /// Consumes a name: a word that does not start with a digit.
     fn name(&mut self) -> Result<String, String> {
         let before = self.position;
         match self.word() {
@@ -116,6 +121,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Consumes a number, decimal or with `0x`.
     fn number(&mut self) -> Result<u64, String> {
         let before = self.position;
         self.word().and_then(parse_number).ok_or_else(|| {
@@ -124,11 +130,13 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Parses a primary expression and the postfix operators after it. `depth`: the nesting so far.
     fn expression(&mut self, depth: usize) -> Result<Expression, String> {
         if depth > DEPTH_MAX {
             return Err(format!("{:?}: nested too deep", self.text));
         }
         let mut found = self.primary(depth)?;
+        // Each operator consumes at least a byte of a bounded text.
         for _ in 0..BYTES_MAX {
             // Postfix operators follow without a space.
             let remaining = self.remaining();
@@ -149,6 +157,7 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
+    /// Parses a name, a number, an address, a cast, `str(...)`, or an expression in parentheses.
     fn primary(&mut self, depth: usize) -> Result<Expression, String> {
         if self.takes("&") {
             return Ok(Expression::AddressOf(self.name()?));
@@ -182,8 +191,12 @@ impl<'a> Reader<'a> {
 
     /// Consumes `struct NAME *)` after a parenthesis.
     fn pointer_type(&mut self) -> Option<String> {
-        let first = self.name().ok()?;
-        let name = if first == "struct" || first == "union" { self.name().ok()? } else { first };
+        let first_word = self.name().ok()?;
+        let name = if first_word == "struct" || first_word == "union" {
+            self.name().ok()?
+        } else {
+            first_word
+        };
         (self.takes("*") && self.takes(")")).then_some(name)
     }
 }

@@ -1,8 +1,9 @@
-//! Annotations: the user names places of the guest and the actions there. This module translates them for the
-//! plugin.
+//! Annotations: the user names places in the guest, and actions there (`--annotate`, docs/annotations.md). This
+//! module translates them for the plugin: `source` parses the text, `place` finds addresses, `expression` and
+//! `compile` translate the values to record.
 //!
-//! Symbols and types are looked up here, once; the plugin gets addresses and short programs. See
-//! docs/annotations.md.
+//! Symbols and types are looked up here, once, before the machine starts. The plugin gets addresses and short
+//! programs.
 
 mod compile;
 mod expression;
@@ -16,7 +17,7 @@ use plugin_interface::annotations::{
 
 pub use compile::Show;
 use compile::{Scope, compile};
-use place::{Placed, places, unknown};
+use place::{ResolvedPlace, places, unknown};
 use simrecord::marker;
 pub use simrecord::record::Value;
 use source::Written;
@@ -43,6 +44,7 @@ pub struct Annotations {
     pub checkpoints: Vec<String>,
     /// Whether each hit that records values is kept.
     pub log: bool,
+    /// The plugin's form of each entry of `list`: its place and its actions.
     translated: Vec<annotations::Annotation>,
 }
 
@@ -96,6 +98,7 @@ impl Annotations {
         Annotations::at_marker(marker::PREPARED)
     }
 
+    /// Returns an annotation that saves a checkpoint at a marker.
     fn at_marker(marker: u32) -> Annotations {
         let mut ready = Annotations::default();
         let actions = vec![Action::Checkpoint(0)];
@@ -123,6 +126,7 @@ impl Annotations {
         AnnotationList { list: self.translated.clone(), memory_bytes, log: self.log }.to_string()
     }
 
+    /// Adds an annotation at each place that it names.
     fn add(&mut self, written: &Written, facts: &GuestFacts) -> Result<()> {
         let name = written.name.as_ref().unwrap_or(&written.at);
         for placed in places(&written.at, facts)? {
@@ -153,11 +157,12 @@ impl Annotations {
         Ok(())
     }
 
-    /// Translates an action. Returns `None` if the plugin has nothing to do for it.
+    /// Translates an action, and adds the values that it records to `annotation`. Returns `None` if the plugin has
+    /// nothing to do for it.
     fn action(
         &mut self,
         text: &str,
-        placed: &Placed,
+        placed: &ResolvedPlace,
         annotation: &mut Annotation,
         facts: &GuestFacts,
     ) -> Result<Option<Action>> {
@@ -179,7 +184,7 @@ impl Annotations {
             }
             ("span", "") => Action::Span(self.span(&annotation.name.clone(), annotation)?),
             ("open", name) if !name.is_empty() => Action::Open(self.span(name, annotation)?),
-            ("close", name) if !name.is_empty() => Action::Close(self.number(name)?),
+            ("close", name) if !name.is_empty() => Action::Close(self.span_number(name)?),
             ("open" | "close", _) => return invalid("needs a name"),
             ("detail", "full" | "fast") if is_event(placed) => {
                 return invalid(
@@ -198,17 +203,19 @@ impl Annotations {
         Ok(Some(action))
     }
 
-    /// Returns the number of a span that starts at an annotation.
+    /// Returns the number of a span that starts at `annotation`, and notes it there.
     fn span(&mut self, name: &str, annotation: &mut Annotation) -> Result<u32> {
-        let number = self.number(name)?;
+        let number = self.span_number(name)?;
         annotation.spans.push(number);
         Ok(number)
     }
 
-    fn number(&mut self, name: &str) -> Result<u32> {
+    /// Returns the number of the span with this name.
+    fn span_number(&mut self, name: &str) -> Result<u32> {
         number_in(&mut self.spans, name, SPANS_MAX, "spans")
     }
 
+    /// Returns the number of the checkpoint with this name.
     fn checkpoint(&mut self, name: &str) -> Result<u32> {
         check_checkpoint_name(name)?;
         number_in(&mut self.checkpoints, name, CHECKPOINTS_MAX, "checkpoints")
@@ -249,6 +256,8 @@ impl Recorded {
 }
 
 /// Returns the position of `name` in `names`. Adds the name if `names` does not have it.
+///
+/// Fails if there would be more than `count_max` names. `things`: what they name, for the error message.
 fn number_in(names: &mut Vec<String>, name: &str, count_max: u32, things: &str) -> Result<u32> {
     let known = names.iter().position(|known| known == name);
     let number = known.unwrap_or(names.len());
@@ -261,22 +270,23 @@ fn number_in(names: &mut Vec<String>, name: &str, count_max: u32, things: &str) 
     Ok(number as u32)
 }
 
-fn is_event(placed: &Placed) -> bool {
+/// Returns whether a place is an event, which the plugin does not detect at the level `fast`.
+fn is_event(placed: &ResolvedPlace) -> bool {
     matches!(placed.place, Place::Interrupt(_) | Place::Exception(_))
 }
 
-/// Compiles expressions; returns their programs and what they record.
+/// Compiles the expressions of an action; returns their programs and descriptions.
 fn values(
     text: &str,
     scope: Scope<'_>,
 ) -> Result<(Vec<plugin_interface::annotations::Program>, Vec<Recorded>)> {
-    let all = expression::parse_all(text).map_err(SimError::Invalid)?;
-    if all.is_empty() || all.len() > VALUES_MAX {
+    let expressions = expression::parse_all(text).map_err(SimError::Invalid)?;
+    if expressions.is_empty() || expressions.len() > VALUES_MAX {
         let reason = format!("record: 1 to {VALUES_MAX} expressions; for more, write it twice");
         return Err(SimError::Invalid(reason));
     }
     let mut compiled = (Vec::new(), Vec::new());
-    for (expression, parsed) in all {
+    for (expression, parsed) in expressions {
         let (program, show) = compile(&parsed, scope)?;
         compiled.0.push(program);
         compiled.1.push(Recorded { expression, show });

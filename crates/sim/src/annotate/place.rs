@@ -1,4 +1,4 @@
-//! The places of annotations: symbols, addresses, events, markers.
+//! Finds the places of annotations in a kernel: symbols, addresses, events, markers.
 
 use plugin_interface::annotations::Place;
 
@@ -6,15 +6,15 @@ use super::compile::near;
 use super::expression::parse_number;
 use crate::{GuestFacts, Result, SimError, Symbol};
 
-/// The kernel's switch from the task in rdi to the task in rsi.
+/// The function that switches from the task in `rdi` to the task in `rsi`: the event `switch`.
 const SWITCH: &str = "__switch_to_asm";
 const EVENTS: [&str; 3] = ["interrupt", "exception", "switch"];
 /// Minimum number of digits of an address without `0x`, so that it is not taken for a symbol.
 const ADDRESS_DIGITS_MIN: usize = 8;
 
-/// A place in the kernel.
+/// A place in the kernel that an annotation names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct ResolvedPlace {
     pub(crate) place: Place,
     /// The function, if the place is its first instruction.
     pub(crate) function: Option<String>,
@@ -22,12 +22,12 @@ pub(crate) struct Placed {
     pub(crate) label: String,
 }
 
-/// Returns the places that `at` names. There are several if static functions share the name, or if the
-/// compiler has copied the function. A copy has its own arguments, so its registers can be recorded, but not
-/// its parameters.
+/// Returns the places that `at` names. There are several if static functions share the name, or if the compiler has
+/// copied the function. A copy may have other arguments than the function in the source: an annotation can record its
+/// registers, but not its parameters.
 ///
 /// Fails when there is no such place; the message suggests similar names.
-pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
+pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>> {
     if let Some(event) = at.strip_prefix("event:") {
         return self::event(at, event, facts);
     }
@@ -35,7 +35,7 @@ pub(crate) fn places(at: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
         let number = parse_number(number).and_then(|number| u32::try_from(number).ok());
         let number = number.ok_or_else(|| invalid(format!("{at}: a marker has a number")))?;
         let label = format!("marker {number}");
-        return Ok(vec![Placed { place: Place::Marker(number), function: None, label }]);
+        return Ok(vec![ResolvedPlace { place: Place::Marker(number), function: None, label }]);
     }
     let (name, offset) = match at.split_once('+') {
         Some((name, offset)) => {
@@ -55,7 +55,8 @@ fn invalid(reason: String) -> SimError {
     SimError::Invalid(reason)
 }
 
-fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
+/// Returns the places of an event: `interrupt`, `exception`, each with or without a vector, or `switch`.
+fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>> {
     let (kind, vector) = match event.split_once(':') {
         Some((kind, vector)) => {
             let vector = parse_number(vector).and_then(|vector| u8::try_from(vector).ok());
@@ -84,7 +85,7 @@ fn event(at: &str, event: &str, facts: &GuestFacts) -> Result<Vec<Placed>> {
         return Err(invalid(format!("{at}: this kernel has no symbols, which vectors need")));
     }
     let label = vector.map_or_else(|| kind.to_owned(), |vector| format!("{kind} {vector:#x}"));
-    Ok(vec![Placed { place: event_place, function: None, label }])
+    Ok(vec![ResolvedPlace { place: event_place, function: None, label }])
 }
 
 /// Parses an address, unless there is a symbol of this name.
@@ -100,7 +101,8 @@ fn address(text: &str, facts: &GuestFacts) -> Option<u64> {
     }
 }
 
-fn at_address(address: u64, facts: &GuestFacts) -> Placed {
+/// Returns the place at an address. It is a function's only at the first instruction.
+fn at_address(address: u64, facts: &GuestFacts) -> ResolvedPlace {
     let symbol = facts.symbols.as_ref().and_then(|symbols| symbols.at(address));
     let (label, function) = match symbol {
         Some((symbol, 0)) => (symbol.label(), Some(symbol.name.clone())),
@@ -110,20 +112,21 @@ fn at_address(address: u64, facts: &GuestFacts) -> Placed {
             (nameless.unwrap_or_default(), None)
         }
     };
-    Placed { place: Place::Address(address), function, label }
+    ResolvedPlace { place: Place::Address(address), function, label }
 }
 
-fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Placed>> {
+/// Returns a place for each body of a function, `offset` bytes from its start.
+fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<ResolvedPlace>> {
     let no_symbols = || invalid(format!("{name}: this kernel has no symbols (CONFIG_KALLSYMS)"));
     let symbols = facts.symbols.as_ref().ok_or_else(no_symbols)?;
-    // The error suggests similar names.
+    // Fails for an unknown name, with similar names as suggestions.
     symbols.address(name)?;
     let bodies = symbols.functions(name, 0);
     if bodies.is_empty() {
         return Err(invalid(format!("{name}: is not code")));
     }
-    let is_of_name = |symbol: &&Symbol| symbol.name == name;
-    if offset > 0 && !bodies.iter().all(is_of_name) {
+    let has_exact_name = |symbol: &&Symbol| symbol.name == name;
+    if offset > 0 && !bodies.iter().all(has_exact_name) {
         let copies: Vec<&str> = bodies.iter().map(|symbol| symbol.name.as_str()).collect();
         let copies = copies.join(", ");
         let reason = format!("the compiler has copied this function: name one of {copies}");
@@ -142,13 +145,13 @@ fn symbol(name: &str, offset: u64, facts: &GuestFacts) -> Result<Vec<Placed>> {
             0 => (name.to_owned(), Some(name.to_owned())),
             _ => (format!("{name}+{offset:#x}"), None),
         };
-        Ok(Placed { place: Place::Address(address), function, label })
+        Ok(ResolvedPlace { place: Place::Address(address), function, label })
     };
     bodies.into_iter().map(placed).collect()
 }
 
 /// Returns the error for an unknown action, with similar names.
 pub(crate) fn unknown(word: &str, known: &[&str]) -> SimError {
-    let all = known.join(", ");
-    invalid(format!("{word}: no such action{}; there are {all}", near(word, known)))
+    let known_names = known.join(", ");
+    invalid(format!("{word}: no such action{}; there are {known_names}", near(word, known)))
 }

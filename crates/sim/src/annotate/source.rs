@@ -10,7 +10,7 @@ use crate::{Result, SimError};
 /// Maximum size of a file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// An annotation as the user writes it.
+/// An annotation as the user writes it. The names of the fields are keys of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Written {
@@ -18,14 +18,15 @@ pub(crate) struct Written {
     pub(crate) name: Option<String>,
     /// A symbol, an address, an event or a marker.
     pub(crate) at: String,
-    /// The actions; if there are none, hits are counted.
+    /// The actions. Without any, hits are only counted.
     #[serde(default, rename = "do")]
     pub(crate) actions: Vec<String>,
 }
 
+/// The content of a file of annotations.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct AnnotationFile {
     #[serde(default)]
     annotation: Vec<Written>,
 }
@@ -39,20 +40,23 @@ pub(crate) fn read(argument: &str) -> Result<Vec<Written>> {
         let bytes = read_bounded(path, FILE_BYTES_MAX)?;
         let text = String::from_utf8(bytes)
             .map_err(|_| SimError::Invalid(format!("{argument}: is not text")))?;
-        return in_file(&text).map_err(|error| SimError::Invalid(format!("{argument}: {error}")));
+        return parse_file(&text)
+            .map_err(|error| SimError::Invalid(format!("{argument}: {error}")));
     }
-    on_line(argument).map(|annotation| vec![annotation])
+    parse_argument(argument).map(|annotation| vec![annotation])
 }
 
-fn in_file(text: &str) -> std::result::Result<Vec<Written>, String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+/// Parses the text of a TOML file of annotations.
+fn parse_file(text: &str) -> std::result::Result<Vec<Written>, String> {
+    let file: AnnotationFile = toml::from_str(text).map_err(|error| error.to_string())?;
     if file.annotation.is_empty() {
         return Err("has no [[annotation]]".to_owned());
     }
     Ok(file.annotation)
 }
 
-fn on_line(text: &str) -> Result<Written> {
+/// Parses an annotation on the command line: `[NAME=]AT[: DO, DO]`.
+fn parse_argument(text: &str) -> Result<Written> {
     // Events contain colons without a space after them.
     let (named_place, actions) = text.split_once(": ").unwrap_or((text.trim_end_matches(':'), ""));
     let (name, place_text) = match named_place.split_once('=') {
@@ -79,20 +83,24 @@ mod tests {
 
     #[test]
     fn on_the_command_line() {
-        let parsed = |text| on_line(text).unwrap();
+        let parsed = |text| parse_argument(text).unwrap();
         let open = parsed("do_sys_openat2: count, record current->comm rsi");
         let actions = ["count", "record current->comm rsi"];
         assert_eq!(open, written(None, "do_sys_openat2", &actions));
         assert_eq!(parsed("event:exception:14"), written(None, "event:exception:14", &[]));
         assert_eq!(parsed("event:switch: stop"), written(None, "event:switch", &["stop"]));
         assert_eq!(parsed("open=f+0x10: span"), written(Some("open"), "f+0x10", &["span"]));
-        assert!(on_line("=f").is_err() && on_line("").is_err() && on_line("a=").is_err());
+        assert!(
+            parse_argument("=f").is_err()
+                && parse_argument("").is_err()
+                && parse_argument("a=").is_err()
+        );
     }
 
     #[test]
     fn in_a_file() {
         let text = "[[annotation]]\nat = \"f\"\n[[annotation]]\nname = \"g\"\nat = \"h\"\ndo = [\"span\"]\n";
-        let file = in_file(text).unwrap();
+        let file = parse_file(text).unwrap();
         assert_eq!(file, [written(None, "f", &[]), written(Some("g"), "h", &["span"])]);
         for (text, names) in [
             ("", "no [[annotation]]"),
@@ -100,7 +108,7 @@ mod tests {
             ("[[annotation]]\nat = \"f\"\nwhat = []\n", "`what`"),
             ("[[annotation", "1"),
         ] {
-            let error = in_file(text).unwrap_err();
+            let error = parse_file(text).unwrap_err();
             assert!(error.contains(names), "{error}");
         }
         assert!(read("/nowhere/x.toml").unwrap_err().to_string().contains("x.toml"));

@@ -1,5 +1,8 @@
-//! Fills a cache, and has an interrupt handler touch a known number of lines: the ground truth for methods
-//! that estimate that number (`docs/bare.md`).
+//! The experiment `footprint` on the machine without a kernel (`docs/bare.md`). The program fills a cache, and an
+//! interrupt handler touches a known number of lines. This number is the ground truth for methods that estimate it.
+//!
+//! `crates/bare` parses the options of [`FootprintSettings::command_line`], and has the same limits: both sides change
+//! together.
 
 use super::{RunOutcome, run, watch};
 use crate::boot::Limits;
@@ -10,12 +13,13 @@ use crate::{Cache, Result, SimError};
 
 /// Number of counters of the guest's PMU.
 pub const PMU_COUNTERS: usize = 6;
-/// Maximum number of data lines, and of instruction lines, that the handler touches; as `bare::command::LINES_MAX`.
+/// Maximum number of data lines, and of instruction lines, that the handler touches; equal to
+/// `bare::command::LINES_MAX`.
 pub const LINES_MAX: u64 = 1 << 15;
-/// Maximum number of repetitions; as `bare::command::REPETITIONS_MAX`.
+/// Maximum number of repetitions; equal to `bare::command::REPETITIONS_MAX`.
 pub const REPETITIONS_MAX: u64 = 1 << 12;
 
-/// The cache that is filled.
+/// The cache that the program fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     L1d,
@@ -29,7 +33,7 @@ pub enum Level {
 pub enum Method {
     /// Fills the cache, waits, and touches all lines again.
     Basic,
-    /// Touches all lines all the time.
+    /// Touches all lines again and again while the interrupt arrives.
     Refined,
 }
 
@@ -43,6 +47,7 @@ pub enum By {
     Program,
 }
 
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct FootprintSettings {
     /// The processor and the level of detail. The program fills a cache with the geometry of this model.
@@ -74,7 +79,7 @@ pub struct FootprintSettings {
 /// The results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprints {
-    /// Alternately without and with an interrupt.
+    /// Repetitions, alternately without and with an interrupt.
     pub repetitions: Vec<Repetition>,
     /// Memory that the handler touches in addition to its data and instruction lines.
     pub own: Own,
@@ -97,6 +102,7 @@ pub struct Own {
     pub descriptor: u64,
 }
 
+/// A repetition: what the program and the simulator measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
     /// Whether an interrupt was scheduled.
@@ -113,6 +119,7 @@ pub struct Repetition {
     pub exact: Counts,
 }
 
+/// Size and shape of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     pub bytes: u64,
@@ -136,7 +143,7 @@ impl Geometry {
 }
 
 impl FootprintSettings {
-    /// Returns the geometry of the cache that is filled.
+    /// Returns the geometry of the cache that the program fills.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         let model = &self.model.model;
@@ -152,6 +159,7 @@ impl FootprintSettings {
         }
     }
 
+    /// Returns the options of the program.
     fn command_line(&self) -> String {
         let Geometry { bytes, line_bytes, ways } = self.geometry();
         let displacer = if self.by == By::Program { "program" } else { "interrupt" };
@@ -180,14 +188,16 @@ pub fn footprint(
     settings: &FootprintSettings,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Footprints>> {
-    let how =
+    let observation =
         crate::watch::Watch { vcpu_slice: settings.vcpu_slice, ..watch(Some(&settings.model)) };
     let pmu = !settings.events.is_empty();
-    let outcome = run(cache, qemu, &how, pmu, &settings.command_line(), settings.limits, stop)?;
+    let outcome =
+        run(cache, qemu, &observation, pmu, &settings.command_line(), settings.limits, stop)?;
     outcome.map(|run| joined(&run, settings.events.len())).transpose()
 }
 
-/// Joins the program's output for each repetition with the simulator's counters of the repetition.
+/// Joins the program's output for each repetition with the simulator's counters of the repetition. `events`: the
+/// number of counters that the program read.
 fn joined(run: &RunOutcome, events: usize) -> Result<Footprints> {
     let (repetitions, regions) = (&run.output.repetitions, &run.accounting.regions);
     if repetitions.len() != regions.len() {
@@ -195,12 +205,12 @@ fn joined(run: &RunOutcome, events: usize) -> Result<Footprints> {
         return Err(SimError::data("the record of the machine", reason));
     }
     let join = |(numbers, region): (&Vec<u64>, &crate::RegionUse)| {
-        let [irq, happened, touch, all, read @ ..] = numbers.as_slice() else { return None };
+        let [irq, handled, touch, all, read @ ..] = numbers.as_slice() else { return None };
         let mut counters = [0; PMU_COUNTERS];
         counters.get_mut(..read.len())?.copy_from_slice(read);
         (read.len() == events).then_some(Repetition {
             irq: *irq != 0,
-            ran: *happened,
+            ran: *handled,
             touch: *touch,
             all: *all,
             read: counters,

@@ -1,12 +1,13 @@
-//! The output of the program on the bare machine: lines of a word and numbers, from `irqlab-bare 1` to
-//! `end`.
+//! Parses the output of the program on the machine without a kernel: lines of a word and numbers, from
+//! `irqlab-bare 1` to `end`. `crates/bare` writes them: both sides change together.
 
-/// Maximum number of records of a window; as `bare::command::RECORDS_MAX`.
+/// Maximum number of records of a window; equal to `bare::command::RECORDS_MAX`.
 pub const RECORDS_MAX: usize = 1 << 17;
 
 /// Maximum number of numbers in a line.
 pub const NUMBERS_MAX: usize = 16;
 
+/// The parsed output. Values without a line are 0 or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Frequency of the program's clock, Hz; above 0.
@@ -30,7 +31,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Parses the output, which may follow that of the firmware.
+    /// Parses the output. Output of the firmware may precede it.
     ///
     /// The error names the malformed line. The output comes from a guest, so it can be any text.
     pub fn parse(text: &[u8]) -> Result<Output, String> {
@@ -54,8 +55,8 @@ impl Output {
                     (output.start, output.end) = (*start, *end);
                     (output.lost, output.loops) = (*lost, *loops);
                 }
-                ("record", Some([a, b])) if output.records.len() < RECORDS_MAX => {
-                    output.records.push([*a, *b]);
+                ("record", Some([first, second])) if output.records.len() < RECORDS_MAX => {
+                    output.records.push([*first, *second]);
                 }
                 ("rep", Some(numbers))
                     if numbers.len() <= NUMBERS_MAX && output.repetitions.len() < RECORDS_MAX =>
@@ -72,7 +73,7 @@ impl Output {
         Err("the program did not reach its end".to_owned())
     }
 
-    /// Converts cycles of the program's clock to ns.
+    /// Converts cycles of the program's clock to ns, rounded to the nearest.
     pub fn ns(&self, cycles: u64) -> u64 {
         let (cycles, hz) = (u128::from(cycles), u128::from(self.hz));
         u64::try_from((cycles * 1_000_000_000 + hz / 2) / hz).unwrap_or(u64::MAX)

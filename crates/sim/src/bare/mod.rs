@@ -1,5 +1,6 @@
-//! The machine without a kernel: QEMU starts the program `crates/bare` directly, which runs with interrupts
-//! off, writes its results to the serial port, and powers the machine off.
+//! The machine without a kernel. QEMU starts the program `crates/bare` directly. It runs with interrupts off, except
+//! for those that `footprint` schedules, writes its results to the serial port, and powers the machine off.
+//! `irqlab sim bare` and some reproductions of papers use it as a reference.
 //!
 //! The program has no symbols, so the plugin counts all its instructions in the context `unknown`. The program
 //! runs at addresses of the kernel, so its instructions count as kernel code.
@@ -29,6 +30,7 @@ pub use truth::{Counted, Point, Truth, TruthSettings, displaced};
 
 use lines::Output;
 
+/// The program from the build script; empty if it could not be built.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bare"));
 /// Why the program could not be built.
 const PROGRAM_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/bare-missing"));
@@ -36,7 +38,7 @@ const PROGRAM_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/bare-missi
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
 /// Memory of the machine, MiB: for the program, its records, and the memory that it walks through.
 const MEMORY_MIB: u32 = 320;
-/// Maximum size of the memory that the program walks through, bytes; as `bare::command::BYTES_MAX`.
+/// Maximum size of the memory that the program walks through, bytes; equal to `bare::command::BYTES_MAX`.
 pub(crate) const WALK_BYTES_MAX: u64 = 256 << 20;
 
 /// The outcome of a run of the program.
@@ -97,13 +99,13 @@ fn run(
     Ok(Some(RunOutcome { output, accounting }))
 }
 
-/// Follows the machine to its end, and parses the program's output.
+/// Follows the machine to its end, and parses the program's output. Returns `None` if `stop` returned true.
 fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option<Output>> {
     let deadline = Instant::now() + limits.wall;
     let mut text = Vec::new();
     loop {
-        let soon = Instant::now() + crate::boot::STOP_POLL;
-        let event = vm.next(deadline.min(soon))?;
+        let next_poll = Instant::now() + crate::boot::STOP_POLL;
+        let event = vm.next(deadline.min(next_poll))?;
         if stop() {
             vm.kill();
             return Ok(None);
@@ -138,10 +140,10 @@ fn follow(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<Option
     Output::parse(&text).map(Some).map_err(|why| vm.failure(&format!("the bare machine: {why}")))
 }
 
-/// Returns how the machine is observed: at the level of its model, or by counting instructions.
+/// Returns what the plugin records: at the level of the model, or instructions alone without a model.
 fn watch(model: Option<&crate::models::Model>) -> Watch {
     let detail = model.map_or(Detail::Count, |model| model.detail);
-    // Before the program opens its region only firmware runs.
+    // Only firmware runs before the program opens its region: that need not be recorded.
     Watch { detail, model: model.cloned(), start_fast: true, ..Watch::default() }
 }
 

@@ -32,7 +32,7 @@ pub struct BareNoiseSettings {
     pub body: Body,
     /// Time of a quantum, and of a slot, ns.
     pub quantum_ns: u64,
-    /// Iterations of the body in a quantum. `None`: the program finds the number that takes `quantum_ns`.
+    /// Iterations of the body in a quantum. `None`: the program chooses the number that takes `quantum_ns`.
     pub iterations: Option<u64>,
     /// Quanta, and slots; 1 to 131,072.
     pub repetitions: u64,
@@ -69,7 +69,8 @@ impl BareNoise {
         BareNoise { cache, qemu, settings, stop }
     }
 
-    /// Returns the program's command line. The clock counts ns: QEMU's counter shows guest time.
+    /// Returns the program's command line, in the format of `crates/bare`. Its times are in ns, because the machine's
+    /// time-stamp counter counts ns of guest time.
     fn command_line(&self, looping: Loop) -> String {
         let settings = &self.settings;
         let (body, bytes) = match settings.body {
@@ -94,6 +95,7 @@ impl BareNoise {
         l2.map_or(MEMORY_BYTES, |bytes| bytes.saturating_mul(2)).clamp(1 << 20, WALK_BYTES_MAX)
     }
 
+    /// Converts the outcome of a run to the sample of a loop.
     fn sample(&self, looping: Loop, run: &RunOutcome) -> NoiseSample {
         let output = &run.output;
         let result = match looping {
@@ -112,6 +114,7 @@ impl BareNoise {
         }
     }
 
+    /// Converts the records of the detour loop: start and end of each gap.
     fn gaps(&self, output: &Output) -> GapLedger {
         let mut ledger = GapLedger::new(AttributionParameters::default(), self.settings.keep);
         for &[start, end] in &output.records {
@@ -120,15 +123,16 @@ impl BareNoise {
         ledger
     }
 
+    /// Converts the records of the loop of fixed work: start and end of each quantum.
     fn quanta(&self, output: &Output) -> Fixed {
         let mut fixed = Fixed::default();
         let quanta_per_block = output.records.len().div_ceil(BLOCKS).max(1);
         for quanta in output.records.chunks(quanta_per_block) {
-            let mut least_ns = u64::MAX;
+            let mut block_min_ns = u64::MAX;
             for &[start, end] in quanta {
                 let start_ns = output.ns(start);
                 let time_ns = output.ns(end.saturating_sub(start));
-                least_ns = least_ns.min(time_ns);
+                block_min_ns = block_min_ns.min(time_ns);
                 fixed.times.record(time_ns, start_ns);
                 if fixed.first.len() < QUANTA_MAX {
                     fixed.first.push(Quantum {
@@ -140,11 +144,12 @@ impl BareNoise {
                     });
                 }
             }
-            fixed.least_ns.push(least_ns);
+            fixed.least_ns.push(block_min_ns);
         }
         fixed
     }
 
+    /// Converts the records of the loop of fixed time: number of a slot, and its work.
     fn slots(&self, output: &Output) -> Slots {
         let mut slots = Slots { slot_ns: self.settings.quantum_ns, ..Slots::default() };
         for &[slot, work] in &output.records {
@@ -162,7 +167,7 @@ impl BareNoise {
     }
 }
 
-/// Returns the counters of the window.
+/// Returns the facts of a window: its parameters, and the simulator's counters.
 fn facts(looping: Loop, run: &RunOutcome) -> Map<String, serde_json::Value> {
     let (mut facts, output) = (Map::new(), &run.output);
     facts.insert("iterations_on_cpu_0".into(), json!(output.iterations));
@@ -220,10 +225,10 @@ impl NoiseBench for BareNoise {
     fn measure(&mut self, looping: Loop, _traced: bool) -> Result<NoiseSample, BenchError> {
         let watch = watch(self.settings.model.as_ref());
         let line = self.command_line(looping);
-        let ran =
+        let run_outcome =
             run(&self.cache, &self.qemu, &watch, false, &line, self.settings.limits, &self.stop);
-        match ran? {
-            Some(ran) => Ok(self.sample(looping, &ran)),
+        match run_outcome? {
+            Some(run_outcome) => Ok(self.sample(looping, &run_outcome)),
             None => Err(BenchError::Failed("stopped".to_owned())),
         }
     }

@@ -1,5 +1,6 @@
-//! Accuracy of the methods: a handler touches a known number of lines, and the estimates from user-level
-//! measurements are compared with the number of lines that it displaced.
+//! Accuracy of the methods of `footprint`. A handler touches a known number of lines, and the estimates from
+//! user-level measurements are compared with the number of lines that it displaced. `irqlab sim bare` prints the
+//! result.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use crate::{Cache, Result, SimError};
 /// The parameters of an accuracy measurement.
 #[derive(Clone, Debug)]
 pub struct TruthSettings {
-    /// Model, level, repetitions, slice and limits; [`Truth`] chooses the rest.
+    /// Model, level, repetitions, slice and limits. [`Truth`] overwrites the other settings.
     pub of: FootprintSettings,
     /// Points of the calibration curve, in addition to zero lines; above 0.
     pub curve_points: u64,
@@ -79,7 +80,7 @@ impl Point {
         let truth = self.basic.truth as f64;
         match self.timed {
             Some(timed) => (timed - truth).abs() <= (0.1 * truth).max(1.0),
-            // Allows an error of 10 % of the limit.
+            // The limit itself may have an error of 10 %.
             None => truth <= 1.1 * self.limit,
         }
     }
@@ -92,7 +93,7 @@ const WORK_BYTES: u64 = 48;
 /// Bytes of the gate that a processor reads at the entry of a handler (Intel SDM, volume 3, 6.14).
 const GATE_BYTES: u64 = 16;
 const DESCRIPTOR_BYTES: u64 = 8;
-/// Addresses of the handler's first data line and first instruction line, as in the program.
+/// Addresses of the handler's first data line and first instruction line. `crates/bare` has the same addresses.
 const HANDLER_DATA_AT: u64 = (16 << 20) + (256 << 10);
 const HANDLER_CODE_AT: u64 = (32 << 20) + (384 << 10);
 /// Number of passes over all lines in the refined method.
@@ -110,16 +111,16 @@ pub fn displaced(cache: Geometry, level: Level, handler_lines: u64, handler: Own
         (handler.descriptor, DESCRIPTOR_BYTES),
     ];
     let code = [(handler.code, handler.code_end.saturating_sub(handler.code))];
-    let (first, ranges) = match level {
+    let (first_address, ranges) = match level {
         Level::L1d => (HANDLER_DATA_AT, data.to_vec()),
         Level::L1i => (HANDLER_CODE_AT, code.to_vec()),
         Level::L2 => (HANDLER_DATA_AT, [&data[..], &code[..]].concat()),
     };
-    let line = cache.line_bytes;
-    let start = first / line;
+    let line_bytes = cache.line_bytes;
+    let start = first_address / line_bytes;
     let mut lines: Vec<u64> = (start..start + handler_lines).collect();
-    for (at, bytes) in ranges.into_iter().filter(|(_, bytes)| *bytes > 0) {
-        lines.extend(at / line..=(at + bytes - 1) / line);
+    for (address, bytes) in ranges.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        lines.extend(address / line_bytes..=(address + bytes - 1) / line_bytes);
     }
     lines.sort_unstable();
     lines.dedup();
@@ -127,7 +128,7 @@ pub fn displaced(cache: Geometry, level: Level, handler_lines: u64, handler: Own
     for line in lines {
         *sets.entry(line % cache.sets()).or_default() += 1;
     }
-    sets.values().map(|foreign| (*foreign).min(cache.ways)).sum()
+    sets.values().map(|touched| (*touched).min(cache.ways)).sum()
 }
 
 /// Measures handlers that touch a known number of lines.
@@ -140,9 +141,8 @@ pub struct Truth<'a> {
 }
 
 impl<'a> Truth<'a> {
-    /// Chooses the times of interrupts, and measures the cost of displaced lines. Runs the machine once for
-    /// the times, once without displaced lines, and once for each point of the curve. Returns `None` if `stop`
-    /// returned true.
+    /// Chooses when interrupts arrive, and measures the cost of displaced lines. Runs the machine once to choose, once
+    /// without displaced lines, and once for each point of the curve. Returns `None` if `stop` returned true.
     ///
     /// Fails as [`footprint`] does.
     pub fn new(
@@ -195,7 +195,7 @@ impl<'a> Truth<'a> {
             Ok(Counted { truth, found: misses.mean.round() as i64 })
         };
         let (mut extra_time, _) = excess(&basic.repetitions, touch)?;
-        // The clock advances in slices, so a difference of two times is off by up to two of them.
+        // The clock advances in slices, so a difference of two times has an error of up to two slices.
         let slice_ns =
             settings.vcpu_slice as f64 * 1e9 / settings.model.model.clock_hz.max(1) as f64;
         extra_time.half_width = extra_time.half_width.hypot(2.0 * slice_ns);
@@ -214,6 +214,7 @@ impl<'a> Truth<'a> {
         }))
     }
 
+    /// Runs the machine with these settings, and checks that each interrupt arrived in its phase.
     fn measured(
         &self,
         method: Method,
@@ -239,7 +240,7 @@ impl<'a> Truth<'a> {
     }
 }
 
-/// Returns the event of misses in user mode (docs/guest-pmu.md).
+/// Returns the event select for misses of a cache in user mode (docs/guest-pmu.md).
 fn event(level: Level) -> u64 {
     const USER: u64 = 1 << 16 | 1 << 22;
     match level {
@@ -253,7 +254,8 @@ fn touch(repetition: &Repetition) -> u64 {
     repetition.touch
 }
 
-/// Returns the mean with an interrupt minus the mean without one, and the mean without one.
+/// Returns the mean of a value with an interrupt minus its mean without an interrupt; and the mean without an
+/// interrupt.
 fn excess(repetitions: &[Repetition], value: fn(&Repetition) -> u64) -> Result<(Mean, Mean)> {
     let mean_of = |irq: bool| {
         let selected = repetitions.iter().filter(|repetition| repetition.irq == irq);

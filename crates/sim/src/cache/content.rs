@@ -1,4 +1,5 @@
-//! Records the content of the cache's files when they are made, to detect damage.
+//! Records the size and check sum of the cache's files when they are made, to detect damage. Checkpoints and
+//! directories made by [`super::Cache::checked_directory`] have such a list.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,6 +25,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
+    /// Reads a file, and returns its size and its CRC-32.
     pub(crate) fn of_file(path: &Path) -> Result<Content> {
         let mut file = open_regular(path)?;
         let mut digest = crc32fast::Hasher::new();
@@ -85,6 +87,7 @@ pub(super) fn check_list(directory: &Path) -> Result<()> {
     })
 }
 
+/// Returns the names of the files in a directory, without the list and without directories.
 fn file_names(directory: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(directory).map_err(SimError::file(directory))?;
     let files = entries.flatten().filter(|entry| entry.path().is_file());

@@ -1,4 +1,8 @@
 //! Keeps the cache within its limit: evicts derived entries, the least recently used first.
+//!
+//! `checkpoint::ready` evicts after it has kept a machine; `irqlab sim cache` lists, limits and prunes. Other
+//! processes use the cache at the same time: an entry is removed only under its lock, and disappears under one
+//! rename.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,6 +15,7 @@ use super::{Cache, in_use, remove_directory};
 use crate::regular_file::read_bounded;
 use crate::{Progress, Result, SimError};
 
+/// Default limit of the derived entries together, bytes.
 pub const LIMIT_BYTES_DEFAULT: u64 = 16 << 30;
 /// The file that holds the limit, in bytes.
 const LIMIT_FILE: &str = "limit";
@@ -18,6 +23,7 @@ const LIMIT_FILE: &str = "limit";
 const GRACE: Duration = Duration::from_secs(600);
 /// Like [`GRACE`], for `irqlab sim cache prune`.
 const GRACE_PRUNE: Duration = Duration::from_secs(60);
+
 /// Whether the cache may evict an entry. The prefix of the entry's name determines its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
@@ -38,6 +44,7 @@ pub struct CacheEntry {
     pub last_used: SystemTime,
 }
 
+/// Prefixes of the names of derived entries.
 const DERIVED: [&str; 11] = [
     "ready-",
     "image-",
@@ -53,7 +60,7 @@ const DERIVED: [&str; 11] = [
 ];
 
 impl Cache {
-    /// Lists the entries, the most recently used first. Locks and files that are being made are left out.
+    /// Lists the entries, the most recently used first, without locks and without temporary files and directories.
     #[must_use]
     pub fn entries(&self) -> Vec<CacheEntry> {
         let Ok(entries) = fs::read_dir(self.path("")) else { return Vec::new() };
@@ -86,8 +93,8 @@ impl Cache {
         self.file(LIMIT_FILE, format!("{bytes}\n").as_bytes()).map(drop)
     }
 
-    /// Removes derived entries, the least recently used first, until the rest is within the limit. Entries
-    /// stay if they are in use or were used within [`GRACE`].
+    /// Removes derived entries, the least recently used first, until the others are within the limit. Entries stay if
+    /// they are in use or were used within [`GRACE`]. Also removes what killed processes left.
     pub(crate) fn evict(&self, progress: Progress) {
         self.remove_leftovers();
         let removed = self.shrink(self.limit_bytes(), GRACE);
@@ -113,7 +120,7 @@ impl Cache {
         names.filter(|name| self.remove_leftover(name)).collect()
     }
 
-    /// Removes an entry if its name is a temporary one and no process works on it. Returns whether it did.
+    /// Removes an entry with a temporary name if no process works on it. Returns whether it did.
     fn remove_leftover(&self, name: &str) -> bool {
         if name.ends_with(outputs::TEMPORARY_SUFFIX) {
             return self.is_old(name) && self.delete(name);
@@ -127,7 +134,7 @@ impl Cache {
             return flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
                 && self.delete(name);
         }
-        // A leftover without a lock lives for a moment only; the number of its process ends its name.
+        // Without a lock, the entry is a leftover only if its name ends with a number, and it is old.
         let has_number = Path::new(entry).extension().is_some_and(|end| {
             end.to_str().is_some_and(|end| end.bytes().all(|byte| byte.is_ascii_digit()))
         });
@@ -145,6 +152,8 @@ impl Cache {
         if path.is_dir() { remove_directory(&path).is_ok() } else { fs::remove_file(&path).is_ok() }
     }
 
+    /// Removes the derived entries that were used least recently, until the others have at most `limit_bytes`. Returns
+    /// the removed names.
     fn shrink(&self, limit_bytes: u64, grace: Duration) -> Vec<String> {
         let derived = self.entries().into_iter().filter(|entry| entry.kind == EntryKind::Derived);
         let mut kept_bytes = 0;
@@ -175,22 +184,23 @@ impl Cache {
     pub(crate) fn discard(&self, name: &str) -> Result<()> {
         let path = self.path(name);
         loop {
-            let aside = self.path(&format!("{name}{}.old", outputs::temporary_name()));
-            return match renameat_with(CWD, &path, CWD, &aside, RenameFlags::NOREPLACE) {
-                Ok(()) => remove_directory(&aside),
+            let removed_path = self.path(&format!("{name}{}.old", outputs::temporary_name()));
+            return match renameat_with(CWD, &path, CWD, &removed_path, RenameFlags::NOREPLACE) {
+                Ok(()) => remove_directory(&removed_path),
                 Err(Errno::EXIST) => continue,
                 // Another process was faster.
                 Err(Errno::NOENT) => Ok(()),
                 // Some file systems replace or fail: no directory with entries is replaced.
-                Err(Errno::INVAL) => fs::rename(&path, &aside)
+                Err(Errno::INVAL) => fs::rename(&path, &removed_path)
                     .map_err(SimError::file(&path))
-                    .and_then(|()| remove_directory(&aside)),
+                    .and_then(|()| remove_directory(&removed_path)),
                 Err(error) => Err(SimError::file(&path)(error.into())),
             };
         }
     }
 }
 
+/// Describes an entry; `None` if it does not exist.
 fn examine(path: &Path, name: String) -> Option<CacheEntry> {
     let data = fs::symlink_metadata(path).ok()?;
     let is_derived = DERIVED.iter().any(|prefix| name.starts_with(prefix));
@@ -201,7 +211,7 @@ fn examine(path: &Path, name: String) -> Option<CacheEntry> {
     Some(CacheEntry { name, kind, bytes, last_used })
 }
 
-/// Bytes of all files below a directory; links are not followed.
+/// Returns the bytes of all files below a directory. Does not follow links.
 fn bytes_in(directory: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
     let bytes = entries.flatten().map(|entry| match entry.file_type() {
@@ -279,8 +289,8 @@ mod tests {
     fn what_this_process_was_given_stays() {
         let (_scratch, cache) = cache();
         let (image, _) = cache.keyed("image", ".cpio", b"in use").unwrap();
-        let symbols = |aside: &Path| {
-            fs::write(aside.join("symbols"), "0 a\n").unwrap();
+        let symbols = |staging: &Path| {
+            fs::write(staging.join("symbols"), "0 a\n").unwrap();
             Ok(())
         };
         let files = cache.held_directory("kernel-files-1", &|_| {}, symbols).unwrap();

@@ -1,4 +1,7 @@
-//! Protects entries in use from eviction: a shared lock on a file of each entry, and the time of its last use.
+//! Protects entries in use from eviction.
+//!
+//! A process that uses an entry holds a shared lock on one of its files, whose modification time is the time of the
+//! last use. [`super::eviction`] removes an entry only under an exclusive lock of that file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
@@ -14,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 /// last use; a lock on the file shows that the directory is in use.
 const USED_FILES: [&str; 4] = ["checkpoint.json", "symbols", "offsets", "rootfs.json"];
 
-/// The locks of entries whose paths callers received. A simulated machine may open a file of such an entry
+/// The locks of entries whose paths callers of [`hold`] use. A simulated machine may open a file of such an entry
 /// hours later, so this process holds the locks until it ends.
 static HELD: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
 
@@ -54,7 +57,7 @@ pub(crate) fn hold(entry: &Path) -> bool {
     true
 }
 
-/// Locks an entry before its removal. `Err` if the entry is in use.
+/// Locks an entry before its removal. `Ok(None)` for an entry without a [`used_file`], `Err` for an entry in use.
 pub(super) fn lock_unused(entry: &Path) -> Result<Option<File>, InUse> {
     match used_file(entry).map(File::open) {
         Some(Ok(file)) => match flock(&file, FlockOperation::NonBlockingLockExclusive) {

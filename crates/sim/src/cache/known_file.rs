@@ -1,4 +1,4 @@
-//! Hashes of large files that change rarely, kept in the cache.
+//! Hashes of large files that change rarely, such as disk images and packages, kept in the cache.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use crate::{Cache, Result};
 /// Maximum size of a cache entry that holds a hash, bytes.
 const KNOWN_BYTES_MAX: u64 = 128;
 
-/// Longest step of a file system's clock, seconds (FAT: 2).
+/// Coarsest resolution of a file system's clock, seconds (FAT: 2).
 const CLOCK_STEP_S_MAX: i64 = 2;
 
 /// Returns the SHA-256 of a large file that changes rarely, in hexadecimal. The cache keeps the hash for as
@@ -21,30 +21,32 @@ pub(crate) fn hash_of(cache: &Cache, path: &Path) -> Result<String> {
     let identity = |path: &Path| fs::metadata(path).ok().map(|data| Identity::from_metadata(&data));
     let Some(before) = identity(path) else { return of_file(path) };
     let name = before.name();
-    let kept = read_bounded(&cache.path(&name), KNOWN_BYTES_MAX).unwrap_or_default();
-    if let Some(hash) = known_hash(&name, &kept) {
+    let entry = read_bounded(&cache.path(&name), KNOWN_BYTES_MAX).unwrap_or_default();
+    if let Some(hash) = known_hash(&name, &entry) {
         return Ok(hash);
     }
     let hash = of_file(path)?;
     if identity(path) == Some(before) && before.is_old() {
-        // Ignores that the cache cannot be written: the hash is correct without it.
+        // The hash is correct also if the cache cannot be written.
         let _ = cache.file(&name, known_entry(&name, &hash).as_bytes());
     }
     Ok(hash)
 }
 
-/// Returns the text of a cache entry: a hash, and the check sum of this hash.
+/// Returns the text of the cache entry `name`: a hash, and a check sum of the entry's name and this hash.
 fn known_entry(name: &str, hash: &str) -> String {
     format!("{hash} {}", key(&of_bytes(format!("{name} {hash}").as_bytes())))
 }
 
+/// Returns the hash in a cache entry; `None` if the entry is empty or damaged.
 fn known_hash(name: &str, entry: &[u8]) -> Option<String> {
     let entry = std::str::from_utf8(entry).ok()?;
     let (hash, _) = entry.split_once(' ')?;
     (known_entry(name, hash) == entry).then(|| hash.to_owned())
 }
 
-/// Metadata of a file. At least one field changes when the content of the file changes.
+/// Metadata of a file. At least one field changes when the content of the file changes. The names of cache entries are
+/// made of the debug text: with another field name all hashes are computed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     device: u64,

@@ -1,4 +1,8 @@
 //! The cache directory: files that can be made again, each complete or absent.
+//!
+//! All modules of this bench keep downloads, images, saved machines and plugin files here. Several processes share
+//! it. A process takes the entry's lock, fills a staging directory (`NAME.aside`), and renames it to its name: no
+//! reader sees a partial entry. Every name is a path below the root; [`check_name`] checks names that a user gives.
 
 pub(crate) mod content;
 mod eviction;
@@ -22,7 +26,7 @@ pub struct Cache {
     root: PathBuf,
 }
 
-/// A lock for making something; released when dropped, and by the kernel when irqlab ends.
+/// The lock of an entry that this process makes. Dropping it releases the lock; the kernel does when irqlab ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -47,7 +51,7 @@ impl Cache {
         Cache::at(&root)
     }
 
-    /// Opens a cache in a given directory, which is created if needed.
+    /// Opens the cache in the directory `root`, which is created if needed.
     ///
     /// Fails when the directory cannot be created, or another user could change its files.
     pub fn at(root: &Path) -> Result<Cache> {
@@ -57,6 +61,7 @@ impl Cache {
         Ok(Cache { root })
     }
 
+    /// Returns the path of an entry.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
@@ -75,11 +80,11 @@ impl Cache {
         Ok(Lock { _file: file })
     }
 
-    /// Returns the directory `name`. If it does not exist, `make` fills a temporary directory, which is then
-    /// renamed.
+    /// Returns the directory `name`. If it does not exist, `make` fills a staging directory, which then gets the
+    /// name.
     ///
-    /// If two processes create the same directory, the second waits for the first. Remains of a killed
-    /// process are removed.
+    /// If two processes make the same directory, the second one waits for the first one. What a killed process left of
+    /// it is removed.
     pub(crate) fn directory(
         &self,
         name: &str,
@@ -110,7 +115,8 @@ impl Cache {
         progress: Progress,
         make: impl Fn(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
-        let make_with_list = |aside: &Path| make(aside).and_then(|()| content::write_list(aside));
+        let make_with_list =
+            |staging: &Path| make(staging).and_then(|()| content::write_list(staging));
         let directory = self.held_directory(name, progress, make_with_list)?;
         let Err(damage) = content::check_list(&directory) else { return Ok(directory) };
         // Reports the damage before it takes the lock, which fails in a read-only cache.
@@ -124,19 +130,21 @@ impl Cache {
         Ok(directory)
     }
 
+    /// Returns the directory if `is_usable` returns true for it. Otherwise `make` makes it, under its lock.
     fn find_or_make(
         &self,
         name: &str,
-        is_there: fn(&Path) -> bool,
+        is_usable: fn(&Path) -> bool,
         progress: Progress,
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
         let directory = self.path(name);
-        if is_there(&directory) {
+        if is_usable(&directory) {
             return Ok(directory);
         }
         let _lock = self.lock(name, progress)?;
-        if is_there(&directory) {
+        // Another process may have made it in the meantime.
+        if is_usable(&directory) {
             return Ok(directory);
         }
         self.replace_directory_locked(name, make)
@@ -153,25 +161,26 @@ impl Cache {
         self.replace_directory_locked(name, make)
     }
 
+    /// Makes a directory and replaces an existing one. The caller holds its lock.
     fn replace_directory_locked(
         &self,
         name: &str,
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
         let directory = self.path(name);
-        let aside = self.path(&format!("{name}.aside"));
+        let staging = self.path(&format!("{name}.aside"));
         let old = self.path(&format!("{name}.old"));
-        remove_directory(&aside)?;
+        remove_directory(&staging)?;
         remove_directory(&old)?;
-        fs::create_dir(&aside).map_err(SimError::file(&aside))?;
-        let made = make(&aside).and_then(|()| {
+        fs::create_dir(&staging).map_err(SimError::file(&staging))?;
+        let result = make(&staging).and_then(|()| {
             if directory.exists() {
                 fs::rename(&directory, &old).map_err(SimError::file(&directory))?;
             }
-            fs::rename(&aside, &directory).map_err(SimError::file(&directory))
+            fs::rename(&staging, &directory).map_err(SimError::file(&directory))
         });
-        let cleaned = remove_directory(&aside).and_then(|()| remove_directory(&old));
-        made.and(cleaned).map(|()| directory)
+        let cleaned = remove_directory(&staging).and_then(|()| remove_directory(&old));
+        result.and(cleaned).map(|()| directory)
     }
 
     /// Writes a file whose name is `PREFIX-KEY` with the suffix, where the key is a hash of its content.
@@ -186,10 +195,10 @@ impl Cache {
         let sha256 = hash::of_bytes(bytes);
         let name = format!("{prefix}-{}{suffix}", hash::key(&sha256));
         let path = self.path(&name);
-        let is_there = in_use::hold(&path)
+        let is_current = in_use::hold(&path)
             && fs::metadata(&path).is_ok_and(|file| file.len() == bytes.len() as u64)
             && hash::of_file(&path).is_ok_and(|hash| hash == sha256);
-        if !is_there {
+        if !is_current {
             self.file(&name, bytes)?;
             in_use::hold(&path);
         }
@@ -222,10 +231,10 @@ pub(crate) fn check_checkpoint_name(name: &str) -> Result<()> {
     check_name(name, "checkpoint")
 }
 
-/// Checks that a thing in the cache may have this name.
+/// Checks that a user may give this name to an entry. `thing`: what the name is for, in the error message.
 pub(crate) fn check_name(name: &str, thing: &str) -> Result<()> {
-    let fits = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
-    let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(fits);
+    let is_allowed = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
+    let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_allowed);
     if is_name && !name.starts_with('.') && !name.ends_with(".aside") && !name.ends_with(".old") {
         return Ok(());
     }
@@ -258,8 +267,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let cache = Cache::at(scratch.path()).unwrap();
         let quiet = |_: &str| {};
-        let broken = cache.directory("thing", &quiet, |aside| {
-            fs::write(aside.join("half"), "x").unwrap();
+        let broken = cache.directory("thing", &quiet, |staging| {
+            fs::write(staging.join("half"), "x").unwrap();
             Err(SimError::Invalid("no".to_owned()))
         });
         assert!(broken.is_err() && !cache.path("thing").exists());
@@ -268,8 +277,8 @@ mod tests {
         fs::create_dir(cache.path("thing.aside")).unwrap();
         fs::write(cache.path("thing.aside/junk"), "x").unwrap();
         let make = |text: &'static str| {
-            move |aside: &Path| {
-                fs::write(aside.join("whole"), text).unwrap();
+            move |staging: &Path| {
+                fs::write(staging.join("whole"), text).unwrap();
                 Ok(())
             }
         };
@@ -289,9 +298,9 @@ mod tests {
         let said = std::cell::RefCell::new(Vec::new());
         let find = || {
             let progress = |line: &str| said.borrow_mut().push(line.to_owned());
-            let made = cache.checked_directory("facts-1", &progress, |aside| {
-                fs::write(aside.join("symbols"), "ffffffff81000000 _text\n").unwrap();
-                fs::write(aside.join("offsets"), "pid 4\n").unwrap();
+            let made = cache.checked_directory("facts-1", &progress, |staging| {
+                fs::write(staging.join("symbols"), "ffffffff81000000 _text\n").unwrap();
+                fs::write(staging.join("offsets"), "pid 4\n").unwrap();
                 Ok(())
             });
             let directory = made.unwrap();

@@ -27,8 +27,8 @@ struct Trusted {
     in_user_namespace: bool,
 }
 
-/// Checks that the cache and its entries belong to this user or to root. Checks also that no other user can
-/// write to them, or to a directory above.
+/// Checks that the cache and its entries belong to this user or to root, and that no other user can write to them.
+/// Checks the directories above the cache, too: see [`Trusted::check_ancestor`].
 ///
 /// Fails with [`SimError::Missing`], which names the path that another user can change, and the remedy.
 pub(super) fn check(root: &Path) -> Result<()> {
@@ -42,6 +42,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
 }
 
 impl Trusted {
+    /// See [`check`].
     fn check(self, root: &Path) -> Result<()> {
         let refuse = |path: &Path, reason: String| SimError::Missing {
             what: format!(
@@ -51,22 +52,23 @@ impl Trusted {
             ),
             remedy: "IRQLAB_CACHE=DIRECTORY, a directory that only you can write to".to_owned(),
         };
-        for above in root.ancestors().skip(1) {
-            let data = fs::symlink_metadata(above).map_err(SimError::file(above))?;
-            self.check_above(&data).map_err(|reason| refuse(above, reason))?;
+        for ancestor in root.ancestors().skip(1) {
+            let data = fs::symlink_metadata(ancestor).map_err(SimError::file(ancestor))?;
+            self.check_ancestor(&data).map_err(|reason| refuse(ancestor, reason))?;
         }
         let data = fs::symlink_metadata(root).map_err(SimError::file(root))?;
-        self.check_own(&data).map_err(|reason| refuse(root, reason))?;
+        self.check_entry(&data).map_err(|reason| refuse(root, reason))?;
         for entry in fs::read_dir(root).map_err(SimError::file(root))?.flatten() {
             // An entry may be removed meanwhile. A link has no mode of its own.
             let Ok(data) = entry.metadata() else { continue };
             let checked =
-                if data.is_symlink() { self.check_owner(&data) } else { self.check_own(&data) };
+                if data.is_symlink() { self.check_owner(&data) } else { self.check_entry(&data) };
             checked.map_err(|reason| refuse(&entry.path(), reason))?;
         }
         Ok(())
     }
 
+    /// Checks that this user or root owns a file.
     fn check_owner(self, data: &Metadata) -> std::result::Result<(), String> {
         if data.uid() == self.uid || data.uid() == 0 {
             return Ok(());
@@ -76,21 +78,21 @@ impl Trusted {
 
     /// Checks a file or directory of the cache. The private group of the user may write to it: some
     /// distributions give each user such a group.
-    fn check_own(self, data: &Metadata) -> std::result::Result<(), String> {
+    fn check_entry(self, data: &Metadata) -> std::result::Result<(), String> {
         self.check_owner(data)?;
-        let is_own_group = data.gid() == 0 || (data.gid() == self.gid && self.gid == self.uid);
+        let is_private_group = data.gid() == 0 || (data.gid() == self.gid && self.gid == self.uid);
         if data.mode() & WRITE_BY_OTHERS != 0 {
             return Err("can be written by every user".to_owned());
         }
-        if data.mode() & WRITE_BY_GROUP != 0 && !is_own_group {
+        if data.mode() & WRITE_BY_GROUP != 0 && !is_private_group {
             return Err(format!("can be written by group {}", data.gid()));
         }
         Ok(())
     }
 
-    /// Checks a directory above the cache. A user who can write to it can replace the cache, unless it is
-    /// sticky.
-    fn check_above(self, data: &Metadata) -> std::result::Result<(), String> {
+    /// Checks a directory above the cache: it belongs to this user or to root, and not every user can write to it. In
+    /// a sticky directory other users cannot replace the cache.
+    fn check_ancestor(self, data: &Metadata) -> std::result::Result<(), String> {
         let is_outside = self.in_user_namespace && data.uid() == OVERFLOW_UID;
         if !is_outside {
             self.check_owner(data)?;
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn a_cache_that_others_can_write_to_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
-        let (above, root) = (scratch.path().join("above"), scratch.path().join("above/cache"));
+        let (ancestor, root) = (scratch.path().join("above"), scratch.path().join("above/cache"));
         fs::create_dir_all(root.join("qemu-root-1")).unwrap();
         fs::write(root.join("plugin-1.so"), "").unwrap();
         symlink("plugin-1.so", root.join("link")).unwrap();
@@ -142,10 +144,10 @@ mod tests {
             );
             set(&path, 0o755);
         }
-        set(&above, 0o777);
+        set(&ancestor, 0o777);
         assert!(refusal(trusted(), &root).contains("above can be written by every user"));
         // Only the owner can rename an entry of a sticky directory.
-        set(&above, 0o1777);
+        set(&ancestor, 0o1777);
         trusted().check(&root).unwrap();
     }
 
@@ -171,7 +173,7 @@ mod tests {
                 "{message}"
             );
             // The owner may use the file.
-            Trusted { uid: 1000, ..ours }.check_own(&fs::metadata(path).unwrap()).unwrap();
+            Trusted { uid: 1000, ..ours }.check_entry(&fs::metadata(path).unwrap()).unwrap();
             chown(path, Some(0), None).unwrap();
         }
         // A group that is not the user's own.

@@ -1,5 +1,6 @@
 //! Checkpoints: the whole state of a machine on disk, booted once and restored any number of times.
 //!
+//! `irqlab sim checkpoint` calls [`create`], `irqlab sim boot --from` and the experiments call [`start`].
 //! The guest stops at a marker of its first process, before this process waits for a request. The caller of a
 //! restore provides the request, so each restored machine continues from the same instruction. Alternatively,
 //! an annotation saves the machine in the middle of a command, which a restored machine then continues. A
@@ -38,6 +39,7 @@ use crate::{Cache, Progress, Result, SimError, boot, hash};
 const STATE: &str = "state";
 const MANIFEST: &str = "checkpoint.json";
 const MANIFEST_BYTES_MAX: u64 = 256 * 1024;
+/// Format of the manifest. It must change whenever the fields of [`Checkpoint`] or the files of a checkpoint change.
 const SCHEMA: &str = "irqlab.checkpoint/5";
 /// Maximum time for a reply of the monitor, however busy the host is.
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,7 +64,7 @@ pub enum Start {
     Boot,
     /// A checkpoint that the user made, by its name.
     Named(String),
-    /// A machine that is kept in the cache.
+    /// A machine that waits for a request, in the cache.
     Ready(Arc<Ready>),
 }
 
@@ -131,7 +133,7 @@ pub struct Checkpoint {
     /// request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mid_run: Option<MidRun>,
-    /// CRC-32 of the other fields, written as JSON without white space and with this field as 0.
+    /// CRC-32 of all fields as JSON without white space, with this field as 0. The order of the fields matters.
     fields_crc32: u32,
 }
 
@@ -148,20 +150,20 @@ pub fn create(
 ) -> Result<Checkpoint> {
     check_checkpoint_name(name)?;
     check_files(machine, name)?;
-    let mut made = None;
-    cache.replace_directory(&directory(name), progress, |aside| {
-        let boot = Boot { machine, prepares: None, limits, alarm_s: limits.guest_s };
-        made = Some(save_when_ready(cache, qemu, &boot, aside, &|| false)?);
+    let mut checkpoint = None;
+    cache.replace_directory(&directory(name), progress, |staging| {
+        let boot = Boot { machine, preparation: None, limits, alarm_s: limits.guest_s };
+        checkpoint = Some(save_when_ready(cache, qemu, &boot, staging, &|| false)?);
         Ok(())
     })?;
-    made.ok_or_else(|| refused(name, "it was not written".to_owned()))
+    checkpoint.ok_or_else(|| refused(name, "it was not written".to_owned()))
 }
 
 /// A boot up to the point at which the machine is saved.
 struct Boot<'a> {
     machine: &'a Machine,
     /// A command that the guest executes before the machine is saved.
-    prepares: Option<&'a str>,
+    preparation: Option<&'a str>,
     /// Limits for the boot and the command.
     limits: Limits,
     /// The guest's own time limit, in seconds. It continues after a restore.
@@ -169,43 +171,44 @@ struct Boot<'a> {
 }
 
 /// Boots a machine, at the level `fast`, to the marker after which its first process waits for a request;
-/// saves it there in the directory `aside`.
+/// saves it there in the directory `staging`. `stop` ends the boot early, with [`SimError::Stopped`].
 fn save_when_ready(
     cache: &Cache,
     qemu: &Qemu,
     target: &Boot<'_>,
-    aside: &Path,
+    staging: &Path,
     stop: &dyn Fn() -> bool,
 ) -> Result<Checkpoint> {
-    let Boot { machine, prepares, limits, alarm_s } = *target;
-    let annotations = match prepares {
+    let Boot { machine, preparation, limits, alarm_s } = *target;
+    let annotations = match preparation {
         Some(_) => Annotations::when_prepared(),
         None => Annotations::when_ready(),
     };
-    let request = prepares.map(|command| format!("prepare:{command}"));
+    let request = preparation.map(|command| format!("prepare:{command}"));
     // With a PMU, the counters must advance during the boot, too. They do not advance at level `fast`.
     let detail = if machine.pmu { Detail::Count } else { Detail::Fast };
     let watch = Watch { detail, annotations, ..Watch::default() };
     let recording = Recording::new(cache, qemu, machine, &KernelFiles::nothing(), &watch, None)?;
-    let mut more = recording.instrumentation();
+    let mut instrumentation = recording.instrumentation();
     let limit_s = BOOT_S_MAX + u64::from(limits.guest_s);
-    more.arguments.extend(watch::limit(cache, limit_s)?);
+    instrumentation.arguments.extend(watch::limit(cache, limit_s)?);
     let request = request.as_deref().unwrap_or("ready");
     let alarm = Limits { guest_s: alarm_s, ..limits };
-    let mut vm = boot::start_with(qemu, machine, request, alarm, more)?;
+    let mut vm = boot::start_with(qemu, machine, request, alarm, instrumentation)?;
     let report = wait_until_held(&mut vm, limits, stop)?;
-    save(&mut vm, aside)?;
+    save(&mut vm, staging)?;
     if let Some(counters) = recording.counters() {
-        pmu::keep(aside, counters)?;
+        pmu::keep(staging, counters)?;
     }
-    let made = describe(aside, qemu, machine, &vm, (Some(report), None))?;
+    let checkpoint = describe(staging, qemu, machine, &vm, (Some(report), None))?;
     vm.kill();
-    Ok(made)
+    Ok(checkpoint)
 }
 
-/// Writes the description of a checkpoint next to its state.
+/// Writes the description of a checkpoint next to its state. It has a report if the machine waits for a request, and a
+/// `mid_run` if an annotation saved it.
 fn describe(
-    aside: &Path,
+    staging: &Path,
     qemu: &Qemu,
     machine: &Machine,
     vm: &Vm,
@@ -214,7 +217,7 @@ fn describe(
     let names = [STATE].into_iter().chain(machine.pmu.then_some(pmu::CONTENT)).map(str::to_owned);
     let names = names.chain(saved_names(&machine.disks));
     let files = names.map(|name| {
-        let content = Content::of_file(&aside.join(&name))?;
+        let content = Content::of_file(&staging.join(&name))?;
         Ok((name, content))
     });
     let mut checkpoint = Checkpoint {
@@ -230,7 +233,7 @@ fn describe(
     checkpoint.fields_crc32 = checkpoint.crc32_of_fields()?;
     let text = serde_json::to_string_pretty(&checkpoint)
         .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
-    let path = aside.join(MANIFEST);
+    let path = staging.join(MANIFEST);
     fs::write(&path, text + "\n").map_err(SimError::file(&path))?;
     Ok(checkpoint)
 }
@@ -301,7 +304,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Returns what [`Checkpoint::fields_crc32`] must be.
+    /// Computes [`Checkpoint::fields_crc32`].
     fn crc32_of_fields(&self) -> Result<u32> {
         let fields = Checkpoint { fields_crc32: 0, ..self.clone() };
         let text = serde_json::to_vec(&fields)
@@ -442,7 +445,7 @@ fn resume(vm: &mut Vm) -> Result<()> {
 fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Result<GuestReport> {
     let mut deadline = Instant::now() + limits.wall;
     let (mut report, mut is_held) = (None, false);
-    let mut failed = None;
+    let mut failed_step = None;
     loop {
         if is_held && let Some(report) = report.take() {
             return Ok(report);
@@ -459,10 +462,10 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
                 deadline = Instant::now() + MONITOR_TIMEOUT;
             }
             Some(VmEvent::Guest(GuestEvent(Message::Step { name, status }))) => {
-                failed = Some((name, status));
+                failed_step = Some((name, status));
             }
             Some(VmEvent::Ended(_)) => {
-                return Err(match failed {
+                return Err(match failed_step {
                     Some((name, status)) => {
                         let reason = boot::step_failed(&name, status);
                         match status {
@@ -492,10 +495,10 @@ fn wait_until_held(vm: &mut Vm, limits: Limits, stop: &dyn Fn() -> bool) -> Resu
 }
 
 /// Stops the machine; writes its state and the content of its disks to a directory.
-fn save(vm: &mut Vm, aside: &Path) -> Result<()> {
+fn save(vm: &mut Vm, staging: &Path) -> Result<()> {
     vm.command("stop", &Value::Null, MONITOR_TIMEOUT)?;
-    vm.save_disks(aside)?;
-    let uri = format!("file:{}", aside.join(STATE).display());
+    vm.save_disks(staging)?;
+    let uri = format!("file:{}", staging.join(STATE).display());
     vm.command("migrate", &json!({ "uri": uri }), MONITOR_TIMEOUT)?;
     let deadline = Instant::now() + SAVE_TIMEOUT;
     loop {
@@ -527,6 +530,7 @@ fn check_files(machine: &Machine, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Returns the name of a checkpoint's directory in the cache.
 fn directory(name: &str) -> String {
     format!("checkpoint-{name}")
 }
@@ -535,11 +539,12 @@ fn key(hash: &str) -> String {
     hash::key(hash).to_owned()
 }
 
+/// Returns the error for a checkpoint that cannot be used.
 fn refused(name: &str, reason: String) -> SimError {
     SimError::Checkpoint { name: name.to_owned(), reason }
 }
 
-/// The request with which a machine that was saved in the middle of a command is restored.
+/// The request for [`start`] if an annotation saved the machine during a command: the machine continues the command.
 pub const RESUME: &str = "resume";
 
 /// The request that a machine was executing when an annotation saved it.
@@ -566,6 +571,8 @@ impl Checkpoint {
     }
 
     /// Returns the request for the firmware of a machine that is restored with `request`.
+    ///
+    /// Fails unless [`RESUME`] is given exactly for a machine that was saved in the middle of a command.
     fn request(&self, name: &str, request: &str) -> Result<String> {
         match (&self.mid_run, request == RESUME) {
             (Some(mid_run), true) => Ok(mid_run.request.clone()),
@@ -604,7 +611,7 @@ impl<'a> Saver<'a> {
         Saver { cache, qemu, machine, recording }
     }
 
-    /// Saves the machine, which is held, and continues it.
+    /// Saves the machine, which the plugin holds, and continues it.
     ///
     /// Fails when the state cannot be written, or the machine does not continue.
     pub fn save(&self, vm: &mut Vm, held: Held, progress: Progress) -> Result<()> {
@@ -612,20 +619,21 @@ impl<'a> Saver<'a> {
         let name = name.ok_or_else(|| {
             vm.failure("the plugin holds it for a checkpoint that no annotation names")
         })?;
-        let mut made = None;
-        self.cache.replace_directory(&directory(name), progress, |aside| {
-            save(vm, aside)?;
+        let mut checkpoint = None;
+        self.cache.replace_directory(&directory(name), progress, |staging| {
+            save(vm, staging)?;
             if let Some(counters) = self.recording.counters() {
-                pmu::keep(aside, counters)?;
+                pmu::keep(staging, counters)?;
             }
             let request = vm.started_with().1.to_owned();
             let modules = vm.modules().to_vec();
             let mid_run = MidRun { request, in_region: held.in_region, modules };
-            made = Some(describe(aside, self.qemu, self.machine, vm, (None, Some(mid_run)))?);
+            checkpoint =
+                Some(describe(staging, self.qemu, self.machine, vm, (None, Some(mid_run)))?);
             Ok(())
         })?;
         vm.command("cont", &Value::Null, MONITOR_TIMEOUT)?;
-        let mib = made.map_or(0, |made| made.state_bytes()) >> 20;
+        let mib = checkpoint.map_or(0, |checkpoint| checkpoint.state_bytes()) >> 20;
         progress(&format!("checkpoint {name}: {mib} MiB"));
         Ok(())
     }

@@ -23,26 +23,28 @@ pub(super) fn described(machine: &Machine) -> &'static str {
     if machine.pmu { "one (--pmu)" } else { "none" }
 }
 
-/// Keeps the values that the plugin wrote to `counters` in a checkpoint.
-pub(super) fn keep(aside: &Path, mut counters: &File) -> Result<()> {
+/// Copies the values that the plugin wrote to the file `counters` into a checkpoint.
+pub(super) fn keep(staging: &Path, mut counters: &File) -> Result<()> {
     let mut text = String::new();
     let read = counters.seek(SeekFrom::Start(0));
     let read = read.and_then(|_| counters.take(BYTES_MAX).read_to_string(&mut text));
     read.map_err(SimError::system("reading the guest's counters"))?;
-    let content = aside.join(CONTENT);
+    let content = staging.join(CONTENT);
     fs::write(&content, text).map_err(SimError::file(&content))
 }
 
-/// Has the plugin restore the counters of a machine.
+/// Tells the plugin to restore the counters that a checkpoint has. Does nothing for a machine without a PMU.
+///
+/// Fails if the checkpoint has no counters.
 pub(super) fn restore(
     machine: &Machine,
-    from: &Path,
+    directory: &Path,
     instrumentation: &mut Instrumentation<'_>,
 ) -> Result<()> {
     if !machine.pmu {
         return Ok(());
     }
-    let content = from.join(CONTENT);
+    let content = directory.join(CONTENT);
     fs::metadata(&content).map_err(SimError::file(&content))?;
     instrumentation.add_option("pmu_state", &content.display().to_string());
     Ok(())

@@ -1,4 +1,4 @@
-//! Machines that are up and wait for a request, kept in the cache.
+//! Machines that are up and wait for a request, kept in the cache. The experiments and workloads start from them.
 //!
 //! The key of such a machine covers everything that its state depends on. The machine is always restored, also
 //! right after its boot, and the guest determines the point at which it is saved. Results therefore do not
@@ -39,7 +39,7 @@ pub struct Ready {
     modules: Vec<LoadedModule>,
     /// Holds the shared lock that protects the entry from eviction.
     _in_use: File,
-    /// The temporary directory of a machine that the cache cannot keep.
+    /// The temporary directory of a machine that the cache cannot keep. The directory ends with this value.
     _scratch: Option<NewDirectory>,
 }
 
@@ -47,8 +47,8 @@ pub struct Ready {
 /// otherwise it boots now, at the level `fast`. A machine whose time follows the host's clock is not
 /// repeatable and always boots.
 ///
-/// Fails as [`crate::boot::follow`] does, with [`SimError::Stopped`] if `stop` returns true, and if the state can
-/// be written neither to the cache nor to the directory for temporary files.
+/// Fails as [`crate::boot::follow`] does, and with [`SimError::Stopped`] if `stop` returns true. Fails if the state
+/// can be written neither to the cache nor to the directory for temporary files.
 pub fn ready(
     cache: &Cache,
     qemu: &Qemu,
@@ -56,15 +56,15 @@ pub fn ready(
     progress: Progress,
     stop: &dyn Fn() -> bool,
 ) -> Result<Start> {
-    kept(cache, qemu, machine, None, Limits::default(), progress, stop)
+    boot_or_reuse(cache, qemu, machine, None, Limits::default(), progress, stop)
 }
 
 /// Like [`ready`], for a machine that has also executed a command, which prepares a workload. The machine's
 /// state and the content of its disks are saved after the end of the command.
 ///
-/// Fails as [`ready`] does. Fails with [`SimError::Machine`] if the command fails (the error has its status and its
-/// last output), with [`SimError::TimeLimit`] if it does not end within `limits`, and with [`SimError::Invalid`] for
-/// a machine on the host's clock.
+/// Fails as [`ready`] does. Fails with [`SimError::Machine`] if the command fails; the error has its status and its
+/// last output. Fails with [`SimError::TimeLimit`] if it does not end within `limits`, and with [`SimError::Invalid`]
+/// for a machine on the host's clock.
 pub fn prepared(
     cache: &Cache,
     qemu: &Qemu,
@@ -78,14 +78,16 @@ pub fn prepared(
         let text = "a workload's machine is kept, so its time cannot follow the host's clock";
         return Err(SimError::Invalid(text.to_owned()));
     }
-    kept(cache, qemu, machine, Some(command), limits, progress, stop)
+    boot_or_reuse(cache, qemu, machine, Some(command), limits, progress, stop)
 }
 
-fn kept(
+/// Returns the start of a machine after its boot, and after the command `preparation` if there is one. Falls back to a
+/// temporary directory if the cache cannot keep the machine.
+fn boot_or_reuse(
     cache: &Cache,
     qemu: &Qemu,
     machine: &Machine,
-    prepares: Option<&str>,
+    preparation: Option<&str>,
     limits: Limits,
     progress: Progress,
     stop: &dyn Fn() -> bool,
@@ -96,23 +98,23 @@ fn kept(
     let mut machine = machine.clone();
     // The latency is not part of the guest's devices: a restored machine has its own.
     machine.disks.iter_mut().for_each(|disk| disk.latency_ns = 0);
-    let name = format!("{PREFIX}{}", key(qemu, &machine, prepares)?);
-    let boot = |aside: &Path| {
-        let target = Boot { machine: &machine, prepares, limits, alarm_s: GUEST_LIMIT_S };
-        save_when_ready(cache, qemu, &target, aside, stop).map(drop)
+    let name = format!("{PREFIX}{}", key(qemu, &machine, preparation)?);
+    let boot = |staging: &Path| {
+        let target = Boot { machine: &machine, preparation, limits, alarm_s: GUEST_LIMIT_S };
+        save_when_ready(cache, qemu, &target, staging, stop).map(drop)
     };
-    let activity = if prepares.is_some() { "booting and preparing" } else { "booting" };
-    let mut last = None;
+    let activity = if preparation.is_some() { "booting and preparing" } else { "booting" };
+    let mut last_error = None;
     for _ in 0..ATTEMPTS {
-        let booted = cache.directory(&name, progress, |aside| {
+        let booted = cache.directory(&name, progress, |staging| {
             let line = "the machine once, at level fast; the cache keeps it for later runs";
             progress(&format!("{activity} {line}"));
-            boot(aside)
+            boot(staging)
         });
         let directory = match booted {
             Ok(directory) => directory,
             Err(error) if is_about_cache(&error, cache) => {
-                last = Some(error);
+                last_error = Some(error);
                 break;
             }
             Err(error) => return Err(error),
@@ -127,11 +129,11 @@ fn kept(
             Err(error) => {
                 progress(&format!("{name} in the cache is damaged and made again: {error}"));
                 cache.discard(&name)?;
-                last = Some(error);
+                last_error = Some(error);
             }
         }
     }
-    let error = last.unwrap_or(SimError::Stopped);
+    let error = last_error.unwrap_or(SimError::Stopped);
     progress(&format!("the cache cannot keep the machine, which boots for this run only: {error}"));
     // The directory is never finished: it is removed with the machine, or after a kill by the next start.
     let scratch = NewDirectory::create(&std::env::temp_dir().join("irqlab-machine"));
@@ -201,8 +203,9 @@ impl Ready {
     }
 }
 
-/// Returns a machine's key, which covers everything that the machine's state depends on.
-fn key(qemu: &Qemu, machine: &Machine, prepares: Option<&str>) -> Result<String> {
+/// Returns a machine's key, which covers everything that the machine's state depends on. A new setting that changes
+/// the state must get a field here.
+fn key(qemu: &Qemu, machine: &Machine, preparation: Option<&str>) -> Result<String> {
     let mut depends_on = json!({
         "schema": SCHEMA,
         "qemu": qemu.version_text,
@@ -215,7 +218,7 @@ fn key(qemu: &Qemu, machine: &Machine, prepares: Option<&str>) -> Result<String>
         "devices": machine.device_set(),
         "pmu": machine.pmu,
     });
-    if let Some(command) = prepares {
+    if let Some(command) = preparation {
         depends_on["prepares"] = command.into();
     }
     Ok(hash::key(&hash::of_bytes(depends_on.to_string().as_bytes())).to_owned())

@@ -1,5 +1,6 @@
-//! The footprint experiment in a simulated machine. The irqlab in the guest executes the code of the live
-//! bench; the simulator provides the counters.
+//! The simulated bench of the experiment `footprint`. The irqlab in the guest executes the code of the live bench, in a
+//! machine of its own for each level. The simulator implements the guest's performance counters, and adds exact misses
+//! by context and a trace.
 
 mod trace;
 mod windows;
@@ -218,7 +219,7 @@ fn add_facts(facts: &mut BenchFacts, of_level: BenchFacts) {
     add_once(&mut facts.warnings, of_level.warnings);
 }
 
-/// The levels of a model that the experiment can fill.
+/// Returns the caches and TLBs of a model that the experiment can fill, with their geometries.
 #[must_use]
 pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
     let caches = [
@@ -233,7 +234,7 @@ pub fn geometries(model: &SystemModel) -> Vec<(Level, Geometry)> {
     caches.chain(tlbs).collect()
 }
 
-/// Warns of levels with a prefetcher: displaced lines that it fills again are no misses.
+/// Returns a warning for the levels with a prefetcher: a displaced line that the prefetcher fills again does not miss.
 fn prefetched(model: &SystemModel, levels: &[Level]) -> Option<String> {
     let is_prefetched = |level: &&Level| match level {
         Level::L1d => model.l1d.prefetch != Prefetch::None,
@@ -257,6 +258,7 @@ fn cache(model: &LevelModel) -> Option<Geometry> {
     Some(Geometry { size_bytes: model.size_bytes, line_bytes, ways: model.ways })
 }
 
+/// Returns the geometry of a TLB as if each page were a line. `None` unless its first page size is [`PAGE_BYTES`].
 fn tlb(level: &TlbLevel) -> Option<Geometry> {
     if level.pages_bytes.first() != Some(&PAGE_BYTES) {
         return None;

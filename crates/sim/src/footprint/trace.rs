@@ -1,5 +1,4 @@
-//! Fills the trace of a repetition from the simulator's context transitions: which context ran when on each
-//! CPU.
+//! Fills the trace of a repetition from the simulator's context transitions: which context ran on each CPU, and when.
 
 use attribution::KernelContext;
 use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};
@@ -7,10 +6,11 @@ use lab::footprint::trace::{LOOP, SPANS_MAX, Trace, TraceSpan, words};
 use crate::accounting::{Accounting, ContextTransition, CpuUse};
 use crate::contexts::source_name;
 
-/// Fills in the spans of a trace. The guest reports the times of the window as values of its time-stamp
-/// counter.
+/// Fills in the spans of a trace. The guest has reported the times of the window as values of its time-stamp counter,
+/// which counts ns.
 ///
-/// Fails when no region has a context transition of the loop's CPU from before the window.
+/// Fails when no region has a context transition of the loop's CPU before the window: the context at its start would
+/// be unknown.
 pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String> {
     let times = trace.times;
     let since_opened = |tsc: u64| tsc.saturating_sub(times.opened);
@@ -35,6 +35,7 @@ pub(super) fn fill(trace: &mut Trace, account: &Accounting) -> Result<(), String
     Ok(())
 }
 
+/// Returns the spans of a CPU in the trace's window, in ns since it opened. Neighbours with one name are one span.
 fn spans(cpu: &CpuUse, trace: &Trace, account: &Accounting) -> Vec<TraceSpan> {
     let (from, to) = (trace.times.opened, trace.times.ended);
     let mut spans: Vec<TraceSpan> = Vec::new();
@@ -54,6 +55,7 @@ fn spans(cpu: &CpuUse, trace: &Trace, account: &Accounting) -> Vec<TraceSpan> {
     spans
 }
 
+/// Returns the name and the kind of a context, as the table of traces shows them.
 fn who(transition: &ContextTransition, trace: &Trace, account: &Accounting) -> (String, String) {
     if transition.context == KernelContext::User(trace.thread) {
         return (LOOP.0.to_owned(), LOOP.1.to_owned());

@@ -1,4 +1,5 @@
-//! Converts the simulator's counters to the misses in the windows of the guest's loop, by context and level.
+//! Converts the simulator's counters to misses in the windows of the guest's loop, by context and level. Each region
+//! of the record is a window.
 
 use lab::footprint::Level;
 use lab::footprint::contexts::{ContextMisses, LevelMisses, Windows};
@@ -7,7 +8,7 @@ use simrecord::counters::{COUNTERS, Counts, name};
 use crate::accounting::ContextUse;
 use crate::{Accounting, RegionUse};
 
-/// Names of the counters whose sum is the misses of a level.
+/// Returns the names of the counters that add up to the misses of a level.
 fn counters(level: Level) -> &'static [&'static str] {
     match level {
         Level::L1d => &["l1d_load_misses", "l1d_store_misses"],
@@ -19,7 +20,7 @@ fn counters(level: Level) -> &'static [&'static str] {
     }
 }
 
-/// Positions of the counters of each level that this account has.
+/// Returns the positions of the counters of each level. `None` for a level with a counter that this run did not count.
 fn positions(account: &Accounting) -> Vec<Option<Vec<usize>>> {
     let position = |wanted: &&str| {
         let found = (0..COUNTERS).find(|counter| name(*counter) == Some(*wanted));
@@ -28,7 +29,7 @@ fn positions(account: &Accounting) -> Vec<Option<Vec<usize>>> {
     Level::ALL.iter().map(|level| counters(*level).iter().map(position).collect()).collect()
 }
 
-/// Returns the misses of the loop's CPU in each region, in order.
+/// Returns the misses by context on the CPU `cpu`, for each region in order.
 pub(super) fn windows(account: &Accounting, cpu: u32) -> Windows {
     let positions = positions(account);
     let misses = |counts: &Counts| -> LevelMisses {

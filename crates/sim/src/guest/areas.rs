@@ -1,19 +1,22 @@
-//! Areas whose addresses a kernel's symbols name. The list of symbols has starts and no sizes. Without areas, an
-//! address beyond the last symbol of an area, as in a module's code, would get the name of that symbol.
+//! Address ranges that a kernel's symbols cover, for [`super::symbols`].
+//!
+//! A list of symbols has the start of each symbol, but not its size. Without these areas, an address beyond the last
+//! symbol of the kernel, as in a module's code, would get the name of that symbol.
 
 use std::ops::RangeInclusive;
 
 use super::symbols::Symbol;
 
-/// Where x86-64 Linux has modules and programs of BPF, with and without room for a kernel at random addresses
+/// Where x86-64 Linux has modules and BPF programs. The range covers kernels with and without address randomisation
 /// (Documentation/arch/x86/x86_64/mm.rst).
 pub(super) const MODULES: RangeInclusive<u64> = 0xffff_ffff_a000_0000..=0xffff_ffff_feff_ffff;
 /// Assumed length of the last symbol of an area with an unknown end, bytes.
 const LAST_BYTES: u64 = 4_096;
-/// Symbols at starts and ends of areas: a pair where both are known. The image comes first; kernels that list
-/// functions only have its parts with code.
+/// Symbols at the start and the end of the kernel's image.
 const IMAGE: (&str, &str) = ("_text", "_end");
+/// Symbols at the starts and ends of the image's parts with code. Kernels that list functions only have no [`IMAGE`].
 const PARTS: [(&str, &str); 2] = [("_stext", "_etext"), ("_sinittext", "_einittext")];
+/// Symbols at the start and the end of the per-CPU variables.
 const PER_CPU: (&str, &str) = ("__per_cpu_start", "__per_cpu_end");
 
 /// A range of addresses.
@@ -27,7 +30,7 @@ pub(crate) struct Area {
     pub(crate) module: Option<String>,
 }
 
-/// The areas of a kernel, and of the modules in its list of symbols.
+/// Returns the areas of a kernel, and of the modules in its list of symbols.
 pub(super) fn of_kernel(table: &[Symbol]) -> Vec<Area> {
     let kernel_symbols = || table.iter().filter(|symbol| symbol.module.is_none());
     let between = |(start, end): (&str, &str)| {
@@ -42,8 +45,9 @@ pub(super) fn of_kernel(table: &[Symbol]) -> Vec<Area> {
         None => PARTS.into_iter().filter_map(between).collect(),
     };
     let mut areas = if image.is_empty() { around(kernel_symbols(), None) } else { image };
-    let is_apart = |per_cpu: &Area| areas.iter().all(|area| area.start >= per_cpu.end);
-    let per_cpu = between(PER_CPU).filter(is_apart);
+    // Per-CPU symbols are offsets below the image, or addresses in it: then the image has them.
+    let is_below = |per_cpu: &Area| areas.iter().all(|area| area.start >= per_cpu.end);
+    let per_cpu = between(PER_CPU).filter(is_below);
     areas.extend(per_cpu);
     let mut modules: Vec<&String> =
         table.iter().filter_map(|symbol| symbol.module.as_ref()).collect();
@@ -56,11 +60,11 @@ pub(super) fn of_kernel(table: &[Symbol]) -> Vec<Area> {
     areas
 }
 
-/// The area from the first of some symbols to a little after the last.
+/// Returns the area from the lowest symbol to [`LAST_BYTES`] after the highest; empty if there are no symbols.
 fn around<'a>(symbols: impl Iterator<Item = &'a Symbol>, module: Option<&String>) -> Vec<Area> {
-    let bounds = symbols.map(|symbol| symbol.address).fold(None, |bounds, at| {
-        let (first, last) = bounds.unwrap_or((at, at));
-        Some((at.min(first), at.max(last)))
+    let bounds = symbols.map(|symbol| symbol.address).fold(None, |bounds, address| {
+        let (first, last) = bounds.unwrap_or((address, address));
+        Some((address.min(first), address.max(last)))
     });
     let area = bounds.map(|(start, last): (u64, u64)| Area {
         start,

@@ -1,8 +1,10 @@
 //! Type information of a kernel (BTF, Documentation/bpf/btf.rst): offsets of struct members, and the shape
 //! of values in memory.
 //!
+//! [`crate::annotate`] compiles expressions with it, [`crate::watch`] looks up the offsets that the plugin needs.
+//! `services` names the member of a structure that missed in a cache.
 //! The bytes come from the guest: every offset is checked against the sections, every chain of types is
-//! bounded, and damaged data is an error.
+//! bounded, and damaged data is an error. Keep these bounds: a type can refer to itself.
 
 use std::collections::HashMap;
 
@@ -12,9 +14,9 @@ use crate::{Result, SimError};
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 24;
-/// Size of the head of each type, bytes.
+/// Size of the head of each type (`struct btf_type`), bytes.
 const HEAD_BYTES: usize = 12;
-/// Size of a member of a struct or union, bytes.
+/// Size of the entry of a struct's or union's member (`struct btf_member`), bytes.
 const MEMBER_BYTES: usize = 12;
 /// Maximum number of types; a full kernel has some 150,000.
 const TYPES_MAX: usize = 4_000_000;
@@ -35,8 +37,8 @@ const SUGGESTION_DEPTH_MAX: usize = 8;
 /// Maximum number of parameters of a function.
 const PARAMETERS_MAX: usize = 64;
 const PARAMETER_BYTES: usize = 8;
-/// Types whose members are not named when the member at an offset is looked up.
-const WHOLE_TYPES: [&str; 17] = [
+/// Types into which [`Btf::member_at`] does not look: their members say less than the member that has such a type.
+const OPAQUE_TYPES: [&str; 17] = [
     "spinlock",
     "raw_spinlock",
     "rwlock_t",
@@ -55,7 +57,7 @@ const WHOLE_TYPES: [&str; 17] = [
     "refcount_struct",
     "percpu_counter",
 ];
-/// Size of a value of an enumeration of up to 32 bits.
+/// Size of an entry of an enumeration whose values have up to 32 bits, bytes.
 const ENUMERATOR_BYTES: usize = 8;
 
 /// Types of a kernel.
@@ -63,9 +65,9 @@ const ENUMERATOR_BYTES: usize = 8;
 pub struct Btf {
     bytes: Vec<u8>,
     sections: Sections,
-    /// Where each type starts in `bytes`; type 1 is the first.
+    /// Where each type starts in `bytes`. The type with id N is at index N - 1; id 0 is `void`.
     types: Vec<u32>,
-    /// Structs, unions and typedefs by name; a struct before a typedef of its name.
+    /// Ids of structs, unions and typedefs by name. If a struct and a typedef share a name, it is the struct's.
     by_name: HashMap<String, u32>,
 }
 
@@ -75,13 +77,13 @@ pub struct Member {
     pub offset_bytes: u64,
     /// Bytes of the member, or of the bytes that a bit field touches.
     pub size_bytes: u64,
-    /// First bit of a bit field in that byte, and its number of bits.
+    /// First bit of a bit field in the byte at `offset_bytes`, and its number of bits.
     pub bit_field: Option<(u8, u8)>,
 }
 
-/// A member and its type, as a look-up finds it.
+/// A member that [`Btf::find`] has found. `bit_size` is 0 unless the member is a bit field.
 #[derive(Clone, Copy)]
-struct Found {
+struct FoundMember {
     offset_bits: u64,
     bit_size: u32,
     type_id: u32,
@@ -96,7 +98,7 @@ pub struct TypeId(u32);
 pub enum Shape {
     /// A number of 1, 2, 4 or 8 bytes: an integer, an enumeration, a boolean.
     Number {
-        /// Its size.
+        /// Its size, bytes.
         bytes: u8,
         /// Whether it may be negative.
         is_signed: bool,
@@ -112,12 +114,12 @@ pub enum Shape {
     Other,
 }
 
-/// The place of a member in its struct.
+/// A member of a struct: its offset and its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Bytes from the start of the struct.
     pub offset_bytes: u64,
-    pub of: TypeId,
+    pub member_type: TypeId,
     /// First bit of a bit field in the byte at the offset, and its number of bits.
     pub bit_field: Option<(u8, u8)>,
 }
@@ -157,12 +159,14 @@ impl Btf {
         self.types.is_empty()
     }
 
+    /// Adds the last type of `types` to `by_name`, if it is a struct, a union or a typedef with a name.
     fn index(&mut self, head: &TypeHead) {
         let is_aggregate = matches!(head.kind, Kind::Struct | Kind::Union);
         if !is_aggregate && head.kind != Kind::Typedef {
             return;
         }
-        let id = self.types.len() as u32; // at most TYPES_MAX
+        // Fits: there are at most TYPES_MAX types.
+        let id = self.types.len() as u32;
         let Some(name) = self.string(head.name).filter(|name| !name.is_empty()) else { return };
         let name = name.to_owned();
         match self.by_name.get(&name).and_then(|&kept| self.head(kept)) {
@@ -172,11 +176,13 @@ impl Btf {
         }
     }
 
+    /// Returns the head of a type; `None` for `void` and for an id that no type has.
     fn head(&self, id: u32) -> Option<TypeHead> {
         let offset = *self.types.get(id.checked_sub(1)? as usize)?;
         TypeHead::read(&self.bytes[..self.sections.types_end], offset as usize)
     }
 
+    /// Returns the text at an offset in the section of strings.
     fn string(&self, offset: u32) -> Option<&str> {
         let start = self.sections.strings_start.checked_add(offset as usize)?;
         let bytes = self.bytes.get(start..self.sections.strings_end)?;
@@ -185,7 +191,7 @@ impl Btf {
     }
 
     /// Returns the offset of a member in a struct, bytes; `path` may name members of nested structs, as in
-    /// `se.vruntime`. Members of unnamed structs and unions are found by their names.
+    /// `se.vruntime`. Members of unnamed structs and unions count as members of the struct around them.
     ///
     /// Fails when the struct or the member is not there, or the member is a bit field that does not
     /// start at a byte.
@@ -215,10 +221,10 @@ impl Btf {
             let size_bytes = self.size(type_id)?;
             return Ok(Member { offset_bytes: offset_bits / 8, size_bytes, bit_field: None });
         }
-        let first = (offset_bits % 8) as u8;
+        let first_bit = (offset_bits % 8) as u8;
         let bits = u8::try_from(bit_size).map_err(|_| bad("a bit field of over 255 bits"))?;
-        let size_bytes = (u64::from(first) + u64::from(bits)).div_ceil(8);
-        let bit_field = Some((first, bits));
+        let size_bytes = (u64::from(first_bit) + u64::from(bits)).div_ceil(8);
+        let bit_field = Some((first_bit, bits));
         Ok(Member { offset_bytes: offset_bits / 8, size_bytes, bit_field })
     }
 
@@ -229,15 +235,17 @@ impl Btf {
         self.size(self.named(name)?)
     }
 
-    /// Returns the number of a value of an enumeration of up to 32 bits; `None` if it does not exist.
+    /// Returns the number of the value `value` of the enumeration `name`. `None` if it does not exist, or if the
+    /// enumeration has values of more than 32 bits.
     #[must_use]
     pub fn enumerator(&self, name: &str, value: &str) -> Option<u64> {
         let types = &self.bytes[..self.sections.types_end];
         let heads = (1..=self.types.len() as u32).filter_map(|id| self.head(id));
-        let is_it = |head: &TypeHead| {
+        let is_small_enum = |head: &TypeHead| {
             head.kind == Kind::Enum && head.body_bytes == head.count * ENUMERATOR_BYTES
         };
-        for head in heads.filter(is_it).filter(|head| self.string(head.name) == Some(name)) {
+        for head in heads.filter(is_small_enum).filter(|head| self.string(head.name) == Some(name))
+        {
             for index in 0..head.count {
                 let entry_offset = head.body + index * ENUMERATOR_BYTES;
                 if read_u32(types, entry_offset).and_then(|text| self.string(text)) == Some(value) {
@@ -248,33 +256,37 @@ impl Btf {
         None
     }
 
-    /// Returns the path of the innermost named member of a struct at an offset, and how far in it the
-    /// offset lies, bytes; of a union the first one. Locks, lists and counters are not looked into.
+    /// Returns the path of the innermost named member of a struct at an offset, and the distance of the offset from
+    /// the member's start, bytes. In a union it takes the first member. It does not look into [`OPAQUE_TYPES`].
     #[must_use]
     pub fn member_at(&self, name: &str, offset_bytes: u64) -> Option<(String, u64)> {
         let mut type_id = self.named(name).ok()?;
-        let (mut path, mut left) = (String::new(), offset_bytes);
+        let (mut path, mut distance_bytes) = (String::new(), offset_bytes);
         for _ in 0..DEPTH_MAX {
-            if self.is_whole(type_id) {
+            if self.is_opaque(type_id) {
                 break;
             }
-            let Some((member, inner, distance)) = self.member_around(type_id, left) else { break };
+            let Some((member, member_type, inner_bytes)) =
+                self.member_around(type_id, distance_bytes)
+            else {
+                break;
+            };
             if !member.is_empty() {
                 if !path.is_empty() {
                     path.push('.');
                 }
                 path.push_str(&member);
             }
-            (type_id, left) = (inner, distance);
+            (type_id, distance_bytes) = (member_type, inner_bytes);
         }
-        (!path.is_empty()).then_some((path, left))
+        (!path.is_empty()).then_some((path, distance_bytes))
     }
 
-    /// Returns whether [`WHOLE_TYPES`] has the name of a type, or of a type behind its typedefs.
-    fn is_whole(&self, mut id: u32) -> bool {
+    /// Returns whether [`OPAQUE_TYPES`] has the name of a type, or of a type behind its typedefs.
+    fn is_opaque(&self, mut id: u32) -> bool {
         for _ in 0..CHAIN_MAX {
             let Some(head) = self.head(id) else { return false };
-            if self.string(head.name).is_some_and(|name| WHOLE_TYPES.contains(&name)) {
+            if self.string(head.name).is_some_and(|name| OPAQUE_TYPES.contains(&name)) {
                 return true;
             }
             match head.kind {
@@ -285,7 +297,8 @@ impl Btf {
         false
     }
 
-    /// The member of a struct around an offset: its name, which may be empty, its type, and how far in it.
+    /// Returns the member of a struct that covers an offset: its name, which may be empty, its type, and the distance
+    /// from its start to the offset, bytes.
     fn member_around(&self, id: u32, offset_bytes: u64) -> Option<(String, u32, u64)> {
         let head = self.resolve(id).ok()?;
         if !matches!(head.kind, Kind::Struct | Kind::Union) {
@@ -295,8 +308,9 @@ impl Btf {
         for index in 0..head.count {
             let entry_offset = head.body + index * MEMBER_BYTES;
             let word = |n: usize| read_u32(types, entry_offset + 4 * n);
-            let (name, type_id, place) = (word(0)?, word(1)?, word(2)?);
-            let bits = if head.has_bit_sizes { place & 0xff_ffff } else { place };
+            let (name, type_id, offset_word) = (word(0)?, word(1)?, word(2)?);
+            // The low 24 bits are the offset, in bits, if the upper 8 are the size of a bit field.
+            let bits = if head.has_bit_sizes { offset_word & 0xff_ffff } else { offset_word };
             let start = u64::from(bits) / 8;
             let Ok(size) = self.size(type_id) else { continue };
             if (start..start.saturating_add(size)).contains(&offset_bytes) {
@@ -306,6 +320,7 @@ impl Btf {
         None
     }
 
+    /// Returns the id of the struct, union or typedef of this name.
     fn named(&self, name: &str) -> Result<u32> {
         let id = self.by_name.get(name).copied();
         id.ok_or_else(|| SimError::data(format!("type {name:?}"), "not in this kernel's BTF"))
@@ -323,8 +338,15 @@ impl Btf {
         Err(bad("types refer to each other in a circle"))
     }
 
-    /// Finds the member of this name, also in unnamed structs and unions.
-    fn find(&self, id: u32, name: &str, depth: usize, visits: &mut usize) -> Result<Option<Found>> {
+    /// Finds the member `name` of a struct or union, also in its unnamed structs and unions. `None` if there is none.
+    /// `depth` is the nesting so far. `visits` counts the members of one look-up over all its calls.
+    fn find(
+        &self,
+        id: u32,
+        name: &str,
+        depth: usize,
+        visits: &mut usize,
+    ) -> Result<Option<FoundMember>> {
         let head = self.resolve(id)?;
         if !matches!(head.kind, Kind::Struct | Kind::Union) || depth > DEPTH_MAX {
             return Ok(None);
@@ -337,21 +359,25 @@ impl Btf {
             let entry_offset = head.body + index * MEMBER_BYTES;
             let word =
                 |n: usize| read_u32(&self.bytes[..self.sections.types_end], entry_offset + 4 * n);
-            let (Some(member), Some(type_id), Some(place)) = (word(0), word(1), word(2)) else {
+            let (Some(member), Some(type_id), Some(offset_word)) = (word(0), word(1), word(2))
+            else {
                 return Err(bad("a member is cut off"));
             };
-            let (offset, bit_size) =
-                if head.has_bit_sizes { (place & 0xff_ffff, place >> 24) } else { (place, 0) };
+            let (offset, bit_size) = if head.has_bit_sizes {
+                (offset_word & 0xff_ffff, offset_word >> 24)
+            } else {
+                (offset_word, 0)
+            };
             let offset_bits = u64::from(offset);
             match self.string(member) {
                 Some("") => {
                     if let Some(inner) = self.find(type_id, name, depth + 1, visits)? {
                         let offset_bits = offset_bits + inner.offset_bits;
-                        return Ok(Some(Found { offset_bits, ..inner }));
+                        return Ok(Some(FoundMember { offset_bits, ..inner }));
                     }
                 }
                 Some(other) if other == name => {
-                    return Ok(Some(Found { offset_bits, bit_size, type_id }));
+                    return Ok(Some(FoundMember { offset_bits, bit_size, type_id }));
                 }
                 Some(_) => {}
                 None => return Err(bad("a name is outside of the strings")),
@@ -360,6 +386,7 @@ impl Btf {
         Ok(None)
     }
 
+    /// Returns the size of a value of a type, bytes.
     fn size(&self, mut id: u32) -> Result<u64> {
         let mut elements = 1u64;
         for _ in 0..DIMENSIONS_MAX {
@@ -392,8 +419,11 @@ impl Btf {
     /// Fails when there is none; the message names the nearest ones.
     pub fn type_named(&self, name: &str) -> Result<TypeId> {
         self.named(name).map(TypeId).map_err(|_| {
-            let near = hint(name, self.by_name.keys().map(String::as_str));
-            SimError::data(format!("type {name:?}"), format!("not in this kernel's BTF{near}"))
+            let suggestion = hint(name, self.by_name.keys().map(String::as_str));
+            SimError::data(
+                format!("type {name:?}"),
+                format!("not in this kernel's BTF{suggestion}"),
+            )
         })
     }
 
@@ -415,6 +445,7 @@ impl Btf {
                 let is_signed = word(0)? >> 24 & 1 != 0;
                 number(head.size_or_type, is_signed, is_char)
             }
+            // An enumeration has the flag if its values are signed.
             Kind::Enum => number(head.size_or_type, head.has_bit_sizes, false),
             Kind::Pointer => Shape::Pointer(TypeId(head.size_or_type)),
             Kind::Struct | Kind::Union => Shape::Aggregate,
@@ -446,7 +477,7 @@ impl Btf {
         let bits = u8::try_from(found.bit_size).map_err(|_| bad("a bit field of over 255 bits"))?;
         Ok(Field {
             offset_bytes: found.offset_bits / 8,
-            of: TypeId(found.type_id),
+            member_type: TypeId(found.type_id),
             bit_field: (bits > 0).then_some(((found.offset_bits % 8) as u8, bits)),
         })
     }
@@ -487,7 +518,7 @@ impl Btf {
         (0..prototype.count.min(PARAMETERS_MAX)).map(parameter).collect()
     }
 
-    /// Collects the names of the members of a type.
+    /// Collects the names of the members of a type, to suggest similar names: at most [`NAMES_MAX`].
     fn names<'a>(&'a self, id: u32, depth: usize, names: &mut Vec<&'a str>) {
         if depth >= SUGGESTION_DEPTH_MAX {
             return;
@@ -518,6 +549,7 @@ fn missing(name: &str, path: &str, reason: &str) -> SimError {
     SimError::data(format!("{name}.{path}"), reason)
 }
 
+/// Returns the shape of an integer or enumeration. `Other` for a size that no load instruction has.
 fn number(bytes: u32, is_signed: bool, is_char: bool) -> Shape {
     match bytes {
         1 | 2 | 4 | 8 => Shape::Number { bytes: bytes as u8, is_signed, is_char },
@@ -529,7 +561,7 @@ fn bad(reason: &str) -> SimError {
     SimError::data("BTF of the guest", reason)
 }
 
-/// Where the sections are in the bytes.
+/// Offsets of the sections in the bytes, after the header.
 #[derive(Clone, Debug)]
 struct Sections {
     types_start: usize,
@@ -539,6 +571,8 @@ struct Sections {
 }
 
 impl Sections {
+    /// Reads the header.
+    /// Fails when the byte order or the version differs, or a section is not within the bytes.
     fn read(bytes: &[u8]) -> Result<Sections> {
         let number = |offset| read_u32(bytes, offset).ok_or_else(|| bad("the header is cut off"));
         let magic = bytes.get(..2).ok_or_else(|| bad("is empty"))?;
@@ -589,7 +623,8 @@ enum Kind {
 struct TypeHead {
     name: u32,
     kind: Kind,
-    /// Whether members hold the size of a bit field in addition to the offset.
+    /// The flag `kind_flag`. In a struct or union: whether members hold the size of a bit field in addition to the
+    /// offset.
     has_bit_sizes: bool,
     /// Number of members.
     count: usize,
@@ -601,6 +636,7 @@ struct TypeHead {
 }
 
 impl TypeHead {
+    /// Reads the head of the type at an offset. `None` if it is cut off, or its kind is unknown.
     fn read(bytes: &[u8], offset: usize) -> Option<TypeHead> {
         let name = read_u32(bytes, offset)?;
         let info = read_u32(bytes, offset.checked_add(4)?)?;
@@ -621,6 +657,7 @@ impl TypeHead {
             14 | 17 => (Kind::Other, 4), // variable, tag of a declaration
             15 => (Kind::Other, count * 12), // section
             19 => (Kind::Enum, count * 12),
+            // The length of an unknown kind is unknown, so the next type cannot be found.
             _ => return None,
         };
         let body = offset.checked_add(HEAD_BYTES)?;

@@ -1,4 +1,7 @@
-//! The symbols of a kernel module's file (ELF, 64 bits, relocatable): for each its section and its place there.
+//! Reads the symbols of a kernel module's file (ELF, 64 bits, relocatable): the section and the offset of each.
+//!
+//! [`super::loaded`] combines them with the addresses at which a guest has the sections. A file may be damaged: each
+//! offset and number is checked, and a damaged file is `None`.
 
 /// A section that a module has in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,51 +25,56 @@ const SECTIONS_MAX: usize = 4_096;
 const SYMBOLS_MAX: usize = 1 << 20;
 const NAME_BYTES_MAX: usize = 512;
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
-/// Type of a section with symbols. The flags mark sections that are in memory, and sections whose content is
-/// executed.
+/// Type of a section with symbols (`SHT_SYMTAB`).
 const TYPE_SYMBOLS: u32 = 2;
+/// Flag of a section that is in memory (`SHF_ALLOC`).
 const FLAG_ALLOCATED: u64 = 2;
+/// Flag of a section whose content is executed (`SHF_EXECINSTR`).
 const FLAG_EXECUTED: u64 = 4;
-/// Types of symbols: none, a variable, a function.
+/// Types of symbols that are kept: none (`STT_NOTYPE`), a variable (`STT_OBJECT`), a function (`STT_FUNC`).
 const NAMED_TYPES: [u8; 3] = [0, 1, 2];
 
-struct Header {
+/// The header of a section.
+struct SectionHeader {
     name: u32,
     kind: u32,
     flags: u64,
     offset: u64,
     bytes: u64,
+    /// For a section with symbols: the index of the section with their names.
     link: u32,
 }
 
-/// Reads the sections in memory of a file, with their symbols by place; `None` if it is no such file.
+/// Returns the sections that a module has in memory, with their symbols; `None` if `file` is no such file or damaged.
 pub(super) fn sections(file: &[u8]) -> Option<Vec<Section>> {
     if !file.starts_with(MAGIC) {
         return None;
     }
-    let (table, count, names) = (u64_at(file, 0x28)?, u16_at(file, 0x3c)?, u16_at(file, 0x3e)?);
+    let (table, count, name_section) =
+        (u64_at(file, 0x28)?, u16_at(file, 0x3c)?, u16_at(file, 0x3e)?);
     if usize::from(count) > SECTIONS_MAX {
         return None;
     }
     let table = usize::try_from(table).ok()?;
-    let headers: Vec<Header> = (0..usize::from(count))
+    let headers: Vec<SectionHeader> = (0..usize::from(count))
         .map(|index| header(file, table.checked_add(index * HEADER_BYTES)?))
         .collect::<Option<_>>()?;
-    let names = content(file, headers.get(usize::from(names))?)?;
+    let section_names = content(file, headers.get(usize::from(name_section))?)?;
+    // Symbols name sections by index: a section that is not in memory stays, without bytes, until the end.
     let mut sections: Vec<Section> = headers
         .iter()
         .map(|header| {
-            let is_there = header.flags & FLAG_ALLOCATED != 0;
-            let bytes = if is_there { header.bytes } else { 0 };
-            Section { name: text(names, header.name), bytes, symbols: Vec::new() }
+            let is_allocated = header.flags & FLAG_ALLOCATED != 0;
+            let bytes = if is_allocated { header.bytes } else { 0 };
+            Section { name: text(section_names, header.name), bytes, symbols: Vec::new() }
         })
         .collect();
     for symbols in headers.iter().filter(|header| header.kind == TYPE_SYMBOLS) {
-        let names = content(file, headers.get(symbols.link as usize)?)?;
+        let symbol_names = content(file, headers.get(symbols.link as usize)?)?;
         for entry in content(file, symbols)?.chunks_exact(SYMBOL_BYTES).take(SYMBOLS_MAX) {
             let (name, section) = (u32_at(entry, 0)?, usize::from(u16_at(entry, 6)?));
             let (kind, offset) = (entry[4] & 0xf, u64_at(entry, 8)?);
-            let name = text(names, name);
+            let name = text(symbol_names, name);
             let (Some(target), Some(header)) = (sections.get_mut(section), headers.get(section))
             else {
                 continue;
@@ -85,9 +93,10 @@ pub(super) fn sections(file: &[u8]) -> Option<Vec<Section>> {
     Some(sections)
 }
 
-fn header(file: &[u8], offset: usize) -> Option<Header> {
+/// Reads the header of a section at an offset in the file.
+fn header(file: &[u8], offset: usize) -> Option<SectionHeader> {
     let bytes = file.get(offset..offset.checked_add(HEADER_BYTES)?)?;
-    Some(Header {
+    Some(SectionHeader {
         name: u32_at(bytes, 0)?,
         kind: u32_at(bytes, 4)?,
         flags: u64_at(bytes, 8)?,
@@ -97,7 +106,8 @@ fn header(file: &[u8], offset: usize) -> Option<Header> {
     })
 }
 
-fn content<'a>(file: &'a [u8], section: &Header) -> Option<&'a [u8]> {
+/// Returns the bytes of a section.
+fn content<'a>(file: &'a [u8], section: &SectionHeader) -> Option<&'a [u8]> {
     let start = usize::try_from(section.offset).ok()?;
     file.get(start..start.checked_add(usize::try_from(section.bytes).ok()?)?)
 }

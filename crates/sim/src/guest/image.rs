@@ -1,6 +1,7 @@
-//! The initramfs: the first process, busybox if it was downloaded, and modules.
+//! Makes the guest's initramfs: the first process, busybox if it was downloaded, and modules.
 //!
-//! Equal content gives equal bytes: files are in a fixed order, with times of zero and numbered nodes.
+//! Equal content gives equal bytes: files are in a fixed order, with times of zero and numbered inodes. Keep this: the
+//! hash of the bytes is the image's name in the cache, and part of the key of each saved machine.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -16,7 +17,7 @@ use crate::{Cache, Result, SimError, setup};
 
 /// The guest's first process from the build script; empty if it could not be built.
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
-/// Why it could not be built.
+/// Why the first process could not be built.
 const GUEST_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/guest-missing"));
 
 const BUSYBOX_BYTES_MAX: u64 = 64 << 20;
@@ -53,7 +54,7 @@ pub enum Tools {
     Irqlab,
     /// Files for a root file system: its modules, and `/irqlab/mark`.
     Root,
-    /// Both; in the root file system `/irqlab/run` starts irqlab, whose libc is not that of the root.
+    /// Both. In the root file system, `/irqlab/run` starts irqlab with its own libc.
     RootAndIrqlab,
 }
 
@@ -128,6 +129,7 @@ pub fn build(cache: &Cache, kernel: &Kernel, tools: Tools) -> Result<Image> {
     })
 }
 
+/// Writes the archive. `layer`: files of [`Tools`], after the guest's own files.
 fn pack(
     modules: &[Module],
     init: &[u8],
@@ -138,18 +140,18 @@ fn pack(
     for directory in ["bin", "dev", "irqlab", "proc", "root", "run", "sys", "tmp"] {
         archive.add(directory, DIRECTORY, &[], None)?;
     }
-    // The kernel opens it for the first process, before devtmpfs is mounted.
+    // The kernel opens the console for the first process, before devtmpfs is mounted.
     archive.add("dev/console", CHARACTER_DEVICE, &[], Some((5, 1)))?;
     archive.add("init", PROGRAM, init, None)?;
     if let Some(busybox) = busybox {
         archive.add("bin/busybox", PROGRAM, busybox, None)?;
     }
-    let mut list = String::new();
+    let mut load_order = String::new();
     for module in modules {
         archive.add(&format!("irqlab/{}.ko", module.name), FILE, &module.bytes, None)?;
-        list += &format!("{}.ko\n", module.name);
+        load_order += &format!("{}.ko\n", module.name);
     }
-    archive.add("irqlab/modules", FILE, list.as_bytes(), None)?;
+    archive.add("irqlab/modules", FILE, load_order.as_bytes(), None)?;
     for directory in directories(layer) {
         archive.add(&directory, DIRECTORY, &[], None)?;
     }
@@ -159,19 +161,22 @@ fn pack(
     trailer(archive.bytes)
 }
 
-/// Returns the additional directories of the layer, each before those in it.
+/// Returns the directories that the files of a layer need in addition to `irqlab`, each before the directories in it.
 fn directories(layer: &[LayerFile]) -> BTreeSet<String> {
-    let above = layer.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
-    let names = above.map(|path| path.to_string_lossy().into_owned());
+    let ancestors = layer.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
+    let names = ancestors.map(|path| path.to_string_lossy().into_owned());
     names.filter(|name| !name.is_empty() && name != "irqlab").collect()
 }
 
+/// A cpio archive that is being written.
 struct Archive {
     bytes: Vec<u8>,
+    /// Number of the last entry.
     inode: u32,
 }
 
 impl Archive {
+    /// Adds an entry. `device`: the major and minor number of a device node.
     fn add(
         &mut self,
         name: &str,

@@ -26,7 +26,8 @@ pub struct Kernel {
     pub config: Option<PathBuf>,
 }
 
-/// Returns Debian's kernel of a flavour from the cache, which it is downloaded to if needed.
+/// Returns Debian's kernel of a flavour from the cache. Downloads the kernel first if the cache does not have it, or
+/// if its image is damaged there.
 ///
 /// Fails when it cannot be downloaded.
 pub fn debian(cache: &Cache, flavour: Flavour, progress: Progress) -> Result<Kernel> {

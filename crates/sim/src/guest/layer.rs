@@ -1,10 +1,11 @@
-//! irqlab itself for the guest: the running program and its libraries.
+//! irqlab itself for the guest: the running program and its libraries, as files of the initramfs.
 //!
-//! The dynamic loader lists the libraries (`dl_iterate_phdr`), which it has found and mapped. In the guest
-//! they are in one directory; only the loader itself is at the path that the program names.
+//! The experiments run irqlab in the guest, too, where it makes load and stimuli. The dynamic loader of this process
+//! lists the libraries that it has mapped (`dl_iterate_phdr`). In the guest they are in one directory; only the loader
+//! itself is at the path that the program names.
 //!
-//! Only the part of each file that its program headers name is copied. The rest, for linkers and debuggers,
-//! is nine tenths of a debug build.
+//! Only the part of each file that its program headers name is copied. The rest serves linkers and debuggers, and is
+//! nine tenths of a debug build.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
@@ -58,10 +59,10 @@ pub(crate) fn of_this_program() -> Result<Vec<LayerFile>> {
 }
 
 /// Returns the files that start irqlab in a root file system with another loader: `irqlab/run` and the loader of
-/// the layer `of_program`. Empty if the layer has no loader.
-pub(crate) fn for_root(of_program: &[LayerFile]) -> Vec<LayerFile> {
-    let outside = |file: &&LayerFile| !file.path.starts_with("irqlab/");
-    let Some(loader) = of_program.iter().find(outside) else { return Vec::new() };
+/// `program_layer`. Empty if the layer has no loader.
+pub(crate) fn for_root(program_layer: &[LayerFile]) -> Vec<LayerFile> {
+    let is_outside = |file: &&LayerFile| !file.path.starts_with("irqlab/");
+    let Some(loader) = program_layer.iter().find(is_outside) else { return Vec::new() };
     let name = loader.path.rsplit('/').next().unwrap_or_default();
     let path = format!("irqlab/lib/{name}");
     let run = format!("#!/bin/sh\nexec /{path} --library-path /irqlab/lib /irqlab/irqlab \"$@\"\n");
@@ -74,10 +75,10 @@ fn loaded_libraries() -> Vec<PathBuf> {
     unsafe extern "C" fn collect(
         info: *mut libc::dl_phdr_info,
         _size: usize,
-        into: *mut c_void,
+        data: *mut c_void,
     ) -> c_int {
-        // SAFETY: `into` is the vector that the caller below passes and borrows for the call.
-        let paths = unsafe { &mut *into.cast::<Vec<PathBuf>>() };
+        // SAFETY: `data` is the vector that the caller below passes and borrows for the call.
+        let paths = unsafe { &mut *data.cast::<Vec<PathBuf>>() };
         // SAFETY: the loader gives a valid structure whose name is a C string or null.
         let name = unsafe { (*info).dlpi_name };
         if !name.is_null() {
@@ -101,15 +102,15 @@ fn bad(path: &Path, reason: &str) -> SimError {
     SimError::data(path.display().to_string(), reason)
 }
 
-/// Reads the part of an ELF file that is loaded, and adapts its header.
+/// Reads the part of an ELF file that is loaded. Removes the table of sections, which is not copied, from its header.
 fn read_loaded(path: &Path) -> Result<Vec<u8>> {
     let mut file = File::open(path).map_err(SimError::file(path))?;
     let mut bytes = Vec::new();
     let mut read_to = |bytes: &mut Vec<u8>, length: u64| -> Result<()> {
-        let more = length.saturating_sub(bytes.len() as u64);
-        (&mut file).take(more).read_to_end(bytes).map_err(SimError::file(path))?;
-        let is_whole = bytes.len() as u64 >= length;
-        if is_whole { Ok(()) } else { Err(bad(path, "is cut off")) }
+        let missing_bytes = length.saturating_sub(bytes.len() as u64);
+        (&mut file).take(missing_bytes).read_to_end(bytes).map_err(SimError::file(path))?;
+        let is_complete = bytes.len() as u64 >= length;
+        if is_complete { Ok(()) } else { Err(bad(path, "is cut off")) }
     };
     read_to(&mut bytes, HEADER_BYTES as u64)?;
     let table = Table::read(&bytes).ok_or_else(|| bad(path, "is not an ELF file for x86-64"))?;
@@ -120,27 +121,29 @@ fn read_loaded(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The place of the program headers.
+/// The place of the program headers in a file.
 struct Table {
     start: usize,
     count: usize,
+    /// Their end, or the end of the file's header if that is later.
     end: u64,
 }
 
 impl Table {
+    /// Reads the place from a file's header. `None` if the file is not an ELF file for x86-64.
     fn read(header: &[u8]) -> Option<Table> {
         // 64 bits, little-endian; machine 62 is x86-64.
-        let is_right = header.get(..6)? == b"\x7fELF\x02\x01" && word(header, 18, 2)? == 62;
+        let is_x86_64 = header.get(..6)? == b"\x7fELF\x02\x01" && word(header, 18, 2)? == 62;
         let (start, size) = (word(header, 32, 8)?, word(header, 54, 2)?);
         let count = word(header, 56, 2)?;
-        if !is_right || size != ENTRY_BYTES as u64 || start > FILE_BYTES_MAX {
+        if !is_x86_64 || size != ENTRY_BYTES as u64 || start > FILE_BYTES_MAX {
             return None;
         }
         let end = start + count * size;
         Some(Table { start: start as usize, count: count as usize, end: end.max(64) })
     }
 
-    /// Returns the type, offset and length of each.
+    /// Returns the type, offset and length of each program header; `None` for a header that is cut off.
     fn entries<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = Option<(u32, u64, u64)>> + 'a {
         let start = self.start;
         (0..self.count).map(move |index| {
@@ -150,7 +153,7 @@ impl Table {
         })
     }
 
-    /// Returns the end of the last part that they name.
+    /// Returns the end of the last part of the file that the program headers name.
     fn loaded_end(&self, bytes: &[u8]) -> Option<u64> {
         let mut ends = self.entries(bytes).map(|entry| {
             let (_, offset, length) = entry?;

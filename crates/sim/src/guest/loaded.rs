@@ -1,4 +1,7 @@
-//! The modules that a guest has loaded: their symbols, from their files and from where the guest has their sections.
+//! The modules that a guest has loaded, and the addresses of their symbols.
+//!
+//! The file of a module has its symbols by section. The guest's first process reports the address of each section
+//! (`/sys/module/NAME/sections`). Both together name addresses in modules, in the tables of each bench.
 
 use std::collections::BTreeMap;
 
@@ -42,25 +45,25 @@ pub fn with_modules(
     Ok(symbols.with_modules(table, areas))
 }
 
-/// Adds the sections of a module and their symbols where the guest has them.
+/// Adds the sections of a module and their symbols, at the addresses that the guest reports.
 fn add_sections(
     module: &LoadedModule,
     sections: &[elf::Section],
     table: &mut Vec<Symbol>,
     areas: &mut Vec<Area>,
 ) {
-    let name = Some(module.name.clone());
+    let module_name = Some(module.name.clone());
     for section in sections {
         let address = module.sections.get(&section.name);
         let address = address.and_then(|text| u64::from_str_radix(text, 16).ok());
         let Some(start) = address.filter(|address| *address > 0) else { continue };
         let Some(end) = start.checked_add(section.bytes) else { continue };
-        areas.push(Area { start, end, module: name.clone() });
+        areas.push(Area { start, end, module: module_name.clone() });
         table.extend(section.symbols.iter().map(|symbol| Symbol {
             address: start + symbol.offset,
             name: symbol.name.clone(),
             kind: if symbol.is_code { 't' } else { 'd' },
-            module: name.clone(),
+            module: module_name.clone(),
         }));
     }
 }

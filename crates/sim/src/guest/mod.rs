@@ -1,4 +1,4 @@
-//! The guest: its kernel, its initramfs, and the kernel's symbols and types.
+//! The software of the guest: its kernel, its initramfs, and the kernel's symbols and types.
 
 mod areas;
 pub mod btf;

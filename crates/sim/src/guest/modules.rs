@@ -1,7 +1,8 @@
 //! Kernel modules for the image, in the order of their loading.
 //!
-//! The order follows from the dependencies that each module names (`depends=` in its `.modinfo`). In another
-//! order the kernel refuses modules, and for example a disk is silently absent.
+//! [`super::image`] packs them, and the guest's first process loads them in this order. The order follows from the
+//! dependencies that each module names (`depends=` in its `.modinfo`). In another order the kernel refuses modules,
+//! and for example a disk is silently absent.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,20 +49,22 @@ pub(crate) struct Module {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns the modules of [`WANTED`] below a directory, each after its dependencies. A root file system adds
-/// those of [`WANTED_BY_ROOT`].
+/// Returns the modules of [`WANTED`] below a directory, each after its dependencies. `with_root` adds the modules of
+/// [`WANTED_BY_ROOT`].
 pub(crate) fn in_order(directory: &Path, with_root: bool) -> Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     let mut count = 0;
     collect(directory, 0, &mut count, &mut files)?;
     let mut modules = Vec::new();
-    let of_root = with_root.then_some(WANTED_BY_ROOT).into_iter().flatten();
-    for name in WANTED.into_iter().chain(of_root) {
+    let root_modules = with_root.then_some(WANTED_BY_ROOT).into_iter().flatten();
+    for name in WANTED.into_iter().chain(root_modules) {
         add(name, &files, &mut modules, 0)?;
     }
     Ok(modules)
 }
 
+/// Adds a module to `modules` after its dependencies, unless it is there. Ignores a name without a file: that driver
+/// is built in or absent.
 fn add(
     name: &str,
     files: &BTreeMap<String, PathBuf>,
@@ -87,20 +90,21 @@ fn add(
 /// Returns the names that a module depends on.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
-    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
+    let Some(start) = module.windows(KEY.len()).position(|window| window == KEY) else {
         return Vec::new();
     };
-    let value = &module[at + KEY.len()..];
+    let value = &module[start + KEY.len()..];
     let value = &value[..value.iter().position(|&byte| byte == 0).unwrap_or(0)];
     let value = String::from_utf8_lossy(value).into_owned();
     value.split(',').filter(|name| !name.is_empty()).map(normalized).collect()
 }
 
+/// Returns the name under which the kernel knows a module.
 fn normalized(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Collects module files by name.
+/// Collects the module files below a directory, by module name. `count` is the number of entries seen so far.
 fn collect(
     directory: &Path,
     depth: usize,

@@ -1,4 +1,7 @@
 //! The guest kernel's symbols, by address and by name.
+//!
+//! They come from `/proc/kallsyms` of the guest once per kernel ([`crate::guest_facts`]). The plugin gets addresses of
+//! functions, annotations name places, and tables name the code and data that missed in a cache.
 
 use std::collections::HashMap;
 
@@ -32,8 +35,10 @@ pub struct Symbol {
 pub struct Symbols {
     /// Sorted by address; symbols with the same address keep the kernel's order.
     table: Vec<Symbol>,
+    /// The first symbol of each name.
     by_name: HashMap<String, usize>,
-    /// Copies and parts of functions by the name in the source, and further symbols of one name.
+    /// Symbols that `by_name` does not find by their name in the source: copies and parts of functions that the
+    /// compiler made, and all but the first of several symbols with the same name.
     by_source_name: HashMap<String, Vec<usize>>,
     /// Areas whose addresses symbols name, sorted by address.
     areas: Vec<Area>,
@@ -59,8 +64,8 @@ impl Symbol {
 impl Symbols {
     /// Parses the text of `/proc/kallsyms`.
     ///
-    /// Fails when a line is not one of `address kind name [module]`, when there are too many, or
-    /// when all addresses are hidden (a reader without rights gets zeros).
+    /// Fails when a line has not the form `address kind name [module]`, or when there are too many lines. Fails when
+    /// all addresses are hidden: a reader without privileges gets zeros.
     pub fn parse(text: &[u8]) -> Result<Symbols> {
         let bad = |reason: String| SimError::data("kallsyms", reason);
         let text = std::str::from_utf8(text).map_err(|_| bad("is not text".to_owned()))?;
@@ -79,6 +84,7 @@ impl Symbols {
         Ok(Symbols::from_parts(table, areas))
     }
 
+    /// Sorts the symbols and areas, and indexes the names.
     fn from_parts(mut table: Vec<Symbol>, mut areas: Vec<Area>) -> Symbols {
         table.sort_by_key(|symbol| symbol.address);
         areas.sort_by_key(|area| area.start);
@@ -89,13 +95,13 @@ impl Symbols {
             if function != symbol.name || by_name.contains_key(function) {
                 by_source_name.entry(function.to_owned()).or_default().push(index);
             }
-            // The first of several static functions of one name.
+            // Several static functions may share a name: the first stays.
             by_name.entry(symbol.name.clone()).or_insert(index);
         }
         Symbols { table, by_name, by_source_name, areas }
     }
 
-    /// Replaces the symbols and areas of modules by `symbols` and `sections`.
+    /// Returns these symbols with other modules: `symbols` and `sections` replace the symbols and areas of modules.
     #[must_use]
     pub(crate) fn with_modules(&self, symbols: Vec<Symbol>, sections: Vec<Area>) -> Symbols {
         let is_kernel = |symbol: &&Symbol| symbol.module.is_none();
@@ -126,17 +132,17 @@ impl Symbols {
     /// arguments can be read. Parts of a function are returned only if there is no complete body.
     #[must_use]
     pub fn functions(&self, name: &str, arguments: u8) -> Vec<&Symbol> {
-        let first = self.by_name.get(name).into_iter();
-        let all = first.chain(self.by_source_name.get(name).into_iter().flatten());
+        let named = self.by_name.get(name).into_iter();
+        let all = named.chain(self.by_source_name.get(name).into_iter().flatten());
         let all = all.filter_map(|index| self.table.get(*index)).filter(|symbol| symbol.is_code());
         // A name with the compiler's suffix means only the symbol itself.
         let body = |symbol: &Symbol| {
             if symbol.name == name { Body::Whole } else { kernel_function::split(&symbol.name).1 }
         };
         let starts = all.filter(|symbol| body(symbol).starts(arguments));
-        let (rests, bodies): (Vec<_>, Vec<_>) =
+        let (parts, bodies): (Vec<_>, Vec<_>) =
             starts.partition(|symbol| body(symbol) == Body::Rest);
-        let mut found = if bodies.is_empty() { rests } else { bodies };
+        let mut found = if bodies.is_empty() { parts } else { bodies };
         found.sort_by_key(|symbol| symbol.address);
         found.dedup_by_key(|symbol| symbol.address);
         found
@@ -153,9 +159,9 @@ impl Symbols {
         })
     }
 
-    /// Returns the last symbol at or below an address, and the distance from it in bytes. If several symbols
-    /// have one address, it returns the first. `None` outside of the areas that symbols name (the kernel's
-    /// image, the per-CPU variables, the sections of modules), and before the first symbol of an area.
+    /// Returns the last symbol at or below an address, and the distance from it in bytes. If several symbols have one
+    /// address, it returns the first. `None` before the first symbol of an area, and outside of the areas that
+    /// symbols name: the kernel's image, the per-CPU variables, the sections of modules.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(&Symbol, u64)> {
         let area = self.area_of(address)?;
@@ -166,6 +172,7 @@ impl Symbols {
         Some((symbol, address - symbol.address))
     }
 
+    /// Returns the area that has the address.
     fn area_of(&self, address: u64) -> Option<&Area> {
         let after = self.areas.partition_point(|area| area.start <= address);
         self.areas.get(after.checked_sub(1)?).filter(|area| address < area.end)
@@ -187,7 +194,8 @@ impl Symbols {
         self.at(address).map_or_else(|| self.place_name(address), |(symbol, _)| symbol.label())
     }
 
-    /// Returns the name of an address without a symbol.
+    /// Returns the name of an address without a symbol: `[MODULE]`, `[module]` or `[unknown]`, as
+    /// [`Symbols::code_name`].
     #[must_use]
     pub fn place_name(&self, address: u64) -> String {
         match self.area_of(address).and_then(|area| area.module.as_ref()) {
@@ -227,6 +235,7 @@ impl Symbols {
     }
 }
 
+/// Parses a line of `/proc/kallsyms`: `address kind name [module]`.
 fn parse_line(line: &str) -> Option<Symbol> {
     let mut fields = line.split_ascii_whitespace();
     let address = fields.next().filter(|word| word.len() <= 16)?;

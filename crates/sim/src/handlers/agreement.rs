@@ -1,5 +1,6 @@
-//! Compares the counts of the record with the counters of the guest's kernel, which the plugin read from its
-//! memory when the window opened and closed.
+//! Compares the plugin's counts with the counters of the guest's kernel, for the table `agreement` of `handlers`, and
+//! for a warning of `services`. The plugin read the kernel's counters from its memory when the window opened and
+//! closed.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use lab::handlers::Agreement;
 
 use crate::accounting::{CpuUse, KernelUse};
 
-/// Lines of /proc/interrupts by the vector under which their counter is recorded: the names of what they
-/// count, and a second vector that they include.
+/// Lines of /proc/interrupts whose counters the plugin records. Each entry has the vector of the counter, the name of
+/// the line, and the names of what the line counts; and a second vector, if the line counts two.
 const LINES: [(u8, &str, &str, Option<u8>); 4] = [
     (0xec, "LOC", "local_timer", None),
     (0xfd, "RES", "reschedule", None),
@@ -23,6 +24,7 @@ pub(crate) fn lines_of(used: &CpuUse, irqs: &BTreeMap<u32, String>) -> Vec<Agree
     used.kernel.iter().filter_map(|kernel| line_of(used, kernel, irqs)).collect()
 }
 
+/// Compares a counter of the kernel; `None` for a counter that no table shows.
 fn line_of(used: &CpuUse, kernel: &KernelUse, irqs: &BTreeMap<u32, String>) -> Option<Agreement> {
     let entries = |context| {
         let rows = used.contexts.iter().filter(|row| row.context == context);
@@ -31,8 +33,9 @@ fn line_of(used: &CpuUse, kernel: &KernelUse, irqs: &BTreeMap<u32, String>) -> O
     let mut counted = entries(kernel.context);
     let (line, name) = match kernel.context {
         KernelContext::Interrupt(vector) => {
-            let (_, line, name, second) = LINES.iter().find(|(known, ..)| *known == vector)?;
-            counted += second.map_or(0, |second| entries(KernelContext::Interrupt(second)));
+            let (_, line, name, second_vector) =
+                LINES.iter().find(|(known, ..)| *known == vector)?;
+            counted += second_vector.map_or(0, |vector| entries(KernelContext::Interrupt(vector)));
             ((*line).to_owned(), (*name).to_owned())
         }
         KernelContext::Softirq(number) => {

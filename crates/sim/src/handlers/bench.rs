@@ -1,4 +1,8 @@
-//! [`SimBench`]: starts a machine for each condition, and converts its record to a sample.
+//! [`SimBench`]: the simulated bench of the experiment `handlers`. It runs a machine for each condition, several at
+//! the same time, and converts each record to a sample.
+//!
+//! `lab` calls it by the traits [`Bench`] and [`HandlersBench`]: first `prepare` with all conditions, then `measure`
+//! for each. Results do not depend on which machines run at the same time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -62,12 +66,12 @@ pub struct SimBench {
     limit: Option<String>,
 }
 
-/// What the window of a guest lacks that did not respond after a request to stop.
+/// Warning for a window whose guest did not respond after the request to stop.
 const NO_RESPONSE: &str = "its own counts are missing (load, stimulus, irqlab's CPU time)";
 
 /// The record of a machine, and the window in the guest's response.
 pub(super) struct Outcome {
-    pub(super) account: Accounting,
+    pub(super) accounting: Accounting,
     pub(super) window: GuestWindow,
     /// The modules that the guest loaded; empty unless it booted for this run.
     modules: Vec<LoadedModule>,
@@ -103,7 +107,7 @@ impl SimBench {
         cycles as f64 * 1e9 / self.reading.clock_hz as f64
     }
 
-    /// Calls `action` with the request of a condition, and how long its machine's phases are.
+    /// Calls `action` with the request of a condition, and with the expected lengths of its machine's phases.
     fn with_machine<T>(
         &self,
         condition: Condition,
@@ -126,7 +130,7 @@ impl SimBench {
         action(&Request::Handlers(request), expected)
     }
 
-    /// What the machine of each condition is to do. Starts no machine.
+    /// Returns the work of the machine of each condition. Starts no machine.
     ///
     /// Fails if a request cannot be written.
     pub fn planned(
@@ -144,12 +148,12 @@ impl SimBench {
 
     /// Runs a machine for a condition. Returns `None` when the user asked to stop.
     fn run(&self, condition: Condition) -> Result<Option<Outcome>, BenchError> {
-        let ran = self.with_machine(condition, |request, expected| {
+        let outcome = self.with_machine(condition, |request, expected| {
             self.settings.guest.run::<HandlersResponse>(request, expected)
         })?;
-        let Some(ran) = ran else { return Ok(None) };
-        let no_response = ran.no_response;
-        let window = match ran.response {
+        let Some(outcome) = outcome else { return Ok(None) };
+        let no_response = outcome.no_response;
+        let window = match outcome.response {
             Some(response) => {
                 let window = response.window.unwrap_or_default();
                 self.check_network(condition, &window)?;
@@ -161,8 +165,9 @@ impl SimBench {
                 ..GuestWindow::default()
             },
         };
-        let (account, modules, wall, early) = (ran.account, ran.modules, ran.wall, ran.early);
-        Ok(Some(Outcome { account, window, modules, wall, early }))
+        let (accounting, modules) = (outcome.account, outcome.modules);
+        let (wall, early) = (outcome.wall, outcome.early);
+        Ok(Some(Outcome { accounting, window, modules, wall, early }))
     }
 
     /// Checks that packets went over the machine's network cards, if it has any.
@@ -204,7 +209,7 @@ impl SimBench {
         ahead.unwrap_or_else(|| self.run(condition))
     }
 
-    /// Returns the contents that the tables lack, with the reasons.
+    /// Returns what the tables lack, with the reasons.
     fn absent(&self) -> Vec<Absence> {
         let guest = &self.settings.guest;
         let mut absent = guest.kernel_files.absent(&guest.watch, "handlers");
@@ -219,25 +224,26 @@ impl SimBench {
         absent
     }
 
+    /// Measures a condition, and keeps its limit, its notices and its time on the host's clock for the facts.
     fn measure_all(&mut self, condition: Condition) -> Result<WindowSample, BenchError> {
         let Some(outcome) = self.take(condition)? else {
             return Ok(WindowSample { interrupted: true, ..WindowSample::default() });
         };
-        // A window that closed by itself while the limit came is whole.
-        let had_enough = outcome.account.regions.first().is_some_and(|region| region.had_enough);
+        // A window that closed by itself just before the limit is complete.
+        let had_enough = outcome.accounting.regions.first().is_some_and(|region| region.had_enough);
         let early = outcome.early.filter(|_| outcome.window.interrupted && !had_enough);
         if let Some(limit) = early.and_then(|early| self.settings.guest.limit_text(early)) {
             self.limit.get_or_insert(limit);
         }
         let wall_ns = u64::try_from(outcome.wall.as_nanos()).unwrap_or(u64::MAX);
         self.on_host.insert(condition.label(), json!({ "wall_ns": wall_ns }));
-        for notice in &outcome.account.notices {
+        for notice in &outcome.accounting.notices {
             if !self.notices.contains(notice) {
                 self.notices.push(notice.clone());
             }
         }
         let services = self.services(&outcome)?;
-        let sample = sample_of(&outcome.account, outcome.window, &self.reading);
+        let sample = sample_of(&outcome.accounting, outcome.window, &self.reading);
         sample.map(|sample| WindowSample { services, ..sample }).map_err(BenchError::Failed)
     }
 
@@ -251,8 +257,8 @@ impl SimBench {
         let symbols = settings.kernel.0.as_ref();
         let symbols = settings.guest.with_modules_of_boot(symbols, &outcome.modules)?;
         let kernel: KernelNames<'_> = (symbols.as_deref(), settings.kernel.1.as_ref());
-        let account = &outcome.account;
-        let sample = services::sample_of(account, None, kernel, self.reading.clock_hz, watch);
+        let accounting = &outcome.accounting;
+        let sample = services::sample_of(accounting, None, kernel, self.reading.clock_hz, watch);
         sample.map(|sample| Some(Box::new(sample))).map_err(BenchError::Failed)
     }
 }
@@ -322,7 +328,7 @@ impl HandlersBench for SimBench {
         if pass > 0
             && let Some((_, sample)) = self.last.take().filter(is_same)
         {
-            // The warnings of the first pass hold for this one.
+            // The first pass has reported the warnings.
             return Ok(WindowSample { warnings: Vec::new(), ..sample });
         }
         let sample = self.measure_all(condition)?;
@@ -342,7 +348,7 @@ fn amount_of_work(condition: Condition) -> u32 {
     }
 }
 
-/// Whether a stimulus makes few interrupts.
+/// Returns whether a stimulus makes interrupts at the low rate.
 fn is_at_low_rate(condition: Condition) -> bool {
     match condition {
         Condition::Ambient | Condition::Command => false,
@@ -350,10 +356,12 @@ fn is_at_low_rate(condition: Condition) -> bool {
     }
 }
 
+/// Returns the numbers of all CPUs, as in `0-3`.
 fn cpu_list(cpus: u32) -> String {
     if cpus == 1 { "0".to_owned() } else { format!("0-{}", cpus.saturating_sub(1)) }
 }
 
+/// Describes what guest time follows, for the settings of a run.
 fn clock(settings: &SimSettings) -> String {
     match (&settings.guest.watch.model, settings.guest.machine.timing) {
         (_, Timing::HostClock) => "guest time that follows the host's clock".to_owned(),

@@ -1,4 +1,4 @@
-//! Converts the accounting of a machine to the samples of the experiment.
+//! Converts the accounting of a machine to a sample of the experiment `handlers`, as the live bench would make it.
 
 use attribution::Context;
 use lab::cpu_warnings::CpuWarning;
@@ -16,7 +16,7 @@ use crate::contexts::{context_of, irq_thread_of};
 const NS_PER_S: u128 = 1_000_000_000;
 /// Why a CPU has no window.
 const OFFLINE_BEFORE: &str = "it was offline when the window opened";
-/// Why a CPU has no window where the guest did not say which CPUs were offline.
+/// Why a CPU has no window, if the guest did not report which CPUs were offline.
 const NO_TIME: &str = "it has no time in the record, as a CPU that was offline";
 /// Maximum number of batches of a window, as on the live bench.
 const BATCHES_MAX: u64 = 64;
@@ -39,22 +39,22 @@ impl Reading {
 ///
 /// Fails when there is none, or its numbers cannot be trusted.
 pub(super) fn sample_of(
-    account: &Accounting,
+    accounting: &Accounting,
     window: GuestWindow,
     reading: &Reading,
 ) -> Result<WindowSample, String> {
-    if let Some(broken) = account.broken.first() {
+    if let Some(broken) = accounting.broken.first() {
         return Err(format!("the record of the machine is broken: {broken}"));
     }
-    let region = account.regions.first().ok_or("the window was never opened")?;
+    let region = accounting.regions.first().ok_or("the window was never opened")?;
     let had_enough = region.had_enough;
-    if !account.ended_by_guest && !window.interrupted && !had_enough {
+    if !accounting.ended_by_guest && !window.interrupted && !had_enough {
         return Err(
             "the guest did not end the record: the end of the window is not known".to_owned()
         );
     }
     let window = if had_enough { without_times(window) } else { window };
-    // A guest that did not respond has no length of its own, and no list of CPUs that were offline.
+    // Without a response there is neither the guest's length of the window nor its list of offline CPUs.
     let has_response = window.length_ns > 0;
     let cpu_ns = || region.cpus.iter().map(|cpu| reading.ns(cpu.used[TIME])).max().unwrap_or(0);
     let length_ns = if has_response && !had_enough { window.length_ns } else { cpu_ns() };
@@ -91,14 +91,14 @@ pub(super) fn sample_of(
             went_offline: offline_after_ns.is_some(),
             ..CpuWindow::default()
         });
-        sample.agreement.extend(lines_of(cpu, &account.irqs));
+        sample.agreement.extend(lines_of(cpu, &accounting.irqs));
         for used in &cpu.contexts {
-            let context =
-                context_of(used.context, account).or_else(|| irq_thread_of(used.context, account));
+            let context = context_of(used.context, accounting)
+                .or_else(|| irq_thread_of(used.context, accounting));
             let Some(context) = context else { continue };
-            let mut source = source_of(cpu.cpu, context, used, reading);
-            add_spans(&mut source, cpu, used, reading, length_ns);
-            sample.contexts.push(source);
+            let mut stats = stats_of(cpu.cpu, context, used, reading);
+            add_spans(&mut stats, cpu, used, reading, length_ns);
+            sample.contexts.push(stats);
         }
         if cpu.overflows > 0 {
             let reason =
@@ -110,51 +110,52 @@ pub(super) fn sample_of(
     Ok(sample)
 }
 
-/// The guest's report about a window that the plugin closed, without what the guest measured by its clock. The clock has
-/// jumped to the end of the window that the guest knows: tasks are charged for the jump, and stimuli catch up with it.
+/// Removes the values that the guest measured by its clock, for a window that the plugin closed early. The clock then
+/// jumped to the planned end of the window: tasks were charged for the jump, and stimuli caught up with it.
 fn without_times(window: GuestWindow) -> GuestWindow {
     GuestWindow { user_cpu_ns: None, load_work: None, stimulus_work: None, ..window }
 }
 
-fn source_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -> ContextStats {
-    let of_events = |counts: &[u64]| -> Vec<u64> {
+/// Returns the counts of a context on a CPU, without the times of its spans.
+fn stats_of(cpu: u32, context: Context, used: &ContextUse, reading: &Reading) -> ContextStats {
+    let event_counts = |counts: &[u64]| -> Vec<u64> {
         reading.events.iter().filter_map(|(_, counter)| counts.get(*counter).copied()).collect()
     };
     ContextStats {
         events: EventSums {
             spans: used.completed,
-            own: of_events(&used.self_counts),
-            inclusive: of_events(&used.inclusive),
+            own: event_counts(&used.self_counts),
+            inclusive: event_counts(&used.inclusive),
             ..EventSums::default()
         },
         ..ContextStats::new(cpu, context, Timing::Simulator, used.completed)
     }
 }
 
-/// Adds the times of the spans, in batches of the time in the window at which they ended.
+/// Adds the times of a context's spans on a CPU, in batches by the time at which they ended.
 fn add_spans(
-    source: &mut ContextStats,
+    stats: &mut ContextStats,
     cpu: &CpuUse,
     used: &ContextUse,
     reading: &Reading,
     length_ns: u64,
 ) {
-    source.own.batches = Batches::covering(length_ns, BATCHES_MAX);
+    stats.own.batches = Batches::covering(length_ns, BATCHES_MAX);
     for span in cpu.spans.iter().filter(|span| span.context == used.context) {
-        let at_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
+        let ended_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
         let own_ns = reading.ns(span.self_cycles);
-        source.own.record(own_ns, at_ns);
-        source.own.batches.record(own_ns, at_ns);
-        source.inclusive.record(reading.ns(span.inclusive_cycles), at_ns);
-        source.nested_count += u64::from(span.inclusive_cycles > span.self_cycles);
+        stats.own.record(own_ns, ended_ns);
+        stats.own.batches.record(own_ns, ended_ns);
+        stats.inclusive.record(reading.ns(span.inclusive_cycles), ended_ns);
+        stats.nested_count += u64::from(span.inclusive_cycles > span.self_cycles);
     }
-    // Without the counters of all spans, the batches would be incomplete.
+    // The record may have counters of the first spans only: then the batches would be incomplete.
     if cpu.span_counts.len() == cpu.spans.len() {
-        source.events.batches = event_batches(cpu, used, reading, length_ns);
+        stats.events.batches = event_batches(cpu, used, reading, length_ns);
     }
 }
 
-/// Returns the events of the spans, in batches of the time in the window at which the spans ended.
+/// Returns the events of a context's spans on a CPU, in batches by the time at which the spans ended.
 fn event_batches(
     cpu: &CpuUse,
     used: &ContextUse,
@@ -164,10 +165,10 @@ fn event_batches(
     let mut batches = Batches::covering(length_ns, BATCHES_MAX);
     let spans = cpu.spans.iter().zip(&cpu.span_counts);
     for (span, counts) in spans.filter(|(span, _)| span.context == used.context) {
-        let at_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
+        let ended_ns = reading.ns(span.ended_at_cycles.saturating_sub(cpu.opened_at_cycles));
         let count = |(_, counter): &Event| i64::try_from(counts[*counter]).unwrap_or(i64::MAX);
         let sums = reading.events.iter().map(count).collect();
-        batches.add_at(at_ns, &JointBatch { count: 1, sums });
+        batches.add_at(ended_ns, &JointBatch { count: 1, sums });
     }
     batches
 }
@@ -188,7 +189,7 @@ mod tests {
         ContextUse { context, self_counts: counts, inclusive: counts, entries: 4, completed: 2 }
     }
 
-    fn account() -> Accounting {
+    fn accounting() -> Accounting {
         let timer = KernelContext::Interrupt(0xec);
         let contexts = vec![
             used(KernelContext::User(7)),
@@ -231,7 +232,7 @@ mod tests {
     fn sources_of_interrupts_and_no_others() {
         let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
         let events = vec![("cycles", CYCLES), ("instructions", INSTRUCTIONS)];
-        let sample = sample_of(&account(), window, &Reading { events, ..READING }).unwrap();
+        let sample = sample_of(&accounting(), window, &Reading { events, ..READING }).unwrap();
         let names: Vec<&str> = sample.contexts.iter().map(|stats| &*stats.context.name).collect();
         assert_eq!(names, ["page_fault", "local_timer", "NET_RX", "nvme0q0"]);
         let timer = &sample.contexts[1];
@@ -258,8 +259,8 @@ mod tests {
     /// has no window, even if it comes online.
     #[test]
     fn a_cpu_that_went_offline_has_a_part_of_the_window() {
-        let mut account = account();
-        let region = &mut account.regions[0];
+        let mut accounting = accounting();
+        let region = &mut accounting.regions[0];
         let next = |cpu| CpuUse { cpu, ..region.cpus[0].clone() };
         let (stayed, before) = (next(1), next(2));
         region.cpus[0].offline_at_cycles = Some(1_250);
@@ -271,7 +272,7 @@ mod tests {
             came_online: vec![2],
             ..GuestWindow::default()
         };
-        let sample = sample_of(&account, window, &READING).unwrap();
+        let sample = sample_of(&accounting, window, &READING).unwrap();
         let windows: Vec<_> = sample
             .windows
             .iter()
@@ -288,13 +289,13 @@ mod tests {
 
     #[test]
     fn a_guest_that_did_not_respond_gives_no_zeros() {
-        let mut account = account();
-        let region = &mut account.regions[0];
+        let mut accounting = accounting();
+        let region = &mut accounting.regions[0];
         region.cpus[0].used[TIME] = 400;
         let contexts = Vec::new();
         region.cpus.push(CpuUse { cpu: 1, contexts, ..CpuUse::default() });
         let window = GuestWindow { interrupted: true, ..GuestWindow::default() };
-        let sample = sample_of(&account, window, &READING).unwrap();
+        let sample = sample_of(&accounting, window, &READING).unwrap();
         assert_eq!((sample.length_ns(), sample.user_cpu_ns), (800, None));
         assert_eq!(sample.windows.iter().map(|window| window.cpu).collect::<Vec<_>>(), [0]);
         let [unmeasured] = &sample.unmeasured[..] else { panic!("{:?}", sample.unmeasured) };
@@ -303,10 +304,10 @@ mod tests {
 
     #[test]
     fn events_of_some_of_the_spans_have_no_batches() {
-        let mut account = account();
-        account.regions[0].cpus[0].span_counts.pop();
+        let mut accounting = accounting();
+        accounting.regions[0].cpus[0].span_counts.pop();
         let window = GuestWindow { length_ns: 1000, ..GuestWindow::default() };
-        let sample = sample_of(&account, window, &READING).unwrap();
+        let sample = sample_of(&accounting, window, &READING).unwrap();
         assert!(sample.contexts.iter().all(|stats| stats.events.batches.cells.is_empty()));
     }
 
@@ -314,14 +315,14 @@ mod tests {
     fn what_cannot_be_trusted_is_no_sample() {
         type Change = (fn(&mut Accounting), &'static str);
         let changes: [Change; 3] = [
-            (|account| account.broken.push("why".to_owned()), "broken: why"),
-            (|account| account.ended_by_guest = false, "did not end"),
-            (|account| account.regions.clear(), "never opened"),
+            (|accounting| accounting.broken.push("why".to_owned()), "broken: why"),
+            (|accounting| accounting.ended_by_guest = false, "did not end"),
+            (|accounting| accounting.regions.clear(), "never opened"),
         ];
         for (change, words) in changes {
-            let mut account = account();
-            change(&mut account);
-            let error = sample_of(&account, GuestWindow::default(), &READING).unwrap_err();
+            let mut accounting = accounting();
+            change(&mut accounting);
+            let error = sample_of(&accounting, GuestWindow::default(), &READING).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
     }

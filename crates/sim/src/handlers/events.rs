@@ -1,8 +1,8 @@
-//! Counters of the simulator under perf's names for the same events.
+//! Names the simulator's counters as perf names the same events, so that both benches have equal columns.
 
 use simrecord::counters::{COUNTERS, CYCLES, INSTRUCTIONS, TIME, name};
 
-/// Perf's names; the plugin's names are used where perf has none.
+/// The plugin's names, and perf's names for the same events. A counter that is not here keeps the plugin's name.
 const PERF_NAMES: [(&str, &str); 10] = [
     ("fetches", "L1-icache-loads"),
     ("l1i_misses", "L1-icache-load-misses"),
@@ -16,7 +16,7 @@ const PERF_NAMES: [(&str, &str); 10] = [
     ("data_stall_cycles", "stalled-cycles-backend"),
 ];
 
-/// An event: its name, and the position of its counter.
+/// An event: its name, and the number of its counter in [`simrecord::counters`].
 pub(super) type Event = (&'static str, usize);
 
 /// Returns the events that are counted. `counters`: mask of the model's counters, or `None` without a model.
@@ -27,13 +27,14 @@ pub(super) fn known(counters: Option<u32>) -> Vec<Event> {
         // Without a model a cycle is an instruction.
         counter => counters.is_some_and(|mask| mask >> counter & 1 == 1),
     };
-    let named = |counter: usize| {
+    let named_event = |counter: usize| {
         let plugin_name = name(counter)?;
         let perf = PERF_NAMES.iter().find(|(known, _)| *known == plugin_name);
         Some((perf.map_or(plugin_name, |(_, perf)| *perf), counter))
     };
     let order = [INSTRUCTIONS, CYCLES].into_iter().chain(0..COUNTERS);
-    let mut events: Vec<Event> = order.filter(counted).filter_map(named).collect();
+    let mut events: Vec<Event> = order.filter(counted).filter_map(named_event).collect();
+    // Instructions and cycles come first; they are dropped where they come again.
     let mut seen = [false; COUNTERS];
     events.retain(|(_, counter)| !std::mem::replace(&mut seen[*counter], true));
     events

@@ -1,5 +1,5 @@
-//! The simulated bench of the experiment `handlers`: each condition is made in a machine of its own
-//! by the irqlab that is in the guest, and counted from outside.
+//! The simulated bench of the experiment `handlers`. Each condition has its own machine: the irqlab in the guest
+//! makes load and stimulus, and the plugin outside counts.
 
 pub(crate) mod agreement;
 mod bench;

@@ -1,4 +1,5 @@
-//! Compares the measurements of the live bench in the guest with the simulator's record.
+//! Checks the live bench: its BPF programs measure in the guest, and their results are compared with the simulator's
+//! record of the same window, which is exact. `irqlab sim verify-probes` prints the comparison.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +15,10 @@ use simrecord::counters::{CYCLES, INSTRUCTIONS};
 use super::bench::SimBench;
 use crate::accounting::{CpuUse, RegionUse, SpanUse};
 
-/// The outcome of a condition.
+/// The results of the live bench and of the simulator for a condition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verified {
-    /// Sources that the probes timed.
+    /// The contexts that the probes timed, each with the simulator's values.
     pub sources: Vec<CheckedContext>,
     /// Cost of the probes, by class of tracepoints.
     pub costs: Vec<ProbeCost>,
@@ -33,24 +34,24 @@ impl SimBench {
     /// and with [`BenchError::TimeLimit`] when a limit ends the machine.
     pub fn verify(&mut self, condition: Condition) -> Result<Option<Verified>, BenchError> {
         let Some(outcome) = self.take(condition)? else { return Ok(None) };
-        // A part of a window cannot be compared.
+        // A window that ended early is not compared.
         if let Some(early) = outcome.early {
             return match self.settings.guest.limit_text(early) {
                 Some(limit) => Err(BenchError::TimeLimit(limit)),
                 None => Ok(None),
             };
         }
-        if let Some(broken) = outcome.account.broken.first() {
+        if let Some(broken) = outcome.accounting.broken.first() {
             return Err(BenchError::Failed(format!(
                 "the record of the machine is broken: {broken}"
             )));
         }
         let never_opened = || BenchError::Failed("the window was never opened".to_owned());
-        let region = outcome.account.regions.first().ok_or_else(never_opened)?;
-        let events = outcome.account.regions.get(1);
+        let region = outcome.accounting.regions.first().ok_or_else(never_opened)?;
+        let events = outcome.accounting.regions.get(1);
         let probed = outcome.window.probed.ok_or_else(never_opened)?;
         let label = condition.label();
-        let sources = by_source(&probed).into_values();
+        let sources = by_context(&probed).into_values();
         let sources =
             sources.filter_map(|source| self.check(&label, &source, region, events)).collect();
         let costs = (0..).map_while(|position| Some((position, probe_name(position)?)));
@@ -58,7 +59,7 @@ impl SimBench {
         let costs = costs.filter_map(|(position, name)| self.cost(&label, position, name, region));
         let mut warnings = outcome.window.warnings;
         if outcome
-            .account
+            .accounting
             .regions
             .iter()
             .flat_map(|region| &region.cpus)
@@ -69,7 +70,8 @@ impl SimBench {
         Ok(Some(Verified { sources, costs: costs.collect(), warnings, probed }))
     }
 
-    /// Returns the simulator's values for a source that the probes timed.
+    /// Returns the simulator's values for a context that the probes timed. `events`: the region in which the probes
+    /// counted events, if there was one.
     fn check(
         &self,
         condition: &str,
@@ -79,7 +81,7 @@ impl SimBench {
     ) -> Option<CheckedContext> {
         let context = context_of(source)?;
         let [count, cycles, instructions] = spans_of(region, context);
-        let of_events = events.map_or([0; 3], |region| spans_of(region, context));
+        let event_sums = events.map_or([0; 3], |region| spans_of(region, context));
         let event = |name: &str, truth| CheckedEvent {
             probed: source.event_totals.get(name).copied(),
             truth,
@@ -96,9 +98,9 @@ impl SimBench {
             true_self_ns: self.ns_of(cycles),
             true_self_instructions: instructions,
             probed_event_spans: source.event_spans,
-            true_event_spans: of_events[0],
-            cycles: event("cycles", of_events[1]),
-            instructions: event("instructions", of_events[2]),
+            true_event_spans: event_sums[0],
+            cycles: event("cycles", event_sums[1]),
+            instructions: event("instructions", event_sums[2]),
         })
     }
 
@@ -111,7 +113,7 @@ impl SimBench {
         region: &RegionUse,
     ) -> Option<ProbeCost> {
         let context = KernelContext::Function(PROBE_FIRST + position);
-        let use_on =
+        let find_use =
             |cpu: &CpuUse| cpu.contexts.iter().find(|used| used.context == context).copied();
         let mut cost = ProbeCost {
             condition: condition.to_owned(),
@@ -121,7 +123,7 @@ impl SimBench {
             cycles: 0,
             ns: 0.0,
         };
-        for used in region.cpus.iter().filter_map(use_on) {
+        for used in region.cpus.iter().filter_map(find_use) {
             cost.calls += used.completed;
             cost.instructions += used.inclusive[INSTRUCTIONS];
             cost.cycles += used.inclusive[CYCLES];
@@ -131,6 +133,7 @@ impl SimBench {
     }
 }
 
+/// Warning for a CPU on which [`gates`] finds no window.
 const GATE_UNSEEN: &str = "this kernel does not show where the probes' window opens and closes on a \
                            CPU: counts of what is true are of a slightly longer one";
 
@@ -155,11 +158,12 @@ fn spans_of(region: &RegionUse, context: KernelContext) -> [u64; 3] {
     sum
 }
 
-/// Returns for each span the self cycles and self instructions of the interrupts directly inside it. An
-/// interrupt executes them outside of its tracepoints. `spans` are in the order of their ends.
+/// Returns for each span the self cycles and self instructions of the interrupts directly inside it. The kernel
+/// executes these before the first and after the last tracepoint of the interrupt. `spans` are in the order of their
+/// ends.
 fn around_tracepoints(spans: &[SpanUse]) -> Vec<[u64; 2]> {
     let mut around = vec![[0; 2]; spans.len()];
-    // Goes backwards from the last end, so that a span comes after the span that encloses it.
+    // Backwards from the last end: an enclosing span comes before the spans in it.
     let mut enclosing: Vec<usize> = Vec::new();
     for (position, span) in spans.iter().enumerate().rev() {
         while enclosing
@@ -181,7 +185,7 @@ fn started_at(span: &SpanUse) -> u64 {
     span.ended_at_cycles - span.inclusive_cycles
 }
 
-/// Returns when the window opened and closed on a CPU, in cycles on the CPU's time axis. The window opens at
+/// Returns when the probes' window opened and closed on a CPU, in cycles on the CPU's time axis. The window opens at
 /// the end of the gate's first run on the CPU, and closes at the start of its last run. Other contexts may
 /// delay the task that runs the gate, so the task's markers are further apart.
 fn gates(cpu: &CpuUse) -> Option<(u64, u64)> {
@@ -193,7 +197,7 @@ fn gates(cpu: &CpuUse) -> Option<(u64, u64)> {
     Some((opens.ended_at_cycles, started_at(closes)))
 }
 
-/// Returns when the window opened and closed on a CPU. If this is not known, the window is always open.
+/// Like [`gates`]. A window with unknown gates is always open.
 fn window_of(cpu: &CpuUse) -> (u64, u64) {
     gates(cpu).unwrap_or((0, u64::MAX))
 }
@@ -202,8 +206,8 @@ fn is_within(span: &SpanUse, (opened, closed): (u64, u64)) -> bool {
     span.ended_at_cycles <= closed && started_at(span) >= opened
 }
 
-/// Sums up each source over the CPUs.
-fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedContext> {
+/// Sums up each context over the CPUs, by kind, number and name.
+fn by_context(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedContext> {
     let mut sums: BTreeMap<_, ProbedContext> = BTreeMap::new();
     for source in &probed.contexts {
         let key = (source.kind.clone(), source.number, source.name.clone());
@@ -221,7 +225,7 @@ fn by_source(probed: &Probed) -> BTreeMap<(String, u32, String), ProbedContext> 
     sums
 }
 
-/// Returns the context between the two probes of a source.
+/// Returns the simulator's context between the two probes of a context that the live bench timed.
 fn context_of(source: &ProbedContext) -> Option<KernelContext> {
     match source.kind.as_str() {
         "irq" => Some(KernelContext::Irq(source.number)),
@@ -317,7 +321,7 @@ mod tests {
     fn cpus_are_summed_up_and_lines_of_the_same_name_are_distinct() {
         let lines = [(24, 0), (24, 1), (25, 0)];
         let contexts = lines.map(|(number, cpu)| source("irq", number, "a", cpu)).to_vec();
-        let sums = by_source(&Probed { contexts, ..Probed::default() });
+        let sums = by_context(&Probed { contexts, ..Probed::default() });
         let [sum, other] = sums.values().collect::<Vec<_>>()[..] else { panic!("{}", sums.len()) };
         assert_eq!((sum.number, sum.count, sum.self_total_ns), (24, 4, 20));
         assert_eq!((other.number, other.count), (25, 2));

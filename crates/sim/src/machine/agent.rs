@@ -1,4 +1,7 @@
 //! Messages of the guest's first process: lines `irqlab {JSON}` on the second serial port.
+//!
+//! `crates/guest` writes them, with the names of these variants and fields: both sides change together. [`super::vm`]
+//! reads them as events of the machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +9,7 @@ use super::found::FoundDevice;
 use crate::guest::loaded::LoadedModule;
 use crate::text::LineSplitter;
 
-/// How such a line starts.
+/// Start of a line with a message.
 const PREFIX: &[u8] = b"irqlab ";
 /// Maximum length of a line; the longest one quotes a line of [`lab::guest_protocol::LINE_BYTES_MAX`].
 const LINE_BYTES_MAX: usize = 256 * 1024;
@@ -20,9 +23,9 @@ pub struct GuestReport {
     pub hz: Option<u32>,
     /// CPUs that are online.
     pub cpus: u32,
-    /// Whether it has symbols.
+    /// Whether it has symbols (`/proc/kallsyms`).
     pub kallsyms: bool,
-    /// Whether it has type information.
+    /// Whether it has type information (BTF).
     pub btf: bool,
     /// Whether it contains its configuration.
     pub config: bool,
@@ -30,7 +33,7 @@ pub struct GuestReport {
     pub modules_failed: Vec<String>,
     /// Its disks and network cards.
     pub devices: Vec<FoundDevice>,
-    /// The modules that it has loaded, which it reports before.
+    /// The modules that it has loaded. They come from the earlier [`Message::Modules`].
     #[serde(default)]
     pub modules: Vec<LoadedModule>,
 }
@@ -38,16 +41,27 @@ pub struct GuestReport {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(crate) enum Message {
+    /// The modules that the kernel has loaded; once, before the facts.
     Modules { modules: Vec<LoadedModule> },
+    /// Facts of the kernel; once, after the boot.
     Facts(GuestReport),
+    /// The guest waits for a request.
     Ready,
+    /// The memory through which the guest transfers files: physical address and length of each piece, bytes.
     Window { runs: Vec<(u64, u64)> },
+    /// A piece of the file `name` is in the window. The guest waits until the host has copied it.
     Chunk { name: String, bytes: u64, fnv1a: String, last: bool },
+    /// All files were transferred.
     Shared,
+    /// Page faults in the region of interest of a workload.
     Faults { all: u64, major: u64 },
+    /// A step of the request failed.
     Step { name: String, status: u8 },
+    /// A line of output of the guest's irqlab.
     Output { line: String },
+    /// The guest's irqlab has reached its limit of guest time, and was asked to stop.
     Limit,
+    /// The request has ended; the guest powers off.
     Exit { status: u8 },
 }
 

@@ -1,4 +1,5 @@
-//! Channels to a machine: its serial ports and QEMU's monitor.
+//! Makes the channels to a machine, before QEMU starts: its serial ports and QEMU's monitor. QEMU inherits its ends of
+//! the channels; the caller closes its copies after the start.
 
 use std::fs::File;
 use std::io;
@@ -23,36 +24,40 @@ pub(crate) struct Serial {
     pub(crate) to_guest: File,
 }
 
-/// Adds a serial port as a character device of QEMU.
+/// Adds a serial port as a character device of QEMU. Adds the descriptors for QEMU to `inherited`.
 ///
-/// It uses pipes instead of sockets: QEMU writes byte by byte, and each write to a socket takes some 800
-/// bytes of its buffer, which would be full after a line or two.
-pub(crate) fn serial(command: &mut Command, theirs: &mut Vec<OwnedFd>, id: &str) -> Result<Serial> {
+/// It uses pipes instead of sockets: QEMU writes byte by byte, and each write to a socket takes some 800 bytes of its
+/// buffer. The buffer of a socket would be full after a line or two.
+pub(crate) fn serial(
+    command: &mut Command,
+    inherited: &mut Vec<OwnedFd>,
+    id: &str,
+) -> Result<Serial> {
     let make = || -> io::Result<_> {
-        let (from_guest, writes) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (reads, to_guest) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (from_guest, qemu_output) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (qemu_input, to_guest) = pipe_with(PipeFlags::CLOEXEC)?;
         // A smaller pipe is sufficient on a host that is not overloaded.
-        let _ = fcntl_setpipe_size(&writes, PIPE_BYTES);
-        Ok((from_guest, writes, reads, to_guest))
+        let _ = fcntl_setpipe_size(&qemu_output, PIPE_BYTES);
+        Ok((from_guest, qemu_output, qemu_input, to_guest))
     };
-    let (from_guest, writes, reads, to_guest) = make().map_err(failed)?;
+    let (from_guest, qemu_output, qemu_input, to_guest) = make().map_err(failed)?;
     let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let (writes_path, reads_path) = (path(&writes), path(&reads));
-    let device = format!("file,id={id},path={writes_path},input-path={reads_path}");
+    let (output_path, input_path) = (path(&qemu_output), path(&qemu_input));
+    let device = format!("file,id={id},path={output_path},input-path={input_path}");
     command.arg("-chardev").arg(device);
-    theirs.extend([writes, reads]);
+    inherited.extend([qemu_output, qemu_input]);
     Ok(Serial { from_guest: from_guest.into(), to_guest: to_guest.into() })
 }
 
-/// Adds a socket pair as a character device of QEMU; returns the host's end.
+/// Adds a socket pair as a character device of QEMU. Returns the host's end; adds QEMU's end to `inherited`.
 pub(crate) fn socket(
     command: &mut Command,
-    theirs: &mut Vec<OwnedFd>,
+    inherited: &mut Vec<OwnedFd>,
     id: &str,
 ) -> Result<UnixStream> {
-    let (host_end, other) = UnixStream::pair().map_err(failed)?;
-    command.arg("-chardev").arg(format!("socket,id={id},fd={}", other.as_raw_fd()));
-    theirs.push(other.into());
+    let (host_end, qemu_end) = UnixStream::pair().map_err(failed)?;
+    command.arg("-chardev").arg(format!("socket,id={id},fd={}", qemu_end.as_raw_fd()));
+    inherited.push(qemu_end.into());
     Ok(host_end)
 }
 
@@ -69,20 +74,21 @@ mod tests {
     #[test]
     fn a_serial_port_buffers_much_output() {
         let mut command = Command::new("true");
-        let mut theirs = Vec::new();
-        let mut serial = serial(&mut command, &mut theirs, "x").unwrap();
-        let [writes, reads] = <[OwnedFd; 2]>::try_from(theirs).unwrap();
-        rustix::io::ioctl_fionbio(&writes, true).unwrap();
-        let (mut writes, mut reads) = (File::from(writes), File::from(reads));
+        let mut inherited = Vec::new();
+        let mut serial = serial(&mut command, &mut inherited, "x").unwrap();
+        let [qemu_output, qemu_input] = <[OwnedFd; 2]>::try_from(inherited).unwrap();
+        rustix::io::ioctl_fionbio(&qemu_output, true).unwrap();
+        let (mut qemu_output, mut qemu_input) = (File::from(qemu_output), File::from(qemu_input));
         // As QEMU does: byte by byte, without waiting.
-        let written =
-            (0..100_000_u32).map_while(|index| writes.write(&[index as u8]).ok()).sum::<usize>();
+        let written = (0..100_000_u32)
+            .map_while(|index| qemu_output.write(&[index as u8]).ok())
+            .sum::<usize>();
         assert!(written >= 65_536, "{written}");
         let mut first = [0; 300];
         serial.from_guest.read_exact(&mut first).unwrap();
         assert_eq!((first[1], first[299]), (1, 43));
         serial.to_guest.write_all(b"\n").unwrap();
-        reads.read_exact(&mut first[..1]).unwrap();
+        qemu_input.read_exact(&mut first[..1]).unwrap();
         assert_eq!(first[0], b'\n');
     }
 }

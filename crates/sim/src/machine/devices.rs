@@ -95,7 +95,7 @@ pub struct Disk {
     pub latency_ns: u64,
 }
 
-/// Two network cards of one machine, joined back to back.
+/// Model of the two network cards of a machine, which are joined back to back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NicModel {
@@ -103,7 +103,7 @@ pub enum NicModel {
     VirtioNet,
     /// Intel 82540EM.
     E1000,
-    /// Intel 82545EM: the same, and Linux can set the time that it keeps between two interrupts
+    /// Intel 82545EM. Unlike for the 82540EM, Linux can set its minimum time between two interrupts
     /// (e1000_ethtool.c, `e1000_set_coalesce`).
     #[serde(rename = "e1000-82545em")]
     E1000Throttled,
@@ -174,7 +174,7 @@ impl NicModel {
         word_of(&NicModel::ALL, self)
     }
 
-    /// Returns its PCI device, as [`DiskModel::pci`].
+    /// Returns the PCI device of each card, in the format of [`DiskModel::pci`].
     pub(crate) fn pci(self) -> &'static str {
         match self {
             NicModel::VirtioNet => "1af4:1000",
@@ -192,13 +192,13 @@ impl NicModel {
             NicModel::E1000Throttled => "e1000-82545em",
             NicModel::Rtl8139 => "rtl8139",
         };
-        let of_card = |index: usize| {
+        let card_arguments = |index: usize| {
             // Without a ROM: the guest does not boot from it.
             let device = format!("{card},netdev=net{index},mac=52:54:00:00:00:0{index},romfile=");
             let port = format!("hubport,hubid=0,id=net{index}");
             ["-netdev".to_owned(), port, "-device".to_owned(), device]
         };
-        (0..2).flat_map(of_card).collect()
+        (0..2).flat_map(card_arguments).collect()
     }
 }
 
@@ -256,11 +256,12 @@ impl Backing {
     }
 }
 
+/// Checks the size of a disk.
 fn check_size(bytes: u64) -> std::result::Result<(), String> {
-    let fits =
+    let is_allowed =
         (SECTOR_BYTES..=DISK_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES);
     let allowed = || format!("{bytes} bytes; a disk has a multiple of 512, at most 16T");
-    fits.then_some(()).ok_or_else(allowed)
+    if is_allowed { Ok(()) } else { Err(allowed()) }
 }
 
 impl Disk {
@@ -306,7 +307,7 @@ impl Disk {
     }
 
     /// Opens the file of the disk. A writable disk gets a copy without a name, which ends with its last user.
-    /// `saved` replaces the content that the disk names.
+    /// `saved`: the content from a checkpoint, instead of the content that the disk names.
     fn open(&self, index: usize, saved: Option<&Path>) -> Result<Option<OwnedFd>> {
         let directory = std::env::temp_dir();
         let failed = |action: String| {
@@ -342,15 +343,15 @@ const HAS_CHANGED: &str = "it has changed since it was examined";
 /// Opens a file for reading, if its content still has the hash.
 fn open_unchanged(path: &Path, sha256: &str, known: Option<Identity>) -> io::Result<OwnedFd> {
     let file = File::open(path)?;
-    let is_same = known.is_some() && Identity::of_unchanged(&file.metadata()?) == known;
-    if !is_same && hash::of_open_file(&file)? != sha256 {
+    let is_unchanged = known.is_some() && Identity::of_unchanged(&file.metadata()?) == known;
+    if !is_unchanged && hash::of_open_file(&file)? != sha256 {
         return Err(io::Error::other(HAS_CHANGED));
     }
     Ok(file.into())
 }
 
-/// Like [`copy_of`], with a check of the copy's hash. If the file has not changed from its examination to the
-/// end of the copy, the hash is not computed again.
+/// Like [`copy_of`], with a check of the copy's hash. Skips the check if the file's metadata show that the file is the
+/// same as at its examination, until the end of the copy.
 fn copy_unchanged(
     path: &Path,
     bytes: u64,
@@ -361,8 +362,8 @@ fn copy_unchanged(
     let identity = || Ok::<_, io::Error>(Identity::of_unchanged(&fs::metadata(path)?));
     let before = identity()?;
     let copy = copy_of(path, bytes, directory)?;
-    let is_same = known.is_some() && before == known && identity()? == known;
-    if is_same {
+    let is_unchanged = known.is_some() && before == known && identity()? == known;
+    if is_unchanged {
         return Ok(copy);
     }
     let copy = File::from(copy);
@@ -372,48 +373,49 @@ fn copy_unchanged(
     Ok(copy.into())
 }
 
-/// Makes a file of zeros without a name.
+/// Creates a file of zeros without a name.
 fn scratch(bytes: u64, directory: &Path) -> io::Result<OwnedFd> {
     let file = unnamed(directory)?;
     rustix::fs::ftruncate(&file, bytes)?;
     Ok(file)
 }
 
+/// Creates an empty file without a name (`O_TMPFILE`): it ends with its last descriptor.
 fn unnamed(directory: &Path) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(0o600);
     Ok(rustix::fs::open(directory, OFlags::TMPFILE | OFlags::RDWR, mode)?)
 }
 
-/// Copies a file of this length to a file without a name. Shares the blocks if the file system can; otherwise
-/// copies everything but the holes.
+/// Copies a file of `bytes` bytes to a file without a name. Shares the blocks if the file system can; otherwise copies
+/// everything but the holes.
 fn copy_of(path: &Path, bytes: u64, directory: &Path) -> io::Result<OwnedFd> {
-    let from = File::open(path)?;
-    if from.metadata()?.len() != bytes {
+    let source = File::open(path)?;
+    if source.metadata()?.len() != bytes {
         return Err(io::Error::other(HAS_CHANGED));
     }
     let copy = unnamed(directory)?;
-    copy_content(&from, &copy, bytes)?;
+    copy_content(&source, &copy, bytes)?;
     Ok(copy)
 }
 
-/// Copies the first bytes of a file to an empty one.
-fn copy_content(from: &impl AsFd, to: &impl AsFd, bytes: u64) -> io::Result<()> {
-    let (from, to) = (from.as_fd(), to.as_fd());
-    if rustix::fs::ioctl_ficlone(to, from).is_err() {
-        rustix::fs::ftruncate(to, bytes)?;
+/// Copies the first `bytes` bytes of a file to an empty file. Shares the blocks if the file system can.
+fn copy_content(source: &impl AsFd, target: &impl AsFd, bytes: u64) -> io::Result<()> {
+    let (source, target) = (source.as_fd(), target.as_fd());
+    if rustix::fs::ioctl_ficlone(target, source).is_err() {
+        rustix::fs::ftruncate(target, bytes)?;
         let mut offset = 0;
-        while let Some(data) = next_data(from, offset, bytes)? {
-            copy_range(from, to, data.clone())?;
+        while let Some(data) = next_data(source, offset, bytes)? {
+            copy_range(source, target, data.clone())?;
             offset = data.end;
         }
     }
     Ok(())
 }
 
-/// Returns the next range of a file, from `offset`, that is no hole.
+/// Returns the next range of a file with data, not a hole, from `offset` on; `None` if there is none before `bytes`.
 fn next_data(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<Option<Range<u64>>> {
-    let seek = |to| -> io::Result<Option<u64>> {
-        match rustix::fs::seek(file, to) {
+    let seek = |position| -> io::Result<Option<u64>> {
+        match rustix::fs::seek(file, position) {
             // There is no more data.
             Err(Errno::NXIO) => Ok(None),
             found => Ok(Some(found?)),
@@ -427,18 +429,23 @@ fn next_data(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<Option
     Ok((start < end).then_some(start..end))
 }
 
-/// Copies a range within the kernel.
-fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
+/// Copies a range by copy_file_range(2), or by a buffer where the kernel cannot do that.
+fn copy_range(source: BorrowedFd<'_>, target: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
     let (mut read_at, mut write_at) = (range.start, range.start);
     while read_at < range.end {
         let length = usize::try_from(range.end - read_at).unwrap_or(usize::MAX).min(COPY_BYTES);
-        let copied =
-            rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), length);
+        let copied = rustix::fs::copy_file_range(
+            source,
+            Some(&mut read_at),
+            target,
+            Some(&mut write_at),
+            length,
+        );
         match copied {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             // Another file system, or a kernel before 5.3.
             Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
-                return copy_by_buffer(from, to, read_at..range.end);
+                return copy_by_buffer(source, target, read_at..range.end);
             }
             done => drop(done?),
         }
@@ -446,23 +453,24 @@ fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, range: Range<u64>) -> io
     Ok(())
 }
 
+/// Copies a range by read and write.
 fn copy_by_buffer(
-    from: BorrowedFd<'_>,
-    to: BorrowedFd<'_>,
+    source: BorrowedFd<'_>,
+    target: BorrowedFd<'_>,
     mut range: Range<u64>,
 ) -> io::Result<()> {
     let mut buffer = vec![0; COPY_BYTES];
     while range.start < range.end {
         let length =
             buffer.len().min(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
-        let count = rustix::io::pread(from, &mut buffer[..length], range.start)?;
+        let count = rustix::io::pread(source, &mut buffer[..length], range.start)?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut written = 0;
         while written < count {
             let offset = range.start + written as u64;
-            written += rustix::io::pwrite(to, &buffer[written..count], offset)?;
+            written += rustix::io::pwrite(target, &buffer[written..count], offset)?;
         }
         range.start += count as u64;
     }
@@ -479,6 +487,7 @@ fn fd_set(index: usize) -> usize {
     index + 1
 }
 
+/// The open file of a disk, which QEMU inherits.
 #[derive(Debug)]
 pub(crate) struct DiskFile {
     index: usize,
@@ -524,12 +533,12 @@ pub(crate) fn saved_names(disks: &[Disk]) -> impl Iterator<Item = String> {
 }
 
 /// Saves what the guest has written, in a directory. The machine is stopped: all requests have ended.
-pub(crate) fn save(files: &[DiskFile], aside: &Path) -> Result<()> {
+pub(crate) fn save(files: &[DiskFile], staging: &Path) -> Result<()> {
     for disk in files.iter().filter(|disk| disk.is_writable) {
-        let target = aside.join(saved_name(disk.index));
-        let copied = File::create(&target).and_then(|to| {
+        let target = staging.join(saved_name(disk.index));
+        let copied = File::create(&target).and_then(|file| {
             let bytes = rustix::fs::fstat(&disk.file)?.st_size;
-            copy_content(&disk.file, &to, u64::try_from(bytes).unwrap_or(0))
+            copy_content(&disk.file, &file, u64::try_from(bytes).unwrap_or(0))
         });
         copied.map_err(SimError::file(&target))?;
     }
@@ -539,7 +548,8 @@ pub(crate) fn save(files: &[DiskFile], aside: &Path) -> Result<()> {
 impl FromStr for Disk {
     type Err = String;
 
-    /// `virtio-blk`, `nvme,size=64M`, `ahci,file=disk.raw,latency=100us`, `virtio-blk,scratch=1G`.
+    /// Parses an argument of `--disk`: `virtio-blk`, `nvme,size=64M`, `ahci,file=disk.raw,latency=100us`,
+    /// `virtio-blk,scratch=1G`.
     fn from_str(text: &str) -> std::result::Result<Disk, String> {
         let (model, rest) = text.split_once(',').unwrap_or((text, ""));
         let mut disk = Disk {
@@ -560,8 +570,8 @@ impl FromStr for Disk {
                     disk.backing = Backing::Scratch { bytes };
                 }
                 Some(("file", path)) => {
-                    let made = Backing::of_file(Path::new(path));
-                    disk.backing = made.map_err(|error| error.to_string())?;
+                    let backing = Backing::of_file(Path::new(path));
+                    disk.backing = backing.map_err(|error| error.to_string())?;
                 }
                 Some(("latency", latency)) => {
                     let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];

@@ -1,4 +1,4 @@
-//! Compares the disks and network cards that the guest's kernel found with those of the machine. A device
+//! Compares the disks and network cards that the guest's kernel found with the machine's own. A device
 //! without a driver is silently absent in the guest, and a measurement would use another device.
 
 use serde::{Deserialize, Serialize};
@@ -18,29 +18,36 @@ pub struct FoundDevice {
     pub driver: String,
 }
 
-/// A sort of device that a machine has.
+/// A disk or network card of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sort {
+struct RequestedDevice {
+    /// Its name in options.
     word: &'static str,
+    /// `disk` or `network card`, for messages.
     kind: &'static str,
+    /// `VENDOR:DEVICE` of its PCI device, in hexadecimal.
     pci: &'static str,
 }
 
 /// Disks and network cards of a machine.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Requested(Vec<Sort>);
+pub(crate) struct RequestedDevices(Vec<RequestedDevice>);
 
-impl Requested {
-    pub(crate) fn from_machine(machine: &Machine) -> Requested {
-        let disks = machine.disks.iter().map(|disk| Sort {
+impl RequestedDevices {
+    /// Lists the disks and cards of a machine.
+    pub(crate) fn from_machine(machine: &Machine) -> RequestedDevices {
+        let disks = machine.disks.iter().map(|disk| RequestedDevice {
             word: disk.model.word(),
             kind: "disk",
             pci: disk.model.pci(),
         });
-        let card =
-            |nics: NicModel| Sort { word: nics.word(), kind: "network card", pci: nics.pci() };
+        let card = |nics: NicModel| RequestedDevice {
+            word: nics.word(),
+            kind: "network card",
+            pci: nics.pci(),
+        };
         let cards = machine.nics.into_iter().flat_map(|nics| [card(nics); 2]);
-        Requested(disks.chain(cards).collect())
+        RequestedDevices(disks.chain(cards).collect())
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -55,15 +62,19 @@ impl Requested {
         found: &[FoundDevice],
         modules_failed: &[String],
     ) -> Result<(), SimError> {
-        let has = |sort: &Sort, all: usize| {
-            found.iter().filter(|device| device.pci == sort.pci).count() >= all
+        let found_count = |requested: &RequestedDevice| {
+            found.iter().filter(|device| device.pci == requested.pci).count()
         };
-        let wanted =
-            |sort: &Sort| self.0.iter().filter(|candidate| candidate.pci == sort.pci).count();
-        let Some(absent) = self.0.iter().find(|sort| !has(sort, wanted(sort))) else {
+        let requested_count = |requested: &RequestedDevice| {
+            self.0.iter().filter(|candidate| candidate.pci == requested.pci).count()
+        };
+        // A machine may have several devices of a kind: each must be found.
+        let is_absent =
+            |requested: &&RequestedDevice| found_count(requested) < requested_count(requested);
+        let Some(absent) = self.0.iter().find(is_absent) else {
             return Ok(());
         };
-        let Sort { word, kind, pci } = absent;
+        let RequestedDevice { word, kind, pci } = absent;
         let failed = match modules_failed {
             [] => String::new(),
             all => format!("; it refused the modules {}", all.join(", ")),
@@ -84,15 +95,18 @@ impl Requested {
 ///
 /// Fails when they are not; the error names the measured interfaces.
 pub(crate) fn check_cards(cards: NicModel, reported: &Map<String, Value>) -> Result<(), String> {
-    let ends = reported.get("interfaces").and_then(Value::as_array);
-    let ends = ends.map(Vec::as_slice).unwrap_or_default();
-    let is_card = |end: &Value| end.get("pci").and_then(Value::as_str) == Some(cards.pci());
-    if !ends.is_empty() && ends.iter().all(is_card) {
+    let interfaces = reported.get("interfaces").and_then(Value::as_array);
+    let interfaces = interfaces.map(Vec::as_slice).unwrap_or_default();
+    let is_card =
+        |interface: &Value| interface.get("pci").and_then(Value::as_str) == Some(cards.pci());
+    if !interfaces.is_empty() && interfaces.iter().all(is_card) {
         return Ok(());
     }
-    let names = ends.iter().map(|end| match (end["name"].as_str(), end["driver"].as_str()) {
-        (Some(name), Some(driver)) => format!("{name} (driver {driver})"),
-        (name, _) => name.unwrap_or("an unknown interface").to_owned(),
+    let names = interfaces.iter().map(|interface| {
+        match (interface["name"].as_str(), interface["driver"].as_str()) {
+            (Some(name), Some(driver)) => format!("{name} (driver {driver})"),
+            (name, _) => name.unwrap_or("an unknown interface").to_owned(),
+        }
     });
     let names: Vec<String> = names.collect();
     let names = if names.is_empty() { "interfaces unknown".to_owned() } else { names.join(", ") };
@@ -116,7 +130,7 @@ mod tests {
         let mut machine = machine();
         machine.nics = "e1000".parse().ok();
         machine.disks = vec!["ahci".parse().unwrap(), "ide".parse().unwrap()];
-        let requested = Requested::from_machine(&machine);
+        let requested = RequestedDevices::from_machine(&machine);
         assert_eq!(requested.count(), 4);
         let mut all = vec![
             found("sda", "8086:2922", "ahci"),
@@ -133,7 +147,11 @@ mod tests {
             assert!(error.contains(words) && error.contains("--flavour full"), "{error}");
             assert!(error.contains("refused the modules e1000"), "{error}");
         }
-        assert!(Requested::from_machine(&crate::machine::tests::machine()).check(&[], &[]).is_ok());
+        assert!(
+            RequestedDevices::from_machine(&crate::machine::tests::machine())
+                .check(&[], &[])
+                .is_ok()
+        );
     }
 
     #[test]
@@ -142,9 +160,13 @@ mod tests {
         let check = |interfaces: Value| {
             check_cards(cards, &Map::from_iter([("interfaces".to_owned(), interfaces)]))
         };
-        let end = |name: &str, pci: &str| json!({ "name": name, "pci": pci, "driver": "e1000" });
-        assert_eq!(check(json!([end("eth0", "8086:100e"), end("eth1", "8086:100e")])), Ok(()));
-        let mixed = check(json!([end("eth0", "8086:100e"), end("eth1", "1af4:1000")]));
+        let interface =
+            |name: &str, pci: &str| json!({ "name": name, "pci": pci, "driver": "e1000" });
+        assert_eq!(
+            check(json!([interface("eth0", "8086:100e"), interface("eth1", "8086:100e")])),
+            Ok(())
+        );
+        let mixed = check(json!([interface("eth0", "8086:100e"), interface("eth1", "1af4:1000")]));
         assert!(mixed.unwrap_err().contains("not the cards e1000"));
         let veth = check(json!([{ "name": "irqlab-near" }, { "name": "irqlab-far" }]));
         assert!(veth.unwrap_err().contains("measured irqlab-near, irqlab-far"));

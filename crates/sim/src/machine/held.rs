@@ -1,4 +1,4 @@
-//! The plugin's message on QEMU's standard error output that it holds the machine for a checkpoint.
+//! The plugin's message that it holds the machine for a checkpoint: a line on QEMU's standard error output.
 
 use crate::text::LineSplitter;
 
@@ -7,7 +7,7 @@ use simrecord::messages;
 /// Maximum length of a line that can be a message.
 const LINE_BYTES_MAX: usize = 256;
 
-/// The machine is held: it waits until it was stopped, saved and continued.
+/// The plugin holds the machine, which waits until irqlab has saved and continued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The number of the checkpoint: its position in [`crate::annotate::Annotations::checkpoints`].
@@ -33,6 +33,7 @@ impl HeldLines {
     }
 }
 
+/// Parses a line of QEMU's standard error output; `None` if it is not such a message.
 fn parse(line: &[u8]) -> Option<Held> {
     let line = std::str::from_utf8(line).ok()?.trim_end_matches('\r');
     let (number, region) = line.strip_prefix(messages::HELD)?.split_once(' ')?;

@@ -1,5 +1,8 @@
 //! The simulated machine: its hardware as QEMU's command line, and the QEMU process that runs it
 //! ([`vm`]).
+//!
+//! Everything that the guest can observe is in the command line and in files with known hashes. A new setting must be
+//! in [`Machine::device_set`] or in the key of `checkpoint::ready`, and in the key of [`crate::machine_times`].
 
 pub(crate) mod agent;
 mod channel;
@@ -13,7 +16,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use devices::{DISKS_MAX, Disk, DiskModel, LATENCY_NS_MAX, NicModel};
-use found::Requested;
+use found::RequestedDevices;
 pub use held::Held;
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +27,9 @@ use crate::{Result, SimError};
 
 /// Maximum number of CPUs.
 pub const CPUS_MAX: u32 = 16;
-/// Memory of a machine, in MiB.
+/// Allowed memory of a machine, in MiB.
 const MEMORY_MIB: std::ops::RangeInclusive<u32> = 64..=65_536;
-/// Memory of the kernel itself, in MiB.
+/// Memory that the kernel itself needs at its start, in MiB.
 const KERNEL_MIB: u64 = 48;
 /// The disk with the root file system, as the guest names it.
 const ROOT_DEVICE: &str = "/dev/vda";
@@ -80,7 +83,7 @@ pub struct Machine {
     /// Two network cards, joined back to back.
     #[serde(default)]
     pub nics: Option<NicModel>,
-    /// Whether the guest has a PMU, which the plugin implements; such a machine is observed.
+    /// Whether the guest has a PMU. The plugin implements it, so such a machine must be observed.
     #[serde(default)]
     pub pmu: bool,
     /// Arguments of QEMU for further devices (`-device`, `-drive`, `-netdev` and their values).
@@ -131,21 +134,21 @@ impl Machine {
     pub fn command_line(&self, request: &str, guest_limit_s: u32) -> Result<String> {
         // Symbols at the addresses of /proc/kallsyms; no self-tests of ciphers, which are half of a boot's
         // instructions; a panic resets, and the reset ends QEMU.
-        let fixed = "console=ttyS0 nokaslr cryptomgr.notests panic=-1 oops=panic";
+        let fixed_words = "console=ttyS0 nokaslr cryptomgr.notests panic=-1 oops=panic";
         let appended = self.append.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>()?;
         let request = quoted(&format!("irqlab.do={request}"))?;
-        let mut parts = vec![fixed.to_owned()];
+        let mut parts = vec![fixed_words.to_owned()];
         if self.cpus > 1 {
-            // The TSCs of all CPUs agree. Without this word the kernel would use the HPET where the
-            // processor does not promise that, and the HPET follows the model only at the ends of slices.
+            // The TSCs of all CPUs agree. Without this word the kernel would use the HPET, unless the processor
+            // promises that they agree. The HPET follows the model only at the ends of slices.
             parts.push("tsc=reliable".to_owned());
         }
         if self.root {
             parts.push(format!("irqlab.root={ROOT_DEVICE}"));
         }
-        let devices = Requested::from_machine(self).count();
+        let devices = RequestedDevices::from_machine(self).count();
         if devices > 0 {
-            // The guest waits for them, and reports what it finds.
+            // The guest waits until it finds this number of devices, and reports them.
             parts.push(format!("irqlab.devices={devices}"));
         }
         parts.extend(appended);
@@ -203,7 +206,8 @@ impl Machine {
         )))
     }
 
-    /// Describes the properties that a checkpoint depends on, in addition to kernel, initramfs and QEMU.
+    /// Describes the properties that a checkpoint depends on, in addition to kernel, initramfs and QEMU. The text is
+    /// compared with that of a checkpoint, and is part of keys: it must name each device completely.
     pub(crate) fn device_set(&self) -> String {
         let timing = match self.timing {
             Timing::Instructions { shift } => format!("one instruction = 2^{shift} ns"),
@@ -216,7 +220,7 @@ impl Machine {
         parts.join(" ")
     }
 
-    /// Describes the machine without the paths of its files on this host.
+    /// Describes the machine for the settings of a run, without the paths of its files on this host.
     #[must_use]
     pub fn described(&self) -> serde_json::Value {
         let mut described = serde_json::to_value(self).unwrap_or_default();
@@ -227,7 +231,8 @@ impl Machine {
         described
     }
 
-    /// Returns QEMU's command line without the channels, which [`vm`] adds.
+    /// Returns QEMU's command line without the channels, which [`vm`] adds. `command_line` is the kernel's; `request`
+    /// is for the firmware, where the guest reads it.
     pub(crate) fn command(
         &self,
         qemu: &Qemu,
@@ -267,7 +272,7 @@ impl Machine {
     }
 }
 
-/// Doubles the commas of a value: QEMU's options need that.
+/// Doubles the commas of a value, as QEMU's options require.
 pub(crate) fn doubled_commas(value: &str) -> String {
     value.replace(',', ",,")
 }

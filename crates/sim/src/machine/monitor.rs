@@ -1,5 +1,6 @@
-//! QEMU's monitor protocol: one JSON document per line (docs/interop/qmp-spec.rst). This module does no
-//! IO: [`super::vm`] owns the socket.
+//! QEMU's monitor protocol (QMP): one JSON document per line (docs/interop/qmp-spec.rst). irqlab stops,
+//! saves, continues and quits a machine with it, and copies the guest's memory. This module does no IO:
+//! [`super::vm`] owns the socket.
 
 use serde_json::{Value, json};
 
@@ -22,9 +23,10 @@ pub(crate) enum Reply {
     Error(u64, String),
 }
 
-/// The state of the protocol: the number of the last command, and an incomplete line.
+/// The state of the protocol.
 #[derive(Debug)]
 pub(crate) struct Qmp {
+    /// Number of the last command.
     commands: u64,
     lines: LineSplitter,
 }
@@ -34,7 +36,7 @@ impl Qmp {
         Qmp { commands: 0, lines: LineSplitter::new(LINE_BYTES_MAX) }
     }
 
-    /// Returns the number of the next command, and its line.
+    /// Returns a new command's number, and the line to send. `arguments`: null for none.
     pub(crate) fn command(&mut self, name: &str, arguments: &Value) -> (u64, Vec<u8>) {
         self.commands += 1;
         let mut command = json!({ "execute": name, "id": self.commands });
@@ -57,12 +59,13 @@ impl Qmp {
     }
 }
 
+/// Parses a line of the monitor.
 fn reply(line: &[u8]) -> Result<Reply> {
-    let nonsense = |problem: &str| {
+    let malformed = |problem: &str| {
         let line: String = String::from_utf8_lossy(line).chars().take(200).collect();
         SimError::Monitor(format!("{problem}: {line:?}"))
     };
-    let mut value: Value = serde_json::from_slice(line).map_err(|_| nonsense("not JSON"))?;
+    let mut value: Value = serde_json::from_slice(line).map_err(|_| malformed("not JSON"))?;
     if value.get("QMP").is_some() {
         return Ok(Reply::Greeting);
     }
@@ -76,7 +79,7 @@ fn reply(line: &[u8]) -> Result<Reply> {
     }
     match (id, value.get_mut("return")) {
         (Some(id), Some(answer)) => Ok(Reply::Return(id, answer.take())),
-        _ => Err(nonsense("neither event nor reply")),
+        _ => Err(malformed("neither event nor reply")),
     }
 }
 

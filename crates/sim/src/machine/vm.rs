@@ -1,8 +1,9 @@
 //! A running machine: QEMU as a child process, its console, its monitor, and the guest's messages.
 //!
-//! Pipes, made before QEMU starts, are its first and second serial port, and a socket pair is its
-//! monitor: no path has to be guessed or removed, and all end with the process. The monitor is silent
-//! while the guest runs, except for the reply to a command.
+//! QEMU's first serial port is the console, its second carries the guest's messages. Both are pipes, and the monitor
+//! is a socket pair, all made before QEMU starts: they have no path, and end with the process. The monitor is silent
+//! while the guest runs, except for the reply to a command. [`crate::boot`] and [`crate::checkpoint`] drive a machine
+//! by [`Vm::next`] and [`Vm::command`], both on the thread that started QEMU.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,7 +21,7 @@ use serde_json::Value;
 use super::agent::{Message, Messages};
 use super::channel::{self, Serial};
 use super::devices::{self, DiskFile, hand_over};
-use super::found::Requested;
+use super::found::RequestedDevices;
 use super::held::{Held, HeldLines};
 use super::monitor::{Qmp, Reply};
 use super::{Machine, doubled_commas};
@@ -60,23 +61,31 @@ pub struct GuestEvent(pub(crate) Message);
 pub struct Vm {
     child: Child,
     stderr: ChildStderr,
+    /// Becomes readable when QEMU ends.
     pidfd: OwnedFd,
     disks: Vec<DiskFile>,
-    requested: Requested,
+    /// The disks and cards that the guest must find.
+    requested: RequestedDevices,
+    /// The modules that the guest has loaded.
     modules: Vec<LoadedModule>,
     console: Serial,
+    /// The serial port of the guest's first process.
     agent: Serial,
     monitor: UnixStream,
     qmp: Qmp,
+    /// Replies of the monitor that no command has taken yet.
     replies: VecDeque<Reply>,
     messages: Messages,
+    /// Events that [`Vm::next`] has not returned yet.
     events: VecDeque<VmEvent>,
     console_tail: Tail,
     qemu_tail: Tail,
     held: HeldLines,
+    /// The kernel's command line, and the request in the firmware.
     started: (String, String),
     is_restored: bool,
     shutdown_reason: Option<String>,
+    /// QEMU's exit status, after all its output was read.
     ended: Option<ExitStatus>,
 }
 
@@ -119,6 +128,9 @@ impl Instrumentation<'_> {
 }
 
 impl Vm {
+    /// Starts QEMU.
+    ///
+    /// Fails when the machine's settings are invalid, or QEMU cannot be started.
     pub(crate) fn start(qemu: &Qemu, machine: &Machine, config: &StartConfig<'_>) -> Result<Vm> {
         let mut command = machine.command(qemu, &config.command_line, &config.request)?;
         let mut inherited = Vec::new();
@@ -137,10 +149,11 @@ impl Vm {
         dies_with_parent(&mut command);
         // Ctrl-C in a terminal must reach irqlab only, which ends the machine in order.
         command.process_group(0);
-        let others = config.instrumentation.files.iter().map(AsRawFd::as_raw_fd);
-        let of_disks = disks.iter().map(AsRawFd::as_raw_fd);
-        let all = inherited.iter().map(AsRawFd::as_raw_fd).chain(of_disks).chain(others);
-        inherit(&mut command, all.collect());
+        let plugin_files = config.instrumentation.files.iter().map(AsRawFd::as_raw_fd);
+        let disk_files = disks.iter().map(AsRawFd::as_raw_fd);
+        let descriptors =
+            inherited.iter().map(AsRawFd::as_raw_fd).chain(disk_files).chain(plugin_files);
+        inherit(&mut command, descriptors.collect());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| SimError::Program {
             program: qemu.program().display().to_string(),
@@ -162,7 +175,7 @@ impl Vm {
             stderr,
             pidfd,
             disks,
-            requested: Requested::from_machine(machine),
+            requested: RequestedDevices::from_machine(machine),
             modules: Vec::new(),
             console,
             agent,
@@ -187,11 +200,11 @@ impl Vm {
     }
 
     /// Saves what the guest has written to its disks, in a directory. The machine is stopped.
-    pub(crate) fn save_disks(&self, aside: &Path) -> Result<()> {
-        devices::save(&self.disks, aside)
+    pub(crate) fn save_disks(&self, staging: &Path) -> Result<()> {
+        devices::save(&self.disks, staging)
     }
 
-    /// Whether its guest was up when it started.
+    /// Returns whether the machine started from a saved state. Its guest was up then.
     pub(crate) fn is_restored(&self) -> bool {
         self.is_restored
     }
@@ -252,15 +265,15 @@ impl Vm {
         timeout: Duration,
     ) -> Result<Value> {
         let deadline = Instant::now() + timeout;
-        let (wanted, line) = self.qmp.command(name, arguments);
-        // A write to a closed monitor fails; the end of the process is found below.
+        let (number, line) = self.qmp.command(name, arguments);
+        // The error of a closed monitor is ignored: the loop below notices that QEMU has ended.
         let _ = (&self.monitor).write_all(&line);
         loop {
             while let Some(reply) = self.replies.pop_front() {
                 match reply {
-                    Reply::Return(id, value) if id == wanted => return Ok(value),
-                    Reply::Error(id, words) if id == wanted => {
-                        return Err(SimError::Monitor(format!("{name}: {words}")));
+                    Reply::Return(id, value) if id == number => return Ok(value),
+                    Reply::Error(id, reason) if id == number => {
+                        return Err(SimError::Monitor(format!("{name}: {reason}")));
                     }
                     _ => {}
                 }
@@ -291,7 +304,7 @@ impl Vm {
 
     /// Kills QEMU and waits until it has ended.
     pub fn kill(&mut self) {
-        // Both fail only when it has ended already.
+        // Both calls fail only if QEMU has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -301,7 +314,7 @@ impl Vm {
         self.shutdown_reason.as_deref()
     }
 
-    /// Returns the rest of a recent console line, after `text`.
+    /// Returns the rest of the first kept console line that contains `text`, after `text`.
     pub(crate) fn console_line_after(&self, text: &str) -> Option<String> {
         self.console_tail.after(text)
     }
@@ -317,13 +330,13 @@ impl Vm {
         SimError::Machine { what: problem.to_owned(), console, qemu }
     }
 
-    /// As [`Vm::failure`], of a guest whose time is over.
+    /// Like [`Vm::failure`], for a machine that reached a time limit.
     pub(crate) fn time_limit(&self, problem: &str) -> SimError {
         let (console, qemu) = self.last_lines();
         SimError::TimeLimit { what: problem.to_owned(), console, qemu }
     }
 
-    /// The last lines of the console and of QEMU.
+    /// Returns the last lines of the console and of QEMU.
     fn last_lines(&self) -> (String, String) {
         let qemu = self.qemu_tail.lines();
         let lines: Vec<&str> = qemu.lines().filter(|line| !line.contains(": warning: ")).collect();
@@ -335,7 +348,7 @@ impl Vm {
         let is_ended = self.wait(deadline)?;
         if is_ended {
             let status = self.child.wait().map_err(SimError::system("waiting for QEMU"))?;
-            // Its last output is still in the pipes and the socket.
+            // QEMU's last output is still in the pipes and the socket.
             while self.read_all()? {}
             self.ended = Some(status);
             self.events.push_back(VmEvent::Ended(status));
@@ -413,7 +426,7 @@ pub(crate) fn describe_exit(status: ExitStatus) -> String {
     }
 }
 
-/// Lets the child inherit these descriptors under their numbers.
+/// Lets the child inherit the descriptors with these numbers, under the same numbers.
 fn inherit(command: &mut Command, numbers: Vec<i32>) {
     // SAFETY: between fork and exec only fcntl(2) is called; the vector was made before.
     unsafe {

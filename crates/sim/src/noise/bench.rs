@@ -1,4 +1,6 @@
-//! [`SimNoise`]: each loop runs in a machine of its own, whose record shows which contexts took the time.
+//! [`SimNoise`]: the bench itself. Each loop runs in its own machine, whose record shows which contexts took the time.
+//!
+//! `lab` requests the loops one by one by [`NoiseBench::measure`]. The first request runs the machines of all loops.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,16 +27,16 @@ use crate::forecast::MachineWork;
 use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::parallel::{Jobs, for_each};
 
-/// How to measure.
+/// The settings of a [`SimNoise`].
 pub struct SimNoiseSettings {
-    /// The machine. The bench starts another one for each loop. Guest time is not the host's; transitions are
-    /// recorded.
+    /// The machine. The bench starts another one for each loop. Guest time must not follow the host's clock, and
+    /// transitions must be recorded.
     pub guest: GuestRun,
-    /// The request to the guests; each gets one of its loops.
+    /// The request for all loops; the guest of each machine gets one of the loops.
     pub request: NoiseRequest,
     /// The choice of single detours that are kept of each CPU.
     pub keep: KeepDetours,
-    /// Settings that are true only for this host or at this moment.
+    /// Facts that hold for this host or this moment only.
     pub on_host: Map<String, Json>,
     /// How many loops are measured at the same time.
     pub jobs: Jobs,
@@ -51,10 +53,11 @@ pub struct SimNoise {
     settings: SimNoiseSettings,
     clock_hz: u64,
     resolution: Option<GuestClockResolution>,
-    /// The loops that were not requested yet, with the outcomes of their machines; `None` before the machines have run.
+    /// The loops that were not requested yet, with the outcomes of their machines; `None` before the machines have
+    /// run.
     outcomes: Option<Vec<(Loop, MachineOutcome)>>,
     notices: Vec<String>,
-    /// CPUs and loops whose ledger does not close.
+    /// Number of pairs of a CPU and a loop whose ledger does not close.
     broken: u64,
     /// The limit that ended a machine early.
     limit: Option<String>,
@@ -77,7 +80,7 @@ struct LoopOutcome {
 }
 
 impl SimNoise {
-    /// A bench; nothing is started yet.
+    /// Makes a bench. Starts no machine yet.
     #[must_use]
     pub fn new(settings: SimNoiseSettings) -> SimNoise {
         // Without a model a cycle is an instruction, and takes 1 ns.
@@ -94,14 +97,15 @@ impl SimNoise {
         }
     }
 
-    /// Returns the CPUs of a core in the model; the guest does not know them.
+    /// Returns the number of CPUs that share a core in the model. The guest does not know it.
     fn threads_per_core(&self) -> u32 {
         let model = self.settings.guest.watch.model.as_ref();
         let core = model.and_then(|model| model.model.core.as_ref());
         core.and_then(|core| core.threads).unwrap_or(1)
     }
 
-    /// Cycles of the window of a loop; `None` if repetitions end it, whose length is not known.
+    /// Returns the cycles of a loop's warm-up and window. `None` if a number of repetitions ends the window: its
+    /// length is unknown then.
     fn window_cycles(&self, looping: Loop) -> Option<u64> {
         let request = &self.settings.request;
         if request.repetitions.is_some() && looping == Loop::Fwq {
@@ -111,7 +115,7 @@ impl SimNoise {
         u64::try_from(ns * u128::from(self.clock_hz) / 1_000_000_000).ok()
     }
 
-    /// Calls `action` with the request of a loop, and how long the phases of its machine are.
+    /// Calls `action` with the request of a loop, and with the expected lengths of its machine's phases.
     fn with_machine<T>(
         &self,
         looping: Loop,
@@ -128,7 +132,7 @@ impl SimNoise {
         action(&Request::Noise(request), expected)
     }
 
-    /// What the machine of each loop is to do. Starts no machine.
+    /// Returns the work of the machine of each loop. Starts no machine.
     ///
     /// Fails if a request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
@@ -173,7 +177,7 @@ impl SimNoise {
             let warnings = sample.cpu_warnings.iter();
             self.broken += warnings.filter(|warning| warning.is_broken()).count() as u64;
         }
-        // The threshold is the detour loop's.
+        // The detour loop's resolution comes first: its threshold is the one to report.
         if looping == Loop::Detour || self.resolution.is_none() {
             self.resolution = outcome.resolution.or(self.resolution);
         }
@@ -211,7 +215,7 @@ impl SimNoise {
             Some(failed) => Err(failed.error.clone()),
             None => Ok(self.join(looping, &response, &account, ran.early.is_some())?),
         };
-        // A limit that came after the loop cut nothing.
+        // A limit that came after the loop is not reported: it shortened nothing.
         let is_whole = match &sample {
             Ok(Some(sample)) => !sample.interrupted,
             Ok(None) => false,
@@ -256,6 +260,7 @@ impl SimNoise {
         Ok(has_measured.then_some(sample))
     }
 
+    /// Joins the loops of a window with the record, CPU by CPU.
     fn sample<'a>(
         &self,
         looping: Loop,
@@ -293,6 +298,7 @@ impl SimNoise {
         })
     }
 
+    /// Adds the results of a loop on a CPU.
     fn add_cpu(&self, results: &mut LoopResults, mut join: Join<'_>) {
         let guest_loop = join.guest_loop;
         let loop_run = guest_loop.run;
@@ -310,7 +316,7 @@ impl SimNoise {
                 }
                 results.traced.outside += detours.unseen;
                 let name_on_cpu = |quantity: &str| format!("{quantity}_on_cpu_{}", loop_run.cpu);
-                // The counter of such a machine counts ns.
+                // The time-stamp counter of this machine counts ns: its cycles are ns.
                 results.facts.insert(name_on_cpu("threshold_ns"), json!(loop_run.threshold_cycles));
                 results.facts.insert(name_on_cpu("iteration_ns"), json!(detours.iteration_ns));
                 results.facts.insert(name_on_cpu("iterations"), json!(loop_run.iterations));
@@ -344,19 +350,19 @@ impl SimNoise {
     }
 }
 
-/// The name of a loop's machine.
+/// Returns the label of a loop's machine.
 fn label_of(looping: Loop) -> String {
     format!("loop {looping}")
 }
 
-/// The warning of a CPU whose ledger does not close, for these reasons; `None` if there are none.
+/// Returns the warning for a CPU whose ledger does not close, with the first reason. `None` without reasons.
 fn does_not_close(cpu: u32, reasons: &[String]) -> Option<CpuWarning> {
     let (first, count) = (reasons.first()?, reasons.len());
     let extent = format!("{count} times, first: {first}");
     Some(CpuWarning::new(cpu, DOES_NOT_CLOSE).with_extent(count as f64, extent))
 }
 
-/// Results of a loop, CPU by CPU.
+/// The results of a loop, collected over its CPUs.
 #[derive(Default)]
 struct LoopResults {
     cpus: Vec<CpuNoise>,

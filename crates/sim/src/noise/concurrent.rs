@@ -1,4 +1,5 @@
-//! The concurrent activity of the CPUs, as the simulator saw it.
+//! Converts the record to the concurrent activity of the CPUs: when each CPU was busy with something other than the
+//! loop, so that detours on several CPUs can be compared.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use lab::noise::{BusyIntervals, CpuActivity, Place};
 
 use crate::accounting::RegionUse;
 
-/// Returns the activity of each CPU. `threads` maps a CPU to the loop's thread on it.
+/// Returns the activity of each CPU. `threads`: the loop's thread on each CPU that has one.
 pub(super) fn concurrent_activity(
     region: &RegionUse,
     threads: &BTreeMap<u32, u32>,

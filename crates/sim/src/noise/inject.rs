@@ -1,4 +1,5 @@
-//! Finds the injected timers that the loop detected.
+//! Finds which of the injected timers the loop detected. The guest sets timers at known times, so the result shows how
+//! well the detour loop detects interrupts.
 
 use lab::noise::Injected;
 use lab::noise::in_guest::{Inject, LoopRun};
@@ -6,7 +7,8 @@ use lab::noise::in_guest::{Inject, LoopRun};
 use super::join::Found;
 use super::timeline::Piece;
 
-/// Returns the unbroken intervals of other contexts, start and end in ns of the time-stamp counter.
+/// Returns the intervals in which other contexts than the loop executed: start and end, ns of the time-stamp counter.
+/// Neighbouring pieces of other contexts are one interval.
 fn stalls(window: &[Piece], thread: u32) -> Vec<(u64, u64)> {
     let runs = window.chunk_by(|piece, next| piece.is_of(thread) == next.is_of(thread));
     let others = runs.filter(|run| !run[0].is_of(thread));

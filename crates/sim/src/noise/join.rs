@@ -1,4 +1,7 @@
-//! Joins the records of a loop in the guest with the contexts that the CPU executed.
+//! Joins the records of a loop in the guest with the contexts that the CPU executed, to the last nanosecond.
+//!
+//! Invariant: the parts of a detour add up to it. What does not add up goes into [`Join::broken`], and the numbers of
+//! the CPU are marked; it never stops the join, because all numbers of the loop come from the guest.
 
 use attribution::KernelContext;
 use lab::noise::in_guest::GuestLoop;
@@ -25,11 +28,11 @@ pub(super) struct Join<'a> {
 /// A detour as the loop recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The last reading of the clock before it.
+    /// The loop's last reading of the clock before the detour.
     pub(super) last_ns: u64,
     /// The detour, without the loop's iteration in it.
     pub(super) gap: Gap,
-    /// The loop's own time in it.
+    /// Time of the loop itself in the detour.
     pub(super) own_ns: u64,
 }
 
@@ -51,6 +54,8 @@ impl Join<'_> {
         self.guest_loop.run.thread
     }
 
+    /// Returns the contexts from one reading of the clock to another. Notes an error in `broken`, and returns nothing
+    /// then.
     fn pieces(&mut self, from_ns: u64, to_ns: u64) -> Vec<Piece> {
         let pieces = self.timeline.pieces(from_ns, to_ns);
         pieces.unwrap_or_else(|error| {
@@ -65,7 +70,8 @@ impl Join<'_> {
         self.pieces(loop_run.start, loop_run.end)
     }
 
-    /// Makes the ledger of the detour loop. `taken_off_ns` is what the loop subtracts as its own iteration.
+    /// Makes the ledger of the detour loop. `taken_off_ns`: the time that the loop subtracts from each gap as its own
+    /// iteration.
     pub(super) fn detours(&mut self, taken_off_ns: u64, keep: KeepDetours) -> Detours {
         let guest_loop = self.guest_loop;
         let gaps: Vec<Raw> = guest_loop.records.iter().map(Raw::from_record).collect();
@@ -94,7 +100,8 @@ impl Join<'_> {
             let others_ns = others(&pieces);
             detours.seen_ns = detours.seen_ns.saturating_add(others_ns);
             let own_ns = raw.length_ns().saturating_sub(others_ns);
-            // One iteration in the gap is the loop's own, or the recording of the gap before.
+            // A gap contains one iteration of the loop, or the recording of the previous gap: this is not part of the
+            // detour.
             let usual_ns = if is_plain(&&raw) { iteration_ns } else { raw.taken_off_ns };
             let (usual_ns, last_ns) = (usual_ns.min(own_ns), raw.last_ns);
             let own_ns = own_ns - usual_ns;
@@ -118,7 +125,7 @@ impl Join<'_> {
         detours
     }
 
-    /// Attributes the pieces, in order, to the last ns.
+    /// Attributes the pieces to parts of a detour, in order. The lengths of the parts add up to the pieces.
     fn parts(&mut self, pieces: &[Piece]) -> Vec<(Part, u64)> {
         let thread = self.thread();
         let mut parts = Vec::new();
@@ -131,7 +138,7 @@ impl Join<'_> {
         parts
     }
 
-    /// Quanta of fixed work.
+    /// Converts the quanta of the loop of fixed work.
     pub(super) fn quanta(&mut self) -> Fixed {
         let guest_loop = self.guest_loop;
         let quanta_per_block = Fixed::quanta_per_block(guest_loop.records.len() as u64);
@@ -155,7 +162,8 @@ impl Join<'_> {
         fixed
     }
 
-    /// Attributes the time of a quantum, and counts cycles.
+    /// Attributes the time of a quantum, and counts its cycles. `before`: the pieces between the previous quantum and
+    /// this one.
     fn quantum(
         &mut self,
         quantum: &mut Quantum,
@@ -192,8 +200,8 @@ impl Join<'_> {
     }
 }
 
-/// Leaves `own_ns` of the loop's own time in the parts: the earlier time was the loop's iteration, not part of the
-/// detour. Time of the loop that no part has comes last.
+/// Shortens the loop's own parts to `own_ns` together, from the last one backwards. The earlier time was the loop's
+/// iteration, which is not part of the detour. If the parts have less than `own_ns`, a last part has the difference.
 fn keep_own_ns(parts: &mut Vec<(Part, u64)>, own_ns: u64) {
     let mut kept_ns = 0;
     for part in parts.iter_mut().rev().filter(|part| part.0 == Part::Own) {
@@ -210,8 +218,8 @@ fn departures(pieces: &[Piece], thread: u32) -> u64 {
     runs.filter(|run| !run[0].is_of(thread)).count() as u64
 }
 
-/// Returns the mean time of an iteration of the detour loop without a gap. `plain` of the gaps follow such an
-/// iteration.
+/// Returns the mean time of an iteration of the detour loop without a gap, ns. `plain`: the number of gaps that
+/// follow an ordinary iteration, not the recording of a gap.
 fn iteration_ns(guest_loop: &GuestLoop, gaps: &[Raw], plain: u64) -> u64 {
     let loop_run = &guest_loop.run;
     // The subtracted times come from the guest: gaps may overlap.
@@ -241,7 +249,7 @@ impl Raw {
     }
 }
 
-/// Collects slots of fixed time, which are not attributed.
+/// Collects the slots of the loop of fixed time. They have counts of work, not times, so no context is attributed.
 pub(super) fn slots(guest_loop: &GuestLoop, slot_ns: u64) -> Slots {
     let mut slots = Slots::default();
     guest_loop.records.iter().for_each(|record| slots.add(record[0], record[1]));

@@ -1,5 +1,5 @@
-//! The simulated bench of the experiment `noise`: the irqlab in the guest runs the loops, and the
-//! simulator's own stack of contexts has what used the CPU, cycle by cycle.
+//! The simulated bench of the experiment `noise`. The irqlab in the guest runs the loops, and the simulator's stack of
+//! contexts shows what used the CPU in each cycle.
 
 mod bench;
 mod concurrent;

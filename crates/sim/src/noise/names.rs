@@ -1,4 +1,4 @@
-//! The numbers and names of the contexts that a window contains.
+//! Numbers the contexts of a window, and collects their names. A sample refers to contexts by number.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Returns the part of a piece; `thread` is the loop's.
+    /// Returns the part of a detour to which a piece belongs; a new context gets the next number. `thread`: the
+    /// loop's thread.
     pub(super) fn part(&mut self, piece: &Piece, thread: u32, account: &Accounting) -> Part {
         if piece.is_of(thread) {
             return Part::Own;

@@ -1,8 +1,8 @@
 //! Finds the contexts that a CPU executed between two readings of its time-stamp counter.
 //!
-//! The loop in the guest reads the counter, and the simulator counts cycles. Both are the same clock while
-//! the CPU executes, so a reading determines the cycle at which it was made. Time that does not fit is
-//! unaccounted, and then the ledger does not add up.
+//! The loop in the guest reads the counter, and the simulator counts cycles. While the CPU executes, both are one
+//! clock, so a reading determines the cycle at which the loop made it. An advance of the counter without cycles is
+//! unaccounted time: the ledger then does not close. Readings come from the guest, and may be any number.
 
 use attribution::KernelContext;
 
@@ -12,7 +12,7 @@ const NS_PER_S: u128 = 1_000_000_000;
 /// Error for readings that are out of order.
 const OUT_OF_ORDER: &str = "a reading is earlier than the one before it";
 
-/// An interval of one context on a CPU. Times are those of the time-stamp counter, ns.
+/// An interval of one context on a CPU. Times are values of the time-stamp counter, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) context: KernelContext,
@@ -22,7 +22,8 @@ pub(super) struct Piece {
     pub(super) to_ns: u64,
     /// Cycles that the CPU executed.
     pub(super) cycles: u64,
-    /// Advance of the counter without cycles, although the CPU was not idle.
+    /// Difference between the advance of the counter and the executed cycles, although the CPU was not idle. Normally
+    /// 0.
     pub(super) unaccounted_ns: u64,
 }
 
@@ -31,7 +32,7 @@ impl Piece {
         self.to_ns - self.from_ns
     }
 
-    /// Returns whether the loop executed.
+    /// Returns whether the loop itself executed: `thread` in user mode.
     pub(super) fn is_of(&self, thread: u32) -> bool {
         self.context == KernelContext::User(thread)
     }
@@ -116,7 +117,7 @@ impl<'a> Timeline<'a> {
         if self.ns_of(cycle) != ns {
             return Err(format!("the guest has read {tsc}, a time between two cycles"));
         }
-        // One of several cycles in the same ns, not before the transition.
+        // Several cycles may fall into one ns: takes the first one that is not before the transition.
         Ok(cycle.max(transition.cycles))
     }
 

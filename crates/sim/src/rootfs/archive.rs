@@ -1,4 +1,8 @@
-//! Merges the archives of packages and single files into one archive, sorted by path.
+//! Merges the archives of packages and single files into one tar archive, sorted by path. `super::image` makes the
+//! disk image from it.
+//!
+//! Nothing of the host may get in: entries are sorted, times are clamped to [`EPOCH_S`], owners come from the
+//! packages. A change of the merged bytes needs a new [`super::RECIPE`].
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +21,7 @@ use crate::{Result, SimError, hash};
 /// its target exists.
 pub(super) const ALTERNATIVES: [(&str, &str); 5] =
     [("sh", "dash"), ("awk", "mawk"), ("cc", "gcc"), ("c++", "g++"), ("c99", "c99-gcc")];
-/// Directories of the root that are links into `usr`, as in each Debian from 12 on.
+/// Directories of the root that are links into `usr`, as in Debian from release 12 on.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 /// Directories that programs expect, and their modes.
 const DIRECTORIES: [(&str, u32); 17] = [
@@ -55,7 +59,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Returns the blocks that the contents take, one for each directory and long link included.
+    /// Returns the number of blocks for the contents: of each file, and at most one of each directory or long link.
     pub(super) fn content_blocks(&self, block_bytes: u64) -> u64 {
         let files: u64 = self.sizes.iter().map(|bytes| bytes.div_ceil(block_bytes)).sum();
         files + self.entries
@@ -75,45 +79,47 @@ struct Entry {
 #[derive(Debug)]
 enum Kind {
     Directory,
-    /// To a path as it is.
+    /// A symbolic link to this target, as the package has it.
     Symlink(String),
     /// Another name of the file at this path.
     Hardlink(String),
-    /// Content at a place of the archive of this number.
+    /// Content that a package has: `bytes` bytes at an offset in the unpacked archive number `archive`.
     Packed {
         archive: usize,
-        at: u64,
+        offset: u64,
         bytes: u64,
     },
-    /// Content of the file of this number of the specification, or text.
-    Given(Vec<u8>),
+    /// Content that irqlab adds: a file of the specification, or generated text.
+    Added(Vec<u8>),
 }
 
 impl Entry {
-    fn made(kind: Kind, mode: u32) -> Entry {
+    /// Returns an entry of root that irqlab makes.
+    fn new(kind: Kind, mode: u32) -> Entry {
         Entry { kind, mode, owner: 0, group: 0, time_s: EPOCH_S }
     }
 }
 
-/// Checks that a path is one inside a root file system, without the first slash.
+/// Checks that a path is inside a root file system: relative, without the first slash, and without `..`.
 pub(super) fn check_path(path: &str) -> std::result::Result<(), String> {
-    let plain = |part: &str| !matches!(part, "" | "." | "..");
-    let fits = !path.is_empty() && path.len() <= PATH_BYTES_MAX && path.split('/').all(plain);
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..");
+    let is_relative =
+        !path.is_empty() && path.len() <= PATH_BYTES_MAX && path.split('/').all(is_plain);
     let is_clean = !path.chars().any(char::is_control);
-    (fits && is_clean).then_some(()).ok_or_else(|| {
+    (is_relative && is_clean).then_some(()).ok_or_else(|| {
         format!("{path:?} is no path in a root file system (allowed: as in usr/bin/tool)")
     })
 }
 
-/// Merges the archives with the files of `spec` into an archive in `aside`.
-pub(super) fn merge(spec: &RootSpec, archives: &[Archive], aside: &Path) -> Result<Extent> {
+/// Merges the archives with the files of `spec` into an archive in `staging`.
+pub(super) fn merge(spec: &RootSpec, archives: &[Archive], staging: &Path) -> Result<Extent> {
     let mut entries = BTreeMap::new();
     let mut contents = Vec::new();
     for (number, archive) in archives.iter().enumerate() {
-        let unpacked = aside.join(format!("{number}.tar"));
+        let unpacked = staging.join(format!("{number}.tar"));
         unpack(&archive.path, &unpacked)?;
         let file = File::open(&unpacked).map_err(SimError::file(&unpacked))?;
-        // It stays open, and needs no name.
+        // The open file is enough: without a name it ends with its last descriptor.
         std::fs::remove_file(&unpacked).map_err(SimError::file(&unpacked))?;
         read(&file, number, &mut entries).map_err(|error| {
             SimError::data(archive.path.display().to_string(), error.to_string())
@@ -121,13 +127,13 @@ pub(super) fn merge(spec: &RootSpec, archives: &[Archive], aside: &Path) -> Resu
         contents.push(file);
     }
     complete(spec, &mut entries);
-    let target = aside.join("merged.tar");
+    let target = staging.join("merged.tar");
     let sizes = write(&entries, &mut contents, &target).map_err(SimError::file(&target))?;
     Ok(Extent { archive: target, entries: entries.len() as u64, sizes })
 }
 
-/// Returns the SHA-256 of what `sha256sum` prints for the files below a directory of a merged archive. Hard links are
-/// left out.
+/// Returns a hash of the files below a directory of a merged archive, without hard links: the SHA-256 of the list that
+/// `sha256sum` would print for them, sorted by path.
 ///
 /// Fails if there are no files.
 pub(super) fn content_hash(merged: &Path, directory: &str) -> std::io::Result<String> {
@@ -150,13 +156,13 @@ pub(super) fn content_hash(merged: &Path, directory: &str) -> std::io::Result<St
     Ok(hash::of_bytes(lines.as_bytes()))
 }
 
-/// Writes the archive of the files of a package to `to`.
-fn unpack(package: &Path, to: &Path) -> Result<()> {
-    let file = File::create(to).map_err(SimError::file(to))?;
+/// Writes the tar archive that a package contains to the file `target`.
+fn unpack(package: &Path, target: &Path) -> Result<()> {
+    let file = File::create(target).map_err(SimError::file(target))?;
     output_to(Command::new("dpkg-deb").arg("--fsys-tarfile").arg(package), Stdio::from(file))
 }
 
-/// Reads the entries of the archive of a package.
+/// Reads the entries of the archive number `number` into `entries`, by path.
 fn read(file: &File, number: usize, entries: &mut BTreeMap<String, Entry>) -> std::io::Result<()> {
     let io_error = |text: String| std::io::Error::other(text);
     let mut archive = tar::Archive::new(BufReader::new(file));
@@ -179,27 +185,27 @@ fn read(file: &File, number: usize, entries: &mut BTreeMap<String, Entry>) -> st
             }
             EntryType::Regular | EntryType::Continuous => Kind::Packed {
                 archive: number,
-                at: entry.raw_file_position(),
+                offset: entry.raw_file_position(),
                 bytes: header.size()?,
             },
             kind => return Err(io_error(format!("{path}: an entry of type {kind:?}"))),
         };
-        let made = Entry {
+        let new_entry = Entry {
             kind,
             mode: header.mode()? & 0o7777,
             owner: header.uid()?,
             group: header.gid()?,
-            // The guest's clock starts then; a file of the future would be out of date for make.
+            // The guest's clock starts at this time. Make would complain about a file from the future.
             time_s: header.mtime()?.min(EPOCH_S),
         };
         if entries.len() >= ENTRIES_MAX {
             return Err(io_error(format!("over {ENTRIES_MAX} entries")));
         }
-        // The first package's directories, the last package's files.
-        if matches!(made.kind, Kind::Directory) {
-            entries.entry(path).or_insert(made);
+        // If packages share a path: a directory is the first package's, a file is the last package's.
+        if matches!(new_entry.kind, Kind::Directory) {
+            entries.entry(path).or_insert(new_entry);
         } else {
-            entries.insert(path, made);
+            entries.insert(path, new_entry);
         }
     }
     Ok(())
@@ -210,7 +216,8 @@ fn text(bytes: &[u8]) -> std::result::Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| invalid())
 }
 
-/// Returns a path without the first `./`, in `usr` if its directory is merged; `None` for the root itself.
+/// Returns a path without the first `./`. Puts `usr/` before a path in one of the [`MERGED`] directories. `None` for
+/// the root itself.
 fn normalised(path: &str) -> std::result::Result<Option<String>, String> {
     let path = path.trim_start_matches("./").trim_matches('/');
     if path.is_empty() || path == "." {
@@ -226,28 +233,28 @@ fn normalised(path: &str) -> std::result::Result<Option<String>, String> {
 fn complete(spec: &RootSpec, entries: &mut BTreeMap<String, Entry>) {
     let omitted: Vec<&str> =
         OMITTED.into_iter().chain(spec.omit.iter().map(String::as_str)).collect();
-    let is_below = |path: &str, above: &str| {
-        path.strip_prefix(above)
+    let is_below = |path: &str, ancestor: &str| {
+        path.strip_prefix(ancestor)
             .is_some_and(|remainder| remainder.is_empty() || remainder.starts_with('/'))
     };
-    entries.retain(|path, _| !omitted.iter().any(|above| is_below(path, above)));
+    entries.retain(|path, _| !omitted.iter().any(|ancestor| is_below(path, ancestor)));
     for name in MERGED {
         let target = format!("usr/{name}");
-        entries.insert(name.to_owned(), Entry::made(Kind::Symlink(target.clone()), 0o777));
-        entries.entry(target).or_insert_with(|| Entry::made(Kind::Directory, 0o755));
+        entries.insert(name.to_owned(), Entry::new(Kind::Symlink(target.clone()), 0o777));
+        entries.entry(target).or_insert_with(|| Entry::new(Kind::Directory, 0o755));
     }
     for (name, target) in ALTERNATIVES {
         if entries.contains_key(&format!("usr/bin/{target}")) {
-            let link = || Entry::made(Kind::Symlink(target.to_owned()), 0o777);
+            let link = || Entry::new(Kind::Symlink(target.to_owned()), 0o777);
             entries.entry(format!("usr/bin/{name}")).or_insert_with(link);
         }
     }
     for (name, target) in [("var/run", "/run"), ("var/lock", "/run/lock")] {
-        let link = || Entry::made(Kind::Symlink(target.to_owned()), 0o777);
+        let link = || Entry::new(Kind::Symlink(target.to_owned()), 0o777);
         entries.entry(name.to_owned()).or_insert_with(link);
     }
     for (path, mode) in DIRECTORIES {
-        entries.entry(path.to_owned()).or_insert_with(|| Entry::made(Kind::Directory, mode)).mode =
+        entries.entry(path.to_owned()).or_insert_with(|| Entry::new(Kind::Directory, mode)).mode =
             mode;
     }
     for (path, text) in [
@@ -256,30 +263,31 @@ fn complete(spec: &RootSpec, entries: &mut BTreeMap<String, Entry>) {
         ("etc/hosts", "127.0.0.1 localhost\n".to_owned()),
         ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
     ] {
-        add_file(path, Entry::made(Kind::Given(text.into_bytes()), 0o644), entries);
+        add_file(path, Entry::new(Kind::Added(text.into_bytes()), 0o644), entries);
     }
     for user in &spec.users {
         let (owner, group) = (u64::from(user.id), u64::from(user.id));
-        let home = Entry { owner, group, ..Entry::made(Kind::Directory, 0o755) };
+        let home = Entry { owner, group, ..Entry::new(Kind::Directory, 0o755) };
         add_file(user.home.trim_matches('/'), home, entries);
     }
     for file in &spec.files {
         let mode = if file.is_program { 0o755 } else { 0o644 };
-        add_file(&file.path, Entry::made(Kind::Given(file.bytes.clone()), mode), entries);
+        add_file(&file.path, Entry::new(Kind::Added(file.bytes.clone()), mode), entries);
     }
 }
 
 /// Adds an entry and the directories above it.
 fn add_file(path: &str, entry: Entry, entries: &mut BTreeMap<String, Entry>) {
-    for above in Path::new(path).ancestors().skip(1) {
-        let above = above.to_string_lossy().into_owned();
-        if !above.is_empty() {
-            entries.entry(above).or_insert_with(|| Entry::made(Kind::Directory, 0o755));
+    for ancestor in Path::new(path).ancestors().skip(1) {
+        let ancestor = ancestor.to_string_lossy().into_owned();
+        if !ancestor.is_empty() {
+            entries.entry(ancestor).or_insert_with(|| Entry::new(Kind::Directory, 0o755));
         }
     }
     entries.insert(path.to_owned(), entry);
 }
 
+/// Returns the content of `/etc/passwd`.
 fn passwd(spec: &RootSpec) -> String {
     let users = spec.users.iter().map(|user| {
         let (name, id, home) = (&user.name, user.id, &user.home);
@@ -289,12 +297,14 @@ fn passwd(spec: &RootSpec) -> String {
         + &users.collect::<String>()
 }
 
+/// Returns the content of `/etc/group`.
 fn group(spec: &RootSpec) -> String {
     let groups = spec.users.iter().map(|user| format!("{}:x:{}:\n", user.name, user.id));
     "root:x:0:\nnogroup:x:65534:\n".to_owned() + &groups.collect::<String>()
 }
 
-/// Writes the archive; returns the sizes of its files. Hard links come after all files.
+/// Writes the merged archive; returns the sizes of its files. Hard links come last: their targets must come before
+/// them.
 fn write(
     entries: &BTreeMap<String, Entry>,
     contents: &mut [File],
@@ -324,15 +334,15 @@ fn write(
                 header.set_entry_type(EntryType::Link);
                 builder.append_link(&mut header, path, target)?;
             }
-            Kind::Packed { archive, at, bytes } => {
+            Kind::Packed { archive, offset, bytes } => {
                 header.set_entry_type(EntryType::Regular);
                 header.set_size(*bytes);
                 let content = &mut contents[*archive];
-                content.seek(SeekFrom::Start(*at))?;
+                content.seek(SeekFrom::Start(*offset))?;
                 builder.append_data(&mut header, path, content.take(*bytes))?;
                 sizes.push(*bytes);
             }
-            Kind::Given(bytes) => {
+            Kind::Added(bytes) => {
                 header.set_entry_type(EntryType::Regular);
                 header.set_size(bytes.len() as u64);
                 builder.append_data(&mut header, path, bytes.as_slice())?;

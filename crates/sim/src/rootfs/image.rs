@@ -1,4 +1,4 @@
-//! From an archive to a disk image: ext4, by a private `mke2fs`.
+//! Makes the disk image of a root file system from the merged archive: ext4, by a private `mke2fs`.
 //!
 //! The host's `mke2fs` is not used, because the bytes of an image depend on its version, and the version of
 //! Debian 12 reads no archive. An image from a directory would have the order of the host's file system, and the
@@ -14,26 +14,29 @@ use crate::process::output;
 use crate::setup::apt::Apt;
 use crate::{Cache, Progress, Result, SimError};
 
-/// The program's packages and their release.
+/// The packages of `mke2fs` and their release.
 const PACKAGES: [&str; 2] = ["e2fsprogs", "libarchive13t64"];
 const RELEASE: &str = "trixie";
-/// Their directory in the cache.
+/// Directory of the unpacked packages in the cache.
 const DIRECTORY: &str = "e2fsprogs-root-1";
+/// File in this directory with the version of `mke2fs`.
 const VERSION: &str = "irqlab-version";
 
 const BLOCK_BYTES: u64 = 4096;
-/// Maximum space of ext4 beyond its files and inodes: one part in this number, and some blocks.
+/// Space for ext4's own structures, in addition to files and inodes: this part of their blocks, and some blocks.
 const OVERHEAD_PART: u64 = 16;
 const OVERHEAD_BLOCKS: u64 = 4096;
+/// Inodes in addition to the files: ext4 reserves some.
 const INODES_SPARE: u64 = 256;
 const INODE_BYTES: u64 = 256;
+/// Fixed identities, which `mke2fs` would choose at random.
 const UUID: &str = "69727131-6162-4000-8000-726f6f746673";
 const HASH_SEED: &str = "69727131-6162-4000-8000-686173680000";
 /// No journal, because the image is mounted read-only. No check sums, so a kernel with ext4 as a module needs no
 /// other module.
 const FEATURES: &str = "^has_journal,^resize_inode,^metadata_csum,^orphan_file";
 
-/// Programs that make images.
+/// The unpacked packages that make images.
 #[derive(Debug)]
 pub(super) struct Tools {
     root: PathBuf,
@@ -49,13 +52,13 @@ impl Tools {
 
 /// Returns the tools; downloads them unless the cache has them.
 pub(super) fn tools(cache: &Cache, progress: Progress) -> Result<Tools> {
-    let root = cache.directory(DIRECTORY, progress, |aside| {
-        let state = aside.join("apt");
+    let root = cache.directory(DIRECTORY, progress, |staging| {
+        let state = staging.join("apt");
         let apt = Apt::new(&state, progress)?;
         let package = apt.package(PACKAGES[0], RELEASE)?;
         progress(&format!("fetching {} {} (6 MB)", package.name, package.version));
-        apt.install(RELEASE, &PACKAGES, aside)?;
-        let version = aside.join(VERSION);
+        apt.install(RELEASE, &PACKAGES, staging)?;
+        let version = staging.join(VERSION);
         fs::write(&version, &package.version).map_err(SimError::file(&version))?;
         crate::cache::remove_directory(&state)
     })?;
@@ -70,10 +73,10 @@ pub(super) fn make(tools: &Tools, extent: &Extent, image: &Path) -> Result<()> {
     let blocks = extent.content_blocks(BLOCK_BYTES) + inodes * INODE_BYTES / BLOCK_BYTES;
     let blocks = blocks + blocks / OVERHEAD_PART + OVERHEAD_BLOCKS;
     let libraries = tools.root.join("usr/lib/x86_64-linux-gnu");
-    // It has its own libc, so its own dynamic loader runs it.
+    // The private dynamic loader runs mke2fs, which needs its own libc.
     let mut command = Command::new(tools.root.join("usr/lib64/ld-linux-x86-64.so.2"));
     command.arg("--library-path").arg(&libraries).arg(tools.root.join("usr/sbin/mke2fs"));
-    // Only its built-in defaults.
+    // mke2fs uses its built-in defaults, not the host's configuration.
     command.env("MKE2FS_CONFIG", "/dev/null").env("MKE2FS_DEVICE_SECTSIZE", "512");
     for clock in ["E2FSPROGS_FAKE_TIME", "SOURCE_DATE_EPOCH"] {
         command.env(clock, EPOCH_S.to_string());

@@ -1,8 +1,9 @@
-//! Root file systems of the guest: Debian packages and files, as a disk image.
+//! Root file systems of the guest: Debian packages and files, as a disk image in the cache. Workloads and
+//! `irqlab sim rootfs` make them.
 //!
-//! Equal packages and files give equal bytes, on any host and for any user: the packages' archives
-//! are merged into one, sorted, with times clamped, and `mke2fs` makes the image from it. Nothing is
-//! unpacked on the host, so no rights are needed, and no time, owner or order of the host gets in.
+//! Equal packages and files give equal bytes, on any host and for any user: the archives of the packages are merged
+//! into one archive, sorted, with times clamped, and `mke2fs` makes the image from it. No file is unpacked on the
+//! host, so no privileges are needed, and no time, owner or order of the host gets into the image.
 //!
 //! Maintainer scripts are not run. irqlab does the part of their work that programs need: the links of a merged
 //! `/usr`, a shell, the alternatives of `archive::ALTERNATIVES`, users and groups. `ldconfig` is left to the
@@ -27,12 +28,12 @@ use crate::{Cache, Progress, Result, SimError, hash};
 const RELEASE: &str = "bookworm";
 /// Packages of each root file system: a shell, tools for scripts, and `ldconfig`.
 const BASE_PACKAGES: [&str; 3] = ["coreutils", "dash", "libc-bin"];
-/// Version of the recipe: it changes when the same parts give another image.
+/// Version of the recipe. Increase it when equal packages and files give another image.
 const RECIPE: u32 = 1;
 /// Time of entries without their own time, and the latest time of all others, in seconds since 1970. The guest's
 /// clock starts at this time.
 const EPOCH_S: u64 = 1_767_225_600;
-/// Paths that programs do not read, each with all below it.
+/// Paths that programs do not read. An image omits them and everything below.
 const OMITTED: [&str; 7] = [
     "usr/share/bug",
     "usr/share/doc",
@@ -49,7 +50,7 @@ const SCHEMA: &str = "irqlab.rootfs/1";
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 /// Maximum size of a file that is added, bytes.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Maximum number of packages and of files that are named.
+/// Maximum number of packages, and of files, in a specification.
 const PARTS_MAX: usize = 4096;
 /// Prefix of the names of images in the cache.
 const PREFIX: &str = "rootfs-";
@@ -59,15 +60,15 @@ const PACKAGES_PREFIX: &str = "packages-";
 /// Content of a root file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootSpec {
-    /// Packages, which bring their dependencies.
+    /// Packages. The image has their dependencies, too.
     pub packages: Vec<String>,
-    /// Files in addition to theirs.
+    /// Files in addition to the files of the packages.
     pub files: Vec<RootFile>,
     /// Users in addition to root, each with a group of the same name and number.
     pub users: Vec<RootUser>,
-    /// Paths that are left out, each with all below it, without the first slash.
+    /// Paths that the image omits with everything below, without the first slash.
     pub omit: Vec<String>,
-    /// Packages with source code: the image has the first of them that the mirror has.
+    /// Alternative packages with source code: the image has the first one that the mirror has.
     pub sources: Vec<SourcePackage>,
 }
 
@@ -117,7 +118,7 @@ pub struct InstalledPackage {
 pub struct InstalledSources {
     pub package: String,
     pub version: String,
-    /// SHA-256 of what `sha256sum` prints for the files, sorted by path, in hexadecimal.
+    /// SHA-256 of the list that `sha256sum` prints for the files, sorted by path, in hexadecimal.
     pub sha256: String,
 }
 
@@ -127,7 +128,7 @@ pub struct RootImage {
     schema: String,
     #[serde(skip)]
     pub path: PathBuf,
-    /// Its size in bytes; large parts may be holes.
+    /// Its size in bytes. Large parts of the file may be holes.
     pub bytes: u64,
     /// SHA-256 of its content, in hexadecimal.
     pub sha256: String,
@@ -154,20 +155,22 @@ impl RootFile {
 }
 
 impl RootSpec {
-    /// Returns all packages that are named, in order and once each.
+    /// Returns the names of the packages of the image without dependencies and sources, sorted.
     fn all_packages(&self) -> Vec<&str> {
-        let named = self.packages.iter().map(String::as_str);
-        let mut all: Vec<&str> = BASE_PACKAGES.into_iter().chain(named).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+        let requested = self.packages.iter().map(String::as_str);
+        let mut names: Vec<&str> = BASE_PACKAGES.into_iter().chain(requested).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
+    /// Checks names, paths and hashes, before anything is downloaded.
     fn check(&self) -> Result<()> {
         let is_name = |name: &str| {
-            let fits = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit();
-            let first = name.chars().next().is_some_and(fits);
-            first && name.chars().all(|sign| fits(sign) || matches!(sign, '+' | '-' | '.'))
+            let is_allowed = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit();
+            let has_valid_start = name.chars().next().is_some_and(is_allowed);
+            has_valid_start
+                && name.chars().all(|sign| is_allowed(sign) || matches!(sign, '+' | '-' | '.'))
         };
         let sources = self.sources.iter().map(|source| &source.package);
         if let Some(name) = self.packages.iter().chain(sources).find(|name| !is_name(name)) {
@@ -250,22 +253,22 @@ impl RootImage {
         let manifest = directory.join(MANIFEST);
         let text = read_bounded(&manifest, MANIFEST_BYTES_MAX)?;
         let invalid = |reason: String| SimError::data(manifest.display().to_string(), reason);
-        let mut made: RootImage =
+        let mut image: RootImage =
             serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
-        if made.schema != SCHEMA {
-            return Err(invalid(format!("schema {:?} instead of {SCHEMA:?}", made.schema)));
+        if image.schema != SCHEMA {
+            return Err(invalid(format!("schema {:?} instead of {SCHEMA:?}", image.schema)));
         }
-        made.path = directory.join(IMAGE);
-        let bytes = fs::metadata(&made.path).map_err(SimError::file(&made.path))?.len();
-        if bytes != made.bytes {
-            return Err(invalid(format!("the image has {bytes} bytes, not {}", made.bytes)));
+        image.path = directory.join(IMAGE);
+        let bytes = fs::metadata(&image.path).map_err(SimError::file(&image.path))?.len();
+        if bytes != image.bytes {
+            return Err(invalid(format!("the image has {bytes} bytes, not {}", image.bytes)));
         }
-        Ok(made)
+        Ok(image)
     }
 }
 
-/// Returns the image of a root file system: from the cache, if it was made before of the same packages and
-/// files. `again` asks for the newest versions of the packages.
+/// Returns the image of a root file system. Makes it unless the cache has an image of the same packages and files.
+/// `again` downloads the packages again, for their newest versions.
 ///
 /// Fails when a package does not exist or cannot be downloaded, or the image cannot be made.
 pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) -> Result<RootImage> {
@@ -273,16 +276,16 @@ pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) ->
     let tools = image::tools(cache, progress)?;
     let archives = archives(cache, spec, again, progress)?;
     let name = format!("{PREFIX}{}", key(spec, &archives, &tools)?);
-    let directory = cache.held_directory(&name, progress, |aside| {
+    let directory = cache.held_directory(&name, progress, |staging| {
         progress("making the image of the root file system; the cache keeps it for later runs");
-        let image_path = aside.join(IMAGE);
-        let extent = archive::merge(spec, &archives, aside)?;
+        let image_path = staging.join(IMAGE);
+        let extent = archive::merge(spec, &archives, staging)?;
         let merged = &extent.archive;
         let mut sources = spec.sources.iter();
         let sources = sources.find_map(|source| source.installed(&archives, merged)).transpose();
         let sources = sources.map_err(SimError::file(merged))?;
         image::make(&tools, &extent, &image_path)?;
-        let made = RootImage {
+        let description = RootImage {
             schema: SCHEMA.to_owned(),
             bytes: fs::metadata(&image_path).map_err(SimError::file(&image_path))?.len(),
             sha256: hash::of_file(&image_path)?,
@@ -290,9 +293,9 @@ pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) ->
             packages: archives.iter().map(|archive| archive.package.clone()).collect(),
             sources,
         };
-        let text = serde_json::to_string_pretty(&made)
+        let text = serde_json::to_string_pretty(&description)
             .map_err(|error| SimError::data(MANIFEST, error.to_string()))?;
-        let manifest = aside.join(MANIFEST);
+        let manifest = staging.join(MANIFEST);
         fs::write(&manifest, text + "\n").map_err(SimError::file(&manifest))
     })?;
     RootImage::read(&directory)
@@ -300,16 +303,16 @@ pub fn image(cache: &Cache, spec: &RootSpec, again: bool, progress: Progress) ->
 
 /// Gives an image a name, under which [`named`] finds it.
 ///
-/// Fails when it is no name, or the cache cannot be written.
+/// Fails when `name` is not allowed as a name, or the cache cannot be written.
 pub fn keep_as(cache: &Cache, name: &str, image: &RootImage) -> Result<()> {
     let directory = image.path.parent().and_then(Path::file_name).unwrap_or_default();
     let directory = directory.to_string_lossy().into_owned();
     cache.file(&pointer(name)?, directory.as_bytes()).map(drop)
 }
 
-/// Returns the image of this name; `None` if there was never one.
+/// Returns the image of this name; `None` if no image was ever given the name.
 ///
-/// Fails when it is no name, or the image is gone or damaged.
+/// Fails when `name` is not allowed as a name, or the image is gone or damaged.
 pub fn named(cache: &Cache, name: &str) -> Result<Option<RootImage>> {
     let pointer = cache.path(&pointer(name)?);
     let Ok(directory) = fs::read_to_string(&pointer) else { return Ok(None) };
@@ -326,12 +329,13 @@ pub fn named(cache: &Cache, name: &str) -> Result<Option<RootImage>> {
     Ok(Some(image))
 }
 
+/// Returns the name of the file that holds the cache entry of a named image.
 fn pointer(name: &str) -> Result<String> {
     check_name(name, "root file system")?;
     Ok(format!("root-{name}.latest"))
 }
 
-/// A package's archive.
+/// The downloaded archive of a package (`.deb`).
 #[derive(Debug)]
 struct Archive {
     path: PathBuf,
@@ -348,17 +352,17 @@ fn archives(
     let mut wanted = spec.all_packages();
     let alternatives: Vec<&str> =
         spec.sources.iter().map(|source| source.package.as_str()).collect();
-    let asked = [wanted.join(" "), alternatives.join("|")].join(" ");
-    let key = hash::of_bytes(format!("{RELEASE} {}", asked.trim_end()).as_bytes());
+    let requested = [wanted.join(" "), alternatives.join("|")].join(" ");
+    let key = hash::of_bytes(format!("{RELEASE} {}", requested.trim_end()).as_bytes());
     let name = format!("{PACKAGES_PREFIX}{}", hash::key(&key));
-    let download = |aside: &Path| {
-        let state = aside.join("apt");
+    let download = |staging: &Path| {
+        let state = staging.join("apt");
         let apt = Apt::new(&state, progress)?;
         let is_known = |name: &&&str| apt.package(name, RELEASE).is_ok();
-        // Where none is known, the error of the download names the first.
+        // If the mirror has none, the download fails with an error that names the first.
         wanted.extend(alternatives.iter().find(is_known).or(alternatives.first()));
         progress(&format!("downloading {} with their dependencies", wanted.join(", ")));
-        apt.download(RELEASE, &wanted, aside)?;
+        apt.download(RELEASE, &wanted, staging)?;
         crate::cache::remove_directory(&state)
     };
     let directory = if again {
@@ -376,7 +380,7 @@ fn archives(
             return Err(SimError::data(stem, "is no name of a package's archive"));
         };
         let sha256 = known_file::hash_of(cache, &path)?;
-        // apt writes an epoch's colon as in an address.
+        // apt writes the colon after an epoch as in a URL.
         let (name, version) = (name.to_owned(), version.replace("%3a", ":"));
         archives.push(Archive { path, package: InstalledPackage { name, version, sha256 } });
     }
@@ -384,7 +388,7 @@ fn archives(
     Ok(archives)
 }
 
-/// Returns a key of everything that determines the bytes of an image.
+/// Returns a key of everything that determines the bytes of an image. A new field of [`RootSpec`] must be in it.
 fn key(spec: &RootSpec, archives: &[Archive], tools: &image::Tools) -> Result<String> {
     let files = spec.files.iter().map(|file| {
         json!({ "path": file.path, "program": file.is_program, "sha256": hash::of_bytes(&file.bytes) })

@@ -1,4 +1,5 @@
-//! [`SimServices`]: runs the command in a machine, and makes a sample of its record.
+//! [`SimServices`]: the simulated bench of the experiment `services`. It runs a command or a workload in one machine,
+//! and converts the record to a sample. Kernel services are system calls, faults and interrupts.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub enum Work {
     Workload(Box<Prepared>),
 }
 
-/// How to measure.
+/// The settings of a [`SimServices`].
 pub struct SimServicesSettings {
     /// The machine; its [`crate::watch::Watch::services`] is set.
     pub guest: GuestRun,
@@ -35,28 +36,28 @@ pub struct SimServicesSettings {
     pub symbols: Option<Symbols>,
     /// Types of its kernel, for the names of members.
     pub btf: Option<Btf>,
-    /// Settings that are true only for this host or at this moment.
+    /// Facts that hold for this host or this moment only.
     pub on_host: Map<String, Json>,
     /// The name of the machine, for progress.
     pub label: String,
 }
 
-/// What a run lacks that ended early without the guest's response.
+/// Notice for a run that ended early without the guest's response.
 const NO_RESPONSE: &str = "the guest's own counts are missing (table agreement)";
 
 /// A machine that has run a command or a workload, and its record.
 struct Measured {
     /// The guest's own counts, or why there are none.
     window: Result<ServicesItem, String>,
-    account: Accounting,
+    accounting: Accounting,
     wall: Duration,
     modules: Vec<LoadedModule>,
     /// Why the window ended before the command did.
     early: Option<EarlyReason>,
 }
 
-/// The phases of a machine that runs a command, whose length is not known.
-fn expected(label: &str) -> Expected<'_> {
+/// Returns the phases of a machine that runs a command of unknown length.
+fn expected_phases(label: &str) -> Expected<'_> {
     Expected { label, window_cycles: None, windows: Some(1), warm_up_cycles: None }
 }
 
@@ -69,24 +70,25 @@ pub struct SimServices {
 }
 
 impl SimServices {
-    /// A bench; nothing is started yet.
+    /// Makes a bench. Starts no machine yet.
     #[must_use]
     pub fn new(settings: SimServicesSettings) -> SimServices {
         SimServices { settings, notices: Vec::new(), limit: None }
     }
 
-    /// What the machine is to do. Starts no machine.
+    /// Returns the work of the machine. Starts no machine.
     ///
     /// Fails if the request cannot be written.
     pub fn planned(&self) -> Result<Vec<(String, MachineWork)>, BenchError> {
         let SimServicesSettings { guest, work, label, .. } = &self.settings;
         let work = match work {
             Work::Command(request) => {
-                guest.work(&Request::Services(request.clone()), &expected(label))?
+                guest.work(&Request::Services(request.clone()), &expected_phases(label))?
             }
             Work::Workload(prepared) => {
                 let request = &prepared.request;
-                MachineTimes::new(&guest.timed(), "services", request, &expected(label)).work()
+                MachineTimes::new(&guest.timed(), "services", request, &expected_phases(label))
+                    .work()
             }
         };
         Ok(vec![(label.clone(), work)])
@@ -139,11 +141,11 @@ impl Bench for SimServices {
 }
 
 impl SimServices {
-    /// Runs a workload, and checks its results. Also returns the guest's own counts.
+    /// Runs a workload and checks its results. Returns `None` if the user stopped it before it had a result.
     fn run_workload(&self, prepared: &Prepared) -> Result<Option<Measured>, BenchError> {
         let guest = &self.settings.guest;
         let label = self.settings.label.as_str();
-        let expected = expected(label);
+        let expected = expected_phases(label);
         let timed = MachineTimes::new(&guest.timed(), "services", &prepared.request, &expected);
         guest.progress.start(label, guest.bounded(timed.work()));
         let stop = |progress| {
@@ -179,14 +181,14 @@ impl SimServices {
             early => early,
         };
         match (early, outcome.failure()) {
-            // The window until the early end counts.
+            // The record until the early end is a result.
             (Some(_), _) if outcome.has_readable_region() => {}
             (Some(EarlyReason::Stopped), _) => return Ok(None),
             (Some(_), Some(failure)) => return Err(BenchError::TimeLimit(failure)),
             (None, Some(failure)) => return Err(BenchError::Failed(failure)),
             (_, None) => {}
         }
-        let Outcome { exit, accounting: account, .. } = outcome;
+        let Outcome { exit, accounting, .. } = outcome;
         let faults = exit.faults.filter(|_| early.is_none());
         let window = faults.map(|faults| {
             let counts = [("pgfault", faults.all), ("pgmajfault", faults.major)];
@@ -198,7 +200,7 @@ impl SimServices {
         });
         let window = window.ok_or_else(|| "the workload did not end".to_owned());
         let modules = exit.report.map_or_else(Vec::new, |report| report.modules);
-        Ok(Some(Measured { window, account, wall: exit.wall, modules, early }))
+        Ok(Some(Measured { window, accounting, wall: exit.wall, modules, early }))
     }
 }
 
@@ -213,14 +215,14 @@ impl SimServices {
         let measured = match &settings.work {
             Work::Command(request) => {
                 let request = Request::Services(request.clone());
-                let expected = expected(&settings.label);
+                let expected = expected_phases(&settings.label);
                 let measured = settings.guest.run::<ServicesResponse>(&request, expected)?;
                 measured.map(|outcome| Measured {
                     window: outcome
                         .response
                         .and_then(|response| response.window)
                         .ok_or(outcome.no_response),
-                    account: outcome.account,
+                    accounting: outcome.account,
                     wall: outcome.wall,
                     modules: outcome.modules,
                     early: outcome.early,
@@ -229,11 +231,11 @@ impl SimServices {
             Work::Workload(prepared) => self.run_workload(prepared)?,
         };
         let Some(measured) = measured else { return Ok(None) };
-        let Measured { window, account, wall, modules, early } = measured;
-        // A command that ended by itself while the stop came is whole.
+        let Measured { window, accounting, wall, modules, early } = measured;
+        // A command that ended by itself just before the stop is complete.
         let was_cut = window.as_ref().map_or(early.is_some(), |window| window.interrupted);
         self.limit = early.filter(|_| was_cut).and_then(|early| settings.guest.limit_text(early));
-        self.notices.clone_from(&account.notices);
+        self.notices.clone_from(&accounting.notices);
         if let Work::Workload(prepared) = &settings.work {
             self.notices.extend(prepared.other_sources.clone());
         }
@@ -244,11 +246,11 @@ impl SimServices {
         let symbols = settings.guest.with_modules_of_boot(settings.symbols.as_ref(), &modules)?;
         let kernel = (symbols.as_deref(), settings.btf.as_ref());
         let watch = &settings.guest.watch;
-        let sample = sample_of(&account, window.as_ref().ok(), kernel, self.clock_hz(), watch);
+        let sample = sample_of(&accounting, window.as_ref().ok(), kernel, self.clock_hz(), watch);
         self.settings.on_host.insert("command".to_owned(), json!({ "wall_ns": wall_ns }));
         let mut sample = sample.map_err(BenchError::Failed)?;
         sample.interrupted = was_cut;
-        Ok(Some((sample, account)))
+        Ok(Some((sample, accounting)))
     }
 }
 

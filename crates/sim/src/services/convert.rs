@@ -1,4 +1,5 @@
-//! From the record of a machine to the experiment's sample.
+//! Converts the accounting of a machine to a sample of the experiment `services`. `handlers` uses it, too, for a
+//! window with services.
 
 use std::collections::BTreeMap;
 
@@ -25,26 +26,27 @@ use crate::{Accounting, Symbols};
 /// System call number of write(2). The guest stops its own count with a write.
 const WRITE: u32 = 1;
 
+/// Sources of names of the guest's kernel. `None`: the tables have numbers and addresses.
 pub(crate) type KernelNames<'a> = (Option<&'a Symbols>, Option<&'a Btf>);
 
 /// Makes a sample of the first region of a record.
 ///
 /// The error says why the record cannot be used.
 pub(crate) fn sample_of(
-    account: &Accounting,
+    accounting: &Accounting,
     window: Option<&ServicesItem>,
     (symbols, btf): KernelNames<'_>,
     clock_hz: u64,
     watch: &Watch,
 ) -> Result<ServicesSample, String> {
-    if let Some(broken) = account.broken.first() {
+    if let Some(broken) = accounting.broken.first() {
         return Err(format!("the record is broken, its numbers must not be used: {broken}"));
     }
-    let region = account.regions.first().ok_or("the guest opened no region of interest")?;
-    let used = account.services.get(&1).ok_or("the record has no services")?;
-    let names = Names { account, used, symbols, btf };
+    let region = accounting.regions.first().ok_or("the guest opened no region of interest")?;
+    let used = accounting.services.get(&1).ok_or("the record has no services")?;
+    let names = Names { accounting, used, symbols, btf };
     let counted: Vec<usize> =
-        (0..COUNTERS).filter(|&counter| counter != TIME && account.counts(counter)).collect();
+        (0..COUNTERS).filter(|&counter| counter != TIME && accounting.counts(counter)).collect();
     let mut services: Vec<ServiceStats> =
         used.services.iter().map(|service| stats(service, &names, &counted)).collect();
     services.sort_by(|first, second| (first.class, &first.name).cmp(&(second.class, &second.name)));
@@ -53,13 +55,13 @@ pub(crate) fn sample_of(
         counted.iter().filter_map(|&counter| name(counter)).map(str::to_owned).collect();
     page_walks::separate(&mut merged, &counters);
     let window_ticks: u64 = region.cpus.iter().map(|cpu| cpu.used[TIME]).sum();
-    // A CPU that went offline has a part of the window; one must stay.
-    let mut stayed = region.cpus.iter().filter(|cpu| cpu.offline_at_cycles.is_none());
-    let first = stayed.next().map_or(0, |cpu| cpu.used[TIME]);
+    // A CPU that went offline has a part of the window only. One CPU always stays online.
+    let mut online = region.cpus.iter().filter(|cpu| cpu.offline_at_cycles.is_none());
+    let window_cycles = online.next().map_or(0, |cpu| cpu.used[TIME]);
     let mut sample = ServicesSample {
         window_ticks,
-        window_ns: (u128::from(first) * 1_000_000_000 / u128::from(clock_hz)) as u64,
-        cpus: account.cpus,
+        window_ns: (u128::from(window_cycles) * 1_000_000_000 / u128::from(clock_hz)) as u64,
+        cpus: accounting.cpus,
         ticks_hz: clock_hz,
         counters,
         services: merged,
@@ -85,14 +87,15 @@ pub(crate) fn sample_of(
         }
     }
     sample.agreement = agreement(used, window, &names);
-    sample.warnings.extend(unseen(account, region));
+    sample.warnings.extend(unseen(accounting, region));
     Ok(sample)
 }
 
-/// Warns of interrupts and softirqs that the guest's kernel has counted and that are in no row.
-fn unseen(account: &Accounting, region: &RegionUse) -> Vec<String> {
+/// Returns a warning for each interrupt and softirq that the guest's kernel has counted more or less often than the
+/// rows.
+fn unseen(accounting: &Accounting, region: &RegionUse) -> Vec<String> {
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    for line in region.cpus.iter().flat_map(|cpu| lines_of(cpu, &account.irqs)) {
+    for line in region.cpus.iter().flat_map(|cpu| lines_of(cpu, &accounting.irqs)) {
         let (kernel, counted) = (line.kernel_exact.unwrap_or(0), line.counted.unwrap_or(0));
         if kernel.abs_diff(counted) > line.edge_max {
             let sum = sums.entry(line.line).or_default();
@@ -127,6 +130,7 @@ fn profile(used: &ServicesUse) -> Vec<ProfileSlot> {
     used.profile.iter().map(slot).collect()
 }
 
+/// Converts a service. `counted`: the numbers of the counters to show.
 fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceStats {
     let (class, name) = names.class_and_name(service.service);
     let has_requests =
@@ -154,7 +158,8 @@ fn stats(service: &ServiceUse, names: &Names<'_>, counted: &[usize]) -> ServiceS
     }
 }
 
-/// A distribution with exact sum and count, and the buckets of the record.
+/// Returns a distribution with exact sum and count. `buckets`: from the lowest value of a bucket to its number of
+/// values.
 fn distribution(count: u64, sum: u64, buckets: &BTreeMap<u64, u64>) -> Distribution {
     let mut counts = vec![0; stats::histogram::SLOTS];
     let mut peak = 0;
@@ -169,35 +174,37 @@ fn distribution(count: u64, sum: u64, buckets: &BTreeMap<u64, u64>) -> Distribut
     distribution
 }
 
-/// Joins services of the same name, such as the threads of several workers; they are sorted.
+/// Joins services with the same class and name, such as kernel threads of several workers. `services` must be sorted
+/// by class and name: equal ones are neighbours.
 fn merge(services: Vec<ServiceStats>) -> Vec<ServiceStats> {
     let mut merged: Vec<ServiceStats> = Vec::new();
     for service in services {
-        let same =
+        let has_same_name =
             |last: &&mut ServiceStats| (last.class, &last.name) == (service.class, &service.name);
-        let Some(last) = merged.last_mut().filter(same) else {
+        let Some(last) = merged.last_mut().filter(has_same_name) else {
             merged.push(service);
             continue;
         };
         let sum = |first: Option<u64>, second: Option<u64>| Some(first? + second?);
         last.self_ticks = sum(last.self_ticks, service.self_ticks);
         last.requests = sum(last.requests, service.requests);
-        for (to, more) in last.counters.iter_mut().zip(&service.counters) {
-            *to += more;
+        for (total, count) in last.counters.iter_mut().zip(&service.counters) {
+            *total += count;
         }
-        if let Some((to, more)) = last.times.as_mut().zip(service.times) {
-            to.latency.merge(&more.latency);
-            if let Some((to, more)) = to.computation.as_mut().zip(more.computation) {
-                to.merge(&more);
+        if let Some((total, times)) = last.times.as_mut().zip(service.times) {
+            total.latency.merge(&times.latency);
+            if let Some((total, computation)) = total.computation.as_mut().zip(times.computation) {
+                total.merge(&computation);
             }
-            to.computation_ticks = sum(to.computation_ticks, more.computation_ticks);
-            to.blocked_ticks = sum(to.blocked_ticks, more.blocked_ticks);
-            to.descheduled_ticks = sum(to.descheduled_ticks, more.descheduled_ticks);
+            total.computation_ticks = sum(total.computation_ticks, times.computation_ticks);
+            total.blocked_ticks = sum(total.blocked_ticks, times.blocked_ticks);
+            total.descheduled_ticks = sum(total.descheduled_ticks, times.descheduled_ticks);
         }
     }
     merged
 }
 
+/// Returns the blocked times by service and reason.
 fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
     let mut sums: BTreeMap<(Class, String, Option<&str>), (u64, u64)> = BTreeMap::new();
     for wait in &used.waits {
@@ -213,8 +220,9 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<WaitStats> {
     sums.into_iter().map(stats).collect()
 }
 
+/// Returns the use of locks by service and place.
 fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String> {
-    let site = |address: u64| match names.symbols {
+    let site_name = |address: u64| match names.symbols {
         Some(symbols) => match symbols.at(address).filter(|(symbol, _)| symbol.is_code()) {
             Some((symbol, offset)) => format!("{}+{offset:#x}", symbol.label()),
             None => format!("{} {address:#x}", symbols.place_name(address)),
@@ -231,7 +239,7 @@ fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String
             service,
             kind: kind.label().to_owned(),
             spins: !kind.sleeps(),
-            place: site(lock.return_to),
+            place: site_name(lock.return_to),
             lock: names.structure(lock.structure, lock.place, Some(lock.offset)).1,
             acquires: lock.acquires,
             contended: lock.contended,
@@ -242,21 +250,21 @@ fn locks(used: &ServicesUse, names: &Names<'_>) -> Result<Vec<LockStats>, String
     used.locks.iter().map(stats).collect()
 }
 
-/// The counts that the guest keeps itself.
+/// Returns the comparison with the guest's own counts: page faults, and system calls if the guest traced them.
 fn agreement(
     used: &ServicesUse,
     window: Option<&ServicesItem>,
     names: &Names<'_>,
 ) -> Vec<Agreement> {
     let vmstat = |name: &str| window.and_then(|window| window.vmstat.get(name).copied());
-    let requests = |is_it: &dyn Fn(KernelContext) -> bool| {
-        let services = used.services.iter().filter(|row| is_it(row.service));
+    let requests = |is_counted: &dyn Fn(KernelContext) -> bool| {
+        let services = used.services.iter().filter(|row| is_counted(row.service));
         services.map(|row| row.requests).sum::<u64>()
     };
-    let read = |service| {
-        let read = |kind| matches!(kind, FaultKind::File | FaultKind::Swap);
+    let is_with_read = |service| {
+        let needs_read = |kind| matches!(kind, FaultKind::File | FaultKind::Swap);
         match service {
-            KernelContext::Fault(kind) | KernelContext::KernelFault(kind) => read(kind),
+            KernelContext::Fault(kind) | KernelContext::KernelFault(kind) => needs_read(kind),
             _ => false,
         }
     };
@@ -270,7 +278,7 @@ fn agreement(
         },
         Agreement {
             what: "page faults with a read".to_owned(),
-            counted: requests(&read),
+            counted: requests(&is_with_read),
             kernel: vmstat("pgmajfault"),
             source: "pgmajfault of /proc/vmstat".to_owned(),
             edge_max: used.edge_faults,

@@ -1,4 +1,4 @@
-//! The misses of services, from the record to the experiment's sample.
+//! Converts the cache misses of services to the sample's misses. Record rows that get the same names are summed up.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const L1I: u32 = 0;
 /// Suppliers of lines, in the order of the levels in the model.
 const LEVELS: [&str; 5] = ["L1", "L2", "L3", "other core", "memory"];
 
-/// The misses of a region on a model; `None` if they were not recorded.
+/// Returns the misses of a region; `None` if they were not recorded.
 pub(super) fn sample(
     used: &ServicesUse,
     names: &Names<'_>,
@@ -37,6 +37,7 @@ pub(super) fn sample(
     })
 }
 
+/// Returns the rows of the record of one kind.
 fn misses_of_kind(
     used: &ServicesUse,
     kind: ServiceMissKind,
@@ -54,6 +55,7 @@ fn cache(misses: &ServiceMisses) -> &'static str {
     CACHE_NAMES.get(misses.cache as usize).copied().unwrap_or("")
 }
 
+/// Returns the misses by service, cache and class.
 fn rows(used: &ServicesUse, names: &Names<'_>) -> Vec<MissRow> {
     let mut sums: BTreeMap<_, ([u64; CLASSES.len()], [u64; 3])> = BTreeMap::new();
     for misses in misses_of_kind(used, ServiceMissKind::Class) {
@@ -73,6 +75,7 @@ fn rows(used: &ServicesUse, names: &Names<'_>) -> Vec<MissRow> {
     sums.into_iter().map(row).collect()
 }
 
+/// Returns the misses by service, cache, and a name: the evictor, or the function.
 fn parts(
     used: &ServicesUse,
     names: &Names<'_>,
@@ -86,15 +89,16 @@ fn parts(
             .entry((service(misses.code, names), misses.cache, cache(misses), part_name))
             .or_default() += misses.count;
     }
-    let part = |((service, _, cache, by), count): ((_, _, &str, _), _)| MissPart {
+    let part = |((service, _, cache, part_name), count): ((_, _, &str, _), _)| MissPart {
         service,
         cache: cache.to_owned(),
-        by,
+        by: part_name,
         count,
     };
     sums.into_iter().map(part).collect()
 }
 
+/// Returns the misses by service, cache and structure.
 fn data(used: &ServicesUse, names: &Names<'_>) -> Vec<DataMisses> {
     let mut sums: BTreeMap<_, [u64; CLASSES.len()]> = BTreeMap::new();
     for misses in misses_of_kind(used, ServiceMissKind::Data) {
@@ -111,6 +115,7 @@ fn data(used: &ServicesUse, names: &Names<'_>) -> Vec<DataMisses> {
     sums.into_iter().map(row).collect()
 }
 
+/// Returns the waits by service, kind of access and supplying level.
 fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
     let mut sums: BTreeMap<_, (u64, u64)> = BTreeMap::new();
     for misses in misses_of_kind(used, ServiceMissKind::Wait) {
@@ -128,6 +133,7 @@ fn waits(used: &ServicesUse, names: &Names<'_>) -> Vec<MissWait> {
     sums.into_iter().map(row).collect()
 }
 
+/// Returns the misses of lines that other CPUs had written.
 fn shared(used: &ServicesUse, names: &Names<'_>) -> Vec<SharedLine> {
     let mut sums: BTreeMap<_, (u32, u64, u64)> = BTreeMap::new();
     for misses in &used.shared {

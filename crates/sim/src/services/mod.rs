@@ -1,4 +1,5 @@
-//! `services` on the simulated machine.
+//! The simulated bench of the experiment `services`: the time and the misses of system calls, faults and interrupts,
+//! for a command or a workload.
 
 mod bench;
 mod convert;

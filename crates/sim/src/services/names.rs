@@ -8,18 +8,19 @@ use crate::btf::Btf;
 use crate::contexts::context_of;
 use crate::{Accounting, Symbols};
 
-/// How the functions of system calls are named.
+/// Prefixes of the functions of system calls.
 const PREFIXES: [&str; 3] = ["__x64_sys_", "__do_sys_", "sys_"];
 
 /// Sources of the names of services and structures.
 pub(super) struct Names<'a> {
-    pub(super) account: &'a Accounting,
+    pub(super) accounting: &'a Accounting,
     pub(super) used: &'a ServicesUse,
     pub(super) symbols: Option<&'a Symbols>,
     pub(super) btf: Option<&'a Btf>,
 }
 
 impl Names<'_> {
+    /// Returns the class and the name of a service. Tasks in user mode share one name.
     pub(super) fn class_and_name(&self, service: KernelContext) -> (Class, String) {
         if let KernelContext::Fault(kind) = service {
             return (Class::Fault, kind.label().to_owned());
@@ -37,7 +38,7 @@ impl Names<'_> {
             KernelContext::Task(_) => return (Class::Other, "start of a task".to_owned()),
             KernelContext::Syscall(number) => return (Class::Syscall, self.syscall(number)),
             KernelContext::KernelThread(pid) => {
-                let name = self.account.tasks.get(&pid).filter(|name| !name.is_empty());
+                let name = self.accounting.tasks.get(&pid).filter(|name| !name.is_empty());
                 let name = name.cloned().unwrap_or_else(|| format!("thread {pid}"));
                 return (Class::KernelThread, name);
             }
@@ -47,22 +48,22 @@ impl Names<'_> {
             KernelContext::Softirq(_) => Class::Softirq,
             _ => Class::Other,
         };
-        let name = context_of(service, self.account).map(|context| context.name);
+        let name = context_of(service, self.accounting).map(|context| context.name);
         (class, name.unwrap_or_else(|| service.to_string()))
     }
 
-    /// The name of a system call: of the function in the kernel's table, without its prefix.
+    /// Returns the name of a system call: that of its function, without the prefix. Without symbols it is the number.
     pub(super) fn syscall(&self, number: u32) -> String {
-        let plain = number & !SYSCALL_32;
+        let table_number = number & !SYSCALL_32;
         if number & SYSCALL_32 != 0 {
-            return format!("{plain} (32 bits)");
+            return format!("{table_number} (32 bits)");
         }
-        let address = self.used.functions.get(&plain);
+        let address = self.used.functions.get(&table_number);
         let symbol = address.and_then(|address| self.symbols?.at(*address));
-        let name = symbol.filter(|found| found.1 == 0).and_then(|(symbol, _)| {
+        let name = symbol.filter(|(_, distance)| *distance == 0).and_then(|(symbol, _)| {
             let (name, _) = kernel_function::split(&symbol.name);
             PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).map(str::to_owned)
         });
-        name.unwrap_or_else(|| plain.to_string())
+        name.unwrap_or_else(|| table_number.to_string())
     }
 }

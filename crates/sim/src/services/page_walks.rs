@@ -1,19 +1,19 @@
-//! Page walks as services of their own: their time is taken out of the services whose accesses caused
-//! them. No cycle is lost or counted twice.
+//! Moves the time of page walks from the services whose accesses caused them to rows of their own. The sum of all
+//! rows stays the same.
 
 use lab::services::{Class, ServiceStats};
 
 /// Names of the rows: walks for user mode, and for the kernel with the idle task.
 const ROWS: [&str; 2] = ["of user mode", "of the kernel"];
-/// Kinds of access: the counters of stalls, of walks, and of all waits.
+/// For each kind of access: the counters of stall cycles, of cycles of walks, and of cycles of all waits.
 const KINDS: [[&str; 3]; 2] = [
     ["fetch_stall_cycles", "fetch_walk_cycles", "fetch_wait_cycles"],
     ["data_stall_cycles", "data_walk_cycles", "data_wait_cycles"],
 ];
 
-/// Moves the time of page walks from services to rows of their own, if the model counts it. A core that
-/// does nothing while it waits stalls for all of a walk; another one hides a part of what its accesses
-/// wait for, and its stalls are divided as these waits.
+/// Moves the time of page walks from services to the rows [`ROWS`], if the model counts walks. A blocking core stalls
+/// for the whole of a walk. An out-of-order core hides a part of its waits: walks get the same share of its stalls as
+/// of its waits. Sorts the services by class and name.
 pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
     let position = |name: &str| counters.iter().position(|counter| counter == name);
     let Some(cycles) = position("cycles") else { return };
@@ -28,22 +28,22 @@ pub(super) fn separate(services: &mut Vec<ServiceStats>, counters: &[String]) {
     });
     for service in &mut *services {
         let row = &mut rows[usize::from(service.class != Class::User)];
-        let mut moved = [0; 2];
-        for (kind, moved) in KINDS.iter().zip(&mut moved) {
+        let mut moved_cycles = [0; 2];
+        for (kind, moved_cycles) in KINDS.iter().zip(&mut moved_cycles) {
             let [Some(stall), Some(walk)] = [position(kind[0]), position(kind[1])] else { return };
             let (stalled, walked) = (service.counters[stall], service.counters[walk]);
-            *moved = match position(kind[2]).map(|wait| service.counters[wait]) {
+            *moved_cycles = match position(kind[2]).map(|wait| service.counters[wait]) {
                 Some(waited) => part(stalled, walked, waited),
                 None => walked.min(stalled),
             };
-            service.counters[stall] -= *moved;
-            service.counters[cycles] = service.counters[cycles].saturating_sub(*moved);
-            row.counters[stall] += *moved;
-            row.counters[cycles] += *moved;
+            service.counters[stall] -= *moved_cycles;
+            service.counters[cycles] = service.counters[cycles].saturating_sub(*moved_cycles);
+            row.counters[stall] += *moved_cycles;
+            row.counters[cycles] += *moved_cycles;
         }
-        let sum: u64 = moved.iter().sum();
+        let sum: u64 = moved_cycles.iter().sum();
         service.self_ticks = service.self_ticks.map(|ticks| ticks.saturating_sub(sum));
-        service.page_walk_ticks = Some(moved);
+        service.page_walk_ticks = Some(moved_cycles);
         row.self_ticks = row.self_ticks.map(|ticks| ticks + sum);
         let count = |name| position(name).map(|position| service.counters[position]);
         let misses = count("itlb_misses").unwrap_or(0) + count("dtlb_misses").unwrap_or(0);

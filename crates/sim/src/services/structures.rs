@@ -1,11 +1,11 @@
-//! Names of the guest's structures, from its kernel's symbols and types.
+//! Names of the data that services miss on or lock, from the kernel's symbols and types, and of the code that misses.
 
 use attribution::KernelContext;
 use simrecord::record::{ELSEWHERE, StructureKind};
 
 use super::names::Names;
 
-/// Slab caches with another name than the type of their objects, and that type.
+/// Names of slab caches that differ from the type of their objects, and these types.
 const TYPES: [(&str, &str); 40] = [
     ("TCP", "tcp_sock"),
     ("TCPv6", "tcp6_sock"),
@@ -53,8 +53,9 @@ const TYPES: [(&str, &str); 40] = [
 const VARIABLE_BYTES_MAX: u64 = 1 << 22;
 
 impl Names<'_> {
-    /// Returns the kind of a structure, and the name of the byte at `offset` in its object, if it has one.
-    /// Places in variables are pieces of 64 bytes.
+    /// Returns the kind of a structure, and its name if it has one: with the member at `offset` if an offset is
+    /// given. `place` identifies the structure within its kind: the address of 64 bytes of a variable, a number of a
+    /// slab cache or file, or the process id of a stack's task.
     pub(super) fn structure(
         &self,
         kind: StructureKind,
@@ -64,12 +65,13 @@ impl Names<'_> {
         if place == ELSEWHERE {
             return ("elsewhere", None);
         }
-        let known = |kind| self.used.structures.get(&(kind, place)).map(|known| known.0.clone());
+        let recorded_name =
+            |kind| self.used.structures.get(&(kind, place)).map(|structure| structure.0.clone());
         match kind {
             StructureKind::Unknown => ("unknown", None),
             StructureKind::Image => {
-                let nameless = || Some(self.symbols?.place_name(place));
-                ("variable", self.variable(place, offset).or_else(nameless))
+                let place_name = || Some(self.symbols?.place_name(place));
+                ("variable", self.variable(place, offset).or_else(place_name))
             }
             StructureKind::PerCpu => {
                 let name = self.per_cpu(place, offset);
@@ -80,7 +82,7 @@ impl Names<'_> {
             StructureKind::Anonymous => {
                 ("anonymous memory", (place != 0).then(|| self.task(place)))
             }
-            StructureKind::File => ("file", known(kind)),
+            StructureKind::File => ("file", recorded_name(kind)),
             StructureKind::PageTable => ("page table", None),
             StructureKind::PageArray => {
                 // Its members are unions; their meaning depends on the page.
@@ -95,17 +97,18 @@ impl Names<'_> {
         }
     }
 
+    /// Returns the name of a task, or its process id.
     fn task(&self, pid: u64) -> String {
         let pid = u32::try_from(pid).unwrap_or(u32::MAX);
-        let name = self.account.tasks.get(&pid).filter(|name| !name.is_empty());
+        let name = self.accounting.tasks.get(&pid).filter(|name| !name.is_empty());
         name.cloned().unwrap_or_else(|| format!("task {pid}"))
     }
 
-    /// A variable of the kernel's image or of a module.
+    /// Returns the name of a variable of the kernel's image or of a module; `None` far from any symbol.
     fn variable(&self, place: u64, offset: Option<u32>) -> Option<String> {
         let address = place + u64::from(offset.unwrap_or(0));
         let symbols = self.symbols?;
-        // Without an exact address: the variable that starts within the 64 bytes.
+        // Without an offset, the place is 64 bytes long: a variable that starts in them comes first.
         let first = symbols.at(address)?;
         let next = symbols.after(address).filter(|next| next.address - place < 64);
         let (symbol, distance) = match (offset, next) {
@@ -121,34 +124,38 @@ impl Names<'_> {
         })
     }
 
+    /// Returns the name of a per-CPU variable; `None` for memory that the kernel allocated per CPU at run time.
     fn per_cpu(&self, place: u64, offset: Option<u32>) -> Option<String> {
         let end = self.symbols?.get("__per_cpu_end")?.address;
         (place < end).then(|| self.variable(place, offset)).flatten()
     }
 
-    /// Names a slab cache with the member of its objects' type; with the distance if types share the cache.
+    /// Returns the name of a slab cache with the member at `offset` of its objects. Several types may share a cache:
+    /// then the result has the offset instead of a member.
     fn slab(&self, place: u64, offset: Option<u32>) -> Option<String> {
         let (name, shared_by) = self.used.structures.get(&(StructureKind::Slab, place))?;
         let Some(offset) = offset else { return Some(name.clone()) };
-        let typed =
+        let type_name =
             TYPES.iter().find(|(cache, _)| cache == name).map_or(name.as_str(), |known| known.1);
-        let member = (*shared_by == 1).then(|| self.btf?.member_at(typed, offset.into())).flatten();
+        let member =
+            (*shared_by == 1).then(|| self.btf?.member_at(type_name, offset.into())).flatten();
         Some(match member {
-            Some((member, 0)) => format!("{typed}.{member}"),
-            Some((member, distance)) => format!("{typed}.{member}+{distance:#x}"),
+            Some((member, 0)) => format!("{type_name}.{member}"),
+            Some((member, distance)) => format!("{type_name}.{member}+{distance:#x}"),
             None => format!("{name}+{offset:#x}"),
         })
     }
 
-    /// The function at an address of the kernel, or of the number of a function of a user program.
+    /// Returns the name of a function. `code`: an address of the kernel, or the number of a function of a user
+    /// program.
     pub(super) fn function(&self, code: u64) -> String {
         if code >> 63 == 0 {
-            return self.account.user_function(code).to_owned();
+            return self.accounting.user_function(code).to_owned();
         }
         self.symbols.map_or_else(|| "kernel".to_owned(), |symbols| symbols.code_name(code))
     }
 
-    /// A service as one text, as evictors are named.
+    /// Returns the name of a service that evicted a line. All tasks in user mode are `user`.
     pub(super) fn evictor(&self, code: u64) -> String {
         match KernelContext::from_code(code) {
             Some(KernelContext::User(_)) => "user".to_owned(),

@@ -1,4 +1,5 @@
-//! Debian packages without a change to the system: apt with a private state.
+//! Downloads Debian packages without a change to the system: apt with a private state. [`super`] installs QEMU and
+//! kernels with it, [`crate::rootfs`] gets the packages of images.
 //!
 //! apt runs with its own sources, lists, cache and an empty dpkg status, so that it downloads a package with
 //! all its dependencies, including libc. The host's proxy and authentication settings
@@ -12,8 +13,8 @@ use super::mirror;
 use crate::process::{output, which};
 use crate::{Progress, Result, SimError};
 
-/// Suites that apt uses. QEMU comes from the backports of the current release, the
-/// guest's kernel and tools from the release before.
+/// Suites that apt uses. QEMU comes from the backports of the current release; the guest's kernel and tools come from
+/// the release before it.
 const SUITES: [&str; 3] = ["trixie", "trixie-backports", "bookworm"];
 /// Keys of the Debian archive, from the package debian-archive-keyring.
 const KEYRINGS: [&str; 2] = [
@@ -66,15 +67,15 @@ impl Apt {
     /// Downloads the archives of packages and of all their dependencies to a directory.
     ///
     /// Fails with [`SimError::Invalid`], which names a package that does not exist.
-    pub(crate) fn download(&self, release: &str, packages: &[&str], to: &Path) -> Result<()> {
+    pub(crate) fn download(&self, release: &str, packages: &[&str], target: &Path) -> Result<()> {
         let mut command = self.command("apt-get");
-        let archives = format!("Dir::Cache::archives={}", to.display());
-        // apt keeps a lock and a directory there, which are removed below.
-        let partial = to.join("partial");
+        let archives = format!("Dir::Cache::archives={}", target.display());
+        // apt needs a lock and a directory there. They are removed after the download.
+        let partial = target.join("partial");
         fs::create_dir_all(&partial).map_err(SimError::file(&partial))?;
         command.args(["-o", &archives, "-y", "-qq", "--download-only", "-t", release, "install"]);
         output(command.args(packages)).map_err(|error| unknown_package(error, release))?;
-        let _ = fs::remove_file(to.join("lock"));
+        let _ = fs::remove_file(target.join("lock"));
         crate::cache::remove_directory(&partial)
     }
 
@@ -88,6 +89,9 @@ impl Apt {
         self.unpack_all(&downloads, root)
     }
 
+    /// Looks up a package in the lists of a release.
+    ///
+    /// Fails when the release does not have it.
     pub(crate) fn package(&self, name: &str, release: &str) -> Result<Package> {
         let wanted = format!("{name}/{release}");
         let mut command = self.command("apt-cache");
@@ -105,6 +109,7 @@ impl Apt {
         })
     }
 
+    /// Unpacks all packages of a directory into `root`.
     fn unpack_all(&self, archives: &Path, root: &Path) -> Result<()> {
         let mut packages: Vec<PathBuf> = fs::read_dir(archives)
             .map_err(SimError::file(archives))?
@@ -119,6 +124,7 @@ impl Apt {
         Ok(())
     }
 
+    /// Returns a command of apt with the options for its private state.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let path_of = |name: &str| self.directory.join(name).display().to_string();
@@ -165,7 +171,7 @@ impl Package {
     }
 }
 
-/// Names the package that apt does not know, if that is the error.
+/// Replaces apt's error for an unknown package by one that names the package. Returns any other error unchanged.
 fn unknown_package(error: SimError, release: &str) -> SimError {
     let text = error.to_string();
     let after = |marker: &str| text.split_once(marker).map(|(_, remainder)| remainder);

@@ -1,4 +1,5 @@
-//! The Debian mirror: the mirror that the user names, or the mirror of this machine if it runs Debian.
+//! Finds the Debian mirror for [`super::apt`]: the mirror that the user names, or this machine's own if it runs
+//! Debian.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +9,10 @@ pub(crate) const VARIABLE: &str = "IRQLAB_DEBIAN_MIRROR";
 /// Maximum size of a sources file, bytes.
 const SOURCES_BYTES_MAX: u64 = 1 << 20;
 
-/// Returns the mirror that the user names, else the mirror of this machine; `None` if neither is known.
+/// Returns the mirror that the user names if it is accepted, else the mirror of this machine; `None` if there is none.
 pub(crate) fn debian_mirror() -> Option<String> {
-    let named = std::env::var(VARIABLE).ok();
-    named.and_then(|uri| accept(&uri, "", "main")).or_else(|| configured(Path::new("/")))
+    let named_mirror = std::env::var(VARIABLE).ok();
+    named_mirror.and_then(|uri| accept(&uri, "", "main")).or_else(|| configured(Path::new("/")))
 }
 
 /// Returns the Debian mirror of the machine whose root directory is `root`.
@@ -35,7 +36,7 @@ fn configured(root: &Path) -> Option<String> {
     })
 }
 
-/// Parses `deb [options] URI SUITE COMPONENT...`.
+/// Returns the mirror in a line `deb [options] URI SUITE COMPONENT...`.
 fn of_line(line: &str) -> Option<String> {
     let remainder = line.trim().strip_prefix("deb ")?.trim_start();
     let remainder = match remainder.strip_prefix('[') {
@@ -48,7 +49,7 @@ fn of_line(line: &str) -> Option<String> {
     accept(uri, suite, fields.collect::<Vec<_>>().join(" ").as_str())
 }
 
-/// Parses a paragraph of the deb822 format.
+/// Returns the mirror in a paragraph of the deb822 format.
 fn of_paragraph(paragraph: &str) -> Option<String> {
     let field = |name: &str| {
         paragraph.lines().find_map(|line| {
@@ -64,7 +65,7 @@ fn of_paragraph(paragraph: &str) -> Option<String> {
     accept(field("URIs")?.split_whitespace().next()?, suite, field("Components")?)
 }
 
-/// Accepts the main archive; refuses its security archive and archives of other projects.
+/// Accepts a URI of Debian's main archive. `None` for the security archive and archives of other projects.
 fn accept(uri: &str, suite: &str, components: &str) -> Option<String> {
     let uri = uri.trim_end_matches('/');
     let is_debian = uri.ends_with("/debian") || uri.contains("/archive/debian/");

@@ -1,4 +1,5 @@
-//! `irqlab sim setup`: installs missing programs and kernels from Debian's packages into the cache.
+//! Installs missing programs and kernels from Debian's packages into the cache. `irqlab sim setup` calls [`setup`];
+//! [`crate::kernel::debian`] downloads a kernel when a machine first needs it.
 
 pub(crate) mod apt;
 mod mirror;
@@ -19,7 +20,7 @@ use crate::{Cache, Progress, Result, SimError, hash};
 /// The release of the guest's kernel and tools.
 const GUEST_RELEASE: &str = "bookworm";
 
-/// Directory of the guest's tools.
+/// Directory of the guest's tools in the cache.
 const TOOLS: &str = "guest-tools-1";
 
 const MANIFEST: &str = "irqlab.json";
@@ -55,7 +56,7 @@ fn meta_package(flavour: Flavour) -> &'static str {
     }
 }
 
-/// An installed package.
+/// The description of an installed package, in its directory.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
     package: String,
@@ -79,6 +80,7 @@ pub(crate) fn kernel_root(cache: &Cache, flavour: Flavour) -> Option<PathBuf> {
     Some(cache.path(name)).filter(|path| is_name && path.is_dir())
 }
 
+/// Returns the name of the file that holds the cache entry of the latest kernel.
 fn pointer(flavour: Flavour) -> String {
     format!("kernel-{flavour}.latest")
 }
@@ -101,26 +103,27 @@ pub fn setup(cache: &Cache, flavour: Flavour, again: bool, progress: Progress) -
         // Another process may have installed it in the meantime.
         let has_qemu = !again && qemu::find(cache).is_ok();
         if !(has_qemu && !again && has_guest_files(cache, flavour)) {
-            fetch(cache, flavour, !has_qemu, again, progress)?;
+            install_missing(cache, flavour, !has_qemu, again, progress)?;
         }
     }
     qemu::find(cache)
 }
 
-/// Downloads a kernel and the guest's tools unless they are installed.
+/// Downloads a kernel and the guest's tools unless they are installed. Returns the kernel's directory.
 pub(crate) fn guest_files(cache: &Cache, flavour: Flavour, progress: Progress) -> Result<PathBuf> {
     if !has_guest_files(cache, flavour) {
         let _lock = cache.lock("setup", progress)?;
         if !has_guest_files(cache, flavour) {
-            fetch(cache, flavour, false, false, progress)?;
+            install_missing(cache, flavour, false, false, progress)?;
         }
     }
     kernel_root(cache, flavour)
         .ok_or_else(|| SimError::data(format!("kernel {flavour}"), "vanished from the cache"))
 }
 
-/// Installs with one private state of apt, which is removed afterwards.
-fn fetch(
+/// Installs what is missing, or everything if `again`. The caller holds the lock `setup`: it protects the private
+/// state of apt, which is removed afterwards.
+fn install_missing(
     cache: &Cache,
     flavour: Flavour,
     with_qemu: bool,
@@ -128,7 +131,7 @@ fn fetch(
     progress: Progress,
 ) -> Result<()> {
     let state = cache.path("apt.aside");
-    let made = remove_directory(&state).and_then(|()| {
+    let result = remove_directory(&state).and_then(|()| {
         let apt = Apt::new(&state, progress)?;
         if with_qemu {
             install_qemu(cache, &apt, again, progress)?;
@@ -139,31 +142,33 @@ fn fetch(
         if again || busybox(cache).is_none() {
             let package = apt.package("busybox-static", GUEST_RELEASE)?;
             progress(&format!("fetching {} {}", package.name, package.version));
-            cache.replace_directory(TOOLS, progress, |aside| {
-                apt.unpack(&package, aside)?;
-                note(aside, &package)
+            cache.replace_directory(TOOLS, progress, |staging| {
+                apt.unpack(&package, staging)?;
+                write_package_manifest(staging, &package)
             })?;
         }
         Ok(())
     });
-    made.and(remove_directory(&state))
+    result.and(remove_directory(&state))
 }
 
+/// Installs the private QEMU, unless it has the current version already.
 fn install_qemu(cache: &Cache, apt: &Apt, again: bool, progress: Progress) -> Result<()> {
     let package = apt.package(qemu::PACKAGES[0], qemu::RELEASE)?;
     let qemu_root = qemu::private_root(cache);
-    if !again && manifest(&qemu_root).is_some_and(|made| made.version == package.version) {
+    if !again && manifest(&qemu_root).is_some_and(|manifest| manifest.version == package.version) {
         return Ok(());
     }
     progress(&format!("fetching QEMU {} (40 MB, 190 MB on disk)", package.version));
     let name = qemu_root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    cache.replace_directory(&name, progress, |aside| {
-        apt.install(qemu::RELEASE, &qemu::PACKAGES, aside)?;
-        note(aside, &package)
+    cache.replace_directory(&name, progress, |staging| {
+        apt.install(qemu::RELEASE, &qemu::PACKAGES, staging)?;
+        write_package_manifest(staging, &package)
     })?;
     Ok(())
 }
 
+/// Downloads the current kernel of a flavour, and makes it the latest one.
 fn install_kernel(cache: &Cache, apt: &Apt, flavour: Flavour, progress: Progress) -> Result<()> {
     let meta = apt.package(meta_package(flavour), GUEST_RELEASE)?;
     let name = meta.dependency("linux-image-").ok_or_else(|| {
@@ -174,20 +179,21 @@ fn install_kernel(cache: &Cache, apt: &Apt, flavour: Flavour, progress: Progress
     let directory: String =
         directory.chars().map(|sign| if sign == '/' { '_' } else { sign }).collect();
     progress(&format!("fetching {} {}", package.name, package.version));
-    cache.directory(&directory, progress, |aside| {
-        apt.unpack(&package, aside)?;
-        note(aside, &package)?;
-        add_image_hash(aside)
+    cache.directory(&directory, progress, |staging| {
+        apt.unpack(&package, staging)?;
+        write_package_manifest(staging, &package)?;
+        add_image_hash(staging)
     })?;
     cache.file(&pointer(flavour), directory.as_bytes()).map(drop)
 }
 
-fn note(directory: &Path, package: &Package) -> Result<()> {
+/// Describes the package that was unpacked into a directory.
+fn write_package_manifest(directory: &Path, package: &Package) -> Result<()> {
     let (package, version) = (package.name.clone(), package.version.clone());
     write_manifest(directory, &Manifest { package, version, image_sha256: None })
 }
 
-/// Notes the hash of the image of an unpacked kernel.
+/// Adds the hash of the image of an unpacked kernel to its description.
 fn add_image_hash(directory: &Path) -> Result<()> {
     let Some(mut manifest) = manifest(directory) else { return Ok(()) };
     let image = first_with_prefix(&directory.join("boot"), "vmlinuz-")?;
@@ -195,12 +201,12 @@ fn add_image_hash(directory: &Path) -> Result<()> {
     write_manifest(directory, &manifest)
 }
 
-/// The SHA-256 of an installed kernel's image when it was unpacked; `None` if it was not noted.
+/// Returns the SHA-256 that the image of an installed kernel had when it was unpacked; `None` if unknown.
 pub(crate) fn image_sha256(root: &Path) -> Option<String> {
     manifest(root)?.image_sha256
 }
 
-/// Installs a kernel again that is damaged in the cache.
+/// Replaces a kernel that is damaged in the cache.
 pub(crate) fn replace_kernel(
     cache: &Cache,
     flavour: Flavour,
@@ -209,7 +215,7 @@ pub(crate) fn replace_kernel(
 ) -> Result<()> {
     let _lock = cache.lock("setup", progress)?;
     remove_directory(root)?;
-    fetch(cache, flavour, false, false, progress)
+    install_missing(cache, flavour, false, false, progress)
 }
 
 fn write_manifest(directory: &Path, manifest: &Manifest) -> Result<()> {
@@ -219,6 +225,7 @@ fn write_manifest(directory: &Path, manifest: &Manifest) -> Result<()> {
     fs::write(&path, text + "\n").map_err(SimError::file(&path))
 }
 
+/// Reads the description of the package in a directory; `None` if there is none, or it is damaged.
 fn manifest(directory: &Path) -> Option<Manifest> {
     serde_json::from_slice(&read_bounded(&directory.join(MANIFEST), MANIFEST_BYTES_MAX).ok()?).ok()
 }

@@ -1,4 +1,8 @@
-//! [`SimSignal`]: a machine for each window.
+//! [`SimSignal`]: the simulated bench of the experiment `signal`. It runs a machine for each window, several at the
+//! same time.
+//!
+//! `lab` announces the windows of a round by `prepare`, and then requests them one by one. The first request runs the
+//! machines of several windows ahead.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,29 +22,29 @@ use crate::guest_run::{Expected, GuestRun, PlannedMachines};
 use crate::machine::found::check_cards;
 use crate::parallel::{Jobs, for_each};
 
-/// How to measure.
+/// The settings of a [`SimSignal`].
 pub struct SimSignalSettings {
     /// The machine; each window starts one. It has a model, and the cards of the rig.
     pub guest: GuestRun,
     pub rig: Rig,
     pub sender_cpu: u32,
-    /// CPU of the receiver: another one.
+    /// CPU of the receiver; not `sender_cpu`.
     pub receiver_cpu: u32,
     /// Length of a window of guest time.
     pub length: Duration,
-    /// Work for each event: dependent additions.
+    /// Work of the receiver for each event: a number of dependent additions.
     pub work_additions: u64,
     /// How many windows are measured at the same time.
     pub jobs: Jobs,
-    /// Settings that are true only for this host or at this moment.
+    /// Facts that hold for this host or this moment only.
     pub on_host: Map<String, Json>,
 }
 
-/// How many windows are measured ahead, for each machine that runs at the same time: some take longer than
-/// others. A user who stops a run loses no more.
+/// Number of windows that are measured ahead, for each machine that runs at the same time. Several windows keep all
+/// machines busy, because some windows take longer. A user who stops a run loses at most these.
 const ROUNDS_AHEAD: usize = 4;
 
-/// Regions of a machine: a control without events, and the window.
+/// Number of regions of a machine: a control without events, and the window.
 const REGIONS: u32 = 2;
 
 /// Result of a window; `None` when the user asked to stop.
@@ -68,7 +72,7 @@ pub struct SimSignal {
 }
 
 impl SimSignal {
-    /// A bench; nothing is started yet.
+    /// Makes a bench. Starts no machine yet.
     #[must_use]
     pub fn new(settings: SimSignalSettings) -> SimSignal {
         SimSignal {
@@ -82,13 +86,13 @@ impl SimSignal {
         }
     }
 
-    /// Cycles of a second of the model; `None` without a model.
+    /// Returns the cycles per second of the model; `None` without a model.
     #[must_use]
     pub fn clock_hz(&self) -> Option<u64> {
         self.settings.guest.watch.model.as_ref().map(|model| model.model.clock_hz)
     }
 
-    /// Refuses a window that the rig does not have: no machine is started for it.
+    /// Checks that the rig can measure a window, before a machine starts for it.
     fn check(&self, window: Window) -> Result<(), BenchError> {
         let rig = self.settings.rig;
         if !rig.has_sockets() && !matches!(window, Window::Rate(_)) {
@@ -100,9 +104,9 @@ impl SimSignal {
         rig.check(window.scheme())
     }
 
-    /// Runs a machine for a window, and another one where it fails: a host that stops QEMU for long makes
-    /// it miss a limit of the host's clock. The second machine measures the same, or fails for the same
-    /// reason of its own.
+    /// Runs a machine for a window. Runs a second machine if the first one fails: a busy host can stop QEMU so long
+    /// that it misses a limit on the host's clock. Runs are repeatable, so the second machine gives the result
+    /// that the first one would have given, or fails for a reason of its own.
     fn run_or_again(&self, window: Window, seed: u64) -> Outcome {
         match self.run(window, seed) {
             Err(BenchError::Failed(_)) if !self.stop_requested() => self.run(window, seed),
@@ -120,6 +124,7 @@ impl SimSignal {
         u64::try_from(self.settings.length.as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Returns the request to the guest for a window.
     fn request(&self, window: Window, seed: u64) -> Request {
         let settings = &self.settings;
         Request::Signal(SignalRequest {
@@ -139,13 +144,13 @@ impl SimSignal {
         Expected { label, window_cycles, windows: Some(REGIONS), warm_up_cycles: None }
     }
 
-    /// How many windows are measured at the same time.
+    /// Returns how many windows are measured at the same time.
     #[must_use]
     pub fn at_once(&self) -> usize {
         self.settings.jobs.count
     }
 
-    /// What the machine of each window is to do. Starts no machine.
+    /// Returns the work of the machine of each window. Starts no machine.
     ///
     /// Fails without a model, or if a request cannot be written.
     pub fn planned(&self, windows: &[Window]) -> Result<Vec<(String, MachineWork)>, BenchError> {
@@ -167,26 +172,30 @@ impl SimSignal {
         let expected = self.expected(&label, clock_hz);
         let outcome = settings.guest.run::<SignalResponse>(&request, expected)?;
         let Some(outcome) = outcome else { return Ok(None) };
-        // A part of a window is no sample.
+        // A window that ended early is no sample.
         let (Some(response), None) = (outcome.response, outcome.early) else {
             return match outcome.early.and_then(|early| settings.guest.limit_text(early)) {
                 Some(limit) => Err(BenchError::TimeLimit(limit)),
                 None => Ok(None),
             };
         };
-        let account = outcome.account;
-        let mut found = response
+        let accounting = outcome.account;
+        let mut guest_report = response
             .window
             .filter(|guest_window| guest_window.measured.window() == window)
             .ok_or_else(|| BenchError::Failed("the guest measured another window".to_owned()))?;
         if let Some(cards) = settings.guest.machine.nics {
-            check_cards(cards, &found.facts).map_err(BenchError::Failed)?;
+            check_cards(cards, &guest_report.facts).map_err(BenchError::Failed)?;
         }
-        let counted = Counted::find(&account, settings.receiver_cpu, clock_hz);
-        let irqs = irqs(found.facts.remove(lab::signal::in_guest::CARD_IRQS));
+        let counted = Counted::find(&accounting, settings.receiver_cpu, clock_hz);
+        let irqs = irqs(guest_report.facts.remove(lab::signal::in_guest::CARD_IRQS));
         let counted = counted.map_err(BenchError::Failed)?;
-        counted.add_to(activity(&mut found.measured), settings.rig, &irqs);
-        Ok(Some(WindowRun { window: found, notices: account.notices, wall: outcome.wall }))
+        counted.add_to(activity(&mut guest_report.measured), settings.rig, &irqs);
+        Ok(Some(WindowRun {
+            window: guest_report,
+            notices: accounting.notices,
+            wall: outcome.wall,
+        }))
     }
 
     /// Runs the machines of the next windows, several at the same time.
@@ -198,8 +207,8 @@ impl SimSignal {
         let outcomes = for_each(bench.settings.jobs, &windows, |_, &(window, seed)| {
             if bench.stop_requested() { Ok(None) } else { bench.run_or_again(window, seed) }
         });
-        let all = windows.into_iter().zip(outcomes);
-        self.ahead.extend(all.filter(|(_, outcome)| !matches!(outcome, Ok(None))));
+        let measured = windows.into_iter().zip(outcomes);
+        self.ahead.extend(measured.filter(|(_, outcome)| !matches!(outcome, Ok(None))));
     }
 
     /// Returns the measurement of a window: one made ahead, or a new one.
@@ -227,6 +236,7 @@ impl SimSignal {
     }
 }
 
+/// Returns the counts of the receiving CPU in a window of any kind.
 fn activity(measured: &mut MeasuredWindow) -> &mut Activity {
     match measured {
         MeasuredWindow::Rate(window) => &mut window.activity,
@@ -235,12 +245,12 @@ fn activity(measured: &mut MeasuredWindow) -> &mut Activity {
     }
 }
 
-/// The lines that a guest names as its receiving card's.
+/// Returns the IRQ lines of the receiving card, as the guest reports them.
 fn irqs(named: Option<Json>) -> Vec<u32> {
     named.and_then(|json| serde_json::from_value(json).ok()).unwrap_or_default()
 }
 
-/// A window of another kind than was asked for; [`SimSignal::run`] refuses it.
+/// Returns the error for a window of another kind than requested. [`SimSignal::run`] has refused it before.
 fn another_window() -> BenchError {
     BenchError::Failed("the guest measured another window".to_owned())
 }
@@ -300,7 +310,7 @@ impl Bench for SimSignal {
 impl SignalBench for SimSignal {
     /// Each window runs on its own machine. The first request starts machines for several windows.
     fn prepare(&mut self, windows: &[(Window, u64)], further_rounds: u32) {
-        // A window that the rig does not have starts no machine.
+        // No machine starts for a window that the rig cannot measure.
         let in_round = windows.iter().filter(|(window, _)| self.check(*window).is_ok()).count();
         self.settings.guest.progress.plan(PlannedMachines {
             experiment: "signal run",
@@ -315,7 +325,7 @@ impl SignalBench for SimSignal {
         self.ahead.iter().any(|(known, _)| *known == (window, seed))
     }
 
-    /// Equal windows give equal numbers.
+    /// Chance changes nothing: equal windows give equal numbers.
     fn has_chance(&self) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! Counts of the receiving CPU, from the plugin's record.
+//! Counts what the receiving CPU executed, from the plugin's record: interrupts, softirqs, and busy time in the
+//! window and in a control region without events.
 
 use attribution::KernelContext;
 use attribution::context::SOFTIRQS;
@@ -20,32 +21,32 @@ pub(super) struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    /// Finds the regions of `cpu`; cycles take `1 / clock_hz` seconds.
+    /// Finds the CPU `cpu` in both regions. `clock_hz`: cycles per second.
     ///
     /// Fails when a region is missing, or the record cannot be trusted.
     pub(super) fn find(
-        account: &'a Accounting,
+        accounting: &'a Accounting,
         cpu: u32,
         clock_hz: u64,
     ) -> Result<Counted<'a>, String> {
-        if let Some(broken) = account.broken.first() {
+        if let Some(broken) = accounting.broken.first() {
             return Err(format!("the record of the machine is broken: {broken}"));
         }
-        if !account.ended_by_guest {
+        if !accounting.ended_by_guest {
             return Err("the guest did not end the record".to_owned());
         }
-        let of_region = |index: usize| {
+        let cpu_in_region = |index: usize| {
             let used = |region: &'a RegionUse| region.cpus.iter().find(|row| row.cpu == cpu);
-            let found = account.regions.get(index).and_then(used);
+            let found = accounting.regions.get(index).and_then(used);
             found.ok_or_else(|| "the window was never opened".to_owned())
         };
-        Ok(Counted { control: of_region(CONTROL)?, window: of_region(WINDOW)?, clock_hz })
+        Ok(Counted { control: cpu_in_region(CONTROL)?, window: cpu_in_region(WINDOW)?, clock_hz })
     }
 
     /// Adds the simulator's counts to the guest's report. `card_irqs`: lines of the receiving card.
     pub(super) fn add_to(&self, activity: &mut Activity, rig: Rig, card_irqs: &[u32]) {
-        let entries = |is_it: &dyn Fn(KernelContext) -> bool| -> u64 {
-            let rows = self.window.contexts.iter().filter(|row| is_it(row.context));
+        let entries = |is_counted: &dyn Fn(KernelContext) -> bool| -> u64 {
+            let rows = self.window.contexts.iter().filter(|row| is_counted(row.context));
             rows.map(|row| row.entries).sum()
         };
         let net_rx = entries(&|context| {
@@ -71,14 +72,14 @@ impl<'a> Counted<'a> {
         });
     }
 
-    /// Returns the time that a CPU spent outside of its idle task and the job's user mode.
+    /// Returns the time that a CPU spent neither idle nor in the user mode of the thread `job`: what signals cost, ns.
     fn busy_ns(&self, used: &CpuUse, job: Option<u32>) -> u64 {
-        let is_left_over = |context: KernelContext| match context {
+        let is_available = |context: KernelContext| match context {
             KernelContext::Idle => true,
             KernelContext::User(thread) => Some(thread) == job,
             _ => false,
         };
-        let busy = used.contexts.iter().filter(|row| !is_left_over(row.context));
+        let busy = used.contexts.iter().filter(|row| !is_available(row.context));
         self.ns(busy.map(|row| row.self_counts[CYCLES]).sum())
     }
 
@@ -127,12 +128,12 @@ mod tests {
         );
         let region =
             |cpus| RegionUse { cpus: vec![CpuUse::default(), cpus], ..RegionUse::default() };
-        let account = Accounting {
+        let accounting = Accounting {
             ended_by_guest: true,
             regions: vec![region(control), region(window)],
             ..Accounting::default()
         };
-        let counted = Counted::find(&account, 1, 500_000_000).unwrap();
+        let counted = Counted::find(&accounting, 1, 500_000_000).unwrap();
         let mut activity = Activity { job_thread: Some(7), ..Activity::default() };
         counted.add_to(&mut activity, Rig::E1000, &[24]);
         let used =
@@ -150,7 +151,7 @@ mod tests {
             (threads.signals, threads.net_rx, threads.card_interrupts),
             (Some(1), None, None)
         );
-        let missing = Accounting { regions: vec![RegionUse::default()], ..account };
+        let missing = Accounting { regions: vec![RegionUse::default()], ..accounting };
         assert!(Counted::find(&missing, 1, 1).is_err());
     }
 }

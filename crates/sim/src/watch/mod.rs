@@ -1,8 +1,9 @@
 //! Observes a machine: loads the plugin into QEMU, and provides the record that the plugin writes.
 //!
-//! The plugin is embedded like the guest and written to the cache under its hash. What it needs to know of a
-//! kernel is taken from [`guest_facts`] once, and cached under the hashes of kernel and plugin. The record
-//! is written to a file without a name that QEMU inherits, and is kept only if that was requested.
+//! Every bench describes with a [`Watch`] what the plugin records, and makes a [`Recording`] for each machine. The
+//! plugin is a part of irqlab's program, and is written to the cache under its hash. The symbols and offsets of a
+//! kernel that it needs come from [`guest_facts`], and are cached under the hashes of kernel and plugin. QEMU
+//! inherits a file without a name for the record. irqlab keeps the record only if that was requested.
 
 mod record_file;
 
@@ -37,13 +38,13 @@ use crate::{
 };
 
 const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin"));
-/// Why it could not be built.
+/// Why the plugin could not be built.
 const PLUGIN_MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/plugin-missing"));
-/// Changes with the cached files of a kernel.
+/// Version of the cached files of a kernel. Increase it when their content changes.
 const RECIPE: u32 = 4;
 const SYMBOLS: &str = "symbols";
 const OFFSETS: &str = "offsets";
-/// Name of an address at which a function ends, and no function starts that the plugin uses.
+/// Name of an address at which a function ends, if the symbol that starts there is not one that the plugin uses.
 const END: &str = "-";
 
 /// How a machine is observed.
@@ -57,13 +58,13 @@ pub struct Watch {
     pub shadow_models: Vec<Model>,
     /// Whether misses are counted for caches of all sizes.
     pub miss_curves: bool,
-    /// Units that the cores execute in detail, for [`Detail::Ooo`]; `None`: they execute everything in detail.
+    /// Units that the cores execute in detail, for [`Detail::Ooo`]. `None`: the cores execute everything in detail.
     pub sampling: Option<Sampling>,
     /// Whether misses are classified by cause, context and place, for [`Detail::Ooo`].
     pub misses: bool,
     /// How user mode is executed, for [`Detail::Ooo`].
     pub user: User,
-    /// What ends a window before its time, with a model.
+    /// With a model: the condition that ends a window early. `None`: the window has its full length.
     pub until: Option<Until>,
     /// Whether only markers are recorded until one requests full recording, which makes the boot faster.
     pub start_fast: bool,
@@ -89,14 +90,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// How user mode is executed, as the word of `--user-mode`. `None` where it cannot be sampled.
+    /// Returns how user mode is executed, as a value of `--user-mode`. `None` if the model cannot sample it.
     #[must_use]
     pub fn user_mode(&self) -> Option<&'static str> {
         let can_sample = self.model.as_ref().is_some_and(Model::can_sample);
         can_sample.then(|| self.user.word())
     }
 
-    /// Returns the cycles of a second, on a machine with this clock.
+    /// Returns the number of cycles per second of guest time.
     #[must_use]
     pub fn clock_hz(&self, timing: Timing) -> u64 {
         match (&self.model, timing) {
@@ -139,7 +140,8 @@ impl Default for Watch {
 pub struct KernelFiles {
     symbols: Option<PathBuf>,
     offsets: Option<PathBuf>,
-    /// Missing results with their part and the reason: a function that the kernel lacks.
+    /// Results that the plugin cannot record on this kernel: part, result, and reason (a function that the kernel
+    /// lacks).
     unmet: Vec<(Part, String, String)>,
 }
 
@@ -155,10 +157,10 @@ pub fn kernel_files(
     let plugin = plugin_sha256();
     let (kernel_key, plugin_key) = (hash::key(&kernel.sha256), hash::key(&plugin));
     let name = format!("kernel-files-{RECIPE}-{kernel_key}-{plugin_key}");
-    let directory = cache.checked_directory(&name, progress, |aside| {
+    let directory = cache.checked_directory(&name, progress, |staging| {
         let facts = guest_facts(cache, qemu, kernel, progress)?;
         for (name, text) in [(SYMBOLS, symbol_list(&facts)), (OFFSETS, offset_list(&facts))] {
-            let path = aside.join(name);
+            let path = staging.join(name);
             if !text.is_empty() {
                 fs::write(&path, text).map_err(SimError::file(&path))?;
             }
@@ -172,7 +174,7 @@ pub fn kernel_files(
     Ok(KernelFiles { symbols, offsets: file(OFFSETS), unmet })
 }
 
-/// Lists the results that are missing with these symbols, each with its part and the reason.
+/// Returns the results that cannot be recorded with the symbols of `list`: part, result and reason.
 fn unmet(list: &str) -> Vec<(Part, String, String)> {
     let names: std::collections::HashSet<&str> =
         list.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
@@ -199,11 +201,15 @@ impl KernelFiles {
         };
         let unmet = self.unmet.iter().filter(|(part, ..)| is_recorded(part));
         let unmet = unmet.map(|(_, what, why)| Absence::new(table, what, why));
-        let as_a_whole = self.absent_as_a_whole().into_iter();
-        as_a_whole.map(|(missing, why)| Absence::new(table, missing, why)).chain(unmet).collect()
+        let missing_tables = self.missing_without_files().into_iter();
+        missing_tables
+            .map(|(missing, why)| Absence::new(table, missing, why))
+            .chain(unmet)
+            .collect()
     }
 
-    fn absent_as_a_whole(&self) -> Vec<(&'static str, &'static str)> {
+    /// Returns the results that are missing if the kernel has no symbols or no types, with the reasons.
+    fn missing_without_files(&self) -> Vec<(&'static str, &'static str)> {
         let no_symbols = "this kernel has no symbols (CONFIG_KALLSYMS)";
         let no_types = "this kernel has no type information (CONFIG_DEBUG_INFO_BTF)";
         match (&self.symbols, &self.offsets) {
@@ -218,21 +224,23 @@ impl KernelFiles {
     }
 }
 
-/// Lists the symbols that the plugin needs as lines `HEXADDRESS NAME`, and the symbol after each, which marks
-/// its end. All bodies of a function have its name in the source. Empty if the kernel has no such symbols.
+/// Returns the symbols that the plugin needs, as lines `HEXADDRESS NAME` sorted by address. The symbol after each one
+/// is in the list, too: it marks the end. All bodies of a function have the function's name in the source. Empty if
+/// the kernel has no symbols.
 fn symbol_list(facts: &GuestFacts) -> String {
     let Some(symbols) = &facts.symbols else { return String::new() };
     wanted_lines(symbols, plugin_interface::symbols::wanted())
 }
 
+/// See [`symbol_list`]. `wanted`: the symbols that the plugin needs.
 fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> String {
     let (mut starts, mut ends) = (std::collections::BTreeSet::new(), Vec::new());
     for Wanted { name, arguments } in wanted {
-        let places = match arguments {
+        let bodies = match arguments {
             Some(arguments) => symbols.functions(name, arguments),
             None => symbols.get(name).into_iter().collect(),
         };
-        for symbol in places {
+        for symbol in bodies {
             starts.insert((symbol.address, name));
             ends.extend(symbols.after(symbol.address));
         }
@@ -246,6 +254,8 @@ fn wanted_lines(symbols: &Symbols, wanted: impl Iterator<Item = Wanted>) -> Stri
     lines.iter().map(|(address, name)| format!("{address:x} {name}\n")).collect()
 }
 
+/// Returns the sizes, offsets and enumeration values that the plugin needs, as lines. Leaves out what the kernel
+/// lacks.
 fn offset_list(facts: &GuestFacts) -> String {
     let Some(btf) = &facts.btf else { return String::new() };
     let line = |member: &str| {
@@ -265,11 +275,12 @@ fn offset_list(facts: &GuestFacts) -> String {
     plugin_interface::symbols::wanted_members().filter_map(line).collect()
 }
 
-/// A record before, during and after a run.
+/// The plugin's files for one machine, before, during and after its run.
 #[derive(Debug)]
 pub struct Recording {
     plugin: PathBuf,
     options: Options,
+    /// File for the record, which the plugin writes.
     file: File,
     /// The annotations for the plugin.
     annotations_file: Option<File>,
@@ -278,13 +289,13 @@ pub struct Recording {
     /// File for the progress of the guest, which the plugin writes.
     progress: File,
     annotations: Annotations,
-    /// Where the record is to be kept.
+    /// Where to keep the record, and how to treat an existing file; `None` to drop it.
     keep_at: Option<(PathBuf, Existing)>,
 }
 
 impl Recording {
-    /// Prepares the plugin in the cache, and a file for the record. [`Recording::accounting`] copies it to
-    /// `to`, where it is complete or absent.
+    /// Prepares the plugin in the cache, and a file for the record. [`Recording::accounting`] copies the record to
+    /// `keep_at`, where it is then complete or absent.
     ///
     /// Fails when this irqlab was built without the plugin, or a file cannot be written.
     pub fn new(
@@ -293,7 +304,7 @@ impl Recording {
         machine: &Machine,
         kernel_files: &KernelFiles,
         watch: &Watch,
-        to: Option<KeptRecord<'_>>,
+        keep_at: Option<KeptRecord<'_>>,
     ) -> Result<Recording> {
         if PLUGIN.is_empty() {
             return Err(SimError::Missing {
@@ -302,7 +313,7 @@ impl Recording {
             });
         }
         let (plugin, _) = cache.keyed("plugin", ".so", PLUGIN)?;
-        to.map(check_place).transpose()?;
+        keep_at.map(check_place).transpose()?;
         let file = unnamed(cache)?;
         let progress = unnamed(cache)?;
         let annotations = watch.annotations.clone();
@@ -344,7 +355,7 @@ impl Recording {
             progress: Some(inherited(&progress)),
             ..Options::default()
         };
-        let keep_at = to.map(|(path, existing)| (path.to_owned(), existing));
+        let keep_at = keep_at.map(|(path, existing)| (path.to_owned(), existing));
         Ok(Recording {
             plugin,
             options,
@@ -379,7 +390,7 @@ impl Recording {
         self.counters.as_ref()
     }
 
-    /// Returns how far the guest is; where the plugin has not said so yet, zeros.
+    /// Returns the progress of the guest; all zeros before the plugin has written it.
     #[must_use]
     pub fn progress(&self) -> GuestProgress {
         let mut bytes = [0; progress::BYTES];
@@ -420,8 +431,9 @@ pub(crate) fn plugin_sha256() -> String {
     hash::of_bytes(PLUGIN)
 }
 
-/// Returns arguments of QEMU with which the plugin ends a guest after some guest time; empty if this irqlab has
-/// no plugin. In a machine that is observed QEMU merges them with the options of that plugin.
+/// Returns arguments of QEMU that make the plugin end a guest after `limit_s` seconds of guest time. Empty if this
+/// irqlab has no plugin. If the plugin is already loaded to observe the machine, QEMU merges these options with its
+/// others.
 pub(crate) fn limit(cache: &Cache, limit_s: u64) -> Result<Vec<String>> {
     if PLUGIN.is_empty() {
         return Ok(Vec::new());
@@ -438,7 +450,7 @@ fn plugin_arguments(plugin: &Path, options: &Options) -> Vec<String> {
     vec!["-plugin".to_owned(), parts.join(",")]
 }
 
-/// Returns the path of an inherited file in QEMU's process.
+/// Returns the path under which QEMU opens an inherited file.
 fn inherited(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

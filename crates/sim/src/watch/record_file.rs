@@ -1,4 +1,4 @@
-//! The file of a record: it has no name while QEMU writes it, and is complete when it gets one.
+//! The file of a record. It has no name while QEMU writes it, and is complete when a name is given to it.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -8,29 +8,29 @@ use outputs::{Existing, NewFile};
 
 use crate::{Cache, Result, SimError};
 
-/// Path for a kept record, and the treatment of an existing file.
+/// The path at which to keep a record, and how to treat an existing file there.
 pub type KeptRecord<'a> = (&'a Path, Existing);
 
-/// Checks before a run that a file can be written to a place.
-pub(crate) fn check_place((place, existing): KeptRecord<'_>) -> Result<()> {
-    outputs::check(place, existing).map_err(SimError::file(place))
+/// Checks before a run that the record can be kept at a path.
+pub(crate) fn check_place((path, existing): KeptRecord<'_>) -> Result<()> {
+    outputs::check(path, existing).map_err(SimError::file(path))
 }
 
-/// Copies a file to a place; it appears there complete or not at all.
-pub(crate) fn keep(mut file: &File, (place, existing): KeptRecord<'_>) -> Result<()> {
+/// Copies the file to a path. The copy appears there complete or not at all.
+pub(crate) fn keep(mut file: &File, (path, existing): KeptRecord<'_>) -> Result<()> {
     let copied = file.seek(SeekFrom::Start(0)).and_then(|_| {
-        let mut to = NewFile::create(place, existing)?;
-        std::io::copy(&mut file, &mut to)?;
-        to.finish()
+        let mut target = NewFile::create(path, existing)?;
+        std::io::copy(&mut file, &mut target)?;
+        target.finish()
     });
-    copied.map_err(SimError::file(place))
+    copied.map_err(SimError::file(path))
 }
 
-/// Free space that a record and the other files of a run find in the cache, bytes; most take less than 10 MB.
+/// Minimum free space in the cache for a record and the other files of a run, bytes. Most runs need less than 10 MB.
 const ROOM_BYTES: u64 = 64 << 20;
 
-/// Creates a file without a name, which ends with its last user: in the cache, or, where that cannot be
-/// written or is full, in the directory for temporary files.
+/// Creates a file without a name, which ends with its last descriptor. It is in the cache, or in the directory for
+/// temporary files if the cache cannot be written or is full.
 pub(crate) fn unnamed(cache: &Cache) -> Result<File> {
     let elsewhere = || tempfile::tempfile().map_err(SimError::file(&std::env::temp_dir()));
     match tempfile::tempfile_in(cache.path("")) {
@@ -39,7 +39,8 @@ pub(crate) fn unnamed(cache: &Cache) -> Result<File> {
     }
 }
 
-/// Whether the file system of a file has space for a record; yes where it does not say.
+/// Returns whether the file system of a file has space for a record. True if the file system does not report its
+/// space.
 fn has_room(file: &File) -> bool {
     rustix::fs::fstatvfs(file)
         .map_or(true, |system| system.f_bavail.saturating_mul(system.f_frsize) >= ROOM_BYTES)

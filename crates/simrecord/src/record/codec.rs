@@ -1,7 +1,8 @@
-//! Encodes records as bytes, and decodes them.
+//! Encodes records as bytes, and decodes them. The bytes are public: see [`super`].
 //!
-//! The table `encodings!` has a row for each record that holds one field per word. `packed.rs` encodes the
-//! records that pack several fields into a word.
+//! The table `encodings!` has a row for each record that holds one field per word. `packed.rs` encodes the records that
+//! pack several fields into a word. To add a record: a type and a variant of [`Record`], an encoding, and a row in
+//! `variants!`.
 
 mod packed;
 
@@ -98,19 +99,22 @@ numbered_fields!(
 
 /// The encoding of one kind of record. Words without a field are zero.
 ///
-/// `from_words` need not check bits without a field: [`Record::decode`] encodes the decoded record again, and
-/// compares.
+/// `from_words` need not check bits without a field: [`Record::decode`] encodes the decoded record again, and compares
+/// the bytes.
 trait Encoding: Sized {
+    /// The number of the kind of record.
     const KIND: u32;
 
+    /// The CPU, or 0 if the record has none, and the words after it.
     fn to_words(&self) -> (u32, Words);
 
     /// The record, or `None` if a number is out of range.
     fn from_words(cpu: u32, words: &Words) -> Option<Self>;
 }
 
-/// Implements [`Encoding`] for records that hold one field per word, or text. A row has the number of the kind,
-/// `[cpu]` if the record has a CPU, the fields in the order of their words, and a condition on valid records.
+/// Implements [`Encoding`] for records that hold one field per word, or text. A row has the number of the kind, the
+/// type, `[cpu]` if the record has a CPU, and the fields in the order of their words. A condition on valid records may
+/// follow.
 macro_rules! encodings {
     ($($kind:literal $type:ident [$($cpu:ident)?] ($($field:ident)*) $(if $condition:expr)?;)*) => {$(
         impl Encoding for $type {
@@ -142,16 +146,16 @@ macro_rules! encodings {
 
 /// Writes a field to the start of `free`, and returns the words after the field.
 fn put<'a, F: Field>(field: &F, free: &'a mut [u64]) -> &'a mut [u64] {
-    let (taken, free) = free.split_at_mut(F::WORDS);
-    field.put(taken);
+    let (field_words, free) = free.split_at_mut(F::WORDS);
+    field.put(field_words);
     free
 }
 
 /// Reads a field from the start of `unread`, and removes its words from `unread`.
 fn get<F: Field>(unread: &mut &[u64]) -> Option<F> {
-    let (taken, remaining) = unread.split_at(F::WORDS);
+    let (field_words, remaining) = unread.split_at(F::WORDS);
     *unread = remaining;
-    F::get(taken)
+    F::get(field_words)
 }
 
 encodings! {
@@ -178,8 +182,8 @@ encodings! {
     34 UserFunction [] (number part text);
 }
 
-/// Maps the variants of [`Record`] to the types that encode them. `Record::Notice` is not a row, because it has
-/// three values.
+/// Maps the variants of [`Record`] to the types that encode them. `Record::Notice` has no row, because it has three
+/// values.
 macro_rules! variants {
     ($($variant:ident($type:ident),)*) => {
         /// The kind, the CPU, and the words after them.
@@ -245,6 +249,7 @@ variants! {
 }
 
 impl Record {
+    /// The bytes of the record.
     #[must_use]
     pub fn encode(&self) -> [u8; BYTES] {
         let (kind, cpu, words) = to_words(self);
@@ -257,7 +262,9 @@ impl Record {
         bytes
     }
 
-    /// The error names the part of the bytes that the plugin never writes.
+    /// Decodes the bytes of a record.
+    ///
+    /// Fails if the plugin never writes these bytes. The error names the wrong part.
     pub fn decode(bytes: &[u8; BYTES]) -> Result<Record, RecordError> {
         let half =
             |start: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[start + byte]));
@@ -273,7 +280,9 @@ impl Record {
     }
 }
 
-/// Checks the magic number and version of a header, and the CPU of other records.
+/// Checks the magic number and the version of a header, and the CPU of other records.
+///
+/// A record of [`LockCounts`] is not checked: another number takes the place of its CPU.
 fn check_head(kind: u32, cpu: u32, words: &Words) -> Result<(), RecordError> {
     if kind == Header::KIND {
         if words[0] != MAGIC {

@@ -1,4 +1,5 @@
-//! Table `agreement`: irqlab's counts compared with the kernel's counters.
+//! Table `agreement`: irqlab's counts compared with the kernel's counters. Users' programs read the
+//! columns: names and order must not change.
 
 use record::{Columns, Keep, RowFilter, Table, TableDisplay, column};
 
@@ -83,18 +84,18 @@ pub fn agreement(measured: &[ConditionSamples]) -> Table {
         ..TableDisplay::default()
     };
     let rows = measured.iter().flat_map(|condition| {
-        let lines = condition.timing.agreement.iter().filter(|line| has_moved(line));
+        let lines = condition.timing.agreement.iter().filter(|line| has_events(line));
         lines.map(|line| (condition.condition.label(), line))
     });
     columns.table("agreement", doc, rows).displayed(display)
 }
 
-/// Whether either side counted an event.
-fn has_moved(line: &Agreement) -> bool {
+/// Whether irqlab or the kernel counted an event.
+fn has_events(line: &Agreement) -> bool {
     [line.counted, line.kernel_exact, line.kernel_max].into_iter().flatten().any(|count| count > 0)
 }
 
-/// Whether the counts agree within the tolerance; `None` if a count is missing.
+/// Whether the counts agree within the tolerance, or within the bounds by the files. `None` if a count is missing.
 fn agrees(line: &Agreement) -> Option<bool> {
     let counted = line.counted?;
     if let Some(exact) = line.kernel_exact {
@@ -112,7 +113,7 @@ fn difference(line: &Agreement) -> Option<i64> {
     Some(counted - counted.clamp(min, max.max(min)))
 }
 
-/// Number of counters that agree, and the sum of their differences.
+/// Numbers of counters that agree or differ, and the sum of their differences.
 #[derive(Default)]
 struct Tally {
     /// Counters equal to the kernel's exact count.
@@ -120,9 +121,9 @@ struct Tally {
     /// Counters within the edge tolerance, or within the bounds by the files.
     within: u64,
     differing: u64,
-    /// Sum of the kernel's exact counts that have a count of irqlab.
+    /// Sum of the kernel's exact counts, over the counters that irqlab counts, too.
     kernel: u64,
-    /// Sum of the absolute differences from these counts.
+    /// Sum of the absolute differences between irqlab's counts and the counts in `kernel`.
     difference: u64,
 }
 
@@ -130,7 +131,7 @@ struct Tally {
 fn title(measured: &[ConditionSamples]) -> String {
     let mut tally = Tally::default();
     let lines = measured.iter().flat_map(|condition| &condition.timing.agreement);
-    for line in lines.filter(|line| has_moved(line)) {
+    for line in lines.filter(|line| has_events(line)) {
         let exact = line.counted.zip(line.kernel_exact);
         if let Some((counted, kernel)) = exact {
             tally.kernel = tally.kernel.saturating_add(kernel);

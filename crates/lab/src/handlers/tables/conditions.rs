@@ -1,4 +1,5 @@
-//! Table `conditions`: one window per condition, the events that the probes missed, and the load and stimulus.
+//! Table `conditions`: the timing window of each condition, the events that the probes missed, and the load and
+//! stimulus. Users' programs read the columns: names and order must not change.
 
 use record::limits::ROWS_MAX;
 use record::{Columns, Format, Table, TableDisplay, column};
@@ -8,7 +9,7 @@ use super::super::sample::{CpuWindow, StimulusStats};
 use super::super::samples::ConditionSamples;
 use super::condition_column;
 
-/// Load, rate and stimulus of a condition that irqlab made.
+/// Load, rate and stimulus of a condition that irqlab made. `None` for other conditions.
 fn factors(row: &ConditionSamples) -> Option<(Load, Rate, Stimulus)> {
     match row.condition {
         Condition::Made { load, rate, stimulus } => Some((load, rate, stimulus)),
@@ -16,6 +17,7 @@ fn factors(row: &ConditionSamples) -> Option<(Load, Rate, Stimulus)> {
     }
 }
 
+/// The sum of `field` over the CPUs. `None` if a CPU lacks it.
 fn sum(row: &ConditionSamples, field: fn(&CpuWindow) -> Option<u64>) -> Option<u64> {
     row.timing.windows.iter().map(field).sum()
 }
@@ -126,7 +128,7 @@ pub fn conditions(measured: &[ConditionSamples]) -> Table {
     columns().table("conditions", doc, measured).displayed(display)
 }
 
-/// What ended the window of a condition.
+/// The cell of the column `ended_by`.
 fn ended_by(row: &ConditionSamples) -> &'static str {
     match row.condition {
         _ if row.timing.had_enough => "enough",
@@ -136,7 +138,7 @@ fn ended_by(row: &ConditionSamples) -> &'static str {
     }
 }
 
-/// An amount per second of the running time.
+/// An amount per second of the running time. `None` without a load or stimulus, or if its running time is 0.
 fn per_second(work: Option<StimulusStats>, amount: fn(&StimulusStats) -> u64) -> Option<f64> {
     let work = work.filter(|work| work.elapsed_ns > 0)?;
     Some(amount(&work) as f64 * 1e9 / work.elapsed_ns as f64)

@@ -1,4 +1,5 @@
-//! Tables `events` and `ratios`: PMU events of each context, and ratios of two events.
+//! Tables `events` and `ratios`: PMU events of each context, and ratios of two events. Users' programs read the
+//! columns: names and order must not change.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,21 +16,22 @@ use crate::amounts::{interval_link, spread_columns, spread_link};
 
 use super::{Group, condition_column, context_columns, display, groups};
 
-/// Reasons for a missing interval.
+/// Reasons for a missing interval, as cells of the columns `*_ci95_method`.
 const TOO_FEW_BATCHES: &str = "too-few-batches";
 const NEVER_COUNTED: &str = "never-counted";
 const NOT_KEPT: &str = "not-kept";
 const DENOMINATOR_NEAR_ZERO: &str = "denominator-near-zero";
-/// The methods of intervals, for the documentation of columns.
+/// The methods of intervals, as a part of a column's documentation.
 const METHODS: &str = "batch-means; batch-means-correlated where the window was too short for \
              uncorrelated batches (the interval may be too narrow)";
-/// The reasons for a missing interval, for the documentation of columns.
+/// The reasons for a missing interval, as a part of a column's documentation.
 const REASONS: &str = "If the interval is absent, the reason: too-few-batches (fewer than 8 batches have \
              spans), never-counted (no span has the event), not-kept (too many spans in a \
              simulated machine)";
 
 /// The mean of an event per span of one context, all CPUs together.
 struct EventMean {
+    /// Index of the pass that counted the event.
     pass: usize,
     /// Index among the events of the pass.
     index: usize,
@@ -38,11 +40,12 @@ struct EventMean {
     self_total: u64,
     /// Sum over the spans, with nested spans.
     inclusive_total: u64,
-    /// Events that reading the counters adds to a span.
+    /// Events that reading the counters adds to a span, on average; `None` if unknown.
     overhead: Option<f64>,
     /// Half width of the 95 % confidence interval of `overhead`.
     overhead_ci95: Option<f64>,
-    /// Batches of the window: the number of spans, and the sum of each event of the pass.
+    /// Batches of the window: in each cell, the number of spans and the sum of each event of
+    /// the pass. All events of a pass share them.
     batches: Rc<Batches<JointBatch>>,
 }
 
@@ -60,7 +63,7 @@ fn merged_batches(samples: &[&ContextStats]) -> Batches<JointBatch> {
 }
 
 impl EventMean {
-    /// The mean of each event of a pass, over the spans of a group. Empty if no span has events.
+    /// The mean of each of the `events` events of a pass, over the spans of a group. Empty if no span has events.
     fn of_group(
         group: &Group<'_>,
         pass: usize,
@@ -93,6 +96,7 @@ impl EventMean {
         self.self_total as f64 / self.spans as f64 - self.overhead.unwrap_or(0.0)
     }
 
+    /// The event as a term of a mean or ratio over batches: the overhead is subtracted from each span.
     fn term(&self) -> Term {
         Term { at: self.index, less: self.overhead.unwrap_or(0.0) }
     }
@@ -101,16 +105,17 @@ impl EventMean {
     ///
     /// The error is the reason for a missing interval.
     fn interval(&self) -> Result<Interval, &'static str> {
-        let of_spans = self.batches.mean(self.term()).ok_or_else(|| self.reason())?;
-        let half_width = of_spans.half_width.hypot(self.overhead_ci95.unwrap_or(0.0));
-        Ok(Interval { mean: self.mean(), half_width, ..of_spans })
+        let span_interval =
+            self.batches.mean(self.term()).ok_or_else(|| self.missing_interval_reason())?;
+        let half_width = span_interval.half_width.hypot(self.overhead_ci95.unwrap_or(0.0));
+        Ok(Interval { mean: self.mean(), half_width, ..span_interval })
     }
 
-    fn reason(&self) -> &'static str {
-        let filled = self.batches.cells.iter().filter(|batch| batch.count > 0).count();
+    fn missing_interval_reason(&self) -> &'static str {
+        let batches_with_spans = self.batches.cells.iter().filter(|batch| batch.count > 0).count();
         if self.batches.cells.is_empty() {
             NOT_KEPT
-        } else if filled < BATCHES_MIN {
+        } else if batches_with_spans < BATCHES_MIN {
             TOO_FEW_BATCHES
         } else {
             NEVER_COUNTED
@@ -118,15 +123,15 @@ impl EventMean {
     }
 }
 
-/// An interval, or the reason why it is missing. `None`: there is no figure.
+/// The interval of a figure, or the reason why the figure has no interval. `None`: there is no figure.
 type KnownInterval = Option<Result<Interval, &'static str>>;
 
 fn half_width(interval: &KnownInterval) -> Option<f64> {
     Some((*interval)?.ok()?.half_width)
 }
 
-/// The columns of an interval after the half width: degrees of freedom, drift, and method. A missing interval has the
-/// reason in place of the method.
+/// The columns of an interval after the half width: degrees of freedom, drift, and method. If the interval is missing,
+/// the method column has the reason.
 fn interval_columns<'a>(name: &str, method_doc: &str) -> Columns<'a, KnownInterval> {
     let spread = spread_columns(name).of(|interval: &KnownInterval| interval.and_then(Result::ok));
     let method = |interval: &KnownInterval| match interval {
@@ -230,22 +235,22 @@ pub fn events(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
     columns.table("events", doc, rows).displayed(display)
 }
 
-/// Overhead of reading: events that it adds to a span, on average over the samples. `None` if unknown.
+/// Overhead of reading the counters: events that it adds to a span, on average over the samples. `None` if unknown.
 fn overhead(
     probes: &ProbeOverhead,
     pass: usize,
     event: usize,
     samples: &[&ContextStats],
 ) -> Option<f64> {
-    let common = probes.events.get(pass).and_then(|pass| pass.get(event).copied());
+    let default_overhead = probes.events.get(pass).and_then(|pass| pass.get(event).copied());
     let spans: u64 = samples.iter().map(|sample| sample.events.spans).sum();
-    let added = samples.iter().map(|sample| sample.events.added(event, common));
+    let added = samples.iter().map(|sample| sample.events.added(event, default_overhead));
     let added: f64 = added.sum::<Option<f64>>()?;
     (spans > 0).then(|| added / spans as f64)
 }
 
-/// Half width of the 95 % confidence interval of [`overhead`]; `None` if it is unknown on a CPU. All CPUs use the
-/// same empty spans, so their half widths add.
+/// Half width of the 95 % confidence interval of [`overhead`]; `None` if it is unknown on a CPU. The overheads of all
+/// CPUs come from the same empty spans: their errors are not independent, so the half widths add.
 fn overhead_ci95(event: usize, samples: &[&ContextStats]) -> Option<f64> {
     let counted = || samples.iter().map(|sample| &sample.events).filter(|events| events.spans > 0);
     let spans: u64 = counted().map(|events| events.spans).sum();
@@ -257,9 +262,10 @@ fn overhead_ci95(event: usize, samples: &[&ContextStats]) -> Option<f64> {
     (spans > 0).then(|| total / spans as f64)
 }
 
-/// The ratios: name, title, numerator, denominator, documentation (paper, sections 4.3 to 4.6).
+/// A ratio of two events: name, title, numerator, denominator, documentation.
 type Ratio = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
+/// The ratios of the table, in the order of its columns (paper `handlers-ia32`, sections 4.3 to 4.6).
 const RATIOS: [Ratio; 8] = [
     ("instructions_per_cycle", "IPC", "instructions", "cycles", "Instructions per cycle."),
     (
@@ -313,12 +319,13 @@ const RATIOS: [Ratio; 8] = [
     ),
 ];
 
-/// The ratios of a context in a condition. Both lists follow [`RATIOS`].
+/// The ratios of a context in a condition. `ratios` and `intervals` have the order of [`RATIOS`].
 struct RatioRow<'a> {
     condition: String,
     context: &'a Context,
     ratios: [Option<f64>; RATIOS.len()],
     intervals: [KnownInterval; RATIOS.len()],
+    /// Names of the ratios whose events were counted in different windows.
     two_window_ratios: Vec<&'static str>,
 }
 
@@ -379,17 +386,17 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
             }
         }
         rows.extend(contexts.into_iter().map(|(context, means)| {
-            let of_both = |(_, _, numerator, denominator, _): Ratio| (numerator, denominator);
-            let ratios = RATIOS.map(of_both).map(|(above, below)| ratio(&means, above, below));
-            let intervals = RATIOS.map(|of| {
-                let (above, below) = of_both(of);
-                ratio(&means, above, below).and_then(|_| ratio_interval(&means, above, below))
+            let ratios = RATIOS
+                .map(|(_, _, numerator, denominator, _)| ratio(&means, numerator, denominator));
+            let intervals = RATIOS.map(|(_, _, numerator, denominator, _)| {
+                ratio(&means, numerator, denominator)?;
+                ratio_interval(&means, numerator, denominator)
             });
-            let two_windows = RATIOS.into_iter().filter(|of| {
-                let (above, below) = of_both(*of);
-                has_two_windows(&means, above, below)
-            });
-            let two_window_ratios = two_windows.map(|(name, ..)| name).collect();
+            let from_two_windows =
+                RATIOS.into_iter().filter(|(_, _, numerator, denominator, _)| {
+                    has_two_windows(&means, numerator, denominator)
+                });
+            let two_window_ratios = from_two_windows.map(|(name, ..)| name).collect();
             let condition = condition.condition.label();
             RatioRow { condition, context, ratios, intervals, two_window_ratios }
         }));
@@ -407,6 +414,7 @@ pub fn ratios(measured: &[ConditionSamples], passes: &[Pass], probes: &ProbeOver
 /// The events of one context by name.
 type Means<'a> = BTreeMap<&'a str, EventMean>;
 
+/// The ratio of the means of two events. `None` if an event was not counted or the denominator is not above 0.
 fn ratio(means: &Means<'_>, numerator: &str, denominator: &str) -> Option<f64> {
     let denominator = means.get(denominator).map(EventMean::mean).filter(|mean| *mean > 0.0)?;
     Some(means.get(numerator)?.mean() / denominator)
@@ -436,20 +444,20 @@ fn interval_of_ratio(
     if numerator.pass != denominator.pass {
         return numerator_interval.over(&denominator_interval).ok_or(DENOMINATOR_NEAR_ZERO);
     }
-    let by_batches = numerator.batches.ratio(numerator.term(), denominator.term());
-    let by_batches = by_batches.ok_or(TOO_FEW_BATCHES)?;
+    let batch_interval = numerator.batches.ratio(numerator.term(), denominator.term());
+    let batch_interval = batch_interval.ok_or(TOO_FEW_BATCHES)?;
     let mean = numerator.mean() / denominator.mean();
-    // The overheads of reading both events have independent errors, measured in other spans.
-    let by_numerator = numerator.overhead_ci95.unwrap_or(0.0) / denominator.mean();
-    let by_denominator = mean * denominator.overhead_ci95.unwrap_or(0.0) / denominator.mean();
-    let half_width = by_batches.half_width.hypot(by_numerator).hypot(by_denominator);
-    Ok(Interval { mean, half_width, ..by_batches })
+    // The overheads of reading were measured in other spans, the empty spans: their errors are independent.
+    let numerator_error = numerator.overhead_ci95.unwrap_or(0.0) / denominator.mean();
+    let denominator_error = mean * denominator.overhead_ci95.unwrap_or(0.0) / denominator.mean();
+    let half_width = batch_interval.half_width.hypot(numerator_error).hypot(denominator_error);
+    Ok(Interval { mean, half_width, ..batch_interval })
 }
 
 /// Whether both events were counted, but in different windows.
 fn has_two_windows(means: &Means<'_>, numerator: &str, denominator: &str) -> bool {
-    let both = means.get(numerator).zip(means.get(denominator));
-    both.is_some_and(|(numerator, denominator)| numerator.pass != denominator.pass)
+    let counted = means.get(numerator).zip(means.get(denominator));
+    counted.is_some_and(|(numerator, denominator)| numerator.pass != denominator.pass)
 }
 
 #[cfg(test)]

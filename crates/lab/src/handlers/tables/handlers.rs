@@ -1,4 +1,5 @@
-//! Table `handlers`: count and times of each context.
+//! Table `handlers`: count and times of each context. Users' programs read the columns: names
+//! and order must not change.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +19,14 @@ use crate::quantiles::{SectionIntervals, method_column, section_interval_columns
 const QUANTILES: [(&str, u32); 4] =
     [("p50", 50_000), ("p90", 90_000), ("p99", 99_000), ("p999", 99_900)];
 
-/// One kind of times of the spans of a row.
+/// The self times of a row's spans, or their inclusive times.
 struct Times {
     distribution: Distribution,
+    /// Mean per span, ns.
     mean: Option<f64>,
-    /// The inflations of [`QUANTILES`].
+    /// The inflation of the variance of each of [`QUANTILES`], because spans depend on one another.
     inflations: [Option<Inflation>; QUANTILES.len()],
+    /// When the longest span ended, ns since the window opened.
     peak_at_ns: Option<u64>,
 }
 
@@ -31,13 +34,14 @@ impl Times {
     /// The inflations of the quantiles that the distribution has.
     fn known_inflations(&self) -> Vec<Option<Inflation>> {
         let quantiles = QUANTILES.into_iter().zip(self.inflations);
-        let known =
+        let present =
             quantiles.filter(|((_, share), _)| self.distribution.quantile(*share).is_some());
-        known.map(|(_, inflation)| inflation).collect()
+        present.map(|(_, inflation)| inflation).collect()
     }
 }
 
-/// The columns of one kind of time. `name`: the time in words. `is_shown`: whether the terminal shows the columns.
+/// The columns of the self times or of the inclusive times. `prefix`: start of the columns' names. `name`: the time in
+/// words. `is_shown`: whether the terminal shows the columns.
 fn time_columns<'a>(prefix: &str, name: &str, is_shown: bool) -> Columns<'a, Times> {
     let shown = |column: Column, title: &str, priority: u8| {
         let column = column.title(title).format(Format::Microseconds).cost();
@@ -54,7 +58,7 @@ fn time_columns<'a>(prefix: &str, name: &str, is_shown: bool) -> Columns<'a, Tim
     }
     let mut columns = mean.real(|times: &Times| times.mean);
     let shown_as = [("p50", 50), ("p90", 0), ("p99", 80), ("p99.9", 0)];
-    for (at, ((suffix, share), (title, priority))) in
+    for (index, ((suffix, share), (title, priority))) in
         QUANTILES.into_iter().zip(shown_as).enumerate()
     {
         let percent = f64::from(share) / 1e3;
@@ -68,7 +72,7 @@ fn time_columns<'a>(prefix: &str, name: &str, is_shown: bool) -> Columns<'a, Tim
             shown(quantile, title, priority)
                 .uint(move |times: &Times| times.distribution.quantile(share)),
             section_interval_columns(&name).of(move |times: &Times| {
-                SectionIntervals::of(&times.distribution, share, times.inflations[at])
+                SectionIntervals::new(&times.distribution, share, times.inflations[index])
             }),
         ]);
     }
@@ -88,13 +92,15 @@ fn time_columns<'a>(prefix: &str, name: &str, is_shown: bool) -> Columns<'a, Tim
 
 /// The spans of a context in a condition, on one CPU or on all CPUs.
 struct Row<'a> {
-    of_group: GroupRow<'a>,
+    group_row: GroupRow<'a>,
     timing: Timing,
     count: u64,
-    /// Upper bound of the spans that the kernel did not hand to the probes.
+    /// Upper bound of the spans that the kernel counted without a call of a probe.
     undelivered_max: Option<u64>,
-    own: Times,
-    inclusive: Times,
+    /// The self times; meaningless unless [`Row::has_times`]. Columns use [`Row::self_times`].
+    self_spans: Times,
+    /// The inclusive times. Columns use [`Row::inclusive_times`].
+    inclusive_spans: Times,
     /// Mean probe overhead that was subtracted from a span.
     overhead_mean_ns: Option<f64>,
     /// Half width of the interval of `overhead_mean_ns`.
@@ -104,18 +110,18 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     fn new(
-        of_group: GroupRow<'a>,
+        group_row: GroupRow<'a>,
         undelivered_max: Option<u64>,
         overhead: &ProbeOverhead,
     ) -> Row<'a> {
-        let group = &of_group.group;
+        let group = &group_row.group;
         let timing = timing(group);
         let count = sum(group, |sample| sample.count);
         let mean_per_span = |total: i64| {
             (timing != Timing::CountOnly && count > 0).then(|| total as f64 / count as f64)
         };
         let distribution = self_times(group);
-        let own = Times {
+        let self_spans = Times {
             mean: mean_per_span(group.samples.iter().map(|sample| sample.self_total_ns()).sum()),
             inflations: QUANTILES.map(|(_, share)| distribution.quantile_inflation(share)),
             peak_at_ns: group.peak_at_ns(|sample| sample.own.peak),
@@ -123,10 +129,11 @@ impl<'a> Row<'a> {
         };
         let mut distribution = Distribution::default();
         group.samples.iter().for_each(|sample| distribution.merge(&sample.inclusive));
-        let inclusive = Times {
+        let inclusive_spans = Times {
             mean: distribution.mean(),
-            // The inflations come from sections of self times. Inclusive times use the largest for all quantiles.
-            inflations: [largest(&own.known_inflations()); QUANTILES.len()],
+            // The sections have only self times. All quantiles of inclusive times use the
+            // largest inflation of the self times.
+            inflations: [largest(&self_spans.known_inflations()); QUANTILES.len()],
             peak_at_ns: group.peak_at_ns(|sample| sample.inclusive.peak),
             distribution,
         };
@@ -140,17 +147,17 @@ impl<'a> Row<'a> {
             timing,
             count,
             undelivered_max,
-            own,
-            inclusive,
+            self_spans,
+            inclusive_spans,
             overhead_mean_ns,
             overhead_error_ns: overhead_mean_ns.map(|mean| probe_overhead_error(mean, warm_ns)),
             tsc_hz: overhead.tsc_hz,
-            of_group,
+            group_row,
         }
     }
 
     fn group(&self) -> &Group<'a> {
-        &self.of_group.group
+        &self.group_row.group
     }
 
     fn sum(&self, field: fn(&ContextStats) -> u64) -> u64 {
@@ -169,18 +176,19 @@ impl<'a> Row<'a> {
         self.group().context.kind == attribution::ContextKind::HardIrq
     }
 
+    /// The share of undelivered spans in all spans, at most.
     fn undelivered_ratio(&self) -> Option<f64> {
-        let missing = self.undelivered_max?;
-        let entries = self.count.saturating_add(missing);
-        (entries > 0).then(|| missing as f64 / entries as f64)
+        let undelivered = self.undelivered_max?;
+        let entries = self.count.saturating_add(undelivered);
+        (entries > 0).then(|| undelivered as f64 / entries as f64)
     }
 
     fn self_times(&self) -> Option<&Times> {
-        self.has_times().then_some(&self.own)
+        self.has_times().then_some(&self.self_spans)
     }
 
     fn inclusive_times(&self) -> Option<&Times> {
-        (self.has_times() && self.timing.has_spans()).then_some(&self.inclusive)
+        (self.has_times() && self.timing.has_spans()).then_some(&self.inclusive_spans)
     }
 
     /// The interval of the mean self time, without the interval of the probe overhead.
@@ -188,6 +196,7 @@ impl<'a> Row<'a> {
         self.self_times()?.distribution.interval()
     }
 
+    /// Half width of the interval of the mean self time, with the interval of the probe overhead.
     fn interval_half_width(&self) -> Option<f64> {
         Some(self.interval()?.half_width.hypot(self.overhead_error_ns.unwrap_or(0.0)))
     }
@@ -196,6 +205,7 @@ impl<'a> Row<'a> {
         Some(self.self_times()?.distribution.sum as f64 / self.group().cpu_time_ns as f64)
     }
 
+    /// `ns` in cycles of the time-stamp counter. `None` if the row has no times, or the frequency is unknown.
     fn tsc_cycles(&self, ns: Option<f64>) -> Option<f64> {
         let cycles_per_ns = self.tsc_hz? / 1e9;
         self.self_times().and(ns).map(|ns| ns * cycles_per_ns)
@@ -204,7 +214,7 @@ impl<'a> Row<'a> {
 
 fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
     Columns::all([
-        key_columns().of_ref(|row: &Row<'_>| &row.of_group),
+        key_columns().of_ref(|row: &Row<'_>| &row.group_row),
         column(
             "timed_by",
             "Source of the times: probes, kernel, simulator, or none (spans are only counted).",
@@ -265,7 +275,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
         )
         .detail()
         .bool(|row: &Row<'_>| {
-            row.overhead_error_ns.zip(row.own.mean).map(|(limit, mean)| mean <= limit)
+            row.overhead_error_ns.zip(row.self_spans.mean).map(|(limit, mean)| mean <= limit)
         }),
         column(
             "self_cpu_ratio",
@@ -278,10 +288,10 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
         .real(|row: &Row<'_>| row.cpu_ratio()),
         column("self_mean_tsc_cycles", "self_mean_ns in cycles of the time-stamp counter.")
             .detail()
-            .real(|row: &Row<'_>| row.tsc_cycles(row.own.mean)),
+            .real(|row: &Row<'_>| row.tsc_cycles(row.self_spans.mean)),
         column("self_total_tsc_cycles", "self_total_ns in cycles of the time-stamp counter.")
             .detail()
-            .real(|row: &Row<'_>| row.tsc_cycles(Some(row.own.distribution.sum as f64))),
+            .real(|row: &Row<'_>| row.tsc_cycles(Some(row.self_spans.distribution.sum as f64))),
         time_columns("inclusive", "time from entry to exit", false)
             .of_optional(|row: &Row<'_>| row.inclusive_times()),
         column("interrupted_count", "Spans that were interrupted by a nested span.").detail().uint(
@@ -307,15 +317,15 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
         .uint(|row: &Row<'_>| row.has_probes().then(|| row.sum(|sample| sample.abandoned_count))),
         method_column()
             .of(|row: &Row<'_>| row.self_times().map(Times::known_inflations).unwrap_or_default()),
-        offline_column(measured).of_ref(|row: &Row<'_>| &row.of_group),
+        offline_column(measured).of_ref(|row: &Row<'_>| &row.group_row),
         spread_columns("self_mean_ns").of(|row: &Row<'_>| row.interval()),
         interval_columns("rate_hz").of(|row: &Row<'_>| {
             let group = row.group();
-            rate_interval(&row.own.distribution, group.length_ns, group.cpu_time_ns)
+            rate_interval(&row.self_spans.distribution, group.length_ns, group.cpu_time_ns)
         }),
         interval_columns("self_cpu_ratio").of(|row: &Row<'_>| {
             let group = row.group();
-            share_interval(&row.own.distribution, group.length_ns, group.cpu_time_ns)
+            share_interval(&row.self_spans.distribution, group.length_ns, group.cpu_time_ns)
         }),
     ])
 }
@@ -351,14 +361,14 @@ fn notes(measured: &[ConditionSamples], has_probes: bool) -> Vec<String> {
         .map(|interval| interval.method.label())
         .collect();
     let has_batches = methods.iter().any(|method| method.starts_with("batch-means"));
-    let how = match (has_batches, methods.contains("independent")) {
+    let method_words = match (has_batches, methods.contains("independent")) {
         (true, true) => Some("by batch means, or as if independent where spans are few"),
         (true, false) => Some("by batch means"),
         (false, true) => Some("as if spans were independent"),
         (false, false) => None,
     };
-    notes.extend(how.map(|how| {
-        format!("± is half of the mean's 95\u{a0}% confidence interval over count spans, {how}")
+    notes.extend(method_words.map(|method| {
+        format!("± is half of the mean's 95\u{a0}% confidence interval over count spans, {method}")
     }));
     if methods.contains("batch-means-correlated") {
         let warning = "± may be too narrow where self_mean_ci95_method is batch-means-correlated: the \
@@ -396,13 +406,14 @@ pub fn handlers(measured: &[ConditionSamples], overhead: &ProbeOverhead) -> Tabl
         let groups = groups(&condition.timing).into_iter();
         groups.filter(|group| timing(group) != Timing::Packets).map(|group| {
             let undelivered_max = condition.timing.undelivered_max(group.context, group.cpu);
-            let of_group = GroupRow { condition: condition.condition.label(), group };
-            Row::new(of_group, undelivered_max, overhead)
+            let group_row = GroupRow { condition: condition.condition.label(), group };
+            Row::new(group_row, undelivered_max, overhead)
         })
     });
     columns(measured).table("handlers", doc, rows).displayed(display)
 }
 
+/// The source of the times of a group's spans. All samples of a context have the same source.
 fn timing(group: &Group<'_>) -> Timing {
     group.samples.first().map_or(Timing::CountOnly, |sample| sample.timing)
 }
@@ -411,11 +422,13 @@ fn sum(group: &Group<'_>, field: fn(&ContextStats) -> u64) -> u64 {
     group.samples.iter().map(|sample| field(sample)).sum()
 }
 
-/// The largest inflation, with the minimum of the degrees of freedom; `None` if an inflation is unknown.
+/// The largest inflation, with the minimum of the degrees of freedom. `None` if an
+/// inflation is unknown or there is no inflation.
 fn largest(inflations: &[Option<Inflation>]) -> Option<Inflation> {
     inflations.iter().copied().reduce(|larger, next| Some(larger?.or_larger(next?))).flatten()
 }
 
+/// The self times of all samples of a group.
 fn self_times(group: &Group<'_>) -> Distribution {
     let mut self_times = Distribution::default();
     group.samples.iter().for_each(|sample| self_times.merge(&sample.own));

@@ -1,4 +1,5 @@
-//! Table `histograms`: the distributions from which the quantiles are computed.
+//! Table `histograms`: the distributions from which the quantiles of table
+//! `handlers` are computed. Only with `--histograms`.
 
 use std::rc::Rc;
 

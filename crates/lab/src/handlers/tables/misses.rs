@@ -7,8 +7,8 @@ use super::super::samples::ConditionSamples;
 use super::condition_column;
 use crate::services;
 
-/// The tables of misses of [`services`](mod@services), with the rows of all conditions. Empty without a
-/// measurement of misses.
+/// The tables of misses of the experiment [`services`](mod@services), with a column for the condition in front and the
+/// rows of all conditions. Empty if no window measured misses.
 pub fn misses(measured: &[ConditionSamples]) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for condition in measured {

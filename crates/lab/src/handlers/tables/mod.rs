@@ -1,4 +1,5 @@
-//! The tables of the experiment `handlers`.
+//! The tables of the experiment `handlers`: pure functions from samples to tables. This module has the columns and the
+//! grouping that several tables share. Users' programs read the columns: names and order must not change.
 
 mod agreement;
 mod conditions;
@@ -53,6 +54,7 @@ fn cpu_column<'a>() -> Columns<'a, Option<u32>> {
         .text(|cpu: &Option<u32>| cpu.map_or_else(|| "all".to_owned(), |cpu| cpu.to_string()))
 }
 
+/// The columns that identify a context.
 fn context_columns<'a>() -> Columns<'a, Context> {
     Columns::all([
         column("kind", "Kind of context: irq, vector, softirq, napi, nmi or exception.")
@@ -98,11 +100,11 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// End of the longest span, ns since the window opened on the span's CPU.
+    /// End of the longest span, ns since the window opened on the span's CPU. `None` if that start is unknown.
     fn peak_at_ns(&self, peak: impl Fn(&ContextStats) -> stats::Peak) -> Option<u64> {
-        let top = self.samples.iter().max_by_key(|sample| peak(sample))?;
-        let start = self.starts.iter().find(|(cpu, _)| *cpu == top.cpu)?.1?;
-        Some(peak(top).at.saturating_sub(start))
+        let longest = self.samples.iter().max_by_key(|sample| peak(sample))?;
+        let start = self.starts.iter().find(|(cpu, _)| *cpu == longest.cpu)?.1?;
+        Some(peak(longest).at.saturating_sub(start))
     }
 }
 
@@ -115,18 +117,18 @@ fn groups(window: &WindowSample) -> Vec<Group<'_>> {
         window.windows.iter().map(|cpu| (cpu.cpu, cpu.start_ns)).collect();
     let mut groups = Vec::new();
     for context in contexts {
-        let of_context = || window.contexts.iter().filter(|stats| stats.context == *context);
+        let context_stats = || window.contexts.iter().filter(|stats| stats.context == *context);
         groups.push(Group {
             context,
             cpu: None,
-            samples: of_context().collect(),
+            samples: context_stats().collect(),
             cpu_time_ns: window.cpu_time_ns(),
             length_ns: window.length_ns(),
             offline_after_ns: window.windows.iter().filter_map(offline_after_ns).min(),
             starts: starts.clone(),
         });
         for cpu in &window.windows {
-            let samples: Vec<_> = of_context().filter(|stats| stats.cpu == cpu.cpu).collect();
+            let samples: Vec<_> = context_stats().filter(|stats| stats.cpu == cpu.cpu).collect();
             if !samples.is_empty() {
                 groups.push(Group {
                     context,
@@ -152,6 +154,7 @@ fn group_rows(measured: &[ConditionSamples]) -> impl Iterator<Item = GroupRow<'_
     })
 }
 
+/// When the CPU went offline, ns since its window opened. `None` if it stayed online.
 fn offline_after_ns(window: &CpuWindow) -> Option<u64> {
     window.went_offline.then_some(window.length_ns)
 }

@@ -1,4 +1,5 @@
-//! Table `napi`: polls, and packets per poll.
+//! Table `napi`: polls of network devices, and packets per poll. Users' programs read the
+//! columns: names and order must not change.
 
 use record::{Columns, RowFilter, Table, TableDisplay, column};
 use stats::Distribution;
@@ -9,15 +10,16 @@ use super::{GroupRow, display, group_rows, key_columns, offline_column, rate_hz}
 use crate::amounts::{interval_columns, interval_link, rate_interval};
 use crate::quantiles::{p50_p99_section_columns, section_link};
 
+/// The polls of a NAPI instance in a condition, on one CPU or on all CPUs.
 struct Row<'a> {
-    of_group: GroupRow<'a>,
+    group_row: GroupRow<'a>,
     /// The packets of each poll.
     packets: Distribution,
 }
 
 fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
     Columns::all([
-        key_columns().of_ref(|row: &Row<'_>| &row.of_group),
+        key_columns().of_ref(|row: &Row<'_>| &row.group_row),
         column(
             "poll_count",
             "Polls (tracepoint napi_poll, which has no entry event: polls have no duration).",
@@ -27,7 +29,7 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
         column("rate_hz", "Polls per second of the window.")
             .interval(interval_link("rate_hz"))
             .priority(60)
-            .real(|row: &Row<'_>| rate_hz(row.packets.count, row.of_group.group.length_ns)),
+            .real(|row: &Row<'_>| rate_hz(row.packets.count, row.group_row.group.length_ns)),
         column("packet_count", "Packets that these polls handled.")
             .shown_as("packets", 70)
             .uint(|row: &Row<'_>| row.packets.sum),
@@ -54,16 +56,16 @@ fn columns<'a>(measured: &[ConditionSamples]) -> Columns<'a, Row<'a>> {
         )
         .shown_as("budget exhausted", 30)
         .uint(|row: &Row<'_>| {
-            row.of_group.group.samples.iter().map(|sample| sample.special_count).sum::<u64>()
+            row.group_row.group.samples.iter().map(|sample| sample.special_count).sum::<u64>()
         }),
         p50_p99_section_columns(["packets_per_poll_p50", "packets_per_poll_p99"])
             .of_ref(|row: &Row<'_>| &row.packets),
         interval_columns("packets_per_poll_mean").of(|row: &Row<'_>| row.packets.interval()),
         interval_columns("rate_hz").of(|row: &Row<'_>| {
-            let group = &row.of_group.group;
+            let group = &row.group_row.group;
             rate_interval(&row.packets, group.length_ns, group.cpu_time_ns)
         }),
-        offline_column(measured).of_ref(|row: &Row<'_>| &row.of_group),
+        offline_column(measured).of_ref(|row: &Row<'_>| &row.group_row),
     ])
 }
 
@@ -78,10 +80,10 @@ pub fn napi(measured: &[ConditionSamples]) -> Table {
     let is_napi = |row: &GroupRow<'_>| {
         row.group.samples.iter().all(|sample| sample.timing == Timing::Packets)
     };
-    let rows = group_rows(measured).filter(is_napi).map(|of_group| {
+    let rows = group_rows(measured).filter(is_napi).map(|group_row| {
         let mut packets = Distribution::default();
-        of_group.group.samples.iter().for_each(|sample| packets.merge(&sample.own));
-        Row { of_group, packets }
+        group_row.group.samples.iter().for_each(|sample| packets.merge(&sample.own));
+        Row { group_row, packets }
     });
     columns(measured).table("napi", doc, rows).displayed(display)
 }

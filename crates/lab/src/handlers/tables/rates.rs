@@ -1,4 +1,5 @@
-//! Table `rates`: rate and CPU time of each context in the interval between two readings.
+//! Table `rates`: rate and CPU time of each context in the interval between two readings. `irqlab watch` prints it for
+//! programs. Users' programs read the columns: names and order must not change.
 
 use record::{Columns, Format, RowFilter, Table, TableDisplay, column};
 
@@ -50,7 +51,7 @@ fn columns<'a>() -> Columns<'a, ContextRates> {
 }
 
 impl Rates {
-    /// Table `rates`: a row for each context that came, on all CPUs together and on each CPU.
+    /// Table `rates`: a row for each context that occurred in the interval, on all CPUs together and on each CPU.
     #[must_use]
     pub fn table(&self) -> Table {
         let doc = "One row per interrupt context that came in the interval, and CPU, and one for the \
@@ -63,7 +64,7 @@ impl Rates {
             rows_max: Some(record::limits::ROWS_MAX),
             ..TableDisplay::default()
         };
-        let came = self.contexts.iter().filter(|context| context.count > 0);
-        columns().table("rates", doc, came).displayed(display)
+        let occurred = self.contexts.iter().filter(|context| context.count > 0);
+        columns().table("rates", doc, occurred).displayed(display)
     }
 }

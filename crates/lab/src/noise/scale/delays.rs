@@ -1,19 +1,21 @@
-//! Computes the distribution of a compute phase's delay from detours.
+//! Computes the distribution of a compute phase's delay from the detours of a CPU. `job.rs` computes the largest delay
+//! of many nodes from this distribution.
 
 use stats::Piece;
 
 use super::trace::Trace;
 
-/// Maximum number of blocks of a trace. The blocks are the units of the bootstrap for intervals.
+/// Maximum number of blocks in a trace. The bootstrap for intervals resamples blocks.
 const BLOCKS: u64 = 64;
-/// Minimum length of a block, in compute phases. Then blocks hardly depend on each other.
+/// Minimum length of a block, in compute phases. Blocks of this length hardly depend on each other.
 const PHASES_PER_BLOCK: u64 = 10;
 
-/// The exact distribution of a compute phase's delay, in pieces. The phase needs `granularity_ns` of work, and starts at
-/// a uniformly distributed time of the trace.
+/// The exact distribution of a compute phase's delay, in ns, as pieces. The phase needs `granularity_ns` of work, and
+/// starts at a uniformly distributed time of the trace. The weight of a piece is the length of its start times, ns.
+/// Steps are starts between detours. Ramps are starts in a detour.
 ///
 /// All detours that start before the work is done delay the phase. A phase that starts in a detour also waits for the
-/// rest of that detour. This happens to nodes that were in a detour when the barrier opened.
+/// rest of this detour: its node was in the detour when the barrier opened.
 ///
 /// Blocks have numbers from `block_first` on.
 ///
@@ -24,9 +26,11 @@ pub fn delays(trace: &Trace, granularity_ns: u64, block_first: u32) -> Vec<Piece
     let own_ns = trace.own_ns;
     assert!(granularity_ns < own_ns, "a phase of {granularity_ns} ns in {own_ns} ns");
     let blocks = (own_ns / (granularity_ns.max(1) * PHASES_PER_BLOCK)).clamp(1, BLOCKS);
-    // Start times of the phase at which the set of its detours changes, or the block.
+    // Start times of the phase at which the set of detours in the phase changes, or the block. All times are the loop's
+    // own time, without detours.
     let mut changes: Vec<(u64, Change)> = Vec::with_capacity(2 * trace.detours.len() + 64);
     for &(detour_ns, length_ns) in &trace.detours {
+        // The trace is a ring: a phase near its end continues at its start.
         let enters_ns = if detour_ns >= granularity_ns {
             detour_ns - granularity_ns
         } else {
@@ -40,6 +44,7 @@ pub fn delays(trace: &Trace, granularity_ns: u64, block_first: u32) -> Vec<Piece
         changes.push((start_ns as u64, Change::NextBlock));
     }
     changes.sort_unstable_by_key(|(change_ns, _)| *change_ns);
+    // A phase that starts at time 0 has these detours.
     let is_in_first_phase = |(detour_ns, _): &&(u64, u64)| *detour_ns < granularity_ns;
     let mut sweep = Sweep {
         pieces: Vec::with_capacity(3 * trace.detours.len() + 64),
@@ -54,25 +59,29 @@ pub fn delays(trace: &Trace, granularity_ns: u64, block_first: u32) -> Vec<Piece
     sweep.pieces
 }
 
+/// A change while the start time of the phase moves on.
 #[derive(Clone, Copy, Debug)]
-/// A change of the phase's detours, or of the block, as the start time of the phase moves on.
 enum Change {
+    /// A detour of this length, ns, is in the phase from now on.
     Enters(u64),
+    /// A detour of this length, ns, is no longer in the phase.
     Leaves(u64),
+    /// The next block starts.
     NextBlock,
 }
 
-/// Moves the start time of the phase through the trace.
+/// Moves the start time of the phase through the trace, and collects the pieces.
 struct Sweep {
     pieces: Vec<Piece>,
     /// Delay of a phase that starts at `now_ns`, between detours.
     delay_ns: u64,
+    /// The start time of the phase.
     now_ns: u64,
     block: u32,
 }
 
 impl Sweep {
-    /// Adds the starts from `now_ns` to `end_ns`. They are between detours, and all have the same delay.
+    /// Adds the starts from `now_ns` to `end_ns`. All of them are between detours, and have equal delays.
     fn run_to(&mut self, end_ns: u64) {
         let weight = end_ns - self.now_ns;
         if weight > 0 {
@@ -82,12 +91,12 @@ impl Sweep {
         self.now_ns = end_ns;
     }
 
-    /// Adds the starts in the detours at one time, and makes the changes of that time.
+    /// Passes all changes at one time, and adds the starts in the detours at that time.
     fn pass(&mut self, changes: &[(u64, Change)]) {
         self.run_to(changes[0].0);
-        // A start in a detour waits for the rest of the detour, and for all detours that start before the work is
-        // done. They include other detours at the same time. A detour that starts when the work is done is no delay.
-        // Therefore detours enter only after these pieces.
+        // A start in a detour waits for the rest of this detour, and for all detours that start before the work is
+        // done, including other detours at the same time. A detour that starts exactly when the work is done does not
+        // delay the phase. Therefore detours enter only after these pieces were added.
         for (_, change) in changes {
             if let Change::Leaves(length_ns) = *change {
                 self.delay_ns -= length_ns;

@@ -1,13 +1,14 @@
-//! Computes the slowdown of a job of compute phases and barriers.
+//! Computes the slowdown of a job of compute phases and barriers: the rows of table `scale`.
 
 use stats::Extremes;
 
 use super::delays::delays;
 use super::trace::{GRANULARITY_NS, ScaleError, Trace};
 
-/// Minimum number of compute phases in a window.
+/// Minimum number of compute phases that fit into the loop's own time of each trace.
 const PHASES_MIN: u64 = 10;
-/// The largest of n draws is known only if at least this number of measured phases is expected to exceed it.
+/// The largest of n draws is known only if at least this number of measured phases is expected to exceed it. Otherwise,
+/// the result is a lower bound.
 const ABOVE_MIN: u64 = 10;
 
 /// The job that the caller asks for.
@@ -23,7 +24,7 @@ pub struct Job {
     pub seed: u64,
 }
 
-/// The delays of a job with a number of nodes.
+/// The delays of a job with one granularity and number of nodes: a row of table `scale`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Work between two barriers, ns.
@@ -41,12 +42,12 @@ pub struct Row {
     pub slowdown_ratio: f64,
     /// The 95 % interval of the slowdown. Its upper end is `None` if the largest delay is not known.
     pub interval: Option<(f64, Option<f64>)>,
-    /// Whether delays above all measured delays would matter. Then all figures are lower bounds.
+    /// Whether delays above all measured delays would matter. If so, all figures are lower bounds.
     pub is_lower_bound: bool,
 }
 
-/// The rows of a job, by granularity, coscheduling and number of nodes. Each CPU of the traces is equally frequent
-/// among the nodes of the job.
+/// The rows of a job, sorted by granularity, coscheduling and number of nodes. The job's nodes consist of the CPUs of
+/// the traces in equal shares.
 ///
 /// Fails with [`ScaleError::Granularity`] if a trace is too short for a granularity.
 pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
@@ -59,6 +60,7 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
         }
         let mut pieces = Vec::new();
         for trace in traces {
+            // Each trace has its own blocks.
             let first_block = pieces.iter().map(|piece: &stats::Piece| piece.block + 1).max();
             pieces.extend(delays(trace, granularity_ns, first_block.unwrap_or(0)));
         }
@@ -66,9 +68,10 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
         let phases: u64 = traces.iter().map(|trace| trace.own_ns / granularity_ns).sum();
         for coscheduled in [false, true] {
             for &nodes in &job.nodes {
-                let drawn = if coscheduled { 1 } else { nodes };
-                let is_lower_bound = drawn > phases / ABOVE_MIN;
-                let row = row(&delays, granularity_ns, (nodes, drawn), is_lower_bound, job);
+                // Coscheduled nodes all have the delay of one node.
+                let draws = if coscheduled { 1 } else { nodes };
+                let is_lower_bound = draws > phases / ABOVE_MIN;
+                let row = row(&delays, granularity_ns, (nodes, draws), is_lower_bound, job);
                 rows.push(Row { coscheduled, ..row });
             }
         }
@@ -76,34 +79,36 @@ pub fn scale(traces: &[Trace], job: &Job) -> Result<Vec<Row>, ScaleError> {
     Ok(rows)
 }
 
+/// The row for the largest of `draws` independent delays. The caller sets `coscheduled`.
 fn row(
     delays: &Extremes,
     granularity_ns: u64,
-    (nodes, drawn): (u64, u64),
+    (nodes, draws): (u64, u64),
     is_lower_bound: bool,
     job: &Job,
 ) -> Row {
-    let barrier_ns = u64::from(rounds(nodes)).saturating_mul(job.latency_ns);
+    let barrier_ns = u64::from(barrier_rounds(nodes)).saturating_mul(job.latency_ns);
     let undisturbed_ns = (granularity_ns + barrier_ns) as f64;
-    let delay_ns = delays.mean_of_largest(drawn);
+    let delay_ns = delays.mean_of_largest(draws);
     Row {
         granularity_ns,
         nodes,
         coscheduled: false,
         barrier_ns,
         delay_ns,
-        delay_quantiles_ns: [0.5, 0.99].map(|chance| delays.quantile_of_largest(drawn, chance)),
+        delay_quantiles_ns: [0.5, 0.99]
+            .map(|probability| delays.quantile_of_largest(draws, probability)),
         slowdown_ratio: delay_ns / undisturbed_ns,
-        interval: delays.interval_of_largest(drawn, job.seed).map(|(low, high)| {
+        interval: delays.interval_of_largest(draws, job.seed).map(|(low, high)| {
             (low / undisturbed_ns, (!is_lower_bound).then_some(high / undisturbed_ns))
         }),
         is_lower_bound,
     }
 }
 
-/// Rounds of a dissemination barrier: log2 of the number of nodes, rounded up.
+/// Number of rounds of a dissemination barrier: log2 of the number of nodes, rounded up.
 #[must_use]
-fn rounds(nodes: u64) -> u32 {
+fn barrier_rounds(nodes: u64) -> u32 {
     nodes.max(1).next_power_of_two().trailing_zeros()
 }
 
@@ -113,7 +118,7 @@ mod tests {
 
     #[test]
     fn rounds_double_what_is_reached() {
-        let rounds: Vec<u32> = [1, 2, 3, 64, 65, 1 << 20].map(rounds).to_vec();
+        let rounds: Vec<u32> = [1, 2, 3, 64, 65, 1 << 20].map(barrier_rounds).to_vec();
         assert_eq!(rounds, [0, 1, 2, 6, 7, 20]);
     }
 }

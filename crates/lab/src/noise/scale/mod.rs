@@ -1,14 +1,18 @@
 //! `noise scale`: the effect of a run's detours on a parallel job.
 //!
-//! Every node repeatedly computes for a phase and then waits at a barrier for all other nodes. A node is a CPU like the
-//! measured CPUs. The detours in a phase delay the node, and the barrier waits for the largest delay of all nodes. The
-//! distribution of a delay is computed from the measured detours, not drawn ([`delays`]). The mean of the largest delay
-//! is computed, too ([`stats::Extremes`]), so a million nodes cost no more than a single node.
+//! The verb `noise scale` reads a run of `noise` and calls [`run`], which measures nothing. `trace` reads the detours
+//! from the run's tables, `delays` computes the delay of a node, `job` the delay of all nodes, and `table` makes the
+//! new run.
 //!
-//! When the barrier opens, the last node is at work, and each of the others may be in a detour. With coscheduled
-//! detours, all nodes are at work.
+//! The model: every node repeatedly computes for a phase, and then waits at a barrier for all other nodes. A node is a
+//! CPU like the measured CPUs. The detours in a phase delay the node, and the barrier waits for the largest delay of
+//! all nodes. The distribution of a delay is computed from the measured detours, not sampled ([`delays`]). The mean of
+//! the largest delay is computed, too ([`stats::Extremes`]), so a million nodes cost no more than a single node.
 //!
-//! The barrier is a dissemination barrier (Hensgen, Finkel, Manber, 1988): it takes log2(nodes) rounds, rounded up. Each
+//! The last node to arrive opens the barrier, so it is at work at that time. Each other node may be in a detour. If
+//! detours are coscheduled, all nodes are at work.
+//!
+//! The barrier is a dissemination barrier (Hensgen, Finkel, Manber, 1988) with log2(nodes) rounds, rounded up. Each
 //! round takes the latency of a message. An allreduce by recursive doubling takes equally many rounds. Detours while
 //! messages travel do not count: the network forwards messages by itself.
 

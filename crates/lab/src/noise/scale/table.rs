@@ -1,4 +1,5 @@
-//! Makes the run that `noise scale` writes.
+//! Makes the run that `noise scale` writes: its settings, warnings and table `scale`. Names and order of the columns
+//! are public.
 
 use record::{Absence, Columns, IntervalColumns, Run, SCHEMA, Table, column};
 use serde_json::{Map, Value as Json, json};
@@ -8,8 +9,8 @@ use super::trace::{Arrivals, ScaleError, Trace, traces};
 use crate::cpu_warnings::{CpuWarning, CpuWarnings};
 use crate::noise::tables::all_rows;
 
-/// Scales the detours of the run `measured`. The result is a run with table `scale`, and includes the caller's own
-/// settings.
+/// Applies the detours of the run `measured` to `job`. The result is a run with table `scale`, and with the caller's
+/// `settings`. `arrivals` as in [`traces`].
 ///
 /// Fails if the run has no detours, contradicts itself, or is too short for a granularity.
 pub fn run(
@@ -49,6 +50,7 @@ pub fn run(
     })
 }
 
+/// The setting `arrivals`: `random` if the times of any CPU are random.
 fn arrivals_word(traces: &[Trace]) -> &'static str {
     let is_random = traces.iter().any(|trace| trace.arrivals == Arrivals::Random);
     if is_random { Arrivals::Random.word() } else { Arrivals::Measured.word() }
@@ -65,12 +67,12 @@ fn warnings(traces: &[Trace], rows: &[Row]) -> Vec<String> {
         let cpu = u32::try_from(trace.cpu).unwrap_or(u32::MAX); // Linux has fewer CPUs
         let problem = "detours come at random, independent times here: periods and bursts are lost";
         cpu_warnings.add("", CpuWarning::new(cpu, problem).counted(trace.count, "detours"));
-        let taken = trace.detours.len() as u64;
-        if taken < trace.count {
+        let used = trace.detours.len() as u64;
+        if used < trace.count {
             let problem = "only a sample of the detours is used, evenly by length; some of the \
                            longest are missing";
-            let extent = format!("{taken} of {} detours", trace.count);
-            cpu_warnings.add("", CpuWarning::new(cpu, problem).with_extent(taken as f64, extent));
+            let extent = format!("{used} of {} detours", trace.count);
+            cpu_warnings.add("", CpuWarning::new(cpu, problem).with_extent(used as f64, extent));
         }
     }
     let mut warnings = cpu_warnings.lines();

@@ -1,4 +1,5 @@
-//! Reads the detours of each CPU from a run.
+//! Reads the detours of each CPU from the tables `noise`, `detours` and `detour_histogram` of a run. The run may come
+//! from anyone, so contradictions are errors, and amounts have limits.
 
 use record::{Run, Table, Value};
 use stats::Random;
@@ -12,7 +13,7 @@ const DETOURS_MAX: u64 = 200_000;
 /// Maximum length of a window, ns: a year.
 const WINDOW_NS_MAX: u64 = 365 * 86_400 * 1_000_000_000;
 
-/// The times of detours.
+/// Where the times of detours come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     /// The measured times, with their periods and bursts.
@@ -78,24 +79,26 @@ pub enum ScaleError {
     },
 }
 
-/// The detours of a CPU over its window. The window is taken as a ring: the start of the window follows its end.
+/// The detours of a CPU over its window. The window counts as a ring: its start follows its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     pub cpu: u64,
     /// Total time of the loop between detours, ns. Above 0.
     pub own_ns: u64,
-    /// The detours in order: the loop's own time before the detour, and the length of the detour, ns.
+    /// The detours in the order of time: the loop's own time before the detour since the window opened, and the length
+    /// of the detour, ns.
     pub detours: Vec<(u64, u64)>,
     /// The origin of the detours' times.
     pub arrivals: Arrivals,
-    /// Number of measured detours. `detours` has at most 200,000 of them.
+    /// Number of measured detours. With random times, `detours` has at most 200,000 of them.
     pub count: u64,
     /// Length of the longest measured detour, ns.
     pub max_ns: u64,
 }
 
-/// Reads the traces of a run's CPUs from its tables. If `wanted` is `None`, arrivals are as measured if the run has
-/// all detours, and random otherwise.
+/// Reads the traces of a run's CPUs from its tables. If `wanted` is `None`, the arrivals are the measured ones if the
+/// run has all detours, and random otherwise. If any loop was traced, only traced loops count. `seed` determines random
+/// arrivals.
 ///
 /// Fails if the run has no detours, or if its tables contradict themselves or each other.
 pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trace>, ScaleError> {
@@ -113,11 +116,11 @@ pub fn traces(run: &Run, wanted: Option<Arrivals>, seed: u64) -> Result<Vec<Trac
         }
         let recorded = cpu_rows(detours, "detours", cpu, ["start_ns", "length_ns"])?;
         let mut random = Random::new(seed ^ cpu);
-        let is_whole = recorded.len() as u64 == count;
-        if wanted == Some(Arrivals::Measured) && !is_whole {
+        let has_all_detours = recorded.len() as u64 == count;
+        if wanted == Some(Arrivals::Measured) && !has_all_detours {
             return Err(ScaleError::Thinned { cpu, recorded: recorded.len() as u64, count });
         }
-        if is_whole && wanted != Some(Arrivals::Random) {
+        if has_all_detours && wanted != Some(Arrivals::Random) {
             return measured(cpu, window_ns, recorded);
         }
         let histogram = histogram(sizes, cpu, count)?;
@@ -130,6 +133,7 @@ fn damaged(table: &'static str, contradiction: String) -> ScaleError {
     ScaleError::Damaged { table, what: contradiction }
 }
 
+/// The number in a cell. Fails if the column is absent, or the cell has no number.
 fn uint(table: &Table, row: &[Value], name: &'static str, column: &str) -> Result<u64, ScaleError> {
     match table.get(row, column) {
         Some(Value::Uint(number)) => Ok(*number),
@@ -137,7 +141,7 @@ fn uint(table: &Table, row: &[Value], name: &'static str, column: &str) -> Resul
     }
 }
 
-/// The cells in `columns` of the rows of a CPU.
+/// The numbers in `columns` for each row of a CPU. `name`: the table's name, for errors.
 fn cpu_rows<const N: usize>(
     table: &Table,
     name: &'static str,
@@ -157,13 +161,16 @@ fn cpu_rows<const N: usize>(
     Ok(found)
 }
 
+/// A trace with the measured times. `recorded`: start since the opening of the window and length of each detour, ns.
+///
+/// Fails if detours overlap or lie outside of the window.
 fn measured(cpu: u64, window_ns: u64, mut recorded: Vec<[u64; 2]>) -> Result<Trace, ScaleError> {
     recorded.sort_unstable();
     let max_ns = recorded.iter().map(|[_, length]| *length).max().unwrap_or(0);
     let (mut detours, mut last_end_ns, mut lost_ns) = (Vec::with_capacity(recorded.len()), 0, 0);
     for [start_ns, length_ns] in &recorded {
         let end_ns = start_ns.saturating_add(*length_ns);
-        // The edges of the window and the edges of a detour are readings of two clocks.
+        // The ends of the window and the ends of a detour are readings of two clocks, which differ slightly.
         let slack_ns = window_ns / 1000;
         if end_ns > window_ns + slack_ns || start_ns + slack_ns < last_end_ns {
             let contradiction = format!("CPU {cpu}: a detour at {start_ns} ns of {length_ns} ns");
@@ -183,19 +190,20 @@ fn measured(cpu: u64, window_ns: u64, mut recorded: Vec<[u64; 2]>) -> Result<Tra
     Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Measured, count, max_ns })
 }
 
-/// Buckets of the histogram of lengths: minimum, maximum, number of detours.
+/// The buckets of a CPU's histogram of lengths: minimum, maximum, number of detours. Fails unless the buckets have
+/// `count` detours in total.
 fn histogram(sizes: &Table, cpu: u64, count: u64) -> Result<Vec<[u64; 3]>, ScaleError> {
     const NAME: &str = "detour_histogram";
     let rows = cpu_rows(sizes, NAME, cpu, ["bucket_min_ns", "bucket_max_ns", "detour_count"])?;
     let sum = rows.iter().try_fold(0_u64, |sum, [_, _, number]| sum.checked_add(*number));
-    let is_right = |[from, to, _]: &[u64; 3]| from <= to && *to <= WINDOW_NS_MAX;
-    if sum != Some(count) || !rows.iter().all(is_right) {
+    let is_possible = |[from, to, _]: &[u64; 3]| from <= to && *to <= WINDOW_NS_MAX;
+    if sum != Some(count) || !rows.iter().all(is_possible) {
         return Err(damaged(NAME, format!("CPU {cpu}: not the {count} detours of table noise")));
     }
     Ok(rows)
 }
 
-/// A trace with the lengths of the histogram, in random order at random times.
+/// A trace with the lengths of the histogram, in random order, at random times. Lengths in a bucket are spread evenly.
 fn at_random(
     cpu: u64,
     window_ns: u64,
@@ -203,7 +211,8 @@ fn at_random(
     random: &mut Random,
 ) -> Result<Trace, ScaleError> {
     let count: u64 = histogram.iter().map(|[_, _, number]| number).sum();
-    // If there are too many detours, take every n-th in the order of length, in 1/n of the time.
+    // If there are too many detours, takes every n-th in the order of length, in 1/n of the time. `passed` counts the
+    // detours in the buckets so far, and `next` is the number of the next detour to take.
     let stride = count.div_ceil(DETOURS_MAX).max(1);
     let mut next = random.below(stride);
     let (mut lengths, mut passed, mut sum_ns) = (Vec::new(), 0_u64, 0_u128);
@@ -227,13 +236,13 @@ fn at_random(
     let own_ns = own_ns as u64;
     let max_ns = histogram.iter().map(|[_, to, _]| *to).max().unwrap_or(0);
     random.shuffle(&mut lengths);
-    let detours = spread(own_ns, lengths, random);
+    let detours = at_poisson_times(own_ns, lengths, random);
     Ok(Trace { cpu, own_ns, detours, arrivals: Arrivals::Random, count, max_ns })
 }
 
-/// Places detours at the times of a Poisson process with this number of events. The times are sums of exponentials that
-/// are scaled to `own_ns`.
-fn spread(own_ns: u64, lengths: Vec<u64>, random: &mut Random) -> Vec<(u64, u64)> {
+/// Places detours with these lengths at the times of a Poisson process within `own_ns`. The times are sums of
+/// exponentially distributed intervals, scaled to `own_ns`.
+fn at_poisson_times(own_ns: u64, lengths: Vec<u64>, random: &mut Random) -> Vec<(u64, u64)> {
     let mut sum = 0.0;
     let sums: Vec<f64> = lengths
         .iter()

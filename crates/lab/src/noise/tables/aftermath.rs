@@ -1,5 +1,6 @@
-//! Table `aftermath`: the direct cost and the indirect cost (cache and TLB pollution) of an interruption to a quantum of
-//! work.
+//! Table `aftermath`: the direct cost and the indirect cost (cache and TLB pollution) of an interruption to a quantum
+//! of work. Only a bench that sees every cycle, the simulated one, counts the cycles of quanta. Table `tick` has the
+//! costs on the live bench. [`Mean`] serves both tables and `placement`.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,11 @@ use crate::cpus::add_once;
 struct Row<'a> {
     cpu: u32,
     sample: &'a NoiseSample,
+    /// The first context that took the CPU.
     first: Part,
+    /// Whether another task ran in the quantum.
     switched: bool,
+    /// Cycles of the CPU's undisturbed quanta.
     undisturbed: Mean,
     costs: Costs,
 }
@@ -121,7 +125,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
     ])
 }
 
-/// One row per CPU and cause. No rows unless the bench sees every cycle.
+/// Table `aftermath`: one row per CPU and cause. No rows unless the bench sees every cycle.
 pub fn aftermath(samples: &[NoiseSample]) -> Table {
     let doc = "Direct and indirect cost of one interruption to a quantum of fixed work. Indirect \
                cost: the work itself runs slower afterwards, because caches and TLBs are colder. \
@@ -141,7 +145,7 @@ pub fn aftermath(samples: &[NoiseSample]) -> Table {
     columns().table("aftermath", doc, rows).displayed(all_rows())
 }
 
-/// Reasons why the table has no rows for measured quanta.
+/// The reasons why the table has no rows for measured quanta.
 pub fn aftermath_absent(samples: &[NoiseSample]) -> Vec<Absence> {
     let mut absent: Vec<Absence> = Vec::new();
     for cpu in samples.iter().flat_map(|sample| &sample.cpus) {
@@ -184,8 +188,8 @@ impl Mean {
         Some(self.half_width? / t_95(self.count.checked_sub(1)?)?)
     }
 
-    /// This mean minus the independent mean `baseline` (Welch). The smaller degrees of freedom of the two count, so the
-    /// interval is not too narrow.
+    /// This mean minus the independent mean `baseline` (Welch). The smaller sample determines the degrees of freedom,
+    /// so the interval is not too narrow. The result keeps the count of this mean.
     pub(super) fn minus(self, baseline: Mean) -> Mean {
         let errors = self.error().zip(baseline.error());
         let half_width = errors.and_then(|(error, baseline_error)| {
@@ -196,8 +200,8 @@ impl Mean {
     }
 }
 
-/// Mean cycles of undisturbed quanta: neither the quantum, nor its predecessor, nor the time between them was
-/// interrupted. `None` if there is no such quantum.
+/// Mean cycles of undisturbed quanta. A quantum is undisturbed if neither the quantum, nor its predecessor, nor the
+/// time between both was interrupted. `None` without an undisturbed quantum.
 fn undisturbed(quanta: &[QuantumCycles]) -> Option<Mean> {
     let cycles: Vec<u64> = quanta
         .windows(2)
@@ -209,16 +213,18 @@ fn undisturbed(quanta: &[QuantumCycles]) -> Option<Mean> {
     (!cycles.is_empty()).then(|| Mean::from_values(&cycles))
 }
 
-/// Cycles of the quanta that one cause interrupted. `taken` has the cycles of other contexts, `own` the loop's own
-/// cycles, and `next` the loop's own cycles in the following quanta.
+/// Cycles of the quanta that one cause interrupted.
 #[derive(Debug, Default)]
 struct InterruptedQuanta {
+    /// Cycles of other contexts in each quantum.
     taken: Vec<u64>,
+    /// The loop's own cycles in each quantum.
     own: Vec<u64>,
+    /// The loop's own cycles in each following quantum that was not interrupted.
     next: Vec<u64>,
 }
 
-/// Quanta with exactly one interruption, by the first context and whether another task ran.
+/// Quanta with exactly one interruption, by their cause: the first context, and whether another task ran.
 fn by_cause(quanta: &[QuantumCycles]) -> BTreeMap<(Part, bool), InterruptedQuanta> {
     let mut causes: BTreeMap<(Part, bool), InterruptedQuanta> = BTreeMap::new();
     for (position, quantum) in quanta.iter().enumerate() {
@@ -254,6 +260,7 @@ impl InterruptedQuanta {
         self.taken.sort_unstable();
         self.own.sort_unstable();
         let excess = |position: usize| Some(*self.own.get(position)? as f64 - undisturbed.mean);
+        // Position of the median; with an even number, of the lower of the middle two.
         let middle = (self.own.len().max(1) - 1) / 2;
         Costs {
             count: self.own.len() as u64,

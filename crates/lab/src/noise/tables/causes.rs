@@ -1,4 +1,4 @@
-//! Table `causes`: the causes of the lost time.
+//! Table `causes`: the causes of the time that CPUs lost in detours.
 
 use record::{Columns, Format, Keep, RowFilter, Table, TableDisplay, column};
 use stats::Distribution;
@@ -8,10 +8,11 @@ use super::super::split::Part;
 use super::{DetourLoop, all_rows, cpu_column, detour_loops, kind_and_name, rate_hz, ratio};
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
-/// A cause in the detours of a loop.
+/// A row of table `causes`: one cause in the detours of a loop.
 struct Row<'a> {
     detours: DetourLoop<'a>,
     part: Part,
+    /// The times of the cause in the detours that contain it, ns.
     times: &'a Distribution,
 }
 
@@ -83,7 +84,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
     ])
 }
 
-/// One row per CPU and cause; the largest first within a CPU.
+/// Table `causes`: one row per CPU and cause. For each CPU, the largest cause comes first.
 pub fn causes(samples: &[NoiseSample]) -> Table {
     let doc =
         "The causes of the lost time: the rows of all detours' causes add up to lost_ns exactly.";

@@ -1,11 +1,12 @@
-//! Table `injected`: timers for known times, and whether the loop detected them.
+//! Table `injected`: timers that a simulated machine set for known times, and whether the loop detected their
+//! interrupts.
 
 use record::{Columns, Table, column};
 
 use super::super::sample::{Injected, NoiseSample};
 use super::{cpu_column, no_rows};
 
-/// One row per time of timers.
+/// Table `injected`: one row for each time that timers were set for.
 pub fn injected(samples: &[NoiseSample]) -> Table {
     /// When the loop of the CPU started, ns, and the timers.
     type Row<'a> = (u64, &'a Injected);

@@ -1,4 +1,5 @@
-//! Tables of the longest detours of each CPU: their causes, and their parts in the order of time.
+//! Tables `longest` and `longest_parts`: the longest detours of each CPU with their causes, and their parts in the
+//! order of time.
 
 use record::{Columns, Format, Table, TableDisplay, column};
 
@@ -11,11 +12,11 @@ use super::{DetourLoop, NoiseSample, cpu_column, detour_loops, kind_and_name, no
 /// How many of the longest detours of a run the terminal shows.
 const SHOWN: u64 = 10;
 
-/// One of the longest detours of a CPU.
+/// A row of table `longest`: one of the longest detours of a CPU.
 #[derive(Clone, Copy)]
 struct Longest<'a> {
     detour_loop: DetourLoop<'a>,
-    /// 1 for the longest.
+    /// 1 for the longest detour of the CPU.
     rank: u64,
     whole: &'a WholeDetour,
 }
@@ -34,6 +35,7 @@ impl<'a> Longest<'a> {
         self.whole.detour.gap.start_ns.saturating_sub(self.detour_loop.cpu.start_ns)
     }
 
+    /// Time of a class in the detour, ns. `None` if the bench does not know it.
     fn class_ns(&self, class: Class) -> Option<u64> {
         let sums = self.detour_loop.sample.traced.map(|_| self.whole.detour.by_class_ns);
         class_ns(class, sums, &self.detour_loop)
@@ -43,13 +45,14 @@ impl<'a> Longest<'a> {
         kind_and_name(part, &self.detour_loop.sample.names)
     }
 
-    fn largest(&self) -> Option<(&str, String)> {
+    /// Kind and name of the largest cause.
+    fn largest_cause(&self) -> Option<(&str, String)> {
         self.kind_and_name(self.whole.main()?.0)
     }
 }
 
 /// The columns that identify a detour.
-fn identity<'a>() -> Columns<'a, Longest<'a>> {
+fn key_columns<'a>() -> Columns<'a, Longest<'a>> {
     Columns::all([
         cpu_column(100).of(|longest: &Longest<'_>| longest.detour_loop.cpu.cpu),
         column("rank", "1: the longest detour of the CPU, 2: the next.")
@@ -58,12 +61,12 @@ fn identity<'a>() -> Columns<'a, Longest<'a>> {
     ])
 }
 
-/// The longest detours of each CPU: all of them are here, whatever the sample in table `detours` has.
+/// Table `longest`. It has all of the longest detours, even those that the sample in table `detours` lacks.
 pub fn longest(samples: &[NoiseSample]) -> Table {
-    let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let us_column = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
     let class = |class: Class| move |longest: &Longest<'_>| longest.class_ns(class);
-    let columns = identity().and([
-        us("length_ns", "Length of the detour.")
+    let columns = key_columns().and([
+        us_column("length_ns", "Length of the detour.")
             .shown_as("length", 98)
             .uint(|longest: &Longest<'_>| longest.whole.detour.gap.length_ns()),
         column("start_ns", "Start of the detour, from the opening of the window.")
@@ -72,11 +75,11 @@ pub fn longest(samples: &[NoiseSample]) -> Table {
             .uint(Longest::start_ns),
         column("largest_kind", "Kind of the context or task with the largest part of the detour.")
             .shown_as("kind", 70)
-            .text(|longest: &Longest<'_>| longest.largest().map(|(kind, _)| kind.to_owned())),
+            .text(|longest: &Longest<'_>| longest.largest_cause().map(|(kind, _)| kind.to_owned())),
         column("largest_name", "Name of the context or task with the largest part of the detour.")
             .shown_as("largest cause", 97)
-            .text(|longest: &Longest<'_>| longest.largest().map(|(_, name)| name)),
-        us("largest_ns", "Time of that context or task in the detour.")
+            .text(|longest: &Longest<'_>| longest.largest_cause().map(|(_, name)| name)),
+        us_column("largest_ns", "Time of that context or task in the detour.")
             .shown_as("of it", 96)
             .uint(|longest: &Longest<'_>| longest.whole.main().map(|main| main.1)),
         cause_columns("trigger", "context of the detour's first kernel event").of(
@@ -84,19 +87,19 @@ pub fn longest(samples: &[NoiseSample]) -> Table {
                 (longest.whole.detour.trigger, longest.detour_loop.sample.names.as_slice())
             },
         ),
-        us("attributed_ns", "Part that kernel events attribute to contexts and tasks.")
+        us_column("attributed_ns", "Part that kernel events attribute to contexts and tasks.")
             .shown_as("attributed", 55)
             .uint(class(Class::Named)),
-        us("entry_exit_ns", "Part attributed to kernel entry and exit.")
+        us_column("entry_exit_ns", "Part attributed to kernel entry and exit.")
             .shown_as("entry/exit", 35)
             .uint(class(Class::Path)),
-        us("unattributed_ns", "Part that the host or the firmware took, by elimination.")
+        us_column("unattributed_ns", "Part that the host or the firmware took, by elimination.")
             .shown_as("unattributed", 50)
             .uint(class(Class::Unattributed)),
-        us("remainder_ns", "Part that is not explained; all parts add up to length_ns.")
+        us_column("remainder_ns", "Part that is not explained; all parts add up to length_ns.")
             .shown_as("remainder", 40)
             .uint(class(Class::Remainder)),
-        us("indirect_ns", "Part that is the loop's own time, because of colder caches.")
+        us_column("indirect_ns", "Part that is the loop's own time, because of colder caches.")
             .shown_as("indirect", 30)
             .uint(class(Class::Aftermath)),
         column("part_count", "Rows of the detour in table longest_parts.")
@@ -117,36 +120,49 @@ pub fn longest(samples: &[NoiseSample]) -> Table {
     columns.table("longest", doc, Longest::all(samples)).displayed(display)
 }
 
-/// The parts of the longest detours. The parts of a detour add up to it, to the nanosecond.
+/// Table `longest_parts`: the parts of the longest detours. The parts of a detour add up to its length, to the
+/// nanosecond.
 pub fn longest_parts(samples: &[NoiseSample]) -> Table {
-    /// A part, its length, and its start if it is known.
-    type Row<'a> = (Longest<'a>, Part, u64, Option<u64>);
-    let cause = |row: &Row<'_>| row.0.kind_and_name(row.1).map(|(kind, _)| kind.to_owned());
+    struct Row<'a> {
+        longest: Longest<'a>,
+        part: Part,
+        length_ns: u64,
+        /// Start of the part from the opening of the window, ns. `None` for the sum of several parts.
+        start_ns: Option<u64>,
+    }
+    impl Row<'_> {
+        fn kind_and_name(&self) -> Option<(&str, String)> {
+            self.longest.kind_and_name(self.part)
+        }
+    }
     let columns = Columns::all([
-        identity().of(|row: &Row<'_>| row.0),
+        key_columns().of(|row: &Row<'_>| row.longest),
         column(
             "start_ns",
             "Start of the part, from the opening of the window. On sim, it is late by up to one \
              iteration of the loop, which is no part of a detour. Blank: the sum of all later parts \
              of this cause, in a detour of very many parts.",
         )
-        .uint(|row: &Row<'_>| row.3),
-        column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.2),
+        .uint(|row: &Row<'_>| row.start_ns),
+        column("length_ns", "Length of the part.").uint(|row: &Row<'_>| row.length_ns),
         column("class", "Class of the time, as in table causes.")
-            .text(|row: &Row<'_>| row.1.class().label()),
-        column("kind", "Kind of the cause, as in table causes.").text(cause),
+            .text(|row: &Row<'_>| row.part.class().label()),
+        column("kind", "Kind of the cause, as in table causes.")
+            .text(|row: &Row<'_>| row.kind_and_name().map(|(kind, _)| kind.to_owned())),
         column("name", "Name of the cause, as in table causes.")
-            .text(|row: &Row<'_>| row.0.kind_and_name(row.1).map(|(_, name)| name)),
+            .text(|row: &Row<'_>| row.kind_and_name().map(|(_, name)| name)),
     ]);
     let rows = Longest::all(samples).flat_map(|longest| {
-        let start = longest.start_ns();
-        let in_time = longest.whole.parts.iter().scan(start, move |now_ns, &(part, length_ns)| {
-            let start_ns = *now_ns;
-            *now_ns += length_ns;
-            Some((longest, part, length_ns, Some(start_ns)))
+        let mut next_start_ns = longest.start_ns();
+        let parts_in_time = longest.whole.parts.iter().map(move |&(part, length_ns)| {
+            let start_ns = Some(next_start_ns);
+            next_start_ns += length_ns;
+            Row { longest, part, length_ns, start_ns }
         });
         let sums = longest.whole.later.iter();
-        in_time.chain(sums.map(move |&(part, length_ns)| (longest, part, length_ns, None)))
+        let later_sums =
+            sums.map(move |&(part, length_ns)| Row { longest, part, length_ns, start_ns: None });
+        parts_in_time.chain(later_sums)
     });
     let doc = "The parts of the detours in table longest, in the order of time: the first ones of \
                each (at most 4,096), then sums. The parts of a detour add up to it exactly.";

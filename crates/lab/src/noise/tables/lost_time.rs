@@ -1,19 +1,21 @@
-//! Table `lost_time`: the lost time in the course of the window, by cause.
+//! Table `lost_time`: the lost time in the course of the window, by cause. Pictures use it.
 
 use record::{Columns, Table, column};
 
 use super::super::lost_time::LostInterval;
 use super::{DetourLoop, NoiseSample, cpu_column, detour_loops, kind_and_name, no_rows};
 
+/// A detour loop, and the time that one cause took in one interval.
 type Row<'a> = (DetourLoop<'a>, LostInterval);
 
+/// Kind and name of the cause. `None` without tracing.
 fn cause(row: &Row<'_>) -> Option<(String, String)> {
-    let (DetourLoop { sample, .. }, lost) = row;
+    let (DetourLoop { sample, .. }, lost_interval) = row;
     sample.traced?;
-    kind_and_name(lost.part, &sample.names).map(|(kind, name)| (kind.to_owned(), name))
+    kind_and_name(lost_interval.part, &sample.names).map(|(kind, name)| (kind.to_owned(), name))
 }
 
-/// A row for each interval of a CPU's window and each cause that took time in it.
+/// Table `lost_time`: a row for each interval of a CPU's window and each cause that took time in the interval.
 pub fn lost_time(samples: &[NoiseSample]) -> Table {
     let columns = Columns::all([
         cpu_column(100).of(|row: &Row<'_>| row.0.cpu.cpu),

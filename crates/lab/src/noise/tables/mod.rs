@@ -1,4 +1,5 @@
-//! The tables of the experiment, from the samples.
+//! The tables of `noise`, computed from the samples. `experiment.rs` puts them into the report. Names and order of the
+//! columns, and the words in their cells, are public.
 
 mod aftermath;
 mod causes;
@@ -33,7 +34,7 @@ use super::ledger::GapLedger;
 use super::sample::{ContextName, CpuNoise, LoopResult, NoiseSample};
 use super::split::Part;
 
-/// A detour loop, and the window in which it ran.
+/// A detour loop on one CPU, with the sample of its window.
 #[derive(Clone, Copy)]
 struct DetourLoop<'a> {
     sample: &'a NoiseSample,
@@ -54,16 +55,16 @@ impl<'a> DetourLoop<'a> {
     }
 }
 
-/// The detour loops of the samples: only the traced loops, or all loops if none was traced.
+/// The detour loops of the samples: only the traced loops, or all loops if no loop was traced.
 fn detour_loops(samples: &[NoiseSample]) -> Vec<DetourLoop<'_>> {
     let is_traced = |detour_loop: &DetourLoop<'_>| detour_loop.sample.traced.is_some();
     let traced: Vec<_> = DetourLoop::all(samples).filter(is_traced).collect();
     if traced.is_empty() { DetourLoop::all(samples).collect() } else { traced }
 }
 
-/// Kind and name of the cause of a part of a detour.
+/// Kind and name of the cause of a part of a detour, in words. `None` for a context without a name.
 fn kind_and_name(part: Part, names: &[ContextName]) -> Option<(&str, String)> {
-    let fixed = |kind: &'static str, name: &str| Some((kind, name.to_owned()));
+    let in_words = |kind: &'static str, name: &str| Some((kind, name.to_owned()));
     match part {
         Part::Context(number) => match names.get(number as usize) {
             Some(ContextName::Context(context)) => {
@@ -75,19 +76,19 @@ fn kind_and_name(part: Part, names: &[ContextName]) -> Option<(&str, String)> {
                 };
                 Some((context.kind.label(), name))
             }
-            Some(ContextName::Task(name)) => fixed("task", name),
+            Some(ContextName::Task(name)) => in_words("task", name),
             Some(ContextName::Other(kind, name)) => Some((kind, name.clone())),
             None => None,
         },
-        Part::Fault => fixed("exception", "page fault of the loop"),
-        Part::Entry => fixed("entry/exit", "kernel entry"),
-        Part::Exit => fixed("entry/exit", "kernel exit"),
-        Part::NoEvent => fixed("unattributed", "no kernel event"),
-        Part::Late => fixed("unattributed", "before the first event"),
-        Part::Between => fixed("remainder", "between two events"),
-        Part::Tail => fixed("remainder", "after the last event"),
-        Part::Own => fixed("indirect", "the loop itself"),
-        Part::Unknown => fixed("remainder", "unknown"),
+        Part::Fault => in_words("exception", "page fault of the loop"),
+        Part::Entry => in_words("entry/exit", "kernel entry"),
+        Part::Exit => in_words("entry/exit", "kernel exit"),
+        Part::NoEvent => in_words("unattributed", "no kernel event"),
+        Part::Late => in_words("unattributed", "before the first event"),
+        Part::Between => in_words("remainder", "between two events"),
+        Part::Tail => in_words("remainder", "after the last event"),
+        Part::Own => in_words("indirect", "the loop itself"),
+        Part::Unknown => in_words("remainder", "unknown"),
     }
 }
 
@@ -124,23 +125,25 @@ pub(super) fn all_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(ROWS_MAX), ..TableDisplay::default() }
 }
 
-/// How a simulated bench executes user mode, as a note of a table; live runs lack the setting.
+/// A note of a table: how a simulated bench executes user mode. Live runs lack the setting, and do not show the note.
 const USER_MODE_NOTE: &str = "user mode {settings.user_mode}";
 
-/// Display hints of a table of the loops of quanta: all rows.
+/// Display hints of the tables `fwq` and `ftq`: all rows, with the note on user mode.
 fn quanta_rows() -> TableDisplay {
     TableDisplay { notes: vec![USER_MODE_NOTE.to_owned()], ..all_rows() }
 }
 
-/// Display hints of a table of single events that shows no rows: only figures and programs use it.
+/// Display hints of a table of single events. A terminal shows none of its rows: only pictures and programs use them.
 fn no_rows() -> TableDisplay {
     TableDisplay { rows_max: Some(0), ..TableDisplay::default() }
 }
 
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
+/// `part` as a share of `total`. `None` if the total is 0.
+fn ratio(part: u64, total: u64) -> Option<f64> {
+    (total > 0).then(|| part as f64 / total as f64)
 }
 
+/// `count` per second. `None` if `length_ns` is 0.
 fn rate_hz(count: u64, length_ns: u64) -> Option<f64> {
     (length_ns > 0).then(|| count as f64 * 1e9 / length_ns as f64)
 }

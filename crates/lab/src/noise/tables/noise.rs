@@ -1,4 +1,5 @@
-//! Table `noise`: the time that each CPU lost. Table `detour_histogram`: the lengths of detours.
+//! Table `noise`: the time that each CPU lost. Tables `detour_histogram` and `detour_histogram_by_cause`: the lengths
+//! of detours. Also which classes of time a bench knows ([`class_ns`]).
 
 use record::{Columns, Format, Table, TableDisplay, column};
 use stats::Distribution;
@@ -12,11 +13,12 @@ use super::{
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
 impl<'a> DetourLoop<'a> {
-    /// The time of each class, or `None` without a trace.
+    /// The lost time of each class, ns. `None` without tracing.
     fn by_class(&self) -> Option<[u64; Class::ALL.len()]> {
         self.sample.traced.and_then(|_| self.ledger.by_class_ns())
     }
 
+    /// The lost time of a class, ns. `None` if the bench does not know it.
     fn class_ns(&self, class: Class) -> Option<u64> {
         class_ns(class, self.by_class(), self)
     }
@@ -32,14 +34,15 @@ impl<'a> DetourLoop<'a> {
         (self.sees_every_cycle() == Some(true)).then_some(&self.ledger.own_gaps)
     }
 
+    /// Whether the bench saw every cycle. `None` without tracing.
     fn sees_every_cycle(&self) -> Option<bool> {
         self.sample.traced.map(|traced| traced.whole)
     }
 }
 
 fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
-    let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
-    let ms = |name: &str, doc: &str| column(name, doc).format(Format::Milliseconds);
+    let us_column = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let ms_column = |name: &str, doc: &str| column(name, doc).format(Format::Milliseconds);
     Columns::all([
         cpu_column(100).of(|row: &DetourLoop<'_>| row.cpu.cpu),
         column("traced", "Whether irqlab traced the kernel's events in the window.")
@@ -60,24 +63,24 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
         column("rate_hz", "Detours per second of the window.")
             .priority(50)
             .real(|row: &DetourLoop<'_>| rate_hz(row.ledger.gaps.count, row.cpu.window_ns)),
-        ms("lost_ns", "Time in detours; exact.")
+        ms_column("lost_ns", "Time in detours; exact.")
             .detail()
             .uint(|row: &DetourLoop<'_>| row.ledger.gaps.sum),
         column("lost_ratio", "Share of the CPU that detours took: lost_ns over window_ns.")
             .shown_as("lost", 98)
             .cost()
             .real(|row: &DetourLoop<'_>| ratio(row.ledger.gaps.sum, row.cpu.window_ns)),
-        us("detour_p50_ns", "Median length of a detour; exact within 1/16.")
+        us_column("detour_p50_ns", "Median length of a detour; exact within 1/16.")
             .interval(interval_link("detour_p50_ns"))
             .shown_as("p50", 70)
             .cost()
             .uint(|row: &DetourLoop<'_>| row.ledger.gaps.quantile(50_000)),
-        us("detour_p99_ns", "99th percentile of the lengths; exact within 1/16.")
+        us_column("detour_p99_ns", "99th percentile of the lengths; exact within 1/16.")
             .interval(interval_link("detour_p99_ns"))
             .shown_as("p99", 75)
             .cost()
             .uint(|row: &DetourLoop<'_>| row.ledger.gaps.quantile(99_000)),
-        us("detour_max_ns", "Length of the longest detour; exact.")
+        us_column("detour_max_ns", "Length of the longest detour; exact.")
             .shown_as("max", 85)
             .cost()
             .uint(|row: &DetourLoop<'_>| {
@@ -89,17 +92,17 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
                 (row.ledger.gaps.count > 0)
                     .then(|| row.ledger.gaps.peak.at.saturating_sub(row.cpu.start_ns))
             }),
-        ms("attributed_ns", "Lost time that kernel events attribute to contexts and tasks.")
+        ms_column("attributed_ns", "Lost time that kernel events attribute to contexts and tasks.")
             .shown_as("attributed", 64)
             .uint(|row: &DetourLoop<'_>| row.class_ns(Class::Named)),
-        ms(
+        ms_column(
             "entry_exit_ns",
             "Lost time that is attributed to kernel entry and exit, each at most \
                          settings.entry_latency_max_ns.",
         )
         .shown_as("entry/exit", 63)
         .uint(|row: &DetourLoop<'_>| row.class_ns(Class::Path)),
-        ms(
+        ms_column(
             "unattributed_ns",
             "Lost time without a kernel event: detours without any event, and the time before the \
              first event in excess of the entry latency. By elimination, the host or the firmware \
@@ -107,7 +110,7 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
         )
         .shown_as("unattributed", 62)
         .uint(|row: &DetourLoop<'_>| row.class_ns(Class::Unattributed)),
-        ms(
+        ms_column(
             "remainder_ns",
             "Lost time between and after kernel events, when the kernel may have run. Not \
              explained. attributed, entry_exit, unattributed, indirect and remainder add up to \
@@ -115,7 +118,7 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
         )
         .shown_as("remainder", 80)
         .uint(|row: &DetourLoop<'_>| row.class_ns(Class::Remainder)),
-        ms(
+        ms_column(
             "indirect_ns",
             "Indirect cost: time of the loop itself within detours in excess of one iteration, \
              because of colder caches. Absent unless the bench sees every cycle.",
@@ -129,7 +132,7 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
         )
         .detail()
         .uint(|row: &DetourLoop<'_>| row.own_gaps().map(|gaps| gaps.count)),
-        ms("uninterrupted_gap_ns", "Time in uninterrupted gaps; exact.")
+        ms_column("uninterrupted_gap_ns", "Time in uninterrupted gaps; exact.")
             .detail()
             .uint(|row: &DetourLoop<'_>| row.own_gaps().map(|gaps| gaps.sum)),
         column("attributed_ratio", "attributed_ns over lost_ns.").detail().real(
@@ -147,9 +150,12 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
         .real(|row: &DetourLoop<'_>| {
             row.explained_ns().and_then(|ns| ratio(ns, row.ledger.gaps.sum))
         }),
-        ms("steal_ns", "Time that the host reports as stolen (/proc/stat), in steps of 10 ms.")
-            .shown_as("steal", 30)
-            .uint(|row: &DetourLoop<'_>| row.cpu.steal_ns),
+        ms_column(
+            "steal_ns",
+            "Time that the host reports as stolen (/proc/stat), in steps of 10 ms.",
+        )
+        .shown_as("steal", 30)
+        .uint(|row: &DetourLoop<'_>| row.cpu.steal_ns),
         column(
             "smi_count",
             "System management interrupts that the processor counted (Intel: MSR 34H). They run \
@@ -193,7 +199,7 @@ fn columns<'a>() -> Columns<'a, DetourLoop<'a>> {
     ])
 }
 
-/// Notes on the method of the measurement.
+/// Notes below the table on the method of the measurement. The report replaces names in braces by settings and figures.
 fn notes() -> Vec<String> {
     [
         "clock resolution {settings.clock_step_ns}",
@@ -212,7 +218,7 @@ fn notes() -> Vec<String> {
     .to_vec()
 }
 
-/// One row per CPU and window of the detour loop.
+/// Table `noise`: one row per CPU and window of the detour loop.
 pub fn noise(samples: &[NoiseSample]) -> Table {
     let doc = "Time that each CPU lost to interrupts, tasks and the host, seen by a loop that \
                reads the clock, and the explained share of it.";
@@ -220,11 +226,11 @@ pub fn noise(samples: &[NoiseSample]) -> Table {
     columns().table("noise", doc, DetourLoop::all(samples)).displayed(display)
 }
 
-/// Time of a class, or absent if it is unknown.
+/// Time of a class, ns, from `sums` by class. `None` if the bench does not know it.
 ///
-/// On a bench that sees every cycle, kernel entry belongs to the context that it leads to, and there is no host. Other
-/// benches do not know the loop's own time in a detour. Without a measured entry latency, kernel entry and exit cannot be
-/// told from the time around them.
+/// On a bench that sees every cycle, kernel entry belongs to the context that follows, and there is no host. Other
+/// benches do not know the loop's own time in a detour. Without a measured entry latency, kernel entry and exit are not
+/// distinguishable from the time around them.
 pub(super) fn class_ns(
     class: Class,
     sums: Option<[u64; Class::ALL.len()]>,
@@ -237,50 +243,66 @@ pub(super) fn class_ns(
         Class::Unattributed => sees_every_cycle == Some(false),
         Class::Aftermath => sees_every_cycle == Some(true),
     };
-    sums.filter(|_| is_known).map(|sums| sums[class as usize])
+    if is_known { sums.map(|sums| sums[class as usize]) } else { None }
 }
 
-/// The histogram of the lengths of all detours.
+/// Table `detour_histogram`: the histogram of the lengths of all detours.
 pub fn sizes(samples: &[NoiseSample]) -> Table {
-    /// A bucket: its CPU, its ends, and the detours in it.
-    type Bucket = (u32, u64, u64, u64);
+    struct Bucket {
+        cpu: u32,
+        min_ns: u64,
+        max_ns: u64,
+        count: u64,
+    }
     let columns = Columns::all([
-        cpu_column(100).of(|(cpu, ..): &Bucket| *cpu),
-        column("bucket_min_ns", "Smallest length in the bucket.").uint(|bucket: &Bucket| bucket.1),
-        column("bucket_max_ns", "Largest length in the bucket.").uint(|bucket: &Bucket| bucket.2),
-        column("detour_count", "Detours in the bucket.").uint(|bucket: &Bucket| bucket.3),
+        cpu_column(100).of(|bucket: &Bucket| bucket.cpu),
+        column("bucket_min_ns", "Smallest length in the bucket.")
+            .uint(|bucket: &Bucket| bucket.min_ns),
+        column("bucket_max_ns", "Largest length in the bucket.")
+            .uint(|bucket: &Bucket| bucket.max_ns),
+        column("detour_count", "Detours in the bucket.").uint(|bucket: &Bucket| bucket.count),
     ]);
     let doc =
         "Histogram of the lengths of all detours: filled buckets, each within 1/16 of its value.";
     let buckets =
         detour_loops(samples).into_iter().flat_map(|DetourLoop { cpu, ledger, .. }| {
             let filled = ledger.gaps.histogram.filled();
-            filled.map(|(from_ns, to_ns, count)| (cpu.cpu, from_ns, to_ns, count))
+            filled.map(|(min_ns, max_ns, count)| Bucket { cpu: cpu.cpu, min_ns, max_ns, count })
         });
     columns.table("detour_histogram", doc, buckets).displayed(no_rows())
 }
 
-/// The histogram of the lengths of all detours, divided by what took most of each.
+/// Table `detour_histogram_by_cause`: the histogram of the lengths of detours for each largest cause. No rows without
+/// tracing.
 pub fn sizes_by_cause(samples: &[NoiseSample]) -> Table {
-    /// The largest cause of the detours in a bucket, the bucket's ends, and the detours in it.
-    type Bucket<'a> = (DetourLoop<'a>, Option<Part>, (u64, u64, u64));
+    struct Bucket<'a> {
+        detour_loop: DetourLoop<'a>,
+        /// The largest cause of the detours in the bucket.
+        main: Option<Part>,
+        min_ns: u64,
+        max_ns: u64,
+        count: u64,
+    }
     let largest = "context or task with the largest part of the detours";
     let columns = Columns::all([
-        cpu_column(100).of(|bucket: &Bucket<'_>| bucket.0.cpu.cpu),
+        cpu_column(100).of(|bucket: &Bucket<'_>| bucket.detour_loop.cpu.cpu),
         cause_columns("largest", largest)
-            .of(|(detour_loop, main, _): &Bucket<'_>| (*main, detour_loop.sample.names.as_slice())),
+            .of(|bucket: &Bucket<'_>| (bucket.main, bucket.detour_loop.sample.names.as_slice())),
         column("bucket_min_ns", "Smallest length in the bucket.")
-            .uint(|bucket: &Bucket<'_>| bucket.2.0),
+            .uint(|bucket: &Bucket<'_>| bucket.min_ns),
         column("bucket_max_ns", "Largest length in the bucket.")
-            .uint(|bucket: &Bucket<'_>| bucket.2.1),
-        column("detour_count", "Detours in the bucket.").uint(|bucket: &Bucket<'_>| bucket.2.2),
+            .uint(|bucket: &Bucket<'_>| bucket.max_ns),
+        column("detour_count", "Detours in the bucket.").uint(|bucket: &Bucket<'_>| bucket.count),
     ]);
     let doc = "Table detour_histogram divided by the largest cause of each detour. Exact counts.";
-    let traced = detour_loops(samples).into_iter().filter(|one| one.sample.traced.is_some());
-    let buckets = traced.flat_map(|detour_loop| {
-        let by_main = detour_loop.ledger.lengths_by_main.iter();
-        by_main.flat_map(move |(main, lengths)| {
-            lengths.filled().map(move |bucket| (detour_loop, *main, bucket))
+    let is_traced = |detour_loop: &DetourLoop<'_>| detour_loop.sample.traced.is_some();
+    let traced_loops = detour_loops(samples).into_iter().filter(is_traced);
+    let buckets = traced_loops.flat_map(|detour_loop| {
+        let lengths_by_main = detour_loop.ledger.lengths_by_main.iter();
+        lengths_by_main.flat_map(move |(&main, lengths)| {
+            let bucket =
+                move |(min_ns, max_ns, count)| Bucket { detour_loop, main, min_ns, max_ns, count };
+            lengths.filled().map(bucket)
         })
     });
     columns.table("detour_histogram_by_cause", doc, buckets).displayed(no_rows())

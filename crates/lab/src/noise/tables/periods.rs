@@ -1,4 +1,5 @@
-//! Table `periods`: the periods of detours.
+//! Table `periods`: the periods of detours, and of the work lost in quanta of fixed time. `stats::periodicity`
+//! searches.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +11,27 @@ use super::super::sample::{LoopResult, NoiseSample, Slots};
 use super::super::split::Part;
 use super::{DetourLoop, all_rows, cpu_column, detour_loops, kind_and_name, ratio};
 
-/// Maximum number of events of a trigger in the search.
+/// Maximum number of events in a search.
 const EVENTS_MAX: usize = 1 << 14;
 /// Shortest period of the search, ns.
 const PERIOD_NS_MIN: u64 = 250_000;
+/// Longest period of the search, ns.
 const PERIOD_NS_MAX: u64 = 200_000_000;
-/// A quantum is an event if it lost at least this share of the maximum work.
-const MISSING_MIN: f64 = 0.05;
+/// A quantum of fixed time is an event if it lost at least this share of the maximum work.
+const LOST_WORK_RATIO_MIN: f64 = 0.05;
 /// Two periods are harmonics if their ratio differs from an integer by less than this fraction.
-const HARMONIC: f64 = 1e-3;
+const HARMONIC_TOLERANCE: f64 = 1e-3;
 
 /// A period in the detours of a trigger, or in the quanta of a CPU.
 struct Row<'a> {
     sample: &'a NoiseSample,
     cpu: u32,
+    /// As in the column `method`.
     method: &'static str,
+    /// The trigger of the detours. `None` for quanta, and without tracing.
     trigger: Option<Part>,
     period: Period,
-    /// Share of the CPU that the locked events took.
+    /// Share of the CPU that the locked events took. `None` if the search had no length.
     cpu_ratio: Option<f64>,
 }
 
@@ -37,6 +41,7 @@ impl Row<'_> {
         kind_and_name(self.trigger?, &self.sample.names)
     }
 
+    /// The largest effect of the clock's rate error on the period, ns. `None` if the error is unknown.
     fn clock_error_ns(&self) -> Option<f64> {
         self.sample.clock_rate_error.map(|error| error * self.period.period_ns)
     }
@@ -130,7 +135,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
     ])
 }
 
-/// One row per period in the detours of each trigger, and in the quanta of fixed time.
+/// Table `periods`: one row per period in the detours of each trigger, and in the quanta of fixed time of each CPU.
 pub fn periods(samples: &[NoiseSample]) -> Table {
     let mut rows = Vec::new();
     for DetourLoop { sample, cpu, ledger } in detour_loops(samples) {
@@ -163,7 +168,8 @@ pub fn periods(samples: &[NoiseSample]) -> Table {
     columns().table("periods", doc, rows).displayed(all_rows())
 }
 
-/// Detours by their trigger. Without tracing, all detours are in one group.
+/// Groups detours by their trigger. Detours without a named part have the trigger [`Part::NoEvent`]. Without tracing,
+/// all detours are in one group. A group has at most [`EVENTS_MAX`] detours.
 fn by_trigger(detours: &[Detour], is_traced: bool) -> BTreeMap<Option<Part>, Vec<Detour>> {
     let mut groups: BTreeMap<Option<Part>, Vec<Detour>> = BTreeMap::new();
     for detour in detours {
@@ -189,27 +195,28 @@ fn detour_periods(detours: &[Detour]) -> Vec<(Period, Option<f64>)> {
     };
     let (Some(first), Some(last)) = (detours.first(), detours.last()) else { return Vec::new() };
     let searched_ns = last.gap.end_ns.saturating_sub(first.gap.start_ns);
-    let with_share = |period: Period| {
-        let locked = period.locked.iter().map(|&position| detours[position].gap.length_ns());
-        let share = ratio(locked.sum(), searched_ns);
-        (period, share)
+    let with_cpu_ratio = |period: Period| {
+        let locked_ns = period.locked.iter().map(|&position| detours[position].gap.length_ns());
+        let cpu_ratio = ratio(locked_ns.sum(), searched_ns);
+        (period, cpu_ratio)
     };
-    periods_in(&events, &search).into_iter().map(with_share).collect()
+    periods_in(&events, &search).into_iter().map(with_cpu_ratio).collect()
 }
 
-/// The periods of lost work, each with the share of the CPU that its locked quanta lost.
+/// The periods of lost work, each with the share of the CPU that its locked quanta lost. The weight of a quantum is its
+/// lost share of the maximum work.
 fn slot_periods(slots: &Slots) -> Vec<(Period, f64)> {
     let work_max = slots.work_max as f64;
-    let missing = |work: u64| 1.0 - work as f64 / work_max;
+    let lost_ratio = |work: u64| 1.0 - work as f64 / work_max;
     let events: Vec<Event> = slots
         .first
         .iter()
         .enumerate()
-        // A quantum without any work was lost to another task. The lost share is unknown.
-        .filter(|(_, work)| **work > 0 && missing(**work) >= MISSING_MIN)
+        // Another task took a quantum without any work. Its lost share is unknown.
+        .filter(|(_, work)| **work > 0 && lost_ratio(**work) >= LOST_WORK_RATIO_MIN)
         .map(|(position, work)| Event {
             at_ns: position as u64 * slots.slot_ns,
-            weight: missing(*work),
+            weight: lost_ratio(*work),
         })
         .take(EVENTS_MAX)
         .collect();
@@ -221,20 +228,21 @@ fn slot_periods(slots: &Slots) -> Vec<(Period, f64)> {
         p_value_max: 1e-6,
     };
     let Some(last) = events.last() else { return Vec::new() };
-    let searched = (last.at_ns / slots.slot_ns.max(1) + 1) as f64;
+    let searched_slots = (last.at_ns / slots.slot_ns.max(1) + 1) as f64;
     let mut found: Vec<(Period, f64)> = Vec::new();
     for period in periods_in(&events, &search) {
-        // The shape of the lost work around an event causes harmonics: skip them.
+        // The shape of the lost work around an event causes harmonics, which are no clocks of their own.
         if found.iter().any(|(known, _)| is_harmonic(known.period_ns, period.period_ns)) {
             continue;
         }
-        let locked: f64 = period.locked.iter().map(|&position| events[position].weight).sum();
-        found.push((period, locked / searched));
+        let lost_slots: f64 = period.locked.iter().map(|&position| events[position].weight).sum();
+        found.push((period, lost_slots / searched_slots));
     }
     found
 }
 
+/// Whether one period is nearly a multiple of the other.
 fn is_harmonic(first_ns: f64, second_ns: f64) -> bool {
     let ratio = (first_ns / second_ns).max(second_ns / first_ns);
-    (ratio - ratio.round()).abs() < HARMONIC * ratio
+    (ratio - ratio.round()).abs() < HARMONIC_TOLERANCE * ratio
 }

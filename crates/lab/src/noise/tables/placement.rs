@@ -1,4 +1,5 @@
-//! Table `placement`: the slowdown of a quantum while a handler runs, by the handler's CPU.
+//! Table `placement`: the slowdown of a quantum of fixed work while a handler runs, by the CPUs of loop and handler.
+//! The loop `fwq` must run with tracing, and the topology must be known.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +12,18 @@ use super::all_rows;
 
 const TABLE: &str = "placement";
 
-/// The quanta of a loop that overlap handlers on one CPU, and nothing else.
+/// A row of table `placement`: the quanta of a loop that overlap handlers on one CPU and no other activity.
 struct Row {
     relation: Relation,
     handler_cpu: u32,
     cpu: u32,
     /// How much longer these quanta take than undisturbed quanta, ns.
     excess: Mean,
+    /// The longest of these quanta, ns.
     longest_ns: Option<u64>,
+    /// Number of quanta that overlap handlers on this CPU and also other activity.
     excluded: u64,
+    /// Times of the loop's undisturbed quanta, ns.
     undisturbed: Mean,
 }
 
@@ -90,7 +94,8 @@ fn columns<'a>() -> Columns<'a, Row> {
     ])
 }
 
-/// One row per pair of CPUs, the closest pairs first. Also returns the relations without a row, with reasons.
+/// Table `placement`: one row per pair of CPUs, the closest pairs first. Also returns the absent relations, with
+/// reasons.
 pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     let doc = "Slowdown of fixed work while a handler runs, by the CPUs of handler and work.";
     let mut loops = Vec::new();
@@ -119,19 +124,22 @@ pub fn placement(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     (table, absent(&loops, &found))
 }
 
-/// Quanta of a loop by the concurrent activity: times in ns, and counts of excluded quanta by the handler's CPU.
+/// Quanta of a loop by the concurrent activity.
 #[derive(Debug, Default)]
 struct QuantaByActivity {
+    /// Times of quanta without any activity, ns.
     undisturbed: Vec<u64>,
+    /// Times of quanta with handlers on one CPU and no other activity, ns, by this CPU.
     by_handler_cpu: BTreeMap<u32, Vec<u64>>,
+    /// Number of quanta with handlers and other activity, by the CPU of the handlers.
     excluded: BTreeMap<u32, u64>,
 }
 
-/// Sorts the quanta of a loop. Quanta with a page fault do not count.
+/// Sorts the quanta of a loop by the concurrent activity. Quanta with a page fault do not count.
 fn by_activity(fixed: &Fixed, activity: &[CpuActivity]) -> QuantaByActivity {
     let mut quanta = QuantaByActivity::default();
-    let is_sound = |quantum: &&super::super::Quantum| quantum.faulted != Some(true);
-    for quantum in fixed.first.iter().filter(is_sound) {
+    let has_no_fault = |quantum: &&super::super::Quantum| quantum.faulted != Some(true);
+    for quantum in fixed.first.iter().filter(has_no_fault) {
         match concurrent_activity(quantum, activity) {
             ConcurrentActivity::Nobody => quanta.undisturbed.push(quantum.time_ns),
             ConcurrentActivity::Handlers(cpu) => {

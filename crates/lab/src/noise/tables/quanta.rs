@@ -1,4 +1,4 @@
-//! Tables `fwq` and `ftq`: quanta of fixed work, and of fixed time.
+//! Tables `fwq` and `ftq`: quanta of fixed work, and quanta of fixed time. Tables of single quanta are in `single.rs`.
 
 use record::{Columns, Format, Table, column};
 
@@ -6,7 +6,7 @@ use super::super::sample::{CpuNoise, Fixed, LoopResult, NoiseSample, Slots};
 use super::{cpu_column, ended_by, ended_by_column, quanta_rows, ratio};
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
-/// A window of fixed work.
+/// A row of table `fwq`: the quanta of fixed work on one CPU.
 struct Quanta<'a> {
     sample: &'a NoiseSample,
     cpu: &'a CpuNoise,
@@ -14,19 +14,21 @@ struct Quanta<'a> {
 }
 
 impl Quanta<'_> {
+    /// The shortest quantum, ns. `None` without quanta.
     fn min_ns(&self) -> Option<u64> {
         self.fixed.least_ns.iter().min().copied()
     }
 
+    /// The mean time of a quantum over the shortest time, minus 1.
     fn slowdown_ratio(&self) -> Option<f64> {
         let min_ns = self.min_ns().filter(|min_ns| *min_ns > 0)?;
         Some(self.fixed.times.mean()? / min_ns as f64 - 1.0)
     }
 }
 
-/// One row per CPU and window of fixed work.
+/// Table `fwq`: one row per CPU and window of the loop `fwq`.
 pub fn fwq(samples: &[NoiseSample]) -> Table {
-    let us = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
+    let us_column = |name: &str, doc: &str| column(name, doc).format(Format::Microseconds);
     let columns = Columns::all([
         cpu_column(100).of(|row: &Quanta<'_>| row.cpu.cpu),
         column("traced", "Whether irqlab traced the kernel's events in the window.")
@@ -39,27 +41,27 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
         column("quantum_count", "Completed quanta of work.")
             .title("quanta")
             .uint(|row: &Quanta<'_>| row.fixed.times.count),
-        us("min_ns", "Shortest duration of a quantum, without interference; exact.")
+        us_column("min_ns", "Shortest duration of a quantum, without interference; exact.")
             .priority(80)
             .uint(|row: &Quanta<'_>| row.min_ns()),
-        us("mean_ns", "Mean duration of a quantum.")
+        us_column("mean_ns", "Mean duration of a quantum.")
             .title("mean ± ci95")
             .plus_minus("mean_ci95_ns")
             .priority(90)
             .real(|row: &Quanta<'_>| row.fixed.times.mean()),
-        us(
+        us_column(
             "mean_ci95_ns",
             "Half width of the mean's 95 % confidence interval, from the sample variance.",
         )
         .detail()
         .real(|row: &Quanta<'_>| row.fixed.times.interval().map(|interval| interval.half_width)),
-        us("p50_ns", "Median duration; exact within 1/16.")
+        us_column("p50_ns", "Median duration; exact within 1/16.")
             .interval(interval_link("p50_ns"))
             .uint(|row: &Quanta<'_>| row.fixed.times.quantile(50_000)),
-        us("p99_ns", "99th percentile of the durations; exact within 1/16.")
+        us_column("p99_ns", "99th percentile of the durations; exact within 1/16.")
             .interval(interval_link("p99_ns"))
             .uint(|row: &Quanta<'_>| row.fixed.times.quantile(99_000)),
-        us("max_ns", "Longest duration; exact.").priority(85).uint(|row: &Quanta<'_>| {
+        us_column("max_ns", "Longest duration; exact.").priority(85).uint(|row: &Quanta<'_>| {
             (row.fixed.times.count > 0).then_some(row.fixed.times.peak.value)
         }),
         column("slowdown_ratio", "mean_ns over min_ns, minus 1.")
@@ -90,7 +92,7 @@ pub fn fwq(samples: &[NoiseSample]) -> Table {
     columns.table("fwq", doc, rows).displayed(quanta_rows())
 }
 
-/// A window of fixed time.
+/// A row of table `ftq`: the quanta of fixed time on one CPU.
 struct TimeSlots<'a> {
     sample: &'a NoiseSample,
     cpu: &'a CpuNoise,
@@ -98,13 +100,14 @@ struct TimeSlots<'a> {
 }
 
 impl TimeSlots<'_> {
+    /// Share of the work that was not done, if each quantum could have had the maximum work.
     fn lost_work_ratio(&self) -> Option<f64> {
         let possible_work = self.slots.work_max.saturating_mul(self.slots.count);
         ratio(possible_work.saturating_sub(self.slots.work_sum), possible_work)
     }
 }
 
-/// One row per CPU and window of fixed time.
+/// Table `ftq`: one row per CPU and window of the loop `ftq`.
 pub fn ftq(samples: &[NoiseSample]) -> Table {
     let columns = Columns::all([
         cpu_column(100).of(|row: &TimeSlots<'_>| row.cpu.cpu),

@@ -1,4 +1,5 @@
-//! Tables of single detours and quanta, the data of figures.
+//! Tables of single detours and quanta: `detours`, `fwq_quanta` and `ftq_quanta`. Pictures use them, and `noise scale`
+//! reads table `detours`. The terminal shows none of their rows.
 
 use record::{Columns, Table, column};
 
@@ -9,10 +10,11 @@ use super::super::split::{Class, Part};
 use super::noise::class_ns;
 use super::{DetourLoop, cpu_column, detour_loops, kind_and_name, no_rows};
 
-/// A part of a detour or quantum, if there is one, and the names of contexts.
+/// A part of a detour or quantum, or `None` if it is unknown; and the names of contexts.
 pub(super) type Cause<'a> = (Option<Part>, &'a [ContextName]);
 
-/// Kind and name of a cause, in the columns `{prefix}_kind` and `{prefix}_name`. `meaning` says which context it is.
+/// Kind and name of a cause, in the columns `{prefix}_kind` and `{prefix}_name`. `meaning` describes the cause in the
+/// columns' documentation.
 pub(super) fn cause_columns<'a>(prefix: &str, meaning: &str) -> Columns<'a, Cause<'a>> {
     let kind =
         |(part, names): &Cause<'_>| kind_and_name((*part)?, names).map(|(kind, _)| kind.to_owned());
@@ -23,8 +25,9 @@ pub(super) fn cause_columns<'a>(prefix: &str, meaning: &str) -> Columns<'a, Caus
     ])
 }
 
-/// An even sample of the detours of each CPU, in order of time.
+/// Table `detours`: an even sample of the detours of each CPU, in the order of time.
 pub fn detours(samples: &[NoiseSample]) -> Table {
+    /// A detour, and the loop that recorded it.
     type Row<'a> = (DetourLoop<'a>, Detour);
     let class = |class: Class| {
         move |(detour_loop, detour): &Row<'_>| {
@@ -69,8 +72,9 @@ pub fn detours(samples: &[NoiseSample]) -> Table {
     columns.table("detours", doc, rows).displayed(no_rows())
 }
 
-/// The first quanta of fixed work of each CPU.
+/// Table `fwq_quanta`: the first quanta of fixed work of each CPU.
 pub fn repetitions(samples: &[NoiseSample]) -> Table {
+    /// A quantum, with its sample and CPU.
     type Row<'a> = (&'a NoiseSample, &'a CpuNoise, &'a Quantum);
     let columns = Columns::all([
         cpu_column(100).of(|(_, cpu, _): &Row<'_>| cpu.cpu),
@@ -97,9 +101,9 @@ pub fn repetitions(samples: &[NoiseSample]) -> Table {
     columns.table("fwq_quanta", doc, rows).displayed(no_rows())
 }
 
-/// The first quanta of fixed time of each CPU.
+/// Table `ftq_quanta`: the first quanta of fixed time of each CPU.
 pub fn slots(samples: &[NoiseSample]) -> Table {
-    /// A CPU, the start of a quantum and its work.
+    /// A CPU, the start of a quantum from the opening of the window, ns, and its work.
     type Row = (u32, u64, u64);
     let columns = Columns::all([
         cpu_column(100).of(|(cpu, ..): &Row| *cpu),
@@ -111,8 +115,8 @@ pub fn slots(samples: &[NoiseSample]) -> Table {
     let mut rows: Vec<Row> = Vec::new();
     for cpu in samples.iter().flat_map(|sample| &sample.cpus) {
         if let LoopResult::Slots(slots) = &cpu.result {
-            let works = (0..).zip(&slots.first);
-            rows.extend(works.map(|(slot, work)| (cpu.cpu, slot * slots.slot_ns, *work)));
+            let numbered = (0..).zip(&slots.first);
+            rows.extend(numbered.map(|(slot, work)| (cpu.cpu, slot * slots.slot_ns, *work)));
         }
     }
     let doc = "Work in the first quanta of fixed time, at most 65,536 per CPU.";

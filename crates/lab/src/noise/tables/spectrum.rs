@@ -1,13 +1,13 @@
-//! Table `spectrum`: the lost work by frequency.
+//! Table `spectrum`: the work lost in quanta of fixed time, by frequency. A picture uses it.
 
 use record::{Columns, Table, column};
 
 use super::super::sample::{LoopResult, NoiseSample};
 use super::{cpu_column, no_rows};
 
-/// One row per CPU and frequency.
+/// Table `spectrum`: one row per CPU and frequency.
 pub fn spectrum(samples: &[NoiseSample]) -> Table {
-    /// A CPU, a frequency and its amplitude.
+    /// A CPU, a frequency, Hz, and the amplitude of this frequency.
     type Row = (u32, f64, f64);
     let columns = Columns::all([
         cpu_column(100).of(|(cpu, ..): &Row| *cpu),
@@ -27,10 +27,10 @@ pub fn spectrum(samples: &[NoiseSample]) -> Table {
             continue;
         }
         let work_max = slots.work_max as f64;
-        let missing: Vec<f64> =
+        let lost_ratios: Vec<f64> =
             slots.first.iter().map(|work| 1.0 - *work as f64 / work_max).collect();
         let hz = |frequency: f64| frequency * 1e9 / slots.slot_ns as f64;
-        let spectrum = stats::spectrum::spectrum(&missing).into_iter();
+        let spectrum = stats::spectrum::spectrum(&lost_ratios).into_iter();
         rows.extend(spectrum.map(|(frequency, amplitude)| (cpu.cpu, hz(frequency), amplitude)));
     }
     let doc = "Spectrum of the work lost in the first quanta of fixed time (Welch's method).";

@@ -1,4 +1,5 @@
-//! Table `tick`: the direct and indirect cost of the timer tick on each CPU.
+//! Table `tick`: the direct and indirect cost of the timer tick on each CPU. The loop `fwq`, with tracing, measures the
+//! costs; the rate of the tick comes from the detour loop if that loop was traced, too.
 
 use record::{Absence, Columns, Table, TableDisplay, column};
 
@@ -11,10 +12,10 @@ use super::{DetourLoop, all_rows, cpu_column, detour_loops};
 use crate::cpu_warnings::cpus_in_words;
 
 const TABLE: &str = "tick";
-/// The kernel's name of the tick's interrupt.
+/// The kernel's name for the interrupt of the tick.
 const TICK: &str = "local_timer";
 
-/// The ticks of a CPU.
+/// A row of table `tick`: rate and cost of the ticks on one CPU.
 struct Row {
     cpu: u32,
     rate_hz: Option<f64>,
@@ -22,6 +23,7 @@ struct Row {
 }
 
 impl Row {
+    /// Share of the CPU that ticks cost. `None` if their rate is unknown.
     fn cpu_ratio(&self) -> Option<f64> {
         Some(self.rate_hz? * (self.cost.direct.mean + self.cost.indirect.mean) / 1e9)
     }
@@ -72,7 +74,8 @@ fn columns<'a>() -> Columns<'a, Row> {
     ])
 }
 
-/// A row for each CPU with a known cost of the tick, and the reason for each other CPU.
+/// Table `tick`: a row for each CPU on which the cost of the tick is known. Also returns the reasons for the other
+/// CPUs.
 pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     let doc = "Direct and indirect cost of the timer tick to a program.";
     let display = TableDisplay {
@@ -117,14 +120,15 @@ pub fn tick(samples: &[NoiseSample]) -> (Table, Vec<Absence>) {
     (table(rows), absent.into_iter().map(to_absence).collect())
 }
 
+/// Whether a part of a window is the interrupt of the tick.
 fn is_tick(part: Part, sample: &NoiseSample) -> bool {
     let Part::Context(number) = part else { return false };
     let name = sample.names.get(number as usize);
     matches!(name, Some(ContextName::Context(context)) if context.name == TICK)
 }
 
-/// Ticks per second on the CPU of `fwq_cpu`. If the detour loop was traced on this CPU, its ticks count. Otherwise
-/// the interrupted quanta count.
+/// Ticks per second on the CPU of `fwq_cpu`. If the detour loop was traced on this CPU, counts the detours that contain
+/// a tick. Otherwise counts the quanta that a tick interrupted.
 fn rate_hz(samples: &[NoiseSample], fwq: &NoiseSample, fwq_cpu: &CpuNoise) -> Option<f64> {
     let per_second =
         |count: u64, window_ns: u64| (window_ns > 0).then(|| count as f64 * 1e9 / window_ns as f64);
@@ -144,16 +148,18 @@ fn rate_hz(samples: &[NoiseSample], fwq: &NoiseSample, fwq_cpu: &CpuNoise) -> Op
 
 /// The cost of a tick, ns.
 struct Cost {
+    /// Time of kernel contexts in an interrupted quantum.
     direct: Mean,
+    /// The loop's own time in an interrupted quantum, minus the time of an undisturbed quantum.
     indirect: Mean,
     undisturbed_count: u64,
 }
 
 /// Compares quanta that a tick interrupted with undisturbed quanta. The error says why the cost is unknown.
 fn cost(fixed: &Fixed, sample: &NoiseSample) -> Result<Cost, &'static str> {
-    let is_sound = |quantum: &&Quantum| quantum.faulted != Some(true);
+    let has_no_fault = |quantum: &&Quantum| quantum.faulted != Some(true);
     let (mut direct, mut own, mut undisturbed) = (Vec::new(), Vec::new(), Vec::new());
-    for quantum in fixed.first.iter().filter(is_sound) {
+    for quantum in fixed.first.iter().filter(has_no_fault) {
         match (quantum.named_ns, quantum.main) {
             (Some(0), _) => undisturbed.push(quantum.time_ns),
             (Some(taken_ns), Some(main)) if is_tick(main, sample) => {

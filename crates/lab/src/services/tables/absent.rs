@@ -1,4 +1,4 @@
-//! Columns that this bench cannot fill.
+//! Columns of the table `services` that the bench of a sample cannot fill.
 
 use record::Absence;
 

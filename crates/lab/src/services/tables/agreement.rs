@@ -1,4 +1,5 @@
-//! Table `agreement`: counts of the bench next to the kernel's own counts.
+//! Table `agreement`: counts of the bench next to the kernel's own counts. Users' programs read the
+//! columns: names and order must not change.
 
 use record::{Columns, Table, column};
 

@@ -1,4 +1,5 @@
-//! Table `cpu_times`: the time of each CPU in the window by parts, and how each part is measured.
+//! Table `cpu_times`: the time of each CPU in the window by parts, and how each part is measured. Users' programs read
+//! the columns: names and order must not change.
 
 use record::{Columns, Format, RowFilter, Table, TableDisplay, column};
 
@@ -10,13 +11,13 @@ const SUM: &str = "sum";
 /// Name of the row with the length of the window.
 const WINDOW: &str = "window";
 
-/// A part of the window of a CPU.
+/// A part of the window of a CPU, or of all CPUs together.
 struct Row<'a> {
     cpu: String,
     part: &'a str,
     method: &'a str,
     ticks: u64,
-    window: u64,
+    window_ticks: u64,
 }
 
 fn columns<'a>() -> Columns<'a, Row<'a>> {
@@ -34,7 +35,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
         .text(|row: &Row<'_>| row.part.to_owned()),
         column("time_ratio", "Share of the window.")
             .shown_as("% time", 98)
-            .real(|row: &Row<'_>| ratio(Some(row.ticks), Some(row.window))),
+            .real(|row: &Row<'_>| ratio(Some(row.ticks), Some(row.window_ticks))),
         column("self_total_ns", "Time; the parts add up exactly to the window.")
             .title("time")
             .format(Format::Milliseconds)
@@ -54,17 +55,17 @@ pub(in super::super) fn cpu_times(sample: &ServicesSample) -> Option<Table> {
                on all together.";
     let display =
         TableDisplay { filter: Some(RowFilter::sums_over_cpus()), ..TableDisplay::default() };
-    let sum_of = |position: usize| {
+    let part_sum = |position: usize| {
         let ticks = |cpu: &CpuTimes| cpu.parts.get(position).map_or(0, |part| part.ticks);
         sample.cpu_times.iter().map(ticks).sum()
     };
-    let all: Vec<(&str, &str, u64)> = parts
+    let summed_parts: Vec<(&str, &str, u64)> = parts
         .iter()
         .enumerate()
-        .map(|(position, part)| (part.name.as_str(), part.method.as_str(), sum_of(position)))
+        .map(|(position, part)| (part.name.as_str(), part.method.as_str(), part_sum(position)))
         .collect();
-    let window = sample.cpu_times.iter().map(|cpu| cpu.window_ticks).sum();
-    let mut rows = cpu_rows("all", window, &all);
+    let window_ticks = sample.cpu_times.iter().map(|cpu| cpu.window_ticks).sum();
+    let mut rows = cpu_rows("all", window_ticks, &summed_parts);
     for cpu in &sample.cpu_times {
         let parts: Vec<_> = cpu
             .parts
@@ -76,13 +77,17 @@ pub(in super::super) fn cpu_times(sample: &ServicesSample) -> Option<Table> {
     Some(columns().table("cpu_times", doc, rows).displayed(display))
 }
 
-fn cpu_rows<'a>(cpu: &str, window: u64, parts: &[(&'a str, &'a str, u64)]) -> Vec<Row<'a>> {
-    let sum = parts.iter().map(|(_, _, ticks)| ticks).sum();
-    let sum = (SUM, "the rows above, added up", sum);
-    let clock = (WINDOW, "from opening to closing, read from the clock on the CPU", window);
-    let all = parts.iter().copied().chain([sum, clock]);
-    all.map(|(part, method, ticks)| Row { cpu: cpu.to_owned(), part, method, ticks, window })
-        .collect()
+/// The rows of one CPU: its parts, their sum, and the length of its window. `parts`: name, method and ticks.
+fn cpu_rows<'a>(cpu: &str, window_ticks: u64, parts: &[(&'a str, &'a str, u64)]) -> Vec<Row<'a>> {
+    let sum_ticks = parts.iter().map(|(_, _, ticks)| ticks).sum();
+    let sum = (SUM, "the rows above, added up", sum_ticks);
+    let window = (WINDOW, "from opening to closing, read from the clock on the CPU", window_ticks);
+    let rows = parts.iter().copied().chain([sum, window]);
+    rows.map(|(part, method, ticks)| {
+        let cpu = cpu.to_owned();
+        Row { cpu, part, method, ticks, window_ticks }
+    })
+    .collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Table `histograms`: the buckets of latency and computation.
+//! Table `histograms`: the buckets of latency and computation. Only with `--histograms`. Users' programs read the
+//! columns: names and order must not change.
 
 use record::limits::ROWS_MAX;
 use record::{Table, TableDisplay, column};
@@ -23,8 +24,9 @@ pub(in super::super) fn histograms(sample: &ServicesSample) -> Table {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for service in &sample.services {
         let Some(times) = &service.times else { continue };
-        let both = [("latency", Some(&times.latency)), ("computation", times.computation.as_ref())];
-        for (time, distribution) in both {
+        let distributions =
+            [("latency", Some(&times.latency)), ("computation", times.computation.as_ref())];
+        for (time, distribution) in distributions {
             let filled = distribution.iter().flat_map(|times| times.histogram.filled());
             rows.extend(filled.map(|bucket| (service, time, bucket)));
         }

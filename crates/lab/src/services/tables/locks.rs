@@ -1,4 +1,5 @@
-//! Tables `locks` and `service_locks`: the call sites of the kernel that take locks, their services and waits.
+//! Tables `locks` and `service_locks`: the call sites of the kernel that take locks, their services and waits. Users'
+//! programs read the columns: names and order must not change.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ struct Sums {
     acquires: u64,
     contended: u64,
     waited_ticks: u64,
+    /// `None` for the read side of a lock: several readers can hold it at once. Summed locks are of one kind, so all or
+    /// none of them have held times.
     held_ticks: Option<u64>,
 }
 
@@ -28,6 +31,7 @@ impl Sums {
     }
 }
 
+/// The columns of the sums, which both tables share.
 fn sum_columns(sample: &ServicesSample) -> Columns<'_, Sums> {
     let held_ns = |sums: &Sums| sums.held_ticks.map(|ticks| sample.ns_of(ticks as f64));
     Columns::all([
@@ -75,17 +79,17 @@ fn summed<'a, K: Ord + Copy>(
     locks: &'a [LockStats],
     key: impl Fn(&'a LockStats) -> K,
 ) -> Vec<(K, Sums)> {
-    let mut found: Vec<(K, Sums)> = Vec::new();
+    let mut sums: Vec<(K, Sums)> = Vec::new();
     let mut positions: BTreeMap<K, usize> = BTreeMap::new();
     for lock in locks {
         let key = key(lock);
-        let position = *positions.entry(key).or_insert(found.len());
-        if position == found.len() {
-            found.push((key, Sums::default()));
+        let position = *positions.entry(key).or_insert(sums.len());
+        if position == sums.len() {
+            sums.push((key, Sums::default()));
         }
-        found[position].1.add(lock);
+        sums[position].1.add(lock);
     }
-    found
+    sums
 }
 
 /// One row for each call site, kind and name of lock.

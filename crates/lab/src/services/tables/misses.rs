@@ -1,9 +1,10 @@
-//! Tables `misses`, `miss_evictors`, `miss_functions`, `miss_data`, `miss_stalls` and `shared_lines`: cache misses
-//! of services, and their causes.
+//! Tables `misses`, `miss_evictors`, `miss_functions`, `miss_data`, `miss_stalls` and `shared_lines`: cache
+//! misses of services, and their causes. `services` and `handlers` report them. Users' programs read the
+//! columns: names and order must not change.
 
 use std::collections::BTreeMap;
 
-use record::{Columns, Format, Table, TableDisplay, column};
+use record::{Column, Columns, Format, Table, TableDisplay, column};
 
 use super::super::class::Class;
 use super::super::counters::{DATA_STALL, FETCH_STALL, INSTRUCTIONS};
@@ -21,7 +22,8 @@ const SHARED_ROWS_MAX: usize = 200;
 /// A service and a cache.
 type ServiceCache = (ServiceName, String);
 
-fn keys_with_cache<'a>() -> Columns<'a, ServiceCache> {
+/// The columns that name a service and a cache.
+fn service_cache_columns<'a>() -> Columns<'a, ServiceCache> {
     key_columns().of_ref(|(service, _): &ServiceCache| service).and([column(
         "cache",
         "Level of cache: L1I, L1D, L2 or L3; all CPUs together.",
@@ -31,6 +33,7 @@ fn keys_with_cache<'a>() -> Columns<'a, ServiceCache> {
     .text(|(_, cache): &ServiceCache| cache.clone())])
 }
 
+/// The columns of the misses by class, in the order of [`CLASSES`].
 fn class_columns<'a>() -> Columns<'a, [u64; CLASSES.len()]> {
     let docs = [
         "First use of the line in the window.",
@@ -53,7 +56,8 @@ fn class_columns<'a>() -> Columns<'a, [u64; CLASSES.len()]> {
     }))
 }
 
-fn by_count() -> TableDisplay {
+/// Display hints of a table that is sorted by its misses.
+fn sorted_by_misses() -> TableDisplay {
     TableDisplay { sort_by: Some("miss_count".to_owned()), ..TableDisplay::default() }
 }
 
@@ -63,7 +67,7 @@ pub(in super::super) fn misses(sample: &ServicesSample, misses: &MissSample) -> 
         classes(sample, misses),
         stalls(sample, misses),
         evictors(misses),
-        by_second_key("miss_functions", "function", &misses.functions),
+        functions(misses),
         data(misses),
         shared(misses),
     ]
@@ -71,16 +75,16 @@ pub(in super::super) fn misses(sample: &ServicesSample, misses: &MissSample) -> 
 
 /// One row for each service and cache.
 fn classes(sample: &ServicesSample, misses: &MissSample) -> Table {
-    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut cache_misses: BTreeMap<&str, u64> = BTreeMap::new();
     for row in &misses.rows {
-        *sums.entry(&row.cache).or_default() += count(&row.classes);
+        *cache_misses.entry(&row.cache).or_default() += miss_count(&row.classes);
     }
     let per_kilo_instruction = |row: &MissRow| {
-        let instructions = sample.count(find(sample, &row.service)?, INSTRUCTIONS)?;
-        (instructions > 0).then(|| count(&row.classes) as f64 * 1e3 / instructions as f64)
+        let instructions = sample.count(service_stats(sample, &row.service)?, INSTRUCTIONS)?;
+        (instructions > 0).then(|| miss_count(&row.classes) as f64 * 1e3 / instructions as f64)
     };
     let columns = Columns::all([
-        keys_with_cache().of(|row: &MissRow| (row.service.clone(), row.cache.clone())),
+        service_cache_columns().of(|row: &MissRow| (row.service.clone(), row.cache.clone())),
         column(
             "miss_count",
             "Misses of fetches, loads and stores; without page walks and prefetches.",
@@ -88,9 +92,12 @@ fn classes(sample: &ServicesSample, misses: &MissSample) -> Table {
         .title("misses")
         .cost()
         .priority(95)
-        .uint(|row: &MissRow| count(&row.classes)),
+        .uint(|row: &MissRow| miss_count(&row.classes)),
         column("share_ratio", "Share of the misses of the cache.").shown_as("% of cache", 90).real(
-            |row: &MissRow| ratio(Some(count(&row.classes)), sums.get(row.cache.as_str()).copied()),
+            |row: &MissRow| {
+                let cache_misses = cache_misses.get(row.cache.as_str()).copied();
+                ratio(Some(miss_count(&row.classes)), cache_misses)
+            },
         ),
         column("per_kilo_instruction_ratio", "Misses per 1,000 instructions of the service.")
             .title("per 1,000 instr.")
@@ -113,15 +120,16 @@ fn classes(sample: &ServicesSample, misses: &MissSample) -> Table {
         .uint(|row: &MissRow| row.conflict),
     ]);
     let doc = "Cache misses of each service by class.";
-    columns.table("misses", doc, &misses.rows).displayed(by_count())
+    columns.table("misses", doc, &misses.rows).displayed(sorted_by_misses())
 }
 
-/// The misses of all classes.
-fn count(classes: &[u64; CLASSES.len()]) -> u64 {
+/// The misses of all classes together.
+fn miss_count(classes: &[u64; CLASSES.len()]) -> u64 {
     classes.iter().sum()
 }
 
-fn find<'a>(sample: &'a ServicesSample, name: &ServiceName) -> Option<&'a ServiceStats> {
+/// The statistics of the service with this name.
+fn service_stats<'a>(sample: &'a ServicesSample, name: &ServiceName) -> Option<&'a ServiceStats> {
     let is_named = |stats: &&ServiceStats| stats.class == name.class && stats.name == name.name;
     sample.services.iter().find(is_named)
 }
@@ -129,14 +137,18 @@ fn find<'a>(sample: &'a ServicesSample, name: &ServiceName) -> Option<&'a Servic
 /// The stalls of a service for one kind of access, because of one level.
 struct Stalls<'a> {
     service: &'a ServiceStats,
+    /// `instruction` or `data`.
     access: &'static str,
+    /// The supplier of the lines, `page walk`, or `other` if the misses have no known level.
     level: &'a str,
+    /// Misses of L1; `None` for page walks and `other`.
     count: Option<u64>,
     mean_wait_ticks: Option<f64>,
     stall_ticks: f64,
 }
 
 impl Stalls<'_> {
+    /// The stalls over the time of the service with its page walks. `None` if that time is 0 or unknown.
     fn stall_ratio(&self) -> Option<f64> {
         let ticks = self.service.self_ticks? + self.service.page_walks().unwrap_or(0);
         (ticks > 0).then(|| self.stall_ticks / ticks as f64)
@@ -192,6 +204,8 @@ fn stalls(sample: &ServicesSample, misses: &MissSample) -> Table {
     let display =
         TableDisplay { sort_by: Some("stall_total_ns".to_owned()), ..TableDisplay::default() };
     let mut rows = Vec::new();
+    // The counter has the stalls of all levels together. They are divided by the
+    // time that the lines of each level took.
     for service in &sample.services {
         for (is_fetch, counter, access) in
             [(true, FETCH_STALL, "instruction"), (false, DATA_STALL, "data")]
@@ -223,23 +237,27 @@ fn stalls(sample: &ServicesSample, misses: &MissSample) -> Table {
     columns.table("miss_stalls", doc, rows).displayed(display)
 }
 
+/// Table `miss_evictors`: misses of evicted lines by the service that had evicted the line.
 fn evictors(misses: &MissSample) -> Table {
-    by_second_key("miss_evictors", "evicted_by", &misses.evictors)
+    let doc = "Cache misses of evicted lines, by the evictor.";
+    let evictor = column("evicted_by", "Service that had evicted the line; user: user mode.");
+    table_by_second_key("miss_evictors", doc, evictor, &misses.evictors)
 }
 
-/// One row for each service, cache and evictor or function: the most frequent of each service and cache.
-fn by_second_key(name: &str, key_column: &str, parts: &[MissPart]) -> Table {
-    let (doc, key_doc) = match key_column {
-        "function" => ("Cache misses of each service by function.", "Function that missed."),
-        _ => (
-            "Cache misses of evicted lines, by the evictor.",
-            "Service that had evicted the line; user: user mode.",
-        ),
-    };
+/// Table `miss_functions`: misses by the function that missed.
+fn functions(misses: &MissSample) -> Table {
+    let doc = "Cache misses of each service by function.";
+    let function = column("function", "Function that missed.");
+    table_by_second_key("miss_functions", doc, function, &misses.functions)
+}
+
+/// A table with one row for each service, cache and second key. Each service and cache has the keys with the most
+/// misses, and a last row that sums the others.
+fn table_by_second_key(name: &str, doc: &str, key_column: Column, parts: &[MissPart]) -> Table {
     /// A service and a cache, the second key, its misses, and the misses of the service in the cache.
     type Row<'a> = (ServiceCache, &'a str, u64, u64);
-    let columns = keys_with_cache().of_ref(|(keys, ..): &Row<'_>| keys).and([
-        column(key_column, key_doc).priority(98).key().text(|row: &Row<'_>| row.1.to_owned()),
+    let columns = service_cache_columns().of_ref(|(keys, ..): &Row<'_>| keys).and([
+        key_column.priority(98).key().text(|row: &Row<'_>| row.1.to_owned()),
         column("miss_count", "Misses.")
             .title("misses")
             .cost()
@@ -257,16 +275,18 @@ fn by_second_key(name: &str, key_column: &str, parts: &[MissPart]) -> Table {
     for ((service, cache), mut parts) in groups {
         parts.sort_by_key(|part| (std::cmp::Reverse(part.count), &part.by));
         let sum: u64 = parts.iter().map(|part| part.count).sum();
-        let others: u64 = parts.iter().skip(GROUP_ROWS_MAX).map(|part| part.count).sum();
+        let others_count: u64 = parts.iter().skip(GROUP_ROWS_MAX).map(|part| part.count).sum();
         let largest = parts.iter().take(GROUP_ROWS_MAX).map(|part| (part.by.as_str(), part.count));
-        for (second_key, count) in largest.chain((others > 0).then_some(("all others", others))) {
+        let others = (others_count > 0).then_some(("all others", others_count));
+        for (second_key, count) in largest.chain(others) {
             rows.push(((service.clone(), cache.to_owned()), second_key, count, sum));
         }
     }
-    columns.table(name, doc, rows).displayed(by_count())
+    columns.table(name, doc, rows).displayed(sorted_by_misses())
 }
 
-/// One row for each service, cache and structure: the most frequent structures of each service and cache.
+/// One row for each service, cache and structure. Each service and cache has the structures with the most misses, and a
+/// last row that sums the others.
 fn data(misses: &MissSample) -> Table {
     struct Row<'a> {
         keys: ServiceCache,
@@ -276,7 +296,7 @@ fn data(misses: &MissSample) -> Table {
         /// All misses of the service in the cache.
         sum: u64,
     }
-    let columns = keys_with_cache().of_ref(|row: &Row<'_>| &row.keys).and([
+    let columns = service_cache_columns().of_ref(|row: &Row<'_>| &row.keys).and([
         column(
             "kind",
             "Kind of data: slab, variable, per-CPU variable, stack, anonymous memory, file, page \
@@ -298,10 +318,10 @@ fn data(misses: &MissSample) -> Table {
             .title("misses")
             .cost()
             .priority(95)
-            .uint(|row: &Row<'_>| count(&row.classes)),
+            .uint(|row: &Row<'_>| miss_count(&row.classes)),
         column("share_ratio", "Share of the rows of the service and cache.")
             .shown_as("% of service", 90)
-            .real(|row: &Row<'_>| ratio(Some(count(&row.classes)), Some(row.sum))),
+            .real(|row: &Row<'_>| ratio(Some(miss_count(&row.classes)), Some(row.sum))),
         class_columns().of_ref(|row: &Row<'_>| &row.classes),
     ]);
     let mut rows = Vec::new();
@@ -312,31 +332,34 @@ fn data(misses: &MissSample) -> Table {
     for ((service, cache), mut group) in groups {
         group.sort_by_key(|misses| {
             (
-                std::cmp::Reverse(count(&misses.classes)),
+                std::cmp::Reverse(miss_count(&misses.classes)),
                 misses.kind.clone(),
                 misses.structure.clone(),
             )
         });
-        let sum: u64 = group.iter().map(|misses| count(&misses.classes)).sum();
-        let mut others = [0; CLASSES.len()];
+        let sum: u64 = group.iter().map(|misses| miss_count(&misses.classes)).sum();
+        let mut others_classes = [0; CLASSES.len()];
         for misses in group.iter().skip(GROUP_ROWS_MAX) {
-            others.iter_mut().zip(&misses.classes).for_each(|(others, count)| *others += count);
+            let sums = others_classes.iter_mut().zip(&misses.classes);
+            sums.for_each(|(sum, count)| *sum += count);
         }
         let largest = group.iter().take(GROUP_ROWS_MAX);
         let largest =
             largest.map(|misses| (misses.kind.as_str(), misses.structure.clone(), misses.classes));
-        let others = (count(&others) > 0).then_some(("all others", None, others));
+        let has_others = miss_count(&others_classes) > 0;
+        let others = has_others.then_some(("all others", None, others_classes));
         for (kind, structure, classes) in largest.chain(others) {
             let keys = (service.clone(), cache.clone());
             rows.push(Row { keys, kind, structure, classes, sum });
         }
     }
     let doc = "Cache misses of loads and stores by the data structure that the line belongs to.";
-    columns.table("miss_data", doc, rows).displayed(by_count())
+    columns.table("miss_data", doc, rows).displayed(sorted_by_misses())
 }
 
 /// One row for each function and 8 bytes of a line that CPUs share. The lines with the most misses come first.
 fn shared(misses: &MissSample) -> Table {
+    /// The number of the line, and the bytes.
     type Row<'a> = (u64, &'a SharedLine);
     let sharing = |bytes: &SharedLine| bytes.true_sharing + bytes.false_sharing;
     let columns = Columns::all([
@@ -393,8 +416,8 @@ fn shared(misses: &MissSample) -> Table {
         lines.entry(bytes.address / line_bytes).or_default().push(bytes);
     }
     let mut lines: Vec<_> = lines.into_iter().collect();
-    lines.sort_by_key(|(line, missed)| {
-        (std::cmp::Reverse(missed.iter().map(|bytes| sharing(bytes)).sum::<u64>()), *line)
+    lines.sort_by_key(|(line, line_bytes)| {
+        (std::cmp::Reverse(line_bytes.iter().map(|bytes| sharing(bytes)).sum::<u64>()), *line)
     });
     let mut rows: Vec<Row<'_>> = Vec::new();
     for (number, (_, mut line)) in (1_u64..).zip(lines) {

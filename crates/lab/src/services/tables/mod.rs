@@ -1,4 +1,5 @@
-//! The tables, from the samples of one window.
+//! The tables of the experiment `services`, from the sample of one window. This module has the
+//! columns and sums that several tables share.
 
 mod absent;
 mod agreement;
@@ -51,13 +52,13 @@ impl ServiceStats {
 }
 
 impl ServicesSample {
-    /// A counter of a service, or `None` if the bench does not count it.
+    /// The counter `name` of a service, or `None` if the bench does not have the counter.
     #[must_use]
     pub fn count(&self, service: &ServiceStats, name: &str) -> Option<u64> {
         service.counters.get(self.counter(name)?).copied()
     }
 
-    /// The sum of a counter over the included services, or `None` if the bench does not count it.
+    /// The sum of the counter `name` over the included services, or `None` if the bench does not have the counter.
     #[must_use]
     pub fn sum(&self, name: &str, is_included: impl Fn(&ServiceStats) -> bool) -> Option<u64> {
         let services = self.services.iter().filter(|service| is_included(service));
@@ -83,10 +84,10 @@ impl ServicesSample {
     }
 }
 
-/// `part / whole`, or `None` if either is unknown or the whole is 0.
-fn ratio(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
-    let (part, whole) = (part?, whole?);
-    (whole > 0).then(|| part as f64 / whole as f64)
+/// `part / total`, or `None` if either is unknown or the total is 0.
+fn ratio(part: Option<u64>, total: Option<u64>) -> Option<f64> {
+    let (part, total) = (part?, total?);
+    (total > 0).then(|| part as f64 / total as f64)
 }
 
 fn is_kernel(service: &ServiceStats) -> bool {

@@ -1,4 +1,5 @@
-//! Table `modes`: time and stalls of user mode, kernel and idle.
+//! Table `modes`: time and stalls of user mode, kernel, page walks and idle. Users' programs read the
+//! columns: names and order must not change.
 
 use record::{Columns, Table, column};
 
@@ -33,6 +34,7 @@ impl ModeTicks<'_> {
         self.sample.sum(counter, self.belongs)
     }
 
+    /// `ticks` as a share of the mode's time.
     fn share(&self, ticks: Option<u64>) -> Option<f64> {
         ratio(ticks, self.ticks)
     }
@@ -59,7 +61,7 @@ fn columns<'a>() -> Columns<'a, ModeTicks<'a>> {
             .real(|row: &Row<'_>| row.ticks.map(|ticks| row.sample.ns_of(ticks as f64))),
         column("self_total_cycles", "self_total_ns in cycles.")
             .detail()
-            .uint(|row: &Row<'_>| row.ticks.filter(|_| row.sample.has_cycles())),
+            .uint(|row: &Row<'_>| if row.sample.has_cycles() { row.ticks } else { None }),
         column("instruction_count", "Instructions.")
             .shown_as("instructions", 85)
             .uint(|row: &Row<'_>| row.sum(INSTRUCTIONS)),

@@ -1,4 +1,5 @@
-//! Table `profile`: what the CPUs did over time.
+//! Table `profile`: the modes of all CPUs together over time. Figures and programs read it;
+//! names and order of columns must not change.
 
 use record::{Columns, Format, Table, TableDisplay, column};
 

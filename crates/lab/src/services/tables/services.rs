@@ -1,4 +1,5 @@
-//! Table `services`: the time, requests and stalls of each service.
+//! Table `services`: the time, requests and stalls of each service. Users' programs read the
+//! columns: names and order must not change.
 
 use record::limits::ROWS_MAX;
 use record::{Columns, Format, Table, TableDisplay, column};
@@ -20,8 +21,8 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
     let ns = |ticks: Option<u64>| ticks.map(|ticks| sample.ns_of(ticks as f64));
     let seconds = sample.window_ns as f64 / 1e9;
     let rate_hz = move |service: &ServiceStats| {
-        let requests = service.requests.filter(|_| seconds > 0.0);
-        requests.map(|count| count as f64 / seconds)
+        let requests = service.requests?;
+        (seconds > 0.0).then(|| requests as f64 / seconds)
     };
     let mean_ns = |service: &ServiceStats, ticks: fn(&Times) -> Option<u64>| {
         let times = service.times.as_ref().filter(|times| times.latency.count > 0)?;
@@ -31,14 +32,18 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
         ratio(sample.count(service, counter), sample.count(service, INSTRUCTIONS))
     };
     let stalls = sample.sum(FETCH_STALL, is_kernel).zip(sample.sum(DATA_STALL, is_kernel));
-    let stalls = stalls.map(|(fetch, data)| fetch + data);
+    let kernel_stalls = stalls.map(|(fetch, data)| fetch + data);
     let share_of_stalls = move |service: &ServiceStats, counter| {
-        if service.class.is_kernel() { ratio(sample.count(service, counter), stalls) } else { None }
+        if service.class.is_kernel() {
+            ratio(sample.count(service, counter), kernel_stalls)
+        } else {
+            None
+        }
     };
-    let counters = sample.counters.iter().enumerate().map(|(at, name)| {
+    let counters = sample.counters.iter().enumerate().map(|(index, name)| {
         column(&format!("self_{name}"), &format!("{name} of the service itself, by the model."))
             .detail()
-            .uint(move |service: &ServiceStats| service.counters[at])
+            .uint(move |service: &ServiceStats| service.counters[index])
     });
     Columns::all([
         key_columns().of(ServiceStats::service_name),
@@ -66,7 +71,11 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
             "self_total_ns in cycles; the rows add up exactly to the time of all CPUs.",
         )
         .detail()
-        .uint(|service: &ServiceStats| service.self_ticks.filter(|_| sample.has_cycles())),
+        .uint(
+            |service: &ServiceStats| {
+                if sample.has_cycles() { service.self_ticks } else { None }
+            },
+        ),
         column(
             "page_walk_total_ns",
             "Time of page walks for the service; self_total_ns does not include it, the rows of \
@@ -175,13 +184,14 @@ fn columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
     .and(counters)
 }
 
-/// Ticks of nested services: the part of the latency that is not computation, blocked or descheduled.
+/// Ticks of nested services: the rest of the latency after computation, blocked and descheduled time. `None` if the
+/// computation is unknown.
 fn nested_ticks(times: &Times) -> Option<u64> {
     let off_cpu = times.blocked_ticks.unwrap_or(0) + times.descheduled_ticks.unwrap_or(0);
     times.latency.sum.checked_sub(times.computation_ticks? + off_cpu)
 }
 
-/// The quantiles of a time, each with its interval.
+/// The columns of the quantiles of a time, each with its interval. `time`: `latency` or `computation`.
 fn quantile_columns<'a>(sample: &'a ServicesSample, time: &str) -> Columns<'a, Distribution> {
     let ns = |ticks: Option<u64>| ticks.map(|ticks| sample.whole_ns(ticks));
     Columns::all(QUANTILES.into_iter().flat_map(|(suffix, share)| {
@@ -204,8 +214,8 @@ fn quantile_columns<'a>(sample: &'a ServicesSample, time: &str) -> Columns<'a, D
     }))
 }
 
-/// What the rows may lack, on a bench to which the kernel may not hand all interrupts. People see it where a row lacks
-/// something.
+/// The columns of the requests that a row may lack. Only the live bench has them: its kernel may not call a probe for
+/// each interrupt. The terminal shows them only if requests are missing.
 fn undelivered_columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
     if sample.undelivered.is_empty() {
         return Columns::all([]);
@@ -217,7 +227,7 @@ fn undelivered_columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
          where the kernel has no counter.",
     )
     .title("undelivered ≤");
-    let is_incomplete = sample.undelivered.iter().any(|one| one.is_beyond_edges);
+    let is_incomplete = sample.undelivered.iter().any(|undelivered| undelivered.is_beyond_edges);
     let share = column(
         "undelivered_max_ratio",
         "undelivered_max_count as a share of itself and request_count: times, means and quantiles are of the others.",
@@ -225,13 +235,13 @@ fn undelivered_columns(sample: &ServicesSample) -> Columns<'_, ServiceStats> {
     let count = if is_incomplete { count.priority(90) } else { count.detail() };
     let max = |service: &ServiceStats| {
         let mut undelivered = sample.undelivered.iter();
-        let is_of_row =
+        let is_same_service =
             |row: &&Undelivered| row.class == service.class && row.service == service.name;
-        undelivered.find(is_of_row).map(|row| row.max)
+        undelivered.find(is_same_service).map(|row| row.max)
     };
     let max_ratio = move |service: &ServiceStats| {
-        let all = max(service)?.saturating_add(service.requests?);
-        ratio(max(service), Some(all))
+        let requests_max = max(service)?.saturating_add(service.requests?);
+        ratio(max(service), Some(requests_max))
     };
     Columns::all([count.uint(max), share.detail().real(max_ratio)])
 }

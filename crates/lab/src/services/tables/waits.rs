@@ -1,4 +1,5 @@
-//! Table `waits`: the events that blocked tasks of a service waited for.
+//! Table `waits`: the events that blocked tasks of a service waited for. Users' programs read the
+//! columns: names and order must not change.
 
 use record::limits::ROWS_MAX;
 use record::{Format, Table, TableDisplay, column};

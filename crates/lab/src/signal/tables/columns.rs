@@ -1,4 +1,5 @@
-//! Columns that several tables have: keys, latencies, and the activity of the receiving CPU.
+//! Columns that several tables of `signal` have: keys, latencies, and the activity of the receiving CPU. Names and
+//! order of the columns are public.
 
 use record::{Column, Columns, Format, IntervalColumns, TableDisplay, column};
 use signalling::Scheme;
@@ -7,19 +8,19 @@ use stats::interval::{self, Interval};
 
 use super::super::sample::{Activity, Load};
 
-/// A median, and its standard error. `error` is `None` with one value.
+/// A median, and its standard error. `error` is `None` with a single value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Median {
     pub value: f64,
     pub error: Option<f64>,
 }
 
-/// One value for each repetition of a point; a repetition is one window. Empty if a value is missing.
+/// One value for each repetition of a point. A repetition is one window. Empty if a repetition has no value.
 pub(super) struct Values(Vec<f64>);
 
 impl Values {
-    /// The values of the repetitions. Without a value of every repetition, the result has no values: a mean over
-    /// only some windows would pass for a mean over all.
+    /// The values of the repetitions. If `value` returns `None` for a repetition, the result is empty: a mean over only
+    /// some windows would be taken for a mean over all windows.
     pub fn from_windows<T>(windows: &[T], value: impl Fn(&T) -> Option<f64>) -> Values {
         Values(windows.iter().map(value).collect::<Option<Vec<f64>>>().unwrap_or_default())
     }
@@ -48,12 +49,12 @@ pub(super) fn per_second(count: u64, activity: &Activity) -> Option<f64> {
     (activity.window_ns > 0).then(|| count as f64 * 1e9 / activity.window_ns as f64)
 }
 
-/// The link to a column with the half width of an interval over the repetitions.
+/// The link from a column to the column `half_width` with the half width of its interval over the repetitions.
 pub(super) fn over_repetitions(half_width: &str) -> IntervalColumns {
     IntervalColumns::half_width(half_width).repetitions("repetitions")
 }
 
-/// A column `name` with the half width of the interval of the column `mean_column`.
+/// The column `name`: half width of the interval of the column `mean_column`, over the repetitions.
 pub(super) fn ci95(name: &str, mean_column: &str) -> Column {
     let doc = format!(
         "Half width of the 95 % confidence interval of {mean_column}, over the repetitions \
@@ -62,7 +63,7 @@ pub(super) fn ci95(name: &str, mean_column: &str) -> Column {
     column(name, &doc).detail()
 }
 
-/// The scheme and the load of a row.
+/// The columns that identify a row: load and scheme.
 pub(super) fn key_columns<'a>() -> Columns<'a, (Load, Scheme)> {
     Columns::all([
         column(
@@ -80,7 +81,7 @@ pub(super) fn key_columns<'a>() -> Columns<'a, (Load, Scheme)> {
     ])
 }
 
-/// Shows all rows, grouped by load.
+/// Display hints: all rows, grouped by load.
 pub(super) fn grouped_by_load(title: &str, notes: Vec<String>) -> TableDisplay {
     TableDisplay {
         title: title.to_owned(),
@@ -109,6 +110,7 @@ impl Activities<'_> {
         self.values(Activity::leftover_ratio)
     }
 
+    /// CPU time of the receiver's thread, as a share of the window.
     fn receiver_ratio(&self) -> Option<f64> {
         let ratio = |activity: &Activity| {
             let window_ns = activity.window_ns;
@@ -117,6 +119,7 @@ impl Activities<'_> {
         self.values(ratio).mean()
     }
 
+    /// `count` per second, mean of the windows. `None` if a window lacks the count.
     fn rate_hz(&self, count: fn(&Activity) -> Option<u64>) -> Option<f64> {
         self.values(|activity| per_second(count(activity)?, activity)).mean()
     }
@@ -214,8 +217,8 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    /// `windows` has one distribution for each repetition. If one has no mean, there are no `means`, but `all` keeps
-    /// the latencies of the others.
+    /// `windows` has one distribution for each repetition. If a distribution is empty, `means` is empty, but `all` has
+    /// the latencies of the other repetitions.
     pub fn from_windows<'w>(windows: impl Iterator<Item = &'w Distribution>) -> Latency {
         let windows: Vec<&Distribution> = windows.collect();
         let mut all = Distribution::default();
@@ -224,27 +227,28 @@ impl Latency {
     }
 }
 
-/// Columns of a latency: mean and interval, quantiles, and maximum. `meaning` says which time the latency is.
+/// Columns of a latency: mean and interval, quantiles, and maximum. Their names start with `stem`. `meaning` describes
+/// the latency in the columns' documentation.
 pub(super) fn latency_columns<'a>(stem: &str, meaning: &str) -> Columns<'a, Latency> {
     let time = |suffix: &str, doc: String| {
         column(&format!("{stem}_{suffix}_ns"), &doc).format(Format::Microseconds)
     };
-    let half = format!("{stem}_mean_ci95_ns");
-    let quantile = |suffix, title, priority, word, share| {
+    let half_width_column = format!("{stem}_mean_ci95_ns");
+    let quantile = |suffix, title, priority, word, per_100k| {
         let doc = format!("The {word} of {meaning}, all repetitions together; exact within 1/16.");
         time(suffix, doc)
             .shown_as(title, priority)
             .cost()
-            .uint(move |latency: &Latency| latency.all.quantile(share))
+            .uint(move |latency: &Latency| latency.all.quantile(per_100k))
     };
     Columns::all([
         time("mean", format!("Mean of {meaning}."))
             .shown_as(&format!("{stem} mean"), 90)
-            .interval(over_repetitions(&half))
-            .plus_minus(&half)
+            .interval(over_repetitions(&half_width_column))
+            .plus_minus(&half_width_column)
             .cost()
             .real(|latency: &Latency| latency.means.mean()),
-        ci95(&half, &format!("{stem}_mean_ns"))
+        ci95(&half_width_column, &format!("{stem}_mean_ns"))
             .real(|latency: &Latency| latency.means.half_width()),
         quantile("p50", "p50", 94, "median", 50_000),
         quantile("p99", "p99", 92, "99th percentile", 99_000),

@@ -1,4 +1,5 @@
-//! Tables of the fitted model: `costs` that explain the sweep, `crossovers` of schemes, `curves` and `regions`.
+//! The model that is fitted to a run of `signal run`, and its tables: `costs`, `crossovers`, `curves` and `regions`.
+//! The crate `signalling` fits and predicts. `signal fit` uses [`cost_table`], too.
 
 use record::{Absence, Columns, Format, IntervalColumns, Table, TableDisplay, column};
 use signalling::{
@@ -10,16 +11,17 @@ use super::RATES;
 use super::point::Point;
 use super::regions::region_table;
 
-/// The model that is fitted to the points with measured CPU use.
+/// The model that is fitted to the points with measured CPU use. All predictions come from closed forms.
 pub(super) struct Model {
+    /// The fitted costs. `None` if no point can be fitted, or the fit failed.
     fit: Option<Fit>,
-    /// The residual of each point. `None` if the point is not part of the fit.
+    /// The residual of each point, in the order of the points. `None` if the point is not part of the fit.
     residuals: Vec<Option<Residual>>,
 }
 
 /// The observation that the fit uses for a point. `None` unless the load is `background`, which shows CPU use.
 fn observation(point: &Point<'_>) -> Option<Observation> {
-    if point.at.load != Load::Background {
+    if point.key.load != Load::Background {
         return None;
     }
     let (cpu, latency) = (point.cpu_ratio(), point.latency_mean_ns());
@@ -30,12 +32,12 @@ fn observation(point: &Point<'_>) -> Option<Observation> {
         latency_mean_ns: latency.map(|latency| latency.value),
         latency_standard_error_ns: latency.and_then(|latency| latency.error),
         throughput_hz: point.delivered_hz(),
-        ..Observation::new(point.at.scheme, point.offered_hz()?)
+        ..Observation::new(point.key.scheme, point.offered_hz()?)
     })
 }
 
 impl Model {
-    /// Fits the costs. If the fit fails, the absences tell the reason.
+    /// Fits the costs. If the fit fails, the model predicts nothing, and the absences have the reason.
     pub fn fitted(points: &[Point<'_>]) -> (Model, Vec<Absence>) {
         let observations: Vec<Option<Observation>> = points.iter().map(observation).collect();
         let used: Vec<Observation> = observations.iter().flatten().copied().collect();
@@ -63,7 +65,7 @@ impl Model {
         self.residuals.get(number)?.as_ref()
     }
 
-    /// The fitted costs, in words.
+    /// The fitted costs in words, as a note of table `rates`. Empty without a fit.
     pub fn notes(&self) -> Vec<String> {
         let Some(fit) = &self.fit else { return Vec::new() };
         let named = [("interrupt_ns", "C"), ("tick_ns", "C of a tick"), ("event_ns", "alpha")];
@@ -75,7 +77,7 @@ impl Model {
         vec![format!("By the fit, {} (table costs).", costs.join(", "))]
     }
 
-    /// Mean latency in ns, and CPU use of a scheme at a rate. Each is `None` if no closed form holds.
+    /// Mean latency, ns, and CPU use of a scheme at a rate. Each is `None` if no closed form holds.
     fn predict(&self, scheme: Scheme, rate_hz: f64) -> (Option<f64>, Option<f64>) {
         let row = Observation::new(scheme, rate_hz);
         let predicted = self.fit.as_ref().map(|fit| fit.predict(&[row]));
@@ -95,7 +97,7 @@ impl Model {
         if sign == difference(high)?.signum() {
             return None;
         }
-        // Bisects on a logarithmic scale. 60 halvings exceed the precision of a double.
+        // Bisects on a logarithmic scale. 60 halvings of the range exceed the precision of a double.
         for _ in 0..60 {
             let middle = (low * high).sqrt();
             if difference(middle)?.signum() == sign { low = middle } else { high = middle }
@@ -104,18 +106,20 @@ impl Model {
     }
 }
 
-/// The table of the fitted costs of the sweep.
+/// Table `costs`: the fitted costs of the sweep. Without rows if there is no fit.
 pub(super) fn costs(model: &Model) -> Table {
     let poll_ns = Start::default().poll_ns;
     model.fit.as_ref().map_or_else(|| cost_rows_table(&[]), |fit| cost_table(fit, poll_ns))
 }
 
-/// A fitted or given cost.
+/// A row of table `costs`.
 struct CostRow {
     name: &'static str,
     value_ns: f64,
+    /// The 95 % interval, ns. `None` for a given cost, and for a cost at its limit of 0.
     interval_ns: Option<(f64, f64)>,
-    how: &'static str,
+    /// `fitted` or `given`.
+    origin: &'static str,
 }
 
 fn cost_rows_table(rows: &[CostRow]) -> Table {
@@ -145,40 +149,42 @@ fn cost_rows_table(rows: &[CostRow]) -> Table {
         column("ci95_high_ns", "Upper end of the value's 95 % interval.")
             .detail()
             .real(|row: &CostRow| row.interval_ns.map(|(_, high)| high)),
-        column("how", "fitted, or given.").priority(60).text(|row: &CostRow| row.how),
+        column("how", "fitted, or given.").priority(60).text(|row: &CostRow| row.origin),
     ]);
     let doc = "The costs that explain the measured rows best (least squares of relative errors).";
     columns.table("costs", doc, rows)
 }
 
-/// The table of fitted costs. `poll_ns` is the cost of an empty poll, which the fit takes as given.
+/// Table `costs` of a fit. `poll_ns` is the cost of an empty poll, which is not fitted, but given.
 #[must_use]
 pub fn cost_table(fit: &Fit, poll_ns: u64) -> Table {
     let fitted = fit.estimates.iter().map(|estimate| CostRow {
         name: estimate.name.trim_end_matches("_ns"),
         value_ns: estimate.value_ns,
         interval_ns: estimate.interval_ns,
-        how: "fitted",
+        origin: "fitted",
     });
-    let poll = CostRow { name: "poll", value_ns: poll_ns as f64, interval_ns: None, how: "given" };
+    let poll =
+        CostRow { name: "poll", value_ns: poll_ns as f64, interval_ns: None, origin: "given" };
     cost_rows_table(&fitted.chain([poll]).collect::<Vec<_>>())
 }
 
 /// Number of steps of the rate in tables `curves` and `regions`.
 const STEPS: u32 = 48;
 
-/// The schemes of the points, and rates from the lowest to the highest rate of the points.
-fn swept(points: &[Point<'_>]) -> (Vec<Scheme>, Vec<u64>) {
-    let mut schemes: Vec<Scheme> = points.iter().map(|point| point.at.scheme).collect();
+/// The schemes of the points, and [`STEPS`] steps of the rate, from the lowest to the highest rate of the points. No
+/// rates if the points have only one rate.
+fn schemes_and_rate_steps(points: &[Point<'_>]) -> (Vec<Scheme>, Vec<u64>) {
+    let mut schemes: Vec<Scheme> = points.iter().map(|point| point.key.scheme).collect();
     schemes.sort_unstable();
     schemes.dedup();
-    let rates = || points.iter().map(|point| point.at.rate_hz);
+    let rates = || points.iter().map(|point| point.key.rate_hz);
     let range = rates().min().zip(rates().max()).filter(|(low_hz, high_hz)| low_hz < high_hz);
     let steps = |(low_hz, high_hz)| RateRange { low_hz, high_hz }.steps(STEPS);
     (schemes, range.map_or(Vec::new(), steps))
 }
 
-/// Predictions of the fitted model between the measured rates.
+/// Table `curves`: predictions of the fitted model at and between the measured rates, for pictures.
 pub(super) fn curves(points: &[Point<'_>], model: &Model) -> Table {
     struct CurveRow {
         scheme: Scheme,
@@ -200,7 +206,7 @@ pub(super) fn curves(points: &[Point<'_>], model: &Model) -> Table {
             .shown_as("latency mean", 97)
             .real(|row: &CurveRow| row.latency_mean_ns),
     ]);
-    let (schemes, rates) = swept(points);
+    let (schemes, rates) = schemes_and_rate_steps(points);
     let rows = schemes.iter().flat_map(|&scheme| {
         rates.iter().map(move |&rate_hz| {
             let (latency_mean_ns, cpu_ratio) = model.predict(scheme, rate_hz as f64);
@@ -214,10 +220,10 @@ pub(super) fn curves(points: &[Point<'_>], model: &Model) -> Table {
     columns.table("curves", doc, rows).displayed(display)
 }
 
-/// The scheme that keeps a bound of the mean latency with the least CPU use, by rate and bound. The fitted model
-/// predicts both.
+/// Table `regions`: the scheme that keeps a bound of the mean latency with the least CPU use, by rate and bound. The
+/// fitted model predicts latency and CPU use.
 pub(super) fn regions(points: &[Point<'_>], model: &Model) -> Table {
-    let (schemes, rates) = swept(points);
+    let (schemes, rates) = schemes_and_rate_steps(points);
     let regions_of_rate = |rate_hz: &u64| {
         let offer = |&scheme: &Scheme| {
             let (latency_ns, cpu_ratio) = model.predict(scheme, *rate_hz as f64);
@@ -230,12 +236,15 @@ pub(super) fn regions(points: &[Point<'_>], model: &Model) -> Table {
     region_table(&rates.iter().flat_map(regions_of_rate).collect::<Vec<_>>(), Statistic::Mean)
 }
 
-/// Two schemes whose measured curves cross.
+/// A row of table `crossovers`: two schemes whose measured curves cross.
 struct CrossoverRow {
     /// The scheme that takes less CPU time at the lower rates.
     lower: Scheme,
+    /// The scheme that takes less CPU time at the higher rates.
     upper: Scheme,
+    /// The rate of the crossover.
     measured_hz: f64,
+    /// The rate of the crossover by the model. `None` if the model has no crossover in the measured range.
     predicted_hz: Option<f64>,
 }
 
@@ -273,20 +282,23 @@ fn crossover_columns<'a>() -> Columns<'a, CrossoverRow> {
     ])
 }
 
-/// Rates at which the measured curves of two schemes cross, and the model's predictions of them.
+/// Table `crossovers`: rates at which the measured curves of two schemes cross, and the model's predictions of these
+/// rates.
 pub(super) fn crossovers(points: &[Point<'_>], model: &Model) -> Table {
     let doc = "Event rates at which two schemes take the same CPU time, measured and by the model.";
     let mut rows = Vec::new();
-    let mut schemes: Vec<Scheme> = points.iter().map(|point| point.at.scheme).collect();
+    let mut schemes: Vec<Scheme> = points.iter().map(|point| point.key.scheme).collect();
     schemes.sort_unstable();
     schemes.dedup();
     for (position, &first) in schemes.iter().enumerate() {
         for &second in &schemes[position + 1..] {
-            let differences = differences(points, first, second);
-            let Some((measured_hz, first_is_lower)) = crossing(&differences) else { continue };
+            let differences = cpu_differences(points, first, second);
+            let Some((measured_hz, is_first_lower)) = single_sign_change(&differences) else {
+                continue;
+            };
             let range = (differences[0].0, differences[differences.len() - 1].0);
             let predicted_hz = model.crossover_hz(first, second, range);
-            let (lower, upper) = if first_is_lower { (first, second) } else { (second, first) };
+            let (lower, upper) = if is_first_lower { (first, second) } else { (second, first) };
             rows.push(CrossoverRow { lower, upper, measured_hz, predicted_hz });
         }
     }
@@ -295,27 +307,28 @@ pub(super) fn crossovers(points: &[Point<'_>], model: &Model) -> Table {
 
 /// Event rates in ascending order, each with the CPU use of the first scheme minus the CPU use of the second. Only
 /// rates that were measured with both schemes count.
-fn differences(points: &[Point<'_>], first: Scheme, second: Scheme) -> Vec<(f64, f64)> {
+fn cpu_differences(points: &[Point<'_>], first: Scheme, second: Scheme) -> Vec<(f64, f64)> {
     let points_of = |scheme: Scheme| {
         points
             .iter()
-            .filter(move |point| point.at.scheme == scheme && point.at.load == Load::Background)
+            .filter(move |point| point.key.scheme == scheme && point.key.load == Load::Background)
     };
     let mut differences: Vec<(f64, f64)> = points_of(first)
         .filter_map(|point| {
             let partner =
-                points_of(second).find(|candidate| candidate.at.rate_hz == point.at.rate_hz)?;
-            Some((point.at.rate_hz as f64, point.cpu_ratio()?.value - partner.cpu_ratio()?.value))
+                points_of(second).find(|candidate| candidate.key.rate_hz == point.key.rate_hz)?;
+            Some((point.key.rate_hz as f64, point.cpu_ratio()?.value - partner.cpu_ratio()?.value))
         })
         .collect();
     differences.sort_by(|a, b| a.0.total_cmp(&b.0));
     differences
 }
 
-/// The rate at which the differences change their sign, and whether they are negative below that rate. `None` unless
-/// there is exactly one change: several changes are noise.
-fn crossing(differences: &[(f64, f64)]) -> Option<(f64, bool)> {
-    let mut changes = differences.windows(2).filter(|pair| pair[0].1 * pair[1].1 < 0.0);
+/// The rate at which the differences change their sign, and whether they are negative below this rate. `None` without a
+/// change, or with several changes, which are noise. Interpolates linearly over the logarithm of the rate.
+fn single_sign_change(differences: &[(f64, f64)]) -> Option<(f64, bool)> {
+    let has_sign_change = |pair: &&[(f64, f64)]| pair[0].1 * pair[1].1 < 0.0;
+    let mut changes = differences.windows(2).filter(has_sign_change);
     let pair = changes.next()?;
     if changes.next().is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! The tables of the experiment, from the samples.
+//! The tables of `signal run`, computed from the samples. `experiment.rs` puts them into the report.
 
 mod columns;
 mod fit;
@@ -23,7 +23,7 @@ pub(super) const THROUGHPUT: &str = "throughput";
 /// Name of the table of round trips.
 pub(super) const ROUND_TRIPS: &str = "round_trips";
 
-/// All tables, the most important table first, and the columns that they lack.
+/// All tables, the most important first, and the absences: columns that the tables lack.
 pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) {
     let points = point::points(&samples.rates);
     let (model, absent) = fit::Model::fitted(&points);
@@ -39,7 +39,7 @@ pub(super) fn all(plan: &Plan, samples: &Samples) -> (Vec<Table>, Vec<Absence>) 
     (tables, absent)
 }
 
-/// Warnings that a reader needs before using the numbers.
+/// Warnings for the reader of the numbers.
 pub(super) fn warnings(samples: &Samples) -> Vec<String> {
     rates::warnings(&samples.rates)
 }

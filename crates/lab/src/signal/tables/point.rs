@@ -1,11 +1,13 @@
-//! The windows of one point of the sweep: a load, a rate and a scheme.
+//! The points of the sweep over event rates, with their windows. Table `rates` has a row for each point, and the fit of
+//! the model (`fit.rs`) uses each point as an observation.
 
 use super::super::sample::{RatePoint, RateWindow};
 use super::columns::{Median, Values, grouped, per_second};
 
-/// The windows of one point.
+/// A point of the sweep over event rates: all windows with one load, rate and scheme.
 pub(super) struct Point<'w> {
-    pub at: RatePoint,
+    /// Load, rate and scheme of the windows.
+    pub key: RatePoint,
     /// The uncontaminated repetitions, or all repetitions if all are contaminated.
     pub windows: Vec<&'w RateWindow>,
     /// Number of contaminated repetitions.
@@ -15,27 +17,28 @@ pub(super) struct Point<'w> {
 impl Point<'_> {
     /// Share of the CPU's time that signalling and handling took: median of the windows. `None` if it is unknown.
     pub fn cpu_ratio(&self) -> Option<Median> {
-        Values::from_windows(&self.windows, |window| window.activity.cpu_ratio(self.at.load))
+        Values::from_windows(&self.windows, |window| window.activity.cpu_ratio(self.key.load))
             .median()
     }
 
-    /// Mean latency in ns: median of the windows. A pause of the host affects the means of a few windows only.
+    /// Mean latency, ns: median of the windows' means. A pause of the host affects only the means of a few windows.
     pub fn latency_mean_ns(&self) -> Option<Median> {
         Values::from_windows(&self.windows, |window| window.latency.mean()).median()
     }
 
-    /// Events handled per second.
+    /// Events that were handled per second, mean of the windows.
     pub fn delivered_hz(&self) -> Option<f64> {
         Values::from_windows(&self.windows, |window| per_second(window.delivered, &window.activity))
             .mean()
     }
 
-    /// Events that were due, per second.
+    /// Events that were due per second, mean of the windows.
     pub fn offered_hz(&self) -> Option<f64> {
         Values::from_windows(&self.windows, |window| per_second(window.offered, &window.activity))
             .mean()
     }
 
+    /// How often handling was signalled per second, mean of the windows. `None` if nothing counts the signals.
     pub fn signals_hz(&self) -> Option<f64> {
         let rate = |window: &&RateWindow| per_second(window.activity.signals?, &window.activity);
         Values::from_windows(&self.windows, rate).mean()
@@ -47,12 +50,12 @@ pub(super) fn points(windows: &[RateWindow]) -> Vec<Point<'_>> {
     let key = |window: &RateWindow| (window.point.load, window.point.rate_hz, window.point.scheme);
     grouped(windows, key)
         .into_iter()
-        .map(|((load, rate_hz, scheme), all)| {
+        .map(|((load, rate_hz, scheme), windows)| {
             let (accepted, contaminated): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|window| window.contamination().is_none());
+                windows.into_iter().partition(|window| window.contamination().is_none());
             let contaminated_count = contaminated.len();
             Point {
-                at: RatePoint { scheme, load, rate_hz },
+                key: RatePoint { scheme, load, rate_hz },
                 windows: if accepted.is_empty() { contaminated } else { accepted },
                 contaminated: contaminated_count,
             }

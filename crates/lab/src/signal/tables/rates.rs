@@ -1,4 +1,5 @@
-//! Table `rates`: CPU use and latency by scheme and event rate.
+//! Table `rates`: CPU use and latency by scheme and event rate, measured and by the fitted model. Names and order of
+//! the columns are public: `signal fit` reads the table again (`observations.rs`).
 
 use record::{Columns, Format, Table, column};
 use signalling::Residual;
@@ -12,18 +13,21 @@ use super::columns::{
 use super::fit::Model;
 use super::point::{Point, points};
 
-/// A point, and the residual of the fit there.
+/// A row of table `rates`: a point, and the residual of the fit at this point.
 struct Row<'w> {
     point: &'w Point<'w>,
+    /// `None` if the point is not part of the fit.
     residual: Option<&'w Residual>,
 }
 
 impl Row<'_> {
+    /// Events handled per signal. `None` without signals, or if nothing counts them.
     fn events_per_signal(&self) -> Option<f64> {
         let signals_hz = self.point.signals_hz().filter(|signals_hz| *signals_hz > 0.0)?;
         Some(self.point.delivered_hz()? / signals_hz)
     }
 
+    /// Share of the events that were dropped, over all windows.
     fn dropped_ratio(&self) -> Option<f64> {
         let windows = &self.point.windows;
         let offered: u64 = windows.iter().map(|window| window.offered).sum();
@@ -31,6 +35,7 @@ impl Row<'_> {
         (offered > 0).then(|| dropped as f64 / offered as f64)
     }
 
+    /// The sender's lateness in all windows together.
     fn lateness(&self) -> Distribution {
         let mut lateness = Distribution::default();
         self.point.windows.iter().for_each(|window| lateness.merge(&window.lateness));
@@ -42,11 +47,11 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
     let meaning =
         "the time from when an event was due until it was handled (no coordinated omission)";
     Columns::all([
-        key_columns().of(|row: &Row<'_>| (row.point.at.load, row.point.at.scheme)),
+        key_columns().of(|row: &Row<'_>| (row.point.key.load, row.point.key.scheme)),
         column("rate_hz", "Requested events per second; Poisson arrivals.")
             .shown_as("rate", 98)
             .key()
-            .uint(|row: &Row<'_>| row.point.at.rate_hz),
+            .uint(|row: &Row<'_>| row.point.key.rate_hz),
         column(
             "repetitions",
             "Windows of the row: the uncontaminated windows, or all windows if all are \
@@ -66,7 +71,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
             Latency::from_windows(row.point.windows.iter().map(|window| &window.latency))
         }),
         activity_columns().of(|row: &Row<'_>| Activities {
-            load: row.point.at.load,
+            load: row.point.key.load,
             windows: row.point.windows.iter().map(|window| &window.activity).collect(),
         }),
         column("events_per_signal", "Events handled per signal.")
@@ -146,7 +151,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
     ])
 }
 
-/// One row for each point.
+/// Table `rates`: one row for each point.
 pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
     let doc = "CPU use and latency by event rate and scheme, measured and by the fitted model.";
     let rows = points
@@ -158,13 +163,14 @@ pub(super) fn rates(points: &[Point<'_>], model: &Model) -> Table {
         .displayed(grouped_by_load("Interrupt, poll or clock?", model.notes()))
 }
 
-/// Warns of rows that have only contaminated windows.
+/// A warning if rows have only contaminated windows. It names the reason of the first of these rows.
 pub(super) fn warnings(windows: &[RateWindow]) -> Vec<String> {
     let points = points(windows);
     let is_contaminated =
         |point: &&Point<'_>| point.windows.iter().all(|window| window.contamination().is_some());
-    let rows: Vec<&Point<'_>> = points.iter().filter(is_contaminated).collect();
-    let Some(reason) = rows.first().and_then(|point| point.windows[0].contamination()) else {
+    let contaminated: Vec<&Point<'_>> = points.iter().filter(is_contaminated).collect();
+    let Some(reason) = contaminated.first().and_then(|point| point.windows[0].contamination())
+    else {
         return Vec::new();
     };
     let is_simulated = windows.iter().all(|window| window.activity.counted.is_some());
@@ -176,7 +182,7 @@ pub(super) fn warnings(windows: &[RateWindow]) -> Vec<String> {
     vec![format!(
         "{} of {} rows of table rates have contaminated windows alone (of the first: {reason}); \
          {remedy}",
-        rows.len(),
+        contaminated.len(),
         points.len()
     )]
 }

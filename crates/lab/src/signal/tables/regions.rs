@@ -1,4 +1,5 @@
-//! Table `regions`: the scheme that keeps a bound of the latency with the least CPU use, by event rate.
+//! Table `regions`: the scheme that keeps a bound of the latency with the least CPU use, by event rate and bound. The
+//! report draws a picture from it. Measured runs (`fit.rs`), `signal model` and `signal advise` have this table.
 
 use record::{Columns, Table, TableDisplay, column};
 use signalling::{Region, Statistic};
@@ -34,8 +35,8 @@ fn columns<'a>(statistic: Statistic) -> Columns<'a, Region> {
     ])
 }
 
-/// The table of regions. `statistic` is the statistic of the latency that the bound limits. The terminal shows no
-/// rows: people read the figure, programs read the rows.
+/// Table `regions`. `statistic` is the statistic of the latency that the bound limits. The terminal shows no rows:
+/// people look at the picture, and programs read the rows.
 #[must_use]
 pub fn region_table(regions: &[Region], statistic: Statistic) -> Table {
     let doc = "By event rate and bound of the latency: the scheme that keeps the bound with the \

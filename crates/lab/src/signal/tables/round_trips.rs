@@ -1,5 +1,5 @@
-//! Table `round_trips`: latency of small requests, alone and against a bulk transfer (section 8.3 of the
-//! paper).
+//! Table `round_trips`: latency of small requests, alone and against a bulk transfer (section 8.3 of the paper). Names
+//! and order of the columns are public.
 
 use record::{Columns, Format, Table, column};
 use signalling::Scheme;
@@ -10,18 +10,22 @@ use super::columns::{
     Activities, Latency, activity_columns, grouped, grouped_by_load, key_columns, latency_columns,
 };
 
+/// A row: all windows with one load and scheme, with or without a bulk transfer.
 struct Row<'w> {
     load: Load,
+    /// Whether a bulk transfer ran in the meantime.
     bulk: bool,
     scheme: Scheme,
     windows: Vec<&'w RoundTripWindow>,
 }
 
 impl Row<'_> {
+    /// The sum of a count over all windows.
     fn sum(&self, count: fn(&RoundTripWindow) -> u64) -> u64 {
         self.windows.iter().map(|window| count(window)).sum()
     }
 
+    /// The lower bound of the lowest filled bucket, ns. `None` without round trips.
     fn min_ns(&self) -> Option<u64> {
         let filled = self.windows.iter().map(|window| window.round_trip.histogram.filled());
         filled.filter_map(|mut buckets| buckets.next()).map(|(low, _, _)| low).min()
@@ -65,7 +69,7 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
     ])
 }
 
-/// One row for each load, scheme, and with and without bulk transfer.
+/// Table `round_trips`: one row for each load and scheme, with and without a bulk transfer.
 pub(super) fn round_trips(windows: &[RoundTripWindow]) -> Table {
     let doc = "Round-trip latency of small requests, alone and during a bulk transfer.";
     let key =

@@ -1,4 +1,5 @@
-//! Table `throughput`: TCP throughput by the size of the socket buffers (Tables 1 to 3 of the paper).
+//! Table `throughput`: TCP throughput by the size of the socket buffers (Tables 1 to 3 of the paper). Names and order
+//! of the columns are public.
 
 use record::{Columns, Table, column};
 
@@ -10,6 +11,7 @@ use super::columns::{
     over_repetitions, per_second,
 };
 
+/// A row: all windows with one load, scheme and size of the socket buffers.
 struct Row<'w> {
     load: Load,
     socket_buffer_bytes: u64,
@@ -17,6 +19,7 @@ struct Row<'w> {
 }
 
 impl Row<'_> {
+    /// Bytes received per second in each window.
     fn throughput(&self) -> Values {
         Values::from_windows(&self.windows, |window| per_second(window.bytes, &window.activity))
     }
@@ -52,11 +55,12 @@ fn columns<'a>() -> Columns<'a, Row<'a>> {
     ])
 }
 
-/// One row for each load, scheme and size.
+/// Table `throughput`: one row for each load, size of the socket buffers, and scheme.
 pub(super) fn throughput(plan: &Plan, windows: &[TransferWindow]) -> Table {
     let doc = "TCP throughput by the size of the socket buffers, messages of 32 KiB.";
     let notes = vec!["Each window is a connection of its own.".to_owned()];
     let key = |window: &TransferWindow| {
+        // Sorts schemes as in the plan.
         let scheme = plan.schemes.iter().position(|scheme| *scheme == window.point.scheme);
         (window.point.load, window.point.socket_buffer_bytes, scheme)
     };

@@ -1,4 +1,5 @@
-//! An asynchronous read of 16 bytes past the page cache: one request to the device, one completion.
+//! The disk stimuli: an asynchronous read that bypasses the page cache. Each is one request to the device and one
+//! completion interrupt.
 
 use lab::experiment::BenchError;
 use std::fs::File;
@@ -15,14 +16,14 @@ use super::super::interrupt_line::CountedAs;
 use super::RaiseInterrupt;
 use crate::stimulus::{default_scratch_dir, scratch_file};
 
-/// Number of files. A random one is read, so that no layer can predict the next read.
+/// Number of files, or of blocks of a device. Each read chooses one at random, so that no layer can predict it.
 const FILES: usize = 16;
 /// Bytes of each file, as in the paper.
 const FILE_BYTES: u64 = 16;
 /// Bytes of a read: `O_DIRECT` reads whole blocks only.
 const BLOCK_BYTES: usize = 4096;
 
-/// `struct iocb` (linux/aio_abi.h), 64 bytes.
+/// The kernel's `struct iocb` (linux/aio_abi.h), 64 bytes: the layout must not change.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Iocb {
@@ -40,7 +41,7 @@ struct Iocb {
     event_file: u32,
 }
 
-/// `struct io_event` (linux/aio_abi.h), 32 bytes.
+/// The kernel's `struct io_event` (linux/aio_abi.h), 32 bytes: the layout must not change.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct IoEvent {
@@ -59,9 +60,13 @@ struct Block([u8; BLOCK_BYTES]);
 /// Files on a disk, read by the kernel's asynchronous IO (`io_submit`). Its completion runs only in
 /// the interrupt, while io_uring would add work on the return to the loop.
 pub struct Disk {
+    /// The kernel's handle for asynchronous IO.
     context: libc::c_ulong,
+    /// [`FILES`] scratch files, or one device.
     files: Vec<File>,
+    /// The eventfd that signals completions, if the stimulus has one.
     event: Option<OwnedFd>,
+    /// The kernel writes to it until the read is reaped, so it must stay on the heap.
     block: Box<Block>,
     request: Box<Iocb>,
     in_flight: bool,
@@ -104,8 +109,8 @@ impl Disk {
             .map_err(|error| BenchError::unavailable(format!("eventfd failed: {error}")))?;
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes a number to `context`, which outlives the call.
-        let made = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) };
-        if made < 0 {
+        let result = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) };
+        if result < 0 {
             let error = io::Error::last_os_error();
             return Err(BenchError::unavailable(format!("io_setup failed: {error}")));
         }
@@ -115,14 +120,14 @@ impl Disk {
         Ok(Disk { context, files, event, block, request, in_flight: false, random })
     }
 
-    /// Waits for the read, if one is in flight.
+    /// Waits for the read in flight, if there is one. Fails if the read failed.
     fn reap(&mut self) -> io::Result<()> {
         let mut event = IoEvent::default();
         while self.in_flight {
             // SAFETY: the kernel writes at most one event to `event`; no time limit is given.
             let number = unsafe {
-                let none = std::ptr::null::<libc::timespec>();
-                libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, &raw mut event, none)
+                let no_limit = std::ptr::null::<libc::timespec>();
+                libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, &raw mut event, no_limit)
             };
             match number {
                 1 => self.in_flight = false,
@@ -145,13 +150,14 @@ impl RaiseInterrupt for Disk {
         CountedAs::Device
     }
 
+    /// Submits the read at once: the disk decides when it interrupts.
     fn schedule(&mut self, _delay: Duration) -> io::Result<()> {
         self.reap()?;
-        let chosen = self.random.below(FILES as u64) as usize;
-        // Each file has one block. On a device, the stimulus uses equally many blocks.
+        let index = self.random.below(FILES as u64) as usize;
+        // Each scratch file has one block. On a device, the index is the block's number.
         let (file, block) = match &self.files[..] {
-            [device] => (device, chosen),
-            files => (&files[chosen], 0),
+            [device] => (device, index),
+            files => (&files[index], 0),
         };
         *self.request = Iocb {
             opcode: OPCODE_READ,
@@ -164,12 +170,11 @@ impl RaiseInterrupt for Disk {
             ..Iocb::default()
         };
         let mut requests = [&raw mut *self.request];
-        // SAFETY: request and block are on the heap and stay there until the read is reaped, also
-        // by
-        // `drop`; the kernel reads the request in this call, and writes to the block until then.
-        let taken =
+        // SAFETY: request and block are on the heap and stay there until the read is reaped, at the latest by
+        // `drop`. The kernel reads the request in this call, and writes to the block until the read is reaped.
+        let submitted =
             unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr()) };
-        if taken != 1 {
+        if submitted != 1 {
             return Err(io::Error::last_os_error());
         }
         self.in_flight = true;
@@ -192,7 +197,7 @@ impl RaiseInterrupt for Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = self.reap(); // before its buffer is freed
+        let _ = self.reap(); // The kernel must not write to the buffer after it is freed.
         // SAFETY: this value owns the context, and nothing is in flight.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }

@@ -1,4 +1,4 @@
-//! A function-call interrupt: `membarrier` on another CPU.
+//! The IPI stimulus: membarrier(2) on another CPU interrupts the loop's CPU with a function call.
 
 use lab::experiment::BenchError;
 use std::io;
@@ -22,23 +22,24 @@ const DELAY_MAX: Duration = Duration::from_secs(1);
 pub struct Ipi {
     shared: Arc<Shared>,
     caller: Option<JoinHandle<()>>,
+    /// CPU of the thread that interrupts.
     cpu: u32,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// The requested delay, ns, plus 1; 0: no request.
-    requested: AtomicU64,
+    /// The requested delay, ns, plus 1. 0: no request.
+    delay_plus_1_ns: AtomicU64,
     stop: AtomicBool,
     failed: AtomicBool,
 }
 
 impl Ipi {
-    /// Starts the thread on the CPU `from`, which interrupts.
+    /// Starts the interrupting thread on CPU `caller_cpu`.
     ///
     /// Fails if there is no other CPU, or the kernel refuses.
-    pub fn new(from: Option<u32>) -> Result<Self, BenchError> {
-        let cpu = from.ok_or_else(|| {
+    pub fn new(caller_cpu: Option<u32>) -> Result<Self, BenchError> {
+        let cpu = caller_cpu.ok_or_else(|| {
             BenchError::unavailable(
                 "an inter-processor interrupt needs two CPUs, and this process may use one",
             )
@@ -47,10 +48,11 @@ impl Ipi {
             BenchError::unavailable(format!("membarrier(PRIVATE_EXPEDITED) failed: {error}"))
         })?;
         let shared = Arc::new(Shared::default());
-        let its = Arc::clone(&shared);
-        let caller = spawn_thread("irqlab-ipi", move || call(&its, cpu)).map_err(|error| {
-            BenchError::unavailable(format!("starting a thread failed: {error}"))
-        })?;
+        let callers_share = Arc::clone(&shared);
+        let caller =
+            spawn_thread("irqlab-ipi", move || call(&callers_share, cpu)).map_err(|error| {
+                BenchError::unavailable(format!("starting a thread failed: {error}"))
+            })?;
         Ok(Ipi { shared, caller: Some(caller), cpu })
     }
 }
@@ -61,13 +63,13 @@ fn call(shared: &Shared, cpu: u32) {
         shared.failed.store(true, Ordering::Release);
     }
     while !shared.stop.load(Ordering::Acquire) {
-        let requested = shared.requested.load(Ordering::Acquire);
-        if requested == 0 {
+        let delay_plus_1_ns = shared.delay_plus_1_ns.load(Ordering::Acquire);
+        if delay_plus_1_ns == 0 {
             std::thread::park_timeout(Duration::from_millis(100));
             continue;
         }
         let start = Instant::now();
-        while start.elapsed().as_nanos() < u128::from(requested - 1) {
+        while start.elapsed().as_nanos() < u128::from(delay_plus_1_ns - 1) {
             std::hint::spin_loop();
         }
         // If the kernel moved this thread to the loop's own CPU, membarrier interrupts nothing.
@@ -75,7 +77,7 @@ fn call(shared: &Shared, cpu: u32) {
         if called.is_err() || !is_pinned_to(cpu) {
             shared.failed.store(true, Ordering::Release);
         }
-        shared.requested.store(0, Ordering::Release);
+        shared.delay_plus_1_ns.store(0, Ordering::Release);
     }
 }
 
@@ -86,7 +88,7 @@ impl RaiseInterrupt for Ipi {
 
     fn schedule(&mut self, delay: Duration) -> io::Result<()> {
         let delay_ns = delay.min(DELAY_MAX).as_nanos() as u64;
-        self.shared.requested.store(delay_ns + 1, Ordering::Release);
+        self.shared.delay_plus_1_ns.store(delay_ns + 1, Ordering::Release);
         if let Some(caller) = &self.caller {
             caller.thread().unpark();
         }
@@ -94,7 +96,7 @@ impl RaiseInterrupt for Ipi {
     }
 
     fn drain(&mut self) -> io::Result<()> {
-        while self.shared.requested.load(Ordering::Acquire) != 0 {
+        while self.shared.delay_plus_1_ns.load(Ordering::Acquire) != 0 {
             std::thread::yield_now();
         }
         let failed = self.shared.failed.load(Ordering::Acquire);
@@ -121,7 +123,7 @@ impl Drop for Ipi {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(caller) = self.caller.take() {
             caller.thread().unpark();
-            let _ = caller.join(); // it returns nothing
+            let _ = caller.join(); // An error is a panic, whose message was printed.
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Stimuli that raise a single interrupt at an approximately known time.
+//! Stimuli that raise a single interrupt at an approximately known time, for one repetition of `footprint`. Unlike
+//! `crate::stimulus`, they run in the measuring process.
 
 mod disk;
 mod ipi;
@@ -20,17 +21,17 @@ pub use timer::Timer;
 
 /// Raises one interrupt at a time on the CPU of the calling thread.
 pub trait RaiseInterrupt {
-    /// The line with which the kernel counts the interrupt.
+    /// The lines of /proc/interrupts that may count the interrupt.
     fn counted_as(&self) -> CountedAs;
 
-    /// Requests the interrupt after `delay`; a device may choose another time.
+    /// Requests the interrupt after `delay`. A device interrupts at its own time.
     ///
-    /// Fails if the system refuses.
+    /// Fails if the kernel refuses.
     fn schedule(&mut self, delay: Duration) -> std::io::Result<()>;
 
-    /// Waits, after the window, until nothing is in flight.
+    /// Waits, after the window, until no request is in flight, or cancels the request.
     ///
-    /// Fails if the system refuses.
+    /// Fails if the kernel refuses.
     fn drain(&mut self) -> std::io::Result<()>;
 
     /// Whether the interrupt comes at the requested time, within some microseconds.
@@ -38,8 +39,8 @@ pub trait RaiseInterrupt {
         false
     }
 
-    /// Whether the interrupt never comes before its delay, and soon after it. So a window that is open at that time
-    /// has it.
+    /// Whether the interrupt comes soon after its delay, and never before. A window that is open at that time then
+    /// contains the interrupt.
     fn comes_in_window(&self) -> bool {
         self.is_timed()
     }
@@ -48,9 +49,8 @@ pub trait RaiseInterrupt {
     fn method(&self) -> String;
 }
 
-/// Prepares a stimulus for a loop on `cpu`. `device`: the disk stimuli read it instead of scratch
-/// files;
-/// `far`: where the network stimuli's messages come from.
+/// Prepares a stimulus for a loop on `cpu`. `others`: CPUs for its other end. `device`: what the disk stimuli read
+/// instead of scratch files. `far`: the sender of the network stimuli's messages.
 ///
 /// Fails if the stimulus is unavailable.
 pub fn ready(
@@ -66,11 +66,11 @@ pub fn ready(
         Stimulus::Disk => Ok(Box::new(Disk::new(false, device)?)),
         Stimulus::DiskEvent => Ok(Box::new(Disk::new(true, device)?)),
         Stimulus::Net | Stimulus::NetSignal => {
-            let signal = stimulus == Stimulus::NetSignal;
+            let sends_signal = stimulus == Stimulus::NetSignal;
             Ok(Box::new(match far {
-                FarEnd::Peer(peer) => Net::to_peer(peer, signal)?,
-                FarEnd::Cards => Net::over_cards(cpu, other_cpu(), signal)?,
-                FarEnd::Veth => Net::new(cpu, other_cpu(), signal)?,
+                FarEnd::Peer(peer) => Net::to_peer(peer, sends_signal)?,
+                FarEnd::Cards => Net::over_cards(cpu, other_cpu(), sends_signal)?,
+                FarEnd::Veth => Net::new(cpu, other_cpu(), sends_signal)?,
             }))
         }
     }

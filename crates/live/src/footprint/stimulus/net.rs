@@ -1,5 +1,5 @@
-//! A short TCP message arrives: from the far end of a veth pair, whose messages the kernel handles
-//! on the loop's CPU; from the second card of a simulated machine; or from another machine.
+//! The network stimuli: a short TCP message arrives, and the kernel handles it on the loop's CPU. The sender is the far
+//! end of a veth pair, the second card of a simulated machine, or another machine.
 
 use lab::experiment::BenchError;
 use std::io::{self, Read, Write};
@@ -25,7 +25,7 @@ const PEER_MAX: Duration = Duration::from_secs(3);
 pub enum FarEnd {
     /// The far end of a veth pair that this process creates.
     Veth,
-    /// The second of the two cards of a simulated machine, which are joined back to back.
+    /// The second of the two cards of a simulated machine, which are connected back to back.
     Cards,
     /// Another machine: HOST:PORT of an `irqlab echo`.
     Peer(String),
@@ -35,10 +35,11 @@ pub enum FarEnd {
 #[derive(Debug)]
 pub struct Net {
     near: TcpStream,
-    /// Whether a message was asked for and is not read yet.
+    /// Whether a message was requested and is not read yet.
     in_flight: bool,
-    signal: bool,
-    from: Origin,
+    /// Whether each message sends a SIGIO to the loop's thread.
+    sends_signal: bool,
+    origin: Origin,
 }
 
 /// Where the far end is.
@@ -46,7 +47,7 @@ pub struct Net {
 enum Origin {
     /// In a network namespace of this process, on this CPU.
     Cpu(u32),
-    /// At the other card, on this CPU; the sender sets the send times.
+    /// At the other card, on this CPU. The channel takes the time at which to send.
     Card(u32, SendTimes),
     /// On another machine with this name.
     Peer(String),
@@ -56,30 +57,30 @@ fn unavailable((reason, remedy): (String, String)) -> BenchError {
     BenchError::Unavailable { reason, remedy: Some(remedy).filter(|remedy| !remedy.is_empty()) }
 }
 
-fn other_cpu(from: Option<u32>) -> Result<u32, BenchError> {
-    let alone = "a message from another CPU needs two CPUs, and this process may use one";
-    from.ok_or_else(|| BenchError::unavailable(alone))
+fn require_cpu(sender_cpu: Option<u32>) -> Result<u32, BenchError> {
+    let reason = "a message from another CPU needs two CPUs, and this process may use one";
+    sender_cpu.ok_or_else(|| BenchError::unavailable(reason))
 }
 
 fn no_connection(error: io::Error) -> BenchError {
     BenchError::unavailable(format!("the connection failed: {error}"))
 }
 
-/// Longest time from a message to the card's interrupt for it.
+/// Time after an acknowledgement until the card interrupts no more.
 const QUIET: Duration = Duration::from_millis(1);
 
-/// Tells the far end when to send.
+/// The channel that passes the times of messages to the far end.
 type SendTimes = Sender<Instant>;
 
 /// Starts a thread on `cpu` that sends a message at each time that it receives.
 ///
-/// A request by message would cross the near card, and its interrupts would be in the window.
-/// Therefore the far end learns the time within this process, and acknowledgements wait.
+/// A request by message would cross the near card, and the near card's interrupts would be in the window.
+/// Therefore the far end learns the time through a channel, and acknowledgements wait.
 fn timed_sender(mut far: TcpStream, cpu: u32) -> io::Result<SendTimes> {
     let (sender, times): (SendTimes, Receiver<Instant>) = channel();
     let send = move || {
         if pin(cpu).is_err() {
-            return; // the near end then reads an end of file
+            return; // The near end then reads an end of file.
         }
         for due in times {
             wait_until(due);
@@ -97,7 +98,7 @@ fn hold_acknowledgements(near: &TcpStream) -> io::Result<()> {
     Ok(set_tcp_quickack(near, false)?)
 }
 
-/// Acknowledges the messages read so far, and busy-waits until the cards are quiet again.
+/// Acknowledges the messages read so far, and busy-waits until the cards interrupt no more.
 fn acknowledge(near: &TcpStream) -> io::Result<()> {
     set_tcp_quickack(near, true)?;
     wait_until(Instant::now() + QUIET);
@@ -105,34 +106,39 @@ fn acknowledge(near: &TcpStream) -> io::Result<()> {
 }
 
 impl Net {
-    /// `cpu`: the loop's CPU. `from`: the CPU of the far end. `signal`: each message sends a SIGIO.
+    /// Messages over a veth pair. `cpu`: the loop's CPU. `sender_cpu`: the CPU of the far end. `sends_signal`: each
+    /// message sends a SIGIO.
     ///
     /// Fails if there is no other CPU, no network namespace can be made, or packets can't be
     /// steered.
-    pub fn new(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, BenchError> {
-        let from = other_cpu(from)?;
+    pub fn new(cpu: u32, sender_cpu: Option<u32>, sends_signal: bool) -> Result<Self, BenchError> {
+        let sender_cpu = require_cpu(sender_cpu)?;
         let Ends { near, far } = connected_ends(cpu).map_err(unavailable)?;
         // On failure the near end reads an end of file.
-        let far = move || pin(from).map(|()| answer(far, None)).ok();
+        let far = move || pin(sender_cpu).map(|()| answer(far, None)).ok();
         spawn_thread("irqlab-far", far).map_err(no_connection)?;
-        Self::over(near, signal, Origin::Cpu(from)).map_err(no_connection)
+        Self::over(near, sends_signal, Origin::Cpu(sender_cpu)).map_err(no_connection)
     }
 
     /// Like [`Net::new`], over the two cards of a simulated machine.
     ///
     /// Fails if there is no other CPU, or the cards can't be used.
-    pub fn over_cards(cpu: u32, from: Option<u32>, signal: bool) -> Result<Self, BenchError> {
-        let from = other_cpu(from)?;
-        let Ends { near, far } = connected_cards(cpu, from).map_err(unavailable)?;
+    pub fn over_cards(
+        cpu: u32,
+        sender_cpu: Option<u32>,
+        sends_signal: bool,
+    ) -> Result<Self, BenchError> {
+        let sender_cpu = require_cpu(sender_cpu)?;
+        let Ends { near, far } = connected_cards(cpu, sender_cpu).map_err(unavailable)?;
         hold_acknowledgements(&near).map_err(no_connection)?;
-        let times = timed_sender(far, from).map_err(no_connection)?;
-        Self::over(near, signal, Origin::Card(from, times)).map_err(no_connection)
+        let times = timed_sender(far, sender_cpu).map_err(no_connection)?;
+        Self::over(near, sends_signal, Origin::Card(sender_cpu, times)).map_err(no_connection)
     }
 
-    /// `peer`: HOST:PORT of an `irqlab echo`.
+    /// Messages from another machine. `peer`: HOST:PORT of its `irqlab echo`.
     ///
     /// Fails if nobody answers there.
-    pub fn to_peer(peer: &str, signal: bool) -> Result<Self, BenchError> {
+    pub fn to_peer(peer: &str, sends_signal: bool) -> Result<Self, BenchError> {
         let cannot = |error: io::Error| BenchError::Unavailable {
             reason: format!("--peer {peer}: {error}"),
             remedy: Some("on the other machine: irqlab echo --listen ADDRESS:PORT".to_owned()),
@@ -143,16 +149,17 @@ impl Net {
         let near = TcpStream::connect_timeout(&address, PEER_MAX).map_err(cannot)?;
         near.set_nodelay(true).map_err(cannot)?;
         near.set_read_timeout(Some(PEER_MAX)).map_err(cannot)?;
-        let mut net = Self::over(near, signal, Origin::Peer(peer.to_owned())).map_err(cannot)?;
+        let mut net =
+            Self::over(near, sends_signal, Origin::Peer(peer.to_owned())).map_err(cannot)?;
         net.schedule(Duration::ZERO).and_then(|()| net.reap()).map_err(cannot)?;
         Ok(net)
     }
 
-    fn over(near: TcpStream, signal: bool, from: Origin) -> io::Result<Self> {
-        if signal {
+    fn over(near: TcpStream, sends_signal: bool, origin: Origin) -> io::Result<Self> {
+        if sends_signal {
             notify_by_signal(&near)?;
         }
-        Ok(Net { near, in_flight: false, signal, from })
+        Ok(Net { near, in_flight: false, sends_signal, origin })
     }
 
     /// Waits for the message in flight, if there is one, and reads it; acknowledges it if it came from a card.
@@ -160,7 +167,7 @@ impl Net {
         if self.in_flight {
             self.near.read_exact(&mut [0; MESSAGE_BYTES])?;
             self.in_flight = false;
-            if let Origin::Card(..) = self.from {
+            if let Origin::Card(..) = self.origin {
                 acknowledge(&self.near)?;
                 hold_acknowledgements(&self.near)?;
             }
@@ -207,18 +214,18 @@ fn notify_by_signal(stream: &TcpStream) -> io::Result<()> {
 
 impl RaiseInterrupt for Net {
     fn counted_as(&self) -> CountedAs {
-        match self.from {
+        match self.origin {
             Origin::Cpu(_) => CountedAs::Line("CAL"),
             Origin::Card(..) => CountedAs::Device,
             Origin::Peer(_) => CountedAs::Arrival,
         }
     }
 
-    /// Waits for the previous message first, if it is not read yet; then the delay starts. A card's sender learns the
-    /// time through a channel, any other far end by a message (see [`timed_sender`]).
+    /// First waits for the previous message, if it is not read yet; then the delay starts. The sender at a card learns
+    /// the time through a channel (see [`timed_sender`]), any other far end by a message.
     fn schedule(&mut self, delay: Duration) -> io::Result<()> {
         self.reap()?;
-        match &self.from {
+        match &self.origin {
             Origin::Card(_, times) => {
                 let closed = |_| io::Error::from(io::ErrorKind::BrokenPipe);
                 times.send(Instant::now() + delay).map_err(closed)?;
@@ -234,12 +241,12 @@ impl RaiseInterrupt for Net {
     }
 
     fn method(&self) -> String {
-        let signal = if self.signal { ", notified by SIGIO" } else { "" };
-        let route = match &self.from {
-            Origin::Cpu(from) => {
-                format!("over a veth pair from CPU {from}, steered to the loop's CPU")
+        let signal = if self.sends_signal { ", notified by SIGIO" } else { "" };
+        let route = match &self.origin {
+            Origin::Cpu(cpu) => {
+                format!("over a veth pair from CPU {cpu}, steered to the loop's CPU")
             }
-            Origin::Card(from, _) => format!("from the other card, sent by CPU {from}"),
+            Origin::Card(cpu, _) => format!("from the other card, sent by CPU {cpu}"),
             Origin::Peer(peer) => format!("echoed by {peer}"),
         };
         format!("TCP, {MESSAGE_BYTES} bytes {route}{signal}")

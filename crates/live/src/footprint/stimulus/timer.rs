@@ -1,4 +1,4 @@
-//! A timer that expires while no thread waits for it: the interrupt, and nothing else.
+//! The timer stimulus: a timer that expires while no thread waits for it. The interrupt does nothing else.
 
 use lab::experiment::BenchError;
 use std::io;
@@ -45,9 +45,9 @@ impl RaiseInterrupt for Timer {
     }
 
     fn drain(&mut self) -> io::Result<()> {
-        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let none = Itimerspec { it_interval: never, it_value: never };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &none)?;
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let disarmed = Itimerspec { it_interval: zero, it_value: zero };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &disarmed)?;
         Ok(())
     }
 

@@ -1,10 +1,9 @@
-//! Finds the directories of this process's groups. /proc/self/cgroup names the groups, and
-//! /proc/self/mountinfo says where they are mounted (cgroups(7), proc_pid_mountinfo(5)).
+//! [`levels`]: the directories of the control groups that this process is in. /proc/self/cgroup names the groups, and
+//! /proc/self/mountinfo says where their file systems are mounted (cgroups(7), proc_pid_mountinfo(5)).
 
 use super::super::root::Root;
 
-/// A limit that no hierarchy reaches (`cgroup.max.depth` is seldom set; systemd
-/// creates about ten levels).
+/// Largest number of levels that are read. systemd creates about ten.
 const LEVELS_MAX: usize = 64;
 
 /// A resource that a group limits.
@@ -25,14 +24,14 @@ impl Controller {
     }
 }
 
-/// Version of the interface; the two versions name the files differently.
+/// Version of the interface. Files have other names in each version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     V1,
     V2,
 }
 
-/// The directory of a group.
+/// A group, with the directory of its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     pub version: Version,
@@ -41,14 +40,14 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// The path of one of the directory's files.
+    /// The path of one of the group's files, from the root of the file system.
     pub fn file(&self, name: &str) -> String {
         format!("{}/{name}", self.directory)
     }
 }
 
-/// The groups of this process for a controller, from its own group up to the group of the mount
-/// point. Empty if the controller or its mount is absent.
+/// The groups of this process for a controller, from the innermost group up to the group at the mount point. Empty if
+/// the controller or its mount is absent.
 pub(super) fn levels(root: &Root, controller: Controller) -> Vec<Level> {
     let groups = root.text("proc/self/cgroup").unwrap_or_default();
     let mounts = root.text("proc/self/mountinfo").unwrap_or_default();
@@ -56,8 +55,8 @@ pub(super) fn levels(root: &Root, controller: Controller) -> Vec<Level> {
     let mount =
         mounts.lines().filter_map(Mount::parse).find(|mount| mount.serves(version, controller));
     let Some(mount) = mount else { return Vec::new() };
-    let below = mount.below(group);
-    let mut directory = format!("{}{below}", mount.point);
+    let relative_path = mount.relative_path(group);
+    let mut directory = format!("{}{relative_path}", mount.point);
     let mut levels = Vec::new();
     while levels.len() < LEVELS_MAX {
         levels.push(Level { version, directory: directory.clone() });
@@ -69,10 +68,10 @@ pub(super) fn levels(root: &Root, controller: Controller) -> Vec<Level> {
     levels
 }
 
-/// The group's path, and the version of the controller's interface. The version is 2 unless a line
-/// of version 1 names the controller.
+/// The version of the controller's interface, and the path of this process's group in its hierarchy, from the text of
+/// /proc/self/cgroup. The version is 2 unless a line of version 1 names the controller.
 fn group_of(groups: &str, controller: Controller) -> Option<(Version, &str)> {
-    let mut unified = None;
+    let mut version_2 = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(path)) =
@@ -84,10 +83,10 @@ fn group_of(groups: &str, controller: Controller) -> Option<(Version, &str)> {
             return Some((Version::V1, path));
         }
         if controllers.is_empty() {
-            unified = Some((Version::V2, path));
+            version_2 = Some((Version::V2, path));
         }
     }
-    unified
+    version_2
 }
 
 /// The fields of a mountinfo line that locate a group's files.
@@ -102,6 +101,7 @@ struct Mount {
 }
 
 impl Mount {
+    /// Parses a line such as `24 19 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw`.
     fn parse(line: &str) -> Option<Mount> {
         let (location, kind) = line.split_once(" - ")?;
         let mut location = location.split(' ').skip(3);
@@ -111,27 +111,27 @@ impl Mount {
         Some(Mount { group, point: point.trim_end_matches('/').to_owned(), file_system, options })
     }
 
+    /// Whether the mount shows the groups of this controller.
     fn serves(&self, version: Version, controller: Controller) -> bool {
         match version {
             Version::V1 => {
-                let has = |name| self.options.split(',').any(|option| option == name);
-                self.file_system == "cgroup" && has(controller.name())
+                let has_option = |name| self.options.split(',').any(|option| option == name);
+                self.file_system == "cgroup" && has_option(controller.name())
             }
             Version::V2 => self.file_system == "cgroup2",
         }
     }
 
-    /// The path of `group` below the mount point, with a slash at its start; empty for the group of
-    /// the mount point itself. A group that this mount does not show (`/..` in a namespace) is
-    /// treated as the group of the mount point.
-    fn below<'a>(&self, group: &'a str) -> &'a str {
+    /// The path of `group` from the mount point, with a slash at its start; empty for the group at the mount point.
+    /// Also empty for a group that this mount does not show, such as `/..` in a namespace.
+    fn relative_path<'a>(&self, group: &'a str) -> &'a str {
         let inside = group.strip_prefix(self.group.trim_end_matches('/')).unwrap_or_default();
         let is_shown = inside.starts_with('/') && !inside.split('/').any(|part| part == "..");
         if is_shown { inside.trim_end_matches('/') } else { "" }
     }
 }
 
-/// Replaces the octal escapes of spaces, tabs, line ends and backslashes.
+/// Replaces the octal escapes of spaces, tabs, line ends and backslashes in a path of mountinfo.
 fn unescaped(text: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))

@@ -1,10 +1,10 @@
-//! Limits that control groups impose on this process: memory, CPU time, processes.
+//! Limits that control groups impose on this process: memory, CPU time, number of processes. `available_memory`,
+//! `spawn`, `window::throttling` and `irqlab doctor` use them.
 //!
-//! A group's own limit and the limits of all groups above it apply, so each value is the
-//! tightest of the levels from this process's group to the mount point. Both versions are
-//! read (Documentation/admin-guide/cgroup-v1, cgroup-v2.rst); a machine may have both, with
-//! each controller in one version. A container's own mount hides some levels above, so
-//! their limits are unknown.
+//! The limit of a group and the limits of all groups above it apply. Therefore each limit here is the tightest one of
+//! the levels from this process's group up to the mount point. Both versions of the interface are read
+//! (Documentation/admin-guide/cgroup-v1, cgroup-v2.rst). A machine may have both, with each controller in one of them.
+//! A container's own mount hides some levels above it, whose limits are unknown.
 
 mod levels;
 mod throttling;
@@ -16,7 +16,7 @@ use super::root::Root;
 
 pub use throttling::Throttling;
 
-/// A memory limit of at least this is none: version 1 shows the largest number of pages, in bytes.
+/// A memory limit from this value on means no limit: for that, version 1 shows the largest number of pages, in bytes.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
 /// The tightest limits of this process. A limit is `None` if no group sets it.
@@ -24,7 +24,6 @@ const UNLIMITED_BYTES: u64 = 1 << 62;
 pub struct CgroupLimits {
     pub memory: Option<MemoryLimit>,
     pub cpu: Option<CpuQuota>,
-    /// Number of processes and threads.
     pub pids: Option<PidLimit>,
 }
 
@@ -33,13 +32,14 @@ pub struct CgroupLimits {
 pub struct MemoryLimit {
     /// Bytes that all processes of the group together may use.
     pub limit_bytes: u64,
-    /// Unused part of the limit now, plus the page cache that the kernel can reclaim.
+    /// Bytes below the limit that the group can still get, including page cache that the
+    /// kernel can reclaim. `None` if unknown.
     pub available_bytes: Option<u64>,
     /// The file that sets the limit.
     pub file: String,
 }
 
-/// The CPU time that a group gets in each period.
+/// The limit of a group's CPU time in each period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CpuQuota {
     /// CPU time of all the group's processes together, us.
@@ -51,28 +51,28 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// How many CPUs the group can keep busy.
+    /// How many CPUs the group can keep busy on average.
     #[must_use]
     pub fn cpus(&self) -> f64 {
         self.quota_us as f64 / self.period_us.max(1) as f64
     }
 }
 
-/// The limit of a group's processes and threads.
+/// The limit of the number of a group's processes and threads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PidLimit {
     pub limit: u64,
     /// Number of processes and threads now; `None` if the kernel does not state it.
     pub current: Option<u64>,
-    /// How often a limit of this process's groups refused a process or thread so far: the maximum of all levels.
-    /// The kernel counts a refusal in the group that sets the limit; older kernels in the group of the process.
+    /// How often a limit of this process's groups has refused a process or thread so far: the maximum over all levels.
+    /// The kernel counts a refusal at the group that sets the limit, and older kernels at the group of the process.
     pub refused_count: Option<u64>,
     /// The file that sets the limit.
     pub file: String,
 }
 
 impl PidLimit {
-    /// Whether there are as many processes and threads as the limit allows, or it has refused a process or thread.
+    /// Whether the limit is reached now, or has been reached before: it has refused a process or thread.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         self.current.is_some_and(|current| current >= self.limit)
@@ -80,21 +80,22 @@ impl PidLimit {
     }
 }
 
+/// Reads the tightest limits of this process.
 #[must_use]
 pub fn cgroup_limits(root: &Root) -> CgroupLimits {
-    let memory = levels(root, Controller::Memory);
-    let memory = memory.iter().filter_map(|level| memory_limit(root, level));
-    let cpu = levels(root, Controller::Cpu);
-    let cpu = cpu.iter().filter_map(|level| cpu_quota(root, level));
+    let memory_levels = levels(root, Controller::Memory);
+    let memory_limits = memory_levels.iter().filter_map(|level| memory_limit(root, level));
+    let cpu_levels = levels(root, Controller::Cpu);
+    let cpu_quotas = cpu_levels.iter().filter_map(|level| cpu_quota(root, level));
     CgroupLimits {
-        memory: memory.reduce(tighter_memory),
-        cpu: cpu.min_by(|first, second| first.cpus().total_cmp(&second.cpus())),
+        memory: memory_limits.reduce(tighter_memory),
+        cpu: cpu_quotas.min_by(|first, second| first.cpus().total_cmp(&second.cpus())),
         pids: pid_limit(root),
     }
 }
 
-/// Returns the lower limit. Its available bytes are the smaller of both, because either level
-/// may have other users.
+/// Returns the lower limit, with the smaller number of available bytes of both: a group above may have other members,
+/// which use its memory.
 fn tighter_memory(first: MemoryLimit, second: MemoryLimit) -> MemoryLimit {
     let available = [first.available_bytes, second.available_bytes];
     let available_bytes = available.into_iter().flatten().min();
@@ -102,13 +103,14 @@ fn tighter_memory(first: MemoryLimit, second: MemoryLimit) -> MemoryLimit {
     MemoryLimit { available_bytes, ..tighter }
 }
 
+/// The memory limit that one level sets; `None` if it sets none.
 fn memory_limit(root: &Root, level: &Level) -> Option<MemoryLimit> {
     let (limit, used, reclaimable) = match level.version {
         Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         Version::V2 => ("memory.max", "memory.current", "inactive_file"),
     };
     let file = level.file(limit);
-    // "max" of version 2 is not a number, so it means no limit.
+    // In version 2, `max` means no limit, and does not parse as a number.
     let limit_bytes = root.number::<u64>(&file).filter(|limit| *limit < UNLIMITED_BYTES)?;
     let available = || {
         let used: u64 = root.number(level.file(used))?;
@@ -118,17 +120,19 @@ fn memory_limit(root: &Root, level: &Level) -> Option<MemoryLimit> {
     Some(MemoryLimit { limit_bytes, available_bytes: available(), file })
 }
 
+/// The CPU quota that one level sets; `None` if it sets none.
 fn cpu_quota(root: &Root, level: &Level) -> Option<CpuQuota> {
     let (file, quota_us, period_us) = match level.version {
         Version::V1 => {
             let file = level.file("cpu.cfs_quota_us");
-            // -1 means no quota, and does not parse as a number here.
+            // -1 means no quota, and does not parse as an unsigned number.
             let quota_us = root.number(&file)?;
             (file, quota_us, root.number(level.file("cpu.cfs_period_us"))?)
         }
         Version::V2 => {
             let file = level.file("cpu.max");
             let text = root.word(&file)?;
+            // `max` in place of the quota does not parse as a number.
             let (quota, period) = text.split_once(' ')?;
             (file, quota.parse().ok()?, period.trim().parse().ok()?)
         }
@@ -136,7 +140,7 @@ fn cpu_quota(root: &Root, level: &Level) -> Option<CpuQuota> {
     Some(CpuQuota { quota_us, period_us, file })
 }
 
-/// The lowest limit of the number of processes and threads, of this process's group and those above it.
+/// The lowest limit of the number of processes and threads that this process's group and the groups above it set.
 #[must_use]
 pub fn pid_limit(root: &Root) -> Option<PidLimit> {
     let levels = levels(root, Controller::Pids);
@@ -151,7 +155,7 @@ pub fn pid_limit(root: &Root) -> Option<PidLimit> {
     limits.min_by_key(|limit| limit.limit)
 }
 
-/// Returns the value of the line `NAME VALUE`.
+/// The value of the line `NAME VALUE` of a file.
 fn field(root: &Root, file: &str, name: &str) -> Option<u64> {
     let text = root.text(file)?;
     let mut pairs = text.lines().filter_map(|line| line.split_once(' '));

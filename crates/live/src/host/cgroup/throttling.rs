@@ -1,10 +1,11 @@
-//! How long a CPU quota kept this process's group from running.
+//! [`Throttling`]: how often and how long a CPU quota kept this process's group from running, for
+//! `window::ThrottlingWindow`.
 
 use super::super::root::Root;
 use super::field;
 use super::levels::{Controller, Version, levels};
 
-/// Counts of cpu.stat up to a moment, summed over the levels that have this file.
+/// The counts of cpu.stat up to a moment, summed over this process's groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
     /// Number of periods whose quota the group used up.
@@ -17,7 +18,7 @@ impl Throttling {
     /// Reads the counts now; `None` if no level has any.
     #[must_use]
     pub fn now(root: &Root) -> Option<Throttling> {
-        let each = levels(root, Controller::Cpu).into_iter().filter_map(|level| {
+        let counts = levels(root, Controller::Cpu).into_iter().filter_map(|level| {
             let file = level.file("cpu.stat");
             let periods = field(root, &file, "nr_throttled")?;
             let time_ns = match level.version {
@@ -26,7 +27,7 @@ impl Throttling {
             };
             Some(Throttling { periods, time_ns })
         });
-        each.reduce(|sum, level| Throttling {
+        counts.reduce(|sum, level| Throttling {
             periods: sum.periods.saturating_add(level.periods),
             time_ns: sum.time_ns.saturating_add(level.time_ns),
         })

@@ -1,11 +1,13 @@
-//! Findings about performance events.
+//! Findings about performance events: hardware counters, the NMI watchdog that uses one, and software events.
 
 use super::Finding;
 use super::remedy::setcap_line;
 use crate::host::{EventKind, EventScope, HostFacts, PmuEvent};
 
+/// The columns that need hardware counters, in messages.
 const COLUMNS: &str = "cycles, instructions, IPC, branches, cache and TLB misses";
 
+/// The findings about performance events.
 pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = vec![pmu(facts)];
     findings.extend(watchdog(facts));
@@ -29,13 +31,13 @@ fn pmu(facts: &HostFacts) -> Finding {
         let events = hardware.iter().filter(move |event| event.scope == scope);
         events.map(|event| event.name.as_str()).collect::<Vec<_>>()
     };
-    let (both, user_only) =
+    let (kernel_and_user, user_only) =
         (names_with(EventScope::KernelAndUser), names_with(EventScope::UserOnly));
     let refused = names_with(EventScope::Refused);
-    if both.is_empty() && user_only.is_empty() {
+    if kernel_and_user.is_empty() && user_only.is_empty() {
         return no_pmu(facts, hardware[0]);
     }
-    let opened = both.len() + user_only.len();
+    let opened = kernel_and_user.len() + user_only.len();
     let counters = pmu.counters_in_group.unwrap_or(0);
     let says = format!(
         "{opened} of {} hardware events open; {counters} counters at once, {} for any event",
@@ -50,7 +52,7 @@ fn pmu(facts: &HostFacts) -> Finding {
         )
         .unlocked_by("end what holds the counters (another profiler)");
     }
-    if both.is_empty() {
+    if kernel_and_user.is_empty() {
         let finding = Finding::missing(
             super::PMU,
             format!("{says}, but for user mode only"),
@@ -66,6 +68,7 @@ fn pmu(facts: &HostFacts) -> Finding {
         .unlocked_by("nothing: this processor, or the hypervisor, has no such event")
 }
 
+/// The finding if no hardware event opens. `event`: the first event that was tried.
 fn no_pmu(facts: &HostFacts, event: &PmuEvent) -> Finding {
     let says = match (event.errno, event.error.as_deref()) {
         (Some(libc::ENOENT), _) => "none: this kernel found no hardware counters".to_owned(),
@@ -91,7 +94,7 @@ fn no_pmu(facts: &HostFacts, event: &PmuEvent) -> Finding {
     }
 }
 
-/// Where to switch a virtual PMU on.
+/// How to switch on the PMU of a virtual machine.
 fn virtual_pmu(hypervisor: Option<&str>) -> &'static str {
     match hypervisor {
         Some("KVM") => {
@@ -105,6 +108,7 @@ fn virtual_pmu(hypervisor: Option<&str>) -> &'static str {
     }
 }
 
+/// `None` if the watchdog does not run, or there are no counters that it could use.
 fn watchdog(facts: &HostFacts) -> Option<Finding> {
     if facts.pmu.counts() != Some(true) || facts.rights.nmi_watchdog != Some(true) {
         return None;
@@ -114,7 +118,7 @@ fn watchdog(facts: &HostFacts) -> Option<Finding> {
     Some(finding.unlocked_by("sudo sysctl kernel.nmi_watchdog=0"))
 }
 
-/// Software events and the TSC's events, which are opened like hardware events.
+/// The finding about software events and the TSC's event. `None` if none was tried.
 fn other_events(facts: &HostFacts) -> Option<Finding> {
     let is_other = |event: &&PmuEvent| [EventKind::Software, EventKind::Msr].contains(&event.kind);
     let others: Vec<&PmuEvent> = facts.pmu.events.iter().filter(is_other).collect();

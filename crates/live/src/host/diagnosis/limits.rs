@@ -1,14 +1,16 @@
-//! Findings about limits that give this process less than the machine has:
-//! containers, services, taskset.
+//! Findings about limits that give this process less than the machine has, as containers, systemd services and
+//! taskset(1) set them. Each private function makes the finding about one limit.
 
 use super::Finding;
 use crate::host::cgroup::{CpuQuota, MemoryLimit, PidLimit};
 use crate::host::{HostFacts, format_cpu_list};
 
 const MIB: u64 = 1 << 20;
-/// Threads and processes that a measurement on a small machine starts, with a margin.
+/// Threads and processes that a measurement on a small machine starts, and a margin. A
+/// limit that leaves fewer is reported.
 const PIDS_WANTED: u64 = 64;
 
+/// The findings about limits; none for limits that are not set.
 pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
     let limits = &facts.limits;
     let findings = [
@@ -24,15 +26,15 @@ pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
 
 fn allowed_cpus(facts: &HostFacts) -> Option<Finding> {
     let (allowed, online) = (facts.limits.cpus_allowed.as_ref()?, facts.cpu.online.as_ref()?);
-    let others: Vec<u32> = online.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
+    let forbidden: Vec<u32> = online.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
     let allowed_list = format_cpu_list(allowed);
-    if others.is_empty() {
+    if forbidden.is_empty() {
         return Some(Finding::ok("allowed CPUs", format!("all that are online ({allowed_list})")));
     }
     let online_list = format_cpu_list(online);
     let consequence = format!(
         "by default only these are measured, and stimuli and loops run on these; not on {}",
-        format_cpu_list(&others)
+        format_cpu_list(&forbidden)
     );
     let finding =
         Finding::limited("allowed CPUs", format!("{allowed_list} of {online_list}"), consequence);

@@ -1,15 +1,17 @@
-//! Findings about the machine: kernel, processors, clocks, hypervisor and neighbours.
+//! Findings about the machine: kernel, processors, caches, clocks, hypervisor, steal time, tick, frequency, idle states
+//! and affinities of interrupts. Each private function makes the finding about one subject from the facts.
 
 use super::{Finding, or_unknown, with_proc, with_sys};
 use crate::host::{HostFacts, KERNEL_MIN, KERNEL_REMEDY, format_cpu_list};
 
-/// Clock sources that are read over a bus, which takes about a microsecond, or that
-/// change only at every tick.
+/// Clock sources that are unsuitable for short times: reading them takes about a microsecond,
+/// or they change only at each tick.
 const SLOW_CLOCKS: [&str; 5] = ["hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"];
 
-/// A steal share above this is reported.
+/// A larger share of stolen time is a limitation.
 const STEAL_RATIO_MAX: f64 = 0.001;
 
+/// The findings about the machine, in the order of printing.
 pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !facts.proc_mounted {
@@ -62,13 +64,13 @@ fn cpus(facts: &HostFacts) -> Finding {
         let consequence = "rows per CPU and pinning depend on the list of CPUs in /sys";
         return with_sys(Finding::limited("CPUs", "unknown", consequence), facts);
     };
-    let count = |count: Option<usize>, noun: &str| {
+    let counted = |count: Option<usize>, noun: &str| {
         count.map(|count| format!(", {count} {noun}{}", if count == 1 { "" } else { "s" }))
     };
     let parts: String = [
-        count(cpu.packages(), "package"),
-        count(cpu.cores(), "core"),
-        count(cpu.nodes(), "NUMA node"),
+        counted(cpu.packages(), "package"),
+        counted(cpu.cores(), "core"),
+        counted(cpu.nodes(), "NUMA node"),
     ]
     .into_iter()
     .flatten()
@@ -94,10 +96,10 @@ fn caches(facts: &HostFacts) -> Finding {
             "sizes unknown",
             "the busy load takes a region of a fixed size, which may fit into the last-level cache",
         );
-        let nothing = "nothing here: the machine does not report them to its kernel";
-        return with_sys(finding.unlocked_by(nothing), facts);
+        let no_remedy = "nothing here: the machine does not report them to its kernel";
+        return with_sys(finding.unlocked_by(no_remedy), facts);
     }
-    let parts = facts.caches.iter().map(|cache| {
+    let descriptions = facts.caches.iter().map(|cache| {
         let letter = match cache.kind.as_str() {
             "Data" => "d",
             "Instruction" => "i",
@@ -110,7 +112,7 @@ fn caches(facts: &HostFacts) -> Finding {
         };
         format!("L{}{letter} {size}{instances}", cache.level)
     });
-    Finding::ok("caches", parts.collect::<Vec<_>>().join(", "))
+    Finding::ok("caches", descriptions.collect::<Vec<_>>().join(", "))
 }
 
 fn clock_source(facts: &HostFacts) -> Finding {
@@ -136,22 +138,23 @@ fn clock_source(facts: &HostFacts) -> Finding {
     .unlocked_by(unlock)
 }
 
+/// `None` on a processor that states nothing about its TSC.
 fn tsc(facts: &HostFacts) -> Option<Finding> {
     let model = &facts.cpu.model;
     model.constant_tsc.and(model.nonstop_tsc)?;
-    let rate = match (facts.clock.tsc_khz, &facts.clock.tsc_khz_source) {
+    let frequency = match (facts.clock.tsc_khz, &facts.clock.tsc_khz_source) {
         (Some(khz), Some(source)) => {
             format!("{}.{:03} MHz (by {source})", khz / 1000, khz % 1000)
         }
         _ => "frequency not stated".to_owned(),
     };
     let Some(flaw) = model.tsc_flaw() else {
-        return Some(Finding::ok("TSC", format!("{rate}, constant, never stops")));
+        return Some(Finding::ok("TSC", format!("{frequency}, constant, never stops")));
     };
     Some(
         Finding::limited(
             "TSC",
-            format!("{rate}, {flaw}"),
+            format!("{frequency}, {flaw}"),
             "no columns in cycles; times in ns stay",
         )
         .unlocked_by("nothing: it is a property of the processor, or of what the hypervisor shows"),
@@ -163,24 +166,25 @@ fn virtual_machine(facts: &HostFacts) -> Finding {
     let machine = hypervisor.machine.as_deref();
     match hypervisor.present {
         Some(true) => {
-            let on = machine.map(|machine| format!(" on {machine}")).unwrap_or_default();
+            let product = machine.map(|machine| format!(" on {machine}")).unwrap_or_default();
             let name = hypervisor.name.as_deref().unwrap_or("a hypervisor that hides its name");
             Finding::limited(
                 "virtual machine",
-                format!("under {name}{on}"),
+                format!("under {name}{product}"),
                 "the costs are those of this VM, exits to its host included; the host may stop a \
                  CPU in the middle of a handler, which shows in max and p99.9",
             )
             .unlocked_by("nothing inside of a VM: measure on bare metal")
         }
         Some(false) => {
-            let on = machine.map(|machine| format!(": {machine}")).unwrap_or_default();
-            Finding::ok("virtual machine", format!("none{on}"))
+            let product = machine.map(|machine| format!(": {machine}")).unwrap_or_default();
+            Finding::ok("virtual machine", format!("none{product}"))
         }
         None => Finding::ok("virtual machine", "not known; none is visible"),
     }
 }
 
+/// `None` if /proc/stat has no CPUs.
 fn steal(facts: &HostFacts) -> Option<Finding> {
     let ticks = facts.steal.steal_ticks()?;
     let ratio = facts.steal.steal_ratio()?;
@@ -194,6 +198,7 @@ fn steal(facts: &HostFacts) -> Option<Finding> {
     Some(finding.unlocked_by("nothing inside of a VM: its host must give it CPUs of its own"))
 }
 
+/// The finding about the tick rate and the isolation of CPUs from the tick.
 fn tick(facts: &HostFacts) -> Finding {
     let list = |cpus: &Option<Vec<u32>>| match cpus.as_deref() {
         None => "unknown".to_owned(),
@@ -259,14 +264,9 @@ fn affinities(facts: &HostFacts) -> Finding {
     };
     let in_use: Vec<_> = irqs.iter().filter(|irq| !irq.actions.is_empty()).collect();
     let online = facts.cpu.online.as_deref().unwrap_or_default();
-    let anywhere = in_use
-        .iter()
-        .filter(|irq| {
-            irq.allowed
-                .as_ref()
-                .is_some_and(|allowed| online.iter().all(|cpu| allowed.contains(cpu)))
-        })
-        .count();
+    let allows_all_online = |allowed: &Vec<u32>| online.iter().all(|cpu| allowed.contains(cpu));
+    let anywhere =
+        in_use.iter().filter(|irq| irq.allowed.as_ref().is_some_and(allows_all_online)).count();
     let says = format!("{} IRQs in use, {anywhere} of them allowed on every CPU", in_use.len());
     Finding::ok("IRQ affinities", says)
 }

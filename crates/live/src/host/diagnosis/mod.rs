@@ -1,4 +1,8 @@
-//! Findings: what the facts mean for irqlab, and the command that unlocks a missing feature.
+//! Findings of `irqlab doctor`: what the facts about the machine mean for irqlab, and the command that unlocks a
+//! missing feature. [`diagnose`] collects the findings of the submodules, one for each subject. Errors of other verbs
+//! take their remedies from here.
+//!
+//! Subjects and texts are printed, and `irqlab doctor --json` exports them.
 
 mod counters;
 mod limits;
@@ -24,19 +28,18 @@ pub enum Status {
     Missing,
 }
 
-/// One subject that was checked.
+/// The result of checking one subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Name of the subject in one to three words: `PMU`.
     pub subject: String,
     pub status: Status,
-    /// Describes what the machine has or lacks.
+    /// Text for the user: what the machine has or lacks.
     pub says: String,
-    /// The rows and columns that irqlab therefore cannot measure, or measures worse;
-    /// `None` if there are none.
+    /// Text for the user: what irqlab therefore cannot measure, or measures less well. `None` if nothing.
     pub consequence: Option<String>,
-    /// The exact line to type, or to put into the named place; or a statement that nothing unlocks
-    /// it. `None` if there is nothing to unlock.
+    /// The exact line to type or to write into the named place, or the statement that nothing helps.
+    /// `None` if there is nothing to unlock.
     pub unlock: Option<String>,
 }
 
@@ -63,21 +66,22 @@ impl Finding {
         Finding { status: Status::Missing, ..Finding::limited(subject, says, consequence) }
     }
 
+    /// The finding with this text as its `unlock`.
     fn unlocked_by(self, line: impl Into<String>) -> Finding {
         Finding { unlock: Some(line.into()), ..self }
     }
 }
 
-/// Subject of the finding on the rights to load BPF programs.
+/// Subject of the finding about the rights to load BPF programs.
 pub const RIGHTS: &str = tracing::RIGHTS;
-/// Subject of the finding on hardware counters.
+/// Subject of the finding about hardware counters.
 pub const PMU: &str = "PMU";
 
-/// Subjects without which `irqlab handlers --on live` can't measure at all.
+/// Subjects without which `irqlab handlers --on live` cannot measure at all.
 const ESSENTIAL: [&str; 3] = ["/proc", "kernel", tracing::RIGHTS];
 
-/// Without /sys, replaces the remedy by the command that mounts it, because /sys
-/// contains the missing facts.
+/// The finding with a remedy that helps: if /sys is not mounted, the command that mounts it, because
+/// /sys contains the missing facts.
 fn with_sys(finding: Finding, facts: &HostFacts) -> Finding {
     if facts.sys_mounted {
         return finding;
@@ -85,8 +89,7 @@ fn with_sys(finding: Finding, facts: &HostFacts) -> Finding {
     finding.unlocked_by("sudo mount -t sysfs sysfs /sys")
 }
 
-/// Without /proc, replaces the remedy by the command that mounts it, because /proc
-/// contains the missing facts.
+/// Like [`with_sys`], for facts in /proc.
 fn with_proc(finding: Finding, facts: &HostFacts) -> Finding {
     if facts.proc_mounted {
         return finding;
@@ -98,7 +101,7 @@ fn or_unknown(text: Option<&str>) -> &str {
     text.unwrap_or("unknown")
 }
 
-/// One finding for each subject, in reading order: the machine, its limits, tracing, counting.
+/// The findings, at most one for each subject, in the order of printing: machine, limits, tracing, counting.
 #[must_use]
 pub fn diagnose(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = machine::findings(facts);
@@ -115,14 +118,14 @@ pub fn remedy_for_tracing_rights() -> Option<String> {
     findings.into_iter().find(|finding| finding.subject == RIGHTS)?.unlock
 }
 
-/// One sentence: whether this bench can measure, and what prevents it.
+/// A sentence for the user: whether `irqlab handlers` can measure here, and the missing or limited subjects.
 #[must_use]
 pub fn verdict(findings: &[Finding]) -> String {
-    let subjects = |status: Status| {
-        let of_status = findings.iter().filter(|finding| finding.status == status);
-        of_status.map(|finding| finding.subject.as_str()).collect::<Vec<_>>()
+    let subjects_with = |status: Status| {
+        let matching = findings.iter().filter(|finding| finding.status == status);
+        matching.map(|finding| finding.subject.as_str()).collect::<Vec<_>>()
     };
-    let missing = subjects(Status::Missing);
+    let missing = subjects_with(Status::Missing);
     let blocking: Vec<&str> =
         missing.iter().copied().filter(|subject| ESSENTIAL.contains(subject)).collect();
     if !blocking.is_empty() {
@@ -131,7 +134,7 @@ pub fn verdict(findings: &[Finding]) -> String {
             blocking.join(", ")
         );
     }
-    let limited = subjects(Status::Limited);
+    let limited = subjects_with(Status::Limited);
     match (missing.is_empty(), limited.is_empty()) {
         (true, true) => "`irqlab handlers` runs here, with everything.".to_owned(),
         (true, false) => format!("`irqlab handlers` runs here. Limited: {}.", limited.join(", ")),

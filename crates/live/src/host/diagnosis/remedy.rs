@@ -1,9 +1,10 @@
-//! The exact lines that grant rights.
+//! The exact commands that grant rights, for findings and for errors of other verbs. They must work when
+//! a user copies them into a shell.
 
 use super::super::HostFacts;
 
-/// Capabilities that this kernel asks of a process for the BPF programs. CAP_BPF is for maps and
-/// programs. CAP_PERFMON is for tracing programs, and for counting events of whole CPUs. Before
+/// The capabilities that a process needs on this kernel to load the BPF programs. CAP_BPF is for maps and programs,
+/// CAP_PERFMON for tracing programs and for events of whole CPUs. Before Linux 5.8, CAP_SYS_ADMIN is for both. Before
 /// Linux 5.11, CAP_SYS_RESOURCE lifts the limit on locked memory.
 pub(super) fn capabilities_needed(facts: &HostFacts) -> Vec<&'static str> {
     match facts.kernel.version_pair() {
@@ -13,7 +14,7 @@ pub(super) fn capabilities_needed(facts: &HostFacts) -> Vec<&'static str> {
     }
 }
 
-/// Capabilities that a part of irqlab uses.
+/// All capabilities that some part of irqlab uses.
 const USED: [&str; 6] = [
     "cap_bpf",
     "cap_perfmon",
@@ -29,8 +30,8 @@ pub fn setcap_line(facts: &HostFacts) -> String {
     setcap_line_for(facts, &capabilities_needed(facts))
 }
 
-/// The command that gives this program the `wanted` capabilities. It repeats the file's present
-/// capabilities, because setcap(8) replaces all of them.
+/// The command that gives this program's file the `wanted` capabilities. It also names the capabilities that this
+/// process has and irqlab uses, because setcap(8) replaces all capabilities of the file.
 #[must_use]
 pub fn setcap_line_for(facts: &HostFacts, wanted: &[&str]) -> String {
     let file = match facts.rights.executable.as_deref() {
@@ -38,13 +39,13 @@ pub fn setcap_line_for(facts: &HostFacts, wanted: &[&str]) -> String {
         None => "$(command -v irqlab)".to_owned(),
     };
     let held = facts.rights.capabilities.iter().flatten().map(String::as_str);
-    let held = held.filter(|held| USED.contains(held) && !wanted.contains(held));
-    let all: Vec<&str> = wanted.iter().copied().chain(held).collect();
+    let kept = held.filter(|name| USED.contains(name) && !wanted.contains(name));
+    let all: Vec<&str> = wanted.iter().copied().chain(kept).collect();
     format!("sudo setcap {}+ep {file}", all.join(","))
 }
 
-/// The command that runs this program as root. It contains the program's path, because sudo
-/// searches another PATH.
+/// The start of a command that runs this program as root. Contains the program's path,
+/// because sudo searches another PATH.
 pub(super) fn as_root(facts: &HostFacts) -> String {
     let program = facts.rights.executable.as_deref().map_or("irqlab".to_owned(), quoted);
     format!("sudo {program}")
@@ -52,14 +53,15 @@ pub(super) fn as_root(facts: &HostFacts) -> String {
 
 /// Quotes a path as one word of a shell.
 fn quoted(path: &str) -> String {
-    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "/._-+".contains(sign);
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+".contains(letter);
     if path.chars().all(is_plain) {
         return path.to_owned();
     }
     format!("'{}'", path.replace('\'', r"'\''"))
 }
 
-/// The remedy for a kernel that refuses BPF programs, by the cause of the refusal.
+/// The remedy for a kernel that refuses BPF programs, by the likely cause. `is_lacking`: whether capabilities are
+/// missing or unknown. The order of the checks matters: an earlier cause makes the later remedies useless.
 pub(super) fn unlock_bpf(facts: &HostFacts, is_lacking: bool) -> String {
     let rights = &facts.rights;
     if rights.bpf_errno == Some(libc::ENOSYS) {
@@ -69,8 +71,9 @@ pub(super) fn unlock_bpf(facts: &HostFacts, is_lacking: bool) -> String {
         let line = as_root(facts);
         return format!("outside of this user namespace (rootless container): {line} handlers");
     }
-    let bounded = |name: &str| rights.bounded_away.iter().flatten().any(|away| away == name);
-    if is_lacking && capabilities_needed(facts).into_iter().any(bounded) {
+    let is_unobtainable =
+        |name: &str| rights.bounded_away.iter().flatten().any(|away| away == name);
+    if is_lacking && capabilities_needed(facts).into_iter().any(is_unobtainable) {
         return "start the container with: --cap-add=BPF --cap-add=PERFMON --security-opt \
                 seccomp=unconfined"
             .to_owned();

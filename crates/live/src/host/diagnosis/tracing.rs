@@ -1,5 +1,5 @@
-//! Findings about BPF: the programs that the kernel accepts from this process, and the
-//! tracepoints that it has.
+//! Findings about tracing: whether the kernel accepts BPF programs from this process, which tracepoints it has, and
+//! what makes tracing slower or impossible. The last one is about the namespaces that `--stimulus net` needs.
 
 use super::remedy::{as_root, capabilities_needed, setcap_line, unlock_bpf};
 use super::{Finding, or_unknown, with_proc, with_sys};
@@ -9,13 +9,14 @@ pub(super) const RIGHTS: &str = "tracing rights";
 pub(super) const BTF: &str = "BTF";
 pub(super) const DEVICE_INTERRUPTS: &str = "device interrupts";
 
-/// From this version on, the kernel charges BPF memory to the cgroup instead of RLIMIT_MEMLOCK.
+/// Since this version, the kernel charges the memory of BPF maps to the control group.
+/// Before, RLIMIT_MEMLOCK limited it.
 const KERNEL_WITHOUT_MEMLOCK: (u32, u32) = (5, 11);
 
-/// Start of the remedy for a missing build option of the kernel, which no command provides.
+/// Start of the remedy for a kernel that was built without an option. The option's name follows.
 const KERNEL_OPTION: &str = "nothing on this kernel: it needs one built with ";
 
-/// Groups of tracepoints: subject, names, and the rows that need them.
+/// Groups of tracepoints: the subject of their finding, their names, and the rows that need them.
 const GROUPS: [(&str, &[&str], &str); 6] = [
     (DEVICE_INTERRUPTS, &["irq_handler_entry", "irq_handler_exit"], "rows of device IRQs"),
     ("softirqs", &["softirq_entry", "softirq_exit"], "rows of softirqs"),
@@ -29,12 +30,15 @@ const GROUPS: [(&str, &[&str], &str); 6] = [
     ),
 ];
 
+/// The findings about tracing, in the order of printing.
 pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = vec![rights(facts), btf(facts)];
     if facts.tracepoints.iter().all(|tracepoint| tracepoint.exists.is_none()) {
         findings.push(unknown_tracepoints(facts));
     } else {
-        let groups = GROUPS.iter().map(|(subject, names, rows)| group(facts, subject, names, rows));
+        let groups = GROUPS
+            .iter()
+            .map(|(subject, names, rows)| tracepoint_group(facts, subject, names, rows));
         findings.extend(groups);
         findings.push(vectors(facts));
     }
@@ -46,6 +50,7 @@ pub(super) fn findings(facts: &HostFacts) -> Vec<Finding> {
     findings
 }
 
+/// The finding about the rights to load BPF programs. If the kernel was not asked, the capabilities decide.
 fn rights(facts: &HostFacts) -> Finding {
     let rights = &facts.rights;
     let lacking: Vec<&str> = capabilities_needed(facts)
@@ -62,12 +67,13 @@ fn rights(facts: &HostFacts) -> Finding {
         Some(false) => {
             let error = rights.bpf_error.as_deref();
             let error = error.map(|text| format!(": {text}")).unwrap_or_default();
-            let lacks = match lacking[..] {
+            let lacking_note = match lacking[..] {
                 [] => String::new(),
                 _ => format!(" (lacking: {})", lacking.join(", ")),
             };
-            let says =
-                format!("the kernel refuses BPF tracing programs of this process{error}{lacks}");
+            let says = format!(
+                "the kernel refuses BPF tracing programs of this process{error}{lacking_note}"
+            );
             Finding::missing(RIGHTS, says, "`irqlab handlers --on live` measures nothing")
                 .unlocked_by(unlock_bpf(facts, is_lacking))
         }
@@ -105,6 +111,7 @@ fn btf(facts: &HostFacts) -> Finding {
     }
 }
 
+/// Whether the kernel is known to have this tracepoint.
 fn exists(facts: &HostFacts, name: &str) -> bool {
     let mut tracepoints = facts.tracepoints.iter();
     tracepoints.any(|tracepoint| tracepoint.name == name && tracepoint.exists == Some(true))
@@ -122,7 +129,8 @@ fn unknown_tracepoints(facts: &HostFacts) -> Finding {
     )
 }
 
-fn group(facts: &HostFacts, subject: &str, names: &[&str], rows: &str) -> Finding {
+/// The finding about a group of tracepoints.
+fn tracepoint_group(facts: &HostFacts, subject: &str, names: &[&str], rows: &str) -> Finding {
     let lacking: Vec<&str> = names.iter().copied().filter(|name| !exists(facts, name)).collect();
     if lacking.is_empty() {
         let plural = if names.len() == 1 { "" } else { "s" };
@@ -139,7 +147,7 @@ fn group(facts: &HostFacts, subject: &str, names: &[&str], rows: &str) -> Findin
         .unlocked_by(format!("{KERNEL_OPTION}{option}"))
 }
 
-/// The local timer, IPIs and other interrupts of the interrupt controller, together.
+/// The finding about the local timer, IPIs and other interrupts of the interrupt controller.
 fn vectors(facts: &HostFacts) -> Finding {
     let subject = "timer and IPIs";
     let arch = facts.kernel.arch.as_deref().unwrap_or(std::env::consts::ARCH);
@@ -151,10 +159,11 @@ fn vectors(facts: &HostFacts) -> Finding {
         )
         .unlocked_by("nothing on this architecture");
     }
-    let is_there = |vector: &&str| {
-        ["entry", "exit"].iter().all(|end| exists(facts, &format!("{vector}_{end}")))
+    let has_tracepoints = |vector: &&str| {
+        ["entry", "exit"].iter().all(|suffix| exists(facts, &format!("{vector}_{suffix}")))
     };
-    let (present, absent): (Vec<&str>, Vec<&str>) = X86_VECTORS.into_iter().partition(is_there);
+    let (present, absent): (Vec<&str>, Vec<&str>) =
+        X86_VECTORS.into_iter().partition(has_tracepoints);
     if present.is_empty() {
         return Finding::missing(
             subject,
@@ -164,14 +173,14 @@ fn vectors(facts: &HostFacts) -> Finding {
         .unlocked_by(format!("{KERNEL_OPTION}CONFIG_TRACEPOINTS=y"));
     }
     let says = format!("{} of {} vectors have tracepoints", present.len(), X86_VECTORS.len());
-    // Two exist only with machine-check options; the kernel has no such interrupts then.
+    // A kernel without machine-check options has neither these two interrupts nor their tracepoints.
     let is_optional = |name: &&str| ["threshold_apic", "deferred_error_apic"].contains(name);
     if absent.iter().all(is_optional) {
-        let without = match absent[..] {
+        let absent_note = match absent[..] {
             [] => String::new(),
             _ => format!(" (this kernel has no {} interrupts)", absent.join(", ")),
         };
-        return Finding::ok(subject, says + &without);
+        return Finding::ok(subject, says + &absent_note);
     }
     Finding::limited(subject, says, format!("absent: rows {}", absent.join(", ")))
         .unlocked_by(format!("{KERNEL_OPTION}these interrupts"))
@@ -198,10 +207,11 @@ fn jit(facts: &HostFacts) -> Option<Finding> {
     Some(finding.unlocked_by("sudo sysctl net.core.bpf_jit_enable=1"))
 }
 
+/// The finding about the limit on locked memory. `None` if the limit does not affect BPF maps.
 fn memlock(facts: &HostFacts) -> Option<Finding> {
-    let is_old = facts.kernel.version_pair()? < KERNEL_WITHOUT_MEMLOCK;
+    let limits_bpf = facts.kernel.version_pair()? < KERNEL_WITHOUT_MEMLOCK;
     let bytes = facts.rights.memlock_bytes_max?;
-    if !is_old || facts.rights.holds("cap_sys_resource") == Some(true) {
+    if !limits_bpf || facts.rights.holds("cap_sys_resource") == Some(true) {
         return None;
     }
     let says = format!("{} KiB, and kernels before 5.11 take BPF maps from it", bytes / 1024);
@@ -221,12 +231,12 @@ fn tracefs(facts: &HostFacts) -> Finding {
     }
 }
 
-/// `--stimulus net` creates a veth pair in new network namespaces.
+/// The finding about `--stimulus net`, which creates a veth pair in new network namespaces.
 fn network(facts: &HostFacts) -> Finding {
     let subject = "network source";
     let rights = &facts.rights;
-    let is_admin = ["cap_sys_admin", "cap_net_admin"].map(|name| rights.holds(name));
-    if is_admin == [Some(true); 2] {
+    let holds_both = ["cap_sys_admin", "cap_net_admin"].map(|name| rights.holds(name));
+    if holds_both == [Some(true); 2] {
         return Finding::ok(subject, "may make a veth pair in namespaces of its own");
     }
     match rights.user_namespaces_allowed {

@@ -1,6 +1,9 @@
-//! Encodes an event for perf_event_open(2) on this machine, for each PMU that counts in cores.
+//! Encodes an event, given by its name, for perf_event_open(2) on this machine: [`EventCatalogue::encodings`].
+//!
+//! A hybrid processor has a PMU for each kind of core, and the same event has another encoding for each of them.
+//! Therefore an event has a list of [`Encoding`]s, each with the CPUs on which it is valid.
 
-use perf_event_open_sys::bindings as b;
+use perf_event_open_sys::bindings;
 
 use super::format::{ConfigWords, Formats};
 use super::raw_events::{Cores, RAW_EVENTS, RawEvent};
@@ -20,15 +23,14 @@ pub struct Encoding {
     pub kind: u32,
     /// `config`, `config1` and `config2`.
     pub words: ConfigWords,
-    /// Whether a PMU of the cores counts the event. Such a PMU can leave out
-    /// modes of the processor.
+    /// Whether a PMU of the cores counts the event. Only such a PMU can exclude modes of the processor.
     pub is_core: bool,
-    /// The CPUs on which this encoding means the event; `None` for all.
+    /// The CPUs on which this encoding is valid; `None` for all.
     cpus: Option<Vec<u32>>,
 }
 
 impl Encoding {
-    /// Whether this encoding means the event on `cpu`.
+    /// Whether this encoding is valid on `cpu`.
     #[must_use]
     pub fn serves(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
@@ -36,12 +38,12 @@ impl Encoding {
 
     /// The attributes that name the event; all others are zero.
     #[must_use]
-    pub fn attributes(&self) -> b::perf_event_attr {
-        let mut attributes = b::perf_event_attr {
+    pub fn attributes(&self) -> bindings::perf_event_attr {
+        let mut attributes = bindings::perf_event_attr {
             type_: self.kind,
-            size: size_of::<b::perf_event_attr>() as u32,
+            size: size_of::<bindings::perf_event_attr>() as u32,
             config: self.words[0],
-            ..b::perf_event_attr::default()
+            ..bindings::perf_event_attr::default()
         };
         attributes.__bindgen_anon_3.config1 = self.words[1];
         attributes.__bindgen_anon_4.config2 = self.words[2];
@@ -60,18 +62,19 @@ pub struct EventAbsence {
 }
 
 impl EventAbsence {
+    /// The absence of an event that this processor does not have.
     fn of_processor(reason: impl Into<String>) -> Self {
         EventAbsence { reason: reason.into(), is_withheld: false }
     }
 
-    /// The absence of an event that exists but that the kernel does not open.
+    /// The absence of an event that the processor has, but the kernel does not open.
     #[must_use]
     pub fn withheld(reason: impl Into<String>) -> Self {
         EventAbsence { reason: reason.into(), is_withheld: true }
     }
 }
 
-/// A PMU that counts what the cores of some CPUs do.
+/// A PMU that counts events in the cores of some CPUs.
 #[derive(Clone, Debug)]
 struct CorePmu {
     /// Name of the PMU's directory, such as `cpu`, `cpu_atom`, `armv8_pmuv3_0`.
@@ -98,9 +101,8 @@ pub fn pmus_of_some_cpus(root: &Root) -> Vec<(String, Vec<u32>)> {
 }
 
 impl CorePmu {
-    /// Reads the PMU `name` if it counts in cores. On x86 with one kind of core that PMU
-    /// is `cpu`. Others are recognised by the file `cpus`, which only PMUs of cores have
-    /// (perf uses the same rule).
+    /// Reads the PMU `name`; `None` if it does not count in cores. The PMU of an x86 processor with one kind of core is
+    /// `cpu`. Other PMUs of cores are recognised by their file `cpus` (perf uses the same rule).
     fn read(root: &Root, name: String) -> Option<CorePmu> {
         let device = format!("{DEVICES}/{name}");
         let cpus = cpus_of(root, &name);
@@ -116,6 +118,7 @@ impl CorePmu {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
+    /// The kind of cores that the PMU serves.
     fn cores(&self) -> Cores {
         match self.name.as_str() {
             "cpu_core" => Cores::Performance,
@@ -150,8 +153,8 @@ impl EventCatalogue {
         }
     }
 
-    /// One CPU of `cpus` for each PMU that serves some of them. An event that counts on these CPUs
-    /// counts on all of `cpus`.
+    /// Selects CPUs on which it suffices to try an event: one of `cpus` for each PMU that serves some of them. Without
+    /// a PMU, selects the first CPU.
     #[must_use]
     pub fn one_cpu_per_pmu(&self, cpus: &[u32]) -> Vec<u32> {
         let first = |pmu: &CorePmu| cpus.iter().copied().find(|cpu| pmu.serves(*cpu));
@@ -159,7 +162,7 @@ impl EventCatalogue {
         if firsts.is_empty() { cpus.iter().copied().take(1).collect() } else { firsts }
     }
 
-    /// Whether this processor has AMD's events: it is AMD's, or Hygon's with the same design.
+    /// Whether this processor has AMD's events. Hygon's processors have AMD's design.
     #[must_use]
     pub fn is_amd(&self) -> bool {
         matches!(self.processor.vendor.as_deref(), Some("AuthenticAMD" | "HygonGenuine"))
@@ -171,12 +174,13 @@ impl EventCatalogue {
         self.processor.vendor.as_deref() == Some("GenuineIntel")
     }
 
-    /// Encodes the event `name` on `cpus`, once for each PMU that serves some of them. The name is
-    /// a hardware, cache or software event of `perf list`; `issued`, `dispatched` or `l2-misses`,
-    /// if the processor has a definition of it; `PMU/EVENT/` from sysfs; or `rHEX`, the numbers of
-    /// the processor's manual.
+    /// Encodes the event `name` on `cpus`, once for each PMU that serves some of them. Names are:
+    /// - a hardware, cache or software event of `perf list`;
+    /// - `issued`, `dispatched` or `l2-misses`, which irqlab defines for some processors;
+    /// - `PMU/EVENT/`, an event that the kernel describes in sysfs;
+    /// - `rHEX`, the event's numbers in the processor's manual.
     ///
-    /// The error is the reason why the event is absent.
+    /// The error is the reason why the event is absent. An event that some of `cpus` cannot count is absent.
     pub fn encodings(&self, name: &str, cpus: &[u32]) -> Result<Vec<Encoding>, EventAbsence> {
         let unknown = || EventAbsence::of_processor(UNKNOWN_EVENT);
         let encodings =
@@ -186,10 +190,9 @@ impl EventCatalogue {
                         self.general(event.pmu, event.config, cpus)
                     }
                     EventKind::Software | EventKind::Msr => {
-                        let config_words = [event.config, 0, 0];
                         vec![Encoding {
                             kind: event.pmu,
-                            words: config_words,
+                            words: [event.config, 0, 0],
                             is_core: false,
                             cpus: None,
                         }]
@@ -214,21 +217,24 @@ impl EventCatalogue {
         self.pmus.iter().filter(|pmu| cpus.iter().any(|cpu| pmu.serves(*cpu)))
     }
 
-    /// Encodes an event that has a name in the kernel. On hybrid x86 the kernel looks for the event
-    /// only in the PMU of the performance cores, unless the upper half of `config` names another
-    /// PMU (PERF_PMU_TYPE_SHIFT in its header perf_event.h).
+    /// Encodes a general hardware or cache event. On hybrid x86, the upper half of `config` must name
+    /// the PMU (PERF_PMU_TYPE_SHIFT in the kernel's header perf_event.h). Otherwise the kernel uses only
+    /// the PMU of the performance cores.
     fn general(&self, kind: u32, config: u64, cpus: &[u32]) -> Vec<Encoding> {
-        let one_has_all = self.pmus.iter().any(|pmu| pmu.kind == b::PERF_TYPE_RAW);
-        if self.pmus.len() < 2 || !one_has_all {
+        // On hybrid x86, the PMU of the performance cores has the type PERF_TYPE_RAW. On Arm no PMU has
+        // this type, and one encoding serves all cores.
+        let is_hybrid_x86 = self.pmus.iter().any(|pmu| pmu.kind == bindings::PERF_TYPE_RAW);
+        if self.pmus.len() < 2 || !is_hybrid_x86 {
             return vec![Encoding { kind, words: [config, 0, 0], is_core: true, cpus: None }];
         }
-        let named = |pmu: &CorePmu| Encoding {
+        let encoding_for = |pmu: &CorePmu| Encoding {
             kind,
-            ..pmu.encoding([config | u64::from(pmu.kind) << b::PERF_PMU_TYPE_SHIFT, 0, 0])
+            ..pmu.encoding([config | u64::from(pmu.kind) << bindings::PERF_PMU_TYPE_SHIFT, 0, 0])
         };
-        self.serving(cpus).map(named).collect()
+        self.serving(cpus).map(encoding_for).collect()
     }
 
+    /// Encodes an event that irqlab defines ([`RAW_EVENTS`]).
     fn raw(&self, event: &RawEvent, cpus: &[u32]) -> Result<Vec<Encoding>, EventAbsence> {
         if self.pmus.is_empty() {
             return Err(EventAbsence::withheld("this kernel found no counters in the cores"));
@@ -249,6 +255,7 @@ impl EventCatalogue {
         self.serving(cpus).map(encode).collect()
     }
 
+    /// Why irqlab has no definition of an event for the cores of a PMU.
     fn why_undefined(&self, event: &RawEvent, pmu: &CorePmu) -> String {
         if event.name == "issued" && self.is_amd() {
             return "AMD's processors count operations that are dispatched or retired, not those that \
@@ -256,43 +263,42 @@ impl EventCatalogue {
                 .to_owned();
         }
         let model = &self.processor;
-        let number = |number: Option<u32>| number.map_or("?".to_owned(), |n| format!("{n:X}h"));
+        let hex =
+            |number: Option<u32>| number.map_or("?".to_owned(), |number| format!("{number:X}h"));
         let processor = match (&model.vendor, model.family) {
             (Some(vendor), Some(_)) => {
-                format!("{vendor} family {} model {}", number(model.family), number(model.model))
+                format!("{vendor} family {} model {}", hex(model.family), hex(model.model))
             }
             _ => model.name.clone().unwrap_or_else(|| "an unknown processor".to_owned()),
         };
         format!("irqlab knows no such event of {processor}, PMU {}", pmu.name)
     }
 
-    /// Encodes an event by its number. On cores of different kinds the same number
-    /// means different events.
+    /// Encodes an event by the number in the processor's manual, for a PMU of one kind of cores.
+    ///
+    /// Fails if `cpus` have cores of several kinds, because a number means another event on each kind.
     fn by_number(&self, config: u64, cpus: &[u32]) -> Result<Vec<Encoding>, EventAbsence> {
         let serving: Vec<&CorePmu> = self.serving(cpus).collect();
         match &serving[..] {
-            [] => {
-                let config_words = [config, 0, 0];
-                Ok(vec![Encoding {
-                    kind: b::PERF_TYPE_RAW,
-                    words: config_words,
-                    is_core: true,
-                    cpus: None,
-                }])
-            }
+            [] => Ok(vec![Encoding {
+                kind: bindings::PERF_TYPE_RAW,
+                words: [config, 0, 0],
+                is_core: true,
+                cpus: None,
+            }]),
             [pmu] => Ok(vec![pmu.encoding([config, 0, 0])]),
             several => {
-                let part = |pmu: &&CorePmu| {
+                let describe = |pmu: &&CorePmu| {
                     format!(
                         "{} ({})",
                         pmu.name,
                         format_cpu_list(pmu.cpus.as_deref().unwrap_or(&[]))
                     )
                 };
-                let parts: Vec<String> = several.iter().map(part).collect();
+                let descriptions: Vec<String> = several.iter().map(describe).collect();
                 Err(EventAbsence::of_processor(format!(
                     "a number means different events on cores of different kinds, here {} (-c)",
-                    parts.join(" and ")
+                    descriptions.join(" and ")
                 )))
             }
         }
@@ -306,9 +312,9 @@ impl EventCatalogue {
         let terms = self.root.word(format!("{device}/events/{event}")).ok_or_else(unknown)?;
         let config_words = Formats::read(&self.root, &device).compose_terms(&terms);
         let config_words = config_words.map_err(EventAbsence::of_processor)?;
-        let core = self.pmus.iter().find(|candidate| candidate.name == pmu);
-        Ok(match core {
-            Some(core) => core.encoding(config_words),
+        let core_pmu = self.pmus.iter().find(|candidate| candidate.name == pmu);
+        Ok(match core_pmu {
+            Some(core_pmu) => core_pmu.encoding(config_words),
             None => Encoding { kind, words: config_words, is_core: false, cpus: None },
         })
     }
@@ -321,7 +327,8 @@ fn parse_hex(digits: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Splits `PMU/EVENT/` into its two names. Neither can lead out of its directory.
+/// Splits `PMU/EVENT/` into its two names; `None` for other forms. The names become parts of a path, so they may
+/// contain neither a slash nor a dot.
 fn split_sysfs_name(name: &str) -> Option<(&str, &str)> {
     let (pmu, event) = name.strip_suffix('/')?.split_once('/')?;
     let is_name = |part: &str| !part.is_empty() && !part.contains(['/', '.']);

@@ -1,8 +1,9 @@
-//! Fields of a PMU's events, from the PMU's directory `format/` in sysfs.
+//! Fields of a PMU's events, from the PMU's directory `format/` in sysfs. `encoding` composes the
+//! words of an event from its fields.
 //!
-//! A file of that directory names a field and the bits that hold it, such as `config:0-7,32-35`:
-//! the field's lowest eight bits go to bits 0 to 7 of `config`, the next four to bits 32 to 35
-//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-format in the kernel's source).
+//! Each file of that directory has the name of a field, and contains the positions of its bits, such as
+//! `config:0-7,32-35`. There the field's lowest eight bits are bits 0 to 7 of `config`, and the next four are bits 32
+//! to 35 (Documentation/ABI/testing/sysfs-bus-event_source-devices-format in the kernel's source).
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use crate::host::Root;
 /// `config`, `config1` and `config2` of `perf_event_attr`.
 pub type ConfigWords = [u64; 3];
 
-/// Names of the words in files of `format/`. A fourth word, `config3`, exists since Linux 6.3. It
-/// is not supported, because no PMU that counts in cores uses it.
+/// Names of the words in files of `format/`. The fourth word `config3` (Linux 6.3) is not supported, because no PMU
+/// that counts in cores uses it.
 const WORDS: [&str; 3] = ["config", "config1", "config2"];
 
 /// The bits of one field.
@@ -29,20 +30,22 @@ impl Field {
     fn parse(text: &str) -> Option<Field> {
         let (word, ranges) = text.trim().split_once(':')?;
         let word = WORDS.iter().position(|name| *name == word)?;
-        let range = |range: &str| {
+        let parse_range = |range: &str| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
             (first <= last && last < u64::BITS).then_some((first, last))
         };
-        Some(Field { word, ranges: ranges.split(',').map(range).collect::<Option<_>>()? })
+        Some(Field { word, ranges: ranges.split(',').map(parse_range).collect::<Option<_>>()? })
     }
 
+    /// Number of bits of the field.
     fn width(&self) -> u32 {
         self.ranges.iter().map(|(first, last)| last - first + 1).sum()
     }
 
     /// Writes `value` into the field's bits; `None` if it has more bits than the field.
     fn write_bits(&self, value: u64, words: &mut ConfigWords) -> Option<()> {
+        // 128 bits, because a range may be 64 bits wide, and a shift by all bits of a type overflows.
         let mut unwritten = u128::from(value);
         for (first, last) in &self.ranges {
             let width = last - first + 1;
@@ -59,8 +62,7 @@ impl Field {
 pub(super) struct Formats(BTreeMap<String, Field>);
 
 impl Formats {
-    /// Reads `format/` of the PMU whose directory is `device`. Files in any
-    /// other form are left out.
+    /// Reads `format/` of the PMU whose directory is `device`. Leaves out files that do not describe bits.
     pub(super) fn read(root: &Root, device: &str) -> Formats {
         let directory = format!("{device}/format");
         let field = |name: String| {
@@ -77,7 +79,7 @@ impl Formats {
         let mut config_words = ConfigWords::default();
         for (name, value) in fields {
             if let Some(word) = WORDS.iter().position(|word| word == name) {
-                config_words[word] |= value; // a whole word, as perf takes it
+                config_words[word] |= value; // the name of a word sets all of its bits, as in perf
                 continue;
             }
             let field = self.0.get(*name);
@@ -89,13 +91,12 @@ impl Formats {
         Ok(config_words)
     }
 
-    /// Composes the words of an event from `event=0x3c,umask=1`, the content of a file in
-    /// `events/`. A term without a value is 1. Numbers without `0x` are decimal (perf-list(1)).
+    /// Composes the words of an event from the content of a file in `events/`, such as `event=0x3c,umask=1`. A field
+    /// without a value is 1. Numbers without `0x` are decimal (perf-list(1)).
     ///
-    /// The error is the reason, as in [`Formats::compose`], or a term that is not a field with a
-    /// number.
+    /// The error is the reason: as in [`Formats::compose`], or that a value is no number.
     pub(super) fn compose_terms(&self, terms: &str) -> Result<ConfigWords, String> {
-        let term = |term: &str| {
+        let parse_term = |term: &str| {
             let (name, value) = term.split_once('=').unwrap_or((term, "1"));
             let value = match value.strip_prefix("0x") {
                 Some(digits) => u64::from_str_radix(digits, 16),
@@ -103,9 +104,11 @@ impl Formats {
             };
             value.map(|value| (name.to_owned(), value))
         };
-        let fields: Result<Vec<(String, u64)>, _> = terms.trim().split(',').map(term).collect();
+        let fields: Result<Vec<(String, u64)>, _> =
+            terms.trim().split(',').map(parse_term).collect();
         let fields = fields.map_err(|_| format!("`{terms}` needs a parameter"))?;
-        let fields: Vec<(&str, u64)> = fields.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+        let fields: Vec<(&str, u64)> =
+            fields.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         self.compose(&fields)
     }
 }

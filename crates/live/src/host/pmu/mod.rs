@@ -1,8 +1,9 @@
-//! Performance events: their encoding for this processor ([`EventCatalogue`]), the events that open
-//! on this machine, and the number of hardware counters.
+//! Performance events. `perf` and `footprint` take the encoding of events for this processor from here
+//! ([`EventCatalogue`]). `irqlab doctor` takes the facts from here ([`pmu_facts`]): which events open on this machine,
+//! and how many hardware counters there are.
 //!
-//! Events are opened only for the calling thread, disabled, and closed at once. The search for the
-//! number of counters lets groups of events count for about 50 us.
+//! [`pmu_facts`] opens events only for the calling thread, disabled, and closes them at once. To find the number of
+//! counters, it lets groups of events count for about 50 us.
 
 mod encoding;
 mod format;
@@ -21,7 +22,7 @@ pub use encoding::{Encoding, EventAbsence, EventCatalogue, pmus_of_some_cpus};
 
 use super::root::Root;
 
-/// A limit above the number of counters of any processor.
+/// Largest group that is tried. No processor has more counters.
 const GROUP_MAX: usize = 16;
 
 /// Facts about performance events.
@@ -29,19 +30,18 @@ const GROUP_MAX: usize = 16;
 pub struct PmuFacts {
     /// The kernel's event sources (/sys/bus/event_source/devices), such as `cpu`, `msr`.
     pub sources: Option<Vec<String>>,
-    /// Every event that was tried; empty unless the facts describe the running machine.
+    /// The result for each event that was tried; empty unless the facts describe the running machine.
     pub events: Vec<PmuEvent>,
-    /// Largest number of `instructions` events that counted together without multiplexing. On Intel
-    /// one of them uses a counter that can count nothing else. `None` if not even one opens; 0 if
-    /// they open and do not count.
+    /// Largest number of `instructions` events that counted at the same time without multiplexing. On
+    /// Intel, one of them uses a counter that can count nothing else. `None` if the event does not open;
+    /// 0 if it opens and does not count.
     pub counters_in_group: Option<u32>,
-    /// Largest number of `branch-misses` events that counted together. They need general counters,
-    /// so this many events of any kind fit into one pass.
+    /// Largest number of `branch-misses` events that counted at the same time. These need general counters, so a pass
+    /// can have this many events of any kind. `None` and 0 as above.
     pub general_counters_in_group: Option<u32>,
-    /// The counters that user space may read (`rdpmc` of the PMU of the cores): 0 none,
-    /// 1 mapped ones, 2 all.
+    /// Counters that user space may read: 0 none, 1 mapped ones, 2 all. From the file `rdpmc` of the cores' PMU.
     pub rdpmc: Option<u32>,
-    /// Frequency of the TSC, from the conversion that the kernel exports to user space.
+    /// Frequency of the TSC, kHz, from the conversion that the kernel exports to user space.
     pub tsc_khz: Option<u64>,
 }
 
@@ -51,10 +51,10 @@ pub struct PmuEvent {
     /// Name of the event in `perf list`.
     pub name: String,
     pub kind: EventKind,
-    /// The processor's modes for which the event opens.
     pub scope: EventScope,
-    /// The error number, if the event does not open, or not for the kernel.
+    /// The error number; `None` if the event opens for kernel and user mode.
     pub errno: Option<i32>,
+    /// The text of `errno`.
     pub error: Option<String>,
 }
 
@@ -72,20 +72,19 @@ pub enum EventKind {
     Msr,
 }
 
-/// The processor's modes for which an event opens.
+/// Whether an event opens for the kernel, too. Handlers run in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventScope {
-    /// For kernel and user mode.
     KernelAndUser,
-    /// For user mode, but not for the kernel.
+    /// For user mode only.
     UserOnly,
     /// For neither of the two modes.
     Refused,
 }
 
 impl PmuFacts {
-    /// Whether hardware events count here; `None` if that was not tried.
+    /// Whether hardware events count on this machine; `None` if that was not tried.
     #[must_use]
     pub fn counts(&self) -> Option<bool> {
         if self.events.is_empty() {
@@ -105,7 +104,8 @@ impl PmuFacts {
 pub fn pmu_facts(root: &Root) -> PmuFacts {
     let devices = "sys/bus/event_source/devices";
     let sources = root.names(devices);
-    // PMUs of cores have the file `rdpmc`. Hybrid processors have no PMU `cpu`.
+    // The PMU of the cores has the file `rdpmc`, but not always the name `cpu`: hybrid processors
+    // have `cpu_core` and `cpu_atom`.
     let rdpmc = |name: &String| root.number(format!("{devices}/{name}/rdpmc"));
     let mut facts = PmuFacts {
         rdpmc: sources.iter().flatten().find_map(rdpmc),
@@ -127,6 +127,7 @@ pub fn pmu_facts(root: &Root) -> PmuFacts {
     facts
 }
 
+/// An event to try.
 #[derive(Clone, Copy)]
 struct Candidate {
     name: &'static str,
@@ -136,6 +137,7 @@ struct Candidate {
     config: u64,
 }
 
+/// The events that the kernel names itself: general hardware events, caches and TLBs, and software events.
 fn general_events() -> Vec<Candidate> {
     use bindings::*;
     let hardware = [
@@ -169,8 +171,9 @@ fn general_events() -> Vec<Candidate> {
         ("cgroup-switches", PERF_COUNT_SW_CGROUP_SWITCHES),
     ];
     let candidate = |name, kind, pmu, config| Candidate { name, kind, pmu, config };
+    // The config of a cache event: the cache, the operation, and the result.
     let reads = u64::from(PERF_COUNT_HW_CACHE_OP_READ) << 8;
-    let all = u64::from(PERF_COUNT_HW_CACHE_RESULT_ACCESS) << 16;
+    let accesses = u64::from(PERF_COUNT_HW_CACHE_RESULT_ACCESS) << 16;
     let misses = u64::from(PERF_COUNT_HW_CACHE_RESULT_MISS) << 16;
     let mut events = Vec::new();
     for (name, config) in hardware {
@@ -180,7 +183,7 @@ fn general_events() -> Vec<Candidate> {
     for (loads, load_misses, cache) in caches {
         let cache = u64::from(cache);
         let config = cache | reads;
-        events.push(candidate(loads, EventKind::Cache, PERF_TYPE_HW_CACHE, config | all));
+        events.push(candidate(loads, EventKind::Cache, PERF_TYPE_HW_CACHE, config | accesses));
         events.push(candidate(load_misses, EventKind::Cache, PERF_TYPE_HW_CACHE, config | misses));
     }
     for (name, config) in software {
@@ -190,6 +193,7 @@ fn general_events() -> Vec<Candidate> {
     events
 }
 
+/// Attributes that open the event disabled. `user_only`: not in the kernel.
 fn attributes(event: &Candidate, user_only: bool) -> bindings::perf_event_attr {
     let mut attributes = bindings::perf_event_attr {
         type_: event.pmu,
@@ -202,7 +206,7 @@ fn attributes(event: &Candidate, user_only: bool) -> bindings::perf_event_attr {
     attributes
 }
 
-/// Opens an event that follows the calling thread on every CPU.
+/// Opens an event that counts in the calling thread, on every CPU, as a member of `leader`'s group if there is one.
 fn open(mut attributes: bindings::perf_event_attr, leader: Option<&File>) -> io::Result<File> {
     let group = leader.map_or(-1, AsRawFd::as_raw_fd);
     let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
@@ -216,6 +220,7 @@ fn open(mut attributes: bindings::perf_event_attr, leader: Option<&File>) -> io:
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }.into())
 }
 
+/// Tries to open an event for kernel and user mode, and then for user mode only.
 fn try_event(event: &Candidate) -> PmuEvent {
     let mut outcome = PmuEvent {
         name: event.name.to_owned(),
@@ -227,9 +232,9 @@ fn try_event(event: &Candidate) -> PmuEvent {
     if let Err(error) = open(attributes(event, false), None) {
         let in_user = open(attributes(event, true), None);
         outcome.scope = if in_user.is_ok() { EventScope::UserOnly } else { EventScope::Refused };
-        // The kernel checks rights first. Only the attempt in user mode shows that
-        // the event does not exist.
-        let no_such_event = in_user.err().filter(|e| e.raw_os_error() == Some(libc::ENOENT));
+        // The kernel checks rights first. Only the attempt for user mode shows that the event does not exist.
+        let is_missing = |error: &io::Error| error.raw_os_error() == Some(libc::ENOENT);
+        let no_such_event = in_user.err().filter(is_missing);
         let error = no_such_event.unwrap_or(error);
         outcome.errno = error.raw_os_error();
         outcome.error = Some(error.to_string());
@@ -237,6 +242,8 @@ fn try_event(event: &Candidate) -> PmuEvent {
     outcome
 }
 
+/// The largest number of events `name` that count at the same time, up to [`GROUP_MAX`].
+/// `None` if the event does not open.
 fn counters_in_group(facts: &PmuFacts, candidates: &[Candidate], name: &str) -> Option<u32> {
     let scope = facts.event(name)?.scope;
     if scope == EventScope::Refused {
@@ -244,28 +251,30 @@ fn counters_in_group(facts: &PmuFacts, candidates: &[Candidate], name: &str) -> 
     }
     let event = candidates.iter().find(|candidate| candidate.name == name)?;
     let user_only = scope == EventScope::UserOnly;
-    let counting = (1..=GROUP_MAX)
+    let largest = (1..=GROUP_MAX)
         .take_while(|size| group_counts(event, user_only, *size).unwrap_or(false))
         .last();
-    u32::try_from(counting.unwrap_or(0)).ok()
+    u32::try_from(largest.unwrap_or(0)).ok()
 }
 
-/// Whether `size` such events in one group count over a short loop, without interruption.
+/// Whether `size` such events in one group all count, and without a gap, during a short loop.
 fn group_counts(event: &Candidate, user_only: bool, size: usize) -> io::Result<bool> {
-    let mut leading = attributes(event, user_only);
-    leading.set_pinned(1); // all or nothing: read() gives end of file when they don't fit
-    leading.read_format = u64::from(
+    let mut leader_attributes = attributes(event, user_only);
+    // The kernel counts a pinned group completely or not at all. If the group does not fit, a read
+    // returns no bytes.
+    leader_attributes.set_pinned(1);
+    leader_attributes.read_format = u64::from(
         bindings::PERF_FORMAT_GROUP
             | bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
             | bindings::PERF_FORMAT_TOTAL_TIME_RUNNING,
     );
-    let mut leader = open(leading, None)?;
-    let mut following = leading;
-    following.set_pinned(0);
-    following.set_disabled(0); // they follow the leader
-    let followers: io::Result<Vec<File>> =
-        (1..size).map(|_| open(following, Some(&leader))).collect();
-    let _followers = followers?;
+    let mut leader = open(leader_attributes, None)?;
+    let mut member_attributes = leader_attributes;
+    member_attributes.set_pinned(0);
+    member_attributes.set_disabled(0); // enabling the leader starts the members
+    let members: io::Result<Vec<File>> =
+        (1..size).map(|_| open(member_attributes, Some(&leader))).collect();
+    let _members = members?;
     // SAFETY: the descriptor is that of an open perf event, and the request takes no pointer.
     if unsafe { ioctls::ENABLE(leader.as_raw_fd(), 0) } < 0 {
         return Err(io::Error::last_os_error());
@@ -291,23 +300,23 @@ fn group_counts(event: &Candidate, user_only: bool, size: usize) -> io::Result<b
     })
 }
 
-/// Executes branches that are hard to predict, so that every kind of event occurs.
+/// Executes instructions, and branches that are hard to predict, so that the tried events occur.
 fn spin() {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut odd = 0u64;
+    let mut state = 0x9e37_79b9_7f4a_7c15u64; // a generator of pseudo-random numbers (xorshift)
+    let mut odd_count = 0u64;
     for _ in 0..20_000 {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         if std::hint::black_box(state) & 1 == 1 {
-            odd = std::hint::black_box(odd + 1);
+            odd_count = std::hint::black_box(odd_count + 1);
         }
     }
-    std::hint::black_box(odd);
+    std::hint::black_box(odd_count);
 }
 
-/// Computes the TSC's frequency from the user page of an event that never occurs: ns
-/// = tsc * mult >> shift.
+/// Computes the TSC's frequency, kHz, from the user page of an event that never occurs. The page contains the kernel's
+/// conversion: ns = tsc * mult >> shift. `None` if the page has no conversion.
 #[cfg(target_arch = "x86_64")]
 fn kernel_tsc_khz() -> Option<u64> {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -321,9 +330,10 @@ fn kernel_tsc_khz() -> Option<u64> {
         unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &event, 0) };
     let address = mapped.ok()?;
     let page = address.cast::<bindings::perf_event_mmap_page>().cast_const();
-    // SAFETY: the kernel gave a page, which is at least as large and as aligned as the structure,
-    // and it stays mapped until below. The kernel may write it: hence volatile reads of fields
-    // that are plain integers. They change only with the clock itself, so no sequence lock.
+    // SAFETY: the kernel mapped a page, which is at least as large and as aligned as the structure,
+    // and which stays mapped until `munmap` below. The kernel may write the page, so the reads are
+    // volatile. These fields are plain integers, and change only with the clock source, so the
+    // page's sequence lock is not needed.
     let (capabilities, multiplier, shift) = unsafe {
         (
             (&raw const (*page).__bindgen_anon_1.capabilities).read_volatile(),

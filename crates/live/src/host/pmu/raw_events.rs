@@ -1,8 +1,8 @@
-//! Events that the kernel has no name for, by processor: vendor, family, model and kind of core.
+//! Events that have no name in the kernel, with their encodings by processor: vendor, family, model and kind of core.
+//! `encoding` looks them up. To add an event or a model, extend [`RAW_EVENTS`].
 //!
-//! An event's number has different meanings on different models: 0Eh is UOPS_ISSUED on Skylake, and
-//! with another mask on Atom cores; on Golden Cove UOPS_ISSUED is AEh. Therefore an event is
-//! defined only for the models that its source lists.
+//! Models give the same event different numbers: UOPS_ISSUED is 0Eh on Skylake, 0Eh with another mask on Atom cores,
+//! and AEh on Golden Cove. Therefore an event is defined only for the models that its source lists.
 //!
 //! Sources: for Intel the event files of github.com/intel/perfmon, which its `mapfile.csv` assigns
 //! to models (November 2026); for AMD the event files and `mapfile.csv` of
@@ -45,11 +45,11 @@ pub(super) struct Definition {
     family: u32,
     models: Models,
     cores: Cores,
-    /// The fields of the event and their values.
+    /// The names of the event's fields (`format/`), with their values.
     pub(super) fields: &'static [(&'static str, u64)],
 }
 
-/// A name for events that have the same meaning on different processors.
+/// An event that has the same meaning on different processors, with its definitions.
 #[derive(Debug)]
 pub(super) struct RawEvent {
     pub(super) name: &'static str,
@@ -133,7 +133,7 @@ pub(super) const RAW_EVENTS: [RawEvent; 3] = [
 ];
 
 impl RawEvent {
-    /// The definition for a core of this kind, if there is one.
+    /// The definition for cores of this kind of the processor (vendor, family, model).
     pub(super) fn definition(
         &self,
         (vendor, family, model): (&str, u32, u32),

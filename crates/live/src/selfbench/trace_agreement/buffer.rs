@@ -1,5 +1,5 @@
-//! Reads the records in a trace instance's ring buffer from the binary file `trace_pipe_raw`, whose
-//! times are in ns. (The text file `trace` rounds them to µs.)
+//! Reads the records in a trace instance's ring buffer from the binary file `trace_pipe_raw`, because the text file
+//! `trace` rounds times to µs.
 //!
 //! A page consists of a time stamp, the length of its data, and its data. The data are entries
 //! whose header has 5 bits of type or length, and 27 bits of time since the previous entry
@@ -23,9 +23,10 @@ const LENGTH_MASK: u64 = 0xf_ffff;
 const MISSED: u64 = 1 << 31;
 /// Largest supported page of a ring buffer.
 const PAGE_BYTES_MAX: usize = 64 << 10;
-/// Number of bits of an entry's time.
+/// Number of bits of an entry's time since the previous entry.
 const DELTA_BITS: u32 = 27;
 
+// Types of entries. 1 to 28 are events with as many words of data.
 const TYPE_LONG: u32 = 0;
 const TYPE_PADDING: u32 = 29;
 const TYPE_TIME_EXTEND: u32 = 30;
@@ -36,7 +37,7 @@ const TYPE_TIME_STAMP: u32 = 31;
 pub(super) struct Event {
     /// Time of the record in the instance's clock, ns.
     pub ns: u64,
-    /// Whether this is the handler's entry; otherwise its exit.
+    /// The handler's entry; otherwise its exit.
     pub is_entry: bool,
     pub irq: u32,
     /// The interrupted thread.
@@ -67,6 +68,7 @@ impl EventTypes {
         Ok(EventTypes { entry: id("irq_handler_entry")?, exit: id("irq_handler_exit")? })
     }
 
+    /// The event with this payload; `None` for events of other types.
     fn event(self, ns: u64, payload: &[u8]) -> Option<Event> {
         let kind = u16::from_ne_bytes(payload.get(..2)?.try_into().ok()?);
         if kind != self.entry && kind != self.exit {
@@ -89,8 +91,8 @@ pub(super) fn take_events(
 ) -> Result<Vec<Event>, BenchError> {
     let stats = instance.read(&format!("per_cpu/cpu{cpu}/stats"))?;
     for line in stats.lines() {
-        let lost = line.starts_with("overrun:") || line.starts_with("dropped events:");
-        if lost && !line.ends_with(": 0") {
+        let counts_lost = line.starts_with("overrun:") || line.starts_with("dropped events:");
+        if counts_lost && !line.ends_with(": 0") {
             return Err(failed(
                 "the kernel's trace",
                 format!("CPU {cpu} lost events ({line}); take a shorter window"),
@@ -119,9 +121,9 @@ pub(super) fn take_events(
     }
 }
 
-/// Calls `each` with the time and the payload of each entry of a page. `None` if the page is
-/// malformed or says that records were lost.
-fn each_entry(page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<()> {
+/// Calls `take_entry` with the time and the payload of each event in a page. `None` if the page is
+/// malformed, or its flag shows that records were lost.
+fn each_entry(page: &[u8], mut take_entry: impl FnMut(u64, &[u8])) -> Option<()> {
     let word =
         |offset: usize| Some(u32::from_ne_bytes(page.get(offset..offset + 4)?.try_into().ok()?));
     let long =
@@ -147,18 +149,19 @@ fn each_entry(page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<()> {
                 offset += 8;
             }
             TYPE_TIME_STAMP => {
-                // The stamp has 59 bits. The bits above come from the page.
+                // A time stamp has 59 bits. The higher bits come from the page's time.
                 ns = ns >> 59 << 59 | extended()?;
                 offset += 8;
             }
             _ => {
                 ns = ns.wrapping_add(delta);
-                let (from, bytes) = match kind {
+                let (start, bytes) = match kind {
+                    // The length of a long entry includes its own 4 bytes.
                     TYPE_LONG => (offset + 8, (word(offset + 4)? as usize).checked_sub(4)?),
                     words => (offset + 4, words as usize * 4),
                 };
-                each(ns, page.get(from..from + bytes)?);
-                offset = from + bytes;
+                take_entry(ns, page.get(start..start + bytes)?);
+                offset = start + bytes;
             }
         }
     }

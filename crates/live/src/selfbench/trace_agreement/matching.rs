@@ -1,4 +1,4 @@
-//! Matches the events of three trace instances to handler runs, one by one.
+//! Matches the events of the three trace instances to handler runs. `mod.rs` has the method and the names G, H and I.
 
 use super::TraceSums;
 use super::buffer::Event;
@@ -19,6 +19,7 @@ impl Run {
         self.ns[0] >= opened_ns && self.ns[5] <= closed_ns
     }
 
+    /// Adds the run to the sums.
     pub fn add_to(&self, sums: &mut TraceSums) {
         let [g_entry, h_entry, i_entry, h_exit, i_exit, g_exit] = self.ns;
         sums.count += 1;
@@ -29,7 +30,7 @@ impl Run {
     }
 }
 
-/// A run in the record of one instance. Runs on a CPU do not nest, because interrupts are off
+/// A handler run as one instance recorded it. Runs on a CPU do not nest, because interrupts are off
 /// while a handler runs.
 #[derive(Clone, Copy)]
 struct Span {
@@ -39,6 +40,7 @@ struct Span {
     exit: u64,
 }
 
+/// The complete runs in the events of one CPU, in order: an entry directly followed by its exit.
 fn spans(events: &[Event]) -> impl Iterator<Item = Span> {
     events.windows(2).filter_map(|pair| {
         let [entry, exit] = pair else { return None };
@@ -52,7 +54,7 @@ fn spans(events: &[Event]) -> impl Iterator<Item = Span> {
     })
 }
 
-/// The runs on one CPU that G, H and I all recorded completely.
+/// The handler runs on one CPU that all three instances recorded completely. `instances`: the events of G, H and I.
 pub(super) fn matched(instances: [&[Event]; 3]) -> Vec<Run> {
     let [around, first, second] = instances;
     let (mut first, mut second) = (spans(first).peekable(), spans(second).peekable());

@@ -1,4 +1,4 @@
-//! Compares irqlab's times with the kernel's own trace of the *same* interrupts.
+//! Compares irqlab's times with the kernel's own trace of the *same* interrupts (`irqlab bench trace-agreement`).
 //!
 //! # Method
 //! Three trace instances, G, H and I, record `irq_handler_entry` and `irq_handler_exit` into their
@@ -14,16 +14,15 @@
 //!            ├───────┘                          ├───────┘    entry bracket, exit bracket
 //! ```
 //!
-//! Between two time stamps lies exactly one run of a trace probe (the end of one, and the start of
-//! the next). In the brackets there is also one run of irqlab's programs. So each interrupt itself
-//! shows the cost of the probes, with the caches in their state at that moment:
+//! Two neighbouring time stamps are one run of a trace probe apart: the end of the first probe, and the start of the
+//! second. A bracket also contains one run of irqlab's programs. Therefore each interrupt shows the cost of the probes
+//! in the cache state of its time:
 //!
 //! - `between` contains W, the end of I's entry probe and the start of H's exit probe. One end and
 //!   one start make one probe, whose cost is the mean of the two gaps. W by trace = between -
 //!   (entry gap + exit gap) / 2.
-//! - irqlab's span contains W, both trace probes at both ends, and the part of irqlab's
-//!   probes that its calibration subtracts, as in every measurement. W by irqlab = span - 2
-//!   (entry gap + exit gap).
+//! - irqlab's span contains W, both trace probes at both ends, and a part of irqlab's probes. The calibration
+//!   subtracts this part, as in every measurement. W by irqlab = span - 2 (entry gap + exit gap).
 //! - The brackets minus the gaps are the cost of irqlab's two programs in situ. The programs learn
 //!   this overhead, as in every measurement ([`crate::probe_overhead`]). Calibration in a warm loop
 //!   alone gives a second W by irqlab.
@@ -36,8 +35,8 @@
 //! # The same interrupts
 //! irqlab aggregates in the kernel and keeps no record of each interrupt, and the test adds none.
 //! But irqlab's window opens and closes on each CPU between two interrupts (the gate runs there
-//! with interrupts off), and irqlab has the times of both edges by the same clock. The handler runs
-//! of the trace in that window are matched in the three instances one by one, by time and line.
+//! with interrupts off), and irqlab has the times of both edges by the clock of the trace. The handler runs
+//! of the trace in that window are matched individually in the three instances, by time and line.
 //! They are the runs that irqlab counted, and the counts must be equal.
 //!
 //! There is one exception: a kernel may not call BPF programs in threads of PID 1
@@ -64,7 +63,7 @@ use crate::stimulus::{Helper, Rate, Running, Stimulus, StimulusSettings, start};
 use crate::window::Stop;
 use windows::Windows;
 
-/// Longest window. The buffers have room for the interrupts that a fast disk raises in it.
+/// Longest window. The trace buffers have room for the interrupts of a fast disk in this time.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3);
 
 /// Configuration of the comparison.
@@ -78,7 +77,7 @@ pub struct TraceAgreementSettings {
     pub window: Duration,
     /// File or block device to read instead of a scratch file.
     pub disk_file: Option<PathBuf>,
-    /// The program that serves the stimulus; `None`: this program.
+    /// The program that runs the stimulus; `None`: the running program.
     pub helper: Option<PathBuf>,
 }
 
@@ -120,18 +119,19 @@ pub struct LineSums {
     pub alone_span: u64,
 }
 
+/// The mean; NaN without a count.
 fn mean(sum: u64, count: u64) -> f64 {
     if count == 0 { f64::NAN } else { sum as f64 / count as f64 }
 }
 
 impl TraceSums {
-    /// Time of a trace probe's runs at entry and at exit together, ns.
+    /// Mean time of a trace probe's runs at entry and at exit together, ns.
     #[must_use]
     pub fn gaps_ns(&self) -> f64 {
         mean(self.gaps, self.count)
     }
 
-    /// The handler's work according to the kernel's trace, ns.
+    /// Mean work of the handler according to the kernel's trace, ns.
     #[must_use]
     pub fn work_ns(&self) -> f64 {
         mean(self.between, self.count) - self.gaps_ns() / 2.0
@@ -145,7 +145,7 @@ impl TraceSums {
         self.brackets += other.brackets;
     }
 
-    /// Time of irqlab's two programs together, in situ, ns.
+    /// Mean time of irqlab's two programs together, in situ, ns.
     #[must_use]
     pub fn pair_ns(&self) -> f64 {
         mean(self.brackets, self.count) - self.gaps_ns()
@@ -153,13 +153,13 @@ impl TraceSums {
 }
 
 impl LineSums {
-    /// The handler's work according to irqlab, ns.
+    /// Mean work of the handler according to irqlab, ns.
     #[must_use]
     pub fn work_ns(&self) -> f64 {
         mean(self.span, self.counted) - 2.0 * self.trace.gaps_ns()
     }
 
-    /// Subtracted overhead of irqlab's probes inside a span, ns.
+    /// Mean overhead of irqlab's probes that was subtracted from a span, ns.
     #[must_use]
     pub fn probe_overhead_ns(&self) -> f64 {
         mean(self.probe_overhead, self.counted)
@@ -204,15 +204,15 @@ pub struct TraceAgreement {
 }
 
 impl TraceAgreement {
-    /// The handler's work according to irqlab, ns, if the warm loop's overhead is subtracted
-    /// instead of the overhead learned in situ.
+    /// Mean work of the handler according to irqlab, ns, with the overhead of the warm loop subtracted instead of the
+    /// overhead learned in situ.
     #[must_use]
     pub fn work_by_loop_ns(&self, line: &LineSums) -> f64 {
         line.work_ns() + line.probe_overhead_ns() - self.probe_overhead_in_span_ns as f64
     }
 }
 
-/// Raises interrupts with the disk, and compares their times.
+/// Raises interrupts with the disk stimulus, and compares their times. Calls `progress` before each round.
 ///
 /// Fails with [`BenchError::Unavailable`] or [`BenchError::NothingMeasurable`] if there is no disk,
 /// no trace or no BPF here.

@@ -1,4 +1,5 @@
-//! Measures the windows. Attaches probes and trace events in the order that the method needs.
+//! Measures the windows with and without trace. The order in which probes and trace events are attached is the method
+//! itself (see `mod.rs`), and must not change.
 
 use std::collections::{BTreeMap, HashSet};
 use std::thread;
@@ -20,11 +21,12 @@ use crate::window::{WindowEdge, move_all_gates};
 const BUFFER_KIB: u32 = 4 << 10;
 /// Rows of a CPU, for device interrupts only.
 const ROWS: u32 = 64;
-/// irqlab's probes. The exit comes first, so that no entry is counted without its exit.
+/// irqlab's probes, in the order of attachment. The exit comes first: no entry is then counted without its exit.
 const PROBES: [&str; 2] = ["irq_handler_out", "irq_handler_in"];
 const ENTRY: &str = "irq/irq_handler_entry";
 const EXIT: &str = "irq/irq_handler_exit";
 
+/// The loaded probes and the trace instances.
 pub(super) struct Windows<'a> {
     cpus: &'a [u32],
     length: Duration,
@@ -32,6 +34,7 @@ pub(super) struct Windows<'a> {
     /// The instances G, H and I.
     instances: [Instance; 3],
     types: EventTypes,
+    /// The overhead from which the probes start to learn.
     overheads: CpuOverheads,
 }
 
@@ -59,11 +62,11 @@ impl<'a> Windows<'a> {
         Ok(Windows { cpus, length, probes, instances, types, overheads: calibration.overheads() })
     }
 
-    /// Measures a window with irqlab's probes and all three instances.
+    /// Measures a window with irqlab's probes and all three instances. Returns the sums by IRQ line.
     pub fn with_trace(&self) -> Result<BTreeMap<u32, LineSums>, BenchError> {
         let [around, first, second] = &self.instances;
         for &cpu in self.cpus {
-            take_events(around, self.types, cpu)?; // events of earlier windows
+            take_events(around, self.types, cpu)?; // Discards the events of earlier windows.
         }
         around.set_event(ENTRY, true)?;
         first.set_event(EXIT, true)?;
@@ -87,7 +90,7 @@ impl<'a> Windows<'a> {
         Ok(lines)
     }
 
-    /// Measures a window without any trace.
+    /// Measures a window without any trace, and adds it to `lines`.
     pub fn alone(&self, lines: &mut BTreeMap<u32, LineSums>) -> Result<(), BenchError> {
         let _links = self.link(PROBES)?;
         for row in self.window()?.rows {
@@ -104,12 +107,13 @@ impl<'a> Windows<'a> {
         Ok(self.probes.misses()?)
     }
 
-    /// Attaches two programs in the given order, after the programs that are attached already.
+    /// Attaches two programs in this order, after the programs that are attached already.
     fn link(&self, programs: [&str; 2]) -> Result<[Attached; 2], BenchError> {
         let link = |program| self.probes.link(program);
         Ok([link(programs[0])?, link(programs[1])?])
     }
 
+    /// Runs a window with the attached programs.
     fn window(&self) -> Result<Counted, BenchError> {
         self.probes.clear_for(self.overheads)?;
         move_all_gates(&self.probes, self.cpus, WindowEdge::Open)?;
@@ -119,8 +123,8 @@ impl<'a> Windows<'a> {
         Ok(Counted { states, rows: self.probes.rows()? })
     }
 
-    /// Adds the trace of the window. Runs in threads of PID 1 are left out of a line if the line's
-    /// counts are equal without them.
+    /// Adds the trace of the window. Handler runs in threads of PID 1 are not added to a line if irqlab did not count
+    /// them: if the counts are equal without these runs.
     fn add_trace(
         &self,
         states: &[CpuState],
@@ -135,24 +139,25 @@ impl<'a> Windows<'a> {
             let Some(state) = states.get(cpu as usize) else { continue };
             for run in matched([&around, &first, &second]) {
                 if run.is_within(state.armed_ns, state.disarmed_ns) {
-                    let of_init = threads_of_init.contains(&run.thread);
-                    run.add_to(&mut traced.entry(run.irq).or_default()[usize::from(of_init)]);
+                    let is_in_init = threads_of_init.contains(&run.thread);
+                    run.add_to(&mut traced.entry(run.irq).or_default()[usize::from(is_in_init)]);
                 }
             }
         }
-        for (irq, [others, of_init]) in traced {
+        for (irq, [in_others, in_init]) in traced {
             let line = lines.entry(irq).or_default();
-            line.trace = others;
-            if line.counted == others.count {
-                line.undelivered = of_init.count;
+            line.trace = in_others;
+            if line.counted == in_others.count {
+                line.undelivered = in_init.count;
             } else {
-                line.trace.add(&of_init);
+                line.trace.add(&in_init);
             }
         }
         Ok(())
     }
 }
 
+/// Adds a row of irqlab's maps to the sums of its IRQ line.
 fn add_row(row: &Row, lines: &mut BTreeMap<u32, LineSums>) {
     let Some(irq) = row.key.checked_sub(KEY_IRQ) else { return };
     let line = lines.entry(irq).or_default();
@@ -166,8 +171,7 @@ fn add_row(row: &Row, lines: &mut BTreeMap<u32, LineSums>) {
     line.clamped += row.clamped;
 }
 
-/// The threads of PID 1 that live now, as the numbers that traces have. Empty in a PID namespace,
-/// which has another process 1.
+/// The present threads of PID 1, by their numbers in traces. Empty in a PID namespace, whose process 1 is another one.
 fn threads_of_init() -> HashSet<u32> {
     if namespaces(&Root::default()).pid_is_initial != Some(true) {
         return HashSet::new();

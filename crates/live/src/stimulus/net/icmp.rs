@@ -1,4 +1,4 @@
-//! ICMP echo over a socket of irqlab.
+//! Pings of the net stimulus: ICMP echo requests over irqlab's own socket, without the command `ping`.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ pub(super) fn ping_loop(
     interval: Duration,
 ) -> Result<(), WorkerError> {
     let mut pinger = Pinger::open(target)?;
-    let answered = (0..FIRST_PINGS).any(|_| pinger.ping(WAIT_MAX).is_ok_and(|reply| reply));
-    if !answered {
+    let is_answered = (0..FIRST_PINGS).any(|_| pinger.ping(WAIT_MAX).is_ok_and(|reply| reply));
+    if !is_answered {
         return Err(WorkerError::unavailable(
             format!("{target} answers no ping"),
             "check the peer's address, its route and its firewall (ICMP echo)",
@@ -40,7 +40,7 @@ pub(super) fn ping_loop(
     worker.ready(facts_of(&pinger));
     let wait = interval.clamp(WAIT_MIN, WAIT_MAX);
     let mut ticker = Ticker::new(interval);
-    while !worker.stopped() {
+    while !worker.is_stopped() {
         worker.sleep_to_next(&mut ticker);
         match pinger.ping(wait) {
             Ok(true) => worker.count(1, PACKET_BYTES as u64),
@@ -79,7 +79,7 @@ impl Pinger {
         send(&self.echo.socket, &request, SendFlags::empty())?;
         set_socket_timeout(&self.echo.socket, Timeout::Recv, Some(wait))?;
         let mut buffer = [0; 512];
-        // Other ICMP packets of the same peer may come first.
+        // Other ICMP packets of this peer may arrive first.
         while Instant::now() < deadline {
             match recv(&self.echo.socket, &mut buffer[..], RecvFlags::empty()) {
                 Ok((_, length)) => {

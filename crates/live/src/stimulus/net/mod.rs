@@ -1,5 +1,5 @@
-//! The net stimulus: pings or bulk TCP. It uses a veth pair between two unnamed network namespaces,
-//! or a real NIC that reaches a peer.
+//! The net stimulus: pings at a low rate, bulk TCP at the high rate. Packets go over a veth pair or the cards of a
+//! simulated machine, between two unnamed network namespaces, or over a real NIC to a peer.
 
 mod icmp;
 pub(super) mod steered;
@@ -25,10 +25,10 @@ pub(super) fn start(
     }
 }
 
-/// Pings from one end to the other, or sends a TCP stream.
+/// Pings from one end of a pair to the other, or sends a TCP stream.
 ///
-/// A veth has no interrupt. The NET_RX softirq of *the sending CPU* receives the packets of the
-/// other end. Therefore the sending end is on the measured CPU, and the reader on another one.
+/// A veth has no interrupt. The NET_RX softirq of *the sending CPU* receives the packets at the
+/// other end. Therefore the sender runs on the measured CPU, and the receiver on another CPU.
 fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Facts, WorkerError> {
     let (pair, path) = if settings.cards {
         (Pair::of_cards()?, "two cards, joined back to back")
@@ -41,9 +41,9 @@ fn start_pair(settings: &StimulusSettings, pool: &mut WorkerPool) -> Result<Fact
     match settings.rate {
         Rate::Low => {
             let interval = settings.low_interval;
-            // The namespace of the answering end lives until its descriptor is closed.
+            // The worker owns the pair: the namespace of the answering end lives until its descriptor is closed.
             pool.spawn("ping", measured, move |worker| {
-                let _keep = pair;
+                let _pair = pair;
                 icmp::ping_loop(worker, ADDRESS_FAR, interval)
             })?;
             facts.extend(ping_facts(settings, ADDRESS_FAR));
@@ -107,12 +107,12 @@ fn tcp_facts() -> Facts {
     facts! { "method": "TCP", "request_bytes": tcp::WRITE_BYTES }
 }
 
-/// Resolves the peer's address, with IPv4 before IPv6.
+/// Resolves the peer's address; prefers IPv4.
 fn resolve(host: &str, port: u16) -> Result<SocketAddr, WorkerError> {
-    let unknown = |why: String| {
+    let unknown = |reason: String| {
         let remedy = "check the name, or name the peer by its address";
-        WorkerError::unavailable(format!("peer {host}: {why}"), remedy)
+        WorkerError::unavailable(format!("peer {host}: {reason}"), remedy)
     };
-    let found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
-    found.min_by_key(SocketAddr::is_ipv6).ok_or_else(|| unknown("it has no address".to_owned()))
+    let addresses = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    addresses.min_by_key(SocketAddr::is_ipv6).ok_or_else(|| unknown("it has no address".to_owned()))
 }

@@ -1,4 +1,5 @@
-//! Two ends of a connection over a veth pair or two cards. The near end receives on a chosen CPU.
+//! TCP connections over a veth pair or two cards, whose near end receives on a chosen CPU. The stimulus `net` of
+//! `footprint` uses them.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,32 +9,32 @@ use crate::network::{ADDRESS_FAR, CardIrqs, NEAR, Pair, PrivateSysfs};
 use crate::spawn::spawn_thread;
 use crate::stimulus::error::WorkerError;
 
-/// Both ends of a connection that does not delay segments.
+/// Both ends of a TCP connection, with TCP_NODELAY: each write is sent at once.
 #[derive(Debug)]
 pub struct Ends {
-    /// Receives on the chosen CPU.
+    /// The kernel handles its packets on the chosen CPU.
     pub near: TcpStream,
     pub far: TcpStream,
 }
 
-/// Creates a veth pair and connects its ends, on another thread, so that the caller stays in
-/// its network namespace.
+/// Creates a veth pair and connects its ends. The kernel handles packets of the near end on `cpu`.
 pub(in crate::stimulus) fn connected(cpu: u32) -> Result<Ends, WorkerError> {
-    apart(move || connect(veth(cpu)?))
+    on_another_thread(move || connect(veth(cpu)?))
 }
 
 /// Like [`connected`], over the two cards of a simulated machine. CPU `other` handles the
 /// packets of the far card.
 pub(in crate::stimulus) fn connected_cards(cpu: u32, other: u32) -> Result<Ends, WorkerError> {
-    apart(move || connect(cards(cpu, other)?))
+    on_another_thread(move || connect(cards(cpu, other)?))
 }
 
-fn apart(
+/// Runs `connect` on another thread, because `connect` moves its thread into a network namespace.
+fn on_another_thread(
     connect: impl FnOnce() -> Result<Ends, WorkerError> + Send + 'static,
 ) -> Result<Ends, WorkerError> {
-    let made =
+    let thread =
         spawn_thread("irqlab-network", connect).map_err(|error| failed("a thread", error))?;
-    made.join().unwrap_or_else(|_| Err(WorkerError::failed("a thread for the network panicked")))
+    thread.join().unwrap_or_else(|_| Err(WorkerError::failed("a thread for the network panicked")))
 }
 
 fn failed(what: &str, error: io::Error) -> WorkerError {
@@ -86,7 +87,7 @@ pub(in crate::stimulus) fn across<F: Send + 'static, N>(
         let listener =
             TcpListener::bind((ADDRESS_FAR, 0)).map_err(|error| failed("bind", error))?;
         let address = listener.local_addr().map_err(|error| failed("bind", error))?;
-        let _ = ready.send(address); // nobody waits any more if this fails
+        let _ = ready.send(address); // Fails only if nobody waits any more.
         Ok(far(listener))
     });
     let far = far.map_err(|error| failed("a thread", error))?;

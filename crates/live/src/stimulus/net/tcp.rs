@@ -1,4 +1,4 @@
-//! Bulk TCP: one end writes at the maximum rate, and the other end reads and discards.
+//! Bulk TCP of the net stimulus: one worker writes as fast as possible, the other reads and discards.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -31,31 +31,30 @@ pub(super) fn send_loop(worker: &Worker, target: SocketAddr) -> Result<(), Worke
     write(worker, &mut stream, &data)?;
     let local = stream.local_addr().map_or(None, |address| Some(address.to_string()));
     worker.ready(facts! { "local_address": local });
-    while !worker.stopped() {
+    while !worker.is_stopped() {
         write(worker, &mut stream, &data)?;
     }
     Ok(())
 }
 
 fn write(worker: &Worker, stream: &mut TcpStream, data: &[u8]) -> Result<(), WorkerError> {
-    if let Some(length) = sent(stream.write(data), worker.stopped())? {
+    if let Some(length) = sent(stream.write(data), worker.is_stopped())? {
         worker.count(1, length as u64);
     }
     Ok(())
 }
 
-/// Number of bytes that were sent; `None` if there were none, without an error. Once the source
-/// is `stopped`, the receiver may have closed the connection: if it had unread data, that
-/// resets the connection.
-fn sent(written: std::io::Result<usize>, stopped: bool) -> Result<Option<usize>, WorkerError> {
+/// Number of bytes that a write has sent; `None` after a write that failed without being an error. Once the stimulus
+/// is stopped, no failure is an error: a receiver that closes with unread data resets the connection.
+fn sent(written: std::io::Result<usize>, is_stopped: bool) -> Result<Option<usize>, WorkerError> {
     match written {
         Ok(length) => Ok(Some(length)),
-        Err(error) if stopped || error.kind() == ErrorKind::Interrupted => Ok(None),
+        Err(error) if is_stopped || error.kind() == ErrorKind::Interrupted => Ok(None),
         Err(error) => Err(WorkerError::failed(format!("sending: {error}"))),
     }
 }
 
-/// Listens on `address`, reports its port, and reads from the first connection until stopped.
+/// Listens on `address`, sends the port to `port`, and reads from the first connection until stopped.
 pub(super) fn receive_loop(
     worker: &Worker,
     address: Ipv4Addr,
@@ -63,30 +62,30 @@ pub(super) fn receive_loop(
 ) -> Result<(), WorkerError> {
     let broken = |error: std::io::Error| WorkerError::failed(format!("receiving: {error}"));
     let listener = TcpListener::bind((address, 0)).map_err(broken)?;
-    let chosen = listener.local_addr().map_err(broken)?.port();
-    port.send(chosen).map_err(|_| WorkerError::failed("no sender"))?;
+    let chosen_port = listener.local_addr().map_err(broken)?.port();
+    port.send(chosen_port).map_err(|_| WorkerError::failed("no sender"))?;
     let (mut stream, _) = listener.accept().map_err(broken)?;
     let mut buffer = vec![0; READ_BYTES];
     let mut received = 0;
-    let mut ready = false;
-    while !worker.stopped() {
+    let mut is_ready = false;
+    while !worker.is_stopped() {
         match stream.read(&mut buffer) {
-            Ok(0) if worker.stopped() => break,
+            Ok(0) if worker.is_stopped() => break,
             Ok(0) => return Err(WorkerError::failed("the sender is gone")),
             Ok(length) => received += length as u64,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(broken(error)),
         }
-        if !ready && received >= WARM_UP_BYTES {
+        if !is_ready && received >= WARM_UP_BYTES {
             worker.ready(napi_facts(stream.as_fd()));
-            ready = true;
+            is_ready = true;
         }
     }
     Ok(())
 }
 
-/// The NAPI instance that received the data. 0 means that packets bypass NAPI; null means that the
-/// kernel does not report it (`CONFIG_NET_RX_BUSY_POLL`).
+/// Facts about the NAPI instance that received the data. 0: the packets bypass NAPI. Null: the kernel does not report
+/// the instance (`CONFIG_NET_RX_BUSY_POLL`).
 fn napi_facts(socket: BorrowedFd<'_>) -> Facts {
     let id = napi_id(socket);
     facts! { "receiver_napi_id": id, "napi": id.map(|id| id != 0) }

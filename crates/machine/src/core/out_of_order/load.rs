@@ -1,4 +1,5 @@
-//! When the loads of an instruction issue, and when their values are ready.
+//! When the loads of an instruction issue, and when their values are ready: a stage of the timing rule in `step`. On
+//! the hot path; the common case ends in [`OutOfOrderCore::load_part`] without a further call.
 
 use super::OutOfOrderCore;
 use super::parts::{AllParts, Parts};
@@ -12,17 +13,17 @@ use crate::cycle::Cycle;
 /// The times of the loads of an instruction.
 #[derive(Clone, Copy)]
 pub(super) struct LoadTimes {
-    /// When the last of them issues.
+    /// When the last load issues.
     pub(super) issued: Cycle,
     /// When all values are ready.
     pub(super) cycle: Cycle,
-    /// When they waited for a line.
+    /// The cycles while the loads waited for a line.
     pub(super) wait: CycleRange,
 }
 
 impl LoadTimes {
-    /// The times of these loads and of another load of the instruction.
-    fn and(self, other: LoadTimes) -> LoadTimes {
+    /// Combines the times of some loads with the times of other loads of the instruction.
+    fn combined_with(self, other: LoadTimes) -> LoadTimes {
         let wait = if !other.wait.is_set() {
             self.wait
         } else if !self.wait.is_set() {
@@ -56,7 +57,7 @@ impl OutOfOrderCore {
             earliest = earliest.max(self.common.stores.all_left());
         }
         if P::RARE && accesses.iter().any(|access| access.physical.is_none()) {
-            // A load from a device is not speculative: all before it has retired.
+            // A load from a device is not speculative: it issues after all earlier instructions have retired.
             earliest = earliest.max(self.common.retirement.cycle());
         }
         match accesses {
@@ -65,7 +66,7 @@ impl OutOfOrderCore {
         }
     }
 
-    /// The loads of an instruction with any accesses, which issue at `earliest` or later.
+    /// [`OutOfOrderCore::load`] for an instruction with any accesses. They issue at `earliest` or later.
     #[inline(never)]
     fn load_parts<M: Memory>(
         &mut self,
@@ -87,7 +88,7 @@ impl OutOfOrderCore {
         let mut remaining = accesses;
         while let Some(access) = next_access(&mut remaining, false, self.access_bytes) {
             let part = self.load_part::<AllParts, M>(instruction, &access, earliest, memory);
-            loaded = loaded.and(part);
+            loaded = loaded.combined_with(part);
         }
         if crosses {
             self.splits_from = loaded.issued + self.page_split_cycles;
@@ -95,7 +96,7 @@ impl OutOfOrderCore {
         loaded
     }
 
-    /// One load of an instruction.
+    /// Issues a single load of an instruction, at `earliest` or later.
     #[inline(always)]
     fn load_part<P: Parts, M: Memory>(
         &mut self,
@@ -111,21 +112,22 @@ impl OutOfOrderCore {
         }
         let mut issued = self.ports.reserve_load(earliest, is_wide);
         if splits && self.splits_take_two {
-            // Each line is read by itself.
+            // The second line needs a load unit of its own.
             issued = self.ports.reserve_load(issued, is_wide);
         } else if self.banks.is_some() {
-            issued = self.in_bank(load, issued, is_wide);
+            issued = self.reserve_bank(load, issued, is_wide);
         }
         if splits && self.line_split_cycles > 0 {
             self.splits_from = issued + self.line_split_cycles;
         }
         self.common.retirement.counts.loads += 1;
-        let how = if P::RARE { AccessMode::load_of(instruction.special) } else { AccessMode::Load };
-        let wait = memory.access(load, how, issued);
-        // The copy with all parts takes no shortcut: tests compare the others with it.
+        let mode =
+            if P::RARE { AccessMode::load_of(instruction.special) } else { AccessMode::Load };
+        let wait = memory.access(load, mode, issued);
+        // A shortcut, which the copy with all parts does not take: tests compare the other copies with it.
         if !P::RARE
             && wait == 0
-            && self.alias == 0
+            && self.alias_cycles == 0
             && !self.common.stores.may_be_source(load, issued)
             && self.common.fill_buffers.are_filled(issued)
         {
@@ -141,20 +143,20 @@ impl OutOfOrderCore {
         loaded
     }
 
-    /// The time at which a load starts whose unit is reserved at `issued`: a later cycle if its bank is taken.
-    /// The slot of the earlier cycle is lost.
+    /// When a load starts whose unit is reserved at `issued`: in a later cycle if its bank is taken. The slot of the
+    /// earlier cycle is lost.
     #[inline(never)]
-    fn in_bank(&mut self, load: &Access, issued: Cycle, wide: bool) -> Cycle {
+    fn reserve_bank(&mut self, load: &Access, issued: Cycle, is_wide: bool) -> Cycle {
         let Some(banks) = &mut self.banks else { return issued };
         let mut issued = issued;
         while !banks.take(load, issued) {
-            issued = self.ports.reserve_load(issued.next(), wide);
+            issued = self.ports.reserve_load(issued.next(), is_wide);
         }
         issued
     }
 
-    /// When the value of a load is ready, and whether it waited for a line. It issues at `issued`, and memory delays it
-    /// by `wait` cycles.
+    /// When the value of a load is ready, and whether the load waited for a line. It issues at `issued`, and memory
+    /// delays it by `wait` cycles. The value may come from an earlier store instead.
     #[inline(never)]
     fn loaded_at<M: Memory>(
         &mut self,
@@ -170,10 +172,10 @@ impl OutOfOrderCore {
         let form = if is_renamed { instruction.address_form } else { 0 };
         let start = match self.common.stores.source(load, form, issued) {
             Source::Cache => match self.common.stores.aliased(load, issued) {
-                Some(known) => issued.max(known) + self.alias,
+                Some(known) => issued.max(known) + self.alias_cycles,
                 None => issued,
             },
-            Source::CacheAfter(left) => issued.max(left + self.forward_fail),
+            Source::CacheAfter(drained) => issued.max(drained + self.forward_fail),
             Source::Renamed(known) => {
                 self.common.retirement.counts.forwarded_loads += 1;
                 return (known, false);
@@ -186,15 +188,15 @@ impl OutOfOrderCore {
                     false => self.common.latencies.forward,
                 };
                 let start = issued.max(known);
-                let again = self.tries_again(load, issued);
+                let retried = self.retried_at(load, issued);
                 return (
-                    (start + forward).max(again.map_or(Cycle::START, |retry| retry + forward)),
+                    (start + forward).max(retried.map_or(Cycle::START, |retry| retry + forward)),
                     false,
                 );
             }
         };
         if load.physical.is_none() {
-            // Devices have no lines.
+            // A device has no line and takes no fill buffer.
             return (issued + wait + latency, true);
         }
         let present = self.ports.now();
@@ -203,16 +205,15 @@ impl OutOfOrderCore {
         (served.cycle + latency, served.missed)
     }
 
-    /// The time at which a load retries that issued at most a cycle after the address of the store that it
-    /// depends on was known. It retries
-    /// [`DataModel::forward_again_cycles`](super::DataModel::forward_again_cycles) after its issue. Its value
-    /// is ready at least that many cycles after the store's address.
+    /// The time at which a load retries, if it issued too early: at most a cycle after the address of the store that
+    /// forwards its value was known. `None`: it does not retry. The load retries `forward_again_cycles` after its
+    /// issue, and its value is ready at least `forward_again_cycles` after the store's address.
     ///
-    /// Measured on a Golden Cove: the result is ready 12 cycles after the issue of the load if the address of
-    /// the store comes up to three cycles after it, 13 cycles if it comes after six, and 7 cycles after that
-    /// address.
+    /// Measured on a Golden Cove: if the address of the store comes up to three cycles after the issue of the load, the
+    /// value is ready 12 cycles after that issue. If the address comes six cycles after the issue, it is 13 cycles: 7
+    /// cycles after the address.
     #[inline(never)]
-    fn tries_again(&self, load: &Access, issued: Cycle) -> Option<Cycle> {
+    fn retried_at(&self, load: &Access, issued: Cycle) -> Option<Cycle> {
         let address = self.common.stores.address_known(load)?;
         let forward = self.common.latencies.forward;
         let after_address = (address + self.forward_again).earlier_by(forward);

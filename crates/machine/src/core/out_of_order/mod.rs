@@ -1,9 +1,14 @@
-//! The out-of-order core.
+//! The out-of-order core. The plugin calls it as [`AnyCore`](super::AnyCore), at the level `ooo`.
 //!
-//! Each instruction gets its times in program order: fetch, entry into the reorder buffer, issue, completion,
-//! retirement. Everything that a time depends on is known at that point: operands from the ready times of
-//! registers, entries of queues from the times at which they became free, units from the scheduler of the issue
-//! ports.
+//! Each instruction gets all its times when it comes, in program order: fetch, entry into the reorder buffer, issue,
+//! completion, retirement. Everything that a time depends on is known then. Operands are ready at the ready times of
+//! registers. Queues keep the times at which their entries become free. The port scheduler knows which units are free.
+//!
+//! `step` has the timing rule; `load` and `store` are its stages for accesses; `parts` specialises the rule for common
+//! instructions; `repeat` has string instructions; `warming` updates caches and predictors without times.
+//!
+//! Invariant: all specialised copies give the times of [`OutOfOrderCore::run_slowly_from`], to the cycle. Tests compare
+//! them.
 
 mod load;
 mod parts;
@@ -29,6 +34,7 @@ pub use warming::Warmed;
 
 use parts::{AllParts, CommonAccesses, Operations, take_common, take_common_pair};
 
+/// An out-of-order core. Fields without a comment are the values of its [`CoreModel`].
 #[derive(Clone, Debug)]
 pub struct OutOfOrderCore {
     pub(super) common: CommonParts,
@@ -37,17 +43,17 @@ pub struct OutOfOrderCore {
     access_bytes: u8,
     has_wide_limit: bool,
     splits_take_two: bool,
-    /// Cycles from one load that crosses lines to the next.
+    /// Minimum cycles from a load that crosses lines to the next such load.
     line_split_cycles: u64,
-    /// Cycles from one load that crosses pages to the next.
+    /// Minimum cycles from a load that crosses pages to the next such load.
     page_split_cycles: u64,
-    /// No load that crosses lines issues before.
+    /// No load that crosses lines or pages issues before this cycle.
     splits_from: Cycle,
     banks: Option<Box<LoadBanks>>,
-    /// Extra cycles of a store that crosses a page boundary.
-    page_split: u64,
+    /// Cycles that a store that crosses pages delays the drain.
+    page_split_store_cycles: u64,
     /// Cycles that a load waits for a store with the same offset in another page (4K aliasing).
-    alias: u64,
+    alias_cycles: u64,
     renames_memory: bool,
     renames_without_index: bool,
     /// Latencies of loads, by [`Instruction::load_form`].
@@ -60,27 +66,28 @@ pub struct OutOfOrderCore {
     forward_vector: u64,
     /// Latency of forwarding more than 16 bytes.
     forward_wide: u64,
-    /// After how many cycles a load tries again that was too early for the address of a store; 0: none is.
+    /// Cycles after which a load retries that issued before the address of its store was known. 0: no load retries.
     forward_again: u64,
     forward_fail: u64,
     entering: WidthLimiter,
     ports: PortScheduler,
     reorder: EntryQueue<Cycle>,
     loads: EntryQueue<Cycle>,
-    /// When each of the branches that can be unresolved at a time is resolved; empty without a
+    /// One entry for each branch that can be unresolved at a time: when its last branch is resolved. Empty without a
     /// limit.
     unresolved: Box<[Cycle]>,
+    /// When the value of each register is ready.
     ready: Box<[Cycle; REGISTERS]>,
-    /// When the addresses of all stores are known.
+    /// When the addresses of all stores so far are known.
     addresses_known: Cycle,
     strings: Option<Strings>,
-    /// Instructions that kept the core's state warm and got no times.
+    /// Number of instructions that only warmed the core's state and got no times.
     warmed: Instructions,
 }
 
 impl OutOfOrderCore {
     /// Returns a core that has executed nothing, of a model that [`CoreModel::check`] has accepted,
-    /// or none if the model executes in order. `data_line_bytes` is the line size of its L1D, a
+    /// or `None` if the model executes in order. `data_line_bytes` is the line size of its L1D, a
     /// power of two.
     #[must_use]
     pub fn new(model: &CoreModel, data_line_bytes: u64) -> Option<OutOfOrderCore> {
@@ -103,8 +110,8 @@ impl OutOfOrderCore {
             page_split_cycles: model.data.page_split_load_cycles.into(),
             splits_from: Cycle::START,
             banks: model.data.bank_loads.map(|loads_max| Box::new(LoadBanks::new(loads_max))),
-            page_split: model.data.page_split_store_cycles.into(),
-            alias: model.data.alias_cycles.into(),
+            page_split_store_cycles: model.data.page_split_store_cycles.into(),
+            alias_cycles: model.data.alias_cycles.into(),
             renames_memory: model.data.renames_memory,
             renames_without_index: model.data.renames_without_index,
             load_latencies: [0, 1, 2, 3].map(|form| {
@@ -134,8 +141,8 @@ impl OutOfOrderCore {
         })
     }
 
-    /// [`SingleThreadCore::run_from`] by copies of the timing rule that have only the [`Parts`](parts::Parts) that an
-    /// instruction needs.
+    /// [`SingleThreadCore::run_from`] by specialised copies of the timing rule: each has only the
+    /// [`Parts`](parts::Parts) that its instructions need.
     #[inline(always)]
     fn run_specialised<const FORWARDING: bool, M: Memory>(
         &mut self,
@@ -165,8 +172,8 @@ impl OutOfOrderCore {
         });
     }
 
-    /// [`SingleThreadCore::run_from`] with all parts of the timing rule for each instruction. Times and counts are equal;
-    /// tests compare both.
+    /// [`SingleThreadCore::run_from`] with all parts of the timing rule for each instruction, for tests and replays.
+    /// Times and counts are equal.
     pub fn run_slowly_from<M: Memory>(
         &mut self,
         first: usize,
@@ -179,8 +186,8 @@ impl OutOfOrderCore {
         });
     }
 
-    /// Executes a block from instruction `first` on. `step` gives an instruction its times. It gets the instruction with
-    /// its number, and the remaining accesses of the block.
+    /// Executes a block from instruction `first` on. `step` gives an instruction its times. It gets the instruction
+    /// with its number, and the remaining accesses of the block. It takes the accesses of the instruction.
     #[inline(always)]
     fn run_by<'a>(
         &mut self,
@@ -196,15 +203,16 @@ impl OutOfOrderCore {
             times = step(self, numbered, &mut accesses);
         }
         if branch.is_some() {
-            if let Some(free) = self.unresolved.iter_mut().min() {
-                *free = times.done;
+            // The branch replaces the branch that is resolved first.
+            if let Some(resolved) = self.unresolved.iter_mut().min() {
+                *resolved = times.done;
             }
             self.common.branch(block, executed.next, times);
         }
     }
 
-    /// Gives an instruction with common accesses its times. One copy serves three classes, so that little code is
-    /// executed per instruction: the host's L1I also holds QEMU and the translated code.
+    /// Gives an instruction with common accesses its times. Not inlined: one copy serves three classes, because the
+    /// host's L1I also has to hold QEMU and the translated code.
     #[inline(never)]
     fn step_common<const FORWARDING: bool, M: Memory>(
         &mut self,
@@ -216,7 +224,7 @@ impl OutOfOrderCore {
         self.step::<CommonAccesses<FORWARDING>, M>(block, instruction, accesses, memory)
     }
 
-    /// Gives instruction `index` of a block its times, whatever it needs.
+    /// Gives any instruction its times. `index`: its number in the block. Takes its accesses.
     #[inline(never)]
     fn step_any<M: Memory>(
         &mut self,
@@ -231,9 +239,9 @@ impl OutOfOrderCore {
         {
             *accesses = rest;
         }
-        let mut of_block = Accesses::new(accesses);
-        let own_accesses = of_block.next(index);
-        *accesses = of_block.remaining();
+        let mut block_accesses = Accesses::new(accesses);
+        let own_accesses = block_accesses.next(index);
+        *accesses = block_accesses.remaining();
         match instruction.class {
             Class::Repetition => self.repeat(block, instruction, own_accesses, memory),
             Class::Fused => self.fused(block, instruction, memory),
@@ -250,7 +258,7 @@ impl SingleThreadCore for OutOfOrderCore {
         executed: &ExecutedBlock,
         memory: &mut M,
     ) {
-        // A core without such results executes no code for them.
+        // A core without forwarding delays executes no code for them.
         match self.forwarding {
             None => self.run_specialised::<false, M>(first, block, executed, memory),
             Some(_) => self.run_specialised::<true, M>(first, block, executed, memory),

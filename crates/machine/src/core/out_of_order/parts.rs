@@ -1,18 +1,18 @@
-//! The parts of the timing rule that an instruction may need.
+//! The parts of the timing rule that an instruction may need, and which instructions are common.
 //!
 //! [`OutOfOrderCore::step`](super::OutOfOrderCore::step) is the only definition of the rule. The compiler makes a
-//! copy of it for each [`Parts`], without the parts that the instructions of that copy never need.
+//! copy of it for each [`Parts`], without the parts that its instructions never need.
 
 use crate::core::Access;
 
 /// The parts of the timing rule that the compiler keeps.
 pub(super) trait Parts {
-    /// Results that some operations have later than others; see [`Forwarding`](crate::core::forwarding::Forwarding).
+    /// Forwarding delays: see [`Forwarding`](crate::core::forwarding::Forwarding).
     const FORWARDING: bool;
     /// Loads and stores.
     const ACCESSES: bool;
-    /// Special effects, intervals of single operations, and any accesses. Without this part, each load and store is
-    /// common (see [`is_common`]), and an instruction has at most one load before one store.
+    /// Special effects, intervals of single operations, and uncommon accesses. Without this part, each access is common
+    /// (see [`is_common`]), and an instruction has at most one load and then one store.
     const RARE: bool;
 }
 
@@ -43,14 +43,15 @@ impl Parts for AllParts {
     const RARE: bool = true;
 }
 
-/// Whether an access is common: to memory, of at most 16 bytes, and within one line.
+/// Whether an access is common: to memory (not to a device), of at most 16 bytes, and within one line.
 #[inline(always)]
 fn is_common(access: &Access) -> bool {
     let end = (access.virtual_address & 63) + u64::from(access.bytes);
     (end <= 64) & (access.bytes <= 16) & access.physical.is_some()
 }
 
-/// Takes the access of instruction `index`, if it is common and the instruction has no other.
+/// Takes the access of instruction `index`, if it is the instruction's only access and is common. It must be a store if
+/// `write`, else a load. Otherwise takes nothing and returns `None`.
 #[inline(always)]
 pub(super) fn take_common<'a>(
     accesses: &mut &'a [Access],
@@ -67,7 +68,8 @@ pub(super) fn take_common<'a>(
     Some(taken)
 }
 
-/// Takes the accesses of instruction `index`, if they are a common load and then a common store.
+/// Takes the accesses of instruction `index`, if they are a common load and then a common store. Otherwise takes
+/// nothing and returns `None`.
 #[inline(always)]
 pub(super) fn take_common_pair<'a>(
     accesses: &mut &'a [Access],

@@ -1,5 +1,5 @@
-//! Instructions that are parts of others: repetitions of string instructions, and operations that are fused with a
-//! branch.
+//! Instructions that a core executes as a part of another instruction: repetitions of string instructions, and
+//! operations that are fused with a branch.
 
 use super::OutOfOrderCore;
 use super::parts::AllParts;
@@ -13,16 +13,16 @@ use crate::cycle::Cycle;
 /// How a repetition of a string instruction is executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoundRepetition {
-    /// An earlier repetition has accessed its bytes.
+    /// An earlier repetition has accessed its bytes, so it takes no slot.
     pub(super) is_within: bool,
     /// It is the last repetition that enters in its cycle.
     ends_cycle: bool,
-    /// Cycles that the next instruction waits, if it waits.
+    /// Cycles that the next instruction waits. `None`: no wait.
     wait_cycles: Option<u64>,
 }
 
 impl OutOfOrderCore {
-    /// A repetition of a string instruction.
+    /// Gives a repetition of a string instruction its times.
     #[inline]
     pub(super) fn repeat<M: Memory>(
         &mut self,
@@ -51,7 +51,8 @@ impl OutOfOrderCore {
         times
     }
 
-    /// What a repetition of a string instruction is; none if it is executed like other instructions.
+    /// How the next repetition of a string instruction is executed. `None`: like an ordinary instruction. Otherwise
+    /// [`OutOfOrderCore::end_repetition`] must follow.
     pub(super) fn find_repetition(
         &mut self,
         block: &Template,
@@ -63,16 +64,17 @@ impl OutOfOrderCore {
         if !strings.executes(operation) {
             return None;
         }
-        let which = strings.next(operation, block.address_of(instruction).0, accesses, progress);
-        let is_within = which == Repetition::Within;
+        let address = block.address_of(instruction).0;
+        let repetition = strings.next(operation, address, accesses, progress);
+        let is_within = repetition == Repetition::Within;
         Some(FoundRepetition {
             is_within,
             ends_cycle: !is_within && strings.ends_cycle(),
-            wait_cycles: strings.wait_cycles(operation, which),
+            wait_cycles: strings.wait_cycles(operation, repetition),
         })
     }
 
-    /// The repetition that was found last has executed.
+    /// Notes that the repetition that was found last has executed.
     pub(super) fn end_repetition(&mut self) {
         let progress = self.progress();
         if let Some(strings) = &mut self.strings {
@@ -80,14 +82,16 @@ impl OutOfOrderCore {
         }
     }
 
+    /// Instructions and interrupts so far, with and without times.
     fn progress(&self) -> Progress {
         let counts = &self.common.retirement.counts;
         let retired = Instructions(counts.instructions + counts.slotless_instructions);
         Progress { instructions: retired + self.warmed, interrupts: counts.interrupts }
     }
 
-    /// An operation on registers that is fused with the branch after it: it takes no place of the width, of
-    /// the reorder buffer and of retirement, and the branch does not wait for its flags.
+    /// Gives its times to an operation on registers that is fused with the branch after it. The operation takes no slot
+    /// of the width, of the reorder buffer and of retirement. The branch does not wait for the flags: they are ready
+    /// with the operands.
     #[inline(never)]
     pub(super) fn fused<M: Memory>(
         &mut self,

@@ -1,4 +1,6 @@
-//! The timing rule of an instruction: fetch, entry into the reorder buffer, issue, completion, retirement.
+//! The timing rule of an instruction: fetch, entry into the reorder buffer, issue, completion, retirement. The compiler
+//! makes a copy of [`OutOfOrderCore::step`] for each [`Parts`]. It runs for each instruction of a guest: a condition of
+//! `P` in front of rare work keeps that work out of the fast copies.
 
 use super::OutOfOrderCore;
 use super::load::LoadTimes;
@@ -22,7 +24,7 @@ struct OperandTimes {
 }
 
 impl OutOfOrderCore {
-    /// Gives an instruction its times.
+    /// Gives an instruction its times: this is the timing rule.
     #[inline(always)]
     pub(super) fn step<P: Parts, M: Memory>(
         &mut self,
@@ -72,7 +74,7 @@ impl OutOfOrderCore {
         InstructionTimes { fetched: fetched.cycle, done: executed }
     }
 
-    /// Fetches an instruction that starts a line.
+    /// Fetches an instruction that starts a line. Not inlined, because few instructions do.
     #[inline(never)]
     fn fetch_first<M: Memory>(
         &mut self,
@@ -83,7 +85,8 @@ impl OutOfOrderCore {
         self.common.fetch_start(block, instruction, memory)
     }
 
-    /// When an instruction enters the reorder buffer, and when it waited for stores that missed.
+    /// When an instruction enters the reorder buffer, and the cycles while it waited for a store buffer full of
+    /// stores that missed. It enters when all entries that it needs are free, and then takes a slot of the width.
     #[inline(always)]
     fn enter<P: Parts>(
         &mut self,
@@ -120,29 +123,30 @@ impl OutOfOrderCore {
         (entered, full)
     }
 
-    /// The time at which one of the unresolved branches resolves, so that another branch may enter.
+    /// When another branch may enter: when the first of the unresolved branches is resolved.
     #[inline(never)]
     fn next_resolved(&self) -> Cycle {
         self.unresolved.iter().copied().min().unwrap_or(Cycle::START)
     }
 
-    /// When the address of an instruction is known, and when its operands are ready. It has entered at `entered`.
+    /// When the address of an instruction is known, and when its operands are ready: not before its entry at `entered`.
     #[inline(always)]
     fn operands<P: Parts>(&self, instruction: &Instruction, entered: Cycle) -> OperandTimes {
-        // The copy with all parts takes no shortcut: tests compare the others with it.
+        // A shortcut, which the copy with all parts does not take: tests compare the other copies with it.
         if P::RARE || instruction.has_many() {
             return self.all_operands(instruction, entered);
         }
-        let two = |ready: &[Cycle; REGISTERS], [first, second]: [u8; 2]| {
+        let both_ready = |ready: &[Cycle; REGISTERS], [first, second]: [u8; 2]| {
             ready[register_index(first)].max(ready[register_index(second)])
         };
         let [addresses, reads, _] = instruction.first_registers();
-        let operands = entered.max(two(&self.ready, reads));
-        let address = if P::ACCESSES { entered.max(two(&self.ready, addresses)) } else { entered };
+        let operands = entered.max(both_ready(&self.ready, reads));
+        let address =
+            if P::ACCESSES { entered.max(both_ready(&self.ready, addresses)) } else { entered };
         OperandTimes { address, operands }
     }
 
-    /// [`OutOfOrderCore::operands`] of an instruction with any number of registers.
+    /// [`OutOfOrderCore::operands`] for an instruction with any number of registers.
     #[inline(never)]
     fn all_operands(&self, instruction: &Instruction, entered: Cycle) -> OperandTimes {
         let ready = |registers: &[u8]| {
@@ -152,7 +156,8 @@ impl OutOfOrderCore {
         OperandTimes { address: ready(&instruction.addresses), operands: ready(&instruction.reads) }
     }
 
-    /// When the result of an instruction is ready.
+    /// Issues the operation of an instruction. Returns when its result is ready. `operands` and `loaded`: when its
+    /// operands and its loaded values are ready.
     #[inline(always)]
     fn execute<P: Parts>(
         &mut self,
@@ -162,10 +167,11 @@ impl OutOfOrderCore {
         loaded: &LoadTimes,
     ) -> Cycle {
         let special = instruction.special;
-        let special_latency = if P::RARE { self.common.latencies.executing(special) } else { 0 };
+        let special_latency =
+            if P::RARE { self.common.latencies.extra_latency(special) } else { 0 };
         let Some(unit) = instruction.unit else {
-            // A load or store alone, or an instruction that needs no unit. If it does nothing more, renaming
-            // registers executes it.
+            // Only a load or store, or an instruction without a unit. If it is plain, renaming executes it, and it
+            // takes no entry of the scheduler.
             if P::ACCESSES && !instruction.is_plain() {
                 self.ports.wait_until(loaded.issued, None);
             }
@@ -190,7 +196,7 @@ impl OutOfOrderCore {
             None => self.ports.reserve(earliest, unit),
         };
         self.ports.wait_until(issued, Some(unit));
-        let executed = issued + self.common.latencies.executed(instruction) + special_latency;
+        let executed = issued + self.common.latencies.of_instruction(instruction) + special_latency;
         match &mut self.forwarding {
             Some(forwarding) if P::FORWARDING => {
                 forwarding.result(instruction, &self.ready, executed)
@@ -199,11 +205,11 @@ impl OutOfOrderCore {
         }
     }
 
-    /// Cycles that an instruction occupies its unit, or `None`: the interval of the unit.
+    /// Cycles that an instruction occupies its unit. `None`: the interval of the unit.
     fn single_interval(&self, instruction: &Instruction) -> Option<u32> {
         if instruction.is_root() {
             self.root_interval
-        } else if instruction.is(Operation::FloatFlags) {
+        } else if instruction.is_operation(Operation::FloatFlags) {
             self.flags_interval
         } else {
             None
@@ -238,7 +244,7 @@ impl OutOfOrderCore {
         }
     }
 
-    /// [`OutOfOrderCore::write_results`] of an instruction with any number of registers.
+    /// [`OutOfOrderCore::write_results`] for an instruction with any number of registers.
     #[inline(never)]
     fn write_all(&mut self, instruction: &Instruction, executed: Cycle, moved: Cycle) {
         for register in instruction.writes {
@@ -249,7 +255,7 @@ impl OutOfOrderCore {
         }
     }
 
-    /// Renaming has added a constant to a register.
+    /// Notes that renaming has added a constant to a register.
     #[inline(never)]
     fn added_constant(&mut self, instruction: &Instruction, executed: Cycle) {
         if let Some(forwarding) = &mut self.forwarding {

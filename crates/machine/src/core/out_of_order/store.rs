@@ -1,4 +1,5 @@
-//! When the stores of an instruction issue, when the instruction retires, and when its stores leave for the cache.
+//! When the stores of an instruction issue, when the instruction retires, and when its stores leave for the cache: a
+//! stage of the timing rule in `step`.
 
 use super::OutOfOrderCore;
 use super::parts::{AllParts, Parts};
@@ -8,14 +9,14 @@ use crate::core::store_buffer::{Known, crosses_pages, next_access};
 use crate::core::{Access, AccessMode, Memory};
 use crate::cycle::Cycle;
 
-/// When the address of a store is known, and when its value is.
+/// When the address and the value of a store are known.
 pub(super) struct StoreTimes {
     pub(super) address: Cycle,
     pub(super) value: Cycle,
 }
 
 impl OutOfOrderCore {
-    /// Stores a value, and retires the instruction. Returns when it retires.
+    /// Issues the stores of an instruction, and retires the instruction. Returns when it retires.
     #[inline(always)]
     pub(super) fn store<P: Parts, M: Memory>(
         &mut self,
@@ -52,7 +53,7 @@ impl OutOfOrderCore {
         retired
     }
 
-    /// The stores of an instruction with any effects and accesses leave for the cache, not before `earliest`.
+    /// Lets the stores of an instruction with any effects and accesses leave for the cache, not before `earliest`.
     #[inline(never)]
     fn leave_parts(
         &mut self,
@@ -63,11 +64,11 @@ impl OutOfOrderCore {
     ) {
         let special = instruction.special;
         if special == Special::FlushLine {
-            // The line is being written back, and everything that is ordered after stores waits.
+            // A flush leaves when its line is written back. Everything that is ordered after stores waits.
             earliest += self.common.latencies.special(special);
         }
-        if self.page_split > 0 && accesses.len() > 1 && crosses_pages(accesses, true) {
-            earliest = earliest.max(self.common.stores.all_left()) + self.page_split;
+        if self.page_split_store_cycles > 0 && accesses.len() > 1 && crosses_pages(accesses, true) {
+            earliest = earliest.max(self.common.stores.all_left()) + self.page_split_store_cycles;
         }
         earliest = self.common.stores.after_vectors(earliest, instruction.stores_vector());
         if special == Special::StoreFence {
@@ -82,7 +83,8 @@ impl OutOfOrderCore {
         }
     }
 
-    /// A store that was issued at `issued` holds up retirement until its line is filled.
+    /// Retires an instruction whose store was issued at `issued`, only when the store's line is filled. The wait is
+    /// charged to data.
     #[inline(never)]
     fn retire_held(&mut self, issued: Cycle, filled: Cycle, waits: &StallCauses) -> Cycle {
         let start = issued.max(self.ports.now().next());
@@ -91,7 +93,7 @@ impl OutOfOrderCore {
         self.common.retirement.retire(filled, || StallCauses { data, ..*waits })
     }
 
-    /// When the lines of all stores of an instruction are there, which issue at `issued`.
+    /// Executes the stores of an instruction, which issue at `issued`. Returns when all their lines have arrived.
     #[inline(never)]
     fn store_parts<M: Memory>(
         &mut self,
@@ -109,7 +111,7 @@ impl OutOfOrderCore {
         filled
     }
 
-    /// When the line of a store is there, or the store itself issues.
+    /// Executes a store that issues at `issued`. Returns when its line has arrived, at the earliest `issued`.
     #[inline(always)]
     fn store_part<P: Parts, M: Memory>(
         &mut self,
@@ -119,7 +121,7 @@ impl OutOfOrderCore {
         memory: &mut M,
     ) -> Cycle {
         if P::RARE && instruction.streams() {
-            // The store has a combining buffer, where the line waits until memory has it.
+            // A combining buffer takes the store, and memory says how long that takes. No line is filled.
             self.common.retirement.counts.stores += 1;
             return issued + memory.access(store, AccessMode::StoreAround, issued);
         }

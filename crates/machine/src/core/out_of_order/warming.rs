@@ -1,5 +1,8 @@
-//! Functional warming: instructions update caches, TLBs and predictors, but get no times. Between the sampled
-//! units of an out-of-order core, nothing else is done (SMARTS, Wunderlich and others, ISCA 2003).
+//! Functional warming: instructions update caches, TLBs and predictors, but get no times. In a sampled simulation, an
+//! out-of-order core does nothing else between the units that it executes in detail (SMARTS, Wunderlich and others,
+//! ISCA 2003). Most instructions of a sampled run pass here, so speed matters.
+//!
+//! Invariant: caches, TLBs and predictors end in the state that executing the block in detail would leave.
 
 use std::ops::Range;
 
@@ -9,18 +12,19 @@ use crate::core::store_buffer::next_access;
 use crate::core::{Access, AccessMode, Accesses, ExecutedBlock, Memory};
 use crate::counts::Instructions;
 
-/// Counts of the instructions that got no times.
+/// Counts of instructions that were warmed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warmed {
-    /// Instructions that would have used an issue slot: all but the repetitions of string instructions that a
-    /// wide access serves, and those that are fused with a branch.
+    /// Instructions that would have used an issue slot. Two kinds would not: repetitions of string instructions that an
+    /// earlier wide access includes, and operations that are fused with a branch.
     pub slots: u32,
 }
 
 impl OutOfOrderCore {
-    /// Updates the state that [`SingleThreadCore::run_from`](crate::core::SingleThreadCore::run_from) would leave behind
-    /// the block, in the same order: fetches, loads and stores are looked up; the cache of decoded instructions and the
-    /// predictors learn. No time passes. The branch is predicted only if the block was executed to its end.
+    /// Warms a block from instruction `first` on: updates state as
+    /// [`SingleThreadCore::run_from`](crate::core::SingleThreadCore::run_from) would, in equal order. Fetches, loads
+    /// and stores are looked up; the cache of decoded instructions and the predictors learn. No time passes. The branch
+    /// is predicted only if the block was executed to its end.
     #[inline]
     pub fn warm_from<M: Memory>(
         &mut self,
@@ -70,7 +74,7 @@ impl OutOfOrderCore {
             starts &= !(u64::MAX << end);
         }
         let mut remaining = accesses;
-        while let [access, after @ ..] = remaining {
+        while let [access, later @ ..] = remaining {
             let index = usize::from(access.instruction);
             if index >= end {
                 break;
@@ -81,17 +85,17 @@ impl OutOfOrderCore {
                 starts &= starts - 1;
             }
             if index < first {
-                remaining = after;
+                remaining = later;
                 continue;
             }
             let instruction = &block.instructions[index];
-            if after.first().is_some_and(|next| next.instruction == access.instruction) {
-                let mut several = Accesses::new(remaining);
-                self.warm_accesses(instruction, several.next(index), memory);
-                remaining = several.remaining();
+            if later.first().is_some_and(|next| next.instruction == access.instruction) {
+                let mut accesses = Accesses::new(remaining);
+                self.warm_accesses(instruction, accesses.next(index), memory);
+                remaining = accesses.remaining();
             } else {
                 warm_access(instruction, access, memory);
-                remaining = after;
+                remaining = later;
             }
         }
         while starts != 0 {
@@ -138,6 +142,7 @@ impl OutOfOrderCore {
         slots
     }
 
+    /// Looks up the code of an instruction that starts a line.
     #[inline(always)]
     fn warm_code<M: Memory>(
         &mut self,
@@ -178,12 +183,12 @@ impl OutOfOrderCore {
 /// Looks up a load or store, if its instruction loads or stores.
 #[inline(always)]
 fn warm_access<M: Memory>(instruction: &Instruction, access: &Access, memory: &mut M) {
-    let how = match access.write {
+    let mode = match access.write {
         false if !instruction.loads() => return,
         true if !instruction.stores() => return,
         false => AccessMode::load_of(instruction.special),
         true if instruction.streams() => AccessMode::StoreAround,
         true => AccessMode::Store,
     };
-    memory.look_up(access, how);
+    memory.look_up(access, mode);
 }

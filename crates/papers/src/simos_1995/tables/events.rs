@@ -1,13 +1,14 @@
-//! Event rates: Tables 4.2 and 5.2.
+//! Table `event_rates`: Tables 4.2 and 5.2 of the paper. Users' programs read the columns:
+//! names and order must not change.
 
 use lab::services::Class;
 use lab::services::counters::INSTRUCTIONS;
 use record::{Columns, Table, column};
 
 use super::super::runs::{MachineRun, ratio};
-use super::{Sides, by_workload, run_columns};
+use super::{Sides, display_by_workload, run_columns};
 
-/// The counts that make up an event.
+/// The source of an event's count.
 enum Source {
     Seconds,
     /// Requests of the class's services with these names. No names: all services of the class. A name that ends in
@@ -39,6 +40,7 @@ const EVENTS: [(&str, &str, Source); 13] = [
 ];
 
 impl Source {
+    /// The events in the window of a run. `None` if the model does not count them.
     fn count(&self, run: &MachineRun) -> Option<f64> {
         match self {
             Source::Seconds => Some(run.seconds()),
@@ -55,8 +57,8 @@ impl Source {
                         })
                 };
                 let services = run.sample.services.iter();
-                let found = services.filter(|stats| stats.class == *class && is_named(&stats.name));
-                let requests = found.filter_map(|service| service.requests);
+                let named = services.filter(|stats| stats.class == *class && is_named(&stats.name));
+                let requests = named.filter_map(|service| service.requests);
                 Some(requests.sum::<u64>() as f64)
             }
         }
@@ -67,6 +69,7 @@ impl Source {
 struct Event<'s> {
     run: &'s MachineRun,
     label: &'static str,
+    /// Whether the row is the duration of the window, in seconds, instead of an event.
     is_time: bool,
     /// Events in the window.
     count: Option<f64>,
@@ -77,6 +80,7 @@ struct Event<'s> {
 }
 
 impl Event<'_> {
+    /// Events per 1,000 instructions. `None` for the duration.
     fn per_kinstruction(&self, count: Option<f64>, instructions: Option<f64>) -> Option<f64> {
         if self.is_time {
             return None;
@@ -142,5 +146,5 @@ pub(super) fn event_rates(sides: &Sides<'_>) -> Table {
     }
     columns()
         .table("event_rates", doc, rows)
-        .displayed(by_workload("Event rates (Tables 4.2 and 5.2)"))
+        .displayed(display_by_workload("Event rates (Tables 4.2 and 5.2)"))
 }

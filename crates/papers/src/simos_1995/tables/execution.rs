@@ -1,12 +1,13 @@
-//! Where the time goes on each machine: Figures 4.1, 4.3 and 5.1.
+//! Table `execution`: where the time goes on each machine (Figures 4.1, 4.3 and 5.1). Users' programs read the columns:
+//! names and order must not change.
 
 use lab::services::Class;
 use record::{Column, Columns, Table, column};
 
 use super::super::runs::{MachineRun, Mode, Parts, ratio};
-use super::{Sides, by_workload, factor, percent_to_ratio, run_columns};
+use super::{Sides, display_by_workload, factor, percent_to_ratio, run_columns};
 
-/// Rows of each machine: label, and the modes whose time they have.
+/// Rows of each machine: label, and the modes whose times are added up.
 const ROWS: [(&str, &[Mode]); 4] = [
     ("user", &[Mode::User]),
     ("kernel", &[Mode::Kernel]),
@@ -22,17 +23,20 @@ struct Row<'s> {
     label: &'static str,
     /// Empty for waits for locks, which are a part of the kernel's time.
     modes: &'static [Mode],
+    /// Time of these modes, or of the waits for locks.
     ticks: u64,
 }
 
 impl Row<'_> {
-    fn time_over(&self, ticks: u64) -> Option<f64> {
-        ratio(self.ticks as f64, ticks as f64)
+    /// The row's time over `total_ticks`.
+    fn share_of(&self, total_ticks: u64) -> Option<f64> {
+        ratio(self.ticks as f64, total_ticks as f64)
     }
 
+    /// The row's share of the time that is not idle. `None` for idle and for the sum `not idle`.
     fn busy_ratio(&self) -> Option<f64> {
         let is_part = matches!(self.modes, [] | [Mode::User] | [Mode::Kernel]);
-        if is_part { self.time_over(self.run.busy_ticks()) } else { None }
+        if is_part { self.share_of(self.run.busy_ticks()) } else { None }
     }
 
     /// Time for the same work, over the time of all modes on the first machine. `None` on several CPUs.
@@ -45,6 +49,8 @@ impl Row<'_> {
         ratio(run.seconds_per_user_instruction(self.ticks)?, base_seconds)
     }
 
+    /// Speed-up over the first machine for the same work. `None` on several CPUs,
+    /// for idle time and for waits for locks.
     fn speed_up(&self) -> Option<f64> {
         let has_speed_up = !self.modes.is_empty() && !self.modes.contains(&Mode::Idle);
         if self.run.cpus != 1 || !has_speed_up {
@@ -54,12 +60,12 @@ impl Row<'_> {
         speed_up(self.run, self.base?, ticks)
     }
 
-    /// The share of a part of the time.
-    fn part(&self, part: impl Fn(&Parts) -> u64) -> Option<f64> {
+    /// The share of one of the [`Parts`] in the row's time.
+    fn part_ratio(&self, part: impl Fn(&Parts) -> u64) -> Option<f64> {
         if self.modes.is_empty() {
             return None;
         }
-        let is_included = |service: &_| self.modes.iter().any(|mode| mode.holds(service));
+        let is_included = |service: &_| self.modes.iter().any(|mode| mode.includes(service));
         ratio(part(&self.run.parts(is_included)?) as f64, self.ticks as f64)
     }
 
@@ -92,7 +98,7 @@ fn columns<'s>(sides: &'s Sides<'_>) -> Columns<'s, Row<'s>> {
         })
     };
     let part = |column: Column, title: &str, priority, part: fn(&Parts) -> u64| {
-        column.title(title).priority(priority).real(move |row: &Row<'_>| row.part(part))
+        column.title(title).priority(priority).real(move |row: &Row<'_>| row.part_ratio(part))
     };
     let mode = "user, kernel or idle; sync: the kernel's waits for locks, a part of kernel.";
     let idle = "The paper's share; only of idle time.";
@@ -105,7 +111,7 @@ fn columns<'s>(sides: &'s Sides<'_>) -> Columns<'s, Row<'s>> {
         column("time_ratio", "Share of the time of all CPUs.")
             .title("% time")
             .priority(98)
-            .real(|row: &Row<'_>| row.time_over(row.run.sample.window_ticks)),
+            .real(|row: &Row<'_>| row.share_of(row.run.sample.window_ticks)),
         published("published_time_ratio", "paper", idle, 97, 0),
         column("busy_ratio", "Share of the time that is not idle.")
             .title("% busy")
@@ -116,7 +122,7 @@ fn columns<'s>(sides: &'s Sides<'_>) -> Columns<'s, Row<'s>> {
             .title("% kernel")
             .priority(85)
             .real(|row: &Row<'_>| {
-                if row.modes.is_empty() { row.time_over(row.run.ticks(Mode::Kernel)) } else { None }
+                if row.modes.is_empty() { row.share_of(row.run.ticks(Mode::Kernel)) } else { None }
             }),
         published("published_kernel_ratio", "paper's", "The paper's figure.", 84, 2),
         factor(
@@ -162,10 +168,11 @@ pub(super) fn execution(sides: &Sides<'_>) -> Table {
     }
     columns(sides)
         .table("execution", doc, rows)
-        .displayed(by_workload("Execution time (Figures 4.1, 4.3, 5.1)"))
+        .displayed(display_by_workload("Execution time (Figures 4.1, 4.3, 5.1)"))
 }
 
-/// Speed-up over the first machine for the same work.
+/// Speed-up of `run` over `base` for the same work: the ratio of their times per instruction of
+/// user mode. `ticks`: the time to compare.
 pub(in super::super) fn speed_up(
     run: &MachineRun,
     base: &MachineRun,

@@ -1,10 +1,11 @@
-//! Memory stall cycles per instruction (Figure 4.4), and the share that an out-of-order core hides (Figure 4.5).
+//! Tables `mcpi` and `hidden_stalls`: memory stall cycles per instruction (Figure 4.4), and the share that an
+//! out-of-order core hides (Figure 4.5). Users' programs read the columns: names and order must not change.
 
 use lab::services::counters::INSTRUCTIONS;
 use record::{Columns, Table, column};
 
 use super::super::runs::{MachineRun, Mode, StallLevels, Stream, ratio};
-use super::{Sides, by_workload, factor, percent_to_ratio, run_columns};
+use super::{Sides, display_by_workload, factor, percent_to_ratio, run_columns};
 
 /// Modes that execute instructions.
 const MODES: [Mode; 2] = [Mode::Kernel, Mode::User];
@@ -21,18 +22,19 @@ struct Waits<'s> {
 impl<'s> Waits<'s> {
     /// The waits of both streams in all modes.
     fn all(run: &'s MachineRun, in_order: Option<&'s MachineRun>) -> Vec<Waits<'s>> {
-        let of_mode = |mode| Stream::ALL.map(|stream| Waits { run, in_order, mode, stream });
-        MODES.into_iter().flat_map(of_mode).collect()
+        let streams = |mode| Stream::ALL.map(|stream| Waits { run, in_order, mode, stream });
+        MODES.into_iter().flat_map(streams).collect()
     }
 
     /// Share of the stream in the stall cycles of both streams.
     fn stall_ratio(&self) -> Option<f64> {
-        let stall = |stream: Stream| self.run.mode_sum(stream.stall(), self.mode);
-        let both = Stream::ALL.into_iter().map(stall).sum::<Option<u64>>()?;
-        ratio(stall(self.stream)? as f64, both as f64)
+        let stall = |stream: Stream| self.run.mode_sum(stream.stall_counter(), self.mode);
+        let total = Stream::ALL.into_iter().map(stall).sum::<Option<u64>>()?;
+        ratio(stall(self.stream)? as f64, total as f64)
     }
 
-    /// The paper's share of waits for instructions in the kernel's memory stalls, which it gives for two machines.
+    /// The paper's share of waits for instructions in the kernel's memory stalls, in per cent. The paper gives it for
+    /// the first and the third machine only.
     fn published_stall_percent(&self, sides: &Sides<'_>) -> Option<f64> {
         let run = self.run;
         if (self.mode, self.stream, run.cpus) != (Mode::Kernel, Stream::Instructions, 1) {
@@ -47,11 +49,12 @@ impl<'s> Waits<'s> {
         }
     }
 
+    /// Stall cycles per instruction of this stream and mode, in another run.
     fn stall_per_instruction(&self, run: Option<&MachineRun>) -> Option<f64> {
         stall_per_instruction(run?, self.mode, self.stream)
     }
 
-    /// Stall cycles of a level per instruction.
+    /// Stall cycles of a level per instruction of this stream and mode, in another run.
     fn level_per_instruction(
         &self,
         run: Option<&MachineRun>,
@@ -62,6 +65,7 @@ impl<'s> Waits<'s> {
     }
 }
 
+/// `cycles` per instruction of a mode.
 fn per_instruction(run: &MachineRun, mode: Mode, cycles: Option<u64>) -> Option<f64> {
     ratio(cycles? as f64, run.mode_sum(INSTRUCTIONS, mode)? as f64)
 }
@@ -72,14 +76,16 @@ pub(in super::super) fn stall_per_instruction(
     mode: Mode,
     stream: Stream,
 ) -> Option<f64> {
-    per_instruction(run, mode, run.mode_sum(stream.stall(), mode))
+    per_instruction(run, mode, run.mode_sum(stream.stall_counter(), mode))
 }
 
-/// The share of an in-order core's stalls that the out-of-order core hides.
+/// The share of an in-order core's stalls that the out-of-order core hides, from the
+/// stall cycles per instruction of both.
 pub(in super::super) fn hidden_ratio(out_of_order: f64, in_order: f64) -> Option<f64> {
     ratio(in_order - out_of_order, in_order)
 }
 
+/// The columns that identify a row: workload, model, mode and stream.
 fn key_columns<'s>() -> Columns<'s, Waits<'s>> {
     run_columns().of_ref(|waits: &Waits<'_>| waits.run).and([
         column("mode", "kernel or user.")
@@ -126,7 +132,7 @@ pub(super) fn mcpi(sides: &Sides<'_>) -> Table {
     let runs = workloads.flat_map(|workload| sides.machines(workload));
     columns
         .table("mcpi", doc, runs.flat_map(|run| Waits::all(run, None)))
-        .displayed(by_workload("Memory stall cycles per instruction (Figure 4.4)"))
+        .displayed(display_by_workload("Memory stall cycles per instruction (Figure 4.4)"))
 }
 
 /// A row for each stream of a mode on a machine with a run of the in-order core.
@@ -173,5 +179,5 @@ pub(super) fn hidden(sides: &Sides<'_>) -> Table {
         .filter_map(|run| Some(Waits::all(run, Some(sides.in_order(&run.workload, &run.model)?))));
     columns
         .table("hidden_stalls", doc, rows.flatten())
-        .displayed(by_workload("Stalls hidden by the out-of-order core (Figure 4.5)"))
+        .displayed(display_by_workload("Stalls hidden by the out-of-order core (Figure 4.5)"))
 }

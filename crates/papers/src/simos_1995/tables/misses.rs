@@ -1,16 +1,17 @@
-//! Misses by size of the cache and class: Figures 4.6, 4.7 and 5.3.
+//! Table `cache_misses`: misses by size of the cache and class (Figures 4.6, 4.7 and 5.3). Users' programs read the
+//! columns: names and order must not change.
 
 use lab::services::counters::INSTRUCTIONS;
 use record::{Columns, Table, TableDisplay, column};
 
 use super::super::runs::{MachineRun, Mode, Role, ratio};
-use super::{Sides, by_workload, run_columns};
+use super::{Sides, display_by_workload, run_columns};
 
 const CACHES: [&str; 3] = ["L1I", "L1D", "L2"];
 const CLASSES: [&str; 7] =
     ["cold", "self", "other", "true sharing", "false sharing", "device", "untracked"];
 
-/// Misses of a class, or upgrades.
+/// Misses of a class in a cache, or upgrades.
 struct Misses<'s> {
     run: &'s MachineRun,
     cache: &'static str,
@@ -66,7 +67,7 @@ fn columns<'s>() -> Columns<'s, Misses<'s>> {
 
 /// Instructions outside the idle task.
 fn busy_instructions(run: &MachineRun) -> Option<u64> {
-    run.sum(INSTRUCTIONS, |service| !Mode::Idle.holds(service))
+    run.sum(INSTRUCTIONS, |service| !Mode::Idle.includes(service))
 }
 
 /// Misses in the classes per 1,000 instructions outside the idle task.
@@ -76,11 +77,11 @@ pub(in super::super) fn per_kinstruction(
     is_user: bool,
     classes: &[&str],
 ) -> Option<f64> {
-    let misses = run.misses_of(cache, is_user, classes);
+    let misses = run.class_misses(cache, is_user, classes);
     ratio(misses as f64 * 1000.0, busy_instructions(run)? as f64)
 }
 
-/// The size of a cache in bytes. `None` unless the run chose sizes.
+/// The size of a cache in bytes. `None` unless the run has the role [`Role::Caches`].
 pub(in super::super) fn size_of(run: &MachineRun, cache: &str) -> Option<u64> {
     match run.role {
         Role::Caches { l2_bytes, .. } if cache == "L2" => Some(l2_bytes),
@@ -109,9 +110,11 @@ pub(super) fn cache_misses(sides: &Sides<'_>) -> Table {
             }
         }
     }
-    let by_workload = by_workload("Misses by size and class (Figures 4.6, 4.7, 5.3)");
-    let group_by = vec!["workload".to_owned(), "cache".to_owned()];
-    columns().table("cache_misses", doc, rows).displayed(TableDisplay { group_by, ..by_workload })
+    let display = TableDisplay {
+        group_by: vec!["workload".to_owned(), "cache".to_owned()],
+        ..display_by_workload("Misses by size and class (Figures 4.6, 4.7, 5.3)")
+    };
+    columns().table("cache_misses", doc, rows).displayed(display)
 }
 
 /// Upgrades: stores to lines that other caches hold, too. Such a store waits, but does not miss.
@@ -125,17 +128,18 @@ fn upgrades<'s>(
     })
 }
 
+/// A row for each class of misses of a cache in one mode.
 fn classes<'s>(
     run: &'s MachineRun,
     cache: &'static str,
     is_user: bool,
 ) -> impl Iterator<Item = Misses<'s>> + use<'s> {
-    let of_class = move |class| {
-        let count = run.misses_of(cache, is_user, &[class]);
+    let class_row = move |class| {
+        let count = run.class_misses(cache, is_user, &[class]);
         Misses { run, cache, is_user, class, count }
     };
-    // A uniprocessor has no sharing misses: leave out such rows.
+    // Leaves out classes without misses, such as sharing misses on a uniprocessor.
     let is_shown =
         |misses: &Misses<'_>| misses.count > 0 || ["cold", "self", "other"].contains(&misses.class);
-    CLASSES.into_iter().map(of_class).filter(is_shown)
+    CLASSES.into_iter().map(class_row).filter(is_shown)
 }

@@ -1,4 +1,5 @@
-//! The paper's tables and figures, simulated and published.
+//! The tables and figures of `simos-1995`, simulated and published. This module selects runs, and
+//! has the columns that several tables share.
 
 mod events;
 mod execution;
@@ -39,6 +40,7 @@ impl<'a> Sides<'a> {
         names
     }
 
+    /// The first run of a workload for which `is_wanted` is true.
     fn find(
         &self,
         workload: &str,
@@ -52,11 +54,12 @@ impl<'a> Sides<'a> {
         self.find(workload, |run| run.role == Role::Machine && run.cpus == 1 && run.model == model)
     }
 
-    /// The run of a workload on the machine at position `number` of the paper's order, from 0.
-    pub(super) fn machine(&self, workload: &str, number: usize) -> Option<&'a MachineRun> {
-        self.uniprocessor(workload, self.paper.machines.get(number)?)
+    /// The run of a workload on the uniprocessor at this position in the paper's order, from 0.
+    pub(super) fn machine(&self, workload: &str, position: usize) -> Option<&'a MachineRun> {
+        self.uniprocessor(workload, self.paper.machines.get(position)?)
     }
 
+    /// The run of a workload on the paper's multiprocessor.
     pub(super) fn multiprocessor(&self, workload: &str) -> Option<&'a MachineRun> {
         let model = &self.paper.multiprocessor;
         self.find(workload, |run| run.role == Role::Machine && run.cpus > 1 && run.model == *model)
@@ -80,12 +83,12 @@ impl<'a> Sides<'a> {
                 && matches!(run.role, Role::Caches { .. })
                 && (run.cpus > 1) == is_multi
         };
-        let mut found: Vec<&MachineRun> = self.runs.iter().filter(is_wanted).collect();
-        found.sort_by_key(|run| match run.role {
+        let mut runs: Vec<&MachineRun> = self.runs.iter().filter(is_wanted).collect();
+        runs.sort_by_key(|run| match run.role {
             Role::Caches { l1_bytes, l2_bytes } => (l2_bytes, l1_bytes),
             _ => (0, 0),
         });
-        found
+        runs
     }
 }
 
@@ -93,7 +96,7 @@ impl<'a> Sides<'a> {
 #[must_use]
 pub fn tables(paper: &Paper, runs: &[MachineRun]) -> Vec<Table> {
     let sides = Sides { paper, runs };
-    let mut all = vec![
+    let mut tables = vec![
         events::event_rates(&sides),
         execution::execution(&sides),
         memory::mcpi(&sides),
@@ -102,8 +105,8 @@ pub fn tables(paper: &Paper, runs: &[MachineRun]) -> Vec<Table> {
         services::uniprocessor_services(&sides),
         multiprocessor::multiprocessor_services(&sides),
     ];
-    all.retain(|table| !table.rows().is_empty());
-    all
+    tables.retain(|table| !table.rows().is_empty());
+    tables
 }
 
 /// Figures of the paper that no run can have.
@@ -143,20 +146,23 @@ fn run_columns<'a>() -> Columns<'a, MachineRun> {
         .and([model.text(|run: &MachineRun| run.model.clone())])
 }
 
-/// A service of the paper, and its counterpart here.
+/// A service of the paper, and the corresponding services of the measured kernel.
 struct ServiceName {
     workload: String,
+    /// The paper's name.
     service: String,
-    here: Option<String>,
+    /// Class and names of the corresponding services, or `None` if there are none.
+    counterpart: Option<String>,
 }
 
 impl ServiceName {
     fn new(workload: &str, service: &str, matching: Option<MatchingServices<'_>>) -> ServiceName {
-        let here = matching.map(|matching| matching.label());
-        ServiceName { workload: workload.to_owned(), service: service.to_owned(), here }
+        let counterpart = matching.map(|matching| matching.label());
+        ServiceName { workload: workload.to_owned(), service: service.to_owned(), counterpart }
     }
 }
 
+/// The columns that name a service of the paper.
 fn service_columns<'a>() -> Columns<'a, ServiceName> {
     workload_column().of_ref(|name: &ServiceName| &name.workload).and([
         column("service", "The service, as the paper names it.")
@@ -165,11 +171,12 @@ fn service_columns<'a>() -> Columns<'a, ServiceName> {
             .text(|name: &ServiceName| name.service.clone()),
         column("here", "The corresponding services of this kernel; absent if there is none.")
             .priority(70)
-            .text(|name: &ServiceName| name.here.clone()),
+            .text(|name: &ServiceName| name.counterpart.clone()),
     ])
 }
 
-/// A column of simulated figures, and next to it the column of the paper's figures. `figures` returns both figures.
+/// A column of simulated figures, and next to it the column of the paper's figures. `figures` returns the simulated and
+/// the published figure of a row.
 fn with_published<'a, R: 'a>(
     simulated: Column,
     title: &str,
@@ -192,7 +199,8 @@ fn time(name: &str, doc: &str) -> Column {
     column(name, doc).format(Format::Microseconds)
 }
 
-fn by_workload(title: &str) -> TableDisplay {
+/// Display hints of a table with rows grouped by workload.
+fn display_by_workload(title: &str) -> TableDisplay {
     TableDisplay {
         title: title.to_owned(),
         group_by: vec!["workload".to_owned()],

@@ -1,4 +1,5 @@
-//! Services on eight CPUs, compared with one: Table 5.4.
+//! Table `multiprocessor_services`: services on eight CPUs compared with one CPU (Table 5.4). Users' programs read the
+//! columns: names and order must not change.
 
 use lab::services::counters::{CYCLES, DATA_STALL, FETCH_STALL, PIPELINE_STALL};
 use record::{Columns, Table, column};
@@ -7,7 +8,7 @@ use super::super::published::SlowdownRow;
 use super::super::runs::{Joined, MachineRun, ratio};
 use super::services::{Figure, NO_SERVICE, NOT_REQUESTED};
 use super::{
-    ServiceName, Sides, by_workload, factor, percent_to_ratio, service_columns, time,
+    ServiceName, Sides, display_by_workload, factor, percent_to_ratio, service_columns, time,
     with_published,
 };
 
@@ -26,11 +27,13 @@ const PARTS: [(&str, &str, &str); 6] = [
     ("data_stall", "D stall", "waits for other data"),
 ];
 
-/// A service of the paper, and the corresponding services of eight CPUs and of one.
+/// A service of the paper, and the corresponding services on eight CPUs and on one CPU.
 struct Row<'s> {
     name: ServiceName,
     published: &'s SlowdownRow,
+    /// The services on eight CPUs.
     multi: Option<Joined<'s>>,
+    /// The services on one CPU: the paper's first machine.
     uni: Option<Joined<'s>>,
     /// Shares of the service's time, in the order of [`PARTS`].
     parts: [Option<f64>; 6],
@@ -42,31 +45,36 @@ impl<'s> Row<'s> {
     fn new(sides: &Sides<'s>, multi: &'s MachineRun, published: &'s SlowdownRow) -> Row<'s> {
         let workload = multi.workload.as_str();
         let matching = published.matching_services();
-        let found = matching.and_then(|matching| multi.joined(&matching));
+        let services = matching.and_then(|matching| multi.joined(&matching));
+        let time_parts = services.as_ref().and_then(|services| parts(services, multi));
         Row {
             name: ServiceName::new(workload, &published.service, matching),
             published,
-            parts: found.as_ref().and_then(|found| parts(found, multi)).unwrap_or_default(),
-            multi: found,
+            parts: time_parts.unwrap_or_default(),
+            multi: services,
             uni: matching.and_then(|matching| sides.machine(workload, 0)?.joined(&matching)),
             coherence_misses: coherence_misses(sides, workload, published),
         }
     }
 
-    fn on_multi(&self, figure: impl Fn(&Joined<'s>) -> Option<f64>) -> Option<f64> {
+    /// A figure of the services on eight CPUs.
+    fn multi_figure(&self, figure: impl Fn(&Joined<'s>) -> Option<f64>) -> Option<f64> {
         self.multi.as_ref().and_then(figure)
     }
 
+    /// A figure on eight CPUs over the figure on one CPU.
     fn slowdown(&self, figure: Figure<'s>) -> Option<f64> {
-        ratio(self.on_multi(figure)?, self.uni.as_ref().and_then(figure)?)
+        ratio(self.multi_figure(figure)?, self.uni.as_ref().and_then(figure)?)
     }
 
+    /// A count per request, on eight CPUs.
     fn per_request(&self, count: impl Fn(&Joined<'s>) -> Option<u64>) -> Option<f64> {
-        self.on_multi(|joined| ratio(count(joined)? as f64, joined.requests()? as f64))
+        self.multi_figure(|joined| ratio(count(joined)? as f64, joined.requests()? as f64))
     }
 
+    /// Why the service has no figures; `None` if it has.
     fn reason(&self) -> Option<&'static str> {
-        match (&self.name.here, &self.multi) {
+        match (&self.name.counterpart, &self.multi) {
             (None, _) => Some(NO_SERVICE),
             (Some(_), None) => Some(NOT_REQUESTED),
             _ => None,
@@ -98,10 +106,10 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
         .of_ref(|row: &Row<'_>| &row.name)
         .and([
             with_published(kernel, "% kernel", [98, 60], move |row: &Row<'_>| {
-                (row.on_multi(Joined::kernel_ratio), percent(row.published.kernel_percent[0]))
+                (row.multi_figure(Joined::kernel_ratio), percent(row.published.kernel_percent[0]))
             }),
             with_published(computation, "computation", [97, 59], move |row: &Row<'_>| {
-                (row.on_multi(Joined::computation_ns), ns(Some(row.published.computation_us)))
+                (row.multi_figure(Joined::computation_ns), ns(Some(row.published.computation_us)))
             }),
             with_published(slowdown, "slowdown", [96, 95], move |row: &Row<'_>| {
                 (row.slowdown(Joined::computation_ns), slower(row.published.slowdown_percent))
@@ -110,7 +118,7 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
         .and(parts)
         .and([
             with_published(latency, "latency", [85, 48], move |row: &Row<'_>| {
-                (row.on_multi(Joined::latency_ns), ns(Some(row.published.latency_us)))
+                (row.multi_figure(Joined::latency_ns), ns(Some(row.published.latency_us)))
             }),
             with_published(
                 latency_slowdown,
@@ -122,13 +130,13 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
                 },
             ),
             with_published(blocked, "blocked", [80, 46], move |row: &Row<'_>| {
-                (row.on_multi(Joined::blocked_ns), ns(row.published.blocked_us))
+                (row.multi_figure(Joined::blocked_ns), ns(row.published.blocked_us))
             }),
             with_published(descheduled, "descheduled", [79, 45], move |row: &Row<'_>| {
-                (row.on_multi(Joined::descheduled_ns), ns(row.published.descheduled_us))
+                (row.multi_figure(Joined::descheduled_ns), ns(row.published.descheduled_us))
             }),
             with_published(rate, "rate", [55, 44], |row: &Row<'_>| {
-                (row.on_multi(Joined::rate_hz), Some(row.published.rate_hz))
+                (row.multi_figure(Joined::rate_hz), Some(row.published.rate_hz))
             }),
             factor(
                 "transfers_per_request",
@@ -174,10 +182,11 @@ pub(super) fn multiprocessor_services(sides: &Sides<'_>) -> Table {
     });
     columns()
         .table("multiprocessor_services", doc, rows)
-        .displayed(by_workload("Services on eight CPUs (Table 5.4)"))
+        .displayed(display_by_workload("Services on eight CPUs (Table 5.4)"))
 }
 
-/// Shares of a service's time, in the order of [`PARTS`].
+/// Shares of a service's time, in the order of [`PARTS`]. The time in memory is split by counts of coherence events and
+/// their costs, so a share is limited to 0.
 fn parts(service: &Joined<'_>, run: &MachineRun) -> Option<[Option<f64>; 6]> {
     let ticks = service.ticks()? as f64;
     let share = |name: &str| ratio(service.count(name)? as f64, ticks);
@@ -189,14 +198,15 @@ fn parts(service: &Joined<'_>, run: &MachineRun) -> Option<[Option<f64>; 6]> {
     let execution = share(CYCLES).map(|cycles| (cycles - fetch - data - pipeline).max(0.0));
     let other_data =
         coherence.zip(upgrade).map(|(coherence, upgrade)| (data - coherence - upgrade).max(0.0));
-    let spin = service.spin_ticks().and_then(|spin| ratio(spin as f64, ticks));
+    let spin = service.spin_ticks().and_then(|spin_ticks| ratio(spin_ticks as f64, ticks));
     Some([execution, spin, coherence, upgrade, Some(fetch), other_data])
 }
 
-/// Coherence misses per request of a service. They do not depend on the size of the cache.
+/// Coherence misses of L2 per request of a service. They do not depend on the size of the cache, so the run with the
+/// smallest caches gives them.
 fn coherence_misses(sides: &Sides<'_>, workload: &str, published: &SlowdownRow) -> Option<f64> {
     let run = *sides.cache_sizes(workload, true).first()?;
-    let found = run.joined(&published.matching_services()?)?;
-    let misses = found.misses("L2", &["true_sharing", "false_sharing"])?;
-    ratio(misses as f64, found.requests()? as f64)
+    let services = run.joined(&published.matching_services()?)?;
+    let misses = services.misses("L2", &["true_sharing", "false_sharing"])?;
+    ratio(misses as f64, services.requests()? as f64)
 }

@@ -1,4 +1,5 @@
-//! Services on three machines: Table 4.8.
+//! Table `uniprocessor_services`: services on three machines (Table 4.8). Users' programs read the
+//! columns: names and order must not change.
 
 use lab::services::counters::{CYCLES, DATA_STALL, FETCH_STALL};
 use record::{Columns, Table, column};
@@ -6,21 +7,24 @@ use record::{Columns, Table, column};
 use super::super::published::{MatchingServices, ServiceRow};
 use super::super::runs::{Joined, ratio};
 use super::{
-    ServiceName, Sides, by_workload, factor, percent_to_ratio, service_columns, time,
+    ServiceName, Sides, display_by_workload, factor, percent_to_ratio, service_columns, time,
     with_published,
 };
 
 /// The class of misses on the first use of a line.
 const COLD: &[&str] = &["cold"];
-/// Years of the machines; names of columns contain them.
+/// Years of the machines. They are parts of columns' names.
 const YEARS: [&str; 3] = ["1994", "1996", "1998"];
 
 /// A service of the paper, and the corresponding services of each machine.
 struct Row<'s> {
     name: ServiceName,
     published: &'s ServiceRow,
+    /// The services on each machine, in the paper's order.
     machines: [Option<Joined<'s>>; 3],
+    /// Share of the kernel's cold misses of L2.
     cold_miss_ratio: Option<f64>,
+    /// Why there are no figures; `None` if there are.
     reason: Option<String>,
 }
 
@@ -28,17 +32,23 @@ struct Row<'s> {
 pub(super) type Figure<'s> = fn(&Joined<'s>) -> Option<f64>;
 
 impl<'s> Row<'s> {
-    fn on(&self, position: usize, figure: impl Fn(&Joined<'s>) -> Option<f64>) -> Option<f64> {
+    /// A figure on the machine at this position in the paper's order.
+    fn figure_on(
+        &self,
+        position: usize,
+        figure: impl Fn(&Joined<'s>) -> Option<f64>,
+    ) -> Option<f64> {
         self.machines[position].as_ref().and_then(figure)
     }
 
-    fn speed_up(&self, position: usize, figure: Figure<'s>) -> Option<f64> {
-        ratio(self.on(0, figure)?, self.on(position, figure)?)
+    /// A time on the first machine over the time on the machine at this position.
+    fn speed_up(&self, position: usize, time: Figure<'s>) -> Option<f64> {
+        ratio(self.figure_on(0, time)?, self.figure_on(position, time)?)
     }
 }
 
-/// Counters per instruction: name of the column, title, documentation, counter, and the paper's figures on the first and
-/// the third machine.
+/// Counters per instruction: name of the column, title, documentation, counter, and the paper's
+/// figures on the first and the third machine.
 type PerInstruction =
     (&'static str, &'static str, &'static str, &'static str, fn(&ServiceRow) -> [f64; 2]);
 const PER_INSTRUCTION: [PerInstruction; 3] = [
@@ -55,7 +65,7 @@ const PER_INSTRUCTION: [PerInstruction; 3] = [
     }),
 ];
 
-/// Speed-ups of a time on the second and the third machine.
+/// The columns of the speed-ups of a time on the second and the third machine, simulated and published.
 fn speed_ups<'s>(
     title: &str,
     time: &str,
@@ -89,7 +99,7 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
         let (title, priority) = (format!("% kernel {year}"), 97 - position as u8);
         with_published(column, &title, [priority, 60], move |row: &Row<'_>| {
             let published = percent(row.published.kernel_percent[position]);
-            (row.on(position, Joined::kernel_ratio), published)
+            (row.figure_on(position, Joined::kernel_ratio), published)
         })
     });
     let per_instruction = [0, 2].into_iter().enumerate().flat_map(|(pair, position)| {
@@ -97,7 +107,7 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
             let year = YEARS[position];
             let column = factor(&format!("{name}_{year}_ratio"), &format!("{doc}, {year}."));
             with_published(column, &format!("{title} {year}"), [80, 50], move |row: &Row<'_>| {
-                let simulated = row.on(position, |joined| joined.per_instruction(counter));
+                let simulated = row.figure_on(position, |joined| joined.per_instruction(counter));
                 (simulated, Some(published(row.published)[pair]))
             })
         })
@@ -117,18 +127,18 @@ fn columns<'s>() -> Columns<'s, Row<'s>> {
         .and(kernel)
         .and([
             with_published(computation, "computation", [93, 59], |row: &Row<'_>| {
-                (row.on(0, Joined::computation_ns), Some(row.published.computation_us * 1e3))
+                (row.figure_on(0, Joined::computation_ns), Some(row.published.computation_us * 1e3))
             }),
             speed_ups("speed-up", "computation", Joined::computation_ns, |row| row.speed_up),
             with_published(latency, "latency", [85, 56], |row: &Row<'_>| {
-                (row.on(0, Joined::latency_ns), Some(row.published.latency_us * 1e3))
+                (row.figure_on(0, Joined::latency_ns), Some(row.published.latency_us * 1e3))
             }),
             speed_ups("latency's", "latency", Joined::latency_ns, |row| row.latency_speed_up),
         ])
         .and(per_instruction)
         .and([
             with_published(rate, "rate", [55, 49], |row: &Row<'_>| {
-                (row.on(0, Joined::rate_hz), Some(row.published.rate_hz))
+                (row.figure_on(0, Joined::rate_hz), Some(row.published.rate_hz))
             }),
             with_published(cold_misses, "% of cold misses", [54, 48], move |row: &Row<'_>| {
                 (row.cold_miss_ratio, percent(row.published.cold_percent))
@@ -150,19 +160,19 @@ pub(super) fn uniprocessor_services(sides: &Sides<'_>) -> Table {
     let rows = workloads.flat_map(|workload| {
         sides.paper.services(workload).map(move |published| {
             let matching = published.matching_services();
-            let found = on_machines(sides, workload, matching);
+            let services = on_machines(sides, workload, matching);
             Row {
                 name: ServiceName::new(workload, &published.service, matching),
                 published,
-                reason: found.as_ref().err().cloned(),
-                machines: found.unwrap_or_default(),
+                reason: services.as_ref().err().cloned(),
+                machines: services.unwrap_or_default(),
                 cold_miss_ratio: cold_misses(sides, workload, matching),
             }
         })
     });
     columns()
         .table("uniprocessor_services", doc, rows)
-        .displayed(by_workload("Services on three machines (Table 4.8)"))
+        .displayed(display_by_workload("Services on three machines (Table 4.8)"))
 }
 
 /// The services on each machine that correspond to one service of the paper, or the reason why there are none.
@@ -172,19 +182,20 @@ pub(in super::super) fn on_machines<'a>(
     matching: Option<MatchingServices<'_>>,
 ) -> Result<[Option<Joined<'a>>; 3], String> {
     let matching = matching.ok_or_else(|| NO_SERVICE.to_owned())?;
-    let found = [0, 1, 2].map(|number| sides.machine(workload, number)?.joined(&matching));
-    if found.iter().all(Option::is_none) {
+    let services = [0, 1, 2].map(|position| sides.machine(workload, position)?.joined(&matching));
+    if services.iter().all(Option::is_none) {
         return Err(NOT_REQUESTED.to_owned());
     }
-    Ok(found)
+    Ok(services)
 }
 
-// Reasons why a service of the paper has no figures.
+// Reasons why a service of the paper has no figures, as cells of the column `reason`.
 pub(super) const NO_SERVICE: &str =
     "this kernel has no such service: hardware walks the page tables, or the names differ";
 pub(super) const NOT_REQUESTED: &str = "no requests in the window";
 
-/// A service's share of the kernel's cold misses of L2. Larger caches have equally many cold misses.
+/// A service's share of the kernel's cold misses of L2. Cold misses do not depend on the size of the cache, so the run
+/// with the smallest caches gives them.
 fn cold_misses(
     sides: &Sides<'_>,
     workload: &str,

@@ -1,4 +1,6 @@
-//! Executes the actions of an annotation when the guest reaches it.
+//! Executes the actions of an annotation when the guest reaches it: at an address, an interrupt, an exception or a
+//! marker. `translate.rs` calls [`watch`] for each instruction; callbacks of events and markers call the `hit_...`
+//! functions.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
@@ -20,24 +22,28 @@ use plugin_interface::annotations::{Guest, Program};
 use simrecord::counters::TIME;
 use simrecord::record::{Value, Values, ValuesKind};
 
-/// Spans are not opened at a greater depth: the rest of the stack is reserved for contexts.
-const DEPTH_FOR_SPANS: usize = DEPTH_MAX - 6;
-/// Physical addresses below 4 GiB that are not memory, on QEMU's q35: the legacy hole, and the two
-/// possible sizes of low memory.
+/// The depth of the stack of contexts from which on no spans are opened. The rest of the stack is reserved for
+/// contexts.
+const SPAN_DEPTH_MAX: usize = DEPTH_MAX - 6;
+/// Physical addresses of devices below 1 MiB.
 const DEVICE_HOLE: std::ops::Range<u64> = 0xa_0000..0x10_0000;
+/// The size of memory below 4 GiB on QEMU's q35. The first value holds for machines whose memory is at least as large
+/// as the second. Smaller machines have all their memory below 4 GiB.
 const LOW_MEMORY_BYTES: [u64; 2] = [0x8000_0000, 0xb000_0000];
+/// The physical address at which the rest of the memory starts.
 const HIGH_MEMORY: u64 = 1 << 32;
 
 /// An annotation at an instruction of a block.
 #[derive(Debug)]
 struct AnnotationPoint {
+    /// The number of the annotation.
     annotation: u32,
-    /// How many instructions of the block, with this one, are still to execute.
+    /// How many instructions of the block are still to execute, this one included.
     remaining: u32,
 }
 
-/// Registers the annotations at an instruction, to be executed before it. `remaining` counts the
-/// instructions of its block from this one to the end.
+/// Registers callbacks for the annotations at an instruction, which act before it executes. `remaining`: how many
+/// instructions of its block are still to execute then, this one included.
 pub(crate) fn watch(
     session: &mut Session,
     instruction: TranslatedInstruction,
@@ -47,7 +53,7 @@ pub(crate) fn watch(
     let numbers: Vec<u32> = session.annotations.numbers_at(address).collect();
     for number in numbers {
         let annotation = &session.annotations.list[number as usize];
-        if !session.level.counts() && !annotation.is_for_all_levels() {
+        if !session.level.is_counting() && !annotation.is_for_all_levels() {
             continue;
         }
         if annotation.actions.is_empty() {
@@ -65,7 +71,7 @@ pub(crate) fn watch(
 
 /// Called before an instruction whose annotation does more than count.
 extern "C" fn on_annotation(_: c_uint, point: *mut c_void) {
-    let vcpu = cpu::running();
+    let vcpu = cpu::running_vcpu();
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
     // SAFETY: the arena keeps the point while there is code that passes it.
@@ -74,48 +80,48 @@ extern "C" fn on_annotation(_: c_uint, point: *mut c_void) {
     hit(session, vcpu, annotation, remaining);
 }
 
-/// A vCPU has taken an interrupt or exception; `vector` where it is known.
-pub(crate) fn hit_event(session: &mut Session, vcpu: u32, exception: bool, vector: Option<u8>) {
-    for number in session.annotations.at_event(exception, vector) {
+/// Executes the annotations at an interrupt or exception that a vCPU has taken. `vector`: `None` if it is not known.
+pub(crate) fn hit_event(session: &mut Session, vcpu: u32, is_exception: bool, vector: Option<u8>) {
+    for number in session.annotations.at_event(is_exception, vector) {
         hit(session, vcpu, number, 0);
     }
 }
 
-/// A vCPU executes a marker.
+/// Executes the annotations at a marker that a vCPU has reached.
 pub(crate) fn hit_marker(session: &mut Session, vcpu: u32, marker: u32, remaining: u32) {
     for number in session.annotations.at_marker(marker) {
         hit(session, vcpu, number, remaining);
     }
 }
 
-/// A vCPU reaches an annotation, with `remaining` instructions of its block still to execute.
+/// Executes the actions of annotation `number`, which a vCPU has reached.
 fn hit(session: &mut Session, vcpu: u32, number: u32, remaining: u32) {
     let list = Arc::clone(&session.annotations.list);
     if session.writer.has_ended() {
         return;
     }
     let Some(annotation) = list.get(number as usize) else { return };
-    let counts = session.level.counts();
-    if counts {
+    let is_counting = session.level.is_counting();
+    if is_counting {
         session.annotations.count(number, vcpu);
     }
     let block_position = BlockPosition { vcpu, remaining };
     for (position, action) in annotation.actions.iter().enumerate() {
         match action {
-            Action::Record(programs) if counts && session.regions.is_open() => {
+            Action::Record(programs) if is_counting && session.regions.is_open() => {
                 record_values(session, vcpu, (number, position), programs, remaining);
             }
-            Action::Span(span) if counts => {
+            Action::Span(span) if is_counting => {
                 change_span(session, block_position, number, |tracker, moment| {
                     open_call_span(tracker, *span, moment)
                 });
             }
-            Action::Open(span) if counts => {
+            Action::Open(span) if is_counting => {
                 change_span(session, block_position, number, |tracker, moment| {
                     open_span(tracker, *span, &moment)
                 });
             }
-            Action::Close(span) if counts => {
+            Action::Close(span) if is_counting => {
                 change_span(session, block_position, number, |tracker, moment| {
                     let stack = &mut tracker.cpus[vcpu as usize].stack;
                     stack.leave_section_of(KernelContext::Function(*span), moment.now)
@@ -123,15 +129,16 @@ fn hit(session: &mut Session, vcpu: u32, number: u32, remaining: u32) {
             }
             Action::Detail { full } => session.set_level(*full),
             Action::Checkpoint(number) => {
-                held::want(*number, counts && session.clock.has_slices());
+                held::request_checkpoint(*number, is_counting && session.clock.has_slices());
             }
-            Action::Stop if held::stops_too() => {}
+            Action::Stop if held::end_record_after_checkpoint() => {}
             Action::Stop => return session.stop(vcpu, remaining),
             Action::Record(_) | Action::Span(_) | Action::Open(_) | Action::Close(_) => {}
         }
     }
 }
 
+/// Computes the values of an action of an annotation, and records them. `position`: the action's position.
 fn record_values(
     session: &mut Session,
     vcpu: u32,
@@ -141,20 +148,20 @@ fn record_values(
 ) {
     let Some(registers) = session.registers else { return };
     let Session { annotations, qemu, regions, writer, .. } = session;
-    let mut guest = Now { qemu, registers, memory_bytes: annotations.memory_bytes };
+    let mut guest = GuestReader { qemu, registers, memory_bytes: annotations.memory_bytes };
     let mut values = [Value::Absent; VALUES_MAX];
     for (value, program) in values.iter_mut().zip(programs) {
         *value = program.run(&mut guest);
     }
     let head = || {
-        let number = cpu::with(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
+        let number = cpu::with_vcpu(vcpu, |cpu| cpu.counts_before(remaining))[TIME];
         let (region, action, kind) = (regions.number(), position as u32, ValuesKind::Hit);
         Values { cpu: vcpu, region, annotation, action, kind, number }
     };
     annotations.record((annotation, position), values, head, writer);
 }
 
-/// Opens or closes a span of an annotation, and counts it if `change` cannot.
+/// Opens or closes a span of an annotation by `change`. If `change` returns false, counts the span as refused.
 fn change_span(
     session: &mut Session,
     block_position: BlockPosition,
@@ -170,40 +177,40 @@ fn change_span(
     session.tracked(block_position.vcpu);
 }
 
-/// Opens a span that the function's return closes. Returns whether the span was opened.
-fn open_call_span(tracker: &mut Tracker, span: u32, mut at: Moment<'_>) -> bool {
-    let stack_pointer = at.rsp();
-    let return_to = at.word(stack_pointer).filter(|address| is_kernel(*address));
+/// Opens a span at the first instruction of a function. The function's return closes it. Returns whether it was opened.
+fn open_call_span(tracker: &mut Tracker, span: u32, mut moment: Moment<'_>) -> bool {
+    let stack_pointer = moment.rsp();
+    let return_to = moment.word(stack_pointer).filter(|address| is_kernel(*address));
     let Some(return_to) = return_to else { return false };
-    let stack = &mut tracker.cpus[at.vcpu as usize].stack;
-    let has_room = stack.depth() < DEPTH_FOR_SPANS;
+    let stack = &mut tracker.cpus[moment.vcpu as usize].stack;
+    let has_room = stack.depth() < SPAN_DEPTH_MAX;
     if has_room {
-        stack.enter_call(KernelContext::Function(span), return_to, stack_pointer, at.now);
+        stack.enter_call(KernelContext::Function(span), return_to, stack_pointer, moment.now);
     }
     has_room
 }
 
-/// Opens a span that another annotation closes. Returns whether the span was opened.
-fn open_span(tracker: &mut Tracker, span: u32, at: &Moment<'_>) -> bool {
-    let stack = &mut tracker.cpus[at.vcpu as usize].stack;
+/// Opens a span that another annotation closes. Returns whether it was opened: a span is not opened twice.
+fn open_span(tracker: &mut Tracker, span: u32, moment: &Moment<'_>) -> bool {
+    let stack = &mut tracker.cpus[moment.vcpu as usize].stack;
     let context = KernelContext::Function(span);
-    let opens = stack.depth() < DEPTH_FOR_SPANS && !stack.is_inside(context);
-    if opens {
-        stack.enter_section(context, at.now);
+    let can_open = stack.depth() < SPAN_DEPTH_MAX && !stack.is_inside(context);
+    if can_open {
+        stack.enter_section(context, moment.now);
     }
-    opens
+    can_open
 }
 
-/// The state of the guest at the annotation.
-struct Now<'a> {
+/// Gives the programs of an annotation access to the guest's registers and memory.
+struct GuestReader<'a> {
     qemu: &'a mut Qemu,
     registers: Registers,
+    /// The memory of the machine.
     memory_bytes: u64,
 }
 
-impl Now<'_> {
-    /// Returns whether a physical address is memory, and not a device, where a read may have
-    /// effects.
+impl GuestReader<'_> {
+    /// Whether a physical address is memory. A read of a device could change the guest.
     fn is_memory(&self, physical: u64) -> bool {
         let [low_bytes, low_bytes_max] = LOW_MEMORY_BYTES;
         let low = if self.memory_bytes < low_bytes_max { self.memory_bytes } else { low_bytes };
@@ -212,7 +219,7 @@ impl Now<'_> {
     }
 }
 
-impl Guest for Now<'_> {
+impl Guest for GuestReader<'_> {
     fn register(&mut self, position: usize) -> Option<u64> {
         let register = self.registers.named.get(position).copied().flatten()?;
         Some(self.qemu.register_value(register))
@@ -225,14 +232,14 @@ impl Guest for Now<'_> {
         [Some(gs_base), k_gs_base].into_iter().flatten().find(|base| is_kernel(*base))
     }
 
-    fn read(&mut self, address: u64, to: &mut [u8]) -> bool {
-        let Some(last) = address.checked_add(to.len().saturating_sub(1) as u64) else {
+    fn read(&mut self, address: u64, buffer: &mut [u8]) -> bool {
+        let Some(last) = address.checked_add(buffer.len().saturating_sub(1) as u64) else {
             return false;
         };
         let is_memory = |address: u64| {
-            physical::of_address(VirtualAddress(address))
+            physical::translate(VirtualAddress(address))
                 .is_some_and(|physical| self.is_memory(physical.0))
         };
-        is_memory(address) && is_memory(last) && self.qemu.read(address, to)
+        is_memory(address) && is_memory(last) && self.qemu.read(address, buffer)
     }
 }

@@ -1,4 +1,5 @@
-//! Results of the annotations: hits by CPU, and how often each value was recorded.
+//! Results of the annotations: how often each CPU has hit them, and how often each list of values was recorded. The
+//! session has one [`AnnotationCounters`], and writes the results where a region closes.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -10,13 +11,13 @@ use crate::writer::Writer;
 use plugin_interface::annotations::{Action, Annotation, AnnotationList, Place, VALUES_MAX};
 use simrecord::record::{AnnotationRow, CPUS_MAX, Record, Value, Values, ValuesKind};
 
-/// Maximum number of distinct values of an action; others are counted together.
-const DIFFERENT_MAX: usize = 256;
-/// Maximum number of hits, of all annotations, that are recorded individually.
-const LOGGED_MAX: u64 = 100_000;
+/// The most distinct lists of values of an action that are counted separately. Further lists are counted together.
+const DISTINCT_VALUES_MAX: usize = 256;
+/// The most hits of all annotations together that are recorded individually.
+const LOGGED_HITS_MAX: u64 = 100_000;
 
-/// Values that were recorded together.
-pub(crate) type Together = [Value; VALUES_MAX];
+/// The values that an action records at a hit. [`Value::Absent`] beyond the action's number of values.
+pub(crate) type RecordedList = [Value; VALUES_MAX];
 
 /// Hits of one annotation since the record started, by vCPU.
 pub(crate) struct Hits(UnsafeCell<[u64; CPUS_MAX]>);
@@ -35,7 +36,7 @@ impl Hits {
         unsafe { (*self.0.get())[vcpu as usize % CPUS_MAX] += 1 };
     }
 
-    /// The argument of [`on_hit`].
+    /// This value as the argument of [`on_hit`].
     pub(super) fn as_data(&'static self) -> *mut c_void {
         (&raw const *self).cast_mut().cast()
     }
@@ -44,20 +45,22 @@ impl Hits {
 /// Called before an instruction whose annotations only count.
 pub(super) extern "C" fn on_hit(_: std::ffi::c_uint, hits: *mut c_void) {
     // SAFETY: the pointer comes from `as_data`, of a `Hits` that is never freed.
-    unsafe { &*hits.cast_const().cast::<Hits>() }.add(cpu::running());
+    unsafe { &*hits.cast_const().cast::<Hits>() }.add(cpu::running_vcpu());
 }
 
-/// One list of values of an annotation.
+/// The values that an action has recorded in the region of interest.
 #[derive(Default)]
 struct Recorded {
-    counts: BTreeMap<Together, u64>,
+    /// How often each list of values was recorded.
+    counts: BTreeMap<RecordedList, u64>,
+    /// How often lists were recorded that had no room in `counts`.
     others: u64,
 }
 
-/// One annotation, with its results in the region of interest.
+/// The results of an annotation in the region of interest.
 struct HitState {
     hits: &'static Hits,
-    /// The hits when the region was opened.
+    /// The value of `hits` when the region was opened.
     hits_before: [u64; CPUS_MAX],
     /// Spans that could not be opened or closed.
     refused: u64,
@@ -68,11 +71,15 @@ struct HitState {
 /// All annotations, with their results.
 pub(crate) struct AnnotationCounters {
     pub(crate) list: Arc<[Annotation]>,
+    /// See [`AnnotationList::log`].
     pub(crate) log: bool,
+    /// See [`AnnotationList::memory_bytes`].
     pub(crate) memory_bytes: u64,
-    /// Address and number of an annotation, ascending.
+    /// Addresses with the numbers of their annotations, ascending.
     by_address: Vec<(u64, u32)>,
+    /// The results of each annotation, by its number.
     state: Vec<HitState>,
+    /// How many hits were recorded individually.
     logged: u64,
 }
 
@@ -103,41 +110,47 @@ impl AnnotationCounters {
     /// The numbers of the annotations at an address.
     pub(crate) fn numbers_at(&self, address: u64) -> impl Iterator<Item = u32> + '_ {
         let first = self.by_address.partition_point(|entry| entry.0 < address);
-        let here = self.by_address[first..].iter().take_while(move |entry| entry.0 == address);
-        here.map(|entry| entry.1)
+        let entries = self.by_address[first..].iter().take_while(move |entry| entry.0 == address);
+        entries.map(|entry| entry.1)
     }
 
     pub(crate) fn hits(&self, number: u32) -> Option<&'static Hits> {
         self.state.get(number as usize).map(|state| state.hits)
     }
 
+    /// Counts a hit of an annotation.
     pub(crate) fn count(&self, number: u32, vcpu: u32) {
         if let Some(hits) = self.hits(number) {
             hits.add(vcpu);
         }
     }
 
-    /// A span of an annotation could not be opened or closed.
+    /// Counts a span of an annotation that could not be opened or closed.
     pub(crate) fn refuse(&mut self, number: u32) {
         if let Some(state) = self.state.get_mut(number as usize) {
             state.refused += 1;
         }
     }
 
-    /// Annotations at an interrupt or exception. `vector`: its number, where it is known.
-    pub(crate) fn at_event(&self, exception: bool, vector: Option<u8>) -> Vec<u32> {
-        self.numbers_where(|position| match position {
-            Place::Interrupt(wanted) => !exception && (wanted.is_none() || wanted == vector),
-            Place::Exception(wanted) => exception && (wanted.is_none() || wanted == vector),
+    /// The numbers of the annotations at an interrupt or exception. `vector`: `None` if it is not known.
+    pub(crate) fn at_event(&self, is_exception: bool, vector: Option<u8>) -> Vec<u32> {
+        self.numbers_where(|place| match place {
+            Place::Interrupt(wanted_vector) => {
+                !is_exception && (wanted_vector.is_none() || wanted_vector == vector)
+            }
+            Place::Exception(wanted_vector) => {
+                is_exception && (wanted_vector.is_none() || wanted_vector == vector)
+            }
             Place::Address(_) | Place::Marker(_) => false,
         })
     }
 
+    /// The numbers of the annotations at a marker.
     pub(crate) fn at_marker(&self, marker: u32) -> Vec<u32> {
-        self.numbers_where(|position| position == Place::Marker(marker))
+        self.numbers_where(|place| place == Place::Marker(marker))
     }
 
-    /// The numbers of the annotations whose place fulfils a condition.
+    /// The numbers of the annotations whose place is wanted.
     fn numbers_where(&self, is_wanted: impl Fn(Place) -> bool) -> Vec<u32> {
         let numbered = self.list.iter().zip(0..);
         numbered
@@ -146,26 +159,27 @@ impl AnnotationCounters {
             .collect()
     }
 
-    /// An action records values; `head` says when and where, if the hit is recorded individually.
+    /// Counts the values that an action has recorded. Also writes them, after the record `head`, if hits are recorded
+    /// individually.
     pub(super) fn record(
         &mut self,
         (annotation, action): (u32, usize),
-        values: Together,
+        values: RecordedList,
         head: impl FnOnce() -> Values,
         writer: &mut Writer,
     ) {
         self.add(annotation, action, values);
-        if self.takes_log() {
-            let size = size(&self.list[annotation as usize].actions[action]);
-            write_values(writer, head(), &values[..size]);
+        if self.takes_log_entry() {
+            let value_count = value_count(&self.list[annotation as usize].actions[action]);
+            write_values(writer, head(), &values[..value_count]);
         }
     }
 
-    /// Values of an annotation's action were recorded.
-    fn add(&mut self, number: u32, action: usize, values: Together) {
+    /// Counts the values that an action of annotation `number` has recorded.
+    fn add(&mut self, number: u32, action: usize, values: RecordedList) {
         let state = self.state.get_mut(number as usize);
         let Some(recorded) = state.and_then(|state| state.recorded.get_mut(action)) else { return };
-        let has_room = recorded.counts.len() < DIFFERENT_MAX;
+        let has_room = recorded.counts.len() < DISTINCT_VALUES_MAX;
         match recorded.counts.get_mut(&values) {
             Some(count) => *count += 1,
             None if has_room => drop(recorded.counts.insert(values, 1)),
@@ -173,14 +187,14 @@ impl AnnotationCounters {
         }
     }
 
-    /// Returns whether one more hit is to be recorded individually.
-    fn takes_log(&mut self) -> bool {
-        let takes = self.log && self.logged < LOGGED_MAX;
-        self.logged += u64::from(takes);
-        takes
+    /// Returns whether the current hit is recorded individually, and counts it if so.
+    fn takes_log_entry(&mut self) -> bool {
+        let is_logged = self.log && self.logged < LOGGED_HITS_MAX;
+        self.logged += u64::from(is_logged);
+        is_logged
     }
 
-    /// The region of interest is opened: results start at zero.
+    /// Sets all results to zero, because a region opens.
     pub(crate) fn open_region(&mut self) {
         for state in &mut self.state {
             state.hits_before = state.hits.get();
@@ -193,8 +207,8 @@ impl AnnotationCounters {
     pub(crate) fn write_region(&self, writer: &mut Writer, region: u32, cpus: u32) {
         for (state, annotation) in self.state.iter().zip(0..) {
             let hits = state.hits.get();
-            for (cpu, at) in (0..cpus).zip(0..) {
-                let hits = hits[at] - state.hits_before[at];
+            for cpu in 0..cpus {
+                let hits = hits[cpu as usize] - state.hits_before[cpu as usize];
                 let refused = if cpu == 0 { state.refused } else { 0 };
                 writer.write(&Record::Annotation(AnnotationRow {
                     cpu,
@@ -207,11 +221,12 @@ impl AnnotationCounters {
             for (recorded, action) in state.recorded.iter().zip(0..) {
                 let actions =
                     self.list.get(annotation as usize).map(|annotation| &annotation.actions);
-                let size = actions.map_or(0, |actions| size(&actions[action as usize]));
+                let value_count =
+                    actions.map_or(0, |actions| value_count(&actions[action as usize]));
                 let head =
                     |kind, number| Values { cpu: 0, region, annotation, action, kind, number };
                 for (values, count) in &recorded.counts {
-                    write_values(writer, head(ValuesKind::Count, *count), &values[..size]);
+                    write_values(writer, head(ValuesKind::Count, *count), &values[..value_count]);
                 }
                 if recorded.others > 0 {
                     write_values(writer, head(ValuesKind::Others, recorded.others), &[]);
@@ -222,11 +237,11 @@ impl AnnotationCounters {
 }
 
 /// How many values an action records.
-fn size(action: &Action) -> usize {
+fn value_count(action: &Action) -> usize {
     if let Action::Record(programs) = action { programs.len().min(VALUES_MAX) } else { 0 }
 }
 
-/// Writes the record of values, and the values.
+/// Writes the record `head`, and then the values.
 fn write_values(writer: &mut Writer, head: Values, values: &[Value]) {
     writer.write(&Record::Values(head));
     for value in values {

@@ -1,9 +1,12 @@
-//! The functions of a program's file (ELF, 64 bits), from `.symtab`, or from `.dynsym` if there is no `.symtab`. A
-//! damaged file, or a file that is no program, has no functions.
+//! Reads the functions of a program's file (ELF, 64 bits, little-endian), from `.symtab`, or from `.dynsym` if there is
+//! no `.symtab`. [`Guest::read_program`](crate::guest::structures::Guest) calls it with a reader of the guest's memory.
+//!
+//! The content is untrusted, and parts of it may not be in memory. A damaged file, or a file that is no program, has no
+//! functions. All sizes are bounded.
 
 use std::cmp::Reverse;
 
-/// Reads a part of a file from an offset into a buffer of zeros. Returns whether the whole buffer was read.
+/// Reads the part of a file at an offset into a buffer of zeros. Returns whether the whole buffer was read.
 pub(super) type ReadFile<'a> = dyn FnMut(u64, &mut [u8]) -> bool + 'a;
 
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
@@ -17,7 +20,7 @@ const SECTIONS_MAX: u16 = 4_096;
 /// The largest table that is read, bytes.
 const TABLE_BYTES_MAX: u64 = 64 << 20;
 const NAME_BYTES_MAX: usize = 1_024;
-/// Overlapping functions that are tried for an address.
+/// The most functions before an address that are tried, because functions can overlap.
 const OVERLAPS_MAX: usize = 32;
 
 const SEGMENT_LOADED: u32 = 1;
@@ -26,7 +29,7 @@ const EXECUTABLE_SEGMENT: u32 = 1;
 const SECTION_SYMBOLS: u32 = 2;
 const SECTION_DYNAMIC_SYMBOLS: u32 = 11;
 const EXECUTABLE_SECTION: u64 = 4;
-/// Types of symbols: a label, a function, a function that is chosen when the program starts.
+/// Types of symbols: a label, a function, and a function that is chosen when the program starts.
 const CODE_TYPES: [u8; 3] = [0, FUNCTION, 10];
 const FUNCTION: u8 = 2;
 /// Entries of the dynamic section.
@@ -42,18 +45,21 @@ pub(super) struct Functions {
     segments: Vec<Segment>,
     /// Sorted by `start`.
     functions: Vec<Function>,
+    /// The table of names: texts with a zero byte at the end.
     names: Vec<u8>,
 }
 
-/// A part of the file that is loaded and executed.
+/// A part of the file that is loaded into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
+    /// Where the segment starts in the file.
     offset: u64,
     bytes: u64,
+    /// Where the segment starts in memory, by the file.
     address: u64,
 }
 
-/// A function at addresses of the program, as its file has them.
+/// A function, with its addresses by the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Function {
     start: u64,
@@ -63,12 +69,14 @@ struct Function {
     name: u32,
 }
 
+/// An entry of the table of sections.
 struct Section {
     kind: u32,
     is_code: bool,
     address: u64,
     offset: u64,
     bytes: u64,
+    /// For a table of symbols, the position of the section with their names.
     strings: u32,
 }
 
@@ -98,6 +106,7 @@ impl Functions {
     }
 }
 
+/// Reads the functions of a file. `None` if the file is no program.
 fn read(file: &mut ReadFile<'_>) -> Option<Functions> {
     let header = complete_table(file, 0, FILE_HEADER_BYTES as u64)?;
     if !header.starts_with(MAGIC) {
@@ -113,15 +122,15 @@ fn read(file: &mut ReadFile<'_>) -> Option<Functions> {
         ..Functions::default()
     };
     let sections = sections(file, &header).unwrap_or_default();
-    let by_sections = [SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS]
-        .into_iter()
-        .find_map(|kind| of_sections(file, &sections, kind).filter(|found| !found.0.is_empty()));
-    let found = by_sections.or_else(|| {
-        let all: Vec<Segment> = loaded.iter().map(|(_, segment)| *segment).collect();
-        let (_, dynamic) = *segments(&programs, SEGMENT_DYNAMIC).first()?;
-        of_dynamic(file, &all, dynamic)
+    let by_sections = [SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS].into_iter().find_map(|kind| {
+        functions_from_sections(file, &sections, kind).filter(|found| !found.0.is_empty())
     });
-    (functions.functions, functions.names) = found.unwrap_or_default();
+    let symbols = by_sections.or_else(|| {
+        let loaded_segments: Vec<Segment> = loaded.iter().map(|(_, segment)| *segment).collect();
+        let (_, dynamic) = *segments(&programs, SEGMENT_DYNAMIC).first()?;
+        functions_from_dynamic(file, &loaded_segments, dynamic)
+    });
+    (functions.functions, functions.names) = symbols.unwrap_or_default();
     let Functions { functions: list, names, .. } = &mut functions;
     // If a function has several names, `name_at` finds the last one in this order.
     list.sort_by_cached_key(|function| {
@@ -146,6 +155,7 @@ fn segments(headers: &[u8], kind: u32) -> Vec<(u32, Segment)> {
     entries.filter_map(segment).collect()
 }
 
+/// The table of sections. `None` if it cannot be read.
 fn sections(file: &mut ReadFile<'_>, header: &[u8]) -> Option<Vec<Section>> {
     let count = u16_at(header, 60).filter(|count| *count <= SECTIONS_MAX)?;
     let bytes = u64::from(count) * SECTION_BYTES as u64;
@@ -163,8 +173,8 @@ fn sections(file: &mut ReadFile<'_>, header: &[u8]) -> Option<Vec<Section>> {
     headers.chunks_exact(SECTION_BYTES).map(section).collect()
 }
 
-/// The functions in the table of symbols of this type, and their names.
-fn of_sections(
+/// The functions in the table of symbols of the type `kind`, and the table of their names.
+fn functions_from_sections(
     file: &mut ReadFile<'_>,
     sections: &[Section],
     kind: u32,
@@ -209,8 +219,9 @@ fn of_sections(
     Some((functions, names))
 }
 
-/// The functions of a file without a table of sections, from the loader's table of symbols.
-fn of_dynamic(
+/// The functions of a file without a table of sections, from the dynamic linker's table of symbols, and the table of
+/// their names.
+fn functions_from_dynamic(
     file: &mut ReadFile<'_>,
     loaded: &[Segment],
     dynamic: Segment,
@@ -248,19 +259,20 @@ fn of_dynamic(
     Some((functions, names))
 }
 
-/// The number of symbols, from the hash table that finds them: the number of the last symbol in any list, plus 1.
+/// The number of symbols, from the GNU hash table at offset `hash`: the number of the last symbol in any of its lists,
+/// plus 1.
 fn gnu_hash_count(file: &mut ReadFile<'_>, hash: u64) -> Option<u32> {
     let header = complete_table(file, hash, 16)?;
     let (buckets, first, words) = (u32_at(&header, 0)?, u32_at(&header, 4)?, u32_at(&header, 8)?);
-    let at_buckets = hash.checked_add(16)?.checked_add(u64::from(words) * 8)?;
+    let buckets_offset = hash.checked_add(16)?.checked_add(u64::from(words) * 8)?;
     let bucket_bytes = u64::from(buckets) * 4;
-    let lists = complete_table(file, at_buckets, bucket_bytes)?;
+    let lists = complete_table(file, buckets_offset, bucket_bytes)?;
     let last = lists.chunks_exact(4).filter_map(|list| u32_at(list, 0)).max()?;
     let mut symbol = last;
     if symbol < first {
         return Some(first);
     }
-    let chains = at_buckets.checked_add(bucket_bytes)?;
+    let chains = buckets_offset.checked_add(bucket_bytes)?;
     while u64::from(symbol) * (SYMBOL_BYTES as u64) < TABLE_BYTES_MAX {
         let offset = chains.checked_add(u64::from(symbol - first) * 4)?;
         let chain = complete_table(file, offset, 4)?;
@@ -273,6 +285,7 @@ fn gnu_hash_count(file: &mut ReadFile<'_>, hash: u64) -> Option<u32> {
     None
 }
 
+/// Reads a table of the file. `None` if it is longer than [`TABLE_BYTES_MAX`].
 fn table(file: &mut ReadFile<'_>, offset: u64, bytes: u64) -> Option<Table> {
     if bytes > TABLE_BYTES_MAX {
         return None;
@@ -282,6 +295,7 @@ fn table(file: &mut ReadFile<'_>, offset: u64, bytes: u64) -> Option<Table> {
     Some(table)
 }
 
+/// Reads a table of the file. `None` if it is too long, or a part of it cannot be read.
 fn complete_table(file: &mut ReadFile<'_>, offset: u64, bytes: u64) -> Option<Vec<u8>> {
     table(file, offset, bytes).filter(|table| table.is_complete).map(|table| table.bytes)
 }

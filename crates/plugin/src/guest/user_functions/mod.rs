@@ -1,9 +1,10 @@
-//! The functions of user programs, by the symbols of their files.
+//! Names the functions of user programs, by the symbols of their files. Cache misses of user code are counted by these
+//! functions, whose numbers and names the record holds.
 //!
 //! A virtual address does not identify a function, because each process has its own program there. Processes can also
-//! share code at different addresses. QEMU translates it once, with the address in the first process. A physical
-//! address identifies a page of a file. The file's symbols are read from the guest's memory when the page is first
-//! seen. Code that no symbol covers has the file's name, and code outside of files has no name.
+//! share code at different addresses; QEMU translates it once, with the address in the first process. But a physical
+//! address identifies a page of a file. The file's symbols are read from the guest's memory when a page of the file is
+//! first seen. Code that no symbol covers has the file's name, and code outside of files has no name.
 
 mod elf;
 mod page_cache;
@@ -23,33 +24,34 @@ const FILES_MAX: usize = 1 << 12;
 const FUNCTIONS_MAX: usize = 1 << 16;
 const HANDLER_ENTRY: &str = "[handler entry]";
 
-/// The functions that were named, with their numbers in the record.
+/// The known programs, and the named functions with their numbers in the record.
 #[derive(Debug, Default)]
 pub(crate) struct UserFunctions {
-    /// Positions in `programs`.
+    /// The position in `programs` of each file.
     files: BTreeMap<FileVersion, usize>,
     programs: Vec<Program>,
-    /// The numbers of functions and programs by their names.
+    /// Numbers in the record by name: `FUNCTION [FILE]` or `[FILE]`.
     numbers: BTreeMap<String, u64>,
 }
 
-/// A file with code.
+/// A program's file.
 #[derive(Debug)]
 struct Program {
     name: String,
     functions: Functions,
 }
 
+/// A page of code of a program.
 #[derive(Clone, Copy, Debug)]
 struct CodePage {
-    /// Position of its program.
+    /// The program's position in [`UserFunctions::programs`].
     program: usize,
     /// Where the page starts in the program's file.
     offset: u64,
 }
 
-/// Known pages of code by their physical page numbers. Valid until a process enters the kernel, which may change the
-/// content of a page.
+/// A cache of pages of code by their physical page numbers; `None` for a page of no file. Valid until a process enters
+/// the kernel, which may change the content of a page.
 #[derive(Debug, Default)]
 pub(crate) struct CodePages(FxHashMap<u64, Option<CodePage>>);
 
@@ -64,11 +66,12 @@ impl UserFunctions {
         self.number_of_name(name)
     }
 
-    /// The number that stands for a processor's own accesses at the entry of a handler.
+    /// The number for the accesses that a processor itself makes at the entry of a handler.
     pub(crate) fn handler_entry(&mut self) -> u64 {
         self.number_of_name(HANDLER_ENTRY.to_owned())
     }
 
+    /// The number of a name, or [`UNKNOWN_FUNCTION`] if there are too many names.
     fn number_of_name(&mut self, name: String) -> u64 {
         if self.numbers.len() >= FUNCTIONS_MAX && !self.numbers.contains_key(&name) {
             return UNKNOWN_FUNCTION;
@@ -77,7 +80,7 @@ impl UserFunctions {
         *self.numbers.entry(name).or_insert(next)
     }
 
-    /// The names of all functions that have a number.
+    /// The records of the names of all functions that have a number.
     pub(crate) fn names(&self) -> impl Iterator<Item = Record> + '_ {
         let numbers = self.numbers.iter();
         let parts = numbers.flat_map(|(name, number)| UserFunction::of_name(*number, name));
@@ -88,13 +91,13 @@ impl UserFunctions {
 impl Guest<'_> {
     /// The number of the function at a physical address. [`UNKNOWN_FUNCTION`] if the memory belongs to no file, or
     /// cannot be read.
-    pub(crate) fn user_function(&mut self, physical: u64, known: &mut CodePages) -> u64 {
+    pub(crate) fn user_function(&mut self, physical: u64, known_pages: &mut CodePages) -> u64 {
         let number = physical >> PAGE_SHIFT;
-        let page = match known.0.get(&number) {
+        let page = match known_pages.0.get(&number) {
             Some(page) => *page,
             None => {
                 let page = self.code_page(physical);
-                known.0.insert(number, page);
+                known_pages.0.insert(number, page);
                 page
             }
         };
@@ -102,8 +105,8 @@ impl Guest<'_> {
         self.structures.user_functions.number(program, offset + (physical & IN_PAGE))
     }
 
-    /// Finds the program at a physical address, and reads it if its file is new. `None` if the memory belongs to no file
-    /// that can be read, or if [`FILES_MAX`] files are known.
+    /// Finds the program at a physical address, and reads it if its file is new. `None` if the memory belongs to no
+    /// file that can be read, or if [`FILES_MAX`] files are known.
     fn code_page(&mut self, physical: u64) -> Option<CodePage> {
         let page = self.file_page(physical)?;
         let offset = page.offset;
@@ -114,20 +117,21 @@ impl Guest<'_> {
             return None;
         }
         let program = self.read_program(&page)?;
-        let known = &mut self.structures.user_functions;
-        known.programs.push(program);
-        known.files.insert(page.file, known.programs.len() - 1);
-        Some(CodePage { program: known.programs.len() - 1, offset })
+        let user_functions = &mut self.structures.user_functions;
+        user_functions.programs.push(program);
+        user_functions.files.insert(page.file, user_functions.programs.len() - 1);
+        Some(CodePage { program: user_functions.programs.len() - 1, offset })
     }
 
-    /// Reads the name and the symbols of the file to which `page` belongs from the guest's memory. `None` if the file's
-    /// name cannot be read. Offsets are offsets in the file; nothing is read beyond its end.
+    /// Reads the name and the symbols of a file from the guest's memory. `page`: a page of the file. `None` if the name
+    /// cannot be read. Nothing is read beyond the end of the file.
     fn read_program(&mut self, page: &FilePage) -> Option<Program> {
         let name = self.file_name(&page.file)?;
         let bytes = page.file.bytes;
-        let functions = Functions::read(&mut |offset, to| {
-            let is_in_file = offset.checked_add(to.len() as u64).is_some_and(|end| end <= bytes);
-            is_in_file && self.read_file(page, offset, to)
+        let functions = Functions::read(&mut |offset, buffer| {
+            let is_in_file =
+                offset.checked_add(buffer.len() as u64).is_some_and(|end| end <= bytes);
+            is_in_file && self.read_file(page, offset, buffer)
         });
         Some(Program { name, functions })
     }

@@ -1,19 +1,21 @@
-//! The guest's files, read from the page cache of its kernel: the file that a page belongs to, and the part of a file's
-//! content that is in memory.
+//! Reads the guest's files from the page cache of its kernel: finds the file that a page belongs to, and reads the part
+//! of a file's content that is in memory.
 //!
-//! All reads go through the kernel's direct map of memory, which is the same in each process.
+//! All reads go through the kernel's direct map of memory, which each process shares. Functions return `None` if
+//! offsets of the kernel's structures are unknown, or memory cannot be read.
 
-use crate::guest::structures::{ALL_MEMORY, Guest, PAGE_ARRAY, PAGE_SHIFT, word};
+use crate::guest::structures::{DIRECT_MAP, Guest, PAGE_ARRAY, PAGE_SHIFT, word};
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 /// Bits of `page.mapping` that are zero in a page of a file.
 const MAPPING_BITS: u64 = 3;
-/// Bits of an entry in a tree of pages (include/linux/xarray.h). A page has none of these bits. Internal entries are
-/// nodes, and numbers below 64, which refer to another entry of the same node.
+/// The low bits of an entry in a tree of pages (include/linux/xarray.h), which tell its kind. In the address of a page
+/// they are 0.
 const ENTRY_BITS: u64 = 3;
+/// The low bits of an internal entry: a node, or a number below 64 that refers to another entry of the same node.
 const ENTRY_INTERNAL: u64 = 2;
-/// Internal entries from here on are nodes.
-const NODES: u64 = 4_096;
+/// Internal entries from this value on are nodes.
+const NODES_FIRST: u64 = 4_096;
 const NODE_INDEX: u64 = 63;
 /// The most levels of a tree of pages that are followed.
 const LEVELS_MAX: usize = 12;
@@ -23,7 +25,7 @@ const READ_BYTES: usize = 64;
 /// A page of a file, in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilePage {
-    /// Address of the kernel's description of the file's pages.
+    /// The address of the file's `address_space`.
     pub(super) pages: u64,
     pub(super) file: FileVersion,
     /// Where the page starts in the file, bytes.
@@ -38,15 +40,17 @@ struct FileTime {
     nanoseconds: u64,
 }
 
-/// A file with one content: a file that is written or replaced is another version.
+/// A file with a certain content. A file that is written or replaced becomes another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileVersion {
-    /// Address of the kernel's description of the file.
+    /// The address of the kernel's description of the file.
     pub(super) inode: u64,
+    /// The file's number in its file system.
     number: u64,
     generation: u32,
+    /// The size of the file.
     pub(super) bytes: u64,
-    /// When it was written last.
+    /// When the file was written last.
     written: FileTime,
 }
 
@@ -59,12 +63,12 @@ impl Guest<'_> {
         self.qemu.memory(address).map(u32::from_le_bytes)
     }
 
-    /// The page of a file at a physical address, or `None` if there is other memory.
+    /// The page of a file at a physical address. `None` for other memory.
     pub(super) fn file_page(&mut self, physical: u64) -> Option<FilePage> {
         let description_bytes = self.offsets.page_bytes.filter(|bytes| *bytes > 0)?;
         let page = (physical >> PAGE_SHIFT).wrapping_mul(description_bytes);
         let page = PAGE_ARRAY.start.wrapping_add(page);
-        let first = self.first_of_joined(page)?;
+        let first = self.first_of_compound_page(page)?;
         let pages = self.word(first.wrapping_add(self.offsets.mapping?))?;
         if pages == 0 || pages & MAPPING_BITS != 0 {
             return None;
@@ -76,6 +80,7 @@ impl Guest<'_> {
         Some(FilePage { pages, file, offset })
     }
 
+    /// The file whose `address_space` is at `pages`.
     fn file_version(&mut self, pages: u64) -> Option<FileVersion> {
         let offsets = self.offsets;
         let inode = self.word(pages.wrapping_add(offsets.mapping_host?))?;
@@ -99,7 +104,7 @@ impl Guest<'_> {
         })
     }
 
-    /// The last part of a file's path; of a file with several names, one of them.
+    /// The last component of a file's path. If the file has several names, one of them.
     pub(super) fn file_name(&mut self, file: &FileVersion) -> Option<String> {
         let offsets = self.offsets;
         let link = self.word(file.inode.wrapping_add(offsets.inode_names?))?;
@@ -113,36 +118,39 @@ impl Guest<'_> {
         Some(String::from_utf8_lossy(text).into_owned()).filter(|text| !text.is_empty())
     }
 
-    /// Reads a part of a file from the memory of the guest's kernel. Returns whether the whole part is in memory.
-    /// Missing bytes of `to` keep their value.
-    pub(super) fn read_file(&mut self, page: &FilePage, offset: u64, to: &mut [u8]) -> bool {
+    /// Reads the part of a file from `offset` on into `buffer`. `page`: any page of the file. Returns whether the whole
+    /// part is in memory. Missing bytes of `buffer` keep their value.
+    pub(super) fn read_file(&mut self, page: &FilePage, offset: u64, buffer: &mut [u8]) -> bool {
         let mut is_complete = true;
-        let mut done = 0;
-        while done < to.len() {
-            let Some(file_offset) = offset.checked_add(done as u64) else { return false };
+        let mut done_bytes = 0;
+        while done_bytes < buffer.len() {
+            let Some(file_offset) = offset.checked_add(done_bytes as u64) else { return false };
             let in_page = file_offset % PAGE_BYTES;
-            let length = (to.len() - done).min((PAGE_BYTES - in_page) as usize);
-            let part = &mut to[done..done + length];
+            let length = (buffer.len() - done_bytes).min((PAGE_BYTES - in_page) as usize);
+            let part = &mut buffer[done_bytes..done_bytes + length];
             match self.content_of_page(page.pages, file_offset / PAGE_BYTES) {
                 Some(content) => {
-                    for (from, piece) in (0..).step_by(READ_BYTES).zip(part.chunks_mut(READ_BYTES))
+                    for (piece_offset, piece) in
+                        (0..).step_by(READ_BYTES).zip(part.chunks_mut(READ_BYTES))
                     {
-                        is_complete &= self.qemu.read(content.wrapping_add(in_page + from), piece);
+                        is_complete &=
+                            self.qemu.read(content.wrapping_add(in_page + piece_offset), piece);
                     }
                 }
                 None => is_complete = false,
             }
-            done += length;
+            done_bytes += length;
         }
         is_complete
     }
 
-    /// The address of a file's page in the direct map, or `None` if the kernel lacks the page or its content.
+    /// The address in the direct map of page number `index` of a file. `None` if the page or its content is not in
+    /// memory.
     fn content_of_page(&mut self, pages: u64, index: u64) -> Option<u64> {
         let offsets = self.offsets;
         let mut entry = self.word(pages.wrapping_add(offsets.page_tree?))?;
         for level in 0..LEVELS_MAX {
-            let is_node = entry & ENTRY_BITS == ENTRY_INTERNAL && entry >= NODES;
+            let is_node = entry & ENTRY_BITS == ENTRY_INTERNAL && entry >= NODES_FIRST;
             // A tree without nodes has the first page only.
             if !is_node && level == 0 && index > 0 {
                 return None;
@@ -176,6 +184,6 @@ impl Guest<'_> {
         }
         let number = entry.checked_sub(PAGE_ARRAY.start)? / description_bytes;
         let number = number.checked_add(index.checked_sub(first_index)?)?;
-        Some(ALL_MEMORY.start.wrapping_add(number << PAGE_SHIFT))
+        Some(DIRECT_MAP.start.wrapping_add(number << PAGE_SHIFT))
     }
 }

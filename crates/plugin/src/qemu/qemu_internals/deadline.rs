@@ -1,4 +1,4 @@
-//! QEMU's next timer: the time at which QEMU has work to do between two slices.
+//! QEMU's next timer: the next time at which QEMU has work to do between two time slices. The clock plans slices by it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -7,19 +7,19 @@ use super::GetIcount;
 use super::idle::{Deadline, GUEST_TIME};
 use crate::qemu::ffi;
 
-/// All timers that bound the number of instructions that QEMU lets a vCPU execute.
+/// Attribute mask for all timers: each of them bounds how many instructions QEMU lets a vCPU execute.
 const ALL_TIMERS: c_int = !0;
 
 /// QEMU's next timer in guest time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextTimer {
-    /// The clock's time when QEMU last counted instructions. Not later than now.
+    /// The time of QEMU's clock when it counted instructions last. Not later than now.
     pub(crate) counted_ns: u64,
-    /// When the timer is due by the same clock; `None` without a timer.
+    /// When the timer is due, by QEMU's clock. `None` without a timer.
     pub(crate) due_ns: Option<u64>,
 }
 
-/// Asks QEMU inside of a block for its next timer.
+/// Asks QEMU for its next timer, also inside a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
     /// QEMU's variable that says which vCPU runs in this thread.
@@ -29,7 +29,7 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// The deadlines of the calling thread, which is the vCPUs'. `None` if QEMU does not export what they need.
+    /// Finds QEMU's functions. Call it in the vCPUs' thread. `None` if QEMU does not export them.
     pub(crate) fn of_this_thread() -> Option<Deadlines> {
         let current = ffi::find(c"current_cpu").cast::<*mut c_void>();
         if current.is_null() {
@@ -44,19 +44,20 @@ impl Deadlines {
 
     /// The next timer. Call it in the vCPUs' thread.
     ///
-    /// Inside a block QEMU refuses to read its clock, because it would have to count the instructions of the running
-    /// vCPU. If no vCPU seems to run, QEMU's clock shows the instructions that are counted so far.
+    /// Inside a block QEMU refuses to read its clock, because it cannot count the instructions of the running vCPU
+    /// there. If no vCPU seems to run, QEMU's clock shows the instructions that it has counted so far. So this function
+    /// hides the running vCPU for the duration of the two calls.
     pub(crate) fn next_timer(self) -> NextTimer {
-        // SAFETY: a variable of this thread, which only this thread reads. It has its value again before any code runs
-        // other than the two functions below. They read clocks and lists of timers under their own locks.
+        // SAFETY: a variable of this thread, which only this thread reads. It gets its value back before any other code
+        // than the two functions runs. These functions read clocks and lists of timers under their own locks.
         unsafe {
             let running = self.current.read_volatile();
             self.current.write_volatile(ptr::null_mut());
             let counted_ns = (self.clock)().cast_unsigned();
-            let left_ns = (self.deadline)(GUEST_TIME, ALL_TIMERS);
+            let deadline_ns = (self.deadline)(GUEST_TIME, ALL_TIMERS);
             self.current.write_volatile(running);
             let due_ns =
-                u64::try_from(left_ns).ok().map(|wait_ns| counted_ns.saturating_add(wait_ns));
+                u64::try_from(deadline_ns).ok().map(|wait_ns| counted_ns.saturating_add(wait_ns));
             NextTimer { counted_ns, due_ns }
         }
     }

@@ -1,4 +1,7 @@
-//! QEMU's event loop, block layer, coroutines and timers. Repeatable devices and the latency of disks need them.
+//! QEMU's event loop, block layer, coroutines and timers. `devices/` uses them to make devices repeatable and to give
+//! disks a latency; `time/limit.rs` uses a timer.
+//!
+//! QEMU's *big lock* (BQL) protects its devices. Each function says whether its caller must hold it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -12,7 +15,7 @@ type RunOnCpu = unsafe extern "C" fn(*mut c_void, Work, usize);
 type GetContext = unsafe extern "C" fn() -> *mut c_void;
 type Poll = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// QEMU's event loop, where devices do the work that they do not do in the CPU's own call.
+/// QEMU's event loop, which does the work that devices defer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventLoop {
     run_on_cpu: RunOnCpu,
@@ -23,7 +26,7 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    /// `None` if QEMU doesn't export the functions for it.
+    /// `None` if QEMU does not export the needed functions.
     pub(crate) fn find() -> Option<EventLoop> {
         Some(EventLoop {
             run_on_cpu: function!(c"async_run_on_cpu" as RunOnCpu)?,
@@ -34,8 +37,8 @@ impl EventLoop {
         })
     }
 
-    /// Has the vCPU that runs stop at the end of its block, and do `work` before any vCPU runs. The
-    /// work has QEMU's big lock.
+    /// Makes the running vCPU stop at the end of its block. The vCPUs' thread then does `work`, with QEMU's big lock,
+    /// before any vCPU runs.
     pub(crate) fn at_end_of_block(self, vcpu: u32, work: Work) {
         let number = c_int::try_from(vcpu).unwrap_or(NO_CPU);
         // SAFETY: called in the vCPUs' thread; vCPUs and functions exist until the machine ends.
@@ -45,7 +48,7 @@ impl EventLoop {
                 return;
             }
             (self.run_on_cpu)(cpu, work, 0);
-            // Without this the other vCPUs would run before QEMU checks for work.
+            // Otherwise the other vCPUs would run before QEMU checks for work.
             for number in 0.. {
                 let cpu = (self.get_cpu)(number);
                 if cpu.is_null() {
@@ -59,8 +62,8 @@ impl EventLoop {
     /// Does deferred work, and returns whether there was any. Call it only with QEMU's big lock, and outside of
     /// coroutines.
     ///
-    /// QEMU's `aio_poll` would also serve file descriptors, including calls that wake the main loop. With
-    /// io_uring that can leave the main loop asleep for good.
+    /// This is `aio_bh_poll`. QEMU's `aio_poll` would also serve file descriptors, including those that wake the main
+    /// loop. With io_uring that can leave the main loop asleep for good.
     pub(crate) fn poll(self) -> bool {
         // SAFETY: the holder of the big lock may do deferred work.
         unsafe { (self.poll)((self.get_context)()) != 0 }
@@ -105,11 +108,11 @@ pub(crate) struct MainLoop {
 }
 
 impl MainLoop {
-    /// Nothing was done; the main loop asks again (`G_SOURCE_CONTINUE`).
+    /// The result of a dispatch that has done nothing: the main loop tries again (`G_SOURCE_CONTINUE`).
     pub(crate) const LATER: c_int = 1;
 
-    /// Has the main loop call `dispatch` instead of doing deferred work; `None` if QEMU doesn't export
-    /// the functions for it. Until the result is stored, `dispatch` may only return [`MainLoop::LATER`].
+    /// Makes the main loop call `dispatch` instead of doing deferred work. `None` if QEMU does not export the needed
+    /// functions. Until the caller has stored the result, `dispatch` may only return [`MainLoop::LATER`].
     pub(crate) fn hook(dispatch: Dispatch) -> Option<MainLoop> {
         let get_context = function!(c"qemu_get_aio_context" as GetContext)?;
         let get_source = function!(c"aio_get_g_source" as GetSource)?;
@@ -124,14 +127,14 @@ impl MainLoop {
             if table.is_null() {
                 return None;
             }
-            let theirs = (*table).dispatch?;
-            let ours = SourceFunctions { dispatch: Some(dispatch), ..*table };
-            (&raw mut (*source).functions).write_volatile(Box::leak(Box::new(ours)));
-            Some(MainLoop { dispatch: theirs })
+            let original = (*table).dispatch?;
+            let hooked = SourceFunctions { dispatch: Some(dispatch), ..*table };
+            (&raw mut (*source).functions).write_volatile(Box::leak(Box::new(hooked)));
+            Some(MainLoop { dispatch: original })
         }
     }
 
-    /// Does deferred work, as the main loop would. In its thread, when it calls.
+    /// Does deferred work, as the main loop would without the hook. Call it only in the hook.
     pub(crate) fn dispatch(self, deferred: Deferred) -> c_int {
         (self.dispatch)(deferred.source, deferred.callback, deferred.data)
     }
@@ -140,10 +143,11 @@ impl MainLoop {
 type FindNode = unsafe extern "C" fn(*const c_char) -> *mut c_void;
 type OnNode = unsafe extern "C" fn(*mut c_void);
 
-/// A node of QEMU's block layer, and where it counts requests that are under way.
+/// A node of QEMU's block layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockNode {
     node: *mut c_void,
+    /// Where the node counts its requests that are under way.
     in_flight: *const u32,
 }
 
@@ -151,8 +155,10 @@ pub(crate) struct BlockNode {
 unsafe impl Send for BlockNode {}
 
 impl BlockNode {
-    /// The node of a name; `None` if there is none, or it doesn't count as we know. Only with
-    /// QEMU's big lock.
+    /// Finds a node by its name. `None` if there is no such node, or its count of requests is not found. Call it only
+    /// with QEMU's big lock.
+    ///
+    /// The count is the word of the node that changes when a request starts and ends.
     pub(crate) fn find(name: &str) -> Option<BlockNode> {
         let find_node = function!(c"bdrv_find_node" as FindNode)?;
         let increase = function!(c"bdrv_inc_in_flight" as OnNode)?;
@@ -163,7 +169,7 @@ impl BlockNode {
         if node.is_null() {
             return None;
         }
-        // SAFETY: nodes are allocated by themselves, so this is the size of what may be read.
+        // SAFETY: a node is an allocation of its own, so this is the number of bytes that may be read.
         let word_count = unsafe { libc::malloc_usable_size(node) } / size_of::<u32>();
         let word = |index: usize| node.cast_const().cast::<u32>().wrapping_add(index);
         // SAFETY: the index is below the number of words.
@@ -185,7 +191,7 @@ impl BlockNode {
         self.node as usize
     }
 
-    /// The node's outstanding requests.
+    /// The number of the node's requests that are under way.
     pub(crate) fn in_flight(self) -> u32 {
         // SAFETY: inside the node, as `find` saw it.
         unsafe { self.in_flight.read_volatile() }
@@ -199,14 +205,17 @@ type ParseEnum =
 
 /// How many words of a block driver's description are searched.
 const DRIVER_WORDS: usize = 256;
+/// Whether QEMU has called [`probe`].
 static PROBED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn probe(_: *mut c_void, _: c_int) {
     PROBED.store(true, Ordering::Relaxed);
 }
 
-/// Makes all nodes of the driver `blkdebug` call `callback` for each event, instead of the driver. Returns the
-/// numbers of the named events, or `None` if this QEMU differs. Call it only with QEMU's big lock.
+/// Makes all nodes of the driver `blkdebug` call `callback` for each event, instead of the driver's function. Returns
+/// the numbers of the events with these names. `None` if this QEMU differs. Call it only with QEMU's big lock.
+///
+/// Finds the place of the function in the driver's description: replaces each word in turn, and causes an event.
 pub(crate) fn hook_block_events<const EVENTS: usize>(
     node: BlockNode,
     callback: extern "C" fn(*mut c_void, c_int),
@@ -254,39 +263,39 @@ pub(crate) fn hook_block_events<const EVENTS: usize>(
 type Yield = unsafe extern "C" fn();
 type OnCoroutine = unsafe extern "C" fn(*mut c_void);
 
-/// QEMU's coroutines: each request of a disk runs in one.
+/// Functions of QEMU's coroutines. Each request of a disk runs in a coroutine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coroutines {
-    itself: GetContext,
-    leave: Yield,
+    current: GetContext,
+    pause: Yield,
     wake: OnCoroutine,
 }
 
 impl Coroutines {
-    /// `None` if QEMU doesn't export the functions for it.
+    /// `None` if QEMU does not export the needed functions.
     pub(crate) fn find() -> Option<Coroutines> {
         Some(Coroutines {
-            itself: function!(c"qemu_coroutine_self" as GetContext)?,
-            leave: function!(c"qemu_coroutine_yield" as Yield)?,
+            current: function!(c"qemu_coroutine_self" as GetContext)?,
+            pause: function!(c"qemu_coroutine_yield" as Yield)?,
             wake: function!(c"aio_co_wake" as OnCoroutine)?,
         })
     }
 
-    /// The running coroutine. Call it only inside a coroutine.
+    /// The handle of the running coroutine. Call it only inside a coroutine.
     pub(crate) fn current(self) -> usize {
         // SAFETY: called inside a coroutine.
-        unsafe { (self.itself)() as usize }
+        unsafe { (self.current)() as usize }
     }
 
     /// Pauses the running coroutine until it is woken. The caller must hold no lock.
     pub(crate) fn pause(self) {
-        // SAFETY: called inside a coroutine; somebody has its handle, and wakes it.
-        unsafe { (self.leave)() };
+        // SAFETY: called inside a coroutine. The caller has stored its handle, to wake it.
+        unsafe { (self.pause)() };
     }
 
-    /// Continues a paused coroutine. Call it once for each pause, with QEMU's big lock, and outside of coroutines.
+    /// Continues a paused coroutine. Call it once for each pause, with QEMU's big lock and outside of coroutines.
     pub(crate) fn wake(self, coroutine: usize) {
-        // SAFETY: the handle of a coroutine that paused, and was not woken since.
+        // SAFETY: the handle of a coroutine that has paused and was not woken yet.
         unsafe { (self.wake)(coroutine as *mut c_void) };
     }
 }
@@ -299,7 +308,7 @@ type GetClock = unsafe extern "C" fn(c_int) -> i64;
 
 /// `QEMU_CLOCK_VIRTUAL`.
 const GUEST_TIME: c_int = 1;
-/// More than a `QEMUTimer` has (6).
+/// The words that are allocated for a `QEMUTimer`, which has 6.
 const TIMER_WORDS: usize = 16;
 
 /// A timer in guest time.
@@ -314,25 +323,25 @@ pub(crate) struct Timer {
 unsafe impl Send for Timer {}
 
 impl Timer {
-    /// Makes a timer that calls `callback` with QEMU's big lock; `None` if QEMU doesn't export the functions for it.
+    /// Makes a timer that calls `callback` with QEMU's big lock. `None` if QEMU does not export the needed functions.
     pub(crate) fn new(callback: TimerCallback) -> Option<Timer> {
         let init = function!(c"timer_init_full" as TimerInit)?;
         let set = function!(c"timer_mod_ns" as TimerSet)?;
         let now = function!(c"qemu_clock_get_ns" as GetClock)?;
         let timer: *mut c_void = Box::leak(Box::new([0_u64; TIMER_WORDS])).as_mut_ptr().cast();
-        // SAFETY: memory of its own, longer than a timer, aligned as one; scale 1 ns, no
-        // attributes.
+        // SAFETY: the memory is not used otherwise, is longer than a timer and aligned as one. The scale is 1 ns, and
+        // there are no attributes.
         unsafe { init(timer, ptr::null_mut(), GUEST_TIME, 1, 0, callback, ptr::null_mut()) };
         Some(Timer { timer, set, now })
     }
 
-    /// Guest time in nanoseconds. Not inside a block of translated code.
+    /// Guest time in nanoseconds. Do not call it inside a block of translated code.
     pub(crate) fn now_ns(self) -> i64 {
         // SAFETY: reads a clock.
         unsafe { (self.now)(GUEST_TIME) }
     }
 
-    /// Sets the timer to that time, and forgets an earlier setting.
+    /// Sets the timer to a guest time, which replaces an earlier setting.
     pub(crate) fn set_ns(self, at_ns: i64) {
         // SAFETY: a timer that was initialised.
         unsafe { (self.set)(self.timer, at_ns) };
@@ -342,7 +351,7 @@ impl Timer {
 type StateCallback = extern "C" fn(*mut c_void, bool, c_int);
 type AddStateCallback = unsafe extern "C" fn(StateCallback, *mut c_void) -> *mut c_void;
 
-/// Has `callback` called whenever the machine starts to run, or stops; whether QEMU exports that.
+/// Makes QEMU call `callback` whenever the machine starts to run, or stops. Returns whether QEMU exports the function.
 pub(crate) fn on_run_or_stop(callback: StateCallback) -> bool {
     let Some(add) = function!(c"qemu_add_vm_change_state_handler" as AddStateCallback) else {
         return false;
@@ -356,12 +365,12 @@ type ShutDown = unsafe extern "C" fn(c_int);
 /// `SHUTDOWN_CAUSE_HOST_ERROR`.
 const HOST_ERROR: c_int = 1;
 
-/// Asks QEMU to end the machine; whether QEMU exports that.
+/// Makes QEMU end the machine soon. Returns whether QEMU exports the function.
 pub(crate) fn shut_down() -> bool {
     let Some(request) = function!(c"qemu_system_shutdown_request" as ShutDown) else {
         return false;
     };
-    // SAFETY: sets a flag that the main loop looks at, and wakes it.
+    // SAFETY: sets a flag that the main loop reads, and wakes the main loop.
     unsafe { request(HOST_ERROR) };
     true
 }

@@ -1,9 +1,10 @@
-//! Reports writes to memory that do not take a vCPU's own fast path: DMA of devices above all.
+//! Reports writes to memory that do not take a vCPU's fast path: above all DMA of devices. `devices/dma.rs` uses it.
 //!
 //! The plugin API has no callback for such writes. QEMU writes the guest's memory for a device in several ways: through
-//! the bus, at the end of a mapping, or to a cached descriptor ring. All of them call one exported function with the
-//! address and the exact length. It marks pages for migration and displays. The plugin replaces the start of this
-//! function by a jump, because QEMU calls it directly and there is no pointer to exchange.
+//! the bus, at the end of a mapping, or to a cached descriptor ring. Each way calls the exported function
+//! `physical_memory_set_dirty_range` with the address and the exact length. The function marks pages for migration and
+//! displays. QEMU calls it directly, so there is no pointer to exchange. The plugin replaces the start of the function
+//! by a jump.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -13,21 +14,22 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use crate::qemu::ffi;
 
-/// Offset in QEMU's RAM, length in bytes, and the clients whose pages become dirty.
+/// QEMU's function. Its arguments: the offset in QEMU's RAM, the length in bytes, and the clients whose pages become
+/// dirty.
 type SetDirty = extern "C" fn(u64, u64, u8);
 
-/// The clients of a vCPU's store to a clean page: displays and migration (QEMU's `DIRTY_CLIENTS_NOCODE`). For
-/// DMA, QEMU passes only the clients that follow the page, and displays follow no RAM.
-const OF_VCPU: u8 = 1 << 0 | 1 << 2;
+/// The clients that QEMU passes for a vCPU's store to a clean page: displays and migration (`DIRTY_CLIENTS_NOCODE`).
+/// For DMA, QEMU passes only the clients that follow the page, and displays follow no RAM.
+const VCPU_STORE_CLIENTS: u8 = 1 << 0 | 1 << 2;
 
-/// `movabs $hook, %rax; jmp *%rax`; the function has three arguments, and `rax` is none.
+/// The length of `movabs $on_dirty, %rax; jmp *%rax`. The function has three arguments, and none is in `rax`.
 const JUMP_BYTES: usize = 12;
-/// `jmp *0(%rip)` and the address.
+/// `jmp *0(%rip)`, which the address of the target follows.
 const LONG_JUMP: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
-/// The longest instruction of x86.
+/// The length of the longest instruction of x86.
 const INSTRUCTION_BYTES_MAX: usize = 15;
 
-/// The original function: its first instructions, and a jump to the rest.
+/// The original function: a copy of its first instructions, which then jumps to the rest.
 static ORIGINAL: OnceLock<SetDirty> = OnceLock::new();
 static CALLBACK: OnceLock<fn(Written)> = OnceLock::new();
 
@@ -41,17 +43,18 @@ pub(crate) struct Written {
     pub(crate) by_device: bool,
 }
 
-/// Calls `callback`, in any thread, whenever a device has written memory or a vCPU has stored to a page with code.
-/// Returns whether this QEMU allows the change. Call it while the plugin is loaded, before any vCPU or device exists.
+/// Makes QEMU call `callback`, in any thread, whenever a device has written memory or a vCPU has stored to a page with
+/// code. Returns whether this QEMU allows the change. Call it while QEMU loads the plugin, before any vCPU or device
+/// exists.
 pub(crate) fn on_write(callback: fn(Written)) -> bool {
     if ORIGINAL.get().is_some() {
-        return true; // a second recording in one process
+        return true; // A second recording in one process, as in tests.
     }
     let found = ffi::find(c"physical_memory_set_dirty_range").cast::<u8>();
     if found.is_null() {
         return false;
     }
-    // SAFETY: the code of a function, whose end is more than this away; QEMU's text is readable.
+    // SAFETY: the code of a function that is longer than this; QEMU's code is readable.
     let code = unsafe { std::slice::from_raw_parts(found, JUMP_BYTES + INSTRUCTION_BYTES_MAX) };
     let Some(moved) = movable_bytes(code) else { return false };
     // SAFETY: `moved` bytes are whole instructions that work the same at any address.
@@ -60,12 +63,12 @@ pub(crate) fn on_write(callback: fn(Written)) -> bool {
     let _ = ORIGINAL.set(original);
     let mut jump = [0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0];
     jump[2..10].copy_from_slice(&(on_dirty as SetDirty as usize).to_le_bytes());
-    // SAFETY: those instructions are moved; only this thread calls the function so early.
+    // SAFETY: the replaced instructions are in the copy. No other thread calls the function so early.
     unsafe { patch(found, &jump) }
 }
 
-/// The length in bytes of the first instructions, which make room for the jump. `None` if one of them depends on its
-/// address.
+/// The length in bytes of the first instructions of `code` that the jump replaces, at least in part. `None` if one of
+/// them depends on its address, so that it cannot be moved.
 fn movable_bytes(code: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut bytes = 0;
@@ -81,7 +84,8 @@ fn movable_bytes(code: &[u8]) -> Option<usize> {
     Some(bytes)
 }
 
-/// A function that executes the first `bytes` bytes of `function`, and continues in `function` after them.
+/// Makes a function that executes a copy of the first `bytes` bytes of `function`, and continues in `function` after
+/// them. `None` if the system gives no memory for code.
 ///
 /// # Safety
 /// The bytes must be whole instructions that work the same at any address.
@@ -124,42 +128,49 @@ unsafe fn patch(code: *mut u8, bytes: &[u8]) -> bool {
     if !protect(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) {
         return false;
     }
-    // SAFETY: writable now; the caller says that nobody executes it.
+    // SAFETY: the pages are writable now. The caller promises that no thread executes the code.
     unsafe { code.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     protect(libc::PROT_READ | libc::PROT_EXEC)
 }
 
-extern "C" fn on_dirty(start: u64, bytes: u64, uses: u8) {
+/// Replaces QEMU's function: calls the original, and reports the write.
+extern "C" fn on_dirty(start: u64, bytes: u64, clients: u8) {
     if let Some(original) = ORIGINAL.get() {
-        original(start, bytes, uses);
+        original(start, bytes, clients);
     }
     if bytes > 0
         && let Some(callback) = CALLBACK.get()
     {
-        callback(Written { ram: start, bytes, by_device: uses & OF_VCPU != OF_VCPU });
+        callback(Written {
+            ram: start,
+            bytes,
+            by_device: clients & VCPU_STORE_CLIENTS != VCPU_STORE_CLIENTS,
+        });
     }
 }
 
-/// `MemTxAttrs`: bits in one word, none set.
+/// QEMU's `MemTxAttrs`, bits in one word. The plugin sets none.
 type Attributes = u64;
 type Map = unsafe extern "C" fn(*mut c_void, u64, *mut u64, bool, Attributes) -> *mut c_void;
 type Unmap = unsafe extern "C" fn(*mut c_void, *mut c_void, u64, bool, u64);
 type RamOfHost = unsafe extern "C" fn(*mut c_void) -> u64;
 
-/// A piece of RAM, and its physical address in the guest.
+/// A contiguous piece of the guest's RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RamPiece {
+    /// The offset in QEMU's RAM.
     pub(crate) ram: u64,
+    /// The physical address in the guest.
     pub(crate) physical: u64,
     pub(crate) bytes: u64,
 }
 
 /// The physical addresses at which pieces of a PC's RAM start: 0, 1 MiB and 4 GiB.
 const RAM_STARTS: [u64; 3] = [0, 1 << 20, 1 << 32];
-/// More than any guest has.
+/// The length of the mapping that is requested: more RAM than any guest has.
 const RAM_BYTES_MAX: u64 = 1 << 44;
 
-/// The pieces of RAM of the machine; empty if QEMU does not export the functions for it. Call it with QEMU's big lock,
+/// The pieces of RAM of the machine. Empty if QEMU does not export the needed functions. Call it with QEMU's big lock,
 /// when the machine is complete.
 pub(crate) fn ram_pieces() -> Vec<RamPiece> {
     let space = ffi::find(c"address_space_memory");
@@ -172,8 +183,8 @@ pub(crate) fn ram_pieces() -> Vec<RamPiece> {
     }
     let piece = |physical: u64| {
         let mut bytes = RAM_BYTES_MAX;
-        // SAFETY: QEMU's address space of all vCPUs, for reading. The mapping is released at once with its own length,
-        // and nothing accessed it.
+        // SAFETY: maps QEMU's address space of all vCPUs for reading. The mapping is released at once with its own
+        // length, and nothing has accessed it.
         unsafe {
             let host = map(space, physical, &raw mut bytes, false, 0);
             if host.is_null() {

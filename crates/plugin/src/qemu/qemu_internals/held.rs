@@ -1,4 +1,5 @@
-//! Lets the vCPUs' thread wait between two blocks while the machine is stopped and its state is saved.
+//! Makes the vCPUs' thread wait between two blocks while `sim` stops the machine by QEMU's monitor and saves its state.
+//! `devices/held.rs` uses it.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -16,10 +17,10 @@ type RunTimers = unsafe extern "C" fn(c_int) -> bool;
 
 /// `QEMU_CLOCK_VIRTUAL`.
 const GUEST_TIME: c_int = 1;
-/// How often to look whether the machine was stopped, or goes on.
+/// The interval at which the waiting thread checks whether the machine was stopped, or runs again.
 const POLL: Duration = Duration::from_micros(500);
 
-/// Ways to hold the machine.
+/// QEMU's functions that are needed to hold the machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldMachine {
     run_on_cpu: RunOnCpu,
@@ -34,7 +35,7 @@ pub(crate) struct HeldMachine {
 }
 
 impl HeldMachine {
-    /// `None` if QEMU doesn't export the functions for it.
+    /// `None` if QEMU does not export the needed functions.
     pub(crate) fn find() -> Option<HeldMachine> {
         Some(HeldMachine {
             run_on_cpu: function!(c"async_run_on_cpu" as RunOnCpu)?,
@@ -49,20 +50,21 @@ impl HeldMachine {
         })
     }
 
+    /// QEMU's descriptions of all vCPUs.
     fn cpus(self) -> impl Iterator<Item = *mut c_void> {
         let get = self.get_cpu;
         // SAFETY: looks a vCPU up by its number; called in the vCPUs' thread.
         (0..NO_CPU).map(move |number| unsafe { get(number) }).take_while(|cpu| !cpu.is_null())
     }
 
-    /// Has the vCPU that runs stop at the end of its block, and do `work` before any vCPU runs and
-    /// after all other work that is queued by then. The work has QEMU's big lock.
+    /// Makes the running vCPU stop at the end of its block. The vCPUs' thread then does `work`, with QEMU's big lock,
+    /// before any vCPU runs. All other work that was queued before comes first.
     pub(crate) fn at_end_of_block(self, work: Work) {
         let Some(last) = self.cpus().last() else { return };
-        // SAFETY: vCPUs and functions exist until the machine ends. Work for the last vCPU is done last.
+        // QEMU does the work of the last vCPU last. SAFETY: vCPUs and functions exist until the machine ends.
         unsafe { (self.run_on_cpu)(last, work, 0) };
         for cpu in self.cpus() {
-            // SAFETY: as above. Otherwise the others run before QEMU checks for work.
+            // Otherwise the other vCPUs would run before QEMU checks for work. SAFETY: as above.
             unsafe { (self.cpu_exit)(cpu) };
         }
     }
@@ -73,35 +75,36 @@ impl HeldMachine {
         unsafe { (self.run_timers)(GUEST_TIME) };
     }
 
-    /// Waits until the machine was stopped by the monitor and runs again. Only from work, so in the
-    /// vCPUs' thread, with QEMU's big lock.
+    /// Waits until the monitor has stopped the machine, and it runs again. Call it only in work of a vCPU, which runs
+    /// in the vCPUs' thread with QEMU's big lock.
     pub(crate) fn wait(self) {
         self.wait_until(|| {
-            // SAFETY: asks under the lock.
+            // SAFETY: called with the lock.
             !unsafe { (self.runs)() }
         });
-        // The thread that stops the machine waits for each vCPU. All of them are this thread's, so they pause
-        // at once. QEMU's own way there would lose which vCPU runs next. SAFETY: the main loop does
-        // the same, and has given the lock up to wait for it.
+        // The thread that stops the machine waits until each vCPU has paused. All vCPUs are in this thread, so
+        // `pause_all_vcpus` pauses them at once. If QEMU paused them itself, it would forget which vCPU runs next.
+        // SAFETY: the main loop makes the same call, and has released the lock to wait for the vCPUs.
         unsafe { (self.pause)() };
         self.wait_until(|| {
             for cpu in self.cpus() {
-                // SAFETY: saving asks the vCPUs' thread for work and waits for it. Work may do other work,
-                // because QEMU removes work from its list before it starts.
+                // To save the machine, QEMU queues work for the vCPUs' thread and waits for it. SAFETY: work may do
+                // other work, because QEMU removes work from its list before it starts it.
                 unsafe { (self.do_work)(cpu) };
             }
-            // SAFETY: asks under the lock. The thread that starts the machine has started all vCPUs,
-            // before it gives up the lock.
+            // SAFETY: called with the lock. The thread that starts the machine starts all vCPUs before it releases the
+            // lock.
             unsafe { (self.runs)() }
         });
     }
 
-    fn wait_until(self, is_so: impl Fn() -> bool) {
-        while !is_so() {
-            // SAFETY: work has the lock; it may be given up in between.
+    /// Releases QEMU's big lock until the condition holds, and checks the condition with the lock.
+    fn wait_until(self, condition_holds: impl Fn() -> bool) {
+        while !condition_holds() {
+            // SAFETY: work has the lock, and may release it in between.
             unsafe { (self.unlock)() };
             std::thread::sleep(POLL);
-            // SAFETY: the lock is not held; the place is for QEMU's own profiles.
+            // SAFETY: this thread does not hold the lock. The arguments name the caller for QEMU's own profiles.
             unsafe { (self.lock)(c"irqlab".as_ptr(), 0) };
         }
     }

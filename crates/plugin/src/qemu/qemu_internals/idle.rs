@@ -1,4 +1,5 @@
-//! QEMU's clock of guest time while all vCPUs are halted: it jumps to the next timer.
+//! QEMU's functions for idle vCPUs: which vCPUs are idle, and the jump of the clock to the next timer while all of them
+//! are. `time/idle.rs` and the clock use them.
 
 use std::ffi::{c_int, c_void};
 
@@ -16,32 +17,33 @@ type GetClock = unsafe extern "C" fn(c_int) -> i64;
 
 /// `QEMU_CLOCK_VIRTUAL`.
 pub(super) const GUEST_TIME: c_int = 1;
-/// All timers of the guest: without `QEMU_TIMER_ATTR_EXTERNAL`.
+/// Attribute mask for all timers of the guest: all but those with `QEMU_TIMER_ATTR_EXTERNAL`.
 const TIMERS_OF_GUEST: c_int = !1;
 
 /// The outcome of an attempt to jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jump {
-    /// The clock stands at the next timer, and due timers have run.
+    /// The clock has jumped to the next timer, and due timers have run.
     Made,
     /// A vCPU has something to do, or the machine is stopped.
     NotIdle,
+    /// No timer is set, so there is nothing to jump to.
     NoTimer,
     /// The clock did not jump to the next timer: this QEMU works differently.
     Wrong,
 }
 
-/// Asks which vCPUs have nothing to do.
+/// Finds out which vCPUs have nothing to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdleVcpus(IsIdle);
 
 impl IdleVcpus {
-    /// `None` if QEMU doesn't export it.
+    /// `None` if QEMU does not export the function.
     pub(crate) fn find() -> Option<IdleVcpus> {
         function!(c"cpu_thread_is_idle" as IsIdle).map(IdleVcpus)
     }
 
-    /// Whether a vCPU is halted, and neither an interrupt nor work waits for it. In the vCPUs' thread.
+    /// Whether a vCPU is halted, and neither an interrupt nor work waits for it. Call it in the vCPUs' thread.
     pub(crate) fn is_idle(self, vcpu: Slices) -> bool {
         // SAFETY: vCPUs exist until the machine ends. The function reads the vCPU's state, which QEMU writes in this
         // thread. It reads the data of other threads (work, interrupts) in QEMU's own way.
@@ -49,7 +51,7 @@ impl IdleVcpus {
     }
 }
 
-/// Jumps of QEMU's clock.
+/// Makes QEMU's clock jump.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Jumps {
     run_on_cpu: RunOnCpu,
@@ -63,11 +65,11 @@ pub(crate) struct Jumps {
 }
 
 impl Jumps {
-    /// `None` if QEMU doesn't export the functions for it, or guest time does not follow instructions.
+    /// `None` if QEMU does not export the needed functions, or guest time does not follow instructions.
     pub(crate) fn find() -> Option<Jumps> {
-        let counts = ffi::find(c"use_icount").cast_const().cast::<c_int>();
+        let use_icount = ffi::find(c"use_icount").cast_const().cast::<c_int>();
         // SAFETY: a variable of QEMU, set before the machine is made.
-        if counts.is_null() || unsafe { counts.read_volatile() } == 0 {
+        if use_icount.is_null() || unsafe { use_icount.read_volatile() } == 0 {
             return None;
         }
         Some(Jumps {
@@ -82,8 +84,8 @@ impl Jumps {
         })
     }
 
-    /// Has the vCPUs' thread do `work` when the block that runs has ended, with QEMU's big lock.
-    /// Until then QEMU does not take `vcpu` for idle.
+    /// Makes the vCPUs' thread do `work`, with QEMU's big lock, when the running block has ended. Until then `vcpu` is
+    /// not idle for QEMU.
     pub(crate) fn at_end_of_block(self, vcpu: u32, work: Work) {
         let number = c_int::try_from(vcpu).unwrap_or(NO_CPU);
         // SAFETY: called in the vCPUs' thread; vCPUs and functions exist until the machine ends.
@@ -95,11 +97,11 @@ impl Jumps {
         }
     }
 
-    /// Jumps, if all vCPUs are halted. In the vCPUs' thread, with QEMU's big lock, where QEMU runs
-    /// timers itself.
+    /// Makes the clock jump to the next timer and runs due timers, if all vCPUs are halted. Call it in the vCPUs'
+    /// thread between two time slices, with QEMU's big lock.
     pub(crate) fn jump(self) -> Jump {
-        // SAFETY: asks and does what QEMU's main loop does under the same lock, and then what the
-        // vCPUs' thread does between two slices.
+        // SAFETY: the same calls that QEMU's main loop makes with the lock, and then those of the vCPUs' thread between
+        // two slices.
         unsafe {
             if !(self.runs)() || !(self.all_idle)() {
                 return Jump::NotIdle;

@@ -1,7 +1,7 @@
-//! The addresses of a vCPU's descriptor tables, which the plugin API does not show.
+//! Reads the addresses of a vCPU's descriptor tables, which the plugin API does not show. `models/entry.rs` uses them.
 //!
-//! QEMU writes these addresses into the notes of a memory dump, in a structure with a version and a length. It exports
-//! the function that writes them.
+//! QEMU writes these addresses into the ELF notes of a memory dump, in a structure with a version and a length. It
+//! exports the function that writes the notes.
 
 use std::ffi::{c_int, c_void};
 
@@ -11,17 +11,19 @@ use crate::qemu::ffi;
 type WriteNote = unsafe extern "C" fn(*const c_void, usize, *mut c_void) -> c_int;
 type WriteState = unsafe extern "C" fn(WriteNote, *mut c_void, *mut c_void) -> c_int;
 
-/// The header of an ELF note, and the name `QEMU`, padded.
+/// The bytes before the structure: the header of an ELF note, and the name `QEMU`, padded.
 const HEADER_BYTES: usize = 12 + 8;
-/// `QEMUCPUState` of version 1: two words, 18 registers, ten segments of 24 bytes, five control
-/// registers, and one more.
+/// The size of `QEMUCPUState`, version 1: two words of 32 bits, 18 registers, ten segments of 24 bytes, five control
+/// registers, and `kernel_gs_base`.
 const STATE_BYTES: usize = 8 + 18 * 8 + 10 * 24 + 5 * 8 + 8;
+/// The offset of the first segment.
 const SEGMENTS: usize = 8 + 18 * 8;
 const SEGMENT_BYTES: usize = 24;
+/// The offset of a segment's base address in the segment.
 const SEGMENT_BASE: usize = 16;
-/// The positions of segments: task register, GDT, IDT.
+/// The positions among the segments of task register, GDT and IDT.
 const POSITIONS: [usize; 3] = [7, 8, 9];
-/// The stack pointer, the seventh register.
+/// The offset of the stack pointer, the seventh register.
 const STACK_POINTER: usize = 8 + 6 * 8;
 
 /// The addresses of a vCPU's tables.
@@ -31,9 +33,9 @@ pub(crate) struct DescriptorTables {
     pub(crate) tss: u64,
     /// The table of segments.
     pub(crate) gdt: u64,
-    /// The table of gates (IDT).
+    /// The table of gates.
     pub(crate) idt: u64,
-    /// The stack pointer at the same time.
+    /// The value of the stack pointer at the same time.
     pub(crate) stack_pointer: u64,
 }
 
@@ -45,7 +47,7 @@ pub(crate) struct CpuStates {
 }
 
 impl CpuStates {
-    /// `None` if QEMU doesn't export the functions for it.
+    /// `None` if QEMU does not export the needed functions.
     pub(crate) fn find() -> Option<CpuStates> {
         Some(CpuStates {
             get_cpu: function!(c"qemu_get_cpu" as GetCpu)?,
@@ -53,7 +55,7 @@ impl CpuStates {
         })
     }
 
-    /// The tables of a vCPU; `None` if this QEMU uses another structure. Call it in the vCPUs' thread, between two
+    /// The tables of a vCPU. `None` if this QEMU uses another structure. Call it in the vCPUs' thread, between two
     /// blocks.
     pub(crate) fn tables(self, vcpu: u32) -> Option<DescriptorTables> {
         let mut found: Option<DescriptorTables> = None;
@@ -69,6 +71,7 @@ impl CpuStates {
     }
 }
 
+/// QEMU calls this with the note of a vCPU. Parses the note into `found`.
 unsafe extern "C" fn keep(note: *const c_void, bytes: usize, found: *mut c_void) -> c_int {
     // SAFETY: QEMU passes a note of `bytes` bytes, and the pointer that `tables` gave it.
     let (note, found) = unsafe {
@@ -79,13 +82,14 @@ unsafe extern "C" fn keep(note: *const c_void, bytes: usize, found: *mut c_void)
     0
 }
 
+/// Parses a `QEMUCPUState`. `None` if it has another version or size.
 fn parse(state: &[u8]) -> Option<DescriptorTables> {
     let half =
         |offset: usize| Some(u32::from_le_bytes(state.get(offset..offset + 4)?.try_into().ok()?));
     let word =
         |offset: usize| Some(u64::from_le_bytes(state.get(offset..offset + 8)?.try_into().ok()?));
-    let is_whole = state.len() >= STATE_BYTES;
-    if !is_whole || half(0)? != 1 || half(4)? as usize != STATE_BYTES {
+    let is_complete = state.len() >= STATE_BYTES;
+    if !is_complete || half(0)? != 1 || half(4)? as usize != STATE_BYTES {
         return None;
     }
     let base = |position: usize| word(SEGMENTS + position * SEGMENT_BYTES + SEGMENT_BASE);

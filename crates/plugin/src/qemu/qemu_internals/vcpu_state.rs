@@ -1,6 +1,7 @@
-//! Whether a vCPU is halted and takes interrupts, from the text that QEMU's monitor prints for `info registers`.
+//! Finds out whether a vCPU is halted and takes interrupts, from the text that QEMU's monitor prints for `info
+//! registers`.
 //!
-//! QEMU's own question, `cpu_thread_is_idle`, is about its threads: a halted vCPU with queued work, such as
+//! QEMU's `cpu_thread_is_idle` does not answer this. It is about threads: a halted vCPU with queued work, for example
 //! the flush of its TLB, is not idle.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -16,26 +17,26 @@ type DumpState = unsafe extern "C" fn(*mut c_void, *mut libc::FILE, c_int);
 pub(crate) struct VcpuState(DumpState);
 
 impl VcpuState {
-    /// `None` if QEMU doesn't export it.
+    /// `None` if QEMU does not export the function.
     pub(crate) fn find() -> Option<VcpuState> {
         function!(c"cpu_dump_state" as DumpState).map(VcpuState)
     }
 
-    /// Whether `cpu` is halted; `None` if QEMU does not say.
+    /// Whether `cpu` is halted. `None` if the text does not tell.
     pub(crate) fn is_halted(self, cpu: *mut c_void) -> Option<bool> {
         halted_in(&self.text(cpu)?)
     }
 
-    /// Whether `cpu` takes interrupts; `None` if QEMU does not say.
+    /// Whether `cpu` takes interrupts. `None` if the text does not tell.
     pub(crate) fn takes_interrupts(self, cpu: *mut c_void) -> Option<bool> {
         Some(flags_in(&self.text(cpu)?)? & INTERRUPT_FLAG != 0)
     }
 
-    /// The general registers and flags of a vCPU.
+    /// The text with the registers and flags of a vCPU.
     fn text(self, cpu: *mut c_void) -> Option<String> {
         let (mut text, mut bytes): (*mut c_char, usize) = (ptr::null_mut(), 0);
-        // SAFETY: the stream writes into a buffer of its own, and sets both variables when it is closed;
-        // they exist until then. QEMU only reads the vCPU, which exists until the machine ends.
+        // SAFETY: the stream writes into its own buffer. It sets both variables when it is closed, and they exist until
+        // then. QEMU only reads the vCPU, which exists until the machine ends.
         unsafe {
             let stream = libc::open_memstream(&raw mut text, &raw mut bytes);
             if stream.is_null() {

@@ -1,4 +1,5 @@
-//! Records that pack several fields into a word.
+//! The encodings of records that pack several fields into a word. Each `to_words` and its `from_words` must stay
+//! inverse to each other, and the bits must not change without a new format version.
 
 use super::{Encoding, Field, Words};
 use crate::counters::COUNTERS;
@@ -13,8 +14,9 @@ fn pair(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-fn bit(set: bool, bit: u64) -> u64 {
-    if set { bit } else { 0 }
+/// `bit` if `is_set`, otherwise 0.
+fn bit(is_set: bool, bit: u64) -> u64 {
+    if is_set { bit } else { 0 }
 }
 
 /// `words`, followed by zeros.
@@ -195,8 +197,8 @@ impl Encoding for LockCounts {
     fn to_words(&self) -> (u32, Words) {
         let LockCounts { region, return_to, place, acquires, contended, waited, held, .. } = *self;
         let offset = self.offset.min(0xffff);
-        // The kind of the service's context is next to the kind of the lock. The number of the context takes the
-        // word that holds the CPU in other records.
+        // The kind of the service's context shares a byte with the kind of the lock: four bits for each, which all
+        // kinds fit. The number of the context is where other records have their CPU.
         let (context, number) = ((self.code >> 32) as u32 & 0xf, self.code as u32);
         let kinds = context << 4 | self.kind & 0xf;
         let head = pair(offset << 16 | (self.structure as u32) << 8 | kinds, region);
