@@ -1,4 +1,7 @@
 //! `irqlab noise`: how much of each CPU does the system take, when, and who took it?
+//!
+//! Makes the plan of `lab::noise` from the options, and measures it on the live bench or in a simulated machine. The
+//! file `noise_scale` has `noise scale`, which measures nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -151,7 +154,9 @@ impl NoiseArgs {
         unique(&self.loops)
     }
 
-    /// The CPUs to measure, and the CPUs for irqlab's own thread.
+    /// The CPUs to measure, and the CPUs of `--housekeeping` for irqlab's own thread.
+    ///
+    /// Fails when a CPU is in both lists, a CPU for irqlab's thread is isolated, or no CPU is left to measure.
     fn measured_and_housekeeping_cpus(
         &self,
         host: &HostFacts,
@@ -181,6 +186,7 @@ impl NoiseArgs {
         Ok((cpus, housekeeping))
     }
 
+    /// Checks that the picture of `--picture` can be drawn and written.
     fn check(&self) -> anyhow::Result<()> {
         let Some(file) = &self.picture else { return Ok(()) };
         if !self.loops.contains(&Loop::Fwq) {
@@ -189,19 +195,20 @@ impl NoiseArgs {
         Ok(output_file::check(file, self.force)?)
     }
 
+    /// The options of the command, for the settings of the run.
     fn settings(&self) -> Map<String, Json> {
         let repetitions = match self.length() {
             Length::Repetitions(number) => Some(number),
             Length::Time(_) => None,
         };
-        let words: Vec<&str> = self.loops().iter().map(|kind| kind.word()).collect();
+        let loop_names: Vec<&str> = self.loops().iter().map(|kind| kind.word()).collect();
         let scheduler = match self.fifo {
             Some(priority) => format!("SCHED_FIFO {priority}"),
             None => "SCHED_OTHER".to_owned(),
         };
         let settings = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
-            ("loops", json!(words)),
+            ("loops", json!(loop_names)),
             ("quantum_ns", json!(ns(self.quantum))),
             ("repetitions", json!(repetitions)),
             ("duration_ns", json!(self.duration.map(ns))),
@@ -223,6 +230,7 @@ impl NoiseArgs {
         Plan { loops: self.loops(), trace: !self.no_trace, seed: self.seed }
     }
 
+    /// Makes the live bench. Fails if `--threshold` is shorter than the loop can resolve.
     fn live_bench(&self, host: &HostFacts) -> anyhow::Result<LiveNoise> {
         let (cpus, housekeeping) = self.measured_and_housekeeping_cpus(host)?;
         let keep = self.keep(cpus.len());
@@ -243,9 +251,9 @@ impl NoiseArgs {
             stop: stop_on_signals()?,
         })?;
         match bench.threshold_too_low() {
-            Some(min_ns) => bail!(Usage(format!(
+            Some(shortest_ns) => bail!(Usage(format!(
                 "--threshold is shorter than an iteration of the loop on this clock; allowed: from \
-                 {min_ns}ns"
+                 {shortest_ns}ns"
             ))),
             None => Ok(bench),
         }
@@ -278,7 +286,7 @@ fn measure(
     context: RunContext,
     bench: &mut (dyn NoiseBench + 'static),
 ) -> anyhow::Result<ExitCode> {
-    // On live, all CPUs may run loops, and a line that is drawn every second would be noise itself.
+    // On live, all CPUs may run loops, and drawing a line every second would itself be noise.
     let redraw = if args.on == On::Live { Redraw::EachStep } else { Redraw::EverySecond };
     let measured =
         open.measure(&args.plan(), context, bench, redraw, |run, _| args.pictures.draw(run));
@@ -289,7 +297,7 @@ fn measure(
     Ok(exit)
 }
 
-/// Writes the picture of the repetitions to a file outside the run.
+/// Writes the picture of the repetitions (`--picture`) to a file outside the run.
 fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
     let svg = report::repetitions_svg(run).context("cannot draw the picture")?;
     let svg = svg.context("cannot draw the picture: the run has no repetitions")?;
@@ -297,8 +305,11 @@ fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
         .context("the run is recorded, its picture is not")
 }
 
+/// Measures on CPUs of this machine. Returns the status of the user's command if the command ended too early with an
+/// error.
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     let host = host_facts(&Root::default());
+    // Refuses wrong CPUs before the run's directory is created.
     args.measured_and_housekeeping_cpus(&host)?;
     let open = OpenRun::new("noise", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
@@ -314,6 +325,7 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     check_simulated(args, model, vcpus)?;
@@ -343,7 +355,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     measure(args, &open, context, &mut bench)
 }
 
-/// Refuses what a simulated machine cannot do.
+/// Refuses options that a simulated machine cannot measure.
 fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<(), Usage> {
     if !args.command.is_empty() {
         return Err(Usage(
@@ -351,16 +363,16 @@ fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<
         ));
     }
     if args.simulated.guest.free_running {
-        let why = "the loops need the simulated machine's clock, not the host's";
-        return Err(Usage(format!("--free-running cannot be used here: {why}")));
+        let reason = "the loops need the simulated machine's clock, not the host's";
+        return Err(Usage(format!("--free-running cannot be used here: {reason}")));
     }
     let quanta = match args.length() {
         Length::Repetitions(number) => number,
         Length::Time(time) => ns(time) / ns(args.quantum).max(1),
     };
     if quanta > RECORDS_MAX as u64 {
-        let why = "the guest keeps all records until the end, and has room for";
-        return Err(Usage(format!("the loops have {quanta} quanta; {why} {RECORDS_MAX}")));
+        let reason = "the guest keeps all records until the end, and has room for";
+        return Err(Usage(format!("the loops have {quanta} quanta; {reason} {RECORDS_MAX}")));
     }
     if vcpus > 1 && model.is_none() {
         return Err(Usage(format!(
@@ -371,18 +383,19 @@ fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<
     Ok(())
 }
 
-/// The time limits of each loop's machine, extended by the measured time unless the user sets a limit.
+/// The time limits of each loop's machine. Without `--guest-limit`, warm-up and window are added to the default limit.
 fn limits(args: &NoiseArgs) -> Limits {
     let guest = &args.simulated.guest;
     let mut limits = guest.limits();
     if guest.guest_limit.is_none() {
-        let measured = (args.warm_up() + Duration::from_nanos(args.window_ns())).as_secs();
-        let measured = u32::try_from(measured).unwrap_or(u32::MAX);
-        limits.guest_s = limits.guest_s.saturating_add(measured);
+        let measurement_s = (args.warm_up() + Duration::from_nanos(args.window_ns())).as_secs();
+        let measurement_s = u32::try_from(measurement_s).unwrap_or(u32::MAX);
+        limits.guest_s = limits.guest_s.saturating_add(measurement_s);
     }
     limits
 }
 
+/// The request to the irqlab in the guest. Without `cpus`, the guest measures all its CPUs.
 fn guest_request(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseRequest {
     NoiseRequest {
         loops: args.loops(),
@@ -401,12 +414,12 @@ fn guest_request(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseRequest {
     }
 }
 
-/// Parses `TIMERS:TIME`, as in `4:1.7ms`.
+/// Parses the value of `--inject`: `TIMERS:TIME`, as in `4:1.7ms`.
 fn inject(text: &str) -> Result<Inject, String> {
     let allowed = || format!("allowed: TIMERS:TIME, as in 4:1.7ms; 1 to {TIMERS_MAX} timers");
-    let (timers, every) = text.split_once(':').ok_or_else(allowed)?;
+    let (timers, distance) = text.split_once(':').ok_or_else(allowed)?;
     let timers = timers.parse().ok().filter(|timers| (1..=TIMERS_MAX).contains(timers));
-    match (timers, ns(any_duration(every)?)) {
+    match (timers, ns(any_duration(distance)?)) {
         (Some(timers), every_ns @ 1..=10_000_000_000) => Ok(Inject { timers, every_ns }),
         _ => Err(allowed()),
     }
