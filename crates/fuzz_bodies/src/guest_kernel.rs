@@ -1,4 +1,5 @@
-//! Readers of a user's own kernel, and of its annotations.
+//! Fuzz targets for what describes a guest's kernel: its image, its symbols, its types (BTF), and annotations that
+//! the user gives for it.
 
 use std::cell::RefCell;
 use std::fs;
@@ -13,6 +14,7 @@ use sim::{GuestFacts, Symbols, kernel};
 use crate::scratch;
 use crate::seeds::{KALLSYMS, sample_btf};
 
+/// A kernel with few symbols and types, to which annotations refer.
 static FACTS: LazyLock<GuestFacts> = LazyLock::new(|| GuestFacts {
     release: "6.1".to_owned(),
     symbols: Some(Symbols::parse(KALLSYMS.as_bytes()).expect("symbols")),
@@ -21,35 +23,35 @@ static FACTS: LazyLock<GuestFacts> = LazyLock::new(|| GuestFacts {
     config: None,
 });
 
-/// A file of this thread, whose contents are replaced by each input.
-struct Replaced {
+/// A file in a temporary directory. Each thread has its own, and each input replaces the contents.
+struct InputFile {
     _directory: tempfile::TempDir,
     path: PathBuf,
 }
 
-impl Replaced {
-    fn new(name: &str) -> Replaced {
+impl InputFile {
+    fn new(name: &str) -> InputFile {
         let directory = scratch();
         let path = directory.path().join(name);
-        Replaced { _directory: directory, path }
+        InputFile { _directory: directory, path }
     }
 }
 
 thread_local! {
-    static TOML: RefCell<Replaced> = RefCell::new(Replaced::new("annotations.toml"));
-    static IMAGE: RefCell<Replaced> = RefCell::new(Replaced::new("bzImage"));
+    static TOML: RefCell<InputFile> = RefCell::new(InputFile::new("annotations.toml"));
+    static IMAGE: RefCell<InputFile> = RefCell::new(InputFile::new("bzImage"));
 }
 
-/// Any lines as words of `--annotate`.
+/// Reads any lines as values of `--annotate`.
 pub(crate) fn annotation(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // A line that ends in .toml would name a file.
+    // A line that ends in .toml would name a file, which `annotation_file` tests.
     let annotations = text.lines().filter(|line| !line.ends_with(".toml"));
     let annotations: Vec<String> = annotations.map(str::to_owned).collect();
     black_box(Annotations::read(&annotations, true, &FACTS).ok());
 }
 
-/// Any bytes as the file of `--annotate FILE.toml`.
+/// Reads any bytes as the file of `--annotate FILE.toml`.
 pub(crate) fn annotation_file(bytes: &[u8]) {
     TOML.with_borrow(|file| {
         fs::write(&file.path, bytes).expect("memory for a file");
@@ -58,7 +60,7 @@ pub(crate) fn annotation_file(bytes: &[u8]) {
     });
 }
 
-/// Any bytes as the types of a kernel.
+/// Reads any bytes as the types of a kernel, and looks up some types, members and parameters.
 pub(crate) fn btf(bytes: &[u8]) {
     let Ok(types) = Btf::parse(bytes.to_vec()) else { return };
     black_box((types.len(), types.is_empty()));
@@ -69,12 +71,12 @@ pub(crate) fn btf(bytes: &[u8]) {
         black_box((types.shape(id).ok(), types.bytes_of(id).ok(), types.name_of(id)));
         black_box(types.field(id, path).ok());
     }
-    for (_, of) in types.parameters("do_open").unwrap_or_default() {
-        black_box((types.shape(of).ok(), types.name_of(of)));
+    for (_, parameter) in types.parameters("do_open").unwrap_or_default() {
+        black_box((types.shape(parameter).ok(), types.name_of(parameter)));
     }
 }
 
-/// Any bytes as `/proc/kallsyms`. A guest hands over its kernel's symbols in this form.
+/// Reads any bytes as `/proc/kallsyms`, the form in which a guest returns its kernel's symbols.
 pub(crate) fn kallsyms(bytes: &[u8]) {
     let Ok(symbols) = Symbols::parse(bytes) else { return };
     for address in [0, 1, 0xffff_ffff_8100_0000, u64::MAX] {
@@ -86,7 +88,7 @@ pub(crate) fn kallsyms(bytes: &[u8]) {
     }
 }
 
-/// Any bytes as the file of `--kernel`.
+/// Reads any bytes as the file of `--kernel`.
 pub(crate) fn kernel_image(bytes: &[u8]) {
     IMAGE.with_borrow(|file| {
         fs::write(&file.path, bytes).expect("memory for a file");

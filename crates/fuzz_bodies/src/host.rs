@@ -1,4 +1,4 @@
-//! Files of /proc, /sys and /boot, as of a machine that is not this one.
+//! Fuzz target for the readers of facts about the host: files of /proc, /sys and /boot of another machine.
 
 use std::fs;
 use std::hint::black_box;
@@ -8,16 +8,16 @@ use live::host::{self, Root};
 
 use crate::scratch;
 
-/// Starts the next file: the rest of the line is its path.
+/// A line with this prefix starts the next file in an input. The rest of the line is the file's path.
 pub(crate) const FILE: &str = "==> ";
 
-/// Most files of one input.
+/// Maximum number of files in one input.
 const FILES_MAX: usize = 32;
 
-/// Any bytes as files of a machine: a line `==> proc/cpuinfo` comes before the contents of each.
+/// Reads any bytes as the files of a machine. A line such as `==> proc/cpuinfo` precedes the contents of each file.
 pub(crate) fn host_files(bytes: &[u8]) {
     let directory = scratch();
-    plant(directory.path(), bytes);
+    write_files(directory.path(), bytes);
     let root = Root::new(directory.path());
     let facts = host::host_facts(&root);
     black_box(host::diagnose(&facts));
@@ -25,7 +25,9 @@ pub(crate) fn host_files(bytes: &[u8]) {
     black_box((host::irq_threads(&root), host::core_types(&root, &[0, 1])));
 }
 
-fn plant(directory: &Path, bytes: &[u8]) {
+/// Writes the files of an input below a directory. Leaves out lines before the first path, and files whose path is not
+/// plain.
+fn write_files(directory: &Path, bytes: &[u8]) {
     let mut open: Option<(&str, Vec<u8>)> = None;
     let mut files = Vec::new();
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -40,23 +42,23 @@ fn plant(directory: &Path, bytes: &[u8]) {
     files.extend(open);
     for (path, contents) in files.into_iter().take(FILES_MAX).filter(|(path, _)| is_plain(path)) {
         let path = directory.join(path);
-        // Two files of one input may contradict each other: a file and a directory of one name.
-        let parent = path.parent().map(fs::create_dir_all);
-        if parent.is_some_and(|made| made.is_ok()) {
+        // This can fail: an input may have a file and a directory with one name.
+        let parent_created = path.parent().map(fs::create_dir_all);
+        if parent_created.is_some_and(|created| created.is_ok()) {
             let _ = fs::write(path, contents);
         }
     }
 }
 
-/// A path that stays in the directory.
+/// Whether a path is relative, short, of plain characters, and stays within the directory.
 fn is_plain(path: &str) -> bool {
     let is_part = |part: &str| {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
         !part.is_empty()
             && part.len() < 64
             && part != "."
             && part != ".."
-            && part.bytes().all(is_plain)
+            && part.bytes().all(is_allowed)
     };
     path.len() < 256 && path.split('/').all(is_part)
 }

@@ -1,9 +1,10 @@
-//! The readers of untrusted data, each as a function that takes any bytes and must return.
+//! The fuzz targets: each reader of untrusted data, as a function that takes any bytes and must return.
 //!
-//! `fuzz/` has a libFuzzer target for each of [`TARGETS`], and the test `corpus` of this crate runs each
-//! over its kept inputs and changed copies of them, so that neither can rot. A function panics when a
-//! reader does, or when a result breaks a promise: printed text from an untrusted run has no control
-//! characters. Errors that readers return are expected.
+//! `fuzz/` has a libFuzzer program for each of [`TARGETS`]. The test `corpus` of this crate runs each target with its
+//! kept inputs and with changed copies of them, so every build checks the targets.
+//!
+//! A target panics if a reader panics, or if a result breaks a promise. An example of a promise: text that is printed
+//! from an untrusted run has no control characters. Errors that readers return are expected.
 
 mod guest_kernel;
 mod host;
@@ -19,12 +20,13 @@ pub use seeds::seeds;
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its program in `fuzz/`, and of its directory in `fuzz/corpus`.
+    /// The name of the target, of its program in `fuzz/`, and of its directory in `fuzz/corpus`.
     pub name: &'static str,
-    /// Gives the bytes to a reader.
+    /// Passes the bytes to a reader.
     pub body: fn(&[u8]),
 }
 
+/// All fuzz targets.
 pub const TARGETS: [Target; 15] = [
     Target { name: "manifest", body: run::manifest },
     Target { name: "parquet", body: run::parquet },
@@ -43,16 +45,16 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "host_files", body: host::host_files },
 ];
 
-/// The target of that name.
+/// The target with this name.
 #[must_use]
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|target| target.name == name)
 }
 
-/// A directory of this thread, in memory where there is such a place: a target runs thousands of
-/// times a second.
+/// Makes a temporary directory, in memory (/dev/shm) if possible: a target writes files thousands of times per second.
 fn scratch() -> tempfile::TempDir {
     let memory = std::path::Path::new("/dev/shm");
-    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-    made.expect("a scratch directory")
+    let directory =
+        if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    directory.expect("a scratch directory")
 }

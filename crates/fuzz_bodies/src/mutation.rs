@@ -1,9 +1,9 @@
-//! Changed copies of inputs, the same for the same seed.
+//! Makes changed copies of inputs for the test `corpus`. Equal seeds give equal copies, so a failure can be repeated.
 
 use stats::random::Random;
 
-/// Words that readers treat in a special way.
-const WORDS: [&[u8]; 14] = [
+/// Bytes that readers treat in a special way.
+const SPECIAL_BYTES: [&[u8]; 14] = [
     b"0",
     b"-1",
     b"18446744073709551615",
@@ -20,7 +20,7 @@ const WORDS: [&[u8]; 14] = [
     b"\xc2\xb5",
 ];
 
-/// Changes of one input.
+/// Maximum number of changes in one copy.
 const CHANGES_MAX: u64 = 4;
 
 /// Makes changed copies of inputs.
@@ -30,13 +30,13 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// A mutator that makes the same copies for the same seed.
+    /// Mutators with equal seeds make equal copies.
     #[must_use]
     pub fn new(seed: u64) -> Mutator {
         Mutator { random: Random::new(seed) }
     }
 
-    /// A copy of `input` with 1 to 4 changes; `other` is a source of parts.
+    /// A copy of `input` with 1 to 4 changes. Parts of `other` replace parts of the copy in some changes.
     #[must_use]
     pub fn changed(&mut self, input: &[u8], other: &[u8]) -> Vec<u8> {
         let mut copy = input.to_vec();
@@ -46,6 +46,8 @@ impl Mutator {
         copy
     }
 
+    /// Makes one random change: cuts the end or a part, repeats a part, inserts foreign or special bytes, or changes a
+    /// byte.
     fn change(&mut self, bytes: &mut Vec<u8>, other: &[u8]) {
         let start = self.below(bytes.len() + 1);
         let end = start + self.below((bytes.len() - start).min(64) + 1);
@@ -53,17 +55,17 @@ impl Mutator {
             0 => bytes.truncate(start),
             1 => drop(bytes.drain(start..end)),
             2 => {
-                let again = bytes[start..end].to_vec();
-                bytes.splice(start..start, again);
+                let part = bytes[start..end].to_vec();
+                bytes.splice(start..start, part);
             }
             3 => {
-                let from = self.below(other.len() + 1);
-                let to = from + self.below((other.len() - from).min(64) + 1);
-                bytes.splice(start..end, other[from..to].iter().copied());
+                let other_start = self.below(other.len() + 1);
+                let other_end = other_start + self.below((other.len() - other_start).min(64) + 1);
+                bytes.splice(start..end, other[other_start..other_end].iter().copied());
             }
             4 => {
-                let word = WORDS[self.below(WORDS.len())];
-                bytes.splice(start..end.min(start + word.len()), word.iter().copied());
+                let special = SPECIAL_BYTES[self.below(SPECIAL_BYTES.len())];
+                bytes.splice(start..end.min(start + special.len()), special.iter().copied());
             }
             _ => {
                 if let Some(byte) = bytes.get_mut(start) {

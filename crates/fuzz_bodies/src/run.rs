@@ -1,4 +1,5 @@
-//! Readers of a run directory: its manifest, the Parquet file of a table, and their evaluation.
+//! Fuzz targets for readers of a run directory: of its manifest, of the Parquet file of a table, and of the
+//! comparison of two runs. Each prints what it reads, in every format.
 
 use std::cell::RefCell;
 use std::fs;
@@ -12,24 +13,24 @@ use serde_json::{Map, Value as Json, json};
 use crate::scratch;
 use crate::seeds::sample_run;
 
-/// A run directory of this thread, with the content that is restored before each input.
-struct Directory {
-    directory: tempfile::TempDir,
+/// A directory with a sample run. Each thread has its own, and each input replaces some of its files.
+struct RunDirectory {
+    parent: tempfile::TempDir,
+    /// The manifest of the sample; `parquet` changes it.
     manifest: Map<String, Json>,
 }
 
-impl Directory {
-    fn new() -> Directory {
-        let directory = scratch();
-        write_run(&sample_run(), &[], &directory.path().join("run"))
-            .expect("the sample is written");
-        let text = fs::read(directory.path().join("run/manifest.json")).expect("a manifest");
+impl RunDirectory {
+    fn new() -> RunDirectory {
+        let parent = scratch();
+        write_run(&sample_run(), &[], &parent.path().join("run")).expect("the sample is written");
+        let text = fs::read(parent.path().join("run/manifest.json")).expect("a manifest");
         let manifest = serde_json::from_slice(&text).expect("a manifest is JSON");
-        Directory { directory, manifest }
+        RunDirectory { parent, manifest }
     }
 
     fn path(&self) -> std::path::PathBuf {
-        self.directory.path().join("run")
+        self.parent.path().join("run")
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
@@ -38,11 +39,11 @@ impl Directory {
 }
 
 thread_local! {
-    static MANIFEST: RefCell<Directory> = RefCell::new(Directory::new());
-    static PARQUET: RefCell<Directory> = RefCell::new(Directory::new());
+    static MANIFEST: RefCell<RunDirectory> = RefCell::new(RunDirectory::new());
+    static PARQUET: RefCell<RunDirectory> = RefCell::new(RunDirectory::new());
 }
 
-/// Any bytes as `manifest.json`, with the tables of a good run.
+/// Reads any bytes as `manifest.json`, with the tables of a valid run.
 pub(crate) fn manifest(bytes: &[u8]) {
     MANIFEST.with_borrow(|directory| {
         directory.write("manifest.json", bytes);
@@ -50,8 +51,8 @@ pub(crate) fn manifest(bytes: &[u8]) {
     });
 }
 
-/// Any bytes as the file of a table, whose size and checksum the manifest has right. The first byte is
-/// the number of rows that the manifest says.
+/// Reads any bytes as the Parquet file of a table. The manifest has the file's size and checksum, so the reader
+/// decodes it. The first byte of the input is the number of rows in the manifest.
 pub(crate) fn parquet(bytes: &[u8]) {
     let Some((rows, file)) = bytes.split_first() else { return };
     PARQUET.with_borrow_mut(|directory| {
@@ -68,14 +69,14 @@ pub(crate) fn parquet(bytes: &[u8]) {
     });
 }
 
-/// CRC-32 (IEEE), as the manifest has it: bit by bit, so that it is not the code that is tested.
+/// CRC-32 (IEEE), as the manifest has it. This is not the code under test, but a second implementation, bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
     let byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), step);
     !bytes.iter().fold(!0, byte)
 }
 
-/// Reads a run and, if it is one, prints it in every format.
+/// Reads a run and, if it is valid, prints it in every format.
 fn show(directory: &Path) {
     let Ok(run) = read_run(directory) else { return };
     assert_eq!(run.schema, SCHEMA);
@@ -96,14 +97,14 @@ fn show(directory: &Path) {
     }
 }
 
-/// Text for people: a control character could steer a terminal.
+/// Panics if a text for people has a control character other than a line feed. It could steer a terminal.
 fn assert_printable(text: &str) {
-    let control = text.chars().find(|char| char.is_control() && *char != '\n');
+    let control = text.chars().find(|character| character.is_control() && *character != '\n');
     assert_eq!(control, None, "in {text:?}");
 }
 
-/// Two runs of the same columns whose cells are the bytes, compared with one another; and the gate
-/// tried with each of them.
+/// Compares two runs whose cells are the input's bytes, and tests the comparison's rules with the first run. The
+/// first 32 bytes of the input are the rules.
 pub(crate) fn compare(bytes: &[u8]) {
     let (rule, cells) = bytes.split_at(bytes.len().min(32));
     let Ok(rules) = std::str::from_utf8(rule) else { return };
@@ -118,7 +119,7 @@ pub(crate) fn compare(bytes: &[u8]) {
     let _ = lab::compare::self_test(&base, &plan);
 }
 
-/// The sample with rows from bytes.
+/// The sample run with rows from bytes. Each cell takes 8 bytes, and an incomplete last row is left out.
 fn run_of(bytes: &[u8]) -> Run {
     let mut run = sample_run();
     let table = &mut run.tables[0];
@@ -126,20 +127,21 @@ fn run_of(bytes: &[u8]) -> Run {
     let mut rows = record::Table::new("handlers", "Rows.", columns.clone());
     for row in bytes.chunks_exact(columns.len() * 8) {
         let cells = row.as_chunks::<8>().0.iter().zip(&columns);
-        rows.push(cells.map(|(eight, column)| cell(*eight, column.kind)).collect());
+        rows.push(cells.map(|(bytes, column)| cell(*bytes, column.kind)).collect());
     }
     *table = rows;
     run
 }
 
-fn cell(eight: [u8; 8], kind: record::Kind) -> record::Value {
-    let number = u64::from_le_bytes(eight);
+/// A value of this kind with these bytes. All ones stand for a value that is absent.
+fn cell(bytes: [u8; 8], kind: record::Kind) -> record::Value {
+    let number = u64::from_le_bytes(bytes);
     match kind {
         _ if number == u64::MAX => record::Value::Absent,
         record::Kind::Bool => record::Value::Bool(number & 1 == 1),
         record::Kind::Uint => record::Value::Uint(number),
         record::Kind::Int => record::Value::Int(number.cast_signed()),
         record::Kind::Real => record::Value::real(f64::from_bits(number)),
-        record::Kind::Text => String::from_utf8_lossy(&eight).into_owned().into(),
+        record::Kind::Text => String::from_utf8_lossy(&bytes).into_owned().into(),
     }
 }

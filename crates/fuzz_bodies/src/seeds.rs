@@ -1,7 +1,7 @@
-//! Inputs to start from.
+//! The inputs that fuzzing starts from.
 //!
-//! `fuzz/corpus/TARGET` has the text inputs, and the inputs that once broke a reader; a file `*.hex` is bytes in
-//! hexadecimal digits. Binary inputs are made here, where the code under test can write them.
+//! `fuzz/corpus/TARGET` has the text inputs of a target, and the inputs that once broke a reader. A file `*.hex` has
+//! bytes as hexadecimal digits. This file makes binary inputs, if the code under test can write them.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use simrecord::record::{
 
 use crate::scratch;
 
-/// A kernel's symbols, which name what [`sample_btf`] describes.
+/// The symbols of a kernel, with the names that [`sample_btf`] describes.
 pub(crate) const KALLSYMS: &str = include_str!("../../../fuzz/corpus/kallsyms/kernel.txt");
 
 /// The types of a kernel: `task_struct`, `entity`, and the function `do_open`.
@@ -24,7 +24,7 @@ pub(crate) fn sample_btf() -> Vec<u8> {
     from_hex(include_str!("../../../fuzz/corpus/btf/task.hex")).expect("hexadecimal digits")
 }
 
-/// The inputs to start from, in the same order each time.
+/// The inputs that fuzzing of this target starts from, always in the same order.
 ///
 /// # Panics
 /// When a file of the corpus cannot be read.
@@ -36,15 +36,20 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
     let mut inputs: Vec<Vec<u8>> = Vec::new();
     for path in paths.iter().map(fs::DirEntry::path) {
         let bytes = fs::read(&path).expect("a file of the corpus");
-        let hex = path.extension().is_some_and(|extension| extension == "hex");
+        let is_hex = path.extension().is_some_and(|extension| extension == "hex");
         let text = String::from_utf8_lossy(&bytes);
-        inputs.push(if hex { from_hex(&text).expect("hexadecimal digits") } else { bytes.clone() });
+        inputs.push(if is_hex {
+            from_hex(&text).expect("hexadecimal digits")
+        } else {
+            bytes.clone()
+        });
     }
-    inputs.extend(made(target));
+    inputs.extend(encoded_inputs(target));
     inputs
 }
 
-fn made(target: &str) -> Vec<Vec<u8>> {
+/// The inputs of this target that code of irqlab encodes.
+fn encoded_inputs(target: &str) -> Vec<Vec<u8>> {
     match target {
         "manifest" => vec![written("manifest.json")],
         "parquet" => {
@@ -76,12 +81,12 @@ fn made(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// The lines of a guest's response.
+/// A guest's response, as the lines that the guest prints.
 fn response<T: Serialize>(response: Result<Vec<T>, BenchError>) -> Vec<u8> {
     lab::guest_protocol::encode(response).join("\n").into_bytes()
 }
 
-/// A file of the sample as `record` writes it.
+/// The contents of a file of the sample run, as crate `record` writes it.
 fn written(file: &str) -> Vec<u8> {
     let parent = scratch();
     let directory = parent.path().join("run");
@@ -89,7 +94,7 @@ fn written(file: &str) -> Vec<u8> {
     fs::read(directory.join(file)).expect("a file of the sample")
 }
 
-/// A run with each kind of column, hints of display, and what a careless printer would print.
+/// A run with each kind of column, hints for its display, and texts that a printer must escape.
 pub(crate) fn sample_run() -> Run {
     let columns = vec![
         Column::new("name", Kind::Text, "Name."),
@@ -131,6 +136,7 @@ pub(crate) fn sample_run() -> Run {
     }
 }
 
+/// A short record of the plugin that has many kinds of entries.
 fn plugin_record() -> Vec<u8> {
     let region = Region {
         cpu: 0,
@@ -182,12 +188,12 @@ fn plugin_record() -> Vec<u8> {
     encoded.concat()
 }
 
-/// The bytes of hexadecimal digits in lines.
+/// The bytes of hexadecimal digits with any white space. `None` for another character or an odd number of digits.
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = text
         .chars()
-        .filter(|char| !char.is_whitespace())
-        .map(|char| char.to_digit(16))
+        .filter(|character| !character.is_whitespace())
+        .map(|character| character.to_digit(16))
         .collect::<Option<_>>()?;
     let (pairs, rest) = digits.as_chunks::<2>();
     rest.is_empty().then(|| pairs.iter().map(|[high, low]| (high << 4 | low) as u8).collect())

@@ -1,4 +1,5 @@
-//! Readers of a simulated machine's output: the plugin's record, and the guest's response.
+//! Fuzz targets for the readers of a simulated machine's output: the record of QEMU's plugin, and the response of the
+//! irqlab in the guest.
 
 use std::hint::black_box;
 
@@ -10,9 +11,9 @@ use lab::signal::in_guest::SignalResponse;
 use simrecord::record::{BYTES, Record};
 use simrecord::{parsed, reader};
 
-/// Any bytes as the record that the plugin writes.
+/// Reads any bytes as the record that the plugin writes.
 pub(crate) fn plugin_record(bytes: &[u8]) {
-    // A decoded record survives encoding and decoding.
+    // A decoded record stays equal when it is encoded and decoded again.
     for record in bytes.as_chunks::<BYTES>().0 {
         if let Ok(decoded) = Record::decode(record) {
             assert_eq!(Record::decode(&decoded.encode()).ok(), Some(decoded));
@@ -22,7 +23,7 @@ pub(crate) fn plugin_record(bytes: &[u8]) {
     black_box(parsed::parse(&stream).ok());
 }
 
-/// Any lines as the response of the irqlab in a guest, to each experiment; and as a request.
+/// Reads any lines as the guest's response to a request of an experiment, and the first line as a request.
 pub(crate) fn guest_response(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     black_box(decode::<HandlersResponse>(text.lines()).ok());

@@ -1,5 +1,5 @@
-//! Readers of text that people write: models of machines, changes of a model, tables of measurements, values of
-//! options.
+//! Fuzz targets for readers of text that people write: models of machines, changes of a model, tables of
+//! measurements, and values of options.
 
 use std::hint::black_box;
 use std::sync::LazyLock;
@@ -11,10 +11,10 @@ use machine::schema::{draw, set};
 use signalling::{Scheme, Start, fit, parse_time_ns};
 use sim::devices::Disk;
 
-/// Maximum number of rows that costs are fitted to. The fit takes long, and is not the subject of the fuzzing.
+/// Inputs with more rows are read but not fitted. The fit takes long, and fuzzing is to test the reader.
 const FITTED_ROWS_MAX: usize = 4;
 
-/// Any text as the TOML file of a machine model.
+/// Reads any text as the TOML file of a machine model.
 pub(crate) fn machine_model(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     use_model(text);
@@ -29,7 +29,7 @@ fn use_model(text: &str) {
 
 static ZEN3: LazyLock<String> = LazyLock::new(|| sim::models::text("zen3").expect("zen3"));
 
-/// Any lines as the words of `--set`, on a model of a real machine.
+/// Reads any lines as values of `--set`, and changes a model of a real machine by them.
 pub(crate) fn machine_set(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let assignments: Vec<&str> = text.lines().collect();
@@ -38,7 +38,7 @@ pub(crate) fn machine_set(bytes: &[u8]) {
     }
 }
 
-/// Any text as the CSV file of `signal fit`.
+/// Reads any text as the CSV file of `signal fit`.
 pub(crate) fn signal_csv(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(read) = observations::of_csv(text) else { return };
@@ -47,13 +47,13 @@ pub(crate) fn signal_csv(bytes: &[u8]) {
     }
 }
 
-/// Any lines as the words of options that have a syntax of their own.
+/// Reads each line as the value of each option that has its own syntax.
 pub(crate) fn option_words(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for word in text.lines() {
         black_box(parse_time_ns(word).ok());
         if let Ok(scheme) = word.parse::<Scheme>() {
-            // A printed scheme is read as the same scheme.
+            // A scheme that is printed and read again is unchanged.
             assert_eq!(scheme.to_string().parse::<Scheme>().ok(), Some(scheme), "{word:?}");
         }
         black_box(word.parse::<Rule>().ok());

@@ -1,4 +1,7 @@
 //! The terminal: results go to stdout; messages, progress and errors go to stderr.
+//!
+//! Every verb prints through this file. Experiments of `lab` report their steps to [`ProgressLine`], and `sim` reports
+//! its machines to [`MachineLines`]. Messages and progress are escaped here; a caller escapes its results itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -63,23 +66,24 @@ fn options() -> ConsoleArgs {
 /// Prints a message on stderr, unless `-q` was given.
 pub fn say(text: &str) {
     if !options().quiet {
-        line(text);
+        print_message(text);
     }
 }
 
 /// Prints a message on stderr only if `-v` was given.
 pub fn say_more(text: &str) {
     if options().verbose && !options().quiet {
-        line(text);
+        print_message(text);
     }
 }
 
 /// Prints an error or a warning on stderr, even with `-q`.
 pub fn warn(text: &str) {
-    line(&format!("irqlab: {text}"));
+    print_message(&format!("irqlab: {text}"));
 }
 
-fn line(text: &str) {
+/// Prints an escaped message on stderr, above the progress lines.
+fn print_message(text: &str) {
     above_progress(|| to_stderr(&format!("{}\n", escape::lines(text))));
 }
 
@@ -93,7 +97,7 @@ pub fn above_progress<T>(print: impl FnOnce() -> T) -> T {
     LINES.suspend(print)
 }
 
-/// Writes results to stdout. A closed pipe is not an error.
+/// Writes results to stdout. Escapes nothing. A closed pipe is not an error.
 ///
 /// Fails when stdout cannot be written, as on a full disk.
 pub fn print(text: &str) -> anyhow::Result<()> {
@@ -111,13 +115,13 @@ pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<bool> {
     }
 }
 
-/// Prints to standard output what `write` writes. Stops early, without an error, if the reader has closed the pipe.
+/// Lets `write` write to stdout through a buffer. Ends early, without an error, if the reader has closed the pipe.
 ///
-/// Fails when stdout cannot be written, and the errors of `write`.
+/// Fails when stdout cannot be written, and with the errors of `write`.
 pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let written = write(&mut out).and_then(|()| out.flush());
-    // Discards the rest of the buffer. A drop would write it again and ignore the error.
+    // Discards the rest of the buffer. Dropping `out` would write the rest again and ignore the error.
     let (_, _) = out.into_parts();
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -133,7 +137,7 @@ pub fn has_color() -> bool {
     is_colored(options().color, io::stdout().is_terminal(), no_color)
 }
 
-/// `no_color`: whether NO_COLOR (no-color.org) is set and not empty. `--color always` overrides it.
+/// Decides whether to print colours. `no_color`: whether NO_COLOR (no-color.org) is set and not empty.
 fn is_colored(color: Color, is_terminal: bool, no_color: bool) -> bool {
     match color {
         Color::Auto => is_terminal && !no_color,
@@ -142,7 +146,7 @@ fn is_colored(color: Color, is_terminal: bool, no_color: bool) -> bool {
     }
 }
 
-/// Width in columns: of the terminal, else from `COLUMNS`, else 120.
+/// Width of the output in columns: the terminal's width, else `COLUMNS`, else 120.
 pub fn width() -> u16 {
     let stdout = io::stdout();
     let from_terminal = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col);
@@ -159,48 +163,58 @@ pub enum Redraw {
     EachStep,
 }
 
-/// A progress line on a terminal: the step, and an estimate of the time left. It disappears when dropped.
+/// A progress line on a terminal: the step, and an estimate of the time left. Dropping the line removes it.
 pub struct ProgressLine {
     state: Arc<Mutex<Estimate>>,
     bar: Option<ProgressBar>,
     redraw: Redraw,
 }
 
-/// The progress from which the time left is estimated.
+/// The progress of a measurement, from which [`Estimate::time_left`] estimates the time left.
 #[derive(Debug)]
 struct Estimate {
     started: Instant,
     step_started: Instant,
     /// Number of steps that have ended.
-    done: usize,
-    count: usize,
+    steps_done: usize,
+    step_count: usize,
     /// Finished part of the current step, 0 to 1.
     fraction: f64,
-    /// Planned length of a step, or `None` if it is not known in advance.
+    /// Planned length of each step, or `None` if the plan states none.
     expected: Option<Duration>,
 }
 
 impl Estimate {
-    /// The estimate at the start, with `count` steps to do.
-    fn of_steps(count: usize) -> Estimate {
+    /// The estimate before the first of `step_count` steps.
+    fn of_steps(step_count: usize) -> Estimate {
         let now = Instant::now();
-        Estimate { started: now, step_started: now, done: 0, count, fraction: 0.0, expected: None }
+        Estimate {
+            started: now,
+            step_started: now,
+            steps_done: 0,
+            step_count,
+            fraction: 0.0,
+            expected: None,
+        }
     }
 
-    /// The time until the last step ends; `None` while no step's length is known.
+    /// The time until the last step ends, or `None` while nothing shows the length of a step.
+    ///
+    /// The length of a step is the planned length. Without a plan, it is the extrapolated length of the current step,
+    /// or else the mean length of the ended steps.
     fn time_left(&self, now: Instant) -> Option<Duration> {
         let in_step = now.saturating_duration_since(self.step_started);
         let before_step = self.step_started.saturating_duration_since(self.started);
-        let step = match (self.expected, u32::try_from(self.done)) {
+        let step_length = match (self.expected, u32::try_from(self.steps_done)) {
             (Some(expected), _) => expected,
             _ if self.fraction > 0.0 => {
                 Duration::try_from_secs_f64(in_step.as_secs_f64() / self.fraction).ok()?
             }
-            (None, Ok(done @ 1..)) => before_step / done,
+            (None, Ok(steps_done @ 1..)) => before_step / steps_done,
             _ => return None,
         };
-        let steps = u32::try_from(self.count.saturating_sub(self.done)).ok()?;
-        Some(step.checked_mul(steps)?.saturating_sub(in_step))
+        let steps_left = u32::try_from(self.step_count.saturating_sub(self.steps_done)).ok()?;
+        Some(step_length.checked_mul(steps_left)?.saturating_sub(in_step))
     }
 }
 
@@ -208,7 +222,7 @@ impl ProgressLine {
     /// A progress line without steps. [`ProgressLine::step`] or [`Progress::start`] sets them.
     pub fn new(redraw: Redraw) -> ProgressLine {
         let state = Arc::new(Mutex::new(Estimate::of_steps(0)));
-        let bar = shows_progress().then(|| bar(Arc::clone(&state)));
+        let bar = shows_progress().then(|| time_left_bar(Arc::clone(&state)));
         ProgressLine { state, bar, redraw }
     }
 
@@ -228,8 +242,8 @@ impl Progress for ProgressLine {
         *state = Estimate {
             started,
             step_started: now,
-            done: step.number.saturating_sub(1),
-            count: step.count,
+            steps_done: step.number.saturating_sub(1),
+            step_count: step.count,
             fraction: 0.0,
             expected: step.expected,
         };
@@ -257,7 +271,8 @@ impl Drop for ProgressLine {
     }
 }
 
-fn bar(state: Arc<Mutex<Estimate>>) -> ProgressBar {
+/// A line on the terminal with its message, the time since its start, and the time left by the estimate in `state`.
+fn time_left_bar(state: Arc<Mutex<Estimate>>) -> ProgressBar {
     let write_time_left = move |_: &ProgressState, text: &mut dyn std::fmt::Write| {
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = match state.time_left(Instant::now()) {
@@ -274,7 +289,9 @@ fn bar(state: Arc<Mutex<Estimate>>) -> ProgressBar {
     bar
 }
 
-/// Redraws a line every second until it is finished. indicatif's own thread panics where the kernel refuses it.
+/// Starts a thread that redraws a line every second until the line is finished.
+///
+/// Does not use the thread that indicatif offers: indicatif panics where the kernel refuses a thread.
 fn redraw_every_second(bar: &ProgressBar) {
     let bar = bar.downgrade();
     let redraw = move || {
@@ -284,7 +301,7 @@ fn redraw_every_second(bar: &ProgressBar) {
             std::thread::sleep(Duration::from_secs(1));
         }
     };
-    // Without the thread the line changes at each step.
+    // If the kernel refuses the thread, the line still changes at each step.
     let _ = spawn_thread("progress", redraw);
 }
 
@@ -292,7 +309,7 @@ fn shows_progress() -> bool {
     !options().quiet && io::stderr().is_terminal()
 }
 
-/// Progress lines, one for each running simulated machine.
+/// Progress on stderr while simulated machines run: a line for each machine, and a forecast for all of them.
 #[derive(Default)]
 pub struct MachineLines {
     lines: Mutex<BTreeMap<String, MachineLine>>,
@@ -315,7 +332,7 @@ struct ForecastLine {
     /// When the next forecast is due; `None` before the first machine.
     due: Option<Instant>,
     bar: Option<ProgressBar>,
-    /// Whether a machine ends early. A forecast of what it would still have done is of no use then.
+    /// Whether a machine ends early. The forecast would still count its remaining work, so it is no longer shown.
     ends_early: bool,
 }
 
@@ -329,7 +346,7 @@ impl ForecastLine {
         }
         let text = forecast_text(&self.forecast, now, self.experiment);
         if shows_progress() {
-            self.bar.get_or_insert_with(plain_bar).set_message(escape::plain(&text));
+            self.bar.get_or_insert_with(message_bar).set_message(escape::plain(&text));
             self.due = Some(now + Duration::from_secs(1));
         } else {
             say(&text);
@@ -345,38 +362,39 @@ impl ForecastLine {
     }
 }
 
-/// A line on the terminal that has only its message.
-fn plain_bar() -> ProgressBar {
+/// A line on the terminal with only its message.
+fn message_bar() -> ProgressBar {
     let bar = LINES.add(ProgressBar::no_length());
     let style = ProgressStyle::with_template("{msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     bar
 }
 
-/// The time that is left, what takes most of it, what would shorten it, and where each machine is.
+/// The forecast in words: the time left, its largest part, the option that shortens this part, and the phase of each
+/// machine.
 fn forecast_text(forecast: &Forecast, now: Instant, experiment: &str) -> String {
     let mut text = match forecast.left(now) {
-        Some(left) => {
-            let about = if forecast.is_at_most() { "at most" } else { "about" };
-            let mut text = format!("forecast: {about} {} left", rounded(left.total));
-            let part = match left.dominated_by {
+        Some(time_left) => {
+            let qualifier = if forecast.is_at_most() { "at most" } else { "about" };
+            let mut text = format!("forecast: {qualifier} {} left", rounded(time_left.total));
+            let part = match time_left.dominated_by {
                 TimePart::SetUp => "set-up",
                 TimePart::Windows if experiment == BOOT => "the command",
                 TimePart::Windows if experiment == WORKLOAD => "the workload",
                 TimePart::Windows => "windows",
                 TimePart::FurtherMachines => "further machines",
             };
-            if left.total >= Duration::from_secs(1) {
+            if time_left.total >= Duration::from_secs(1) {
                 let _ = write!(text, ", mostly {part}");
-                if let Some(option) = shortened_by(experiment, left.dominated_by) {
+                if let Some(option) = option_that_shortens(experiment, time_left.dominated_by) {
                     let _ = write!(text, " (less with {option})");
                 }
             }
             text
         }
         None => {
-            let why = why_unknown(forecast);
-            let mut text = format!("forecast: time left not known yet ({why})");
+            let reason = reason_for_no_forecast(forecast);
+            let mut text = format!("forecast: time left not known yet ({reason})");
             if let Some((host, Limits { guest_s, .. })) = forecast.limits(now) {
                 let host = rounded(host);
                 let _ = write!(
@@ -392,18 +410,21 @@ fn forecast_text(forecast: &Forecast, now: Instant, experiment: &str) -> String 
         let _ = write!(text, "; {ended} of {planned} machines done");
     }
     for (machine, state) in forecast.states() {
-        let _ = write!(text, "; {machine}: {}", phase_words(state.phase));
+        let _ = write!(text, "; {machine}: {}", phase_text(state.phase));
         let Some(elapsed_ns) = state.elapsed_ns else { continue };
-        let ms = elapsed_ns as f64 / 1e6;
-        let _ = write!(text, ", {ms:.1} ms of guest time done");
-        if let Some(part) = state.fraction.filter(|part| *part > 0.0) {
-            let _ = write!(text, ", {:.1} ms left", ms / part - ms);
+        let elapsed_ms = elapsed_ns as f64 / 1e6;
+        let _ = write!(text, ", {elapsed_ms:.1} ms of guest time done");
+        if let Some(fraction) = state.fraction.filter(|fraction| *fraction > 0.0) {
+            let _ = write!(text, ", {:.1} ms left", elapsed_ms / fraction - elapsed_ms);
         }
         if let Some(rate) = forecast.rate(now, machine) {
             let _ = write!(text, ", {:.3} ms/s", rate * 1e3);
         }
-        // The length of other windows is known in guest time.
-        let rate = forecast.instruction_rate(now, machine).filter(|_| state.fraction.is_none());
+        // A window with a known fraction has a known length in guest time, which says more than instructions.
+        if state.fraction.is_some() {
+            continue;
+        }
+        let rate = forecast.instruction_rate(now, machine);
         if let Some((instructions, rate)) = state.instructions.zip(rate) {
             let (done, rate) = (instructions as f64 / 1e6, rate / 1e6);
             let _ = write!(text, ", {done:.1} M instructions done, {rate:.1} M/s");
@@ -412,8 +433,8 @@ fn forecast_text(forecast: &Forecast, now: Instant, experiment: &str) -> String 
     text
 }
 
-/// Why there is no forecast.
-fn why_unknown(forecast: &Forecast) -> &'static str {
+/// The reason why the time left is not known yet.
+fn reason_for_no_forecast(forecast: &Forecast) -> &'static str {
     let has_phase = |phase: MachinePhase| forecast.states().any(|(_, state)| state.phase == phase);
     let is_timed = forecast.states().any(|(_, state)| state.fraction.is_some());
     if has_phase(MachinePhase::Boots) {
@@ -429,8 +450,8 @@ fn why_unknown(forecast: &Forecast) -> &'static str {
     }
 }
 
-/// The option that shortens this part of an experiment.
-fn shortened_by(experiment: &str, part: TimePart) -> Option<&'static str> {
+/// The option that shortens this part of an experiment, or `None` if no option does.
+fn option_that_shortens(experiment: &str, part: TimePart) -> Option<&'static str> {
     match (experiment, part) {
         ("handlers" | "signal run", TimePart::Windows) => Some("a shorter -d"),
         ("noise", TimePart::Windows) => Some("a shorter -d, or fewer --loop"),
@@ -449,6 +470,7 @@ fn shortened_by(experiment: &str, part: TimePart) -> Option<&'static str> {
     }
 }
 
+/// The progress line of one machine: its phase, and an estimate of the time until the phase ends.
 struct MachineLine {
     bar: Option<ProgressBar>,
     state: Arc<Mutex<Estimate>>,
@@ -458,7 +480,7 @@ struct MachineLine {
 impl MachineLine {
     fn new() -> MachineLine {
         let state = Arc::new(Mutex::new(Estimate::of_steps(1)));
-        let bar = shows_progress().then(|| bar(Arc::clone(&state)));
+        let bar = shows_progress().then(|| time_left_bar(Arc::clone(&state)));
         if let Some(bar) = &bar {
             redraw_every_second(bar);
         }
@@ -476,13 +498,14 @@ impl MachineLines {
             line.phase = Some(phase);
             // Earlier phases do not predict the length of this phase.
             *line.state.lock().unwrap_or_else(PoisonError::into_inner) = Estimate::of_steps(1);
-            say_more(&format!("{machine}: {}", phase_words(phase)));
+            say_more(&format!("{machine}: {}", phase_text(phase)));
         }
         line.state.lock().unwrap_or_else(PoisonError::into_inner).fraction =
             fraction.unwrap_or(0.0);
         if let Some(bar) = &line.bar {
-            let part = fraction.map(|part| format!(", {:.0} %", part * 100.0)).unwrap_or_default();
-            let text = format!("{machine}: {}{part}", phase_words(phase));
+            let percent =
+                fraction.map(|part| format!(", {:.0} %", part * 100.0)).unwrap_or_default();
+            let text = format!("{machine}: {}{percent}", phase_text(phase));
             bar.set_message(escape::plain(&text));
         }
     }
@@ -502,7 +525,7 @@ impl MachineProgress for MachineLines {
     }
 
     fn update(&self, machine: &str, state: MachineState) {
-        // The console of a machine that is not observed is all that there is to see.
+        // An unobserved machine reports nothing but its console, so it gets no line.
         if state.phase != MachinePhase::Unobserved {
             self.show_phase(machine, state);
         }
@@ -512,11 +535,11 @@ impl MachineProgress for MachineLines {
     }
 
     fn ends_early(&self, machine: &str, phase: MachinePhase, reason: EarlyReason) {
-        let why = match reason {
+        let cause = match reason {
             EarlyReason::Stopped => "stopping",
             EarlyReason::HostLimit | EarlyReason::GuestLimit => "the time limit is reached",
         };
-        let what = match phase {
+        let consequence = match phase {
             MachinePhase::Boots
             | MachinePhase::Unobserved
             | MachinePhase::Starts
@@ -529,20 +552,20 @@ impl MachineProgress for MachineLines {
                  keeps nothing)"
             }
         };
-        let mut shown = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.ends_early = true;
-        shown.pause();
-        drop(shown);
-        say(&format!("{machine}: {why} ({}); {what}", phase_words(phase)));
+        let mut forecast_line = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+        forecast_line.ends_early = true;
+        forecast_line.pause();
+        drop(forecast_line);
+        say(&format!("{machine}: {cause} ({}); {consequence}", phase_text(phase)));
     }
 
     fn done(&self, machine: &str) {
-        let mut shown = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.forecast.end(Instant::now(), machine);
-        if shown.forecast.states().next().is_none() {
-            shown.pause();
+        let mut forecast_line = self.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+        forecast_line.forecast.end(Instant::now(), machine);
+        if forecast_line.forecast.states().next().is_none() {
+            forecast_line.pause();
         }
-        drop(shown);
+        drop(forecast_line);
         let line = self.lines.lock().unwrap_or_else(PoisonError::into_inner).remove(machine);
         if let Some(bar) = line.and_then(|line| line.bar) {
             bar.finish_and_clear();
@@ -550,7 +573,8 @@ impl MachineProgress for MachineLines {
     }
 }
 
-fn phase_words(phase: MachinePhase) -> String {
+/// The phase of a simulated machine, for its progress line.
+fn phase_text(phase: MachinePhase) -> String {
     match phase {
         MachinePhase::Boots => "booting".to_owned(),
         MachinePhase::Unobserved => "running".to_owned(),
@@ -593,8 +617,8 @@ mod tests {
         let mut estimate = Estimate {
             started,
             step_started: started,
-            done: 0,
-            count: 4,
+            steps_done: 0,
+            step_count: 4,
             fraction: 0.0,
             expected: None,
         };
@@ -603,7 +627,7 @@ mod tests {
         assert_eq!(estimate.time_left(started + second), Some(7 * second));
         estimate.expected = Some(10 * second);
         assert_eq!(estimate.time_left(started + second), Some(39 * second));
-        (estimate.expected, estimate.fraction, estimate.done) = (None, 0.0, 2);
+        (estimate.expected, estimate.fraction, estimate.steps_done) = (None, 0.0, 2);
         estimate.step_started = started + 12 * second;
         assert_eq!(estimate.time_left(started + 13 * second), Some(11 * second));
         assert_eq!(estimate.time_left(started + 99 * second), Some(Duration::ZERO));

@@ -1,5 +1,5 @@
 //! Measures the kernels of the validation suite on this machine and in a simulated machine, for `bench model` and
-//! `machines fit`.
+//! `machines fit`. The suite is in the crate `kernels`, its samples are in `lab::kernels`.
 
 use std::cell::{Cell, RefCell};
 
@@ -38,10 +38,12 @@ pub struct Host {
     pub conditions: Conditions,
 }
 
+/// Passes requests to stop to the measurement. Shows its progress, and keeps the quietest ratio that it reports.
 struct Observer<'s> {
     stop: &'s Stop,
+    /// See [`Conditions::quietest_ratio`].
     quietest_ratio: Cell<Option<f64>>,
-    line: RefCell<ProgressLine>,
+    progress: RefCell<ProgressLine>,
 }
 
 impl KernelsObserver for Observer<'_> {
@@ -50,7 +52,7 @@ impl KernelsObserver for Observer<'_> {
     }
 
     fn next(&self, number: usize, count: usize, name: &str) {
-        self.line.borrow_mut().step(number, count, name);
+        self.progress.borrow_mut().step(number, count, name);
     }
 
     fn quietest(&self, ratio: f64) {
@@ -58,7 +60,8 @@ impl KernelsObserver for Observer<'_> {
     }
 }
 
-/// Measures kernels on a CPU of this machine. Each kernel has `windows` windows in each of `processes` processes.
+/// Measures the kernels named in `only`, or all kernels if `only` is empty, on a CPU of this machine. Each kernel has
+/// `windows` windows in each of `processes` processes.
 ///
 /// Fails when nothing can be measured.
 pub fn measure_host(
@@ -80,7 +83,7 @@ pub fn measure_host(
     let observer = Observer {
         stop,
         quietest_ratio: Cell::new(None),
-        line: RefCell::new(ProgressLine::new(Redraw::EachStep)),
+        progress: RefCell::new(ProgressLine::new(Redraw::EachStep)),
     };
     let samples = match processes {
         1 => measure(&request, &observer),
@@ -94,10 +97,11 @@ pub fn measure_host(
         counter_flaw: counter_flaw().map(str::to_owned),
         is_virtual: is_virtual(&root),
         quietest_ratio,
-        throttled: throttled.map(|(now, then)| now.saturating_sub(then)),
+        throttled: throttled.map(|(after, before)| after.saturating_sub(before)),
         rate_ratio: core_hz().zip(rate_before.highest_hz).map(|(hz, highest)| hz / highest as f64),
     };
-    let steal_ns = steal_ns(cpu).zip(stolen_before).map(|(now, then)| now.saturating_sub(then));
+    let steal_ns =
+        steal_ns(cpu).zip(stolen_before).map(|(after, before)| after.saturating_sub(before));
     let mut warnings = Vec::new();
     if let Some(flaw) = counter_flaw() {
         warnings.push(format!(
@@ -105,7 +109,7 @@ pub fn measure_host(
              rate that the chains of additions before and after the window measured"
         ));
     }
-    warnings.extend(disturbance(&samples));
+    warnings.extend(disturbance_warning(&samples));
     Ok(Host { samples, processor: this_processor(), warnings, steal_ns, conditions })
 }
 
@@ -114,8 +118,8 @@ fn is_virtual(root: &Root) -> bool {
     cpu_facts(root).model.hypervisor_flag == Some(true)
 }
 
-/// The warning if more windows were disturbed than counted.
-fn disturbance(samples: &[KernelSample]) -> Option<String> {
+/// A warning if more windows were disturbed than counted.
+fn disturbance_warning(samples: &[KernelSample]) -> Option<String> {
     let figures = samples.iter().filter_map(|sample| sample.figures.as_ref().ok());
     let (counted, rate, sibling) = figures.fold((0, 0, 0), |(counted, rate, sibling), figures| {
         (counted + figures.windows, rate + figures.rate_changed, sibling + figures.sibling_busy)
@@ -130,9 +134,10 @@ fn disturbance(samples: &[KernelSample]) -> Option<String> {
     })
 }
 
-/// Measures kernels in a simulated machine. Returns `None` if the user asked to stop.
+/// Measures the kernels named in `only`, or all kernels if `only` is empty, in a simulated machine. `label` names the
+/// machine in progress lines. Returns `None` if the user asked to stop.
 ///
-/// Fails when the machine cannot be started, or fails.
+/// Fails when the machine cannot be started, or when it fails.
 pub fn measure_model(
     machine: &Simulated,
     label: &str,
@@ -149,8 +154,9 @@ pub fn measure_model(
     Ok(sim::kernels::measure(&machine.guest, label, request)?)
 }
 
-/// The clock rate of this thread's core, Hz: the highest in a short measurement. `None` without a time-stamp counter.
+/// The clock rate of this thread's core, Hz: the highest rate in a short measurement. `None` without a time-stamp
+/// counter.
 pub fn core_hz() -> Option<f64> {
-    let ticks = live::clock::core_cycle()?;
-    Some(live::clock::ClockResolution::measure()?.hz / ticks)
+    let ticks_per_cycle = live::clock::core_cycle()?;
+    Some(live::clock::ClockResolution::measure()?.hz / ticks_per_cycle)
 }

@@ -1,4 +1,7 @@
-//! irqlab: a laboratory for interrupts. Each verb of the command has a file in `verbs/`.
+//! irqlab: a laboratory for interrupts. This file parses the command line and calls the verb.
+//!
+//! Each verb has a file in `verbs/`. The verbs share `options`, `console`, `run` (from the output directory to the exit
+//! code) and `simulated` (the options and the preparation of a simulated machine).
 
 #![forbid(unsafe_code)]
 
@@ -65,7 +68,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether a user runs this verb for its results: `false` for helper processes, completion scripts and manual pages.
+    /// Whether a user runs this verb for its results. `false` for helper processes, completion scripts, manual pages.
     fn is_started_by_a_user(&self) -> bool {
         !matches!(
             self,
@@ -82,6 +85,10 @@ fn main() -> ExitCode {
     run().unwrap_or_else(|error| run::failure(&error))
 }
 
+/// Prepares the process, parses the command line and runs the verb.
+///
+/// The order matters. Rights are withheld before any program can start. The console is set up before anything is
+/// printed. What killed runs left changed on this machine is restored before a verb measures.
 fn run() -> anyhow::Result<ExitCode> {
     live::program_rights::keep_from_programs()
         .context("cannot withhold capabilities from the programs that irqlab starts")?;
@@ -93,7 +100,7 @@ fn run() -> anyhow::Result<ExitCode> {
     });
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     console::set_up(cli.console);
-    live::host::process_cpus(); // before any thread is pinned
+    live::host::process_cpus(); // reads the affinity now, before any thread is pinned
     options::check_bench(&command, &matches)?;
     outputs::note_names_by(live::journal::note_temporary);
     sim::name_process_limits_by(live::spawn::with_reached_limit);

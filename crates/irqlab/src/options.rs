@@ -1,4 +1,6 @@
 //! Options that several verbs share: times, CPU lists, where to measure, and how results are printed.
+//!
+//! The `///` comments of structs and variants that clap derives are help texts: snapshots and the manual quote them.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -23,8 +25,8 @@ pub const SIMULATED: &str = "Simulated machine (--on sim)";
 /// Help heading of the options that work only with `--on live`.
 pub const LIVE: &str = "This machine (--on live)";
 
-/// The end of the help of a verb that measures: `text`, usually its examples, then the exit codes: 0, 1, 2, 4 and `more`.
-/// [`crate::help::arrange`] adds the codes of a command that is measured.
+/// The end of the help of a verb that measures: `text`, then the exit codes 0, 1, 2, 4 and the codes in `more`. `text`
+/// usually has the examples. For verbs that measure a command, [`crate::help::arrange`] adds the command's codes.
 pub fn help_with_exit_codes(more: &[u8], text: &str) -> String {
     let mut help = format!(
         "{text}\n\nCtrl-C stops the measurement; irqlab prints and records what it measured until then (\"complete\": \
@@ -50,9 +52,10 @@ pub enum On {
 }
 
 impl On {
-    /// The model of the simulated machine, if there is one. `program` runs in a simulated machine only.
+    /// The name of the model, or `None` for `--on sim`. `program` names in the error message what runs only in a
+    /// simulated machine.
     ///
-    /// Fails when this is the machine that irqlab runs on.
+    /// Fails for `--on live`.
     pub fn simulated_model(&self, program: &str) -> Result<Option<&str>, Usage> {
         match self {
             On::Live => Err(Usage(format!("{program} runs in a simulated machine: --on sim"))),
@@ -74,7 +77,8 @@ impl FromStr for On {
     }
 }
 
-/// Options and verbs that irqlab no longer has: the words of a command line that had it, and its replacement.
+/// Options and verbs that irqlab no longer has: the verbs before it on the command line, its old name, and its
+/// replacement.
 const REPLACED: [(&[&str], &str, &str); 8] = [
     (&["sim", "boot"], "--model", "--model MODEL is --on sim:MODEL"),
     (&["sim", "bare"], "--model", "--model MODEL is --on sim:MODEL"),
@@ -93,13 +97,13 @@ pub fn with_replacement(mut error: clap::Error, arguments: &[String]) -> clap::E
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
     });
-    let is_in = |verbs: &[&str]| {
+    let starts_with = |verbs: &[&str]| {
         let words = arguments.iter().filter(|word| !word.starts_with('-'));
         words.take(verbs.len()).eq(verbs)
     };
     let found = REPLACED
         .into_iter()
-        .find(|(verbs, old, _)| unknown.as_deref() == Some(*old) && is_in(verbs));
+        .find(|(verbs, old, _)| unknown.as_deref() == Some(*old) && starts_with(verbs));
     if let Some((_, _, replacement)) = found {
         for suggestion in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand] {
             error.remove(suggestion);
@@ -111,7 +115,7 @@ pub fn with_replacement(mut error: clap::Error, arguments: &[String]) -> clap::E
 }
 
 /// Refuses options of the simulated machine with `--on live`, and options of this machine with `--on sim`.
-/// An option's help heading tells which of the two it belongs to.
+/// An option's help heading, [`SIMULATED`] or [`LIVE`], tells where the option works.
 ///
 /// The error names the first option that does not fit.
 pub fn check_bench(command: &Command, matches: &ArgMatches) -> Result<(), Usage> {
@@ -232,7 +236,7 @@ pub fn any_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(parsed).map_err(|_| wrong())
 }
 
-/// Converts to nanoseconds; `u64::MAX` if the time is too long.
+/// Converts to nanoseconds, at most `u64::MAX`.
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -245,8 +249,9 @@ pub fn online_cpus() -> anyhow::Result<Vec<u32>> {
     parse_cpu_list(online.trim()).context("/sys/devices/system/cpu/online")
 }
 
-/// The CPUs of a list such as `0-3,8`. Each must be online and in this process's cpuset. Without a list, the
-/// CPUs of the affinity that irqlab was started with.
+/// The CPUs of a list such as `0-3,8`. Without a list, the CPUs of the affinity that irqlab was started with.
+///
+/// Fails when a CPU of the list is offline or not in this process's cpuset.
 pub fn usable_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
     let ProcessCpus { started_with, permitted } = process_cpus();
     let Some(list) = list else { return Ok(started_with.clone()) };
@@ -266,7 +271,9 @@ pub fn usable_cpus(list: Option<&str>) -> anyhow::Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// The CPUs of a list. Each must be below `vcpus`, the number of CPUs of the simulated machine.
+/// The CPUs of a list, in a simulated machine with `vcpus` CPUs.
+///
+/// Fails when the machine does not have a CPU of the list.
 pub fn guest_cpus(list: &str, vcpus: u32) -> anyhow::Result<Vec<u32>> {
     let cpus = cpu_list(list, "")?;
     if let Some(absent) = cpus.iter().find(|cpu| **cpu >= vcpus) {
@@ -275,8 +282,8 @@ pub fn guest_cpus(list: &str, vcpus: u32) -> anyhow::Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// The CPU of a single-threaded loop: the only one in `list`, or without a list the last of `cpus`. With a list,
-/// `cpus` are the CPUs in it.
+/// The CPU of a single-threaded loop: the only CPU of `list`, or the last of `cpus` without a list. `cpus`: the parsed
+/// list, or all usable CPUs without a list.
 ///
 /// Fails when the list has more than one CPU.
 pub fn one_cpu(list: Option<&str>, cpus: &[u32]) -> Result<u32, Usage> {
@@ -286,6 +293,7 @@ pub fn one_cpu(list: Option<&str>, cpus: &[u32]) -> Result<u32, Usage> {
     }
 }
 
+/// Parses a list of CPUs. The error of an empty list ends with `allowed`.
 fn cpu_list(list: &str, allowed: &str) -> Result<Vec<u32>, Usage> {
     let cpus =
         parse_cpu_list(list).map_err(|error| Usage(format!("CPU list {list:?}: {error}")))?;

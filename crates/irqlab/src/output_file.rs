@@ -1,4 +1,5 @@
-//! Output files that the user names. [`outputs`] writes them: a file appears whole or not at all.
+//! Output files that the user names (`-o`, `--save`, `--picture`, `--record`). Verbs check them before they measure,
+//! and write them afterwards. [`outputs`] writes them: a file appears whole or not at all.
 
 use std::io;
 use std::path::Path;
@@ -24,7 +25,7 @@ impl ForceArgs {
     }
 }
 
-/// Whether the path is `-`, which names standard output. /dev/stdout is refused instead, as it is not a regular file.
+/// Whether the path is `-`, which names standard output. /dev/stdout is refused, because it is no regular file.
 pub fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
@@ -68,12 +69,13 @@ pub fn write(path: &Path, contents: &[u8], force: ForceArgs) -> anyhow::Result<(
     Ok(())
 }
 
+/// The error message of a file that cannot be written, with its remedy if there is one.
 fn described(path: &Path, existing: Existing, error: &io::Error) -> String {
     let is_regular = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
-    let is_in_the_way = error.kind() == io::ErrorKind::AlreadyExists;
+    let exists = error.kind() == io::ErrorKind::AlreadyExists;
     let remedy = match existing {
-        Existing::Stays if is_in_the_way && is_regular => " (--force replaces it)",
-        _ if is_in_the_way => " (name another file; - is standard output)",
+        Existing::Stays if exists && is_regular => " (--force replaces it)",
+        _ if exists => " (name another file; - is standard output)",
         _ => "",
     };
     format!("cannot write {}: {error}{remedy}", path.display())
@@ -84,11 +86,11 @@ fn refuse_parts_of_runs(path: &Path) -> Result<(), Usage> {
     let parent =
         path.parent().map(|parent| if parent == Path::new("") { Path::new(".") } else { parent });
     let Some(Ok(parent)) = parent.map(Path::canonicalize) else { return Ok(()) };
-    let is_run = |directory: &Path| record::is_run_directory(directory);
-    let is_tables = parent.file_name().is_some_and(|name| name == "tables");
-    let grandparent = if is_tables { parent.parent() } else { None };
+    // A run's tables are files in its directory `tables`.
+    let is_tables_directory = parent.file_name().is_some_and(|name| name == "tables");
+    let grandparent = if is_tables_directory { parent.parent() } else { None };
     let candidates = [Some(parent.as_path()), grandparent].into_iter().flatten();
-    match candidates.into_iter().find(|directory| is_run(directory)) {
+    match candidates.into_iter().find(|directory| record::is_run_directory(directory)) {
         Some(run) => Err(Usage(format!(
             "{} is in the run {}, which is never changed; name a file elsewhere",
             path.display(),

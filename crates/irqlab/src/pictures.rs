@@ -1,4 +1,4 @@
-//! The option `--pictures`, for the verbs that can draw their results.
+//! The option `--pictures`, for the verbs that can draw their results. The pictures are attachments of the run.
 
 use record::{Attachment, Run};
 use report::Picture;
@@ -19,7 +19,7 @@ impl PictureArgs {
         self.pictures
     }
 
-    /// Draws a run if `--pictures` was given. If that fails, prints why; the run is recorded without pictures.
+    /// Draws a run if `--pictures` was given. If drawing fails, prints why, and the run is recorded without pictures.
     pub fn draw(self, run: &Run) -> Vec<Attachment> {
         if !self.pictures {
             return Vec::new();

@@ -1,5 +1,7 @@
-//! Steps that all measuring verbs share. They open the output directory before they measure. They print and
-//! record the run, and name its directory. They turn outcomes and errors into exit codes.
+//! The steps that all measuring verbs share: from the output directory to the exit code.
+//!
+//! An [`OpenRun`] checks its directory before a verb measures. Afterwards it prints and records the run, and names the
+//! directory. [`failure`] turns errors into exit codes; docs and tests quote the codes.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ const USAGE: u8 = 2;
 pub const DIFFERS: u8 = 3;
 /// Exit code when nothing can be measured here.
 const NOTHING_MEASURABLE: u8 = 4;
-/// Exit code when a simulated machine reached its time limit. timeout(1) has the same one.
+/// Exit code when a simulated machine or the command reached its time limit. timeout(1) uses the same code.
 pub const STATUS_LIMIT: u8 = sim::boot::STATUS_LIMIT;
 /// Exit code of a complete run that lost events.
 pub const EVENTS_LOST: u8 = 5;
@@ -130,7 +132,8 @@ fn report_impossible(message: &str, remedy: Option<&str>) -> ExitCode {
     ExitCode::from(NOTHING_MEASURABLE)
 }
 
-/// Turns an unavailable bench into [`BenchError::NothingMeasurable`]. If it has no remedy, adds that for missing rights.
+/// Turns an unavailable bench into [`BenchError::NothingMeasurable`]. An error without a remedy gets the remedy for
+/// missing rights, if rights are missing.
 pub fn with_remedy_for_rights(error: BenchError) -> BenchError {
     match error {
         BenchError::Unavailable { reason, remedy }
@@ -151,6 +154,8 @@ pub fn stop_on_signals() -> anyhow::Result<Stop> {
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     for signal in stop_signals.into_iter().chain(hang_up) {
         let writer = stop.writer().context("cannot create a pipe")?;
+        // The handlers run in this order. The first signal tests the flag while it is still clear. Therefore only a
+        // second signal has the default effect.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&was_requested))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&was_requested)))
             .and_then(|_| signal_hook::low_level::pipe::register(signal, writer))
@@ -167,7 +172,7 @@ fn is_ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// Undoes the changes of earlier runs that were killed, and says so.
+/// Undoes the changes that killed runs left behind, and prints what it undid.
 pub fn restore_after_killed_runs() {
     let mut messages = live::journal::replay_dead();
     if let Ok(tracefs) = Tracefs::find() {
@@ -182,7 +187,7 @@ pub fn restore_after_killed_runs() {
     }
 }
 
-/// A run whose output directory has been checked: it can be written.
+/// A run that is about to be measured. Its output directory can be written: this has been checked.
 pub struct OpenRun {
     directory: Option<PathBuf>,
     /// The verb in the directory's name, or `None` if the user named the directory.
@@ -190,14 +195,14 @@ pub struct OpenRun {
     printing: FormatArgs,
     started: Timestamp,
     main_table: Option<String>,
-    /// Directories created for the run. At the end, the empty ones are removed.
+    /// Parents of the run's directory that did not exist before. Dropping the run removes the empty ones.
     created: Vec<PathBuf>,
 }
 
 impl Drop for OpenRun {
     fn drop(&mut self) {
         for directory in &self.created {
-            // A directory with a run in it is not empty, so it stays.
+            // Fails for a directory with a run in it, because that is not empty. So the directory stays.
             let _ = std::fs::remove_dir(directory);
         }
     }
@@ -234,7 +239,7 @@ impl OpenRun {
         Ok(OpenRun { directory, default_name, printing, started, main_table, created })
     }
 
-    /// Chooses the table that CSV prints without `--table`. If it is not called, CSV prints the first table.
+    /// Chooses the table that CSV prints without `--table`. Default: the first table with rows.
     pub fn set_main_table(&mut self, name: &str) {
         self.main_table = Some(name.to_owned());
     }
@@ -248,15 +253,15 @@ impl OpenRun {
         self.directory.as_deref().unwrap_or(Path::new("RUN"))
     }
 
-    /// The start time, the host and the settings. The command line is added to the settings.
+    /// The start time, the host, and the settings with the command line added.
     pub fn context(&self, host: Map<String, Json>, mut settings: Map<String, Json>) -> RunContext {
         settings.extend(command_line());
         RunContext { started_utc: self.started.to_string(), host, settings }
     }
 
-    /// Measures a plan, then finishes the run with the files that `attachments` returns.
+    /// Measures a plan on a bench, then finishes the run with the files that `attachments` returns.
     ///
-    /// Fails when nothing was measured, and as for [`OpenRun::finish`].
+    /// Fails when nothing was measured, and as [`OpenRun::finish`] does.
     pub fn measure<E: Experiment>(
         &self,
         plan: &E,
@@ -280,14 +285,15 @@ impl OpenRun {
         }
     }
 
-    /// Prints the run, records it with its attachments, and names its directory.
+    /// Prints the run, records it with its attachments, and names its directory. Returns the exit code.
     ///
-    /// Fails when nothing was measured, or the run can be neither printed nor recorded.
+    /// Fails when nothing was measured, or when the run cannot be printed or recorded. A failure of one of the two
+    /// does not prevent the other.
     pub fn finish(&self, run: &Run, attachments: &[Attachment]) -> anyhow::Result<ExitCode> {
         if run.tables.iter().all(|table| table.rows().is_empty()) {
             return nothing_measured(run);
         }
-        // The run is recorded first, because the tables name its directory. It is printed even if recording fails.
+        // Recording comes first, because the printed tables name the directory. Printing happens even if it fails.
         let recorded = self.record(run, attachments);
         let directory = recorded.as_ref().ok().and_then(Option::as_deref);
         let printed = self.print(run, directory.unwrap_or(self.directory()));
@@ -349,7 +355,7 @@ impl OpenRun {
 /// Key of the setting that holds the command line of the run.
 pub const COMMAND_LINE: &str = "command_line";
 
-/// Options that do not change the results of a run, and whether each takes a value.
+/// Options that do not change the results of a run, in groups. The flag: whether they take a value.
 const OUTPUT_OPTIONS: [(&[&str], bool); 8] = [
     (&["--out"], true),
     (&["-j", "--jobs"], true),
@@ -371,8 +377,8 @@ fn name_files(directory: &Path, attachments: &[Attachment]) {
     console::say(&format!("run: {directory}  ({more} {directory})"));
 }
 
-/// The setting with the command that makes a run like this one. It names the program `irqlab` without its
-/// path, because the path is useless on another machine.
+/// The setting with the command line that repeats this run, or `None` if a word cannot be quoted. It names the program
+/// `irqlab` without a path, because the path is useless on another machine.
 pub fn command_line() -> Option<(String, Json)> {
     let arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let program = ["irqlab".to_owned()].into_iter();
@@ -383,24 +389,25 @@ pub fn command_line() -> Option<(String, Json)> {
 
 /// Removes [`OUTPUT_OPTIONS`] and their values. Arguments after `--` stay: they belong to the measured command.
 fn without_output_options(arguments: impl Iterator<Item = String>) -> Vec<String> {
-    let (mut kept, mut is_value, mut is_of_command) = (Vec::new(), false, false);
+    let (mut kept, mut skips_value, mut is_after_dashes) = (Vec::new(), false, false);
     for argument in arguments {
-        if std::mem::take(&mut is_value) {
+        if std::mem::take(&mut skips_value) {
             continue;
         }
-        is_of_command |= argument == "--";
+        is_after_dashes |= argument == "--";
         let name = argument.split('=').next().unwrap_or(&argument);
         let option =
-            OUTPUT_OPTIONS.iter().find(|(names, _)| names.contains(&name) && !is_of_command);
+            OUTPUT_OPTIONS.iter().find(|(names, _)| names.contains(&name) && !is_after_dashes);
         match option {
-            Some((_, has_value)) => is_value = *has_value && name == argument,
+            // In `--out=a` the value is part of the argument; in `--out a` it is the next argument.
+            Some((_, has_value)) => skips_value = *has_value && name == argument,
             None => kept.push(argument),
         }
     }
     kept
 }
 
-/// Reports a run without rows: it was stopped, or each of its parts is absent for a reason.
+/// Reports a run without rows. Its parts are absent for the reasons that it lists, or it was stopped if it lists none.
 fn nothing_measured(run: &Run) -> anyhow::Result<ExitCode> {
     if run.absent.is_empty() {
         bail!(STOPPED);
@@ -410,7 +417,7 @@ fn nothing_measured(run: &Run) -> anyhow::Result<ExitCode> {
     Ok(report_nothing_measurable(&reasons.collect::<Vec<_>>().join("; "), remedy))
 }
 
-/// The exit status of the measured command, as a shell reports it.
+/// The exit status of the measured command, as a shell reports it. `None` if the run measured no command.
 fn command_status(run: &Run) -> Option<u8> {
     let conditions = run.settings.get("conditions")?.as_object()?;
     let status =
@@ -418,7 +425,9 @@ fn command_status(run: &Run) -> Option<u8> {
     Some(u8::try_from(status).unwrap_or(FAILED))
 }
 
-/// Checks that `directory` can be created. Creates its missing parents and returns them.
+/// Checks that `directory` can be created. Creates its missing parents and returns them, the innermost first.
+///
+/// Fails when `directory` exists already, or when a parent cannot be created or written.
 fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if directory.symlink_metadata().is_ok() {
         let directory = directory.display();
@@ -434,11 +443,13 @@ fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let removed = removed.display();
         console::say(&format!("removed {removed}, which a killed run left incomplete"));
     }
-    let missing = parent.ancestors().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+    let missing = parent
+        .ancestors()
+        .filter(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists());
     let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
-    let tried = std::fs::create_dir_all(parent).and_then(|()| outputs::can_create_in(parent));
-    if let Err(error) = tried {
-        missing.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
+    let writable = std::fs::create_dir_all(parent).and_then(|()| outputs::can_create_in(parent));
+    if let Err(error) = writable {
+        missing.iter().for_each(|ancestor| drop(std::fs::remove_dir(ancestor)));
         let parent = parent.display();
         bail!(Usage(format!(
             "cannot write runs into {parent}: {error} (name another directory with --out)"
@@ -447,8 +458,8 @@ fn try_directory(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(missing)
 }
 
-/// Renders a run as the options ask. `directory` is where the run is or will be. CSV has only one table:
-/// `main_table`, or the first with rows.
+/// Renders a run as the options `printing` ask. `directory`: where the run is or will be. CSV has only one table:
+/// `main_table`, or the first table with rows.
 ///
 /// Fails when the run has no table with the requested name.
 pub fn text(

@@ -1,4 +1,5 @@
-//! Sampled simulation: its options, and the sampling period that reaches the requested confidence interval.
+//! Sampled simulation (`--detail sampled`) of `sim boot` and `sim workload`: the options, and the decision whether to
+//! run again with more units. A unit is the stretch of instructions that is measured in each sampling period.
 
 use anyhow::bail;
 use sim::models::{Model, SAMPLE_PERIOD};
@@ -10,11 +11,11 @@ use crate::options::Usage;
 
 /// Largest share of instructions that is simulated in detail. Beyond it, `--detail ooo` is the better choice.
 const DETAIL_MAX: f64 = 0.5;
-/// The target applies to each context with at least this share of the cycles, and to the total.
+/// The target applies to the total and to each context with at least this share of the cycles.
 const SHARE_MIN: f64 = 0.1;
-/// Factor on the number of units that the last run asks for, because its variance is only an estimate.
+/// Factor on the computed number of units, because the variance of the last run is only an estimate.
 const MARGIN: f64 = 1.2;
-/// Factor on the number of units if the last run has too few units for an interval.
+/// Factor on the number of units if the last run had too few units for an interval.
 const MORE_UNITS: f64 = 10.0;
 /// Largest number of runs.
 const RUNS_MAX: u32 = 4;
@@ -35,9 +36,10 @@ pub struct SampleArgs {
     sample_seed: Option<u64>,
 }
 
+/// Parses the value of `--target`: a ratio, from percent.
 fn target(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
-    // Every interval contains the warming error of half a percent, for any number of units.
+    // More than the warming error of half a percent, which every interval contains for any number of units.
     let fits = |percent: &f64| (0.6..=50.0).contains(percent);
     number
         .filter(fits)
@@ -69,36 +71,36 @@ impl SampleArgs {
         Ok(Some(Sampling { seed: self.sample_seed.unwrap_or(1), ..sampling }))
     }
 
-    /// The sampling of the next run, or `None` if the target is reached or out of reach. Prints the widest
-    /// interval and the decision.
+    /// The sampling of the next run, or `None` if the target is reached or out of reach. Prints the widest interval
+    /// and the decision. `run`: how many runs have ended. `account`: the record of the last of them.
     pub fn next(&self, last: Sampling, run: u32, account: &Accounting) -> Option<Sampling> {
         let regions = account.sampled_cycles();
-        let worst = if regions.is_empty() {
+        let widest_interval = if regions.is_empty() {
             None
         } else {
             regions
                 .iter()
                 .map(|rows| widest(rows))
-                .try_fold(0.0_f64, |worst, widest| Some(worst.max(widest?)))
+                .try_fold(0.0_f64, |widest, interval| Some(widest.max(interval?)))
         };
         let target = self.target.unwrap_or(0.02);
         let percent = |ratio: f64| format!("{:.2} %", 100.0 * ratio);
-        let text = match worst {
-            Some(worst) => format!("widest 95 % interval: ±{}", percent(worst)),
+        let text = match widest_interval {
+            Some(interval) => format!("widest 95 % interval: ±{}", percent(interval)),
             None => "too few units for an interval".to_owned(),
         };
         let text = format!("{text}, one unit per {} instructions", last.period);
-        if worst.is_some_and(|worst| worst <= target) {
+        if widest_interval.is_some_and(|interval| interval <= target) {
             console::say(&format!("{text}; the target of {} is reached", percent(target)));
             return None;
         }
         // The sampling error shrinks with more units; the warming error does not.
         let sampling_variance = |interval: f64| interval.powi(2) - WARMING_ERROR.powi(2);
-        let factor = worst.map_or(MORE_UNITS, |worst| {
-            sampling_variance(worst) / sampling_variance(target) * MARGIN
+        let factor = widest_interval.map_or(MORE_UNITS, |interval| {
+            sampling_variance(interval) / sampling_variance(target) * MARGIN
         });
-        let shortest = (last.warming + last.unit) as f64 / DETAIL_MAX;
-        let period = (last.period as f64 / factor).max(shortest) as u64;
+        let shortest_period = (last.warming + last.unit) as f64 / DETAIL_MAX;
+        let period = (last.period as f64 / factor).max(shortest_period) as u64;
         if run >= RUNS_MAX || period >= last.period {
             let target = percent(target);
             console::warn(&format!(
@@ -111,7 +113,8 @@ impl SampleArgs {
     }
 }
 
-/// The widest relative interval of the rows that the target applies to; `None` if one of them has no interval.
+/// The widest relative interval among the rows of a region to which the target applies: rows with at least
+/// [`SHARE_MIN`] of the region's cycles. `None` if one of these rows has no interval.
 fn widest(rows: &[SampledCycles]) -> Option<f64> {
     let all = rows.iter().find(|row| row.context.is_none())?;
     let has_target = |row: &&SampledCycles| row.cycles.total >= SHARE_MIN * all.cycles.total;

@@ -1,4 +1,10 @@
-//! Options of the simulated machine, and its preparation for an experiment.
+//! Simulated machines for all verbs: their options on the command line, and their preparation.
+//!
+//! A verb flattens [`SimulatedArgs`] (or [`GuestArgs`] and [`LevelArgs`]) into its options. [`Simulated::prepare`]
+//! then finds QEMU and the kernel, boots the machine unless the cache has it, and returns the `GuestRun` from which
+//! `sim` makes a bench.
+//!
+//! The `///` comments of options and of their values are help texts: snapshots and the manual quote them.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -32,7 +38,7 @@ use sim::{
 use crate::console::{self, MachineLines};
 use crate::options::{Usage, duration};
 
-/// Help of `--limit` and `--guest-limit`, where a part of a window is no result.
+/// Help of `--limit` and `--guest-limit` for verbs that discard an unfinished window.
 pub const FINISHED_WINDOWS_LIMIT: &str = "End the command after this time on the host's clock, with the windows that \
     are finished: status 124 [default: each machine after 30m]";
 pub const FINISHED_WINDOWS_GUEST_LIMIT: &str = "End each machine after this time on its own clock, without its \
@@ -151,7 +157,7 @@ pub struct GuestArgs {
 }
 
 impl GuestArgs {
-    /// Time limits on the host's clock and on the guest's clock.
+    /// Time limits of each machine on the host's clock and on the guest's clock.
     pub fn limits(&self) -> Limits {
         let default = Limits::default();
         let seconds = |limit: Duration| u32::try_from(limit.as_secs().max(1)).unwrap_or(u32::MAX);
@@ -161,17 +167,19 @@ impl GuestArgs {
         }
     }
 
-    /// The time limit of each machine on the host's clock; `None` for the default.
+    /// The time limit of each machine on the host's clock, or `None` for the default.
     fn wall_limit(&self) -> Option<Duration> {
         self.limit.or(self.machine_limit)
     }
 
-    /// The limit on the host's clock for the whole command, from now; `None` if the user sets none.
+    /// The time limit of the whole command on the host's clock, from now. `None` without `--limit`.
     pub fn deadline(&self) -> Option<Deadline> {
         self.limit.map(Deadline::after)
     }
 
-    /// The machine with its kernel. Packs the guest's image.
+    /// The machine with these options, and its kernel. Packs the guest's image.
+    ///
+    /// Fails when the kernel or a tool is missing, or when the options do not fit together.
     pub fn machine(
         &self,
         cache: &Cache,
@@ -212,7 +220,8 @@ impl JobsArgs {
         JobsArgs { jobs: Some(NonZeroU32::MIN) }
     }
 
-    /// Chooses how many of `machines` machines of `memory_mib` MiB run at the same time. Says so if memory limits them.
+    /// Chooses how many of `machines` machines of `memory_mib` MiB run at the same time. Prints a message if memory
+    /// limits their number.
     pub fn choose(self, machines: usize, memory_mib: u32) -> Jobs {
         let memory = available_memory(&Root::default());
         let jobs = Jobs::choose(self.jobs, machines, memory_mib, memory.bytes);
@@ -273,9 +282,9 @@ pub struct UserModeArgs {
 }
 
 impl UserModeArgs {
-    /// How the plugin executes user mode, if `default` holds without the option.
+    /// How the plugin executes user mode. `default`: the mode without the option, if the model supports it.
     ///
-    /// Fails with a [`Usage`] error for samples of a model that is not sampled.
+    /// Fails with a [`Usage`] error if samples are requested and the model cannot be sampled.
     pub fn choose(
         self,
         model: Option<&Model>,
@@ -322,10 +331,10 @@ impl LevelArgs {
     ///
     /// Fails when there is no such model, or `--detail` or `--set` does not fit: a [`Usage`] error.
     pub fn model(&self, cache: &Cache, name: Option<&str>) -> anyhow::Result<Option<Model>> {
-        let is_for_model = self.detail.is_some_and(|level| Detail::from(level).has_model());
+        let needs_model = self.detail.is_some_and(|level| Detail::from(level).has_model());
         match name {
             Some(name) => model(cache, name, &self.set, self.detail).map(Some),
-            None if is_for_model || !self.set.is_empty() => {
+            None if needs_model || !self.set.is_empty() => {
                 bail!(Usage("--detail and --set need a model: use --on sim:MODEL".to_owned()))
             }
             None => Ok(None),
@@ -366,7 +375,7 @@ impl LevelArgs {
         model(cache, name, &self.set, Some(DetailLevel::Ooo))
     }
 
-    /// How the plugin observes a machine with this model.
+    /// How the plugin observes a machine with this model. Without a model, counts unless `--detail` says otherwise.
     pub fn watch(&self, model: Option<Model>) -> Watch {
         let without_model = self.detail.map_or(Detail::Count, Detail::from);
         Watch {
@@ -383,7 +392,7 @@ impl LevelArgs {
 }
 
 impl SimulatedArgs {
-    /// Default options. `machine_limit`: time limit of each machine on the host's clock.
+    /// Default options, for verbs without them. `machine_limit`: time limit of each machine on the host's clock.
     pub fn plain(jobs: JobsArgs, machine_limit: Duration) -> SimulatedArgs {
         let slice = SliceArgs { vcpu_slice: VCPU_SLICE_DEFAULT };
         SimulatedArgs {
@@ -400,16 +409,15 @@ impl SimulatedArgs {
         self.level.model_of_all_events(cache, name)
     }
 
-    /// How the plugin observes a machine with this model. Observation starts at the guest's marker.
+    /// How the plugin observes a machine with this model. Records only markers until a marker requests more.
     pub fn watch(&self, model: Option<Model>) -> Watch {
         Watch { start_fast: true, ..self.level.watch(model) }
     }
 }
 
-/// A model with its changed fields, at the given level of detail, or at the simplest level that can simulate it.
+/// A model with its changed fields, at the level `detail`, or at the simplest level that can simulate it.
 ///
-/// Fails when there is no such model, or the level of detail cannot simulate the model: a [`Usage`]
-/// error.
+/// Fails with a [`Usage`] error when there is no such model, or when the level of detail cannot simulate it.
 pub fn model(
     cache: &Cache,
     name: &str,
@@ -425,7 +433,7 @@ pub fn model(
 
 /// The workload with this name or in this file, for `cpus` CPUs. With `is_short`, its short form.
 ///
-/// Fails when there is no such workload or short form: a [`Usage`] error.
+/// Fails with a [`Usage`] error when there is no such workload or no short form.
 pub fn workload(name: &str, cpus: u32, is_short: bool) -> anyhow::Result<Workload> {
     let found = workload::find(name, cpus);
     let found = if is_short { found.and_then(Workload::shortened) } else { found };
@@ -444,7 +452,7 @@ pub fn workload_limits(wall: Option<Duration>, guest: Option<Duration>) -> Limit
 const BOOT: &str = "a machine for the cache";
 
 /// The parts of a [`GuestRun`] that are known before its machine is set up.
-struct Parts {
+struct RunParts {
     cache: Cache,
     qemu: Qemu,
     kernel: Kernel,
@@ -453,32 +461,34 @@ struct Parts {
     progress: Arc<dyn MachineProgress>,
 }
 
-impl Parts {
+impl RunParts {
     fn new(
         cache: Cache,
         qemu: Qemu,
         kernel: Kernel,
         stop: Stop,
         deadline: Option<Deadline>,
-    ) -> Parts {
+    ) -> RunParts {
         let stop: StopRequest = Arc::new(move || stop.is_requested());
         let progress = Arc::new(MachineLines::default());
-        Parts { cache, qemu, kernel, stop, deadline, progress }
+        RunParts { cache, qemu, kernel, stop, deadline, progress }
     }
 
-    /// Prepares a machine with `prepare`, which ends early by the function that it gets. `activity`: what it does.
+    /// Runs `prepare`, which boots or sets up a machine, and shows its progress. `prepare` gets a function that it
+    /// calls again and again, and must end early once that function returns true. `activity` names the work in
+    /// errors.
     ///
-    /// Fails with [`BenchError::TimeLimit`] at the deadline.
+    /// Fails with [`BenchError::TimeLimit`] at the deadline, and when the user asks to stop.
     fn prepare<T>(
         &self,
         activity: &str,
         prepare: impl FnOnce(&dyn Fn() -> bool) -> Result<T, SimError>,
     ) -> anyhow::Result<T> {
-        let stop = || {
+        let must_end_early = || {
             self.progress.update(BOOT, MachineState::of_phase(MachinePhase::Boots));
             (self.stop)() || self.deadline.is_some_and(|deadline| deadline.is_over())
         };
-        let prepared = prepare(&stop);
+        let prepared = prepare(&must_end_early);
         self.progress.done(BOOT);
         match (prepared, self.deadline) {
             (Err(SimError::Stopped), Some(deadline)) if !(self.stop)() => {
@@ -494,13 +504,13 @@ impl Parts {
         }
     }
 
-    /// Reads the facts of the kernel, and sets the machine up with `set_up`, which also returns the machine's state at
-    /// the start.
+    /// Reads the facts of the kernel and sets the machine up with `set_up`. `set_up` returns the machine, the state
+    /// from which it starts, and a result for the caller.
     fn complete<T>(
         self,
         watch: Watch,
         limits: Limits,
-        set_up: impl FnOnce(&Parts) -> anyhow::Result<(Machine, Start, T)>,
+        set_up: impl FnOnce(&RunParts) -> anyhow::Result<(Machine, Start, T)>,
     ) -> anyhow::Result<(Simulated, T)> {
         let (cache, qemu, kernel) = (&self.cache, &self.qemu, &self.kernel);
         let kernel_files = watch::kernel_files(cache, qemu, kernel, &console::say)?;
@@ -510,7 +520,7 @@ impl Parts {
             // Services and misses name functions, which may be in modules.
             facts.add_modules(kernel, &start.modules(cache)?)?;
         }
-        let Parts { cache, qemu, kernel, stop, deadline, progress } = self;
+        let RunParts { cache, qemu, kernel, stop, deadline, progress } = self;
         let guest = GuestRun {
             cache,
             qemu,
@@ -537,8 +547,9 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Finds the simulator and a kernel, packs the guest's image, and reads the facts of the kernel. Boots the
-    /// machine unless the cache has it. `adjust` completes the machine before that.
+    /// Prepares a machine for an experiment. Finds QEMU and a kernel, packs the guest's image, and reads the facts of
+    /// the kernel. Boots the machine unless the cache has it or `--from` names a checkpoint. `adjust` changes the
+    /// machine before it boots.
     ///
     /// Fails when a program or file is missing, or the machine cannot be built.
     pub fn prepare(
@@ -553,7 +564,7 @@ impl Simulated {
         let qemu = qemu::find(&cache)?;
         let (mut machine, kernel) = args.machine(&cache, vcpus, Tools::Irqlab)?;
         adjust(&mut machine)?;
-        let boot = |parts: &Parts| {
+        let boot = |parts: &RunParts| {
             let (cache, qemu) = (&parts.cache, &parts.qemu);
             let start = match &args.from {
                 Some(name) => Start::Named(name.clone()),
@@ -563,11 +574,12 @@ impl Simulated {
             };
             Ok((machine, start, ()))
         };
-        let parts = Parts::new(cache, qemu, kernel, stop, deadline);
+        let parts = RunParts::new(cache, qemu, kernel, stop, deadline);
         Ok(parts.complete(watch, args.limits(), boot)?.0)
     }
 
-    /// The machine of a workload, and the prepared workload. Sets the machine up unless the cache has it.
+    /// Prepares the machine of a workload. Sets the machine up unless the cache has it. Also returns the prepared
+    /// workload.
     ///
     /// Fails when a program or file is missing, the set-up fails, or an option conflicts with the
     /// workload's machine.
@@ -598,22 +610,22 @@ impl Simulated {
         let adjust = |machine: &mut Machine| {
             machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
         };
-        let set_up = |parts: &Parts| {
-            let Parts { cache, qemu, kernel, .. } = parts;
+        let set_up = |parts: &RunParts| {
+            let RunParts { cache, qemu, kernel, .. } = parts;
             let prepared = parts.prepare("the workload is set up", |stop| {
                 let say = &console::say;
                 workload::prepare(cache, qemu, kernel, workload, limits, adjust, say, stop)
             })?;
             Ok((prepared.machine.clone(), prepared.start.clone(), prepared))
         };
-        Parts::new(cache, qemu, kernel, stop, deadline).complete(watch, limits, set_up)
+        RunParts::new(cache, qemu, kernel, stop, deadline).complete(watch, limits, set_up)
     }
 
     /// The block `host` of a run: facts about the simulated machine.
     pub fn host(&self) -> Map<String, Json> {
         let machine = &self.guest.machine;
-        let last = machine.cpus.saturating_sub(1);
-        let online = if last == 0 { "0".to_owned() } else { format!("0-{last}") };
+        let last_cpu = machine.cpus.saturating_sub(1);
+        let online = if last_cpu == 0 { "0".to_owned() } else { format!("0-{last_cpu}") };
         let cpu = match &self.guest.watch.model {
             Some(model) => format!("model {} ({})", model.model.name, model.model.about),
             None => {
@@ -633,7 +645,8 @@ impl Simulated {
     }
 }
 
-/// Prints what the machines of an experiment are to do, and how long that takes by the times of earlier runs.
+/// Prints for `--dry-run` what each machine of an experiment would measure, and how long it would take by the times of
+/// earlier runs. `at_once`: how many of the machines run at the same time.
 ///
 /// Fails when stdout cannot be written.
 pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow::Result<ExitCode> {
@@ -644,10 +657,10 @@ pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow:
             forecast.start(now, &number.to_string(), work.clone());
         }
         match forecast.left(now) {
-            Some(left) if forecast.is_at_most() => {
-                format!("at most {}", console::rounded(left.total))
+            Some(time_left) if forecast.is_at_most() => {
+                format!("at most {}", console::rounded(time_left.total))
             }
-            Some(left) => format!("about {}", console::rounded(left.total)),
+            Some(time_left) => format!("about {}", console::rounded(time_left.total)),
             None => "not known, because the cache has no times of an earlier run".to_owned(),
         }
     };
@@ -660,8 +673,8 @@ pub fn print_plan(at_once: usize, machines: &[(String, MachineWork)]) -> anyhow:
         }
         let _ = match (work.windows, work.window_ns) {
             (Some(count), Some(ns)) => {
-                let most = if work.windows_end_early { "at most " } else { "" };
-                write!(text, "windows: {count}, of {most}{} ms each", ms(ns))
+                let qualifier = if work.windows_end_early { "at most " } else { "" };
+                write!(text, "windows: {count}, of {qualifier}{} ms each", ms(ns))
             }
             (Some(count), None) => {
                 write!(text, "windows: {count}, until the command or the repetitions end")
@@ -696,8 +709,8 @@ pub fn add_disk(machine: &mut Machine, is_needed: bool, disk: &str) -> anyhow::R
     Ok(())
 }
 
-/// The line for the guest's shell that runs a command. A single argument is a shell line already. Several
-/// arguments are quoted, so that the command gets each unchanged.
+/// The line with which the guest's shell runs a command. A single argument already is such a line. Several arguments
+/// are quoted, so that the command gets each of them unchanged.
 pub fn shell_line(arguments: &[String]) -> String {
     match arguments {
         [line] => line.clone(),
@@ -720,13 +733,13 @@ pub fn memory_bytes(text: &str) -> Result<u64, String> {
     memory_mib(text).map(|mib| u64::from(mib) << 20)
 }
 
-/// Formats bytes, as in `512 KiB` or `1.5 GiB`.
+/// Formats a number of bytes, as in `512 KiB` or `1.5 GiB`.
 pub fn size_text(bytes: u64) -> String {
     match bytes as f64 {
-        small if small < 1024.0 => format!("{small} B"),
-        small if small < 1_048_576.0 => format!("{:.0} KiB", small / 1024.0),
-        small if small < 1_073_741_824.0 => format!("{:.0} MiB", small / 1_048_576.0),
-        large => format!("{:.1} GiB", large / 1_073_741_824.0),
+        size if size < 1024.0 => format!("{size} B"),
+        size if size < 1_048_576.0 => format!("{:.0} KiB", size / 1024.0),
+        size if size < 1_073_741_824.0 => format!("{:.0} MiB", size / 1_048_576.0),
+        size => format!("{:.1} GiB", size / 1_073_741_824.0),
     }
 }
 

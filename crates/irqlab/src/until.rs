@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use sim::watch::StopRule;
 
-/// The value of `--until`; `None` for `end`.
+/// The value of `--until`. `None` stands for `end`: windows last their whole time.
 #[derive(Clone, Copy, Debug)]
 pub struct UntilArg(pub Option<StopRule>);
 
@@ -15,8 +15,8 @@ impl FromStr for UntilArg {
         if text == "end" {
             return Ok(UntilArg(None));
         }
-        let enough = text.parse::<StopRule>().map_err(|error| format!("{error}; or end"))?;
-        Ok(UntilArg(Some(enough)))
+        let rule = text.parse::<StopRule>().map_err(|error| format!("{error}; or end"))?;
+        Ok(UntilArg(Some(rule)))
     }
 }
 

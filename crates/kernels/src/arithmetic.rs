@@ -1,17 +1,21 @@
-//! Latency and throughput of instructions that stay in registers.
+//! Kernels of group `arithmetic`: latency and throughput of instructions that stay in registers.
+//!
+//! A chain, in which each instruction depends on the one before, shows the latency. Several chains at the same time
+//! show the throughput. All kernels are loops of `straight`.
 
 use crate::straight::{Needs, Straight, kernel, straight};
 use crate::{Group, Kernel};
 
-/// A chain of one instruction, or several instructions that do not depend on each other.
 pub(crate) fn kernels() -> Vec<Kernel> {
     let list = integer().into_iter().chain(bits()).chain(float()).chain(vector());
-    list.map(|(name, about, of)| kernel(Group::Arithmetic, (name, "instruction", about), of))
+    list.map(|(name, about, code)| kernel(Group::Arithmetic, (name, "instruction", about), code))
         .collect()
 }
 
+/// A kernel's name, what it does, and its code.
 type Row = (&'static str, &'static str, Straight);
 
+/// Integers in general registers.
 fn integer() -> Vec<Row> {
     vec![
         (
@@ -127,8 +131,9 @@ fn integer() -> Vec<Row> {
     ]
 }
 
+/// Counts, scans and moves of bits.
 fn bits() -> Vec<Row> {
-    let row = |name, about, of: Straight| (name, about, of.needs(Needs::Bits));
+    let row = |name, about, code: Straight| (name, about, code.needs(Needs::Bits));
     vec![
         row("popcnt", "Population counts in a chain.", straight!(1 x 50, "popcnt rax, rax")),
         row("tzcnt", "Counts of trailing zeros, in a chain.", straight!(1 x 50, "tzcnt rax, rax")),
@@ -144,6 +149,7 @@ fn bits() -> Vec<Row> {
     ]
 }
 
+/// Doubles: additions, multiplications, divisions, roots, comparisons and conversions.
 fn float() -> Vec<Row> {
     vec![
         ("addsd_chain", "Additions of doubles in a chain.", straight!(1 x 50, "addsd xmm0, xmm1")),
@@ -247,6 +253,7 @@ fn float() -> Vec<Row> {
     ]
 }
 
+/// Vectors of integers, and encryption and hashing.
 fn vector() -> Vec<Row> {
     vec![
         ("paddd_chain", "Additions of four integers, in a chain.", straight!(1 x 50, "paddd xmm0, xmm1")),

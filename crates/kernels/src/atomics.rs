@@ -1,4 +1,5 @@
-//! Locked instructions, fences and serialising instructions.
+//! Kernels of group `atomics`: locked instructions, fences, serialising instructions and cache flushes. All are loops
+//! of `straight`.
 
 use crate::straight::{kernel, straight};
 use crate::{Group, Kernel};
@@ -81,5 +82,6 @@ pub(crate) fn kernels() -> Vec<Kernel> {
             straight!(1 x 20, "prefetcht0 [rdi]"),
         ),
     ];
-    list.map(|(name, about, of)| kernel(Group::Atomics, (name, "instruction", about), of)).into()
+    list.map(|(name, about, code)| kernel(Group::Atomics, (name, "instruction", about), code))
+        .into()
 }

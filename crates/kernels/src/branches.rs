@@ -1,4 +1,7 @@
-//! Prediction of branches, targets and returns.
+//! Kernels of group `branches`: prediction of conditional branches, indirect jumps, calls and returns.
+//!
+//! Loops with fixed instructions use `straight`. Others read the direction or target of each branch from a pattern in
+//! memory.
 
 use std::arch::{asm, naked_asm};
 
@@ -8,9 +11,9 @@ use crate::memory::Pages;
 use crate::straight::{kernel, straight};
 use crate::{Body, Executed, Group, Kernel, Rounds};
 
-/// Bytes of a pattern, at most.
+/// Maximum length of a pattern. A byte is one iteration.
 const PATTERN_BYTES: usize = 64 << 10;
-/// Predictors learn a pattern of this or a longer period for many windows: a window goes through it only once.
+/// Predictors need many windows to learn a pattern of this or a longer period: a window goes through it only once.
 const LONG_PERIOD: usize = 16 << 10;
 /// Seed of all patterns.
 const SEED: u64 = 1;
@@ -36,81 +39,88 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         ),
     ];
     let straight =
-        straight.map(|(name, about, of)| kernel(Group::Branches, (name, "branch", about), of));
+        straight.map(|(name, about, code)| kernel(Group::Branches, (name, "branch", about), code));
     straight.into_iter().chain(patterns()).chain(indirect()).chain(calls()).collect()
 }
 
-/// The meaning of a byte of a pattern.
+/// The values of a pattern's bytes.
 #[derive(Clone, Copy, Debug)]
-enum Of {
+enum Values {
     Constant(u8),
+    /// 0 and 1 in turn.
     Alternating,
-    /// Random values below this, the same in each period.
+    /// Random values below this. They repeat after each period, in all windows.
     Random(u8),
-    /// Counting up to below this.
+    /// From 0 up to below this, again and again.
     Counting(u8),
-    /// Random values below this, other ones in each window.
+    /// Random values below this, drawn anew for each window.
     Fresh(u8),
 }
 
-/// A pattern with a period of N bytes.
+/// Bytes that give the branches of a loop. The period is a power of two, so that a mask can wrap the index.
 struct Pattern {
     memory: Pages,
     period: usize,
-    of: Of,
+    values: Values,
     random: Random,
 }
 
 impl Pattern {
-    fn new(period: usize, of: Of) -> Result<Pattern, String> {
+    fn new(period: usize, values: Values) -> Result<Pattern, String> {
         let random = Random::new(SEED);
-        let mut pattern = Pattern { memory: Pages::small(PATTERN_BYTES)?, period, of, random };
+        let mut pattern = Pattern { memory: Pages::small(PATTERN_BYTES)?, period, values, random };
         pattern.fill();
         Ok(pattern)
     }
 
+    /// Writes a period of the pattern.
     fn fill(&mut self) {
-        let (of, random) = (self.of, &mut self.random);
-        for (at, byte) in self.memory.bytes_mut()[..self.period].iter_mut().enumerate() {
-            *byte = match of {
-                Of::Constant(value) => value,
-                Of::Alternating => at as u8 & 1,
-                Of::Counting(below) => (at % usize::from(below)) as u8,
-                Of::Random(below) | Of::Fresh(below) => (random.below(u64::from(below))) as u8,
+        let (values, random) = (self.values, &mut self.random);
+        for (index, byte) in self.memory.bytes_mut()[..self.period].iter_mut().enumerate() {
+            *byte = match values {
+                Values::Constant(value) => value,
+                Values::Alternating => index as u8 & 1,
+                Values::Counting(below) => (index % usize::from(below)) as u8,
+                Values::Random(below) | Values::Fresh(below) => {
+                    (random.below(u64::from(below))) as u8
+                }
             };
         }
     }
 
+    /// Draws new values before a window if the pattern is [`Values::Fresh`].
     fn refresh(&mut self) {
-        if matches!(self.of, Of::Fresh(_)) {
+        if matches!(self.values, Values::Fresh(_)) {
             self.fill();
         }
     }
 }
 
+/// Conditional branches that follow patterns.
 fn patterns() -> Vec<Kernel> {
     let list = [
-        ("branch_never", 16, Of::Constant(0)),
-        ("branch_always", 16, Of::Constant(1)),
-        ("branch_alternating", 16, Of::Alternating),
-        ("branch_period_16", 16, Of::Random(2)),
-        ("branch_period_64", 64, Of::Random(2)),
-        ("branch_period_256", 256, Of::Random(2)),
-        ("branch_period_1024", 1024, Of::Random(2)),
-        ("branch_period_4096", 4096, Of::Random(2)),
-        ("branch_random", PATTERN_BYTES, Of::Fresh(2)),
+        ("branch_never", 16, Values::Constant(0)),
+        ("branch_always", 16, Values::Constant(1)),
+        ("branch_alternating", 16, Values::Alternating),
+        ("branch_period_16", 16, Values::Random(2)),
+        ("branch_period_64", 64, Values::Random(2)),
+        ("branch_period_256", 256, Values::Random(2)),
+        ("branch_period_1024", 1024, Values::Random(2)),
+        ("branch_period_4096", 4096, Values::Random(2)),
+        ("branch_random", PATTERN_BYTES, Values::Fresh(2)),
     ];
     let about = "A loop with a branch that follows a pattern of this name.";
-    let kernel = |(name, period, of): (&'static str, usize, Of)| {
-        let make =
-            move || Ok(Box::new(Branch { pattern: Pattern::new(period, of)? }) as Box<dyn Body>);
+    let kernel = |(name, period, values): (&'static str, usize, Values)| {
+        let make = move || {
+            Ok(Box::new(Branch { pattern: Pattern::new(period, values)? }) as Box<dyn Body>)
+        };
         Kernel::new(Group::Branches, (name, "iteration", about), make)
     };
-    let long = kernel(("branch_period_16384", LONG_PERIOD, Of::Random(2))).learning();
+    let long = kernel(("branch_period_16384", LONG_PERIOD, Values::Random(2))).learning();
     list.map(kernel).into_iter().chain([long]).collect()
 }
 
-/// A branch that follows a pattern.
+/// The body of a loop whose branch follows a pattern: taken if the byte is 0.
 struct Branch {
     pattern: Pattern,
 }
@@ -149,8 +159,8 @@ impl Body for Branch {
     }
 
     fn rounds(&self) -> Rounds {
-        match self.pattern.of {
-            Of::Random(_) if self.pattern.period >= LONG_PERIOD => {
+        match self.pattern.values {
+            Values::Random(_) if self.pattern.period >= LONG_PERIOD => {
                 Rounds::Fixed(self.pattern.period as u64)
             }
             _ => Rounds::AsFit,
@@ -158,31 +168,33 @@ impl Body for Branch {
     }
 }
 
+/// Indirect jumps to a number of targets, in turn or at random.
 fn indirect() -> Vec<Kernel> {
     let list = [
-        ("indirect_1", Of::Constant(0)),
-        ("indirect_4_in_turn", Of::Counting(4)),
-        ("indirect_16_in_turn", Of::Counting(16)),
-        ("indirect_4_random", Of::Fresh(4)),
-        ("indirect_16_random", Of::Fresh(16)),
+        ("indirect_1", Values::Constant(0)),
+        ("indirect_4_in_turn", Values::Counting(4)),
+        ("indirect_16_in_turn", Values::Counting(16)),
+        ("indirect_4_random", Values::Fresh(4)),
+        ("indirect_16_random", Values::Fresh(16)),
     ];
     let about = "A loop with an indirect jump to a number of targets.";
-    let kernel = |(name, of): (&'static str, Of)| {
+    let kernel = |(name, values): (&'static str, Values)| {
         let make = move || {
-            Ok(Box::new(Indirect { pattern: Pattern::new(PATTERN_BYTES, of)? }) as Box<dyn Body>)
+            Ok(Box::new(Indirect { pattern: Pattern::new(PATTERN_BYTES, values)? })
+                as Box<dyn Body>)
         };
         Kernel::new(Group::Branches, (name, "iteration", about), make)
     };
     list.map(kernel).into()
 }
 
-/// An indirect jump whose targets follow a pattern.
+/// The body of a loop with an indirect jump whose targets follow a pattern.
 struct Indirect {
     pattern: Pattern,
 }
 
-/// `rdi` iterations of an indirect jump; the target is given by the bytes at `rsi`, below 16, and repeats after
-/// `rdx` + 1 of them.
+/// Executes `rounds` iterations of a loop with an indirect jump. Each byte of the pattern is the number of a target,
+/// from 0 to 15. `mask` is the pattern's length less 1.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn indirect_loop(_rounds: u64, _pattern: *const u8, _mask: u64) {
     naked_asm!(
@@ -223,11 +235,12 @@ impl Body for Indirect {
     }
 }
 
-/// `rdi` calls of a function that calls another one, and so on, `rsi` deep.
+/// Calls a function `rounds` times that calls another one, and so on, `depth` functions deep. `depth`: at most 64.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn nested_calls(_rounds: u64, _depth: u64) {
     naked_asm!(
-        // The functions are 16 bytes apart; the last one is at 5.
+        // The functions are 16 bytes apart, and the last one is at label 5. The first is `depth` times 16 bytes
+        // earlier.
         "lea rax, [rip + 5f]",
         "shl rsi, 4",
         "sub rax, rsi",
@@ -250,7 +263,7 @@ unsafe extern "sysv64" fn nested_calls(_rounds: u64, _depth: u64) {
     )
 }
 
-/// Calls that are nested so deep.
+/// The body of a loop of nested calls.
 struct Calls {
     depth: u64,
 }
@@ -263,6 +276,7 @@ impl Body for Calls {
     }
 }
 
+/// Nested calls, more or fewer than a return stack has entries.
 fn calls() -> Vec<Kernel> {
     let about = "A call and a return, with a number of nested calls.";
     let list = [("calls_8", 8), ("calls_20", 20), ("calls_40", 40), ("calls_60", 60)];

@@ -1,4 +1,5 @@
-//! Latency and bandwidth by the size of the memory.
+//! Kernels of group `caches`: latency and bandwidth of loads and stores, by the size of the memory. Group `tlbs` uses
+//! the chains of loads of this file too.
 
 use std::arch::asm;
 
@@ -8,18 +9,19 @@ use crate::memory::{Kind, Pages};
 use crate::{Body, Executed, Group, Kernel, Made, Rounds};
 
 const LINE_BYTES: usize = 64;
-/// Links followed by an unrolled step.
+/// Links that an iteration of the unrolled loop follows.
 const UNROLLED: u64 = 16;
-/// Seed of all orders.
+/// Seed of the random order of lines.
 const SEED: u64 = 1;
 const KIB: usize = 1 << 10;
-/// Memory of at most this number of lines is read before it is timed.
-const WARMED_PLACES: u64 = (16 << 20) / LINE_BYTES as u64;
+/// A ring or stream of at most this number of lines is walked once before the first window, to fill the caches.
+const WARMED_LINES: u64 = (16 << 20) / LINE_BYTES as u64;
 
 pub(crate) fn kernels() -> Vec<Kernel> {
     chases().into_iter().chain(parallel()).chain(streams()).collect()
 }
 
+/// Chains of loads, which show the latency.
 fn chases() -> Vec<Kernel> {
     use Kind::{Large, Small};
     let about_small = "Loads in a chain through lines in no order, in pages of 4 KiB.";
@@ -50,6 +52,7 @@ fn chases() -> Vec<Kernel> {
     list.map(kernel).into()
 }
 
+/// Several chains at the same time, which show how many misses overlap.
 fn parallel() -> Vec<Kernel> {
     let kernel = |(name, kib): (&'static str, usize)| {
         let about = "Loads in eight chains at the same time, in pages of 2 MiB.";
@@ -59,6 +62,7 @@ fn parallel() -> Vec<Kernel> {
     [("parallel_4m_2m", 4096), ("parallel_128m_2m", 131_072)].map(kernel).into()
 }
 
+/// Lines read, written or copied in order, which show the bandwidth.
 fn streams() -> Vec<Kernel> {
     use Kind::{Large, Small};
     use Transfer::{Copy, Read, Write};
@@ -92,38 +96,40 @@ fn streams() -> Vec<Kernel> {
     list.map(kernel).into()
 }
 
-/// A ring of addresses: each place holds the address of the next one.
+/// A ring of slots in memory. Each slot holds the address of the next slot, so a walk is a chain of dependent loads.
 pub(crate) struct Ring {
+    /// Owns the memory of the slots.
     _memory: Pages,
-    at: *const u8,
-    places: u64,
+    /// Where the next walk starts.
+    slot: *const u8,
+    slots: u64,
 }
 
 impl Ring {
-    /// A ring through `place(0)` to `place(number - 1)` of the memory, in no order.
-    pub(crate) fn new(mut memory: Pages, number: usize, place: impl Fn(usize) -> usize) -> Ring {
-        let mut order: Vec<u32> = (0..number as u32).collect();
+    /// A ring of `count` slots in random order. `offset` gives the byte in the memory of slots 0 to `count` - 1.
+    pub(crate) fn new(mut memory: Pages, count: usize, offset: impl Fn(usize) -> usize) -> Ring {
+        let mut order: Vec<u32> = (0..count as u32).collect();
         Random::new(SEED).shuffle(&mut order);
         let base = memory.base().as_ptr();
-        let nth_place = |index: usize| place(order[index % number] as usize);
+        let nth_offset = |index: usize| offset(order[index % count] as usize);
         let bytes = memory.bytes_mut();
-        for index in 0..number {
-            let next = (base as usize + nth_place(index + 1)).to_ne_bytes();
-            bytes[nth_place(index)..][..next.len()].copy_from_slice(&next);
+        for index in 0..count {
+            let next = (base as usize + nth_offset(index + 1)).to_ne_bytes();
+            bytes[nth_offset(index)..][..next.len()].copy_from_slice(&next);
         }
-        let first = base.wrapping_add(nth_place(0));
-        Ring { _memory: memory, at: first, places: number as u64 }
+        let first = base.wrapping_add(nth_offset(0));
+        Ring { _memory: memory, slot: first, slots: count as u64 }
     }
 
-    /// Follows this number of links, rounded up to a multiple of [`UNROLLED`].
+    /// Follows this number of links, rounded up to a multiple of [`UNROLLED`]. Returns the rounded number.
     pub(crate) fn walk(&mut self, links: u64) -> u64 {
         let rounds = links.div_ceil(UNROLLED);
-        // SAFETY: `at` is a place of the ring. `new` wrote the address of the next place into each. This value
-        // owns the memory.
+        // SAFETY: the address is that of a slot. `new` wrote the address of the next slot into each. This value owns
+        // the memory.
         unsafe {
             asm!(
                 ".p2align 6", "2:", ".rept 16", "mov {at}, [{at}]", ".endr", "dec {rounds}", "jnz 2b",
-                at = inout(reg) self.at,
+                at = inout(reg) self.slot,
                 rounds = inout(reg) rounds => _,
                 options(readonly, nostack),
             );
@@ -131,23 +137,25 @@ impl Ring {
         rounds * UNROLLED
     }
 
-    /// Fills caches and TLBs with the ring: walks it twice, or 20,000 links of a ring too large to warm.
+    /// Fills caches and TLBs: walks the ring twice, or 20,000 links of a ring that does not fit into caches.
     pub(crate) fn warm(&mut self) {
-        self.walk(if self.places <= WARMED_PLACES { self.places * 2 } else { 20_000 });
+        self.walk(if self.slots <= WARMED_LINES { self.slots * 2 } else { 20_000 });
     }
 
-    /// Links of a window: all places a few times, or a part of them.
+    /// Links that a window follows: all slots of a small ring several times, or some slots of a large one.
     pub(crate) fn links(&self) -> u64 {
-        if self.places <= 1024 { 16_000 } else { 4_800 }
+        if self.slots <= 1024 { 16_000 } else { 4_800 }
     }
 }
 
+/// The body of a kernel with one chain of loads.
 pub(crate) struct Chase {
     ring: Ring,
     is_warm: bool,
 }
 
 impl Chase {
+    /// A chain through all lines of memory of this size.
     fn new(bytes: usize, kind: Kind) -> Result<Chase, String> {
         let ring =
             Ring::new(Pages::new(bytes, kind)?, bytes / LINE_BYTES, |line| line * LINE_BYTES);
@@ -175,11 +183,12 @@ impl Body for Chase {
     }
 }
 
-/// Loads in eight chains.
+/// The body of a kernel with eight chains of loads at the same time. All walk one ring, from different slots.
 struct Chains {
     ring: Ring,
     is_warm: bool,
-    at: [*const u8; 8],
+    /// Where the chains' next loads are.
+    slots: [*const u8; 8],
     links: u64,
 }
 
@@ -191,7 +200,7 @@ impl Chains {
         let starts = [0, 1, 2, 3, 4, 5, 6, 7].map(|chain: usize| {
             base.wrapping_add((lines / 8 * chain + chain * 37) % lines * LINE_BYTES).cast_const()
         });
-        Ok(Chains { ring, is_warm: false, at: starts, links: 1_000 })
+        Ok(Chains { ring, is_warm: false, slots: starts, links: 1_000 })
     }
 }
 
@@ -203,9 +212,9 @@ impl Body for Chains {
     }
 
     fn run(&mut self, rounds: u64) -> Executed {
-        let [a, b, c, d, e, f, g, h] = &mut self.at;
-        // SAFETY: each address is a place of the ring, which is a line's first bytes and holds the
-        // address of the next one.
+        let [a, b, c, d, e, f, g, h] = &mut self.slots;
+        // SAFETY: each address is that of a slot of the ring, which is the start of a line and holds the address of
+        // the next slot.
         unsafe {
             asm!(
                 ".p2align 6", "2:",
@@ -226,7 +235,7 @@ impl Body for Chains {
     }
 }
 
-/// The operation on each line.
+/// The operation of a stream on each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transfer {
     Read,
@@ -234,28 +243,32 @@ enum Transfer {
     Copy,
 }
 
-/// Lines in order: each window goes on where the one before it ended.
+/// The body of a kernel that goes through lines in order. Each window continues where the window before it ended.
 struct Stream {
     memory: Pages,
+    /// Length of the memory that is read or written. A copy's destination is directly after the source.
     bytes: usize,
     transfer: Transfer,
-    at: usize,
+    /// Where the next window starts, in bytes.
+    offset: usize,
     is_warm: bool,
 }
 
-/// Bytes that a window goes through.
+/// Bytes that a window goes through, if the stream is as long.
 const STREAM_WINDOW_BYTES: usize = 256 * KIB;
-/// Bytes at the start of a stream from memory that are removed from the caches: what its first windows go through. A
-/// simulated machine prepares memory without its caches, which may have lines of an earlier use of the same pages.
+/// Bytes at the start of a large stream, which its first windows use, that are flushed from the caches. A simulated
+/// machine prepares memory without simulating its caches: these could still hold lines from an earlier use of the
+/// pages.
 const FLUSHED_BYTES: usize = 8 << 20;
 
 impl Stream {
     fn new(bytes: usize, kind: Kind, transfer: Transfer) -> Result<Stream, String> {
         let memory = Pages::new(bytes, kind)?;
         let bytes = if transfer == Transfer::Copy { bytes / 2 } else { bytes };
-        Ok(Stream { memory, bytes, transfer, at: 0, is_warm: false })
+        Ok(Stream { memory, bytes, transfer, offset: 0, is_warm: false })
     }
 
+    /// Removes the start of the stream from all caches.
     fn flush(&self) {
         for line in (0..self.bytes.min(FLUSHED_BYTES)).step_by(LINE_BYTES) {
             // SAFETY: the line is within the memory, and its content stays.
@@ -264,8 +277,9 @@ impl Stream {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
-    fn part(&self, bytes: usize) {
-        let start = self.memory.base().as_ptr().wrapping_add(self.at);
+    /// Reads, writes or copies the lines of `bytes` from the present offset. The sum must not exceed `self.bytes`.
+    fn transfer_lines(&self, bytes: usize) {
+        let start = self.memory.base().as_ptr().wrapping_add(self.offset);
         let end = start.wrapping_add(bytes);
         // SAFETY: from `start` to `end`, a multiple of 64 bytes, is within the memory, and for a copy
         // so is the same range `self.bytes` later. Vector registers are declared.
@@ -309,8 +323,8 @@ impl Body for Stream {
         if std::mem::replace(&mut self.is_warm, true) {
             return;
         }
-        if (self.bytes / LINE_BYTES) as u64 <= WARMED_PLACES {
-            self.part(self.bytes);
+        if (self.bytes / LINE_BYTES) as u64 <= WARMED_LINES {
+            self.transfer_lines(self.bytes);
         } else {
             self.flush();
         }
@@ -319,8 +333,8 @@ impl Body for Stream {
     fn run(&mut self, rounds: u64) -> Executed {
         let bytes = self.bytes.min(STREAM_WINDOW_BYTES);
         for _ in 0..rounds {
-            self.part(bytes);
-            self.at = (self.at + bytes) % self.bytes;
+            self.transfer_lines(bytes);
+            self.offset = (self.offset + bytes) % self.bytes;
         }
         Executed::whole(rounds * (bytes / LINE_BYTES) as u64)
     }
@@ -330,10 +344,10 @@ impl Body for Stream {
     }
 }
 
-/// A chase through lines of pages, one a page.
+/// The body of a kernel with a chain of loads, one from each 4 KiB of memory. `pages` counts pages of 4 KiB.
 pub(crate) fn chase_of_pages(pages: usize, kind: Kind) -> Made {
     let memory = Pages::new(pages * 4096, kind)?;
-    // Another line in each page, so that not all are in the same sets of a cache.
+    // The line differs from page to page. Otherwise all slots would fall into the same few sets of a cache.
     let offset = |page: usize| page * 4096 + (page * 5 + (page >> 6)) % 64 * LINE_BYTES;
     Ok(Box::new(Chase::through(Ring::new(memory, pages, offset))))
 }

@@ -1,15 +1,16 @@
-//! Generated code for a kernel, with the length and the instructions that the kernel needs.
+//! Generated machine code for kernels of group `front-end`, whose code must have a given size. Each kernel executes
+//! the whole code a number of times per window.
 
 use stats::Random;
 
 use crate::memory::{Kind, Pages};
 use crate::{Body, Executed, Made, Rounds};
 
-/// Instructions that a window executes, about.
+/// About how many instructions a window executes.
 const WINDOW_INSTRUCTIONS: u64 = 60_000;
 const RET: u8 = 0xc3;
 const LINE_BYTES: usize = 64;
-/// Seed of all orders.
+/// Seed of the random order of jumps.
 const SEED: u64 = 1;
 
 /// The instructions of generated code.
@@ -23,30 +24,32 @@ pub(crate) enum Filling {
     JumpsInOrder,
     /// A jump in each line to another one, in no order.
     JumpsInNoOrder,
-    /// A conditional jump that is not taken, every 8 bytes.
+    /// A conditional jump that is not taken, and a NOP, every 8 bytes.
     NotTaken,
 }
 
-/// Code that ends with a return.
+/// Code that ends with a return, and the body of its kernel.
 pub(crate) struct Code {
     memory: Pages,
+    /// Length of the code without the return.
     bytes: usize,
     instructions: u64,
-    flushed: bool,
+    /// Whether each window flushes the code from all caches and executes it once.
+    is_flushed: bool,
 }
 
 impl Code {
     /// Code of a number of bytes, without the return.
     ///
-    /// Fails when there is no memory that can be executed.
-    pub(crate) fn new(bytes: usize, of: Filling) -> Result<Code, String> {
+    /// Fails if the system gives no executable memory.
+    pub(crate) fn new(bytes: usize, filling: Filling) -> Result<Code, String> {
         let mut memory = Pages::new(bytes + LINE_BYTES, Kind::Code)?;
         let text = memory.bytes_mut();
-        let instructions = match of {
+        let instructions = match filling {
             Filling::Nops(1) => repeat(&mut text[..bytes], &[&[0x90]]),
             Filling::Nops(4) => repeat(&mut text[..bytes], &[&[0x0f, 0x1f, 0x40, 0]]),
             Filling::Nops(_) => repeat(&mut text[..bytes], &[&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]]),
-            // add r8, 1 and so on to r11.
+            // add r8, 1; add r9, 1; add r10, 1; add r11, 1.
             Filling::Additions => repeat(
                 &mut text[..bytes],
                 &[
@@ -56,7 +59,7 @@ impl Code {
                     &[0x49, 0x83, 0xc3, 1],
                 ],
             ),
-            // jc with the flags of the call's loop, whose counter never borrows, and a NOP of 6 bytes.
+            // jc to the next instruction, and a NOP of 6 bytes. `execute` clears the carry flag before each call.
             Filling::NotTaken => {
                 repeat(&mut text[..bytes], &[&[0x72, 0x00], &[0x66, 0x0f, 0x1f, 0x44, 0, 0]])
             }
@@ -68,25 +71,26 @@ impl Code {
                 jumps(text, order)
             }
         };
-        if !matches!(of, Filling::JumpsInOrder | Filling::JumpsInNoOrder) {
+        if !matches!(filling, Filling::JumpsInOrder | Filling::JumpsInNoOrder) {
             text[bytes] = RET;
         }
-        Ok(Code { memory, bytes, instructions, flushed: false })
+        Ok(Code { memory, bytes, instructions, is_flushed: false })
     }
 
-    /// Marks the code: each window flushes it from all caches and executes it once.
+    /// Makes each window flush the code from all caches and execute it once.
     pub(crate) fn flushed(self) -> Code {
-        Code { flushed: true, ..self }
+        Code { is_flushed: true, ..self }
     }
 
-    /// The body of a kernel.
+    /// The code as the body of a kernel.
     pub(crate) fn body(self) -> Made {
         Ok(Box::new(self))
     }
 
+    /// Calls the code `times` times, at least once.
     fn execute(&self, times: u64) {
-        // SAFETY: the memory is executable and holds the instructions that `new` wrote: they change
-        // r8 to r11 and flags, which are declared, and end with a return.
+        // SAFETY: the memory is executable and holds the instructions that `new` wrote, which end with a return. They
+        // change r8 to r11 and flags, which are declared.
         unsafe {
             std::arch::asm!(
                 ".p2align 6", "2:", "clc", "call {code}", "dec {times}", "jnz 2b",
@@ -97,6 +101,7 @@ impl Code {
         }
     }
 
+    /// Removes the code from all caches.
     fn flush(&self) {
         for line in (0..self.bytes).step_by(LINE_BYTES) {
             // SAFETY: the line is within the memory; flushing it changes no content.
@@ -106,28 +111,28 @@ impl Code {
     }
 }
 
-/// Fills text with instructions in turn; returns how many there are.
+/// Fills `text` with the instructions in turn. Returns the number of instructions, without the NOPs that fill the rest.
 fn repeat(text: &mut [u8], instructions: &[&[u8]]) -> u64 {
-    let (mut at, mut number) = (0, 0);
+    let (mut offset, mut count) = (0, 0);
     for instruction in instructions.iter().cycle() {
-        let Some(place) = text.get_mut(at..at + instruction.len()) else { break };
-        place.copy_from_slice(instruction);
-        (at, number) = (at + instruction.len(), number + 1);
+        let Some(space) = text.get_mut(offset..offset + instruction.len()) else { break };
+        space.copy_from_slice(instruction);
+        (offset, count) = (offset + instruction.len(), count + 1);
     }
     // The remaining bytes are too short for the next instruction. One-byte NOPs fill them.
-    text[at..].fill(0x90);
-    number
+    text[offset..].fill(0x90);
+    count
 }
 
-/// Writes a jump into each line to the next one of the order, and a return into the last; returns how
-/// many there are.
+/// Writes into each cache line a jump to the line that follows in `order`, and a return into the last line. Returns the
+/// number of instructions.
 fn jumps(text: &mut [u8], order: Vec<usize>) -> u64 {
-    for two in order.windows(2) {
-        let [from, to] = [two[0] * LINE_BYTES, two[1] * LINE_BYTES];
-        // jmp rel32, from its end.
-        let distance = to as i32 - from as i32 - 5;
-        text[from] = 0xe9;
-        text[from + 1..from + 5].copy_from_slice(&distance.to_le_bytes());
+    for pair in order.windows(2) {
+        let [start, target] = [pair[0] * LINE_BYTES, pair[1] * LINE_BYTES];
+        // jmp rel32: the distance counts from the end of its 5 bytes.
+        let distance = target as i32 - start as i32 - 5;
+        text[start] = 0xe9;
+        text[start + 1..start + 5].copy_from_slice(&distance.to_le_bytes());
     }
     if let Some(last) = order.last() {
         text[last * LINE_BYTES] = RET;
@@ -137,7 +142,7 @@ fn jumps(text: &mut [u8], order: Vec<usize>) -> u64 {
 
 impl Body for Code {
     fn prepare(&mut self) {
-        if self.flushed {
+        if self.is_flushed {
             self.flush();
         }
     }
@@ -148,7 +153,8 @@ impl Body for Code {
     }
 
     fn rounds(&self) -> Rounds {
-        let times = if self.flushed { 1 } else { (WINDOW_INSTRUCTIONS / self.instructions).max(1) };
+        let times =
+            if self.is_flushed { 1 } else { (WINDOW_INSTRUCTIONS / self.instructions).max(1) };
         Rounds::Fixed(times)
     }
 }
@@ -159,7 +165,7 @@ mod tests {
 
     #[test]
     fn code_has_as_many_instructions_as_fit_and_returns() {
-        for (of, bytes, instructions) in [
+        for (filling, bytes, instructions) in [
             (Filling::Nops(1), 100, 100),
             (Filling::Nops(4), 4096, 1024),
             (Filling::Nops(8), 4096, 512),
@@ -168,8 +174,8 @@ mod tests {
             (Filling::JumpsInOrder, 4096, 64),
             (Filling::JumpsInNoOrder, 4096, 64),
         ] {
-            let mut code = Code::new(bytes, of).unwrap();
-            assert_eq!(code.run(3).units, 3.0 * instructions as f64, "{of:?}");
+            let mut code = Code::new(bytes, filling).unwrap();
+            assert_eq!(code.run(3).units, 3.0 * instructions as f64, "{filling:?}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Supply of instructions, by the size of the code.
+//! Kernels of group `front-end`: the supply of instructions, by the size of the code. Large code is generated
+//! (`code`); short loops use `straight`.
 
 use crate::code::{Code, Filling};
 use crate::straight::{self, straight};
@@ -39,9 +40,9 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         ("not_taken_4k", 4, NotTaken),
         ("not_taken_64k", 64, NotTaken),
     ];
-    let kernel = |(name, kib, of): (&'static str, usize, Filling)| {
-        let make = move || Code::new(kib * KIB, of)?.body();
-        Kernel::new(Group::FrontEnd, (name, "instruction", about(of)), make)
+    let kernel = |(name, kib, filling): (&'static str, usize, Filling)| {
+        let make = move || Code::new(kib * KIB, filling)?.body();
+        Kernel::new(Group::FrontEnd, (name, "instruction", about(filling)), make)
     };
     let flushed = [("add4_4k_flushed", 4), ("add4_64k_flushed", 64)].map(|(name, kib)| {
         let about = "The same, flushed from all caches before and executed once.";
@@ -51,7 +52,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
     list.map(kernel).into_iter().chain(flushed).chain(loops()).collect()
 }
 
-/// Loops of a few instructions.
+/// Loops of a few instructions, within a cache line and across two.
 fn loops() -> Vec<Kernel> {
     const SHORT: &str = "A loop of seven instructions, two of them branches, within a line.";
     const ACROSS: &str = "The same loop, in two lines.";
@@ -89,12 +90,15 @@ fn loops() -> Vec<Kernel> {
             ),
         ),
     ];
-    list.map(|(name, unit, about, of)| straight::kernel(Group::FrontEnd, (name, unit, about), of))
-        .into()
+    list.map(|(name, unit, about, code)| {
+        straight::kernel(Group::FrontEnd, (name, unit, about), code)
+    })
+    .into()
 }
 
-fn about(of: Filling) -> &'static str {
-    match of {
+/// What a kernel with this code executes, for tables.
+fn about(filling: Filling) -> &'static str {
+    match filling {
         Filling::Nops(1) => "Straight code of NOPs of 1 byte.",
         Filling::Nops(4) => "Straight code of NOPs of 4 bytes.",
         Filling::Nops(_) => "Straight code of NOPs of 8 bytes.",

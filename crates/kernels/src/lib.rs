@@ -1,8 +1,11 @@
-//! Kernels: short programs that each show one property of a processor or of its operating system, and
-//! their measurement in cycles of the core.
+//! Kernels are short programs (micro-benchmarks, not the Linux kernel) that each show one property of a processor or
+//! of its operating system. This crate holds them and measures each in cycles of the core.
 //!
-//! Each kernel runs the same code on a real processor and in a simulated machine. This compares a model of
-//! the processor with the processor, kernel by kernel. [`all`] lists the kernels; [`measure`] times one.
+//! Each kernel executes the same code on a real processor and in a simulated machine. This checks a model of the
+//! processor against the real processor, kernel by kernel. `live::kernels` calls [`all`] and [`measure`] in both
+//! places, for `irqlab bench model` and `irqlab machines fit`.
+//!
+//! Names of kernels and of groups are public: kept measurements refer to them. Kernels exist for x86-64 only.
 
 #[cfg(target_arch = "x86_64")]
 mod arithmetic;
@@ -42,7 +45,7 @@ pub use measure::{Disturbance, Effort, Sample, measure};
 #[cfg(target_arch = "x86_64")]
 pub use timing::{Clock, ClockError};
 
-/// Compiler and optimisation that made these kernels: of group `programs`, others make other instructions.
+/// The compiler and the optimisation level of this build. They determine the instructions of group `programs`.
 pub const COMPILED: &str = if cfg!(debug_assertions) {
     concat!(env!("KERNELS_COMPILED"), ", checked")
 } else {
@@ -89,7 +92,7 @@ impl Group {
         Group::Programs,
     ];
 
-    /// Its name in tables and in `--only`.
+    /// The group's name in tables and in `--only`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -108,40 +111,40 @@ impl Group {
 }
 
 impl fmt::Display for Group {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(self.word())
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.word())
     }
 }
 
-/// The work that a kernel executed.
+/// The work that a kernel executed in one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Executed {
+    /// How many units of [`Kernel::unit`].
     pub units: f64,
-    /// Ticks of the time-stamp counter that the kernel itself measured, where only parts of its run
-    /// count.
+    /// Ticks of the time-stamp counter that the kernel itself measured. `None` if the whole run counts.
     pub ticks: Option<u64>,
 }
 
 impl Executed {
-    /// Units whose time is the whole run's.
+    /// This number of units, whose time is that of the whole run.
     #[must_use]
     pub fn whole(units: u64) -> Executed {
         Executed { units: units as f64, ticks: None }
     }
 }
 
-/// How many rounds a window of a kernel has.
+/// How many rounds of a kernel a window (one timed run) has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounds {
-    /// The number of rounds that fills a window.
+    /// The number that fills a window. [`measure`] determines it.
     AsFit,
-    /// This many, at any speed.
+    /// This number, whatever the speed.
     Fixed(u64),
 }
 
 /// A kernel that is ready to run.
 pub trait Body {
-    /// Prepares the next window; it is not timed.
+    /// Prepares the next window. This is not timed.
     fn prepare(&mut self) {}
 
     /// Executes a number of rounds.
@@ -156,29 +159,30 @@ pub trait Body {
 /// A kernel's body, or why it cannot run here.
 pub type Made = Result<Box<dyn Body>, String>;
 
+/// A kernel and what tables say about it.
 pub struct Kernel {
-    /// Its name, which does not change: kept data refer to it.
+    /// The name. It must not change, because kept data refer to it.
     pub name: &'static str,
     pub group: Group,
-    /// The name of a unit of work, such as "load": cycles are per unit.
+    /// The name of a unit of work, such as "load". Cycles are per unit.
     pub unit: &'static str,
-    /// The measured property, in a sentence.
+    /// A sentence that says what the kernel executes, with a full stop.
     pub about: &'static str,
-    /// Whether it depends on what other guests of the host share with it: the last cache, memory.
+    /// Whether the kernel depends on what other guests of the host use too: the last-level cache and memory.
     pub shared: bool,
-    /// Whether branch predictors learn it for many windows, because it does the same in each.
+    /// Whether branch predictors need many windows to learn the kernel. Its warm-up is then longer.
     pub learns: bool,
     make: Box<dyn Fn() -> Made>,
 }
 
 impl fmt::Debug for Kernel {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Kernel").field("name", &self.name).finish_non_exhaustive()
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Kernel").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 impl Kernel {
-    /// A kernel whose body `make` builds.
+    /// A kernel that is neither `shared` nor `learns`. `make` builds its body.
     fn new(
         group: Group,
         (name, unit, about): (&'static str, &'static str, &'static str),
@@ -188,34 +192,34 @@ impl Kernel {
         Kernel { name, group, unit, about, shared: false, learns: false, make }
     }
 
-    /// Marks the kernel: it depends on caches and memory that other guests share.
+    /// Sets `shared`.
     fn shared(self) -> Kernel {
         Kernel { shared: true, ..self }
     }
 
-    /// Marks the kernel: predictors learn it for many windows.
+    /// Sets `learns`.
     fn learning(self) -> Kernel {
         Kernel { learns: true, ..self }
     }
 
-    /// Builds its body.
+    /// Builds the kernel's body.
     ///
     /// The error says why the kernel cannot run on this machine.
     pub fn make(&self) -> Made {
         (self.make)()
     }
 
-    /// Whether a selection names it: its group, its name, or `GROUP/NAME`.
+    /// Whether `selection` names this kernel, by its group, its name, or `GROUP/NAME`.
     #[must_use]
-    pub fn is_selected(&self, by: &str) -> bool {
-        match by.split_once('/') {
+    pub fn is_selected(&self, selection: &str) -> bool {
+        match selection.split_once('/') {
             Some((group, name)) => self.group.word() == group && self.name == name,
-            None => self.group.word() == by || self.name == by,
+            None => self.group.word() == selection || self.name == selection,
         }
     }
 }
 
-/// All kernels, by group. Empty on a processor without kernels.
+/// All kernels, in the order of [`Group::ALL`]. Empty on processors other than x86-64.
 #[must_use]
 pub fn all() -> Vec<Kernel> {
     #[cfg(target_arch = "x86_64")]

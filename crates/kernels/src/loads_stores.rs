@@ -1,16 +1,19 @@
-//! Loads, stores and forwarding between them, in the first cache.
+//! Kernels of group `loads-stores`: loads and stores in the first-level cache, and forwarding of a store's data to a
+//! load. All are loops of `straight`.
 
 use crate::straight::{Needs, Straight, kernel, straight};
 use crate::{Group, Kernel};
 
+/// A kernel's name, its unit, what it does, and its code.
 type Row = (&'static str, &'static str, &'static str, Straight);
 
 pub(crate) fn kernels() -> Vec<Kernel> {
     let list = throughput().into_iter().chain(forwarding()).chain(crossing());
-    list.map(|(name, unit, about, of)| kernel(Group::LoadsStores, (name, unit, about), of))
+    list.map(|(name, unit, about, code)| kernel(Group::LoadsStores, (name, unit, about), code))
         .collect()
 }
 
+/// Loads, stores and copies that do not depend on each other, and stack operations.
 fn throughput() -> Vec<Row> {
     vec![
         (
@@ -115,6 +118,7 @@ fn throughput() -> Vec<Row> {
     ]
 }
 
+/// Loads of what a store has just written, and similar addresses.
 fn forwarding() -> Vec<Row> {
     vec![
         (
@@ -165,6 +169,7 @@ fn forwarding() -> Vec<Row> {
     ]
 }
 
+/// Loads and stores that are not aligned or cross a line or a page.
 fn crossing() -> Vec<Row> {
     vec![
         (

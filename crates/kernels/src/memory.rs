@@ -1,34 +1,38 @@
-//! Memory for kernels, in pages of a known kind.
+//! Memory for kernels, in pages of a known size. Transparent huge pages would otherwise change the number of TLB
+//! misses and cache conflicts from run to run.
 
 use std::ptr::NonNull;
 
 /// Bytes of a large page.
 const LARGE_BYTES: usize = 2 << 20;
 
-/// The page size of memory, and whether it is executable.
+/// The page size of memory, and whether its bytes can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// 4 KiB.
     Small,
     /// 2 MiB.
     Large,
-    /// 4 KiB, and instructions can be executed from it.
+    /// 4 KiB, executable.
     Code,
 }
 
-/// Private memory. Each page has been written once.
+/// Private memory of this process, unmapped on drop. Each page was written once, so that no load or store takes a page
+/// fault.
 #[derive(Debug)]
 pub(crate) struct Pages {
+    /// The whole mapping, one large page longer than the used part.
     map: NonNull<u8>,
     map_bytes: usize,
+    /// The used part, aligned to a large page.
     base: NonNull<u8>,
     bytes: usize,
 }
 
 impl Pages {
-    /// Memory in pages of a kind.
+    /// Memory of `bytes`, rounded up to 4 KiB, in pages of a kind.
     ///
-    /// Fails when there is no memory, or none in large pages.
+    /// Fails when the system has no memory, or gives no large pages.
     pub(crate) fn new(bytes: usize, kind: Kind) -> Result<Pages, String> {
         let bytes = bytes.next_multiple_of(4096);
         let map_bytes = bytes + LARGE_BYTES;
@@ -37,11 +41,12 @@ impl Pages {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new map at an address of the kernel's choice affects no other memory.
         let map = unsafe { libc::mmap(std::ptr::null_mut(), map_bytes, protection, flags, -1, 0) };
-        let none = || format!("no memory of {bytes} bytes: {}", std::io::Error::last_os_error());
+        let no_memory =
+            || format!("no memory of {bytes} bytes: {}", std::io::Error::last_os_error());
         if map == libc::MAP_FAILED {
-            return Err(none());
+            return Err(no_memory());
         }
-        let map = NonNull::new(map.cast::<u8>()).ok_or_else(none)?;
+        let map = NonNull::new(map.cast::<u8>()).ok_or_else(no_memory)?;
         // SAFETY: the map is a large page longer than the used part, and the offset is less than a large page.
         let base = unsafe { map.add(map.as_ptr().align_offset(LARGE_BYTES)) };
         let mut pages = Pages { map, map_bytes, base, bytes };
@@ -65,7 +70,7 @@ impl Pages {
         Pages::new(bytes, Kind::Small)
     }
 
-    /// Its first byte, which is aligned to 2 MiB.
+    /// The address of the first byte, which is aligned to 2 MiB.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -81,7 +86,7 @@ impl Pages {
         self.bytes_mut().iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     }
 
-    /// Whether large pages back nearly all of the memory, by /proc/self/smaps.
+    /// Whether large pages back at least 7/8 of the memory, by /proc/self/smaps. False if the file cannot be read.
     fn is_large(&self) -> bool {
         let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return false };
         let start = self.base.as_ptr() as usize;
@@ -104,7 +109,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the map is this value's, and nothing refers to it after it.
+        // SAFETY: this value owns the map, and nothing refers to the map after the drop.
         unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_bytes) };
     }
 }

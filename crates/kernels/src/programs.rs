@@ -1,5 +1,9 @@
-//! Small programs as users write them: sorting, hashing, searching, compressing, parsing, simulating. They are
-//! mixtures, and no fit uses them.
+//! Kernels of group `programs`: small programs as users write them, which sort, hash, search, compress, parse and
+//! simulate. Each is a mixture of many properties of a processor. Therefore `machines fit`, which derives models from
+//! kernels, does not use them; they check a finished model.
+//!
+//! Rust's compiler makes their code, so their cycles depend on its version (`COMPILED`). A change to a program makes
+//! its kept measurements worthless.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fmt::Write;
@@ -13,7 +17,7 @@ use crate::{Body, Executed, Group, Kernel, Rounds};
 /// Seed of all inputs.
 const SEED: u64 = 1;
 
-/// A program: its input, and what it does with it. Its result is kept from the compiler.
+/// The body of a kernel that executes `run` on the input. `black_box` keeps the compiler from removing the work.
 struct Program<I, F> {
     input: I,
     run: F,
@@ -32,7 +36,7 @@ impl<I, R, F: FnMut(&I) -> R> Body for Program<I, F> {
     }
 }
 
-/// A kernel of a program.
+/// A kernel that executes `run` once per window. `input` makes the input outside of windows.
 fn program<I: 'static, R: 'static>(
     (name, about): (&'static str, &'static str),
     input: impl Fn() -> I + 'static,
@@ -66,7 +70,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
             ("hash_map", "20,000 numbers counted in a hash table."),
             || numbers(20_000),
             |input| {
-                // A hash without a random key: the same work in each run.
+                // A hash without a random key, so that each run does equal work.
                 let mut counts: HashMap<u64, u32, BuildHasherDefault<DefaultHasher>> =
                     HashMap::default();
                 input.iter().for_each(|number| *counts.entry(number % 5_000).or_default() += 1);
@@ -217,7 +221,7 @@ fn random_words(count: usize) -> Vec<String> {
     (0..count).map(|_| word()).collect()
 }
 
-/// Words, some of them more often than others, between spaces.
+/// At least `bytes` of words with spaces. Some words are more frequent than others.
 fn text(bytes: usize) -> String {
     let (words, mut random) = (random_words(300), Random::new(SEED));
     let mut text = String::new();
@@ -228,6 +232,7 @@ fn text(bytes: usize) -> String {
     text
 }
 
+/// Lines of one number each.
 fn lines(count: usize) -> String {
     numbers(count).iter().map(|number| format!("{number}\n")).collect()
 }
@@ -237,16 +242,18 @@ fn crc_table() -> Vec<u32> {
     (0..256).map(|byte| (0..8).fold(byte, bit)).collect()
 }
 
+/// Digits for the whole groups of three bytes; further bytes are left out.
 fn base64(input: &[u8]) -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = Vec::with_capacity(input.len() / 3 * 4);
-    for three in input.chunks_exact(3) {
-        let all = u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]);
-        out.extend([18, 12, 6, 0].map(|shift| DIGITS[(all >> shift & 63) as usize]));
+    for chunk in input.chunks_exact(3) {
+        let bits = u32::from(chunk[0]) << 16 | u32::from(chunk[1]) << 8 | u32::from(chunk[2]);
+        out.extend([18, 12, 6, 0].map(|shift| DIGITS[(bits >> shift & 63) as usize]));
     }
     out
 }
 
+/// How many primes are below `limit`.
 fn sieve(limit: usize) -> usize {
     let mut is_prime = vec![true; limit];
     for number in (2..).take_while(|number| number * number < limit) {
@@ -256,9 +263,10 @@ fn sieve(limit: usize) -> usize {
                 .for_each(|multiple| is_prime[multiple] = false);
         }
     }
-    is_prime[2..].iter().filter(|is| **is).count()
+    is_prime[2..].iter().filter(|is_prime| **is_prime).count()
 }
 
+/// The sum of all elements of the product of two matrices of 64 by 64.
 fn matrix(a: &[f64], b: &[f64]) -> f64 {
     let mut product = vec![0.0; 64 * 64];
     for row in 0..64 {
@@ -272,21 +280,23 @@ fn matrix(a: &[f64], b: &[f64]) -> f64 {
     product.iter().sum()
 }
 
-/// Bodies of a mass, a place and a speed each; the kinetic energy at the end.
+/// Simulates bodies that attract each other. Each body is a mass, three coordinates and three velocities. Returns a
+/// measure of the kinetic energy at the end.
 fn n_body(input: &[f64], steps: usize) -> f64 {
     let mut bodies: Vec<[f64; 7]> =
-        input.chunks_exact(7).map(|seven| std::array::from_fn(|index| seven[index])).collect();
+        input.chunks_exact(7).map(|values| std::array::from_fn(|index| values[index])).collect();
     for _ in 0..steps {
-        for one in 0..bodies.len() {
-            for other in one + 1..bodies.len() {
-                let apart: [f64; 3] =
-                    std::array::from_fn(|axis| bodies[one][1 + axis] - bodies[other][1 + axis]);
-                let squared: f64 = apart.iter().map(|part| part * part).sum::<f64>() + 0.01;
+        for first in 0..bodies.len() {
+            for second in first + 1..bodies.len() {
+                let distance: [f64; 3] =
+                    std::array::from_fn(|axis| bodies[first][1 + axis] - bodies[second][1 + axis]);
+                let squared: f64 =
+                    distance.iter().map(|component| component * component).sum::<f64>() + 0.01;
                 let force = 0.001 / (squared * squared.sqrt());
                 for axis in 0..3 {
-                    let (mass, others_mass) = (bodies[one][0], bodies[other][0]);
-                    bodies[one][4 + axis] -= apart[axis] * others_mass * force;
-                    bodies[other][4 + axis] += apart[axis] * mass * force;
+                    let (first_mass, second_mass) = (bodies[first][0], bodies[second][0]);
+                    bodies[first][4 + axis] -= distance[axis] * second_mass * force;
+                    bodies[second][4 + axis] += distance[axis] * first_mass * force;
                 }
             }
         }
@@ -297,6 +307,7 @@ fn n_body(input: &[f64], steps: usize) -> f64 {
     bodies.iter().map(|body| body[0] * (body[4] * body[4] + body[5] * body[5])).sum()
 }
 
+/// The sum of the iterations of all points of a square of `size` by `size`.
 fn mandelbrot(size: u32) -> u32 {
     let steps = |row: u32, column: u32| {
         let (x0, y0) = (
@@ -315,95 +326,106 @@ fn mandelbrot(size: u32) -> u32 {
         .sum()
 }
 
-fn edit_distance(one: &[u8], other: &[u8]) -> usize {
-    let mut last: Vec<usize> = (0..=other.len()).collect();
-    for (row, letter) in one.iter().enumerate() {
+/// The least number of insertions, deletions and replacements that turn one text into the other.
+fn edit_distance(first: &[u8], second: &[u8]) -> usize {
+    let mut distances: Vec<usize> = (0..=second.len()).collect();
+    for (row, first_letter) in first.iter().enumerate() {
         let (mut diagonal, mut left) = (row, row + 1);
-        for (column, others) in other.iter().enumerate() {
-            let above = last[column + 1];
-            let now = (diagonal + usize::from(letter != others)).min(above + 1).min(left + 1);
-            last[column] = left;
-            (diagonal, left) = (above, now);
+        for (column, second_letter) in second.iter().enumerate() {
+            let above = distances[column + 1];
+            let distance = (diagonal + usize::from(first_letter != second_letter))
+                .min(above + 1)
+                .min(left + 1);
+            distances[column] = left;
+            (diagonal, left) = (above, distance);
         }
-        last[other.len()] = left;
+        distances[second.len()] = left;
     }
-    last[other.len()]
+    distances[second.len()]
 }
 
-/// The length of the text with repetitions of four bytes and more replaced by references, found by a hash of
-/// four bytes.
+/// The compressed length of the text: a reference of 3 bytes replaces each repetition of 4 to 255 bytes. A hash table
+/// of four bytes finds the repetitions.
 fn compress(text: &[u8]) -> usize {
-    let mut last = vec![usize::MAX; 4096];
-    let (mut at, mut length) = (0, 0);
-    while at + 4 < text.len() {
-        let four = u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]]);
-        let last_position = &mut last[(four.wrapping_mul(2_654_435_761) >> 20) as usize];
-        let before = std::mem::replace(last_position, at);
-        let same = match text.get(before..) {
+    let mut last_positions = vec![usize::MAX; 4096];
+    let (mut position, mut length) = (0, 0);
+    while position + 4 < text.len() {
+        let bytes = [text[position], text[position + 1], text[position + 2], text[position + 3]];
+        let key = u32::from_le_bytes(bytes).wrapping_mul(2_654_435_761) >> 20;
+        let previous = std::mem::replace(&mut last_positions[key as usize], position);
+        let equal_bytes = match text.get(previous..) {
             Some(earlier) => {
-                earlier.iter().zip(&text[at..]).take(255).take_while(|(a, b)| a == b).count()
+                earlier.iter().zip(&text[position..]).take(255).take_while(|(a, b)| a == b).count()
             }
             None => 0,
         };
-        (at, length) = if same >= 4 { (at + same, length + 3) } else { (at + 1, length + 1) };
+        (position, length) = if equal_bytes >= 4 {
+            (position + equal_bytes, length + 3)
+        } else {
+            (position + 1, length + 1)
+        };
     }
     length
 }
 
-/// A machine with four registers that executes a loop.
+/// Executes this number of instructions of a small machine with four registers. Returns a mixture of the registers.
 fn interpret(instructions: usize) -> u64 {
     #[derive(Clone, Copy)]
-    enum Do {
+    enum Instruction {
+        /// Destination and source register, as for `Xor`.
         Add(usize, usize),
+        /// Register and factor.
         Multiply(usize, u64),
         Xor(usize, usize),
-        Shift(usize, u32),
+        /// Register and bits of a rotation.
+        Rotate(usize, u32),
+        /// Register, and the target if its two low bits are 0.
         Jump(usize, usize),
     }
     let program = black_box(vec![
-        Do::Add(0, 1),
-        Do::Multiply(1, 0x9e37_79b9),
-        Do::Xor(2, 1),
-        Do::Shift(2, 7),
-        Do::Jump(2, 6),
-        Do::Add(3, 2),
-        Do::Xor(0, 3),
-        Do::Add(1, 0),
-        Do::Jump(0, 1),
+        Instruction::Add(0, 1),
+        Instruction::Multiply(1, 0x9e37_79b9),
+        Instruction::Xor(2, 1),
+        Instruction::Rotate(2, 7),
+        Instruction::Jump(2, 6),
+        Instruction::Add(3, 2),
+        Instruction::Xor(0, 3),
+        Instruction::Add(1, 0),
+        Instruction::Jump(0, 1),
     ]);
-    let (mut registers, mut at) = ([1_u64, 2, 3, 4], 0);
+    let (mut registers, mut position) = ([1_u64, 2, 3, 4], 0);
     for _ in 0..instructions {
-        let next = at + 1;
-        at = match program[at] {
-            Do::Add(to, from) => {
-                registers[to] = registers[to].wrapping_add(registers[from]);
+        let next = position + 1;
+        position = match program[position] {
+            Instruction::Add(destination, source) => {
+                registers[destination] = registers[destination].wrapping_add(registers[source]);
                 next
             }
-            Do::Multiply(to, by) => {
-                registers[to] = registers[to].wrapping_mul(by);
+            Instruction::Multiply(register, factor) => {
+                registers[register] = registers[register].wrapping_mul(factor);
                 next
             }
-            Do::Xor(to, from) => {
-                registers[to] ^= registers[from];
+            Instruction::Xor(destination, source) => {
+                registers[destination] ^= registers[source];
                 next
             }
-            Do::Shift(to, by) => {
-                registers[to] = registers[to].rotate_right(by);
+            Instruction::Rotate(register, bits) => {
+                registers[register] = registers[register].rotate_right(bits);
                 next
             }
-            Do::Jump(by, to) => {
-                if registers[by] & 3 == 0 {
-                    to
+            Instruction::Jump(register, target) => {
+                if registers[register] & 3 == 0 {
+                    target
                 } else {
                     next
                 }
             }
         } % program.len();
     }
-    registers.iter().fold(0, |all, one| all ^ one)
+    registers.iter().fold(0, |mixture, register| mixture ^ register)
 }
 
-/// A node with two parts or none.
+/// A node with two children, or a leaf.
 struct Tree(Option<[Box<Tree>; 2]>);
 
 impl Tree {
@@ -411,18 +433,20 @@ impl Tree {
         Tree((depth > 0).then(|| [depth - 1, depth - 1].map(|depth| Box::new(Tree::new(depth)))))
     }
 
+    /// How many nodes the tree has, leaves included.
     fn count(&self) -> u32 {
-        1 + self.0.iter().flatten().map(|part| part.count()).sum::<u32>()
+        1 + self.0.iter().flatten().map(|child| child.count()).sum::<u32>()
     }
 }
 
-/// For each node six others with their distances.
+/// Six edges per node: the other node and the distance.
 fn graph(nodes: u64) -> Vec<[(u32, u32); 6]> {
     let mut random = Random::new(SEED);
     let mut edge = || (random.below(nodes) as u32, 1 + random.below(100) as u32);
     (0..nodes).map(|_| std::array::from_fn(|_| edge())).collect()
 }
 
+/// The distance from node 0 to the farthest node that can be reached.
 fn shortest_paths(graph: &[[(u32, u32); 6]]) -> u32 {
     let mut distances = vec![u32::MAX; graph.len()];
     let mut open = BinaryHeap::from([(std::cmp::Reverse(0_u32), 0_u32)]);
@@ -445,6 +469,7 @@ fn cells(size: usize) -> Vec<u8> {
     (0..size * size).map(|_| random.below(2) as u8).collect()
 }
 
+/// How many cells live after some generations of Conway's Game of Life, on a field whose edges meet.
 fn life(start: &[u8], size: usize, generations: usize) -> u32 {
     let mut field = start.to_vec();
     for _ in 0..generations {
@@ -473,6 +498,7 @@ fn life(start: &[u8], size: usize, generations: usize) -> u32 {
     field.iter().map(|cell| u32::from(*cell)).sum()
 }
 
+/// After how many steps the number reaches 1 by Collatz's rule.
 fn collatz(mut number: u64) -> u32 {
     let mut steps = 0;
     while number != 1 {

@@ -1,9 +1,11 @@
-//! Repeated string instructions and copies.
+//! Kernels of group `strings`: repeated string instructions (`rep movsb` and others), and copies by loops of loads
+//! and stores. All are loops of `straight`.
 
 use crate::straight::{kernel, straight};
 use crate::{Group, Kernel};
 
-/// A repeated instruction, between what saves the registers that it changes and what restores them.
+/// A loop of a repeated string instruction with `$count` repetitions. `$source` sets the other registers that the
+/// instruction reads. r13 is 8 KiB after rdi, the start of the memory. rcx and rdi are restored after each instruction.
 macro_rules! repeated {
     ($source:literal, $count:literal, $instruction:literal) => {
         straight!(
@@ -51,7 +53,7 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         ),
     ];
     let call = "call";
-    list.map(|(name, about, of)| kernel(Group::Strings, (name, call, about), of))
+    list.map(|(name, about, code)| kernel(Group::Strings, (name, call, about), code))
         .into_iter()
         .chain(copies())
         .collect()
@@ -79,5 +81,5 @@ fn copies() -> Vec<Kernel> {
             straight!(1 x 1, "", "xor eax, eax; 3:; mov [rdi + rax], rbx; mov [rdi + rax + 8], rbx; add eax, 16; cmp eax, 4096; jb 3b"),
         ),
     ];
-    list.map(|(name, about, of)| kernel(Group::Strings, (name, "call", about), of)).into()
+    list.map(|(name, about, code)| kernel(Group::Strings, (name, "call", about), code)).into()
 }

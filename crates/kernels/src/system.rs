@@ -1,4 +1,7 @@
-//! Kernel entries, faults, switches and interrupts.
+//! Kernels of group `system`: system calls, page faults, context switches, signals and interrupts.
+//!
+//! Kernels of a single thread are here, `pairs` has those of two threads, and `interrupts` has those with timers and
+//! other CPUs. The caller has pinned the thread that is measured to a CPU.
 
 mod interrupts;
 mod pairs;
@@ -17,11 +20,11 @@ fn kernel(
 }
 
 pub(crate) fn kernels() -> Vec<Kernel> {
-    let calls = [calls(), memory(), pairs::kernels(), interrupts::kernels()];
-    calls.into_iter().flatten().collect()
+    let kernels = [calls(), memory(), pairs::kernels(), interrupts::kernels()];
+    kernels.into_iter().flatten().collect()
 }
 
-/// A kernel that calls a function a number of times in a window.
+/// The body of a kernel that calls a function `times` times per window.
 struct Repeated<F> {
     times: u64,
     call: F,
@@ -38,21 +41,21 @@ impl<F: FnMut()> Body for Repeated<F> {
     }
 }
 
-/// A body that calls a function `times` times a window.
+/// Makes the body of a kernel that calls `call` `times` times per window.
 fn repeated(times: u64, call: impl FnMut() + 'static) -> Made {
     Ok(Box::new(Repeated { times, call }))
 }
 
-/// The result of a system call, or an error if it failed.
-fn checked(what: &str, result: i64) -> Result<i64, String> {
+/// The result of the C library's function `name`, or its error if the result is negative.
+fn checked(name: &str, result: i64) -> Result<i64, String> {
     match result {
         0.. => Ok(result),
-        _ => Err(format!("{what}: {}", std::io::Error::last_os_error())),
+        _ => Err(format!("{name}: {}", std::io::Error::last_os_error())),
     }
 }
 
-/// A system call with up to three arguments, without a function around it; a negative result is an error's
-/// number.
+/// Executes a system call with up to three arguments, without the C library's code around it. A negative result is an
+/// error number.
 #[inline(always)]
 fn syscall(number: libc::c_long, [first, second, third]: [usize; 3]) -> i64 {
     let mut result = number;
@@ -73,18 +76,19 @@ fn syscall(number: libc::c_long, [first, second, third]: [usize; 3]) -> i64 {
     result
 }
 
-fn owned(what: &str, descriptor: i64) -> Result<OwnedFd, String> {
-    let descriptor = checked(what, descriptor)? as i32;
+/// Takes ownership of a file descriptor that function `name` has just returned, or returns the function's error.
+fn owned(name: &str, descriptor: i64) -> Result<OwnedFd, String> {
+    let descriptor = checked(name, descriptor)? as i32;
     // SAFETY: the kernel has just returned it, and nothing else refers to it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
+/// Opens a file.
 fn opened(path: &'static std::ffi::CStr, flags: i32) -> Result<OwnedFd, String> {
-    // SAFETY: the path is a text with an end.
+    // SAFETY: the path ends with a zero byte.
     owned("open", unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) }.into())
 }
 
-/// The ends of a pipe: for reading, for writing.
 fn start_thread(
     body: impl FnOnce() + Send + 'static,
 ) -> Result<std::thread::JoinHandle<()>, String> {
@@ -92,6 +96,7 @@ fn start_thread(
     started.map_err(|error| format!("starting a thread failed: {error}"))
 }
 
+/// Makes a pipe. Returns the end for reading and the end for writing.
 fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
     let mut ends = [0; 2];
     // SAFETY: there is room for two descriptors.
@@ -99,6 +104,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
     Ok((owned("pipe", ends[0].into())?, owned("pipe", ends[1].into())?))
 }
 
+/// Kernels of system calls, signals, processes and threads.
 fn calls() -> Vec<Kernel> {
     let call = "call";
     vec![
@@ -115,15 +121,15 @@ fn calls() -> Vec<Kernel> {
         kernel(("clock_call", call, "clock_gettime(2) by a system call."), || {
             let mut time = [0_u64; 2];
             repeated(50, move || {
-                let to = time.as_mut_ptr() as usize;
-                syscall(libc::SYS_clock_gettime, [libc::CLOCK_MONOTONIC as usize, to, 0]);
+                let address = time.as_mut_ptr() as usize;
+                syscall(libc::SYS_clock_gettime, [libc::CLOCK_MONOTONIC as usize, address, 0]);
             })
         }),
         kernel(("read_zero_4k", call, "4 KiB read from /dev/zero."), || {
             let (file, mut page) = (opened(c"/dev/zero", libc::O_RDONLY)?, vec![0_u8; 4096]);
             repeated(50, move || {
-                let to = page.as_mut_ptr() as usize;
-                syscall(libc::SYS_read, [file.as_raw_fd() as usize, to, 4096]);
+                let address = page.as_mut_ptr() as usize;
+                syscall(libc::SYS_read, [file.as_raw_fd() as usize, address, 4096]);
             })
         }),
         kernel(("write_null_4k", call, "4 KiB written to /dev/null."), || {
@@ -139,8 +145,8 @@ fn calls() -> Vec<Kernel> {
         kernel(("stat", call, "The status of a file."), || {
             let mut status = [0_u64; 32];
             repeated(20, move || {
-                let to = status.as_mut_ptr() as usize;
-                syscall(libc::SYS_stat, [c"/dev/null".as_ptr() as usize, to, 0]);
+                let address = status.as_mut_ptr() as usize;
+                syscall(libc::SYS_stat, [c"/dev/null".as_ptr() as usize, address, 0]);
             })
         }),
         kernel(
@@ -154,11 +160,11 @@ fn calls() -> Vec<Kernel> {
         kernel(
             ("pipe_4k", call, "4 KiB written into a pipe and read from it, by one thread."),
             || {
-                let ((from, to), mut page) = (pipe()?, vec![0_u8; 4096]);
+                let ((reader, writer), mut page) = (pipe()?, vec![0_u8; 4096]);
                 repeated(20, move || {
                     let memory = page.as_mut_ptr() as usize;
-                    syscall(libc::SYS_write, [to.as_raw_fd() as usize, memory, 4096]);
-                    syscall(libc::SYS_read, [from.as_raw_fd() as usize, memory, 4096]);
+                    syscall(libc::SYS_write, [writer.as_raw_fd() as usize, memory, 4096]);
+                    syscall(libc::SYS_read, [reader.as_raw_fd() as usize, memory, 4096]);
                 })
             },
         ),
@@ -199,7 +205,7 @@ fn calls() -> Vec<Kernel> {
                     // SAFETY: the child calls nothing but _exit.
                     let child = unsafe { libc::fork() };
                     if child == 0 {
-                        // SAFETY: ends the child without anything else.
+                        // SAFETY: ends the child and does nothing else.
                         unsafe { libc::_exit(0) };
                     }
                     // SAFETY: waits for the child that was just made.
@@ -213,16 +219,19 @@ fn calls() -> Vec<Kernel> {
     ]
 }
 
-/// Bytes of the memory whose pages are touched for the first time in a window.
+/// Size of the memory of [`Fresh`].
 const FRESH_BYTES: usize = 1 << 20;
 
-/// Memory that has no pages at the start of each window.
+/// The body of a kernel that touches pages of memory for the first time. Each window has new memory without pages.
 struct Fresh {
-    at: *mut libc::c_void,
+    /// The memory, or `MAP_FAILED`.
+    map: *mut libc::c_void,
+    /// Whether stores touch the pages, or loads.
     is_written: bool,
 }
 
 impl Fresh {
+    /// Maps new memory without pages. `MAP_FAILED` if the system refuses.
     fn map() -> *mut libc::c_void {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -237,9 +246,9 @@ impl Fresh {
     }
 
     fn unmap(&mut self) {
-        if self.at != libc::MAP_FAILED {
-            // SAFETY: the map is this value's.
-            unsafe { libc::munmap(self.at, FRESH_BYTES) };
+        if self.map != libc::MAP_FAILED {
+            // SAFETY: this value owns the map.
+            unsafe { libc::munmap(self.map, FRESH_BYTES) };
         }
     }
 }
@@ -247,15 +256,15 @@ impl Fresh {
 impl Body for Fresh {
     fn prepare(&mut self) {
         self.unmap();
-        self.at = Fresh::map();
+        self.map = Fresh::map();
     }
 
     fn run(&mut self, rounds: u64) -> Executed {
-        if self.at == libc::MAP_FAILED {
+        if self.map == libc::MAP_FAILED {
             return Executed::whole(rounds);
         }
         for page in 0..(rounds as usize).min(FRESH_BYTES / 4096) {
-            let byte = self.at.cast::<u8>().wrapping_add(page * 4096);
+            let byte = self.map.cast::<u8>().wrapping_add(page * 4096);
             // SAFETY: the byte is within the map.
             unsafe {
                 if self.is_written {
@@ -279,8 +288,9 @@ impl Drop for Fresh {
     }
 }
 
+/// Kernels of page faults and mappings.
 fn memory() -> Vec<Kernel> {
-    let fresh = |is_written| -> Made { Ok(Box::new(Fresh { at: Fresh::map(), is_written })) };
+    let fresh = |is_written| -> Made { Ok(Box::new(Fresh { map: Fresh::map(), is_written })) };
     vec![
         kernel(("page_fault", "page", "The first store to a page of memory."), move || fresh(true)),
         kernel(("page_fault_read", "page", "The first load of a page of memory."), move || {

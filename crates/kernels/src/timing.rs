@@ -1,32 +1,35 @@
-//! Time in cycles of the core. Chains of dependent additions, a cycle each, run before and after the timed code
-//! and calibrate the time-stamp counter, which has a constant rate.
+//! The clock of `measure`: it times a run in cycles of the core.
 //!
-//! A chain adds a register to itself: Golden Cove and later cores of Intel execute an addition of a small
-//! constant while renaming it, several of a chain per cycle.
+//! The time-stamp counter has a constant rate, but the core's rate changes. Each run is therefore between two
+//! calibrations: chains of dependent additions, which take one cycle per addition. Between chain and run, probes
+//! check whether the sibling (the core's other hardware thread) is busy.
+//!
+//! A chain adds a register to itself. It adds no small constant, because Intel cores from Golden Cove on execute such
+//! additions while they rename registers, several of a chain per cycle.
 
 use std::arch::asm;
 
-/// Additions of a chain. The counter of some processors advances in steps of 25 ticks, so that a
-/// chain must be long.
+/// Additions of a chain. A chain must be long because the counter of some processors advances in steps of 25 ticks.
 const CHAIN_ADDITIONS: u64 = 20_000;
-/// Additions, in four chains, and NOPs of the probe of the sibling.
+/// Additions, in four chains, of a probe of the sibling.
 const PROBE_ADDITIONS: u64 = 6_000;
+/// NOPs of a probe of the sibling.
 const PROBE_NOPS: u64 = 6_000;
 /// Maximum relative change of the core's rate from before to after the timed code.
 pub(crate) const RATE_CHANGE_MAX: f64 = 0.01;
-/// A chain that takes longer than this multiple of the shortest one was disturbed. Measured with a busy sibling: chains
-/// before and after a window took 2.2 and 2.6 times as long, the window and the probes did not. The limit also rejects
+/// A chain that takes longer than this multiple of the shortest chain was disturbed. With a busy sibling, the chains
+/// before and after a window once took 2.2 and 2.6 times as long, but window and probes did not. The limit also rejects
 /// windows of a core whose rate fell by a third or more.
 const SLOW_CHAIN_RATIO: f64 = 1.5;
-/// Number of readings whose shortest distance is the cost of one reading.
+/// Pairs of readings of the counter. The shortest distance of a pair is the cost of one reading.
 const READINGS: usize = 64;
 /// Windows at the start that only calibrate.
 const WARM_UP_WINDOWS: usize = 16;
-/// The shortest probes that are kept; the longest of them is taken for that of a quiet core. The very shortest may
-/// be an error: in a few of a million windows both chains were interrupted for the same time.
+/// This number of shortest probes is kept. The longest of them counts as the probe of a quiet core. The very shortest
+/// can be wrong: in a few of a million windows, both chains were interrupted for equal times.
 const QUIETEST: usize = 8;
 
-/// Why there is no time in cycles.
+/// Why the clock cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClockError {
     /// The time-stamp counter does not count.
@@ -59,7 +62,7 @@ fn chain() -> u64 {
     ticks() - start
 }
 
-/// Ticks of [`PROBE_ADDITIONS`] in four chains, which need four units that a busy sibling would share.
+/// Ticks of [`PROBE_ADDITIONS`] in four chains. They use four execution units, which a busy sibling would use too.
 fn additions() -> u64 {
     let start = ticks();
     // SAFETY: changes registers that are declared.
@@ -79,7 +82,7 @@ fn additions() -> u64 {
     ticks() - start
 }
 
-/// Ticks of [`PROBE_NOPS`], which need the front end that a busy sibling would share.
+/// Ticks of [`PROBE_NOPS`]. They use the front end, which a busy sibling would use too.
 fn nops() -> u64 {
     let start = ticks();
     // SAFETY: changes a register that is declared.
@@ -93,7 +96,7 @@ fn nops() -> u64 {
     ticks() - start
 }
 
-/// Both probes of the sibling, in ticks or cycles.
+/// The times of both probes of the sibling, in ticks or cycles.
 #[derive(Clone, Copy, Debug)]
 struct Probe<T> {
     additions: T,
@@ -101,34 +104,40 @@ struct Probe<T> {
 }
 
 impl<T> Probe<T> {
-    fn map<U>(self, of: impl Fn(T) -> U) -> Probe<U> {
-        Probe { additions: of(self.additions), nops: of(self.nops) }
+    fn map<U>(self, convert: impl Fn(T) -> U) -> Probe<U> {
+        Probe { additions: convert(self.additions), nops: convert(self.nops) }
     }
 
-    fn with(self, other: Probe<T>, of: impl Fn(T, T) -> T) -> Probe<T> {
-        Probe { additions: of(self.additions, other.additions), nops: of(self.nops, other.nops) }
+    /// Combines each time with that of another probe.
+    fn combine(self, other: Probe<T>, pick: impl Fn(T, T) -> T) -> Probe<T> {
+        Probe {
+            additions: pick(self.additions, other.additions),
+            nops: pick(self.nops, other.nops),
+        }
     }
 }
 
 impl Probe<f64> {
-    /// How much longer it took than another, by the worse of both.
-    fn over(self, other: Probe<f64>) -> f64 {
+    /// This probe's time divided by the time of `other`, for additions or for NOPs, whichever ratio is larger.
+    fn ratio_to(self, other: Probe<f64>) -> f64 {
         (self.additions / other.additions).max(self.nops / other.nops)
     }
 }
 
+/// Executes both probes.
 fn probe() -> Probe<u64> {
     Probe { additions: additions(), nops: nops() }
 }
 
-/// The shortest times of a kind, in order.
+/// The [`QUIETEST`] shortest times of a probe, in cycles and in order.
 #[derive(Clone, Copy, Debug)]
 struct Shortest([f64; QUIETEST]);
 
 impl Shortest {
     const NONE: Shortest = Shortest([f64::INFINITY; QUIETEST]);
 
-    fn note(&mut self, cycles: f64) {
+    /// Keeps a time if it is shorter than the longest kept one.
+    fn add(&mut self, cycles: f64) {
         let [.., last] = &mut self.0;
         *last = last.min(cycles);
         self.0.sort_by(f64::total_cmp);
@@ -142,6 +151,7 @@ impl Shortest {
 /// The clock of this thread's core.
 #[derive(Clone, Debug)]
 pub struct Clock {
+    /// The cost of one reading of the counter.
     reading_ticks: u64,
     /// The shortest probes, in cycles.
     shortest: Probe<Shortest>,
@@ -149,19 +159,20 @@ pub struct Clock {
     chain_ticks_min: u64,
 }
 
+/// A timed run, and how much the core was disturbed around it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub(crate) cycles: f64,
-    /// Relative change of the core's rate from before to after.
+    /// Relative change of the core's rate from before to after the run. Infinite if a chain was disturbed.
     pub(crate) rate_change: f64,
-    /// The worse probe of the sibling over that of a quiet core, or the inverse if it is shorter.
+    /// The time of the longer probes divided by that of a quiet core's probes, or the inverse if it is larger.
     pub(crate) probe_ratio: f64,
 }
 
 impl Clock {
-    /// Calibrates the clock against chains of additions.
+    /// Makes a clock, and calibrates it with some windows that execute nothing.
     ///
-    /// Fails when the counter does not count.
+    /// Fails if the counter does not count.
     pub fn new() -> Result<Clock, ClockError> {
         let reading = (0..READINGS).map(|_| {
             let start = ticks();
@@ -179,14 +190,15 @@ impl Clock {
         }
     }
 
-    /// Ticks without the cost of a reading.
+    /// `ticks` without the cost of a reading.
     fn net(&self, ticks: u64) -> u64 {
         ticks.saturating_sub(self.reading_ticks)
     }
 
-    /// Keeps the shortest probes, and returns the relative change of the core's rate. The change is infinite if
-    /// a chain was disturbed: the core would seem slower, and the probes too short.
-    fn note(&mut self, (before, after): (u64, u64), probe: Probe<u64>) -> f64 {
+    /// Keeps the shortest probes, and returns the relative change of the core's rate. `before` and `after` are the
+    /// ticks of the two chains. The change is infinite if a chain was disturbed: the core would seem slower, and the
+    /// probes too short.
+    fn add_calibration(&mut self, (before, after): (u64, u64), probe: Probe<u64>) -> f64 {
         self.chain_ticks_min = self.chain_ticks_min.min(before).min(after);
         let rate_change = (after as f64 / before.max(1) as f64 - 1.0).abs();
         if before.max(after) as f64 > SLOW_CHAIN_RATIO * self.chain_ticks_min as f64 {
@@ -194,8 +206,8 @@ impl Clock {
         }
         if rate_change <= RATE_CHANGE_MAX {
             let chain = (before + after) as f64 / 2.0;
-            self.shortest.additions.note(cycles_of(probe.additions, chain));
-            self.shortest.nops.note(cycles_of(probe.nops, chain));
+            self.shortest.additions.add(cycles_of(probe.additions, chain));
+            self.shortest.nops.add(cycles_of(probe.nops, chain));
         }
         rate_change
     }
@@ -211,39 +223,43 @@ impl Clock {
         CHAIN_ADDITIONS as f64 / self.chain_ticks_min as f64
     }
 
-    /// A measure of the quietness of the core: the time of four chains of additions at once, relative to the
-    /// time of four free units; or the time of NOPs relative to a front end of four per cycle, whichever is
-    /// more. It is about 1 on a core that shares nothing, and 1.17 on a Golden Cove, where four chains
-    /// sometimes meet at one of five units. It is more if a sibling was busy throughout, or if the core has
-    /// fewer units. `None` if the rate changed all the time.
+    /// How much slower the quietest probe was than on a core that shares nothing, at least 1. Such a core executes
+    /// four additions or four NOPs per cycle; the slower of both probes counts. A quiet Golden Cove has 1.17, because
+    /// its four chains sometimes compete for one of five units. A higher ratio means that a sibling was always busy,
+    /// or that the core has fewer units. `None` if the rate changed all the time.
     #[must_use]
     pub fn quietest_ratio(&self) -> Option<f64> {
         const FOUR_A_CYCLE: Probe<f64> =
             Probe { additions: PROBE_ADDITIONS as f64 / 4.0, nops: PROBE_NOPS as f64 / 4.0 };
-        let ratio = self.quietest().over(FOUR_A_CYCLE).max(1.0);
+        let ratio = self.quietest().ratio_to(FOUR_A_CYCLE).max(1.0);
         ratio.is_finite().then_some(ratio)
     }
 
-    /// Times something, which may itself measure its ticks, between chains and probes.
+    /// Times `run`, between two chains and two pairs of probes. Returns its value too. `run` may return the ticks
+    /// that it measured itself; otherwise the whole run counts.
     pub(crate) fn time<T>(&mut self, run: impl FnOnce() -> (T, Option<u64>)) -> (T, Timed) {
         let chain_before = self.net(chain());
         let probe_before = probe().map(|ticks| self.net(ticks));
         let start = ticks();
-        let (value, own_ticks) = run();
+        let (value, ticks_by_run) = run();
         let total = self.net(ticks() - start);
         let probe_after = probe().map(|ticks| self.net(ticks));
         let chain_after = self.net(chain());
-        let mean = (chain_before + chain_after) as f64 / 2.0;
-        let rate_change =
-            self.note((chain_before, chain_after), probe_before.with(probe_after, u64::min));
-        let worse = probe_before.with(probe_after, u64::max).map(|ticks| cycles_of(ticks, mean));
-        let cycles = cycles_of(own_ticks.unwrap_or(total), mean);
+        let mean_chain = (chain_before + chain_after) as f64 / 2.0;
+        let rate_change = self.add_calibration(
+            (chain_before, chain_after),
+            probe_before.combine(probe_after, u64::min),
+        );
+        let longer_probe =
+            probe_before.combine(probe_after, u64::max).map(|ticks| cycles_of(ticks, mean_chain));
+        let cycles = cycles_of(ticks_by_run.unwrap_or(total), mean_chain);
         let quietest = self.quietest();
-        let probe_ratio = worse.over(quietest).max(quietest.over(worse));
+        let probe_ratio = longer_probe.ratio_to(quietest).max(quietest.ratio_to(longer_probe));
         (value, Timed { cycles, rate_change, probe_ratio })
     }
 }
 
+/// Converts ticks to cycles, with the ticks of a chain at the time.
 fn cycles_of(ticks: u64, chain_ticks: f64) -> f64 {
     ticks as f64 * CHAIN_ADDITIONS as f64 / chain_ticks.max(1.0)
 }
@@ -277,25 +293,25 @@ mod tests {
         };
         // A sibling that was busy throughout.
         for _ in 0..QUIETEST {
-            clock.note((chain, chain), probe(8));
+            clock.add_calibration((chain, chain), probe(8));
         }
         assert_eq!(clock.quietest_ratio(), Some(8.0));
         // Chains that were interrupted: one or each, or for the same time.
         for _ in 0..QUIETEST {
-            assert!(clock.note((3 * chain, chain), probe(2)) > RATE_CHANGE_MAX);
-            assert!(clock.note((chain, 2 * chain), probe(2)) > RATE_CHANGE_MAX);
+            assert!(clock.add_calibration((3 * chain, chain), probe(2)) > RATE_CHANGE_MAX);
+            assert!(clock.add_calibration((chain, 2 * chain), probe(2)) > RATE_CHANGE_MAX);
         }
         for _ in 0..QUIETEST {
-            assert!(clock.note((3 * chain, 3 * chain), probe(2)) > RATE_CHANGE_MAX);
+            assert!(clock.add_calibration((3 * chain, 3 * chain), probe(2)) > RATE_CHANGE_MAX);
         }
-        clock.note((chain, chain), probe(2));
+        clock.add_calibration((chain, chain), probe(2));
         assert_eq!(clock.quietest_ratio(), Some(8.0));
         let busy_front_end = Probe { nops: probe(3).nops, ..probe(2) };
         for _ in 0..QUIETEST {
-            clock.note((chain, chain), busy_front_end);
+            clock.add_calibration((chain, chain), busy_front_end);
         }
         assert_eq!(clock.quietest_ratio(), Some(3.0));
         let quietest = clock.quietest();
-        assert_eq!(Probe { nops: 2.0 * quietest.nops, ..quietest }.over(quietest), 2.0);
+        assert_eq!(Probe { nops: 2.0 * quietest.nops, ..quietest }.ratio_to(quietest), 2.0);
     }
 }

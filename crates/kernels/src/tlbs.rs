@@ -1,4 +1,5 @@
-//! Translation of addresses, by the number of pages.
+//! Kernels of group `tlbs`: translation of addresses, by the number of pages. Each is a chain of loads, one per 4 KiB
+//! of memory (`caches::chase_of_pages`).
 
 use crate::caches::chase_of_pages;
 use crate::memory::Kind;

@@ -1,6 +1,8 @@
-//! Escapes text of unknown origin: a device name, or a guest, may contain commands for a terminal.
+//! Escapes text of unknown origin. The name of a device, a guest or a run of another host may contain commands for a
+//! terminal, or markup. All output for people passes through one of these functions; `console` of the command uses
+//! [`plain`] and [`lines`].
 
-/// Whether a terminal may act on this character or not show it: control characters, changes of direction, invisible
+/// Whether a terminal may act on this character or hide it: control characters, changes of direction, invisible
 /// characters.
 fn is_active(character: char) -> bool {
     character.is_control()
@@ -16,7 +18,7 @@ pub fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            // Only active characters: escape_default would also escape every character outside ASCII.
+            // `str::escape_default` would also escape every character outside of ASCII.
             _ if is_active(character) => out.extend(character.escape_default()),
             _ => out.push(character),
         }
@@ -30,16 +32,18 @@ pub fn lines(text: &str) -> String {
     text.lines().map(plain).collect::<Vec<_>>().join("\n")
 }
 
-/// [`plain`] text for a cell or a line of GitHub Markdown: nothing in it is markup, a link, a mention of a person or
-/// an issue, a formula or an emoji. GitHub finds most of these in the rendered page, where escapes have no effect.
-/// An element around the first character prevents that.
+/// [`plain`] text for a cell or a line of GitHub Markdown. Nothing in it is markup, a link, a mention of a person or an
+/// issue, a formula or an emoji.
+///
+/// GitHub looks for most of these after it has rendered the page, so a backslash does not prevent them. An HTML element
+/// around the first character does.
 #[must_use]
 pub fn markdown(text: &str) -> String {
     let text = plain(text);
     let mut out = String::with_capacity(text.len());
     let mut before = None;
-    for (at, character) in text.char_indices() {
-        let after = &text[at + character.len_utf8()..];
+    for (index, character) in text.char_indices() {
+        let after = &text[index + character.len_utf8()..];
         match character {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -89,8 +93,8 @@ fn starts_reference(character: char, before: Option<char>, after: &str) -> bool 
         '#' => after.starts_with(|sign: char| sign.is_ascii_digit()),
         ':' => after.starts_with("//") || is_emoji(after),
         'w' | 'W' => {
-            let starts = after.get(..3).is_some_and(|next| next.eq_ignore_ascii_case("ww."));
-            starts && !before.is_some_and(char::is_alphanumeric)
+            let is_www = after.get(..3).is_some_and(|next| next.eq_ignore_ascii_case("ww."));
+            is_www && !before.is_some_and(char::is_alphanumeric)
         }
         _ => false,
     }
@@ -99,12 +103,13 @@ fn starts_reference(character: char, before: Option<char>, after: &str) -> bool 
 /// Whether the text after a colon is the name of an emoji.
 fn is_emoji(after: &str) -> bool {
     let Some((name, _)) = after.split_once(':') else { return false };
-    let is_of_name = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '+' | '-');
-    name.chars().all(is_of_name) && name.chars().any(|sign| !sign.is_ascii_digit())
+    let is_name_character =
+        |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '_' | '+' | '-');
+    name.chars().all(is_name_character) && name.chars().any(|sign| !sign.is_ascii_digit())
 }
 
 /// A JSON document with every active character of its strings as a `\u` escape, which does not change its meaning.
-/// Strings must not contain line breaks; serialised JSON never has them.
+/// Line breaks stay: serialised JSON has them only between its values.
 #[must_use]
 pub(crate) fn json(document: &str) -> String {
     let mut out = String::with_capacity(document.len());

@@ -1,4 +1,5 @@
-//! Output for programs: JSON with the whole run, and CSV of one table.
+//! Output for programs: JSON with the whole run, and CSV of one table. Both are written row by row, because a table
+//! can be larger than the memory. `irqlab show` and the verbs that measure print them.
 
 use std::io::{self, Write};
 
@@ -22,16 +23,17 @@ fn in_memory(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Writes the run as one JSON document with a line break at the end, row by row. Fails when writing or reading rows
-/// fails.
+/// Writes the run as one JSON document with a line break at the end, row by row. The output equals [`json`].
+///
+/// Fails when writing or reading rows fails.
 pub fn write_json(out: &mut dyn Write, run: &Run, rows: &dyn Rows) -> io::Result<()> {
-    // `{:#}` indents a JSON value. The tables are the last member of the document.
+    // `{:#}` indents a JSON value. The tables are the last member of the document, so the text before them is the head.
     let without_rows = format!("{:#}", run.with_tables(Vec::new()).to_json());
     let head = without_rows.strip_suffix("{}\n}").unwrap_or(&without_rows);
     out.write_all(escape::json(head).as_bytes())?;
     out.write_all(b"{")?;
-    for (at, table) in run.tables.iter().enumerate() {
-        let separator = if at == 0 { "" } else { "," };
+    for (index, table) in run.tables.iter().enumerate() {
+        let separator = if index == 0 { "" } else { "," };
         let name = escape::json(&Json::from(table.name.as_str()).to_string());
         write!(out, "{separator}\n    {name}: [")?;
         let mut is_first = true;
@@ -45,6 +47,7 @@ pub fn write_json(out: &mut dyn Write, run: &Run, rows: &dyn Rows) -> io::Result
     out.write_all(if run.tables.is_empty() { b"}\n}\n" } else { b"\n  }\n}\n" })
 }
 
+/// A row as a JSON object with a member for each column.
 fn row_document(table: &Table, row: &[Value]) -> Json {
     let cells = table.columns.iter().zip(row);
     let cells = cells.map(|(column, value)| (column.name.clone(), value.to_json()));
@@ -60,41 +63,43 @@ pub fn json_line(run: &Run) -> String {
 /// The rows of a table that are written as CSV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsvRows {
-    /// Leaves out rows that are parts of another row, such as rows per CPU next to their sum.
+    /// Rows that are not a part of another row. Leaves out rows per CPU next to their sum.
     Sums,
     /// Every row of the table.
     All,
 }
 
+/// How text is written as CSV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsvText {
-    /// For a spreadsheet. Text that it would take for a formula (starts with `=`, `+`, `-` or `@`, and is no number) gets
-    /// an apostrophe in front.
+    /// For a spreadsheet. Text that starts with `=`, `+`, `-` or `@` and is no number gets an apostrophe in front.
+    /// Otherwise a spreadsheet would take it for a formula.
     Guarded,
+    /// Unchanged, apart from the escapes of control characters.
     Exact,
 }
 
-/// The table as CSV: a header row, empty fields for absent values, lines that end in LF. Control
-/// characters in text are written as `\n`, `\u{1b}`: a row is a line. [`csv_omissions`] describes the rows that are
-/// left out.
+/// The table as CSV: a header row, empty fields for absent values, lines that end in LF. Control characters in text are
+/// escaped (`\n`, `\u{1b}`), so a row is always one line. [`csv_omissions`] describes the rows that are left out.
 #[must_use]
-pub fn csv(table: &Table, which: CsvRows, text: CsvText) -> String {
-    in_memory(|out| write_csv(out, table, &InMemory, (which, text)).map(drop))
+pub fn csv(table: &Table, csv_rows: CsvRows, text: CsvText) -> String {
+    in_memory(|out| write_csv(out, table, &InMemory, (csv_rows, text)).map(drop))
 }
 
-/// Writes a table as [`csv()`] does, row by row; gives the number of rows that it leaves out. Fails when writing or
-/// reading rows fails.
+/// Writes a table as CSV, row by row, like [`csv()`]. Returns the number of rows that it leaves out.
+///
+/// Fails when writing or reading rows fails.
 pub fn write_csv(
     out: &mut dyn Write,
     table: &Table,
     rows: &dyn Rows,
-    (which, text): (CsvRows, CsvText),
+    (csv_rows, text): (CsvRows, CsvText),
 ) -> io::Result<u64> {
     let mut writer = csv::Writer::from_writer(out);
     writer.write_record(table.columns.iter().map(|column| escape::plain(&column.name)))?;
     let mut left_out = 0;
     rows.for_each_row(table, &mut |row| {
-        if which == CsvRows::Sums && !is_sum(table, row) {
+        if csv_rows == CsvRows::Sums && !is_sum(table, row) {
             left_out += 1;
             return Ok(());
         }
@@ -104,16 +109,16 @@ pub fn write_csv(
     Ok(left_out)
 }
 
-/// A note for people about the rows and tables that the CSV of a table leaves out of a run: `4 rows
-/// per CPU (--all prints them); tables conditions, events (--table NAME prints one)`. `left_out` is the number of
-/// rows. Empty when the CSV is complete.
+/// A note for people about the rows and tables of a run that the CSV of `table` leaves out. An example: `4 rows per CPU
+/// (--all prints them); tables conditions, events (--table NAME prints one)`. Empty if nothing is left out.
+/// `left_out`: number of rows that are left out.
 #[must_use]
 pub fn csv_omissions(run: &Run, table: &Table, left_out: u64) -> String {
-    let others = table.display.filter.as_ref().map(|filter| escape::plain(&filter.others));
-    let others = if left_out > 0 { others } else { None };
-    let rows = others.map(|others| {
+    let filter = if left_out > 0 { table.display.filter.as_ref() } else { None };
+    let rows = filter.map(|filter| {
         let number = usize::try_from(left_out).unwrap_or(usize::MAX);
-        format!("{} {others} (--all prints them)", rows_of(number))
+        let description = escape::plain(&filter.others);
+        format!("{} {description} (--all prints them)", rows_of(number))
     });
     let names = run.tables.iter().filter(|other| other.name != table.name && other.row_count() > 0);
     let names: Vec<String> = names.map(|table| escape::plain(&table.name)).collect();
@@ -125,11 +130,13 @@ pub fn csv_omissions(run: &Run, table: &Table, left_out: u64) -> String {
     rows.into_iter().chain(tables).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether a row is not a part of another row. Parts must not be added up with their sum. Filters by size do not
-/// count: they are for people.
+/// Whether a row is not a part of another row: nobody must add up parts with their sum. The table's filter knows the
+/// parts, unless it filters by size, which serves only people.
 fn is_sum(table: &Table, row: &[Value]) -> bool {
-    let parts = table.display.filter.as_ref().filter(|filter| matches!(filter.keep, Keep::Text(_)));
-    parts.is_none_or(|filter| filter.keeps(table, row))
+    match &table.display.filter {
+        Some(filter) if matches!(filter.keep, Keep::Text(_)) => filter.keeps(table, row),
+        _ => true,
+    }
 }
 
 /// Text for a spreadsheet, with an apostrophe before text that it would take for a formula.
@@ -138,6 +145,7 @@ fn guarded(text: String) -> String {
     if text.starts_with(['=', '+', '-', '@']) && !is_number { format!("'{text}") } else { text }
 }
 
+/// A value as a field of CSV.
 fn field(value: &Value, text: CsvText) -> String {
     match value {
         Value::Absent => String::new(),

@@ -1,5 +1,5 @@
-//! A table for people: the rows and columns that its display hints choose, as cells of text in groups, fitted to a
-//! width.
+//! A table for people, as cells of text: the rows and columns that its display hints choose, in groups, fitted to a
+//! width. `terminal`, `markdown` and the HTML page print it.
 
 use std::cmp::Reverse;
 
@@ -13,22 +13,22 @@ use crate::row::Row;
 /// Spaces between columns.
 const GAP: usize = 2;
 
-/// Text columns are cut to this width or more, in columns of the terminal.
+/// Minimum width to which a text column is cut, in columns of the terminal.
 const TEXT_WIDTH_MIN: usize = 16;
 
-/// The maximum number of shown rows of a table.
+/// Limits on the number of shown rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowLimits {
-    /// For a table whose hints have no limit.
-    pub usual: usize,
-    /// Upper bound for the limit in a table's hints.
-    pub most: usize,
+    /// Limit for a table whose hints state none.
+    pub default: usize,
+    /// Maximum of the limit that a table's hints state.
+    pub max: usize,
 }
 
 /// The limits on a terminal, where nobody reads more than 10,000 rows.
-const ON_TERMINAL: RowLimits = RowLimits { usual: 100, most: 10_000 };
+const ON_TERMINAL: RowLimits = RowLimits { default: 100, max: 10_000 };
 
-/// Side of a column at which cells are aligned: text at the left, numbers at the right.
+/// The side of a column to which its cells are aligned: text to the left, numbers to the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -37,9 +37,9 @@ pub(crate) enum Align {
 
 /// Rows under one heading.
 pub(crate) struct Group {
-    /// Such as `condition idle/low/disk`. `None` if the table has no groups.
+    /// Heading of the group, such as `condition idle/low/disk`. `None` if the table has no groups.
     pub heading: Option<String>,
-    /// The main result of the group.
+    /// The main result of the group as a sentence. `None` if the table's hints have none.
     pub headline: Option<String>,
     pub rows: Vec<Vec<String>>,
 }
@@ -48,16 +48,16 @@ pub(crate) struct Group {
 pub(crate) struct Grid {
     pub names: Vec<String>,
     pub headings: Vec<String>,
-    /// The unit of each column; empty if it has none.
+    /// The unit of each column. Empty for a column without a unit.
     pub units: Vec<String>,
     pub aligns: Vec<Align>,
     priorities: Vec<u8>,
     pub groups: Vec<Group>,
-    /// Headings of the columns left out for width.
+    /// Headings of the columns that [`Grid::fit`] left out, because the width has no room for them.
     pub dropped: Vec<String>,
     /// Number of columns that are shown only on request.
     pub details: usize,
-    /// Descriptions of omitted rows, such as `4 rows per CPU`.
+    /// Descriptions of the rows that are not shown, such as `4 rows per CPU`.
     pub hidden: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl Grid {
         Grid::limited(table, all_rows, ON_TERMINAL)
     }
 
-    /// The grid of a table with at most `limits` rows, or with every row if `all_rows`.
+    /// Like [`Grid::new`], with other limits on the number of rows. With `all_rows`, there is no limit.
     pub fn limited(table: &Table, all_rows: bool, limits: RowLimits) -> Grid {
         let columns: Vec<&Column> =
             table.columns.iter().filter(|column| is_shown(table, column, all_rows)).collect();
@@ -102,15 +102,16 @@ impl Grid {
         }
     }
 
-    /// Drops columns and cuts text until lines fit. Gives the widths of the columns.
+    /// Limits the width of text columns, and drops columns until a line fits into `width`. Returns the widths of the
+    /// columns that stay, to which [`line`] cuts their cells. `None`: no limit.
     pub fn fit(&mut self, width: Option<u16>) -> Vec<usize> {
-        let order = self.headings.clone();
+        let original_order = self.headings.clone();
         let mut widths = self.natural_widths();
         let Some(width) = width.map(usize::from) else { return widths };
         let text_width_max = TEXT_WIDTH_MIN.max(width / 4);
-        for (column, align) in widths.iter_mut().zip(&self.aligns) {
+        for (column_width, align) in widths.iter_mut().zip(&self.aligns) {
             if *align == Align::Left {
-                *column = text_width_max.min(*column);
+                *column_width = text_width_max.min(*column_width);
             }
         }
         while widths.len() > 1 && widths.iter().sum::<usize>() + GAP * (widths.len() - 1) > width {
@@ -119,13 +120,15 @@ impl Grid {
             let heading = self.remove(index);
             self.dropped.push(heading);
         }
-        self.dropped.sort_by_key(|dropped| order.iter().position(|heading| heading == dropped));
-        if let [only] = widths.as_mut_slice() {
-            *only = width.max(1).min(*only);
+        self.dropped
+            .sort_by_key(|dropped| original_order.iter().position(|heading| heading == dropped));
+        if let [single_width] = widths.as_mut_slice() {
+            *single_width = width.max(1).min(*single_width);
         }
         widths
     }
 
+    /// The widths of the columns without a limit.
     fn natural_widths(&self) -> Vec<usize> {
         let headings = self.headings.iter().zip(&self.units);
         let mut widths: Vec<_> =
@@ -138,13 +141,14 @@ impl Grid {
         widths
     }
 
-    /// Index of the column with the lowest priority; among equals, the last one.
+    /// Index of the column with the lowest priority. Of several columns with this priority, the last.
     fn least_important(&self) -> usize {
         let ranked =
             self.priorities.iter().enumerate().rev().min_by_key(|(_, priority)| **priority);
         ranked.map_or(0, |(index, _)| index)
     }
 
+    /// Removes a column. Returns its heading.
     fn remove(&mut self, index: usize) -> String {
         self.aligns.remove(index);
         self.priorities.remove(index);
@@ -157,7 +161,7 @@ impl Grid {
     }
 }
 
-/// Whether the column only completes another column's cell or filters rows.
+/// Whether a column serves only to complete the cells of another column, or to filter rows.
 fn is_auxiliary(table: &Table, column: &Column) -> bool {
     let in_filter = table.display.filter.iter().any(|filter| filter.column == column.name);
     let in_cell = |completed: &Column| {
@@ -167,17 +171,18 @@ fn is_auxiliary(table: &Table, column: &Column) -> bool {
     in_filter || table.columns.iter().any(in_cell)
 }
 
+/// Whether a column is shown only on request.
 fn is_detail(table: &Table, column: &Column) -> bool {
     column.display.priority == 0 && !is_auxiliary(table, column)
 }
 
 fn is_shown(table: &Table, column: &Column, all_rows: bool) -> bool {
     let in_heading = table.display.group_by.contains(&column.name);
-    // If the filter keeps only one value of a column, the column is not shown.
-    let says_which = table.display.filter.as_ref().is_some_and(|filter| {
+    // The filter keeps only rows with one value of the column, so the column would show this value everywhere.
+    let has_one_value = table.display.filter.as_ref().is_some_and(|filter| {
         !all_rows && filter.column == column.name && !matches!(filter.keep, Keep::AtLeast(_))
     });
-    column.display.priority > 0 && !in_heading && !says_which
+    column.display.priority > 0 && !in_heading && !has_one_value
 }
 
 fn align(column: &Column) -> Align {
@@ -187,7 +192,7 @@ fn align(column: &Column) -> Align {
     }
 }
 
-/// The rows that are shown, in groups. Describes the rows that are left out in `hidden`.
+/// The rows that are shown, sorted, in groups. Appends descriptions of the rows that are not shown to `hidden`.
 fn groups<'a>(
     table: &'a Table,
     all_rows: bool,
@@ -197,49 +202,51 @@ fn groups<'a>(
     let display = &table.display;
     let filter = if all_rows { None } else { display.filter.as_ref() };
     let mut groups: Vec<Vec<Row<'a>>> = Vec::new();
-    let (mut key, mut others): (Option<Vec<&Value>>, usize) = (None, 0);
+    let (mut group_key, mut filtered_rows): (Option<Vec<&Value>>, usize) = (None, 0);
     for values in table.rows() {
         if filter.is_some_and(|filter| !filter.keeps(table, values)) {
-            others += 1;
+            filtered_rows += 1;
             continue;
         }
         let row = Row::new(table, values);
         let row_key: Vec<_> = display.group_by.iter().map(|column| row.get(column)).collect();
-        if key.as_ref() != Some(&row_key) {
+        if group_key.as_ref() != Some(&row_key) {
             groups.push(Vec::new());
-            key = Some(row_key);
+            group_key = Some(row_key);
         }
         groups.last_mut().into_iter().for_each(|group| group.push(row));
     }
     if let Some(column) = &display.sort_by {
-        let size = |row: &Row<'_>| row.number(column).map(|number| Reverse(Total(number)));
+        let largest_first = |row: &Row<'_>| row.number(column).map(|number| Reverse(Total(number)));
         // Rows without a number come last.
         groups.iter_mut().for_each(|group| {
-            group.sort_by_key(|row| (row.number(column).is_none(), size(row)));
+            group.sort_by_key(|row| (row.number(column).is_none(), largest_first(row)));
         });
     }
-    if others > 0
+    if filtered_rows > 0
         && let Some(filter) = filter
     {
-        hidden.push(format!("{} {}", rows_of(others), escape::plain(&filter.others)));
+        hidden.push(format!("{} {}", rows_of(filtered_rows), escape::plain(&filter.others)));
     }
     if !all_rows {
-        let asked = display.rows_max.map(|max| usize::try_from(max).unwrap_or(usize::MAX));
-        let mut room = asked.map_or(limits.usual, |max| max.min(limits.most));
-        let mut more = 0;
+        let hinted = display.rows_max.map(|max| usize::try_from(max).unwrap_or(usize::MAX));
+        let mut room = hinted.map_or(limits.default, |max| max.min(limits.max));
+        let mut excess_rows = 0;
         for group in &mut groups {
-            more += group.len().saturating_sub(room);
+            excess_rows += group.len().saturating_sub(room);
             group.truncate(room);
             room -= group.len();
         }
         groups.retain(|group| !group.is_empty());
-        more += usize::try_from(table.row_count()).unwrap_or(usize::MAX) - table.rows().len();
-        hidden.extend((more > 0).then(|| format!("{} more", rows_of(more))));
+        // Rows that were not read from the run's directory are not shown either.
+        excess_rows +=
+            usize::try_from(table.row_count()).unwrap_or(usize::MAX) - table.rows().len();
+        hidden.extend((excess_rows > 0).then(|| format!("{} more", rows_of(excess_rows))));
     }
     groups
 }
 
-/// A number with a total order.
+/// A number that can be a sort key.
 #[derive(PartialEq)]
 struct Total(f64);
 
@@ -257,19 +264,22 @@ impl PartialOrd for Total {
     }
 }
 
+/// The heading of a row's group: the values of the columns that make the groups. `None` if the table has no groups.
 fn heading(table: &Table, row: &Row<'_>) -> Option<String> {
     let column = |name: &String| table.columns.iter().find(|column| column.name == *name);
     let columns = table.display.group_by.iter().filter_map(column);
     let parts =
         columns.map(|column| format!("{} {}", human::heading(column), row.alone(&column.name)));
     let heading = parts.collect::<Vec<_>>().join(", ");
-    Some(heading).filter(|heading| !heading.is_empty())
+    if heading.is_empty() { None } else { Some(heading) }
 }
 
+/// The headline of a row's group, or `None` if the table's hints have none, or it needs a value that is absent.
 fn headline(table: &Table, row: &Row<'_>) -> Option<String> {
     row.fill(&table.display.headline).filter(|headline| !headline.is_empty())
 }
 
+/// A number of rows in words: `1 row`, `1,200 rows`.
 pub(crate) fn rows_of(number: usize) -> String {
     let unit = if number == 1 { "row" } else { "rows" };
     format!("{} {unit}", human::count(number as u64))
@@ -278,8 +288,8 @@ pub(crate) fn rows_of(number: usize) -> String {
 /// A line of cells, each padded or cut to the width of its column.
 pub(crate) fn line(cells: &[String], aligns: &[Align], widths: &[usize]) -> String {
     let mut out = String::new();
-    for (at, ((cell, align), &width)) in cells.iter().zip(aligns).zip(widths).enumerate() {
-        if at > 0 {
+    for (index, ((cell, align), &width)) in cells.iter().zip(aligns).zip(widths).enumerate() {
+        if index > 0 {
             out.push_str(&" ".repeat(GAP));
         }
         let cell = cut(cell, width);
@@ -299,10 +309,10 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     let mut out = String::new();
-    // Characters without width would never reach the limit: their number is limited, too.
+    // Characters without width never reach the limit, so the number of characters is limited, too.
     for character in text.chars().take(4 * width) {
         out.push(character);
-        // Measures the whole text: some characters change the width of the one before.
+        // Measures the whole text, because some characters change the width of their predecessor.
         if out.width() + 1 > width {
             out.pop();
             break;

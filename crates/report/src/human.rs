@@ -1,5 +1,6 @@
-//! Values as people read them. The unit is the suffix of the column's name, unless the column's
-//! display hints choose another.
+//! Values as people read them: numbers with three significant digits, in the unit that suits them. All output for
+//! people uses it. The unit of a column is the suffix of its name (`_ns`), unless the column's display hints choose
+//! another.
 
 use record::{Column, Format, Value};
 
@@ -8,13 +9,13 @@ use crate::escape;
 /// Stands for a value that could not be measured.
 pub const ABSENT: &str = "–";
 
-/// Significant digits of a number that has no hint.
+/// Significant digits of a number whose column has no hint.
 const DIGITS: usize = 3;
 
 /// The unit of the numbers in a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unit {
-    /// The unit's symbol, written after a number or above a column: `µs`; empty for a count.
+    /// Symbol of the unit, which is written after a number or above a column: `µs`. Empty for a count.
     pub label: &'static str,
     /// The size of one unit, in the unit of the column's name.
     pub size: f64,
@@ -24,7 +25,7 @@ const fn unit(label: &'static str, size: f64) -> Unit {
     Unit { label, size }
 }
 
-/// Units of the same quantity, ascending.
+/// Units of one quantity, ascending.
 type Scale = &'static [Unit];
 
 const NS: Unit = unit("ns", 1.0);
@@ -61,18 +62,18 @@ pub(crate) enum Quantity {
     Rate,
     /// A frequency in hertz.
     Frequency,
-    /// A part of 1, shown as per cent.
+    /// A part of 1, shown in per cent.
     Share,
     /// A number of bytes.
     Size,
     /// A number of bytes per second.
     SizeRate,
-    /// A number of things, or a factor.
+    /// A number of objects or events, or a factor.
     Count,
 }
 
 impl Quantity {
-    /// Its units, ascending.
+    /// The units of the quantity, from small to large.
     pub(crate) fn scale(self) -> Scale {
         match self {
             Quantity::Time => TIME,
@@ -90,7 +91,7 @@ impl Quantity {
         pick(number, self.scale())
     }
 
-    /// A round number with its unit.
+    /// A round number with its unit, as in [`tick`].
     pub(crate) fn round_text(self, number: f64) -> String {
         tick(number, self.unit(number))
     }
@@ -101,12 +102,13 @@ impl Quantity {
     }
 }
 
-/// A round number with its unit and without trailing zeros: `20 µs`, `0.5 %`. Not negative.
+/// A round number with its unit and without trailing zeros, for the tick of an axis: `20 µs`, `0.5 %`. The number is
+/// not negative.
 pub(crate) fn tick(number: f64, unit: Unit) -> String {
-    // Rounds to ten digits, to drop the error of the division.
-    let shown: f64 = format!("{:.9e}", number / unit.size).parse().unwrap_or(0.0);
-    let is_whole = shown.fract() == 0.0 && shown < 1e15;
-    let text = if is_whole { count(shown as u64) } else { format!("{shown}") };
+    // Ten digits hide the rounding error of the division.
+    let rounded: f64 = format!("{:.9e}", number / unit.size).parse().unwrap_or(0.0);
+    let is_whole = rounded.fract() == 0.0 && rounded < 1e15;
+    let text = if is_whole { count(rounded as u64) } else { format!("{rounded}") };
     with_label(text, unit)
 }
 
@@ -120,7 +122,8 @@ const SUFFIXES: [(&str, Scale); 6] = [
     ("_cycles", CYCLES),
 ];
 
-/// Columns, or last words of their names, whose numbers identify something: they have no thousands separators.
+/// Names of columns, or last words of names, whose numbers identify something. They are shown without thousands
+/// separators.
 const IDENTIFIERS: [&str; 11] =
     ["number", "cpu", "core", "node", "socket", "pid", "tid", "irq", "vector", "seed", "id"];
 
@@ -133,13 +136,13 @@ pub fn heading(column: &Column) -> String {
     escape::plain(&without_unit(&column.name).replace('_', " "))
 }
 
-/// The column's name without its unit, where values show the unit.
+/// The column's name without its unit, because the heading or the values show the unit.
 fn without_unit(column: &str) -> &str {
     let stem = SUFFIXES.iter().find_map(|(suffix, _)| column.strip_suffix(suffix));
     stem.filter(|stem| !stem.is_empty()).unwrap_or(column)
 }
 
-/// The units among which a column's numbers are shown.
+/// The units in which a column's numbers can be shown.
 fn scale(name: &str, format: Format) -> Scale {
     match format {
         Format::Nanoseconds => &[NS],
@@ -154,7 +157,7 @@ fn scale(name: &str, format: Format) -> Scale {
     }
 }
 
-/// The unit for all numbers of a column: the one that suits their median. Rates are always per second.
+/// The unit for all numbers of a column: the unit that suits their median. Rates are always in `/s`.
 #[must_use]
 pub fn unit_of(column: &Column, numbers: impl Iterator<Item = f64>) -> Unit {
     let mut numbers: Vec<f64> = numbers.map(f64::abs).filter(|number| *number > 0.0).collect();
@@ -164,20 +167,26 @@ pub fn unit_of(column: &Column, numbers: impl Iterator<Item = f64>) -> Unit {
     pick(if is_rate { 0.0 } else { median }, scale(&column.name, column.display.format))
 }
 
-/// A cell of the column: a number in `unit` but without its symbol, or text after [`escape::plain`].
+/// A cell of a column: a number in `unit` without the symbol, or text after [`escape::plain`].
 #[must_use]
 pub fn cell(column: &Column, unit: Unit, value: &Value) -> String {
-    let digits = match column.display.digits {
-        0 => DIGITS,
-        digits => digits.into(),
-    };
+    let digits = significant_digits(column);
     let is_identifier = column.display.format == Format::Identifier
         || (column.display.format == Format::Auto && is_identifier(&column.name));
     show(value, unit, digits, is_identifier)
 }
 
+/// The significant digits of a column's numbers.
+fn significant_digits(column: &Column) -> usize {
+    match column.display.digits {
+        0 => DIGITS,
+        digits => digits.into(),
+    }
+}
+
+/// A value in `unit`, without the symbol.
 fn show(value: &Value, unit: Unit, digits: usize, is_identifier: bool) -> String {
-    let (negative, whole) = match value {
+    let (is_negative, magnitude) = match value {
         Value::Absent => return ABSENT.to_owned(),
         Value::Bool(true) => return "yes".to_owned(),
         Value::Bool(false) => return "no".to_owned(),
@@ -189,17 +198,16 @@ fn show(value: &Value, unit: Unit, digits: usize, is_identifier: bool) -> String
             return format!("{sign}{}", significant(number.abs() / unit.size, digits));
         }
     };
-    let sign = if negative { "-" } else { "" };
+    let sign = if is_negative { "-" } else { "" };
     match unit.size {
-        _ if is_identifier => format!("{sign}{whole}"),
-        // A whole number of the smallest unit is exact: no decimals to add.
-        1.0 => format!("{sign}{}", count(whole)),
-        size => format!("{sign}{}", significant(whole as f64 / size, digits)),
+        _ if is_identifier => format!("{sign}{magnitude}"),
+        // A whole number in the smallest unit is exact, so it gets no decimals.
+        1.0 => format!("{sign}{}", count(magnitude)),
+        size => format!("{sign}{}", significant(magnitude as f64 / size, digits)),
     }
 }
 
-/// A number with the half width of its interval, both in `unit`: `1.28 ± 0.02`; `1.28 ± –` when
-/// there is no interval.
+/// A number with the half width of its interval, both in `unit`: `1.28 ± 0.02`. Without an interval: `1.28 ± –`.
 #[must_use]
 pub fn with_half_width(
     column: &Column,
@@ -207,15 +215,13 @@ pub fn with_half_width(
     number: f64,
     half_width: Option<f64>,
 ) -> String {
-    let digits = match column.display.digits {
-        0 => DIGITS,
-        digits => digits.into(),
-    };
+    let digits = significant_digits(column);
     let sign = if number < 0.0 { "-" } else { "" };
     let value = number.abs() / unit.size;
-    let shown = significant(value, digits);
-    let Some(half_width) = half_width else { return format!("{sign}{shown} ± {ABSENT}") };
+    let value_text = significant(value, digits);
+    let Some(half_width) = half_width else { return format!("{sign}{value_text} ± {ABSENT}") };
     let half_width = half_width.abs() / unit.size;
+    // The half width has no more decimals than the value.
     let places = decimals(value, digits).min(decimals(half_width, digits));
     let minimum = 10_f64.powi(-i32::try_from(places).unwrap_or(3));
     let half_width = if half_width > 0.0 && half_width < minimum / 2.0 {
@@ -223,22 +229,19 @@ pub fn with_half_width(
     } else {
         format!("{half_width:.places$}")
     };
-    format!("{sign}{shown} ± {half_width}")
+    format!("{sign}{value_text} ± {half_width}")
 }
 
 /// The upper end of the interval of a value below the detection limit: `< 0.23`.
 pub fn upper_end(column: &Column, unit: Unit, number: f64, half_width: Option<f64>) -> String {
-    let digits = match column.display.digits {
-        0 => DIGITS,
-        digits => digits.into(),
-    };
+    let digits = significant_digits(column);
     match half_width.map(|half_width| (number + half_width) / unit.size) {
         Some(end) if end > 0.0 => format!("< {}", significant(end, digits)),
         _ => "below the limit".to_owned(),
     }
 }
 
-/// A value on its own, in the unit that suits it: `1.28 µs`.
+/// A value outside of a table, with the unit that suits it: `1.28 µs`.
 #[must_use]
 pub fn alone(name: &str, format: Format, value: &Value) -> String {
     let number = match value {
@@ -250,8 +253,8 @@ pub fn alone(name: &str, format: Format, value: &Value) -> String {
         }
     };
     let unit = pick(number.abs(), scale(name, format));
-    let identifier = format == Format::Identifier || is_identifier(name);
-    with_label(show(value, unit, DIGITS, identifier), unit)
+    let is_identifier = format == Format::Identifier || is_identifier(name);
+    with_label(show(value, unit, DIGITS, is_identifier), unit)
 }
 
 fn with_label(number: String, unit: Unit) -> String {
@@ -272,12 +275,13 @@ pub fn count(number: u64) -> String {
     out
 }
 
+/// Whether the numbers of a column with this name identify something.
 fn is_identifier(column: &str) -> bool {
-    let last = column.rsplit('_').next().unwrap_or(column);
-    IDENTIFIERS.contains(&last)
+    let last_word = column.rsplit('_').next().unwrap_or(column);
+    IDENTIFIERS.contains(&last_word)
 }
 
-/// A share of 1 as per cent.
+/// A part of 1 in per cent.
 #[must_use]
 pub fn percent(ratio: f64) -> String {
     scaled(ratio, PERCENT)
@@ -312,14 +316,14 @@ fn scaled(number: f64, scale: Scale) -> String {
     with_label(significant(number / unit.size, DIGITS), unit)
 }
 
-/// The smallest unit of the scale with which the rounded number stays below one of the next unit.
+/// The smallest unit of the scale in which the rounded number is less than 1 of the next larger unit.
 fn pick(number: f64, scale: Scale) -> Unit {
     let fits = |pair: &&[Unit]| number / pair[0].size < pair[1].size / pair[0].size - 0.5;
     let found = scale.windows(2).find(fits).map(|pair| pair[0]);
     found.unwrap_or(scale[scale.len() - 1])
 }
 
-/// Decimals for a number of significant digits, and never more decimals than digits.
+/// The number of decimals with which a number has `digits` significant digits. At most `digits`.
 fn decimals(number: f64, digits: usize) -> usize {
     let mut limit = 1.0;
     for decimals in (1..=digits).rev() {
@@ -332,7 +336,8 @@ fn decimals(number: f64, digits: usize) -> usize {
     0
 }
 
-/// A number with `digits` significant digits, or a whole number with separators. The number is not negative.
+/// A number with `digits` significant digits, or as a whole number with thousands separators if it has more. The
+/// number is not negative.
 fn significant(number: f64, digits: usize) -> String {
     let minimum = 10_f64.powi(-i32::try_from(digits).unwrap_or(3));
     let decimals = decimals(number, digits);
@@ -349,7 +354,7 @@ fn significant(number: f64, digits: usize) -> String {
     }
 }
 
-/// The text without places where a line may break, for a number with its unit or for a command.
+/// The text with spaces at which no line breaks, for a number with its unit or for a command.
 pub(crate) fn unbroken(text: &str) -> String {
     text.replace(' ', "\u{a0}")
 }

@@ -1,8 +1,9 @@
-//! Terminal tables, Markdown, CSV and JSON from a run.
+//! Reports of a run: terminal tables, Markdown, CSV, JSON, pictures, an HTML page, and other programs' formats.
 //!
-//! The only input is a [`record::Run`], and the crate does no IO: any host can report a run of another host.
-//! The run contains the display hints of its tables ([`record::display`]). Only the pictures know single experiments.
-//! Text in a run may come from a device or a guest, so output for people has escaped control characters ([`escape`]).
+//! The only input is a [`record::Run`], and the crate does no IO of its own: any host can report a run of another
+//! host. The run contains the display hints of its tables ([`record::display`]). Only the pictures and some formats
+//! know single experiments. Text in a run may come from a device or a guest, so output for people has escaped control
+//! characters ([`escape`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! GitHub Markdown, for issues and pull requests.
+//! GitHub Markdown of a run or a table, for issues and pull requests: `--format markdown`. All text passes through
+//! [`escape::markdown`].
 
 use record::{Run, Table};
 
@@ -42,7 +43,7 @@ pub fn markdown(table: &Table) -> String {
     blocks.join("\n")
 }
 
-/// The whole run: warnings, tables, observer, absences.
+/// The whole run as Markdown: host, warnings, tables, observer, and what was not measured.
 #[must_use]
 pub fn markdown_run(run: &Run) -> String {
     let mut blocks = vec![format!("# {}\n", escape::markdown(&words::title(run)))];
@@ -70,18 +71,19 @@ pub fn markdown_run(run: &Run) -> String {
     let missing = words::missing(run);
     if !missing.is_empty() {
         blocks.push("## Not measured\n".to_owned());
-        blocks.push(missing.iter().map(item).collect());
+        blocks.push(missing.iter().map(list_item).collect());
     }
     blocks.retain(|block| !block.is_empty());
     blocks.join("\n")
 }
 
-fn item(missing: &words::Missing) -> String {
+/// A list item with what is missing, its reason, and its remedy.
+fn list_item(missing: &words::Missing) -> String {
     let reason = missing.reason.lines().collect::<Vec<_>>().join("; ");
     let subject_and_reason = escape::markdown(&format!("{}: {reason}", missing.what));
     match &missing.remedy {
         None => format!("- {subject_and_reason}\n"),
-        // A code span has no escapes, so it cannot hold a line with a backtick.
+        // A code span has no escapes, so it cannot hold a command with a backtick.
         Some(remedy) if !remedy.contains('`') => format!("- {subject_and_reason}: `{remedy}`\n"),
         Some(remedy) => format!("- {subject_and_reason}: {}\n", escape::markdown(remedy)),
     }

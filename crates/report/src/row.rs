@@ -1,4 +1,5 @@
-//! Access to the values of a table's row by the names of their columns.
+//! A row of a table, with access to its values by the names of the columns. Also fills the templates of display
+//! hints, such as headlines and notes, with values of a row or of the run.
 
 use record::display::{Piece, Template};
 use record::{Column, Combine, Format, Run, Table, Value};
@@ -7,6 +8,7 @@ use serde_json::Value as Json;
 use crate::escape::plain;
 use crate::human::{self, Unit, unbroken};
 
+/// A row of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     table: &'a Table,
@@ -18,7 +20,7 @@ impl<'a> Row<'a> {
         Row { table, values }
     }
 
-    /// The value in a column; absent if there is no such column.
+    /// The value in a column, or [`Value::Absent`] if there is no such column.
     pub fn get(&self, column: &str) -> &'a Value {
         self.table.get(self.values, column).unwrap_or(&Value::Absent)
     }
@@ -32,7 +34,8 @@ impl<'a> Row<'a> {
         human::alone(column, Format::Auto, self.get(column))
     }
 
-    /// The cell of a column as text without the symbol of `unit`. It includes the columns that complete the cell.
+    /// The cell of a column as text, without the symbol of `unit`. Includes the values of columns that complete the
+    /// cell.
     pub fn cell(&self, column: &Column, unit: Unit) -> String {
         let value = self.get(&column.name);
         let text = human::cell(column, unit, value);
@@ -53,11 +56,11 @@ impl<'a> Row<'a> {
             {
                 format!("{} {text}", plain(sign))
             }
-            (Some(Combine::Prefix { prefix, when, equals }), _) => self.prefixed(
-                text,
-                *value == Value::Absent || *self.get(when) == Value::Text(equals.clone()),
-                prefix,
-            ),
+            (Some(Combine::Prefix { prefix, when, equals }), _) => {
+                let needs_prefix =
+                    *value == Value::Absent || *self.get(when) == Value::Text(equals.clone());
+                if needs_prefix { self.with_prefix(text, prefix) } else { text }
+            }
             _ => text,
         }
     }
@@ -67,20 +70,23 @@ impl<'a> Row<'a> {
         flag.is_some_and(|flag| *self.get(flag) == Value::Bool(true))
     }
 
-    fn prefixed(&self, text: String, wanted: bool, prefix: &str) -> String {
+    /// The text after the value of column `prefix`, or that value alone if the text stands for an absent value.
+    fn with_prefix(&self, text: String, prefix: &str) -> String {
         match self.get(prefix) {
             Value::Absent => text,
-            _ if !wanted => text,
             _ if text == human::ABSENT => self.alone(prefix),
             _ => format!("{} {text}", self.alone(prefix)),
         }
     }
 
-    /// Fills a template from this row. `None` if a value is absent.
+    /// Fills a template with the values of this row. `None` if one of them is absent.
     pub fn fill(&self, template: &str) -> Option<String> {
         fill(template, |piece| match piece {
             Piece::Column(name) => {
-                let value = Some(self.get(name)).filter(|value| **value != Value::Absent)?;
+                let value = self.get(name);
+                if *value == Value::Absent {
+                    return None;
+                }
                 let column = self.table.columns.iter().find(|column| column.name == name)?;
                 Some(match value {
                     Value::Text(_) => self.cell(column, human::unit_of(column, [].into_iter())),
@@ -92,7 +98,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Fills a template from a run's settings and observer block. `None` if a value is absent.
+/// Fills a template with a run's settings and values of its block `observer`. `None` if one of them is absent.
 pub(crate) fn fill_from_run(template: &str, run: &Run) -> Option<String> {
     fill(template, |piece| match piece {
         Piece::Setting(key) => json(key, run.settings.get(key)?),
@@ -101,9 +107,11 @@ pub(crate) fn fill_from_run(template: &str, run: &Run) -> Option<String> {
     })
 }
 
+/// A setting as text, in the unit that its key names. `None` if it is no number and no text, or empty.
 fn json(key: &str, value: &Json) -> Option<String> {
     match value {
-        Json::String(text) => Some(plain(text)).filter(|text| !text.is_empty()),
+        Json::String(text) if text.is_empty() => None,
+        Json::String(text) => Some(plain(text)),
         value => {
             let number = value.as_u64().map(Value::from);
             let number = number.or_else(|| value.as_f64().map(Value::real))?;
@@ -112,6 +120,7 @@ fn json(key: &str, value: &Json) -> Option<String> {
     }
 }
 
+/// Fills a template. `value` returns the text of a piece that is no text itself.
 fn fill(template: &str, value: impl Fn(Piece<'_>) -> Option<String>) -> Option<String> {
     let Template(pieces) = Template::parse(template).ok()?;
     let pieces = pieces.into_iter().map(|piece| match piece {

@@ -1,4 +1,5 @@
-//! A run on a terminal: warnings, tables that fit the width, the observer, the absences.
+//! A run on a terminal: its title and host, warnings, tables that fit the width, the observer, and what was not
+//! measured. This is the default output of all verbs.
 
 use record::{Run, Table};
 
@@ -7,16 +8,17 @@ use crate::grid::{Grid, cut, line};
 use crate::human::unbroken;
 use crate::words::{self, wrap};
 
+/// How a run is printed on a terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalOptions {
-    /// Columns of the terminal. `None`: the length of lines has no limit.
+    /// Width of the terminal in columns. `None`: the length of lines has no limit.
     pub width: Option<u16>,
     /// Whether to use colours and bold.
     pub color: bool,
     /// Whether to print every row and also tables without rows. By default, rows per CPU and rows beyond the first
     /// 100 are left out.
     pub all_rows: bool,
-    /// The run directory in commands that show omitted data.
+    /// The run's directory, as the printed commands name it. `None`: they name it `RUN`.
     pub run_dir: Option<String>,
 }
 
@@ -28,7 +30,8 @@ enum Style {
 }
 
 impl TerminalOptions {
-    /// Styles each line on its own, because a pager does not continue a style on the next line.
+    /// The lines of the text in a style, if colours are on. Each line is styled alone, because a pager does not
+    /// continue a style on the next line.
     fn paint(&self, style: Style, text: &str) -> String {
         let code = match style {
             Style::Strong => "1",
@@ -52,8 +55,8 @@ pub fn terminal(run: &Run, options: TerminalOptions) -> String {
         options.paint(Style::Alarm, &text)
     });
     blocks.push(warnings.collect::<String>());
-    let shown = |table: &&Table| options.all_rows || table.row_count() > 0;
-    blocks.extend(run.tables.iter().filter(shown).map(|table| self::table(run, table, options)));
+    let is_shown = |table: &&Table| options.all_rows || table.row_count() > 0;
+    blocks.extend(run.tables.iter().filter(is_shown).map(|table| self::table(run, table, options)));
     blocks.push(observer(run, options));
     blocks.push(missing(run, options));
     blocks.retain(|block| !block.is_empty());
@@ -70,6 +73,7 @@ fn head(run: &Run, options: &TerminalOptions) -> String {
     out
 }
 
+/// The table with its title, groups and notes, cut to the width of the terminal.
 fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
     let mut grid = Grid::new(table, options.all_rows);
     let widths = grid.fit(options.width);
@@ -91,7 +95,7 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
             out.push_str(&cut(&headline.replace('\u{a0}', " "), width));
             out.push('\n');
         }
-        // Headings are above each group: in a long table, the first ones scroll out of sight.
+        // Each group has the headings above it, because those of the first group scroll out of sight in a long table.
         let headings = line(&grid.headings, &grid.aligns, &widths);
         out.push_str(&options.paint(Style::Quiet, &headings));
         let units = line(&grid.units, &grid.aligns, &widths);
@@ -110,7 +114,7 @@ fn table(run: &Run, table: &Table, options: &TerminalOptions) -> String {
     out
 }
 
-/// A note about omitted rows and columns, with the command that shows them; empty when the table is complete.
+/// A note about rows and columns that are not shown, with the command that prints them. Empty if all are shown.
 fn left_out(table: &Table, grid: &Grid, options: &TerminalOptions) -> String {
     let mut parts = Vec::new();
     if !grid.dropped.is_empty() {
@@ -121,19 +125,20 @@ fn left_out(table: &Table, grid: &Grid, options: &TerminalOptions) -> String {
         1 => parts.push("1 more column".to_owned()),
         details => parts.push(format!("{details} more columns")),
     }
-    // Only CSV has room for all columns.
+    // If columns are missing, the command prints CSV, the only text format with all columns.
     let format = if parts.is_empty() { "" } else { " --format csv" };
     parts.extend_from_slice(&grid.hidden);
     if parts.is_empty() {
         return String::new();
     }
     let run_dir = options.run_dir.as_deref().map_or("RUN".to_owned(), words::shell_word);
-    let all = if grid.hidden.is_empty() { "" } else { " --all" };
-    let command = format!("irqlab show {run_dir} {}{format}{all}", plain(&table.name));
+    let all_rows = if grid.hidden.is_empty() { "" } else { " --all" };
+    let command = format!("irqlab show {run_dir} {}{format}{all_rows}", plain(&table.name));
     let command = unbroken(&command);
     format!("not shown: {}; see {command}", parts.join("; "))
 }
 
+/// A line with the overhead of the measurement and the events that it lost. Empty if neither is known.
 fn observer(run: &Run, options: &TerminalOptions) -> String {
     let text = words::observer(run);
     if text.is_empty() {
@@ -142,6 +147,7 @@ fn observer(run: &Run, options: &TerminalOptions) -> String {
     wrap(&format!("observer: {text}"), "", options.width) + "\n"
 }
 
+/// What was not measured, with reasons and remedies.
 fn missing(run: &Run, options: &TerminalOptions) -> String {
     let mut out = String::new();
     for missing in words::missing(run) {
@@ -154,7 +160,7 @@ fn missing(run: &Run, options: &TerminalOptions) -> String {
             out.push('\n');
         }
         if let Some(remedy) = missing.remedy {
-            // The command is on its own line and never wrapped, so that it can be copied.
+            // The command has a line for itself that is never wrapped, so that it can be copied.
             out.push_str(&format!("    {remedy}\n"));
         }
     }

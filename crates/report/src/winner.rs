@@ -1,4 +1,5 @@
-//! The smallest or largest of several figures, and the figures whose intervals overlap its interval.
+//! Finds which of several figures is the smallest or largest, within their errors. Pictures and the answers of a page
+//! use this, so they name no winner that may be due to chance.
 
 /// A figure with the ends of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,6 +9,7 @@ pub(crate) struct Figure {
     pub high: f64,
 }
 
+/// The extreme that is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extreme {
     Smallest,
@@ -20,15 +22,15 @@ impl Figure {
         Figure { value, low: value, high: value }
     }
 
-    /// A figure whose error is not known: its interval overlaps every other.
+    /// A figure whose error is not known. Its interval overlaps every other interval.
     pub fn unknown(value: f64) -> Figure {
         Figure { value, low: f64::NEG_INFINITY, high: f64::INFINITY }
     }
 
-    /// A measured figure; without a half width, its error is not known.
+    /// A measured figure with the half width of its interval. Without one, its error is not known.
     pub fn measured(value: f64, half_width: Option<f64>) -> Figure {
         match half_width {
-            Some(half) => Figure { value, low: value - half, high: value + half },
+            Some(half_width) => Figure { value, low: value - half_width, high: value + half_width },
             None => Figure::unknown(value),
         }
     }
@@ -46,14 +48,15 @@ pub(crate) fn candidates(figures: &[Figure], extreme: Extreme) -> Vec<usize> {
         Extreme::Smallest => 1.0,
         Extreme::Largest => -1.0,
     };
-    let mut order: Vec<usize> = (0..figures.len()).collect();
-    order.sort_by(|a, b| (sign * figures[*a].value).total_cmp(&(sign * figures[*b].value)));
-    let Some(best) = order.first().map(|first| figures[*first]) else { return order };
-    let first = order[0];
-    order.retain(|index| {
-        *index == first || (figures[*index].low <= best.high && figures[*index].high >= best.low)
+    let mut indices: Vec<usize> = (0..figures.len()).collect();
+    indices.sort_by(|a, b| (sign * figures[*a].value).total_cmp(&(sign * figures[*b].value)));
+    let Some(&extreme_index) = indices.first() else { return indices };
+    let best = figures[extreme_index];
+    indices.retain(|index| {
+        *index == extreme_index
+            || (figures[*index].low <= best.high && figures[*index].high >= best.low)
     });
-    order
+    indices
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The text around the tables: host, method, observer and absences.
+//! The text around the tables of a run: title, host, method, warnings, observer, and what was not measured. Terminal,
+//! Markdown and HTML page have these words in common. All text is escaped here.
 
 use record::{Absence, Run, Table};
 use serde_json::Value as Json;
@@ -8,14 +9,14 @@ use crate::escape::{lines, plain};
 use crate::human::{self, unbroken};
 use crate::row::fill_from_run;
 
-/// `handlers on live, 2026-11-21T07:50:41Z`
+/// The title of a run: `handlers on live, 2026-11-21T07:50:41Z`.
 pub(crate) fn title(run: &Run) -> String {
-    let second = run.started_utc.split_once('.').map(|(second, _)| format!("{second}Z"));
-    let started = second.unwrap_or_else(|| run.started_utc.clone());
+    let whole_seconds = run.started_utc.split_once('.').map(|(seconds, _)| format!("{seconds}Z"));
+    let started = whole_seconds.unwrap_or_else(|| run.started_utc.clone());
     plain(&format!("{} on {}, {started}", run.experiment, run.bench))
 }
 
-/// The known facts about the machine: `AMD EPYC (family 26, model 2), guest of KVM, ...`
+/// The known facts about the machine: `AMD EPYC (family 26, model 2); guest of KVM; ...`. Empty if none is known.
 pub(crate) fn host(run: &Run) -> String {
     let text = |key: &str| run.host.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
     let count = |key: &str| run.host.get(key).and_then(Json::as_u64);
@@ -49,7 +50,7 @@ pub(crate) fn table_title(table: &Table) -> &str {
     if table.display.title.is_empty() { &table.doc } else { &table.display.title }
 }
 
-/// A line about how the table's numbers were measured; empty for a table without notes.
+/// A line about how the table's numbers were measured. Empty for a table without notes.
 pub(crate) fn method(run: &Run, table: &Table) -> String {
     let notes = table.display.notes.iter();
     let notes: Vec<String> = notes.filter_map(|note| fill_from_run(note, run)).collect();
@@ -62,21 +63,21 @@ pub(crate) fn method(run: &Run, table: &Table) -> String {
 /// The text as one word of a shell command, quoted if necessary.
 pub(crate) fn shell_word(text: &str) -> String {
     let text = plain(text);
-    let is_safe = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
+    let is_safe = |character: char| character.is_alphanumeric() || "/._-+,:@%".contains(character);
     if !text.is_empty() && text.chars().all(is_safe) {
         return text;
     }
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The warnings of a run. The first says if the run was cut short.
+/// The warnings of a run. If the run was cut short, the first warning says so.
 pub(crate) fn warnings(run: &Run) -> Vec<String> {
-    let cut = "the run was cut short: the tables hold what was measured until then";
-    let cut = (!run.complete).then(|| cut.to_owned());
-    cut.into_iter().chain(run.warnings.iter().map(|warning| plain(warning))).collect()
+    let cut_short = "the run was cut short: the tables hold what was measured until then";
+    let cut_short = (!run.complete).then(|| cut_short.to_owned());
+    cut_short.into_iter().chain(run.warnings.iter().map(|warning| plain(warning))).collect()
 }
 
-/// The overhead of the measurement and the events that it lost; empty when nothing is known.
+/// The overhead of the measurement, and the events that it lost. Empty if nothing is known.
 pub(crate) fn observer(run: &Run) -> String {
     let ns = |time| unbroken(&human::ns(time));
     let percent = |share| unbroken(&human::percent(share));
@@ -110,11 +111,11 @@ pub(crate) fn observer(run: &Run) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// Absences with the same reason and remedy.
+/// Absences that share their reason and remedy.
 pub(crate) struct Missing {
-    /// `handlers: instructions, cycles; noise: causes`
+    /// The names of what is absent, by table: `handlers: instructions, cycles; noise: causes`.
     pub what: String,
-    /// May have several lines.
+    /// The reason, which may have several lines.
     pub reason: String,
     pub remedy: Option<String>,
 }
@@ -123,9 +124,9 @@ pub(crate) struct Missing {
 pub(crate) fn missing(run: &Run) -> Vec<Missing> {
     let mut groups: Vec<Vec<&Absence>> = Vec::new();
     for absence in &run.absent {
-        let same =
+        let is_alike =
             |first: &&Absence| first.reason == absence.reason && first.remedy == absence.remedy;
-        match groups.iter_mut().find(|group| group.first().is_some_and(same)) {
+        match groups.iter_mut().find(|group| group.first().is_some_and(is_alike)) {
             Some(group) => group.push(absence),
             None => groups.push(vec![absence]),
         }
@@ -138,6 +139,7 @@ pub(crate) fn missing(run: &Run) -> Vec<Missing> {
     groups.iter().filter_map(to_missing).collect()
 }
 
+/// The subjects of absences, by table.
 fn describe(group: &[&Absence]) -> String {
     let mut tables: Vec<(&str, Vec<String>)> = Vec::new();
     for absence in group {

@@ -358,10 +358,8 @@ impl Loop {
         let per_chunk = self.lines() / all.max(1);
         let mut steps: Vec<u64> = (0..=CURVE_STEPS).map(|part| all * part / CURVE_STEPS).collect();
         steps.dedup();
-        let mut points: Vec<(u64, Vec<i64>)> = steps
-            .iter()
-            .map(|step| (step * per_chunk, Vec::with_capacity(repetitions)))
-            .collect();
+        let mut points: Vec<(u64, Vec<i64>)> =
+            steps.iter().map(|step| (step * per_chunk, Vec::with_capacity(repetitions))).collect();
         let mut order: Vec<usize> = (0..steps.len()).collect();
         let mut random = Random::new(self.seed);
         for _ in 0..repetitions {

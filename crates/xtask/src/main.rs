@@ -1,4 +1,5 @@
-//! `cargo xtask`: what developers of irqlab run. docs/bench-developers.md describes each bench.
+//! The program `cargo xtask`: benches for developers of irqlab, which measure the simulator and the models.
+//! docs/bench-developers.md describes each bench.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +27,7 @@ enum Task {
 
 fn main() -> anyhow::Result<ExitCode> {
     let Task::Bench(bench) = Cli::parse().task;
-    live::host::process_cpus(); // before any thread is pinned
+    live::host::process_cpus(); // reads the process's CPUs before any thread is pinned
     bench.run()
 }
 

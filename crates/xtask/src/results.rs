@@ -1,4 +1,5 @@
-//! Prints and records the results of a bench, as a run of irqlab.
+//! The results of a bench of `cargo xtask`, in the format of a run of irqlab. Each bench makes a [`Results`] at its
+//! start, fills it, and ends with [`Results::finish`], which prints the run and can record it in a directory.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,9 +27,10 @@ pub struct Results {
 }
 
 impl Results {
-    /// The results of the bench `name`, which starts now.
+    /// Empty results of the bench `name`, which starts now.
     ///
-    /// Fails if the results could not be recorded at its end: the directory exists, or cannot be made.
+    /// Checks first that the bench can record them at its end. Fails if the directory of `--out` exists or cannot be
+    /// made.
     pub fn start(name: &str, args: &PrintArgs) -> anyhow::Result<Results> {
         if let Some(directory) = &args.out {
             let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -52,7 +54,7 @@ impl Results {
         Ok(Results { run })
     }
 
-    /// The results are those of simulated machines, whatever the host is.
+    /// Marks the results as those of simulated machines, and leaves out the facts about the host.
     pub fn of_simulated_machines(mut self) -> Results {
         self.run.bench = "sim".to_owned();
         self.run.host = Map::new();
@@ -67,7 +69,7 @@ impl Results {
         self.run.warnings.push(text);
     }
 
-    /// Says why `what` is not in the table.
+    /// Records why `what` is not in the table.
     pub fn absent(&mut self, table: &str, what: String, reason: String) {
         self.run.absent.push(Absence::new(table, what, reason));
     }
@@ -76,7 +78,7 @@ impl Results {
         self.run.tables.push(table);
     }
 
-    /// Says that the bench was stopped before its end.
+    /// Records that the bench was stopped before its end.
     pub fn interrupted(&mut self) {
         self.run.complete = false;
     }
@@ -86,9 +88,9 @@ impl Results {
         &self.run
     }
 
-    /// Prints the results, and records them if that is asked for.
+    /// Prints the results, and records them if `args` has a directory. Returns the exit code of success.
     ///
-    /// Fails when the directory exists or cannot be written.
+    /// Fails if the directory exists or cannot be written.
     pub fn finish(&self, args: &PrintArgs) -> anyhow::Result<ExitCode> {
         let options = TerminalOptions { width: None, color: false, all_rows: true, run_dir: None };
         let text =

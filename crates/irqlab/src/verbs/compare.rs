@@ -1,4 +1,7 @@
-//! `irqlab compare`: what changed between two runs, and a gate for CI.
+//! `irqlab compare`: what changed between two runs, or two series of runs, and a gate for CI.
+//!
+//! Reads the runs and checks the options; `lab::compare` compares them and makes the tables. `irqlab report` uses
+//! [`run_of`] for its page.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -57,36 +60,38 @@ pub struct CompareArgs {
     results: OptionalResultArgs,
 }
 
-/// Longer tables are long: [`read`] looks at their key columns first. A comparison of more figures than this lists
-/// only the figures that differ.
+/// A table with more rows is long: [`read`] looks at its key columns first. A comparison of more figures than this
+/// lists only the figures that differ.
 const LONG: u64 = 100_000;
 
-/// Reads a run. A long table whose keys do not identify its rows cannot be compared. Of such a table only the keys
-/// are read, so that the comparison can say why.
+/// Reads a run: whole if one of its long tables can be compared, else only the key columns of its long tables.
+///
+/// A table whose keys do not identify its rows cannot be compared. The comparison needs its keys to say so.
 fn read(path: &Path) -> Result<Run, ReadError> {
     let is_key = |column: &&record::Column| column.role == Role::Key;
     let run = read_run_parts(path, |table| {
         let keys = table.columns.iter().filter(is_key).map(|column| column.name.clone());
         if table.row_count() > LONG { Part::Columns(keys.collect()) } else { Part::All }
     })?;
-    let has_names = |table: &Table| {
+    // Long tables have only their key columns here, so a row is its key.
+    let has_unique_keys = |table: &Table| {
         let mut seen = HashSet::new();
         !table.columns.is_empty() && table.rows().iter().all(|row| seen.insert(format!("{row:?}")))
     };
     let is_long = |table: &&Table| table.row_count() > LONG;
-    let is_compared = run.tables.iter().filter(is_long).any(has_names);
-    if is_compared { read_run(path) } else { Ok(run) }
+    let can_be_compared = run.tables.iter().filter(is_long).any(has_unique_keys);
+    if can_be_compared { read_run(path) } else { Ok(run) }
 }
 
-/// Which figures a printed comparison lists: all, or only those that differ if there are too many.
+/// The figures that a comparison lists for people: all figures, or only differing figures if there are too many.
 pub(super) fn listed_for_people(figures: usize) -> Listed {
     if figures as u64 <= LONG { Listed::All } else { Listed::Differing }
 }
 
-/// Most runs on one side of a comparison.
+/// Maximum number of runs on one side of a comparison.
 const RUNS_MAX: usize = 1_000;
 
-/// Reads the runs of one side in the order of their start: one run directory, or the run directories in a directory.
+/// Reads the runs of one side, sorted by their start. `path`: a run directory, or a directory with run directories.
 fn read_side(path: &Path) -> anyhow::Result<Vec<Run>> {
     if is_run_directory(path) || !path.is_dir() {
         return Ok(vec![read(path)?]);
@@ -112,10 +117,11 @@ fn read_side(path: &Path) -> anyhow::Result<Vec<Run>> {
     Ok(runs)
 }
 
+/// The figures that a comparison lists with these options. Recorded runs and formats for programs list all figures.
 fn listed(results: &OptionalResultArgs, figures: usize) -> Listed {
     let is_for_people = matches!(results.printing.format(), Format::Table | Format::Markdown);
-    let is_whole = results.out.is_some() || results.printing.all || !is_for_people;
-    if is_whole { Listed::All } else { listed_for_people(figures) }
+    let needs_all = results.out.is_some() || results.printing.all || !is_for_people;
+    if needs_all { Listed::All } else { listed_for_people(figures) }
 }
 
 /// Makes the run of a comparison with `base`. Its settings are `settings` and the counts of the comparison.

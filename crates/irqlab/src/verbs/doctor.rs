@@ -1,4 +1,5 @@
-//! `irqlab doctor`: what can be measured here, and for the rest, the command that unlocks it.
+//! `irqlab doctor`: what can be measured on this machine, and the commands that unlock the rest.
+//! `live::host::diagnosis` makes the findings; this file prints them.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// All facts and findings as a JSON document.
 fn document(facts: &HostFacts, findings: &[Finding]) -> anyhow::Result<String> {
     let document = json!({ "schema": SCHEMA, "facts": facts, "findings": findings });
     let mut text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
@@ -52,6 +54,7 @@ fn document(facts: &HostFacts, findings: &[Finding]) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// The findings as text, and their number by status.
 fn render(findings: &[Finding], is_colored: bool) -> String {
     let mut text = String::new();
     for finding in findings {
@@ -72,11 +75,12 @@ fn render_finding(text: &mut String, finding: &Finding, is_colored: bool) {
         Status::Limited => ("limited", "33"),
         Status::Missing => ("missing", "31"),
     };
+    // Padded before it is coloured, because escape sequences would count as width.
     let mark = format!("{mark:<8}");
     let mark = if is_colored { format!("\x1b[{color}m{mark}\x1b[0m") } else { mark };
     let subject = escape::plain(&finding.subject);
-    let says = wrapped(&escape::plain(&finding.says));
-    let _ = writeln!(text, "{mark} {subject:<19} {}", says.trim_start());
+    let fact = wrapped(&escape::plain(&finding.says));
+    let _ = writeln!(text, "{mark} {subject:<19} {}", fact.trim_start());
     if let Some(consequence) = &finding.consequence {
         let _ = writeln!(text, "{}", wrapped(&format!("so: {}", escape::plain(consequence))));
     }
@@ -86,7 +90,7 @@ fn render_finding(text: &mut String, finding: &Finding, is_colored: bool) {
     }
 }
 
-/// Breaks lines between words and indents each. A word that is too long stays whole.
+/// Breaks the text between words into indented lines of at most [`WIDTH`] columns. A word that is too long stays whole.
 fn wrapped(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! `irqlab echo`: the other side of `footprint --peer` and `signal run --peer`.
+//! `irqlab echo`: returns the messages that `footprint --peer` or `signal run --peer` sends from another machine.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! `irqlab export`: a run in the format of another program.
+//! `irqlab export`: writes a run in the format of another program. `report::exchange` makes each format; this file
+//! checks the options and writes the files.
 
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -93,6 +94,7 @@ impl ExportArgs {
 
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
+    // `None`: standard output.
     let output = args.output.as_deref().filter(|path| !output_file::is_stdout(path));
     let is_directory = args.format == ExportFormat::Csv && args.table.is_none();
     if let Some(file) = output
@@ -117,7 +119,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         ExportFormat::Hlog => write(report::hlog(&run).map_err(usage)?.as_bytes())?,
         ExportFormat::Csv => match &args.table {
             Some(name) => write(args.csv(table(&run, name)?).as_bytes())?,
-            None => tables(args, &run, output)?,
+            None => write_csv_directory(args, &run, output)?,
         },
         ExportFormat::Openmetrics => {
             let timestamp = args.timestamps.then(|| started_seconds(&run)).transpose()?;
@@ -135,7 +137,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The run has nothing for the requested format or weight: an error of the command line.
+/// Turns the error that a run has nothing for the format into an error of the command line: exit code 2.
 fn usage(error: report::Unexported) -> Usage {
     Usage(error.to_string())
 }
@@ -159,7 +161,11 @@ fn write(file: Option<&Path>, contents: &[u8], force: ForceArgs) -> anyhow::Resu
 
 /// Writes each table that has rows as `NAME.csv` in `directory`. A new directory appears whole or not at all. An
 /// existing directory must be empty.
-fn tables(args: &ExportArgs, run: &Run, directory: Option<&Path>) -> anyhow::Result<()> {
+fn write_csv_directory(
+    args: &ExportArgs,
+    run: &Run,
+    directory: Option<&Path>,
+) -> anyhow::Result<()> {
     let Some(path) = directory else {
         bail!(Usage(
             "a run has several tables: add -o DIR for all tables, or --table NAME for one".into()
@@ -178,7 +184,7 @@ fn tables(args: &ExportArgs, run: &Run, directory: Option<&Path>) -> anyhow::Res
         fs::create_dir_all(parent)
             .with_context(|| format!("cannot create {}", parent.display()))?;
     }
-    write_tables(args, run, path).map_err(|error| match error {
+    write_new_directory(args, run, path).map_err(|error| match error {
         MakeDirectoryError::Exists => anyhow!("{} exists already", path.display()),
         MakeDirectoryError::Io { path, source } => {
             anyhow!("cannot write {}: {source}", path.display())
@@ -186,7 +192,12 @@ fn tables(args: &ExportArgs, run: &Run, directory: Option<&Path>) -> anyhow::Res
     })
 }
 
-fn write_tables(args: &ExportArgs, run: &Run, path: &Path) -> Result<(), MakeDirectoryError> {
+/// Writes the CSV files of the run into a new directory, which must not exist.
+fn write_new_directory(
+    args: &ExportArgs,
+    run: &Run,
+    path: &Path,
+) -> Result<(), MakeDirectoryError> {
     let directory = NewDirectory::create(path)?;
     for (name, text) in csv_files(args, run) {
         directory.write(&name, text.as_bytes())?;

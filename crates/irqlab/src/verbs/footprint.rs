@@ -1,4 +1,7 @@
 //! `irqlab footprint`: what does an interrupt evict from the caches?
+//!
+//! Makes the plan of `lab::footprint` from the options, and measures it on the live bench or in a simulated machine.
+//! `reproduce footprint-1999` uses [`prepare`] for its machines.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -101,14 +104,15 @@ const ROUNDS: u32 = 5;
 pub const VCPUS: u32 = 2;
 /// Default memory of the simulated machine, MiB.
 pub const MEMORY_MIB: u32 = 1024;
-/// The disk that the disk stimuli read without `--disk`. Its latency lets the loop fill a cache before a read completes.
+/// The disk that the disk stimuli read without `--disk`. Its latency lets the loop fill a cache before a read ends.
 const DISK: &str = "virtio-blk,latency=1ms";
 /// Kernel option that disables the watchdog, which would occupy one of the counters.
 const NO_WATCHDOG: &str = "nmi_watchdog=0";
-/// The trace's file in the run's directory.
+/// Name of the trace's file in the run's directory.
 const TRACE: &str = "trace.pftrace";
 
 impl FootprintArgs {
+    /// Refuses `--peer` where no stimulus sends messages.
     fn check(&self) -> anyhow::Result<()> {
         let is_net = |stimulus: &Stimulus| matches!(stimulus, Stimulus::Net | Stimulus::NetSignal);
         if self.peer.is_some() && !self.stimulus.iter().any(is_net) {
@@ -132,6 +136,7 @@ impl FootprintArgs {
         }
     }
 
+    /// Number of rounds. Nothing changes between rounds of a simulated machine, so it has one.
     fn rounds(&self) -> u32 {
         match self.on {
             On::Live => self.rounds.unwrap_or(ROUNDS),
@@ -139,6 +144,7 @@ impl FootprintArgs {
         }
     }
 
+    /// The options of the command, for the settings of the run.
     fn settings(&self) -> Map<String, Json> {
         let settings = [
             ("rounds", json!(self.rounds())),
@@ -161,15 +167,16 @@ pub fn run(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Measures on a CPU of this machine.
 fn run_live(args: &FootprintArgs) -> anyhow::Result<ExitCode> {
-    let all = usable_cpus(None)?;
+    let all_cpus = usable_cpus(None)?;
     let cpu = one_cpu(args.cpus.as_deref(), &usable_cpus(args.cpus.as_deref())?)?;
     let host = host_facts(&Root::default());
     let open = OpenRun::new("footprint", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
     let mut bench = LiveFootprint::new(FootprintSettings {
         cpu,
-        others: all,
+        others: all_cpus,
         by_hand: args.geometry.iter().copied().collect(),
         window: args.window,
         device: None,
@@ -207,7 +214,7 @@ pub struct SimulatedFootprint<'a> {
     pub request: FootprintRequest,
 }
 
-/// Prepares the machine. Returns the bench, and the block `host` of the run.
+/// Prepares the machine of a footprint measurement. Returns the bench, and the block `host` of the run.
 pub fn prepare(
     cache: Cache,
     footprint: SimulatedFootprint<'_>,
@@ -241,16 +248,17 @@ pub fn prepare(
     Ok((bench, host))
 }
 
+/// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let simulated = &args.simulated;
     if simulated.guest.free_running {
-        let why = "the loops need the simulated machine's clock, not the host's";
-        bail!(Usage(format!("--free-running cannot be used here: {why}")));
+        let reason = "the loops need the simulated machine's clock, not the host's";
+        bail!(Usage(format!("--free-running cannot be used here: {reason}")));
     }
     let vcpus = simulated.vcpus.unwrap_or(VCPUS);
-    let all: Vec<u32> = (0..vcpus).collect();
+    let all_cpus: Vec<u32> = (0..vcpus).collect();
     let listed = args.cpus.as_deref().map(|list| guest_cpus(list, vcpus)).transpose()?;
-    let cpu = one_cpu(args.cpus.as_deref(), listed.as_ref().unwrap_or(&all))?;
+    let cpu = one_cpu(args.cpus.as_deref(), listed.as_ref().unwrap_or(&all_cpus))?;
     let cache = Cache::from_environment()?;
     let Some(model) = simulated.model(&cache, model)? else {
         bail!(Usage("--on sim has no caches to fill; name a model (--on sim:MODEL)".into()))
@@ -284,7 +292,7 @@ fn run_simulated(args: &FootprintArgs, model: Option<&str>) -> anyhow::Result<Ex
     Ok(open.measure(&args.plan(), context, &mut bench, Redraw::EverySecond, trace)?.0)
 }
 
-/// The trace of one repetition of each series, for Perfetto; empty if no trace was recorded.
+/// The file with the trace of one repetition of each series, for Perfetto. Empty if no trace was recorded.
 fn trace(run: &Run, samples: &Samples) -> Vec<Attachment> {
     if samples.traces.is_empty() {
         return Vec::new();

@@ -1,4 +1,7 @@
 //! `irqlab handlers`: what does each interrupt handler cost, and why?
+//!
+//! Makes the plan of `lab::handlers` from the options, and measures it on the live bench (BPF programs), or in a
+//! simulated machine (the plugin's spans).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,13 +39,13 @@ use crate::until::{NEEDS_MODEL, UntilArg};
 /// The disk that the disk stimulus reads without `--disk`. Its latency makes reads wait, as on real hardware.
 const DISK: &str = "virtio-blk,latency=100us";
 
-/// How long a condition runs before its window. Shorter with a model, because a simulated processor's frequency is constant
-/// and its caches are warm after some million instructions.
+/// How long a condition runs before its window opens.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// Like [`WARM_UP`], with a model: its frequency is constant, and its caches are warm after some million instructions.
 const WARM_UP_WITH_MODEL: Duration = Duration::from_millis(50);
-/// With a model: operations of a stimulus at the low rate in a warm-up, because the first one or two miss everywhere.
+/// Number of operations of a stimulus at the low rate in a warm-up with a model. The first two may miss in all caches.
 const WARM_UP_OPERATIONS: u32 = 3;
-/// What ends a window with a model before its time.
+/// Default rule that ends a window with a model before its time.
 const UNTIL: StopRule = StopRule::Spans(200);
 
 /// How to attach the probes: the value of `--attach`.
@@ -132,6 +135,9 @@ pub struct HandlersArgs {
 }
 
 impl HandlersArgs {
+    /// The conditions to measure: all combinations of the options, the command, or the system as it is.
+    ///
+    /// Fails when both a command and options of conditions are given.
     fn conditions(&self) -> anyhow::Result<Vec<Condition>> {
         let has_options =
             !(self.load.is_empty() && self.rate.is_empty() && self.stimulus.is_empty());
@@ -163,7 +169,7 @@ impl HandlersArgs {
                 )));
             }
         }
-        if self.until.is_some_and(|UntilArg(enough)| enough.is_some()) {
+        if self.until.is_some_and(|UntilArg(rule)| rule.is_some()) {
             if !self.has_model() {
                 bail!(Usage(NEEDS_MODEL.to_owned()));
             }
@@ -184,6 +190,7 @@ impl HandlersArgs {
         Ok(())
     }
 
+    /// The options of the command, for the settings of the run.
     fn settings(&self) -> Map<String, Json> {
         // The command determines the length of its window.
         let duration_ns = self.command.is_empty().then(|| ns(self.duration));
@@ -192,7 +199,7 @@ impl HandlersArgs {
             ("duration_ns", json!(duration_ns)),
             ("warm_up_ns", json!(ns(self.warm_up()))),
             ("low_rate_warm_up_ns", json!(ns(self.low_rate_warm_up()))),
-            ("until", json!(self.until().map(|enough| enough.to_string()))),
+            ("until", json!(self.until().map(|rule| rule.to_string()))),
             ("low_interval_ns", json!(ns(self.low_interval))),
             ("housekeeping", json!(self.housekeeping)),
             ("peer", json!(self.peer)),
@@ -220,10 +227,10 @@ impl HandlersArgs {
         if is_default { operations.max(self.warm_up()) } else { self.warm_up() }
     }
 
-    /// The rule that ends each window before its time. `None`: windows last their time.
+    /// The rule that ends each window before its time. `None`: windows last their whole time.
     fn until(&self) -> Option<StopRule> {
         match self.until {
-            Some(UntilArg(enough)) => enough,
+            Some(UntilArg(rule)) => rule,
             None => (self.has_model() && self.command.is_empty()).then_some(UNTIL),
         }
     }
@@ -233,8 +240,8 @@ impl HandlersArgs {
     }
 }
 
-fn or_default<'a, T>(given: &'a [T], default: &'a [T]) -> &'a [T] {
-    if given.is_empty() { default } else { given }
+fn or_default<'a, T>(values: &'a [T], default: &'a [T]) -> &'a [T] {
+    if values.is_empty() { default } else { values }
 }
 
 pub fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
@@ -260,7 +267,7 @@ fn measure(
     Ok(exit)
 }
 
-/// Prints how long the command ran and how it ended: its end closes the window, and `-d` has no effect.
+/// Prints how long the command ran and how it ended. Its end closed the window, so `-d` had no effect.
 fn say_how_the_command_ended(args: &HandlersArgs, run: &Run) {
     if args.command.is_empty() {
         return;
@@ -287,6 +294,7 @@ fn run_live(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     measure(args, &open, context, &mut bench)
 }
 
+/// The PMU events to count on this machine.
 fn live_events(args: &HandlersArgs, host: &HostFacts) -> Vec<String> {
     if args.events.iter().any(|name| name == "none") {
         return Vec::new();
@@ -294,13 +302,14 @@ fn live_events(args: &HandlersArgs, host: &HostFacts) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();
     }
-    // Counting events would run the command several times, so the user must ask for them.
+    // The command would run several times to count events, so the user must ask for events.
     if !args.command.is_empty() && host.pmu.counts() == Some(true) {
         return Vec::new();
     }
     PAPER_EVENTS.map(str::to_owned).to_vec()
 }
 
+/// The settings of the live bench, from the options and the facts about this host.
 fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSettings> {
     let cpus = usable_cpus(args.cpus.as_deref())?;
     let window_end = if args.command.is_empty() {
@@ -329,6 +338,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
     Ok(settings)
 }
 
+/// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let mut request = guest_request(args, vcpus)?;
@@ -339,7 +349,7 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     } else {
         args.simulated.model(&cache, model)?
     };
-    // The causes of misses are known in detail only.
+    // Sampled execution does not show the causes of misses.
     let user_mode = if misses { UserMode::Detailed } else { UserMode::Sampled };
     let user = args.user_mode.choose(model.as_ref(), &args.simulated.guest, user_mode)?;
     if misses && user == User::Sampled {
@@ -350,9 +360,10 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let span_counts = !args.events.iter().any(|name| name == "none");
     // Misses are counted for each service, so services must be recorded, too.
     let services = misses;
-    // The guest's clock does not jump past the limit, at which the guest responds with what it has.
+    // At the guest's time limit, the window ends with the results so far. So its clock must not jump past the limit.
     let window = args.duration.min(Duration::from_secs(limits(args).guest_s.into()));
-    let until = args.until().map(|enough| Until { enough, window_ns: ns(window), warm_up_ns: 0 });
+    let until =
+        args.until().map(|rule| Until { enough: rule, window_ns: ns(window), warm_up_ns: 0 });
     let watch = Watch {
         spans: true,
         span_counts,
@@ -386,18 +397,19 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     measure(args, &open, context, &mut bench)
 }
 
-/// The time limits, extended by the measured time unless the user sets a limit.
+/// The time limits of each machine. Without `--guest-limit`, warm-up and window are added to the default limit.
 fn limits(args: &HandlersArgs) -> Limits {
     let guest = &args.simulated.guest;
     let mut limits = guest.limits();
     if guest.guest_limit.is_none() {
-        let measured = (args.low_rate_warm_up() + args.duration).as_secs();
-        let measured = u32::try_from(measured).unwrap_or(u32::MAX);
-        limits.guest_s = limits.guest_s.saturating_add(measured);
+        let measurement_s = (args.low_rate_warm_up() + args.duration).as_secs();
+        let measurement_s = u32::try_from(measurement_s).unwrap_or(u32::MAX);
+        limits.guest_s = limits.guest_s.saturating_add(measurement_s);
     }
     limits
 }
 
+/// The request to each guest. The bench sets its condition.
 fn guest_request(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<HandlersRequest> {
     if let Some(list) = &args.cpus
         && guest_cpus(list, vcpus)?.len() < vcpus as usize

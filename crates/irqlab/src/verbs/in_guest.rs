@@ -1,4 +1,8 @@
-//! The hidden verb that executes a request inside a simulated machine. The first process of the guest starts it.
+//! The hidden verb that executes a request of the host inside a simulated machine. The guest's first process
+//! (`crates/guest`) starts it.
+//!
+//! It runs the same loads, stimuli and loops as the live bench. Markers tell the plugin where windows open and close,
+//! and how much to record. The response, printed on stdout, must come after the last window.
 
 use std::process::{Command, ExitCode};
 
@@ -40,7 +44,7 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     // The first process sends SIGTERM when the run is to end early.
     let stop = stop_on_signals()?;
     if !matches!(request, Ok(Request::Handlers(_) | Request::Signal(_) | Request::Kernels(_))) {
-        // The boot may run in less detail, but the loops' work before a window needs full detail.
+        // The boot may have run in less detail. These experiments report no phases, and need detail before a window.
         mark(marker::FULL, 0);
     }
     match request {
@@ -67,9 +71,9 @@ pub fn run(args: &InGuestArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints the response after all measurements, so that nothing else runs during one.
+/// Prints the response. All measurements are over by then, so printing disturbs none of them.
 fn respond<R: Response>(items: Result<Vec<R::Item>, BenchError>) -> anyhow::Result<ExitCode> {
-    // Printing is not measured, so less detail saves host time.
+    // Printing is not measured, so it needs no detail. That saves host time.
     mark(marker::FAST, 0);
     for line in encode(items) {
         console::print(&(line + "\n"))?;
@@ -77,7 +81,8 @@ fn respond<R: Response>(items: Result<Vec<R::Item>, BenchError>) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Saves host time by less detail where single events do not matter. A warm-up fills the model's caches.
+/// Requests the level of recording that a phase needs: little for set-up, caches and predictors for a warm-up, all for
+/// a measurement. Less recording saves host time.
 fn at_phase(phase: BenchPhase) {
     match phase {
         BenchPhase::SetUp => mark(marker::FAST, 0),

@@ -1,4 +1,4 @@
-//! `irqlab machines`: lists the models of machines, draws one, or makes a model of this machine.
+//! `irqlab machines`: lists the models of machines, or draws one. `machines fit` makes a model of this machine.
 
 mod fit;
 
@@ -42,7 +42,6 @@ enum MachinesVerb {
     Fit(Box<fit::FitArgs>),
 }
 
-/// Lists, draws, prints or fits.
 pub fn run(args: &MachinesArgs) -> anyhow::Result<ExitCode> {
     if let Some(MachinesVerb::Fit(args)) = &args.verb {
         return fit::run(args);
@@ -73,7 +72,7 @@ pub fn run(args: &MachinesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Calls `item` with the name and the description of each model.
+/// Calls `item` with the name and the description of each model. Returns the results.
 fn list<T>(item: impl Fn(&str, &str) -> T) -> anyhow::Result<Vec<T>> {
     let item_of_model = |name: &str| {
         let model = SystemModel::parse(&models::text(name)?);

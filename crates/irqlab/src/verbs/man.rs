@@ -1,4 +1,5 @@
-//! `irqlab man`: the manual pages, one for the command and one for each verb.
+//! `irqlab man`: writes the manual pages, one for the command and one for each verb. clap_mangen makes them from the
+//! help texts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ pub fn run(args: &ManArgs, command: clap::Command) -> anyhow::Result<ExitCode> {
     command.build();
     let mut pages = Vec::new();
     render(command, &mut pages).with_context(cannot)?;
-    // Checks all pages first: either all are written, or none.
+    // Checks all pages before writing the first, because either all pages are written or none.
     for (name, _) in &pages {
         output_file::check(&directory.join(name), args.force)?;
     }

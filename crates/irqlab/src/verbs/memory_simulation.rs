@@ -1,4 +1,4 @@
-//! A hidden verb for the workload `engineering`: it simulates a memory system inside the guest. The simulated
+//! The hidden verb of the workload `engineering`: it simulates a memory system inside the guest. The simulated
 //! program multiplies matrices, with two orders of its loops.
 
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::console;
 
 pub const VERB: &str = "__memory-simulation";
 
-/// Addresses of the three matrices.
+/// Addresses of the matrices: the two factors, and their product.
 const MATRICES: [u64; 3] = [0x10_0000, 0x20_0000, 0x30_0000];
 const CELL_BYTES: u32 = 8;
-/// Number of rows, and of columns, of a block.
+/// Number of rows and of columns of a block.
 const BLOCK: u64 = 8;
 
 /// The simulated machine and the size of its problem.
@@ -60,7 +60,8 @@ fn counted(model: &SystemModel, rows: u64) -> String {
     text
 }
 
-/// Makes the memory accesses of a matrix product, block by block.
+/// Makes the memory accesses of a product of matrices with `rows` rows and columns, in blocks of `block` rows and
+/// columns.
 fn multiply(system: &mut MemorySystem, rows: u64, block: u64) {
     let starts = || (0..rows).step_by(usize::try_from(block).unwrap_or(1));
     for row_start in starts() {
@@ -69,11 +70,11 @@ fn multiply(system: &mut MemorySystem, rows: u64, block: u64) {
                 for row in row_start..(row_start + block).min(rows) {
                     for column in column_start..(column_start + block).min(rows) {
                         for middle in middle_start..(middle_start + block).min(rows) {
-                            touch(system, AccessKind::Load, 0, row * rows + middle);
-                            touch(system, AccessKind::Load, 1, middle * rows + column);
+                            access(system, AccessKind::Load, 0, row * rows + middle);
+                            access(system, AccessKind::Load, 1, middle * rows + column);
                         }
-                        touch(system, AccessKind::Load, 2, row * rows + column);
-                        touch(system, AccessKind::Store, 2, row * rows + column);
+                        access(system, AccessKind::Load, 2, row * rows + column);
+                        access(system, AccessKind::Store, 2, row * rows + column);
                     }
                 }
             }
@@ -81,7 +82,8 @@ fn multiply(system: &mut MemorySystem, rows: u64, block: u64) {
     }
 }
 
-fn touch(system: &mut MemorySystem, kind: AccessKind, matrix: usize, cell: u64) {
+/// Accesses a cell of a matrix.
+fn access(system: &mut MemorySystem, kind: AccessKind, matrix: usize, cell: u64) {
     let address = MATRICES[matrix] + cell * u64::from(CELL_BYTES);
     system.access_blocking(&Access {
         cpu: 0,

@@ -1,4 +1,4 @@
-//! One module for each verb.
+//! One module for each verb of the command: its options, and `run`, which `main` calls.
 
 pub mod bench;
 pub mod compare;

@@ -1,4 +1,7 @@
 //! `irqlab noise`: how much of each CPU does the system take, when, and who took it?
+//!
+//! Makes the plan of `lab::noise` from the options, and measures it on the live bench or in a simulated machine. The
+//! file `noise_scale` has `noise scale`, which measures nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -161,7 +164,7 @@ impl NoiseArgs {
     /// The rule that ends each window before its time. `None`: windows last their time.
     fn until(&self) -> Option<StopRule> {
         match self.until {
-            Some(UntilArg(enough)) => enough,
+            Some(UntilArg(rule)) => rule,
             None => (self.has_model() && self.duration.is_some() && self.inject.is_none())
                 .then_some(UNTIL),
         }
@@ -176,7 +179,9 @@ impl NoiseArgs {
         unique(&self.loops)
     }
 
-    /// The CPUs to measure, and the CPUs for irqlab's own thread.
+    /// The CPUs to measure, and the CPUs of `--housekeeping` for irqlab's own thread.
+    ///
+    /// Fails when a CPU is in both lists, a CPU for irqlab's thread is isolated, or no CPU is left to measure.
     fn measured_and_housekeeping_cpus(
         &self,
         host: &HostFacts,
@@ -206,8 +211,9 @@ impl NoiseArgs {
         Ok((cpus, housekeeping))
     }
 
+    /// Checks `--until`, and that the picture of `--picture` can be drawn and written.
     fn check(&self) -> anyhow::Result<()> {
-        if self.until.is_some_and(|UntilArg(enough)| enough.is_some()) {
+        if self.until.is_some_and(|UntilArg(rule)| rule.is_some()) {
             if !self.has_model() {
                 bail!(Usage(NEEDS_MODEL.to_owned()));
             }
@@ -224,19 +230,20 @@ impl NoiseArgs {
         Ok(output_file::check(file, self.force)?)
     }
 
+    /// The options of the command, for the settings of the run.
     fn settings(&self) -> Map<String, Json> {
         let repetitions = match self.length() {
             Length::Repetitions(number) => Some(number),
             Length::Time(_) => None,
         };
-        let words: Vec<&str> = self.loops().iter().map(|kind| kind.word()).collect();
+        let loop_names: Vec<&str> = self.loops().iter().map(|kind| kind.word()).collect();
         let scheduler = match self.fifo {
             Some(priority) => format!("SCHED_FIFO {priority}"),
             None => "SCHED_OTHER".to_owned(),
         };
         let settings = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
-            ("loops", json!(words)),
+            ("loops", json!(loop_names)),
             ("quantum_ns", json!(ns(self.quantum))),
             ("repetitions", json!(repetitions)),
             ("duration_ns", json!(self.duration.map(ns))),
@@ -259,6 +266,7 @@ impl NoiseArgs {
         Plan { loops: self.loops(), trace: !self.no_trace, seed: self.seed }
     }
 
+    /// Makes the live bench. Fails if `--threshold` is shorter than the loop can resolve.
     fn live_bench(&self, host: &HostFacts) -> anyhow::Result<LiveNoise> {
         let (cpus, housekeeping) = self.measured_and_housekeeping_cpus(host)?;
         let keep = self.keep(cpus.len());
@@ -279,9 +287,9 @@ impl NoiseArgs {
             stop: stop_on_signals()?,
         })?;
         match bench.threshold_too_low() {
-            Some(min_ns) => bail!(Usage(format!(
+            Some(shortest_ns) => bail!(Usage(format!(
                 "--threshold is shorter than an iteration of the loop on this clock; allowed: from \
-                 {min_ns}ns"
+                 {shortest_ns}ns"
             ))),
             None => Ok(bench),
         }
@@ -314,7 +322,7 @@ fn measure(
     context: RunContext,
     bench: &mut (dyn NoiseBench + 'static),
 ) -> anyhow::Result<ExitCode> {
-    // On live, all CPUs may run loops, and a line that is drawn every second would be noise itself.
+    // On live, all CPUs may run loops, and drawing a line every second would itself be noise.
     let redraw = if args.on == On::Live { Redraw::EachStep } else { Redraw::EverySecond };
     let measured =
         open.measure(&args.plan(), context, bench, redraw, |run, _| args.pictures.draw(run));
@@ -325,7 +333,7 @@ fn measure(
     Ok(exit)
 }
 
-/// Writes the picture of the repetitions to a file outside the run.
+/// Writes the picture of the repetitions (`--picture`) to a file outside the run.
 fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
     let svg = report::repetitions_svg(run).context("cannot draw the picture")?;
     let svg = svg.context("cannot draw the picture: the run has no repetitions")?;
@@ -333,8 +341,11 @@ fn draw(run: &Run, file: &Path, force: ForceArgs) -> anyhow::Result<()> {
         .context("the run is recorded, its picture is not")
 }
 
+/// Measures on CPUs of this machine. Returns the status of the user's command if the command ended too early with an
+/// error.
 fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     let host = host_facts(&Root::default());
+    // Refuses wrong CPUs before the run's directory is created.
     args.measured_and_housekeeping_cpus(&host)?;
     let open = OpenRun::new("noise", &args.results)?;
     let context = open.context(run_host_block(&host), args.settings());
@@ -350,6 +361,7 @@ fn run_live(args: &NoiseArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     check_simulated(args, model, vcpus)?;
@@ -358,7 +370,7 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     let model = args.simulated.model(&cache, model)?;
     let user = args.user_mode.choose(model.as_ref(), &args.simulated.guest, UserMode::Detailed)?;
     let open = OpenRun::new("noise", &args.results)?;
-    let until = args.until().map(|enough| until(args, enough));
+    let until = args.until().map(|rule| until(args, rule));
     let watch = Watch { transitions: true, user, until, ..args.simulated.watch(model) };
     let guest = &args.simulated.guest;
     let stop = stop_on_signals()?;
@@ -380,16 +392,16 @@ fn run_simulated(args: &NoiseArgs, model: Option<&str>) -> anyhow::Result<ExitCo
     measure(args, &open, context, &mut bench)
 }
 
-/// How the plugin ends the window of a loop. The window in the guest begins after the loop's warm-up. The guest's clock
-/// does not jump past the limit, at which the guest responds with what it has.
-fn until(args: &NoiseArgs, enough: StopRule) -> Until {
+/// How the plugin ends the window of a loop early. The guest's window begins after the loop's warm-up. At the guest's time
+/// limit, the window ends with the results so far, so its clock must not jump past the limit.
+fn until(args: &NoiseArgs, rule: StopRule) -> Until {
     let warm_up = args.warm_up() + LOOPS_START_WITHIN;
     let window = warm_up + Duration::from_nanos(args.window_ns());
     let window = window.min(Duration::from_secs(limits(args).guest_s.into()));
-    Until { enough, window_ns: ns(window), warm_up_ns: ns(warm_up) }
+    Until { enough: rule, window_ns: ns(window), warm_up_ns: ns(warm_up) }
 }
 
-/// Refuses what a simulated machine cannot do.
+/// Refuses options that a simulated machine cannot measure.
 fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<(), Usage> {
     if !args.command.is_empty() {
         return Err(Usage(
@@ -397,16 +409,16 @@ fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<
         ));
     }
     if args.simulated.guest.free_running {
-        let why = "the loops need the simulated machine's clock, not the host's";
-        return Err(Usage(format!("--free-running cannot be used here: {why}")));
+        let reason = "the loops need the simulated machine's clock, not the host's";
+        return Err(Usage(format!("--free-running cannot be used here: {reason}")));
     }
     let quanta = match args.length() {
         Length::Repetitions(number) => number,
         Length::Time(time) => ns(time) / ns(args.quantum).max(1),
     };
     if quanta > RECORDS_MAX as u64 {
-        let why = "the guest keeps all records until the end, and has room for";
-        return Err(Usage(format!("the loops have {quanta} quanta; {why} {RECORDS_MAX}")));
+        let reason = "the guest keeps all records until the end, and has room for";
+        return Err(Usage(format!("the loops have {quanta} quanta; {reason} {RECORDS_MAX}")));
     }
     if vcpus > 1 && model.is_none() {
         return Err(Usage(format!(
@@ -417,18 +429,19 @@ fn check_simulated(args: &NoiseArgs, model: Option<&str>, vcpus: u32) -> Result<
     Ok(())
 }
 
-/// The time limits of each loop's machine, extended by the measured time unless the user sets a limit.
+/// The time limits of each loop's machine. Without `--guest-limit`, warm-up and window are added to the default limit.
 fn limits(args: &NoiseArgs) -> Limits {
     let guest = &args.simulated.guest;
     let mut limits = guest.limits();
     if guest.guest_limit.is_none() {
-        let measured = (args.warm_up() + Duration::from_nanos(args.window_ns())).as_secs();
-        let measured = u32::try_from(measured).unwrap_or(u32::MAX);
-        limits.guest_s = limits.guest_s.saturating_add(measured);
+        let measurement_s = (args.warm_up() + Duration::from_nanos(args.window_ns())).as_secs();
+        let measurement_s = u32::try_from(measurement_s).unwrap_or(u32::MAX);
+        limits.guest_s = limits.guest_s.saturating_add(measurement_s);
     }
     limits
 }
 
+/// The request to the irqlab in the guest. Without `cpus`, the guest measures all its CPUs.
 fn guest_request(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseRequest {
     NoiseRequest {
         loops: args.loops(),
@@ -447,12 +460,12 @@ fn guest_request(args: &NoiseArgs, cpus: Option<Vec<u32>>) -> NoiseRequest {
     }
 }
 
-/// Parses `TIMERS:TIME`, as in `4:1.7ms`.
+/// Parses the value of `--inject`: `TIMERS:TIME`, as in `4:1.7ms`.
 fn inject(text: &str) -> Result<Inject, String> {
     let allowed = || format!("allowed: TIMERS:TIME, as in 4:1.7ms; 1 to {TIMERS_MAX} timers");
-    let (timers, every) = text.split_once(':').ok_or_else(allowed)?;
+    let (timers, distance) = text.split_once(':').ok_or_else(allowed)?;
     let timers = timers.parse().ok().filter(|timers| (1..=TIMERS_MAX).contains(timers));
-    match (timers, ns(any_duration(every)?)) {
+    match (timers, ns(any_duration(distance)?)) {
         (Some(timers), every_ns @ 1..=10_000_000_000) => Ok(Inject { timers, every_ns }),
         _ => Err(allowed()),
     }

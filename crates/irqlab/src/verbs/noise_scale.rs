@@ -1,4 +1,5 @@
-//! `irqlab noise scale`: the effect of a run's detours on a parallel job.
+//! `irqlab noise scale`: how the detours of a recorded run would delay a parallel job. `lab::noise::scale` computes
+//! it; this file reads the run and parses the options.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,6 +60,7 @@ pub struct ScaleArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Granularities(Vec<u64>);
 
+/// Parses a list of times. A..B stands for A, 10 A, 100 A and so on, and B.
 fn granularities(text: &str) -> Result<Granularities, String> {
     let mut list = Vec::new();
     for part in text.split(',') {

@@ -1,4 +1,5 @@
-//! `irqlab report`: runs as one HTML page.
+//! `irqlab report`: runs as one HTML page. `report::page` makes the page; this file reads the runs, and compares the
+//! first with each other run of its experiment.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use super::compare::{listed_for_people, run_of};
 use crate::console;
 use crate::output_file::{self, ForceArgs};
 
-/// Figures of live runs that differ by less count as equal. `compare` has the same default.
+/// Figures of live runs that differ by less than this ratio count as equal. `compare` has this default, too.
 const MARGIN_RATIO: f64 = 0.02;
 
 /// Write runs as one HTML page, with pictures, tables and what changed
@@ -39,16 +40,16 @@ pub struct ReportArgs {
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     output_file::check_or_stdout(&args.output, args.force)?;
     // Only a comparison needs all parts of the runs.
-    let is_alone = args.runs.len() == 1;
+    let is_single_run = args.runs.len() == 1;
     let read = |path: &PathBuf| {
-        if is_alone { read_run_parts(path, report::needed) } else { read_run(path) }
+        if is_single_run { read_run_parts(path, report::needed) } else { read_run(path) }
     };
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = args.runs.iter().map(|path| path.display().to_string()).collect();
-    let compared = compared(&runs, &names);
+    let comparisons = compare_with_first(&runs, &names);
     let entries: Vec<Entry<'_>> =
         runs.iter().zip(&names).map(|(run, directory)| Entry { run, directory }).collect();
-    let changes = compared.iter().map(|(new, result)| Changes {
+    let changes = comparisons.iter().map(|(new, result)| Changes {
         new: *new,
         comparison: result.as_ref().map_err(String::as_str),
     });
@@ -61,9 +62,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Compares the first run with each other run of its experiment. Returns the position of the other run, and the
-/// comparison as a run of `compare`, or why there is none.
-fn compared(runs: &[Run], names: &[String]) -> Vec<(usize, Result<Run, String>)> {
+/// Compares the first run with each other run of its experiment. Returns the index of the other run, and the comparison
+/// as a run of `compare`, or the reason why the two cannot be compared.
+fn compare_with_first(runs: &[Run], names: &[String]) -> Vec<(usize, Result<Run, String>)> {
     let Some((base, others)) = runs.split_first() else { return Vec::new() };
     let plan = Plan { all_rows: false, margin_ratio: MARGIN_RATIO, rules: Vec::new() };
     let compared_with_base = |(index, new): (usize, &Run)| {
@@ -80,6 +81,6 @@ fn compared(runs: &[Run], names: &[String]) -> Vec<(usize, Result<Run, String>)>
         });
         (index + 1, result)
     };
-    let same = others.iter().enumerate().filter(|(_, new)| new.experiment == base.experiment);
-    same.map(compared_with_base).collect()
+    let comparable = others.iter().enumerate().filter(|(_, new)| new.experiment == base.experiment);
+    comparable.map(compared_with_base).collect()
 }

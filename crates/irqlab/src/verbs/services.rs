@@ -1,4 +1,7 @@
 //! `irqlab services`: where does kernel time go, service by service?
+//!
+//! Makes the plan of `lab::services` from the options, and measures a command or a workload. The live bench uses BPF
+//! programs; in a simulated machine, the plugin records the services.
 
 use std::process::ExitCode;
 
@@ -65,6 +68,7 @@ pub struct ServicesArgs {
 }
 
 impl ServicesArgs {
+    /// The options of the command, for the settings of the run.
     fn settings(&self) -> Map<String, Json> {
         let settings = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
@@ -78,7 +82,7 @@ impl ServicesArgs {
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// Refuses options that work only with a command.
+    /// Refuses options that work only with a command, not with `--workload`.
     fn check_workload(&self) -> Result<(), Usage> {
         let command_options =
             [("--verify", self.verify), ("--warm-up-command", self.warm_up_command.is_some())];
@@ -98,6 +102,7 @@ pub fn run(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Measures the plan, prints and records the run.
 fn measure(
     args: &ServicesArgs,
     open: &OpenRun,
@@ -110,6 +115,7 @@ fn measure(
     Ok(measured?.0)
 }
 
+/// Measures the services that a command uses on this machine.
 fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
     if args.workload.is_some() {
         bail!(Usage(
@@ -130,6 +136,7 @@ fn run_live(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
     measure(args, &open, context, &mut bench)
 }
 
+/// Measures a workload or a command in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &ServicesArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
     let cache = Cache::from_environment()?;

@@ -1,4 +1,5 @@
-//! `irqlab show`: prints a run's tables.
+//! `irqlab show`: prints the tables of a recorded run, or the meaning of its columns. Reads only those parts of the
+//! run that it prints, because a table can be larger than the memory.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,12 +38,13 @@ pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     if !columns && matches!(printing.format(), Format::Json | Format::Csv) {
         return print_rows(&stored, &printing).map(|()| ExitCode::SUCCESS);
     }
-    // Only the printed tables are read.
-    let is_partial = matches!(printing.format(), Format::Table | Format::Markdown) && !printing.all;
+    // Tables that are not printed are read only in outline: without rows.
+    let hides_tables =
+        matches!(printing.format(), Format::Table | Format::Markdown) && !printing.all;
     let mut run = stored.read_parts(|table| {
         let is_wanted = printing.table.as_ref().is_none_or(|name| *name == table.name);
         let is_hidden = printing.table.is_none() && table.display.rows_max == Some(0);
-        if columns || !is_wanted || (is_partial && is_hidden) { Part::Outline } else { Part::All }
+        if columns || !is_wanted || (hides_tables && is_hidden) { Part::Outline } else { Part::All }
     })?;
     if !columns {
         console::print(&text(&run, &directory, &printing, None)?)?;
@@ -57,7 +59,7 @@ pub fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints JSON or CSV row by row, without a whole table in memory.
+/// Prints the run as JSON or CSV, row by row, without a whole table in memory.
 fn print_rows(stored: &StoredRun, printing: &FormatArgs) -> anyhow::Result<()> {
     let single_table;
     let outline = match &printing.table {
@@ -74,6 +76,7 @@ fn print_rows(stored: &StoredRun, printing: &FormatArgs) -> anyhow::Result<()> {
     })
 }
 
+/// The meaning of tables and columns as text.
 fn columns_text(run: &record::Run) -> String {
     let mut text = String::new();
     for table in &run.tables {
@@ -82,10 +85,11 @@ fn columns_text(run: &record::Run) -> String {
             text += &format!("  {} ({}): {}\n", column.name, column.kind, column.doc);
         }
     }
-    // The run may be from an untrusted source. Each line is escaped alone, so that line ends survive.
+    // The run may come from an untrusted source. Escaping line by line keeps the line ends.
     text.lines().map(|line| report::escape::plain(line) + "\n").collect()
 }
 
+/// The meaning of tables and columns as a JSON document.
 fn columns_document(run: &record::Run) -> String {
     let column = |column: &record::Column| {
         let kind = column.kind.to_string();

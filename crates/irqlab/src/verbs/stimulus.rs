@@ -1,4 +1,4 @@
-//! The hidden verb that runs a stimulus. `handlers` starts it in a process of its own.
+//! The hidden verb that runs a stimulus or a load of `handlers`, in a process of its own. `live::stimulus` starts it.
 
 use std::process::ExitCode;
 

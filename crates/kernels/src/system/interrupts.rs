@@ -1,4 +1,5 @@
-//! Interrupts, taken from a loop that reads the clock, and sent to another CPU.
+//! Kernels of interrupts: of a timer that interrupts a loop, and of another CPU that must answer an interprocessor
+//! interrupt.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -10,16 +11,16 @@ use super::{kernel, owned, start_thread, syscall};
 use crate::timing::ticks;
 use crate::{Body, Executed, Kernel, Rounds};
 
-/// When a timer expires after it was set, ns.
+/// How long after its setting a timer expires, in ns.
 const EXPIRES_NS: i64 = 60_000;
-/// Interrupts of a window.
+/// Timer interrupts per window.
 const INTERRUPTS: u64 = 4;
-/// Iterations of the loop that are timed to know one without an interrupt.
-const PLAIN: usize = 64;
-/// A loop that saw no interrupt ends after this many iterations.
+/// Iterations of the loop that are timed to know the time of an iteration without an interrupt.
+const PLAIN_ITERATIONS: usize = 64;
+/// The loop ends after this number of iterations, even if it saw no interrupt.
 const ITERATIONS_MAX: u64 = 2_000_000;
-/// An interrupted iteration takes at least this multiple of a plain iteration's time.
-const INTERRUPTED: u64 = 8;
+/// An iteration counts as interrupted if it takes longer than this multiple of an iteration without an interrupt.
+const INTERRUPTED_RATIO: u64 = 8;
 
 pub(super) fn kernels() -> Vec<Kernel> {
     vec![
@@ -47,12 +48,14 @@ pub(super) fn kernels() -> Vec<Kernel> {
     ]
 }
 
-/// A timer, and a loop that it interrupts.
+/// The body of `timer_interrupt`: a timer, and a loop that it interrupts. The kernel times the interrupted iterations
+/// itself.
 struct Timer {
     timer: OwnedFd,
 }
 
 impl Timer {
+    /// Lets the timer expire once, after [`EXPIRES_NS`].
     fn set(&self) {
         let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = libc::timespec { tv_sec: 0, tv_nsec: EXPIRES_NS };
@@ -68,7 +71,7 @@ impl Timer {
         }
     }
 
-    /// Whether it has expired since it was set.
+    /// Whether the timer has expired since the last [`Timer::set`].
     fn has_expired(&self) -> bool {
         let mut poll =
             libc::pollfd { fd: self.timer.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -77,20 +80,20 @@ impl Timer {
     }
 }
 
-/// The shortest iteration of the loop.
+/// Ticks of the shortest of some iterations of the loop: one without an interrupt.
 fn plain_ticks() -> u64 {
     let mut last = ticks();
     let mut iteration = || {
         let now = ticks();
         now - std::mem::replace(&mut last, now)
     };
-    (0..PLAIN).map(|_| iteration()).min().unwrap_or(0)
+    (0..PLAIN_ITERATIONS).map(|_| iteration()).min().unwrap_or(0)
 }
 
 impl Body for Timer {
     fn run(&mut self, rounds: u64) -> Executed {
         let plain = plain_ticks();
-        let (mut taken, mut units) = (0, 0);
+        let (mut interrupt_ticks, mut interrupts) = (0, 0);
         for _ in 0..rounds {
             self.set();
             let mut last = ticks();
@@ -98,17 +101,18 @@ impl Body for Timer {
                 let now = ticks();
                 let length = now - last;
                 last = now;
-                if length > plain * INTERRUPTED {
-                    // The first detour may be another one's.
+                if length > plain * INTERRUPTED_RATIO {
+                    // Something else than the timer may have interrupted the loop.
                     if self.has_expired() {
-                        (taken, units) = (taken + length - plain, units + 1);
+                        (interrupt_ticks, interrupts) =
+                            (interrupt_ticks + length - plain, interrupts + 1);
                         break;
                     }
                     last = ticks();
                 }
             }
         }
-        Executed { units: units as f64, ticks: Some(taken) }
+        Executed { units: interrupts as f64, ticks: Some(interrupt_ticks) }
     }
 
     fn rounds(&self) -> Rounds {
@@ -116,17 +120,19 @@ impl Body for Timer {
     }
 }
 
-/// Commands of membarrier(2).
+/// Commands of membarrier(2): registration of this process, and a barrier.
 const REGISTER: usize = libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED as usize;
 const BARRIER: usize = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED as usize;
 
-/// A thread on another CPU, which each barrier interrupts.
+/// The body of `ipi`. A thread spins on another CPU. Each barrier interrupts that CPU and waits for its answer.
 struct Interprocessor {
+    /// Set to end the thread.
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Interprocessor {
+    /// Starts the thread, and waits until it runs on another CPU. Registers this process for barriers.
     fn new() -> Result<Interprocessor, String> {
         needs_cpus(2)?;
         let registered = syscall(libc::SYS_membarrier, [REGISTER, 0, 0]);
@@ -136,11 +142,11 @@ impl Interprocessor {
         }
         let ends = Arc::new(AtomicBool::new(false));
         let started = Arc::new(AtomicBool::new(false));
-        let (others_ends, others_started) = (Arc::clone(&ends), Arc::clone(&started));
+        let (thread_ends, thread_started) = (Arc::clone(&ends), Arc::clone(&started));
         let spin = move || {
             let moved = leave_this_cpu();
-            others_started.store(true, Ordering::Release);
-            while moved.is_ok() && !others_ends.load(Ordering::Acquire) {
+            thread_started.store(true, Ordering::Release);
+            while moved.is_ok() && !thread_ends.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }
         };

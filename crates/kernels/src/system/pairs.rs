@@ -1,5 +1,8 @@
-//! Two threads on one CPU that wait for each other, so that each round has two context switches; and
-//! signals.
+//! Kernels of two threads on one CPU that wait for each other: each round has two context switches. The second thread
+//! inherits the CPU to which the measured thread is pinned.
+//!
+//! The file also has what other kernels of group `system` need: a handler of a signal, the number of CPUs, and a way
+//! to another CPU.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -9,6 +12,7 @@ use std::thread::JoinHandle;
 use super::{checked, kernel, pipe, start_thread, syscall};
 use crate::{Body, Executed, Kernel, Rounds};
 
+/// Rounds per window.
 const ROUNDS: u64 = 20;
 
 pub(super) fn kernels() -> Vec<Kernel> {
@@ -33,40 +37,41 @@ pub(super) fn kernels() -> Vec<Kernel> {
     ]
 }
 
-extern "C" fn nothing(_: libc::c_int) {}
+extern "C" fn ignore_signal(_: libc::c_int) {}
 
 /// Sets a handler of SIGUSR2 that does nothing.
 pub(super) fn handle_signal() -> Result<(), String> {
     // SAFETY: the handler touches nothing; nothing else of irqlab uses this signal.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        action.sa_sigaction = ignore_signal as extern "C" fn(libc::c_int) as usize;
         action.sa_flags = libc::SA_RESTART;
         let set = libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
         checked("sigaction", set.into()).map(drop)
     }
 }
 
-/// Threads that answer a byte by a byte. The one that is not measured inherits the CPU.
+/// The body of `pipe_ping_pong`. The other thread answers each byte that arrives in a pipe by a byte in a second pipe.
 struct Pipes {
-    /// Closed to end the other thread.
-    to: Option<OwnedFd>,
-    from: OwnedFd,
+    /// The pipe to the other thread, which ends when this is closed. `None` only during the drop.
+    writer: Option<OwnedFd>,
+    /// The pipe from the other thread.
+    reader: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Pipes {
     fn new() -> Result<Pipes, String> {
-        let ((in_other, to), (from, out_other)) = (pipe()?, pipe()?);
+        let ((thread_reader, writer), (reader, thread_writer)) = (pipe()?, pipe()?);
         let answer = move || {
-            while pass(libc::SYS_read, &in_other) && pass(libc::SYS_write, &out_other) {}
+            while pass(libc::SYS_read, &thread_reader) && pass(libc::SYS_write, &thread_writer) {}
         };
         let thread = start_thread(answer)?;
-        Ok(Pipes { to: Some(to), from, thread: Some(thread) })
+        Ok(Pipes { writer: Some(writer), reader, thread: Some(thread) })
     }
 }
 
-/// Reads or writes a byte; whether that went well.
+/// Reads or writes one byte. False if the call failed or the pipe was closed.
 fn pass(call: libc::c_long, descriptor: &OwnedFd) -> bool {
     let mut byte = 0_u8;
     syscall(call, [descriptor.as_raw_fd() as usize, (&raw mut byte) as usize, 1]) == 1
@@ -74,10 +79,10 @@ fn pass(call: libc::c_long, descriptor: &OwnedFd) -> bool {
 
 impl Body for Pipes {
     fn run(&mut self, rounds: u64) -> Executed {
-        let Some(to) = &self.to else { return Executed::whole(rounds) };
+        let Some(writer) = &self.writer else { return Executed::whole(rounds) };
         for _ in 0..rounds {
-            pass(libc::SYS_write, to);
-            pass(libc::SYS_read, &self.from);
+            pass(libc::SYS_write, writer);
+            pass(libc::SYS_read, &self.reader);
         }
         Executed::whole(rounds)
     }
@@ -89,32 +94,34 @@ impl Body for Pipes {
 
 impl Drop for Pipes {
     fn drop(&mut self) {
-        drop(self.to.take());
+        drop(self.writer.take());
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Threads that take turns: each waits until the word has its number.
+/// The body of `futex_ping_pong`. Two threads take turns: each waits until the word has its number.
 struct Futexes {
+    /// The thread that has the turn: [`MEASURED_THREAD`] or [`OTHER_THREAD`].
     word: Arc<AtomicU32>,
+    /// Set, before the last turn of the other thread, to end it.
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-const MINE: u32 = 0;
-const OTHERS: u32 = 1;
+const MEASURED_THREAD: u32 = 0;
+const OTHER_THREAD: u32 = 1;
 
-/// Gives the turn to the other thread, and wakes it.
-fn give(word: &AtomicU32, to: u32) {
-    word.store(to, Ordering::Release);
+/// Gives the turn to the thread with number `next`, and wakes it.
+fn give_turn(word: &AtomicU32, next: u32) {
+    word.store(next, Ordering::Release);
     syscall(libc::SYS_futex, [word.as_ptr() as usize, libc::FUTEX_WAKE as usize, 1]);
 }
 
-/// Waits for the turn; other wake-ups are followed by another wait.
-fn wait(word: &AtomicU32, own: u32) {
+/// Waits until the thread with number `thread` has the turn. A wake-up without the turn leads to another wait.
+fn wait_for_turn(word: &AtomicU32, thread: u32) {
     loop {
         let now = word.load(Ordering::Acquire);
-        if now == own {
+        if now == thread {
             return;
         }
         // SAFETY: the word outlives the call; without a time limit the fourth argument is null.
@@ -131,16 +138,18 @@ fn wait(word: &AtomicU32, own: u32) {
 }
 
 impl Futexes {
+    /// Starts the other thread, which waits for its first turn.
     fn new() -> Result<Futexes, String> {
-        let (word, ends) = (Arc::new(AtomicU32::new(MINE)), Arc::new(AtomicBool::new(false)));
-        let (others_word, others_ends) = (Arc::clone(&word), Arc::clone(&ends));
+        let (word, ends) =
+            (Arc::new(AtomicU32::new(MEASURED_THREAD)), Arc::new(AtomicBool::new(false)));
+        let (thread_word, thread_ends) = (Arc::clone(&word), Arc::clone(&ends));
         let answer = move || {
             loop {
-                wait(&others_word, OTHERS);
-                if others_ends.load(Ordering::Acquire) {
+                wait_for_turn(&thread_word, OTHER_THREAD);
+                if thread_ends.load(Ordering::Acquire) {
                     return;
                 }
-                give(&others_word, MINE);
+                give_turn(&thread_word, MEASURED_THREAD);
             }
         };
         let thread = start_thread(answer)?;
@@ -151,8 +160,8 @@ impl Futexes {
 impl Body for Futexes {
     fn run(&mut self, rounds: u64) -> Executed {
         for _ in 0..rounds {
-            give(&self.word, OTHERS);
-            wait(&self.word, MINE);
+            give_turn(&self.word, OTHER_THREAD);
+            wait_for_turn(&self.word, MEASURED_THREAD);
         }
         Executed::whole(rounds)
     }
@@ -165,12 +174,12 @@ impl Body for Futexes {
 impl Drop for Futexes {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Release);
-        give(&self.word, OTHERS);
+        give_turn(&self.word, OTHER_THREAD);
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Refuses if fewer than `number` CPUs are online.
+/// Fails if this process may use fewer than `number` CPUs.
 pub(super) fn needs_cpus(number: usize) -> Result<(), String> {
     match cpus_of_cpuset() {
         Some(cpus) if cpus >= number => Ok(()),
@@ -178,8 +187,8 @@ pub(super) fn needs_cpus(number: usize) -> Result<(), String> {
     }
 }
 
-/// How many CPUs this process may use. The caller is pinned, so a thread of its own asks: the kernel reduces an
-/// affinity of all CPUs to the cpuset.
+/// How many CPUs this process may use. The calling thread is pinned to one CPU, so a new thread sets its affinity to
+/// all CPUs. The kernel reduces this to the process's cpuset, which the thread then reads. `None` if a call failed.
 fn cpus_of_cpuset() -> Option<usize> {
     let ask = || {
         let mut set = all_cpus();
@@ -202,7 +211,7 @@ fn all_cpus() -> libc::cpu_set_t {
     set
 }
 
-/// Made for threads of other kernels that must run elsewhere: all CPUs but the one of the caller.
+/// Moves the calling thread to another CPU: it may use all CPUs but the present one.
 pub(super) fn leave_this_cpu() -> Result<(), String> {
     // SAFETY: the length is that of the set, and only the calling thread's affinity changes.
     unsafe {

@@ -233,8 +233,8 @@ impl Qemu {
             (0..length)
                 // SAFETY: the index is below the length.
                 .map(|index| unsafe { &*data.cast::<RegisterDescriptor>().add(index) })
-                // SAFETY: names are C strings that QEMU never frees.
                 .find(|row| {
+                    // SAFETY: a name that is not null is a C string that QEMU never frees.
                     !row.name.is_null() && unsafe { CStr::from_ptr(row.name) } == wanted_name
                 })
                 .map(|row| Register(row.handle))

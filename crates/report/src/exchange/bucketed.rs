@@ -1,6 +1,8 @@
-//! Histograms of a run. A table of histograms has a row for each filled bucket. Its bounds are the columns
-//! `bucket_min` and `bucket_max`, or `low` and `high`. A column whose values all have one unit ends in it.
-//! A further column holds the count.
+//! Reads the histograms of a run from its tables, for the formats `hlog` and `metrics`.
+//!
+//! A table of histograms has a row for each filled bucket. The bounds of the bucket are in the columns `bucket_min` and
+//! `bucket_max`, or `low` and `high`. Their names have a unit as suffix if all values of the column have one unit. A
+//! further column holds the count.
 
 use std::collections::BTreeMap;
 
@@ -32,16 +34,16 @@ pub(super) struct Histogram {
 #[derive(Clone, Debug)]
 pub(super) struct Bucketed<'a> {
     pub table: &'a Table,
-    /// Its histograms, in order of their first rows.
+    /// The table's histograms, in the order of their first rows.
     pub histograms: Vec<Histogram>,
 }
 
-/// The tables of buckets of a run.
+/// The tables of a run whose rows are buckets.
 pub(super) fn all(run: &Run) -> Vec<Bucketed<'_>> {
     run.tables.iter().filter_map(histograms_of).collect()
 }
 
-/// The histograms of a table; `None` where it has none.
+/// The histograms of a table, or `None` if its rows are not buckets.
 pub(super) fn histograms_of(table: &Table) -> Option<Bucketed<'_>> {
     let column = |prefix: &str, kind| {
         let has_kind =
@@ -49,18 +51,16 @@ pub(super) fn histograms_of(table: &Table) -> Option<Bucketed<'_>> {
         table.columns.iter().find(has_kind).map(|column| column.name.as_str())
     };
     let bounds = [("bucket_min", "bucket_max"), ("low_", "high_")];
-    let both = |(min, max)| column(min, Kind::Uint).zip(column(max, Kind::Uint));
-    let (min, max) = bounds.into_iter().find_map(both)?;
+    let both_columns = |(min, max)| column(min, Kind::Uint).zip(column(max, Kind::Uint));
+    let (min, max) = bounds.into_iter().find_map(both_columns)?;
     let is_count =
         |column: &&record::Column| column.kind == Kind::Uint && column.name.ends_with("count");
     let count = &table.columns.iter().find(is_count)?.name;
-    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-    let names: Vec<&str> = names
-        .into_iter()
-        .filter(|name| ![min, max, count.as_str(), "quantity"].contains(name))
-        .collect();
+    let names = table.columns.iter().map(|column| column.name.as_str());
+    let label_names: Vec<&str> =
+        names.filter(|name| ![min, max, count.as_str(), "quantity"].contains(name)).collect();
     let mut histograms: Vec<Histogram> = Vec::new();
-    let mut places = BTreeMap::new();
+    let mut indices = BTreeMap::new();
     for values in table.rows() {
         let row = Row::new(table, values);
         let number = |column: &str| match row.get(column) {
@@ -70,10 +70,10 @@ pub(super) fn histograms_of(table: &Table) -> Option<Bucketed<'_>> {
         let (Some(min), Some(max), Some(count)) = (number(min), number(max), number(count)) else {
             continue;
         };
-        let labels = names.iter().map(|name| ((*name).to_owned(), label(row.get(name))));
+        let labels = label_names.iter().map(|name| ((*name).to_owned(), label(row.get(name))));
         let labels: Vec<(String, String)> = labels.filter(|(_, value)| !value.is_empty()).collect();
         let quantity = label(row.get("quantity"));
-        let index = *places.entry((quantity.clone(), labels.clone())).or_insert_with(|| {
+        let index = *indices.entry((quantity.clone(), labels.clone())).or_insert_with(|| {
             histograms.push(Histogram { quantity, labels, buckets: Vec::new() });
             histograms.len() - 1
         });
@@ -83,14 +83,15 @@ pub(super) fn histograms_of(table: &Table) -> Option<Bucketed<'_>> {
     Some(Bucketed { table, histograms })
 }
 
-/// Whether a quantity is a time in ns: the columns say so, or it is a self or inclusive time.
+/// Whether a quantity is a time in ns: by the names of the columns, or because it is a self or inclusive time.
 pub(super) fn is_time(table: &Table, quantity: &str) -> bool {
-    let upper = ["bucket_max_ns", "high_ns"];
-    let has_ns_bounds = table.columns.iter().any(|column| upper.contains(&column.name.as_str()));
+    let ns_bounds = ["bucket_max_ns", "high_ns"];
+    let has_ns_bounds =
+        table.columns.iter().any(|column| ns_bounds.contains(&column.name.as_str()));
     has_ns_bounds || ["self", "inclusive"].contains(&quantity)
 }
 
-/// A value as a label; absent is empty, which is the same as no label.
+/// A value as the value of a label. An absent value is empty, which means in metrics that there is no such label.
 pub(super) fn label(value: &Value) -> String {
     match value {
         Value::Absent => String::new(),

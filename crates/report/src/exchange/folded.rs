@@ -1,7 +1,8 @@
-//! Folded stacks, the input of flame graphs: `frame;frame;frame weight`, a line each.
+//! Folded stacks, the input of flame graphs: a line `frame;frame;frame weight` for each stack. `irqlab export
+//! --format folded` writes them.
 //!
-//! The frames of a line go from the general to the particular: kind of context and handler, or cache and
-//! function. Weights are *self* values, so that the lines add up without counting twice.
+//! The frames of a line go from the general to the particular: kind of context and handler, or cache and function.
+//! Weights are *self* values, so the lines add up without counting anything twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,22 +21,22 @@ pub struct Folded {
     pub text: String,
 }
 
-/// Stacks of one weight: frames from the root, and the sum of their values.
+/// The stacks of a weight: the frames from the root, and the sum of their values.
 type Stacks = BTreeMap<Vec<String>, f64>;
 
-/// The weights that the run has stacks for. The first one is the default of [`folded`].
+/// The weights for which the run has stacks. The first is the default of [`folded`].
 #[must_use]
 pub fn weights(run: &Run) -> Vec<String> {
     collect(run).into_iter().map(|(weight, _)| weight).collect()
 }
 
-/// The stacks with a weight, or with the first of [`weights`] by default. Stacks whose weight rounds to zero or is
-/// negative are left out; subtracting the probe overhead can make a weight negative.
+/// The stacks with a weight, by default with the first of [`weights`]. Leaves out stacks whose weight rounds to zero
+/// or is negative. A weight can be negative, because the probe overhead is subtracted from it.
 ///
-/// Fails when the run has no stacks with that weight. The message lists the weights that the run has.
+/// Fails when the run has no stacks with this weight. The message lists the weights of the run.
 pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
-    let mut all = collect(run);
-    let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+    let mut by_weight = collect(run);
+    let names: Vec<&str> = by_weight.iter().map(|(name, _)| name.as_str()).collect();
     if names.is_empty() {
         return Err(Unexported(format!(
             "a run of {} has no table with the self times or events of contexts; handlers, noise, \
@@ -45,57 +46,57 @@ pub fn folded(run: &Run, weight: Option<&str>) -> Result<Folded, Unexported> {
     }
     let position = match weight {
         None => 0,
-        Some(asked) => names.iter().position(|name| *name == asked).ok_or_else(|| {
-            let has = names.join(", ");
-            Unexported(format!("this run has no stacks weighted by {asked:?}; it has: {has}"))
+        Some(weight) => names.iter().position(|name| *name == weight).ok_or_else(|| {
+            let known = names.join(", ");
+            Unexported(format!("this run has no stacks weighted by {weight:?}; it has: {known}"))
         })?,
     };
-    let (weight, stacks) = all.swap_remove(position);
+    let (weight, stacks) = by_weight.swap_remove(position);
     let lines = stacks.into_iter().filter(|(_, value)| value.round() >= 1.0);
     let text = lines.map(|(frames, value)| format!("{} {:.0}\n", frames.join(";"), value.round()));
     Ok(Folded { weight, text: text.collect() })
 }
 
-/// All stacks by weight, times first.
+/// All stacks of the run's tables, by weight. Weights come in the order in which the tables mention them.
 fn collect(run: &Run) -> Vec<(String, Stacks)> {
-    let mut all = Collected::default();
+    let mut stacks = StacksByWeight::default();
     if let Some(table) = run.table("handlers") {
         for (row, root) in rows(table, "condition") {
-            let frames = || with(&root, &[text(&row, "kind"), numbered(&row)]);
-            all.add("ns", frames(), row.number("self_total_ns"));
-            all.add("tsc_cycles", frames(), row.number("self_total_tsc_cycles"));
+            let frames = || stack(&root, &[text(&row, "kind"), numbered_name(&row)]);
+            stacks.add("ns", frames(), row.number("self_total_ns"));
+            stacks.add("tsc_cycles", frames(), row.number("self_total_tsc_cycles"));
         }
     }
     if let Some(table) = run.table("causes") {
         for (row, _) in rows(table, "") {
             let cpu = format!("CPU {}", text(&row, "cpu"));
             let frames = ["class", "kind", "name"].map(|column| text(&row, column));
-            all.add("ns", with(&[cpu], &frames), row.number("total_ns"));
+            stacks.add("ns", stack(&[cpu], &frames), row.number("total_ns"));
         }
     }
     if let Some(table) = run.table("events") {
         for (row, root) in rows(table, "condition") {
             let total = row.number("self_mean").zip(row.number("span_count"));
-            let frames = with(&root, &[text(&row, "kind"), numbered(&row)]);
-            all.add(&text(&row, "event"), frames, total.map(|(mean, spans)| mean * spans));
+            let frames = stack(&root, &[text(&row, "kind"), numbered_name(&row)]);
+            stacks.add(&text(&row, "event"), frames, total.map(|(mean, spans)| mean * spans));
         }
     }
     if let Some(table) = run.table("services") {
         let counters = self_counters(table);
         for (row, _) in rows(table, "") {
-            let frames = || with(&[], &["class", "service"].map(|column| text(&row, column)));
-            all.add("ns", frames(), row.number("self_total_ns"));
+            let frames = || stack(&[], &["class", "service"].map(|column| text(&row, column)));
+            stacks.add("ns", frames(), row.number("self_total_ns"));
             for counter in &counters {
-                all.add(counter, frames(), row.number(&format!("self_{counter}")));
+                stacks.add(counter, frames(), row.number(&format!("self_{counter}")));
             }
         }
     }
     if let Some(table) = run.table("contexts") {
         let counters = self_counters(table);
         for (row, root) in rows(table, "region") {
-            let frames = with(&root, &kind_and_name(&text(&row, "context")));
+            let frames = stack(&root, &kind_and_name(&text(&row, "context")));
             for counter in &counters {
-                all.add(counter, frames.clone(), row.number(&format!("self_{counter}")));
+                stacks.add(counter, frames.clone(), row.number(&format!("self_{counter}")));
             }
         }
     }
@@ -105,10 +106,10 @@ fn collect(run: &Run) -> Vec<(String, Stacks)> {
         for (row, root) in rows(table, group) {
             let frames = ["cache", "class", "service", "function"].map(|name| text(&row, name));
             let misses = row.number("misses").or_else(|| row.number("miss_count"));
-            all.add("misses", with(&root, &frames), misses);
+            stacks.add("misses", stack(&root, &frames), misses);
         }
     }
-    all.0
+    stacks.0
 }
 
 /// The counters with a column `self_COUNTER` in the table. `self_total_*` repeats a counter in another unit.
@@ -120,10 +121,10 @@ fn self_counters(table: &Table) -> Vec<&str> {
 
 /// Stacks by weight, in order of each weight's first appearance.
 #[derive(Default)]
-struct Collected(Vec<(String, Stacks)>);
+struct StacksByWeight(Vec<(String, Stacks)>);
 
-impl Collected {
-    /// Adds to a stack; a value that is absent adds nothing.
+impl StacksByWeight {
+    /// Adds a value to the stack with these frames. `None` adds nothing.
     fn add(&mut self, weight: &str, frames: Vec<String>, value: Option<f64>) {
         let Some(value) = value else { return };
         let known = self.0.iter().position(|(name, _)| name == weight);
@@ -135,8 +136,8 @@ impl Collected {
     }
 }
 
-/// Rows of a table that add up without counting twice: the sums over all CPUs, or every row if there are no sums.
-/// If the column `group` has several values, each row comes with its value as the root frame.
+/// The rows of a table that add up without counting anything twice: the sums over all CPUs, or all rows if there are no
+/// sums. If the column `group` has several values, each row comes with its value as the root frame.
 fn rows<'a>(table: &'a Table, group: &str) -> Vec<(Row<'a>, Vec<String>)> {
     let all: Vec<Row<'_>> = table.rows().iter().map(|values| Row::new(table, values)).collect();
     let is_sum = |row: &Row<'_>| *row.get("cpu") == Value::from("all");
@@ -151,7 +152,8 @@ fn rows<'a>(table: &'a Table, group: &str) -> Vec<(Row<'a>, Vec<String>)> {
     kept.map(|row| (row, root(&row))).collect()
 }
 
-fn with(root: &[String], frames: &[String]) -> Vec<String> {
+/// A stack: the frames of `root`, then `frames` without the empty ones.
+fn stack(root: &[String], frames: &[String]) -> Vec<String> {
     let frames = frames.iter().filter(|frame| !frame.is_empty());
     root.iter().chain(frames).map(|frame| frame_of(frame)).collect()
 }
@@ -171,7 +173,7 @@ fn text(row: &Row<'_>, column: &str) -> String {
 
 /// The name of a context, such as `TIMER`. The name of an IRQ includes its number, because several IRQs can have the
 /// same name: `36 virtio1-req.0`.
-fn numbered(row: &Row<'_>) -> String {
+fn numbered_name(row: &Row<'_>) -> String {
     let (kind, number, name) = (text(row, "kind"), text(row, "number"), text(row, "name"));
     match (kind.starts_with("irq"), name.is_empty()) {
         (false, _) => name,
@@ -180,11 +182,13 @@ fn numbered(row: &Row<'_>) -> String {
     }
 }
 
-/// Splits `kernel thread 7 kworker/0:0` into kind and name. The name starts with the number.
+/// Splits `kernel thread 7 kworker/0:0` into its kind and its name, which starts with the number. Without a number, the
+/// whole text is the kind.
 fn kind_and_name(context: &str) -> [String; 2] {
-    let starts =
-        |(space, _): &(usize, &str)| context[space + 1..].starts_with(|c: char| c.is_ascii_digit());
-    match context.match_indices(' ').find(starts) {
+    let precedes_number = |(space, _): &(usize, &str)| {
+        context[space + 1..].starts_with(|character: char| character.is_ascii_digit())
+    };
+    match context.match_indices(' ').find(precedes_number) {
         Some((space, _)) => [context[..space].to_owned(), context[space + 1..].to_owned()],
         None => [context.to_owned(), String::new()],
     }

@@ -1,7 +1,8 @@
-//! The log format of HdrHistogram, for its plotters and other tools: a line for each histogram of the run.
+//! The log format of HdrHistogram, for its plotters and other tools: a line for each histogram of the run. `irqlab
+//! export --format hlog` writes it.
 //!
-//! A run has buckets, and HdrHistogram has values: each bucket becomes its midpoint. The run's own quantiles also use
-//! midpoints. Quantiles of the log therefore differ only by HdrHistogram's rounding to three significant digits.
+//! A run has buckets, and HdrHistogram has values: each bucket becomes its midpoint. The run's own quantiles use
+//! midpoints, too, so quantiles of the log differ only by HdrHistogram's rounding to three significant digits.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,8 +25,8 @@ const DIGITS: u8 = 3;
 pub fn hlog(run: &Run) -> Result<String, Unexported> {
     let tables = bucketed::all(run);
     if tables.iter().all(|table| table.histograms.is_empty()) {
-        let how = "noise has them, and handlers with --histograms";
-        return Err(Unexported(format!("this run has no table of histograms; {how}")));
+        let remedy = "noise has them, and handlers with --histograms";
+        return Err(Unexported(format!("this run has no table of histograms; {remedy}")));
     }
     let failed = |error: &dyn std::fmt::Display| Unexported(format!("the log: {error}"));
     let started = run.started_utc.parse::<Timestamp>().map(SystemTime::from);
@@ -41,18 +42,19 @@ pub fn hlog(run: &Run) -> Result<String, Unexported> {
     let mut writer =
         builder.begin_log_with(&mut log, &mut serializer).map_err(|error| failed(&error))?;
     for table in &tables {
-        for one in &table.histograms {
-            let tag = tag(table, one);
-            let window = window(run, one).unwrap_or_default();
-            let histogram = hdr(one).map_err(|error| failed(&error))?;
+        for histogram in &table.histograms {
+            let tag = tag(table, histogram);
+            let window = window(run, histogram).unwrap_or_default();
+            let hdr = hdr(histogram).map_err(|error| failed(&error))?;
             writer
-                .write_histogram(&histogram, Duration::ZERO, window, Tag::new(&tag))
+                .write_histogram(&hdr, Duration::ZERO, window, Tag::new(&tag))
                 .map_err(|error| failed(&error))?;
         }
     }
     String::from_utf8(log).map_err(|error| failed(&error))
 }
 
+/// The histogram of HdrHistogram's library: each bucket's count at the midpoint of the bucket.
 fn hdr(histogram: &Histogram) -> Result<Hdr<u64>, Box<dyn std::error::Error>> {
     let mut hdr = Hdr::<u64>::new(DIGITS)?;
     for bucket in &histogram.buckets {
@@ -68,10 +70,12 @@ fn tag(table: &Bucketed<'_>, histogram: &Histogram) -> String {
     let parts: Vec<&str> =
         parts.chain((!histogram.quantity.is_empty()).then_some(&*histogram.quantity)).collect();
     let plain = crate::escape::plain(&parts.join("/"));
-    plain.chars().map(|c| if c == ',' || c.is_whitespace() { '_' } else { c }).collect()
+    let ends_tag = |character: char| character == ',' || character.is_whitespace();
+    plain.chars().map(|character| if ends_tag(character) { '_' } else { character }).collect()
 }
 
-/// The length of a histogram's window: the column `window_ns` of a table, in the row with the histogram's labels.
+/// The length of a histogram's window. It is the value of `window_ns` in the first row of any table that agrees with
+/// the histogram's labels. `None` if there is no such row.
 fn window(run: &Run, histogram: &Histogram) -> Option<Duration> {
     run.tables.iter().find_map(|table| {
         let is_window =

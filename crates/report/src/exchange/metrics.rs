@@ -1,10 +1,10 @@
-//! A run's tables as metrics.
+//! A run's tables as metrics in OpenMetrics text. `irqlab export --format openmetrics` writes them.
 //!
-//! A column of numbers is a family, a row is a sample, and the key columns of the row are its labels. Times
-//! are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table
-//! of buckets becomes histograms. Absent values have no sample.
+//! A column of numbers is a family of metrics, a row is a sample, and the key columns of the row are its labels.
+//! Times are in seconds. Counts and totals over the window are counters; all other figures are gauges. A table of
+//! buckets becomes histograms. Absent values have no sample.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use record::{Column, Kind, Role, Run, Table};
 
@@ -14,7 +14,7 @@ use super::openmetrics::{Buckets, Exposition, MetricKind, Metrics};
 use crate::escape;
 use crate::row::Row;
 
-/// A run as metrics, with the tables that have none.
+/// A run as metrics, and the tables that have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunMetrics {
     /// OpenMetrics text.
@@ -35,14 +35,14 @@ pub fn metrics(run: &Run, timestamp_seconds: Option<f64>) -> Result<RunMetrics, 
         ("started_utc", &run.started_utc),
         ("complete", complete),
     ];
-    // A gauge: parsers of the older format, such as node_exporter's, refuse the type `info`.
+    // A gauge and no `info`, which parsers of the older format refuse, such as node_exporter's.
     let help = "The run whose figures these are.";
     metrics.family("irqlab_run_info", MetricKind::Gauge, None, help).sample(&labels, 1.0);
     let (mut left_out, mut families) = (Vec::new(), 0);
     for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
         if let Some(bucketed) = bucketed::histograms_of(table) {
             families += histograms(&mut metrics, &bucketed);
-        } else if let Some(labels) = distinguishing(table) {
+        } else if let Some(labels) = label_columns(table) {
             families += figures(&mut metrics, table, &labels);
         } else {
             left_out.push(escape::plain(&table.name));
@@ -54,9 +54,9 @@ pub fn metrics(run: &Run, timestamp_seconds: Option<f64>) -> Result<RunMetrics, 
     }
 }
 
-/// The columns whose values are a row's labels: the key columns, or also all other names if two rows have the
-/// same key. `None` if two rows have the same labels even then.
-fn distinguishing(table: &Table) -> Option<Vec<&Column>> {
+/// The columns whose values are the labels of a row. These are the key columns, or if two rows have equal keys, all
+/// columns of names. `None` if two rows have equal labels even then.
+fn label_columns(table: &Table) -> Option<Vec<&Column>> {
     let is_key = |column: &&Column| column.role == Role::Key;
     let is_name = |column: &&Column| {
         is_key(column)
@@ -72,25 +72,28 @@ fn distinguishing(table: &Table) -> Option<Vec<&Column>> {
     })
 }
 
+/// The values of a row's labels. Empty where a value is absent.
 fn labels(row: &Row<'_>, columns: &[&Column]) -> Vec<String> {
     columns.iter().map(|column| label(row.get(&column.name))).collect()
 }
 
-/// Name, kind and unit of a column's family.
+/// Name, kind and unit of the family of a column.
 #[derive(Debug, PartialEq)]
 struct Naming {
     name: String,
     kind: MetricKind,
     unit: Option<&'static str>,
-    per: f64,
+    /// A value of the column divided by this number is in `unit`.
+    divisor: f64,
 }
 
+/// Makes the family's name from the names of table and column, by the conventions of Prometheus.
 fn naming(table: &str, column: &Column) -> Naming {
-    let (stem, unit, per) = base_unit(&column.name);
-    let stem_total = stem.strip_suffix("_total");
-    let count = if stem == "count" { Some("spans") } else { stem.strip_suffix("_count") };
+    let (stem, unit, divisor) = base_unit(&column.name);
+    let stem_of_total = stem.strip_suffix("_total");
+    let stem_of_count = if stem == "count" { Some("spans") } else { stem.strip_suffix("_count") };
     let grows = column.kind == Kind::Uint && unit != Some("ratio");
-    let (stem, kind) = match (grows, stem_total, count) {
+    let (stem, kind) = match (grows, stem_of_total, stem_of_count) {
         (true, Some(stem), _) | (true, None, Some(stem)) => (stem, MetricKind::Counter),
         // A gauge must not have the suffixes of counters.
         (false, Some(stem), _) | (false, None, Some(stem)) => (stem, MetricKind::Gauge),
@@ -98,10 +101,10 @@ fn naming(table: &str, column: &Column) -> Naming {
     };
     let unit_suffix = unit.map(|unit| format!("_{unit}")).unwrap_or_default();
     let name = format!("irqlab_{}_{}{unit_suffix}", valid(table), valid(stem));
-    Naming { name, kind, unit, per }
+    Naming { name, kind, unit, divisor }
 }
 
-/// A column's name without its unit, the base unit of metrics, and the number of the column's units in a base unit.
+/// A column's name without its unit, the base unit of metrics, and how many of the column's units make a base unit.
 fn base_unit(column: &str) -> (&str, Option<&'static str>, f64) {
     let units = [
         ("_ns", "seconds", 1e9),
@@ -112,7 +115,9 @@ fn base_unit(column: &str) -> (&str, Option<&'static str>, f64) {
     ];
     units
         .into_iter()
-        .find_map(|(suffix, unit, per)| Some((column.strip_suffix(suffix)?, Some(unit), per)))
+        .find_map(|(suffix, unit, divisor)| {
+            Some((column.strip_suffix(suffix)?, Some(unit), divisor))
+        })
         .unwrap_or((column, None, 1.0))
 }
 
@@ -124,18 +129,18 @@ fn valid(name: &str) -> String {
     name.chars().map(valid_character).collect()
 }
 
-/// Adds a family for each column of figures; returns the number of families.
+/// Adds a family for each column of figures. Returns the number of families.
 fn figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> usize {
     let names: Vec<String> = label_columns.iter().map(|column| label_name(&column.name)).collect();
     let is_label = |column: &Column| label_columns.iter().any(|label| label.name == column.name);
-    let mut seen = BTreeMap::new();
+    let mut used_names = BTreeSet::new();
     for column in table.columns.iter().filter(|column| !is_label(column)) {
         if matches!(column.kind, Kind::Text | Kind::Bool) {
             continue;
         }
         let naming = naming(&table.name, column);
-        // Of two columns whose names differ only in the unit, only the first becomes a family.
-        if seen.insert(naming.name.clone(), ()).is_some() {
+        // Two columns can lead to one name, such as `x` and `x_total`. Only the first becomes a family.
+        if !used_names.insert(naming.name.clone()) {
             continue;
         }
         let mut family = metrics.family(&naming.name, naming.kind, naming.unit, &column.doc);
@@ -145,23 +150,23 @@ fn figures(metrics: &mut Metrics, table: &Table, label_columns: &[&Column]) -> u
             let pairs = names.iter().map(String::as_str).zip(values.iter().map(String::as_str));
             let pairs: Vec<(&str, &str)> = pairs.filter(|(_, value)| !value.is_empty()).collect();
             if let Some(number) = row.number(&column.name) {
-                family.sample(&pairs, number / naming.per);
+                family.sample(&pairs, number / naming.divisor);
             }
         }
     }
-    seen.len()
+    used_names.len()
 }
 
-/// The name of a label, with a prefix if the column's name has a special meaning in metrics, such as `le`.
+/// The name of a label: the column's name, with a prefix if it has a special meaning in metrics, such as `le`.
 fn label_name(column: &str) -> String {
     let name = valid(column);
-    let is_taken = name == "le"
+    let is_reserved = name == "le"
         || name == "quantile"
         || name.starts_with(['_', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
-    if is_taken { format!("column_{name}") } else { name }
+    if is_reserved { format!("column_{name}") } else { name }
 }
 
-/// Adds a family for each quantity of a table of histograms; returns the number of families.
+/// Adds a family for each quantity of a table of histograms. Returns the number of families.
 fn histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
     let mut quantities: Vec<&str> =
         bucketed.histograms.iter().map(|histogram| histogram.quantity.as_str()).collect();
@@ -173,7 +178,7 @@ fn histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
         let table = bucketed.table.name.trim_end_matches("_histogram");
         let stem = [table, quantity].join("_");
         let stem = valid(stem.trim_end_matches('_'));
-        let (name, unit, per) = if is_time {
+        let (name, unit, divisor) = if is_time {
             (format!("irqlab_{stem}_seconds"), Some("seconds"), 1e9)
         } else {
             (format!("irqlab_{stem}"), None, 1.0)
@@ -190,13 +195,13 @@ fn histograms(metrics: &mut Metrics, bucketed: &Bucketed<'_>) -> usize {
                 .collect();
             let pairs: Vec<(&str, &str)> =
                 names.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-            let mut seen = 0_u64;
+            let mut cumulative = 0_u64;
             let up_to = histogram.buckets.iter().map(|bucket| {
-                seen = seen.saturating_add(bucket.count);
-                (bucket.max as f64 / per, seen)
+                cumulative = cumulative.saturating_add(bucket.count);
+                (bucket.max as f64 / divisor, cumulative)
             });
             let up_to: Vec<(f64, u64)> = up_to.collect();
-            family.histogram(&pairs, &Buckets { up_to, count: seen, sum: None });
+            family.histogram(&pairs, &Buckets { up_to, count: cumulative, sum: None });
         }
     }
     quantities.len()

@@ -1,6 +1,7 @@
-//! A run in the formats of other programs: flame graphs, trace viewers, histogram logs, monitoring.
+//! A run in the formats of other programs: flame graphs, trace viewers, histogram logs, monitoring. `irqlab export`
+//! writes them; `irqlab watch` serves [`Metrics`].
 //!
-//! Each format takes what it can from the tables that a run has, and says what it lacks
+//! Each format uses the tables that it can express. If a run has none of them, the error says what the run lacks
 //! ([`Unexported`]). Exact figures stay exact in the file.
 
 mod bucketed;
@@ -19,13 +20,13 @@ pub use metrics::{RunMetrics, metrics};
 pub use openmetrics::{Buckets, Exposition, Family, Labels, MetricKind, Metrics};
 pub use perfetto::perfetto;
 
-/// Why a run has nothing for a format.
+/// The error if a run has nothing for a format: what the run lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unexported(String);
 
 impl fmt::Display for Unexported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
     }
 }
 

@@ -1,7 +1,8 @@
-//! Metrics as text: OpenMetrics 1.0, and Prometheus' own format 0.0.4 for older scrapers.
+//! Writes metrics as text: OpenMetrics 1.0, or Prometheus' own format 0.0.4 for older scrapers. `metrics` uses it for
+//! runs, and `irqlab watch --listen` for readings.
 //!
-//! Names and units follow the conventions of Prometheus: base units (seconds, bytes), names that end in
-//! their units, `_total` for counters.
+//! Names and units follow the conventions of Prometheus: base units (seconds, bytes), names that end in their units,
+//! `_total` for counters. Callers choose the names; this file adds only the suffixes of the kinds.
 
 use std::fmt::Write as _;
 
@@ -27,16 +28,16 @@ impl Exposition {
 /// The type of a family of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows; its samples get the suffix `_total`.
+    /// A value that only grows. Its samples get the suffix `_total`.
     Counter,
     Gauge,
     Histogram,
 }
 
-/// Labels of a sample: names, which are valid (`[a-z_][a-z0-9_]*`), with any values.
+/// Labels of a sample: names and values. A name must be valid (`[a-z_][a-z0-9_]*`); a value may be any text.
 pub type Labels<'a> = [(&'a str, &'a str)];
 
-/// Metrics, family by family.
+/// Text of metrics that grows family by family.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     format: Exposition,
@@ -45,7 +46,7 @@ pub struct Metrics {
     text: String,
 }
 
-/// A family that takes samples. Samples with the same labels must follow each other.
+/// A family to which samples are added. Samples with equal labels must follow one another.
 #[derive(Debug)]
 pub struct Family<'a> {
     metrics: &'a mut Metrics,
@@ -56,11 +57,11 @@ pub struct Family<'a> {
 /// A histogram of one set of labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
-    /// Inclusive upper bounds, and the number of values up to each of them; both ascend.
+    /// Upper bounds (included), and the number of values up to each bound. Both ascend.
     pub up_to: Vec<(f64, u64)>,
     /// Number of all values, including those above the last bound.
     pub count: u64,
-    /// Sum of all values, where it is known.
+    /// Sum of all values, or `None` if it is not known.
     pub sum: Option<f64>,
 }
 
@@ -77,8 +78,8 @@ impl Metrics {
         self
     }
 
-    /// Starts a new family. `name` must be valid (`[a-z_][a-z0-9_]*`) and unique, end in `unit` if there is one, and not
-    /// have the suffix of its kind.
+    /// Starts a new family. `name` must be valid (`[a-z_][a-z0-9_]*`) and unique, end in `unit` if there is one, and
+    /// have no suffix of a kind such as `_total`.
     pub fn family(
         &mut self,
         name: &str,
@@ -86,17 +87,17 @@ impl Metrics {
         unit: Option<&str>,
         help: &str,
     ) -> Family<'_> {
-        let is_open = self.format == Exposition::OpenMetrics;
-        let (shown, type_name) = match (kind, is_open) {
+        let is_openmetrics = self.format == Exposition::OpenMetrics;
+        let (family_name, type_name) = match (kind, is_openmetrics) {
             (MetricKind::Counter, true) => (name.to_owned(), "counter"),
             (MetricKind::Counter, false) => (format!("{name}_total"), "counter"),
             (MetricKind::Gauge, _) => (name.to_owned(), "gauge"),
             (MetricKind::Histogram, _) => (name.to_owned(), "histogram"),
         };
-        let _ = writeln!(self.text, "# HELP {shown} {}", help_text(help, is_open));
-        let _ = writeln!(self.text, "# TYPE {shown} {type_name}");
-        if is_open && let Some(unit) = unit {
-            let _ = writeln!(self.text, "# UNIT {shown} {unit}");
+        let _ = writeln!(self.text, "# HELP {family_name} {}", help_text(help, is_openmetrics));
+        let _ = writeln!(self.text, "# TYPE {family_name} {type_name}");
+        if is_openmetrics && let Some(unit) = unit {
+            let _ = writeln!(self.text, "# UNIT {family_name} {unit}");
         }
         Family { metrics: self, name: name.to_owned(), kind }
     }
@@ -110,7 +111,8 @@ impl Metrics {
         self.text
     }
 
-    fn line(
+    /// Adds the line of a sample. `le`: the upper bound of a bucket, which becomes a label.
+    fn add_line(
         &mut self,
         name: &str,
         suffix: &str,
@@ -145,7 +147,7 @@ impl Metrics {
 }
 
 impl Family<'_> {
-    /// Writes a sample. Values that are not finite and counters below zero are left out.
+    /// Adds a sample. Leaves it out if the value is not finite, or if a counter is below zero.
     pub fn sample(&mut self, labels: &Labels<'_>, value: f64) {
         if !value.is_finite() || (self.kind == MetricKind::Counter && value < 0.0) {
             return;
@@ -154,24 +156,25 @@ impl Family<'_> {
             MetricKind::Counter => "_total",
             MetricKind::Gauge | MetricKind::Histogram => "",
         };
-        self.metrics.line(&self.name, suffix, labels, None, &number(value));
+        self.metrics.add_line(&self.name, suffix, labels, None, &number(value));
     }
 
+    /// Adds a histogram. Without a sum it has no `_count` either, because OpenMetrics requires both or none.
     pub fn histogram(&mut self, labels: &Labels<'_>, buckets: &Buckets) {
         for (bound, count) in &buckets.up_to {
             let le = number(*bound);
-            self.metrics.line(&self.name, "_bucket", labels, Some(&le), &count.to_string());
+            self.metrics.add_line(&self.name, "_bucket", labels, Some(&le), &count.to_string());
         }
         let count = buckets.count.to_string();
-        self.metrics.line(&self.name, "_bucket", labels, Some("+Inf"), &count);
+        self.metrics.add_line(&self.name, "_bucket", labels, Some("+Inf"), &count);
         if let Some(sum) = buckets.sum.filter(|sum| sum.is_finite()) {
-            self.metrics.line(&self.name, "_sum", labels, None, &number(sum));
-            self.metrics.line(&self.name, "_count", labels, None, &count);
+            self.metrics.add_line(&self.name, "_sum", labels, None, &number(sum));
+            self.metrics.add_line(&self.name, "_count", labels, None, &count);
         }
     }
 }
 
-/// A number in the notation of both formats. Whole numbers have a fraction (`1.0`), so that `le` of a bucket is canonical.
+/// A number in the notation of both formats. Whole numbers have a fraction (`1.0`), as OpenMetrics requires for `le`.
 fn number(value: f64) -> String {
     let text = if value != 0.0 && !(1e-4..1e15).contains(&value.abs()) {
         format!("{value:e}")
@@ -190,15 +193,15 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A label's value, with escapes for characters that would end it and for control characters.
+/// The value of a label. Escapes control characters, and characters that would end the value.
 fn label_value(text: &str) -> String {
     crate::escape::plain(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// A help text with its escapes. Only OpenMetrics escapes quotes.
-fn help_text(text: &str, is_open: bool) -> String {
+fn help_text(text: &str, is_openmetrics: bool) -> String {
     let text = crate::escape::plain(text).replace('\\', "\\\\").replace('\n', "\\n");
-    if is_open { text.replace('"', "\\\"") } else { text }
+    if is_openmetrics { text.replace('"', "\\\"") } else { text }
 }
 
 #[cfg(test)]

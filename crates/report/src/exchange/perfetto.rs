@@ -1,7 +1,8 @@
-//! A run's events in time as a trace of Perfetto (<https://ui.perfetto.dev>): the subset of its protobuf
-//! format for tracks, slices and counters.
+//! A run's events in time as a trace for Perfetto (<https://ui.perfetto.dev>), in its protobuf format. `irqlab export
+//! --format perfetto` and `footprint --trace` write it.
 //!
-//! Field numbers come from `perfetto_trace.proto` and never change their meaning.
+//! The messages below are the subset of `perfetto_trace.proto` for tracks, slices and counters. Their field numbers
+//! come from that file and must not change.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::row::Row;
 
 /// Maximum number of characters of a name. Names come from a kernel or a guest.
 const NAME_CHARS_MAX: usize = 80;
-/// Identifies the one sequence that all packets belong to.
+/// Number of the sequence of packets. The trace has only one sequence.
 const SEQUENCE: u32 = 1;
 
 /// `perfetto.protos.Trace`.
@@ -33,7 +34,7 @@ struct TracePacket {
     trusted_packet_sequence_id: Option<u32>,
     #[prost(message, optional, tag = "11")]
     track_event: Option<TrackEvent>,
-    /// Bit 0: the state of the sequence starts here.
+    /// Bit 0: the state of the sequence starts with this packet.
     #[prost(uint32, optional, tag = "13")]
     sequence_flags: Option<u32>,
     #[prost(message, optional, tag = "60")]
@@ -50,7 +51,7 @@ struct TrackDescriptor {
     parent_uuid: Option<u64>,
     #[prost(message, optional, tag = "8")]
     counter: Option<CounterDescriptor>,
-    /// The value 3 means the order of `sibling_order_rank`.
+    /// How child tracks are ordered. [`EXPLICIT_ORDER`]: by `sibling_order_rank`.
     #[prost(int32, optional, tag = "11")]
     child_ordering: Option<i32>,
     #[prost(int32, optional, tag = "12")]
@@ -67,7 +68,7 @@ struct CounterDescriptor {
 struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
     debug_annotations: Vec<DebugAnnotation>,
-    /// 1: a slice starts; 2: the innermost slice ends; 4: the value of a counter.
+    /// [`SLICE_BEGIN`]: a slice starts. [`SLICE_END`]: the innermost slice ends. [`COUNTER`]: the value of a counter.
     #[prost(int32, optional, tag = "9")]
     kind: Option<i32>,
     #[prost(uint64, optional, tag = "11")]
@@ -95,7 +96,7 @@ const SLICE_END: i32 = 2;
 const COUNTER: i32 = 4;
 const EXPLICIT_ORDER: i32 = 3;
 
-/// A row of the picture: slices one after the other or within each other, or a counter.
+/// A row of the viewer: slices one after the other or within one another, or the values of a counter.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Track {
     name: String,
@@ -103,15 +104,15 @@ struct Track {
     slices: Vec<Slice>,
     /// A counter's values and their times, ns.
     values: Vec<(u64, i64)>,
-    /// The counter's unit; a track with one has no slices.
+    /// The unit of a counter, which has no slices. `None` for a track of slices.
     unit: Option<&'static str>,
 }
 
-/// An interval of time. Times are ns from the start of its group.
+/// An interval of time. Times are in ns from the start of its group.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Slice {
     name: String,
-    /// The kind of context; the viewer can search for it.
+    /// The kind of context, for which the viewer can search.
     kind: String,
     from_ns: u64,
     length_ns: u64,
@@ -119,10 +120,10 @@ struct Slice {
     details: Vec<(&'static str, u64)>,
 }
 
-/// Rows that are drawn together. All groups start at the same time of the picture.
+/// Rows that are drawn together. All groups start at time 0 of the viewer.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Group {
-    /// The context of the rows, such as a CPU.
+    /// Name of the group, such as a CPU.
     name: String,
     /// The rows, from above.
     tracks: Vec<Track>,
@@ -135,7 +136,7 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
     let groups_of =
         |name: &str, make: fn(&Table) -> Vec<Group>| run.table(name).map(make).unwrap_or_default();
     let groups = [
-        groups_of("trace", trace),
+        groups_of("trace", context_trace),
         groups_of("detours", |table| detours(table, "detours")),
         groups_of("longest", |table| detours(table, "the longest detours")),
         groups_of("longest_parts", longest_parts),
@@ -152,6 +153,7 @@ pub fn perfetto(run: &Run) -> Result<Vec<u8>, Unexported> {
     Ok(encode(&groups))
 }
 
+/// A text or a whole number of a row. Empty if there is neither.
 fn text(row: &Row<'_>, column: &str) -> String {
     match row.get(column) {
         Value::Text(text) => text.clone(),
@@ -167,7 +169,8 @@ fn uint(row: &Row<'_>, column: &str) -> Option<u64> {
     }
 }
 
-/// The slices of a table's rows, by the names of their group and track, in order of first appearance.
+/// Makes a slice of each row, and sorts the slices into groups and tracks by the names that `group` and `track` return.
+/// Groups and tracks are in the order in which they first appear. Leaves out rows for which `slice` returns `None`.
 fn grouped(
     table: &Table,
     group: impl Fn(&Row<'_>) -> String,
@@ -194,12 +197,12 @@ fn grouped(
     groups
 }
 
-/// `footprint --trace`: the context of each CPU in a repetition.
-fn trace(table: &Table) -> Vec<Group> {
+/// `footprint --trace`: the contexts of each CPU in a repetition of each series.
+fn context_trace(table: &Table) -> Vec<Group> {
     let group = |row: &Row<'_>| {
         let series = ["level", "stimulus", "method"].map(|column| text(row, column)).join(", ");
         match row.get("not_accepted") {
-            Value::Text(why) => format!("{series} (not accepted: {why})"),
+            Value::Text(reason) => format!("{series} (not accepted: {reason})"),
             _ => series,
         }
     };
@@ -218,6 +221,7 @@ fn trace(table: &Table) -> Vec<Group> {
     })
 }
 
+/// The numbers of a row in these columns, with the columns' names. Leaves out absent numbers.
 fn details(row: &Row<'_>, columns: &[&'static str]) -> Vec<(&'static str, u64)> {
     columns.iter().filter_map(|column| Some((*column, uint(row, column)?))).collect()
 }
@@ -226,7 +230,7 @@ fn details(row: &Row<'_>, columns: &[&'static str]) -> Vec<(&'static str, u64)> 
 fn detours(table: &Table, heading: &str) -> Vec<Group> {
     let kind = |row: &Row<'_>| text(row, "largest_kind");
     let track = |row: &Row<'_>| match kind(row).as_str() {
-        // The number of tasks has no limit: all share one track.
+        // All tasks share one track, because their number has no limit.
         "task" => "task".to_owned(),
         kind => format!("{kind} {}", text(row, "largest_name")),
     };
@@ -253,7 +257,7 @@ fn detours(table: &Table, heading: &str) -> Vec<Group> {
     groups
 }
 
-/// `noise`: the parts of the longest detours. Sums of parts have no time and are left out.
+/// `noise`: the parts of the longest detours. Leaves out sums of parts, which have no start.
 fn longest_parts(table: &Table) -> Vec<Group> {
     grouped(
         table,
@@ -271,7 +275,7 @@ fn longest_parts(table: &Table) -> Vec<Group> {
     )
 }
 
-/// `noise`: quanta of fixed work, whose lengths differ by what interrupted them.
+/// `noise`: quanta of fixed work. Their lengths differ, because interrupts lengthen them.
 fn fixed_work(table: &Table) -> Vec<Group> {
     let group = |row: &Row<'_>| format!("CPU {}: fixed work (FWQ)", text(row, "cpu"));
     grouped(
@@ -297,10 +301,10 @@ fn fixed_time(table: &Table) -> Vec<Group> {
     let mut by_cpu: BTreeMap<u64, Vec<(u64, i64)>> = BTreeMap::new();
     for values in table.rows() {
         let row = Row::new(table, values);
-        let all = (uint(&row, "cpu"), uint(&row, "start_ns"), uint(&row, "work_iterations"));
-        if let (Some(cpu), Some(start), Some(work)) = all {
-            let work = i64::try_from(work).unwrap_or(i64::MAX);
-            by_cpu.entry(cpu).or_default().push((start, work));
+        let figures = (uint(&row, "cpu"), uint(&row, "start_ns"), uint(&row, "work_iterations"));
+        if let (Some(cpu), Some(start_ns), Some(iterations)) = figures {
+            let iterations = i64::try_from(iterations).unwrap_or(i64::MAX);
+            by_cpu.entry(cpu).or_default().push((start_ns, iterations));
         }
     }
     let group = |(cpu, values)| Group {
@@ -315,11 +319,12 @@ fn fixed_time(table: &Table) -> Vec<Group> {
     by_cpu.into_iter().map(group).collect()
 }
 
-/// A name that a viewer can show: without control characters, and of limited length.
-fn shown(name: &str) -> String {
+/// A name that a viewer can show: without control characters, and not too long.
+fn printable(name: &str) -> String {
     escape::plain(name).chars().take(NAME_CHARS_MAX).collect()
 }
 
+/// The groups as a protobuf file. Each group is a parent track; each track in it is one track for each of its lanes.
 fn encode(groups: &[Group]) -> Vec<u8> {
     let mut file = TraceFile { packet: Vec::new() };
     let mut next_uuid = 0_u64;
@@ -332,19 +337,19 @@ fn encode(groups: &[Group]) -> Vec<u8> {
         let parent = uuid();
         file.packet.push(packet_of(TrackDescriptor {
             uuid: Some(parent),
-            name: Some(shown(&group.name)),
+            name: Some(printable(&group.name)),
             child_ordering: Some(EXPLICIT_ORDER),
             sibling_order_rank: Some(rank),
             ..TrackDescriptor::default()
         }));
         for (track, rank) in group.tracks.iter().zip(1..) {
             let lanes = lanes(&track.slices);
-            // A counter has a track and no lane.
+            // A counter has no lane, and needs one track.
             for lane in 0..lanes.len().max(1) {
                 let id = uuid();
                 file.packet.push(packet_of(TrackDescriptor {
                     uuid: Some(id),
-                    name: Some(shown(&track.name)),
+                    name: Some(printable(&track.name)),
                     parent_uuid: Some(parent),
                     counter: track
                         .unit
@@ -352,29 +357,24 @@ fn encode(groups: &[Group]) -> Vec<u8> {
                     sibling_order_rank: Some(rank),
                     ..TrackDescriptor::default()
                 }));
-                for slice in lanes.get(lane).into_iter().flatten() {
-                    events.extend(slice.events(id));
-                }
-                events.extend(track.values.iter().map(|(time, value)| {
-                    let value = Some(*value);
-                    let kind = Some(COUNTER);
-                    (
-                        *time,
-                        TrackEvent {
-                            kind,
-                            counter_value: value,
-                            track_uuid: Some(id),
-                            ..TrackEvent::default()
-                        },
-                    )
+                let edges = lanes.get(lane).into_iter().flatten();
+                events.extend(edges.map(|edge| edge.event(id)));
+                events.extend(track.values.iter().map(|(time_ns, value)| {
+                    let event = TrackEvent {
+                        kind: Some(COUNTER),
+                        counter_value: Some(*value),
+                        track_uuid: Some(id),
+                        ..TrackEvent::default()
+                    };
+                    (*time_ns, event)
                 }));
             }
         }
     }
-    // Stable: events of one time stay in the order of their track.
-    events.sort_by_key(|(time, _)| *time);
-    file.packet.extend(events.into_iter().map(|(time, event)| TracePacket {
-        timestamp: Some(time),
+    // The sort must be stable: events at one time stay in the order of their track, where an end precedes a start.
+    events.sort_by_key(|(time_ns, _)| *time_ns);
+    file.packet.extend(events.into_iter().map(|(time_ns, event)| TracePacket {
+        timestamp: Some(time_ns),
         trusted_packet_sequence_id: Some(SEQUENCE),
         track_event: Some(event),
         ..TracePacket::default()
@@ -393,17 +393,21 @@ fn packet_of(track: TrackDescriptor) -> TracePacket {
     }
 }
 
-/// An edge of a slice in a lane.
+/// The start or the end of a slice in a lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Edge<'a> {
     Start(&'a Slice),
+    /// The time of the end, ns.
     End(u64),
 }
 
 impl Edge<'_> {
-    fn events(self, track: u64) -> impl Iterator<Item = (u64, TrackEvent)> {
-        let (at, event) = match self {
-            Edge::End(at) => (at, TrackEvent { kind: Some(SLICE_END), ..TrackEvent::default() }),
+    /// The event of the edge on the track with this number, with its time in ns.
+    fn event(self, track: u64) -> (u64, TrackEvent) {
+        let (time_ns, event) = match self {
+            Edge::End(end_ns) => {
+                (end_ns, TrackEvent { kind: Some(SLICE_END), ..TrackEvent::default() })
+            }
             Edge::Start(slice) => {
                 let annotation = |(name, value): &(&str, u64)| DebugAnnotation {
                     name: Some((*name).to_owned()),
@@ -412,40 +416,41 @@ impl Edge<'_> {
                 };
                 let event = TrackEvent {
                     kind: Some(SLICE_BEGIN),
-                    name: Some(shown(&slice.name)),
-                    categories: vec![shown(&slice.kind)],
+                    name: Some(printable(&slice.name)),
+                    categories: vec![printable(&slice.kind)],
                     debug_annotations: slice.details.iter().map(annotation).collect(),
                     ..TrackEvent::default()
                 };
                 (slice.from_ns, event)
             }
         };
-        std::iter::once((at, TrackEvent { track_uuid: Some(track), ..event }))
+        (time_ns, TrackEvent { track_uuid: Some(track), ..event })
     }
 }
 
-/// The edges of slices in order of time, divided into lanes. Within a lane, two slices never overlap partly: they
-/// are apart, or one contains the other. Perfetto can show no other slices on one track.
+/// The edges of slices in order of time, divided into lanes. Two slices of a lane are apart, or one contains the other,
+/// because Perfetto can show only such slices on one track.
 fn lanes(slices: &[Slice]) -> Vec<Vec<Edge<'_>>> {
     let mut ordered: Vec<&Slice> = slices.iter().collect();
     ordered.sort_by_key(|slice| (slice.from_ns, u64::MAX - slice.length_ns));
     // The edges of each lane, and when its open slices end, the innermost last.
     let mut lanes: Vec<(Vec<Edge<'_>>, Vec<u64>)> = Vec::new();
     for slice in ordered {
-        let end = slice.from_ns.saturating_add(slice.length_ns);
+        let end_ns = slice.from_ns.saturating_add(slice.length_ns);
         for (edges, open) in &mut lanes {
-            while let Some(over) = open.pop_if(|over| *over <= slice.from_ns) {
-                edges.push(Edge::End(over));
+            while let Some(ended_ns) = open.pop_if(|end_ns| *end_ns <= slice.from_ns) {
+                edges.push(Edge::End(ended_ns));
             }
         }
-        let fits =
-            |(_, open): &(Vec<Edge<'_>>, Vec<u64>)| open.last().is_none_or(|outer| end <= *outer);
+        let fits = |(_, open): &(Vec<Edge<'_>>, Vec<u64>)| {
+            open.last().is_none_or(|outer_end_ns| end_ns <= *outer_end_ns)
+        };
         let lane = lanes.iter().position(fits).unwrap_or_else(|| {
             lanes.push(Default::default());
             lanes.len() - 1
         });
         lanes[lane].0.push(Edge::Start(slice));
-        lanes[lane].1.push(end);
+        lanes[lane].1.push(end_ns);
     }
     lanes.iter_mut().for_each(|(edges, open)| edges.extend(open.drain(..).rev().map(Edge::End)));
     lanes.into_iter().map(|(edges, _)| edges).collect()
@@ -562,7 +567,7 @@ mod tests {
                 slices.iter().map(|(name, from, length)| slice(name, *from, *length)).collect();
             let mut expected: Vec<(String, u64, u64)> = slices
                 .iter()
-                .map(|slice| (shown(&slice.name), slice.from_ns, slice.from_ns + slice.length_ns))
+                .map(|slice| (printable(&slice.name), slice.from_ns, slice.from_ns + slice.length_ns))
                 .collect();
             let mut found: Vec<(String, u64, u64)> = read(&encoded(slices))
                 .into_values()

@@ -1,4 +1,6 @@
-//! The main result of a run in two sentences: the largest cost with its cause, and a change that would reduce it.
+//! The main result of a run for the head of its page, in two sentences. The first names the largest cost and its
+//! cause, the second a change that would reduce it. Each experiment has a function here, because only it knows which
+//! column answers its question.
 
 use record::{Run, Table, Value};
 
@@ -12,14 +14,15 @@ use crate::winner::{Extreme, Figure, candidates};
 pub struct Answer {
     /// A sentence with the largest cost and its cause.
     pub fact: String,
-    /// A sentence about a change that would reduce this cost, computed from the run's own numbers.
+    /// A sentence about a change that would reduce this cost, computed from the run's numbers. `None` if none is known.
     pub lever: Option<String>,
-    /// The table with the numbers.
+    /// Name of the table with the numbers.
     pub table: Option<String>,
 }
 
+/// The main result of a run. For an unknown experiment, or without the needed columns, it is the first headline.
 pub fn summarize(run: &Run) -> Answer {
-    let known = match run.experiment.as_str() {
+    let answer = match run.experiment.as_str() {
         "handlers" => handlers(run),
         "noise" => noise(run),
         "footprint" => footprint(run),
@@ -27,17 +30,17 @@ pub fn summarize(run: &Run) -> Answer {
         "signal" | "signal-model" => signal(run),
         _ => None,
     };
-    known.unwrap_or_else(|| by_headline(run))
+    answer.unwrap_or_else(|| by_headline(run))
 }
 
-/// The headline of the first table with a headline.
+/// The headline of the first table that has one.
 fn by_headline(run: &Run) -> Answer {
-    let found = run.tables.iter().find_map(|table| {
+    let first_headline = run.tables.iter().find_map(|table| {
         let grid = Grid::new(table, false);
         let headline = grid.groups.into_iter().find_map(|group| group.headline)?;
         Some((headline, table.name.clone()))
     });
-    match found {
+    match first_headline {
         Some((headline, table)) => {
             Answer { fact: sentence(&headline), lever: None, table: Some(plain(&table)) }
         }
@@ -49,6 +52,7 @@ fn by_headline(run: &Run) -> Answer {
     }
 }
 
+/// The text with a capital and a full stop.
 fn sentence(text: &str) -> String {
     let mut characters = text.chars();
     let capital =
@@ -60,16 +64,17 @@ fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
     table.rows().iter().map(move |values| Row::new(table, values))
 }
 
-/// The row with the largest number in a column.
+/// The row with the largest number in a column, or `None` if no row has a number there.
 fn largest<'r>(rows: impl Iterator<Item = Row<'r>>, column: &str) -> Option<Row<'r>> {
-    let with = rows.filter_map(|row| Some((row.number(column)?, row)));
-    with.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
+    let numbers = rows.filter_map(|row| Some((row.number(column)?, row)));
+    numbers.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, row)| row)
 }
 
 fn is_text(row: &Row<'_>, column: &str, text: &str) -> bool {
     matches!(row.get(column), Value::Text(value) if value == text)
 }
 
+/// The context that takes most CPU time, and the gain from a shorter mean or a lower rate.
 fn handlers(run: &Run) -> Option<Answer> {
     let table = run.table("handlers")?;
     let sums = rows(table).filter(|row| is_text(row, "cpu", "all"));
@@ -80,8 +85,8 @@ fn handlers(run: &Run) -> Option<Answer> {
     let in_condition = rows(table).filter(|candidate| {
         is_text(candidate, "cpu", "all") && candidate.get("condition") == row.get("condition")
     });
-    let close = close_to(in_condition, Extreme::Largest, share_of_cpu);
-    let (costs, rivals) = match &close[..] {
+    let possible_maxima = possible_extremes(in_condition, Extreme::Largest, share_of_cpu);
+    let (predicate, rivals) = match &possible_maxima[..] {
         [_, rivals @ ..] if !rivals.is_empty() => {
             let rivals: Vec<String> = rivals.iter().map(context).collect();
             ("has the largest share", format!(" Also within its interval: {}.", rivals.join(", ")))
@@ -89,7 +94,7 @@ fn handlers(run: &Run) -> Option<Answer> {
         _ => ("costs most", String::new()),
     };
     let fact = format!(
-        "{name} {costs}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{rivals}",
+        "{name} {predicate}: {} of CPU time, because it runs {} times a second for {} each (condition {}).{rivals}",
         human::percent(share),
         human::number(rate),
         human::ns(mean),
@@ -105,6 +110,7 @@ fn handlers(run: &Run) -> Option<Answer> {
     Some(Answer { fact, lever, table: Some("handlers".to_owned()) })
 }
 
+/// Kind and name of a context.
 fn context(row: &Row<'_>) -> String {
     format!("{} {}", row.alone("kind"), row.alone("name"))
 }
@@ -113,13 +119,15 @@ fn context(row: &Row<'_>) -> String {
 fn share_of_cpu(row: &Row<'_>) -> Option<Figure> {
     let (share, mean) = (row.number("self_cpu_ratio")?, row.number("self_mean_ns")?);
     match row.number("self_mean_ci95_ns") {
-        Some(half) if mean > 0.0 => Some(Figure::measured(share, Some(share * half / mean))),
+        Some(half_width) if mean > 0.0 => {
+            Some(Figure::measured(share, Some(share * half_width / mean)))
+        }
         _ => Some(Figure::exact(share)),
     }
 }
 
-/// The rows whose figure may be the extreme one; the first has the extreme value.
-fn close_to<'r>(
+/// The rows whose figure may be the extreme one, within the errors. The first row has the extreme value.
+fn possible_extremes<'r>(
     rows: impl Iterator<Item = Row<'r>>,
     extreme: Extreme,
     figure: impl Fn(&Row<'r>) -> Option<Figure>,
@@ -134,39 +142,44 @@ fn noise(run: &Run) -> Option<Answer> {
     let table = run.table("noise")?;
     let row = largest(rows(table), "lost_ratio")?;
     let (cpu, lost) = (row.alone("cpu"), row.number("lost_ratio")?);
-    let longest = row.number("detour_max_ns").map(human::ns);
-    let longest = longest.map_or(String::new(), |time| format!("; the longest detour was {time}"));
-    let on_cpu = run
+    let longest_detour = row.number("detour_max_ns").map(human::ns);
+    let longest_detour =
+        longest_detour.map_or(String::new(), |time| format!("; the longest detour was {time}"));
+    let causes_on_cpu = run
         .table("causes")
         .map(|causes| rows(causes).filter(|row| row.alone("cpu") == cpu).collect::<Vec<_>>());
-    let cause = largest(on_cpu.into_iter().flatten(), "total_ns");
-    let named = cause.as_ref().and_then(|cause| {
+    let cause = largest(causes_on_cpu.into_iter().flatten(), "total_ns");
+    let named_cause = cause.as_ref().and_then(|cause| {
         let name = format!("{} {}", cause.alone("kind"), cause.alone("name"));
         Some((name, cause.number("lost_ratio")?, cause.number("rate_hz")?))
     });
-    let because = named.as_ref().map_or(String::new(), |(name, part, rate)| {
+    let because = named_cause.as_ref().map_or(String::new(), |(name, part, rate)| {
         format!(
             ", {} of that to {name} ({} times a second)",
             human::percent(*part),
             human::number(*rate)
         )
     });
-    let lever = named.map(|(name, part, _)| {
-        let cause = cause.map(|row| row.alone("kind")).unwrap_or_default();
+    let lever = named_cause.map(|(name, part, _)| {
+        let kind = cause.map(|row| row.alone("kind")).unwrap_or_default();
         format!(
             "Without {name}, {} would be left.{}",
             human::percent(lost * (1.0 - part).max(0.0)),
-            remedy(&cause, &name)
+            remedy(&kind, &name)
         )
     });
     Some(Answer {
-        fact: format!("CPU {cpu} lost {} of its time{because}{longest}.", human::percent(lost)),
+        fact: format!(
+            "CPU {cpu} lost {} of its time{because}{longest_detour}.",
+            human::percent(lost)
+        ),
         lever,
         table: Some("noise".to_owned()),
     })
 }
 
-/// The kernel setting that moves a kind of cause to another CPU.
+/// The kernel setting that keeps a cause of this kind from the CPU, as a sentence with a leading space. Empty if none
+/// is known.
 fn remedy(kind: &str, name: &str) -> &'static str {
     match kind {
         "vector" if name.contains("timer") => {
@@ -186,32 +199,33 @@ fn footprint(run: &Run) -> Option<Answer> {
     let row = largest(rows(table), "displaced_lines")?;
     let lines = row.number("displaced_lines")?;
     let level = row.alone("level").to_uppercase();
-    let part = row.number("displaced_ratio").filter(|ratio| *ratio > 0.0);
-    let part = part.map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
+    let share = row.number("displaced_ratio").filter(|ratio| *ratio > 0.0);
+    let share = share.map_or(String::new(), |ratio| format!(" ({} of it)", human::percent(ratio)));
     let at_most = if *row.get("is_upper_bound") == Value::Bool(true) { "at most " } else { "" };
     let stimulus = row.alone("stimulus");
     let on_level = |candidate: &Row<'_>| candidate.get("level") == row.get("level");
-    let close = close_to(rows(table).filter(on_level), Extreme::Largest, displaced);
-    let (displaces, rivals) = match &close[..] {
+    let possible_maxima =
+        possible_extremes(rows(table).filter(on_level), Extreme::Largest, displaced);
+    let (predicate, rivals) = match &possible_maxima[..] {
         [_, rivals @ ..] if !rivals.is_empty() => {
             let rivals: Vec<String> = rivals.iter().map(|row| row.alone("stimulus")).collect();
             ("displaces", format!(" Also within its interval: {}.", rivals.join(", ")))
         }
         _ => ("displaces most:", String::new()),
     };
-    let lever = row.number("indirect_mean_ns").filter(|time| *time > 0.0).map(|indirect| {
-        let direct = row.number("stalled_p50_ns");
-        let direct = direct.map_or(String::new(), |time| {
-            format!(", in addition to a stall of {}", human::ns(time))
+    let lever = row.number("indirect_mean_ns").filter(|time| *time > 0.0).map(|indirect_ns| {
+        let stall = row.number("stalled_p50_ns");
+        let stall = stall.map_or(String::new(), |stall_ns| {
+            format!(", in addition to a stall of {}", human::ns(stall_ns))
         });
         format!(
-            "Fetching them again costs the program {} per interrupt{direct}.",
-            human::ns(indirect)
+            "Fetching them again costs the program {} per interrupt{stall}.",
+            human::ns(indirect_ns)
         )
     });
     Some(Answer {
         fact: format!(
-            "A {stimulus} interrupt {displaces} {at_most}{} lines of {level}{part}.{rivals}",
+            "A {stimulus} interrupt {predicate} {at_most}{} lines of {level}{share}.{rivals}",
             human::number(lines.max(0.0))
         ),
         lever,
@@ -225,8 +239,9 @@ fn displaced(row: &Row<'_>) -> Option<Figure> {
     if *row.get("is_upper_bound") == Value::Bool(true) {
         return Some(Figure { value, low: f64::NEG_INFINITY, high: value });
     }
-    let ends = row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
-    Some(ends.map_or(Figure::unknown(value), |(low, high)| Figure { value, low, high }))
+    let interval =
+        row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
+    Some(interval.map_or(Figure::unknown(value), |(low, high)| Figure { value, low, high }))
 }
 
 /// The service that takes most time, and its time without the larger part of its memory waits.
@@ -237,7 +252,7 @@ fn services(run: &Run) -> Option<Answer> {
     let row = largest(rows(table).filter(is_service), "self_total_ns")?;
     let name = format!("{} {}", row.alone("class"), row.alone("service"));
     let share = row.number("time_ratio")?;
-    let of_kernel = row
+    let kernel_share = row
         .number("kernel_ratio")
         .map_or(String::new(), |ratio| format!(", {} of the kernel's", human::percent(ratio)));
     let requests = row.number("request_count").zip(row.number("computation_mean_ns"));
@@ -247,89 +262,98 @@ fn services(run: &Run) -> Option<Answer> {
     let cpi = row.number("cpi_ratio").filter(|cpi| *cpi > 0.0);
     let stalls = row.number("fetch_mcpi_ratio").zip(row.number("data_mcpi_ratio"));
     let lever = cpi.zip(stalls).map(|(cpi, (fetch, data))| {
-        let (awaited, longest) =
+        let (awaited, longer_stall) =
             if fetch > data { ("instructions", fetch) } else { ("data", data) };
         format!(
             "Without its waits for {awaited} it would take {} of the time.",
-            human::percent(share * (1.0 - longest / cpi).max(0.0))
+            human::percent(share * (1.0 - longer_stall / cpi).max(0.0))
         )
     });
-    let fact =
-        format!("{name} takes most: {} of the time{of_kernel}{requests}.", human::percent(share));
+    let fact = format!(
+        "{name} takes most: {} of the time{kernel_share}{requests}.",
+        human::percent(share)
+    );
     Some(Answer { fact, lever, table: Some("services".to_owned()) })
 }
 
-/// The schemes with the least CPU time and the least delay at the highest rate, if no interval overlaps theirs.
+/// The schemes with the least CPU time and the least delay, at the highest rate that a scheme keeps up with. If
+/// intervals overlap, names all schemes that may have the least.
 fn signal(run: &Run) -> Option<Answer> {
-    let name = if run.table("rates").is_some() { "rates" } else { "model" };
-    let table = run.table(name)?;
-    let cost = ["cpu_ratio", "receiver_ratio"]
+    let table_name = if run.table("rates").is_some() { "rates" } else { "model" };
+    let table = run.table(table_name)?;
+    let cost_column = ["cpu_ratio", "receiver_ratio"]
         .into_iter()
         .find(|column| rows(table).any(|row| row.number(column).is_some()))?;
-    let kept = |row: &Row<'_>| *row.get("is_over_capacity") != Value::Bool(true);
-    let with = || rows(table).filter(kept).filter(move |row| row.number(cost).is_some());
-    let rate = with().filter_map(|row| row.number("rate_hz")).fold(0.0, f64::max);
-    let at_rate = || with().filter(move |row| row.number("rate_hz") == Some(rate));
+    let keeps_up = |row: &Row<'_>| *row.get("is_over_capacity") != Value::Bool(true);
+    let rows_with_cost =
+        || rows(table).filter(keeps_up).filter(move |row| row.number(cost_column).is_some());
+    let rate = rows_with_cost().filter_map(|row| row.number("rate_hz")).fold(0.0, f64::max);
+    let at_rate = || rows_with_cost().filter(move |row| row.number("rate_hz") == Some(rate));
     // Figures under different loads cannot be compared.
     let first = at_rate().next()?;
     let under_load: Vec<Row<'_>> =
         at_rate().filter(|row| row.get("load") == first.get("load")).collect();
-    let cost_name = if cost == "cpu_ratio" { "CPU time" } else { "the receiver's CPU time" };
+    let cost_name = if cost_column == "cpu_ratio" { "CPU time" } else { "the receiver's CPU time" };
     let load = match first.get("load") {
         Value::Text(load) => format!(" under load {}", plain(load)),
         _ => String::new(),
     };
     let condition = format!("At {} events a second{load}", human::number(rate));
-    let table = Some(name.to_owned());
-    let disturbed: Vec<String> = under_load
+    let table = Some(table_name.to_owned());
+    let contaminated: Vec<String> = under_load
         .iter()
         .filter(|row| is_contaminated(row))
         .map(|row| row.alone("scheme"))
         .collect();
-    if !disturbed.is_empty() {
+    if !contaminated.is_empty() {
         let fact = format!(
             "{condition}, no scheme can be said to cost least: something else had a CPU in the windows of {}.",
-            disturbed.join(", ")
+            contaminated.join(", ")
         );
         let lever = Some(
             "Keep other work off both CPUs, or measure more windows (--repetitions).".to_owned(),
         );
         return Some(Answer { fact, lever, table });
     }
-    let shares = close_to(under_load.iter().copied(), Extreme::Smallest, |row| figure(row, cost));
-    let cheapest = shares.first()?;
+    let cheapest_candidates =
+        possible_extremes(under_load.iter().copied(), Extreme::Smallest, |row| {
+            figure(row, cost_column)
+        });
+    let cheapest = cheapest_candidates.first()?;
     let share_of = |row: &Row<'_>| {
-        let share = row.number(cost).map(human::percent).unwrap_or_default();
+        let share = row.number(cost_column).map(human::percent).unwrap_or_default();
         format!("{} ({share})", row.alone("scheme"))
     };
-    let fact = match &shares[..] {
-        [only] => {
-            let share = only.number(cost).map(human::percent).unwrap_or_default();
-            format!("{condition}, {} costs least: {share} of {cost_name}.", only.alone("scheme"))
+    let fact = match &cheapest_candidates[..] {
+        [winner] => {
+            let share = winner.number(cost_column).map(human::percent).unwrap_or_default();
+            format!("{condition}, {} costs least: {share} of {cost_name}.", winner.alone("scheme"))
         }
         several => {
             let names: Vec<String> = several.iter().map(share_of).collect();
-            let reason = without_winner(several, |row| figure(row, cost));
+            let reason = reason_without_winner(several, |row| figure(row, cost_column));
             format!(
                 "{condition}, which scheme costs least of {cost_name} is not known, {reason}: {}.",
                 names.join(", ")
             )
         }
     };
-    let delays = close_to(under_load.iter().copied(), Extreme::Smallest, |row| {
-        figure(row, "latency_mean_ns")
-    });
+    let fastest_candidates =
+        possible_extremes(under_load.iter().copied(), Extreme::Smallest, |row| {
+            figure(row, "latency_mean_ns")
+        });
     let delay_of = |row: &Row<'_>| row.number("latency_mean_ns").map(human::ns).unwrap_or_default();
-    let lever = delays.first().map(|fastest| match &delays[..] {
-        [_] if shares.len() == 1 && fastest.alone("scheme") == cheapest.alone("scheme") => {
+    let has_cheapest = cheapest_candidates.len() == 1;
+    let lever = fastest_candidates.first().map(|fastest| match &fastest_candidates[..] {
+        [_] if has_cheapest && fastest.alone("scheme") == cheapest.alone("scheme") => {
             format!("It also delays least ({} on average).", delay_of(fastest))
         }
-        [_] if shares.len() == 1 => format!(
+        [_] if has_cheapest => format!(
             "{} delays least ({} on average, not {}), for {}.",
             fastest.alone("scheme"),
             delay_of(fastest),
             delay_of(cheapest),
-            fastest.number(cost).map(human::percent).unwrap_or_default()
+            fastest.number(cost_column).map(human::percent).unwrap_or_default()
         ),
         [_] => {
             format!("{} delays least ({} on average).", fastest.alone("scheme"), delay_of(fastest))
@@ -337,21 +361,21 @@ fn signal(run: &Run) -> Option<Answer> {
         several => {
             let name = |row: &Row<'_>| format!("{} ({})", row.alone("scheme"), delay_of(row));
             let names: Vec<String> = several.iter().map(name).collect();
-            let reason = without_winner(several, |row| figure(row, "latency_mean_ns"));
+            let reason = reason_without_winner(several, |row| figure(row, "latency_mean_ns"));
             format!("Which one delays least is not known, {reason}: {}.", names.join(", "))
         }
     });
     Some(Answer { fact, lever, table })
 }
 
-/// Whether all windows of a row are contaminated, so that its figures come from contaminated windows. If only some
+/// Whether all windows of a row are contaminated. Its figures then come from contaminated windows. If only some windows
 /// are, the table does not say whether the figures use them.
 fn is_contaminated(row: &Row<'_>) -> bool {
     let windows = row.number("contaminated_count").zip(row.number("repetitions"));
-    windows.is_some_and(|(contaminated, all)| contaminated > 0.0 && contaminated >= all)
+    windows.is_some_and(|(contaminated, windows)| contaminated > 0.0 && contaminated >= windows)
 }
 
-/// A scheme's figure. A formula is exact; a measurement has an interval; a simulation has one only for the mean
+/// A scheme's figure. A formula is exact. A measurement has an interval; a simulation has one only for its mean
 /// latency.
 fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
     let value = row.number(column)?;
@@ -369,52 +393,54 @@ fn figure(row: &Row<'_>, column: &str) -> Option<Figure> {
 }
 
 /// The reason why no row is known to be the extreme one.
-fn without_winner<'r>(
-    several: &[Row<'r>],
+fn reason_without_winner<'r>(
+    candidates: &[Row<'r>],
     figure: impl Fn(&Row<'r>) -> Option<Figure>,
 ) -> &'static str {
-    if several.iter().filter_map(figure).all(Figure::has_interval) {
+    if candidates.iter().filter_map(figure).all(Figure::has_interval) {
         "because the intervals overlap"
     } else {
         "because there are figures without an interval"
     }
 }
 
-/// The result of a comparison: the numbers of changed figures, each with an example.
+/// The result of a comparison in a sentence: the number of figures with each verdict, some with an example.
 pub fn summarize_comparison(run: &Run) -> String {
     let Some(table) = run.table("differences") else { return by_headline(run).fact };
-    let is = |row: &Row<'_>, verdict: &str| is_text(row, "verdict", verdict);
-    let count = |verdict: &str| rows(table).filter(|row| is(row, verdict)).count();
-    // The table of a long comparison has no rows for equal figures: the settings count them.
-    let counted = |name: &str| run.settings.get(name).and_then(serde_json::Value::as_u64);
-    let all = counted("figure_count").unwrap_or(table.row_count());
-    let unclear = counted("undecided_count").unwrap_or(count("can't tell") as u64);
+    let has_verdict = |row: &Row<'_>, verdict: &str| is_text(row, "verdict", verdict);
+    let count = |verdict: &str| rows(table).filter(|row| has_verdict(row, verdict)).count();
+    // The table of a long comparison has no rows for equal figures, but the settings count them.
+    let setting = |name: &str| run.settings.get(name).and_then(serde_json::Value::as_u64);
+    let all = setting("figure_count").unwrap_or(table.row_count());
+    let undecided = setting("undecided_count").unwrap_or(count("can't tell") as u64);
     let (worse, better) = (count("worse"), count("better"));
-    let named = |verdict: &str| {
-        let row =
-            rows(table).find(|row| is(row, verdict) && row.number("change_ratio").is_some())?;
+    let example = |verdict: &str| {
+        let row = rows(table)
+            .find(|row| has_verdict(row, verdict) && row.number("change_ratio").is_some())?;
         let change = row.number("change_ratio")?;
         let sign = if change < 0.0 { "−" } else { "+" };
-        let (what, column) = (row.alone("row"), row.alone("column"));
-        Some(format!(" ({what} {column}: {sign}{})", human::percent(change.abs())))
+        let (row_name, column) = (row.alone("row"), row.alone("column"));
+        Some(format!(" ({row_name} {column}: {sign}{})", human::percent(change.abs())))
     };
     let parts = [
-        (worse, "worse", named("worse")),
-        (better, "better", named("better")),
-        (count("changed"), "changed", named("changed")),
+        (worse, "worse", example("worse")),
+        (better, "better", example("better")),
+        (count("changed"), "changed", example("changed")),
         (count("missing"), "missing", None),
     ];
     let parts: Vec<String> = parts
         .into_iter()
         .filter(|(number, ..)| *number > 0)
-        .map(|(number, word, name)| format!("{number} {word}{}", name.unwrap_or_default()))
+        .map(|(number, verdict, example)| {
+            format!("{number} {verdict}{}", example.unwrap_or_default())
+        })
         .collect();
     if !parts.is_empty() {
-        format!("Of {all} figures: {}; {unclear} cannot be decided.", parts.join(", "))
-    } else if unclear == 0 {
+        format!("Of {all} figures: {}; {undecided} cannot be decided.", parts.join(", "))
+    } else if undecided == 0 {
         format!("Nothing changed: all {all} figures are equal.")
     } else {
-        format!("No figure is known to have changed: of {all}, {unclear} cannot be decided.")
+        format!("No figure is known to have changed: of {all}, {undecided} cannot be decided.")
     }
 }
 

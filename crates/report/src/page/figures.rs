@@ -1,4 +1,5 @@
-//! Pictures of a page. The pictures of all runs of one kind are next to each other.
+//! The pictures of a page. Pictures of one kind, such as `costs`, stand next to each other for all runs that have
+//! them. Each picture is drawn in two widths, and the style sheet shows the one that fits.
 
 use maud::{Markup, PreEscaped, html};
 use record::Run;
@@ -7,51 +8,59 @@ use super::{Changes, Entry, name_of, tables};
 use crate::picture::{NARROW, Picture, Undrawn, pictures, pictures_at};
 use crate::words;
 
-/// Pictures of a run in two widths: for a usual screen and paper, and for a phone or next to another run.
-struct OfRun {
+/// The pictures of a run in two widths. Both lists have the same kinds in the same order.
+struct RunPictures {
+    /// For a screen of usual size, and for paper.
     wide: Vec<Picture>,
+    /// For a phone, and for a place next to the picture of another run.
     narrow: Vec<Picture>,
 }
 
-impl OfRun {
-    fn new(run: &Run) -> Result<OfRun, Undrawn> {
-        Ok(OfRun { wide: pictures(run)?, narrow: pictures_at(run, NARROW)? })
+impl RunPictures {
+    fn new(run: &Run) -> Result<RunPictures, Undrawn> {
+        Ok(RunPictures { wide: pictures(run)?, narrow: pictures_at(run, NARROW)? })
     }
 
+    /// The wide and the narrow picture with this name.
     fn get(&self, name: &str) -> Option<(&Picture, &Picture)> {
-        let find = |all: &[Picture]| all.iter().position(|picture| picture.name == name);
-        Some((&self.wide[find(&self.wide)?], &self.narrow[find(&self.narrow)?]))
+        let index = |pictures: &[Picture]| pictures.iter().position(|picture| picture.name == name);
+        Some((&self.wide[index(&self.wide)?], &self.narrow[index(&self.narrow)?]))
     }
 }
 
 /// Pictures of each run, and of each comparison.
 pub struct Figures {
-    runs: Vec<OfRun>,
+    runs: Vec<RunPictures>,
     /// Pictures of comparisons with the first run, each with the index of the compared run.
-    changes: Vec<(usize, OfRun)>,
+    changes: Vec<(usize, RunPictures)>,
 }
 
-pub fn of_all(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<Figures, Undrawn> {
-    let of_runs = runs.iter().map(|entry| OfRun::new(entry.run)).collect::<Result<_, _>>()?;
-    let of_changes =
+/// Draws the pictures of all runs and comparisons.
+pub fn draw_all(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<Figures, Undrawn> {
+    let run_pictures =
+        runs.iter().map(|entry| RunPictures::new(entry.run)).collect::<Result<_, _>>()?;
+    let comparisons =
         changes.iter().filter_map(|change| Some((change.new, change.comparison.ok()?)));
-    let of_changes = of_changes.map(|(new, run)| Ok((new, OfRun::new(run)?)));
-    Ok(Figures { runs: of_runs, changes: of_changes.collect::<Result<_, Undrawn>>()? })
+    let change_pictures = comparisons.map(|(new, run)| Ok((new, RunPictures::new(run)?)));
+    Ok(Figures { runs: run_pictures, changes: change_pictures.collect::<Result<_, Undrawn>>()? })
 }
 
 impl Figures {
     /// Whether no run has a picture.
     pub fn is_empty(&self) -> bool {
-        self.runs.iter().all(|of_run| of_run.wide.is_empty())
+        self.runs.iter().all(|pictures| pictures.wide.is_empty())
     }
 
-    /// Pictures of the comparison of run number `new` with the first run.
-    pub fn of_changes(&self, new: usize) -> Markup {
-        let of_run =
-            self.changes.iter().find(|(compared, _)| *compared == new).map(|(_, of_run)| of_run);
+    /// Pictures of the comparison of the run with index `new` with the first run.
+    pub fn changes(&self, new: usize) -> Markup {
+        let pictures = self
+            .changes
+            .iter()
+            .find(|(compared, _)| *compared == new)
+            .map(|(_, pictures)| pictures);
         html! {
-            @if let Some(of_run) = of_run {
-                @for (wide, narrow) in of_run.wide.iter().zip(&of_run.narrow) {
+            @if let Some(pictures) = pictures {
+                @for (wide, narrow) in pictures.wide.iter().zip(&pictures.narrow) {
                     (figure(&[(wide, "wide"), (narrow, "narrow")], &format!("change-{}", new + 1), None, html! {}))
                 }
             }
@@ -61,26 +70,26 @@ impl Figures {
     /// Pictures of all runs, by kind.
     pub fn all(&self, runs: &[Entry<'_>]) -> Markup {
         let mut names: Vec<&str> = Vec::new();
-        for picture in self.runs.iter().flat_map(|of_run| &of_run.wide) {
+        for picture in self.runs.iter().flat_map(|pictures| &pictures.wide) {
             if !names.contains(&picture.name) {
                 names.push(picture.name);
             }
         }
         html! {
             @for name in names {
-                @let of_kind: Vec<(usize, (&Picture, &Picture))> = self.runs.iter().enumerate()
-                    .filter_map(|(index, of_run)| Some((index, of_run.get(name)?)))
+                @let same_kind: Vec<(usize, (&Picture, &Picture))> = self.runs.iter().enumerate()
+                    .filter_map(|(index, pictures)| Some((index, pictures.get(name)?)))
                     .collect();
-                @let is_side = of_kind.len() > 1;
-                div.kind.side[is_side] {
-                    @for (at, (wide, narrow)) in &of_kind {
-                        @let which = (runs.len() > 1).then(|| name_of(runs, *at));
-                        @let id = format!("picture-{}", at + 1);
-                        @let basis = basis(runs, *at, wide);
-                        @if is_side {
-                            (figure(&[(narrow, "only")], &id, which, basis))
+                @let is_next_to_others = same_kind.len() > 1;
+                div.kind.side[is_next_to_others] {
+                    @for (run_index, (wide, narrow)) in &same_kind {
+                        @let run_name = (runs.len() > 1).then(|| name_of(runs, *run_index));
+                        @let id = format!("picture-{}", run_index + 1);
+                        @let basis = basis(runs, *run_index, wide);
+                        @if is_next_to_others {
+                            (figure(&[(narrow, "only")], &id, run_name, basis))
                         } @else {
-                            (figure(&[(wide, "wide"), (narrow, "narrow")], &id, which, basis))
+                            (figure(&[(wide, "wide"), (narrow, "narrow")], &id, run_name, basis))
                         }
                     }
                 }
@@ -89,14 +98,14 @@ impl Figures {
     }
 }
 
-/// The tables that a picture shows, how they were measured, and the commands that print them.
-fn basis(runs: &[Entry<'_>], at: usize, picture: &Picture) -> Markup {
-    let Entry { run, directory } = runs[at];
+/// The notes below a picture: the tables that it shows, the commands that print them, and how they were measured.
+fn basis(runs: &[Entry<'_>], run_index: usize, picture: &Picture) -> Markup {
+    let Entry { run, directory } = runs[run_index];
     let tables = || picture.tables.iter().filter_map(|name| run.table(name));
     html! {
         @for table in tables() {
             p.note {
-                "Numbers: table " a href=(format!("#{}", tables::id(at, &table.name))) { (table.name) }
+                "Numbers: table " a href=(format!("#{}", tables::id(run_index, &table.name))) { (table.name) }
                 ", printed by " code { (format!("irqlab show {} {}", words::shell_word(directory), table.name)) }
                 "."
             }
@@ -112,11 +121,12 @@ fn basis(runs: &[Entry<'_>], at: usize, picture: &Picture) -> Markup {
     }
 }
 
-/// A figure that contains one picture in a version for each medium.
+/// An HTML figure with a version of one picture for each medium. `prefix`: start of its HTML ids. `run_name`: name of
+/// the run if the page has several.
 fn figure(
     media: &[(&Picture, &str)],
     prefix: &str,
-    which: Option<String>,
+    run_name: Option<String>,
     basis: Markup,
 ) -> Markup {
     let Some((picture, _)) = media.first() else { return html! {} };
@@ -125,7 +135,7 @@ fn figure(
     html! {
         figure id=(id) {
             figcaption {
-                @if let Some(which) = which { p.which { (which) } }
+                @if let Some(run_name) = run_name { p.which { (run_name) } }
                 h3 { (heading.title) }
                 @for note in &heading.notes { p { (note) } }
             }

@@ -1,9 +1,11 @@
-//! A page: one HTML file with the pictures and tables of several runs, the changes between them, and the method of each
-//! number.
+//! A page: one HTML file with the pictures and tables of several runs, the changes between them, and the method of
+//! each number. `irqlab report` writes it.
 //!
-//! The file needs only a browser and no network. Its pictures are SVG that is drawn here, so that it
-//! reads the same without JavaScript and on paper. A small script sorts and filters tables, zooms
-//! into pictures and changes the colours. The content security policy admits only this script, by its digest.
+//! The file needs only a browser and no network. Its pictures are SVG that is drawn here, so the page reads equally
+//! without JavaScript and on paper. A small script sorts and filters tables, zooms into pictures and changes the
+//! colours. The content security policy admits only this script, by its digest.
+//!
+//! The HTML ids and class names below are also in `page.css` and `page.js`.
 
 mod answer;
 mod figures;
@@ -37,10 +39,11 @@ pub struct Changes<'a> {
     pub comparison: Result<&'a Run, &'a str>,
 }
 
-/// The runs as one HTML document; `changes` are differences from the first run. Fails when a picture cannot be
-/// drawn.
+/// The runs as one HTML document. `changes`: comparisons of the first run with other runs.
+///
+/// Fails when a picture cannot be drawn.
 pub fn page(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<String, Undrawn> {
-    let figures = figures::of_all(runs, changes)?;
+    let figures = figures::draw_all(runs, changes)?;
     let title = title(runs);
     let style = format!("{STYLE}\n{}", colours_css());
     let document = html! {
@@ -64,9 +67,9 @@ pub fn page(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Result<String, Undra
                 }
                 main {
                     (answers(runs, changes))
-                    @if !changes.is_empty() { (changed(runs, changes, &figures)) }
+                    @if !changes.is_empty() { (changes_section(runs, changes, &figures)) }
                     (pictures(runs, &figures))
-                    @for (at, entry) in runs.iter().enumerate() { (run_section(runs, at, *entry)) }
+                    @for (index, entry) in runs.iter().enumerate() { (run_section(runs, index, *entry)) }
                 }
                 footer {
                     p {
@@ -89,9 +92,10 @@ fn command_of(runs: &[Entry<'_>]) -> String {
     format!("irqlab report {} -o report.html", names.collect::<Vec<_>>().join(" "))
 }
 
+/// The title of the page: that of its run, or the experiments of its runs.
 fn title(runs: &[Entry<'_>]) -> String {
     match runs {
-        [only] => words::title(only.run),
+        [entry] => words::title(entry.run),
         _ => {
             let mut names: Vec<String> = Vec::new();
             for entry in runs {
@@ -106,15 +110,16 @@ fn title(runs: &[Entry<'_>]) -> String {
 }
 
 /// A run's name on the page: its directory, after its number if the page has several runs.
-fn name_of(runs: &[Entry<'_>], at: usize) -> String {
-    let directory = plain(runs[at].directory);
-    match (runs.len(), at) {
+fn name_of(runs: &[Entry<'_>], index: usize) -> String {
+    let directory = plain(runs[index].directory);
+    match (runs.len(), index) {
         (1, _) => directory,
         (_, 0) => format!("Run 1 (base): {directory}"),
-        _ => format!("Run {}: {directory}", at + 1),
+        _ => format!("Run {}: {directory}", index + 1),
     }
 }
 
+/// The table of contents, and the choice of colours.
 fn contents(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figures) -> Markup {
     html! {
         nav aria-label="Contents" {
@@ -122,9 +127,9 @@ fn contents(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figu
                 li { a href="#answers" { "Answers" } }
                 @if !changes.is_empty() { li { a href="#changes" { "What changed" } } }
                 @if !figures.is_empty() { li { a href="#pictures" { "Pictures" } } }
-                @for at in 0..runs.len() {
-                    li { a href=(format!("#run-{}", at + 1)) {
-                        @if runs.len() == 1 { "Tables and method" } @else { (format!("Run {}", at + 1)) }
+                @for index in 0..runs.len() {
+                    li { a href=(format!("#run-{}", index + 1)) {
+                        @if runs.len() == 1 { "Tables and method" } @else { (format!("Run {}", index + 1)) }
                     } }
                 }
             }
@@ -141,20 +146,21 @@ fn contents(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figu
     }
 }
 
+/// The section with the answer and the warnings of each run, and the result of each comparison.
 fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
     html! {
         section id="answers" aria-labelledby="answers-title" tabindex="-1" {
             h2 id="answers-title" { "Answers" }
-            @for (at, entry) in runs.iter().enumerate() {
+            @for (index, entry) in runs.iter().enumerate() {
                 div.answer {
-                    @if runs.len() > 1 { p.which { (name_of(runs, at)) } }
+                    @if runs.len() > 1 { p.which { (name_of(runs, index)) } }
                     @let answer = answer::summarize(entry.run);
-                    p.sentence { strong { (answer.fact) } @if let Some(change) = &answer.lever { " " (change) } }
+                    p.sentence { strong { (answer.fact) } @if let Some(lever) = &answer.lever { " " (lever) } }
                     p.basis {
                         @let host = words::host(entry.run);
                         (words::title(entry.run)) "." @if !host.is_empty() { " " (host) "." }
                         @if let Some(table) = &answer.table {
-                            " From table " a href=(format!("#{}", tables::id(at, table))) { (table) } "."
+                            " From table " a href=(format!("#{}", tables::id(index, table))) { (table) } "."
                         }
                     }
                     @let warnings = words::warnings(entry.run);
@@ -169,7 +175,7 @@ fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
                     p.sentence {
                         @match change.comparison {
                             Ok(run) => strong { (answer::summarize_comparison(run)) },
-                            Err(why) => { "Not compared: " (plain(why)) "." },
+                            Err(reason) => { "Not compared: " (plain(reason)) "." },
                         }
                     }
                 }
@@ -178,7 +184,12 @@ fn answers(runs: &[Entry<'_>], changes: &[Changes<'_>]) -> Markup {
     }
 }
 
-fn changed(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figures) -> Markup {
+/// The section with the pictures and tables of each comparison with the first run.
+fn changes_section(
+    runs: &[Entry<'_>],
+    changes: &[Changes<'_>],
+    figures: &figures::Figures,
+) -> Markup {
     html! {
         section id="changes" aria-labelledby="changes-title" {
             h2 id="changes-title" { "What changed" }
@@ -190,7 +201,7 @@ fn changed(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figur
                         words::shell_word(runs[0].directory),
                         words::shell_word(runs[change.new].directory)
                     );
-                    (figures.of_changes(change.new))
+                    (figures.changes(change.new))
                     @for warning in words::warnings(run) { p.warning { strong { "Warning: " } (warning) } }
                     @for table in run.tables.iter().filter(|table| !table.rows().is_empty()) {
                         (tables::table(run, table, &format!("change-{}", change.new + 1), &command))
@@ -201,6 +212,7 @@ fn changed(runs: &[Entry<'_>], changes: &[Changes<'_>], figures: &figures::Figur
     }
 }
 
+/// The section with the pictures of all runs.
 fn pictures(runs: &[Entry<'_>], figures: &figures::Figures) -> Markup {
     if figures.is_empty() {
         return html! {};
@@ -213,8 +225,9 @@ fn pictures(runs: &[Entry<'_>], figures: &figures::Figures) -> Markup {
     }
 }
 
-fn run_section(runs: &[Entry<'_>], at: usize, entry: Entry<'_>) -> Markup {
-    let (run, number) = (entry.run, at + 1);
+/// The section of a run: its facts, absences, tables and settings.
+fn run_section(runs: &[Entry<'_>], index: usize, entry: Entry<'_>) -> Markup {
+    let (run, number) = (entry.run, index + 1);
     let directory = words::shell_word(entry.directory);
     let (for_people, for_programs): (Vec<_>, Vec<_>) = run
         .tables
@@ -225,7 +238,7 @@ fn run_section(runs: &[Entry<'_>], at: usize, entry: Entry<'_>) -> Markup {
     html! {
         section id=(format!("run-{number}")) aria-labelledby=(format!("run-{number}-title")) {
             h2 id=(format!("run-{number}-title")) {
-                @if runs.len() == 1 { "Tables and method" } @else { (name_of(runs, at)) }
+                @if runs.len() == 1 { "Tables and method" } @else { (name_of(runs, index)) }
             }
             dl.facts {
                 dt { "Run" } dd { code { (plain(entry.directory)) } ": " (words::title(run)) }

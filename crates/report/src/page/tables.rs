@@ -1,4 +1,4 @@
-//! Tables of a page, with the meaning of their columns, how they were measured, and the command that prints them.
+//! The tables of a page, with the meaning of their columns, how they were measured, and the command that prints them.
 
 use maud::{Markup, html};
 use record::{Run, Table};
@@ -9,18 +9,19 @@ use crate::grid::{Align, Grid, RowLimits};
 use crate::words;
 
 /// Limits of a page's tables. 1,000 rows take 300 KB.
-const LIMITS: RowLimits = RowLimits { usual: 400, most: 1_000 };
-/// A table with at least this number of rows gets a filter.
-const FILTER_FROM: usize = 8;
+const LIMITS: RowLimits = RowLimits { default: 400, max: 1_000 };
+/// Minimum number of rows of a table that gets a filter.
+const FILTER_ROWS_MIN: usize = 8;
 /// Longest text of a setting, characters.
 const FACT_CHARS_MAX: usize = 2_000;
 
-/// The HTML id of a table; `at` is the index of its run on the page.
-pub fn id(at: usize, table: &str) -> String {
-    format!("run-{}-{}", at + 1, plain(table))
+/// The HTML id of a table. `run_index`: index of its run on the page.
+pub fn id(run_index: usize, table: &str) -> String {
+    format!("run-{}-{}", run_index + 1, plain(table))
 }
 
-/// A table whose HTML ids start with `prefix`; `command` prints the table.
+/// A table with its title, filter, rows and notes. `prefix`: start of its HTML id. `command`: the command that prints
+/// it.
 pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
     let name = plain(&table.name);
     let id = format!("{prefix}-{name}");
@@ -34,9 +35,9 @@ pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
             h3 { (name) }
             p { (sentence(&title)) }
             @if rows == 0 {
-                p.note { (hidden(&grid)) }
+                p.note { (hidden_rows_note(&grid)) }
             } @else {
-                @if rows >= FILTER_FROM {
+                @if rows >= FILTER_ROWS_MIN {
                     div.filter hidden {
                         label { "Filter " (name) " " input type="search" data-filter=(id) autocomplete="off"; }
                         output aria-live="polite" {}
@@ -47,10 +48,10 @@ pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
                         caption { (name) ": " (title) }
                         thead {
                             tr {
-                                @for (at, heading) in grid.headings.iter().enumerate() {
-                                    th.number[grid.aligns[at] == Align::Right] scope="col" title=[columns[at].map(|column| plain(&column.doc))] {
+                                @for (index, heading) in grid.headings.iter().enumerate() {
+                                    th.number[grid.aligns[index] == Align::Right] scope="col" title=[columns[index].map(|column| plain(&column.doc))] {
                                         span.heading { (heading) }
-                                        @if !grid.units[at].is_empty() { " " span.unit { (grid.units[at]) } }
+                                        @if !grid.units[index].is_empty() { " " span.unit { (grid.units[index]) } }
                                     }
                                 }
                             }
@@ -69,8 +70,8 @@ pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
                                 }
                                 @for row in &group.rows {
                                     tr {
-                                        @for (at, cell) in row.iter().enumerate() {
-                                            td.number[grid.aligns[at] == Align::Right] { (cell) }
+                                        @for (index, cell) in row.iter().enumerate() {
+                                            td.number[grid.aligns[index] == Align::Right] { (cell) }
                                         }
                                     }
                                 }
@@ -78,7 +79,7 @@ pub fn table(run: &Run, table: &Table, prefix: &str, command: &str) -> Markup {
                         }
                     }
                 }
-                @if !grid.hidden.is_empty() { p.note { (hidden(&grid)) } }
+                @if !grid.hidden.is_empty() { p.note { (hidden_rows_note(&grid)) } }
             }
             @if !method.is_empty() { p.note { (sentence(&method)) } }
             p.note { "Printed by " code { (command) } }
@@ -101,6 +102,7 @@ pub fn outline(table: &Table, prefix: &str, command: &str) -> Markup {
     }
 }
 
+/// A list of the table's columns with their documentation, closed at first.
 fn columns_list(table: &Table) -> Markup {
     html! {
         details.columns {
@@ -120,7 +122,8 @@ pub fn sentence(text: &str) -> String {
     format!("{}.", text.trim_end_matches('.'))
 }
 
-fn hidden(grid: &Grid) -> String {
+/// The note about the rows that are not shown.
+fn hidden_rows_note(grid: &Grid) -> String {
     if grid.hidden.is_empty() {
         "No rows are shown.".to_owned()
     } else {
@@ -128,7 +131,7 @@ fn hidden(grid: &Grid) -> String {
     }
 }
 
-/// The column of each heading.
+/// The column of each heading of the grid.
 fn shown_columns<'t>(table: &'t Table, grid: &Grid) -> Vec<Option<&'t record::Column>> {
     grid.names.iter().map(|name| table.columns.iter().find(|column| column.name == *name)).collect()
 }
@@ -149,6 +152,7 @@ pub fn facts(name: &str, facts: &Map<String, Json>) -> Markup {
     }
 }
 
+/// A setting as text, cut to [`FACT_CHARS_MAX`].
 fn text(value: &Json) -> String {
     let text = match value {
         Json::String(text) => plain(text),

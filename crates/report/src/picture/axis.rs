@@ -1,4 +1,5 @@
-//! An axis: its range, the numbers at it, and the lines of its grid.
+//! An axis of a picture: its range, the labelled numbers, and the lines of its grid. plotters draws it by the traits
+//! `Ranged` and `ValueFormatter`.
 
 use std::ops::Range;
 
@@ -8,49 +9,50 @@ use plotters::coord::ranged1d::{
 
 use crate::human::{Quantity, Unit, tick};
 
-/// Approximate maximum of the numbers at a linear axis.
-const TICKS: f64 = 6.0;
-/// A logarithmic axis with at most this many decades has numbers at 1, 2 and 5 times each power of ten.
-const DECADES_FEW: f64 = 3.05;
-/// With more decades, the grid has no lines between the powers of ten.
-const DECADES_MANY: f64 = 5.5;
-/// A logarithmic axis that spans a smaller factor has the numbers of a linear one.
-const FACTOR_SMALL: f64 = 5.0;
+/// Approximate maximum number of labels at a linear axis.
+const TICKS_MAX: f64 = 6.0;
+/// Maximum number of decades of a logarithmic axis with labels at 1, 2 and 5 times each power of ten.
+const LABELLED_STEPS_DECADES_MAX: f64 = 3.05;
+/// Maximum number of decades of a logarithmic axis whose grid has lines between the powers of ten.
+const FINE_LINES_DECADES_MAX: f64 = 5.5;
+/// A logarithmic axis that spans a smaller factor has the labels of a linear axis.
+const LOGARITHMIC_FACTOR_MIN: f64 = 5.0;
 
 /// An axis of finite values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// The quantity, followed by the scale if it is logarithmic.
+    /// Name of the quantity, with `(logarithmic)` if the scale is.
     pub title: String,
     low: f64,
     high: f64,
     is_logarithmic: bool,
-    is_of_names: bool,
+    has_names: bool,
     quantity: Quantity,
-    /// Numbers with their labels.
+    /// Positions with labels, ascending.
     ticks: Vec<(f64, String)>,
-    /// Lines of the grid without a number.
-    between: Vec<f64>,
+    /// Positions of grid lines without a label.
+    fine_lines: Vec<f64>,
 }
 
 /// Rounds a positive number down to 1, 2 or 5 times a power of ten.
 fn round_down(number: f64) -> f64 {
-    let ten = 10_f64.powf((number.log10() + 1e-9).floor());
+    let power_of_ten = 10_f64.powf((number.log10() + 1e-9).floor());
     let steps = [5.0, 2.0, 1.0];
-    ten * steps.into_iter().find(|step| step * ten <= number * (1.0 + 1e-9)).unwrap_or(1.0)
+    let is_below = |step: &f64| step * power_of_ten <= number * (1.0 + 1e-9);
+    power_of_ten * steps.into_iter().find(is_below).unwrap_or(1.0)
 }
 
 /// The smallest product of one of `steps` and a power of ten that is not below `number`. The steps ascend up to 10.
 fn round_up(number: f64, steps: &[f64]) -> f64 {
-    let ten = 10_f64.powf((number.log10() + 1e-9).floor());
-    let at_least = |step: &&f64| *step * ten >= number * (1.0 - 1e-9);
-    ten * steps.iter().find(at_least).copied().unwrap_or(10.0)
+    let power_of_ten = 10_f64.powf((number.log10() + 1e-9).floor());
+    let reaches = |step: &&f64| *step * power_of_ten >= number * (1.0 - 1e-9);
+    power_of_ten * steps.iter().find(reaches).copied().unwrap_or(10.0)
 }
 
-/// Multiples of a round step from `low` to `high`, both moved outwards to the nearest.
+/// Multiples of a round step that cover the range from `low` to `high`: at least two, and about [`TICKS_MAX`] of them.
 fn multiples(low: f64, high: f64) -> Vec<f64> {
     let step = round_up(
-        (high - low).max(high.abs() * 1e-9).max(1e-300) / TICKS,
+        (high - low).max(high.abs() * 1e-9).max(1e-300) / TICKS_MAX,
         &[1.0, 2.0, 2.5, 5.0, 10.0],
     );
     let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
@@ -63,7 +65,7 @@ impl Axis {
     /// in their unit.
     pub fn linear(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
         let high = if high > low { high } else { low + low.abs().max(1.0) };
-        // The numbers are round in the unit of the labels.
+        // The numbers must be round in the unit of their labels.
         let unit = quantity.unit(high);
         let ticks = multiples(low / unit.size, high / unit.size);
         let label = |number: f64| (number * unit.size, tick(number * unit.size, unit));
@@ -78,15 +80,15 @@ impl Axis {
             low: ticks[0].0,
             high: ticks[ticks.len() - 1].0,
             is_logarithmic: false,
-            is_of_names: false,
+            has_names: false,
             quantity,
             ticks,
-            between: Vec::new(),
+            fine_lines: Vec::new(),
         }
     }
 
-    /// A linear axis from one value to another, with the round numbers between them.
-    pub fn between(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
+    /// A linear axis from exactly `low` to exactly `high`, with labels at the round numbers between them.
+    pub fn linear_between(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
         let mut axis = Axis::linear(title, quantity, low, high);
         (axis.low, axis.high) = (low, high.max(low + low.abs() * 1e-9 + 1e-9));
         let (low, high) = axis.ends();
@@ -104,9 +106,9 @@ impl Axis {
         let first = (low / unit.size / step + 1e-9).floor();
         let last = (high / unit.size / step - 1e-9).ceil();
         let label = |number: f64| match number {
-            below if below < 0.0 => format!("−{}", tick(-below * unit.size, unit)),
+            decrease if decrease < 0.0 => format!("−{}", tick(-decrease * unit.size, unit)),
             0.0 => "0".to_owned(),
-            above => format!("+{}", tick(above * unit.size, unit)),
+            increase => format!("+{}", tick(increase * unit.size, unit)),
         };
         let numbers = (0..=(last - first) as usize).map(|index| (first + index as f64) * step);
         let ticks: Vec<(f64, String)> =
@@ -125,10 +127,10 @@ impl Axis {
             low: 0.0,
             high,
             is_logarithmic: false,
-            is_of_names: true,
+            has_names: true,
             quantity,
             ticks,
-            between: Vec::new(),
+            fine_lines: Vec::new(),
         }
     }
 
@@ -138,7 +140,7 @@ impl Axis {
         self
     }
 
-    /// A linear axis from 0 to exactly `high`, without rounding of the upper end.
+    /// A linear axis from 0 to exactly `high`: the upper end is not rounded.
     pub fn linear_to(title: &str, quantity: Quantity, high: f64) -> Axis {
         let mut axis = Axis::linear(title, quantity, 0.0, high);
         axis.high = if high > 0.0 { high } else { axis.high };
@@ -146,14 +148,14 @@ impl Axis {
         axis
     }
 
-    /// A logarithmic axis over positive values, moved outwards to round numbers.
+    /// A logarithmic axis of positive values. Both ends move outwards to round numbers.
     pub fn logarithmic(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
         let low = if low.is_finite() && low > 0.0 { low } else { 1.0 };
         let high = if high.is_finite() && high > low { high } else { 2.0 * low };
-        let mut between = Vec::new();
-        let numbers: Vec<f64> = if high / low < FACTOR_SMALL {
+        let mut fine_lines = Vec::new();
+        let numbers: Vec<f64> = if high / low < LOGARITHMIC_FACTOR_MIN {
             let mut numbers = multiples(low, high);
-            // A logarithmic axis has no place for zero.
+            // A logarithmic axis has no zero.
             numbers.retain(|number| *number > 0.0);
             if numbers[0] > low {
                 numbers.insert(0, round_down(low));
@@ -162,7 +164,8 @@ impl Axis {
         } else {
             let (low, high) = (round_down(low), round_up(high, &[1.0, 2.0, 5.0, 10.0]));
             let decades = (high / low).log10();
-            let every = ((decades / 8.0).ceil() as i32).max(1);
+            // At most about eight powers of ten have a label.
+            let powers_per_label = ((decades / 8.0).ceil() as i32).max(1);
             let first = (low.log10() - 1e-9).floor() as i32;
             let last = (high.log10() + 1e-9).ceil() as i32;
             let mut numbers = vec![];
@@ -172,67 +175,71 @@ impl Axis {
                     if number < low * (1.0 - 1e-9) || number > high * (1.0 + 1e-9) {
                         continue;
                     }
-                    let is_few = decades <= DECADES_FEW && matches!(step, 1 | 2 | 5);
-                    if is_few || (step == 1 && power.rem_euclid(every) == 0) {
+                    let is_labelled_step =
+                        decades <= LABELLED_STEPS_DECADES_MAX && matches!(step, 1 | 2 | 5);
+                    if is_labelled_step || (step == 1 && power.rem_euclid(powers_per_label) == 0) {
                         numbers.push(number);
-                    } else if decades <= DECADES_MANY {
-                        between.push(number);
+                    } else if decades <= FINE_LINES_DECADES_MAX {
+                        fine_lines.push(number);
                     }
                 }
             }
-            let mut axis = Axis::from_numbers(title, quantity, numbers, between);
+            let mut axis = Axis::from_numbers(title, quantity, numbers, fine_lines);
             (axis.low, axis.high) = (low, high);
             return axis;
         };
-        Axis::from_numbers(title, quantity, numbers, between)
+        Axis::from_numbers(title, quantity, numbers, fine_lines)
     }
 
     /// A logarithmic axis of sizes in bytes, or of bytes per second, with powers of two.
     pub fn doublings(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
         let first = low.max(1.0).log2().floor().min(1_000.0) as i32;
         let last = (high.max(1.0).log2().ceil() as i32).clamp(first + 1, first + 63);
-        let every = ((last - first) as usize).div_ceil(10).max(1);
-        let numbers = (first..=last).step_by(every).map(|power| 2_f64.powi(power)).collect();
+        let powers_per_label = ((last - first) as usize).div_ceil(10).max(1);
+        let numbers =
+            (first..=last).step_by(powers_per_label).map(|power| 2_f64.powi(power)).collect();
         let mut axis = Axis::from_numbers(title, quantity, numbers, Vec::new());
         (axis.low, axis.high) = (2_f64.powi(first), 2_f64.powi(last));
         axis
     }
 
-    /// A logarithmic axis that ends where the values do.
+    /// A logarithmic axis from exactly `low` to exactly `high`: the ends are not rounded.
     pub fn logarithmic_to(title: &str, quantity: Quantity, low: f64, high: f64) -> Axis {
         let mut axis = Axis::logarithmic(title, quantity, low, high);
         if low > 0.0 && low < high && high.is_finite() {
             (axis.low, axis.high) = (low, high);
-            let inside =
+            let is_inside =
                 |number: f64| number >= low * (1.0 - 1e-9) && number <= high * (1.0 + 1e-9);
-            axis.ticks.retain(|(number, _)| inside(*number));
-            axis.between.retain(|number| inside(*number));
+            axis.ticks.retain(|(number, _)| is_inside(*number));
+            axis.fine_lines.retain(|number| is_inside(*number));
         }
         axis
     }
 
-    /// Keeps only the numbers that fit on `length` pixels; `wide` is the width of a label in pixels. Numbers between
-    /// powers of ten are dropped first.
-    pub fn with_room(mut self, length: f64, wide: impl Fn(&str) -> f64) -> Axis {
+    /// Drops labels until the others have room on an axis of `length` pixels. `label_size` returns the size of a
+    /// label along the axis, in pixels. Labels between powers of ten are dropped first.
+    pub fn with_fitting_labels(mut self, length: f64, label_size: impl Fn(&str) -> f64) -> Axis {
         let is_power = |number: f64| (number.log10() - number.log10().round()).abs() < 1e-9;
         let has_room = |axis: &Axis| {
             axis.ticks.windows(2).all(|pair| {
-                let apart = (axis.share(pair[1].0) - axis.share(pair[0].0)) * length;
-                apart >= f64::midpoint(wide(&pair[0].1), wide(&pair[1].1))
+                let distance = (axis.share(pair[1].0) - axis.share(pair[0].0)) * length;
+                distance >= f64::midpoint(label_size(&pair[0].1), label_size(&pair[1].1))
             })
         };
         let has_powers = self.ticks.iter().filter(|(number, _)| is_power(*number)).count() > 1;
         if self.is_logarithmic && has_powers && !has_room(&self) {
-            let without = self.ticks.iter().filter(|(number, _)| !is_power(*number));
-            self.between.extend(without.map(|(number, _)| *number));
+            let others = self.ticks.iter().filter(|(number, _)| !is_power(*number));
+            self.fine_lines.extend(others.map(|(number, _)| *number));
             self.ticks.retain(|(number, _)| is_power(*number));
         }
         while self.ticks.len() > 2 && !has_room(&self) {
             let ticks = std::mem::take(&mut self.ticks);
-            for (at, (number, label)) in ticks.into_iter().enumerate() {
-                match at % 2 {
-                    0 => self.ticks.push((number, label)),
-                    _ => self.between.push(number),
+            // Every second tick loses its label.
+            for (index, (number, label)) in ticks.into_iter().enumerate() {
+                if index % 2 == 0 {
+                    self.ticks.push((number, label));
+                } else {
+                    self.fine_lines.push(number);
                 }
             }
         }
@@ -252,12 +259,18 @@ impl Axis {
         self
     }
 
-    fn from_numbers(title: &str, quantity: Quantity, numbers: Vec<f64>, between: Vec<f64>) -> Axis {
+    /// A logarithmic axis with labels at `numbers` (ascending), from the first to the last of them.
+    fn from_numbers(
+        title: &str,
+        quantity: Quantity,
+        numbers: Vec<f64>,
+        fine_lines: Vec<f64>,
+    ) -> Axis {
         let label = |number: f64| (number, tick(number, quantity.unit(number)));
         let ticks: Vec<(f64, String)> = numbers.into_iter().map(label).collect();
         let (low, high) = match (ticks.first(), ticks.last()) {
             (Some(first), Some(last)) if first.0 < last.0 => (first.0, last.0),
-            (Some(only), _) => (only.0 / 2.0, only.0 * 2.0),
+            (Some(single), _) => (single.0 / 2.0, single.0 * 2.0),
             _ => (1.0, 10.0),
         };
         let title = format!("{title} (logarithmic)");
@@ -266,10 +279,10 @@ impl Axis {
             low,
             high,
             is_logarithmic: true,
-            is_of_names: false,
+            has_names: false,
             quantity,
             ticks,
-            between,
+            fine_lines,
         }
     }
 
@@ -279,8 +292,8 @@ impl Axis {
     }
 
     /// Whether the axis has names instead of numbers.
-    pub fn is_of_names(&self) -> bool {
-        self.is_of_names
+    pub fn has_names(&self) -> bool {
+        self.has_names
     }
 
     /// The possible units of the numbers, ascending.
@@ -288,12 +301,12 @@ impl Axis {
         self.quantity.scale()
     }
 
-    /// The range of the values.
+    /// The values at both ends, the smaller first.
     pub fn ends(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 
-    /// The position of a value on the axis, from 0 to 1. Values outside of the axis are at an end.
+    /// The position of a value on the axis, from 0 to 1. A value outside of the axis is at the nearer end.
     pub fn share(&self, value: f64) -> f64 {
         let position =
             |value: f64| if self.is_logarithmic { value.max(self.low * 1e-3).ln() } else { value };
@@ -327,7 +340,7 @@ impl Ranged for Axis {
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
         match hint.weight() {
             KeyPointWeight::Bold => self.ticks.iter().map(|(number, _)| *number).collect(),
-            KeyPointWeight::Any => self.between.clone(),
+            KeyPointWeight::Any => self.fine_lines.clone(),
         }
     }
 
@@ -338,8 +351,8 @@ impl Ranged for Axis {
 
 impl ValueFormatter<f64> for Axis {
     fn format_ext(&self, value: &f64) -> String {
-        let found = self.ticks.iter().find(|(number, _)| number == value);
-        found.map_or(String::new(), |(_, label)| label.clone())
+        let tick = self.ticks.iter().find(|(number, _)| number == value);
+        tick.map_or(String::new(), |(_, label)| label.clone())
     }
 }
 
@@ -360,7 +373,7 @@ mod tests {
         assert_eq!(axis.ends(), (2e3, 1e6));
         let axis = Axis::logarithmic("a", Share, 0.0003, 1.0);
         assert_eq!(labels(&axis), ["0.1 %", "1 %", "10 %", "100 %"]);
-        assert_eq!(axis.between.len(), 4 * 8);
+        assert_eq!(axis.fine_lines.len(), 4 * 8);
         assert_eq!(Axis::logarithmic("a", Share, 0.000_31, 0.23).ends(), (2e-4, 0.5));
         let axis = Axis::logarithmic("a", Rate, 1e3, 1e5);
         assert_eq!(labels(&axis)[..3], ["1 k/s", "2 k/s", "5 k/s"]);
@@ -392,13 +405,16 @@ mod tests {
     fn numbers_without_room_are_left_out() {
         let axis = Axis::logarithmic("a", Quantity::Rate, 1e3, 1e6);
         assert_eq!(labels(&axis).len(), 10);
-        let narrow = axis.clone().with_room(300.0, |label| 8.0 * label.len() as f64);
+        let narrow = axis.clone().with_fitting_labels(300.0, |label| 8.0 * label.len() as f64);
         assert_eq!(labels(&narrow), ["1 k/s", "10 k/s", "100 k/s", "1 M/s"]);
-        assert_eq!(narrow.between.len(), axis.between.len() + 6);
-        let wide = axis.with_room(3_000.0, |label| 8.0 * label.len() as f64);
+        assert_eq!(narrow.fine_lines.len(), axis.fine_lines.len() + 6);
+        let wide = axis.with_fitting_labels(3_000.0, |label| 8.0 * label.len() as f64);
         assert_eq!(labels(&wide).len(), 10);
         let sizes = Axis::doublings("a", Quantity::Size, 1_024.0, 1_048_576.0);
-        assert_eq!(labels(&sizes.with_room(200.0, |_| 45.0)), ["1 KiB", "16 KiB", "256 KiB"]);
+        assert_eq!(
+            labels(&sizes.with_fitting_labels(200.0, |_| 45.0)),
+            ["1 KiB", "16 KiB", "256 KiB"]
+        );
         let exact = Axis::logarithmic_to("a", Quantity::Rate, 700.0, 130e3);
         assert_eq!((exact.ends(), labels(&exact)[0]), ((700.0, 130e3), "1 k/s"));
     }

@@ -1,4 +1,5 @@
-//! Changes between two runs: a point with an interval for each figure, the worst change first.
+//! The picture of a comparison (`irqlab compare`, and pages with several runs): a point with an interval for each
+//! figure. The table `differences` has the worst change first, and the picture keeps this order.
 
 use plotters::style::RGBColor;
 use record::Run;
@@ -13,11 +14,12 @@ use crate::row::Row;
 
 /// Maximum number of figures of the picture.
 const FIGURES_MAX: usize = 30;
-/// Height of a figure, pixels.
-const STEP: f64 = 22.0;
-/// Changes beyond this are drawn at the edge.
+/// Height of a line with one figure, pixels.
+const LINE_HEIGHT: f64 = 22.0;
+/// Largest change that is drawn at its place. Larger changes are drawn at the edge.
 const CHANGE_MAX: f64 = 2.0;
 
+/// The verdicts of a comparison: name, colour, and pattern of the mark.
 const VERDICTS: [(&str, RGBColor, usize); 5] = [
     ("worse", VERMILION, 3),
     ("changed", ORANGE, 2),
@@ -27,17 +29,20 @@ const VERDICTS: [(&str, RGBColor, usize); 5] = [
 ];
 
 fn look(verdict: &str) -> Look {
-    let found = VERDICTS.iter().find(|(known, ..)| *known == verdict);
-    found.map_or(Look { colour: GREY, pattern: 1 }, |(_, colour, pattern)| Look {
+    let entry = VERDICTS.iter().find(|(known, ..)| *known == verdict);
+    entry.map_or(Look { colour: GREY, pattern: 1 }, |(_, colour, pattern)| Look {
         colour: *colour,
         pattern: *pattern,
     })
 }
 
+/// A compared figure.
 struct Change {
     name: String,
     verdict: String,
+    /// The change as a part of the first run's figure.
     ratio: f64,
+    /// Ends of the interval of `ratio`, or `None` if it has no interval.
     ends: Option<(f64, f64)>,
 }
 
@@ -48,41 +53,42 @@ fn change(row: &Row<'_>) -> Option<Change> {
     Some(Change { name: name.trim().to_owned(), verdict: row.alone("verdict"), ratio, ends })
 }
 
-/// Names without the first words that all names share. A long name keeps its end, which identifies the figure.
-fn names(shown: &[&Change], length_max: usize) -> Vec<String> {
+/// The names of changes, without the first words that all names share. A name longer than `length_max` characters keeps
+/// its end, which identifies the figure.
+fn names(changes: &[&Change], length_max: usize) -> Vec<String> {
     let word_lists: Vec<Vec<&str>> =
-        shown.iter().map(|change| change.name.split(' ').collect()).collect();
+        changes.iter().map(|change| change.name.split(' ').collect()).collect();
     let shortest = word_lists.iter().map(Vec::len).min().unwrap_or(1);
     let shared = (0..shortest.saturating_sub(1))
         .take_while(|index| word_lists.iter().all(|list| list[*index] == word_lists[0][*index]))
         .count();
     let name = |list: Vec<&str>| {
         let name = list[shared..].join(" ");
-        let over = name.chars().count().saturating_sub(length_max);
-        if over == 0 {
+        let excess = name.chars().count().saturating_sub(length_max);
+        if excess == 0 {
             name
         } else {
-            format!("…{}", name.chars().skip(over + 1).collect::<String>())
+            format!("…{}", name.chars().skip(excess + 1).collect::<String>())
         }
     };
     word_lists.into_iter().map(name).collect()
 }
 
-/// Changes with intervals. `None` for a run that is no comparison.
+/// The picture of table `differences`. `None` for a run that is no comparison.
 pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("differences") else { return Ok(None) };
     let all: Vec<Change> = rows(table).filter_map(|row| change(&row)).collect();
-    let is_news = |change: &&Change| !matches!(change.verdict.as_str(), "equal" | "can't tell");
-    let news = all.iter().filter(is_news).count();
+    let has_changed = |change: &&Change| !matches!(change.verdict.as_str(), "equal" | "can't tell");
+    let changed_count = all.iter().filter(has_changed).count();
     let shown: Vec<&Change> = all.iter().take(FIGURES_MAX).collect();
     if shown.is_empty() {
         return Ok(None);
     }
-    let reach = |change: &&Change| {
+    let largest_distance = |change: &&Change| {
         let (low, high) = change.ends.unwrap_or((change.ratio, change.ratio));
         change.ratio.abs().max(low.abs()).max(high.abs())
     };
-    let reach_max = shown.iter().map(reach).fold(0.0, f64::max).min(CHANGE_MAX);
+    let distance_max = shown.iter().map(largest_distance).fold(0.0, f64::max).min(CHANGE_MAX);
     let count = |verdict: &str| all.iter().filter(|change| change.verdict == verdict).count();
     let counts: Vec<String> = VERDICTS
         .iter()
@@ -102,15 +108,18 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             all.len()
         ));
     }
-    if shown.iter().any(|change| reach(change) > reach_max) {
-        notes.push(format!("Changes beyond ±{} are drawn at the edge.", human::percent(reach_max)));
+    if shown.iter().any(|change| largest_distance(change) > distance_max) {
+        notes.push(format!(
+            "Changes beyond ±{} are drawn at the edge.",
+            human::percent(distance_max)
+        ));
     }
     let drawn = VERDICTS
         .iter()
         .filter(|(verdict, ..)| shown.iter().any(|change| change.verdict == *verdict));
     let legend = drawn.map(|(name, colour, _)| Entry { name: (*name).to_owned(), colour: *colour });
     let heading = Heading {
-        title: format!("{news} of {} figures changed: {}", all.len(), counts.join(", ")),
+        title: format!("{changed_count} of {} figures changed: {}", all.len(), counts.join(", ")),
         notes,
         legend: legend.collect(),
         description: "A point with an interval for each figure: how much it changed. The numbers are in table \
@@ -118,28 +127,24 @@ pub fn changes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             .to_owned(),
     };
     let names = names(&shown, if width < NARROW_BELOW { 30 } else { 56 });
-    let height = 80.0 + STEP * shown.len() as f64;
+    let height = 80.0 + LINE_HEIGHT * shown.len() as f64;
     let sheet = draw(&heading, width, height, |area| {
         let name_room = room_for_names(names.iter().map(String::as_str));
         let ends = |pick: fn(&(f64, f64)) -> f64| {
             let ends_of = |change: &&Change| change.ends.unwrap_or((change.ratio, change.ratio));
             shown.iter().map(ends_of).map(move |ends| pick(&ends)).collect::<Vec<f64>>()
         };
-        let low = ends(|ends| ends.0).into_iter().fold(0.0, f64::min).max(-reach_max);
-        let high = ends(|ends| ends.1).into_iter().fold(0.0, f64::max).min(reach_max);
+        let low = ends(|ends| ends.0).into_iter().fold(0.0, f64::min).max(-distance_max);
+        let high = ends(|ends| ends.1).into_iter().fold(0.0, f64::max).min(distance_max);
         let x = Axis::changes("change from the first run", low, high);
         let y = Axis::names(&names);
         let part = area.part((0, 0), (units(width) as u32, units(height) as u32));
         let mut chart = Chart::with_room(&part, "", [&x, &y], [name_room, 34.0])?;
-        let none = INK;
-        chart.line(
-            &[(0.0, 0.0), (0.0, names.len() as f64)],
-            Look { colour: none, pattern: 0 },
-            1.2,
-        )?;
+        let no_change = [(0.0, 0.0), (0.0, names.len() as f64)];
+        chart.line(&no_change, Look { colour: INK, pattern: 0 }, 1.2)?;
         let (low, high) = x.ends();
-        for (at, change) in shown.iter().enumerate() {
-            let middle = names.len() as f64 - at as f64 - 0.5;
+        for (index, change) in shown.iter().enumerate() {
+            let middle = names.len() as f64 - index as f64 - 0.5;
             let look = look(&change.verdict);
             if let Some(ends) = change.ends.filter(|ends| ends.0 < ends.1) {
                 chart.bar_whisker(middle, ends, look)?;

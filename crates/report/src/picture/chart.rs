@@ -1,4 +1,5 @@
-//! A panel: axes, and curves, marks and labels between them.
+//! A chart: a plot with a title, two axes and a grid, and the curves, marks, blocks and labels in it. All pictures
+//! with axes use it. Positions are values on the axes unless a comment says pixels.
 
 use plotters::chart::{ChartBuilder, ChartContext, LabelAreaPosition};
 use plotters::coord::cartesian::Cartesian2d;
@@ -10,24 +11,26 @@ use plotters::style::{Color, RGBColor, ShapeStyle};
 use super::axis::Axis;
 use super::palette::{FINE_GRID, GRID, INK, PAPER, SOFT_INK};
 use super::sheet::{
-    Area, Plot, RIGHT, SUBTITLE, Undrawn, WORDS, anchored, bold, short, text_style, units, width_of,
+    Area, Plot, RIGHT_MARGIN, SUBTITLE_SIZE, TEXT_SIZE, Undrawn, anchored, bold, shortened,
+    text_style, text_width, units,
 };
 
-/// Room above a plot, pixels, with a title and without.
-const TITLED: f64 = 30.0;
-const UNTITLED: f64 = 12.0;
-/// Room under a plot for numbers and the axis' title.
-const UNDER: f64 = 46.0;
-/// Room under the axis' title.
-const BELOW: f64 = 4.0;
-/// Room at the left of a plot for the axis' title and for numbers of the length of `512 MiB/s`.
-const LEFT: f64 = 104.0;
-/// Distance between the labels of two curves.
+/// Room above a plot with a title, pixels.
+const TOP_WITH_TITLE: f64 = 30.0;
+/// Room above a plot without a title, pixels.
+const TOP_WITHOUT_TITLE: f64 = 12.0;
+/// Room below a plot for the labels and the title of the horizontal axis, pixels.
+const AXIS_HEIGHT: f64 = 46.0;
+/// Room below the title of the horizontal axis, pixels.
+const BOTTOM_MARGIN: f64 = 4.0;
+/// Room at the left of a plot for the title of the vertical axis, and for labels of the length of `512 MiB/s`, pixels.
+const AXIS_WIDTH: f64 = 104.0;
+/// Minimum distance between the labels of two curves, pixels.
 const LABEL_STEP: f64 = 15.0;
-/// Distance of a curve's label from the plot.
+/// Distance of a curve's label from the plot, pixels.
 const LABEL_GAP: f64 = 16.0;
 
-/// The style of a curve and its points. Patterns distinguish curves without colours, too.
+/// The style of a curve and its points. The pattern distinguishes curves for readers who do not see the colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     pub colour: RGBColor,
@@ -35,14 +38,17 @@ pub struct Look {
     pub pattern: usize,
 }
 
+/// Number of patterns.
 pub const PATTERNS: usize = 4;
 /// Lengths of dash and gap of each pattern, pixels. `None`: a solid line.
 const DASHES: [Option<(f64, f64)>; PATTERNS] =
     [None, Some((7.0, 4.0)), Some((2.0, 3.0)), Some((12.0, 3.0))];
 
+/// A chart that has its title, axes and grid. Methods draw into it.
 pub struct Chart<'s> {
     context: ChartContext<'s, SVGBackend<'s>, Cartesian2d<Axis, Axis>>,
     area: Area<'s>,
+    /// The horizontal and the vertical axis.
     axes: [Axis; 2],
 }
 
@@ -55,39 +61,40 @@ pub struct Label {
     pub end: (f64, f64),
 }
 
-/// Room that labels take at the right of a plot, pixels. Without labels, it is [`RIGHT`].
+/// The room that the labels of curves take at the right of a plot, pixels. Without labels: [`RIGHT_MARGIN`].
 pub fn room_for<'n>(names: impl Iterator<Item = &'n str>) -> f64 {
-    let widest = names.map(|name| width_of(&short(name), WORDS)).fold(0.0, f64::max);
-    if widest > 0.0 { widest + LABEL_GAP + 6.0 } else { RIGHT }
+    let widest = names.map(|name| text_width(&shortened(name), TEXT_SIZE)).fold(0.0, f64::max);
+    if widest > 0.0 { widest + LABEL_GAP + 6.0 } else { RIGHT_MARGIN }
 }
 
-fn above(title: &str) -> f64 {
-    if title.is_empty() { UNTITLED } else { TITLED }
+/// Room above a plot, pixels.
+fn top_room(title: &str) -> f64 {
+    if title.is_empty() { TOP_WITHOUT_TITLE } else { TOP_WITH_TITLE }
 }
 
-/// Room that names take at the left of a plot, pixels.
+/// The room that names take at the left of a plot, pixels.
 pub fn room_for_names<'n>(names: impl Iterator<Item = &'n str>) -> f64 {
-    names.map(|name| width_of(name, WORDS)).fold(0.0, f64::max) + 28.0
+    names.map(|name| text_width(name, TEXT_SIZE)).fold(0.0, f64::max) + 28.0
 }
 
-/// Width and height of the plot in an area of a given width and height, pixels. `right` is the room at its right.
+/// Width and height of the plot in an area with this width and height, pixels. `right`: room at the right of the plot.
 pub fn plot_size((width, height): (f64, f64), title: &str, right: f64) -> (f64, f64) {
-    (width - LEFT - right, height - above(title) - UNDER - BELOW)
+    (width - AXIS_WIDTH - right, height - top_room(title) - AXIS_HEIGHT - BOTTOM_MARGIN)
 }
 
 impl<'s> Chart<'s> {
-    /// Draws title, axes and grid into an area; `right`: room for labels there, from [`room_for`].
+    /// Draws title, axes and grid into an area. `right`: room for labels at the right, from [`room_for`].
     pub fn new(
         area: &Area<'s>,
         title: &str,
         axes: [&Axis; 2],
         right: f64,
     ) -> Result<Chart<'s>, Undrawn> {
-        Chart::with_room(area, title, axes, [LEFT, right])
+        Chart::with_room(area, title, axes, [AXIS_WIDTH, right])
     }
 
-    /// Draws title, axes and grid into an area, with room at the left and at the right of the plot. The room for names
-    /// at the left comes from [`room_for_names`].
+    /// Like [`Chart::new`], with other room at the left of the plot too. If the vertical axis has names, that room is
+    /// from [`room_for_names`].
     pub fn with_room(
         area: &Area<'s>,
         title: &str,
@@ -95,50 +102,50 @@ impl<'s> Chart<'s> {
         [left, right]: [f64; 2],
     ) -> Result<Chart<'s>, Undrawn> {
         if !title.is_empty() {
-            let position = (units(left), units(TITLED / 2.0));
-            area.draw_text(title, &bold(SUBTITLE, INK).pos(anchored(HPos::Left)), position)?;
+            let position = (units(left), units(TOP_WITH_TITLE / 2.0));
+            area.draw_text(title, &bold(SUBTITLE_SIZE, INK).pos(anchored(HPos::Left)), position)?;
         }
-        let (wide, high) = area.dim_in_pixel();
+        let (width, height) = area.dim_in_pixel();
         let pixels = |length: u32| f64::from(length) / f64::from(units(1.0));
-        let (wide, high) = plot_size((pixels(wide), pixels(high)), title, right);
-        let x = x.clone().with_room(wide, |label| width_of(label, WORDS) + 4.0);
-        let y = y.clone().with_room(high, |_| WORDS + 4.0);
+        let (width, height) = plot_size((pixels(width), pixels(height)), title, right);
+        let x = x.clone().with_fitting_labels(width, |label| text_width(label, TEXT_SIZE) + 4.0);
+        let y = y.clone().with_fitting_labels(height, |_| TEXT_SIZE + 4.0);
         let mut context = ChartBuilder::on(area)
-            .margin_top(units(above(title)))
+            .margin_top(units(top_room(title)))
             .margin_right(units(right))
             .margin_left(units(12.0))
-            .margin_bottom(units(BELOW))
-            .set_label_area_size(LabelAreaPosition::Bottom, units(UNDER))
+            .margin_bottom(units(BOTTOM_MARGIN))
+            .set_label_area_size(LabelAreaPosition::Bottom, units(AXIS_HEIGHT))
             .set_label_area_size(LabelAreaPosition::Left, units(left - 12.0))
             .build_cartesian_2d(x.clone(), y.clone())?;
         let thin = |colour: RGBColor| colour.stroke_width(units(1.0) as u32);
         let mut mesh = context.configure_mesh();
-        if y.is_of_names() {
+        if y.has_names() {
             mesh.disable_y_mesh();
         }
         mesh.bold_line_style(thin(GRID))
             .light_line_style(thin(FINE_GRID))
             .axis_style(thin(SOFT_INK))
-            .label_style(text_style(WORDS, SOFT_INK))
-            .axis_desc_style(text_style(WORDS, INK))
+            .label_style(text_style(TEXT_SIZE, SOFT_INK))
+            .axis_desc_style(text_style(TEXT_SIZE, INK))
             .x_desc(x.title.clone())
             .y_desc(y.title.clone())
             .set_all_tick_mark_size(units(4.0))
             .draw()?;
         let (across, down) = context.plotting_area().get_pixel_range();
         let ends = |range: std::ops::Range<i32>| (range.start, range.end);
-        let is_of_names = y.is_of_names();
-        let plot = Plot { x: ends(across), y: ends(down), axis: x.clone(), is_of_names };
-        area.note(plot);
+        let has_names = y.has_names();
+        let plot = Plot { x: ends(across), y: ends(down), axis: x.clone(), has_names };
+        area.add_plot(plot);
         Ok(Chart { context, area: area.clone(), axes: [x, y] })
     }
 
-    /// Joins points by straight lines. A point outside of the axes interrupts the line.
+    /// Joins points by straight lines, `width` pixels wide. A point outside of the axes interrupts the line.
     pub fn line(&mut self, points: &[(f64, f64)], look: Look, width: f64) -> Result<(), Undrawn> {
         let style = look.colour.stroke_width(units(width) as u32);
-        let has_place =
+        let is_in_plot =
             |point: &(f64, f64)| self.axes[0].holds(point.0) && self.axes[1].holds(point.1);
-        for part in points.split(|point| !has_place(point)).filter(|part| part.len() > 1) {
+        for part in points.split(|point| !is_in_plot(point)).filter(|part| part.len() > 1) {
             let part = part.to_vec();
             match DASHES[look.pattern % PATTERNS] {
                 None => drop(self.context.draw_series([PathElement::new(part, style)])?),
@@ -151,7 +158,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// Draws a mark at a point. An open mark is white inside.
+    /// Draws a mark at a point, unless the point is outside of the axes. An open mark is white inside.
     pub fn mark(&mut self, point: (f64, f64), look: Look, is_open: bool) -> Result<(), Undrawn> {
         if !self.axes[0].holds(point.0) || !self.axes[1].holds(point.1) {
             return Ok(());
@@ -197,7 +204,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// Draws a vertical interval, cut off at the ends of the axis.
+    /// Draws a vertical interval at `x`. At the ends of the axis it is cut off, without a cap.
     pub fn whisker(&mut self, x: f64, ends: (f64, f64), look: Look) -> Result<(), Undrawn> {
         let (low, high) = self.axes[1].ends();
         if ends.1 < low || ends.0 > high || !self.axes[0].holds(x) {
@@ -215,7 +222,7 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// Draws a horizontal interval, cut off at the ends of the axis.
+    /// Draws a horizontal interval at `y`. At the ends of the axis it is cut off, without a cap.
     pub fn bar_whisker(&mut self, y: f64, ends: (f64, f64), look: Look) -> Result<(), Undrawn> {
         let (low, high) = self.axes[0].ends();
         if ends.1 < low || ends.0 > high {
@@ -234,18 +241,21 @@ impl<'s> Chart<'s> {
     }
 
     /// Writes text to the right of a point.
-    pub fn words_after(
+    pub fn text_after(
         &mut self,
         text: &str,
         point: (f64, f64),
         colour: RGBColor,
     ) -> Result<(), Undrawn> {
-        let (x, y) = self.pixel(point);
-        // Hides the grid behind the text.
-        let (from, half) = (x + units(4.0), units(WORDS * 0.6));
-        let backdrop = [(from, y - half), (from + units(width_of(text, WORDS) * 0.9), y + half)];
+        let (x, y) = self.position(point);
+        // A backdrop hides the grid behind the text.
+        let (left, half_height) = (x + units(4.0), units(TEXT_SIZE * 0.6));
+        let backdrop = [
+            (left, y - half_height),
+            (left + units(text_width(text, TEXT_SIZE) * 0.9), y + half_height),
+        ];
         self.area.draw(&Rectangle::new(backdrop, PAPER.filled()))?;
-        let style = text_style(WORDS, colour).pos(anchored(HPos::Left));
+        let style = text_style(TEXT_SIZE, colour).pos(anchored(HPos::Left));
         self.area.draw_text(text, &style, (x + units(6.0), y))
     }
 
@@ -279,7 +289,8 @@ impl<'s> Chart<'s> {
         Ok(())
     }
 
-    /// Writes text into the plot. Its middle is at a point that is moved by pixels to the right and down.
+    /// Writes text into the plot. The middle of the text is at `point`, moved by a number of pixels to the right and
+    /// down.
     pub fn centered_text(
         &mut self,
         text: &str,
@@ -287,22 +298,22 @@ impl<'s> Chart<'s> {
         [right, down]: [f64; 2],
         colour: RGBColor,
     ) -> Result<(), Undrawn> {
-        let (x, y) = self.pixel(point);
-        // Near an end of the plot, text is moved so that it stays within.
-        let (half, plot) = (units(width_of(text, WORDS) / 2.0), self.plot());
-        let x = (x + units(right)).min(plot.1 - half).max(plot.0 + half);
-        let style = text_style(WORDS, colour).pos(anchored(HPos::Center));
+        let (x, y) = self.position(point);
+        // Near an end of the plot, the text is moved until it is inside.
+        let (half_width, plot) = (units(text_width(text, TEXT_SIZE) / 2.0), self.plot_ends());
+        let x = (x + units(right)).min(plot.1 - half_width).max(plot.0 + half_width);
+        let style = text_style(TEXT_SIZE, colour).pos(anchored(HPos::Center));
         self.area.draw_text(text, &style, (x, y + units(down)))
     }
 
-    /// The value on the horizontal axis that is a number of pixels to the right of `x`.
-    pub fn aside(&self, x: f64, pixels: f64) -> f64 {
+    /// The value on the horizontal axis that is `pixels` to the right of the value `x`.
+    pub fn moved_right(&self, x: f64, pixels: f64) -> f64 {
         let [axis, _] = &self.axes;
         axis.value_at(axis.share(x) + pixels / self.size().0)
     }
 
     /// Left and right end of the plot, in units from the left end of its area.
-    fn plot(&self) -> (i32, i32) {
+    fn plot_ends(&self) -> (i32, i32) {
         let (x, _) = self.context.plotting_area().get_pixel_range();
         let (left, _) = self.area.get_base_pixel();
         (x.start - left, x.end - left)
@@ -315,61 +326,63 @@ impl<'s> Chart<'s> {
         (f64::from(x) / unit, f64::from(y) / unit)
     }
 
-    fn pixel(&self, point: (f64, f64)) -> (i32, i32) {
+    /// The position of a point, in units from the upper left corner of the area.
+    fn position(&self, point: (f64, f64)) -> (i32, i32) {
         let (x, y) = self.context.backend_coord(&point);
         let (left, top) = self.area.get_base_pixel();
         (x - left, y - top)
     }
 
-    /// Writes the names of curves at the right of the plot, each with a line to the end of its curve. Names that would
-    /// overlap are moved apart.
+    /// Writes the names of curves at the right of the plot, each with a line to the end of its curve. Moves names
+    /// apart that would overlap.
     pub fn label_ends(&mut self, labels: &[Label]) -> Result<(), Undrawn> {
         let mut labels: Vec<(&Label, (i32, i32))> =
-            labels.iter().map(|label| (label, self.pixel(label.end))).collect();
+            labels.iter().map(|label| (label, self.position(label.end))).collect();
         labels.sort_by_key(|(_, (_, y))| *y);
-        let wanted: Vec<f64> = labels.iter().map(|(_, (_, y))| f64::from(*y)).collect();
+        let preferred: Vec<f64> = labels.iter().map(|(_, (_, y))| f64::from(*y)).collect();
         let (_, bottom) = self.area.dim_in_pixel();
-        let ends = (f64::from(units(WORDS)), f64::from(bottom) - f64::from(units(WORDS)));
-        let heights = spread(&wanted, f64::from(units(LABEL_STEP)), ends);
-        let (_, right) = self.plot();
+        let ends = (f64::from(units(TEXT_SIZE)), f64::from(bottom) - f64::from(units(TEXT_SIZE)));
+        let heights = spread(&preferred, f64::from(units(LABEL_STEP)), ends);
+        let (_, right) = self.plot_ends();
         for ((label, (x, y)), height) in labels.into_iter().zip(heights) {
             let start = right + units(LABEL_GAP);
             let height = height.round() as i32;
             let line = vec![(x.min(right) + units(5.0), y), (start - units(3.0), height)];
             let leader = label.colour.mix(0.6).stroke_width(units(1.0) as u32);
             self.area.draw(&PathElement::new(line, leader))?;
-            let style = text_style(WORDS, INK).pos(anchored(HPos::Left));
-            self.area.draw_text(&short(&label.name), &style, (start, height))?;
+            let style = text_style(TEXT_SIZE, INK).pos(anchored(HPos::Left));
+            self.area.draw_text(&shortened(&label.name), &style, (start, height))?;
         }
         Ok(())
     }
 }
 
-/// Positions near the wanted ones (ascending) that are at least `step` apart. The sum of the squared distances from the
-/// wanted positions is minimal: neighbours that would overlap are pooled. At last, all positions are moved between the
-/// two `ends`, if they have room there.
-fn spread(wanted: &[f64], step: f64, ends: (f64, f64)) -> Vec<f64> {
-    // Groups of neighbours: sum of the wanted positions less their steps, and number of neighbours.
+/// Positions near the `preferred` ones (ascending) that are at least `step` apart. The sum of the squared distances
+/// from the preferred positions is minimal: neighbours that would overlap are pooled. Finally, all positions are
+/// moved between the two `ends`, if these have room for them.
+fn spread(preferred: &[f64], step: f64, ends: (f64, f64)) -> Vec<f64> {
+    // Groups of neighbours: the sum of their preferred positions minus their steps, and their number.
     let mut groups: Vec<(f64, usize)> = Vec::new();
-    for (number, position) in wanted.iter().enumerate() {
+    for (number, position) in preferred.iter().enumerate() {
         groups.push((position - step * number as f64, 1));
-        while let [.., before, last] = &groups[..] {
-            if before.0 / before.1 as f64 <= last.0 / last.1 as f64 {
+        while let [.., previous, last] = &groups[..] {
+            if previous.0 / previous.1 as f64 <= last.0 / last.1 as f64 {
                 break;
             }
-            let both = (before.0 + last.0, before.1 + last.1);
+            let pooled = (previous.0 + last.0, previous.1 + last.1);
             groups.truncate(groups.len() - 2);
-            groups.push(both);
+            groups.push(pooled);
         }
     }
     let means = groups.iter().flat_map(|(sum, count)| vec![sum / *count as f64; *count]);
     let positions = means.enumerate().map(|(number, mean)| mean + step * number as f64);
-    let after = wanted.len().saturating_sub(1) as f64;
-    let within = |(number, position): (usize, f64)| {
-        let (before, after) = (step * number as f64, step * (after - number as f64));
-        position.min(ends.1 - after).max(ends.0 + before)
+    let last_number = preferred.len().saturating_sub(1) as f64;
+    let moved_inside = |(number, position): (usize, f64)| {
+        let room_before = step * number as f64;
+        let room_after = step * (last_number - number as f64);
+        position.min(ends.1 - room_after).max(ends.0 + room_before)
     };
-    positions.enumerate().map(within).collect()
+    positions.enumerate().map(moved_inside).collect()
 }
 
 #[cfg(test)]

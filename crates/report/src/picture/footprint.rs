@@ -1,4 +1,5 @@
-//! Pictures of `footprint`: the lines that an interrupt displaces, and the contexts that miss.
+//! Pictures of `footprint`: the lines that an interrupt displaces, and the additional misses of each context. A panel
+//! of bars for each level of cache or TLB.
 
 use record::{Run, Table};
 
@@ -15,28 +16,29 @@ const BARS_MAX: usize = 16;
 
 /// The levels of a table, in order of their first rows.
 fn levels(table: &Table) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
+    let mut levels: Vec<String> = Vec::new();
     for row in rows(table) {
         let level = row.alone("level");
-        if !found.contains(&level) {
-            found.push(level);
+        if !levels.contains(&level) {
+            levels.push(level);
         }
     }
-    found
+    levels
 }
 
-/// A picture with a panel of bars for each level.
-fn by_level(
+/// A picture with a panel for each level of the table. `bar` makes the bar of a row, or `None` to leave the row out.
+/// The longest bar is first. `axis_title`: title of the horizontal axis. `None` without any bar.
+fn draw_levels(
     mut heading: Heading,
     table: &Table,
-    axis: &str,
+    axis_title: &str,
     width: f64,
     bar: impl Fn(&Row<'_>) -> Option<Bar>,
 ) -> Result<Option<Sheet>, Undrawn> {
     let (mut panels, mut dropped) = (Vec::new(), 0);
     for level in levels(table) {
-        let of_level = rows(table).filter(|row| row.alone("level") == level);
-        let mut bars: Vec<Bar> = of_level.filter_map(|row| bar(&row)).collect();
+        let level_rows = rows(table).filter(|row| row.alone("level") == level);
+        let mut bars: Vec<Bar> = level_rows.filter_map(|row| bar(&row)).collect();
         bars.sort_by(|a, b| b.length().total_cmp(&a.length()));
         dropped += bars.len().saturating_sub(BARS_MAX);
         bars.truncate(BARS_MAX);
@@ -55,11 +57,12 @@ fn by_level(
     let sheet = draw(&heading, width, total_height, |area| {
         let mut top = 0.0;
         for (title, bars) in &panels {
-            let high = height(bars.len());
-            let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
-            top += high;
+            let panel_height = height(bars.len());
+            let size = (units(width) as u32, units(panel_height) as u32);
+            let part = area.part((0, units(top)), size);
+            top += panel_height;
             draw_bars(&part, title, bars, |longest| {
-                Axis::linear(axis, Quantity::Count, 0.0, longest)
+                Axis::linear(axis_title, Quantity::Count, 0.0, longest)
             })?;
         }
         Ok(())
@@ -67,7 +70,7 @@ fn by_level(
     Ok(Some(sheet))
 }
 
-/// Lines that each stimulus displaces, with intervals. `None` for a run without displaced lines.
+/// The picture of table `footprint`: the lines that each stimulus displaces. `None` for a run without displaced lines.
 pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("footprint") else { return Ok(None) };
     let largest = rows(table)
@@ -85,7 +88,7 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         description: "Bars of displaced lines, by cache level, stimulus and method.".to_owned(),
         ..Heading::default()
     };
-    by_level(heading, table, "displaced cache lines", width, |row| {
+    draw_levels(heading, table, "displaced cache lines", width, |row| {
         let value = row.number("displaced_lines")?.max(0.0);
         let ends =
             row.number("displaced_ci95_low_lines").zip(row.number("displaced_ci95_high_lines"));
@@ -104,7 +107,7 @@ pub fn displaced(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     })
 }
 
-/// Additional misses of each context. `None` for a run without table `by_context`.
+/// The picture of table `by_context`: additional misses of each context. `None` for a run without this table.
 pub fn evictors(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("by_context") else { return Ok(None) };
     let modes = [("user", BLUE), ("kernel", VERMILION), ("exception", ORANGE)];
@@ -123,13 +126,13 @@ pub fn evictors(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         legend: legend.collect(),
         description: "Bars of misses, by cache level, stimulus and context.".to_owned(),
     };
-    by_level(heading, table, "additional misses", width, |row| {
+    draw_levels(heading, table, "additional misses", width, |row| {
         let value = row.number("misses").filter(|misses| *misses > 0.0)?;
-        let half = row.number("misses_ci95");
+        let half_width = row.number("misses_ci95");
         Some(Bar {
             name: format!("{}: {}", row.alone("stimulus"), row.alone("context")),
             parts: vec![(value, colour(&row.alone("mode")))],
-            interval: half.map(|half| ((value - half).max(0.0), value + half)),
+            interval: half_width.map(|half| ((value - half).max(0.0), value + half)),
             label: human::number(value),
             detail: String::new(),
         })

@@ -1,5 +1,6 @@
-//! Cycles of each kernel in a model over its cycles on the real processor: a bar for each kernel, by group, on a
-//! logarithmic scale.
+//! The picture of `bench model` and `machines fit`: cycles of each kernel in the model over its cycles on the real
+//! processor. A bar for each kernel, by group, on a logarithmic scale, in two columns on a wide sheet. It draws its
+//! text itself, because a chart with an axis has no room for this many names.
 
 use plotters::element::{PathElement, Rectangle};
 use plotters::style::text_anchor::HPos;
@@ -9,30 +10,34 @@ use record::{Run, Table};
 use super::palette::{BLUE, GRID, INK, SOFT_INK, VERMILION};
 use super::rows;
 use super::sheet::{
-    Area, Entry, Heading, NARROW_BELOW, SUBTITLE, Sheet, Undrawn, anchored, bold, draw, short,
-    text_style, units,
+    Area, Entry, Heading, NARROW_BELOW, SUBTITLE_SIZE, Sheet, Undrawn, anchored, bold, draw,
+    shortened, text_style, units,
 };
 
 /// Columns of a wide sheet.
 const COLUMNS: usize = 2;
-/// Height of a kernel's row, pixels, and of its words.
-const ROW: f64 = 13.0;
-const ROW_WORDS: f64 = 9.5;
-/// Height of a group's title.
-const TITLE_ROW: f64 = 28.0;
-/// Room for names at the left of a column, and for numbers at its right.
-const NAMES: f64 = 140.0;
-const NUMBERS: f64 = 52.0;
-/// Room at both sides of the sheet.
+/// Height of a kernel's row, pixels.
+const ROW_HEIGHT: f64 = 13.0;
+/// Font size of a kernel's row, pixels.
+const ROW_TEXT_SIZE: f64 = 9.5;
+/// Height of a group's title, pixels.
+const TITLE_HEIGHT: f64 = 28.0;
+/// Room for names at the left of a column, pixels.
+const NAME_WIDTH: f64 = 140.0;
+/// Room for numbers at the right of a column, pixels.
+const NUMBER_WIDTH: f64 = 52.0;
+/// Room at both sides of the sheet, pixels.
 const MARGIN: f64 = 16.0;
-/// Distance between columns.
+/// Distance between columns, pixels.
 const GAP: f64 = 24.0;
-/// Bars beyond this ratio or its inverse are cut off; the number after the bar is the full ratio.
+/// Bars beyond this ratio or its inverse are cut off. The number after the bar is not.
 const RATIO_MAX: f64 = 4.0;
+/// Ratios at which the grid has lines.
 const GRID_RATIOS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 /// Maximum number of kernels that are drawn.
 const KERNELS_MAX: usize = 1000;
 
+/// A line of a column: the title of a group with its mean error factor, or a kernel.
 enum Line {
     Group { name: String, mean: Option<f64> },
     Kernel { name: String, ratio: f64 },
@@ -41,8 +46,8 @@ enum Line {
 impl Line {
     fn height(&self) -> f64 {
         match self {
-            Line::Group { .. } => TITLE_ROW,
-            Line::Kernel { .. } => ROW,
+            Line::Group { .. } => TITLE_HEIGHT,
+            Line::Kernel { .. } => ROW_HEIGHT,
         }
     }
 }
@@ -56,11 +61,12 @@ pub fn kernels(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if lines.is_empty() {
         return Ok(None);
     }
-    let number = if width < NARROW_BELOW { 1 } else { COLUMNS };
-    let columns = columns(&lines, number);
-    let wide = (width - 2.0 * MARGIN - GAP * (number - 1) as f64) / number as f64;
-    let height = |part: &&[Line]| part.iter().map(Line::height).sum::<f64>();
-    let highest = columns.iter().map(height).fold(0.0, f64::max);
+    let column_count = if width < NARROW_BELOW { 1 } else { COLUMNS };
+    let columns = columns(&lines, column_count);
+    let gaps = GAP * (column_count - 1) as f64;
+    let column_width = (width - 2.0 * MARGIN - gaps) / column_count as f64;
+    let height = |column: &&[Line]| column.iter().map(Line::height).sum::<f64>();
+    let height_max = columns.iter().map(height).fold(0.0, f64::max);
     let heading = Heading {
         title: "The model's cycles over the processor's, kernel by kernel".to_owned(),
         notes: vec![format!(
@@ -75,63 +81,74 @@ pub fn kernels(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       of the run."
                 .to_owned(),
     };
-    let sheet = draw(&heading, width, highest + 12.0, |area| {
-        for (number, part) in columns.iter().enumerate() {
-            column(area, MARGIN + (wide + GAP) * number as f64, wide, part)?;
+    let sheet = draw(&heading, width, height_max + 12.0, |area| {
+        for (index, lines) in columns.iter().enumerate() {
+            let left = MARGIN + (column_width + GAP) * index as f64;
+            draw_column(area, left, column_width, lines)?;
         }
         Ok(())
     })?;
     Ok(Some(sheet))
 }
 
+/// The kernels with a ratio, each group after its title.
 fn lines(kernels: &Table, groups: Option<&Table>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
-    let mut last = None;
+    let mut last_group = None;
     for row in rows(kernels).take(KERNELS_MAX) {
         let ratio = row.number("ratio").filter(|ratio| ratio.is_finite() && *ratio > 0.0);
         let Some(ratio) = ratio else { continue };
         let group = row.alone("group");
-        if last.as_ref() != Some(&group) {
-            let of_group = |row: &super::Row<'_>| row.alone("group") == group;
-            let mean = groups.into_iter().flat_map(rows).find(of_group);
+        if last_group.as_ref() != Some(&group) {
+            let is_group = |row: &super::Row<'_>| row.alone("group") == group;
+            let mean = groups.into_iter().flat_map(rows).find(is_group);
             let mean = mean.and_then(|row| row.number("mean_error_factor"));
             lines.push(Line::Group { name: group.clone(), mean });
-            last = Some(group);
+            last_group = Some(group);
         }
         lines.push(Line::Kernel { name: row.alone("kernel"), ratio });
     }
     lines
 }
 
-/// Divides the lines into columns of about the same height. No column ends with a title.
-fn columns(lines: &[Line], number: usize) -> Vec<&[Line]> {
+/// Divides the lines into `column_count` columns of about equal height. No column ends with the title of a group.
+fn columns(lines: &[Line], column_count: usize) -> Vec<&[Line]> {
     let total_height: f64 = lines.iter().map(Line::height).sum();
-    let (mut parts, mut remaining) = (Vec::new(), lines);
-    for columns_left in (1..=number).rev() {
+    let (mut columns, mut remaining) = (Vec::new(), lines);
+    for columns_left in (1..=column_count).rev() {
         let mut height = 0.0;
-        let mut count = remaining.iter().take_while(|line| {
+        let mut fitting = remaining.iter().take_while(|line| {
             height += line.height();
-            height <= total_height / number as f64 + TITLE_ROW
+            height <= total_height / column_count as f64 + TITLE_HEIGHT
         });
-        let mut count = if columns_left == 1 { remaining.len() } else { count.by_ref().count() };
+        let mut count = if columns_left == 1 { remaining.len() } else { fitting.by_ref().count() };
         while count > 1
             && count < remaining.len()
             && matches!(remaining[count - 1], Line::Group { .. })
         {
             count -= 1;
         }
-        let (part, after) = remaining.split_at(count);
-        parts.extend(Some(part).filter(|part| !part.is_empty()));
-        remaining = after;
+        let (column, further) = remaining.split_at(count);
+        if !column.is_empty() {
+            columns.push(column);
+        }
+        remaining = further;
     }
-    parts
+    columns
 }
 
-fn column(area: &Area<'_>, left: f64, wide: f64, lines: &[Line]) -> Result<(), Undrawn> {
-    let (from, to) = (left + NAMES, left + wide - NUMBERS);
-    let x_of = |ratio: f64| {
+/// Draws the lines of a column. Names are right-aligned before the bars, numbers after them.
+fn draw_column(
+    area: &Area<'_>,
+    left: f64,
+    column_width: f64,
+    lines: &[Line],
+) -> Result<(), Undrawn> {
+    let right = left + column_width;
+    let (bars_left, bars_right) = (left + NAME_WIDTH, right - NUMBER_WIDTH);
+    let bar_x = |ratio: f64| {
         let share = (ratio.ln() / RATIO_MAX.ln()).clamp(-1.0, 1.0);
-        f64::midpoint(from, to) + share * (to - from) / 2.0
+        f64::midpoint(bars_left, bars_right) + share * (bars_right - bars_left) / 2.0
     };
     let text = |label: &str, size: f64, colour: RGBColor, anchor: HPos, x: f64, y: f64| {
         area.draw_text(label, &text_style(size, colour).pos(anchored(anchor)), (units(x), units(y)))
@@ -140,28 +157,28 @@ fn column(area: &Area<'_>, left: f64, wide: f64, lines: &[Line]) -> Result<(), U
     for line in lines {
         match line {
             Line::Group { name, mean } => {
-                let position = (units(left), units(y + TITLE_ROW - 9.0));
+                let position = (units(left), units(y + TITLE_HEIGHT - 9.0));
                 area.draw_text(
-                    &short(name),
-                    &bold(SUBTITLE, INK).pos(anchored(HPos::Left)),
+                    &shortened(name),
+                    &bold(SUBTITLE_SIZE, INK).pos(anchored(HPos::Left)),
                     position,
                 )?;
                 if let Some(mean) = mean {
                     let mean = format!("{mean:.2}");
-                    let base = y + TITLE_ROW - 9.0;
-                    text(&mean, SUBTITLE, SOFT_INK, HPos::Right, left + wide, base)?;
+                    let base = y + TITLE_HEIGHT - 9.0;
+                    text(&mean, SUBTITLE_SIZE, SOFT_INK, HPos::Right, right, base)?;
                 }
             }
             Line::Kernel { name, ratio } => {
-                let middle = y + ROW / 2.0;
-                for grid in GRID_RATIOS {
-                    let x = units(x_of(grid));
-                    let ends = vec![(x, units(y)), (x, units(y + ROW))];
-                    let colour = if grid == 1.0 { SOFT_INK } else { GRID };
+                let middle = y + ROW_HEIGHT / 2.0;
+                for grid_ratio in GRID_RATIOS {
+                    let x = units(bar_x(grid_ratio));
+                    let ends = vec![(x, units(y)), (x, units(y + ROW_HEIGHT))];
+                    let colour = if grid_ratio == 1.0 { SOFT_INK } else { GRID };
                     area.draw(&PathElement::new(ends, colour.stroke_width(units(0.5) as u32)))?;
                 }
-                text(&short(name), ROW_WORDS, INK, HPos::Right, from - 6.0, middle)?;
-                let (start, end) = (x_of(ratio.min(1.0)), x_of(ratio.max(1.0)));
+                text(&shortened(name), ROW_TEXT_SIZE, INK, HPos::Right, bars_left - 6.0, middle)?;
+                let (start, end) = (bar_x(ratio.min(1.0)), bar_x(ratio.max(1.0)));
                 let colour = if *ratio > 1.0 { VERMILION } else { BLUE };
                 let corners = [
                     (units(start), units(middle - 3.0)),
@@ -171,7 +188,7 @@ fn column(area: &Area<'_>, left: f64, wide: f64, lines: &[Line]) -> Result<(), U
                 let number =
                     if *ratio >= 10.0 { format!("{ratio:.0}") } else { format!("{ratio:.2}") };
                 let number = if *ratio < 0.1 { format!("{ratio:.3}") } else { number };
-                text(&number, ROW_WORDS, SOFT_INK, HPos::Right, left + wide, middle)?;
+                text(&number, ROW_TEXT_SIZE, SOFT_INK, HPos::Right, right, middle)?;
             }
         }
         y += line.height();

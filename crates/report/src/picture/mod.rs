@@ -1,5 +1,9 @@
-//! Pictures of a run as SVG, drawn only from its tables. The same run gives identical bytes. The size of a picture
-//! does not grow with the number of rows.
+//! Pictures of a run as SVG, drawn only from its tables. A run gives identical bytes each time, and the size of a
+//! picture does not grow with the number of rows. `irqlab --pictures` attaches them to the run; the HTML page
+//! contains them.
+//!
+//! `sheet`, `axis`, `chart` and `bars` are the drawing tools; the other files have the pictures of one experiment. A
+//! new picture needs an entry in [`KINDS`].
 
 mod axis;
 mod bars;
@@ -25,19 +29,20 @@ fn rows(table: &Table) -> impl Iterator<Item = Row<'_>> {
     table.rows().iter().map(move |values| Row::new(table, values))
 }
 
+/// A picture of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
-    /// The kind of picture: names its file, and is a part of its id on a page.
+    /// The kind of picture. It is the name of the file, and a part of the id on a page.
     pub name: &'static str,
     /// The tables whose numbers this kind of picture shows. A run may have only some of them.
     pub tables: &'static [&'static str],
     pub sheet: Sheet,
 }
 
-/// Draws a picture, if the run has its tables.
+/// Draws a picture with a width in pixels. `None` if the run lacks the tables.
 type Draw = fn(&Run, f64) -> Result<Option<Sheet>, Undrawn>;
 
-/// All kinds of pictures in the order of a page: name, tables, and the function that draws it.
+/// All kinds of pictures in the order of a page: name, tables, and the function that draws the picture.
 const KINDS: [(&str, &[&str], Draw); 23] = [
     ("changes", &["differences"], changes::changes),
     ("costs", &["handlers", "events"], handlers::costs),
@@ -64,8 +69,8 @@ const KINDS: [(&str, &[&str], Draw); 23] = [
     ("cache-misses", &["cache_misses"], services::cache_misses),
 ];
 
-/// Tables that may be long, with the columns that pictures need.
-const LONG: [(&str, &[&str]); 3] = [
+/// Tables that may be long, with the columns that their pictures need. The pictures must use no other columns of them.
+const LONG_TABLES: [(&str, &[&str]); 3] = [
     ("detours", &["cpu", "start_ns", "length_ns", "largest_name"]),
     ("fwq_quanta", &["cpu", "start_ns", "duration_ns", "attributed_ns", "largest_name"]),
     (
@@ -74,12 +79,12 @@ const LONG: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// The part of a table that a page needs. Of a table for programs, pages need only the columns in their pictures.
-/// `table` may come without its rows.
+/// The part of a table that a page needs. A page needs all of a table for people, and only the drawn columns of a
+/// table for programs. `table` may come without its rows.
 pub fn needed(table: &Table) -> Part {
     let is_for_programs = table.display.rows_max == Some(0);
     let is_drawn = KINDS.iter().any(|(_, tables, _)| tables.contains(&table.name.as_str()));
-    let columns = LONG.iter().find(|(name, _)| *name == table.name);
+    let columns = LONG_TABLES.iter().find(|(name, _)| *name == table.name);
     match (is_for_programs, is_drawn, columns) {
         (true, false, _) => Part::Outline,
         (true, true, Some((_, columns))) => {
@@ -89,12 +94,12 @@ pub fn needed(table: &Table) -> Part {
     }
 }
 
-/// All pictures that the run has tables for.
+/// All pictures for which the run has tables.
 pub fn pictures(run: &Run) -> Result<Vec<Picture>, Undrawn> {
     pictures_at(run, WIDTH)
 }
 
-/// All pictures that the run has tables for, each `width` pixels wide.
+/// All pictures for which the run has tables, each `width` pixels wide.
 pub fn pictures_at(run: &Run, width: f64) -> Result<Vec<Picture>, Undrawn> {
     let mut drawn = Vec::new();
     for (name, tables, draw) in KINDS {

@@ -1,4 +1,5 @@
-//! Colours that people can distinguish who do not see all colours (Okabe and Ito, 2008), on white.
+//! The colours of pictures: colours that people can distinguish who do not see all colours (Okabe and Ito, 2008), on
+//! white. A page replaces them in its dark style ([`colours_css`]), so a picture must use no other colours.
 
 use plotters::style::RGBColor;
 
@@ -16,17 +17,17 @@ pub const BLACK: RGBColor = RGBColor(0, 0, 0);
 pub const GREY: RGBColor = RGBColor(0x66, 0x66, 0x66);
 /// For elements in the background, such as idle time.
 pub const PALE: RGBColor = RGBColor(0xbb, 0xbb, 0xbb);
-/// The background: drawn, so that the picture can be read on a dark page.
+/// For the background, which is drawn so that a file can be read on a dark page.
 pub const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// For titles and names.
 pub const INK: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
-/// For text on a filled area. The dark colours of a page do not replace this colour.
+/// For text on a filled area. This colour is not in [`ON_DARK`], so it stays dark on a dark page.
 pub const ON_FILL: RGBColor = RGBColor(0x1b, 0x1a, 0x1a);
 /// For notes and for numbers at axes: contrast 7 to 1 on the background.
 pub const SOFT_INK: RGBColor = RGBColor(0x4d, 0x4d, 0x4d);
-/// Lines of the grid with a number.
+/// For lines of the grid with a label.
 pub const GRID: RGBColor = RGBColor(0xd9, 0xd9, 0xd9);
-/// Lines of the grid without a number.
+/// For lines of the grid without a label.
 pub const FINE_GRID: RGBColor = RGBColor(0xf0, 0xf0, 0xf0);
 
 /// Each colour with its replacement on a dark page: the page's own colours, or a lighter colour of the same hue.
@@ -52,14 +53,14 @@ const ON_DARK: [(RGBColor, &str); 14] = [
 pub fn colours_css() -> String {
     let rule = |(colour, dark): &(RGBColor, &str)| {
         let hex = hex(*colour);
-        let both = ["fill", "stroke"].map(|attribute| {
+        let attribute_rules = ["fill", "stroke"].map(|attribute| {
             format!(
                 ".picture svg [{attribute}=\"{hex}\"]{{{attribute}:var(--c-{0},{hex})}}",
                 &hex[1..]
             )
         });
         let define = format!("--c-{}:{dark};", &hex[1..]);
-        (both.concat(), define)
+        (attribute_rules.concat(), define)
     };
     let (rules, defines): (Vec<String>, Vec<String>) = ON_DARK.iter().map(rule).unzip();
     let (rules, defines) = (rules.join("\n"), defines.concat());

@@ -1,5 +1,8 @@
-//! The sheet of a picture: SVG by plotters, with a heading, a legend, and the title and description that
-//! screen readers read, which plotters does not write.
+//! The sheet of a picture: SVG with a heading and a legend above the panels. The crate plotters writes most of it. The
+//! sheet adds a title and a description for screen readers. Pictures call [`draw`]; a page calls
+//! [`Sheet::inline`], and `--pictures` calls [`Sheet::file`].
+//!
+//! Lengths are in pixels, and plotters gets them in [`units`] of a quarter of a pixel.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -20,7 +23,7 @@ use super::palette::{INK, PAPER, SOFT_INK};
 /// The surface that plotters draws on.
 type Drawing<'s> = DrawingArea<SVGBackend<'s>, Shift>;
 
-/// A rectangular part of the sheet. Collects the plots that are drawn into it.
+/// A rectangular part of the sheet. All areas of a sheet collect their plots in one list.
 #[derive(Clone)]
 pub struct Area<'s> {
     drawing: Drawing<'s>,
@@ -36,7 +39,7 @@ impl<'s> Deref for Area<'s> {
 }
 
 impl<'s> Area<'s> {
-    /// A part of the area, from its left upper corner and its size, in units.
+    /// The part of the area with this upper left corner and this size, in units.
     pub fn part(&self, corner: (i32, i32), size: (u32, u32)) -> Area<'s> {
         let drawing = self.drawing.clone().shrink(corner, size);
         Area { drawing, plots: Rc::clone(&self.plots) }
@@ -44,11 +47,12 @@ impl<'s> Area<'s> {
 
     /// Width and height, pixels.
     pub fn size(&self) -> (f64, f64) {
-        let (wide, high) = self.drawing.dim_in_pixel();
-        (f64::from(wide) / UNITS, f64::from(high) / UNITS)
+        let (width, height) = self.drawing.dim_in_pixel();
+        (f64::from(width) / UNITS_PER_PIXEL, f64::from(height) / UNITS_PER_PIXEL)
     }
 
-    pub fn note(&self, plot: Plot) {
+    /// Adds a plot to the list of the sheet's plots.
+    pub fn add_plot(&self, plot: Plot) {
         self.plots.borrow_mut().push(plot);
     }
 }
@@ -63,63 +67,67 @@ pub struct Plot {
     /// The axis from left to right.
     pub axis: Axis,
     /// Whether the vertical axis has names, as in a plot of bars.
-    pub is_of_names: bool,
+    pub has_names: bool,
 }
 
-/// A picture that is drawn.
+/// A drawn picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sheet {
     /// The title, notes and legend above the panels.
     pub heading: Heading,
-    /// SVG of the background and of the heading's words.
-    words: String,
+    /// SVG of the background and of the heading's text.
+    heading_svg: String,
     /// SVG of the legend and of the panels.
-    panels: String,
+    panels_svg: String,
     /// Width in pixels.
     width: f64,
-    /// Height of the heading's words, and of the whole sheet, in pixels.
-    heights: (f64, f64),
+    /// Height of the heading's text without the legend, pixels.
+    heading_height: f64,
+    /// Height of the whole sheet, pixels.
+    height: f64,
     plots: Vec<Plot>,
 }
-/// An error of plotters. No cause is known that makes it fail in memory.
+
+/// An error of plotters. In memory, drawing has no known reason to fail.
 pub type Undrawn = DrawingAreaErrorKind<std::io::Error>;
 
-/// Units per pixel. Coordinates of plotters are whole units; quarters of a pixel make curves smooth.
-const UNITS: f64 = 4.0;
+/// Units of plotters per pixel. Coordinates of plotters are whole numbers, and whole pixels would make curves rough.
+const UNITS_PER_PIXEL: f64 = 4.0;
 /// Width of a sheet in a file or on a screen of usual size, pixels.
 pub const WIDTH: f64 = 960.0;
 /// Width of a sheet for a phone or next to another sheet, pixels.
 pub const NARROW: f64 = 500.0;
-/// On a sheet narrower than this, panels are below each other; pixels.
+/// On a sheet narrower than this, panels are below one another, pixels.
 pub const NARROW_BELOW: f64 = 700.0;
 const MARGIN: f64 = 16.0;
-/// plotters divides font sizes by this.
+/// plotters divides font sizes by this factor.
 const FONT_FACTOR: f64 = 1.24;
-/// Width of a character as a part of the font's size, in the widest usual font without serifs. `CHARACTER` is for
-/// names; the others are means over a sentence and over a bold title.
-const CHARACTER: f64 = 0.6;
-const CHARACTER_OF_SENTENCE: f64 = 0.525;
-const CHARACTER_OF_TITLE: f64 = 0.635;
-/// Longest name of a legend or a label, characters.
-const NAME_MAX: usize = 32;
+/// Width of a character in a name, as a part of the font's size, in the widest usual font without serifs.
+const NAME_CHARACTER_WIDTH: f64 = 0.6;
+/// Like [`NAME_CHARACTER_WIDTH`]: the mean width in a sentence.
+const SENTENCE_CHARACTER_WIDTH: f64 = 0.525;
+/// Like [`NAME_CHARACTER_WIDTH`]: the mean width in a bold title.
+const TITLE_CHARACTER_WIDTH: f64 = 0.635;
+/// Longest name in a legend or a label, characters.
+const NAME_CHARS_MAX: usize = 32;
 
 /// Font size of a sheet's title, pixels.
-pub const TITLE: f64 = 16.0;
-/// Font size of panels' titles.
-pub const SUBTITLE: f64 = 13.0;
-/// Font size of all other text.
-pub const WORDS: f64 = 12.0;
-/// Room at the right of a plot without labels there, pixels.
-pub const RIGHT: f64 = 22.0;
+pub const TITLE_SIZE: f64 = 16.0;
+/// Font size of a panel's title, pixels.
+pub const SUBTITLE_SIZE: f64 = 13.0;
+/// Font size of all other text, pixels.
+pub const TEXT_SIZE: f64 = 12.0;
+/// Room at the right of a plot without labels, pixels.
+pub const RIGHT_MARGIN: f64 = 22.0;
 
 /// The text above the panels, and the description for screen readers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heading {
-    /// The main result, in a sentence.
+    /// The main result of the picture.
     pub title: String,
-    /// Explanations below the title; each is wrapped to the width of the sheet.
+    /// Explanations below the title. Each is broken into lines of the sheet's width.
     pub notes: Vec<String>,
-    /// Names and colours that the panels share.
+    /// Names and colours, for all panels.
     pub legend: Vec<Entry>,
     /// For screen readers: the content of the panels, and the table with the numbers.
     pub description: String,
@@ -132,14 +140,14 @@ pub struct Entry {
     pub colour: RGBColor,
 }
 
-/// Pixels in units of plotters, rounded.
+/// Converts pixels to units of plotters, rounded.
 pub fn units(pixels: f64) -> i32 {
-    (pixels * UNITS).round() as i32
+    (pixels * UNITS_PER_PIXEL).round() as i32
 }
 
-/// A font's size for plotters, pixels.
+/// The font size for plotters that gives text of this size in pixels.
 fn font_size(pixels: f64) -> f64 {
-    pixels * UNITS * FONT_FACTOR
+    pixels * UNITS_PER_PIXEL * FONT_FACTOR
 }
 
 pub fn text_style(size: f64, colour: RGBColor) -> TextStyle<'static> {
@@ -156,22 +164,22 @@ pub fn anchored(horizontal: HPos) -> Pos {
     Pos::new(horizontal, VPos::Center)
 }
 
-/// Estimated width of text in pixels; usually a bit too large.
-pub fn width_of(text: &str, size: f64) -> f64 {
-    text.width() as f64 * CHARACTER * size
+/// Estimated width of text of this font size, pixels. The estimate is usually a little too large.
+pub fn text_width(text: &str, size: f64) -> f64 {
+    text.width() as f64 * NAME_CHARACTER_WIDTH * size
 }
 
-/// A name, cut to [`NAME_MAX`] characters.
-pub fn short(name: &str) -> String {
-    if name.chars().count() <= NAME_MAX {
+/// A name, cut to [`NAME_CHARS_MAX`] characters.
+pub fn shortened(name: &str) -> String {
+    if name.chars().count() <= NAME_CHARS_MAX {
         return name.to_owned();
     }
-    name.chars().take(NAME_MAX - 1).chain(['…']).collect()
+    name.chars().take(NAME_CHARS_MAX - 1).chain(['…']).collect()
 }
 
-/// Breaks text into lines that fit on the sheet; `character` is the mean width of a character in pixels.
-fn wrapped(text: &str, width: f64, character: f64) -> Vec<String> {
-    let characters_max = ((width - 2.0 * MARGIN) / character) as usize;
+/// Breaks text into lines that fit on a sheet with this width. `character_width`: mean width of a character, pixels.
+fn wrapped(text: &str, width: f64, character_width: f64) -> Vec<String> {
+    let characters_max = ((width - 2.0 * MARGIN) / character_width) as usize;
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
@@ -186,28 +194,29 @@ fn wrapped(text: &str, width: f64, character: f64) -> Vec<String> {
 }
 
 /// Entries of the legend with their positions: pixels from the left, and index of the line.
-fn placed(legend: &[Entry], sheet: f64) -> Vec<(f64, usize, &Entry)> {
+fn placed(legend: &[Entry], sheet_width: f64) -> Vec<(f64, usize, &Entry)> {
     let (mut left, mut line) = (MARGIN, 0);
-    let mut places = Vec::new();
+    let mut placed = Vec::new();
     for entry in legend {
-        let width = 22.0 + width_of(&short(&entry.name), WORDS) + 14.0;
-        if left + width > sheet && left > MARGIN {
+        let width = 22.0 + text_width(&shortened(&entry.name), TEXT_SIZE) + 14.0;
+        if left + width > sheet_width && left > MARGIN {
             (left, line) = (MARGIN, line + 1);
         }
-        places.push((left, line, entry));
+        placed.push((left, line, entry));
         left += width;
     }
-    places
+    placed
 }
 
-/// Pairs of panels: next to each other where the sheet has room for two, with labels at the right of both.
+/// Places for pairs of panels. The panels of a pair are next to each other, or below each other on a narrow sheet.
+/// Labels are at the right of the second panel.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs {
     /// Width of the sheet, pixels.
     pub width: f64,
     /// Height of a panel, pixels.
     pub height: f64,
-    /// Room for labels at the right of the second.
+    /// Room for labels at the right of the second panel, pixels.
     pub right: f64,
 }
 
@@ -216,30 +225,32 @@ impl Pairs {
         self.width < NARROW_BELOW
     }
 
-    /// Height of a number of pairs, pixels.
+    /// Height of this number of pairs, pixels.
     pub fn height_of(self, pairs: usize) -> f64 {
         self.height * (if self.is_narrow() { 2 * pairs } else { pairs }) as f64
     }
 
-    /// Room at the right of the first panel of a pair.
+    /// Room at the right of the first panel of a pair, pixels.
     pub fn right_of_first(self) -> f64 {
-        if self.is_narrow() { self.right } else { RIGHT }
+        if self.is_narrow() { self.right } else { RIGHT_MARGIN }
     }
 
+    /// The areas of the two panels of pair `number`, counted from 0.
     pub fn areas<'s>(self, area: &Area<'s>, number: usize) -> [Area<'s>; 2] {
-        let split = if self.is_narrow() { self.width } else { (self.width - self.right) / 2.0 };
+        let first_width =
+            if self.is_narrow() { self.width } else { (self.width - self.right) / 2.0 };
         let top = self.height_of(number);
-        let second = if self.is_narrow() { (0.0, top + self.height) } else { (split, top) };
+        let second = if self.is_narrow() { (0.0, top + self.height) } else { (first_width, top) };
         let part = |(x, y): (f64, f64), width: f64| {
             let size = (units(width) as u32, units(self.height) as u32);
             area.part((units(x), units(y)), size)
         };
-        [part((0.0, top), split), part(second, self.width - second.0)]
+        [part((0.0, top), first_width), part(second, self.width - second.0)]
     }
 }
 
 /// The SVG that `paint` draws with plotters, without the outermost element. Attributes with default values are
-/// removed by replacing text. That is safe: plotters escapes quotation marks in names.
+/// removed by replacing text. This cannot hit a name, because plotters escapes its quotation marks.
 fn fragment(
     (width, height): (f64, f64),
     paint: impl FnOnce(&Drawing<'_>) -> Result<(), Undrawn>,
@@ -251,14 +262,14 @@ fn fragment(
         paint(&root)?;
         root.present()?;
     }
-    let inside = svg.split_once(">\n").map_or("", |(_, inside)| inside);
-    let inside = inside.strip_suffix("</svg>\n").unwrap_or(inside);
-    let inside = inside.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
+    let content = svg.split_once(">\n").map_or("", |(_, content)| content);
+    let content = content.strip_suffix("</svg>\n").unwrap_or(content);
+    let content = content.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
     // XML does not allow these two characters, but a name may contain them.
-    Ok(inside.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}"))
+    Ok(content.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}"))
 }
 
-/// Draws a sheet: the heading, and under it the panels. `paint` draws the panels into an area of `width` times `height`
+/// Draws a sheet: the heading, and the panels below it. `paint` draws the panels into an area of `width` times `height`
 /// pixels.
 pub fn draw(
     heading: &Heading,
@@ -266,11 +277,11 @@ pub fn draw(
     height: f64,
     paint: impl FnOnce(&Area<'_>) -> Result<(), Undrawn>,
 ) -> Result<Sheet, Undrawn> {
-    let titles = wrapped(&heading.title, width, CHARACTER_OF_TITLE * TITLE);
+    let titles = wrapped(&heading.title, width, TITLE_CHARACTER_WIDTH * TITLE_SIZE);
     let notes: Vec<String> = heading
         .notes
         .iter()
-        .flat_map(|note| wrapped(note, width, CHARACTER_OF_SENTENCE * WORDS))
+        .flat_map(|note| wrapped(note, width, SENTENCE_CHARACTER_WIDTH * TEXT_SIZE))
         .collect();
     let legend = placed(&heading.legend, width);
     let legend_lines = legend.last().map_or(0, |(_, line, _)| line + 1);
@@ -278,27 +289,31 @@ pub fn draw(
     let notes_bottom = title_bottom + 17.0 * notes.len() as f64;
     let top = notes_bottom + 4.0 + 20.0 * legend_lines as f64;
     let total_height = top + height + MARGIN / 2.0;
-    let above = fragment((width, total_height), |root| {
+    let heading_svg = fragment((width, total_height), |root| {
         root.fill(&PAPER)?;
         let line = |text: &str, style: &TextStyle<'_>, y: f64| {
             root.draw_text(text, &style.pos(anchored(HPos::Left)), (units(MARGIN), units(y)))
         };
         for (number, text) in titles.iter().enumerate() {
-            line(text, &bold(TITLE, INK), MARGIN + 22.0 * number as f64 + 9.0)?;
+            line(text, &bold(TITLE_SIZE, INK), MARGIN + 22.0 * number as f64 + 9.0)?;
         }
         for (number, text) in notes.iter().enumerate() {
-            line(text, &text_style(WORDS, SOFT_INK), title_bottom + 17.0 * number as f64 + 8.0)?;
+            line(
+                text,
+                &text_style(TEXT_SIZE, SOFT_INK),
+                title_bottom + 17.0 * number as f64 + 8.0,
+            )?;
         }
         Ok(())
     })?;
     let plots = Rc::new(RefCell::new(Vec::new()));
-    let panels = fragment((width, total_height), |root| {
+    let panels_svg = fragment((width, total_height), |root| {
         for (left, number, entry) in legend {
             let y = notes_bottom + 4.0 + 20.0 * number as f64 + 9.0;
             swatch(root, entry, left, y)?;
-            let name = short(&entry.name);
+            let name = shortened(&entry.name);
             let position = (units(left + 22.0), units(y));
-            root.draw_text(&name, &text_style(WORDS, INK).pos(anchored(HPos::Left)), position)?;
+            root.draw_text(&name, &text_style(TEXT_SIZE, INK).pos(anchored(HPos::Left)), position)?;
         }
         let size = (units(width) as u32, units(height) as u32);
         let drawing = root.clone().shrink((0, units(top)), size);
@@ -306,10 +321,11 @@ pub fn draw(
     })?;
     Ok(Sheet {
         heading: heading.clone(),
-        words: above,
-        panels,
+        heading_svg,
+        panels_svg,
         width,
-        heights: (notes_bottom, total_height),
+        heading_height: notes_bottom,
+        height: total_height,
         plots: plots.take(),
     })
 }
@@ -321,43 +337,45 @@ fn swatch(root: &Drawing<'_>, entry: &Entry, left: f64, y: f64) -> Result<(), Un
 }
 
 impl Sheet {
-    /// The picture as a file: with its size in pixels, and a role, title and description for screen readers.
+    /// The picture as a file, with its size in pixels, and with a role, title and description for screen readers.
     pub fn file(&self) -> String {
-        let (wide, high) = (units(self.width), units(self.heights.1));
+        let (width_units, height_units) = (units(self.width), units(self.height));
         let (title, description) = (xml(&self.heading.title), xml(&self.heading.description));
-        let (height, Sheet { words, panels, width, .. }) = (self.heights.1, self);
+        let Sheet { heading_svg, panels_svg, width, height, .. } = self;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-             viewBox=\"0 0 {wide} {high}\" role=\"img\" aria-labelledby=\"title description\">\n\
+             viewBox=\"0 0 {width_units} {height_units}\" role=\"img\" aria-labelledby=\"title description\">\n\
              <title id=\"title\">{title}</title>\n<desc id=\"description\">{description}</desc>\n\
-             {words}{panels}</svg>\n"
+             {heading_svg}{panels_svg}</svg>\n"
         )
     }
 
-    /// The picture as a part of a page, without title and notes, which are text of the page. `id` is unique on the page.
+    /// The picture as a part of a page, without title and notes, because the page has them as text. `id` must be
+    /// unique on the page.
     pub fn inline(&self, id: &str) -> String {
-        let top = units(self.heights.0);
-        let (wide, high) = (units(self.width), units(self.heights.1) - top);
+        let top = units(self.heading_height);
+        let (width, height) = (units(self.width), units(self.height) - top);
         let description = xml(&self.heading.description);
         let plots: Vec<Json> = self.plots.iter().map(Plot::json).collect();
         let plots = Json::from(plots).to_string().replace('\'', "&#39;");
-        let panels = &self.panels;
+        let panels_svg = &self.panels_svg;
         format!(
-            "<svg viewBox=\"0 {top} {wide} {high}\" role=\"img\" aria-labelledby=\"{id}-d\" \
-             data-plots='{plots}'>\n<desc id=\"{id}-d\">{description}</desc>\n{panels}</svg>\n"
+            "<svg viewBox=\"0 {top} {width} {height}\" role=\"img\" aria-labelledby=\"{id}-d\" \
+             data-plots='{plots}'>\n<desc id=\"{id}-d\">{description}</desc>\n{panels_svg}</svg>\n"
         )
     }
 }
 
 impl Plot {
-    /// The data for the page's script: position, and horizontal axis with its ends, scale and possible units.
+    /// The data for the page's script (`page.js`): the position, and the horizontal axis with its ends, scale and
+    /// units.
     fn json(&self) -> Json {
         let (low, high) = self.axis.ends();
         let units = self.axis.units();
         let units: Vec<Json> = units.iter().map(|unit| json!([unit.label, unit.size])).collect();
         json!({
             "x": [self.x.0, self.x.1], "y": [self.y.0, self.y.1], "ends": [low, high],
-            "log": self.axis.is_logarithmic(), "units": units, "names": self.is_of_names,
+            "log": self.axis.is_logarithmic(), "units": units, "names": self.has_names,
         })
     }
 }

@@ -1,4 +1,7 @@
 //! `cargo xtask bench chase`: compares the latencies of this machine's caches with the latencies of models.
+//!
+//! A chase is a chain of dependent loads (pointer chasing) through memory of a given size. The bench times it on the
+//! host (`live::selfbench::chase`), and computes its cycles on each model.
 
 use std::process::ExitCode;
 
@@ -15,13 +18,13 @@ use super::say;
 use crate::results::{PrintArgs, Results};
 
 const KIB: u64 = 1 << 10;
-/// The two smallest sizes. Each further size is twice the size before the last: 8, 12, 16, 24 KiB and so on.
-const FIRST: [u64; 2] = [8 * KIB, 12 * KIB];
-/// Assumed line size. The lines of every modelled L1 data cache have this size or divide it.
+/// The two smallest sizes. Doubling both again and again gives all sizes: 8, 12, 16, 24 KiB and so on.
+const SMALLEST_SIZES: [u64; 2] = [8 * KIB, 12 * KIB];
+/// Assumed size of a cache line. It is a multiple of the line size of every modelled L1 data cache.
 const LINE_BYTES: u64 = 64;
-/// How often a model goes through the memory before it is timed.
+/// How often a model goes through the memory before the round that counts.
 const WARM_ROUNDS: u32 = 2;
-/// How the latencies are measured.
+/// How the latencies are measured: a setting of the results.
 const METHOD: &str = "median of rounds; a round times dependent additions, a cycle each, then dependent \
     loads from the lines in a shuffled order; the ratio of both times is in cycles";
 
@@ -50,9 +53,10 @@ pub fn run(args: &ChaseArgs) -> anyhow::Result<ExitCode> {
     results(args)?.finish(&args.printing)
 }
 
+/// Measures this machine, computes the models, and returns the results.
 fn results(args: &ChaseArgs) -> anyhow::Result<Results> {
-    let usable = || process_cpus().started_with.last().copied();
-    let cpu = args.cpu.or_else(usable).context("this process may use no CPU")?;
+    let last_cpu = || process_cpus().started_with.last().copied();
+    let cpu = args.cpu.or_else(last_cpu).context("this process may use no CPU")?;
     let model = |name: &String| models::changed(name, &args.set).map(|(_, model)| model);
     let models = args.model.iter().map(model).collect::<Result<Vec<SystemModel>, _>>()?;
     let mut results = Results::start("chase", &args.printing)?;
@@ -80,17 +84,17 @@ fn results(args: &ChaseArgs) -> anyhow::Result<Results> {
     Ok(results)
 }
 
-/// The sizes from [`FIRST`] up to `size_max`, bytes.
+/// The sizes from [`SMALLEST_SIZES`] up to `size_max`, in bytes and in order.
 fn sizes(size_max: u64) -> Vec<u64> {
-    let doubled = (0..64).flat_map(|shift| FIRST.map(|first| first.checked_shl(shift)));
+    let doubled = (0..64).flat_map(|shift| SMALLEST_SIZES.map(|size| size.checked_shl(shift)));
     doubled.map_while(|size| size.filter(|size| *size <= size_max)).collect()
 }
 
-/// Latencies of the host or of a model in a chase.
+/// A row of the table: the latency of the host or of a model, for one size.
 struct Latency<'a> {
-    /// The host's chase.
+    /// The host's measurement for this size.
     host: &'a Chased,
-    /// `None`: the host itself.
+    /// The model. `None` in the row of the host.
     model: Option<&'a SystemModel>,
     cycles: Option<f64>,
     ns: Option<f64>,
@@ -102,12 +106,14 @@ impl Latency<'_> {
         if self.model.is_none() { self.host.cycles_95 } else { None }
     }
 
+    /// The model's cycles divided by the host's. `None` in the row of the host.
     fn over_host(&self) -> Option<f64> {
         self.model?;
         Some(self.cycles? / self.host.load_cycles?)
     }
 }
 
+/// Table `chase`: for each size a row of the host, then a row for each model. The names of columns are public.
 fn table(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) -> Table {
     let [low, high] = ["load_ci95_low_cycles", "load_ci95_high_cycles"];
     let columns = Columns::all([
@@ -137,7 +143,7 @@ fn table(settings: &ChaseSettings, models: &[SystemModel], chased: &[Chased]) ->
     columns.table("chase", doc, rows)
 }
 
-/// The host's chase on a model, in pages of the same size. `None` if the model cannot run it.
+/// The latency of a model for the host's chase, in pages of equal size. `None` if the model cannot run it.
 fn latency_of_model<'a>(
     settings: &ChaseSettings,
     model: &'a SystemModel,

@@ -1,4 +1,7 @@
 //! `cargo xtask bench hostile`: checks that simulated machines repeat a run to the byte while the host disturbs QEMU.
+//!
+//! It runs each combination of device, workload and number of CPUs many times. Runs differ if their output or their
+//! record differs. The exit code then is 3.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -114,12 +117,12 @@ pub fn run(args: &HostileArgs) -> anyhow::Result<ExitCode> {
         !machines.is_empty(),
         "no device in --device can run a workload in --workload (stream needs a network card)"
     );
-    let memory_mib = machines.iter().map(|each| each.machine.memory_mib).max().unwrap_or(0);
+    let memory_mib = machines.iter().map(|repeated| repeated.machine.memory_mib).max().unwrap_or(0);
     let memory = available_memory(&Root::default()).bytes;
     let jobs = |count| Jobs::choose(args.jobs, count, memory_mib, memory);
     // The bench does not repeat the boots, so each machine boots once.
-    let starts = for_each(jobs(machines.len()), &machines, |_, each| {
-        checkpoint::ready(&cache, &qemu, &each.machine, &say, &|| stop.is_requested())
+    let starts = for_each(jobs(machines.len()), &machines, |_, repeated| {
+        checkpoint::ready(&cache, &qemu, &repeated.machine, &say, &|| stop.is_requested())
     });
     for (machine, start) in machines.iter_mut().zip(starts) {
         machine.start = start?;
@@ -149,13 +152,13 @@ pub fn run(args: &HostileArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_repeatable { exit } else { ExitCode::from(DIFFERS) })
 }
 
-/// The devices of a list, or all.
+/// The devices of `list`. An empty list selects all.
 fn devices(list: &[Device]) -> impl Iterator<Item = Device> {
     let all = Device::value_variants().iter().copied();
     all.filter(move |device| list.is_empty() || list.contains(device))
 }
 
-/// The workloads of a list, or all, that the device can run.
+/// The workloads of `list` that the device can run. An empty list selects all.
 fn workloads(list: &[Workload], device: Device) -> impl Iterator<Item = Workload> {
     let all = Workload::value_variants().iter().copied();
     all.filter(move |workload| list.is_empty() || list.contains(workload))
@@ -243,7 +246,8 @@ impl Workload {
     }
 }
 
-/// The shell keeps the disks open, so that they are not written back whenever another process closes them.
+/// Command of `transactions`. The shell keeps the disks open. Otherwise the kernel would write them back whenever
+/// another process closes them.
 const TRANSACTIONS: &str = "exec 7<>/dev/DISK_A 8<>/dev/DISK_B; for p in 1 2 3 4; do ( i=0; \
     while [ $i -lt 6 ]; do i=$((i+1)); \
     dd if=/proc/version of=/dev/DISK_A bs=512 seek=$((p*999+i)) conv=notrunc,fsync 2>/dev/null; \
@@ -252,7 +256,8 @@ const TRANSACTIONS: &str = "exec 7<>/dev/DISK_A 8<>/dev/DISK_B; for p in 1 2 3 4
     while [ $i -lt 24 ]; do i=$((i+1)); \
     dd if=/dev/zero of=/dev/$d bs=4k count=1 seek=$((i*37+r)) conv=notrunc 2>/dev/null; done; sync ) & \
     done; wait; done; md5sum /dev/DISK_A; cat /proc/uptime";
-/// The files of three rounds are written back, dropped from memory and read again.
+/// Command of `build`. In each of three rounds, files are written back and dropped from memory. They are read again at
+/// the end.
 const BUILD: &str = "mke2fs -b 4096 /dev/DISK_A >/dev/null 2>&1; mkdir -p /m; \
     mount -t ext4 /dev/DISK_A /m || mount -t ext2 /dev/DISK_A /m; for r in 1 2 3; do \
     for i in 1 2 3 4 5 6; do ( seq $r$i 3000 | sort -r > /m/$r$i.c; sync; \
@@ -260,7 +265,7 @@ const BUILD: &str = "mke2fs -b 4096 /dev/DISK_A >/dev/null 2>&1; mkdir -p /m; \
     echo 3 >/proc/sys/vm/drop_caches; done; cat /m/*.o > /m/a.out; sync; \
     dd if=/m/a.out of=/dev/DISK_B bs=4k conv=notrunc,fsync 2>/dev/null; cat /m/*.d | md5sum; \
     N=$(ls /m/*.d | wc -l); umount /m; cat /proc/uptime; [ $N = 18 ]";
-/// The receiver's stdin stays open, because nc would end the connection at its end.
+/// Command of `stream`. The receiver's stdin stays open, because nc closes the connection when its stdin ends.
 const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
     nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
     ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.2; \

@@ -1,4 +1,5 @@
-//! The benches.
+//! The benches of `cargo xtask bench`. Each module has the options of one bench, and a function `run` that measures,
+//! prints and records.
 
 mod chase;
 mod hostile;
@@ -39,7 +40,7 @@ fn say(text: &str) {
     eprintln!("{text}");
 }
 
-/// A stop that Ctrl-C and SIGTERM request.
+/// Returns a [`Stop`] that Ctrl-C and SIGTERM request.
 fn stop_on_signals() -> anyhow::Result<Stop> {
     let stop = Stop::new().context("cannot create a pipe")?;
     for signal in [SIGINT, SIGTERM] {

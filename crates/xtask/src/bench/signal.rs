@@ -1,4 +1,5 @@
-//! `cargo xtask bench signal`: measures the speed of the event simulation of `irqlab signal`.
+//! `cargo xtask bench signal`: measures the speed of the event simulation of `irqlab signal`, on one core. The table
+//! compares each scheme's speed with a target.
 
 use std::process::ExitCode;
 
@@ -15,7 +16,7 @@ const SCHEMES: &str =
 /// Simulated rate of events, per second. At this rate, a scheme with an interrupt of 5 us per event queues some events.
 const RATE_HZ: u64 = 100_000;
 /// Target: simulated events per second on one core.
-const PROMISED_HZ: f64 = 10e6;
+const TARGET_HZ: f64 = 10e6;
 
 #[derive(Debug, clap::Args)]
 pub struct SignalArgs {
@@ -42,7 +43,7 @@ pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
     results.finish(&args.printing)
 }
 
-/// CPU time of the fastest simulation of a scheme.
+/// The speed of the fastest simulation of a scheme, in CPU time.
 struct Speed {
     scheme: Scheme,
     ns_per_event: f64,
@@ -59,6 +60,7 @@ fn measure(args: &SignalArgs) -> anyhow::Result<Vec<Speed>> {
     schemes.into_iter().map(|scheme| measure_scheme(args, scheme)).collect()
 }
 
+/// Simulates a scheme `args.rounds` times. Returns its highest speed.
 fn measure_scheme(args: &SignalArgs, scheme: Scheme) -> anyhow::Result<Speed> {
     let simulation = Simulation {
         scheme,
@@ -82,6 +84,7 @@ fn measure_scheme(args: &SignalArgs, scheme: Scheme) -> anyhow::Result<Speed> {
     Ok(Speed { scheme, ns_per_event: min_ns as f64 / args.events as f64 })
 }
 
+/// Table `speed`, with a row for each scheme.
 fn table(speeds: &[Speed]) -> Table {
     let columns = Columns::all([
         column("scheme", "Scheme that was simulated.").text(|row: &Speed| row.scheme.to_string()),
@@ -89,9 +92,9 @@ fn table(speeds: &[Speed]) -> Table {
             .real(Speed::events_hz),
         column("cpu_per_event_ns", "CPU time for each event, ns.")
             .real(|row: &Speed| row.ns_per_event),
-        column("limit_hz", "Smallest rate that meets the target.").real(|_: &Speed| PROMISED_HZ),
+        column("limit_hz", "Smallest rate that meets the target.").real(|_: &Speed| TARGET_HZ),
         column("kept", "Whether events_hz is at least limit_hz.")
-            .bool(|row: &Speed| row.events_hz() >= PROMISED_HZ),
+            .bool(|row: &Speed| row.events_hz() >= TARGET_HZ),
     ]);
     columns.table("speed", "Speed of the event simulation on one core.", speeds)
 }

@@ -1,5 +1,8 @@
-//! `irqlab bench compare`: how often does `irqlab compare` report a difference where there is none, and how often
-//! does it find one that was planted?
+//! `irqlab bench compare`: how often does `irqlab compare` report a difference that does not exist, and how often
+//! does it find a planted difference?
+//!
+//! Starts this program for each run of a pair, or reads an earlier series with `--again`. `lab::compare::error_rates`
+//! compares the pairs and makes the tables.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -16,7 +19,7 @@ use crate::console::{ProgressLine, Redraw};
 use crate::options::{OptionalResultArgs, Usage, percent};
 use crate::run::stop_on_signals;
 
-/// The experiment that is run by default.
+/// Command line of the default experiment.
 const DEFAULT_EXPERIMENT: [&str; 5] = ["handlers", "--stimulus", "timer", "--rate", "high"];
 
 /// How often compare reports a false difference, and how often it finds a planted one
@@ -48,11 +51,11 @@ pub struct CompareBenchArgs {
     results: OptionalResultArgs,
 }
 
-/// Measures, compares, prints.
+/// Measures and compares the pairs, and prints the error rates.
 pub fn run(args: &CompareBenchArgs) -> anyhow::Result<ExitCode> {
     let open = open(&args.results)?;
     let default = DEFAULT_EXPERIMENT.map(str::to_owned);
-    let words = if args.experiment.is_empty() { &default[..] } else { &args.experiment };
+    let experiment = if args.experiment.is_empty() { &default[..] } else { &args.experiment };
     let runs = args.runs as usize;
     if runs > 1 && runs < PAIRS_MIN {
         bail!(Usage(format!(
@@ -66,6 +69,7 @@ pub fn run(args: &CompareBenchArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signals()?;
     let mut progress = ProgressLine::new(Redraw::EachStep);
     let mut error_rates = ErrorRates::default();
+    // The last `runs` runs of each side: pairs that follow one another are compared as series.
     let (mut base, mut new) = (VecDeque::new(), VecDeque::new());
     let mut measured_pairs = 0;
     for pair in 1..=args.pairs {
@@ -77,8 +81,8 @@ pub fn run(args: &CompareBenchArgs) -> anyhow::Result<ExitCode> {
         if args.again && !directories.iter().all(|directory| directory.exists()) {
             break;
         }
-        for directory in directories.iter().filter(|_| !args.again) {
-            measure(words, directory)?;
+        if !args.again {
+            directories.iter().try_for_each(|directory| measure(experiment, directory))?;
         }
         base.push_back(read_run(&directories[0])?);
         new.push_back(read_run(&directories[1])?);
@@ -96,7 +100,7 @@ pub fn run(args: &CompareBenchArgs) -> anyhow::Result<ExitCode> {
         bail!(Usage(format!("{} has fewer than {runs} pairs of runs", args.keep.display())));
     }
     let mut settings = Map::new();
-    settings.insert("experiment".into(), json!(words.join(" ")));
+    settings.insert("experiment".into(), json!(experiment.join(" ")));
     settings.insert("runs_on_each_side".into(), json!(args.runs));
     settings.insert("planted_change_ratio".into(), json!(args.plant));
     let measured = Measured {
@@ -108,15 +112,15 @@ pub fn run(args: &CompareBenchArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run_of("bench-compare", open.started(), measured), &[])
 }
 
-/// Runs the experiment by this program, with a run directory.
-fn measure(words: &[String], directory: &Path) -> anyhow::Result<()> {
+/// Runs the experiment in a process of this program, and records it in `directory`.
+fn measure(experiment: &[String], directory: &Path) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find irqlab's own file")?;
     let mut command = Command::new(program);
-    command.args(words).arg("--quiet").arg("--out").arg(directory).stdout(Stdio::null());
+    command.args(experiment).arg("--quiet").arg("--out").arg(directory).stdout(Stdio::null());
     let status = command.status().map_err(live::spawn::with_reached_limit);
     let status = status.context("cannot start irqlab")?;
     if !status.success() {
-        bail!("irqlab {} ended with {status}", words.join(" "));
+        bail!("irqlab {} ended with {status}", experiment.join(" "));
     }
     Ok(())
 }

@@ -1,4 +1,7 @@
 //! `irqlab bench`: measures irqlab itself. docs/bench.md describes each bench.
+//!
+//! A file here has the options of a bench and makes its run. `live::selfbench` measures on this machine;
+//! `live_tables` and `lab` make the tables.
 
 mod compare;
 mod model;
@@ -24,11 +27,11 @@ use crate::run::OpenRun;
   irqlab bench model                     how true the model of this processor is")]
 pub struct BenchArgs {
     #[command(subcommand)]
-    which: Which,
+    verb: BenchVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Which {
+enum BenchVerb {
     /// Measure the overhead of an entry/exit pair of probes, compared with other tools on the same loop
     Overhead(overhead::OverheadArgs),
     /// Compare irqlab's times with the kernel's own trace of the same interrupts
@@ -46,17 +49,18 @@ enum Which {
 }
 
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
-    match args.which {
-        Which::Overhead(args) => overhead::run(&args),
-        Which::TraceAgreement(args) => trace_agreement::run(&args),
-        Which::Storm(args) => storm::run(&args),
-        Which::NoisePeers(args) => noise_peers::run(&args),
-        Which::Compare(args) => compare::run(&args),
-        Which::Model(args) => model::run(&args),
-        Which::SimRepeat(args) => sim_repeat::run(&args),
+    match args.verb {
+        BenchVerb::Overhead(args) => overhead::run(&args),
+        BenchVerb::TraceAgreement(args) => trace_agreement::run(&args),
+        BenchVerb::Storm(args) => storm::run(&args),
+        BenchVerb::NoisePeers(args) => noise_peers::run(&args),
+        BenchVerb::Compare(args) => compare::run(&args),
+        BenchVerb::Model(args) => model::run(&args),
+        BenchVerb::SimRepeat(args) => sim_repeat::run(&args),
     }
 }
 
+/// Opens the run of a bench: it is always printed, and recorded only with `--out`.
 fn open(results: &OptionalResultArgs) -> anyhow::Result<OpenRun> {
     OpenRun::if_asked(results)
 }
@@ -67,20 +71,20 @@ struct Measured {
     settings: Map<String, Json>,
     observer: Map<String, Json>,
     warnings: Vec<String>,
-    /// Each missing item, with its reason and its remedy if there is one.
+    /// Each result that could not be measured: its name, the reason, and the remedy if there is one.
     absent: Vec<(String, String, Option<String>)>,
     tables: Vec<Table>,
     interrupted: bool,
 }
 
-/// Makes the run of the bench `name`.
+/// Makes the run of the bench `name`, as measured on this machine. An absence belongs to the first table.
 fn run_of(name: &str, started: Timestamp, result: Measured) -> Run {
-    let main = result.tables.first().map(|table| table.name.clone()).unwrap_or_default();
+    let main_table = result.tables.first().map(|table| table.name.clone()).unwrap_or_default();
     let mut settings = Map::new();
     settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
     settings.extend(result.settings);
     let absence = |(what, reason, remedy): (String, String, Option<String>)| {
-        Absence::new(&main, what, reason).with_remedy(remedy)
+        Absence::new(&main_table, what, reason).with_remedy(remedy)
     };
     Run {
         schema: SCHEMA.to_owned(),

@@ -1,4 +1,6 @@
-//! `irqlab bench model`: runs kernels on a real processor and in a simulated machine with its model.
+//! `irqlab bench model`: the error of a processor model. Runs the kernels of the validation suite on the processor
+//! and in a simulated machine with the model, and compares the cycles. `--measured` takes the processor's cycles from
+//! a file.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,9 +79,10 @@ pub struct ModelArgs {
     simulated: SimulatedArgs,
 }
 
-/// Cycles of a real processor: measured now, or read from kept data.
-struct Real {
+/// The kernels' cycles on a real processor: measured now, or read from kept data.
+struct RealProcessor {
     samples: Vec<KernelSample>,
+    /// Settings, warnings and absences for the run; the tables are added later.
     result: Measured,
     /// Whether the kernels ran in a virtual machine.
     is_virtual: bool,
@@ -91,7 +94,7 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
         return list(&kernels, args.results.printing.format());
     }
     args.save.iter().try_for_each(|file| output_file::check(file, args.force))?;
-    let kept = args.measured.as_deref().map(kept).transpose()?;
+    let kept = args.measured.as_deref().map(read_kept).transpose()?;
     let name = match &args.on {
         On::Live => None,
         On::Sim(name) => Some(model_name(name.as_deref(), kept.as_ref())?),
@@ -108,6 +111,7 @@ pub fn run(args: &ModelArgs) -> anyhow::Result<ExitCode> {
     compare(args, &name, kept, &kernels)
 }
 
+/// Prints the names of the kernels and what each executes. Measures nothing.
 fn list(kernels: &[KernelSample], format: Format) -> anyhow::Result<ExitCode> {
     let line = |kernel: &KernelSample| {
         let KernelSample { group, name, about, unit, .. } = kernel;
@@ -121,22 +125,24 @@ fn list(kernels: &[KernelSample], format: Format) -> anyhow::Result<ExitCode> {
     print_list(format, &text, kernels.iter().map(row).collect())
 }
 
-fn kept(name: &str) -> anyhow::Result<Kept> {
+/// Reads kept data: cycles of a processor, measured earlier.
+fn read_kept(name: &str) -> anyhow::Result<Kept> {
     let text = measured::text(name).map_err(|error| Usage(error.to_string()))?;
-    Ok(Kept::parse(&text).map_err(|why| Usage(format!("{name}: {why}")))?)
+    Ok(Kept::parse(&text).map_err(|error| Usage(format!("{name}: {error}")))?)
 }
 
-/// The name of the model to compare with: `name`, or the model of the measured processor.
+/// The name of the model to compare with: `name`, or the model of the processor that is or was measured. For this
+/// machine, a model that `machines fit` made comes before a preset.
 fn model_name(name: Option<&str>, kept: Option<&Kept>) -> anyhow::Result<String> {
     if let Some(name) = name {
         return Ok(name.to_owned());
     }
     let processor = kept.map(|kept| kept.processor.clone());
-    let is_here = processor.is_none();
+    let is_this_machine = processor.is_none();
     let processor = processor.or_else(|| Some(this_processor()?.0));
     let Some(processor) = processor else { bail!(unidentified()) };
     let Processor { vendor, family, model } = &processor;
-    if is_here && models::host_file().is_some_and(|file| file.exists()) {
+    if is_this_machine && models::host_file().is_some_and(|file| file.exists()) {
         return Ok(models::HOST.to_owned());
     }
     match models::of_processor(vendor, *family, *model)[..] {
@@ -155,7 +161,7 @@ fn unidentified() -> BenchError {
     }
 }
 
-/// Refuses to compare a model with a processor that it does not describe.
+/// Fails when the model does not describe the processor: a comparison would be meaningless.
 fn check_processor(name: &str, model: &SystemModel, processor: &Processor) -> anyhow::Result<()> {
     let Processor { vendor, family, model: number } = processor;
     if model.processors.iter().any(|range| range.holds(vendor, *family, *number)) {
@@ -182,6 +188,7 @@ fn check_processor(name: &str, model: &SystemModel, processor: &Processor) -> an
     bail!(BenchError::NothingMeasurable { reason, remedy: Some(remedy) })
 }
 
+/// Measures the kernels in the simulated machine and, without `kept` data, on this machine. Makes the run.
 fn compare(
     args: &ModelArgs,
     name: &str,
@@ -197,7 +204,7 @@ fn compare(
         ..args.simulated.level.clone()
     };
     if name == models::HOST {
-        // Without a fitted model, this error says how to make one. It must come before other errors.
+        // Fails here without a fitted model, before other checks: this error says how to make one.
         models::text(name)?;
     }
     let model = level.model_of_all_events(&cache, Some(name))?.context("no model is named")?;
@@ -241,16 +248,17 @@ fn compare(
     finish(args, &open, "sim", result)
 }
 
-/// The kernels without cycles, with the reasons. `side` says on which machine, as in `in the model`.
+/// An absence for each kernel without cycles. `side` names the machine in its text, as in `in the model`.
 fn absences(samples: &[KernelSample], side: &str) -> Vec<(String, String, Option<String>)> {
     let absence = |kernel: &KernelSample| {
-        let why = kernel.figures.as_ref().err()?;
-        Some((format!("{}/{} {side}", kernel.group, kernel.name), why.clone(), None))
+        let reason = kernel.figures.as_ref().err()?;
+        Some((format!("{}/{} {side}", kernel.group, kernel.name), reason.clone(), None))
     };
     samples.iter().filter_map(absence).collect()
 }
 
-fn real_from_kept(kept: &Kept, kernels: &[KernelSample]) -> Real {
+/// Takes the real processor's cycles from kept data instead of a measurement.
+fn real_from_kept(kept: &Kept, kernels: &[KernelSample]) -> RealProcessor {
     let samples = kept.samples(kernels);
     let mut result = Measured::default();
     result.settings.insert("measured_on".into(), json!(kept.cpu));
@@ -264,10 +272,11 @@ fn real_from_kept(kept: &Kept, kernels: &[KernelSample]) -> Real {
              {COMPILED}: their instructions may differ"
         ));
     }
-    Real { samples, result, is_virtual: kept.is_virtual == Some(true) }
+    RealProcessor { samples, result, is_virtual: kept.is_virtual == Some(true) }
 }
 
-fn measure_real(args: &ModelArgs) -> anyhow::Result<Real> {
+/// Measures the kernels on a CPU of this machine, and saves the result with `--save`.
+fn measure_real(args: &ModelArgs) -> anyhow::Result<RealProcessor> {
     let list = args.cpus.as_deref();
     let cpu = one_cpu(list, &usable_cpus(list)?)?;
     let stop = stop_on_signals()?;
@@ -289,20 +298,22 @@ fn measure_real(args: &ModelArgs) -> anyhow::Result<Real> {
         bail!(unidentified());
     }
     result.warnings = host.warnings;
-    Ok(Real { samples: host.samples, result, is_virtual: host.conditions.is_virtual })
+    let is_virtual = host.conditions.is_virtual;
+    Ok(RealProcessor { samples: host.samples, result, is_virtual })
 }
 
-/// Warning if only the processor's kernels ran in a virtual machine.
+/// Warning if the processor was measured in a virtual machine and the model has no nested page tables.
 const UNNESTED: &str = "the processor was measured in a virtual machine, whose page walks are nested, and those of the \
                         model are not: kernels with many pages and kernels of the system differ therefore (--set \
                         nested.page=4KiB)";
 
-/// How cycles are measured.
+/// How cycles are measured: text of the run and of the file with kept data.
 const METHOD: &str = "core cycles per unit: ticks of the time-stamp counter, converted by chains of dependent \
                       additions (a cycle each) before and after each window; median of the windows in which the \
                       core's rate changed by at most 1 % and neither four chains of additions nor NOPs found a \
                       busy SMT sibling";
 
+/// Writes the kept data of this processor, which `--measured` reads.
 fn save(
     (file, force): (&Path, ForceArgs),
     host: &Host,
@@ -323,6 +334,7 @@ fn save(
     Ok(())
 }
 
+/// Makes the run on the bench `bench`, with the selected kernels as its first setting. Prints and records it.
 fn finish(
     args: &ModelArgs,
     open: &OpenRun,

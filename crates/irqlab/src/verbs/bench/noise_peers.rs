@@ -1,4 +1,5 @@
-//! `irqlab bench noise-peers`: compares the detour loop with other tools.
+//! `irqlab bench noise-peers`: measures one CPU with the detour loop, oslat and cyclictest in turn, and compares how
+//! many gaps above each threshold they find.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub fn run(args: &NoisePeersArgs) -> anyhow::Result<ExitCode> {
     let usable = usable_cpus(None)?;
     let list = args.cpus.as_deref();
     let cpu = one_cpu(list, &usable_cpus(list)?)?;
-    let Some(housekeeping) = usable.iter().copied().find(|other| *other != cpu) else {
+    let Some(housekeeping) = usable.iter().copied().find(|usable_cpu| *usable_cpu != cpu) else {
         bail!(Usage(
             "this bench needs two CPUs: one to measure, one for the tools' own threads".to_owned()
         ));
@@ -60,6 +61,7 @@ pub fn run(args: &NoisePeersArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run, &[])
 }
 
+/// The settings and tables of the run, from what was compared.
 fn measured(settings: &NoisePeers, compared: Compared) -> Measured {
     let mut run_settings = Map::new();
     run_settings.insert("cpu".into(), json!(settings.cpu));

@@ -1,4 +1,5 @@
-//! `irqlab bench overhead`: compares the overhead of a pair of probes with other tools.
+//! `irqlab bench overhead`: compares the overhead of irqlab's entry and exit probes with that of other tools, on one
+//! loop of system calls.
 
 use std::process::ExitCode;
 
@@ -43,11 +44,11 @@ pub fn run(args: &OverheadArgs) -> anyhow::Result<ExitCode> {
     });
     drop(progress);
     let overhead = measured.map_err(with_remedy_for_rights)?;
-    open.finish(&run_of("bench-overhead", open.started(), record_of(&settings, &overhead)), &[])
+    open.finish(&run_of("bench-overhead", open.started(), run_parts(&settings, &overhead)), &[])
 }
 
-/// The run's record: settings, lost events, and the tables `overhead` and `targets`.
-fn record_of(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
+/// The result as parts of a run: settings, lost events, and the tables `overhead` and `targets`.
+fn run_parts(settings: &OverheadSettings, overhead: &Overhead) -> Measured {
     let mut run_settings = Map::new();
     run_settings.insert("cpu".into(), json!(settings.cpu));
     run_settings.insert("rounds".into(), json!(settings.rounds));

@@ -1,4 +1,5 @@
-//! `irqlab bench sim-repeat`: checks that a simulated machine repeats a run to the byte.
+//! `irqlab bench sim-repeat`: checks that a simulated machine repeats a run to the byte. Runs each machine many
+//! times, and compares the digests of the plugin's records.
 
 use std::fs;
 use std::path::PathBuf;
@@ -79,8 +80,8 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot create {}", directory.display()))?;
     }
     let stop = stop_on_signals()?;
-    let line = shell_line(&args.command);
-    let request = format!("run:{}", if line.is_empty() { COMMAND } else { &line });
+    let command = shell_line(&args.command);
+    let request = format!("run:{}", if command.is_empty() { COMMAND } else { &command });
     let vcpus: &[u32] = if args.vcpus.is_empty() { &[2] } else { &args.vcpus };
     let machine = |vcpus: &u32| {
         let (machine, kernel) = args.guest.machine(&cache, *vcpus, Tools::None)?;
@@ -89,9 +90,9 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
         Ok(RepeatedMachine::new(name, machine, kernel_files, request.clone(), start))
     };
     let mut machines = vcpus.iter().map(machine).collect::<anyhow::Result<Vec<_>>>()?;
-    let memory_mib = machines.iter().map(|each| each.machine.memory_mib).max().unwrap_or(0);
+    let memory_mib = machines.iter().map(|repeated| repeated.machine.memory_mib).max().unwrap_or(0);
     let jobs = args.jobs.choose(args.times as usize * machines.len(), memory_mib);
-    let line = Mutex::new(ProgressLine::new(Redraw::EverySecond));
+    let progress_line = Mutex::new(ProgressLine::new(Redraw::EverySecond));
     let repetition = Repetition {
         cache: &cache,
         qemu: &qemu,
@@ -101,15 +102,15 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
         keep: args.keep.as_deref(),
         stop: &|| stop.is_requested(),
         progress: &|number, count, name| {
-            line.lock().unwrap_or_else(PoisonError::into_inner).step(number, count, name);
+            progress_line.lock().unwrap_or_else(PoisonError::into_inner).step(number, count, name);
         },
     };
     let is_complete = repetition.run(&mut machines, u64::from(args.times), jobs)?;
-    drop(line);
+    drop(progress_line);
     let settings = [
         ("times", json!(args.times)),
         ("qemu", json!(qemu.version_text)),
-        ("machine", json!(machines.first().map(|each| each.machine.described()))),
+        ("machine", json!(machines.first().map(|repeated| repeated.machine.described()))),
         ("model", json!(name)),
         ("detail", json!(format!("{:?}", watch.detail).to_lowercase())),
         ("vcpu_slice", json!(watch.vcpu_slice)),
@@ -124,8 +125,8 @@ pub fn run(args: &SimRepeatArgs) -> anyhow::Result<ExitCode> {
     };
     let run = run_of("bench-sim-repeat", open.started(), result);
     let exit = open.finish(&Run { bench: "sim".to_owned(), host: Map::new(), ..run }, &[])?;
-    let unrepeatable = machines.iter().filter(|each| each.outcomes().len() > 1);
-    let names: Vec<&str> = unrepeatable.map(|each| each.name.as_str()).collect();
+    let unrepeatable = machines.iter().filter(|repeated| repeated.outcomes().len() > 1);
+    let names: Vec<&str> = unrepeatable.map(|repeated| repeated.name.as_str()).collect();
     if names.is_empty() {
         return Ok(exit);
     }

@@ -1,4 +1,5 @@
-//! `irqlab bench storm`: raises interrupts at a high rate on all CPUs, and checks that irqlab loses none.
+//! `irqlab bench storm`: raises timer, inter-processor and disk interrupts at a high rate on all CPUs. It reports
+//! lost events, irqlab's memory and its CPU time.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub fn run(args: &StormArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run_of("bench-storm", open.started(), measured(&settings, &storm)), &[])
 }
 
+/// The settings and tables of the run, from the storm's reports.
 fn measured(settings: &StormSettings, storm: &Storm) -> Measured {
     let mut run_settings = Map::new();
     run_settings.insert("cpus".into(), json!(settings.cpus));

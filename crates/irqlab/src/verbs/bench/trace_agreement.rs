@@ -55,6 +55,7 @@ pub fn run(args: &TraceAgreementArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run_of("bench-trace-agreement", open.started(), measured(&settings, &seen)), &[])
 }
 
+/// The settings, observer facts and tables of the run, from the spans that both observers saw.
 fn measured(settings: &TraceAgreementSettings, seen: &TraceAgreement) -> Measured {
     let mut run_settings = Map::new();
     run_settings.insert("cpus".into(), json!(settings.cpus));

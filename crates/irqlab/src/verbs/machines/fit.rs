@@ -1,4 +1,9 @@
-//! `irqlab machines fit`: makes a model of this machine's processor, starting from the nearest preset.
+//! `irqlab machines fit`: makes a model of this machine's processor.
+//!
+//! Measures the kernels of the validation suite on the processor, and starts from the preset (built-in model) that is
+//! nearest to the processor. Sets fields from CPUID and from the measured cycles. Then refines other fields in
+//! rounds: it simulates the kernels with the draft, and changes each field by the difference. `lab::kernels::fit` has
+//! the rules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,8 +35,9 @@ use crate::simulated::{DetailLevel, GuestArgs, JobsArgs, Simulated, SimulatedArg
 const PRESETS: [(&str, &str); 2] = [("AuthenticAMD", "zen4"), ("GenuineIntel", "emerald-rapids")];
 /// Largest number of ways of a model's TLB.
 const WAYS_MAX: u32 = 64;
-/// Number of CPUs of the simulated machine. `bench model` has the same machine.
+/// Number of CPUs of the simulated machine, which equals the machine of `bench model`.
 const VCPUS: u32 = 2;
+/// Memory of the simulated machine, MiB.
 const MEMORY_MIB: u32 = 1024;
 
 /// Make a model of this machine: measure its processor, start from the nearest model, refine it
@@ -65,7 +71,9 @@ pub struct FitArgs {
 
 /// An unfinished model: its text, and how its fields were set.
 struct Draft {
+    /// The model in TOML. It is valid at any time.
     text: String,
+    /// The last decision on each field, in the order in which the fields were set.
     fitted: Vec<Fitted>,
     /// Fields that this host cannot determine. They keep the preset's values, whatever the kernels measure.
     undetermined: Vec<Fitted>,
@@ -75,7 +83,7 @@ impl Draft {
     /// Sets a field. If the host cannot determine the field, or the model refuses the value, the field keeps its
     /// value and the reason is recorded.
     fn set(&mut self, field: Fitted) {
-        let undetermined = self.undetermined.iter().find(|other| other.field == field.field);
+        let undetermined = self.undetermined.iter().find(|fitted| fitted.field == field.field);
         let field = undetermined.cloned().unwrap_or(field);
         let field = match &field.value {
             None => field,
@@ -87,28 +95,29 @@ impl Draft {
                 Err(error) => left(&field.field, &error.problem),
             },
         };
-        self.fitted.retain(|other| other.field != field.field);
+        self.fitted.retain(|fitted| fitted.field != field.field);
         self.fitted.push(field);
     }
 
-    /// Sets several fields at once, because the model would be invalid in between.
-    fn set_together(&mut self, all: Vec<Fitted>) {
+    /// Sets several fields at once, because the model would be invalid in between. If the model refuses the values, all
+    /// fields keep their values and the reason is recorded.
+    fn set_together(&mut self, fields: Vec<Fitted>) {
         let assignment =
             |field: &Fitted| Some(format!("{}={}", field.field, field.value.as_ref()?));
-        let assignments: Vec<String> = all.iter().filter_map(assignment).collect();
+        let assignments: Vec<String> = fields.iter().filter_map(assignment).collect();
         let list: Vec<&str> = assignments.iter().map(String::as_str).collect();
         match schema::set(&self.text, &list) {
             Ok(text) => {
                 self.text = text;
-                self.fitted.extend(all);
+                self.fitted.extend(fields);
             }
             Err(error) => {
-                self.fitted.extend(all.iter().map(|field| left(&field.field, &error.problem)));
+                self.fitted.extend(fields.iter().map(|field| left(&field.field, &error.problem)));
             }
         }
     }
 
-    /// The present value of a field, if the field is a whole number.
+    /// The value of a field in the draft, such as `l2.size`. `None` if it has no such field or the value is no integer.
     fn number(&self, field: &str) -> Option<i64> {
         let table: toml::Table = toml::from_str(&self.text).ok()?;
         let mut parts = field.split('.');
@@ -135,14 +144,14 @@ impl Draft {
     }
 }
 
-/// A field whose value does not come from a kernel. `method` says where it comes from.
+/// A field whose value comes from another source than a kernel: `method`.
 fn stated(field: &str, value: String, method: &str) -> Fitted {
     let (field, value) = (field.to_owned(), Some(value));
     Fitted { field, value, measured: None, method: method.to_owned() }
 }
 
 pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
-    let file = file(args)?;
+    let file = model_file(args)?;
     let facts = host_facts(&Root::default());
     let (processor, _) = live::kernels::this_processor().ok_or_else(|| {
         let reason = "this machine does not say which processor it has (CPUID)".to_owned();
@@ -155,19 +164,20 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("machines-fit", &args.results)?;
     let stop = stop_on_signals()?;
     // Prepares the simulated machine before the minutes of measuring, so that missing programs are reported early.
-    let with_preset = preset_machine(&preset)?;
+    let preset_machine = prepare_preset(&preset)?;
     console::say("measuring this machine");
     let host = measure_host(&[], (args.windows, 1), cpu, &stop)?;
     if stop.is_requested() {
         bail!(STOPPED);
     }
-    let before = measure(&with_preset, "the preset", &[])?;
+    let before = measure(&preset_machine, "the preset", &[])?;
     let undetermined = could_not_tell(&host.samples, &host.conditions);
+    // The order of the following steps counts: a later step overrides the fields of an earlier one.
     let mut draft = Draft { text, fitted: Vec::new(), undetermined };
-    from_facts(&mut draft, &facts, &processor)?;
+    set_from_facts(&mut draft, &facts, &processor)?;
     nested_page(&host.samples, &host.conditions).into_iter().for_each(|field| draft.set(field));
     direct(&host.samples).into_iter().for_each(|field| draft.set(field));
-    tlb(&mut draft, &host.samples);
+    set_tlb(&mut draft, &host.samples);
     let names = refined_by(&host.samples);
     for round in 1..=args.rounds {
         let label = format!("round {round} of {}", args.rounds);
@@ -188,7 +198,7 @@ pub fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The file to write. Creates its directory and checks that the file can be written.
-fn file(args: &FitArgs) -> anyhow::Result<PathBuf> {
+fn model_file(args: &FitArgs) -> anyhow::Result<PathBuf> {
     let file = match &args.output {
         Some(file) => file.clone(),
         None => models::host_file()
@@ -211,7 +221,7 @@ fn preset(requested: Option<&str>, processor: &Processor) -> anyhow::Result<Stri
     if let Some(name) = models::of_processor(vendor, *family, *model).first() {
         return Ok((*name).to_owned());
     }
-    match PRESETS.iter().find(|(other, _)| other == vendor) {
+    match PRESETS.iter().find(|(preset_vendor, _)| preset_vendor == vendor) {
         Some((_, name)) => Ok((*name).to_owned()),
         None => {
             bail!(Usage(format!(
@@ -222,7 +232,11 @@ fn preset(requested: Option<&str>, processor: &Processor) -> anyhow::Result<Stri
 }
 
 /// Sets name, clock, number of CPUs and caches from what the machine states.
-fn from_facts(draft: &mut Draft, facts: &HostFacts, processor: &Processor) -> anyhow::Result<()> {
+fn set_from_facts(
+    draft: &mut Draft,
+    facts: &HostFacts,
+    processor: &Processor,
+) -> anyhow::Result<()> {
     let name = facts.cpu.model.name.as_deref().unwrap_or("unknown processor");
     let about = format!("{} (family {}), fitted", name.replace('"', ""), processor.family);
     draft.set(stated("name", "\"host\"".to_owned(), "--on sim:host"));
@@ -260,7 +274,8 @@ fn geometry(cache: &CacheFacts, table: &str) -> Option<Vec<Fitted>> {
     ])
 }
 
-fn tlb(draft: &mut Draft, host: &[KernelSample]) {
+/// Sets the entries and ways of the first TLB for data, if the kernels show where that TLB ends.
+fn set_tlb(draft: &mut Draft, host: &[KernelSample]) {
     match first_tlb_entries(host) {
         Some((entries, method)) => {
             // A model's TLB has at most `WAYS_MAX` ways, so a larger TLB gets two or four sets.
@@ -277,6 +292,7 @@ fn tlb(draft: &mut Draft, host: &[KernelSample]) {
     }
 }
 
+/// Prepares a simulated machine with the model.
 fn prepare(model: models::Model) -> anyhow::Result<Simulated> {
     let cache = Cache::from_environment()?;
     let plain = SimulatedArgs::plain(JobsArgs::default(), std::time::Duration::from_secs(3600));
@@ -285,10 +301,11 @@ fn prepare(model: models::Model) -> anyhow::Result<Simulated> {
     Simulated::prepare(cache, &guest, VCPUS, watch, stop_on_signals()?, |_| Ok(()))
 }
 
-fn preset_machine(name: &str) -> anyhow::Result<Simulated> {
+fn prepare_preset(name: &str) -> anyhow::Result<Simulated> {
     prepare(model(&Cache::from_environment()?, name, &[], Some(DetailLevel::Ooo))?)
 }
 
+/// Measures the kernels named in `only`, or all if it is empty. `label`: name of the machine in messages.
 fn measure(
     simulated: &Simulated,
     label: &str,
@@ -298,11 +315,13 @@ fn measure(
     Ok(measure_model(simulated, label, only, 1)?.context(STOPPED)?.samples)
 }
 
+/// Like [`measure`], in a new machine with the model `text`.
 fn measure_text(text: &str, label: &str, only: &[String]) -> anyhow::Result<Vec<KernelSample>> {
     let model = models::of_text(&Cache::from_environment()?, label, text, Detail::Ooo)?;
     measure(&prepare(model)?, label, only)
 }
 
+/// The number of kernels that `only` selects, in words.
 fn counted(only: &[String]) -> String {
     match (only, selected(&[])) {
         ([], Ok(all)) => format!("all {} kernels", all.len()),
@@ -310,17 +329,18 @@ fn counted(only: &[String]) -> String {
     }
 }
 
-/// The comment at the start of the model file.
+/// The comment at the start of the model file. `after`: samples of the fitted model.
 fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]) -> String {
     use lab::kernels::{Comparison, Pair, is_held_out};
-    let pairs = |held: bool| {
-        let samples = host.samples.iter().filter(move |sample| is_held_out(&sample.name) == held);
+    let pairs = |held_out: bool| {
+        let samples =
+            host.samples.iter().filter(move |sample| is_held_out(&sample.name) == held_out);
         samples.filter_map(|host| {
             let model = after.iter().find(|sample| sample.name == host.name)?;
             Some(Pair { host, model })
         })
     };
-    let summary = |held: bool| match Comparison::of(pairs(held)) {
+    let summary = |held_out: bool| match Comparison::of(pairs(held_out)) {
         Some(errors) => {
             format!("{} kernels, mean error factor {:.3}", errors.kernels, errors.mean)
         }
@@ -337,6 +357,7 @@ fn head(preset: &str, processor: &Processor, host: &Host, after: &[KernelSample]
     )
 }
 
+/// Makes the run. `before` and `after`: samples of the preset and of the fitted model.
 fn run_of(
     args: &FitArgs,
     (preset, open): (&str, &OpenRun),

@@ -1,4 +1,7 @@
-//! `reproduce footprint-1999`: the cache lines that an interrupt evicts, for each model.
+//! `reproduce footprint-1999`: the cache lines that an interrupt evicts, for each model of `--models`.
+//!
+//! Simulates the parts of each model (`parts`) with the experiment `footprint`, several machines at a time.
+//! `papers::footprint_1999` makes the paper's tables and judges its findings.
 
 use std::cmp::Reverse;
 use std::process::ExitCode;
@@ -25,59 +28,68 @@ use crate::run::{OpenRun, stop_on_signals};
 use crate::simulated::{self, GuestArgs, JobsArgs};
 use crate::verbs::footprint::{MEMORY_MIB, SimulatedFootprint, VCPUS, prepare};
 
-/// Tables of a part that are recorded in the run, with their names in the run.
+/// The tables of a part that are recorded: their names in the part, and in the run of the reproduction.
 const TABLES: [(&str, &str); 4] =
     [("footprint", "series"), ("sums", "sums"), ("modes", "modes"), ("by_context", "by_context")];
 
-/// A part of a model's measurements. Each part has a machine of its own.
-struct Item<'a> {
+/// One simulated machine: a part of the measurements of a model.
+struct PartOfModel<'a> {
     model: &'a str,
     part: GuestPart,
     window_cycles: u64,
 }
 
-/// The result of an item: the block `host` of the run, the facts of the bench, and the samples. `None` if the user
-/// stopped before the item was measured.
-type ItemResult = anyhow::Result<Option<(Map<String, Json>, BenchFacts, Measured<Samples>)>>;
+/// The result of a part: the block `host` of the run, the facts of the bench, and the samples. `None` if the user
+/// stopped before the part was measured.
+type PartResult = anyhow::Result<Option<(Map<String, Json>, BenchFacts, Measured<Samples>)>>;
+
+impl PartOfModel<'_> {
+    /// Name of the machine in progress lines.
+    fn label(&self) -> String {
+        format!("{}: {}", self.model, self.part.name)
+    }
+}
 
 pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let figures = Paper::built_in().context("papers/footprint-1999.toml")?;
     let (models, repetitions) = (args.models(), args.repetitions()?);
-    let mut items = Vec::new();
+    let mut all_parts = Vec::new();
     for model in &models {
         let described = changed(model, &[])?;
-        let own_clock = figures.has_long_windows_of(model);
-        for part in parts(&described, repetitions as usize, args.seed, own_clock) {
+        let at_model_clock = figures.has_long_windows_of(model);
+        for part in parts(&described, repetitions as usize, args.seed, at_model_clock) {
+            // Refuses wrong changes before any machine starts.
             changed(model, &part.set())?;
-            items.push(Item { model, window_cycles: part.window_cycles(&described), part });
+            let window_cycles = part.window_cycles(&described);
+            all_parts.push(PartOfModel { model, window_cycles, part });
         }
     }
     let open = OpenRun::new("reproduce", &args.results)?;
     let stop = stop_on_signals()?;
-    let jobs = args.jobs.choose(items.len(), MEMORY_MIB);
+    let jobs = args.jobs.choose(all_parts.len(), MEMORY_MIB);
     let progress = Mutex::new((0, ProgressLine::new(Redraw::EverySecond)));
-    // Long items start first. If a long item started last, it would run alone at the end.
-    let mut order: Vec<usize> = (0..items.len()).collect();
-    order.sort_by_key(|index| Reverse(items[*index].window_cycles));
+    // Long parts start first. If a long part started last, it would run alone at the end.
+    let mut order: Vec<usize> = (0..all_parts.len()).collect();
+    order.sort_by_key(|index| Reverse(all_parts[*index].window_cycles));
     let results = for_each(jobs, &order, |_, index| {
-        let item = &items[*index];
+        let part_of_model = &all_parts[*index];
         if stop.is_requested() {
             return Ok(None);
         }
         {
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress.0 += 1;
-            let (number, label) = (progress.0, format!("{}: {}", item.model, item.part.name));
-            progress.1.step(number, items.len(), &label);
+            let (number, label) = (progress.0, part_of_model.label());
+            progress.1.step(number, all_parts.len(), &label);
         }
-        measure_part(args, item, &stop).with_context(|| item.model.to_owned())
+        measure_part(args, part_of_model, &stop).with_context(|| part_of_model.model.to_owned())
     });
     drop(progress);
     let mut all = Gathered::default();
-    let mut results: Vec<(usize, ItemResult)> = order.into_iter().zip(results).collect();
+    let mut results: Vec<(usize, PartResult)> = order.into_iter().zip(results).collect();
     results.sort_by_key(|(index, _)| *index);
-    for (item, (_, result)) in items.into_iter().zip(results) {
-        gather(item, result, &mut all)?;
+    for (part_of_model, (_, result)) in all_parts.into_iter().zip(results) {
+        gather(part_of_model, result, &mut all)?;
     }
     if all.runs.iter().all(|run| run.parts.is_empty()) {
         return Err(all.into_failure());
@@ -85,10 +97,10 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     open.finish(&assemble_all(args, repetitions, &figures, all, open.started()), &[])
 }
 
-/// Adds the result of a part to the other parts of its model.
+/// Adds the result of a part to `all`. The parts of a model must come one after the other.
 fn gather(
-    Item { model, part, .. }: Item<'_>,
-    result: ItemResult,
+    PartOfModel { model, part, .. }: PartOfModel<'_>,
+    result: PartResult,
     all: &mut Gathered<ModelRun>,
 ) -> anyhow::Result<()> {
     if all.runs.last().is_none_or(|run| run.model != model) {
@@ -117,13 +129,15 @@ fn gather(
     Ok(())
 }
 
+/// The model with this name and these changes.
 fn changed(name: &str, changes: &[String]) -> Result<SystemModel, Usage> {
     let changed = models::changed(name, changes);
     changed.map(|(_, model)| model).map_err(|error| Usage(error.to_string()))
 }
 
-fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResult {
-    let part = &item.part;
+/// Boots the machine of a part and measures it. Returns `None` if the user asked to stop.
+fn measure_part(args: &ReproduceArgs, part_of_model: &PartOfModel<'_>, stop: &Stop) -> PartResult {
+    let part = &part_of_model.part;
     let guest = GuestArgs {
         machine_limit: Some(args.limit()),
         append: part.append.clone(),
@@ -131,14 +145,14 @@ fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResul
         ..GuestArgs::default()
     };
     let cache = Cache::from_environment()?;
-    let model = simulated::model(&cache, item.model, &part.set(), None)?;
+    let model = simulated::model(&cache, part_of_model.model, &part.set(), None)?;
     let watch = Watch {
         detail: model.detail,
         model: Some(model.clone()),
         start_fast: true,
         ..Watch::default()
     };
-    let label = format!("{}: {}, ", item.model, part.name);
+    let label = format!("{}, ", part_of_model.label());
     let footprint = SimulatedFootprint {
         label: &label,
         // The parts run at the same time.
@@ -157,7 +171,8 @@ fn measure_part(args: &ReproduceArgs, item: &Item<'_>, stop: &Stop) -> ItemResul
     Ok((!bench.stop_requested()).then(|| (host, bench.facts(), measured)))
 }
 
-/// Adds the tables of a part, with the names of the model and of the guest as the first columns.
+/// Adds the description, the warnings and the tables of a part to `all`. The first columns of its tables name the model
+/// and the guest.
 fn add_part(
     name: &str,
     part: &GuestPart,
@@ -184,13 +199,15 @@ fn add_part(
         all.absent.push(record::Absence { table: "series".to_owned(), what, ..absence });
     }
     for mut table in run.tables {
-        let Some((_, to)) = TABLES.iter().find(|(from, _)| *from == table.name) else { continue };
+        let name_in_run = TABLES.iter().find(|(name_in_part, _)| *name_in_part == table.name);
+        let Some((_, name_in_run)) = name_in_run else { continue };
         let guest = key_cell("guest", "Guest that measured the row.", part.name);
-        (*to).clone_into(&mut table.name);
+        (*name_in_run).clone_into(&mut table.name);
         all.add_rows(&[model_cell(name), guest], table);
     }
 }
 
+/// Makes the run from all parts: the tables compare the models with the paper's figures.
 fn assemble_all(
     args: &ReproduceArgs,
     repetitions: u32,
@@ -220,9 +237,9 @@ mod tests {
 
     use super::*;
 
-    fn item(number: usize) -> Item<'static> {
+    fn item(number: usize) -> PartOfModel<'static> {
         let part = parts(&changed("ultra-1", &[]).unwrap(), 24, 1, false).swap_remove(number);
-        Item { model: "ultra-1", window_cycles: 0, part }
+        PartOfModel { model: "ultra-1", window_cycles: 0, part }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Collects the results of the parts of a reproduction, and makes one run of them.
+//! Collects the results of the simulated machines of a reproduction (its parts), and makes one run of them. The
+//! reproductions of footprint-1999, handlers-ia32 and simos-1995 use it.
 
 use anyhow::anyhow;
 use lab::experiment::{Measured, TIME_LIMIT, missing_warning};
@@ -56,12 +57,12 @@ impl<R> Default for Gathered<R> {
     }
 }
 
-/// A column that names the part that measured a row, and the name of a part.
+/// A key column for rows of several parts, and its cell for the rows of `part`.
 pub fn key_cell(name: &str, doc: &str, part: &str) -> (Column, Value) {
     (Column::new(name, Kind::Text, doc).priority(101).key(), part.into())
 }
 
-/// The column of a simulated machine's model.
+/// The key column `model`, and its cell for the rows of `model`.
 pub fn model_cell(model: &str) -> (Column, Value) {
     key_cell("model", "Model of the simulated machine.", model)
 }
@@ -76,12 +77,12 @@ impl<R> Gathered<R> {
         }
     }
 
-    /// Describes the machine of a part.
+    /// Records the description of a part's machine. The settings of the run list it.
     pub fn machine(&mut self, part: &str, description: Json) {
         self.machines.insert(part.to_owned(), description);
     }
 
-    /// Adds the warnings of a part that are not there yet.
+    /// Adds those warnings of a part that were not added before.
     pub fn warn(&mut self, part: &str, warnings: impl IntoIterator<Item = String>) {
         for warning in warnings {
             let text = format!("{part}: {warning}");
@@ -103,7 +104,7 @@ impl<R> Gathered<R> {
         self.failure.get_or_insert(error);
     }
 
-    /// Records which parts of a plan the end of its run left out or cut short, and the limit that ended the run.
+    /// Records that a part ended before its plan was complete. Names what is missing and the limit that ended the part.
     pub fn add_early_end<S>(&mut self, part: &str, measured: &Measured<S>) {
         if measured.complete {
             return;
@@ -115,12 +116,13 @@ impl<R> Gathered<R> {
         }
     }
 
-    /// Records that a part was not measured completely.
+    /// Marks the run as incomplete, because a part was not measured completely.
     pub fn incomplete(&mut self) {
         self.complete = false;
     }
 
-    /// The error of a reproduction without results: that of the first failed part, or that the user stopped it.
+    /// The error of a reproduction without results: the error of the first failed part, or else that the user stopped
+    /// it.
     pub fn into_failure(self) -> anyhow::Error {
         self.failure.unwrap_or_else(|| anyhow!(STOPPED))
     }

@@ -1,5 +1,8 @@
 //! `reproduce handlers-ia32`: the cost of interrupts on six machines, under {idle, loaded} x {low, high rate} x
 //! {disk, net}.
+//!
+//! Simulates the models one after the other with the experiment `handlers`, the conditions of a model at the same
+//! time. `papers::handlers_ia32` makes the paper's tables and judges its findings.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,11 +31,11 @@ use crate::simulated::{FlavourName, GuestArgs, KernelArgs, Simulated, add_disk, 
 const WINDOW: Duration = Duration::from_millis(200);
 const LOW_INTERVAL: Duration = Duration::from_millis(10);
 const WARM_UP: Duration = Duration::from_millis(100);
-/// Disk of the paper's machines, except [`HAS_SCSI`].
+/// Disk of the paper's machines, except [`SCSI_MACHINE`].
 const IDE: &str = "ide,latency=100us";
 const SCSI: &str = "lsi,latency=100us";
 /// The paper's machine with a SCSI disk.
-const HAS_SCSI: &str = "p3-1266";
+const SCSI_MACHINE: &str = "p3-1266";
 /// The paper's machines had 100 Mbit/s cards with port IO and an interrupt line.
 const CARDS: NicModel = NicModel::Rtl8139;
 /// Tables of each model that are recorded in the run.
@@ -46,6 +49,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
         args.models.clone()
     };
     let cache = Cache::from_environment()?;
+    // Refuses unknown models before the run's directory is created.
     for name in &models {
         model(&cache, name, &[], None)?;
     }
@@ -77,6 +81,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     open.finish(&assemble_all(args, &models, &published, all, &open), &[])
 }
 
+/// Measures all conditions on one model. Also returns the facts of the bench, and the block `host` of the run.
 fn measure(
     args: &ReproduceArgs,
     name: &str,
@@ -97,7 +102,7 @@ fn measure(
     let kernel = KernelArgs { kernel: None, modules: None, flavour: Some(FlavourName::Full) };
     let machine_limit = Some(args.limit());
     let guest = GuestArgs { kernel, net: Some(CARDS), machine_limit, ..GuestArgs::default() };
-    let disk = if name == HAS_SCSI { SCSI } else { IDE };
+    let disk = if name == SCSI_MACHINE { SCSI } else { IDE };
     let prepared = Simulated::prepare(cache, &guest, 1, watch, stop.clone(), |machine| {
         add_disk(machine, true, disk)
     })?;
@@ -132,7 +137,8 @@ fn measure(
     Ok((run, bench.facts(), host))
 }
 
-/// Adds a model's tables, with the model's name as the first column.
+/// Adds the description, the warnings and the tables of a model to `all`. The first column of its tables names the
+/// model.
 fn add_model(plan: &Plan, run: ModelRun, facts: BenchFacts, all: &mut Gathered<ModelRun>) {
     let name = run.model.clone();
     let machine = json!({
@@ -153,6 +159,7 @@ fn add_model(plan: &Plan, run: ModelRun, facts: BenchFacts, all: &mut Gathered<M
     all.runs.push(run);
 }
 
+/// Makes the run from all models: the tables compare them with the paper's figures.
 fn assemble_all(
     args: &ReproduceArgs,
     models: &[String],

@@ -1,4 +1,8 @@
-//! `irqlab reproduce`: measures or simulates the tables of a paper, and compares them with the published ones.
+//! `irqlab reproduce`: measures or simulates the tables of a paper, and compares them with the published tables.
+//!
+//! Each paper has a file here that plans and measures, and a module in the crate `papers` with its figures and
+//! findings. The reproductions share [`ReproduceArgs`]; [`ReproduceArgs::check`] refuses options that a paper does
+//! not use.
 
 mod footprint_1999;
 mod gathered;
@@ -103,6 +107,7 @@ enum PaperName {
 const MODELS: &str = "origin-200,ultra-1,r4400-1994,p3-600,zen3";
 
 impl ReproduceArgs {
+    /// The models of footprint-1999.
     fn models(&self) -> Vec<String> {
         if self.models.is_empty() {
             return MODELS.split(',').map(str::to_owned).collect();
@@ -116,7 +121,7 @@ impl ReproduceArgs {
         self.limit.unwrap_or(Duration::from_secs(hours * 3600))
     }
 
-    /// The number of repetitions of this paper.
+    /// The number of repetitions, by default that of the paper.
     ///
     /// Fails when `--repetitions` is outside the paper's range.
     fn repetitions(&self) -> anyhow::Result<u32> {
@@ -140,11 +145,11 @@ impl ReproduceArgs {
         matches!(self.on, Some(On::Sim(_)))
     }
 
-    /// Refuses options that belong to other papers.
+    /// Refuses options that this paper does not use.
     fn check(&self) -> anyhow::Result<()> {
         use PaperName::{Footprint1999, HandlersIa32, NoiseT1, SignalAfterburner, Simos1995};
         let simulated = &[Footprint1999, HandlersIa32, NoiseT1, Simos1995];
-        // Each option, whether it is given, and the papers that have it.
+        // Each option, whether it is given, and the papers that use it.
         let options: [(&str, bool, &[PaperName]); 9] = [
             ("--models", !self.models.is_empty(), simulated),
             ("--repetitions", self.repetitions.is_some(), &[Footprint1999, SignalAfterburner]),

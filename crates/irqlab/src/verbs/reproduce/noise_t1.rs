@@ -1,5 +1,7 @@
-//! `reproduce noise-t1`: runs a loop of fixed work on the hardware thread that ticks, on its core, and on another
-//! core. The tick is on every CPU, or on one CPU, or there is no operating system.
+//! `reproduce noise-t1`: how much the tick delays a loop of fixed work.
+//!
+//! The loop runs on the hardware thread that ticks, on another thread of its core, and on another core. The tick is
+//! on every CPU or on one CPU, and in the last run there is no operating system. `papers::noise_t1` makes the tables.
 
 use std::process::ExitCode;
 
@@ -33,8 +35,8 @@ const THREADS_PER_CORE: u32 = 4;
 const QUANTUM_NS: u64 = 100_000;
 const REPETITIONS: u64 = 1_000;
 const WARM_UP_NS: u64 = 10_000_000;
-/// CPUs of the loop, with their relation to CPU 0.
-const PLACES: [(u32, Relation); 3] =
+/// CPUs on which the loop runs in turn, with their relation to CPU 0.
+const PLACEMENTS: [(u32, Relation); 3] =
     [(0, Relation::SameThread), (1, Relation::SameCore), (4, Relation::OtherCore)];
 /// Kernel options with which only CPU 0 ticks, as under Solaris.
 const ONE_CPU: [&str; 3] = ["nohz_full=1-7", "rcu_nocbs=1-7", "isolcpus=1-7"];
@@ -64,46 +66,48 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let mut progress = ProgressLine::new(Redraw::EachStep);
     let (mut runs, mut host, mut tick_hz) = (Vec::new(), Map::new(), None);
     let mut time_limit = None;
-    let count = 2 * PLACES.len() + 1;
+    let count = 2 * PLACEMENTS.len() + 1;
     for (tick, append) in [(Tick::EveryCpu, &EVERY_CPU[..]), (Tick::OneCpu, &ONE_CPU)] {
-        for (cpu, placement) in PLACES {
+        for (cpu, placement) in PLACEMENTS {
             if stop.is_requested() {
                 break;
             }
             let label = format!("tick on {}, loop on CPU {cpu}", tick.word());
             progress.step(runs.len() + 1, count, &label);
-            let measured = under_kernel(args, name, append, cpu, &stop);
+            let measured = measure_under_kernel(args, name, append, cpu, &stop);
             let sample = measured.map(|(sample, facts)| {
                 tick_hz = facts.get("hz").and_then(Json::as_f64).or(tick_hz);
                 host = facts;
                 sample
             });
-            let sample = sample.map_err(|error| reason(&error, &label, &mut time_limit));
+            let sample =
+                sample.map_err(|error| reason_without_sample(&error, &label, &mut time_limit));
             runs.push(PlacedRun { tick, placement, cpu, step_ns: 0, sample });
         }
     }
     if !stop.is_requested() {
         let label = "no operating system";
         progress.step(count, count, label);
-        let sample = without_kernel(args, name, &stop);
-        let sample = sample.map_err(|error| reason(&error, label, &mut time_limit));
+        let sample = measure_without_kernel(args, name, &stop);
+        let sample = sample.map_err(|error| reason_without_sample(&error, label, &mut time_limit));
         let step_ns = BARE_SLICE_CYCLES * 1_000_000_000 / model.model.clock_hz;
         let placement = Relation::SameThread;
         runs.push(PlacedRun { tick: Tick::None, placement, cpu: 0, step_ns, sample });
     }
     drop(progress);
+    // Without any sample the run fails: with the time limit, with the first error, or because the user stopped it.
     let failures: Vec<&String> = runs.iter().filter_map(|run| run.sample.as_ref().err()).collect();
     if failures.len() == runs.len() {
         match (failures.first(), time_limit) {
             (_, Some(limit)) => bail!(BenchError::TimeLimit(limit)),
-            (Some(why), None) if !stop.is_requested() => bail!("{why}"),
+            (Some(reason), None) if !stop.is_requested() => bail!("{reason}"),
             _ => bail!(STOPPED),
         }
     }
-    // Some models cannot run without a kernel. That is an absence and no failure.
-    let failed = |run: &PlacedRun| run.tick != Tick::None && run.sample.is_err();
+    // Some models cannot run without a kernel. Their run without one is absent, but the reproduction is complete.
+    let has_failed = |run: &PlacedRun| run.tick != Tick::None && run.sample.is_err();
     let ended_early = time_limit.is_some() || (stop.is_requested() && !failures.is_empty());
-    let complete = !runs.iter().any(failed) && runs.len() == count && !ended_early;
+    let complete = !runs.iter().any(has_failed) && runs.len() == count && !ended_early;
     let tick_ns = 1e9 / tick_hz.context("the guest's kernel does not state its tick rate")?;
     let mut run = assemble(name, &published, &runs, tick_ns, (host, complete), &open);
     if let Some(limit) = time_limit {
@@ -112,8 +116,13 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run, &[])
 }
 
-/// The reason why a loop has no sample. Keeps the first time limit that a loop reached, with the loop's label.
-fn reason(error: &anyhow::Error, label: &str, time_limit: &mut Option<String>) -> String {
+/// The reason why a loop has no sample. If the loop reached a time limit and `time_limit` is empty, stores the reason
+/// there.
+fn reason_without_sample(
+    error: &anyhow::Error,
+    label: &str,
+    time_limit: &mut Option<String>,
+) -> String {
     let reason = format!("{error:#}");
     if is_time_limit(error) {
         time_limit.get_or_insert_with(|| format!("{label}: {reason}"));
@@ -121,8 +130,9 @@ fn reason(error: &anyhow::Error, label: &str, time_limit: &mut Option<String>) -
     reason
 }
 
-/// Runs the loop on one CPU of a machine with a kernel.
-fn under_kernel(
+/// Runs the loop on one CPU of a machine with a kernel. `append`: kernel options that place the tick. Also returns the
+/// block `host` of the run.
+fn measure_under_kernel(
     args: &ReproduceArgs,
     name: &str,
     append: &[&str],
@@ -167,11 +177,15 @@ fn under_kernel(
     let plan = Plan { loops: vec![Loop::Fwq], trace: true, seed: args.seed };
     let mut measured = plan.measure(&mut bench, &mut |_: &Step| {})?;
     measured.note_limit(&bench);
-    Ok((the_sample(measured)?, host))
+    Ok((single_sample(measured)?, host))
 }
 
 /// Runs the loop on a machine without a kernel. The clock of that machine needs `--detail timed`.
-fn without_kernel(args: &ReproduceArgs, name: &str, stop: &Stop) -> anyhow::Result<NoiseSample> {
+fn measure_without_kernel(
+    args: &ReproduceArgs,
+    name: &str,
+    stop: &Stop,
+) -> anyhow::Result<NoiseSample> {
     let cache = Cache::from_environment()?;
     let model = model(&cache, name, &[], Some(DetailLevel::Timed))
         .context("without a kernel, a model must run with --detail timed")?;
@@ -191,13 +205,13 @@ fn without_kernel(args: &ReproduceArgs, name: &str, stop: &Stop) -> anyhow::Resu
     let plan = Plan { loops: vec![Loop::Fwq], trace: false, seed: args.seed };
     let mut measured = plan.measure(&mut bench, &mut |_: &Step| {})?;
     measured.note_limit(&bench);
-    the_sample(measured)
+    single_sample(measured)
 }
 
 /// The sample of a loop that ran to its end.
 ///
-/// Fails when a request to stop cut it short, and with [`BenchError::TimeLimit`] when a limit did.
-fn the_sample(measured: Measured<Vec<NoiseSample>>) -> anyhow::Result<NoiseSample> {
+/// Fails when a request to stop or a failure ended the loop, and with [`BenchError::TimeLimit`] when a limit did.
+fn single_sample(measured: Measured<Vec<NoiseSample>>) -> anyhow::Result<NoiseSample> {
     let Measured { samples, absent, failure, time_limit, missing, .. } = measured;
     if let Some(limit) = time_limit {
         bail!(BenchError::TimeLimit(limit));
@@ -208,12 +222,14 @@ fn the_sample(measured: Measured<Vec<NoiseSample>>) -> anyhow::Result<NoiseSampl
     match samples.into_iter().next() {
         Some(sample) => Ok(sample),
         None => {
-            let why = failure.or_else(|| absent.into_iter().next().map(|absence| absence.reason));
-            bail!(why.unwrap_or_else(|| "nothing was measured".to_owned()))
+            let reason =
+                failure.or_else(|| absent.into_iter().next().map(|absence| absence.reason));
+            bail!(reason.unwrap_or_else(|| "nothing was measured".to_owned()))
         }
     }
 }
 
+/// Makes the run from all placements of the tick: the tables compare them with the paper's figures.
 fn assemble(
     name: &str,
     published: &Paper,
@@ -259,19 +275,22 @@ mod tests {
     fn only_a_loop_that_ran_to_its_end_is_a_sample() {
         let sample = || NoiseSample::in_exact_clock(Loop::Fwq, Vec::new());
         let measured = || Measured::new(vec![sample()]);
-        assert!(the_sample(measured()).is_ok());
+        assert!(single_sample(measured()).is_ok());
         // A CPU that went offline leaves a run incomplete, but did not cut the loop short.
-        assert!(the_sample(Measured { complete: false, ..measured() }).is_ok());
+        assert!(single_sample(Measured { complete: false, ..measured() }).is_ok());
         let mut stopped = measured();
         stopped.left_out("loop fwq after 3.0 ms of its window");
         let mut time_limit = None;
-        let error = the_sample(stopped).unwrap_err();
-        assert!(reason(&error, "CPU 1", &mut time_limit).ends_with("after 3.0 ms of its window"));
+        let error = single_sample(stopped).unwrap_err();
+        assert!(
+            reason_without_sample(&error, "CPU 1", &mut time_limit)
+                .ends_with("after 3.0 ms of its window")
+        );
         assert_eq!(time_limit, None);
         let limit = Some("1h are over".to_owned());
         let limited = Measured { complete: false, time_limit: limit, ..measured() };
-        let error = the_sample(limited).unwrap_err();
-        assert_eq!(reason(&error, "CPU 1", &mut time_limit), "1h are over");
+        let error = single_sample(limited).unwrap_err();
+        assert_eq!(reason_without_sample(&error, "CPU 1", &mut time_limit), "1h are over");
         assert_eq!(time_limit.as_deref(), Some("CPU 1: 1h are over"));
     }
 }

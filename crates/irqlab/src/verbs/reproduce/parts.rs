@@ -1,4 +1,8 @@
-//! The parts of a model's measurement for the paper `footprint-1999`. Each part has a guest and a plan.
+//! The parts of a model's measurement for the paper `footprint-1999`. Each part is a simulated machine and the
+//! request to its guest.
+//!
+//! One machine is not enough, because windows need different clocks, disks and kernel options. These depend on the
+//! cache level, on ticks in the window, and on the line size of L2.
 
 use lab::footprint::in_guest::FootprintRequest;
 use lab::footprint::{Level, Method, Plan, Stimulus};
@@ -8,35 +12,36 @@ use sim::devices::NicModel;
 
 use crate::verbs::footprint::VCPUS;
 
-/// Length of a window without ticks: the longest wait for an interrupt.
+/// Length of a window without ticks, ns: the longest wait for an interrupt.
 const SHORT_NS: u64 = 2_000_000;
-/// Length of a window with ticks, as in the paper for the disk.
+/// Length of a window with ticks, ns, as in the paper for the disk.
 const LONG_NS: u64 = 25_000_000;
 /// Maximum number of repetitions of a window with ticks, which has ten times the cycles of a window without ticks.
 const LONG_REPETITIONS_MAX: usize = 24;
-/// A model with a faster clock is slowed to 1/`FAST_FACTOR` of its clock, because the host would need too long for its
-/// windows. The number of evicted lines does not depend on the clock.
+/// A model whose clock exceeds this rate is slowed, because the host would need too long for its windows. The number of
+/// evicted lines does not depend on the clock.
 const FAST_HZ: u64 = 1_000_000_000;
+/// A fast model runs at its clock divided by this number.
 const FAST_FACTOR: u64 = 20;
-/// Fastest clock in long windows without figures in the paper. A model with a faster clock runs at an integer
-/// fraction of its clock.
+/// Maximum clock of a model in long windows, if the paper has no figures for it. A faster model runs at its clock
+/// divided by an integer.
 const LONG_HZ_MAX: u64 = 120_000_000;
 /// A disk with this latency completes a read after the loop has filled its cache and waited for a tick.
 const LATE_DISK: &str = "virtio-blk,latency=12ms";
 const DISK: &str = "virtio-blk,latency=1ms";
 /// Cards that carry the messages. Each message has its own interrupt, as in the paper.
 const CARDS: NicModel = NicModel::VirtioNet;
-/// Longest estimated pass on a CPU with a tick. Longer passes need a CPU without a tick: the loop must fill the cache
-/// twice and touch it once before a read of 1 ms completes.
+/// Longest estimated pass over L2 on a CPU with a tick, ns. The loop must fill the cache twice and touch it once
+/// before a disk read of 1 ms completes. Longer passes use a slower disk and a CPU without a tick.
 const TICK_PASS_NS: f64 = 200_000.0;
-/// Time in a window of a slow level for its disk.
+/// Time for the slow disk in a window on a CPU without a tick, ns.
 const SLOW_NS: u64 = 12_000_000;
-/// Number of passes in a window of a slow level, in addition to [`SLOW_NS`].
+/// Number of passes in a window on a CPU without a tick, in addition to [`SLOW_NS`].
 const PASSES: f64 = 3.0;
-/// Longest line that an L2 gets.
+/// Longest line of L2 in the part with other lines, bytes.
 const LINE_BYTES_MAX: u64 = 256;
 
-/// A part of the measurement: a guest, and the request to it.
+/// A part of the measurement of a model: a simulated machine, and the request to its guest.
 pub struct GuestPart {
     /// Name of the part, for progress and tables.
     pub name: &'static str,
@@ -44,7 +49,7 @@ pub struct GuestPart {
     pub long: bool,
     /// Changes of the model that the paper needs, separated by blanks.
     pub change: Option<String>,
-    /// Clock that replaces the model's, Hz. It makes the run shorter on the host.
+    /// Clock that replaces the model's clock, Hz, to shorten the run on the host. `None`: the model's clock.
     pub clock_hz: Option<u64>,
     pub disk: &'static str,
     /// Additional options of the guest's kernel.
@@ -53,13 +58,13 @@ pub struct GuestPart {
 }
 
 impl GuestPart {
-    /// All changes of the model, including its clock.
+    /// All changes of the model, including its clock, as values of `--set`.
     pub fn set(&self) -> Vec<String> {
         let change = self.change.iter().flat_map(|change| change.split(' '));
         change.map(str::to_owned).chain(self.clock()).collect()
     }
 
-    /// The change of the model's clock, if there is one.
+    /// The change of the model's clock as a value of `--set`, or `None` if the model keeps its clock.
     pub fn clock(&self) -> Option<String> {
         self.clock_hz.map(|hz| format!("clock={}MHz", hz / 1_000_000))
     }
@@ -79,15 +84,16 @@ impl GuestPart {
     }
 }
 
-const READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
+/// Stimuli that read the disk.
+const DISK_READS: [Stimulus; 2] = [Stimulus::Disk, Stimulus::DiskEvent];
 
-/// The parts of a model. Each has `repetitions_max` and `seed`. With `own_clock`, long windows run at the model's own
+/// The parts of a model. All have `repetitions_max` and `seed`. With `at_model_clock`, long windows keep the model's
 /// clock, because the paper has figures for them.
 pub fn parts(
     model: &SystemModel,
     repetitions_max: usize,
     seed: u64,
-    own_clock: bool,
+    at_model_clock: bool,
 ) -> Vec<GuestPart> {
     let request = |levels: &[Level], stimuli: &[Stimulus], methods: &[Method]| FootprintRequest {
         plan: Plan {
@@ -113,24 +119,26 @@ pub fn parts(
         append: Vec::new(),
         request,
     };
-    let first: &[Level] = if model.l1i.trace { &[Level::L1d] } else { &[Level::L1d, Level::L1i] };
+    // No loop can fill a trace cache.
+    let first_levels: &[Level] =
+        if model.l1i.trace { &[Level::L1d] } else { &[Level::L1d, Level::L1i] };
     let all = [Stimulus::Disk, Stimulus::DiskEvent, Stimulus::Net];
-    let mut parts = vec![part("first level", request(first, &all, &[Method::Refined]))];
+    let mut parts = vec![part("first level", request(first_levels, &all, &[Method::Refined]))];
     let both = [Method::Basic, Method::Refined];
-    let long = request(&[Level::L1d], &READS, &both);
+    let long = request(&[Level::L1d], &DISK_READS, &both);
     let repetitions_max = repetitions_max.min(LONG_REPETITIONS_MAX);
     let plan = Plan { repetitions_max, ..long.plan };
     let long = FootprintRequest { plan, ticks: true, window_ns: LONG_NS, ..long };
     let hz = clock_hz(model);
-    let divisor = if own_clock { 1 } else { hz.div_ceil(LONG_HZ_MAX).max(1) };
+    let divisor = if at_model_clock { 1 } else { hz.div_ceil(LONG_HZ_MAX).max(1) };
     let clock_hz = other_clock(model, hz / divisor);
     parts.push(GuestPart { long: true, clock_hz, disk: LATE_DISK, ..part("long windows", long) });
     let l2 = |stimuli: &[Stimulus]| request(&[Level::L2], stimuli, &[Method::Refined]);
     let change = other_line(model);
     if l2_pass_ns(model) < TICK_PASS_NS {
         parts.push(part("L2", l2(&all)));
-        let other = part("L2, other lines", l2(&[Stimulus::Disk, Stimulus::Net]));
-        parts.extend(change.map(|change| GuestPart { change: Some(change), ..other }));
+        let other_lines = part("L2, other lines", l2(&[Stimulus::Disk, Stimulus::Net]));
+        parts.extend(change.map(|change| GuestPart { change: Some(change), ..other_lines }));
         return parts;
     }
     let window_ns = SLOW_NS + (PASSES * l2_pass_ns(model)) as u64;
@@ -143,8 +151,8 @@ pub fn parts(
         }
     };
     parts.push(slow("L2, a CPU without a tick", &all));
-    let other = slow("L2, other lines", &[Stimulus::Disk, Stimulus::Net]);
-    parts.extend(change.map(|change| GuestPart { change: Some(change), ..other }));
+    let other_lines = slow("L2, other lines", &[Stimulus::Disk, Stimulus::Net]);
+    parts.extend(change.map(|change| GuestPart { change: Some(change), ..other_lines }));
     parts
 }
 
@@ -152,9 +160,9 @@ pub fn parts(
 pub fn left_out(model: &SystemModel) -> Vec<(Option<Level>, String)> {
     let mut levels = Vec::new();
     if model.l1i.trace {
-        let why = "its first instruction cache is a trace cache, which no loop can fill: lines \
+        let reason = "its first instruction cache is a trace cache, which no loop can fill: lines \
                    start where code is entered";
-        levels.push((Some(Level::L1i), why.to_owned()));
+        levels.push((Some(Level::L1i), reason.to_owned()));
     }
     levels
 }
@@ -164,6 +172,7 @@ fn clock_hz(model: &SystemModel) -> u64 {
     if model.clock_hz > FAST_HZ { model.clock_hz / FAST_FACTOR } else { model.clock_hz }
 }
 
+/// `hz` if it differs from the model's clock, else `None`.
 fn other_clock(model: &SystemModel, hz: u64) -> Option<u64> {
     (hz != model.clock_hz).then_some(hz)
 }
@@ -176,18 +185,20 @@ fn l2_pass_ns(model: &SystemModel) -> f64 {
     lines as f64 * cycles as f64 * 1e9 / clock_hz(model) as f64
 }
 
-/// The change that halves the lines of L2, or doubles them if L1's are as long. `None` if the model allows neither.
+/// The change that halves the line size of L2. If L1 then had longer lines than L2, the change doubles the line size
+/// instead. `None` if the model allows neither.
 fn other_line(model: &SystemModel) -> Option<String> {
     if model.l2.inclusion == Inclusion::Exclusive {
-        return None; // L1 evicts whole lines into an exclusive L2, so both have the same length
+        return None; // L1 evicts whole lines into an exclusive L2, so both must have lines of one length
     }
     let line = model.l2.line_bytes;
-    let first = model.l1d.line_bytes.max(model.l1i.line_bytes);
-    let other = if line / 2 >= first { line / 2 } else { line * 2 };
-    // The lines of a third level must not be shorter.
-    let third = model.l3.as_ref().filter(|third| third.line_bytes < other);
-    let third = third.map(|_| format!(" l3.line={other}B")).unwrap_or_default();
-    (other <= LINE_BYTES_MAX).then(|| format!("l2.line={other}B{third}"))
+    let l1_line = model.l1d.line_bytes.max(model.l1i.line_bytes);
+    let other_line = if line / 2 >= l1_line { line / 2 } else { line * 2 };
+    // L3 must not have shorter lines than L2.
+    let has_short_l3_lines = model.l3.as_ref().is_some_and(|l3| l3.line_bytes < other_line);
+    let l3_change =
+        if has_short_l3_lines { format!(" l3.line={other_line}B") } else { String::new() };
+    (other_line <= LINE_BYTES_MAX).then(|| format!("l2.line={other_line}B{l3_change}"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
-//! `irqlab reproduce signal-afterburner`: throughput and round trips by scheme, on this machine or a simulated
-//! machine.
+//! `reproduce signal-afterburner`: throughput and round trips by scheme, on this machine or in simulated machines.
+//!
+//! Measures two plans of the experiment `signal`: transfers and round trips, then the schemes' CPU use at one rate.
+//! `papers::signal_afterburner` makes the paper's tables.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,27 +21,33 @@ use crate::run::{OpenRun, STOPPED, stop_on_signals};
 use crate::simulated::SimulatedArgs;
 use crate::verbs::signal::run::{REQUEST_RATE_HZ, SimulatedSignal, two_cpus};
 
-/// Default length of a window.
+/// Default length of a window on this machine.
 const WINDOW: Duration = Duration::from_millis(200);
+/// Default length of a window in a simulated machine.
 const WINDOW_SIMULATED: Duration = Duration::from_millis(100);
 /// Packets per second at which the schemes' CPU use is measured.
 const RATE_HZ: u64 = 20_000;
-/// Cycles from one packet to the next on a simulated machine. Its rates follow its clock, because old ones are slow.
+/// Cycles from one packet to the next on a simulated machine. The rate follows the model's clock, because old machines
+/// are slow.
 const PACKET_CYCLES: u64 = 400_000;
+/// Cycles from one request to the next on a simulated machine.
 const REQUEST_CYCLES: u64 = 2_000_000;
 
 /// Name of the second plan in messages.
 const RATES: &str = "the schemes' CPU use";
 
-/// A bench, and a warning about its differences to the paper's machine.
+/// A bench that is ready to measure.
 struct Prepared {
     bench: Box<dyn SignalBench>,
+    /// The block `host` of the run.
     host: Map<String, Json>,
+    /// Warning of the run: how the bench differs from the paper's machine.
     warning: &'static str,
     rate_hz: u64,
     request_rate_hz: u64,
 }
 
+/// Prepares the live bench: a veth pair between two network namespaces of this machine.
 fn prepare_live(args: &ReproduceArgs) -> anyhow::Result<Prepared> {
     let (sender_cpu, receiver_cpu) = two_cpus(args.cpus.as_deref(), None)?;
     let bench = LiveSignal::new(SignalSettings {
@@ -63,6 +71,7 @@ fn prepare_live(args: &ReproduceArgs) -> anyhow::Result<Prepared> {
     })
 }
 
+/// Boots a simulated machine with two cards. Its rates follow from the model's clock.
 fn prepare_simulated(
     args: &ReproduceArgs,
     model: Option<&str>,

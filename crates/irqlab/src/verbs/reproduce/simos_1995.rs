@@ -1,4 +1,7 @@
 //! `reproduce simos-1995`: where kernel time goes in three workloads, on machines of three years and on eight CPUs.
+//!
+//! Sets each workload up once for one CPU and once for eight, and runs its machines from that state with the
+//! experiment `services`. `papers::simos_1995` makes the paper's tables and judges its findings.
 
 use std::process::ExitCode;
 
@@ -38,7 +41,7 @@ const CPUS: u32 = 8;
 /// Tables of a machine that are recorded in the run.
 const TABLES: [&str; 5] = ["services", "modes", "waits", "agreement", "profile"];
 
-/// Warnings about differences to the paper. The second applies only to short forms.
+/// Warnings about differences from the paper. The second applies only to short forms.
 const CAUTIONS: [&str; 2] = [
     "the guest is Linux on x86-64 with the cores, the caches and the clocks of the models; PostgreSQL, \
      Icarus Verilog and today's gcc replace the paper's programs, and disks with a fixed latency replace \
@@ -59,22 +62,23 @@ pub enum Part {
     Caches,
 }
 
-/// A machine that runs a workload.
-struct Item {
+/// A simulated machine that runs a workload.
+struct WorkloadMachine {
     workload: String,
-    /// Name of the model that is loaded and changed.
+    /// Name of the model that is loaded.
     base: String,
+    /// Changes of the loaded model, as values of `--set`.
     changes: Vec<String>,
-    /// Name of the model that the paper's tables have for it.
+    /// Name of the model in the paper's tables.
     model: String,
     cpus: u32,
     role: Role,
 }
 
-impl Item {
+impl WorkloadMachine {
     /// Name of the machine in messages.
     fn label(&self) -> String {
-        let Item { workload, model, .. } = self;
+        let WorkloadMachine { workload, model, .. } = self;
         match self.role {
             Role::Machine => format!("{workload}, {model}"),
             Role::InOrder => format!("{workload}, in order with the caches of {model}"),
@@ -85,16 +89,17 @@ impl Item {
         }
     }
 
+    /// The changed model, at the level of detail that the machine's role needs.
     fn model(&self, cache: &Cache) -> anyhow::Result<Model> {
-        let classifies = matches!(self.role, Role::Caches { .. });
-        let detail = classifies.then_some(DetailLevel::Ooo);
+        let classifies_misses = matches!(self.role, Role::Caches { .. });
+        let detail = classifies_misses.then_some(DetailLevel::Ooo);
         model(cache, &self.base, &self.changes, detail)
     }
 }
 
-/// The changes that give the machine of 1994 the caches and the memory of `other`.
-fn caches_of(other: &SystemModel) -> Vec<String> {
-    let levels = [("l1i", &other.l1i), ("l1d", &other.l1d), ("l2", &other.l2)];
+/// The changes that give the machine of 1994 the caches and the memory of `source`.
+fn caches_of(source: &SystemModel) -> Vec<String> {
+    let levels = [("l1i", &source.l1i), ("l1d", &source.l1d), ("l2", &source.l2)];
     let level = |(name, level): (&str, &machine::system_model::LevelModel)| {
         [
             format!("{name}.size_bytes={}", level.size_bytes),
@@ -104,26 +109,26 @@ fn caches_of(other: &SystemModel) -> Vec<String> {
     };
     let mut changes: Vec<String> = levels.into_iter().flat_map(level).collect();
     changes.extend([
-        format!("clock_hz={}", other.clock_hz),
-        format!("l2_hit_cycles={}", other.l2_hit_cycles),
-        format!("memory_cycles={}", other.memory_cycles),
-        format!("tlb_miss_cycles={}", other.tlb_miss_cycles),
+        format!("clock_hz={}", source.clock_hz),
+        format!("l2_hit_cycles={}", source.l2_hit_cycles),
+        format!("memory_cycles={}", source.memory_cycles),
+        format!("tlb_miss_cycles={}", source.tlb_miss_cycles),
     ]);
     changes
 }
 
 /// The machines of a workload that `--models` and `--parts` select.
-fn items(
+fn machines_of(
     args: &ReproduceArgs,
     paper: &Paper,
     cache: &Cache,
     workload: &str,
-) -> anyhow::Result<Vec<Item>> {
+) -> anyhow::Result<Vec<WorkloadMachine>> {
     let is_wanted =
         |name: &str| args.models.is_empty() || args.models.iter().any(|wanted| wanted == name);
-    let has = |part: Part| args.parts.is_empty() || args.parts.contains(&part);
+    let has_part = |part: Part| args.parts.is_empty() || args.parts.contains(&part);
     let [first, later @ ..] = &paper.machines;
-    let item = |model: &str, cpus: u32, role: Role| Item {
+    let machine = |model: &str, cpus: u32, role: Role| WorkloadMachine {
         workload: workload.to_owned(),
         base: model.to_owned(),
         changes: Vec::new(),
@@ -131,38 +136,42 @@ fn items(
         cpus,
         role,
     };
-    let sizes = |model: &str, cpus: u32| {
+    let with_all_sizes = |model: &str, cpus: u32| {
         let with_caches = |(l1_kib, l2_kib): (u64, u64)| {
             let (l1_bytes, l2_bytes) = (l1_kib << 10, l2_kib << 10);
             let changes = [("l1i", l1_bytes), ("l1d", l1_bytes), ("l2", l2_bytes)];
             let sizes = changes.map(|(name, bytes)| format!("{name}.size_bytes={bytes}"));
             let changes = SHAPES.iter().map(|&shape| shape.to_owned()).chain(sizes).collect();
-            Item { changes, ..item(model, cpus, Role::Caches { l1_bytes, l2_bytes }) }
+            WorkloadMachine { changes, ..machine(model, cpus, Role::Caches { l1_bytes, l2_bytes }) }
         };
         SIZES_KIB.map(with_caches)
     };
     let multi = &paper.multiprocessor;
     let mut all = Vec::new();
-    if has(Part::Machines) {
+    if has_part(Part::Machines) {
         let machines = paper.machines.iter().filter(|name| is_wanted(name));
-        all.extend(machines.map(|name| item(name, 1, Role::Machine)));
+        all.extend(machines.map(|name| machine(name, 1, Role::Machine)));
     }
-    if has(Part::InOrder) {
+    if has_part(Part::InOrder) {
         for name in later.iter().filter(|name| is_wanted(name)) {
-            let other = model(cache, name, &[], None)?.model;
-            let changes = caches_of(&other);
-            all.push(Item { base: first.clone(), changes, ..item(name, 1, Role::InOrder) });
+            let later_model = model(cache, name, &[], None)?.model;
+            let changes = caches_of(&later_model);
+            all.push(WorkloadMachine {
+                base: first.clone(),
+                changes,
+                ..machine(name, 1, Role::InOrder)
+            });
         }
     }
-    if has(Part::Caches) && is_wanted(first) {
-        all.extend(sizes(first, 1));
+    if has_part(Part::Caches) && is_wanted(first) {
+        all.extend(with_all_sizes(first, 1));
     }
     if is_wanted(multi) {
-        if has(Part::Machines) {
-            all.push(item(multi, CPUS, Role::Machine));
+        if has_part(Part::Machines) {
+            all.push(machine(multi, CPUS, Role::Machine));
         }
-        if has(Part::Caches) {
-            all.extend(sizes(multi, CPUS));
+        if has_part(Part::Caches) {
+            all.extend(with_all_sizes(multi, CPUS));
         }
     }
     Ok(all)
@@ -183,31 +192,36 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     } else {
         args.workload.clone()
     };
-    let known = || paper.machines.iter().chain([&paper.multiprocessor]);
-    if let Some(other) = args.models.iter().find(|name| !known().any(|model| model == *name)) {
-        let names: Vec<&str> = known().map(String::as_str).collect();
-        return Err(Usage(format!("--models {other}: simos-1995 has {}", names.join(", "))).into());
+    let paper_models = || paper.machines.iter().chain([&paper.multiprocessor]);
+    if let Some(unknown) =
+        args.models.iter().find(|name| !paper_models().any(|model| model == *name))
+    {
+        let names: Vec<&str> = paper_models().map(String::as_str).collect();
+        return Err(
+            Usage(format!("--models {unknown}: simos-1995 has {}", names.join(", "))).into()
+        );
     }
     let cache = Cache::from_environment()?;
     let mut all = Vec::new();
     for workload in &workloads {
-        let items = items(args, &paper, &cache, workload)?;
+        let machines = machines_of(args, &paper, &cache, workload)?;
+        // Refuses unknown workloads before the run's directory is created.
         for cpus in [1, CPUS] {
-            if items.iter().any(|item| item.cpus == cpus) {
+            if machines.iter().any(|machine| machine.cpus == cpus) {
                 simulated::workload(workload, cpus, args.short)?;
             }
         }
-        all.push((workload, items));
+        all.push((workload, machines));
     }
     let open = OpenRun::new("reproduce", &args.results)?;
     let stop = stop_on_signals()?;
     let mut gathered = Gathered::default();
-    for (workload, items) in all {
-        let (uniprocessors, multiprocessors): (Vec<Item>, Vec<Item>) =
-            items.into_iter().partition(|item| item.cpus == 1);
-        for items in [uniprocessors, multiprocessors] {
-            if !items.is_empty() && !stop.is_requested() {
-                measure_all(args, workload, &items, &stop, &mut gathered);
+    for (workload, machines) in all {
+        let (uniprocessors, multiprocessors): (Vec<WorkloadMachine>, Vec<WorkloadMachine>) =
+            machines.into_iter().partition(|machine| machine.cpus == 1);
+        for machines in [uniprocessors, multiprocessors] {
+            if !machines.is_empty() && !stop.is_requested() {
+                measure_all(args, workload, &machines, &stop, &mut gathered);
             }
         }
     }
@@ -221,46 +235,47 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     open.finish(&run, &args.pictures.draw(&run))
 }
 
-/// Runs machines with the same workload and number of CPUs. All start from one machine, which is set up once.
+/// Runs machines that have one workload and one number of CPUs. All start from the saved state of one machine, which is
+/// set up once. A failure is recorded in `all`.
 fn measure_all(
     args: &ReproduceArgs,
     workload: &str,
-    items: &[Item],
+    machines: &[WorkloadMachine],
     stop: &Stop,
     all: &mut Gathered<MachineRun>,
 ) {
-    let cpus = items[0].cpus;
+    let cpus = machines[0].cpus;
     let (prepared, workload) = match prepare(args, workload, cpus, stop) {
         Ok(ready) => ready,
         Err(error) => {
             let text = format!("{error:#}");
-            for item in items {
+            for machine in machines {
                 let error = if is_time_limit(&error) {
                     anyhow!(BenchError::TimeLimit(text.clone()))
                 } else {
                     anyhow!(text.clone())
                 };
-                all.fail(TABLE, &item.label(), error);
+                all.fail(TABLE, &machine.label(), error);
             }
             return;
         }
     };
     all.host = prepared.host();
-    let jobs = args.jobs.choose(items.len(), prepared.guest.machine.memory_mib);
-    let results = for_each(jobs, items, |_, item| {
-        let result = measure(item, &prepared, &workload);
+    let jobs = args.jobs.choose(machines.len(), prepared.guest.machine.memory_mib);
+    let results = for_each(jobs, machines, |_, machine| {
+        let result = measure(machine, &prepared, &workload);
         if let Ok(Some(measured)) = &result {
             let instructions = measured.run.instructions() as f64 / 1e9;
-            console::say(&format!("{}: {instructions:.3} G instructions", item.label()));
+            console::say(&format!("{}: {instructions:.3} G instructions", machine.label()));
         }
         result
     });
-    for (item, result) in items.iter().zip(results) {
+    for (machine, result) in machines.iter().zip(results) {
         match result {
-            Ok(Some(measured)) => add_machine(item, measured, all),
+            Ok(Some(measured)) => add_machine(machine, measured, all),
             Ok(None) => all.incomplete(),
             // The results of the other machines are kept.
-            Err(error) => all.fail(TABLE, &item.label(), error),
+            Err(error) => all.fail(TABLE, &machine.label(), error),
         }
     }
 }
@@ -278,11 +293,12 @@ fn prepare(
     Simulated::prepare_workload(cache, &guest, &workload, Watch::default(), stop.clone())
 }
 
-/// Runs a machine. Returns `None` if the user asked to stop. A part of a workload cannot be compared with the paper.
+/// Runs a machine to the end of its workload. Returns `None` if the user asked to stop, because a part of a workload
+/// cannot be compared with the paper.
 ///
 /// Fails with [`BenchError::TimeLimit`] when a limit ends the machine.
 fn measure(
-    item: &Item,
+    machine: &WorkloadMachine,
     prepared: &Simulated,
     workload: &Prepared,
 ) -> anyhow::Result<Option<Measured>> {
@@ -290,16 +306,16 @@ fn measure(
     if (guest.stop)() {
         return Ok(None);
     }
-    let model = item.model(&guest.cache)?;
+    let model = machine.model(&guest.cache)?;
     let costs = costs(&model);
-    let misses = matches!(item.role, Role::Caches { .. });
+    let misses = matches!(machine.role, Role::Caches { .. });
     guest.watch = Watch {
         detail: model.detail,
         model: Some(model),
         start_fast: true,
         services: true,
         // On one CPU, nothing waits for a lock.
-        locks: item.cpus > 1,
+        locks: machine.cpus > 1,
         misses,
         ..Watch::default()
     };
@@ -309,7 +325,7 @@ fn measure(
         symbols: prepared.facts.symbols.clone(),
         btf: prepared.facts.btf.clone(),
         on_host: Map::new(),
-        label: item.label(),
+        label: machine.label(),
     });
     let Some((sample, account)) = bench.measure_recorded()? else { return Ok(None) };
     if sample.interrupted {
@@ -325,20 +341,21 @@ fn measure(
     let walks = sample.services.iter().filter(|service| service.class == Class::PageWalk);
     let run = MachineRun {
         page_walks: walks.cloned().collect(),
-        workload: item.workload.clone(),
-        model: item.model.clone(),
-        cpus: item.cpus,
-        role: item.role,
+        workload: machine.workload.clone(),
+        model: machine.model.clone(),
+        cpus: machine.cpus,
+        role: machine.role,
         costs,
         // The paper counts page walks in modes and services, because software of its kernel walked the tables.
         sample: sample.with_page_walks_in_services(),
-        misses: classified(&account),
+        misses: misses_by_class(&account),
     };
     let mut warnings = report.warnings;
     warnings.extend(facts.warnings);
     Ok(Some(Measured { run, tables: report.tables, settings: facts.settings, warnings }))
 }
 
+/// The costs of misses that the paper's tables need.
 fn costs(model: &Model) -> MissCosts {
     let Model { model, detail, .. } = model;
     MissCosts {
@@ -346,13 +363,13 @@ fn costs(model: &Model) -> MissCosts {
         memory_cycles: model.memory_cycles,
         transfer_cycles: model.or_memory(model.cache_to_cache_cycles),
         upgrade_cycles: model.or_memory(model.upgrade_cycles),
-        // The level of detail that has only blocking caches.
+        // `timed` is the level of detail with blocking caches only.
         is_blocking: *detail == Detail::Timed,
     }
 }
 
-/// Counts the misses by class in the first region.
-fn classified(account: &Accounting) -> Vec<ClassifiedMisses> {
+/// The misses by class in the first region: the region of interest of the workload.
+fn misses_by_class(account: &Accounting) -> Vec<ClassifiedMisses> {
     let classes =
         account.misses.iter().filter(|count| count.region == 1 && count.kind == MissKind::Class);
     let classified = |count: &sim::MissCount| ClassifiedMisses {
@@ -364,8 +381,13 @@ fn classified(account: &Accounting) -> Vec<ClassifiedMisses> {
     classes.map(classified).collect()
 }
 
-fn add_machine(item: &Item, measured: Measured, all: &mut Gathered<MachineRun>) {
-    let label = item.label();
+/// Adds the result of a machine to `all`. Only the tables of the paper's machines are recorded.
+fn add_machine(
+    workload_machine: &WorkloadMachine,
+    measured: Measured,
+    all: &mut Gathered<MachineRun>,
+) {
+    let label = workload_machine.label();
     all.warn(&label, measured.warnings);
     let settings = |name: &str| measured.settings.get(name).cloned();
     let machine = json!({
@@ -373,9 +395,9 @@ fn add_machine(item: &Item, measured: Measured, all: &mut Gathered<MachineRun>) 
         "clock_hz": settings("clock_hz"), "vcpu_slice_cycles": settings("vcpu_slice_cycles"),
     });
     all.machine(&label, machine);
-    let workload = key_cell("workload", "The workload.", &item.workload);
-    let key = [workload, model_cell(&item.model)];
-    let is_machine = item.role == Role::Machine;
+    let workload = key_cell("workload", "The workload.", &workload_machine.workload);
+    let key = [workload, model_cell(&workload_machine.model)];
+    let is_machine = workload_machine.role == Role::Machine;
     let is_kept = |table: &Table| is_machine && TABLES.contains(&table.name.as_str());
     for table in measured.tables.into_iter().filter(is_kept) {
         all.add_rows(&key, without_counters(&table));
@@ -396,6 +418,7 @@ fn without_counters(table: &Table) -> Table {
     reduced
 }
 
+/// Makes the run from all machines: its tables compare them with the paper's figures.
 fn assemble(
     args: &ReproduceArgs,
     workloads: &[String],

@@ -1,4 +1,7 @@
-//! `irqlab signal advise`: which scheme to use, and the shell lines that set it.
+//! `irqlab signal advise`: the scheme that keeps a latency bound and a CPU budget, and the shell lines that set it.
+//!
+//! `lab::signal` judges the schemes by closed forms and simulations. With `--nic`, each scheme is judged as Linux
+//! runs it on the interface; `nic` makes the shell lines. With `--apply`, `apply` changes the settings.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -75,14 +78,15 @@ pub struct AdviseArgs {
     pictures: PictureArgs,
 }
 
+/// Parses a percentage above 0 % and up to 100 %, as a ratio.
 fn per_cent(text: &str) -> Result<f64, String> {
     let wrong = || "allowed: above 0% and up to 100%, as in 20%".to_owned();
     let number = text.strip_suffix('%').ok_or_else(wrong)?.parse::<f64>().map_err(|_| wrong())?;
     if number > 0.0 && number <= 100.0 { Ok(number / 100.0) } else { Err(wrong()) }
 }
 
-/// Reads the costs from a run of `signal fit`, or fits them to measured rows.
-fn fitted(path: &Path) -> anyhow::Result<Costs> {
+/// The costs of `--fit`: read from a run of `signal fit`, or fitted to measured rows.
+fn fitted_costs(path: &Path) -> anyhow::Result<Costs> {
     if path.is_dir() {
         let run = read_run(path)?;
         if run.table("costs").is_some() {
@@ -96,7 +100,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let interface = args.nic.as_deref().map(nic::interface).transpose()?;
     let abilities = interface.as_ref().map(Abilities::of);
     let costs = match &args.fit {
-        Some(path) => fitted(path)?,
+        Some(path) => fitted_costs(path)?,
         None => args.costs.costs()?,
     };
     args.load.no_trace()?;
@@ -104,18 +108,20 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         |scheme: Scheme, rate_hz: u64| args.load.simulation(&[], &costs, scheme, rate_hz, EVENTS);
     let named = args.schemes.as_ref().map(|schemes| schemes.0.clone());
     let are_schemes_named = named.is_some();
-    let mut list = named.unwrap_or_else(|| candidates(args.latency_bound));
+    let mut candidate_schemes = named.unwrap_or_else(|| candidates(args.latency_bound));
     let mut computed = Computed::default();
     if let Some(abilities) = &abilities {
-        as_linux_does(&mut list, !are_schemes_named, &mut computed);
+        replace_by_linux_schemes(&mut candidate_schemes, are_schemes_named, &mut computed);
         if !are_schemes_named {
-            computed.absent.extend(only_possible(&mut list, abilities, args.rate.low_hz));
+            let low_hz = args.rate.low_hz;
+            computed.absent.extend(remove_impossible(&mut candidate_schemes, abilities, low_hz));
         }
     }
-    simulation(list[0], args.rate.low_hz).check().map_err(usage)?;
+    // Refuses wrong values before the run's directory is created.
+    simulation(candidate_schemes[0], args.rate.low_hz).check().map_err(usage)?;
     let open = OpenRun::new("signal-advise", &args.results)?;
     let plan = AdvicePlan {
-        schemes: list,
+        schemes: candidate_schemes,
         are_schemes_named,
         rate: args.rate,
         demand: Demand {
@@ -178,7 +184,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let exit = open.finish(&run, &attachments)?;
     let is_for_people = args.results.printing.format() == Format::Table;
     match applied {
-        // The run is recorded now. If irqlab had ended earlier, the settings would have been restored.
+        // Keeps the settings only now that the run is recorded. An earlier end of irqlab restores them.
         Some(applied) => {
             let text = applied.text();
             applied.keep(scheme)?;
@@ -192,15 +198,19 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     Ok(exit)
 }
 
-/// Replaces each scheme by the scheme that Linux runs with its settings, because that one will be in force. If the
-/// two differ, adds a warning, or an absence if `is_chosen`: the user named no schemes.
-fn as_linux_does(list: &mut Vec<Scheme>, is_chosen: bool, computed: &mut Computed) {
+/// Replaces each scheme by the scheme that Linux runs with its settings, because that scheme will be in force. If the
+/// two differ, tells the user: by a warning if the user named the schemes, else by an absence.
+fn replace_by_linux_schemes(
+    schemes: &mut Vec<Scheme>,
+    are_schemes_named: bool,
+    computed: &mut Computed,
+) {
     let mut judged: Vec<Scheme> = Vec::new();
-    for scheme in list.drain(..) {
+    for scheme in schemes.drain(..) {
         let linux_scheme = equivalent(scheme);
         let what = format!("{} schemes", scheme.name());
         match &linux_scheme {
-            Some(Equivalent { scheme: other, reason }) if !is_chosen => {
+            Some(Equivalent { scheme: other, reason }) if are_schemes_named => {
                 computed.warnings.push(format!("{other} is judged instead of {scheme}: {reason}"))
             }
             Some(Equivalent { scheme: other, reason })
@@ -217,7 +227,7 @@ fn as_linux_does(list: &mut Vec<Scheme>, is_chosen: bool, computed: &mut Compute
             judged.push(scheme);
         }
     }
-    *list = judged;
+    *schemes = judged;
 }
 
 /// The scheme that Linux runs with the settings of `scheme`.
@@ -227,8 +237,8 @@ fn in_linux(scheme: Scheme) -> Scheme {
 
 /// Checks that a scheme still keeps all requested limits after a device rounded its values.
 ///
-/// Fails with [`NothingSet`] if it does not. The caller then drops the settings, which restores
-/// them.
+/// Fails with [`NothingSet`] if the rounded scheme does not. The caller then drops its [`apply::Applied`], which
+/// restores the settings.
 fn check_rounded(name: &str, scheme: Scheme, verdict: &Verdict) -> anyhow::Result<()> {
     if verdict.keeps_all() {
         return Ok(());
@@ -241,10 +251,14 @@ fn check_rounded(name: &str, scheme: Scheme, verdict: &Verdict) -> anyhow::Resul
     bail!(NothingSet { reason, remedy })
 }
 
-/// Removes the schemes that the interface cannot use. Returns an absence for each kind of removed scheme.
-fn only_possible(list: &mut Vec<Scheme>, abilities: &Abilities, low_hz: u64) -> Vec<Absence> {
+/// Removes the schemes that the interface cannot run. Returns an absence for each kind of removed scheme.
+fn remove_impossible(
+    schemes: &mut Vec<Scheme>,
+    abilities: &Abilities,
+    low_hz: u64,
+) -> Vec<Absence> {
     let mut absent: Vec<Absence> = Vec::new();
-    list.retain(|scheme| match abilities.required_settings(*scheme, Some(low_hz)) {
+    schemes.retain(|scheme| match abilities.required_settings(*scheme, Some(low_hz)) {
         Ok(_) => true,
         Err(impossible) => {
             let what = format!("{} schemes", scheme.name());
@@ -274,18 +288,18 @@ mod tests {
     #[test]
     fn schemes_are_judged_as_linux_runs_them() {
         let schemes = Scheme::list("clocked:100us,deferred:100us,interrupt,hybrid:8,20us").unwrap();
-        let judged = |is_chosen: bool| {
+        let judged = |are_schemes_named: bool| {
             let (mut list, mut computed) = (schemes.clone(), Computed::default());
-            as_linux_does(&mut list, is_chosen, &mut computed);
+            replace_by_linux_schemes(&mut list, are_schemes_named, &mut computed);
             let text: Vec<String> = list.iter().map(ToString::to_string).collect();
             (text, computed)
         };
-        let (list, computed) = judged(false);
+        let (list, computed) = judged(true);
         assert_eq!(list, ["deferred:100us", "drain", "hybrid:1,20us"]);
         assert_eq!(computed.warnings.len(), 3, "{:?}", computed.warnings);
         let says = "deferred:100us is judged instead of clocked:100us: Linux restarts the timer";
         assert!(computed.warnings[0].starts_with(says), "{:?}", computed.warnings);
-        let (same, computed) = judged(true);
+        let (same, computed) = judged(false);
         let absent: Vec<&str> = computed.absent.iter().map(|absence| &*absence.what).collect();
         assert_eq!((same, absent), (list, vec!["clocked schemes", "interrupt schemes"]));
         assert!(computed.warnings.is_empty());

@@ -1,4 +1,8 @@
-//! `irqlab signal advise --apply`, and `irqlab signal undo`.
+//! `irqlab signal advise --apply` and `irqlab signal undo`: change the settings of a network interface, and restore
+//! them.
+//!
+//! Each change is in the journal before it is made. The end of irqlab restores the settings, unless [`Applied::keep`]
+//! keeps them until `signal undo`.
 
 use std::process::ExitCode;
 
@@ -33,39 +37,40 @@ pub struct UndoArgs {
     nic: Option<String>,
 }
 
-/// A scheme that was set on an interface. Dropping it restores the settings from before.
+/// A scheme that is set on an interface. Dropping it restores the previous settings.
 pub struct Applied {
     session: Session,
+    /// The settings that were changed, with their previous, requested and present values.
     in_force: Vec<InForce>,
 }
 
 /// Changes all settings of a scheme, or none. `is_kept`: whether the scheme keeps all requested limits.
 ///
-/// Fails with [`NothingSet`] if the kernel or the driver does not have a setting, or rights are
-/// missing. Also when a value is refused, or Ctrl-C stops the command. After an error, all settings
-/// are as before.
+/// Fails with [`NothingSet`] if no scheme keeps the limits, the kernel or the driver lacks a setting, or rights are
+/// missing. Fails with another error if a value is refused, or Ctrl-C stops the command. After an error, all settings
+/// have their previous values.
 pub fn apply(
     interface: Interface,
     scheme: Scheme,
     lines: &SettingLines,
     is_kept: bool,
 ) -> anyhow::Result<Applied> {
-    let nothing = |reason: String, remedy: Option<String>| NothingSet { reason, remedy };
+    let nothing_set = |reason: String, remedy: Option<String>| NothingSet { reason, remedy };
     if !is_kept {
         let reason = format!("no scheme keeps all requested limits ({scheme} comes nearest)");
-        bail!(nothing(
+        bail!(nothing_set(
             reason,
             Some("raise the bound or the budget, or use the printed lines".into())
         ));
     }
     if let Some(lacking) = lines.absent.first() {
-        bail!(nothing(format!("{}: {}", lacking.what, lacking.reason), lacking.remedy.clone()));
+        bail!(nothing_set(format!("{}: {}", lacking.what, lacking.reason), lacking.remedy.clone()));
     }
     let stop = stop_on_signals()?;
-    let rights = || Some(RIGHTS.to_owned());
+    let rights_remedy = || Some(RIGHTS.to_owned());
     let session = Session::open(interface).map_err(|error| match error {
-        JournalError::Busy { .. } => nothing(error.to_string(), None),
-        _ => nothing(error.to_string(), rights()),
+        JournalError::Busy { .. } => nothing_set(error.to_string(), None),
+        _ => nothing_set(error.to_string(), rights_remedy()),
     })?;
     let mut applied = Applied { session, in_force: Vec::new() };
     for change in &lines.required {
@@ -75,9 +80,11 @@ pub fn apply(
         match applied.session.set(change.setting, &change.value) {
             Ok(in_force) => applied.in_force.push(in_force),
             Err(error @ (Refusal::Missing { .. } | Refusal::Journal(_))) => {
-                bail!(nothing(error.to_string(), None))
+                bail!(nothing_set(error.to_string(), None))
             }
-            Err(error @ Refusal::NoRights { .. }) => bail!(nothing(error.to_string(), rights())),
+            Err(error @ Refusal::NoRights { .. }) => {
+                bail!(nothing_set(error.to_string(), rights_remedy()))
+            }
             Err(error) => return Err(error).context("no setting was changed"),
         }
     }
@@ -101,7 +108,10 @@ impl Applied {
             format!("{name} set {setting} to {now} instead of {asked}")
         });
         let restored = self.session.restored().iter();
-        restored.map(|what| format!("leftovers of a killed run: {what}")).chain(rounded).collect()
+        restored
+            .map(|change| format!("leftovers of a killed run: {change}"))
+            .chain(rounded)
+            .collect()
     }
 
     /// Table `applied`: the settings that were changed.
@@ -131,19 +141,19 @@ impl Applied {
     }
 }
 
-/// Restores the settings and prints which.
+/// Restores the settings that runs with `--apply` kept, and prints which.
 pub fn undo(args: &UndoArgs) -> anyhow::Result<ExitCode> {
     let interface = args.nic.as_deref().map(of_this_network).transpose()?;
     let undone = journal::undo_kept(interface.as_ref().map(Interface::identity));
-    for what in &undone.restored {
-        console::print(&format!("restored {}\n", report::escape::plain(what)))?;
+    for setting in &undone.restored {
+        console::print(&format!("restored {}\n", report::escape::plain(setting)))?;
     }
     for name in &undone.gone {
         let name = report::escape::plain(name);
         console::print(&format!("{name} no longer exists, so its settings need no undo\n"))?;
     }
-    for what in &undone.failed {
-        console::warn(what);
+    for failure in &undone.failed {
+        console::warn(failure);
     }
     if !undone.failed.is_empty() {
         bail!("not everything was restored: {RIGHTS}");
@@ -177,6 +187,7 @@ fn of_this_network(name: &str) -> anyhow::Result<Interface> {
     })
 }
 
+/// The error if all kept changes belong to another network namespace.
 fn elsewhere_only(elsewhere: &str) -> NothingSet {
     NothingSet { reason: elsewhere.to_owned(), remedy: None }
 }

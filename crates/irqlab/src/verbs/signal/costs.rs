@@ -1,4 +1,4 @@
-//! The costs of signalling as options of the command line.
+//! The costs of signalling as options of `signal model` and `signal advise`.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ impl CostArgs {
     }
 }
 
-/// Parses a cost: a time, a distribution, or a context of a run.
+/// Parses a cost: a constant time, `exponential:TIME`, or `RUN:NAME` for the self times of a context in a run.
 pub fn times(text: &str) -> anyhow::Result<Times> {
     if let Some(mean) = text.strip_prefix("exponential:") {
         return Ok(Times::Exponential { mean_ns: parse_time_ns(mean).map_err(Usage)? });

@@ -1,4 +1,5 @@
-//! `irqlab signal fit`: the costs that explain a measured sweep.
+//! `irqlab signal fit`: the costs that explain a measured sweep of schemes and rates best. `signalling::fit` fits,
+//! `lab::signal` reports.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ pub struct FitArgs {
     results: ResultArgs,
 }
 
+/// Parses a ratio from 0 to below 0.9.
 fn ratio(text: &str) -> Result<f64, String> {
     let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..0.9).contains(ratio));
     ratio.ok_or_else(|| "allowed: from 0 to below 0.9".to_owned())
@@ -63,6 +65,7 @@ pub fn fitted(data: &Path) -> anyhow::Result<Costs> {
     Ok(fit(&observations.rows, &Start::default()).map_err(usage)?.costs())
 }
 
+/// Turns an error of a fit into an error of the command line: exit code 2.
 fn usage(error: FitError) -> anyhow::Error {
     let text = match error {
         FitError::Invalid { row, reason } => {

@@ -1,4 +1,5 @@
-//! `irqlab signal`: interrupt, poll or clock?
+//! `irqlab signal`: interrupt, poll or clock? `run` measures schemes; `model`, `fit` and `advise` compute, and
+//! measure nothing. A file here has the options of a verb; `lab::signal` and `signalling` do the work.
 
 mod advise;
 mod apply;
@@ -48,7 +49,7 @@ pub fn run(args: &SignalArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Puts settings before those of `computed`.
+/// Inserts settings before the settings of `computed`.
 fn with_settings(
     first: impl IntoIterator<Item = Map<String, Json>>,
     mut computed: Computed,

@@ -1,5 +1,5 @@
-//! `irqlab signal model`: the CPU use and the latency of each scheme at each rate, by closed forms or by
-//! simulation.
+//! `irqlab signal model`: computes the CPU use and the latency of each scheme at each rate, by closed forms or by
+//! simulation. `signal advise` shares [`LoadArgs`] and the parsers.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -26,7 +26,7 @@ const TRACE_BYTES_MAX: u64 = 256 << 20;
 const EVENTS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
 /// Default number of events in each simulation of `model`.
 const EVENTS_DEFAULT: u64 = 200_000;
-/// One in this number of events, from the first on, is warm-up and not counted.
+/// The first events of a simulation are warm-up and not counted: one part in this number of all events.
 const WARM_UP_PART: u64 = 20;
 
 /// Compute CPU use and latency of interrupts, polling and a clock from the costs of each step
@@ -141,6 +141,7 @@ enum ArrivalKind {
     Trace(String),
 }
 
+/// Parses the value of `--arrivals`.
 fn arrival_kind(text: &str) -> Result<ArrivalKind, String> {
     let wrong =
         || "allowed: poisson, periodic, bursty:ON,OFF as in bursty:1ms,9ms, trace:FILE".to_owned();
@@ -156,6 +157,7 @@ fn arrival_kind(text: &str) -> Result<ArrivalKind, String> {
     }
 }
 
+/// Parses the value of `--application`: the cost of an event, and the length of the queue.
 fn application(text: &str) -> Result<Application, String> {
     let wrong = || "write a cost and the length of the queue, as in 20us,128".to_owned();
     let (cost, queue) = text.split_once(',').ok_or_else(wrong)?;
@@ -163,7 +165,8 @@ fn application(text: &str) -> Result<Application, String> {
     Ok(Application { event, queue: queue.parse().map_err(|_| wrong())? })
 }
 
-/// Reads the times of a trace, ns: a whole number on each line. Ignores empty lines and lines that start with #.
+/// Reads the times of a trace, ns, from a file with a whole number on each line. Ignores empty lines and lines that
+/// start with #.
 fn read_trace(path: &Path) -> anyhow::Result<Vec<u64>> {
     let cannot = || format!("cannot read the trace {}", path.display());
     let file = File::open(path).with_context(cannot)?;
@@ -185,7 +188,7 @@ fn read_trace(path: &Path) -> anyhow::Result<Vec<u64>> {
 }
 
 impl LoadArgs {
-    /// Reads the times of a trace, ns; empty for other arrivals.
+    /// Reads the times of the trace, ns. Empty unless the arrivals are a trace.
     ///
     /// Fails when the file cannot be read or is not a trace.
     pub fn trace(&self) -> anyhow::Result<Vec<u64>> {
@@ -210,16 +213,16 @@ impl LoadArgs {
         self.quota.is_some()
     }
 
-    /// The simulation of one scheme at one rate, with `events` events unless `--events` or a trace says otherwise.
+    /// The simulation of one scheme at one rate. `default_events`: number of events without `--events` and without a
+    /// trace.
     pub fn simulation<'a>(
         &self,
         trace: &'a [u64],
         costs: &signalling::Costs,
         scheme: Scheme,
         rate_hz: u64,
-        events: u64,
+        default_events: u64,
     ) -> Simulation<'a> {
-        let events = self.events.unwrap_or(events);
         let arrivals = match self.arrivals {
             ArrivalKind::Poisson => Arrivals::Poisson,
             ArrivalKind::Periodic => Arrivals::Periodic,
@@ -227,9 +230,11 @@ impl LoadArgs {
             ArrivalKind::Trace(_) => Arrivals::Trace(trace),
         };
         // A trace has no warm-up, because it may be short and start with the interesting part.
-        let (events, warm_up) = match trace.len() as u64 {
-            0 => (events, events / WARM_UP_PART),
-            events => (events, 0),
+        let (events, warm_up) = if trace.is_empty() {
+            let events = self.events.unwrap_or(default_events);
+            (events, events / WARM_UP_PART)
+        } else {
+            (trace.len() as u64, 0)
         };
         Simulation {
             scheme,
@@ -246,8 +251,8 @@ impl LoadArgs {
         }
     }
 
-    /// The options as settings of a run. `events` is the default number of events.
-    pub fn settings(&self, events: u64) -> serde_json::Map<String, serde_json::Value> {
+    /// The options as settings of a run. `default_events`: number of events without `--events`.
+    pub fn settings(&self, default_events: u64) -> serde_json::Map<String, serde_json::Value> {
         let arrivals = match &self.arrivals {
             ArrivalKind::Poisson => "poisson".to_owned(),
             ArrivalKind::Periodic => "periodic".to_owned(),
@@ -265,7 +270,7 @@ impl LoadArgs {
             ),
             ("application_queue", json!(application.map(|program| program.queue))),
             ("quota", json!(self.quota)),
-            ("events", json!(self.events.unwrap_or(events))),
+            ("events", json!(self.events.unwrap_or(default_events))),
             ("seed", json!(self.seed)),
         ];
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

@@ -1,6 +1,7 @@
-//! Shell lines that make a Linux network interface use a scheme, and lines that undo it.
+//! Shell lines that make a Linux network interface use a scheme, and lines that undo it. `signal advise --nic` prints
+//! and records them.
 //!
-//! Present values are read first, because the undo lines contain them. This module changes no setting.
+//! This file reads the present values, because the undo lines contain them. It changes no setting; `apply` does.
 
 use lab::signal::SettingLine;
 use live::nic::scheme::{Abilities, RequiredSetting};
@@ -10,7 +11,7 @@ use signalling::Scheme;
 
 use crate::options::Usage;
 
-/// All shell lines that an interface needs for a scheme.
+/// The shell lines that an interface needs for a scheme, and what the lines leave out.
 #[derive(Debug, Default)]
 pub struct SettingLines {
     /// The lines in typing order.
@@ -31,8 +32,9 @@ pub fn interface(name: &str) -> Result<Interface, Usage> {
         .map_err(|error| Usage(format!("--nic {}: {error}", report::escape::plain(name))))
 }
 
-/// The lines for a scheme. With `threaded`, the handler runs in a thread, so that other tasks get their share of
-/// the CPU. `read` returns a setting's present value, or why it cannot be read.
+/// The lines for a scheme. `low_hz`: the lowest rate of events, which some settings depend on. With `threaded`, the
+/// handler runs in a thread, and other tasks get their share of the CPU. `read` returns the present value of a setting,
+/// or the reason why it cannot be read.
 pub fn lines(
     name: &str,
     abilities: &Abilities,
@@ -41,14 +43,14 @@ pub fn lines(
     threaded: bool,
     read: &dyn Fn(Setting) -> Result<String, String>,
 ) -> SettingLines {
-    let mut set_up = SettingLines::default();
+    let mut setting_lines = SettingLines::default();
     let mut required = match abilities.required_settings(scheme, Some(low_hz)) {
         Ok(required) => required,
         Err(impossible) => {
             let what = format!("lines for {scheme}");
             let absence = Absence::new("lines", what, impossible.reason);
-            set_up.absent.push(absence.with_remedy(impossible.remedy));
-            return set_up;
+            setting_lines.absent.push(absence.with_remedy(impossible.remedy));
+            return setting_lines;
         }
     };
     if threaded {
@@ -56,34 +58,34 @@ pub fn lines(
     }
     let quoted = shlex::try_quote(name).unwrap_or_default();
     for RequiredSetting { setting, value } in &required {
-        let now = match read(*setting) {
-            Ok(now) => now,
-            Err(why) => {
-                set_up.absent.push(Absence::new("lines", setting.to_string(), why));
+        let present_value = match read(*setting) {
+            Ok(value) => value,
+            Err(reason) => {
+                setting_lines.absent.push(Absence::new("lines", setting.to_string(), reason));
                 continue;
             }
         };
-        set_up.lines.push(SettingLine {
+        setting_lines.lines.push(SettingLine {
             setting: setting.to_string(),
             set: setting.line(&quoted, value),
-            undo: Some(setting.line(&quoted, &now)),
-            now: Some(now),
+            undo: Some(setting.line(&quoted, &present_value)),
+            now: Some(present_value),
         });
     }
-    set_up.required = required;
-    if let Some(why) = abilities.napi_is_unknown() {
-        set_up.warnings.push(format!(
-            "cannot find out whether {name} has NAPI instances: {why}; without an instance, its timers do \
+    setting_lines.required = required;
+    if let Some(reason) = abilities.napi_is_unknown() {
+        setting_lines.warnings.push(format!(
+            "cannot find out whether {name} has NAPI instances: {reason}; without an instance, its timers do \
              nothing"
         ));
     }
     match scheme {
-        Scheme::Spin => set_up.warnings.push(
+        Scheme::Spin => setting_lines.warnings.push(
             "busy polling happens in the system calls of the reading program, so the program must read \
              all the time; the setting applies to all interfaces, and to sockets opened afterwards"
                 .to_owned(),
         ),
-        Scheme::Hybrid { .. } => set_up.warnings.push(
+        Scheme::Hybrid { .. } => setting_lines.warnings.push(
             "irq-suspend-timeout works only with a program that polls with epoll and sets \
              prefer_busy_poll (EPIOCSPARAMS)"
                 .to_owned(),
@@ -95,18 +97,18 @@ pub fn lines(
         | Scheme::Deferred { .. }
         | Scheme::Coalesced { .. } => {}
     }
-    set_up
+    setting_lines
 }
 
-/// The set lines and the undo lines, each in typing order.
-fn in_order(lines: &[SettingLine]) -> (Vec<&str>, Vec<&str>) {
+/// The set lines and the undo lines, each in typing order. The undo lines come in reverse order of the set lines.
+fn set_and_undo_lines(lines: &[SettingLine]) -> (Vec<&str>, Vec<&str>) {
     let set = lines.iter().map(|line| line.set.as_str()).collect();
     (set, lines.iter().rev().filter_map(|line| line.undo.as_deref()).collect())
 }
 
-/// The lines as printed text, for users who copy them.
+/// The lines as text for the terminal, where users copy them.
 pub fn text(name: &str, lines: &[SettingLine]) -> String {
-    let (set, undo) = in_order(lines);
+    let (set, undo) = set_and_undo_lines(lines);
     let indented =
         |lines: Vec<&str>| lines.iter().map(|line| format!("  {line}\n")).collect::<String>();
     format!(
@@ -118,7 +120,7 @@ pub fn text(name: &str, lines: &[SettingLine]) -> String {
 
 /// The lines as two scripts in the run's directory: `set.sh` and `undo.sh`.
 pub fn scripts(lines: &[SettingLine]) -> Vec<Attachment> {
-    let (set, undo) = in_order(lines);
+    let (set, undo) = set_and_undo_lines(lines);
     let script = |name: &str, lines: Vec<&str>| Attachment {
         name: name.to_owned(),
         contents: format!("#!/bin/sh -e\n{}\n", lines.join("\n")).into_bytes(),

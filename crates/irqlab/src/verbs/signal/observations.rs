@@ -1,4 +1,5 @@
-//! Reads measured rows from a CSV file or from a run.
+//! Reads measured rows (scheme, rate, CPU use, latency) from a CSV file or from a run, for `signal fit` and `signal
+//! advise --fit`.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +14,7 @@ use crate::options::Usage;
 /// Largest CSV file that is read, bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a CSV file, or in a run the first table that has schemes and rates.
+/// Reads measured rows from a CSV file, or from the first table of a run that has schemes and rates.
 ///
 /// Fails when the file cannot be read or is too large, or a row is wrong.
 pub fn read(path: &Path) -> anyhow::Result<Observations> {

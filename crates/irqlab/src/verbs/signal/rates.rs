@@ -1,4 +1,4 @@
-//! Rates of events on the command line: `1k..1M`, `500`, `2.5k`.
+//! Parses rates of events on the command line: `1k..1M`, `500`, `2.5k`.
 
 use signalling::RateRange;
 
@@ -46,13 +46,14 @@ pub fn rate_range(text: &str) -> Result<RateRange, String> {
     Ok(RateRange { low_hz, high_hz })
 }
 
+/// Parses a rate in events per second, rounded to a whole number.
 fn rate(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("{text:?} is not a rate from 1 to 1G events per second, as in 500, 2.5k or 1M");
     let (number, factor) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
-        Some((at, 'M')) => (&text[..at], 1e6),
-        Some((at, 'G')) => (&text[..at], 1e9),
+        Some((index, 'k' | 'K')) => (&text[..index], 1e3),
+        Some((index, 'M')) => (&text[..index], 1e6),
+        Some((index, 'G')) => (&text[..index], 1e9),
         _ => (text, 1.0),
     };
     let is_decimal = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -61,6 +62,7 @@ fn rate(text: &str) -> Result<u64, String> {
     }
     let number = number.parse::<f64>().map_err(|_| wrong())?;
     let rate_hz = (number * factor).round();
+    // 0 is no allowed rate: it stands for a rate that is too large.
     let rate_hz = if rate_hz <= 1e9 { rate_hz as u64 } else { 0 };
     if RATE_HZ.contains(&rate_hz) { Ok(rate_hz) } else { Err(wrong()) }
 }

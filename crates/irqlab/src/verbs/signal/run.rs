@@ -1,4 +1,8 @@
-//! `irqlab signal run`: measures the schemes.
+//! `irqlab signal run`: measures CPU use and latency of the schemes.
+//!
+//! Makes the plan of `lab::signal` from the options, and measures it on the live bench or in simulated machines. The
+//! live bench uses threads, a veth pair or a card. `reproduce signal-afterburner` uses [`SimulatedSignal`] and
+//! [`two_cpus`].
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
@@ -171,19 +175,19 @@ const PEER_BYTES_MAX: usize = 264;
 
 /// Resolves the peer's address. Prefers IPv4 to IPv6.
 fn resolve(peer: &str) -> anyhow::Result<SocketAddr> {
-    let shown = report::escape::plain(peer);
-    let wrong = |why: String| Usage(format!("--peer {shown}: {why}"));
+    let printable_peer = report::escape::plain(peer);
+    let wrong = |reason: String| Usage(format!("--peer {printable_peer}: {reason}"));
     if peer.len() > PEER_BYTES_MAX {
         bail!(Usage(format!("--peer is longer than {PEER_BYTES_MAX} bytes")));
     }
     if !peer.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
         bail!(wrong("allowed: HOST:PORT, where irqlab echo listens".to_owned()));
     }
-    let found = peer.to_socket_addrs().map_err(|error| BenchError::NothingMeasurable {
-        reason: format!("cannot find the peer {shown}: {error}"),
+    let addresses = peer.to_socket_addrs().map_err(|error| BenchError::NothingMeasurable {
+        reason: format!("cannot find the peer {printable_peer}: {error}"),
         remedy: Some("check the name, or give the peer's address".to_owned()),
     })?;
-    Ok(found
+    Ok(addresses
         .min_by_key(SocketAddr::is_ipv6)
         .ok_or_else(|| wrong("the host has no address".to_owned()))?)
 }
@@ -206,7 +210,7 @@ impl RunArgs {
         Ok(Some(CardSettings { interface: nic::interface(name)?, peer: resolve(peer)? }))
     }
 
-    /// How the veth polls.
+    /// How the receiver of the veth pair polls.
     ///
     /// Fails when `--napi` or `--hybrid` is given for another rig.
     fn polling(&self) -> anyhow::Result<VethPolling> {
@@ -239,6 +243,7 @@ impl RunArgs {
         Ok(())
     }
 
+    /// The plan that the options select. Without `--schemes` and `--parts`, the rig decides.
     fn plan(&self) -> anyhow::Result<Plan> {
         let schemes = match &self.schemes {
             Some(Schemes(schemes)) => unique(schemes),
@@ -268,21 +273,22 @@ impl RunArgs {
 
 /// The CPUs of sender and receiver on this machine, in this order. `receivers` is the list of `--cpus`.
 pub fn two_cpus(receivers: Option<&str>, sender: Option<u32>) -> anyhow::Result<(u32, u32)> {
-    let all = usable_cpus(None)?;
+    let usable = usable_cpus(None)?;
     let receiver = one_cpu(receivers, &usable_cpus(receivers)?)?;
+    // A named sender may be outside of the affinity that irqlab was started with; a chosen sender is inside.
     match sender {
         Some(_) => sender_and_receiver(&process_cpus().permitted, receiver, sender),
-        None => sender_and_receiver(&all, receiver, None),
+        None => sender_and_receiver(&usable, receiver, None),
     }
 }
 
-/// Checks the sender's CPU, or chooses one of `all`. Returns the CPUs of sender and receiver.
+/// Checks that the sender's CPU is one of `allowed`, or chooses one of them. Returns the CPUs of sender and receiver.
 fn sender_and_receiver(
-    all: &[u32],
+    allowed: &[u32],
     receiver: u32,
     sender: Option<u32>,
 ) -> anyhow::Result<(u32, u32)> {
-    let sender = sender.or_else(|| all.iter().copied().find(|cpu| *cpu != receiver));
+    let sender = sender.or_else(|| allowed.iter().copied().find(|cpu| *cpu != receiver));
     match sender {
         None => bail!(BenchError::NothingMeasurable {
             reason: "sender and receiver need a CPU each, and this process may use only one"
@@ -292,10 +298,10 @@ fn sender_and_receiver(
         Some(sender) if sender == receiver => {
             bail!(Usage("--sender-cpu must be another CPU than the receiver's".to_owned()))
         }
-        Some(sender) if !all.contains(&sender) => {
-            let all = format_cpu_list(all);
+        Some(sender) if !allowed.contains(&sender) => {
+            let allowed = format_cpu_list(allowed);
             bail!(Usage(format!(
-                "--sender-cpu: CPU {sender} is offline or outside this process's cpuset; usable CPUs: {all}"
+                "--sender-cpu: CPU {sender} is offline or outside this process's cpuset; usable CPUs: {allowed}"
             )))
         }
         Some(sender) => Ok((sender, receiver)),
@@ -313,6 +319,7 @@ fn settings() -> Map<String, Json> {
     Map::from_iter([("version".to_owned(), json!(env!("CARGO_PKG_VERSION")))])
 }
 
+/// Measures on this machine, with threads, a veth pair or a card.
 fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let rig = args.rig();
     if rig.has_cards() {
@@ -342,6 +349,7 @@ fn run_live(args: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(open.measure(&plan, context, &mut bench, Redraw::EachStep, pictures)?.0)
 }
 
+/// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     args.check_simulated()?;
     let plan = args.plan()?;
@@ -367,7 +375,7 @@ fn run_simulated(args: &RunArgs, model: Option<&str>) -> anyhow::Result<ExitCode
     Ok(open.measure(&plan, context, &mut bench, Redraw::EverySecond, pictures)?.0)
 }
 
-/// Checks that the rig supports at least one of the schemes.
+/// Fails with the first refusal if the rig supports none of the schemes.
 fn check_schemes(rig: Rig, schemes: &[Scheme]) -> anyhow::Result<()> {
     let refusals: Result<Vec<BenchError>, ()> =
         schemes.iter().map(|scheme| rig.check(*scheme).err().ok_or(())).collect();
@@ -437,18 +445,16 @@ impl SimulatedSignal<'_> {
         Ok((bench, host))
     }
 
-    /// Refuses options that do not fit, before the machine is prepared.
-    ///
-    /// The error names the first option that does not fit.
+    /// Refuses options that do not fit together, before the machine is prepared. The error names the first of them.
     pub fn check(&self, args: &SimulatedArgs) -> anyhow::Result<()> {
         self.two_cpus(args.vcpus.unwrap_or(VCPUS))?;
         if self.model.is_none() {
-            let why = "without a model, virtual CPUs share one clock; name a model";
-            bail!(Usage(format!("--on sim: {why} (--on sim:r4400-1994)")));
+            let reason = "without a model, virtual CPUs share one clock; name a model";
+            bail!(Usage(format!("--on sim: {reason} (--on sim:r4400-1994)")));
         }
         if args.guest.free_running {
-            let why = "times must come from the simulated machine's clock, not the host's";
-            bail!(Usage(format!("--free-running cannot be used here: {why}")));
+            let reason = "times must come from the simulated machine's clock, not the host's";
+            bail!(Usage(format!("--free-running cannot be used here: {reason}")));
         }
         if args.guest.net.is_some() && args.guest.net != self.cards() {
             bail!(Usage(format!(
@@ -459,7 +465,7 @@ impl SimulatedSignal<'_> {
         args.model(&Cache::from_environment()?, self.model).map(drop)
     }
 
-    /// The network cards that the rig needs, if any.
+    /// The network cards that the rig needs, or `None` if it needs none.
     fn cards(&self) -> Option<NicModel> {
         match self.rig {
             Rig::Threads | Rig::Veth | Rig::Nic => None,
@@ -468,15 +474,16 @@ impl SimulatedSignal<'_> {
         }
     }
 
+    /// The CPUs of sender and receiver in the guest, in this order.
     fn two_cpus(&self, vcpus: u32) -> anyhow::Result<(u32, u32)> {
         if vcpus < VCPUS {
             bail!(Usage(format!(
                 "--vcpus must be {VCPUS} to 16: sender and receiver need a CPU each"
             )));
         }
-        let all: Vec<u32> = (0..vcpus).collect();
+        let all_cpus: Vec<u32> = (0..vcpus).collect();
         let listed = self.cpus.map(|list| guest_cpus(list, vcpus)).transpose()?;
-        let receiver = one_cpu(self.cpus, listed.as_deref().unwrap_or(&all))?;
-        sender_and_receiver(&all, receiver, self.sender_cpu)
+        let receiver = one_cpu(self.cpus, listed.as_deref().unwrap_or(&all_cpus))?;
+        sender_and_receiver(&all_cpus, receiver, self.sender_cpu)
     }
 }

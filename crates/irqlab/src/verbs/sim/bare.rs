@@ -1,4 +1,5 @@
-//! `irqlab sim bare`: the machine without any kernel.
+//! `irqlab sim bare`: programs on the simulated machine without any kernel, where nothing disturbs them. This file
+//! has `sim bare noise`, the reference of `irqlab noise`; `bare_footprint` has `sim bare footprint`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -74,29 +75,32 @@ pub struct BareNoiseArgs {
     results: ResultArgs,
 }
 
-/// The shortest gap that is a detour, where the clock counts instructions.
+/// Default of the shortest gap that is a detour, without a model: the clock counts instructions.
 const THRESHOLD_NS: u64 = 100;
 
 pub fn run(cache: &Cache, verb: &BareVerb) -> anyhow::Result<ExitCode> {
     match verb {
-        BareVerb::Noise(args) => noise(cache, args),
+        BareVerb::Noise(args) => run_noise(cache, args),
         BareVerb::Footprint(args) => super::bare_footprint::run(cache, args),
     }
 }
 
 impl BareNoiseArgs {
+    /// The settings of the bench.
+    ///
+    /// Fails when the model is unknown, or `--threshold` is not longer than a slice of the model's clock.
     fn bench_settings(&self, cache: &Cache) -> anyhow::Result<BareNoiseSettings> {
         let timed = Some(DetailLevel::Timed);
         let model = self.on.simulated_model("a machine without a kernel")?;
         let model = model.map(|name| simulated::model(cache, name, &[], timed)).transpose()?;
-        // The model's time shows at the ends of slices.
+        // With a model, the guest's clock advances only at the end of each time slice, so a slice is its resolution.
         let slice_ns = model.as_ref().map(|model| {
             sim::watch::VCPU_SLICE_DEFAULT.saturating_mul(1_000_000_000)
                 / model.model.clock_hz.max(1)
         });
         let threshold_ns = slice_ns.map_or(THRESHOLD_NS, |slice_ns| 2 * slice_ns.max(THRESHOLD_NS));
-        if let (Some(asked), Some(slice_ns)) = (self.threshold.map(ns), slice_ns)
-            && asked <= slice_ns
+        if let (Some(requested_ns), Some(slice_ns)) = (self.threshold.map(ns), slice_ns)
+            && requested_ns <= slice_ns
         {
             let message = "--threshold: the model's time shows at the ends of slices; at least";
             bail!(Usage(format!("{message} {}ns", slice_ns + 1)));
@@ -113,6 +117,7 @@ impl BareNoiseArgs {
         })
     }
 
+    /// The options of the command, for the settings of the run.
     fn settings(&self) -> Map<String, Json> {
         let mut settings = Map::new();
         let loops: Vec<&str> = self.loops.iter().map(|noise_loop| noise_loop.word()).collect();
@@ -126,7 +131,7 @@ impl BareNoiseArgs {
     }
 }
 
-fn noise(cache: &Cache, args: &BareNoiseArgs) -> anyhow::Result<ExitCode> {
+fn run_noise(cache: &Cache, args: &BareNoiseArgs) -> anyhow::Result<ExitCode> {
     let settings = args.bench_settings(cache)?;
     let open = OpenRun::new("noise", &args.results)?;
     let qemu = qemu::find(cache)?;

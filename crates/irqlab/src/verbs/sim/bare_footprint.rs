@@ -1,4 +1,5 @@
-//! `irqlab sim bare footprint`: a handler that touches a known number of lines.
+//! `irqlab sim bare footprint`: a program without a kernel whose interrupt handler touches a known number of lines.
+//! Its result is the ground truth for the methods of `irqlab footprint`. `--sweep` is in `bare_truth`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -94,9 +95,9 @@ pub struct BareFootprintArgs {
     results: OptionalResultArgs,
 }
 
-/// Guest time that it may take, s.
+/// Time limit of the machine on its own clock, s.
 const GUEST_LIMIT_S: u32 = 3600;
-/// Events of the guest's PMU: name, event, unit mask (docs/guest-pmu.md), and whose.
+/// Events of the guest's PMU (docs/guest-pmu.md): column, event, unit mask, and the mode in which they are counted.
 const EVENTS: [(&str, u64, u64, u64); 6] = [
     ("pmu_l1d_user_misses", 0x60, 0xc8, USER),
     ("pmu_l1i_user_misses", 0x81, 0, USER),
@@ -105,15 +106,17 @@ const EVENTS: [(&str, u64, u64, u64); 6] = [
     ("pmu_l1i_kernel_misses", 0x81, 0, KERNEL),
     ("pmu_l2_data_kernel_misses", 0xf05, 0, KERNEL),
 ];
+/// Bits of an event select that count in user mode and in kernel mode.
 const USER: u64 = 1 << 16;
 const KERNEL: u64 = 1 << 17;
 
-/// An event select of AMD's: event and unit mask, on, for [`USER`] or [`KERNEL`] or both.
-fn select(event: u64, mask: u64, whose: u64) -> u64 {
-    event & 0xff | (event >> 8 & 0xf) << 32 | mask << 8 | whose | 1 << 22
+/// The value of AMD's register PerfEvtSel that counts an event in `modes`: [`USER`], [`KERNEL`] or both. Bit 22 enables
+/// the counter. The event's upper four bits are apart from its lower eight.
+fn event_select(event: u64, mask: u64, modes: u64) -> u64 {
+    event & 0xff | (event >> 8 & 0xf) << 32 | mask << 8 | modes | 1 << 22
 }
 
-/// Runs it and prints the repetitions.
+/// Runs the program and prints its repetitions, or with `--sweep` the accuracy of the methods.
 pub fn run(cache: &Cache, args: &BareFootprintArgs) -> anyhow::Result<ExitCode> {
     if args.sweep && args.repetitions < 2 {
         bail!(Usage("--sweep: --repetitions: at least 2".to_owned()));
@@ -127,14 +130,15 @@ pub fn run(cache: &Cache, args: &BareFootprintArgs) -> anyhow::Result<ExitCode> 
     let run = if args.sweep {
         bare_truth::run(cache, &qemu, started, settings, &is_stopped)?
     } else {
-        let found = footprint(cache, &qemu, &settings, &is_stopped)?;
-        found.map(|found| run_of(started, &qemu.version_text, &settings, &found.repetitions))
+        let result = footprint(cache, &qemu, &settings, &is_stopped)?;
+        result.map(|result| run_of(started, &qemu.version_text, &settings, &result.repetitions))
     };
     let Some(run) = run else { bail!("stopped before anything was measured") };
     open.finish(&run, &[])
 }
 
 impl BareFootprintArgs {
+    /// The settings of the bench. Fails without a model, because only a model has caches.
     fn settings(&self, cache: &Cache) -> anyhow::Result<FootprintSettings> {
         let args = self;
         let name = args.on.simulated_model("a machine without a kernel")?;
@@ -159,7 +163,10 @@ impl BareFootprintArgs {
             delay_ns: ns(args.delay),
             wait_ns: ns(args.wait),
             events: if args.pmu {
-                EVENTS.iter().map(|(_, event, mask, whose)| select(*event, *mask, *whose)).collect()
+                EVENTS
+                    .iter()
+                    .map(|(_, event, mask, modes)| event_select(*event, *mask, *modes))
+                    .collect()
             } else {
                 Vec::new()
             },
@@ -170,6 +177,7 @@ impl BareFootprintArgs {
     }
 }
 
+/// Makes the run from the repetitions.
 fn run_of(
     started: Timestamp,
     qemu: &str,
@@ -194,7 +202,7 @@ mod tests {
 
     #[test]
     fn selects_are_as_the_processor_has_them() {
-        assert_eq!(select(0x60, 0xc8, USER | KERNEL), 0x43_c860);
-        assert_eq!(select(0xf04, 0, USER), 0xf_0041_0004);
+        assert_eq!(event_select(0x60, 0xc8, USER | KERNEL), 0x43_c860);
+        assert_eq!(event_select(0xf04, 0, USER), 0xf_0041_0004);
     }
 }

@@ -1,11 +1,11 @@
-//! The run of an experiment without an operating system.
+//! The run of `sim bare footprint`, with and without `--sweep`.
 
 use record::{Run, SCHEMA, Timestamp};
 use serde_json::{Map, json};
 use sim::bare::FootprintSettings;
 use sim::watch::Detail;
 
-/// A run of this kind, with the facts of the machine.
+/// A run with the facts of the machine as its settings, and without tables.
 pub(super) fn empty_run(started: Timestamp, qemu: &str, settings: &FootprintSettings) -> Run {
     let cache = settings.geometry();
     let detail = if settings.model.detail == Detail::Ooo { "ooo" } else { "timed" };

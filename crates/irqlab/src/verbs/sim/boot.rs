@@ -1,4 +1,8 @@
 //! `irqlab sim boot` and `irqlab sim shell`: a machine from its start to its end.
+//!
+//! Without `--on` and `--detail`, `sim boot` only runs the machine. With one of them, the plugin observes the
+//! machine, and `sim boot` prints the tables of its record ([`watch_and_report`]). With `--detail sampled`, the
+//! machine runs again from the start until the confidence intervals are narrow enough.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -33,9 +37,9 @@ use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, stop_on_signals};
 use crate::sampling::SampleArgs;
 use crate::simulated::{LevelArgs, shell_line};
 
-/// The options that watch the machine.
+/// Name of the group of options that make the plugin observe the machine: one of them is enough.
 const WATCHED: &str = "watched";
-/// Name of the machine that runs the command, for progress.
+/// Name of the machine in progress lines.
 const COMMAND: &str = "command";
 const LIMIT_REACHED: &str = "the guest reached its time limit (--guest-limit)";
 
@@ -97,12 +101,16 @@ pub struct WatchArgs {
 }
 
 impl WatchArgs {
+    /// How the plugin observes the machine. `None` if it does not, because neither `--on` nor `--detail` is given.
+    ///
+    /// Fails when options do not fit together.
     fn watch(&self, cache: &Cache) -> anyhow::Result<Option<Watch>> {
         self.record.iter().try_for_each(|file| output_file::check(file, self.force))?;
-        let shows = self.results.out.is_some() || self.results.printing.format() != Format::Table;
+        let has_result_options =
+            self.results.out.is_some() || self.results.printing.format() != Format::Table;
         let is_watched = self.on.is_some() || self.level.detail.is_some();
         if !is_watched {
-            if shows {
+            if has_result_options {
                 bail!(Usage(
                     "--out, --json and --format need --on sim or --detail: without them nothing is measured"
                         .to_owned()
@@ -125,7 +133,7 @@ impl WatchArgs {
         if detail == Detail::Fast && !self.annotate.is_empty() {
             bail!(Usage("--annotate needs --detail count, timed or ooo".to_owned()));
         }
-        if detail == Detail::Fast && shows {
+        if detail == Detail::Fast && has_result_options {
             bail!(Usage(
                 "--detail fast counts nothing that could be printed or recorded".to_owned()
             ));
@@ -134,11 +142,11 @@ impl WatchArgs {
         if is_sampled && (self.pmu || !self.annotate.is_empty()) {
             bail!(Usage("--annotate and --pmu need all of a run: --detail ooo".to_owned()));
         }
-        let also = self.also(cache, detail)?;
-        let is_slow = self.curves || !also.is_empty() || detail == Detail::Ooo;
+        let shadow_models = self.shadow_models(cache, detail)?;
+        let is_slow = self.curves || !shadow_models.is_empty() || detail == Detail::Ooo;
         let start_fast = self.boot.map_or(is_slow, |level| level == BootLevel::Fast);
         Ok(Some(Watch {
-            shadow_models: also,
+            shadow_models,
             miss_curves: self.curves,
             misses: self.misses,
             sampling,
@@ -147,7 +155,8 @@ impl WatchArgs {
         }))
     }
 
-    fn also(&self, cache: &Cache, detail: Detail) -> anyhow::Result<Vec<Model>> {
+    /// The models of `--also`, whose caches are counted in addition.
+    fn shadow_models(&self, cache: &Cache, detail: Detail) -> anyhow::Result<Vec<Model>> {
         if detail != Detail::Count && (self.curves || !self.also.is_empty()) {
             bail!(Usage("--also and --curves are for --detail count".to_owned()));
         }
@@ -161,6 +170,7 @@ impl WatchArgs {
         self.also.iter().map(find).collect()
     }
 
+    /// The annotations of `--annotate`, resolved to addresses of the kernel and, from a checkpoint, of its modules.
     fn annotations(
         &self,
         cache: &Cache,
@@ -172,10 +182,10 @@ impl WatchArgs {
             return Ok(Annotations::default());
         }
         let mut facts = sim::guest_facts(cache, qemu, kernel, &console::say)?;
-        // The module addresses of a machine that boots are not known yet.
+        // A machine that boots has no module addresses yet; a machine from a checkpoint has.
         facts.add_modules(kernel, &Start::from(from).modules(cache)?)?;
-        let read = Annotations::read(&self.annotate, self.annotate_log, &facts);
-        Ok(read.map_err(|error| Usage(error.to_string()))?)
+        let annotations = Annotations::read(&self.annotate, self.annotate_log, &facts);
+        Ok(annotations.map_err(|error| Usage(error.to_string()))?)
     }
 }
 
@@ -194,12 +204,17 @@ pub fn boot(
         [] => "poweroff".to_owned(),
         words => format!("run:{}", shell_line(words)),
     };
-    let Some(mut how) = watch.watch(cache)? else {
+    let Some(mut plugin_watch) = watch.watch(cache)? else {
         let qemu = qemu::find(cache)?;
         let (machine, _) = args.machine(cache)?;
-        let from = Start::from(args.guest.from.as_deref());
-        let timed =
-            TimedMachine { cache, qemu: &qemu, machine: &machine, start: &from, watch: None };
+        let machine_start = Start::from(args.guest.from.as_deref());
+        let timed = TimedMachine {
+            cache,
+            qemu: &qemu,
+            machine: &machine,
+            start: &machine_start,
+            watch: None,
+        };
         let label = COMMAND.to_owned();
         let run = CommandRun::new(&timed, console::BOOT, label, &request, args.guest.limits());
         if watch.dry_run {
@@ -210,19 +225,20 @@ pub fn boot(
         return follow(&mut vm, args, Some(&run));
     };
     if mid_run.is_some_and(|mid_run| mid_run.in_region) {
-        how.roi = Roi::Always;
+        plugin_watch.roi = Roi::Always;
     }
     if command.is_empty() && request != checkpoint::RESUME {
         bail!(Usage("--on and --detail watch a command: add -- COMMAND".to_owned()));
     }
-    watched(cache, args, watch, how, &request)
+    watch_and_report(cache, args, watch, plugin_watch, &request)
 }
 
-fn watched(
+/// Runs an observed machine, with `--detail sampled` several times, and prints and records the tables of its record.
+fn watch_and_report(
     cache: &Cache,
     args: &MachineArgs,
     options: &WatchArgs,
-    mut how: Watch,
+    mut watch: Watch,
     request: &str,
 ) -> anyhow::Result<ExitCode> {
     let mut open = OpenRun::if_asked(&options.results)?;
@@ -230,41 +246,49 @@ fn watched(
     let (mut machine, kernel) = args.machine(cache)?;
     machine.pmu = options.pmu;
     let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
-    how.annotations = options.annotations(cache, &qemu, &kernel, args.guest.from.as_deref())?;
+    watch.annotations = options.annotations(cache, &qemu, &kernel, args.guest.from.as_deref())?;
     if options.dry_run {
-        return command_run(cache, args, (&qemu, &machine), &how, 1, request).print_plan();
+        return command_run(cache, args, (&qemu, &machine), &watch, 1, request).print_plan();
     }
     let console = GuestConsole::new(options.results.printing.format() == Format::Table);
     let stop = stop_on_signals()?;
     let mut runs = 0;
-    // A sample that is too coarse is taken again, from the same state of the machine.
+    // If a sample is too coarse, the machine runs again with a finer one, from the same state.
     let (Ended { exit, early, .. }, account) = loop {
-        // The record of the sample before is this verb's own.
+        // A record of an earlier sample was written by this command, so it is replaced without --force.
         let existing = if runs == 0 { options.force.existing() } else { Existing::Replaced };
         let record = options.record.as_deref().map(|file| (file, existing));
         let (machine, qemu) = (&machine, &qemu);
-        let (now, stop) = (&how, &stop);
-        let number = runs + 1;
-        let watched =
-            Watched { cache, args, options, qemu, machine, how: now, number, stop, record };
-        let shown = (runs == 0).then_some(&console);
-        let (ended, account) = match watched.run(&kernel_files, request, shown)? {
+        let watched_machine = WatchedMachine {
+            cache,
+            args,
+            options,
+            qemu,
+            machine,
+            watch: &watch,
+            number: runs + 1,
+            stop: &stop,
+            record,
+        };
+        // Later runs print the guest's console again, so only the first run shows it.
+        let shown_console = (runs == 0).then_some(&console);
+        let (ended, account) = match watched_machine.run(&kernel_files, request, shown_console)? {
             Ok(ended) => ended,
             Err(code) => return Ok(code),
         };
         runs += 1;
         let sampling =
-            if ended.early.is_none() && account.broken.is_empty() { how.sampling } else { None };
+            if ended.early.is_none() && account.broken.is_empty() { watch.sampling } else { None };
         match sampling.and_then(|last| options.sample.next(last, runs, &account)) {
-            Some(next) => how.sampling = Some(next),
+            Some(next) => watch.sampling = Some(next),
             None => break (ended, account),
         }
     };
-    let mut run = watched_run(open.started(), &qemu, &machine, (&kernel_files, &how), &account);
-    run.tables.extend(annotations::tables(&how.annotations, &account));
-    let shadow = shadow_caches::tables(&options.also, &account);
-    let first = shadow.first().map(|table| table.name.clone());
-    run.tables.extend(shadow);
+    let mut run = watched_run(open.started(), &qemu, &machine, (&kernel_files, &watch), &account);
+    run.tables.extend(annotations::tables(&watch.annotations, &account));
+    let shadow_tables = shadow_caches::tables(&options.also, &account);
+    let first_shadow_table = shadow_tables.first().map(|table| table.name.clone());
+    run.tables.extend(shadow_tables);
     if options.misses {
         let mut facts = sim::guest_facts(cache, &qemu, &kernel, &console::say)?;
         // A machine that boots reports its modules; one from a checkpoint did so before.
@@ -278,21 +302,27 @@ fn watched(
         run.warnings.extend(misses::warning(&account));
         run.absent.extend(misses::absent(&account));
     }
-    run.settings.extend(sampling_setting(how.sampling));
-    // A record that an annotation has ended is whole, also if the machine was stopped after that.
-    let early = early.filter(|_| !account.stopped);
+    run.settings.extend(sampling_setting(watch.sampling));
+    // A record that an annotation ended is complete, even if the machine was stopped after that.
+    let early = if account.stopped { None } else { early };
     if let Some(reason) = early {
         if account.regions.is_empty() {
-            return nothing_until(reason);
+            return report_nothing_measured(reason);
         }
         run.complete = false;
         run.warnings.insert(0, missing_after(reason).to_owned());
     }
-    let plain = if how.annotations.is_empty() { "contexts" } else { "annotations" };
-    let plain = if account.is_sampled { "sampled_cycles" } else { plain };
-    let plain = if options.misses && account.has_contexts { "misses" } else { plain };
-    open.set_main_table(first.as_deref().unwrap_or(plain));
-    if how.detail != Detail::Fast {
+    let main_table = if options.misses && account.has_contexts {
+        "misses"
+    } else if account.is_sampled {
+        "sampled_cycles"
+    } else if watch.annotations.is_empty() {
+        "contexts"
+    } else {
+        "annotations"
+    };
+    open.set_main_table(first_shadow_table.as_deref().unwrap_or(main_table));
+    if watch.detail != Detail::Fast {
         open.finish(&run, &[])?;
     }
     if let Some(broken) = account.broken.first() {
@@ -309,10 +339,10 @@ fn watched(
         }),
         Some(exit) => {
             check_ended(&account, &exit)?;
-            if exit.reached_limit && how.detail != Detail::Fast {
+            if exit.reached_limit && watch.detail != Detail::Fast {
                 console::say("what the command did until the limit is in these numbers");
             }
-            Ok(end(&exit))
+            Ok(report_end(&exit))
         }
     }
 }
@@ -334,8 +364,10 @@ pub(super) fn missing_after(reason: EarlyReason) -> &'static str {
     }
 }
 
-/// The end of a run whose command had not started.
-fn nothing_until(reason: EarlyReason) -> anyhow::Result<ExitCode> {
+/// Reports a run that ended before its command started. Returns the exit code.
+///
+/// Fails when the user stopped the run.
+fn report_nothing_measured(reason: EarlyReason) -> anyhow::Result<ExitCode> {
     let limit = match reason {
         EarlyReason::Stopped => bail!(STOPPED),
         EarlyReason::GuestLimit => LIMIT_REACHED,
@@ -345,36 +377,37 @@ fn nothing_until(reason: EarlyReason) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(STATUS_LIMIT))
 }
 
-/// A machine that is watched.
-struct Watched<'a> {
+/// A machine that the plugin observes, for one run.
+struct WatchedMachine<'a> {
     cache: &'a Cache,
     args: &'a MachineArgs,
     options: &'a WatchArgs,
     qemu: &'a Qemu,
     machine: &'a Machine,
-    how: &'a Watch,
-    /// Number of the run, from 1: a sample may be taken several times.
+    watch: &'a Watch,
+    /// Number of the run, from 1: with `--detail sampled` there may be several.
     number: u32,
     stop: &'a Stop,
     record: Option<KeptRecord<'a>>,
 }
 
-impl Watched<'_> {
-    /// Runs the machine, with its console if that is shown, and reads its record. Returns the exit code of
-    /// irqlab instead if the console cannot be written any more.
+impl WatchedMachine<'_> {
+    /// Runs the machine and reads its record. Shows the guest's console if `console` is given. Returns the exit code of
+    /// irqlab instead if the console can no longer be written and nothing else keeps the results.
     ///
-    /// Fails if it was stopped before the record had anything.
+    /// Fails if the machine was stopped before its record could be read.
     fn run(
         &self,
         kernel_files: &KernelFiles,
         request: &str,
         console: Option<&GuestConsole>,
     ) -> anyhow::Result<Result<(Ended, Accounting), ExitCode>> {
-        let Watched { cache, args, options, qemu, machine, how, number, record, .. } = *self;
-        let recording = Recording::new(cache, qemu, machine, kernel_files, how, record)?;
-        let run = command_run(cache, args, (qemu, machine), how, number, request);
+        let WatchedMachine { cache, args, options, qemu, machine, watch, number, record, .. } =
+            *self;
+        let recording = Recording::new(cache, qemu, machine, kernel_files, watch, record)?;
+        let run = command_run(cache, args, (qemu, machine), watch, number, request);
         let mut vm = start(cache, qemu, machine, args, request, recording.instrumentation())?;
-        say_how_to_boot_once(how, args);
+        say_how_to_boot_once(watch, args);
         run.start();
         let saver = checkpoint::Saver::new(cache, qemu, machine, &recording);
         let mut saved = Vec::new();
@@ -383,11 +416,11 @@ impl Watched<'_> {
             saver.save(vm, held, &console::say)
         };
         // A run with --out or --record continues when its console cannot be written.
-        let is_kept = options.results.out.is_some() || options.record.is_some();
+        let keeps_results = options.results.out.is_some() || options.record.is_some();
         let has_failed = || console.is_some_and(GuestConsole::has_failed);
         let stop = || {
             run.observe(Some(recording.progress()));
-            let is_unread = has_failed() && !is_kept;
+            let is_unread = has_failed() && !keeps_results;
             recording.was_stopped() || is_unread || self.stop.is_requested()
         };
         let mut write = |bytes: &[u8]| {
@@ -401,23 +434,23 @@ impl Watched<'_> {
         drop(vm);
         run.done();
         let ended = ended?;
-        if !is_kept
+        if !keeps_results
             && let Some(console) = console
-            && let Some(end) = console.end()?
+            && let Some(code) = console.end()?
         {
-            return Ok(Err(end));
+            return Ok(Err(code));
         }
-        for (name, number) in how.annotations.checkpoints.iter().zip(0..) {
+        for (name, number) in watch.annotations.checkpoints.iter().zip(0..) {
             if !saved.contains(&number) {
-                let never = "not saved, the guest never arrived there";
-                console::say(&format!("checkpoint {name}: {never}"));
+                let reason = "not saved, the guest never arrived there";
+                console::say(&format!("checkpoint {name}: {reason}"));
             }
         }
         match (recording.accounting(), ended.early) {
             (Err(_), Some(EarlyReason::Stopped)) => bail!(STOPPED),
             (account, early) => {
                 let account = account?;
-                // A record that an annotation has ended is whole.
+                // Only complete runs predict the time of later runs. A record that an annotation ended is complete.
                 if early.is_none() || account.stopped {
                     run.keep(ended.wall);
                 }
@@ -427,25 +460,25 @@ impl Watched<'_> {
     }
 }
 
-/// The progress and the times of an observed machine. `number`: of the run, from 1.
+/// The progress and the times of an observed machine. `number`: number of the run, from 1.
 fn command_run(
     cache: &Cache,
     args: &MachineArgs,
     (qemu, machine): (&Qemu, &Machine),
-    how: &Watch,
+    watch: &Watch,
     number: u32,
     request: &str,
 ) -> CommandRun {
-    let from = &Start::from(args.guest.from.as_deref());
-    let timed = TimedMachine { cache, qemu, machine, start: from, watch: Some(how) };
-    let label = match how.sampling {
+    let start = &Start::from(args.guest.from.as_deref());
+    let timed = TimedMachine { cache, qemu, machine, start, watch: Some(watch) };
+    let label = match watch.sampling {
         Some(_) => format!("sample {number}"),
         None => COMMAND.to_owned(),
     };
     CommandRun::new(&timed, console::BOOT, label, request, args.guest.limits())
 }
 
-/// Says how the machine boots, and how to boot it but once.
+/// Prints at which level a machine with a model boots, and how to boot it only once.
 fn say_how_to_boot_once(watch: &Watch, args: &MachineArgs) {
     let level = match watch.detail {
         Detail::Fast => "fast",
@@ -463,7 +496,7 @@ fn say_how_to_boot_once(watch: &Watch, args: &MachineArgs) {
     }
 }
 
-/// Refuses a record that the guest did not end: its counts then include the way to power-off.
+/// Fails if nothing ended the record before the guest powered off. Its counts would include the power-off.
 fn check_ended(account: &Accounting, exit: &GuestExit) -> anyhow::Result<()> {
     if account.ended_by_guest || account.stopped || exit.reached_limit {
         return Ok(());
@@ -471,7 +504,7 @@ fn check_ended(account: &Accounting, exit: &GuestExit) -> anyhow::Result<()> {
     bail!("the guest did not come to the end of the command: the numbers are not repeatable");
 }
 
-/// A shell of the guest on this terminal.
+/// Runs a shell of the guest on this terminal until the shell ends or the user leaves.
 pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     let qemu = qemu::find(cache)?;
     let (machine, _) = args.machine(cache)?;
@@ -482,19 +515,28 @@ pub fn shell(cache: &Cache, args: &MachineArgs) -> anyhow::Result<ExitCode> {
     exit
 }
 
+/// Starts the machine, from its checkpoint if it has one, with `request` for the guest.
 fn start(
     cache: &Cache,
     qemu: &Qemu,
     machine: &Machine,
     args: &MachineArgs,
     request: &str,
-    more: Instrumentation<'_>,
+    instrumentation: Instrumentation<'_>,
 ) -> anyhow::Result<Vm> {
-    let from = args.guest.from.as_deref().into();
-    Ok(checkpoint::start(cache, qemu, machine, &from, request, args.guest.limits(), more)?)
+    let machine_start = args.guest.from.as_deref().into();
+    Ok(checkpoint::start(
+        cache,
+        qemu,
+        machine,
+        &machine_start,
+        request,
+        args.guest.limits(),
+        instrumentation,
+    )?)
 }
 
-/// Follows the machine, with its console on stdout, to its end, or until stdout takes no more. Shows its progress if
+/// Follows the machine to its end, or until stdout cannot be written. Shows its console on stdout, and its progress if
 /// `run` is given.
 fn follow(vm: &mut Vm, args: &MachineArgs, run: Option<&CommandRun>) -> anyhow::Result<ExitCode> {
     let console = GuestConsole::new(true);
@@ -510,19 +552,22 @@ fn follow(vm: &mut Vm, args: &MachineArgs, run: Option<&CommandRun>) -> anyhow::
         run.done();
     }
     let exit = exit?;
-    if let Some(end) = console.end()? {
-        return Ok(end);
+    if let Some(code) = console.end()? {
+        return Ok(code);
     }
     let Some(exit) = exit else { bail!("the machine was stopped") };
-    if let Some(run) = run.filter(|_| !exit.reached_limit) {
+    if let Some(run) = run
+        && !exit.reached_limit
+    {
         run.keep(exit.wall);
     }
-    Ok(end(&exit))
+    Ok(report_end(&exit))
 }
 
-/// The guest's console, on stderr where stdout is for results.
+/// Prints the guest's console: on stdout, or on stderr where stdout is for results.
 struct GuestConsole {
     to_stdout: bool,
+    /// The first error of stdout. Afterwards nothing is written.
     failure: RefCell<Option<io::Error>>,
 }
 
@@ -531,6 +576,7 @@ impl GuestConsole {
         GuestConsole { to_stdout, failure: RefCell::new(None) }
     }
 
+    /// Prints bytes of the console above the progress lines, and keeps the first error.
     fn write(&self, bytes: &[u8]) {
         if self.has_failed() {
             return;
@@ -551,7 +597,9 @@ impl GuestConsole {
         self.failure.borrow().is_some()
     }
 
-    /// Returns how irqlab ends if writing to stdout failed. A closed pipe is no error.
+    /// Returns the exit code of irqlab if the reader of stdout closed the pipe, and `None` if stdout could be written.
+    ///
+    /// Fails when stdout could not be written for another reason.
     fn end(&self) -> anyhow::Result<Option<ExitCode>> {
         match self.failure.take() {
             None => Ok(None),
@@ -561,9 +609,10 @@ impl GuestConsole {
     }
 }
 
-fn end(exit: &GuestExit) -> ExitCode {
+/// Prints how the guest ended. Returns its status as the exit code.
+fn report_end(exit: &GuestExit) -> ExitCode {
     let (status, seconds) = (exit.status, exit.wall.as_secs_f64());
-    let why = if exit.reached_limit { format!(": {LIMIT_REACHED}") } else { String::new() };
-    console::say(&format!("status {status}{why}, {seconds:.1} s"));
+    let reason = if exit.reached_limit { format!(": {LIMIT_REACHED}") } else { String::new() };
+    console::say(&format!("status {status}{reason}, {seconds:.1} s"));
     ExitCode::from(status)
 }

@@ -1,4 +1,4 @@
-//! `irqlab sim cache`: what the cache holds, its limit, and how to empty it.
+//! `irqlab sim cache`: lists the entries of the simulator's cache, sets its limit, and removes entries.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -66,6 +66,7 @@ fn word(kind: EntryKind) -> &'static str {
     }
 }
 
+/// The entries as lines of text, and how much of the limit they use.
 fn list(cache: &Cache) -> String {
     let mut text = String::new();
     let mut derived_bytes = 0;
@@ -86,6 +87,7 @@ fn list(cache: &Cache) -> String {
     text
 }
 
+/// The entries and the size limit of the cache, as a JSON document.
 fn as_json(cache: &Cache) -> String {
     let entries: Vec<_> = cache
         .entries()
@@ -102,6 +104,7 @@ fn as_json(cache: &Cache) -> String {
     format!("{:#}\n", json!({ "limit_bytes": cache.limit_bytes(), "entries": entries }))
 }
 
+/// The time in whole seconds, UTC; `?` if it cannot be expressed.
 fn time(last_use: SystemTime) -> String {
     Timestamp::try_from(last_use)
         .map_or_else(|_| "?".to_owned(), |timestamp| format!("{timestamp:.0}"))

@@ -1,4 +1,5 @@
-//! The run of a command on a machine: its progress and forecast, and its times for later forecasts.
+//! The run of a command or workload on a machine. Shows progress and a forecast on the terminal, and keeps the times of
+//! the run in the cache, for the forecasts of later runs. `sim boot` and `sim workload` use it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,15 +14,15 @@ use crate::simulated::print_plan;
 pub struct CommandRun {
     cache: Cache,
     verb: &'static str,
-    /// Its name for the user.
+    /// Name of the machine in progress lines.
     label: String,
     times: MachineTimes,
     lines: MachineLines,
 }
 
 impl CommandRun {
-    /// The machine is about to start. `verb`: [`crate::console::BOOT`] or [`crate::console::WORKLOAD`]. `label`: the
-    /// machine's name for the user.
+    /// The run of a machine that has not started yet. `verb`: [`crate::console::BOOT`] or [`crate::console::WORKLOAD`].
+    /// `label`: name of the machine in progress lines.
     pub fn new(
         timed: &TimedMachine<'_>,
         verb: &'static str,
@@ -39,31 +40,32 @@ impl CommandRun {
         }
     }
 
-    /// Prints how long it takes by the times of an equal earlier run.
+    /// Prints how long the run would take by the times of an equal earlier run.
     ///
     /// Fails when stdout cannot be written.
     pub fn print_plan(&self) -> anyhow::Result<ExitCode> {
         print_plan(1, &[(self.label.clone(), self.times.work())])
     }
 
-    /// Shows that the machine runs.
+    /// Starts the progress lines, when the machine starts.
     pub fn start(&self) {
         self.lines.plan(PlannedMachines { experiment: self.verb, count: 1, at_once: 1 });
         self.lines.start(&self.label, self.times.work());
     }
 
-    /// Shows and measures how far the machine is. `progress`: `None` if it is not observed.
+    /// Updates the progress lines and the measured times. `progress`: `None` if the plugin does not observe the
+    /// machine.
     pub fn observe(&self, progress: Option<GuestProgress>) {
         self.lines.update(&self.label, self.times.observe_command(progress));
     }
 
-    /// The machine has ended.
+    /// Removes the progress lines, when the machine has ended.
     pub fn done(&self) {
         self.lines.done(&self.label);
     }
 
-    /// Keeps the times of a machine that has executed all of its command. `ran`: host time from its start to its end.
-    pub fn keep(&self, ran: Duration) {
-        self.times.keep(&self.cache, ran);
+    /// Keeps the times of a machine that has executed its whole command. `host_time`: from its start to its end.
+    pub fn keep(&self, host_time: Duration) {
+        self.times.keep(&self.cache, host_time);
     }
 }

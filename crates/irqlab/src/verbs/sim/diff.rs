@@ -1,4 +1,5 @@
-//! `irqlab sim diff`: where the records of two runs start to differ.
+//! `irqlab sim diff`: where the plugin's records of two runs start to differ. `sim::divergence` compares the records;
+//! this file prints the first difference with the events around it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,19 +31,20 @@ pub struct DiffArgs {
     json: bool,
 }
 
-/// Compares, and prints the first difference.
+/// Compares the records and prints their first difference.
 pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let found = divergence::find([&args.a, &args.b], args.around.into())?;
-    let text = match (&found, args.json) {
-        (_, true) => as_json(found.as_ref()),
-        (Some(found), false) => as_text(found),
+    let difference = divergence::find([&args.a, &args.b], args.around.into())?;
+    let text = match (&difference, args.json) {
+        (_, true) => as_json(difference.as_ref()),
+        (Some(difference), false) => as_text(difference),
         (None, false) => "the records are equal\n".to_owned(),
     };
     console::print(&text)?;
-    Ok(if found.is_some() { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS })
+    Ok(if difference.is_some() { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS })
 }
 
-fn as_json(found: Option<&Divergence>) -> String {
+/// The first difference of two records as a JSON document, or that they are equal.
+fn as_json(difference: Option<&Divergence>) -> String {
     let events = |events: &[RecordedEvent]| -> Vec<Json> {
         let event = |recorded: &RecordedEvent| {
             json!({
@@ -53,21 +55,22 @@ fn as_json(found: Option<&Divergence>) -> String {
         events.iter().map(event).collect()
     };
     let document = json!({
-        "equal": found.is_none(),
-        "first_difference_record": found.map(|found| found.at),
-        "before": found.map(|found| events(&found.before)),
-        "a": found.map(|found| events(&found.after[0])),
-        "b": found.map(|found| events(&found.after[1])),
+        "equal": difference.is_none(),
+        "first_difference_record": difference.map(|difference| difference.at),
+        "before": difference.map(|difference| events(&difference.before)),
+        "a": difference.map(|difference| events(&difference.after[0])),
+        "b": difference.map(|difference| events(&difference.after[1])),
     });
     format!("{document:#}\n")
 }
 
-fn as_text(found: &Divergence) -> String {
-    let text = format!("the first difference is at record {}\n\n", found.at);
+/// The first difference of two records as a table: equal events before it, then the events of both records.
+fn as_text(difference: &Divergence) -> String {
+    let text = format!("the first difference is at record {}\n\n", difference.at);
     let columns = ["", "record", "cpu", "at_cycles", "event", "context", ""];
     let mut rows = vec![columns.map(str::to_owned)];
-    rows.extend(found.before.iter().map(|event| row("both", event)));
-    for (side, events) in ["A", "B"].into_iter().zip(&found.after) {
+    rows.extend(difference.before.iter().map(|event| row("both", event)));
+    for (side, events) in ["A", "B"].into_iter().zip(&difference.after) {
         rows.extend(events.iter().map(|event| row(side, event)));
         if events.is_empty() {
             rows.push([side, "", "", "", "the record ends here", "", ""].map(str::to_owned));
@@ -89,7 +92,7 @@ fn row(side: &str, event: &RecordedEvent) -> [String; 7] {
     ]
 }
 
-/// Numbers to the right, texts to the left.
+/// The rows as lines with aligned columns: numbers to the right, texts to the left.
 fn aligned(rows: &[[String; 7]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..7).map(|column| width(column).unwrap_or(0)).collect();

@@ -1,4 +1,7 @@
-//! `irqlab sim`: the simulated machine itself: set it up, boot it, save it.
+//! `irqlab sim`: the simulated machine itself: set it up, boot it, save it. A file here has each larger verb; this
+//! file has the options of all verbs, and the small verbs.
+//!
+//! The `///` comments of options and of [`SimVerb`] are help texts: snapshots and the manual quote them.
 
 mod bare;
 mod bare_footprint;
@@ -49,11 +52,11 @@ const CHECKPOINT_GUEST_LIMIT: &str = "Time on the guest's own clock, from its bo
   irqlab sim boot --detail count -- ls   what each context executed while it ran")]
 pub struct SimArgs {
     #[command(subcommand)]
-    what: What,
+    verb: SimVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum SimVerb {
     /// Download QEMU, a kernel and the guest's tools into the cache, unless they are there
     #[command(after_help = "Examples:
   irqlab sim setup
@@ -174,6 +177,7 @@ struct MachineArgs {
 }
 
 impl MachineArgs {
+    /// The machine with these options, and its kernel. With `--rootfs`, its first disk is the root file system.
     fn machine(&self, cache: &Cache) -> anyhow::Result<(Machine, Kernel)> {
         let tools = if self.with_irqlab { Tools::Irqlab } else { Tools::None };
         let Some(name) = &self.rootfs else {
@@ -190,28 +194,31 @@ impl MachineArgs {
 
 pub fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
     let cache = Cache::from_environment()?;
-    match args.what {
-        What::Setup { flavour, again } => set_up(&cache, flavour.into(), again),
-        What::Image { kernel } => make_image(&cache, &kernel),
-        What::Boot { machine, watch, command } => boot::boot(&cache, &machine, &watch, &command),
-        What::Shell { machine } => boot::shell(&cache, &machine),
-        What::Checkpoint { name: None, .. } => {
+    match args.verb {
+        SimVerb::Setup { flavour, again } => set_up(&cache, flavour.into(), again),
+        SimVerb::Image { kernel } => make_image(&cache, &kernel),
+        SimVerb::Boot { machine, watch, command } => boot::boot(&cache, &machine, &watch, &command),
+        SimVerb::Shell { machine } => boot::shell(&cache, &machine),
+        SimVerb::Checkpoint { name: None, .. } => {
             let names: String =
                 checkpoint::list(&cache).iter().map(|name| format!("{name}\n")).collect();
             console::print(&names)?;
             Ok(ExitCode::SUCCESS)
         }
-        What::Checkpoint { name: Some(name), pmu, machine } => save(&cache, &machine, pmu, &name),
-        What::Rootfs(args) => rootfs::run(&cache, &args),
-        What::Workload(args) => workload::run(&cache, &args),
-        What::Bare { verb } => bare::run(&cache, &verb),
-        What::VerifyProbes(args) => verify_probes::run(cache, &args),
-        What::Cache { json, verb } => cache::run(&cache, json, verb.as_ref()),
-        What::Diff(args) => diff::run(&args),
-        What::Facts { kernel, look_up } => facts::facts(&cache, &kernel, &look_up),
+        SimVerb::Checkpoint { name: Some(name), pmu, machine } => {
+            save(&cache, &machine, pmu, &name)
+        }
+        SimVerb::Rootfs(args) => rootfs::run(&cache, &args),
+        SimVerb::Workload(args) => workload::run(&cache, &args),
+        SimVerb::Bare { verb } => bare::run(&cache, &verb),
+        SimVerb::VerifyProbes(args) => verify_probes::run(cache, &args),
+        SimVerb::Cache { json, verb } => cache::run(&cache, json, verb.as_ref()),
+        SimVerb::Diff(args) => diff::run(&args),
+        SimVerb::Facts { kernel, look_up } => facts::facts(&cache, &kernel, &look_up),
     }
 }
 
+/// Installs a QEMU, a kernel and the guest's tools unless they are installed, and prints where QEMU and the kernel are.
 fn set_up(cache: &Cache, flavour: Flavour, again: bool) -> anyhow::Result<ExitCode> {
     let qemu = setup::setup(cache, flavour, again, &console::say)?;
     let kernel = kernel::debian(cache, flavour, &console::say)?;
@@ -223,6 +230,7 @@ fn described(qemu: &Qemu) -> String {
     format!("{} ({})", qemu.version_text, qemu.program().display())
 }
 
+/// Builds the initial file system for a kernel, and prints its checksum and modules.
 fn make_image(cache: &Cache, args: &KernelArgs) -> anyhow::Result<ExitCode> {
     let kernel = args.kernel(cache)?;
     let image = image::build(cache, &kernel, Tools::None)?;
@@ -241,6 +249,7 @@ fn make_image(cache: &Cache, args: &KernelArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Boots a machine and keeps its state as checkpoint `name`. `pmu`: whether the machine has a PMU.
 fn save(cache: &Cache, args: &MachineArgs, pmu: bool, name: &str) -> anyhow::Result<ExitCode> {
     if args.guest.from.is_some() {
         return Err(Usage("a checkpoint is made from a boot: no --from".to_owned()).into());

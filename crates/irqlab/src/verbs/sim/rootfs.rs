@@ -1,4 +1,5 @@
-//! `irqlab sim rootfs`: makes the root file system of a guest.
+//! `irqlab sim rootfs`: makes the root file system of a guest from Debian packages. `--rootfs NAME` of other verbs of
+//! `sim` uses it by [`find`].
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -36,12 +37,13 @@ pub struct RootfsArgs {
     again: bool,
 }
 
+/// Parses the value of `--add-file`: a file of this machine, and its path in the guest without the leading slash.
 fn added_file(text: &str) -> Result<(PathBuf, String), String> {
     let (file, path) = text.rsplit_once(":/").ok_or("FILE:/PATH, as in hello.c:/srv/hello.c")?;
     Ok((file.into(), path.to_owned()))
 }
 
-/// Makes it, and notes its name.
+/// Makes the root file system, keeps it under its name, and lists its content.
 pub fn run(cache: &Cache, args: &RootfsArgs) -> anyhow::Result<ExitCode> {
     let mut spec = base(&args.name)?;
     spec.packages.extend(args.add_package.iter().cloned());
@@ -78,6 +80,7 @@ pub fn find(cache: &Cache, name: &str) -> anyhow::Result<RootImage> {
     Ok(rootfs::image(cache, &base(name)?, false, &console::say)?)
 }
 
+/// A description of the image for people: file, size, checksum and packages.
 fn described(image: &RootImage) -> String {
     let mut text = format!(
         "image    {} ({})\n         sha256 {}\npackages {}\n",

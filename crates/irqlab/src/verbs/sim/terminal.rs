@@ -1,4 +1,5 @@
-//! The terminal as the console of the guest.
+//! The terminal as the console of the guest, for `irqlab sim shell`. A thread passes typed bytes to the machine;
+//! `boot` prints what the machine writes.
 
 use std::io::{self, IsTerminal, Read, Write};
 
@@ -12,8 +13,9 @@ use crate::console;
 /// Ctrl-]: leaves the guest's console, as in telnet.
 const ESCAPE: u8 = 0x1d;
 
-/// This terminal as the guest's console; restored when dropped.
+/// This terminal as the guest's console, in raw mode. Dropping it restores the terminal.
 pub struct Terminal {
+    /// The terminal's settings before the raw mode. `None` if standard input is no terminal.
     before: Option<Termios>,
 }
 
@@ -31,13 +33,13 @@ impl Terminal {
         }
         let is_terminal = before.is_some();
         let pid = vm.pid();
-        // Ends with the process: a read from a terminal cannot be given up.
-        let read = move || {
+        // The thread ends only with the process, because nothing can interrupt its read from the terminal.
+        let pass_typed_bytes = move || {
             let mut bytes = [0; 256];
             while let Ok(count @ 1..) = io::stdin().lock().read(&mut bytes) {
                 let typed = &bytes[..count];
                 if is_terminal && typed.contains(&ESCAPE) {
-                    end(pid);
+                    terminate(pid);
                     return;
                 }
                 if console.write_all(typed).is_err() {
@@ -46,13 +48,14 @@ impl Terminal {
             }
         };
         let terminal = Terminal { before };
-        spawn_thread("console", read).context("starting a thread failed")?;
+        spawn_thread("console", pass_typed_bytes).context("starting a thread failed")?;
         Ok(terminal)
     }
 }
 
-/// Ends QEMU, which is a child that has not been waited for while its console is connected.
-fn end(pid: u32) {
+/// Sends SIGTERM to QEMU. The number is still QEMU's: irqlab does not wait for its child while the console is
+/// connected.
+fn terminate(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);

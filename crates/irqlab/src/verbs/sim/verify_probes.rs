@@ -1,4 +1,5 @@
-//! `irqlab sim verify-probes`: the live bench in a simulated machine, compared with the simulator's exact results.
+//! `irqlab sim verify-probes`: runs the live bench of `handlers` inside a simulated machine. Compares its results with
+//! the exact results of the simulator, context by context.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -77,10 +78,10 @@ impl VerifyArgs {
     }
 }
 
-/// All conditions together.
+/// The results of all conditions.
 #[derive(Default)]
-struct All {
-    sources: Vec<CheckedContext>,
+struct AllResults {
+    contexts: Vec<CheckedContext>,
     costs: Vec<ProbeCost>,
     absent: Vec<Absence>,
     warnings: Vec<String>,
@@ -92,7 +93,7 @@ struct All {
     time_limit: Option<String>,
 }
 
-impl All {
+impl AllResults {
     /// Adds the outcome of a condition. `None`: the user asked to stop before its end.
     ///
     /// Fails when the bench failed.
@@ -112,7 +113,7 @@ impl All {
                     "lost": verified.probed.lost,
                 });
                 self.probed.insert(label, probed);
-                self.sources.extend(verified.sources);
+                self.contexts.extend(verified.sources);
                 self.costs.extend(verified.costs);
             }
             Err(BenchError::TimeLimit(reason)) => {
@@ -125,7 +126,7 @@ impl All {
         Ok(())
     }
 
-    /// Whether the run ended before any condition was measured.
+    /// Whether a request to stop or a limit ended the run before any condition was measured.
     fn ended_before_results(&self) -> bool {
         !self.missing.is_empty() && self.probed.is_empty()
     }
@@ -135,18 +136,18 @@ impl All {
     }
 }
 
-/// Measures, prints, records.
+/// Measures all conditions, prints and records the run.
 pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let open = OpenRun::new("verify-probes", &args.results)?;
     let (mut bench, host) = bench(cache, args)?;
     let conditions = args.conditions();
     let mut progress = ProgressLine::new(Redraw::EverySecond);
-    let mut all = All::default();
+    let mut all = AllResults::default();
     bench.measure_ahead(&conditions);
-    for (at, condition) in conditions.iter().enumerate() {
+    for (index, condition) in conditions.iter().enumerate() {
         let label = condition.label();
-        progress.step(at + 1, conditions.len(), &label);
-        // After the end, no further machine starts; conditions that were measured ahead are kept.
+        progress.step(index + 1, conditions.len(), &label);
+        // After a request to stop, no further machine starts. Conditions that were measured ahead are kept.
         let is_left_out = bench.stop_requested() && !bench.is_measured(*condition);
         all.add(label, if is_left_out { Ok(None) } else { bench.verify(*condition) })?;
     }
@@ -163,6 +164,7 @@ pub fn run(cache: Cache, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     open.finish(&assemble(args, open.started(), host, bench.facts(), all), &[])
 }
 
+/// Prepares the bench. Also returns the block `host` of the run.
 fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<String, Json>)> {
     let name = args.on.simulated_model("the live bench to verify")?;
     let name = name
@@ -205,12 +207,13 @@ fn bench(cache: Cache, args: &VerifyArgs) -> anyhow::Result<(SimBench, Map<Strin
     Ok((bench, host))
 }
 
+/// Makes the run from the results of all stimuli and rates.
 fn assemble(
     args: &VerifyArgs,
     started: Timestamp,
     host: Map<String, Json>,
     facts: BenchFacts,
-    all: All,
+    all: AllResults,
 ) -> Run {
     let mut settings = facts.settings;
     settings.insert("version".into(), json!(env!("CARGO_PKG_VERSION")));
@@ -236,7 +239,7 @@ fn assemble(
         observer,
         warnings,
         absent: all.absent,
-        tables: vec![probes(&all.sources), probe_costs(&all.costs)],
+        tables: vec![probes(&all.contexts), probe_costs(&all.costs)],
     }
 }
 
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn conditions_without_results_make_the_run_incomplete() {
-        let mut all = All::default();
+        let mut all = AllResults::default();
         all.add("idle/high/timer".to_owned(), Ok(None)).unwrap();
         assert!(!all.is_complete() && all.ended_before_results());
         all.add("idle/low/timer".to_owned(), Ok(Some(Verified::default()))).unwrap();
@@ -261,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_run_of_all_conditions_is_complete() {
-        let mut all = All::default();
+        let mut all = AllResults::default();
         all.add("idle/high/timer".to_owned(), Ok(Some(Verified::default()))).unwrap();
         assert!(all.is_complete());
         let unavailable = BenchError::unavailable("no card");

@@ -1,4 +1,4 @@
-//! The run of a machine that the simulator watched.
+//! Makes the run of an observed machine from the plugin's record, for `sim boot` and `sim workload`.
 
 use lab::cpu_warnings::CpuWarnings;
 use record::{Run, SCHEMA, Timestamp};
@@ -8,7 +8,7 @@ use sim::watch::{KernelFiles, Sampling, Watch};
 use sim::{Accounting, Machine};
 use sim_tables::{contexts, sampled};
 
-/// The run, with the tables that every watched machine has.
+/// The run, with the tables that every observed machine has. Callers add tables, settings and warnings of their own.
 pub fn watched_run(
     started: Timestamp,
     qemu: &Qemu,
@@ -17,12 +17,12 @@ pub fn watched_run(
     account: &Accounting,
 ) -> Run {
     let absent = kernel_files.absent(watch, "contexts");
-    let mut of_cpus = CpuWarnings::default();
+    let mut cpu_warnings = CpuWarnings::default();
     for (number, region) in (1..).zip(&account.regions) {
         let label =
             if account.regions.len() > 1 { format!("region {number}") } else { String::new() };
         let hotplug = region.hotplug_warnings(watch.clock_hz(machine.timing));
-        hotplug.into_iter().for_each(|warning| of_cpus.add(&label, warning));
+        hotplug.into_iter().for_each(|warning| cpu_warnings.add(&label, warning));
     }
     let mut observer = Map::new();
     observer.insert("instructions".into(), json!(account.instructions));
@@ -37,7 +37,7 @@ pub fn watched_run(
         host: Map::new(),
         settings: settings(qemu, machine),
         observer,
-        warnings: [of_cpus.lines(), account.notices.clone(), account.broken.clone()].concat(),
+        warnings: [cpu_warnings.lines(), account.notices.clone(), account.broken.clone()].concat(),
         absent,
         tables: sampled::table(account).into_iter().chain([contexts::table(account)]).collect(),
     }
@@ -53,7 +53,7 @@ fn settings(qemu: &Qemu, machine: &Machine) -> Map<String, Json> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The setting `sampling` of a run: how the sample was taken. `None` if all was simulated in detail.
+/// The setting `sampling` of a run: how the sample was taken. `None` if the whole run was simulated in detail.
 pub fn sampling_setting(sampling: Option<Sampling>) -> Option<(String, Json)> {
     let Sampling { period, warming, unit, seed } = sampling?;
     let setting = json!({

@@ -1,4 +1,5 @@
-//! `irqlab sim workload`: runs a workload by hand, and prints what each context executed.
+//! `irqlab sim workload`: runs a workload once, checks its results, and prints what each context executed. The
+//! experiment `services` measures workloads, too.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -25,7 +26,7 @@ use crate::run::{OpenRun, STATUS_LIMIT, STOPPED, print_list, stop_on_signals};
 use crate::sampling::SampleArgs;
 use crate::simulated::{self, DetailLevel, KernelArgs, LevelArgs, workload_limits};
 
-/// Name of the machine that is set up, for progress.
+/// Name of the machine in progress lines while it is set up.
 const SET_UP: &str = "a machine for the cache";
 
 /// Run a workload: what a machine that was set up once does under a model, and whether its results are right
@@ -91,38 +92,39 @@ impl WorkloadArgs {
     }
 }
 
-/// Runs it.
+/// Sets the machine up unless the cache has it, runs the workload, and prints its tables. Without a name, lists the
+/// workloads.
 pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     let Some(name) = &args.name else {
         return list(args.results.printing.format());
     };
-    let found = simulated::workload(name, args.vcpus, args.short)?;
+    let selected = simulated::workload(name, args.vcpus, args.short)?;
     let mut watch = args.watch(cache)?;
     let mut open = OpenRun::if_asked(&args.results)?;
     let qemu = qemu::find(cache)?;
     let kernel = args.kernel.kernel(cache)?;
     let kernel_files = watch::kernel_files(cache, &qemu, &kernel, &console::say)?;
-    let stopped = stop_on_signals()?;
-    let stop = || stopped.is_requested();
+    let stop_request = stop_on_signals()?;
+    let stop = || stop_request.is_requested();
     let limits = workload_limits(args.limit, args.guest_limit);
     let adjust = |machine: &mut sim::Machine| {
         machine.memory_mib = args.mem.unwrap_or(machine.memory_mib);
     };
     let start = Instant::now();
     let lines = MachineLines::default();
-    let stop_of_set_up = || {
+    let stop_set_up = || {
         lines.update(SET_UP, MachineState::of_phase(MachinePhase::Boots));
         stop()
     };
     let say = &console::say;
     let prepared =
-        workload::prepare(cache, &qemu, &kernel, &found, limits, adjust, say, &stop_of_set_up);
+        workload::prepare(cache, &qemu, &kernel, &selected, limits, adjust, say, &stop_set_up);
     lines.done(SET_UP);
     let prepared = prepared?;
     let prepared_s = start.elapsed().as_secs_f64();
     let ended = Cell::new(false);
     let mut print = |bytes: &[u8]| {
-        // The console is no result here.
+        // The guest's console is no result here, so it goes to stderr.
         let written = console::above_progress(|| std::io::stderr().write_all(bytes));
         ended.set(written.is_err());
     };
@@ -131,18 +133,18 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
         let (machine, start) = (&prepared.machine, &prepared.start);
         let timed = TimedMachine { cache, qemu: &qemu, machine, start, watch: Some(watch) };
         let label = match watch.sampling {
-            Some(_) => format!("{}, sample {number}", found.name),
-            None => found.name.clone(),
+            Some(_) => format!("{}, sample {number}", selected.name),
+            None => selected.name.clone(),
         };
         CommandRun::new(&timed, console::WORKLOAD, label, &prepared.request, limits)
     };
     if args.dry_run {
         return command_run(&watch, 1).print_plan();
     }
-    // A sample that is too coarse is taken again, from the same state of the machine.
+    // If a sample is too coarse, the machine runs again with a finer one, from the same state.
     let (outcome, run_s) = loop {
         let start = Instant::now();
-        // The record of the sample before is this verb's own.
+        // A record of an earlier sample was written by this command, so it is replaced without --force.
         let existing = if runs == 0 { args.force.existing() } else { Existing::Replaced };
         let run = command_run(&watch, runs + 1);
         run.start();
@@ -166,8 +168,8 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
             run.keep(outcome.exit.wall);
         }
         runs += 1;
-        let is_done = outcome.failure().is_none();
-        let sampling = watch.sampling.zip(is_done.then_some(&outcome));
+        let has_succeeded = outcome.failure().is_none();
+        let sampling = watch.sampling.zip(has_succeeded.then_some(&outcome));
         match sampling.and_then(|(last, outcome)| args.sample.next(last, runs, &outcome.accounting))
         {
             Some(next) => watch.sampling = Some(next),
@@ -180,7 +182,7 @@ pub fn run(cache: &Cache, args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     }
     let mut run =
         watched_run(open.started(), &qemu, &prepared.machine, (&kernel_files, &watch), accounting);
-    run.settings.insert("workload".into(), found.name.clone().into());
+    run.settings.insert("workload".into(), selected.name.clone().into());
     run.settings.extend(prepared.settings());
     run.warnings.extend(prepared.other_sources.clone());
     run.settings.extend(sampling_setting(watch.sampling));
@@ -215,7 +217,7 @@ fn list(format: Format) -> anyhow::Result<ExitCode> {
     print_list(format, &text, rows)
 }
 
-/// Instructions of the region of interest, and how fast it was simulated.
+/// A line with the instructions of the region of interest, and how fast they were simulated.
 fn figures(account: &Accounting, prepared_s: f64, run_s: f64) -> String {
     let cpus = account.regions.iter().flat_map(|region| &region.cpus);
     let instructions: u64 = cpus.map(|cpu| cpu.used[INSTRUCTIONS]).sum();

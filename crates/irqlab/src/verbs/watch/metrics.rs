@@ -1,4 +1,5 @@
-//! Formats the last reading as metrics for Prometheus.
+//! Formats the last reading of `irqlab watch` as metrics for Prometheus. The server calls [`metrics()`] in the thread
+//! of a scrape. The names, labels and units of the metrics are public: dashboards use them.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +21,12 @@ pub struct Constants {
     pub probe_overhead_ns: u64,
 }
 
-/// Upper bounds of the histograms' buckets, as powers of two: the largest whole ns below each power of four from
-/// 256 ns to 1.07 s. A bucket of the run ends at each power of two, so the counts are exact.
+/// Exponents of the upper bounds of the histograms' buckets: `n` stands for the largest whole ns below 2^n. The
+/// bounds are powers of four from 256 ns to 1.07 s. The recorded histogram has a bucket that ends at each power of
+/// two, so the counts are exact.
 const BOUND_BITS: [u32; 12] = [8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 
-/// A row of the metrics: a context on a CPU. If a reading has the same context twice, both are in one row.
+/// A row of the metrics: a context on a CPU. Two entries of a reading with equal context and CPU add up to one row.
 struct Row<'a> {
     timing: Timing,
     count: u64,
@@ -35,7 +37,7 @@ struct Row<'a> {
 /// The metrics of a reading.
 pub fn metrics(format: Exposition, constants: &Constants, reading: &WindowSample) -> String {
     let mut metrics = Metrics::new(format);
-    about(&mut metrics, constants, reading);
+    add_measurement_metrics(&mut metrics, constants, reading);
     let numbers: Vec<(String, String)> = reading
         .contexts
         .iter()
@@ -83,7 +85,7 @@ pub fn metrics(format: Exposition, constants: &Constants, reading: &WindowSample
 }
 
 /// Adds the metrics about the measurement itself: how it is done, its length, and its overhead.
-fn about(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
+fn add_measurement_metrics(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
     let (counter, gauge, seconds) = (MetricKind::Counter, MetricKind::Gauge, Some("seconds"));
     let help = "The measuring program: its version, the kernel, and how the probes are attached.";
     let labels = [
@@ -125,11 +127,13 @@ fn about(metrics: &mut Metrics, constants: &Constants, reading: &WindowSample) {
     }
 }
 
+/// The distribution as cumulative buckets, in seconds.
 fn buckets(times: &Distribution) -> Buckets {
     let bound = |bits: u32| (1_u64 << bits, ((1_u64 << bits) - 1) as f64 / 1e9);
     let up_to =
-        BOUND_BITS.map(bound).map(|(limit, seconds)| (seconds, times.histogram.below(limit)));
-    // Not `times.count`: a span that ended while its row was read may be in only one of count and histogram.
+        BOUND_BITS.map(bound).map(|(limit_ns, seconds)| (seconds, times.histogram.below(limit_ns)));
+    // Not `times.count`: a span that ended while its row was read may be in the count and not in the histogram, or
+    // the reverse. Prometheus requires that the count equals the last bucket.
     Buckets {
         up_to: up_to.to_vec(),
         count: times.histogram.total(),

@@ -83,9 +83,12 @@ enum Output {
 }
 
 impl WatchArgs {
+    /// How the readings are shown, by the options and by whether there is a terminal.
+    ///
+    /// Fails when the options do not fit together.
     fn output(&self) -> Result<Output, Usage> {
         let printing = &self.results.printing;
-        let refuse = |why: &str| Err(Usage(why.to_owned()));
+        let refuse = |reason: &str| Err(Usage(reason.to_owned()));
         match (self.once, printing.format()) {
             (true, _) => Ok(Output::Once),
             (false, Format::Csv | Format::Markdown) => {
@@ -136,13 +139,14 @@ pub fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let watch = Watch { host, interval: args.interval, until, window, published, server, stop };
     watch.announce();
     match output {
-        Output::Once => watch.once(&open),
-        Output::Lines => watch.lines(),
+        Output::Once => watch.print_once(&open),
+        Output::Lines => watch.print_lines(),
         Output::Screen => screen::run(&watch),
-        Output::Metrics => watch.metrics(),
+        Output::Metrics => watch.serve_metrics(),
     }
 }
 
+/// The facts that the metrics state and that do not change.
 fn constants(bench: &LiveBench, host: &Map<String, Json>) -> Constants {
     let text = |value: Option<&Json>| value.and_then(Json::as_str).unwrap_or_default().to_owned();
     Constants {
@@ -152,7 +156,7 @@ fn constants(bench: &LiveBench, host: &Map<String, Json>) -> Constants {
     }
 }
 
-/// The last reading, for scrapers.
+/// The last reading, which scrapers get.
 struct Published {
     constants: Constants,
     last: Mutex<Arc<WindowSample>>,
@@ -186,11 +190,12 @@ struct Watch {
 }
 
 impl Watch {
-    /// The address at which metrics are served, if they are.
+    /// The address at which metrics are served, or `None` without `--listen`.
     fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::address)
     }
 
+    /// Prints the address of the metrics, with a warning if other machines can reach it.
     fn announce(&self) {
         let Some(address) = self.address() else { return };
         console::say(&format!("metrics: http://{address}/metrics"));
@@ -215,10 +220,11 @@ impl Watch {
         self.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Reads at the end of each interval and calls `take`. Ends at a stop, after `--duration`, or if `take` says false.
-    fn each(
+    /// Reads at the end of each interval, and calls `show` with the reading. Ends at a request to stop, after
+    /// `--duration`, or when `show` returns `false`.
+    fn each_interval(
         &self,
-        mut take: impl FnMut(Arc<WindowSample>) -> anyhow::Result<bool>,
+        mut show: impl FnMut(Arc<WindowSample>) -> anyhow::Result<bool>,
     ) -> anyhow::Result<ExitCode> {
         let mut next = Instant::now();
         loop {
@@ -227,17 +233,19 @@ impl Watch {
             if wait(Some(deadline), None, &self.stop) == WaitOutcome::Stopped {
                 return Ok(ExitCode::SUCCESS);
             }
-            if !take(self.read()?)? || self.is_over() {
+            if !show(self.read()?)? || self.is_over() {
                 return Ok(ExitCode::SUCCESS);
             }
         }
     }
 
-    fn metrics(&self) -> anyhow::Result<ExitCode> {
-        self.each(|_| Ok(true))
+    /// Reads at each interval, for the server alone.
+    fn serve_metrics(&self) -> anyhow::Result<ExitCode> {
+        self.each_interval(|_| Ok(true))
     }
 
-    fn once(&self, open: &OpenRun) -> anyhow::Result<ExitCode> {
+    /// Prints the first interval as a run.
+    fn print_once(&self, open: &OpenRun) -> anyhow::Result<ExitCode> {
         let deadline = Instant::now() + self.interval;
         let outcome = wait(Some(deadline), None, &self.stop);
         let reading = self.window.read()?;
@@ -250,9 +258,10 @@ impl Watch {
         open.finish(&run, &[])
     }
 
-    fn lines(&self) -> anyhow::Result<ExitCode> {
+    /// Prints each interval as a line of JSON.
+    fn print_lines(&self) -> anyhow::Result<ExitCode> {
         let mut before: Option<Arc<WindowSample>> = None;
-        self.each(|reading| {
+        self.each_interval(|reading| {
             let rates = Rates::between(before.as_deref(), &reading);
             let readings = (before.as_deref(), &*reading);
             let line = report::json_line(&self.run(&rates, readings, record::now()));
@@ -261,7 +270,8 @@ impl Watch {
         })
     }
 
-    /// Makes a run of an interval from the readings at its start, absent for the first interval, and at its end.
+    /// Makes the run of an interval from the readings at its start and at its end. The first interval has no reading at
+    /// its start.
     fn run(
         &self,
         rates: &Rates,
@@ -299,28 +309,28 @@ impl Watch {
             warnings: facts
                 .warnings
                 .into_iter()
-                .chain(hotplug_lines(reading))
+                .chain(hotplug_warnings(reading))
                 .chain(throttled.and_then(|throttled| throttled.warning()))
                 .collect(),
             absent: facts
                 .absent
                 .into_iter()
                 .chain(reading.hotplug_absences())
-                .map(of_rates)
+                .map(in_table_rates)
                 .collect(),
             tables: vec![rates.table()],
         }
     }
 }
 
-/// Warnings: a line for the CPUs that went offline so far, and a line for the CPUs that came online.
-fn hotplug_lines(reading: &WindowSample) -> Vec<String> {
+/// Warnings about CPUs that went offline or came online since the start: a line for each of the two.
+fn hotplug_warnings(reading: &WindowSample) -> Vec<String> {
     let mut warnings = CpuWarnings::default();
     reading.hotplug_warnings().into_iter().for_each(|warning| warnings.add("", warning));
     warnings.lines()
 }
 
-/// Attributes an absence of the bench to this verb's table.
-fn of_rates(absence: Absence) -> Absence {
+/// Attributes an absence of the bench to this verb's table, `rates`.
+fn in_table_rates(absence: Absence) -> Absence {
     Absence { table: "rates".to_owned(), ..absence }
 }

@@ -1,4 +1,5 @@
-//! The live view: draws the screen, and waits for keys and for the next reading.
+//! The live view of `irqlab watch`: draws the screen, and waits for keys and for the next reading. `state` holds what
+//! the keys change, `view` draws it.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -56,34 +57,37 @@ enum Woken {
 pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
     // The screen is dropped before the probes are detached, because that takes longer.
     let mut screen = Screen::open()?;
-    // The first poll installs the signal handler for changes of the terminal's size.
+    // The first poll of crossterm installs the signal handler for changes of the terminal's size, which `wait` needs.
     let _ = event::poll(Duration::ZERO).context("cannot read the terminal")?;
     let mut state = State::default();
     let mut before: Option<Arc<WindowSample>> = None;
-    let mut next = Instant::now();
+    let mut next_reading = Instant::now();
     let mut throttled = None;
     let address = watch.address().map(|address| address.to_string());
     loop {
         let now = Instant::now();
-        if now >= next {
+        if now >= next_reading {
             let reading = watch.read()?;
             if let Some(before) = &before {
                 state.update(Rates::between(Some(before), &reading));
                 throttled = Throttled::between(Some(before), &reading);
             }
             before = Some(reading);
-            // If the process was stopped, the missed intervals are shown as one.
-            next = (next + watch.interval).max(now);
+            // If the process was suspended, the missed intervals are shown as one.
+            next_reading = (next_reading + watch.interval).max(now);
         }
         let clock = record::now().strftime("%H:%M:%S UTC").to_string();
-        let around = Surroundings {
+        let surroundings = Surroundings {
             clock,
             address: address.clone(),
-            throttled: throttled.and_then(|throttled| throttled.words()),
+            throttled: throttled.and_then(|throttled| throttled.text()),
             has_color: console::has_color(),
         };
-        screen.0.draw(|frame| draw(frame, &state, &around)).context("cannot draw the screen")?;
-        let deadline = watch.until.map_or(next, |until| until.min(next));
+        screen
+            .0
+            .draw(|frame| draw(frame, &state, &surroundings))
+            .context("cannot draw the screen")?;
+        let deadline = watch.until.map_or(next_reading, |until| until.min(next_reading));
         match wait(watch, deadline) {
             Woken::End => return Ok(ExitCode::SUCCESS),
             Woken::Time if watch.is_over() => return Ok(ExitCode::SUCCESS),
@@ -96,6 +100,7 @@ pub(super) fn run(watch: &Watch) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Waits for a key, a change of the terminal's size, a request to stop, or the deadline.
 fn wait(watch: &Watch, deadline: Instant) -> Woken {
     let remaining = deadline.saturating_duration_since(Instant::now());
     let timeout = Timespec::try_from(remaining).ok();
@@ -119,6 +124,7 @@ fn wait(watch: &Watch, deadline: Instant) -> Woken {
     }
 }
 
+/// Applies the keys that were pressed since the last call.
 fn press_keys(state: &mut State) -> io::Result<()> {
     while event::poll(Duration::ZERO)? {
         if let Event::Key(event) = event::read()?
@@ -134,12 +140,14 @@ fn press_keys(state: &mut State) -> io::Result<()> {
     Ok(())
 }
 
+/// The effect of a key.
 enum Pressed {
+    /// Ends irqlab, also while the filter is edited.
     Quit,
     Key(Key),
 }
 
-/// Translates a key. In raw mode Ctrl-C is a key and no signal.
+/// Translates a key. `None` for keys without effect. In raw mode, Ctrl-C is a key and no signal.
 fn key_of(event: KeyEvent) -> Option<Pressed> {
     let has_control = event.modifiers.contains(KeyModifiers::CONTROL);
     Some(Pressed::Key(match event.code {

@@ -1,5 +1,5 @@
-//! A small HTTP server for one page of text. It serves a scraper on the same machine, and limits everything, so that
-//! other clients cannot harm it.
+//! A small HTTP server for one page of text: `irqlab watch --listen`. It serves a scraper on the same machine. Number
+//! of connections, request length and times are limited, so that other clients cannot harm irqlab.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -13,10 +13,10 @@ use live::window::Stop;
 use report::Exposition;
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Maximum number of connections at the same time. One more closes the oldest, so slow clients cannot keep a scrape
-/// out. A scrape itself is not closed, because it takes less than a millisecond.
+/// Maximum number of open connections. A further connection closes the oldest, so slow clients cannot keep out a
+/// scrape. A scrape is not closed in practice, because it takes less than a millisecond.
 const CONNECTIONS_MAX: usize = 32;
-/// Maximum length of a request's line and headers, bytes.
+/// Maximum length of a request's first line and headers together, bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// Time limit for the arrival of a request, and for each write of the response.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ impl Drop for Server {
 
 /// Accepts connections until the stop. Each connection has a thread, so that slow clients do not delay others.
 fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
-    let open = Arc::new(Connections::default());
+    let connections = Arc::new(Connections::default());
     loop {
         let mut polled = [
             PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
@@ -76,13 +76,14 @@ fn accept(listener: &TcpListener, page: &Arc<dyn Page>, stop: &Stop) {
         }
         match listener.accept() {
             Ok((stream, _)) => {
-                let (page, connection) = (Arc::clone(page), Connection::open(&open, stream));
-                // If no thread can be started, the connection is closed.
+                let (page, connection) = (Arc::clone(page), Connection::open(&connections, stream));
+                // If the kernel refuses the thread, the closure is dropped, which closes the connection.
                 let _ = std::thread::Builder::new().name("scrape".to_owned()).spawn(move || {
-                    let _ = answer(&connection.stream, page.as_ref()); // the other side went away
+                    // An error means that the client went away or was too slow.
+                    let _ = answer(&connection.stream, page.as_ref());
                 });
             }
-            // The process has no descriptor left. It gets some back when connections end.
+            // The process has no free descriptor. It gets some back when connections end.
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -101,16 +102,17 @@ impl Connections {
     }
 }
 
-/// An open connection. It is closed when this is dropped, or when it is the oldest of too many.
+/// An open connection. Dropping it closes the connection. A further connection may close it earlier.
 struct Connection {
     stream: Arc<TcpStream>,
-    all: Arc<Connections>,
+    connections: Arc<Connections>,
 }
 
 impl Connection {
-    fn open(all: &Arc<Connections>, stream: TcpStream) -> Connection {
-        let (stream, all) = (Arc::new(stream), Arc::clone(all));
-        let mut streams = all.streams();
+    /// Adds the connection to the open ones, and closes the oldest if there are too many.
+    fn open(connections: &Arc<Connections>, stream: TcpStream) -> Connection {
+        let (stream, connections) = (Arc::new(stream), Arc::clone(connections));
+        let mut streams = connections.streams();
         streams.push_back(Arc::clone(&stream));
         while streams.len() > CONNECTIONS_MAX {
             if let Some(oldest) = streams.pop_front() {
@@ -118,13 +120,13 @@ impl Connection {
             }
         }
         drop(streams);
-        Connection { stream, all }
+        Connection { stream, connections }
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.all.streams().retain(|stream| !Arc::ptr_eq(stream, &self.stream));
+        self.connections.streams().retain(|stream| !Arc::ptr_eq(stream, &self.stream));
     }
 }
 
@@ -140,7 +142,9 @@ fn answer(mut stream: &TcpStream, page: &dyn Page) -> io::Result<()> {
     stream.flush()
 }
 
-/// Reads the request up to the empty line after its headers; `None` if the request is too long.
+/// Reads the first line and the headers of a request. Returns `None` if they are too long.
+///
+/// Fails when they are not complete within [`REQUEST_TIME_MAX`].
 fn read_head(mut stream: &TcpStream) -> io::Result<Option<String>> {
     let deadline = Instant::now() + REQUEST_TIME_MAX;
     let mut head = Vec::new();
@@ -156,7 +160,7 @@ fn read_head(mut stream: &TcpStream) -> io::Result<Option<String>> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         head.extend_from_slice(&buffer[..count]);
-        if let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") {
+        if let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
             head.truncate(end);
             return Ok(Some(String::from_utf8_lossy(&head).into_owned()));
         }
@@ -193,6 +197,7 @@ impl Response {
     }
 }
 
+/// The response to a request with these lines.
 fn respond(head: &str, page: &dyn Page) -> Response {
     let mut lines = head.split("\r\n");
     let request: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
@@ -218,7 +223,7 @@ fn respond(head: &str, page: &dyn Page) -> Response {
     Response { is_head: method == "HEAD", ..response }
 }
 
-/// OpenMetrics if the client accepts it, else Prometheus text.
+/// The format of the metrics: OpenMetrics if the client accepts it, else Prometheus text.
 fn format_of<'a>(mut headers: impl Iterator<Item = &'a str>) -> Exposition {
     let accepts = headers.any(|line| {
         let (name, value) = line.split_once(':').unwrap_or_default();

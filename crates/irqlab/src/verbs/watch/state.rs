@@ -1,4 +1,5 @@
-//! The state of the screen: readings and keys change it. It reads no clock and no device.
+//! The state of the screen of `irqlab watch`, and the effect of keys and readings on it. This file reads no clock and
+//! no device, so tests drive it. `screen` calls it, `view` draws it.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,11 +32,13 @@ pub enum Sort {
 impl Sort {
     const ALL: [Sort; 6] = [Sort::Share, Sort::Rate, Sort::Mean, Sort::Max, Sort::Peak, Sort::Name];
 
+    /// The sort order `step` places further in [`Sort::ALL`], which is a circle.
     fn next(self, step: usize) -> Sort {
         let index = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
         Sort::ALL[(index + step) % Sort::ALL.len()]
     }
 
+    /// Orders two rows. Rows without a value in the column come last.
     fn compare(self, a: &ContextRates, b: &ContextRates) -> Ordering {
         let largest_first = |key: fn(&ContextRates) -> f64| key(b).total_cmp(&key(a));
         match self {
@@ -73,24 +76,26 @@ pub enum Key {
 /// The state of the screen.
 #[derive(Debug)]
 pub struct State {
-    /// The rates of the last interval, or of the interval before the screen was paused.
+    /// The rates that the screen shows: of the last interval, or during a pause, of the last interval before it.
     pub rates: Rates,
     pub sort: Sort,
-    /// Rows without this text are hidden. Upper and lower case are the same.
+    /// Rows without this text are hidden. The case of letters does not matter.
     pub filter: String,
     /// Whether the user types the filter now.
     pub is_editing: bool,
     /// Whether the screen ignores new readings.
     pub is_paused: bool,
-    /// Whether each CPU has rows of its own. Otherwise the rows are for all CPUs together.
+    /// Whether rows are for single CPUs. Otherwise a row is for all CPUs together.
     pub is_per_cpu: bool,
     /// Whether the explanation of the keys is open.
     pub has_help: bool,
-    /// Number of rows that are scrolled out of the screen at the top.
+    /// Number of rows above the first visible row.
     pub offset: usize,
-    /// Whether the user quits.
+    /// Whether the user has quit.
     pub is_over: bool,
+    /// Rates of each row in the last intervals, oldest first.
     histories: BTreeMap<(Option<u32>, Context), VecDeque<f64>>,
+    /// Rates of each CPU's interrupts in the last intervals, oldest first.
     cpu_histories: BTreeMap<u32, VecDeque<f64>>,
 }
 
@@ -112,7 +117,8 @@ impl Default for State {
     }
 }
 
-fn note(history: &mut VecDeque<f64>, value: f64) {
+/// Appends a value, and removes the oldest if the history is full.
+fn append(history: &mut VecDeque<f64>, value: f64) {
     if history.len() == HISTORY_MAX {
         history.pop_front();
     }
@@ -124,10 +130,10 @@ impl State {
     pub fn update(&mut self, rates: Rates) {
         for row in &rates.contexts {
             let history = self.histories.entry((row.cpu, row.context.clone())).or_default();
-            note(history, row.rate_hz);
+            append(history, row.rate_hz);
         }
         for cpu in &rates.cpus {
-            note(self.cpu_histories.entry(cpu.cpu).or_default(), cpu.interrupt_rate_hz);
+            append(self.cpu_histories.entry(cpu.cpu).or_default(), cpu.interrupt_rate_hz);
         }
         if !self.is_paused {
             self.rates = rates;
@@ -144,7 +150,7 @@ impl State {
         self.cpu_histories.get(&cpu).into_iter().flatten().copied()
     }
 
-    /// The rows to show, sorted: contexts that occurred since the start and that match the filter.
+    /// The rows to show, sorted. Contexts that never occurred, and rows that do not match the filter, are left out.
     pub fn rows(&self) -> Vec<&ContextRates> {
         let filter = self.filter.to_lowercase();
         let has_occurred =
@@ -157,7 +163,7 @@ impl State {
                 && text.to_lowercase().contains(&filter)
         };
         let mut rows: Vec<&ContextRates> = self.rates.contexts.iter().filter(is_shown).collect();
-        // Equal rows keep the order that they have in tables.
+        // The sort is stable: equal rows keep the order of the tables.
         rows.sort_by(|a, b| self.sort.compare(a, b));
         rows
     }
@@ -165,9 +171,9 @@ impl State {
     /// Changes the state as the key asks.
     pub fn press(&mut self, key: Key) {
         match (self.is_editing, key) {
-            (true, Key::Char(c)) if !c.is_control() => {
+            (true, Key::Char(character)) if !character.is_control() => {
                 if self.filter.chars().count() < FILTER_CHARS_MAX {
-                    self.filter.push(c);
+                    self.filter.push(character);
                 }
                 self.offset = 0;
             }
@@ -181,7 +187,7 @@ impl State {
                 Key::Char('q') => self.is_over = true,
                 _ => self.has_help = false,
             },
-            (false, Key::Char(c)) => self.command(c),
+            (false, Key::Char(character)) => self.execute(character),
             (false, Key::Escape) => {
                 self.filter.clear();
                 self.offset = 0;
@@ -198,11 +204,13 @@ impl State {
             (_, Key::End) => self.offset = usize::MAX,
             _ => {}
         }
+        // The key may have changed the number of rows.
         self.offset = self.offset.min(self.rows().len().saturating_sub(1));
     }
 
-    fn command(&mut self, c: char) {
-        match c {
+    /// Executes the command of a key.
+    fn execute(&mut self, command: char) {
+        match command {
             'q' => self.is_over = true,
             '?' | 'h' => self.has_help = true,
             'p' | ' ' => self.is_paused = !self.is_paused,

@@ -1,4 +1,5 @@
-//! How a CPU quota stopped irqlab between two readings. irqlab then reads later, and the interval is longer.
+//! How a CPU quota (cgroup `cpu.max`) stopped irqlab between two readings. A stop delays the next reading, so the
+//! interval is longer.
 
 use std::time::Duration;
 
@@ -9,26 +10,27 @@ use serde_json::{Value as Json, json};
 /// How often and for how long a CPU quota stopped irqlab in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttled {
-    /// Periods of the quota that stopped threads.
+    /// Number of the quota's periods in which threads were stopped.
     pub periods: u64,
     /// How long threads were stopped, summed over the CPUs, ns.
     pub time_ns: u64,
 }
 
 impl Throttled {
-    /// The stops between two readings. Without `before`, those since the window opened. `None` if irqlab has no quota.
+    /// The stops between two readings. Without `before`: the stops since the window opened. `None` if irqlab has no
+    /// quota.
     pub fn between(before: Option<&WindowSample>, reading: &WindowSample) -> Option<Throttled> {
         let count =
             |reading: &WindowSample, name: &str| reading.facts.get(name).and_then(Json::as_u64);
         let increase = |name: &str| {
-            let first = before.and_then(|before| count(before, name)).unwrap_or(0);
-            Some(count(reading, name)?.saturating_sub(first))
+            let count_before = before.and_then(|before| count(before, name)).unwrap_or(0);
+            Some(count(reading, name)?.saturating_sub(count_before))
         };
         let (periods, time_ns) = (increase(THROTTLED_PERIODS)?, increase(THROTTLED_NS)?);
         Some(Throttled { periods, time_ns })
     }
 
-    /// The settings of a run that other verbs record, too.
+    /// The counts as settings of a run, with the names that other verbs use.
     pub fn settings(&self) -> [(String, Json); 2] {
         [
             (THROTTLED_PERIODS.to_owned(), json!(self.periods)),
@@ -36,8 +38,8 @@ impl Throttled {
         ]
     }
 
-    /// The text of a line of the screen, or `None` if the quota stopped nothing.
-    pub fn words(&self) -> Option<String> {
+    /// The text for the screen, or `None` if the quota stopped nothing.
+    pub fn text(&self) -> Option<String> {
         let time = Duration::from_nanos(self.time_ns);
         (self.periods > 0).then(|| format!("stopped by a CPU quota for {time:.1?}"))
     }
@@ -74,9 +76,9 @@ mod tests {
         let of_interval = Throttled::between(Some(&first), &second).unwrap();
         assert_eq!(of_interval, Throttled { periods: 2, time_ns: 12_000_000 });
         assert!(of_interval.warning().unwrap().contains("in 2 periods of this interval, for 12ms"));
-        assert_eq!(of_interval.words().unwrap(), "stopped by a CPU quota for 12.0ms");
+        assert_eq!(of_interval.text().unwrap(), "stopped by a CPU quota for 12.0ms");
         let quiet = Throttled::between(Some(&second), &second).unwrap();
-        assert_eq!((quiet.words(), quiet.warning()), (None, None));
+        assert_eq!((quiet.text(), quiet.warning()), (None, None));
         assert_eq!(quiet.settings()[1], (THROTTLED_NS.to_owned(), json!(0)));
     }
 }

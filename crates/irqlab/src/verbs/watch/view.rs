@@ -1,4 +1,5 @@
-//! Draws the state: CPUs, a row for each context, and the overhead of the measurement.
+//! Draws the state of `irqlab watch`: the CPUs, a row for each context, and the overhead of the measurement. Pure:
+//! the drawing depends only on [`State`] and [`Surroundings`].
 
 use lab::handlers::{ContextRates, Rates};
 use ratatui::Frame;
@@ -10,7 +11,7 @@ use report::{escape, human};
 
 use super::state::{Sort, State};
 
-/// Maximum number of lines for CPUs. If there is no room for all CPUs, the busiest are shown.
+/// Maximum number of lines for CPUs. If these have no room for all CPUs, they show the busiest.
 const CPU_LINES_MAX: usize = 4;
 /// Width of a CPU's text, columns.
 const CPU_WIDTH: usize = 40;
@@ -18,23 +19,24 @@ const CPU_WIDTH: usize = 40;
 const CPU_BARS: usize = 11;
 /// Number of bars in a row's history on a terminal of 80 columns.
 const ROW_BARS: u16 = 6;
-/// Share of CPU time from which a row is highlighted.
+/// Minimum share of CPU time of a highlighted row.
 const CONSPICUOUS_RATIO: f64 = 0.05;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Parts of the screen that are not in [`State`].
+/// Texts that the screen shows in addition to [`State`].
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// Time of day, UTC.
     pub clock: String,
-    /// Address at which metrics are served, if they are.
+    /// Address at which metrics are served, or `None` without a server.
     pub address: Option<String>,
-    /// How a CPU quota stopped irqlab in the last interval, if it did.
+    /// How a CPU quota stopped irqlab in the last interval, in words. `None` if it did not.
     pub throttled: Option<String>,
     pub has_color: bool,
 }
 
-pub fn draw(frame: &mut Frame<'_>, state: &State, around: &Surroundings) {
+/// Draws the whole screen.
+pub fn draw(frame: &mut Frame<'_>, state: &State, surroundings: &Surroundings) {
     let rates = &state.rates;
     let width = usize::from(frame.area().width);
     let per_line = (width / CPU_WIDTH).max(1);
@@ -47,17 +49,18 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, around: &Surroundings) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    frame.render_widget(heading(state, around, width), head);
+    frame.render_widget(heading(state, surroundings, width), head);
     frame.render_widget(Paragraph::new(cpu_texts(state, per_line, cpu_lines)), cpus);
-    contexts(frame, body, state, around);
-    frame.render_widget(cost_line(rates, around), cost);
+    draw_contexts(frame, body, state, surroundings);
+    frame.render_widget(cost_line(rates, surroundings), cost);
     frame.render_widget(foot_line(state), foot);
     if state.has_help {
-        help(frame);
+        draw_help(frame);
     }
 }
 
-fn heading(state: &State, around: &Surroundings, width: usize) -> Paragraph<'static> {
+/// The first line: the sums over all CPUs, and the time of day.
+fn heading(state: &State, surroundings: &Surroundings, width: usize) -> Paragraph<'static> {
     let rates = &state.rates;
     let interrupts: f64 = rates.cpus.iter().map(|cpu| cpu.interrupt_rate_hz).sum();
     let ratio: f64 = rates.cpus.iter().map(|cpu| cpu.self_ratio).sum();
@@ -69,13 +72,14 @@ fn heading(state: &State, around: &Surroundings, width: usize) -> Paragraph<'sta
         human::percent(mean)
     );
     let paused = if state.is_paused { "PAUSED  " } else { "" };
-    let status = format!("{paused}{} ", around.clock);
+    let status = format!("{paused}{} ", surroundings.clock);
     let space = width.saturating_sub(title.chars().count() + status.chars().count()).max(1);
     let line = format!("{title}{}{status}", " ".repeat(space));
     Paragraph::new(line).style(Style::new().add_modifier(Modifier::REVERSED))
 }
 
-/// The CPUs by number. If there is no room for all, only the busiest.
+/// A text for each CPU, sorted by number, `per_line` texts in a line. If `lines` lines have no room for all CPUs,
+/// only the busiest are shown.
 fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>> {
     let mut cpus: Vec<_> = state.rates.cpus.iter().collect();
     let room = per_line * lines;
@@ -101,11 +105,12 @@ fn cpu_texts(state: &State, per_line: usize, lines: usize) -> Vec<Line<'static>>
     texts.chunks(per_line).map(|line| Line::from(line.concat())).collect()
 }
 
-fn contexts(frame: &mut Frame<'_>, area: Rect, state: &State, around: &Surroundings) {
+/// Draws the rows of the contexts, with their titles.
+fn draw_contexts(frame: &mut Frame<'_>, area: Rect, state: &State, surroundings: &Surroundings) {
     let rows = state.rows();
     // A wide terminal has room for a longer history.
-    let history = ROW_BARS + area.width.saturating_sub(100).min(50);
-    let mut widths = [10, 16, 7, 6, 7, 7, 7, history].map(Constraint::Length).to_vec();
+    let history_bars = ROW_BARS + area.width.saturating_sub(100).min(50);
+    let mut widths = [10, 16, 7, 6, 7, 7, 7, history_bars].map(Constraint::Length).to_vec();
     widths[1] = Constraint::Min(16);
     let mut titles = vec![
         ("KIND", Some(Sort::Name), Alignment::Left),
@@ -121,7 +126,7 @@ fn contexts(frame: &mut Frame<'_>, area: Rect, state: &State, around: &Surroundi
         widths.insert(0, Constraint::Length(3));
         titles.insert(0, ("CPU", None, Alignment::Right));
     }
-    let history = usize::from(history);
+    let history_bars = usize::from(history_bars);
     let header = Row::new(titles.into_iter().map(|(title, sort, alignment)| {
         let is_sorted = sort == Some(state.sort) && title != "KIND";
         let modifiers =
@@ -133,7 +138,8 @@ fn contexts(frame: &mut Frame<'_>, area: Rect, state: &State, around: &Surroundi
     // Scrolling ends when the last row is on the last line.
     let first = state.offset.min(rows.len().saturating_sub(visible));
     let shown = rows.iter().skip(first).take(visible);
-    let shown: Vec<Row<'_>> = shown.map(|row| context(state, row, history, around)).collect();
+    let shown: Vec<Row<'_>> =
+        shown.map(|row| context_row(state, row, history_bars, surroundings)).collect();
     if shown.is_empty() {
         let message = if state.filter.is_empty() {
             "no interrupts yet"
@@ -146,15 +152,16 @@ fn contexts(frame: &mut Frame<'_>, area: Rect, state: &State, around: &Surroundi
     frame.render_widget(Table::new(shown, widths).header(header).column_spacing(1), area);
 }
 
-fn context(
+/// The row of a context. `history_bars`: number of bars of its history.
+fn context_row(
     state: &State,
     row: &ContextRates,
-    history: usize,
-    around: &Surroundings,
+    history_bars: usize,
+    surroundings: &Surroundings,
 ) -> Row<'static> {
-    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let right_aligned = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
     let times = row.times;
-    let time = |ns: Option<f64>| ns.map_or_else(|| "–".to_owned(), human::ns);
+    let time_text = |ns: Option<f64>| ns.map_or_else(|| "–".to_owned(), human::ns);
     let name = match row.context.kind.label() {
         "irq" | "irq_thread" => format!("{} {}", row.context.number, row.context.name),
         _ => row.context.name.clone(),
@@ -162,18 +169,20 @@ fn context(
     let mut cells = vec![
         Cell::from(row.context.kind.label()),
         Cell::from(escape::plain(&name)),
-        right(short_rate(row.rate_hz)),
-        right(times.map_or_else(|| "–".to_owned(), |times| percent(times.cpu_ratio))),
-        right(time(times.and_then(|times| times.mean_ns))),
-        right(time(times.and_then(|times| times.max_ns).map(|ns| ns as f64))),
-        right(time(times.and_then(|times| times.max_since_open_ns).map(|ns| ns as f64))),
-        Cell::from(sparkline(state.history(row), history)),
+        right_aligned(short_rate(row.rate_hz)),
+        right_aligned(times.map_or_else(|| "–".to_owned(), |times| percent(times.cpu_ratio))),
+        right_aligned(time_text(times.and_then(|times| times.mean_ns))),
+        right_aligned(time_text(times.and_then(|times| times.max_ns).map(|ns| ns as f64))),
+        right_aligned(time_text(
+            times.and_then(|times| times.max_since_open_ns).map(|ns| ns as f64),
+        )),
+        Cell::from(sparkline(state.history(row), history_bars)),
     ];
     if let Some(cpu) = row.cpu {
-        cells.insert(0, right(cpu.to_string()));
+        cells.insert(0, right_aligned(cpu.to_string()));
     }
     let is_conspicuous = times.is_some_and(|times| times.cpu_ratio >= CONSPICUOUS_RATIO);
-    let style = match (is_conspicuous, around.has_color, row.count) {
+    let style = match (is_conspicuous, surroundings.has_color, row.count) {
         (true, true, _) => Style::new().fg(Color::Yellow),
         (true, false, _) => Style::new().add_modifier(Modifier::BOLD),
         (false, _, 0) => Style::new().add_modifier(Modifier::DIM),
@@ -182,12 +191,12 @@ fn context(
     Row::new(cells).style(style)
 }
 
-/// Formats a ratio in percent, as in `7.33`. The heading has the sign.
+/// Formats a ratio in percent, as in `7.33`. The column's title has the sign.
 fn percent(ratio: f64) -> String {
     human::percent(ratio).trim_end_matches(['%', ' ', '\u{a0}']).to_owned()
 }
 
-/// Formats a rate, as in `9160` or `45.7k`. The heading has `/s`.
+/// Formats a rate in a short form, as in `9160` or `45.7k`. The column's title has the unit.
 fn short_rate(hz: f64) -> String {
     match hz {
         0.0 => "0".to_owned(),
@@ -212,14 +221,15 @@ fn sparkline(values: impl DoubleEndedIterator<Item = f64>, width: usize) -> Stri
     format!("{bars:>width$}")
 }
 
-fn cost_line(rates: &Rates, around: &Surroundings) -> Paragraph<'static> {
+/// The line with the overhead of the measurement and the lost events.
+fn cost_line(rates: &Rates, surroundings: &Surroundings) -> Paragraph<'static> {
     let share = |ratio: Option<f64>| ratio.map_or_else(|| "–".to_owned(), human::percent);
     let lost = match rates.lost_count {
         0 => "no events lost".to_owned(),
         count => format!("{} EVENTS LOST", human::count(count)),
     };
-    let address = around.address.as_ref().map(|address| format!("; metrics at {address}"));
-    let throttled = around.throttled.as_ref().map(|words| format!("; {words}"));
+    let address = surroundings.address.as_ref().map(|address| format!("; metrics at {address}"));
+    let throttled = surroundings.throttled.as_ref().map(|text| format!("; {text}"));
     let line = format!(
         " probes {} of CPU time; irqlab {} of a CPU; {lost}{}{}",
         share(rates.probe_ratio),
@@ -230,6 +240,7 @@ fn cost_line(rates: &Rates, around: &Surroundings) -> Paragraph<'static> {
     Paragraph::new(line).style(Style::new().add_modifier(Modifier::DIM))
 }
 
+/// The last line: the filter, and the most important keys.
 fn foot_line(state: &State) -> Paragraph<'static> {
     let filter = escape::plain(&state.filter);
     let line = match (state.is_editing, filter.is_empty()) {
@@ -243,7 +254,7 @@ fn foot_line(state: &State) -> Paragraph<'static> {
 }
 
 /// Draws the explanation of keys and columns.
-fn help(frame: &mut Frame<'_>) {
+fn draw_help(frame: &mut Frame<'_>) {
     let keys = [
         ("q, Ctrl-C", "quit"),
         ("s, S", "sort by the next or the previous column (underlined)"),
@@ -294,8 +305,8 @@ mod tests {
     fn screen(state: &State, (width, height): (u16, u16)) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let clock = "12:34:56 UTC".to_owned();
-        let around = Surroundings { clock, ..Surroundings::default() };
-        terminal.draw(|frame| draw(frame, state, &around)).unwrap();
+        let surroundings = Surroundings { clock, ..Surroundings::default() };
+        terminal.draw(|frame| draw(frame, state, &surroundings)).unwrap();
         let buffer = terminal.backend().buffer();
         let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         (0..height).map(line).collect()

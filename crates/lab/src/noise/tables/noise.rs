@@ -8,7 +8,8 @@ use super::super::sample::NoiseSample;
 use super::super::split::{Class, Part};
 use super::single::cause_columns;
 use super::{
-    DetourLoop, USER_MODE_NOTE, all_rows, cpu_column, detour_loops, ended_by, ended_by_column, no_rows, rate_hz, ratio,
+    DetourLoop, USER_MODE_NOTE, all_rows, cpu_column, detour_loops, ended_by, ended_by_column,
+    no_rows, rate_hz, ratio,
 };
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 

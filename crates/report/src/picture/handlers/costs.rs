@@ -1,4 +1,5 @@
-//! The CPU time of each context. If the run counted stalled cycles, the time is divided by cause.
+//! The picture `costs` of `handlers`: the CPU time of each context, a panel of bars for each condition. If the run
+//! counted stalled cycles, each bar is divided by what its cycles were.
 
 use plotters::style::RGBColor;
 use record::{Run, Table};
@@ -20,22 +21,25 @@ const STALLS: [(&str, &str, RGBColor); 2] = [
     ("stalled-cycles-frontend", "waits for instructions", VERMILION),
     ("stalled-cycles-backend", "waits for data", ORANGE),
 ];
+/// Name and colour of the part without stalls.
 const EXECUTES: (&str, RGBColor) = ("executes", BLUE);
-/// For a context without counted stalls in a picture with contexts that have them.
+/// Name and colour of a context without counted stalls, in a picture where other contexts have them.
 const NOT_COUNTED: (&str, RGBColor) = ("cause not counted", GREY);
 /// Colours of the kinds of contexts, for a run without counted stalls.
 const KINDS: [(&str, RGBColor); 4] =
     [("vector", BLUE), ("irq", VERMILION), ("softirq", SKY), ("nmi", ORANGE)];
 
-/// The stalled shares of a context's cycles, in the order of [`STALLS`]. `None` if they were not counted.
+/// The stalled shares of a context's cycles, in the order of [`STALLS`]. `None` if they were not counted, or if they
+/// add up to more than all cycles.
 fn stalls(events: Option<&Table>, context_row: &Row<'_>) -> Option<[f64; 2]> {
     let keys = ["condition", "kind", "name"];
-    let same = |row: &Row<'_>| {
+    let is_same_context = |row: &Row<'_>| {
         keys.iter().all(|key| text(row, key) == text(context_row, key))
             && row.get("number") == context_row.get("number")
     };
     let count = |event: &str| {
-        rows(events?).find(|row| same(row) && text(row, "event") == event)?.number("self_total")
+        let is_counted = |row: &Row<'_>| is_same_context(row) && text(row, "event") == event;
+        rows(events?).find(is_counted)?.number("self_total")
     };
     let cycles = count("cycles").filter(|cycles| *cycles > 0.0)?;
     let [frontend, backend] = STALLS.map(|(event, ..)| count(event));
@@ -43,8 +47,8 @@ fn stalls(events: Option<&Table>, context_row: &Row<'_>) -> Option<[f64; 2]> {
     (shares[0] + shares[1] <= 1.0).then_some(shares)
 }
 
-/// The bar of a context, divided by cause if its stalls are known. Otherwise it has one colour: grey if other bars are
-/// divided, or the colour of its kind.
+/// The bar of a context, divided by cause if its stalls are known. Otherwise the bar has one colour: grey if other
+/// bars are divided (`is_divided`), else the colour of the context's kind.
 fn bar(row: &Row<'_>, stalls: Option<[f64; 2]>, is_divided: bool) -> Bar {
     let share = row.number("self_cpu_ratio").unwrap_or(0.0);
     let parts = match stalls {
@@ -61,11 +65,13 @@ fn bar(row: &Row<'_>, stalls: Option<[f64; 2]>, is_divided: bool) -> Bar {
     let label = human::percent(share);
     let detail = match mean {
         Some(mean) => format!(" = {} × {rate}", human::ns(mean)),
-        // The mean is below the detection limit: a product with it would mean nothing.
+        // The mean is below the detection limit, so a product with it would mean nothing.
         None => format!(" at {rate}"),
     };
-    let half = row.number("self_mean_ci95_ns").zip(mean).map(|(half, mean)| share * half / mean);
-    let interval = half.map(|half| ((share - half).max(0.0), share + half));
+    // The number of spans is exact, so the share has the relative error of the mean.
+    let half_width =
+        row.number("self_mean_ci95_ns").zip(mean).map(|(half, mean)| share * half / mean);
+    let interval = half_width.map(|half| ((share - half).max(0.0), share + half));
     Bar { name: context(row), parts, interval, label, detail }
 }
 
@@ -73,47 +79,47 @@ fn colour(kind: &str) -> RGBColor {
     KINDS.iter().find(|(known, _)| *known == kind).map_or(GREY, |(_, colour)| *colour)
 }
 
-/// CPU time of each context. `None` for a run without contexts.
+/// The picture of table `handlers`: CPU time of each context. `None` for a run without contexts.
 pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("handlers") else { return Ok(None) };
     let events = run.table("events").filter(|table| table.column("self_total").is_some());
-    let (conditions, more) = conditions(table);
-    let (mut found, mut dropped) = (Vec::new(), 0);
+    let (conditions, further_conditions) = conditions(table);
+    let (mut titled_rows, mut dropped) = (Vec::new(), 0);
     for condition in &conditions {
         let mut rows = largest(table, condition, "self_cpu_ratio");
         dropped += rows.len().saturating_sub(CONTEXTS_MAX);
         rows.truncate(CONTEXTS_MAX);
         let rows: Vec<_> = rows.into_iter().map(|row| (row, stalls(events, &row))).collect();
-        found.extend((!rows.is_empty()).then(|| (panel_title(condition), rows)));
+        titled_rows.extend((!rows.is_empty()).then(|| (panel_title(condition), rows)));
     }
-    let all = || found.iter().flat_map(|(_, rows)| rows);
-    let divided = all().any(|(_, stalls)| stalls.is_some());
-    let all_divided = all().all(|(_, stalls)| stalls.is_some());
+    let all_rows = || titled_rows.iter().flat_map(|(_, rows)| rows);
+    let is_divided = all_rows().any(|(_, stalls)| stalls.is_some());
+    let is_all_divided = all_rows().all(|(_, stalls)| stalls.is_some());
     let mut kinds: Vec<String> = Vec::new();
-    for (row, _) in all() {
+    for (row, _) in all_rows() {
         let kind = text(row, "kind");
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
     }
     let size = |row: &Row<'_>| row.number("self_cpu_ratio").unwrap_or(0.0);
-    let first = all().map(|(row, _)| *row).max_by(|a, b| size(a).total_cmp(&size(b)));
+    let costliest = all_rows().map(|(row, _)| *row).max_by(|a, b| size(a).total_cmp(&size(b)));
     let bars = |rows: &Vec<(Row<'_>, Option<[f64; 2]>)>| -> Vec<Bar> {
-        rows.iter().map(|(row, stalls)| bar(row, *stalls, divided)).collect()
+        rows.iter().map(|(row, stalls)| bar(row, *stalls, is_divided)).collect()
     };
     let panels: Vec<(String, Vec<Bar>)> =
-        found.iter().map(|(title, rows)| (title.clone(), bars(rows))).collect();
-    let Some(first) = first else { return Ok(None) };
+        titled_rows.iter().map(|(title, rows)| (title.clone(), bars(rows))).collect();
+    let Some(costliest) = costliest else { return Ok(None) };
     let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
     let mut legend = Vec::new();
-    if divided {
+    if is_divided {
         legend.push(entry(EXECUTES.0, EXECUTES.1));
         legend.extend(STALLS.iter().map(|(_, name, colour)| entry(name, *colour)));
-        legend.extend((!all_divided).then(|| entry(NOT_COUNTED.0, NOT_COUNTED.1)));
+        legend.extend((!is_all_divided).then(|| entry(NOT_COUNTED.0, NOT_COUNTED.1)));
     } else {
         legend.extend(kinds.iter().map(|kind| entry(kind, colour(kind))));
     }
-    let self_time = if divided {
+    let self_time = if is_divided {
         "Self time, divided by what its cycles were: executing, waiting for instructions \
          (stalled-cycles-frontend) or for data (stalled-cycles-backend)."
     } else {
@@ -121,12 +127,12 @@ pub fn costs(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
          cycles, so that it is not divided by cause."
     };
     let mut notes = vec![format!("{self_time} Whiskers: 95 % intervals of the mean.")];
-    notes.extend(left_out(more, dropped, "handlers"));
-    let share = first.number("self_cpu_ratio").unwrap_or(0.0);
+    notes.extend(left_out(further_conditions, dropped, "handlers"));
+    let share = costliest.number("self_cpu_ratio").unwrap_or(0.0);
     let heading = Heading {
         title: format!(
             "CPU time of each interrupt context: {} takes {}",
-            context(&first),
+            context(&costliest),
             human::percent(share)
         ),
         notes,

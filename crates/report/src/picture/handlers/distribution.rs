@@ -1,5 +1,6 @@
-//! The distribution of span lengths of each context: the share of spans that are longer than a time, both
-//! logarithmic. The source is the histograms of the run or, without histograms, the quantiles.
+//! The picture `distribution` of `handlers`: the share of spans that are longer than a time, a curve for each
+//! context, on logarithmic axes. The curves come from the run's histograms or, without histograms, from its
+//! quantiles.
 
 use record::{Run, Table};
 
@@ -15,19 +16,21 @@ use crate::row::Row;
 /// Maximum number of contexts of a panel.
 const CONTEXTS_MAX: usize = 6;
 /// Height of a panel, pixels.
-const PANEL: f64 = 340.0;
-/// Quantiles of table `handlers`, and the shares of spans that are longer.
+const PANEL_HEIGHT: f64 = 340.0;
+/// Columns of quantiles in table `handlers`, each with the share of spans that are longer.
 const QUANTILES: [(&str, f64); 4] =
     [("self_p50_ns", 0.5), ("self_p90_ns", 0.1), ("self_p99_ns", 0.01), ("self_p999_ns", 0.001)];
 
-/// A curve: times in ns, ascending, and the shares of spans that are longer.
+/// The distribution of a context.
 struct Curve {
     name: String,
+    /// Times in ns, ascending, and the share of spans that are longer.
     points: Vec<(f64, f64)>,
-    /// Whether each point gets a mark: the curve comes from a few quantiles, not from a histogram.
+    /// Whether each point gets a mark, because the curve comes from a few quantiles and not from a histogram.
     has_marks: bool,
 }
 
+/// The curve of a context. `None` if fewer than two points are known.
 fn curve(row: &Row<'_>, histograms: Option<&Table>) -> Option<Curve> {
     let name = context(row);
     let from_histogram = histograms.map(|table| exceedance(table, row)).unwrap_or_default();
@@ -42,7 +45,7 @@ fn curve(row: &Row<'_>, histograms: Option<&Table>) -> Option<Curve> {
     points.extend(row.number("self_max_ns").map(|longest| (longest, 1.0 / count)));
     points.retain(|(time, _)| *time > 0.0);
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
-    // The share of longer spans must fall with the time.
+    // A curve must fall: keeps only points with a smaller share than all shorter times.
     let mut lowest_share = f64::INFINITY;
     points.retain(|(_, share)| {
         let falls = *share < lowest_share;
@@ -55,7 +58,7 @@ fn curve(row: &Row<'_>, histograms: Option<&Table>) -> Option<Curve> {
 /// The end of each bucket in a context's histogram of self times, and the share of spans beyond this end.
 fn exceedance(table: &Table, context_row: &Row<'_>) -> Vec<(f64, f64)> {
     let keys = ["condition", "kind", "name"];
-    let same = |row: &Row<'_>| {
+    let is_of_context = |row: &Row<'_>| {
         keys.iter().all(|key| text(row, key) == text(context_row, key))
             && row.get("number") == context_row.get("number")
             && text(row, "quantity") == "self"
@@ -63,47 +66,51 @@ fn exceedance(table: &Table, context_row: &Row<'_>) -> Vec<(f64, f64)> {
     let bucket = |row: Row<'_>| {
         Some((row.number("bucket_min")?, row.number("bucket_max")?, row.number("count")?))
     };
-    let mut buckets: Vec<(f64, f64, f64)> = rows(table).filter(same).filter_map(bucket).collect();
+    let mut buckets: Vec<(f64, f64, f64)> =
+        rows(table).filter(is_of_context).filter_map(bucket).collect();
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let all: f64 = buckets.iter().map(|(.., count)| count).sum();
-    let (mut remaining, mut points) = (all, Vec::new());
+    let span_count: f64 = buckets.iter().map(|(.., count)| count).sum();
+    let (mut remaining, mut points) = (span_count, Vec::new());
     for (low, high, count) in buckets {
         if points.is_empty() {
             points.push((low.max(1.0), 1.0));
         }
         remaining -= count;
-        // No span is beyond the last bucket. A logarithmic axis has no zero, so half a span is drawn.
-        points.push((high.max(1.0), if remaining > 0.0 { remaining / all } else { 0.5 / all }));
+        // No span is longer than the last bucket. A logarithmic axis has no zero, so the share of half a span is drawn.
+        points.push((
+            high.max(1.0),
+            if remaining > 0.0 { remaining / span_count } else { 0.5 / span_count },
+        ));
     }
     points
 }
 
-/// The distribution of self times. `None` for a run without self times.
+/// The picture of self times. `None` for a run without self times.
 pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("handlers") else { return Ok(None) };
     let histograms = run.table("histograms").filter(|table| !table.rows().is_empty());
-    let (conditions, more) = conditions(table);
+    let (conditions, further_conditions) = conditions(table);
     let (mut panels, mut dropped, mut has_marks) = (Vec::new(), 0, false);
     for condition in &conditions {
-        let found = largest(table, condition, "self_total_ns");
-        dropped += found.len().saturating_sub(CONTEXTS_MAX);
+        let contexts = largest(table, condition, "self_total_ns");
+        dropped += contexts.len().saturating_sub(CONTEXTS_MAX);
         let curves: Vec<Curve> =
-            found.iter().filter_map(|row| curve(row, histograms)).take(CONTEXTS_MAX).collect();
+            contexts.iter().filter_map(|row| curve(row, histograms)).take(CONTEXTS_MAX).collect();
         has_marks |= curves.iter().any(|curve| curve.has_marks);
         if !curves.is_empty() {
             panels.push((panel_title(condition), curves));
         }
     }
     let points = || panels.iter().flat_map(|(_, curves)| curves).flat_map(|curve| &curve.points);
-    let fold = |pick: fn(&(f64, f64)) -> f64| {
+    let range = |coordinate: fn(&(f64, f64)) -> f64| {
         points()
-            .map(pick)
+            .map(coordinate)
             .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)))
     };
     if panels.is_empty() {
         return Ok(None);
     }
-    let (times, shares) = (fold(|point| point.0), fold(|point| point.1));
+    let (times, shares) = (range(|point| point.0), range(|point| point.1));
     let source = if has_marks {
         "Points: p50, p90, p99, p99.9 and the longest span, joined by lines. With --histograms, a run \
          has the whole distribution."
@@ -111,7 +118,7 @@ pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         "From the histograms: 16 buckets per doubling."
     };
     let mut notes = vec![source.to_owned()];
-    notes.extend(left_out(more, dropped, "handlers"));
+    notes.extend(left_out(further_conditions, dropped, "handlers"));
     let longest = panels
         .iter()
         .flat_map(|(_, curves)| curves)
@@ -134,10 +141,12 @@ pub fn distribution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let x = Axis::logarithmic("self time of a span", Quantity::Time, times.0, times.1);
     let y = Axis::logarithmic("share of spans that are longer", Quantity::Share, shares.0, 1.0);
-    let sheet = draw(&heading, width, PANEL * panels.len() as f64, |area| {
-        for (at, (title, curves)) in panels.iter().enumerate() {
-            let part = area
-                .part((0, units(PANEL) * at as i32), (units(width) as u32, units(PANEL) as u32));
+    let sheet = draw(&heading, width, PANEL_HEIGHT * panels.len() as f64, |area| {
+        for (index, (title, curves)) in panels.iter().enumerate() {
+            let part = area.part(
+                (0, units(PANEL_HEIGHT) * index as i32),
+                (units(width) as u32, units(PANEL_HEIGHT) as u32),
+            );
             let right = room_for(curves.iter().map(|curve| curve.name.as_str()));
             let mut chart = Chart::new(&part, title, [&x, &y], right)?;
             let mut labels = Vec::new();

@@ -1,4 +1,5 @@
-//! Instructions per cycle and miss ratios of each context, a panel for each, with intervals.
+//! The picture `efficiency` of `handlers`: instructions per cycle and miss ratios of each context, a panel of bars
+//! for each measure.
 
 use record::Run;
 
@@ -14,7 +15,7 @@ use crate::row::Row;
 /// Maximum number of contexts of a panel.
 const CONTEXTS_MAX: usize = 8;
 
-/// Columns of table `ratios` with the titles of their panels. The first column is no share.
+/// Columns of table `ratios`, with the titles of their panels. Only the first column is no share.
 const MEASURES: [(&str, &str); 7] = [
     ("instructions_per_cycle", "instructions per cycle (IPC)"),
     ("l1i_miss_ratio", "L1I misses, of its accesses"),
@@ -25,7 +26,7 @@ const MEASURES: [(&str, &str); 7] = [
     ("dtlb_miss_ratio", "DTLB misses, of its accesses"),
 ];
 
-/// A context's name. If a picture has several `conditions`, the name includes the condition.
+/// A context's name. If the picture has several conditions, the name includes the condition.
 fn name(row: &Row<'_>, conditions: usize) -> String {
     match conditions {
         1 => context(row),
@@ -33,32 +34,34 @@ fn name(row: &Row<'_>, conditions: usize) -> String {
     }
 }
 
+/// The bar of a context in the panel of a column. `None` if the column has no value for it.
 fn bar(row: &Row<'_>, column: &str, conditions: usize) -> Option<Bar> {
     let value = row.number(column).filter(|value| *value >= 0.0)?;
-    let half = row.number(&format!("{column}_ci95"));
+    let half_width = row.number(&format!("{column}_ci95"));
     let is_share = column.ends_with("_ratio");
     let label = if is_share { human::percent(value) } else { human::number(value) };
     let colour = if is_share { VERMILION } else { BLUE };
     Some(Bar {
         name: name(row, conditions),
         parts: vec![(value, colour)],
-        interval: half.map(|half| ((value - half).max(0.0), value + half)),
+        interval: half_width.map(|half| ((value - half).max(0.0), value + half)),
         label,
         detail: String::new(),
     })
 }
 
-/// IPC and miss ratios. `None` for a run without counters.
+/// The picture of table `ratios`. `None` for a run without counters.
 pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("ratios") else { return Ok(None) };
     let (conditions, _) = conditions(table);
-    // Contexts are in the order of their costs, as in the picture of costs.
-    let costs = run.table("handlers");
-    let order: Vec<String> = costs.map_or(Vec::new(), |costs| {
-        let costliest = |condition: &String| largest(costs, condition, "self_total_ns");
-        conditions.iter().flat_map(costliest).map(|row| name(&row, conditions.len())).collect()
+    // Contexts are in the order of their costs, the costliest first, as in the picture `costs`.
+    let handlers = run.table("handlers");
+    let order: Vec<String> = handlers.map_or(Vec::new(), |handlers| {
+        let by_cost = |condition: &String| largest(handlers, condition, "self_total_ns");
+        conditions.iter().flat_map(by_cost).map(|row| name(&row, conditions.len())).collect()
     });
-    let rank = |name: &String| order.iter().position(|costly| costly == name).unwrap_or(usize::MAX);
+    let rank =
+        |name: &String| order.iter().position(|ordered| ordered == name).unwrap_or(usize::MAX);
     let (mut panels, mut dropped) = (Vec::new(), 0);
     for (column, title) in MEASURES {
         let mut bars: Vec<Bar> =
@@ -73,14 +76,14 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if panels.is_empty() {
         return Ok(None);
     }
-    let slowest = panels
+    let lowest_ipc = panels
         .iter()
         .find(|(column, ..)| *column == MEASURES[0].0)
         .and_then(|(_, _, bars)| bars.iter().min_by(|a, b| a.length().total_cmp(&b.length())));
     let mut notes = vec!["Whiskers: 95 % intervals, where the run has them.".to_owned()];
     notes.extend(left_out(0, dropped, "ratios"));
     let heading = Heading {
-        title: match slowest {
+        title: match lowest_ipc {
             Some(bar) => format!(
                 "How well each context runs: {} has the lowest IPC ({})",
                 bar.name, bar.label
@@ -101,17 +104,17 @@ pub fn efficiency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         .collect();
     let sheet = draw(&heading, width, heights.iter().sum(), |area| {
         let mut top = 0.0;
-        for (line, high) in panels.chunks(columns).zip(&heights) {
-            for (at, (column, title, bars)) in line.iter().enumerate() {
-                let wide = width / columns as f64;
-                let high = height(bars.len()).min(*high);
+        for (line, line_height) in panels.chunks(columns).zip(&heights) {
+            for (index, (column, title, bars)) in line.iter().enumerate() {
+                let panel_width = width / columns as f64;
+                let panel_height = height(bars.len()).min(*line_height);
                 let part = area.part(
-                    (units(wide * at as f64), units(top)),
-                    (units(wide) as u32, units(high) as u32),
+                    (units(panel_width * index as f64), units(top)),
+                    (units(panel_width) as u32, units(panel_height) as u32),
                 );
                 panel(&part, title, bars, column.ends_with("_ratio"))?;
             }
-            top += high;
+            top += line_height;
         }
         Ok(())
     })?;

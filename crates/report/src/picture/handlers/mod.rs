@@ -17,7 +17,7 @@ use crate::row::Row;
 /// Maximum number of conditions of a picture.
 const CONDITIONS_MAX: usize = 8;
 
-/// The text in a column; empty if the value is not text.
+/// The text in a column, escaped. Empty if the value is no text.
 fn text(row: &Row<'_>, column: &str) -> String {
     match row.get(column) {
         Value::Text(text) => plain(text),
@@ -35,42 +35,43 @@ fn context(row: &Row<'_>) -> String {
 
 /// The first [`CONDITIONS_MAX`] conditions of a table, and the number of further conditions.
 fn conditions(table: &Table) -> (Vec<String>, usize) {
-    let mut found: Vec<String> = Vec::new();
+    let mut conditions: Vec<String> = Vec::new();
     for row in rows(table) {
         let condition = text(&row, "condition");
-        if !found.contains(&condition) {
-            found.push(condition);
+        if !conditions.contains(&condition) {
+            conditions.push(condition);
         }
     }
-    let more = found.len().saturating_sub(CONDITIONS_MAX);
-    found.truncate(CONDITIONS_MAX);
-    (found, more)
+    let further = conditions.len().saturating_sub(CONDITIONS_MAX);
+    conditions.truncate(CONDITIONS_MAX);
+    (conditions, further)
 }
 
-/// The rows of a condition that are sums over all CPUs, sorted by `column`, the largest first.
+/// The rows of a condition that are sums over all CPUs, sorted by `column`, the largest first. Leaves out rows
+/// without a positive number there.
 fn largest<'t>(table: &'t Table, condition: &str, column: &str) -> Vec<Row<'t>> {
     let is_wanted = |row: &Row<'_>| {
         text(row, "condition") == condition
             && (table.column("cpu").is_none() || text(row, "cpu") == "all")
             && row.number(column).is_some_and(|number| number > 0.0)
     };
-    let mut found: Vec<Row<'t>> = rows(table).filter(is_wanted).collect();
+    let mut sums: Vec<Row<'t>> = rows(table).filter(is_wanted).collect();
     let size = |row: &Row<'_>| row.number(column).unwrap_or(0.0);
-    found.sort_by(|a, b| size(b).total_cmp(&size(a)));
-    found
+    sums.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    sums
 }
 
 fn panel_title(condition: &str) -> String {
     format!("condition {condition}")
 }
 
-/// The note on what a picture has no room for.
+/// A note that says how many conditions and contexts the picture leaves out for lack of space. `None` if it draws all.
 fn left_out(conditions: usize, contexts: usize, table: &str) -> Option<String> {
     let parts = [(conditions, "conditions"), (contexts, "contexts of the least cost")];
     let parts: Vec<String> = parts
         .iter()
         .filter(|(number, _)| *number > 0)
-        .map(|(number, what)| format!("{number} {what}"))
+        .map(|(number, subject)| format!("{number} {subject}"))
         .collect();
     (!parts.is_empty()).then(|| format!("Not drawn: {}; see table {table}.", parts.join(", ")))
 }

@@ -1,4 +1,4 @@
-//! Common parts of the pictures of `noise`: a panel for each CPU, and the colours of causes.
+//! Common parts of the pictures of `noise`: a panel for each CPU, and the colours of the causes of lost time.
 
 use plotters::style::RGBColor;
 use record::{Table, Value};
@@ -10,7 +10,7 @@ use crate::picture::sheet::{Area, Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
 /// Height of a panel, pixels.
-const PANEL: f64 = 300.0;
+const PANEL_HEIGHT: f64 = 300.0;
 /// Maximum number of panels of a picture.
 const PANELS_MAX: usize = 32;
 
@@ -26,8 +26,8 @@ pub fn cpus(table: &Table) -> Vec<String> {
     cpus
 }
 
-/// A picture with a panel for each CPU of the table. `None` for a table without CPUs.
-pub fn by_cpu(
+/// A picture with a panel for each CPU of the table. `panel` draws the panel of a CPU. `None` for a table without CPUs.
+pub fn draw_cpus(
     mut heading: Heading,
     table: &Table,
     width: f64,
@@ -49,10 +49,10 @@ pub fn by_cpu(
         cpus.join(", "),
         plain(&table.name)
     );
-    let sheet = draw(&heading, width, PANEL * cpus.len() as f64, |area| {
+    let sheet = draw(&heading, width, PANEL_HEIGHT * cpus.len() as f64, |area| {
         for (number, cpu) in cpus.iter().enumerate() {
-            let top = units(PANEL) * number as i32;
-            let size = (units(width) as u32, units(PANEL) as u32);
+            let top = units(PANEL_HEIGHT) * number as i32;
+            let size = (units(width) as u32, units(PANEL_HEIGHT) as u32);
             panel(&area.part((0, top), size), cpu)?;
         }
         Ok(())
@@ -60,22 +60,26 @@ pub fn by_cpu(
     Ok(Some(sheet))
 }
 
-/// The text in a column, or `None` if the value is not text.
-pub fn name_of(row: &Row<'_>, column: &str) -> Option<String> {
+/// The text in a column, escaped, or `None` if the value is no text.
+pub fn name_in(row: &Row<'_>, column: &str) -> Option<String> {
     match row.get(column) {
         Value::Text(name) => Some(plain(name)),
         _ => None,
     }
 }
 
-/// Number of kinds of causes: one for each cause with its own colour, one for other causes, one for no named cause.
+/// Number of kinds of causes: a kind for each cause with its own colour, then [`OTHER_CAUSES`] and [`NO_CAUSE`].
 pub const KINDS: usize = SERIES.len() + 2;
+/// The kind of all named causes without a colour of their own.
+pub const OTHER_CAUSES: usize = KINDS - 2;
+/// The kind of lost time without a named cause.
+pub const NO_CAUSE: usize = KINDS - 1;
 
 /// The names of the causes that have their own colours, in the order of [`SERIES`].
 pub struct Causes(Vec<String>);
 
 impl Causes {
-    /// Selects the causes that took most time, largest first, from names and times.
+    /// Selects the causes that took most time, the largest first. `shares`: names of causes, and times.
     pub fn largest(shares: impl Iterator<Item = (String, f64)>) -> Causes {
         let mut sums: Vec<(String, f64)> = Vec::new();
         for (cause, time) in shares {
@@ -84,22 +88,22 @@ impl Causes {
                 None => sums.push((cause, time)),
             }
         }
-        // Names decide between equals, so that the picture does not depend on the order of rows.
+        // Names decide between equal times, so that the picture does not depend on the order of rows.
         sums.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         sums.truncate(SERIES.len());
         Causes(sums.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The kind of a cause: its index if it has its own colour, then one for other causes, then one for no cause.
+    /// The kind of a cause: its index if it has its own colour, else [`OTHER_CAUSES`] or [`NO_CAUSE`].
     pub fn kind(&self, cause: Option<&str>) -> usize {
-        let Some(cause) = cause else { return KINDS - 1 };
-        self.0.iter().position(|known| known == cause).unwrap_or(KINDS - 2)
+        let Some(cause) = cause else { return NO_CAUSE };
+        self.0.iter().position(|known| known == cause).unwrap_or(OTHER_CAUSES)
     }
 
-    /// The legend: an entry `quiet` for undisturbed data, and an entry for each used kind.
+    /// The legend: the entry `quiet` for undisturbed data, then an entry for each kind that `used` marks.
     pub fn legend(&self, quiet: &str, used: &[bool; KINDS]) -> Vec<Entry> {
         let named = self.0.iter().map(String::as_str).enumerate();
-        let unnamed = [(KINDS - 2, "other causes"), (KINDS - 1, "no named cause")];
+        let unnamed = [(OTHER_CAUSES, "other causes"), (NO_CAUSE, "no named cause")];
         let kinds = named.chain(unnamed).filter(|(kind, _)| used[*kind]);
         let entry = |name: &str, colour| Entry { name: name.to_owned(), colour };
         let quiet = [entry(quiet, PALE)].into_iter();
@@ -107,10 +111,11 @@ impl Causes {
     }
 }
 
+/// The colour of a kind of causes.
 pub fn colour(kind: usize) -> RGBColor {
     match kind {
         _ if kind < SERIES.len() => SERIES[kind],
-        _ if kind == KINDS - 2 => GREY,
+        OTHER_CAUSES => GREY,
         _ => BLACK,
     }
 }

@@ -1,4 +1,4 @@
-//! Pictures of `noise`, a panel for each CPU.
+//! Pictures of `noise`. Each has a panel for each CPU, and colours by cause of the lost time.
 
 mod causes;
 mod repetitions;

@@ -1,12 +1,12 @@
-//! The duration of each quantum of fixed work against its start time (the figures of paper
-//! `noise-t1`), a panel for each CPU, peaks in the colour of their cause.
+//! The picture `repetitions` of `noise` (`--picture`): the duration of each quantum of fixed work against its start,
+//! as in the figures of the paper `noise-t1`. Peaks have the colour of their cause.
 
 use std::collections::BTreeMap;
 
 use plotters::style::Color;
 use record::Run;
 
-use super::causes::{Causes, KINDS, by_cpu, colour, name_of};
+use super::causes::{Causes, KINDS, colour, draw_cpus, name_in};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, room_for};
@@ -15,16 +15,16 @@ use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// A quantum is a peak, and has the colour of its cause, when it took at least this multiple of the minimum.
-const PEAK: f64 = 1.02;
-/// Size of a cell, pixels. Quanta in the same cell are drawn as one.
-const CELL: f64 = 4.0;
+/// A quantum is a peak if it took more than this multiple of the shortest quantum of its CPU.
+const PEAK_FACTOR: f64 = 1.02;
+/// Width and height of a cell, pixels. All quanta in a cell are drawn as one mark.
+const CELL_SIZE: f64 = 4.0;
 
-/// A quantum: start, duration, and kind of the largest cause of lost time.
-struct Point {
+/// A quantum.
+struct Quantum {
     start_ns: f64,
-    time_ns: f64,
-    /// Kind of the largest cause. `None`: the quantum is no peak.
+    duration_ns: f64,
+    /// Kind of the cause that took most of the time lost in it. `None`: the quantum is no peak.
     kind: Option<usize>,
 }
 
@@ -32,25 +32,25 @@ struct Point {
 pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("fwq_quanta") else { return Ok(None) };
     let causes = Causes::largest(rows(table).filter_map(|row| {
-        let cause = name_of(&row, "largest_name")?;
+        let cause = name_in(&row, "largest_name")?;
         Some((cause, row.number("attributed_ns")?))
     }));
-    let mut least_ns: BTreeMap<String, f64> = BTreeMap::new();
+    let mut shortest_ns: BTreeMap<String, f64> = BTreeMap::new();
     for (cpu, time_ns) in
         rows(table).filter_map(|row| Some((row.alone("cpu"), row.number("duration_ns")?)))
     {
-        let least_ns = least_ns.entry(cpu).or_insert(time_ns);
-        *least_ns = least_ns.min(time_ns);
+        let shortest_ns = shortest_ns.entry(cpu).or_insert(time_ns);
+        *shortest_ns = shortest_ns.min(time_ns);
     }
-    let mut points: BTreeMap<String, Vec<Point>> = BTreeMap::new();
+    let mut quanta: BTreeMap<String, Vec<Quantum>> = BTreeMap::new();
     let (mut used, mut longest) = ([false; KINDS], 0.0_f64);
     for row in rows(table) {
         let cpu = row.alone("cpu");
-        let least_ns = least_ns.get(&cpu).copied().unwrap_or(0.0);
-        let Some(point) = point(&row, least_ns, &causes) else { continue };
-        longest = longest.max(point.time_ns);
-        point.kind.into_iter().for_each(|kind| used[kind] = true);
-        points.entry(cpu).or_default().push(point);
+        let shortest_ns = shortest_ns.get(&cpu).copied().unwrap_or(0.0);
+        let Some(quantum) = quantum(&row, shortest_ns, &causes) else { continue };
+        longest = longest.max(quantum.duration_ns);
+        quantum.kind.into_iter().for_each(|kind| used[kind] = true);
+        quanta.entry(cpu).or_default().push(quantum);
     }
     let heading = Heading {
         title: format!(
@@ -65,61 +65,66 @@ pub fn repetitions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         legend: causes.legend("within 2 % of the minimum", &used),
         description: "The duration of each quantum of fixed work against its start. ".to_owned(),
     };
-    by_cpu(heading, table, width, |area, cpu| {
-        panel(area, cpu, points.get(cpu).map_or(&[], Vec::as_slice))
+    draw_cpus(heading, table, width, |area, cpu| {
+        panel(area, cpu, quanta.get(cpu).map_or(&[], Vec::as_slice))
     })
 }
 
-fn point(row: &Row<'_>, least_ns: f64, causes: &Causes) -> Option<Point> {
-    let (start_ns, time_ns) = (row.number("start_ns")?, row.number("duration_ns")?);
-    let cause = name_of(row, "largest_name");
-    let is_peak = time_ns > least_ns * PEAK;
-    Some(Point { start_ns, time_ns, kind: is_peak.then(|| causes.kind(cause.as_deref())) })
+/// The quantum of a row. `shortest_ns`: duration of the shortest quantum of its CPU.
+fn quantum(row: &Row<'_>, shortest_ns: f64, causes: &Causes) -> Option<Quantum> {
+    let (start_ns, duration_ns) = (row.number("start_ns")?, row.number("duration_ns")?);
+    let cause = name_in(row, "largest_name");
+    let is_peak = duration_ns > shortest_ns * PEAK_FACTOR;
+    Some(Quantum { start_ns, duration_ns, kind: is_peak.then(|| causes.kind(cause.as_deref())) })
 }
 
-/// Duration (ns) and kind of the longest quantum in a cell. `None`: no quantum.
+/// Duration (ns) and kind of the longest quantum in a cell. `None` if the cell has no quantum.
 type Cell = Option<(f64, Option<usize>)>;
 
-fn panel(area: &Area<'_>, cpu: &str, points: &[Point]) -> Result<(), Undrawn> {
-    let largest = |value: fn(&Point) -> f64| points.iter().map(value).fold(0.0, f64::max);
-    let time_min_ns = points.iter().map(|point| point.time_ns).fold(f64::INFINITY, f64::min);
-    let (last_ns, time_max_ns) = (largest(|point| point.start_ns), largest(|point| point.time_ns));
-    let x = Axis::linear_to("start of the quantum", Quantity::Time, last_ns);
+/// Draws the panel of a CPU. The plot is a grid of cells, column by column from below.
+fn panel(area: &Area<'_>, cpu: &str, quanta: &[Quantum]) -> Result<(), Undrawn> {
+    let largest = |value: fn(&Quantum) -> f64| quanta.iter().map(value).fold(0.0, f64::max);
+    let duration_min_ns =
+        quanta.iter().map(|quantum| quantum.duration_ns).fold(f64::INFINITY, f64::min);
+    let last_start_ns = largest(|quantum| quantum.start_ns);
+    let duration_max_ns = largest(|quantum| quantum.duration_ns);
+    let x = Axis::linear_to("start of the quantum", Quantity::Time, last_start_ns);
     // A peak may be a hundred times the usual duration.
-    let y = Axis::logarithmic("duration", Quantity::Time, time_min_ns, time_max_ns);
+    let y = Axis::logarithmic("duration", Quantity::Time, duration_min_ns, duration_max_ns);
     let right = room_for(std::iter::empty());
     let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
     let (width, height) = chart.size();
-    let cells = |length: f64| ((length / CELL).floor() as usize).max(1);
-    let (columns, lines) = (cells(width), cells(height));
+    let cell_count = |length: f64| ((length / CELL_SIZE).floor() as usize).max(1);
+    let (columns, lines) = (cell_count(width), cell_count(height));
     let cell_index = |share: f64, count: usize| ((share * count as f64) as usize).min(count - 1);
     let mut grid: Vec<Cell> = vec![None; columns * lines];
-    for point in points {
-        let column = cell_index(x.share(point.start_ns), columns);
-        let cell = &mut grid[column * lines + cell_index(y.share(point.time_ns), lines)];
-        if cell.is_none_or(|(time_ns, _)| time_ns < point.time_ns) {
-            *cell = Some((point.time_ns, point.kind));
+    for quantum in quanta {
+        let column = cell_index(x.share(quantum.start_ns), columns);
+        let cell = &mut grid[column * lines + cell_index(y.share(quantum.duration_ns), lines)];
+        if cell.is_none_or(|(duration_ns, _)| duration_ns < quantum.duration_ns) {
+            *cell = Some((quantum.duration_ns, quantum.kind));
         }
     }
     let edge = |axis: &Axis, cell: usize, count: usize| axis.value_at(cell as f64 / count as f64);
     for (column, cells) in grid.chunks(lines).enumerate() {
-        // A stem under the longest peak of the column is drawn before the marks.
-        if let Some((time_ns, Some(kind))) = cells.iter().rev().flatten().next() {
+        // The longest peak of the column gets a stem, drawn before the marks so that they are on top.
+        if let Some((duration_ns, Some(kind))) = cells.iter().rev().flatten().next() {
             let middle = x.value_at((column as f64 + 0.5) / columns as f64);
             let stem = colour(*kind).mix(0.45).stroke_width(4);
-            chart.stroke(&[(middle, y.ends().0), (middle, *time_ns)], stem)?;
+            chart.stroke(&[(middle, y.ends().0), (middle, *duration_ns)], stem)?;
         }
-        let mut from = 0;
-        for run in
+        // Neighbouring cells of one kind are drawn as one block.
+        let mut first_line = 0;
+        for same_kind in
             cells.chunk_by(|cell, next| cell.map(|(_, kind)| kind) == next.map(|(_, kind)| kind))
         {
-            let to = from + run.len();
+            let end_line = first_line + same_kind.len();
             let corners = [
-                (edge(&x, column, columns), edge(&y, from, lines)),
-                (edge(&x, column + 1, columns), edge(&y, to, lines)),
+                (edge(&x, column, columns), edge(&y, first_line, lines)),
+                (edge(&x, column + 1, columns), edge(&y, end_line, lines)),
             ];
-            from = to;
-            let Some((_, kind)) = run[0] else { continue };
+            first_line = end_line;
+            let Some((_, kind)) = same_kind[0] else { continue };
             chart.block(corners, kind.map_or(PALE, colour).filled())?;
         }
     }

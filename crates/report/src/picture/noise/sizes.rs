@@ -1,9 +1,10 @@
-//! The number of detours by length, both on logarithmic scales, divided by the largest cause of each detour.
+//! The picture `sizes` of `noise`: the number of detours by length, on logarithmic axes. Grey bars are all detours;
+//! lines divide them by the cause that took most of each detour.
 
 use plotters::style::Color;
 use record::{Run, Table};
 
-use super::causes::{Causes, KINDS, by_cpu, colour, name_of};
+use super::causes::{Causes, KINDS, colour, draw_cpus, name_in};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Look, room_for};
@@ -11,30 +12,29 @@ use crate::picture::palette::PALE;
 use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 
-/// Bars per doubling of length.
-const BARS: f64 = 2.0;
-/// Maximum number of bars: lengths below 2^64.
+/// Number of bars per doubling of length.
+const BARS_PER_DOUBLING: f64 = 2.0;
+/// Number of bars for lengths below 2^64 ns.
 const BARS_MAX: usize = 128;
 
-/// Detours of a CPU by length: the exact number, and the number by kind of cause. These are exact, too, but in runs of
-/// an older version, which have causes of sampled detours alone.
+/// Detours of a CPU by length.
 struct Bars {
+    /// The exact number of detours in each bar.
     all: Vec<f64>,
+    /// The number of detours in each bar by kind of cause. It is exact, except in runs of an older version, which
+    /// know the causes of sampled detours alone.
     by_kind: Vec<[f64; KINDS]>,
 }
 
-/// The picture of table `detour_histogram`, with causes from table `detour_histogram_by_cause`. `None` for a run without a
-/// `detour_histogram`.
+/// The picture of table `detour_histogram`, with causes from [`ByCause`]. `None` for a run without this table.
 pub fn sizes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(sizes) = run.table("detour_histogram") else { return Ok(None) };
     let by_cause = ByCause::from_run(run);
     let causes = Causes::largest(
-        by_cause
-            .rows()
-            .filter_map(|lengths| Some((lengths.cause?, lengths.length_ns * lengths.count))),
+        by_cause.groups().filter_map(|group| Some((group.cause?, group.length_ns * group.count))),
     );
     let mut used = [false; KINDS];
-    by_cause.rows().for_each(|lengths| used[causes.kind(lengths.cause.as_deref())] = true);
+    by_cause.groups().for_each(|group| used[causes.kind(group.cause.as_deref())] = true);
     let total: f64 = rows(sizes).filter_map(|row| row.number("detour_count")).sum();
     let mut notes = vec!["Grey: all detours, exact.".to_owned()];
     if used.contains(&true) {
@@ -46,22 +46,22 @@ pub fn sizes(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         legend: causes.legend("all detours", &used),
         description: "The number of detours by length, in all and by cause. ".to_owned(),
     };
-    by_cpu(heading, sizes, width, |area, cpu| {
+    draw_cpus(heading, sizes, width, |area, cpu| {
         panel(area, cpu, &bars(cpu, sizes, &by_cause, &causes))
     })
 }
 
-/// Where the causes come from.
+/// The table from which the causes come.
 enum ByCause<'a> {
     /// Table `detour_histogram_by_cause`, which has all detours.
     All(&'a Table),
-    /// Table `detours` of a run of an older version, which has an even sample of single detours.
+    /// Table `detours` of a run of an older version: an even sample of single detours.
     Sample(&'a Table),
     Unknown,
 }
 
-/// Detours of one length and one cause.
-struct Lengths {
+/// Detours of a CPU with one length and one cause.
+struct DetourGroup {
     cpu: String,
     cause: Option<String>,
     length_ns: f64,
@@ -77,7 +77,8 @@ impl<'a> ByCause<'a> {
         }
     }
 
-    fn rows(&self) -> impl Iterator<Item = Lengths> + '_ {
+    /// The detours of all CPUs. A sampled detour is a group of its own.
+    fn groups(&self) -> impl Iterator<Item = DetourGroup> + '_ {
         let table = match self {
             ByCause::All(table) | ByCause::Sample(table) => Some(*table),
             ByCause::Unknown => None,
@@ -85,16 +86,18 @@ impl<'a> ByCause<'a> {
         table.into_iter().flat_map(rows).filter_map(|row| {
             let (length_ns, count) = match self {
                 ByCause::All(_) => {
-                    let ends = row.number("bucket_min_ns")?.midpoint(row.number("bucket_max_ns")?);
-                    (ends, row.number("detour_count")?)
+                    let middle =
+                        row.number("bucket_min_ns")?.midpoint(row.number("bucket_max_ns")?);
+                    (middle, row.number("detour_count")?)
                 }
                 ByCause::Sample(_) | ByCause::Unknown => (row.number("length_ns")?, 1.0),
             };
-            let cause = name_of(&row, "largest_name");
-            Some(Lengths { cpu: row.alone("cpu"), cause, length_ns, count })
+            let cause = name_in(&row, "largest_name");
+            Some(DetourGroup { cpu: row.alone("cpu"), cause, length_ns, count })
         })
     }
 
+    /// A sentence for the notes of the picture, with a leading space.
     fn note(&self) -> &'static str {
         match self {
             ByCause::All(_) => " Lines: by what took most of each, exact.",
@@ -105,76 +108,82 @@ impl<'a> ByCause<'a> {
     }
 }
 
+/// The index of the bar for a length.
 fn bar_of(length_ns: f64) -> usize {
-    ((length_ns.max(1.0).log2() * BARS) as usize).min(BARS_MAX - 1)
+    ((length_ns.max(1.0).log2() * BARS_PER_DOUBLING) as usize).min(BARS_MAX - 1)
 }
 
-fn length_of(bar: usize) -> f64 {
-    (bar as f64 / BARS).exp2()
+/// The length at which a bar starts, ns.
+fn start_of(bar: usize) -> f64 {
+    (bar as f64 / BARS_PER_DOUBLING).exp2()
 }
 
+/// Counts the detours of a CPU by length and kind. `sizes` has the exact counts; `by_cause` has those of the detours
+/// with a known cause.
 fn bars(cpu: &str, sizes: &Table, by_cause: &ByCause<'_>, causes: &Causes) -> Bars {
     let mut bars = Bars { all: vec![0.0; BARS_MAX], by_kind: vec![[0.0; KINDS]; BARS_MAX] };
-    let mut ends_of_bars: Vec<(f64, usize)> = Vec::new();
+    let mut bucket_ends: Vec<(f64, usize)> = Vec::new();
     for row in rows(sizes).filter(|row| row.alone("cpu") == cpu) {
         let ends = row.number("bucket_min_ns").zip(row.number("bucket_max_ns"));
-        if let (Some((from, to)), Some(count)) = (ends, row.number("detour_count")) {
-            let bar = bar_of(from.midpoint(to));
+        if let (Some((shortest, longest)), Some(count)) = (ends, row.number("detour_count")) {
+            let bar = bar_of(shortest.midpoint(longest));
             bars.all[bar] += count;
-            ends_of_bars.push((to, bar));
+            bucket_ends.push((longest, bar));
         }
     }
-    ends_of_bars.sort_by(|a, b| a.0.total_cmp(&b.0));
-    for lengths in by_cause.rows().filter(|lengths| lengths.cpu == cpu) {
-        let kind = causes.kind(lengths.cause.as_deref());
-        // The bar of the histogram bucket that contains these detours.
-        let index = ends_of_bars.partition_point(|(end, _)| *end < lengths.length_ns);
-        if let Some((_, bar)) = ends_of_bars.get(index) {
-            bars.by_kind[*bar][kind] += lengths.count;
+    bucket_ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for group in by_cause.groups().filter(|group| group.cpu == cpu) {
+        let kind = causes.kind(group.cause.as_deref());
+        // A bucket of the histogram may cross the edge of a bar. Counts the detours in the bar of their bucket.
+        let index = bucket_ends.partition_point(|(end, _)| *end < group.length_ns);
+        if let Some((_, bar)) = bucket_ends.get(index) {
+            bars.by_kind[*bar][kind] += group.count;
         }
     }
     bars
 }
 
+/// Draws the histogram of a CPU: pale bars for all detours, and an outline for each kind.
 fn panel(area: &Area<'_>, cpu: &str, bars: &Bars) -> Result<(), Undrawn> {
     let filled = || (0..BARS_MAX).filter(|&bar| bars.all[bar] > 0.0);
     let (first, last) = (filled().next().unwrap_or(0), filled().next_back().unwrap_or(0));
     let count_max = bars.all.iter().copied().fold(1.0, f64::max);
-    let x = Axis::logarithmic("length", Quantity::Time, length_of(first), length_of(last + 1));
-    // The axis starts below 1, so that a bar of one detour has a height.
+    let x = Axis::logarithmic("length", Quantity::Time, start_of(first), start_of(last + 1));
+    // The axis starts below 1, so that the bar of a single detour has a height.
     let y = Axis::logarithmic("detours", Quantity::Count, 0.5, count_max);
     let floor = y.ends().0;
     let right = room_for(std::iter::empty());
     let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
     for bar in filled() {
-        let corners = [(length_of(bar), floor), (length_of(bar + 1), bars.all[bar])];
+        let corners = [(start_of(bar), floor), (start_of(bar + 1), bars.all[bar])];
         chart.block(corners, PALE.mix(0.6).filled())?;
     }
     for kind in 0..KINDS {
-        // A sample of causes is even, so it has the proportions of all detours.
+        // The kinds get their proportions of the exact bar. An even sample has the proportions of all detours.
         let count = |bar: usize| {
-            let with_cause: f64 = bars.by_kind[bar].iter().sum();
-            if with_cause > 0.0 {
-                bars.all[bar] * bars.by_kind[bar][kind] / with_cause
+            let sum_of_kinds: f64 = bars.by_kind[bar].iter().sum();
+            if sum_of_kinds > 0.0 {
+                bars.all[bar] * bars.by_kind[bar][kind] / sum_of_kinds
             } else {
                 0.0
             }
         };
         let heights: Vec<f64> = (first..=last).map(count).collect();
-        let mut from = first;
-        for run in heights.chunk_by(|height, next| (*height > 0.0) == (*next > 0.0)) {
-            let start = from;
-            from += run.len();
-            if run[0] <= 0.0 {
+        // Each stretch of bars with detours of this kind gets a closed outline.
+        let mut next_bar = first;
+        for stretch in heights.chunk_by(|height, next| (*height > 0.0) == (*next > 0.0)) {
+            let start = next_bar;
+            next_bar += stretch.len();
+            if stretch[0] <= 0.0 {
                 continue;
             }
-            let mut outline = vec![(length_of(start), floor)];
-            for (at, height) in run.iter().enumerate() {
+            let mut outline = vec![(start_of(start), floor)];
+            for (index, height) in stretch.iter().enumerate() {
                 let height = height.max(floor);
-                outline.push((length_of(start + at), height));
-                outline.push((length_of(start + at + 1), height));
+                outline.push((start_of(start + index), height));
+                outline.push((start_of(start + index + 1), height));
             }
-            outline.push((length_of(from), floor));
+            outline.push((start_of(next_bar), floor));
             chart.line(&outline, Look { colour: colour(kind), pattern: 0 }, 1.8)?;
         }
     }
@@ -240,7 +249,7 @@ mod tests {
     fn any_length_has_a_bar() {
         for length_ns in [0.0, 1.0, 1e9, u64::MAX as f64] {
             let bar = bar_of(length_ns);
-            assert!(length_of(bar) <= length_ns.max(1.0) && bar < BARS_MAX, "{length_ns}");
+            assert!(start_of(bar) <= length_ns.max(1.0) && bar < BARS_MAX, "{length_ns}");
         }
     }
 }

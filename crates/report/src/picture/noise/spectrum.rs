@@ -1,8 +1,9 @@
-//! The spectrum of the work that is lost in quanta of fixed time.
+//! The picture `spectrum` of `noise`: the amplitude of the work that is lost in quanta of fixed time (FTQ), by
+//! frequency, on logarithmic axes. Outstanding lines have their frequency as a label.
 
 use record::Run;
 
-use super::causes::by_cpu;
+use super::causes::draw_cpus;
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Look, room_for};
@@ -11,15 +12,15 @@ use crate::picture::rows;
 use crate::picture::sheet::{Area, Heading, Sheet, Undrawn};
 
 /// The vertical axis reaches at most this factor below the strongest line.
-const DECADES: f64 = 1e4;
-/// Maximum number of lines that are labelled with their frequency. The strongest line is labelled first.
-const LABELS: usize = 4;
-/// Distance between labels, as a part of the plot's width.
-const APART: f64 = 0.11;
-/// A line is labelled if it is at least this factor stronger than the median of its surroundings.
-const OUTSTANDING: f64 = 4.0;
-/// Maximum number of points, the strongest first, that are considered for labels.
-const CANDIDATES: usize = 256;
+const AXIS_FACTOR_MAX: f64 = 1e4;
+/// Maximum number of lines with a label.
+const LABELS_MAX: usize = 4;
+/// Minimum distance between labels, as a part of the plot's width.
+const LABEL_DISTANCE_MIN: f64 = 0.11;
+/// A line gets a label if it is stronger than this multiple of the median of its surroundings.
+const OUTSTANDING_FACTOR: f64 = 4.0;
+/// Number of points that are considered for labels: the strongest.
+const CANDIDATES_MAX: usize = 256;
 
 /// The picture of table `spectrum`. `None` for a run without this table.
 pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
@@ -34,9 +35,9 @@ pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         description: "The share of a quantum's work that is missing, by frequency. ".to_owned(),
         ..Heading::default()
     };
-    by_cpu(heading, table, width, |area, cpu| {
-        let of_cpu = rows(table).filter(|row| row.alone("cpu") == cpu);
-        let points: Vec<(f64, f64)> = of_cpu
+    draw_cpus(heading, table, width, |area, cpu| {
+        let cpu_rows = rows(table).filter(|row| row.alone("cpu") == cpu);
+        let points: Vec<(f64, f64)> = cpu_rows
             .filter_map(|row| Some((row.number("frequency_hz")?, row.number("amplitude_ratio")?)))
             .filter(|(hz, amplitude)| *hz > 0.0 && *amplitude >= 0.0)
             .collect();
@@ -44,16 +45,17 @@ pub fn spectrum(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     })
 }
 
+/// Draws the panel of a CPU. `points`: frequencies in Hz, and amplitudes.
 fn panel(area: &Area<'_>, cpu: &str, points: &[(f64, f64)]) -> Result<(), Undrawn> {
     let strongest = points.iter().map(|(_, amplitude)| *amplitude).fold(0.0, f64::max);
     let ends =
         |fold: fn(f64, f64) -> f64, start| points.iter().map(|point| point.0).fold(start, fold);
     let (first, last) = (ends(f64::min, f64::INFINITY), ends(f64::max, 0.0));
     let x = Axis::logarithmic("frequency", Quantity::Frequency, first, last);
-    let shown = if strongest > 0.0 { strongest } else { 1.0 };
-    let weakest = points.iter().map(|(_, amplitude)| *amplitude).fold(shown, f64::min);
-    let weakest = weakest.max(shown / DECADES);
-    let y = Axis::logarithmic("amplitude", Quantity::Share, weakest, shown * 2.5);
+    let axis_top = if strongest > 0.0 { strongest } else { 1.0 };
+    let weakest = points.iter().map(|(_, amplitude)| *amplitude).fold(axis_top, f64::min);
+    let weakest = weakest.max(axis_top / AXIS_FACTOR_MAX);
+    let y = Axis::logarithmic("amplitude", Quantity::Share, weakest, axis_top * 2.5);
     let right = room_for(std::iter::empty());
     let mut chart = Chart::new(area, &format!("CPU {cpu}"), [&x, &y], right)?;
     if strongest == 0.0 {
@@ -84,24 +86,27 @@ fn envelope(points: &[(f64, f64)], x: &Axis, width: f64) -> Vec<(f64, f64)> {
     strongest.into_iter().flatten().collect()
 }
 
-/// The strongest line, and further lines that are [`OUTSTANDING`] times stronger than the median of their surroundings.
-/// Their distances leave room for labels.
+/// The strongest line, and further lines that are [`OUTSTANDING_FACTOR`] times stronger than the median of their
+/// surroundings. Lines that would leave no room for the label of a stronger line are left out.
 fn outstanding(points: &[(f64, f64)], x: &Axis) -> Vec<(f64, f64)> {
     let mut by_strength = points.to_vec();
     by_strength.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.total_cmp(&b.0)));
-    let is_near = |hz: f64, other_hz: f64| (x.share(hz) - x.share(other_hz)).abs() <= APART;
+    let is_near =
+        |hz: f64, other_hz: f64| (x.share(hz) - x.share(other_hz)).abs() <= LABEL_DISTANCE_MIN;
     let mut chosen: Vec<(f64, f64)> = Vec::new();
-    for point in by_strength.into_iter().take(CANDIDATES) {
-        if chosen.len() >= LABELS || chosen.iter().any(|labelled| is_near(point.0, labelled.0)) {
+    for point in by_strength.into_iter().take(CANDIDATES_MAX) {
+        if chosen.len() >= LABELS_MAX || chosen.iter().any(|labelled| is_near(point.0, labelled.0))
+        {
             continue;
         }
-        let mut near: Vec<f64> = points
+        let mut surroundings: Vec<f64> = points
             .iter()
             .filter(|(hz, _)| is_near(point.0, *hz))
             .map(|(_, amplitude)| *amplitude)
             .collect();
-        near.sort_by(f64::total_cmp);
-        if chosen.is_empty() || point.1 > OUTSTANDING * near[near.len() / 2] {
+        surroundings.sort_by(f64::total_cmp);
+        if chosen.is_empty() || point.1 > OUTSTANDING_FACTOR * surroundings[surroundings.len() / 2]
+        {
             chosen.push(point);
         }
     }

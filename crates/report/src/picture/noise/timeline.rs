@@ -1,131 +1,137 @@
-//! Two panels for each CPU: the share of lost time by cause over the whole window, and single detours around the
-//! longest one. The shares are exact sums; only single detours come from a sample, which always has the longest.
+//! The picture `timeline` of `noise`, with two panels for each CPU. The upper panel has the share of lost time by cause
+//! over the whole window. The lower panel has single detours around the longest one.
+//!
+//! The shares are exact sums. Single detours come from a sample, which always has the longest.
 
 use std::collections::BTreeSet;
 
 use plotters::style::Color;
 use record::{Run, Table};
 
-use super::causes::{Causes, KINDS, colour, cpus, name_of};
+use super::causes::{Causes, KINDS, NO_CAUSE, OTHER_CAUSES, colour, cpus, name_in};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, room_for, room_for_names};
 use crate::picture::rows;
-use crate::picture::sheet::{Area, Heading, Sheet, Undrawn, draw, short, units};
+use crate::picture::sheet::{Area, Heading, Sheet, Undrawn, draw, shortened, units};
 
 /// Maximum number of CPUs of the picture.
 const CPUS_MAX: usize = 8;
-/// Bars of the whole window.
+/// Number of bars of the upper panel, which shows the whole window.
 const BARS: usize = 200;
-/// Height of the panel of the whole window, pixels.
-const OVERVIEW: f64 = 230.0;
-/// Height of a line of the lower panel, and of this panel without lines.
-const LINE: f64 = 22.0;
-const AROUND: f64 = 84.0;
-/// The lower panel covers this multiple of the longest detour's length, and at least `CLOSE_MIN_NS`.
-const LENGTHS: f64 = 8.0;
-const CLOSE_MIN_NS: f64 = 20e6;
-/// Number of cells along a line. Detours that are closer than half a cell are drawn as one block.
+/// Height of the upper panel, pixels.
+const OVERVIEW_HEIGHT: f64 = 230.0;
+/// Height of a line of the lower panel, pixels.
+const LINE_HEIGHT: f64 = 22.0;
+/// Height of the parts of the lower panel above and below its lines, pixels.
+const FRAME_HEIGHT: f64 = 84.0;
+/// The lower panel covers this multiple of the longest detour's length, and at least [`CLOSE_UP_MIN_NS`].
+const CLOSE_UP_LENGTHS: f64 = 8.0;
+/// Minimum time that the lower panel covers, ns.
+const CLOSE_UP_MIN_NS: f64 = 20e6;
+/// Number of cells along a line of the lower panel. Detours closer than half a cell are drawn as one block.
 const CELLS: usize = 700;
 
-/// A detour: start and end in ns, and its largest cause.
+/// A single detour, with the cause that took most of it.
 struct Detour {
-    from: f64,
-    to: f64,
+    from_ns: f64,
+    to_ns: f64,
     cause: Option<String>,
 }
 
-/// A cause's share of an interval of the window.
-struct Lost {
-    from: f64,
-    to: f64,
+/// The time that a cause took in an interval of the window.
+struct LostTime {
+    from_ns: f64,
+    to_ns: f64,
     cause: Option<String>,
     lost_ns: f64,
 }
 
-/// The drawn detours and lost time of a CPU.
-struct OneCpu {
+/// The drawn detours and lost times of a CPU.
+struct CpuTimeline {
     name: String,
     detours: Vec<Detour>,
-    lost: Vec<Lost>,
+    lost: Vec<LostTime>,
 }
 
-impl OneCpu {
-    fn new(run: &Run, cpu: String) -> OneCpu {
+impl CpuTimeline {
+    fn new(run: &Run, cpu: String) -> CpuTimeline {
         let detours = detours(run, &cpu);
         let lost = match run.table("lost_time") {
-            Some(table) => lost(table, &cpu),
-            // A run of an older version has single detours alone.
-            None => detours.iter().map(Lost::from_detour).collect(),
+            Some(table) => lost_times(table, &cpu),
+            // A run of an older version has only single detours.
+            None => detours.iter().map(LostTime::from_detour).collect(),
         };
-        OneCpu { name: cpu, detours, lost }
+        CpuTimeline { name: cpu, detours, lost }
     }
 }
 
-impl Lost {
-    fn from_detour(detour: &Detour) -> Lost {
-        let &Detour { from, to, ref cause } = detour;
-        Lost { from, to, cause: cause.clone(), lost_ns: to - from }
+impl LostTime {
+    fn from_detour(detour: &Detour) -> LostTime {
+        let &Detour { from_ns, to_ns, ref cause } = detour;
+        LostTime { from_ns, to_ns, cause: cause.clone(), lost_ns: to_ns - from_ns }
     }
 }
 
-/// The recorded single detours of a CPU: the sample, and the longest ones that it lacks.
+/// The recorded single detours of a CPU: the random sample, and the longest detours if the sample lacks them.
 fn detours(run: &Run, cpu: &str) -> Vec<Detour> {
-    let mut found: Vec<Detour> = Vec::new();
+    let mut detours: Vec<Detour> = Vec::new();
     let mut starts = BTreeSet::new();
     for table in [run.table("detours"), run.table("longest")].into_iter().flatten() {
         for row in rows(table).filter(|row| row.alone("cpu") == cpu) {
             let times = row.number("start_ns").zip(row.number("length_ns"));
-            if let Some((from, length)) = times
-                && starts.insert(from.to_bits())
+            if let Some((from_ns, length_ns)) = times
+                && starts.insert(from_ns.to_bits())
             {
-                let cause = name_of(&row, "largest_name");
-                found.push(Detour { from, to: from + length, cause });
+                let cause = name_in(&row, "largest_name");
+                detours.push(Detour { from_ns, to_ns: from_ns + length_ns, cause });
             }
         }
     }
-    found
+    detours
 }
 
-/// The rows of table `lost_time` of a CPU.
-fn lost(table: &Table, cpu: &str) -> Vec<Lost> {
-    let of_cpu = rows(table).filter(|row| row.alone("cpu") == cpu);
-    let lost = of_cpu.filter_map(|row| {
-        Some(Lost {
-            from: row.number("start_ns")?,
-            to: row.number("end_ns")?,
-            cause: name_of(&row, "name"),
+/// The rows of table `lost_time` for a CPU.
+fn lost_times(table: &Table, cpu: &str) -> Vec<LostTime> {
+    let cpu_rows = rows(table).filter(|row| row.alone("cpu") == cpu);
+    let lost = cpu_rows.filter_map(|row| {
+        Some(LostTime {
+            from_ns: row.number("start_ns")?,
+            to_ns: row.number("end_ns")?,
+            cause: name_in(&row, "name"),
             lost_ns: row.number("lost_ns")?,
         })
     });
     lost.collect()
 }
 
-/// The time line of table `detours`. `None` for a run without detours.
+/// The picture of the tables `detours`, `longest` and `lost_time`. `None` for a run without table `detours`.
 pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("detours").filter(|table| !table.rows().is_empty()) else {
         return Ok(None);
     };
-    let mut found = cpus(table);
-    let more = found.len().saturating_sub(CPUS_MAX);
-    found.truncate(CPUS_MAX);
-    let of_cpus: Vec<OneCpu> = found.into_iter().map(|cpu| OneCpu::new(run, cpu)).collect();
-    let all = || of_cpus.iter().flat_map(|cpu| &cpu.detours);
-    let all_lost = || of_cpus.iter().flat_map(|cpu| &cpu.lost);
+    let mut cpus = cpus(table);
+    let further_cpus = cpus.len().saturating_sub(CPUS_MAX);
+    cpus.truncate(CPUS_MAX);
+    let timelines: Vec<CpuTimeline> =
+        cpus.into_iter().map(|cpu| CpuTimeline::new(run, cpu)).collect();
+    let all_detours = || timelines.iter().flat_map(|cpu| &cpu.detours);
+    let all_lost = || timelines.iter().flat_map(|cpu| &cpu.lost);
     let causes =
         Causes::largest(all_lost().filter_map(|lost| Some((lost.cause.clone()?, lost.lost_ns))));
     let mut used = [false; KINDS];
-    all().for_each(|detour| used[causes.kind(detour.cause.as_deref())] = true);
+    all_detours().for_each(|detour| used[causes.kind(detour.cause.as_deref())] = true);
     all_lost().for_each(|lost| used[causes.kind(lost.cause.as_deref())] = true);
-    let last = all_lost().map(|lost| lost.to).fold(0.0, f64::max);
-    let longest = all().max_by(|a, b| (a.to - a.from).total_cmp(&(b.to - b.from)));
+    let window_ns = all_lost().map(|lost| lost.to_ns).fold(0.0, f64::max);
+    let longest =
+        all_detours().max_by(|a, b| (a.to_ns - a.from_ns).total_cmp(&(b.to_ns - b.from_ns)));
     let Some(longest) = longest else { return Ok(None) };
-    if last == 0.0 {
+    if window_ns == 0.0 {
         return Ok(None);
     }
-    let recorded = all().count();
-    let is_drawn = |cpu: &str| of_cpus.iter().any(|drawn| drawn.name == cpu);
-    let counted: f64 = run
+    let recorded_count = all_detours().count();
+    let is_drawn = |cpu: &str| timelines.iter().any(|timeline| timeline.name == cpu);
+    let detour_count: f64 = run
         .table("noise")
         .into_iter()
         .flat_map(rows)
@@ -137,28 +143,29 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
          detours around the longest of each CPU."
             .to_owned(),
     ];
-    if counted > recorded as f64 {
+    if detour_count > recorded_count as f64 {
         let drawn = if run.table("lost_time").is_some() {
             "the lower panels draw"
         } else {
             "both panels draw"
         };
-        let longest = if run.table("longest").is_some() { ", the longest among them" } else { "" };
+        let with_longest =
+            if run.table("longest").is_some() { ", the longest among them" } else { "" };
         notes.push(format!(
-            "Of {} detours, {} were recorded singly{longest}; {drawn} only these.",
-            crate::human::count(counted as u64),
-            crate::human::count(recorded as u64),
+            "Of {} detours, {} were recorded singly{with_longest}; {drawn} only these.",
+            crate::human::count(detour_count as u64),
+            crate::human::count(recorded_count as u64),
         ));
     }
-    if more > 0 {
-        notes.push(format!("{more} more CPUs are not drawn: see table detours."));
+    if further_cpus > 0 {
+        notes.push(format!("{further_cpus} more CPUs are not drawn: see table detours."));
     }
     let mut legend = causes.legend("", &used);
     legend.remove(0);
     let heading = Heading {
         title: format!(
             "Time line of each CPU: the longest detour took {}{}",
-            Quantity::Time.text(longest.to - longest.from),
+            Quantity::Time.text(longest.to_ns - longest.from_ns),
             longest.cause.as_ref().map_or(String::new(), |cause| format!(", mostly {cause}"))
         ),
         notes,
@@ -168,94 +175,108 @@ pub fn timeline(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       detours around the longest. The numbers are in tables lost_time, longest and detours of the run."
                 .to_owned(),
     };
-    let lines: Vec<Vec<(usize, String)>> =
-        of_cpus.iter().map(|cpu| lines(close(&cpu.detours), &cpu.detours, &causes)).collect();
-    let close_height = |lines: &Vec<(usize, String)>| AROUND + LINE * lines.len() as f64;
-    let total_height: f64 = lines.iter().map(|lines| OVERVIEW + close_height(lines)).sum();
+    let lines: Vec<Vec<(usize, String)>> = timelines
+        .iter()
+        .map(|cpu| lines(close_up_range(&cpu.detours), &cpu.detours, &causes))
+        .collect();
+    let close_up_height =
+        |lines: &Vec<(usize, String)>| FRAME_HEIGHT + LINE_HEIGHT * lines.len() as f64;
+    let total_height: f64 =
+        lines.iter().map(|lines| OVERVIEW_HEIGHT + close_up_height(lines)).sum();
     let sheet = draw(&heading, width, total_height, |area| {
         let mut top = 0.0;
-        for (cpu, lines) in of_cpus.iter().zip(&lines) {
-            let mut part = |high: f64| {
-                let part = area.part((0, units(top)), (units(width) as u32, units(high) as u32));
-                top += high;
+        for (cpu, lines) in timelines.iter().zip(&lines) {
+            let mut part = |height: f64| {
+                let size = (units(width) as u32, units(height) as u32);
+                let part = area.part((0, units(top)), size);
+                top += height;
                 part
             };
-            overview(&part(OVERVIEW), cpu, last, &causes)?;
-            close_up(&part(close_height(lines)), cpu, lines, &causes)?;
+            draw_overview(&part(OVERVIEW_HEIGHT), cpu, window_ns, &causes)?;
+            draw_close_up(&part(close_up_height(lines)), cpu, lines, &causes)?;
         }
         Ok(())
     })?;
     Ok(Some(sheet))
 }
 
-fn overview(area: &Area<'_>, cpu: &OneCpu, last: f64, causes: &Causes) -> Result<(), Undrawn> {
-    let wide = last / BARS as f64;
+/// Draws the upper panel: the share of time that each kind of cause took, in [`BARS`] parts of the window.
+fn draw_overview(
+    area: &Area<'_>,
+    cpu: &CpuTimeline,
+    window_ns: f64,
+    causes: &Causes,
+) -> Result<(), Undrawn> {
+    let bar_ns = window_ns / BARS as f64;
     let mut bars = vec![[0.0_f64; KINDS]; BARS];
     for lost in &cpu.lost {
         let kind = causes.kind(lost.cause.as_deref());
-        let rate = lost.lost_ns / (lost.to - lost.from).max(1.0);
-        let first = ((lost.from / wide) as usize).min(BARS - 1);
-        let end = ((lost.to / wide) as usize).min(BARS - 1);
-        for (bar, times) in bars.iter_mut().enumerate().take(end + 1).skip(first) {
-            let (from, to) = (bar as f64 * wide, (bar + 1) as f64 * wide);
-            times[kind] += rate * (lost.to.min(to) - lost.from.max(from)).max(0.0) / wide;
+        // The lost time is spread evenly over its interval, which may cover several bars.
+        let lost_share = lost.lost_ns / (lost.to_ns - lost.from_ns).max(1.0);
+        let first = ((lost.from_ns / bar_ns) as usize).min(BARS - 1);
+        let last = ((lost.to_ns / bar_ns) as usize).min(BARS - 1);
+        for (bar, shares) in bars.iter_mut().enumerate().take(last + 1).skip(first) {
+            let (bar_start, bar_end) = (bar as f64 * bar_ns, (bar + 1) as f64 * bar_ns);
+            let overlap_ns = (lost.to_ns.min(bar_end) - lost.from_ns.max(bar_start)).max(0.0);
+            shares[kind] += lost_share * overlap_ns / bar_ns;
         }
     }
-    let lost_max = bars.iter().map(|times| times.iter().sum::<f64>()).fold(0.0, f64::max);
-    let x = Axis::linear_to("time since the loop started", Quantity::Time, last);
+    let lost_max = bars.iter().map(|shares| shares.iter().sum::<f64>()).fold(0.0, f64::max);
+    let x = Axis::linear_to("time since the loop started", Quantity::Time, window_ns);
     let y = Axis::linear("time lost", Quantity::Share, 0.0, lost_max.min(1.0));
     let title = format!("CPU {}: lost time by cause", cpu.name);
     let mut chart = Chart::new(area, &title, [&x, &y], room_for(std::iter::empty()))?;
-    let (_, high) = y.ends();
-    for (bar, times) in bars.iter().enumerate() {
-        let mut from = 0.0_f64;
-        for (kind, time) in times.iter().enumerate().filter(|(_, time)| **time > 0.0) {
-            let to = (from + time).min(high);
-            let corners = [(bar as f64 * wide, from), ((bar + 1) as f64 * wide, to)];
+    let (_, axis_top) = y.ends();
+    for (bar, shares) in bars.iter().enumerate() {
+        let mut bottom = 0.0_f64;
+        for (kind, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+            let top = (bottom + share).min(axis_top);
+            let corners = [(bar as f64 * bar_ns, bottom), ((bar + 1) as f64 * bar_ns, top)];
             chart.block(corners, colour(kind).filled())?;
-            from = to;
+            bottom = top;
         }
     }
     Ok(())
 }
 
-/// Start and end of the lower panel in ns: the surroundings of the longest detour.
-fn close(all: &[Detour]) -> (f64, f64) {
-    let longest = all.iter().max_by(|a, b| (a.to - a.from).total_cmp(&(b.to - b.from)));
-    let Some(Detour { from, to, .. }) = longest else { return (0.0, 1.0) };
-    let wide = ((to - from) * LENGTHS).max(CLOSE_MIN_NS);
-    let start = (from.midpoint(*to) - wide / 2.0).max(0.0);
-    (start, start + wide)
+/// Start and end of the lower panel, ns: the surroundings of the longest detour.
+fn close_up_range(detours: &[Detour]) -> (f64, f64) {
+    let longest =
+        detours.iter().max_by(|a, b| (a.to_ns - a.from_ns).total_cmp(&(b.to_ns - b.from_ns)));
+    let Some(Detour { from_ns, to_ns, .. }) = longest else { return (0.0, 1.0) };
+    let length_ns = ((to_ns - from_ns) * CLOSE_UP_LENGTHS).max(CLOSE_UP_MIN_NS);
+    let start = (from_ns.midpoint(*to_ns) - length_ns / 2.0).max(0.0);
+    (start, start + length_ns)
 }
 
-/// Kinds and names of the causes of detours between two times, in the order of kinds.
-fn lines((from, to): (f64, f64), all: &[Detour], causes: &Causes) -> Vec<(usize, String)> {
-    let mut found: Vec<(usize, String)> = Vec::new();
-    for detour in all.iter().filter(|detour| detour.to > from && detour.from < to) {
+/// The lines of the lower panel: kinds and names of the causes of detours between two times, in the order of kinds.
+fn lines((start, end): (f64, f64), detours: &[Detour], causes: &Causes) -> Vec<(usize, String)> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    for detour in detours.iter().filter(|detour| detour.to_ns > start && detour.from_ns < end) {
         let kind = causes.kind(detour.cause.as_deref());
-        if found.iter().all(|(known, _)| *known != kind) {
+        if lines.iter().all(|(known, _)| *known != kind) {
             let name = match kind {
-                _ if kind == KINDS - 1 => "no named cause".to_owned(),
-                _ if kind == KINDS - 2 => "other causes".to_owned(),
+                NO_CAUSE => "no named cause".to_owned(),
+                OTHER_CAUSES => "other causes".to_owned(),
                 _ => detour.cause.clone().unwrap_or_default(),
             };
-            found.push((kind, name));
+            lines.push((kind, name));
         }
     }
-    found.sort();
-    found
+    lines.sort();
+    lines
 }
 
-fn close_up(
+/// Draws the lower panel: a line for each cause, with a block for each detour or for several close ones.
+fn draw_close_up(
     area: &Area<'_>,
-    cpu: &OneCpu,
+    cpu: &CpuTimeline,
     lines: &[(usize, String)],
     causes: &Causes,
 ) -> Result<(), Undrawn> {
-    let all = &cpu.detours;
-    let (start, end) = close(all);
-    let names: Vec<String> = lines.iter().map(|(_, name)| short(name)).collect();
-    let x = Axis::between("time since the loop started", Quantity::Time, start, end);
+    let (start, end) = close_up_range(&cpu.detours);
+    let names: Vec<String> = lines.iter().map(|(_, name)| shortened(name)).collect();
+    let x = Axis::linear_between("time since the loop started", Quantity::Time, start, end);
     let y = Axis::names(&names);
     let name_room = room_for_names(names.iter().map(String::as_str));
     let title = format!("CPU {}: around its longest detour", cpu.name);
@@ -264,12 +285,16 @@ fn close_up(
     for (line, (kind, _)) in lines.iter().enumerate() {
         let middle = lines.len() as f64 - line as f64 - 0.5;
         let cell = (end - start) / CELLS as f64;
-        let line_detours = all.iter().filter(|detour| {
-            detour.to > start && detour.from < end && causes.kind(detour.cause.as_deref()) == *kind
+        let line_detours = cpu.detours.iter().filter(|detour| {
+            detour.to_ns > start
+                && detour.from_ns < end
+                && causes.kind(detour.cause.as_deref()) == *kind
         });
+        // A block is at least a cell wide, so that a short detour can be seen.
         let mut blocks: Vec<(f64, f64)> = line_detours
             .map(|detour| {
-                (detour.from.max(start), detour.to.min(end).max(detour.from + cell).min(end))
+                let block_end = detour.to_ns.min(end).max(detour.from_ns + cell).min(end);
+                (detour.from_ns.max(start), block_end)
             })
             .collect();
         blocks.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -336,7 +361,7 @@ mod tests {
             "tick".into(),
         ];
         let lost = table("lost_time", &lost_columns, vec![lost_row]);
-        let cpu = OneCpu::new(
+        let cpu = CpuTimeline::new(
             &run_of(vec![sampled.clone(), longest.clone(), lost.clone()]),
             "0".to_owned(),
         );

@@ -1,9 +1,10 @@
-//! The time for the same work on each machine, divided by mode, and into executing and waiting.
+//! The picture `execution` of `reproduce simos-1995`: the time for equal work on each machine, a bar for each. The
+//! bars are divided by mode, and into executing and waiting.
 
 use plotters::style::RGBColor;
 use record::{Run, Table};
 
-use super::{PartOf, distinct, legend, text};
+use super::{LegendPart, distinct, legend, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
@@ -15,18 +16,20 @@ use crate::row::Row;
 /// Modes with the colours of executing and of waiting in them.
 const MODES: [(&str, RGBColor, RGBColor); 2] = [("user", BLUE, SKY), ("kernel", VERMILION, ORANGE)];
 const IDLE: RGBColor = PALE;
-const PARTS: [PartOf; 5] = [
+/// The entries of the legend, without waits for locks.
+const PARTS: [LegendPart; 5] = [
     ("user executes", BLUE),
     ("user waits", SKY),
     ("kernel executes", VERMILION),
     ("kernel waits", ORANGE),
     ("idle", IDLE),
 ];
-/// Waits for locks are drawn if they are longer than this.
-const ENOUGH: f64 = 1e-9;
-const SYNC: RGBColor = GREEN;
+/// Waits for locks are drawn only if they are longer than this.
+const LOCK_WAITS_MIN: f64 = 1e-9;
+/// Colour of waits for locks, the mode `sync`.
+const LOCK_WAITS: RGBColor = GREEN;
 
-/// The bar of a machine; `column` holds the lengths of its parts.
+/// The bar of a machine. `column`: the column with the lengths of its parts.
 fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
     let row_of = |mode: &str| {
         rows(table).find(|row| {
@@ -45,13 +48,14 @@ fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
         parts.push((length(&row) * (1.0 - stalls), executes));
         parts.push((length(&row) * stalls, waits));
     }
-    // The kernel's time includes waits for locks: subtracts them there.
-    if let Some(sync) = row_of("sync").map(|row| length(&row)).filter(|sync| *sync > ENOUGH) {
+    // The kernel's time includes waits for locks. Subtracts them from the kernel's parts, which follow the user's.
+    if let Some(sync) = row_of("sync").map(|row| length(&row)).filter(|sync| *sync > LOCK_WAITS_MIN)
+    {
         for (part, _) in parts.iter_mut().skip(2) {
             let taken = sync.min(*part);
             *part -= taken;
         }
-        parts.push((sync, SYNC));
+        parts.push((sync, LOCK_WAITS));
     }
     parts.extend(row_of("idle").map(|row| (length(&row), IDLE)));
     let total: f64 = parts.iter().map(|(length, _)| length).sum();
@@ -67,7 +71,7 @@ fn bar(table: &Table, workload: &str, model: &str, column: &str) -> Bar {
     Bar { name: model.to_owned(), parts, interval: None, label, detail }
 }
 
-/// Execution time of each workload on each machine. `None` for a run without table `execution`.
+/// The picture of table `execution`. `None` for a run without this table.
 pub fn execution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("execution") else { return Ok(None) };
     let workloads = distinct(rows(table).map(|row| text(&row, "workload")));
@@ -98,7 +102,7 @@ pub fn execution(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         return Ok(None);
     }
     let mut parts = PARTS.to_vec();
-    parts.insert(4, ("kernel waits for locks", SYNC));
+    parts.insert(4, ("kernel waits for locks", LOCK_WAITS));
     let heading = Heading {
         title: "Where the time goes on each machine".to_owned(),
         notes: vec![

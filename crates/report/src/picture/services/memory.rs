@@ -1,9 +1,10 @@
-//! Memory stall cycles per instruction by machine, and the stall cycles that an out-of-order core hides.
+//! The pictures `mcpi` and `hidden` of `reproduce simos-1995`: memory stall cycles per instruction (MCPI) by machine,
+//! and the stall cycles that an out-of-order core hides. A panel of bars for each workload.
 
 use plotters::style::RGBColor;
 use record::{Run, Table};
 
-use super::{PartOf, distinct, legend, text};
+use super::{LegendPart, distinct, legend, text};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
@@ -12,11 +13,13 @@ use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// A stream with three colours: for L1, for L2, and for all levels together if single levels are not known.
+/// The streams of accesses, each with the colours of waits for L1, for L2, and for all levels if single levels are not
+/// known.
 const STREAMS: [(&str, [RGBColor; 3]); 2] =
     [("instructions", [ORANGE, VERMILION, PURPLE]), ("data", [SKY, BLUE, GREEN])];
 const OTHER: RGBColor = GREY;
-const PARTS: [PartOf; 7] = [
+/// The entries of the legend of `mcpi`.
+const PARTS: [LegendPart; 7] = [
     ("instructions, L1", ORANGE),
     ("instructions, L2", VERMILION),
     ("instructions, all levels", PURPLE),
@@ -25,10 +28,12 @@ const PARTS: [PartOf; 7] = [
     ("data, all levels", GREEN),
     ("page walks, devices", OTHER),
 ];
-const HIDDEN: [PartOf; 3] =
+/// The entries of the legend of `hidden`.
+const HIDDEN: [LegendPart; 3] =
     [("waits for instructions", VERMILION), ("waits for data", BLUE), ("hidden", PALE)];
 
-/// A panel for each workload. Rows with the same `name` make one `bar`.
+/// The panels: for each workload, its name and its bars. `name` returns the name of a row's bar. `bar` makes the bar
+/// from all rows with this name.
 fn panels(
     table: &Table,
     name: impl Fn(&Row<'_>) -> String,
@@ -40,9 +45,9 @@ fn panels(
             rows(table).filter(|row| text(row, "workload") == workload).collect();
         let names = distinct(workload_rows.iter().map(&name));
         let bars = names.iter().map(|bar_name| {
-            let same: Vec<Row<'_>> =
+            let bar_rows: Vec<Row<'_>> =
                 workload_rows.iter().filter(|row| name(row) == *bar_name).copied().collect();
-            bar(&same, bar_name)
+            bar(&bar_rows, bar_name)
         });
         let bars = bars.collect();
         (workload, bars)
@@ -50,6 +55,7 @@ fn panels(
     workloads.into_iter().map(panel).collect()
 }
 
+/// The bar of a machine and mode: the stalls of both streams, by level.
 fn stalls(rows: &[Row<'_>], name: &str) -> Bar {
     let mut parts = Vec::new();
     let mut other_levels = 0.0;
@@ -70,7 +76,7 @@ fn stalls(rows: &[Row<'_>], name: &str) -> Bar {
     Bar { name, parts, interval: None, label, detail: String::new() }
 }
 
-/// Stall cycles per instruction. `None` for a run without table `mcpi`.
+/// The picture of table `mcpi`. `None` for a run without this table.
 pub fn mcpi(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("mcpi") else { return Ok(None) };
     let name = |row: &Row<'_>| format!("{}, {}", text(row, "model"), text(row, "mode"));
@@ -96,13 +102,14 @@ fn axis(longest: f64) -> Axis {
     Axis::linear("cycles per instruction", Quantity::Count, 0.0, longest)
 }
 
-fn seen_and_hidden(rows: &[Row<'_>], name: &str) -> Bar {
+/// The bar of a stream. It has the stalls that remain on the out-of-order core, and the stalls that the core hides.
+fn left_and_hidden(rows: &[Row<'_>], name: &str) -> Bar {
     let row = rows.first();
     let number = |column: &str| row.and_then(|row| row.number(column)).unwrap_or(0.0);
-    let (seen, in_order) = (number("mcpi_ratio"), number("in_order_mcpi_ratio"));
+    let (out_of_order, in_order) = (number("mcpi_ratio"), number("in_order_mcpi_ratio"));
     let is_data = row.is_some_and(|row| text(row, "stream") == "data");
     let colour = if is_data { BLUE } else { VERMILION };
-    let parts = vec![(seen, colour), ((in_order - seen).max(0.0), PALE)];
+    let parts = vec![(out_of_order, colour), ((in_order - out_of_order).max(0.0), PALE)];
     let hidden = row.and_then(|row| row.number("hidden_ratio"));
     let label = match hidden {
         None => String::new(),
@@ -112,13 +119,13 @@ fn seen_and_hidden(rows: &[Row<'_>], name: &str) -> Bar {
     Bar { name: name.to_owned(), parts, interval: None, label, detail: String::new() }
 }
 
-/// Stall cycles that an out-of-order core hides. `None` for a run without table `hidden_stalls`.
+/// The picture of table `hidden_stalls`. `None` for a run without this table.
 pub fn hidden(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("hidden_stalls") else { return Ok(None) };
     let name = |row: &Row<'_>| {
         format!("{} {}, {}", text(row, "model"), text(row, "mode"), text(row, "stream"))
     };
-    let panels = panels(table, name, seen_and_hidden);
+    let panels = panels(table, name, left_and_hidden);
     if panels.is_empty() {
         return Ok(None);
     }

@@ -1,8 +1,9 @@
-//! Misses by the size of a cache and by class.
+//! The picture `cache-misses` of `reproduce simos-1995`: misses per 1,000 instructions, by size of the cache, mode and
+//! class. A panel of bars for each workload and cache.
 
 use record::Run;
 
-use super::{PartOf, distinct, legend, text};
+use super::{LegendPart, distinct, legend, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
@@ -11,8 +12,8 @@ use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn};
 use crate::row::Row;
 
-/// Parts of a bar: name and colour, mode (empty: any mode), classes.
-const PARTS: [(PartOf, &str, &[&str]); 9] = [
+/// The parts of a bar: legend, mode (empty: any mode), and the classes of misses that the part adds up.
+const PARTS: [(LegendPart, &str, &[&str]); 9] = [
     (("user: own lines", BLUE), "user", &["self"]),
     (("user: evicted by others", SKY), "user", &["other"]),
     (("kernel: own lines", VERMILION), "kernel", &["self"]),
@@ -24,7 +25,7 @@ const PARTS: [(PartOf, &str, &[&str]); 9] = [
     (("devices, unknown", GREY), "", &["device", "untracked"]),
 ];
 
-/// Misses of each cache. `None` for a run without table `cache_misses`.
+/// The picture of table `cache_misses`. `None` for a run without this table.
 pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("cache_misses") else { return Ok(None) };
     let title = |row: &Row<'_>| format!("{}, {}", text(row, "workload"), text(row, "cache"));
@@ -34,15 +35,17 @@ pub fn cache_misses(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         if cpus > 1.0 { format!("{size}, {cpus:.0} CPUs") } else { size }
     };
     let panel = |panel_title: String| {
-        let all: Vec<Row<'_>> = rows(table).filter(|row| title(row) == panel_title).collect();
-        let bars = distinct(all.iter().map(name)).into_iter().map(|bar_name| {
-            let same: Vec<&Row<'_>> = all.iter().filter(|row| name(row) == bar_name).collect();
-            let part = |((_, colour), mode, classes): &(PartOf, &str, &[&str])| {
+        let panel_rows: Vec<Row<'_>> =
+            rows(table).filter(|row| title(row) == panel_title).collect();
+        let bars = distinct(panel_rows.iter().map(name)).into_iter().map(|bar_name| {
+            let bar_rows: Vec<&Row<'_>> =
+                panel_rows.iter().filter(|row| name(row) == bar_name).collect();
+            let part = |((_, colour), mode, classes): &(LegendPart, &str, &[&str])| {
                 let is_part = |row: &&&Row<'_>| {
                     (mode.is_empty() || text(row, "mode") == *mode)
                         && classes.contains(&text(row, "class").as_str())
                 };
-                let rates = same.iter().filter(is_part);
+                let rates = bar_rows.iter().filter(is_part);
                 let sum: f64 = rates.filter_map(|row| row.number("misses_per_kinstruction")).sum();
                 (sum, *colour)
             };

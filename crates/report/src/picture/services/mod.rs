@@ -1,4 +1,5 @@
-//! Pictures of where a kernel's time goes.
+//! Pictures of where the time of a kernel goes: of the experiment `services`, and of `reproduce simos-1995`, which
+//! measures several machines.
 
 mod execution;
 mod memory;
@@ -26,9 +27,9 @@ use crate::row::Row;
 const PANELS_MAX: usize = 12;
 
 /// A part of a bar: its name in the legend and its colour.
-type PartOf = (&'static str, RGBColor);
+type LegendPart = (&'static str, RGBColor);
 
-/// The text in a column; empty if the value is not text.
+/// The text in a column, escaped. Empty if the value is no text.
 fn text(row: &Row<'_>, column: &str) -> String {
     match row.get(column) {
         record::Value::Text(text) => crate::escape::plain(text),
@@ -36,39 +37,40 @@ fn text(row: &Row<'_>, column: &str) -> String {
     }
 }
 
-/// The panel of a row: its workload and its model.
+/// The title of a row's panel: its workload and its model, if the table has them.
 fn panel_title(row: &Row<'_>) -> String {
     let names = ["workload", "model"].map(|name| text(row, name));
     names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// The panels of a table, at most [`PANELS_MAX`].
+/// The titles of the panels of a table: the first [`PANELS_MAX`].
 fn panel_titles(table: &Table) -> Vec<String> {
     let mut titles = distinct(rows(table).map(|row| panel_title(&row)));
     titles.truncate(PANELS_MAX);
     titles
 }
 
-fn legend(parts: &[PartOf], panels: &[(String, Vec<Bar>)]) -> Vec<Entry> {
+/// The entries of the legend for those parts whose colours the panels contain.
+fn legend(parts: &[LegendPart], panels: &[(String, Vec<Bar>)]) -> Vec<Entry> {
     let bars = || panels.iter().flat_map(|(_, bars)| bars);
-    let is_seen = |colour: &RGBColor| {
+    let is_drawn = |colour: &RGBColor| {
         bars().any(|bar| {
             bar.parts.iter().any(|(length, part_colour)| *length > 0.0 && part_colour == colour)
         })
     };
-    let seen = parts.iter().filter(|(_, colour)| is_seen(colour));
-    seen.map(|(name, colour)| Entry { name: (*name).to_owned(), colour: *colour }).collect()
+    let drawn = parts.iter().filter(|(_, colour)| is_drawn(colour));
+    drawn.map(|(name, colour)| Entry { name: (*name).to_owned(), colour: *colour }).collect()
 }
 
-/// Texts of a column without repetition, in the order of the rows.
+/// The texts without repetitions, in order of first appearance.
 fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
+    let mut distinct: Vec<String> = Vec::new();
     for text in texts {
-        if !all.contains(&text) {
-            all.push(text);
+        if !distinct.contains(&text) {
+            distinct.push(text);
         }
     }
-    all
+    distinct
 }
 
 #[cfg(test)]

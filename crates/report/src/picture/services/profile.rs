@@ -1,4 +1,5 @@
-//! The CPUs' modes over time on top of each other, each divided into executing and waiting.
+//! The picture `profile`: the modes of the CPUs over the time of the window, stacked, each divided into executing and
+//! waiting.
 
 use plotters::style::{Color, RGBColor};
 use record::Run;
@@ -13,9 +14,9 @@ use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, draw, units};
 use crate::row::Row;
 
 /// Height of a panel, pixels.
-const PANEL: f64 = 220.0;
-/// Minimum width of a slot, pixels. Neighbouring slots are joined if there are too many.
-const SLOT_PIXELS: f64 = 2.5;
+const PANEL_HEIGHT: f64 = 220.0;
+/// Minimum width of a time slot, pixels. If there are more slots, neighbours are joined.
+const SLOT_WIDTH_MIN: f64 = 2.5;
 
 /// Layers from the bottom: name, mode, whether the layer is the waiting part of the mode, colour.
 const LAYERS: [(&str, &str, bool, RGBColor); 6] = [
@@ -27,72 +28,74 @@ const LAYERS: [(&str, &str, bool, RGBColor); 6] = [
     ("idle", "idle", false, PALE),
 ];
 
-/// A time slot, with the share of each layer.
+/// A time slot, with the share of its time in each layer.
 struct Slot {
     start_ns: f64,
     length_ns: f64,
     layers: [f64; LAYERS.len()],
 }
 
-/// The slots of a machine, at most `slots_max`: neighbours are joined if there are more.
-fn slots(all: &[Row<'_>], slots_max: usize) -> Vec<Slot> {
+/// The slots of a machine. If there are more than `slots_max`, neighbours are joined. `rows`: sorted by start, a row
+/// for each mode of a slot.
+fn slots(rows: &[Row<'_>], slots_max: usize) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
-    for row in all {
+    for row in rows {
         let number = |column: &str| row.number(column).unwrap_or(0.0);
         let (start_ns, length_ns) = (number("start_ns"), number("length_ns"));
         if slots.last().is_none_or(|last| last.start_ns < start_ns) {
             slots.push(Slot { start_ns, length_ns, layers: [0.0; LAYERS.len()] });
         }
         let Some(slot) = slots.last_mut() else { continue };
-        let time = number("time_ratio");
-        let executes = number("execution_ratio").min(time);
+        let time_ratio = number("time_ratio");
+        let execution_ratio = number("execution_ratio").min(time_ratio);
         let mode = text(row, "mode");
         for (layer, (_, layer_mode, is_waiting, _)) in slot.layers.iter_mut().zip(LAYERS) {
             if layer_mode == mode {
                 let is_divided = matches!(layer_mode, "user" | "kernel");
                 *layer += match (is_divided, is_waiting) {
-                    (false, _) => time,
-                    (true, false) => executes,
-                    (true, true) => time - executes,
+                    (false, _) => time_ratio,
+                    (true, false) => execution_ratio,
+                    (true, true) => time_ratio - execution_ratio,
                 };
             }
         }
     }
-    let joined = slots.len().div_ceil(slots_max.max(1)).max(1);
-    let mean = |some: &[Slot]| {
-        let length_ns: f64 = some.iter().map(|slot| slot.length_ns).sum();
+    let slots_per_mean = slots.len().div_ceil(slots_max.max(1)).max(1);
+    let mean = |neighbours: &[Slot]| {
+        let length_ns: f64 = neighbours.iter().map(|slot| slot.length_ns).sum();
         let layers = std::array::from_fn(|layer| {
-            let sum: f64 = some.iter().map(|slot| slot.layers[layer] * slot.length_ns).sum();
+            let sum: f64 = neighbours.iter().map(|slot| slot.layers[layer] * slot.length_ns).sum();
             sum / length_ns.max(1e-9)
         });
-        Slot { start_ns: some[0].start_ns, length_ns, layers }
+        Slot { start_ns: neighbours[0].start_ns, length_ns, layers }
     };
-    slots.chunks(joined).map(mean).collect()
+    slots.chunks(slots_per_mean).map(mean).collect()
 }
 
-/// Modes of the CPUs over time. `None` for a run without a profile.
+/// The picture of table `profile`. `None` for a run without times of a profile.
 pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("profile").filter(|table| table.column("start_ns").is_some())
     else {
         return Ok(None);
     };
     let titles = panel_titles(table);
-    let slots_max = ((width - 140.0) / SLOT_PIXELS) as usize;
+    let slots_max = ((width - 140.0) / SLOT_WIDTH_MIN) as usize;
     let panels: Vec<(String, Vec<Slot>)> = titles
         .into_iter()
         .map(|title| {
-            let all: Vec<Row<'_>> = rows(table).filter(|row| panel_title(row) == title).collect();
-            (title, slots(&all, slots_max))
+            let machine_rows: Vec<Row<'_>> =
+                rows(table).filter(|row| panel_title(row) == title).collect();
+            (title, slots(&machine_rows, slots_max))
         })
         .filter(|(_, slots)| !slots.is_empty())
         .collect();
     if panels.is_empty() {
         return Ok(None);
     }
-    let is_seen = |layer: &usize| {
+    let is_drawn = |layer: &usize| {
         panels.iter().any(|(_, slots)| slots.iter().any(|slot| slot.layers[*layer] > 1e-6))
     };
-    let legend = (0..LAYERS.len()).filter(is_seen).map(|layer| {
+    let legend = (0..LAYERS.len()).filter(is_drawn).map(|layer| {
         let (name, _, _, colour) = LAYERS[layer];
         Entry { name: name.to_owned(), colour }
     });
@@ -107,26 +110,27 @@ pub fn profile(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                       The numbers are in table profile of the run."
             .to_owned(),
     };
-    let height = PANEL * panels.len() as f64;
+    let height = PANEL_HEIGHT * panels.len() as f64;
     let sheet = draw(&heading, width, height, |area| {
         let mut top = 0.0;
         for (title, slots) in &panels {
-            let part = area.part((0, units(top)), (units(width) as u32, units(PANEL) as u32));
-            top += PANEL;
+            let part =
+                area.part((0, units(top)), (units(width) as u32, units(PANEL_HEIGHT) as u32));
+            top += PANEL_HEIGHT;
             let end = slots.last().map_or(1.0, |slot| slot.start_ns + slot.length_ns);
             let x = Axis::linear_to("time since the window opened", Quantity::Time, end);
-            let y = Axis::between("share of the time", Quantity::Share, 0.0, 1.0);
+            let y = Axis::linear_between("share of the time", Quantity::Share, 0.0, 1.0);
             let mut chart = Chart::new(&part, title, [&x, &y], 22.0)?;
             for slot in slots {
-                let mut from = 0.0;
-                for (length, (.., colour)) in slot.layers.iter().zip(LAYERS) {
-                    let to = (from + length).min(1.0);
-                    if to > from {
+                let mut bottom = 0.0;
+                for (share, (.., colour)) in slot.layers.iter().zip(LAYERS) {
+                    let layer_top = (bottom + share).min(1.0);
+                    if layer_top > bottom {
                         let right = (slot.start_ns + slot.length_ns).min(end);
-                        let corners = [(slot.start_ns, from), (right, to)];
+                        let corners = [(slot.start_ns, bottom), (right, layer_top)];
                         chart.block(corners, colour.filled())?;
                     }
-                    from = to;
+                    bottom = layer_top;
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! The mean latency of each service's requests, divided into computation and waits.
+//! The picture `requests` of `services`: the mean latency of each service's requests, a bar divided into computation
+//! and waits.
 
 use plotters::style::RGBColor;
 use record::{Run, Table};
@@ -14,10 +15,10 @@ use crate::row::Row;
 
 /// Maximum number of services of a picture.
 const SERVICES_MAX: usize = 16;
-/// Classes that the picture leaves out. User mode and idle are no services, and every pass through the scheduler is
-/// off the CPU.
+/// Classes that the picture leaves out. User mode and idle are no services, and each pass through the scheduler is
+/// off the CPU by definition.
 const LEFT_OUT: [&str; 3] = ["user", "idle", "scheduler"];
-/// The parts of a request's latency.
+/// The parts of a request's latency: column, name and colour.
 const PARTS: [(&str, &str, RGBColor); 4] = [
     ("computation_mean_ns", "computation", BLUE),
     ("nested_mean_ns", "nested", SKY),
@@ -25,13 +26,13 @@ const PARTS: [(&str, &str, RGBColor); 4] = [
     ("descheduled_mean_ns", "descheduled", VERMILION),
 ];
 
-/// `write syscall`: the name first, as in other pictures.
+/// The name of a service, such as `write syscall`: the service first, as in other pictures.
 fn name(row: &Row<'_>) -> String {
     format!("{} {}", text(row, "service"), text(row, "class"))
 }
 
-/// The bar of a service: the parts of its mean latency as shares of this latency.
-fn request(row: &Row<'_>) -> Option<Bar> {
+/// The bar of a service: the parts of its mean latency as shares of this latency. `None` if they are not known.
+fn latency_bar(row: &Row<'_>) -> Option<Bar> {
     let latency = row.number("latency_mean_ns").filter(|latency| *latency > 0.0)?;
     row.number(PARTS[0].0)?;
     let share = |column: &str| row.number(column).unwrap_or(0.0).max(0.0) / latency;
@@ -42,25 +43,26 @@ fn request(row: &Row<'_>) -> Option<Bar> {
     Some(Bar { name: name(row), parts, interval: None, label: human::ns(latency), detail })
 }
 
-/// The parts of each service's latency. `None` if no parts are known, or if the table has several machines.
+/// The picture of table `services`. `None` if no latencies are known, or if the table has several machines.
 pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
-    let is_one_machine = |table: &&Table| table.column("model").is_none();
-    let Some(table) = run.table("services").filter(is_one_machine) else { return Ok(None) };
+    let has_one_machine = |table: &&Table| table.column("model").is_none();
+    let Some(table) = run.table("services").filter(has_one_machine) else { return Ok(None) };
     let size = |row: &Row<'_>| row.number("self_total_ns").unwrap_or(0.0);
     let is_service = |row: &Row<'_>| !LEFT_OUT.contains(&text(row, "class").as_str());
     let mut services: Vec<(Row<'_>, Bar)> =
-        rows(table).filter(is_service).filter_map(|row| Some((row, request(&row)?))).collect();
+        rows(table).filter(is_service).filter_map(|row| Some((row, latency_bar(&row)?))).collect();
     services.sort_by(|(a, _), (b, _)| size(b).total_cmp(&size(a)));
-    let more = services.len().saturating_sub(SERVICES_MAX);
+    let further = services.len().saturating_sub(SERVICES_MAX);
     services.truncate(SERVICES_MAX);
-    let off = |row: &Row<'_>| {
+    let off_cpu_ns = |row: &Row<'_>| {
         let number = |column: &str| row.number(column).unwrap_or(0.0);
         (number(PARTS[2].0) + number(PARTS[3].0)) * number("request_count")
     };
-    let waits = services.iter().map(|(row, _)| row).max_by(|a, b| off(a).total_cmp(&off(b)));
-    let Some(waits) = waits else { return Ok(None) };
-    let title = if off(waits) > 0.0 {
-        format!("Where a request's time goes: most is lost off the CPU in {}", name(waits))
+    let longest_wait =
+        services.iter().map(|(row, _)| row).max_by(|a, b| off_cpu_ns(a).total_cmp(&off_cpu_ns(b)));
+    let Some(longest_wait) = longest_wait else { return Ok(None) };
+    let title = if off_cpu_ns(longest_wait) > 0.0 {
+        format!("Where a request's time goes: most is lost off the CPU in {}", name(longest_wait))
     } else {
         "Where a request's time goes: no request leaves the CPU".to_owned()
     };
@@ -69,11 +71,9 @@ pub fn requests(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
          interrupts, faults and other services meanwhile. The services are those that take most time."
             .to_owned(),
     ];
-    notes.extend(
-        (more > 0).then(|| {
-            format!("Not drawn: {more} services that take less time; see table services.")
-        }),
-    );
+    notes.extend((further > 0).then(|| {
+        format!("Not drawn: {further} services that take less time; see table services.")
+    }));
     let panels = [(String::new(), services.into_iter().map(|(_, bar)| bar).collect())];
     let heading = Heading {
         title,

@@ -1,8 +1,9 @@
-//! The services' shares of the kernel's time, divided into executing, waiting for instructions and for data.
+//! The picture `services`: each service's share of the kernel's time, a bar divided into executing, waiting for
+//! instructions and waiting for data.
 
 use record::Run;
 
-use super::{PartOf, legend, panel_title, panel_titles, text};
+use super::{LegendPart, legend, panel_title, panel_titles, text};
 use crate::human::{self, Quantity};
 use crate::picture::axis::Axis;
 use crate::picture::bars::{Bar, draw_panels};
@@ -13,13 +14,15 @@ use crate::row::Row;
 
 /// Maximum number of services of a machine.
 const SERVICES_MAX: usize = 12;
-const PARTS: [PartOf; 4] = [
+/// The entries of the legend.
+const PARTS: [LegendPart; 4] = [
     ("executes", BLUE),
     ("waits for instructions", VERMILION),
     ("waits for data", ORANGE),
     ("time, not divided", GREY),
 ];
 
+/// The bar of a service. It is divided if the cycles and stalls of its instructions are known.
 fn bar(row: &Row<'_>) -> Bar {
     let share = row.number("kernel_ratio").unwrap_or(0.0);
     let cycles = row.number("cpi_ratio").filter(|cycles| *cycles > 0.0);
@@ -37,7 +40,7 @@ fn bar(row: &Row<'_>) -> Bar {
     let detail = mean
         .map(|(mean, rate)| format!(" = {} × {}", human::ns(mean), human::rate(rate)))
         .unwrap_or_default();
-    // The name of a system call is enough; other services, such as `minor`, also need their class.
+    // A system call is known by its name alone. Other services, such as `minor`, also need their class.
     let name = match text(row, "class").as_str() {
         "" | "syscall" => text(row, "service"),
         class => format!("{class} {}", text(row, "service")),
@@ -45,7 +48,7 @@ fn bar(row: &Row<'_>) -> Bar {
     Bar { name, parts, interval: None, label, detail }
 }
 
-/// Shares of the kernel's time. `None` for a run without services.
+/// The picture of table `services`. `None` for a run without shares of the kernel's time.
 pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = run.table("services").filter(|table| table.column("kernel_ratio").is_some())
     else {
@@ -55,11 +58,11 @@ pub fn services(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let mut panels = Vec::new();
     for title in titles {
         let size = |row: &Row<'_>| row.number("kernel_ratio").unwrap_or(0.0);
-        let mut all: Vec<Row<'_>> =
+        let mut services: Vec<Row<'_>> =
             rows(table).filter(|row| panel_title(row) == title && size(row) > 0.0).collect();
-        all.sort_by(|a, b| size(b).total_cmp(&size(a)));
-        all.truncate(SERVICES_MAX);
-        let bars: Vec<Bar> = all.iter().map(bar).collect();
+        services.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        services.truncate(SERVICES_MAX);
+        let bars: Vec<Bar> = services.iter().map(bar).collect();
         if !bars.is_empty() {
             panels.push((title, bars));
         }

@@ -1,4 +1,5 @@
-//! Pictures of `signal`: what schemes cost and delay, measured and by the model.
+//! Pictures of `signal`: what schemes cost and delay, measured and by the model. This file has the common parts: the
+//! looks of schemes, and series of points. A scheme has the same look in all pictures of a run.
 
 mod paper;
 mod regions;
@@ -22,16 +23,16 @@ use crate::picture::sheet::Undrawn;
 use crate::row::Row;
 use crate::winner::{Extreme, Figure, candidates};
 
-/// Maximum number of schemes of a picture. More names would not fit next to a panel.
+/// Maximum number of schemes of a picture, because more names have no room next to a panel.
 const SCHEMES_MAX: usize = 16;
 
-/// Sideways distance between the points of neighbouring schemes, pixels, so that their intervals do not overlap.
-const ASIDE: f64 = 4.0;
+/// Sideways distance between the points of neighbouring schemes, pixels. It keeps their intervals from overlapping.
+const SIDEWAYS_STEP: f64 = 4.0;
 
-/// Darkens the colour of a scheme whose pattern another scheme of its kind already has.
-const DARKER: f64 = 0.5;
+/// Factor that darkens the colour of a scheme if another scheme of its kind already has the pattern.
+const DARKER_FACTOR: f64 = 0.5;
 
-/// Kinds of schemes, by the name before the colon, each with the same colour in all pictures.
+/// Kinds of schemes (the name before the colon), and their colours.
 const KINDS: [(&str, RGBColor); 8] = [
     ("interrupt", VERMILION),
     ("drain", ORANGE),
@@ -46,11 +47,12 @@ const KINDS: [(&str, RGBColor); 8] = [
 /// The schemes of a picture, in the order of their rows, each with its look.
 struct Schemes {
     looks: Vec<(String, Look)>,
+    /// Number of further schemes, which the picture does not draw.
     left_out: usize,
 }
 
 impl Schemes {
-    /// Collects the schemes from the names in rows with values. A name may repeat.
+    /// Collects the schemes from the names in the drawn rows. A name may repeat.
     fn from_names(names: impl Iterator<Item = String>) -> Schemes {
         let mut looks: Vec<(String, Look)> = Vec::new();
         let mut left_out: Vec<String> = Vec::new();
@@ -62,17 +64,17 @@ impl Schemes {
                 left_out.push(name);
                 continue;
             }
-            let found = KINDS.iter().find(|(known, _)| *known == kind(&name));
-            let colour = found.map_or(GREY, |(_, colour)| *colour);
+            let known_kind = KINDS.iter().find(|(known, _)| *known == kind(&name));
+            let colour = known_kind.map_or(GREY, |(_, colour)| *colour);
             looks.push((name, Look { colour, pattern: 0 }));
         }
-        // Patterns follow the order of names: a scheme has the same pattern in all pictures of a run.
+        // Patterns follow the order of names, not of rows, so that a scheme has one pattern in all pictures of a run.
         let mut names: Vec<String> = looks.iter().map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
         for (name, look) in &mut looks {
-            let before = names.iter().take_while(|earlier| *earlier != name);
-            let number = before.filter(|earlier| kind(earlier) == kind(name)).count();
-            // After the last pattern, the first one repeats in a darker colour.
+            let earlier_names = names.iter().take_while(|earlier| *earlier != name);
+            let number = earlier_names.filter(|earlier| kind(earlier) == kind(name)).count();
+            // After the last pattern, the first pattern repeats in a darker colour.
             look.pattern = number % PATTERNS;
             look.colour = darker(look.colour, number / PATTERNS);
         }
@@ -89,14 +91,14 @@ impl Schemes {
 
     /// A note about the schemes that are not drawn, or `None` if all are drawn.
     fn note(&self, table: &str) -> Option<String> {
-        let more = self.left_out;
-        (more > 0).then(|| format!("{more} more schemes are not drawn: see table {table}."))
+        let left_out = self.left_out;
+        (left_out > 0).then(|| format!("{left_out} more schemes are not drawn: see table {table}."))
     }
 }
 
 /// A colour that is darker by a number of steps.
 fn darker(RGBColor(red, green, blue): RGBColor, steps: usize) -> RGBColor {
-    let part = |part: u8| (f64::from(part) * DARKER.powi(steps as i32)).round() as u8;
+    let part = |part: u8| (f64::from(part) * DARKER_FACTOR.powi(steps as i32)).round() as u8;
     RGBColor(part(red), part(green), part(blue))
 }
 
@@ -105,7 +107,7 @@ fn kind(scheme: &str) -> &str {
     scheme.split(':').next().unwrap_or(scheme)
 }
 
-/// The text in a column; empty if the value is not text.
+/// The text in a column, escaped. Empty if the value is no text.
 fn text(row: &Row<'_>, column: &str) -> String {
     match row.get(column) {
         Value::Text(text) => plain(text),
@@ -113,7 +115,7 @@ fn text(row: &Row<'_>, column: &str) -> String {
     }
 }
 
-/// A positive, finite number: it has a place on a logarithmic axis.
+/// The number in a column, if a logarithmic axis can show it: positive and finite.
 fn positive(row: &Row<'_>, column: &str) -> Option<f64> {
     row.number(column).filter(|number| number.is_finite() && *number > 0.0)
 }
@@ -142,23 +144,23 @@ fn describe_load(load: &str) -> String {
     }
 }
 
-/// The rig that carried the events, as a sentence.
+/// The rig that carried the events, as a sentence with a trailing space. `None` if the run does not state it.
 fn rig(run: &Run) -> Option<String> {
     let rig = run.settings.get("rig")?.as_str()?;
     Some(format!("Rig {}. ", plain(rig)))
 }
 
-/// The warnings of the run that are about contaminated windows.
-fn disturbed(run: &Run) -> impl Iterator<Item = String> {
-    let about = run.warnings.iter().filter(|warning| warning.contains("contaminated"));
-    about.map(|warning| {
+/// Notes with the warnings of the run about contaminated windows.
+fn contamination_notes(run: &Run) -> impl Iterator<Item = String> {
+    let warnings = run.warnings.iter().filter(|warning| warning.contains("contaminated"));
+    warnings.map(|warning| {
         let warning = plain(warning);
-        let short = warning.split(" (of the first").next().unwrap_or(&warning);
-        format!("Warning of the run: {short}.")
+        let first_part = warning.split(" (of the first").next().unwrap_or(&warning);
+        format!("Warning of the run: {first_part}.")
     })
 }
 
-/// Smallest and largest of numbers.
+/// The smallest and the largest number. `None` without numbers.
 fn range(numbers: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     numbers.fold(None, |range, number| {
         let (low, high) = range.unwrap_or((number, number));
@@ -166,7 +168,7 @@ fn range(numbers: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// The points of one scheme.
+/// The points of a scheme, in ascending order of x.
 struct Series {
     scheme: String,
     points: Vec<Point>,
@@ -178,26 +180,27 @@ struct Point {
     y: f64,
     /// Half the width of the interval of `y`.
     half_width: Option<f64>,
-    how: How,
+    source: PointSource,
 }
 
 /// How a point was measured or computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum PointSource {
     Measured,
     ByFormula,
     Simulated,
     OverCapacity,
 }
 
-/// The series of the rows, by scheme, in ascending order of x.
+/// The series of the rows, by scheme. `point` makes the point of a row, or `None` to leave the row out. Schemes without
+/// points are left out.
 fn series<'r>(
     rows: impl Iterator<Item = Row<'r>>,
     schemes: &Schemes,
     point: impl Fn(&Row<'r>) -> Option<Point>,
 ) -> Vec<Series> {
-    let empty = |name: &str| Series { scheme: name.to_owned(), points: Vec::new() };
-    let mut all: Vec<Series> = schemes.names().map(empty).collect();
+    let empty_series = |name: &str| Series { scheme: name.to_owned(), points: Vec::new() };
+    let mut all: Vec<Series> = schemes.names().map(empty_series).collect();
     for row in rows {
         let scheme = text(&row, "scheme");
         if let Some(series) = all.iter_mut().find(|series| series.scheme == scheme) {
@@ -211,42 +214,42 @@ fn series<'r>(
     all
 }
 
-/// Draws series: lines if `joined`, intervals, and a mark for each kind of point. Points with intervals are moved
-/// sideways a little, unless they are compared with a curve.
+/// Draws series: lines if `is_joined`, intervals, and marks by the source of each point. If series with intervals are
+/// joined, points are moved sideways a little. Points that are compared with a curve are not joined, and stay in place.
 fn draw_series(
     chart: &mut Chart<'_>,
     all: &[Series],
     schemes: &Schemes,
-    joined: bool,
+    is_joined: bool,
 ) -> Result<(), Undrawn> {
     for series in all {
         let Some(look) = schemes.look(&series.scheme) else { continue };
         let has_interval =
             all.iter().flat_map(|series| &series.points).any(|point| point.half_width.is_some());
         let index = all.iter().position(|known| known.scheme == series.scheme).unwrap_or(0) as f64;
-        let aside = if joined && has_interval {
-            ASIDE * (index - (all.len() - 1) as f64 / 2.0)
+        let sideways = if is_joined && has_interval {
+            SIDEWAYS_STEP * (index - (all.len() - 1) as f64 / 2.0)
         } else {
             0.0
         };
         let moved: Vec<Point> = series
             .points
             .iter()
-            .map(|point| Point { x: chart.aside(point.x, aside), ..*point })
+            .map(|point| Point { x: chart.moved_right(point.x, sideways), ..*point })
             .collect();
-        if joined {
+        if is_joined {
             let line: Vec<(f64, f64)> = moved.iter().map(|point| (point.x, point.y)).collect();
             chart.line(&line, look, 1.8)?;
         }
         for point in &moved {
-            if let Some(half) = point.half_width {
-                chart.whisker(point.x, (point.y - half, point.y + half), look)?;
+            if let Some(half_width) = point.half_width {
+                chart.whisker(point.x, (point.y - half_width, point.y + half_width), look)?;
             }
-            match point.how {
-                How::Measured => chart.mark((point.x, point.y), look, false)?,
-                How::Simulated => chart.mark((point.x, point.y), look, true)?,
-                How::OverCapacity => chart.cross((point.x, point.y), look)?,
-                How::ByFormula => {}
+            match point.source {
+                PointSource::Measured => chart.mark((point.x, point.y), look, false)?,
+                PointSource::Simulated => chart.mark((point.x, point.y), look, true)?,
+                PointSource::OverCapacity => chart.cross((point.x, point.y), look)?,
+                PointSource::ByFormula => {}
             }
         }
     }
@@ -262,26 +265,30 @@ fn labels<'s>(all: impl Iterator<Item = &'s Series>, schemes: &Schemes) -> Vec<L
     all.filter_map(label).collect()
 }
 
-/// The scheme with the smallest or largest value at the largest x, with this x and value. `None` if another scheme's
-/// interval overlaps its interval.
+/// The scheme with the smallest or largest value at the largest x, with this x and value. `None` if the interval of
+/// another scheme overlaps its interval.
 fn best(all: &[Series], extreme: Extreme) -> Option<(String, f64, f64)> {
-    let (_, last) = range(all.iter().flat_map(|series| &series.points).map(|point| point.x))?;
+    let (_, largest_x) = range(all.iter().flat_map(|series| &series.points).map(|point| point.x))?;
     let ends = all.iter().filter_map(|series| {
-        let point = series.points.last().filter(|point| point.x == last)?;
-        (point.how != How::OverCapacity).then_some((series, point))
+        let point = series.points.last().filter(|point| point.x == largest_x)?;
+        (point.source != PointSource::OverCapacity).then_some((series, point))
     });
     let ends: Vec<(&Series, &Point)> = ends.collect();
-    let figure = |(_, point): &(&Series, &Point)| match point.how {
-        How::ByFormula => Figure::exact(point.y),
+    let figure = |(_, point): &(&Series, &Point)| match point.source {
+        PointSource::ByFormula => Figure::exact(point.y),
         _ => Figure::measured(point.y, point.half_width),
     };
     match candidates(&ends.iter().map(figure).collect::<Vec<_>>(), extreme)[..] {
-        [only] => Some((ends[only].0.scheme.clone(), ends[only].1.x, ends[only].1.y)),
+        [winner] => {
+            let (series, point) = ends[winner];
+            Some((series.scheme.clone(), point.x, point.y))
+        }
         _ => None,
     }
 }
 
-/// The costs of the model: fitted costs as `C = 3.5 µs`, and costs from the settings as the user wrote them.
+/// The costs of the model in words: fitted costs as `C = 3.5 µs`, and costs from the settings as the user wrote them.
+/// `None` for a run without costs.
 fn costs(run: &Run) -> Option<String> {
     let symbol = |cost: &str| match cost {
         "interrupt" | "interrupt_cost" => Some("C"),

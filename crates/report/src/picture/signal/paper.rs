@@ -1,8 +1,11 @@
-//! The throughput tables of a paper next to the measured ones, as factors over interrupts: a row for each table.
+//! The picture `paper` of `reproduce signal-afterburner`: the paper's tables of throughput next to the measured ones,
+//! as factors over the scheme `interrupt`. A row of two panels for each table.
 
 use record::Run;
 
-use super::{How, Point, Schemes, Series, draw_series, labels, positive, range, rig, series, text};
+use super::{
+    Point, PointSource, Schemes, Series, draw_series, labels, positive, range, rig, series, text,
+};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Look, room_for};
@@ -11,14 +14,15 @@ use crate::picture::rows;
 use crate::picture::sheet::{Heading, Pairs, Sheet, Undrawn, draw};
 
 /// Height of a row of panels, pixels.
-const PANEL: f64 = 320.0;
+const PANEL_HEIGHT: f64 = 320.0;
 /// Maximum number of tables that are drawn.
 const TABLES_MAX: usize = 8;
 
-/// A table of the paper: its number and load, and the published and the measured factors.
-struct Pair {
+/// A table of the paper.
+struct PaperTable {
     number: String,
     load: String,
+    /// The published factors, and the measured factors.
     sides: [Vec<Series>; 2],
 }
 
@@ -29,21 +33,24 @@ pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let mut numbers: Vec<String> = rows(table).map(|row| row.alone("table")).collect();
     numbers.dedup();
     numbers.truncate(TABLES_MAX);
-    let pair = |number: String| {
-        let of_table = || rows(table).filter(|row| row.alone("table") == number);
-        let load = of_table().next().map_or(String::new(), |row| text(&row, "load"));
+    let paper_table = |number: String| {
+        let table_rows = || rows(table).filter(|row| row.alone("table") == number);
+        let load = table_rows().next().map_or(String::new(), |row| text(&row, "load"));
         let side = |column: &str| {
-            series(of_table(), &schemes, |row| {
+            series(table_rows(), &schemes, |row| {
                 let (x, y) = (positive(row, "socket_buffer_bytes")?, positive(row, column)?);
-                Some(Point { x, y, half_width: None, how: How::Measured })
+                Some(Point { x, y, half_width: None, source: PointSource::Measured })
             })
         };
         let sides = [side("published_to_interrupt_ratio"), side("measured_to_interrupt_ratio")];
-        Pair { number, load, sides }
+        PaperTable { number, load, sides }
     };
-    let pairs: Vec<Pair> = numbers.into_iter().map(pair).collect();
+    let tables: Vec<PaperTable> = numbers.into_iter().map(paper_table).collect();
     let points = || {
-        pairs.iter().flat_map(|pair| pair.sides.iter().flatten()).flat_map(|series| &series.points)
+        tables
+            .iter()
+            .flat_map(|table| table.sides.iter().flatten())
+            .flat_map(|series| &series.points)
     };
     let (Some(sizes), Some(factors)) =
         (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
@@ -71,16 +78,18 @@ pub fn paper(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         Axis::doublings("size of the socket buffers", Quantity::Size, sizes.0, sizes.1).padded();
     let y = Axis::logarithmic("factor", Quantity::Count, factors.0.min(1.0), factors.1.max(1.0));
     let right = room_for(schemes.names());
-    let places = Pairs { width, height: PANEL, right };
-    let sheet = draw(&heading, width, places.height_of(pairs.len()), |area| {
-        for (place, Pair { number, load, sides: [published, here] }) in pairs.iter().enumerate() {
-            let [first, second] = places.areas(area, place);
+    let pairs = Pairs { width, height: PANEL_HEIGHT, right };
+    let sheet = draw(&heading, width, pairs.height_of(tables.len()), |area| {
+        for (index, PaperTable { number, load, sides: [published, here] }) in
+            tables.iter().enumerate()
+        {
+            let [first, second] = pairs.areas(area, index);
             let titles = [format!("Table {number}, published"), format!("Here, load {load}")];
-            let areas = [(first, places.right_of_first()), (second, right)];
+            let areas = [(first, pairs.right_of_first()), (second, right)];
             for (((part, room), all), title) in areas.iter().zip([published, here]).zip(&titles) {
                 let mut chart = Chart::new(part, title, [&x, &y], *room)?;
-                let even = [(x.ends().0, 1.0), (x.ends().1, 1.0)];
-                chart.line(&even, Look { colour: SOFT_INK, pattern: 0 }, 1.0)?;
+                let factor_1 = [(x.ends().0, 1.0), (x.ends().1, 1.0)];
+                chart.line(&factor_1, Look { colour: SOFT_INK, pattern: 0 }, 1.0)?;
                 draw_series(&mut chart, all, &schemes, true)?;
                 if *room == right {
                     chart.label_ends(&labels(all.iter(), &schemes))?;

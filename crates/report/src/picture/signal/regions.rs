@@ -1,4 +1,5 @@
-//! The plane of event rates and latency bounds, by the scheme that keeps the bound with the least CPU use.
+//! The picture `regions` of `signal model` and `signal advise`: the plane of event rates and latency bounds. Each
+//! point has the colour of the scheme that keeps the bound with the least CPU use.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +12,38 @@ use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Label, Look, plot_size, room_for};
 use crate::picture::palette::{GREY, INK, ON_FILL, PAPER, SOFT_INK};
 use crate::picture::rows;
-use crate::picture::sheet::{Entry, Heading, Sheet, Undrawn, WORDS, draw, width_of};
+use crate::picture::sheet::{Entry, Heading, Sheet, TEXT_SIZE, Undrawn, draw, text_width};
 
 /// Height of the picture, pixels.
-const PANEL: f64 = 520.0;
+const PANEL_HEIGHT: f64 = 520.0;
 /// The vertical axis ends at this factor above the highest start of a part. Such a bound excludes no scheme.
-const ABOVE: f64 = 5.0;
+const FACTOR_ABOVE: f64 = 5.0;
 /// The vertical axis starts at this factor below the lowest start of a part. No scheme keeps such a bound.
-const BELOW: f64 = 2.0;
+const FACTOR_BELOW: f64 = 2.0;
 /// Height that a name takes, pixels.
-const NAME: f64 = 17.0;
-/// Share of colour, mixed with white: `TINT` for the only scheme of a kind, `TINTS` for the first and the last of several.
-const TINT: f64 = 0.55;
-const TINTS: (f64, f64) = (0.75, 0.2);
+const NAME_HEIGHT: f64 = 17.0;
+/// Share of a kind's colour, mixed with white, for the only scheme of the kind.
+const SINGLE_TINT: f64 = 0.55;
+/// Shares of a kind's colour for the first and the last of several schemes of the kind.
+const TINT_RANGE: (f64, f64) = (0.75, 0.2);
+/// Factor on the share of black.
+const BLACK_FACTOR: f64 = 0.55;
 
-/// Factor of the share of colour for black.
-const DARK: f64 = 0.55;
-
-/// The range of latency bounds within which a scheme is the best one at a rate.
+/// A range of latency bounds within which one scheme is the best at a rate.
 struct Part {
     scheme: String,
     from_ns: f64,
-    /// `None`: the range has no upper end.
+    /// Upper end, or `None` if the range has none.
     to_ns: Option<f64>,
 }
 
-/// A rate with the best schemes for all bounds.
+/// A rate, with the best schemes for all bounds that a scheme keeps.
 struct Column {
     rate_hz: f64,
     parts: Vec<Part>,
 }
 
+/// The columns of the plane, in ascending order of rates.
 fn columns(table: &Table) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     for row in rows(table) {
@@ -72,15 +74,15 @@ fn colours(columns: &[Column]) -> BTreeMap<String, RGBColor> {
             names.iter().filter(|known| kind(known) == kind(name)).collect();
         let index = same_kind.iter().position(|known| known == &name).unwrap_or(0) as f64;
         let share = match same_kind.len() {
-            1 => TINT,
-            many => TINTS.0 + (TINTS.1 - TINTS.0) * index / (many - 1) as f64,
+            1 => SINGLE_TINT,
+            count => TINT_RANGE.0 + (TINT_RANGE.1 - TINT_RANGE.0) * index / (count - 1) as f64,
         };
-        let found = KINDS.iter().find(|(known, _)| *known == kind(name));
-        let RGBColor(red, green, blue) = found.map_or(GREY, |(_, colour)| *colour);
-        // Black would hide the black text on it.
-        let share = if (red, green, blue) == (0, 0, 0) { share * DARK } else { share };
-        let mix = |part: u8| (f64::from(part) * share + 255.0 * (1.0 - share)).round() as u8;
-        ((*name).clone(), RGBColor(mix(red), mix(green), mix(blue)))
+        let known_kind = KINDS.iter().find(|(known, _)| *known == kind(name));
+        let RGBColor(red, green, blue) = known_kind.map_or(GREY, |(_, colour)| *colour);
+        // Strong black would hide the black text on it.
+        let share = if (red, green, blue) == (0, 0, 0) { share * BLACK_FACTOR } else { share };
+        let tinted = |part: u8| (f64::from(part) * share + 255.0 * (1.0 - share)).round() as u8;
+        ((*name).clone(), RGBColor(tinted(red), tinted(green), tinted(blue)))
     };
     names.iter().map(colour).collect()
 }
@@ -100,13 +102,14 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         "events per second",
         Quantity::Rate,
         first.rate_hz,
-        highest(run, last),
+        highest_rate(run, last),
     );
     let title = match statistic.as_str() {
         "mean" => "bound of the mean latency".to_owned(),
-        other => format!("bound of the latency's {other}"),
+        quantile => format!("bound of the latency's {quantile}"),
     };
-    let y = Axis::logarithmic(&title, Quantity::Time, bounds.0 / BELOW, bounds.1 * ABOVE);
+    let y =
+        Axis::logarithmic(&title, Quantity::Time, bounds.0 / FACTOR_BELOW, bounds.1 * FACTOR_ABOVE);
     let colours = colours(&columns);
     let is_simulated = rows(table).any(|row| text(&row, "method") == "simulation");
     let method = if is_simulated { "closed forms and simulations" } else { "closed forms" };
@@ -118,11 +121,12 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         end: (x.ends().1, bound_ns),
     });
     let right = room_for(bound.iter().map(|label| label.name.as_str()));
-    let size = plot_size((width, PANEL), "", right);
+    let size = plot_size((width, PANEL_HEIGHT), "", right);
     let plane = Plane { columns: &columns, edges: edges(&columns), axes: [&x, &y], size };
     let names: Vec<(&str, Option<(f64, f64)>)> =
-        colours.keys().map(|scheme| (scheme.as_str(), plane.name(scheme))).collect();
-    let unnamed = names.iter().filter(|(_, place)| place.is_none()).map(|(scheme, _)| *scheme);
+        colours.keys().map(|scheme| (scheme.as_str(), plane.name_position(scheme))).collect();
+    let unnamed =
+        names.iter().filter(|(_, position)| position.is_none()).map(|(scheme, _)| *scheme);
     let entry = |scheme: &str| Entry {
         name: scheme.to_owned(),
         colour: colours.get(scheme).copied().unwrap_or(GREY),
@@ -131,7 +135,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         "By the model{source}: {method} at {} rates. Unfilled: no scheme of this run keeps the bound.",
         columns.len()
     )];
-    notes.extend(super::disturbed(run));
+    notes.extend(super::contamination_notes(run));
     let heading = Heading {
         title: "Which scheme keeps a latency bound with the least CPU use".to_owned(),
         notes,
@@ -142,12 +146,12 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         ),
         legend: unnamed.map(entry).collect(),
     };
-    let sheet = draw(&heading, width, PANEL, |area| {
+    let sheet = draw(&heading, width, PANEL_HEIGHT, |area| {
         let mut chart = Chart::new(area, "", [&x, &y], right)?;
         plane.fill(&mut chart, &colours)?;
         plane.outline(&mut chart)?;
-        for (scheme, place) in &names {
-            if let Some((across, up)) = place {
+        for (scheme, position) in &names {
+            if let Some((across, up)) = position {
                 chart.centered_text(
                     scheme,
                     (x.value_at(*across), y.value_at(*up)),
@@ -156,7 +160,7 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                 )?;
             }
         }
-        if let Some(up) = plane.below() {
+        if let Some(up) = plane.middle_below() {
             chart.centered_text(
                 "no scheme keeps the bound",
                 (x.value_at(0.5), y.value_at(up)),
@@ -174,31 +178,36 @@ pub fn regions(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     Ok(Some(sheet))
 }
 
-/// The highest rate of the model. No scheme keeps up at rates above the last column.
-fn highest(run: &Run, last: &Column) -> f64 {
+/// The highest rate that the model computed or the user asked about. At rates above the last column, no scheme keeps
+/// up.
+fn highest_rate(run: &Run, last: &Column) -> f64 {
     let model = run.table("model").into_iter().flat_map(rows);
     let rates = model.filter_map(|row| positive(&row, "rate_hz"));
-    let asked = run.settings.get("rate_high_hz").and_then(serde_json::Value::as_f64);
-    rates.chain(asked).fold(last.rate_hz, f64::max)
+    let requested = run.settings.get("rate_high_hz").and_then(serde_json::Value::as_f64);
+    rates.chain(requested).fold(last.rate_hz, f64::max)
 }
 
-/// Boundaries of the columns: the first rate, the geometric means of neighbouring rates, and the last rate.
+/// The boundaries of the columns: the first rate, the geometric means of neighbouring rates, and the last rate.
 fn edges(columns: &[Column]) -> Vec<f64> {
     let rates: Vec<f64> = columns.iter().map(|column| column.rate_hz).collect();
-    let between = rates.windows(2).map(|pair| (pair[0] * pair[1]).sqrt());
+    let means = rates.windows(2).map(|pair| (pair[0] * pair[1]).sqrt());
     let ends = [rates.first(), rates.last()].map(|end| end.copied().unwrap_or(1.0));
-    [ends[0]].into_iter().chain(between).chain([ends[1]]).collect()
+    [ends[0]].into_iter().chain(means).chain([ends[1]]).collect()
 }
 
+/// The plane of rates and bounds, which is drawn column by column.
 struct Plane<'p> {
     columns: &'p [Column],
+    /// See [`edges`].
     edges: Vec<f64>,
+    /// The axes of rates and of bounds.
     axes: [&'p Axis; 2],
     /// Size of the plot, pixels.
     size: (f64, f64),
 }
 
 impl Plane<'_> {
+    /// The upper end of a part, at most the end of the axis.
     fn top(&self, part: &Part) -> f64 {
         part.to_ns.unwrap_or(self.axes[1].ends().1)
     }
@@ -210,26 +219,27 @@ impl Plane<'_> {
         colours: &BTreeMap<String, RGBColor>,
     ) -> Result<(), Undrawn> {
         for (scheme, colour) in colours {
-            let mut open: Vec<(usize, f64, f64)> = Vec::new();
+            // The area that neighbouring columns have formed so far: column, lower and upper end.
+            let mut area: Vec<(usize, f64, f64)> = Vec::new();
             for (number, column) in self.columns.iter().enumerate() {
                 let part = column.parts.iter().find(|part| part.scheme == *scheme);
                 let part = part.map(|part| (number, part.from_ns, self.top(part)));
                 let touches = part
-                    .zip(open.last())
-                    .is_some_and(|((_, low, high), before)| low < before.2 && high > before.1);
+                    .zip(area.last())
+                    .is_some_and(|((_, low, high), last)| low < last.2 && high > last.1);
                 if !touches {
-                    self.area(chart, &open, *colour)?;
-                    open.clear();
+                    self.fill_area(chart, &area, *colour)?;
+                    area.clear();
                 }
-                open.extend(part);
+                area.extend(part);
             }
-            self.area(chart, &open, *colour)?;
+            self.fill_area(chart, &area, *colour)?;
         }
         Ok(())
     }
 
-    /// Fills one area. Each part is the index of a column with the area's lower and upper end there.
-    fn area(
+    /// Fills an area. `parts`: indices of columns, with the area's lower and upper end there.
+    fn fill_area(
         &self,
         chart: &mut Chart<'_>,
         parts: &[(usize, f64, f64)],
@@ -239,15 +249,16 @@ impl Plane<'_> {
             return Ok(());
         }
         let ends = |column: usize| (self.edges[column], self.edges[column + 1]);
-        let along = |&(column, low, _): &(usize, f64, f64)| {
+        let lower_edge = |&(column, low, _): &(usize, f64, f64)| {
             let (left, right) = ends(column);
             [(left, low), (right, low)]
         };
-        let back = |&(column, _, high): &(usize, f64, f64)| {
+        let upper_edge = |&(column, _, high): &(usize, f64, f64)| {
             let (left, right) = ends(column);
             [(right, high), (left, high)]
         };
-        let corners = parts.iter().flat_map(along).chain(parts.iter().rev().flat_map(back));
+        let corners =
+            parts.iter().flat_map(lower_edge).chain(parts.iter().rev().flat_map(upper_edge));
         chart.polygon(corners.collect(), colour.filled())
     }
 
@@ -274,10 +285,10 @@ impl Plane<'_> {
     }
 
     /// The position with most room for a scheme's name, as parts of both axes. `None` if the name has no room.
-    fn name(&self, scheme: &str) -> Option<(f64, f64)> {
+    fn name_position(&self, scheme: &str) -> Option<(f64, f64)> {
         let (width, height) = self.size;
         let [x, y] = self.axes;
-        let wide = width_of(scheme, WORDS) + 8.0;
+        let name_width = text_width(scheme, TEXT_SIZE) + 8.0;
         let mut best: Option<(f64, f64, f64)> = None;
         for first in 0..self.columns.len() {
             let (mut low, mut high) = (0.0_f64, height);
@@ -286,14 +297,14 @@ impl Plane<'_> {
                 let Some(part) = part else { break };
                 low = low.max(y.share(part.from_ns) * height);
                 high = high.min(y.share(self.top(part)) * height);
-                if high - low < NAME {
+                if high - low < NAME_HEIGHT {
                     break;
                 }
                 let (left, right) = (x.share(self.edges[first]), x.share(self.edges[last + 1]));
                 let room = (right - left) * width;
-                // Limits both sides, to prefer the middle of a large area.
-                let size = (high - low).min(60.0) * room.min(3.0 * wide);
-                if room >= wide && best.is_none_or(|(largest, ..)| largest < size) {
+                // Both sides count only up to a limit, so that the middle of a large area is preferred.
+                let size = (high - low).min(60.0) * room.min(3.0 * name_width);
+                if room >= name_width && best.is_none_or(|(largest, ..)| largest < size) {
                     best = Some((size, f64::midpoint(left, right), f64::midpoint(low, high)));
                 }
             }
@@ -302,10 +313,10 @@ impl Plane<'_> {
     }
 
     /// The middle of the empty space below all areas, as a part of the vertical axis. `None` if text has no room there.
-    fn below(&self) -> Option<f64> {
+    fn middle_below(&self) -> Option<f64> {
         let [_, y] = self.axes;
         let parts = self.columns.iter().flat_map(|column| &column.parts);
         let lowest = parts.map(|part| y.share(part.from_ns)).fold(1.0, f64::min);
-        (lowest * self.size.1 >= NAME).then_some(lowest / 2.0)
+        (lowest * self.size.1 >= NAME_HEIGHT).then_some(lowest / 2.0)
     }
 }

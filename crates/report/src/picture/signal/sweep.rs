@@ -1,11 +1,11 @@
-//! CPU use and latency against the rate of events: measured, with the model's curves, or by the model
-//! alone.
+//! The pictures `cpu` and `latency` of `signal`: CPU use and latency against the rate of events. They show
+//! measurements, with the model's curves if costs were fitted, or the model alone.
 
 use record::{Run, Table, Value};
 
 use super::{
-    Extreme, How, Point, Schemes, Series, best, costs, describe_load, disturbed, draw_series,
-    labels, loads, positive, range, rig, series, text,
+    Extreme, Point, PointSource, Schemes, Series, best, contamination_notes, costs, describe_load,
+    draw_series, labels, loads, positive, range, rig, series, text,
 };
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
@@ -15,19 +15,19 @@ use crate::picture::sheet::{Heading, Pairs, Sheet, Undrawn, draw};
 use crate::row::Row;
 
 /// Height of the picture of CPU use, pixels.
-const CPU: f64 = 480.0;
-/// Height of a row of panels of latencies.
-const LATENCY: f64 = 340.0;
+const CPU_HEIGHT: f64 = 480.0;
+/// Height of a row of panels of latencies, pixels.
+const LATENCY_HEIGHT: f64 = 340.0;
 /// Lower end of the axis of CPU use. Smaller values are mostly chance.
 const CPU_MIN: f64 = 1e-4;
 
-/// Table `rates` of a measurement, or `model` of a computation.
+/// The table of the sweep: `rates` of a measurement, or `model` of a computation.
 fn sweep(run: &Run) -> Option<&Table> {
     run.table("rates").or_else(|| run.table("model"))
 }
 
-/// Splits a sweep. First the rows at kept rates: at least one scheme keeps up, so that a row of another scheme can be over
-/// capacity. Then the lost rates, at which all schemes are over capacity, in ascending order.
+/// Splits a sweep by rate. Returns the rows at rates with which at least one scheme keeps up; other schemes may be over
+/// capacity there. Also returns the rates at which all schemes are over capacity, ascending.
 fn kept_and_lost(table: &Table) -> (Vec<Row<'_>>, Vec<f64>) {
     let is_over = |row: &Row<'_>| *row.get("is_over_capacity") == Value::Bool(true);
     let mut lost: Vec<f64> = rows(table).filter_map(|row| positive(&row, "rate_hz")).collect();
@@ -39,45 +39,46 @@ fn kept_and_lost(table: &Table) -> (Vec<Row<'_>>, Vec<f64>) {
     (rows(table).filter(keeps).collect(), lost)
 }
 
-/// A note about rates that no scheme keeps up with.
+/// A note about the rates with which no scheme keeps up. `None` without such rates.
 fn too_fast(rates: &[f64]) -> Option<String> {
     let first = Quantity::Rate.round_text(*rates.first()?);
     Some(format!("From {first} on, no scheme of this run keeps up; those rates are not drawn."))
 }
 
-/// How a row was measured or computed. `method_column` is the name of the column with the model's method; a row without a
+/// How a row was measured or computed. `method_column`: name of the column with the model's method. A row without a
 /// method was measured.
-fn how(row: &Row<'_>, method_column: &str) -> How {
+fn point_source(row: &Row<'_>, method_column: &str) -> PointSource {
     if *row.get("is_over_capacity") == Value::Bool(true) {
-        return How::OverCapacity;
+        return PointSource::OverCapacity;
     }
     match text(row, method_column).as_str() {
-        "simulation" => How::Simulated,
-        "closed-form" => How::ByFormula,
-        _ => How::Measured,
+        "simulation" => PointSource::Simulated,
+        "closed-form" => PointSource::ByFormula,
+        _ => PointSource::Measured,
     }
 }
 
-/// Explains the marks of computed rows.
+/// A note that explains the marks of computed rows.
 const MARKS: &str = "Lines join the computed rates. Open marks: simulated; without a mark: closed form; \
                      cross: more events than the scheme can handle.";
 
-/// The end of a title that names the best scheme, such as ": least at RATE with SCHEME (VALUE, load busy)". `best` is
-/// the scheme with its rate and value; the result is empty without it. `word` says in what it is the best.
+/// The end of a title that names the best scheme, such as ": least at RATE with SCHEME (VALUE, load busy)". `best`:
+/// the scheme with its rate and value. Empty without a best scheme. `superlative`: the word for its property, such as
+/// `least`.
 fn title_end(
     best: Option<(String, f64, f64)>,
-    word: &str,
+    superlative: &str,
     quantity: Quantity,
     load: Option<&str>,
 ) -> String {
     best.map_or(String::new(), |(scheme, rate_hz, value)| {
         let load = load.map_or(String::new(), |load| format!(", {}", short_load(load)));
         let (rate, value) = (Quantity::Rate.round_text(rate_hz), quantity.text(value));
-        format!(": {word} at {rate} with {scheme} ({value}{load})")
+        format!(": {superlative} at {rate} with {scheme} ({value}{load})")
     })
 }
 
-/// CPU use against event rate by scheme. `None` for a run with fewer than two rates.
+/// The picture of CPU use by scheme. `None` for a run with fewer than two rates.
 pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| row.number("cpu_ratio").is_some();
@@ -90,13 +91,13 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             x: positive(row, "rate_hz")?,
             y: positive(row, "cpu_ratio")?,
             half_width: row.number("cpu_ci95_ratio"),
-            how: how(row, "method"),
+            source: point_source(row, "method"),
         })
     });
     let curves = run.table("curves").map_or(Vec::new(), |table| {
         series(rows(table), &schemes, |row| {
             let (x, y) = (positive(row, "rate_hz")?, positive(row, "cpu_ratio")?);
-            Some(Point { x, y, half_width: None, how: How::ByFormula })
+            Some(Point { x, y, half_width: None, source: PointSource::ByFormula })
         })
     });
     let points = || measured.iter().chain(&curves).flat_map(|series| &series.points);
@@ -110,8 +111,8 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     }
     let is_model = table.name == "model";
     let low = cpus.0.max(CPU_MIN);
-    let hidden = rows_kept().filter(has_value).filter(|row| row.number("cpu_ratio") < Some(low));
-    let hidden = hidden.count();
+    let is_below_axis = |row: &Row<'_>| row.number("cpu_ratio") < Some(low);
+    let hidden_count = rows_kept().filter(has_value).filter(is_below_axis).count();
     let mut notes = vec![match (is_model, curves.is_empty(), costs(run)) {
         (true, _, Some(costs)) => format!("The model with {costs}. {MARKS}"),
         (true, ..) => MARKS.to_owned(),
@@ -128,16 +129,16 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if !is_model {
         notes[0] = rig(run).unwrap_or_default() + &notes[0];
     }
-    if hidden > 0 {
+    if hidden_count > 0 {
         let minimum = Quantity::Share.text(low);
         let all = rows_kept().filter(has_value).count();
         notes.push(format!(
-            "Not drawn: {hidden} of {all} points, which are below {minimum} (chance can make them negative)."
+            "Not drawn: {hidden_count} of {all} points, which are below {minimum} (chance can make them negative)."
         ));
     }
     notes.extend(too_fast(&lost));
     notes.extend(schemes.note(&table.name));
-    notes.extend(disturbed(run));
+    notes.extend(contamination_notes(run));
     let heading = Heading {
         title: format!(
             "CPU use by event rate{}",
@@ -155,20 +156,21 @@ pub fn cpu(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     };
     let x = Axis::logarithmic("events per second", Quantity::Rate, rates.0, rates.1).padded();
     let y = Axis::logarithmic("CPU use", Quantity::Share, low, cpus.1);
-    let sheet = draw(&heading, width, CPU, |area| {
+    let sheet = draw(&heading, width, CPU_HEIGHT, |area| {
         let mut chart = Chart::new(area, "", [&x, &y], room_for(schemes.names()))?;
         draw_series(&mut chart, &curves, &schemes, true)?;
         draw_series(&mut chart, &measured, &schemes, is_model || curves.is_empty())?;
         // A label is at the end of the curve, or at the last point of a scheme without a curve.
-        let others = measured
+        let without_curve = measured
             .iter()
             .filter(|points| curves.iter().all(|curve| curve.scheme != points.scheme));
-        chart.label_ends(&labels(curves.iter().chain(others), &schemes))
+        chart.label_ends(&labels(curves.iter().chain(without_curve), &schemes))
     })?;
     Ok(Some(sheet))
 }
 
-/// Latency against event rate by scheme: for each load, a panel of p50 and a panel of p99.
+/// The picture of latency by scheme: for each load, a panel of p50 and a panel of p99. `None` for a run with fewer
+/// than two rates.
 pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let Some(table) = sweep(run) else { return Ok(None) };
     let has_value = |row: &Row<'_>| positive(row, "latency_p99_ns").is_some();
@@ -179,19 +181,25 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let series_of = |load: &str, column: &str| {
         series(rows_kept().filter(|row| text(row, "load") == load), &schemes, |row| {
             let (x, y) = (positive(row, "rate_hz")?, positive(row, column)?);
-            Some(Point { x, y, half_width: None, how: how(row, "quantiles_method") })
+            Some(Point { x, y, half_width: None, source: point_source(row, "quantiles_method") })
         })
     };
     let panels: Vec<(String, [Vec<Series>; 2])> = loads(table)
         .into_iter()
         .map(|load| {
-            let both = ["latency_p50_ns", "latency_p99_ns"].map(|column| series_of(&load, column));
-            (load, both)
+            let quantiles =
+                ["latency_p50_ns", "latency_p99_ns"].map(|column| series_of(&load, column));
+            (load, quantiles)
         })
-        .filter(|(_, both)| both.iter().any(|all| !all.is_empty()))
+        .filter(|(_, quantiles)| quantiles.iter().any(|all| !all.is_empty()))
         .collect();
-    let points =
-        || panels.iter().flat_map(|(_, both)| both).flatten().flat_map(|series| &series.points);
+    let points = || {
+        panels
+            .iter()
+            .flat_map(|(_, quantiles)| quantiles)
+            .flatten()
+            .flat_map(|series| &series.points)
+    };
     let (Some(rates), Some(times)) =
         (range(points().map(|point| point.x)), range(points().map(|point| point.y)))
     else {
@@ -212,8 +220,8 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     }];
     notes.extend(too_fast(&lost));
     notes.extend(schemes.note(&table.name));
-    notes.extend(disturbed(run));
-    let lowest = panels.first().and_then(|(_, both)| best(&both[1], Extreme::Smallest));
+    notes.extend(contamination_notes(run));
+    let lowest = panels.first().and_then(|(_, quantiles)| best(&quantiles[1], Extreme::Smallest));
     // The title names the load if there are several.
     let load = match &panels[..] {
         [(load, _), _, ..] => Some(load.as_str()),
@@ -236,9 +244,9 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     let x = Axis::logarithmic("events per second", Quantity::Rate, rates.0, rates.1).padded();
     let y = Axis::logarithmic("latency", Quantity::Time, times.0, times.1);
     let right = room_for(schemes.names());
-    let pairs = Pairs { width, height: LATENCY, right };
+    let pairs = Pairs { width, height: LATENCY_HEIGHT, right };
     let sheet = draw(&heading, width, pairs.height_of(panels.len()), |area| {
-        for (number, (load, both)) in panels.iter().enumerate() {
+        for (number, (load, quantiles)) in panels.iter().enumerate() {
             let [first, second] = pairs.areas(area, number);
             let title = |figure: &str| match load.as_str() {
                 "" => figure.to_owned(),
@@ -246,17 +254,17 @@ pub fn latency(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
             };
             let mut median_chart =
                 Chart::new(&first, &title("p50"), [&x, &y], pairs.right_of_first())?;
-            draw_series(&mut median_chart, &both[0], &schemes, true)?;
+            draw_series(&mut median_chart, &quantiles[0], &schemes, true)?;
             let mut tail_chart = Chart::new(&second, &title("p99"), [&x, &y], right)?;
-            draw_series(&mut tail_chart, &both[1], &schemes, true)?;
-            tail_chart.label_ends(&labels(both[1].iter(), &schemes))?;
+            draw_series(&mut tail_chart, &quantiles[1], &schemes, true)?;
+            tail_chart.label_ends(&labels(quantiles[1].iter(), &schemes))?;
         }
         Ok(())
     })?;
     Ok(Some(sheet))
 }
 
-/// Describes a load in few words.
+/// Describes a load in a few words.
 fn short_load(load: &str) -> String {
     match load {
         "idle" | "background" | "busy" => format!("load {load}"),

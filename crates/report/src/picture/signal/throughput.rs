@@ -1,9 +1,9 @@
-//! TCP throughput against the size of the socket buffers, a panel for each load.
+//! The picture `throughput` of `signal`: TCP throughput against the size of the socket buffers, a panel for each load.
 
 use record::Run;
 
 use super::{
-    Extreme, How, Point, Schemes, Series, best, describe_load, draw_series, labels, loads,
+    Extreme, Point, PointSource, Schemes, Series, best, describe_load, draw_series, labels, loads,
     positive, range, rig, series, text,
 };
 use crate::human::Quantity;
@@ -13,9 +13,9 @@ use crate::picture::rows;
 use crate::picture::sheet::{Heading, Sheet, Undrawn, draw, units};
 
 /// Height of a panel, pixels.
-const PANEL: f64 = 380.0;
-/// The axis is logarithmic where values differ by more than this factor.
-const FACTOR: f64 = 20.0;
+const PANEL_HEIGHT: f64 = 380.0;
+/// The vertical axis is logarithmic if the values differ by more than this factor.
+const LINEAR_FACTOR_MAX: f64 = 20.0;
 
 /// The picture of table `throughput`. `None` for a run without this table or with only one size.
 pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
@@ -27,7 +27,7 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
                 x: positive(row, "socket_buffer_bytes")?,
                 y: positive(row, "throughput_bytes_per_second")?,
                 half_width: row.number("throughput_ci95_bytes_per_second"),
-                how: How::Measured,
+                source: PointSource::Measured,
             })
         })
     };
@@ -48,8 +48,8 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     if sizes.0 == sizes.1 {
         return Ok(None);
     }
-    let fastest = panels.first().and_then(|(_, all)| best(all, Extreme::Largest));
-    let fastest = fastest.map_or(String::new(), |(scheme, bytes, rate)| {
+    let title_end = panels.first().and_then(|(_, all)| best(all, Extreme::Largest));
+    let title_end = title_end.map_or(String::new(), |(scheme, bytes, rate)| {
         let (bytes, rate) = (Quantity::Size.round_text(bytes), Quantity::SizeRate.text(rate));
         let load = match &panels[..] {
             [(load, _), _, ..] => format!(", load {load}"),
@@ -64,7 +64,7 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     )];
     notes.extend(schemes.note("throughput"));
     let heading = Heading {
-        title: format!("TCP throughput by socket buffer{fastest}"),
+        title: format!("TCP throughput by socket buffer{title_end}"),
         notes,
         description: format!(
             "TCP throughput against the size of the socket buffers for {}, one panel for each load. The \
@@ -77,15 +77,15 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
         Axis::doublings("size of the socket buffers", Quantity::Size, sizes.0, sizes.1).padded();
     let highest = range(points().map(|point| point.y + point.half_width.unwrap_or(0.0)));
     let highest = highest.map_or(rates.1, |(_, high)| high);
-    let y = if rates.1 / rates.0 > FACTOR {
+    let y = if rates.1 / rates.0 > LINEAR_FACTOR_MAX {
         Axis::doublings("throughput", Quantity::SizeRate, rates.0, highest)
     } else {
         Axis::linear("throughput", Quantity::SizeRate, 0.0, highest)
     };
-    let sheet = draw(&heading, width, PANEL * panels.len() as f64, |area| {
+    let sheet = draw(&heading, width, PANEL_HEIGHT * panels.len() as f64, |area| {
         for (number, (load, all)) in panels.iter().enumerate() {
-            let top = units(PANEL) * number as i32;
-            let part = area.part((0, top), (units(width) as u32, units(PANEL) as u32));
+            let top = units(PANEL_HEIGHT) * number as i32;
+            let part = area.part((0, top), (units(width) as u32, units(PANEL_HEIGHT) as u32));
             let mut chart = Chart::new(&part, &title(load), [&x, &y], room_for(schemes.names()))?;
             draw_series(&mut chart, all, &schemes, true)?;
             chart.label_ends(&labels(all.iter(), &schemes))?;
@@ -95,6 +95,7 @@ pub fn throughput(run: &Run, width: f64) -> Result<Option<Sheet>, Undrawn> {
     Ok(Some(sheet))
 }
 
+/// The title of a panel: its load, with a capital.
 fn title(load: &str) -> String {
     let description = describe_load(load);
     let mut letters = description.chars();

@@ -1,4 +1,4 @@
-//! The options of `cargo xtask bench sim`.
+//! The options of `cargo xtask bench sim`. Comments with `///` at the fields are the command's help.
 
 use std::path::PathBuf;
 use std::time::Duration;

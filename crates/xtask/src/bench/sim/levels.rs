@@ -1,4 +1,4 @@
-//! The levels of the table: QEMU alone, and irqlab's levels of detail.
+//! The levels of `cargo xtask bench sim`: QEMU alone, irqlab's levels of detail, and QEMU's own cache plugin.
 
 use std::path::Path;
 
@@ -41,9 +41,9 @@ pub fn levels(cache: &Cache, args: &SimArgs) -> anyhow::Result<Vec<Level>> {
         level("fast", icount, Some(watch(Detail::Fast))),
         level("count", icount, Some(watch(Detail::Count))),
     ];
-    let timed = args.model.iter().map(|name| (Detail::Timed, "timed", name));
-    let ooo = args.ooo.iter().map(|name| (Detail::Ooo, "ooo", name));
-    for (detail, word, name) in timed.chain(ooo) {
+    let timed_models = args.model.iter().map(|name| (Detail::Timed, "timed", name));
+    let ooo_models = args.ooo.iter().map(|name| (Detail::Ooo, "ooo", name));
+    for (detail, word, name) in timed_models.chain(ooo_models) {
         let model = Some(models::find(cache, name, &[], Some(detail))?);
         let watch = Watch { model, ..watch(detail) };
         // Only a model with an out-of-order core can be sampled.
@@ -62,8 +62,8 @@ pub fn levels(cache: &Cache, args: &SimArgs) -> anyhow::Result<Vec<Level>> {
     Ok(levels)
 }
 
-/// The option for QEMU's own cache plugin, with the caches of r4400-1994 (the default model of `timed`): two L1 caches
-/// of 16 KiB with lines of 16 bytes, and an L2 of 1 MiB with lines of 128 bytes.
+/// The option for QEMU's own cache plugin, with the caches of r4400-1994, which is the default model of `timed`. These
+/// are two L1 caches of 16 KiB with lines of 16 bytes, and an L2 of 1 MiB with lines of 128 bytes.
 fn cache_plugin(file: &Path) -> anyhow::Result<String> {
     let file = file.canonicalize().with_context(|| {
         let file = file.display();

@@ -1,4 +1,8 @@
-//! `cargo xtask bench sim`: the speed of the simulated machine on real programs, at each level of detail.
+//! `cargo xtask bench sim`: measures the speed of the simulated machine on real programs, at each level of detail.
+//!
+//! A work (`works`) at a level (`levels`) is a cell of the table (`speed`). The bench measures each cell several
+//! times, as far as the budget of host time permits (`rounds`). With `--waits`, `waits` does another measurement
+//! instead.
 
 mod args;
 mod levels;
@@ -32,13 +36,14 @@ use crate::results::Results;
 
 /// Maximum number of rounds of a work at the slowest levels, which take most of the bench's time.
 const SLOW_ROUNDS_MAX: u32 = 3;
-/// Default host time for all measurements, and with `--quick`. The command then takes at most 20 minutes, or 4.
+/// Default budget of host time for all measurements. The command then takes at most 20 minutes.
 const BUDGET: Duration = Duration::from_secs(17 * 60);
+/// Default budget with `--quick`. The command then takes at most 4 minutes.
 const BUDGET_QUICK: Duration = Duration::from_secs(225);
 /// Limits on the host time and the guest time of each machine.
 const LIMITS: Limits = Limits { wall: Duration::from_secs(1_800), guest_s: 1_800 };
 
-/// The parts that all levels share.
+/// The tools that all measurements need, and the request to stop.
 struct Bench {
     cache: Cache,
     qemu: Qemu,
@@ -65,19 +70,19 @@ pub fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
         loops: args.loops,
         stop: &stop,
     };
-    let all = WorkName::value_variants().iter().copied();
-    let chosen = all.filter(|name| args.work.is_empty() || args.work.contains(name));
+    let names = WorkName::value_variants().iter().copied();
+    let chosen = names.filter(|name| args.work.is_empty() || args.work.contains(name));
     let works: Vec<Work> = chosen.map(|name| maker.make(name)).collect::<anyhow::Result<_>>()?;
     let bench = Bench { cache: cache.clone(), qemu: qemu.clone(), kernel_files, stop };
     let budget = args.budget.unwrap_or(if args.quick { BUDGET_QUICK } else { BUDGET });
-    let all =
+    let pairs =
         works.iter().flat_map(|work| levels.iter().enumerate().map(move |level| (work, level)));
-    let cells = all.map(|(work, (position, level))| {
+    let cells = pairs.map(|(work, (position, level))| {
         Cell::new(work.name, position, rounds_wanted(args, work.name, level))
     });
     let mut cells: Vec<Cell> = cells.collect();
-    let parts = Parts { bench: &bench, works: &works, levels: &levels };
-    parts.measure_all(&mut cells, budget);
+    let series = Series { bench: &bench, works: &works, levels: &levels };
+    series.measure_all(&mut cells, budget);
     results.setting("rounds", if args.quick { 1 } else { args.rounds });
     results.setting("budget_s", budget.as_secs_f64());
     results.setting("loops", args.loops);
@@ -108,18 +113,18 @@ fn rounds_wanted(args: &SimArgs, work: WorkName, level: &Level) -> u32 {
     rounds_max.min(if args.quick { 1 } else { args.rounds })
 }
 
-/// Times of machines without work in this round, by work and level.
-type Idle = HashMap<(WorkName, usize), Times>;
+/// Times of machines without work in one round, by work and by index of the level.
+type IdleTimes = HashMap<(WorkName, usize), Times>;
 
-/// The works, the levels, and the bench that measures each pair of them.
-struct Parts<'a> {
+/// Measures all works at all levels.
+struct Series<'a> {
     bench: &'a Bench,
     works: &'a [Work],
     levels: &'a [Level],
 }
 
-impl Parts<'_> {
-    /// Measures each cell as often as is wanted and the budget permits.
+impl Series<'_> {
+    /// Measures each cell as often as wanted, or as often as the budget permits.
     fn measure_all(&self, cells: &mut [Cell], budget: Duration) {
         let started = Instant::now();
         let remaining = || budget.saturating_sub(started.elapsed());
@@ -139,17 +144,16 @@ impl Parts<'_> {
 
     /// Measures the first round: all works at the fast levels, then each work at the slow levels, shortest work first.
     fn measure_first(&self, cells: &mut [Cell], remaining: &impl Fn() -> Duration) {
-        let (slow, fast): (Vec<usize>, Vec<usize>) = (0..cells.len())
+        let (mut slow, fast): (Vec<usize>, Vec<usize>) = (0..cells.len())
             .filter(|index| cells[*index].wanted > 0)
             .partition(|index| self.levels[cells[*index].level].is_slow());
         self.measure_each(cells, &fast, |_, _| !remaining().is_zero());
-        let mut slow = slow;
         slow.sort_by_key(|index| self.fast_cost(cells, cells[*index].work));
         self.measure_each(cells, &slow, |cells, cell| {
-            let same_level = |other: &&Cell| other.level == cell.level && other.rounds() > 0;
-            let known = cells.iter().filter(same_level);
-            let known = known.map(|other| (other.cost, self.fast_cost(cells, other.work)));
-            rounds::expected(known, self.fast_cost(cells, cell.work)) < remaining()
+            let is_measured = |other: &&Cell| other.level == cell.level && other.rounds() > 0;
+            let measured = cells.iter().filter(is_measured);
+            let costs = measured.map(|other| (other.cost, self.fast_cost(cells, other.work)));
+            rounds::expected(costs, self.fast_cost(cells, cell.work)) < remaining()
         });
     }
 
@@ -159,14 +163,15 @@ impl Parts<'_> {
         cells.iter().filter(fast).map(|cell| cell.cost).sum()
     }
 
-    /// Measures each chosen cell once if `permits` allows it. Otherwise records why not.
+    /// Measures each chosen cell once. A cell that `permits` refuses or that fails is absent from then on, with the
+    /// reason.
     fn measure_each(
         &self,
         cells: &mut [Cell],
         chosen: &[usize],
         permits: impl Fn(&[Cell], &Cell) -> bool,
     ) {
-        let mut idle = Idle::new();
+        let mut idle = IdleTimes::new();
         for (step, index) in chosen.iter().enumerate() {
             if self.bench.stop.is_requested() {
                 return;
@@ -194,25 +199,26 @@ impl Parts<'_> {
     }
 }
 
+/// The cell's progress, for the plan of rounds. A cell that is absent gets no further rounds.
 fn progress_of(cell: &Cell) -> Progress {
     let wanted = if cell.absent.is_some() { 0 } else { cell.wanted };
     Progress { done: cell.rounds(), wanted, cost: cell.cost }
 }
 
 impl Bench {
-    /// Runs a work once and subtracts the times of the same machine without work. Measures those times unless `idle`
-    /// has them. Returns `None` at a stop.
+    /// Runs a work once. Subtracts the times of its machine without work, which it takes from `idle` or measures and
+    /// keeps there. `number` is the index of the level. Returns `None` if the user stopped the bench.
     fn measure(
         &self,
         work: &Work,
         (number, level): (usize, &Level),
-        idle: &mut Idle,
+        idle: &mut IdleTimes,
     ) -> anyhow::Result<Option<Times>> {
-        let Some(mut times) = self.once(work, &work.request, level)? else { return Ok(None) };
+        let Some(mut times) = self.run_once(work, &work.request, level)? else { return Ok(None) };
         if let Some(request) = &work.idle_request {
             let key = (work.name.with_same_machine(), number);
             if let std::collections::hash_map::Entry::Vacant(entry) = idle.entry(key) {
-                let Some(idle) = self.once(work, request, level)? else { return Ok(None) };
+                let Some(idle) = self.run_once(work, request, level)? else { return Ok(None) };
                 entry.insert(idle);
             }
             let idle = idle[&key];
@@ -222,25 +228,34 @@ impl Bench {
         Ok(Some(times))
     }
 
-    fn once(&self, work: &Work, request: &str, level: &Level) -> anyhow::Result<Option<Times>> {
+    /// Starts the work's machine, executes a request in it, and measures QEMU. Returns `None` if the user stopped the
+    /// bench.
+    fn run_once(&self, work: &Work, request: &str, level: &Level) -> anyhow::Result<Option<Times>> {
         let machine = Machine { timing: level.timing, ..work.machine.clone() };
-        let boots = matches!(work.start, Start::Boot);
+        let is_boot = matches!(work.start, Start::Boot);
         let watch = level.watch.clone().map(|watch| {
-            if boots { Watch { roi: Roi::Always, start_fast: false, ..watch } } else { watch }
+            if is_boot { Watch { roi: Roi::Always, start_fast: false, ..watch } } else { watch }
         });
         let recording = watch.map(|watch| {
             Recording::new(&self.cache, &self.qemu, &machine, &self.kernel_files, &watch, None)
         });
         let recording = recording.transpose()?;
-        let mut more =
+        let mut instrumentation =
             recording.as_ref().map_or_else(Instrumentation::default, Recording::instrumentation);
         if let Some(plugin) = &level.plugin {
-            more.load(plugin);
+            instrumentation.load(plugin);
         }
         let before_ns = children_cpu_ns();
         let (start, limits) = (&work.start, LIMITS);
-        let mut vm =
-            checkpoint::start(&self.cache, &self.qemu, &machine, start, request, limits, more)?;
+        let mut vm = checkpoint::start(
+            &self.cache,
+            &self.qemu,
+            &machine,
+            start,
+            request,
+            limits,
+            instrumentation,
+        )?;
         let stop = || self.stop.is_requested();
         let exit = boot::follow_unless(&mut vm, limits, &mut |_| {}, &stop)?;
         drop(vm);

@@ -1,4 +1,5 @@
-//! Plans how often to measure each cell of the table within a budget of host time. Reads no clock: times are arguments.
+//! Plans how often `cargo xtask bench sim` measures each cell of its table within the budget of host time. The
+//! functions read no clock; the caller passes times.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 pub struct Progress {
     /// How often the cell was measured.
     pub done: u32,
-    /// How often to measure the cell, if the budget suffices.
+    /// How often to measure the cell if the budget suffices.
     pub wanted: u32,
     /// Host time of one measurement.
     pub cost: Duration,
@@ -20,8 +21,8 @@ impl Progress {
     }
 }
 
-/// How often to measure each cell in all, so that the further measurements take at most `remaining`. The cell with
-/// the largest total time gives up a round first.
+/// Returns for each cell how often to measure it in all, past rounds included. Future rounds take at most `remaining`
+/// together. While the plan takes more, the cell with the largest total time loses a future round.
 pub fn plan(cells: &[Progress], remaining: Duration) -> Vec<u32> {
     let mut rounds: Vec<u32> = cells.iter().map(|cell| cell.wanted.max(cell.done)).collect();
     loop {
@@ -36,12 +37,15 @@ pub fn plan(cells: &[Progress], remaining: Duration) -> Vec<u32> {
     }
 }
 
-/// Estimates the time of a work at a level from its time `other` at another level. `known` has pairs of times, of
-/// other works at this level and at the other level. Zero if nothing is known.
-pub fn expected(known: impl Iterator<Item = (Duration, Duration)>, other: Duration) -> Duration {
-    let ratio = known.filter(|(_, other)| !other.is_zero());
-    let ratio = ratio.map(|(this, other)| this.as_secs_f64() / other.as_secs_f64());
-    other.mul_f64(ratio.fold(0.0, f64::max))
+/// Estimates the time of a work at a slow level from its time at the fast levels. `measured` has the slow and the fast
+/// time of other works. The largest ratio counts. Zero if `measured` is empty.
+pub fn expected(
+    measured: impl Iterator<Item = (Duration, Duration)>,
+    fast_time: Duration,
+) -> Duration {
+    let divisible = measured.filter(|(_, fast)| !fast.is_zero());
+    let ratios = divisible.map(|(slow, fast)| slow.as_secs_f64() / fast.as_secs_f64());
+    fast_time.mul_f64(ratios.fold(0.0, f64::max))
 }
 
 #[cfg(test)]

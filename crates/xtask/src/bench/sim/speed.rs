@@ -1,4 +1,4 @@
-//! Table `speed`: the time of each work at each level.
+//! Table `speed` of `cargo xtask bench sim`: the time of each work at each level. The names of columns are public.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use stats::median;
 use super::levels::Level;
 use super::works::WorkName;
 
-/// How the times are measured.
+/// How the times are measured: a setting of the results.
 pub const METHOD: &str = "CPU time (user and system) and wall time of QEMU with the work, minus the times of \
     the same restored machine without it; median of the interleaved rounds";
 
-/// Times of a run of a work.
+/// QEMU's times for one run of a work, and the guest's instructions.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub cpu_ns: u64,
@@ -24,11 +24,11 @@ pub struct Times {
 /// A cell of the table: a work at a level.
 pub struct Cell {
     pub work: WorkName,
-    /// Index of the level in the list.
+    /// Index of the level in the list of levels.
     pub level: usize,
-    /// Why the cell could not be measured, or not within the budget.
+    /// Why the cell was not measured (again): an error, or the budget of host time.
     pub absent: Option<String>,
-    /// How often to measure the cell, if the budget suffices.
+    /// How often to measure the cell if the budget suffices.
     pub wanted: u32,
     /// Host time of the last measurement.
     pub cost: Duration,
@@ -50,6 +50,7 @@ impl Cell {
         self.times.push(times);
     }
 
+    /// A value of all rounds, in ascending order.
     fn sorted(&self, value: impl Fn(&Times) -> u64) -> Vec<f64> {
         let mut values: Vec<f64> = self.times.iter().map(|times| value(times) as f64).collect();
         values.sort_by(f64::total_cmp);
@@ -61,7 +62,7 @@ impl Cell {
     }
 }
 
-/// The cells that could not be measured, with the reasons.
+/// The names of the cells that were not measured, with the reasons.
 pub fn absent(cells: &[Cell], levels: &[Level]) -> Vec<(String, String)> {
     let absence = |cell: &Cell| {
         let what = format!("{}, {}", cell.work.text(), levels[cell.level].name);
@@ -77,12 +78,12 @@ pub fn absent(cells: &[Cell], levels: &[Level]) -> Vec<(String, String)> {
 
 /// The warning about cells with fewer rounds than wanted, if there are any.
 pub fn warning(cells: &[Cell], levels: &[Level], budget: Duration) -> Option<String> {
-    let fewer = |cell: &&Cell| (1..cell.wanted).contains(&cell.rounds());
+    let has_fewer = |cell: &&Cell| (1..cell.wanted).contains(&cell.rounds());
     let name = |cell: &Cell| {
         let (work, level) = (cell.work.text(), &levels[cell.level].name);
         format!("{work}, {level}: {} of {}", cell.rounds(), cell.wanted)
     };
-    let fewer: Vec<String> = cells.iter().filter(fewer).map(name).collect();
+    let fewer: Vec<String> = cells.iter().filter(has_fewer).map(name).collect();
     (!fewer.is_empty()).then(|| {
         let seconds = budget.as_secs();
         format!("fewer rounds than wanted within {seconds} s (--budget): {}", fewer.join("; "))
@@ -116,13 +117,14 @@ impl Cells<'_> {
         Some(median(&cell.sorted(|times| times.cpu_ns))? / instructions)
     }
 
-    /// CPU time per instruction over that of the level with this name.
-    fn over(&self, cell: &Cell, name: &str) -> Option<f64> {
+    /// CPU time per instruction, divided by that of the same work at the level with this name.
+    fn ratio_to(&self, cell: &Cell, name: &str) -> Option<f64> {
         let base = self.ns_per_instruction(self.at_level(cell, name)?)?;
         Some(self.ns_per_instruction(cell)? / base)
     }
 }
 
+/// Table `speed`, with a row for each cell that was measured.
 pub fn table(cells: &[Cell], levels: &[Level]) -> Table {
     let all = &Cells { cells, levels };
     let cpu_ns = |cell: &Cell| cell.sorted(|times| times.cpu_ns);
@@ -149,9 +151,9 @@ pub fn table(cells: &[Cell], levels: &[Level]) -> Table {
         column("mips", "Millions of guest instructions per second of CPU time.")
             .real(|cell: &Cell| all.ns_per_instruction(cell).map(|ns| 1e3 / ns)),
         column("over_tcg_ratio", "CPU time per instruction over that of TCG.")
-            .real(|cell: &Cell| all.over(cell, "TCG")),
+            .real(|cell: &Cell| all.ratio_to(cell, "TCG")),
         column("over_icount_ratio", "CPU time per instruction over that of TCG+icount.")
-            .real(|cell: &Cell| all.over(cell, "TCG+icount")),
+            .real(|cell: &Cell| all.ratio_to(cell, "TCG+icount")),
     ]);
     let doc = "Speed of the simulated machine on real programs, at each level of detail.";
     columns.table("speed", doc, cells.iter().filter(|cell| !cell.times.is_empty()))

@@ -1,8 +1,8 @@
-//! `cargo xtask bench sim --waits`: how long a user waits for irqlab's answers from a model, the first and the second
-//! time.
+//! `cargo xtask bench sim --waits`: measures how long a user waits for results of irqlab from a model, the first and
+//! the second time.
 //!
-//! Each row is a command of irqlab. It runs twice in a cache of its own, which has what `irqlab sim setup` downloads
-//! and nothing else: the first time boots machines, the second time finds them.
+//! Each row of the table is a command of irqlab, which runs twice with a cache of its own. At first the cache has
+//! only what `irqlab sim setup` downloads, so the command boots machines. The second time it finds them in the cache.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -23,15 +23,15 @@ use super::args::{SimArgs, WaitsArgs};
 use crate::bench::{say, stop_on_signals};
 use crate::results::Results;
 
-/// Model of all rows.
-const ON: &str = "sim:zen3";
-/// The command of `sim boot`: a shell's loop of some 400 million instructions.
+/// The machine of all commands, as `--on` takes it.
+const ON_MODEL: &str = "sim:zen3";
+/// What the guest of `sim boot` executes: a loop of the shell of about 400 million instructions.
 const LOOP: &str = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
-/// How often a command is looked at.
+/// How long to sleep between checks whether a command has ended.
 const POLL: Duration = Duration::from_millis(20);
-/// Time that irqlab has to end after it was asked to.
+/// How long irqlab may take to end after SIGTERM. Then it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of the output that is read to tell why a command failed, bytes.
+/// How many bytes of a failed command's stderr are read to find the reason.
 const STDERR_BYTES_MAX: u64 = 1 << 20;
 
 /// A command whose time is measured.
@@ -48,8 +48,8 @@ pub enum WaitName {
 }
 
 impl WaitName {
-    /// The name in the table, and its level of detail.
-    fn texts(self) -> (&'static str, &'static str) {
+    /// The experiment and the level of detail, as in the table.
+    fn experiment_and_level(self) -> (&'static str, &'static str) {
         match self {
             WaitName::HandlersTimer => ("handlers timer", "ooo"),
             WaitName::HandlersDisk => ("handlers disk", "ooo"),
@@ -62,6 +62,7 @@ impl WaitName {
         }
     }
 
+    /// The command's arguments for irqlab.
     fn command(self) -> Vec<&'static str> {
         let words = match self {
             WaitName::HandlersTimer => "handlers -d 200ms --stimulus timer",
@@ -74,7 +75,7 @@ impl WaitName {
             WaitName::BootOoo => "sim boot --detail ooo",
         };
         let mut command: Vec<&str> = words.split_whitespace().collect();
-        command.extend(["--on", ON]);
+        command.extend(["--on", ON_MODEL]);
         if matches!(self, WaitName::BootSampled | WaitName::BootOoo) {
             command.extend(["--", LOOP]);
         }
@@ -82,19 +83,19 @@ impl WaitName {
     }
 }
 
-/// The time of a command, or why it has none.
-type Waited = Result<Duration, String>;
+/// The time of a command, or why it has no time.
+type Outcome = Result<Duration, String>;
 
 /// A row of the table.
 struct Wait {
     name: WaitName,
-    first: Waited,
-    second: Waited,
+    first: Outcome,
+    second: Outcome,
 }
 
-/// Measures the waits, and prints and records them.
+/// Measures the commands, and prints and records their times.
 ///
-/// Fails when there is no irqlab to run, or the caches cannot be made.
+/// Fails if there is no irqlab to run, or if the caches cannot be made.
 pub fn run(args: &SimArgs) -> anyhow::Result<std::process::ExitCode> {
     let WaitsArgs { irqlab, limit, row: chosen, .. } = &args.waits;
     let mut results = Results::start("sim-waits", &args.printing)?;
@@ -104,20 +105,21 @@ pub fn run(args: &SimArgs) -> anyhow::Result<std::process::ExitCode> {
     };
     let irqlab = irqlab.canonicalize().with_context(|| irqlab.display().to_string())?;
     let stop = stop_on_signals()?;
-    let all = WaitName::value_variants().iter().copied();
+    let every_name = WaitName::value_variants().iter().copied();
     let names: Vec<WaitName> =
-        all.filter(|name| chosen.is_empty() || chosen.contains(name)).collect();
+        every_name.filter(|name| chosen.is_empty() || chosen.contains(name)).collect();
     let cache = Cache::from_environment()?;
     let mut waits = Vec::new();
     for (number, name) in (1..).zip(&names) {
         if stop.is_requested() {
             break;
         }
-        let scratch = seeded(&cache)?;
-        let place = Place { irqlab: &irqlab, directory: scratch.path().to_owned(), limit: *limit };
+        let scratch = directory_with_downloads(&cache)?;
+        let runner =
+            Runner { irqlab: &irqlab, directory: scratch.path().to_owned(), limit: *limit };
         let measure = |time: &str| {
             say(&format!("[{number}/{}] {}, {time} time", names.len(), name.command().join(" ")));
-            place.measure(*name, &stop)
+            runner.measure(*name, &stop)
         };
         let first = measure("first")?;
         let second = if stop.is_requested() { Err(STOPPED.to_owned()) } else { measure("second")? };
@@ -125,12 +127,12 @@ pub fn run(args: &SimArgs) -> anyhow::Result<std::process::ExitCode> {
     }
     results.setting("irqlab", irqlab.display().to_string());
     results.setting("limit_s", limit.as_secs_f64());
-    results.setting("on", ON);
+    results.setting("on", ON_MODEL);
     let commands = names.iter().map(|name| (row_name(*name), name.command().join(" ").into()));
     results.setting("commands", Json::Object(commands.collect::<Map<_, _>>()));
     for wait in &waits {
-        for (time, waited) in [("first", &wait.first), ("second", &wait.second)] {
-            if let Err(reason) = waited {
+        for (time, outcome) in [("first", &wait.first), ("second", &wait.second)] {
+            if let Err(reason) = outcome {
                 let what = format!("{}, {time} time", row_name(wait.name));
                 results.absent("waits", what, reason.clone());
             }
@@ -158,20 +160,21 @@ fn next_to_this_program() -> anyhow::Result<PathBuf> {
 
 /// Name of a row in settings and absences.
 fn row_name(name: WaitName) -> String {
-    let (experiment, level) = name.texts();
+    let (experiment, level) = name.experiment_and_level();
     format!("{experiment}, {level}")
 }
 
+/// Table `waits`, with a row for each command.
 fn table(waits: &[Wait]) -> Table {
-    let ns = |waited: &Waited| {
-        let time = waited.as_ref().ok()?;
+    let ns = |outcome: &Outcome| {
+        let time = outcome.as_ref().ok()?;
         u64::try_from(time.as_nanos()).ok()
     };
     let columns = Columns::all([
         column("experiment", "What was measured; the setting `commands` has the command.")
-            .text(|wait: &Wait| wait.name.texts().0.to_owned()),
+            .text(|wait: &Wait| wait.name.experiment_and_level().0.to_owned()),
         column("level", "Level of detail of the simulation.")
-            .text(|wait: &Wait| wait.name.texts().1.to_owned()),
+            .text(|wait: &Wait| wait.name.experiment_and_level().1.to_owned()),
         column("first_ns", "Time of the command with a cache that has downloads only.")
             .uint(move |wait: &Wait| ns(&wait.first)),
         column("second_ns", "Time of the command when it runs again with the same cache.")
@@ -181,10 +184,9 @@ fn table(waits: &[Wait]) -> Table {
     columns.table("waits", doc, waits)
 }
 
-/// A directory next to the cache, with a cache that has the downloads alone. It disappears when it is dropped.
-///
-/// Fails when it cannot be made.
-fn seeded(cache: &Cache) -> anyhow::Result<TempDir> {
+/// Makes a directory next to the user's cache. Its subdirectory `cache` has only the downloads of the user's cache. The
+/// directory is removed on drop.
+fn directory_with_downloads(cache: &Cache) -> anyhow::Result<TempDir> {
     let root = cache.path("");
     let root = root.canonicalize().with_context(|| root.display().to_string())?;
     let parent = root.parent().context("the cache has no parent directory")?;
@@ -194,49 +196,50 @@ fn seeded(cache: &Cache) -> anyhow::Result<TempDir> {
     fs::create_dir(&copy).with_context(|| copy.display().to_string())?;
     for entry in cache.entries() {
         if is_download(&entry.name, entry.kind) {
-            let (from, to) = (root.join(&entry.name), copy.join(&entry.name));
-            link(&from, &to).with_context(|| format!("copying {}", from.display()))?;
+            let (source, destination) = (root.join(&entry.name), copy.join(&entry.name));
+            link(&source, &destination).with_context(|| format!("copying {}", source.display()))?;
         }
     }
     Ok(scratch)
 }
 
-/// Whether an entry of the cache is downloaded, or made of downloads alone.
+/// Whether an entry of the cache was downloaded, or was made from downloads alone.
 fn is_download(name: &str, kind: EntryKind) -> bool {
     let is_kept = kind == EntryKind::Kept && !name.starts_with("checkpoint-") && name != "limit";
     is_kept || name.starts_with("rootfs-")
 }
 
-/// Copies a file or a directory on the same file system, with files as links to the same data. irqlab replaces files of
-/// its cache, and never writes into them.
-fn link(from: &Path, to: &Path) -> io::Result<()> {
-    let kind = fs::symlink_metadata(from)?.file_type();
+/// Copies a file or a directory within a file system. Files become hard links to the same data. This is safe because
+/// irqlab replaces files of its cache, and never writes into them.
+fn link(source: &Path, destination: &Path) -> io::Result<()> {
+    let kind = fs::symlink_metadata(source)?.file_type();
     if kind.is_symlink() {
-        return std::os::unix::fs::symlink(fs::read_link(from)?, to);
+        return std::os::unix::fs::symlink(fs::read_link(source)?, destination);
     }
     if !kind.is_dir() {
-        return fs::hard_link(from, to);
+        return fs::hard_link(source, destination);
     }
-    fs::create_dir(to)?;
-    for entry in fs::read_dir(from)? {
+    fs::create_dir(destination)?;
+    for entry in fs::read_dir(source)? {
         let entry = entry?;
-        link(&entry.path(), &to.join(entry.file_name()))?;
+        link(&entry.path(), &destination.join(entry.file_name()))?;
     }
-    fs::set_permissions(to, fs::metadata(from)?.permissions())
+    fs::set_permissions(destination, fs::metadata(source)?.permissions())
 }
 
-/// Where a row's commands run.
-struct Place<'a> {
+/// Runs the commands of a row, with their own cache.
+struct Runner<'a> {
     irqlab: &'a Path,
+    /// The working directory, which also has the cache.
     directory: PathBuf,
     limit: Duration,
 }
 
-impl Place<'_> {
-    /// Runs a command of irqlab to its end, or to the limit.
+impl Runner<'_> {
+    /// Runs a command of irqlab to its end, or stops it at the time limit.
     ///
-    /// Fails when irqlab cannot be started or waited for.
-    fn measure(&self, name: WaitName, stop: &Stop) -> anyhow::Result<Waited> {
+    /// Fails if irqlab cannot be started or waited for.
+    fn measure(&self, name: WaitName, stop: &Stop) -> anyhow::Result<Outcome> {
         let messages = tempfile::tempfile_in(&self.directory).context("the messages of irqlab")?;
         let stderr = messages.try_clone().context("the messages of irqlab")?;
         let mut command = Command::new(self.irqlab);
@@ -246,8 +249,8 @@ impl Place<'_> {
         let started = Instant::now();
         let mut child = command.spawn().with_context(|| self.irqlab.display().to_string())?;
         let is_over = || stop.is_requested() || started.elapsed() >= self.limit;
-        let ended = wait(&mut child, &is_over).context("waiting for irqlab")?;
-        Ok(match ended {
+        let status = wait(&mut child, &is_over).context("waiting for irqlab")?;
+        Ok(match status {
             Some(status) if status.success() => Ok(started.elapsed()),
             Some(status) => Err(format!("irqlab ended with {status}: {}", last_line(messages))),
             None if stop.is_requested() => Err(STOPPED.to_owned()),
@@ -256,7 +259,8 @@ impl Place<'_> {
     }
 }
 
-/// Waits for a process. Ends it when `is_over` returns true, and returns `None` then.
+/// Waits until a process has ended, and returns its status. If `is_over` returns true before, ends the process and
+/// returns `None`.
 fn wait(child: &mut Child, is_over: &dyn Fn() -> bool) -> io::Result<Option<ExitStatus>> {
     while !is_over() {
         if let Some(status) = child.try_wait()? {
@@ -264,11 +268,11 @@ fn wait(child: &mut Child, is_over: &dyn Fn() -> bool) -> io::Result<Option<Exit
         }
         std::thread::sleep(POLL);
     }
-    // irqlab ends its machines. It may end at this moment.
+    // On SIGTERM, irqlab also ends its machines. The signal fails if irqlab has just ended.
     let _ = kill_process(Pid::from_child(child), Signal::TERM);
-    let asked = Instant::now();
+    let signalled = Instant::now();
     while child.try_wait()?.is_none() {
-        if asked.elapsed() >= END_TIMEOUT {
+        if signalled.elapsed() >= END_TIMEOUT {
             child.kill()?;
             child.wait()?;
             break;
@@ -278,10 +282,10 @@ fn wait(child: &mut Child, is_over: &dyn Fn() -> bool) -> io::Result<Option<Exit
     Ok(None)
 }
 
-/// The last line that is not empty, or a text that says that there is none.
+/// The last line of the file that is not empty, or a text that stands for a missing line.
 fn last_line(mut file: File) -> String {
     let mut text = Vec::new();
-    // What cannot be read is no reason to end the bench.
+    // A message that cannot be read must not end the bench.
     let _ = file.rewind().and_then(|()| file.take(STDERR_BYTES_MAX).read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().rfind(|line| !line.trim().is_empty());
@@ -304,11 +308,11 @@ mod tests {
         file
     }
 
-    fn measured(script: &str, limit: Duration) -> Waited {
+    fn measured(script: &str, limit: Duration) -> Outcome {
         let directory = tempfile::tempdir().unwrap();
         let irqlab = &program(directory.path(), script);
-        let place = Place { irqlab, directory: directory.path().to_owned(), limit };
-        place.measure(WaitName::BootOoo, &Stop::new().unwrap()).unwrap()
+        let runner = Runner { irqlab, directory: directory.path().to_owned(), limit };
+        runner.measure(WaitName::BootOoo, &Stop::new().unwrap()).unwrap()
     }
 
     #[test]
@@ -336,7 +340,7 @@ mod tests {
         fs::write(cache.path("kernel-1/lib/module"), "x").unwrap();
         std::os::unix::fs::symlink("lib/module", cache.path("kernel-1/link")).unwrap();
         fs::create_dir(cache.path("ready-1")).unwrap();
-        let scratch = seeded(&cache).unwrap();
+        let scratch = directory_with_downloads(&cache).unwrap();
         let copy = scratch.path().join("cache");
         assert_eq!(fs::read(copy.join("kernel-1/link")).unwrap(), b"x");
         assert!(!copy.join("ready-1").exists());

@@ -1,4 +1,5 @@
-//! The works that the simulator runs while it is measured: real programs, each on a machine from the cache.
+//! The works of `cargo xtask bench sim`: real programs that the simulated machine runs while the bench measures it.
+//! [`Maker`] prepares the machine of a work, from the cache or by a boot.
 
 use clap::ValueEnum;
 use live::window::Stop;
@@ -22,7 +23,7 @@ const GCC: &str = "FILE=/expected/stb_perlin.c; [ -f $FILE ] || FILE=/expected/m
 /// Runs 8 of the workload's 1,000 transactions.
 const TRANSACTIONS: &str = "/workload/region 8 1";
 /// Sends data from one network card of the machine to the other by TCP. The receiver's stdin stays open, because nc
-/// would end the connection at its end.
+/// closes the connection when its stdin ends.
 const STREAM: &str = "unshare -n sleep 600 & P=$!; sleep 0.1; ip link set eth1 netns $P; \
     nsenter -t $P -n ip addr add 10.0.0.2/24 dev eth1; nsenter -t $P -n ip link set eth1 up; \
     ip addr add 10.0.0.1/24 dev eth0; ip link set eth0 up; sleep 0.2; \
@@ -53,7 +54,7 @@ pub enum WorkName {
 }
 
 impl WorkName {
-    /// The first work with the same machine. Both machines take the same time without work.
+    /// The work whose time without work is valid for this one too, because both use the same machine.
     pub fn with_same_machine(self) -> WorkName {
         match self {
             WorkName::Kernel => WorkName::Loop,
@@ -74,17 +75,18 @@ impl WorkName {
     }
 }
 
-/// A work and its machine, which is measured with the work and without it.
+/// A work and its machine. The bench measures the machine with the work and without it.
 pub struct Work {
     pub name: WorkName,
     pub machine: Machine,
     pub start: Start,
-    /// The request with the work.
+    /// The guest's request with the work.
     pub request: String,
-    /// The request without the work; `None` if everything that the machine does is the work.
+    /// The guest's request without the work. `None` if the work is the boot itself.
     pub idle_request: Option<String>,
 }
 
+/// The tools and settings that make a [`Work`].
 pub struct Maker<'a> {
     pub cache: &'a Cache,
     pub qemu: &'a Qemu,
