@@ -42,7 +42,10 @@ const DISK: &str = "virtio-blk,latency=100us";
 /// How long a condition runs before its window opens.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Like [`WARM_UP`], with a model: its frequency is constant, and its caches are warm after some million instructions.
-const WARM_UP_WITH_MODEL: Duration = Duration::from_millis(50);
+const WARM_UP_WITH_SLOW_MODEL: Duration = Duration::from_millis(50);
+/// Like [`WARM_UP_WITH_SLOW_MODEL`], with a clock of at least [`FAST_CLOCK_HZ_MIN`].
+const WARM_UP_WITH_FAST_MODEL: Duration = Duration::from_millis(20);
+const FAST_CLOCK_HZ_MIN: u64 = 1_000_000_000;
 /// Number of operations of a stimulus at the low rate in a warm-up with a model. The first two may miss in all caches.
 const WARM_UP_OPERATIONS: u32 = 3;
 /// Default rule that ends a window with a model before its time.
@@ -82,8 +85,8 @@ pub struct HandlersArgs {
     #[arg(short, long, allow_hyphen_values = true, value_parser = duration, default_value = "10s",
           value_name = "TIME")]
     duration: Duration,
-    /// How long each condition runs before irqlab measures it [default: 500ms; with a model 50ms, or three times
-    /// --low-interval at the low rate]
+    /// How long each condition runs before irqlab measures it [default: 500ms; with a model 20ms, 50ms if its
+    /// clock is slower than 1 GHz, or three times --low-interval at the low rate]
     #[arg(long, allow_hyphen_values = true, value_parser = duration, value_name = "TIME")]
     warm_up: Option<Duration>,
     /// Load on every measured CPU: idle, or busy (zlib compression) [default: idle]
@@ -191,14 +194,14 @@ impl HandlersArgs {
     }
 
     /// The options of the command, for the settings of the run.
-    fn settings(&self) -> Map<String, Json> {
+    fn settings(&self, warm_ups: WarmUps) -> Map<String, Json> {
         // The command determines the length of its window.
         let duration_ns = self.command.is_empty().then(|| ns(self.duration));
         let settings = [
             ("version", json!(env!("CARGO_PKG_VERSION"))),
             ("duration_ns", json!(duration_ns)),
-            ("warm_up_ns", json!(ns(self.warm_up()))),
-            ("low_rate_warm_up_ns", json!(ns(self.low_rate_warm_up()))),
+            ("warm_up_ns", json!(ns(warm_ups.usual))),
+            ("low_rate_warm_up_ns", json!(ns(warm_ups.at_low_rate))),
             ("until", json!(self.until().map(|rule| rule.to_string()))),
             ("low_interval_ns", json!(ns(self.low_interval))),
             ("housekeeping", json!(self.housekeeping)),
@@ -215,16 +218,20 @@ impl HandlersArgs {
         matches!(&self.on, On::Sim(Some(_))) && !self.simulated.guest.free_running
     }
 
-    fn warm_up(&self) -> Duration {
-        let default = if self.has_model() { WARM_UP_WITH_MODEL } else { WARM_UP };
-        self.warm_up.unwrap_or(default)
-    }
-
-    /// The warm-up of conditions at the low rate.
-    fn low_rate_warm_up(&self) -> Duration {
+    /// How long conditions run before their windows. `clock_hz`: the model's clock; `None` without a model, and where a
+    /// model does not decide how guest time advances.
+    fn warm_ups(&self, clock_hz: Option<u64>) -> WarmUps {
+        if let Some(time) = self.warm_up {
+            return WarmUps { usual: time, at_low_rate: time };
+        }
+        let usual = match clock_hz {
+            None => WARM_UP,
+            Some(FAST_CLOCK_HZ_MIN..) => WARM_UP_WITH_FAST_MODEL,
+            Some(_) => WARM_UP_WITH_SLOW_MODEL,
+        };
         let operations = self.low_interval * WARM_UP_OPERATIONS;
-        let is_default = self.warm_up.is_none() && self.has_model();
-        if is_default { operations.max(self.warm_up()) } else { self.warm_up() }
+        let at_low_rate = if clock_hz.is_some() { operations.max(usual) } else { usual };
+        WarmUps { usual, at_low_rate }
     }
 
     /// The rule that ends each window before its time. `None`: windows last their whole time.
@@ -238,6 +245,14 @@ impl HandlersArgs {
     fn plan(&self) -> anyhow::Result<Plan> {
         Ok(Plan { conditions: self.conditions()?, histograms: self.histograms })
     }
+}
+
+/// How long conditions run before their windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WarmUps {
+    /// At the high rate, and without a stimulus.
+    usual: Duration,
+    at_low_rate: Duration,
 }
 
 fn or_default<'a, T>(values: &'a [T], default: &'a [T]) -> &'a [T] {
@@ -287,7 +302,7 @@ fn run_live(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     let host = host_facts(&Root::default());
     let settings = live_settings(args, &host)?;
     let open = OpenRun::new("handlers", &args.results)?;
-    let mut context = open.context(run_host_block(&host), args.settings());
+    let mut context = open.context(run_host_block(&host), args.settings(args.warm_ups(None)));
     context.settings.insert("out".into(), json!(open.directory()));
     console::say_more("calibrating the probes");
     let mut bench = LiveBench::new(settings)?;
@@ -322,7 +337,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
     if let Some(list) = &args.housekeeping {
         settings.housekeeping = usable_cpus(Some(list))?;
     }
-    settings.warm_up = args.warm_up();
+    settings.warm_up = args.warm_ups(None).usual;
     settings.events = live_events(args, host);
     settings.peer.clone_from(&args.peer);
     settings.disk_file.clone_from(&args.disk_file);
@@ -341,7 +356,7 @@ fn live_settings(args: &HandlersArgs, host: &HostFacts) -> anyhow::Result<LiveSe
 /// Measures in a simulated machine, or prints the plan with `--dry-run`.
 fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<ExitCode> {
     let vcpus = args.simulated.vcpus.unwrap_or(1);
-    let mut request = guest_request(args, vcpus)?;
+    let housekeeping = housekeeping_cpus(args, vcpus)?;
     let cache = Cache::from_environment()?;
     let misses = args.misses;
     let model = if misses {
@@ -355,13 +370,19 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     if misses && user == User::Sampled {
         bail!(Usage("--misses and --user-mode sampled cannot be combined".to_owned()));
     }
-    request.warms_in_samples = user == User::Sampled;
+    let clock_hz = model.as_ref().filter(|_| args.has_model()).map(|model| model.model.clock_hz);
+    let warm_ups = args.warm_ups(clock_hz);
+    let request = HandlersRequest {
+        warms_in_samples: user == User::Sampled,
+        ..guest_request(args, warm_ups, housekeeping)
+    };
+    let limits = limits(args, warm_ups);
     let open = OpenRun::new("handlers", &args.results)?;
     let span_counts = !args.events.iter().any(|name| name == "none");
     // Misses are counted for each service, so services must be recorded, too.
     let services = misses;
     // At the guest's time limit, the window ends with the results so far. So its clock must not jump past the limit.
-    let window = args.duration.min(Duration::from_secs(limits(args).guest_s.into()));
+    let window = args.duration.min(Duration::from_secs(limits.guest_s.into()));
     let until =
         args.until().map(|rule| Until { enough: rule, window_ns: ns(window), warm_up_ns: 0 });
     let watch = Watch {
@@ -378,15 +399,15 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
     let mut prepared = Simulated::prepare(cache, guest, vcpus, watch, stop, |machine| {
         add_disk(machine, args.stimulus.contains(&Stimulus::Disk), DISK)
     })?;
-    prepared.guest.limits = limits(args);
-    let context = open.context(prepared.host(), args.settings());
+    prepared.guest.limits = limits;
+    let context = open.context(prepared.host(), args.settings(warm_ups));
     let conditions = args.conditions()?;
     let jobs = args.simulated.jobs.choose(conditions.len(), prepared.guest.machine.memory_mib);
     let mut bench = SimBench::new(SimSettings {
         guest: prepared.guest,
         jobs,
         request,
-        low_rate_warm_up_ns: ns(args.low_rate_warm_up()),
+        low_rate_warm_up_ns: ns(warm_ups.at_low_rate),
         events: args.events.clone(),
         kernel: (prepared.facts.symbols.clone(), prepared.facts.btf.clone()),
         on_host: Map::from_iter([("out".to_owned(), json!(open.directory()))]),
@@ -398,19 +419,19 @@ fn run_simulated(args: &HandlersArgs, model: Option<&str>) -> anyhow::Result<Exi
 }
 
 /// The time limits of each machine. Without `--guest-limit`, warm-up and window are added to the default limit.
-fn limits(args: &HandlersArgs) -> Limits {
+fn limits(args: &HandlersArgs, warm_ups: WarmUps) -> Limits {
     let guest = &args.simulated.guest;
     let mut limits = guest.limits();
     if guest.guest_limit.is_none() {
-        let measurement_s = (args.low_rate_warm_up() + args.duration).as_secs();
+        let measurement_s = (warm_ups.at_low_rate + args.duration).as_secs();
         let measurement_s = u32::try_from(measurement_s).unwrap_or(u32::MAX);
         limits.guest_s = limits.guest_s.saturating_add(measurement_s);
     }
     limits
 }
 
-/// The request to each guest. The bench sets its condition.
-fn guest_request(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<HandlersRequest> {
+/// The guest's CPUs for irqlab's own processes. Refuses `--cpus` that leaves out CPUs of the machine.
+fn housekeeping_cpus(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<Vec<u32>> {
     if let Some(list) = &args.cpus
         && guest_cpus(list, vcpus)?.len() < vcpus as usize
     {
@@ -419,16 +440,53 @@ fn guest_request(args: &HandlersArgs, vcpus: u32) -> anyhow::Result<HandlersRequ
         )));
     }
     let housekeeping = args.housekeeping.as_deref().map(|list| guest_cpus(list, vcpus));
-    Ok(HandlersRequest {
+    Ok(housekeeping.transpose()?.unwrap_or_default())
+}
+
+/// The request to each guest. The bench sets its condition.
+fn guest_request(
+    args: &HandlersArgs,
+    warm_ups: WarmUps,
+    housekeeping: Vec<u32>,
+) -> HandlersRequest {
+    HandlersRequest {
         condition: Condition::Ambient,
-        warm_up_ns: ns(args.warm_up()),
+        warm_up_ns: ns(warm_ups.usual),
         warms_in_samples: false,
         duration_ns: ns(args.duration),
         command: (!args.command.is_empty()).then(|| shell_line(&args.command)),
         low_interval_ns: ns(args.low_interval),
-        housekeeping: housekeeping.transpose()?.unwrap_or_default(),
+        housekeeping,
         disk_file: args.disk_file.clone(),
         probed: false,
         events: Vec::new(),
-    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: HandlersArgs,
+    }
+
+    #[test]
+    fn a_fast_model_is_warm_sooner_and_the_low_rate_needs_three_operations() {
+        let warm_ups = |options: &str, clock_hz| {
+            let line = format!("handlers {options}");
+            let WarmUps { usual, at_low_rate } =
+                Line::try_parse_from(line.split_whitespace()).unwrap().args.warm_ups(clock_hz);
+            (usual.as_millis(), at_low_rate.as_millis())
+        };
+        assert_eq!(warm_ups("", None), (500, 500));
+        assert_eq!(warm_ups("", Some(4_700_000_000)), (20, 150));
+        assert_eq!(warm_ups("", Some(200_000_000)), (50, 150));
+        assert_eq!(warm_ups("--low-interval 1ms", Some(1_000_000_000)), (20, 20));
+        assert_eq!(warm_ups("--warm-up 7ms", Some(1_000_000_000)), (7, 7));
+    }
 }

@@ -121,7 +121,7 @@ fn a_stopped_loop_keeps_its_detours() {
     if !can_simulate(&Place::new()) {
         return;
     }
-    let line = "noise -v --on sim:r4400-1994 --loop detour,fwq -d 100s --warm-up 1us --quantum 1ms --json --out run";
+    let line = "noise -v --on sim:r4400-1994 --loop detour,fwq -d 100s --until end --warm-up 1us --quantum 1ms --json --out run";
     let ended = stopped_at(line, ("loop detour: window 1", 1), Signal::TERM);
     let run = partial(&ended, "loop detour after ");
     partial(&ended, "loop fwq");
