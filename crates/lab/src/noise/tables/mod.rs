@@ -127,10 +127,13 @@ pub(super) fn all_rows() -> TableDisplay {
 
 /// A note of a table: how a simulated bench executes user mode. Live runs lack the setting, and do not show the note.
 const USER_MODE_NOTE: &str = "user mode {settings.user_mode}";
+/// When windows ended before their time, as a note of a table; runs whose windows last their time lack the setting.
+const UNTIL_NOTE: &str = "windows may end early, at {settings.until} (--until)";
 
 /// Display hints of the tables `fwq` and `ftq`: all rows, with the note on user mode.
 fn quanta_rows() -> TableDisplay {
-    TableDisplay { notes: vec![USER_MODE_NOTE.to_owned()], ..all_rows() }
+    let notes = [USER_MODE_NOTE, UNTIL_NOTE].map(str::to_owned).to_vec();
+    TableDisplay { notes, ..all_rows() }
 }
 
 /// Display hints of a table of single events. A terminal shows none of its rows: only pictures and programs use them.

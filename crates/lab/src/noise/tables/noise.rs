@@ -8,8 +8,8 @@ use super::super::sample::NoiseSample;
 use super::super::split::{Class, Part};
 use super::single::cause_columns;
 use super::{
-    DetourLoop, USER_MODE_NOTE, all_rows, cpu_column, detour_loops, ended_by, ended_by_column,
-    no_rows, rate_hz, ratio,
+    DetourLoop, UNTIL_NOTE, USER_MODE_NOTE, all_rows, cpu_column, detour_loops, ended_by,
+    ended_by_column, no_rows, rate_hz, ratio,
 };
 use crate::quantiles::{interval_link, p50_p99_interval_columns};
 
@@ -209,6 +209,7 @@ fn notes() -> Vec<String> {
         "kernel entry latency at most {settings.entry_latency_max_ns}",
         "{settings.scheduler}",
         USER_MODE_NOTE,
+        UNTIL_NOTE,
         "irqlab's own thread on CPUs {settings.observer_cpus}",
         "in {observer.compared_pairs} pairs of windows, lost {observer.bare_lost_ratio} untraced, \
          {observer.traced_lost_ratio} traced",
