@@ -84,17 +84,18 @@ fn block(thrown: &mut Thrown, layout: Layout) -> Block {
     let branch = Instruction::of(Unit::Branch).branching(BranchKind::Conditional);
     instructions.push(branch.reading(&[Register::FLAGS]));
     let address = 0x40_0000 + thrown.throw() % (1 << 18);
-    let span = CodeSpan { virtual_address: address, physical: address, bytes: 24 };
+    let (virtual_address, physical) = (VirtualAddress(address), PhysicalAddress(address));
+    let span = CodeSpan { virtual_address, physical, bytes: 24 };
     let mut access = |instruction, write| Access {
-        virtual_address: thrown.throw() % (1 << 20) * 8,
-        physical: Some(0),
+        virtual_address: VirtualAddress(thrown.throw() % (1 << 20) * 8),
+        physical: Some(PhysicalAddress(0)),
         instruction,
         bytes: 8,
         write,
     };
     let accesses = [Some(access(0, false)), stores.then(|| access(4, true))];
     Block {
-        template: Template::new(layout, (span, None), &instructions, Some(address)),
+        template: Template::new(layout, (span, None), &instructions, Some(virtual_address)),
         accesses: accesses.into_iter().flatten().collect(),
         // One branch of eight is random.
         taken: if thrown.throw().is_multiple_of(8) { u64::MAX } else { thrown.throw() },
@@ -117,7 +118,8 @@ fn execute(
     for _ in 0..ROUNDS {
         for block in blocks {
             let coin = if block.taken == u64::MAX { thrown.throw() } else { block.taken };
-            let next = if coin.is_multiple_of(2) { 0x1000 } else { block.template.address() + 24 };
+            let fall_through = block.template.address().plus(24);
+            let next = if coin.is_multiple_of(2) { VirtualAddress(0x1000) } else { fall_through };
             let instructions = block.template.len() as u32;
             let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
             each(black_box(&block.template), &executed, thrown);

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use machine::VirtualAddress;
 use machine::core::Special;
 use machine::decode::Decoder;
 
@@ -45,7 +46,7 @@ fn main() {
     let mut specials: BTreeMap<String, u64> = BTreeMap::new();
     let start = cpu_seconds();
     while at < code.len() {
-        let decoded = decoder.decode(&code[at..], at as u64);
+        let decoded = decoder.decode(&code[at..], VirtualAddress(at as u64));
         let decoded = decoder.core_instruction(&decoded);
         at += usize::from(decoded.bytes()).max(1);
         number += 1;

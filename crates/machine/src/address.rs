@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+/// The smallest page of the guest, as a power of two.
+const PAGE_SHIFT: u32 = 12;
+
 /// An address as a guest's instructions use it, before translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
@@ -70,11 +73,32 @@ macro_rules! address_functions {
                 self.0 & ((1 << shift) - 1)
             }
 
+            /// The first byte of the block of `1 << shift` bytes that contains the address.
+            #[inline(always)]
+            #[must_use]
+            pub fn block_start(self, shift: u32) -> Self {
+                $address(self.0 & !((1 << shift) - 1))
+            }
+
+            /// Whether both addresses are in one block of `1 << shift` bytes.
+            #[inline(always)]
+            #[must_use]
+            pub fn is_in_block_of(self, other: Self, shift: u32) -> bool {
+                self.block_number(shift) == other.block_number(shift)
+            }
+
             /// The number of the 4 KiB page that contains the address.
             #[inline(always)]
             #[must_use]
             pub fn page(self) -> u64 {
-                self.block_number(12)
+                self.block_number(PAGE_SHIFT)
+            }
+
+            /// The offset of the address in its 4 KiB page.
+            #[inline(always)]
+            #[must_use]
+            pub fn offset_in_page(self) -> u64 {
+                self.offset_in_block(PAGE_SHIFT)
             }
 
             /// The address `bytes` after this one. Wraps: the address after the last one is 0.

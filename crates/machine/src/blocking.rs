@@ -21,9 +21,9 @@ use crate::tag_array::{SetIndex, Slot, Tag, TagArray};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeSpan {
     /// Address of the first byte.
-    pub virtual_address: u64,
+    pub virtual_address: VirtualAddress,
     /// Address of the first byte.
-    pub physical: u64,
+    pub physical: PhysicalAddress,
     /// The length in bytes.
     pub bytes: u32,
 }
@@ -32,7 +32,7 @@ pub struct CodeSpan {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LineRun {
     /// An address in the page.
-    virtual_address: u64,
+    virtual_address: VirtualAddress,
     first_line: LineAddress,
     /// The number of lines. Zero for an empty run.
     lines: u32,
@@ -41,8 +41,8 @@ struct LineRun {
 impl LineRun {
     fn new(line_shift: u32, span: CodeSpan) -> LineRun {
         let Some(length) = span.bytes.checked_sub(1) else { return LineRun::default() };
-        let first_line = PhysicalAddress(span.physical).line(line_shift);
-        let last = PhysicalAddress(span.physical + u64::from(length)).line(line_shift);
+        let first_line = span.physical.line(line_shift);
+        let last = span.physical.plus(length.into()).line(line_shift);
         let lines = last.0 - first_line.0 + 1;
         LineRun { virtual_address: span.virtual_address, first_line, lines: lines as u32 }
     }
@@ -59,7 +59,7 @@ pub struct CodeBlock {
     second_lines: u32,
     /// The distance from `virtual_address` to an address in the second page. A second 64-bit address would not fit.
     second_offset: u32,
-    virtual_address: u64,
+    virtual_address: VirtualAddress,
     first_line: LineAddress,
     second_line: LineAddress,
 }
@@ -80,7 +80,7 @@ impl CodeBlock {
             instructions,
             first_lines: first.lines,
             second_lines: second.lines,
-            second_offset: second.virtual_address.wrapping_sub(first.virtual_address) as u32,
+            second_offset: second.virtual_address.bytes_after(first.virtual_address) as u32,
             virtual_address: first.virtual_address,
             first_line: first.first_line,
             second_line: second.first_line,
@@ -100,7 +100,7 @@ impl CodeBlock {
     /// The lines in the second page. Empty if the block lies in one page.
     fn second_run(&self) -> LineRun {
         LineRun {
-            virtual_address: self.virtual_address.wrapping_add(self.second_offset.into()),
+            virtual_address: self.virtual_address.plus(self.second_offset.into()),
             first_line: self.second_line,
             lines: self.second_lines,
         }
@@ -250,14 +250,23 @@ fn translation_index(virtual_address: VirtualAddress) -> usize {
 #[derive(Clone, Copy, Debug)]
 struct LastFetch {
     /// An address in the page of the line.
-    virtual_address: u64,
+    virtual_address: VirtualAddress,
     line: LineAddress,
     /// The size of the page. Zero if nothing was fetched since the last flush of the TLBs: then no address is in the
     /// page.
     page_bytes: u64,
 }
 
-const NO_FETCH: LastFetch = LastFetch { virtual_address: 0, line: LineAddress(0), page_bytes: 0 };
+const NO_FETCH: LastFetch =
+    LastFetch { virtual_address: VirtualAddress(0), line: LineAddress(0), page_bytes: 0 };
+
+impl LastFetch {
+    /// Whether the lines of `run` are in the page of this fetch.
+    #[inline(always)]
+    fn is_in_page_of(&self, run: &LineRun) -> bool {
+        run.virtual_address.0 ^ self.virtual_address.0 < self.page_bytes
+    }
+}
 
 /// An in-order processor that executes one instruction at a time and waits for each miss, with its
 /// L1I, L1D, L2 and TLBs.
@@ -404,7 +413,7 @@ impl BlockingMachine {
         let line_bytes = 1 << self.data_shift;
         let offset = virtual_address.offset_in_block(self.data_shift);
         let further_count = (offset + (bytes - 1)) / line_bytes;
-        let start = VirtualAddress(virtual_address.0 - offset);
+        let start = virtual_address.block_start(self.data_shift);
         let further_lines = (1..=further_count).map(move |line| start.plus(line * line_bytes));
         std::iter::once(virtual_address).chain(further_lines)
     }
@@ -463,12 +472,8 @@ impl BlockingMachine {
             return false;
         }
         let mut lines = LineRange::new(run.first_line, run.lines.into());
-        if run.virtual_address ^ self.last_fetch.virtual_address >= self.last_fetch.page_bytes {
-            if self
-                .itlb
-                .access_known(VirtualAddress(run.virtual_address), self.counts.fetches + 1)
-                .is_none()
-            {
+        if !self.last_fetch.is_in_page_of(&run) {
+            if self.itlb.access_known(run.virtual_address, self.counts.fetches + 1).is_none() {
                 return false;
             }
             self.last_fetch.virtual_address = run.virtual_address;
@@ -503,8 +508,8 @@ impl BlockingMachine {
         }
         let last = self.last_fetch;
         let mut lines = LineRange::new(run.first_line, run.lines.into());
-        if run.virtual_address ^ last.virtual_address >= last.page_bytes {
-            self.translate_fetch(VirtualAddress(run.virtual_address));
+        if !last.is_in_page_of(run) {
+            self.translate_fetch(run.virtual_address);
         } else if run.first_line == last.line {
             lines.skip_through(run.first_line);
         }
@@ -668,8 +673,9 @@ mod tests {
     #[test]
     fn a_span_has_the_lines_that_its_bytes_touch() {
         let lines = |address: u64, bytes: u32| {
-            let span = CodeSpan { virtual_address: address, physical: address + 4096, bytes };
-            let run = LineRun::new(4, span);
+            let virtual_address = VirtualAddress(address);
+            let physical = PhysicalAddress(address + 4096);
+            let run = LineRun::new(4, CodeSpan { virtual_address, physical, bytes });
             assert!(bytes == 0 || run.first_line == LineAddress((address + 4096) / 16));
             run.lines
         };

@@ -16,6 +16,7 @@ use iced_x86::{
     UsedMemory,
 };
 
+use crate::address::VirtualAddress;
 use crate::core::{self, ADDRESS_HAS_INDEX, Instruction, Register, Special, StringOperation, Unit};
 use crate::predict::BranchKind;
 
@@ -303,18 +304,18 @@ impl Decoded {
 
     /// The address of the called function, if it is in the instruction.
     #[must_use]
-    pub fn called_function(&self) -> Option<u64> {
-        self.x86.is_call_near().then(|| self.x86.near_branch_target())
+    pub fn called_function(&self) -> Option<VirtualAddress> {
+        self.x86.is_call_near().then(|| VirtualAddress(self.x86.near_branch_target()))
     }
 
     /// The target of a branch, if it is in the instruction.
     #[must_use]
-    pub fn target(&self) -> Option<u64> {
+    pub fn target(&self) -> Option<VirtualAddress> {
         let is_direct = matches!(
             branch_kind(self.x86.flow_control()),
             Some(BranchKind::Conditional | BranchKind::Jump | BranchKind::Call)
         );
-        (is_direct && !self.x86.is_invalid()).then(|| self.x86.near_branch_target())
+        (is_direct && !self.x86.is_invalid()).then(|| VirtualAddress(self.x86.near_branch_target()))
     }
 }
 
@@ -349,10 +350,10 @@ impl Decoder {
     /// Decodes 64-bit code first. An instruction that is invalid there is decoded as 32-bit or 16-bit code,
     /// except for [`Decoder::core_instruction`].
     #[must_use]
-    pub fn decode(&self, bytes: &[u8], address: u64) -> Decoded {
+    pub fn decode(&self, bytes: &[u8], address: VirtualAddress) -> Decoded {
         let bytes = &bytes[..bytes.len().min(BYTES_MAX)];
         let decode_as =
-            |bits| BytesDecoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
+            |bits| BytesDecoder::with_ip(bits, bytes, address.0, DecoderOptions::NONE).decode();
         let x86 = decode_as(64);
         let valid = if x86.is_invalid() {
             let other_modes = [32, 16].into_iter().map(decode_as);
@@ -1039,7 +1040,7 @@ mod tests {
     const FLAGS: Register = Register::FLAGS;
 
     fn decoded(bytes: &[u8]) -> Decoded {
-        Decoder::default().decode(bytes, 0x1000)
+        Decoder::default().decode(bytes, VirtualAddress(0x1000))
     }
 
     fn decode(bytes: &[u8]) -> Instruction {
@@ -1133,7 +1134,8 @@ mod tests {
 
     #[test]
     fn branches_have_their_kinds_and_targets() {
-        let branch = |bytes: &[u8]| (decode(bytes).branch(), decoded(bytes).target());
+        let branch =
+            |bytes: &[u8]| (decode(bytes).branch(), decoded(bytes).target().map(|target| target.0));
         assert_eq!(branch(&[0x74, 0x10]), (Some(BranchKind::Conditional), Some(0x1012)));
         assert_eq!(branch(&[0xeb, 0xfe]), (Some(BranchKind::Jump), Some(0x1000)));
         assert_eq!(branch(&[0xe8, 0, 1, 0, 0]), (Some(BranchKind::Call), Some(0x1105)));
@@ -1497,8 +1499,10 @@ mod tests {
 
     #[test]
     fn calls_have_a_register_or_a_function() {
-        let call_of =
-            |bytes: &[u8]| (decoded(bytes).calls_register(), decoded(bytes).called_function());
+        let call_of = |bytes: &[u8]| {
+            let function = decoded(bytes).called_function();
+            (decoded(bytes).calls_register(), function.map(|function| function.0))
+        };
         assert_eq!(call_of(&[0xff, 0xd0]), (true, None));
         assert_eq!(call_of(&[0x41, 0xff, 0xd3]), (true, None));
         assert_eq!(call_of(&[0xe8, 0, 1, 0, 0]), (false, Some(0x1105)));
@@ -1510,7 +1514,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..40), address: u64) {
             let mut decoder = Decoder::default();
-            let decoded = decoder.decode(&bytes, address);
+            let decoded = decoder.decode(&bytes, VirtualAddress(address));
             let _ = (decoded.operation(), decoded.device_write(), decoded.is_branch());
             let _ = (decoded.target(), decoded.called_function(), decoded.calls_register());
             prop_assert!(usize::from(decoder.core_instruction(&decoded).bytes()) <= bytes.len());

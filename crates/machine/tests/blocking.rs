@@ -249,9 +249,14 @@ impl Pair {
         }
     }
 
-    fn access(&self, kind: AccessKind, address: u64, physical: u64, bytes: u32) -> Access {
+    fn access(
+        &self,
+        kind: AccessKind,
+        virtual_address: VirtualAddress,
+        physical: PhysicalAddress,
+        bytes: u32,
+    ) -> Access {
         let page = PageSize::Small;
-        let (virtual_address, physical) = (VirtualAddress(address), PhysicalAddress(physical));
         let pc = VirtualAddress::default();
         Access { cpu: 0, kind, virtual_address, physical, bytes, pc, page, start: Cycle::START }
     }
@@ -259,9 +264,9 @@ impl Pair {
     fn block(&mut self, address: u64, bytes: u32, instructions: u32) {
         self.system.execute(0, Instructions::from(instructions));
         let in_page = (GUEST_PAGE_BYTES - address % GUEST_PAGE_BYTES).min(bytes.into()) as u32;
-        let span = |virtual_address: u64, bytes: u32| CodeSpan {
-            virtual_address,
-            physical: self.tables.code(virtual_address),
+        let span = |address: u64, bytes: u32| CodeSpan {
+            virtual_address: VirtualAddress(address),
+            physical: PhysicalAddress(self.tables.code(address)),
             bytes,
         };
         let second = span(address + u64::from(in_page), bytes - in_page);
@@ -288,16 +293,16 @@ impl Pair {
         };
         assert!(!is_fast || lines.len() == 1);
         for line in lines {
-            let physical = self.tables.data(line.0);
+            let physical = self.tables.data(line.0).map(PhysicalAddress);
             let kind = if write { AccessKind::Store } else { AccessKind::Load };
-            let access = self.access(kind, line.0, physical.unwrap_or(0), 1);
+            let access = self.access(kind, line, physical.unwrap_or_default(), 1);
             match physical {
                 Some(_) => self.system.access_blocking(&access),
                 None => self.system.access_device_blocking(&access),
             };
             let translate = |asked: VirtualAddress| {
                 assert_eq!(asked, line);
-                physical.map(PhysicalAddress)
+                physical
             };
             match write {
                 _ if is_fast => {}
@@ -378,7 +383,8 @@ fn a_known_page_is_not_asked_for_until_a_flush() {
 #[test]
 fn a_page_stays_forgotten_however_many_flushes_later() {
     let mut machine = BlockingMachine::new(&r4400());
-    let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 8 };
+    let (virtual_address, physical) = (VirtualAddress(0x1000), PhysicalAddress(0x1000));
+    let span = CodeSpan { virtual_address, physical, bytes: 8 };
     let block = CodeBlock::new(machine.fetch_line_shift(), 2, span, None);
     let mut asked = 0;
     // Numbers of flushes around which the counter of a few bits wraps.

@@ -55,7 +55,8 @@ fn access(kind: AccessKind, address: u64) -> Access {
 
 impl Machine for BlockingMachine {
     fn execute(&mut self, number: u32) {
-        let nowhere = CodeSpan { virtual_address: 0, physical: 0, bytes: 0 };
+        let (virtual_address, physical) = (VirtualAddress(0), PhysicalAddress(0));
+        let nowhere = CodeSpan { virtual_address, physical, bytes: 0 };
         self.execute_block(&CodeBlock::new(self.fetch_line_shift(), number, nowhere, None));
     }
 

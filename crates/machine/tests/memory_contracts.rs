@@ -664,8 +664,8 @@ fn m24_stores_around_the_caches_are_combined_by_line() {
     system.access_blocking(&load(0, 0x4000, 0));
     let mut around = |address: u64, now: u64| {
         let access = CoreAccess {
-            virtual_address: address,
-            physical: Some(address),
+            virtual_address: VirtualAddress(address),
+            physical: Some(PhysicalAddress(address)),
             instruction: 0,
             bytes: 8,
             write: true,
@@ -711,18 +711,22 @@ fn m25_a_store_to_code_drops_it_from_l1i() {
 
 #[test]
 fn m26_a_miss_has_the_address_of_its_instruction() {
-    let span = CodeSpan { virtual_address: 0x40_0ffe, physical: 0x9_0ffe, bytes: 2 };
-    let second = CodeSpan { virtual_address: 0x40_1000, physical: 0x3_1000, bytes: 10 };
+    let span = |virtual_address, physical, bytes| CodeSpan {
+        virtual_address: VirtualAddress(virtual_address),
+        physical: PhysicalAddress(physical),
+        bytes,
+    };
+    let spans = (span(0x40_0ffe, 0x9_0ffe, 2), Some(span(0x40_1000, 0x3_1000, 10)));
     let layout = Layout { line_shift: 6, ..Layout::default() };
     let instructions = [3, 7, 2].map(Instruction::nothing);
-    let block = Template::new(layout, (span, Some(second)), &instructions, None);
+    let block = Template::new(layout, spans, &instructions, None);
     let mut system = MemorySystem::new(&plain(ZEN3), 1);
     system.classify_misses(ClassifierConfig { misses_kept: 10, ..ClassifierConfig::default() });
     for (number, instruction) in [(0, 0), (1, 2), (2, 1), (3, 9)] {
         let address = 0x10_0000 + number * 0x1000;
         let access = CoreAccess {
-            virtual_address: address,
-            physical: Some(address),
+            virtual_address: VirtualAddress(address),
+            physical: Some(PhysicalAddress(address)),
             instruction,
             bytes: 8,
             write: false,

@@ -572,8 +572,8 @@ proptest! {
                 _ => {}
             }
             let access = CoreAccess {
-                virtual_address: address,
-                physical: (what != 2).then_some(address),
+                virtual_address: VirtualAddress(address),
+                physical: (what != 2).then_some(PhysicalAddress(address)),
                 instruction: 0,
                 bytes,
                 write: kind == AccessKind::Store,
@@ -618,9 +618,9 @@ fn loads_and_stores_of_a_warm_line_hit_at_once() {
         pc: VirtualAddress::default(),
         page: PageSize::Small,
     };
-    let access = |virtual_address, write| CoreAccess {
-        virtual_address,
-        physical: Some(virtual_address),
+    let access = |address, write| CoreAccess {
+        virtual_address: VirtualAddress(address),
+        physical: Some(PhysicalAddress(address)),
         instruction: 0,
         bytes: 8,
         write,

@@ -107,8 +107,8 @@ fn misses_of_a_core_overlap() {
     for part in addresses.chunks(32) {
         let steps: Vec<_> = part.iter().map(|address| load(1, 2, *address)).collect();
         let block = block(layout(&core), 0x40_0000, &steps);
-        let executed =
-            ExecutedBlock { instructions: 32, accesses: &block.accesses, next: 0x40_0000 };
+        let next = block.template.address();
+        let executed = ExecutedBlock { instructions: 32, accesses: &block.accesses, next };
         runs.run(&block.template, &executed, &mut port);
     }
     // An MSHR is in use until the line is filled, without the latency of a hit.

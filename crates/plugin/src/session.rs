@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use attribution::KernelContext;
+use machine::VirtualAddress;
 use machine::decode::Decoder;
 
 use crate::check::CountCheck;
@@ -211,7 +212,7 @@ impl Session {
             processors.set_context(vcpu, executing, ended, &mut guest);
         }
         cpu::with_vcpu(vcpu, |cpu| {
-            cpu.set_awaited_address(awaited_address);
+            cpu.set_awaited_address(awaited_address.map(VirtualAddress));
             cpu.set_runs_idle_task(context == KernelContext::Idle);
             cpu.set_sampled_context(context);
         });

@@ -87,7 +87,7 @@ pub struct Program {
 /// Any translation will do.
 pub fn physical(address: VirtualAddress) -> Option<PhysicalAddress> {
     let frame = address.page().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
-    Some(PhysicalAddress(frame << 12 | address.offset_in_block(12)))
+    Some(PhysicalAddress(frame << 12 | address.offset_in_page()))
 }
 
 /// Consecutive blocks of 3 to 7 instructions of 4 bytes.
@@ -97,10 +97,10 @@ fn blocks(line_shift: u32, random: &mut Random) -> Vec<CodeBlock> {
         let instructions = 3 + random.below(5) as u32;
         let bytes = instructions * 4;
         let in_page = (4096 - address % 4096).min(bytes.into()) as u32;
-        let span = |virtual_address, bytes| CodeSpan {
-            virtual_address,
-            physical: physical(VirtualAddress(virtual_address)).unwrap_or_default().0,
-            bytes,
+        let span = |address, bytes| {
+            let virtual_address = VirtualAddress(address);
+            let physical = physical(virtual_address).unwrap_or_default();
+            CodeSpan { virtual_address, physical, bytes }
         };
         let first = span(address, in_page);
         let second = span(address + u64::from(in_page), bytes - in_page);

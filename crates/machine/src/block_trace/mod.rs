@@ -48,7 +48,7 @@ pub struct BlockRun {
     /// The number of instructions from the block's start to the last executed one.
     pub instructions: u32,
     /// The address that executed next.
-    pub next: u64,
+    pub next: VirtualAddress,
     /// The loads and stores of the executed instructions.
     pub accesses: Vec<Access>,
 }
@@ -60,7 +60,7 @@ const INTERRUPT: u8 = 3;
 const FLUSH: u8 = 4;
 const SPACE: u8 = 5;
 /// Stands for the missing physical address of an access to a device.
-const DEVICE: u64 = u64::MAX;
+const DEVICE: PhysicalAddress = PhysicalAddress(u64::MAX);
 
 impl Event {
     /// Appends the event to a trace.
@@ -71,8 +71,8 @@ impl Event {
                 let (first, second) = &code.spans;
                 trace.push(u8::from(second.is_some()));
                 for span in [Some(first), second.as_ref()].into_iter().flatten() {
-                    trace.extend(span.virtual_address.to_le_bytes());
-                    trace.extend(span.physical.to_le_bytes());
+                    trace.extend(span.virtual_address.0.to_le_bytes());
+                    trace.extend(span.physical.0.to_le_bytes());
                     trace.extend(span.bytes.to_le_bytes());
                 }
                 trace.extend((code.instructions.len() as u32).to_le_bytes());
@@ -111,7 +111,7 @@ impl Event {
             CODE => {
                 let has_second = byte(trace)? != 0;
                 let mut span = || {
-                    let (virtual_address, physical) = (word(trace)?, word(trace)?);
+                    let (virtual_address, physical) = addresses(trace)?;
                     let bytes = u32::from_le_bytes(take(trace)?);
                     Some(CodeSpan { virtual_address, physical, bytes })
                 };
@@ -152,11 +152,11 @@ fn write_run(run: &BlockRun, trace: &mut Vec<u8>) {
     trace.extend(run.block.to_le_bytes());
     trace.extend((run.first as u16).to_le_bytes());
     trace.extend((run.instructions as u16).to_le_bytes());
-    trace.extend(run.next.to_le_bytes());
+    trace.extend(run.next.0.to_le_bytes());
     trace.extend((run.accesses.len() as u16).to_le_bytes());
     for access in &run.accesses {
-        trace.extend(access.virtual_address.to_le_bytes());
-        trace.extend(access.physical.unwrap_or(DEVICE).to_le_bytes());
+        trace.extend(access.virtual_address.0.to_le_bytes());
+        trace.extend(access.physical.unwrap_or(DEVICE).0.to_le_bytes());
         trace.extend(access.instruction.to_le_bytes());
         trace.extend([access.bytes, u8::from(access.write)]);
     }
@@ -166,10 +166,10 @@ fn read_run(trace: &mut &[u8]) -> Option<BlockRun> {
     let block = u32::from_le_bytes(take(trace)?);
     let first = u16::from_le_bytes(take(trace)?).into();
     let instructions = u16::from_le_bytes(take(trace)?).into();
-    let next = word(trace)?;
+    let next = VirtualAddress(word(trace)?);
     let number = u16::from_le_bytes(take(trace)?);
     let mut access = || {
-        let (virtual_address, physical) = (word(trace)?, word(trace)?);
+        let (virtual_address, physical) = addresses(trace)?;
         let instruction = u16::from_le_bytes(take(trace)?);
         let [bytes, write] = take(trace)?;
         let physical = (physical != DEVICE).then_some(physical);
@@ -192,15 +192,24 @@ fn word(trace: &mut &[u8]) -> Option<u64> {
     take(trace).map(u64::from_le_bytes)
 }
 
+/// Takes a virtual address and the physical address after it.
+fn addresses(trace: &mut &[u8]) -> Option<(VirtualAddress, PhysicalAddress)> {
+    Some((VirtualAddress(word(trace)?), PhysicalAddress(word(trace)?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_was_written_is_read() {
-        let span = |virtual_address| CodeSpan { virtual_address, physical: 0x5ff0, bytes: 3 };
+        let span = |address| CodeSpan {
+            virtual_address: VirtualAddress(address),
+            physical: PhysicalAddress(0x5ff0),
+            bytes: 3,
+        };
         let access = |physical| Access {
-            virtual_address: 0x7000,
+            virtual_address: VirtualAddress(0x7000),
             physical,
             instruction: 2,
             bytes: 8,
@@ -216,8 +225,8 @@ mod tests {
                 block: 1,
                 first: 1,
                 instructions: 2,
-                next: 0x2002,
-                accesses: vec![access(Some(0x9000)), access(None)],
+                next: VirtualAddress(0x2002),
+                accesses: vec![access(Some(PhysicalAddress(0x9000))), access(None)],
             }),
             Event::Interrupt,
             Event::Flush(TlbFlush::NonGlobal),

@@ -41,7 +41,7 @@ enum Step {
         block: u32,
         first: u32,
         instructions: u32,
-        next: u64,
+        next: VirtualAddress,
         accesses_end: usize,
     },
     Interrupt,
@@ -196,7 +196,7 @@ impl ReplayMachine {
 
 /// Physical addresses in a trace are below this value. They have at most 52 bits (Intel SDM, volume 3, 5.1.4); the last
 /// page is excluded, so that no access wraps.
-const PHYSICAL_END: u64 = (1 << 52) - 4_096;
+const PHYSICAL_END: PhysicalAddress = PhysicalAddress((1 << 52) - 4_096);
 /// Maximum bytes of a block.
 const BLOCK_BYTES_MAX: u32 = 2 * 4_096;
 /// Maximum bytes of an access.
@@ -278,7 +278,7 @@ fn template(decoder: &mut Decoder, layout: Layout, code: &BlockCode) -> Template
     let (mut target, mut address) = (None, code.spans.0.virtual_address);
     let mut decode = |bytes: &Vec<u8>| {
         let decoded = decoder.decode(bytes, address);
-        address = address.wrapping_add(bytes.len() as u64);
+        address = address.plus(bytes.len() as u64);
         target = decoded.target();
         decoder.core_instruction(&decoded).with_bytes(bytes.len() as u8)
     };
@@ -293,17 +293,19 @@ mod tests {
 
     /// A block of a load, a store and a jump back to it, and how it runs.
     fn trace() -> Vec<u8> {
-        let spans = (CodeSpan { virtual_address: 0x40_0000, physical: 0x7000, bytes: 8 }, None);
+        let virtual_address = VirtualAddress(0x40_0000);
+        let physical = PhysicalAddress(0x7000);
+        let spans = (CodeSpan { virtual_address, physical, bytes: 8 }, None);
         let instructions = vec![vec![0x48, 0x8b, 0x07], vec![0x48, 0x89, 0x06], vec![0xeb, 0xf8]];
         let access = |instruction, write| Access {
-            virtual_address: 0x7fff_0000,
-            physical: Some(0x9000),
+            virtual_address: VirtualAddress(0x7fff_0000),
+            physical: Some(PhysicalAddress(0x9000)),
             instruction,
             bytes: 8,
             write,
         };
         let accesses = vec![access(0, false), access(1, true)];
-        let run = BlockRun { block: 0, first: 0, instructions: 3, next: 0x40_0000, accesses };
+        let run = BlockRun { block: 0, first: 0, instructions: 3, next: virtual_address, accesses };
         let mut bytes = Vec::new();
         Event::Code(BlockCode { spans, instructions }).write(&mut bytes);
         for _ in 0..3 {

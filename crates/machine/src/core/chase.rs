@@ -5,14 +5,14 @@ use super::instruction::{Instruction, Layout, Register, Template};
 use super::single_thread::{AnyCore, SingleThreadCore};
 use super::{Access, ExecutedBlock};
 use crate::CodeSpan;
-use crate::address::VirtualAddress;
+use crate::address::{PhysicalAddress, VirtualAddress};
 use crate::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use crate::system_model::SystemModel;
 
 /// Loads in a block of the chain.
 const BLOCK_LOADS: usize = 32;
 /// The address of the block's code.
-const CODE: u64 = 0x40_0000;
+const CODE: VirtualAddress = VirtualAddress(0x40_0000);
 
 /// The cycles of a chain of dependent loads from `addresses` in their order. The chain runs `warm` times first, to
 /// fill the caches, and is then measured once. Virtual addresses equal physical ones, in pages of `page`. `None` if
@@ -28,8 +28,7 @@ pub fn chase_cycles(
     let mut core = AnyCore::new(core_model, model.l1d.line_bytes)?;
     let layout = core_model.layout(model.l1i.line_bytes);
     let mut system = MemorySystem::new(&without_mshr_limit(model), 1);
-    let mut port =
-        MemoryPort { system: &mut system, cpu: 0, code: None, pc: VirtualAddress(CODE), page };
+    let mut port = MemoryPort { system: &mut system, cpu: 0, code: None, pc: CODE, page };
     let block = loads(layout);
     let mut before = 0;
     for round in 0..=warm {
@@ -50,14 +49,15 @@ pub fn chase_cycles(
 fn loads(layout: Layout) -> Template {
     let register = [Register::general(0)];
     let load = Instruction::nothing(4).loading(&register).writing(&register);
-    let code = CodeSpan { virtual_address: CODE, physical: CODE, bytes: 4 * BLOCK_LOADS as u32 };
+    let physical = PhysicalAddress(CODE.0);
+    let code = CodeSpan { virtual_address: CODE, physical, bytes: 4 * BLOCK_LOADS as u32 };
     Template::new(layout, (code, None), &[load; BLOCK_LOADS], None)
 }
 
 fn access((instruction, address): (usize, &u64)) -> Access {
     Access {
-        virtual_address: *address,
-        physical: Some(*address),
+        virtual_address: VirtualAddress(*address),
+        physical: Some(PhysicalAddress(*address)),
         instruction: instruction as u16,
         bytes: 8,
         write: false,

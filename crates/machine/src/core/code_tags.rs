@@ -149,8 +149,8 @@ impl CodeTags {
     pub(super) fn predict(
         &mut self,
         block: &Template,
-        (kind, address): (BranchKind, u64),
-        next: u64,
+        (kind, address): (BranchKind, VirtualAddress),
+        next: VirtualAddress,
         counts: &mut CoreCounts,
     ) -> PredictedBranch {
         let (fall_through, target) = (block.fall_through, block.target);

@@ -9,6 +9,7 @@ use super::instruction::{CODE_LINE_SHIFT, Instruction, Template};
 use super::model::{CoreModel, DecodedModel};
 use super::retirement::CycleRange;
 use super::stages::{EntryQueue, FetchLimiter};
+use crate::address::VirtualAddress;
 use crate::cycle::Cycle;
 use crate::predict::{BranchKind, Prediction};
 
@@ -77,8 +78,8 @@ impl DecodedWidths {
     /// Whether the instruction at `address`, which starts a line of decoded instructions, must come in a later cycle
     /// than the instructions before it. Instructions after a not-taken branch are in the branch's line.
     #[inline]
-    fn starts_cycle(&mut self, is_first_of_block: bool, address: u64) -> bool {
-        let line = std::mem::replace(&mut self.last_line, address >> CODE_LINE_SHIFT);
+    fn starts_cycle(&mut self, is_first_of_block: bool, address: VirtualAddress) -> bool {
+        let line = std::mem::replace(&mut self.last_line, address.block_number(CODE_LINE_SHIFT));
         self.one_line_per_cycle && !(is_first_of_block && line == self.last_line)
     }
 }
@@ -184,7 +185,7 @@ impl FrontEnd {
             } else {
                 (decoded.miss_width, decoded.miss_bytes)
             };
-            if decoded.starts_cycle(instruction.offset == 0, block.address_of(instruction).0)
+            if decoded.starts_cycle(instruction.offset == 0, block.address_of(instruction))
                 && self.is_block_decoded
             {
                 self.fetching.end_cycle();

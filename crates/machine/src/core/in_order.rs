@@ -11,7 +11,6 @@ use super::retirement::{CycleRange, StallCauses};
 use super::single_thread::{CommonParts, SingleThreadCore};
 use super::store_buffer::{Known, Source, StoreBuffer};
 use super::{Access, AccessMode, Accesses, ExecutedBlock, Memory, wait_parts};
-use crate::address::VirtualAddress;
 use crate::cycle::Cycle;
 
 /// An in-order core. An instruction issues in the cycle of its predecessor or later, and retires in the next cycle,
@@ -170,7 +169,6 @@ impl InOrderCore {
             self.common.retirement.counts.loads += 1;
             let wait = memory.access(load, AccessMode::load_of(special), issued);
             let parts = wait_parts(memory, wait);
-            let address = VirtualAddress(load.virtual_address);
             let start = match self.common.stores.source(load, 0, issued) {
                 Source::Cache => issued,
                 Source::CacheAfter(left) => issued.max(left),
@@ -181,7 +179,8 @@ impl InOrderCore {
                     continue;
                 }
             };
-            let served = self.common.fill_buffers.serve(address, start, (wait, parts), issued);
+            let fill_buffers = &mut self.common.fill_buffers;
+            let served = fill_buffers.serve(load.virtual_address, start, (wait, parts), issued);
             self.common.retirement.counts.load_misses += u64::from(served.missed);
             loaded = loaded.max(ReadyTime::new(served.cycle + latency, served.missed));
         }

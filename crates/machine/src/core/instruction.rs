@@ -798,9 +798,9 @@ pub struct Template {
     second: Option<CodeSpan>,
     line_shift: u32,
     /// The address after the block.
-    pub(super) fall_through: u64,
+    pub(super) fall_through: VirtualAddress,
     /// The target of the branch at its end, if the branch is direct.
-    pub(super) target: Option<u64>,
+    pub(super) target: Option<VirtualAddress>,
     pub(super) summary: LookUpSummary,
 }
 
@@ -815,14 +815,13 @@ pub(super) struct LookUpSummary {
     /// The number of the instruction that is fused with the branch after it. It takes no issue slot.
     pub(super) fused: Option<u16>,
     /// The branch at the end of the block, with its address.
-    pub(super) branch: Option<(BranchKind, u64)>,
+    pub(super) branch: Option<(BranchKind, VirtualAddress)>,
 }
 
 impl LookUpSummary {
-    fn new(instructions: &[Instruction], address: u64) -> LookUpSummary {
+    fn new(instructions: &[Instruction], address: VirtualAddress) -> LookUpSummary {
         let first_instructions = instructions.iter().take(64).enumerate();
-        let branch =
-            |last: &Instruction| Some((last.branch?, address.wrapping_add(last.offset.into())));
+        let branch = |last: &Instruction| Some((last.branch?, address.plus(last.offset.into())));
         LookUpSummary {
             starts: first_instructions
                 .map(|(index, instruction)| u64::from(instruction.starts()) << index)
@@ -841,7 +840,7 @@ impl Template {
     pub fn address_at(&self, number: u16) -> VirtualAddress {
         let offset =
             self.instructions.get(usize::from(number)).map_or(0, |instruction| instruction.offset);
-        VirtualAddress(self.first.virtual_address).plus(offset.into())
+        self.first.virtual_address.plus(offset.into())
     }
 
     /// The physical address of the instruction with this number. `None` if the block has fewer instructions.
@@ -858,11 +857,11 @@ impl Template {
         layout: Layout,
         (first, second): (CodeSpan, Option<CodeSpan>),
         instructions: &[Instruction],
-        target: Option<u64>,
+        target: Option<VirtualAddress>,
     ) -> Template {
-        let line = |offset: u64| first.virtual_address.wrapping_add(offset) >> layout.line_shift;
-        let line_of_code =
-            |offset: u64| first.virtual_address.wrapping_add(offset) >> CODE_LINE_SHIFT;
+        let address = first.virtual_address;
+        let line = |offset: u64| address.plus(offset).block_number(layout.line_shift);
+        let line_of_code = |offset: u64| address.plus(offset).block_number(CODE_LINE_SHIFT);
         let (mut offset, mut last_line, mut in_decoded) = (0_u16, None, (0, 0));
         let fuses = layout.fuses_branches && ends_in_pair(instructions);
         let mut prepare = |(number, instruction): (usize, &Instruction)| {
@@ -912,9 +911,9 @@ impl Template {
             before.class = Class::Fused;
         }
         Template {
-            summary: LookUpSummary::new(&instructions, first.virtual_address),
+            summary: LookUpSummary::new(&instructions, address),
             instructions,
-            fall_through: first.virtual_address.wrapping_add(offset.into()),
+            fall_through: address.plus(offset.into()),
             first,
             second,
             line_shift: layout.line_shift,
@@ -960,12 +959,12 @@ impl Template {
     }
 
     #[must_use]
-    pub fn address(&self) -> u64 {
+    pub fn address(&self) -> VirtualAddress {
         self.first.virtual_address
     }
 
     pub(super) fn address_of(&self, instruction: &Instruction) -> VirtualAddress {
-        VirtualAddress(self.first.virtual_address).plus(instruction.offset.into())
+        self.first.virtual_address.plus(instruction.offset.into())
     }
 
     /// The lines of an instruction's first and last byte, each as a virtual and a physical address.
@@ -980,24 +979,24 @@ impl Template {
 
     /// The line of L1I of the byte at an offset, as a virtual and a physical address.
     fn line_at(&self, offset: u16) -> (VirtualAddress, PhysicalAddress) {
-        let mask = !((1 << self.line_shift) - 1);
-        let line = self.first.virtual_address.wrapping_add(offset.into()) & mask;
-        (VirtualAddress(line), PhysicalAddress(self.physical_at(offset) & mask))
+        let virtual_address = self.first.virtual_address.plus(offset.into());
+        let physical = self.physical_at(offset);
+        (virtual_address.block_start(self.line_shift), physical.block_start(self.line_shift))
     }
 
     #[inline]
     pub(super) fn physical_of(&self, instruction: &Instruction) -> PhysicalAddress {
-        PhysicalAddress(self.physical_at(instruction.offset))
+        self.physical_at(instruction.offset)
     }
 
     #[inline]
-    fn physical_at(&self, offset: u16) -> u64 {
+    fn physical_at(&self, offset: u16) -> PhysicalAddress {
         let offset = u64::from(offset);
         match &self.second {
             Some(second) if offset >= u64::from(self.first.bytes) => {
-                second.physical.wrapping_add(offset - u64::from(self.first.bytes))
+                second.physical.plus(offset - u64::from(self.first.bytes))
             }
-            _ => self.first.physical.wrapping_add(offset),
+            _ => self.first.physical.plus(offset),
         }
     }
 }

@@ -26,7 +26,8 @@ impl LoadBanks {
     /// Starts a load in this cycle, if its bank has room. Returns whether it has.
     #[inline]
     pub(super) fn take(&mut self, load: &Access, cycle: Cycle) -> bool {
-        let (last, number) = &mut self.last[(load.virtual_address >> BANK_SHIFT) as usize % BANKS];
+        let bank = load.virtual_address.block_number(BANK_SHIFT) as usize % BANKS;
+        let (last, number) = &mut self.last[bank];
         if *last == cycle {
             *number += 1;
             return *number <= self.loads_max;
@@ -41,11 +42,13 @@ impl LoadBanks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::VirtualAddress;
 
     #[test]
     fn loads_of_a_cycle_at_one_offset_of_lines_are_limited() {
         let mut banks = LoadBanks::new(2);
-        let mut take = |virtual_address, cycle| {
+        let mut take = |address, cycle| {
+            let virtual_address = VirtualAddress(address);
             let access =
                 Access { virtual_address, physical: None, instruction: 0, bytes: 8, write: false };
             banks.take(&access, Cycle(cycle))

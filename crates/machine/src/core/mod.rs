@@ -57,14 +57,28 @@ use instruction::{OPERATIONS, SPECIALS, UNITS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The virtual address of the first byte.
-    pub virtual_address: u64,
+    pub virtual_address: VirtualAddress,
     /// The physical address of the first byte. `None` for a device.
-    pub physical: Option<u64>,
+    pub physical: Option<PhysicalAddress>,
     /// The number of the instruction in its block, from 0.
     pub instruction: u16,
     /// The length in bytes.
     pub bytes: u8,
     pub write: bool,
+}
+
+impl Access {
+    /// The virtual address after the last byte.
+    #[inline(always)]
+    pub(super) fn end(&self) -> VirtualAddress {
+        self.virtual_address.plus(self.bytes.into())
+    }
+
+    /// The virtual address of the last byte. An access without bytes counts as one byte.
+    #[inline(always)]
+    pub(super) fn last_byte(&self) -> VirtualAddress {
+        self.virtual_address.plus(u64::from(self.bytes.max(1)) - 1)
+    }
 }
 
 /// How an instruction accesses memory.
@@ -198,7 +212,7 @@ pub struct ExecutedBlock<'a> {
     /// The loads and stores of the executed instructions, in program order.
     pub accesses: &'a [Access],
     /// The address of the next executed instruction. If an interrupt comes first, its return address.
-    pub next: u64,
+    pub next: VirtualAddress,
 }
 
 /// The parts of an access's wait beyond an L1 hit.

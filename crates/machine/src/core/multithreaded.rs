@@ -104,7 +104,7 @@ impl MultithreadedCore {
                 && let Some(kind) = branch
             {
                 let (address, fall_through, target) =
-                    (block.address_of(instruction).0, block.fall_through, block.target);
+                    (block.address_of(instruction), block.fall_through, block.target);
                 let branch = Branch { address, kind, fall_through, target, next: executed.next };
                 prediction = thread.predictor.step(&branch);
                 let counts = &mut thread.retirement.counts;

@@ -141,7 +141,12 @@ impl CommonParts {
     /// Predicts and counts the branch at the end of a block, and applies its cost to later fetches. `next`: the address
     /// that executed next.
     #[inline]
-    pub(super) fn branch(&mut self, block: &Template, next: u64, times: InstructionTimes) {
+    pub(super) fn branch(
+        &mut self,
+        block: &Template,
+        next: VirtualAddress,
+        times: InstructionTimes,
+    ) {
         let Some((kind, address)) = block.summary.branch else { return };
         let counts = &mut self.retirement.counts;
         let predicted = self.code.predict(block, (kind, address), next, counts);
@@ -160,8 +165,7 @@ impl CommonParts {
     ) -> Served {
         let wait = memory.access(store, AccessMode::Store, issued);
         let parts = wait_parts(memory, wait);
-        let address = VirtualAddress(store.virtual_address);
-        let served = self.fill_buffers.serve(address, issued, (wait, parts), present);
+        let served = self.fill_buffers.serve(store.virtual_address, issued, (wait, parts), present);
         self.retirement.counts.stores += 1;
         self.retirement.counts.store_misses += u64::from(served.missed);
         served

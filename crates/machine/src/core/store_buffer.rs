@@ -5,8 +5,11 @@
 use super::Access;
 use super::ready_time::ReadyTime;
 use super::stages::{EntryQueue, WidthLimiter};
+use crate::address::VirtualAddress;
 use crate::cycle::Cycle;
 
+/// The logarithm of the size of a granule in bytes.
+const GRANULE_SHIFT: u32 = 3;
 /// Number of 8-byte granules with a known last store; a power of two. A store to another granule with the same index
 /// replaces the known store.
 const GRANULES: usize = 512;
@@ -81,8 +84,8 @@ pub(super) struct StoreBuffer {
 /// Bytes by their virtual addresses, from `start` to before `end`.
 #[derive(Clone, Copy, Debug, Default)]
 struct StoredBytes {
-    start: u64,
-    end: u64,
+    start: VirtualAddress,
+    end: VirtualAddress,
 }
 
 /// The index of a granule. Addresses that are 4 KiB apart have different indices.
@@ -118,9 +121,9 @@ fn next_of_several(accesses: &mut &[Access], write: bool, bytes_max: u8) -> Opti
         let mut merged = *first;
         while let Some((next, rest)) = accesses.split_first()
             && next.write == write
-            && next.virtual_address == merged.virtual_address.wrapping_add(merged.bytes.into())
+            && next.virtual_address == merged.end()
             && u16::from(merged.bytes) + u16::from(next.bytes) <= u16::from(bytes_max)
-            && next.virtual_address & 4_095 != 0
+            && next.virtual_address.offset_in_page() != 0
         {
             merged.bytes += next.bytes;
             *accesses = rest;
@@ -130,13 +133,12 @@ fn next_of_several(accesses: &mut &[Access], write: bool, bytes_max: u8) -> Opti
 }
 
 /// The logarithm of the line size for the rules of accesses that cross lines. It does not depend on the model.
-const LINE_SHIFT: u32 = 6;
+pub(super) const LINE_SHIFT: u32 = 6;
 
 /// Whether an access crosses the boundary between two lines.
 #[inline]
 pub(super) fn is_split(access: &Access) -> bool {
-    let last = access.virtual_address.wrapping_add(u64::from(access.bytes.max(1)) - 1);
-    access.virtual_address >> LINE_SHIFT != last >> LINE_SHIFT
+    !access.virtual_address.is_in_block_of(access.last_byte(), LINE_SHIFT)
 }
 
 /// Whether two of an instruction's accesses are the two parts of a load, or store if `write`, that crosses pages.
@@ -144,21 +146,21 @@ pub(super) fn is_split(access: &Access) -> bool {
 pub(super) fn crosses_pages(accesses: &[Access], write: bool) -> bool {
     accesses.windows(2).any(|pair| {
         let [first, second] = pair else { return false };
-        let end = first.virtual_address.wrapping_add(first.bytes.into());
         first.write == write
             && second.write == write
-            && end == second.virtual_address
-            && end & 4_095 == 0
+            && first.end() == second.virtual_address
+            && first.end().offset_in_page() == 0
     })
 }
 
 /// The granules of an access: the number of each, and the mask of its accessed bytes.
 fn parts(access: &Access) -> impl Iterator<Item = (u64, u8)> {
-    let (first, bytes) = (access.virtual_address, u64::from(access.bytes.max(1)));
-    let last = first.saturating_add(bytes - 1);
-    (first >> 3..=last >> 3).map(move |granule| {
-        let first_byte = first.max(granule << 3) & 7;
-        let last_byte = last.min(granule << 3 | 7) & 7;
+    let VirtualAddress(first) = access.virtual_address;
+    // Bytes beyond the last address are ignored.
+    let last = first.saturating_add(u64::from(access.bytes.max(1)) - 1);
+    (first >> GRANULE_SHIFT..=last >> GRANULE_SHIFT).map(move |granule| {
+        let first_byte = first.max(granule << GRANULE_SHIFT) & 7;
+        let last_byte = last.min(granule << GRANULE_SHIFT | 7) & 7;
         (granule, (0xff << first_byte) as u8 & (0xff >> (7 - last_byte)))
     })
 }
@@ -229,14 +231,14 @@ impl StoreBuffer {
     /// addresses.
     #[inline]
     pub(super) fn address_known(&self, load: &Access) -> Option<Cycle> {
-        self.addresses.get(slot(load.virtual_address >> 3)).copied()
+        self.addresses.get(slot(load.virtual_address.block_number(GRANULE_SHIFT))).copied()
     }
 
     /// 4K aliasing: the time at which the value of an aliased store is known. The store went to another page, at the
     /// offset of a load that starts at `start`, and had not left by then. `None` if there is no such store.
     #[inline]
     pub(super) fn aliased(&self, load: &Access, start: Cycle) -> Option<Cycle> {
-        let granule = load.virtual_address >> 3;
+        let granule = load.virtual_address.block_number(GRANULE_SHIFT);
         let (store, known) = self.aliases.get(granule as usize % GRANULES)?;
         let is_other = store.name != 0 && store.name != granule + 1;
         (is_other && store.leaves >= start).then_some(*known)
@@ -252,11 +254,13 @@ impl StoreBuffer {
     /// certain; `true` needs [`StoreBuffer::source`].
     #[inline(always)]
     pub(super) fn may_be_source(&self, load: &Access, start: Cycle) -> bool {
-        let (first, bytes) = (load.virtual_address, u64::from(load.bytes.max(1)));
-        let store = &self.granules[slot(first >> 3)];
-        let is_one_granule = first & 7 <= 8 - bytes.min(8) && bytes <= 8;
+        let bytes = u64::from(load.bytes.max(1));
+        let granule = load.virtual_address.block_number(GRANULE_SHIFT);
+        let offset = load.virtual_address.offset_in_block(GRANULE_SHIFT);
+        let store = &self.granules[slot(granule)];
+        let is_one_granule = offset <= 8 - bytes.min(8) && bytes <= 8;
         // `|` and `&` instead of `||` and `&&`: no branches on the host.
-        !is_one_granule | ((store.name == (first >> 3) + 1) & (store.leaves > start))
+        !is_one_granule | ((store.name == granule + 1) & (store.leaves > start))
     }
 
     /// The source of the value of a load that starts at `start`. `form`: the form of the load's address if the core
@@ -264,12 +268,11 @@ impl StoreBuffer {
     /// others.
     #[inline]
     pub(super) fn source(&self, load: &Access, form: u16, start: Cycle) -> Source {
-        let first = load.virtual_address;
-        let last = first.wrapping_add(u64::from(load.bytes.max(1)) - 1);
-        if first >> 3 == last >> 3 {
+        let granule = load.virtual_address.block_number(GRANULE_SHIFT);
+        if granule == load.last_byte().block_number(GRANULE_SHIFT) {
             // The common case: one granule, which no store in the buffer has stored to.
-            let store = &self.granules[slot(first >> 3)];
-            if store.name != (first >> 3) + 1 || store.leaves <= start {
+            let store = &self.granules[slot(granule)];
+            if store.name != granule + 1 || store.leaves <= start {
                 return Source::Cache;
             }
         }
@@ -281,7 +284,7 @@ impl StoreBuffer {
     fn source_of_parts(&self, load: &Access, form: u16, start: Cycle) -> Source {
         let mut source = Source::Cache;
         if form != 0 {
-            let granule = load.virtual_address >> 3;
+            let granule = load.virtual_address.block_number(GRANULE_SHIFT);
             let (store, stored) = (&self.granules[slot(granule)], &self.stored[slot(granule)]);
             if stored.form == form && store.name == granule + 1 && store.leaves > start {
                 let mut parts = parts(load);
@@ -333,8 +336,8 @@ impl StoreBuffer {
     #[inline(always)]
     fn join_line(&mut self, store: &Access) {
         let start = store.virtual_address;
-        let stored = StoredBytes { start, end: start.wrapping_add(store.bytes.max(1).into()) };
-        let is_same_line = (stored.start ^ self.last.start) >> LINE_SHIFT == 0;
+        let stored = StoredBytes { start, end: start.plus(store.bytes.max(1).into()) };
+        let is_same_line = stored.start.is_in_block_of(self.last.start, LINE_SHIFT);
         let is_apart = stored.end <= self.last.start || stored.start >= self.last.end;
         // Two stores of up to 16 bytes each can leave together.
         let is_narrow = store.bytes <= 16;
@@ -390,7 +393,8 @@ impl StoreBuffer {
     /// Remembers a store for later loads. `form`: the form of its address. The store leaves at `leaves`.
     #[inline(always)]
     pub(super) fn remember(&mut self, store: &Access, form: u16, known: Known, leaves: Cycle) {
-        let (granule, offset) = (store.virtual_address >> 3, store.virtual_address & 7);
+        let granule = store.virtual_address.block_number(GRANULE_SHIFT);
+        let offset = store.virtual_address.offset_in_block(GRANULE_SHIFT);
         if offset + u64::from(store.bytes) > 8 || store.bytes == 0 {
             return self.remember_parts(store, form, known, leaves);
         }
@@ -435,11 +439,12 @@ impl StoreBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::PhysicalAddress;
 
     fn access(address: u64, bytes: u8) -> Access {
         Access {
-            virtual_address: address,
-            physical: Some(address),
+            virtual_address: VirtualAddress(address),
+            physical: Some(PhysicalAddress(address)),
             instruction: 0,
             bytes,
             write: true,

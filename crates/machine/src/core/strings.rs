@@ -13,6 +13,7 @@
 use super::Access;
 use super::instruction::StringOperation;
 use super::model::StringsModel;
+use crate::address::VirtualAddress;
 use crate::counts::Instructions;
 
 /// The logarithm of the line size at which chunks end.
@@ -43,7 +44,7 @@ pub(super) struct Progress {
 pub(super) struct Strings {
     model: StringsModel,
     /// The address of the instruction.
-    address: u64,
+    address: VirtualAddress,
     /// The progress after the string's last repetition. If the processor is further, the string is over.
     after: Option<Progress>,
     /// The lines of the chunk's source and destination.
@@ -62,7 +63,7 @@ impl Strings {
     pub(super) fn new(model: StringsModel) -> Strings {
         Strings {
             model,
-            address: 0,
+            address: VirtualAddress::default(),
             after: None,
             lines: [0; 2],
             bytes: 0,
@@ -87,7 +88,7 @@ impl Strings {
     pub(super) fn next(
         &mut self,
         operation: StringOperation,
-        address: u64,
+        address: VirtualAddress,
         accesses: &[Access],
         now: Progress,
     ) -> Repetition {
@@ -98,7 +99,7 @@ impl Strings {
                 StringOperation::Compare => number.min(1),
                 _ => usize::from(access.write),
             };
-            lines[stream] = access.virtual_address >> LINE_SHIFT;
+            lines[stream] = access.virtual_address.block_number(LINE_SHIFT);
             bytes = u32::from(access.bytes);
         }
         let continues = self.address == address && self.after == Some(now);
@@ -181,11 +182,16 @@ impl Strings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::PhysicalAddress;
 
     const OF: StringOperation = StringOperation::Copy;
 
-    fn access(virtual_address: u64, write: bool) -> Access {
-        Access { virtual_address, physical: Some(virtual_address), instruction: 0, bytes: 8, write }
+    const STRING: VirtualAddress = VirtualAddress(0x1000);
+
+    fn access(address: u64, write: bool) -> Access {
+        let virtual_address = VirtualAddress(address);
+        let physical = Some(PhysicalAddress(address));
+        Access { virtual_address, physical, instruction: 0, bytes: 8, write }
     }
 
     fn model(chunk_bytes: u32) -> StringsModel {
@@ -213,7 +219,7 @@ mod tests {
         let mut strings = Strings::new(model(32));
         let each = |number: u64| {
             let accesses = [access(from + 8 * number, false), access(to + 8 * number, true)];
-            let kind = strings.next(OF, 0x1000, &accesses, progress(number, 0));
+            let kind = strings.next(OF, STRING, &accesses, progress(number, 0));
             strings.executed(progress(number + 1, 0));
             kind
         };
@@ -237,15 +243,16 @@ mod tests {
     fn another_instruction_or_an_interrupt_ends_a_string() {
         let mut strings = Strings::new(model(32));
         let store = [access(0x2000, true)];
-        assert_eq!(strings.next(OF, 0x1000, &store, progress(5, 0)), Repetition::First);
+        assert_eq!(strings.next(OF, STRING, &store, progress(5, 0)), Repetition::First);
         strings.executed(progress(6, 0));
         // The last one, with a count of zero, accesses nothing.
-        assert_eq!(strings.next(OF, 0x1000, &[], progress(6, 0)), Repetition::Within);
-        assert_eq!(strings.next(OF, 0x1000, &store, progress(7, 0)), Repetition::First);
+        assert_eq!(strings.next(OF, STRING, &[], progress(6, 0)), Repetition::Within);
+        assert_eq!(strings.next(OF, STRING, &store, progress(7, 0)), Repetition::First);
         strings.executed(progress(8, 0));
-        assert_eq!(strings.next(OF, 0x1000, &store, progress(8, 1)), Repetition::First);
+        assert_eq!(strings.next(OF, STRING, &store, progress(8, 1)), Repetition::First);
         strings.executed(progress(9, 1));
-        assert_eq!(strings.next(OF, 0x3000, &store, progress(9, 1)), Repetition::First);
+        let other = VirtualAddress(0x3000);
+        assert_eq!(strings.next(OF, other, &store, progress(9, 1)), Repetition::First);
     }
 
     /// The wait of each repetition in a string instruction on `times` bytes.
@@ -256,7 +263,7 @@ mod tests {
             // The last one, with a count of zero, accesses nothing.
             let all = [Access { bytes: 1, ..access(0x2000 + number, write) }];
             let accesses = if number < times { &all[..] } else { &[] };
-            let which = strings.next(operation, 0x1000, accesses, progress(number, 0));
+            let which = strings.next(operation, STRING, accesses, progress(number, 0));
             strings.executed(progress(number + 1, 0));
             strings.wait_cycles(operation, which)
         };

@@ -54,7 +54,7 @@ impl Memory for LinuxPort<'_> {
         {
             return;
         }
-        self.set_page(VirtualAddress(access.virtual_address));
+        self.set_page(access.virtual_address);
         self.port.look_up(access, mode);
     }
 
@@ -85,7 +85,7 @@ impl Memory for LinuxPort<'_> {
                 return wait;
             }
         }
-        self.set_page(VirtualAddress(access.virtual_address));
+        self.set_page(access.virtual_address);
         self.port.access(access, mode, now)
     }
 

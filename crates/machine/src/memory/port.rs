@@ -50,7 +50,7 @@ impl MemoryPort<'_> {
         page_size: impl FnOnce(VirtualAddress) -> PageSize,
     ) -> bool {
         let Some(physical) = access.physical else { return false };
-        let addresses = (VirtualAddress(access.virtual_address), PhysicalAddress(physical));
+        let addresses = (access.virtual_address, physical);
         self.system.tags.hits_at_once(self.cpu, addresses, (access.bytes, write), page_size)
     }
 
@@ -79,24 +79,19 @@ impl MemoryPort<'_> {
         page_size: impl FnOnce(VirtualAddress) -> PageSize,
     ) -> FoundHit {
         let Some(physical) = access.physical else { return FoundHit::NotAtOnce };
-        let addresses = (VirtualAddress(access.virtual_address), PhysicalAddress(physical));
+        let addresses = (access.virtual_address, physical);
         let MemorySystem { tags, times, .. } = &mut *self.system;
         if !tags.hits_at_once(self.cpu, addresses, (access.bytes, write), page_size) {
             return FoundHit::NotAtOnce;
         }
         let core = tags.core_of(self.cpu);
-        if times.has_arrived(core, addresses.1, now) {
-            FoundHit::Arrived
-        } else {
-            FoundHit::UnderWay
-        }
+        if times.has_arrived(core, physical, now) { FoundHit::Arrived } else { FoundHit::UnderWay }
     }
 
     /// How many cycles a hit waits for its line or its page. Only after `find_hit` returned `UnderWay`.
     #[inline(never)]
     fn wait_under_way(&mut self, access: &crate::core::Access, now: Cycle) -> u64 {
-        let physical = PhysicalAddress(access.physical.unwrap_or(0));
-        let addresses = (VirtualAddress(access.virtual_address), physical);
+        let addresses = (access.virtual_address, access.physical.unwrap_or_default());
         let ready = self.system.times.data_hit_ready((self.cpu, now), addresses);
         self.data_wait(ready, now)
     }
@@ -151,8 +146,8 @@ impl Memory for MemoryPort<'_> {
                 AccessMode::LoadLocked => AccessKind::LoadLocked,
                 AccessMode::Store | AccessMode::StoreAround => AccessKind::Store,
             },
-            virtual_address: VirtualAddress(access.virtual_address),
-            physical: PhysicalAddress(access.physical.unwrap_or(0)),
+            virtual_address: access.virtual_address,
+            physical: access.physical.unwrap_or_default(),
             bytes: u32::from(access.bytes.max(1)),
             pc: match self.code {
                 Some(code) => code.address_at(access.instruction),
@@ -185,9 +180,8 @@ impl Memory for MemoryPort<'_> {
 
     fn access(&mut self, access: &crate::core::Access, mode: AccessMode, now: Cycle) -> u64 {
         self.look_up(access, mode);
-        let virtual_address = VirtualAddress(access.virtual_address);
-        let physical = PhysicalAddress(access.physical.unwrap_or(0));
-        let ready = self.system.data_ready((self.cpu, now), (virtual_address, physical));
+        let addresses = (access.virtual_address, access.physical.unwrap_or_default());
+        let ready = self.system.data_ready((self.cpu, now), addresses);
         self.data_wait(ready, now)
     }
 

@@ -16,6 +16,7 @@ pub use model::{
     TournamentModel, TwoLevelModel,
 };
 
+use crate::address::VirtualAddress;
 use counters::{Counters, Gshare, Tournament};
 use tage::Tage;
 use targets::{Btb, Indirect, ReturnStack};
@@ -39,15 +40,15 @@ pub enum BranchKind {
 /// A branch that was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    pub address: u64,
+    pub address: VirtualAddress,
     pub kind: BranchKind,
     /// The address after the branch.
-    pub fall_through: u64,
+    pub fall_through: VirtualAddress,
     /// The target, if it is in the instruction. Static prediction needs it for conditional branches, because it
     /// predicts backward branches as taken.
-    pub target: Option<u64>,
+    pub target: Option<VirtualAddress>,
     /// The address of the next instruction that executed.
-    pub next: u64,
+    pub next: VirtualAddress,
 }
 
 impl Branch {
@@ -109,7 +110,8 @@ impl Direction {
 
     /// Trains the predictor. Returns its earlier prediction.
     fn step(&mut self, branch: &Branch) -> PredictedDirection {
-        let (address, taken) = (branch.address, branch.taken());
+        // Direction predictors compute indices and tags from the bits of the address.
+        let (VirtualAddress(address), taken) = (branch.address, branch.taken());
         let is_taken = match self {
             Direction::Taken => true,
             Direction::NotTaken => false,
@@ -259,7 +261,7 @@ impl Predictor {
     }
 
     /// Replaces the branch's target in the BTB. Returns the target that the BTB had.
-    fn known_target(&mut self, branch: &Branch) -> Option<u64> {
+    fn known_target(&mut self, branch: &Branch) -> Option<VirtualAddress> {
         self.btb.as_mut().and_then(|btb| btb.step(branch.address, branch.next))
     }
 }

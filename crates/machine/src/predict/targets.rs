@@ -2,9 +2,10 @@
 //! [`Predictor`](super::Predictor) asks them for each taken branch, in program order; each answer also trains.
 
 use super::model::{HistoryModel, TableModel};
+use crate::address::VirtualAddress;
 
 /// Marks an unused entry. No branch has this address, because it would end beyond the last address.
-const NO_BRANCH: u64 = u64::MAX;
+const NO_BRANCH: VirtualAddress = VirtualAddress(u64::MAX);
 
 /// The logarithm of the line size of a BTB by lines.
 const LINE_SHIFT: u32 = 6;
@@ -12,8 +13,8 @@ const LINE_SHIFT: u32 = 6;
 /// A branch whose target is known.
 #[derive(Clone, Copy, Debug)]
 struct KnownBranch {
-    address: u64,
-    target: u64,
+    address: VirtualAddress,
+    target: VirtualAddress,
 }
 
 /// A way of a set of the BTB: a branch, or in a BTB by lines up to two branches of a line, the most recently used
@@ -21,24 +22,28 @@ struct KnownBranch {
 #[derive(Clone, Copy, Debug)]
 struct Way([KnownBranch; 2]);
 
-const EMPTY_WAY: Way = Way([KnownBranch { address: NO_BRANCH, target: 0 }; 2]);
+const EMPTY_WAY: Way = Way([KnownBranch { address: NO_BRANCH, target: VirtualAddress(0) }; 2]);
 
 impl Way {
     #[inline]
-    fn holds(&self, address: u64) -> bool {
+    fn holds(&self, address: VirtualAddress) -> bool {
         self.0.iter().any(|branch| branch.address == address)
     }
 
     /// Whether the way has one branch of the line of an address, and room for another.
     #[inline]
-    fn has_room(&self, address: u64) -> bool {
+    fn has_room(&self, address: VirtualAddress) -> bool {
         let [first, second] = self.0;
-        second.address == NO_BRANCH && first.address >> LINE_SHIFT == address >> LINE_SHIFT
+        second.address == NO_BRANCH && first.address.is_in_block_of(address, LINE_SHIFT)
     }
 
     /// Sets the target of a branch, and makes the branch the most recently used one. Returns the known target.
     #[inline]
-    fn replace(&mut self, address: u64, target: u64) -> Option<u64> {
+    fn replace(
+        &mut self,
+        address: VirtualAddress,
+        target: VirtualAddress,
+    ) -> Option<VirtualAddress> {
         let [first, second] = &mut self.0;
         if first.address == address {
             return Some(std::mem::replace(&mut first.target, target));
@@ -74,9 +79,13 @@ impl Btb {
 
     /// Sets the target of a branch to `target`. Returns the known target.
     #[inline]
-    pub(super) fn step(&mut self, address: u64, target: u64) -> Option<u64> {
-        let line = address >> LINE_SHIFT;
-        let hash = if self.by_lines { line ^ line >> 7 ^ line >> 15 } else { address };
+    pub(super) fn step(
+        &mut self,
+        address: VirtualAddress,
+        target: VirtualAddress,
+    ) -> Option<VirtualAddress> {
+        let line = address.block_number(LINE_SHIFT);
+        let hash = if self.by_lines { line ^ line >> 7 ^ line >> 15 } else { address.0 };
         let first = (hash & self.set_mask) as usize * self.associativity;
         let ways = &mut self.ways[first..first + self.associativity];
         if ways[0].0[0].address == address {
@@ -101,7 +110,7 @@ impl Btb {
 /// The return stack. A call beyond its depth replaces the oldest entry.
 #[derive(Clone, Debug)]
 pub(super) struct ReturnStack {
-    addresses: Box<[u64]>,
+    addresses: Box<[VirtualAddress]>,
     /// The index of the next entry; the entries form a ring.
     top: usize,
     /// The number of valid entries.
@@ -110,18 +119,19 @@ pub(super) struct ReturnStack {
 
 impl ReturnStack {
     pub(super) fn new(entries: u32) -> ReturnStack {
-        ReturnStack { addresses: vec![0; entries as usize].into(), top: 0, depth: 0 }
+        let addresses = vec![VirtualAddress::default(); entries as usize].into();
+        ReturnStack { addresses, top: 0, depth: 0 }
     }
 
     #[inline]
-    pub(super) fn push(&mut self, address: u64) {
+    pub(super) fn push(&mut self, address: VirtualAddress) {
         self.addresses[self.top] = address;
         self.top = if self.top + 1 == self.addresses.len() { 0 } else { self.top + 1 };
         self.depth = (self.depth + 1).min(self.addresses.len());
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<u64> {
+    pub(super) fn pop(&mut self) -> Option<VirtualAddress> {
         self.depth = self.depth.checked_sub(1)?;
         self.top = self.top.checked_sub(1).unwrap_or(self.addresses.len() - 1);
         Some(self.addresses[self.top])
@@ -132,9 +142,9 @@ impl ReturnStack {
 /// conditional branches.
 #[derive(Clone, Debug)]
 pub(super) struct Indirect {
-    targets: Box<[u64]>,
+    targets: Box<[VirtualAddress]>,
     /// The last target by address alone: a faster prediction.
-    last: Box<[u64]>,
+    last: Box<[VirtualAddress]>,
     history: u64,
     history_mask: u64,
     /// Whether the history holds directions of conditional branches.
@@ -165,15 +175,19 @@ impl Indirect {
     /// Learns the target of an indirect branch. Returns the earlier prediction, and whether it differs from the last
     /// target.
     #[inline]
-    pub(super) fn step(&mut self, address: u64, target: u64) -> (u64, bool) {
-        let last_entry = &mut self.last[address as usize & (self.targets.len() - 1)];
+    pub(super) fn step(
+        &mut self,
+        address: VirtualAddress,
+        target: VirtualAddress,
+    ) -> (VirtualAddress, bool) {
+        let last_entry = &mut self.last[address.0 as usize & (self.targets.len() - 1)];
         let last = std::mem::replace(last_entry, target);
         // The history also goes into the upper bits of the index, because addresses differ little there.
-        let index = address ^ self.history ^ (self.history << 5);
+        let index = address.0 ^ self.history ^ (self.history << 5);
         let entry = &mut self.targets[index as usize & (self.targets.len() - 1)];
         let predicted = std::mem::replace(entry, target);
         if !self.by_directions {
-            self.history = ((self.history << 3) ^ target ^ (target >> 5)) & self.history_mask;
+            self.history = ((self.history << 3) ^ target.0 ^ (target.0 >> 5)) & self.history_mask;
         }
         (predicted, predicted != last)
     }

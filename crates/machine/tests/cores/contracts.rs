@@ -159,7 +159,7 @@ fn rounds(
     let Block { template, accesses, fall_through } = block(layout(model), 0x40_0000, &steps);
     let block = Block { template, accesses, fall_through };
     for round in 0..times {
-        let next = if taken(round) { 0x40_0000 } else { fall_through };
+        let next = if taken(round) { block.template.address() } else { fall_through };
         core.play(&block, next, &mut Waits::default());
     }
     closed(core.counts(), model)

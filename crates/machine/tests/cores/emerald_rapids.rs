@@ -261,12 +261,12 @@ fn rounds_thousandths(machine: &str, taken: impl Fn(u64) -> bool) -> u64 {
     let tail = template(machine, CODE + 8, &[&[0x48, 0xff, 0xc9], &[0x75, 0xf3]]);
     let mut looped = Loop::new(machine);
     let mut play = |number: u64| {
-        let next = if taken(number) { CODE + 8 } else { CODE + 5 };
+        let next = if taken(number) { tail.address() } else { over.address() };
         looped.play(&head, &[], next);
-        if next == CODE + 5 {
-            looped.play(&over, &[], CODE + 8);
+        if next == over.address() {
+            looped.play(&over, &[], tail.address());
         }
-        looped.play(&tail, &[], CODE);
+        looped.play(&tail, &[], head.address());
         looped.cycles()
     };
     let before = (0..20_000).map(&mut play).last().unwrap_or(0);
@@ -299,8 +299,9 @@ fn an_indirect_jump_takes_longer_where_its_last_target_is_another() {
             (0..4).map(|number| template(machine, target(number), &[&[0xeb, 0x10]])).collect();
         let mut looped = Loop::new(machine);
         let mut round = |number: u64| {
-            looped.play(&head, &[access((0, false, DATA, 8))], target(number));
-            looped.play(&targets[(number % distinct) as usize], &[], CODE);
+            let target = &targets[(number % distinct) as usize];
+            looped.play(&head, &[access((0, false, DATA, 8))], target.address());
+            looped.play(target, &[], head.address());
             looped.cycles()
         };
         let before = (0..2_000).map(&mut round).last().unwrap_or(0);

@@ -5,13 +5,13 @@ use machine::core::{
     Register, SingleThreadCore, Special, StringOperation, Template, Unit, WaitParts,
 };
 use machine::predict::BranchKind;
-use machine::{CodeSpan, Cycle, PhysicalAddress, VirtualAddress};
+use machine::{Cycle, PhysicalAddress, VirtualAddress};
 use proptest::prelude::*;
 
 use crate::presets::ALL;
 use crate::properties::any_core;
 use crate::streams::Thrown;
-use crate::support::{layout, model};
+use crate::support::{layout, model, span};
 
 /// A memory that records each access and its time. The wait depends on the address and on the number of
 /// earlier accesses.
@@ -57,7 +57,7 @@ impl Memory for Log {
             AccessMode::Store => "store",
             AccessMode::StoreAround => "around",
         };
-        self.wait(access.virtual_address, now, how)
+        self.wait(access.virtual_address.0, now, how)
     }
 
     fn last_wait(&self) -> WaitParts {
@@ -143,8 +143,9 @@ fn accesses(thrown: &mut Thrown, index: u16, one: &Instruction) -> Vec<Access> {
         let bytes = if odd { [1, 2, 4, 16, 32, 0][thrown.below(6) as usize] } else { 8 };
         let page = [0x1_0000, 0x7000_0000][thrown.below(2) as usize];
         let offset = thrown.below(0xfe0);
-        let virtual_address = page + if odd { offset } else { offset & 0xff8 };
-        let physical = (thrown.below(60) > 0).then_some(virtual_address);
+        let address = page + if odd { offset } else { offset & 0xff8 };
+        let physical = (thrown.below(60) > 0).then_some(PhysicalAddress(address));
+        let virtual_address = VirtualAddress(address);
         Access { virtual_address, physical, instruction: index, bytes, write }
     };
     let times = |thrown: &mut Thrown| match thrown.below(16) {
@@ -205,12 +206,14 @@ fn block(thrown: &mut Thrown, model: &CoreModel, number: u64) -> (Template, Vec<
             BranchKind::Return => branch.loading(&[Register::STACK_POINTER]).moving_stack(),
             _ => branch,
         });
-        target = Some(0x40_0000 + thrown.below(8) * 0x100);
+        target = Some(VirtualAddress(0x40_0000 + thrown.below(8) * 0x100));
     }
     let address = 0x40_0000 + number * 0x100;
     let bytes = instructions.iter().map(|instruction| u32::from(instruction.bytes())).sum();
-    let span = CodeSpan { virtual_address: address, physical: address, bytes };
-    (Template::new(layout(model), (span, None), &instructions, target), instructions)
+    (
+        Template::new(layout(model), (span(address, bytes), None), &instructions, target),
+        instructions,
+    )
 }
 
 /// Executes random blocks on the fast and the general path, and compares both after each block.
@@ -223,7 +226,7 @@ fn compare(model: &CoreModel, seed: u64) -> Result<(), TestCaseError> {
     for _ in 0..150 {
         let (block, instructions) = &blocks[thrown.below(8) as usize];
         let next = &blocks[thrown.below(8) as usize].0;
-        let next = if thrown.below(3) == 0 { block.address() + 0x80 } else { next.address() };
+        let next = if thrown.below(3) == 0 { block.address().plus(0x80) } else { next.address() };
         let length = block.len();
         // The block executes in one part, or in two parts, and the last part may end early.
         let (first, end) = match thrown.below(6) {

@@ -6,14 +6,13 @@ use machine::core::{
 };
 use machine::memory::{MemoryPort, MemorySystem, PageSize, without_mshr_limit};
 use machine::{
-    BlockingMachine, BlockingModel, CodeBlock, CodeSpan, Cycle, PhysicalAddress, SystemModel,
-    VirtualAddress,
+    BlockingMachine, BlockingModel, CodeBlock, Cycle, PhysicalAddress, SystemModel, VirtualAddress,
 };
 use proptest::prelude::*;
 
 use crate::support::{
     Core, FAR, Step, Waits, add, block, branch, closed, layout, load, model, operation, run_on,
-    set, store,
+    set, span, store,
 };
 
 const R4400: &str = include_str!("../../../../machines/r4400-1994.toml");
@@ -165,10 +164,10 @@ proptest! {
             core.run(&block.template, &executed, &mut caches);
             // The fast path fetches a block at once; the core fetches what it executes.
             for (at, access) in (address..).step_by(4).zip(&block.accesses) {
-                let span = CodeSpan { virtual_address: at, physical: at, bytes: 4 };
+                let span = span(at, 4);
                 fast.execute_block(&CodeBlock::new(fast.fetch_line_shift(), 1, span, None));
                 let same = |address: VirtualAddress| Some(PhysicalAddress(address.0));
-                if access.write { fast.store(VirtualAddress(access.virtual_address), same) } else { fast.load(VirtualAddress(access.virtual_address), same) }
+                if access.write { fast.store(access.virtual_address, same) } else { fast.load(access.virtual_address, same) }
             }
         }
         prop_assert_eq!(core.cycles(), fast.cycles());
@@ -183,13 +182,15 @@ proptest! {
 fn an_access_of_several_lines_asks_for_each() {
     let mut system = r4400_system();
     // 40 bytes from 8 on lie in three lines of 16.
-    let virtual_address = 8;
-    let physical = Some(virtual_address);
-    let access = Access { virtual_address, physical, instruction: 0, bytes: 40, write: false };
-    port(&mut system).access(&access, AccessMode::Load, Cycle::START);
+    let access = |address, bytes| Access {
+        virtual_address: VirtualAddress(address),
+        physical: Some(PhysicalAddress(address)),
+        instruction: 0,
+        bytes,
+        write: false,
+    };
+    port(&mut system).access(&access(8, 40), AccessMode::Load, Cycle::START);
     assert_eq!(system.counts(0).basic.loads, 3);
-    let byte_at =
-        |address| Access { virtual_address: address, physical: Some(address), bytes: 1, ..access };
-    assert_eq!(port(&mut system).access(&byte_at(47), AccessMode::Load, Cycle(10_000)), 0);
-    assert!(port(&mut system).access(&byte_at(48), AccessMode::Load, Cycle(10_000)) > 0);
+    assert_eq!(port(&mut system).access(&access(47, 1), AccessMode::Load, Cycle(10_000)), 0);
+    assert!(port(&mut system).access(&access(48, 1), AccessMode::Load, Cycle(10_000)) > 0);
 }

@@ -5,9 +5,9 @@ use machine::core::{
     Access, ExecutedBlock, Instruction, OutOfOrderCore, SingleThreadCore, Template,
 };
 use machine::decode::Decoder;
-use machine::{CodeSpan, SystemModel};
+use machine::{PhysicalAddress, SystemModel, VirtualAddress};
 
-use crate::support::{Waits, layout};
+use crate::support::{Waits, layout, span};
 
 pub const ZEN3: &str = include_str!("../../../../machines/zen3.toml");
 pub const ZEN4: &str = include_str!("../../../../machines/zen4.toml");
@@ -38,7 +38,7 @@ impl Loop {
         Loop { core: OutOfOrderCore::new(core, 64).expect("a window"), waits: Waits::default() }
     }
 
-    pub fn play(&mut self, template: &Template, accesses: &[Access], next: u64) {
+    pub fn play(&mut self, template: &Template, accesses: &[Access], next: VirtualAddress) {
         let instructions = template.len() as u32;
         self.core.run(template, &ExecutedBlock { instructions, accesses, next }, &mut self.waits);
     }
@@ -53,20 +53,20 @@ pub fn template(machine: &str, address: u64, code: &[&[u8]]) -> Template {
     let machine = SystemModel::parse(machine).expect("a good machine");
     let layout = layout(machine.core.as_ref().expect("with a core"));
     let mut decoder = Decoder::default();
-    let (mut at, mut target) = (address, None);
+    let (mut at, mut target) = (VirtualAddress(address), None);
     let mut decode = |bytes: &&[u8]| {
         let decoded = decoder.decode(bytes, at);
-        (at, target) = (at + bytes.len() as u64, decoded.target());
+        (at, target) = (at.plus(bytes.len() as u64), decoded.target());
         decoder.core_instruction(&decoded)
     };
     let instructions: Vec<Instruction> = code.iter().map(&mut decode).collect();
-    let bytes = (at - address) as u32;
-    let span = CodeSpan { virtual_address: address, physical: address, bytes };
+    let span = span(address, at.bytes_after(VirtualAddress(address)) as u32);
     Template::new(layout, (span, None), &instructions, target)
 }
 
 pub fn access((instruction, write, address, bytes): Touch) -> Access {
-    Access { virtual_address: address, physical: Some(address), instruction, bytes, write }
+    let (virtual_address, physical) = (VirtualAddress(address), Some(PhysicalAddress(address)));
+    Access { virtual_address, physical, instruction, bytes, write }
 }
 
 /// Cycles of one body, in thousandths: the body is repeated 16 times in a loop that `dec %rcx` and
@@ -88,9 +88,9 @@ pub fn thousandths(machine: &str, kernel: &Kernel) -> u64 {
     let accesses: Vec<Access> = (0..BODIES).flat_map(of_body).collect();
     let template = template(machine, CODE, &code);
     let mut looped = Loop::new(machine);
-    (0..300).for_each(|_| looped.play(&template, &accesses, CODE));
+    (0..300).for_each(|_| looped.play(&template, &accesses, template.address()));
     let before = looped.cycles();
-    (0..1_000).for_each(|_| looped.play(&template, &accesses, CODE));
+    (0..1_000).for_each(|_| looped.play(&template, &accesses, template.address()));
     (looped.cycles() - before) / u64::from(BODIES)
 }
 
@@ -309,9 +309,11 @@ pub fn string_cycles(
     };
     let mut looped = Loop::new(machine);
     let mut string = || {
-        looped.play(&first, &touched(2, 0), CODE + 6);
-        (1..number).for_each(|iteration| looped.play(&repeated, &touched(0, iteration), CODE + 6));
-        looped.play(&repeated, &[], CODE);
+        looped.play(&first, &touched(2, 0), repeated.address());
+        for iteration in 1..number {
+            looped.play(&repeated, &touched(0, iteration), repeated.address());
+        }
+        looped.play(&repeated, &[], first.address());
         looped.cycles()
     };
     let before = (0..20).map(|_| string()).last().unwrap_or(0);
@@ -500,9 +502,10 @@ fn indirect_targets_are_predicted_as_well_as_was_measured() {
         let mut round = |number: u64| {
             let accesses =
                 [access((0, false, DATA + number, 1)), access((2, false, DATA + 4_096, 8))];
-            looped.play(&head, &accesses, target(number % distinct));
-            looped.play(&targets[(number % distinct) as usize], &[], CODE + 0x200);
-            looped.play(&tail, &[], CODE);
+            let target = &targets[(number % distinct) as usize];
+            looped.play(&head, &accesses, target.address());
+            looped.play(target, &[], tail.address());
+            looped.play(&tail, &[], head.address());
             looped.cycles()
         };
         let before = (0..1_000).map(&mut round).last().unwrap_or(0);

@@ -1,5 +1,6 @@
 //! The cores of real machines: their files, published figures, and results that must not change.
 
+use machine::VirtualAddress;
 use machine::core::{AnyCore, CoreModel, Instruction, Unit};
 
 use crate::streams::{play, program};
@@ -27,7 +28,11 @@ fn named(name: &str) -> CoreModel {
 }
 
 /// The cycles of one execution of a block, in hundredths, averaged over thousands.
-fn round_cycles(model: &CoreModel, steps: &[Step], next: impl Fn(u64, u64) -> u64) -> u64 {
+fn round_cycles(
+    model: &CoreModel,
+    steps: &[Step],
+    next: impl Fn(u64, VirtualAddress) -> VirtualAddress,
+) -> u64 {
     let block = block(layout(model), 0x40_0000, steps);
     let mut waits = Waits::default();
     let mut run = |core: &mut dyn Core| {
@@ -47,7 +52,7 @@ fn repeat(number: u64, step: impl Fn(u64) -> Step) -> Vec<Step> {
     (0..number).map(step).collect()
 }
 
-fn straight(_: u64, fall_through: u64) -> u64 {
+fn straight(_: u64, fall_through: VirtualAddress) -> VirtualAddress {
     fall_through
 }
 
@@ -108,10 +113,10 @@ fn a_branch_that_cannot_be_foreseen_costs_what_is_published() {
         let model = named(published.name);
         // A random branch: half of the time the prediction is right, and it costs what `never`
         // does.
-        let coin = |round: u64, fall_through: u64| {
+        let coin = |round: u64, fall_through: VirtualAddress| {
             let thrown = round.wrapping_mul(0xd134_2543_de82_ef95) ^ round >> 3;
             let thrown = (thrown ^ thrown >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            if thrown >> 40 & 1 == 1 { fall_through } else { 0x40_0000 }
+            if thrown >> 40 & 1 == 1 { fall_through } else { VirtualAddress(0x40_0000) }
         };
         let mut core = AnyCore::new(&model, 64).expect("a core of one thread");
         let block = block(layout(&model), 0x40_0000, &[branch(0)]);
@@ -143,7 +148,7 @@ fn the_trace_cache_gives_three_a_cycle_and_the_decoder_one() {
     let mut model = named("p4-1700");
     let jump = Instruction::of(Unit::Branch).branching(machine::predict::BranchKind::Jump);
     let around = [nothing(0), (jump, None)];
-    let back = |_: u64, _: u64| 0x40_0000;
+    let back = |_: u64, _: VirtualAddress| VirtualAddress(0x40_0000);
     assert_eq!(round_cycles(&model, &around, back), 100);
     model.width = 6;
     model.front.decoded.as_mut().expect("a trace cache").traces = false;

@@ -1,6 +1,7 @@
 //! Random programs from a seed: blocks of all kinds of instructions, and a path through them. A seed
 //! gives the same program on any host.
 
+use machine::VirtualAddress;
 use machine::core::{
     AnyCore, CoreCounts, CoreModel, ExecutedBlock, Instruction, Layout, Register, SingleThreadCore,
     Special, Unit,
@@ -112,7 +113,7 @@ impl Program {
     }
 
     /// The executed blocks, with the address that follows each.
-    pub fn each(&self) -> impl Iterator<Item = (&Block, u64, bool)> {
+    pub fn each(&self) -> impl Iterator<Item = (&Block, VirtualAddress, bool)> {
         self.order.iter().enumerate().map(|(step, number)| {
             let next = self.order.get(step + 1).copied().unwrap_or(0);
             let untaken = self.conditional[*number] && self.untaken[step];

@@ -57,8 +57,8 @@ impl Waits {
     }
 
     fn data(&mut self, access: &Access) -> u64 {
-        let new = self.known.insert(access.virtual_address >> 6);
-        if new && access.virtual_address >= FAR { self.far_cycles } else { 0 }
+        let new = self.known.insert(access.virtual_address.block_number(6));
+        if new && access.virtual_address >= VirtualAddress(FAR) { self.far_cycles } else { 0 }
     }
 }
 
@@ -121,27 +121,33 @@ pub fn branch(on: u64) -> Step {
 pub struct Block {
     pub template: Template,
     pub accesses: Vec<Access>,
-    pub fall_through: u64,
+    pub fall_through: VirtualAddress,
+}
+
+/// Code whose physical addresses equal its virtual ones.
+pub fn span(address: u64, bytes: u32) -> CodeSpan {
+    CodeSpan { virtual_address: VirtualAddress(address), physical: PhysicalAddress(address), bytes }
 }
 
 pub fn block(layout: Layout, address: u64, steps: &[Step]) -> Block {
     let instructions: Vec<Instruction> =
         steps.iter().map(|(instruction, _)| *instruction).collect();
     let bytes = 4 * instructions.len() as u32;
-    let span = CodeSpan { virtual_address: address, physical: address, bytes };
+    let span = span(address, bytes);
     let access = |(index, (instruction, address)): (usize, &Step)| {
         address.map(|address| Access {
-            virtual_address: address,
-            physical: Some(address),
+            virtual_address: VirtualAddress(address),
+            physical: Some(PhysicalAddress(address)),
             instruction: index as u16,
             bytes: 8,
             write: instruction.stores(),
         })
     };
+    let address = span.virtual_address;
     Block {
         template: Template::new(layout, (span, None), &instructions, Some(address)),
         accesses: steps.iter().enumerate().filter_map(access).collect(),
-        fall_through: address + u64::from(bytes),
+        fall_through: address.plus(bytes.into()),
     }
 }
 
@@ -150,12 +156,12 @@ pub fn layout(model: &CoreModel) -> Layout {
 }
 
 pub trait Core {
-    fn play(&mut self, block: &Block, next: u64, waits: &mut Waits);
+    fn play(&mut self, block: &Block, next: VirtualAddress, waits: &mut Waits);
     fn counted(&self) -> CoreCounts;
 }
 
 impl<C: SingleThreadCore> Core for C {
-    fn play(&mut self, block: &Block, next: u64, waits: &mut Waits) {
+    fn play(&mut self, block: &Block, next: VirtualAddress, waits: &mut Waits) {
         let instructions = block.template.len() as u32;
         let executed = ExecutedBlock { instructions, accesses: &block.accesses, next };
         self.run(&block.template, &executed, waits);

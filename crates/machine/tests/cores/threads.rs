@@ -120,8 +120,9 @@ fn contract_6_a_taken_branch_keeps_its_thread_and_no_other() {
     let mut core = MultithreadedCore::new(&model).expect("threads");
     let branching = block(layout(&model), 0x40_0000, &[branch(0)]);
     let mut waits = Waits::default();
+    let next = branching.template.address();
+    let executed = ExecutedBlock { instructions: 1, accesses: &[], next };
     for _ in 0..50 {
-        let executed = ExecutedBlock { instructions: 1, accesses: &[], next: 0x40_0000 };
         core.run(0, &branching.template, &executed, &mut waits);
     }
     core.drain();
@@ -129,7 +130,6 @@ fn contract_6_a_taken_branch_keeps_its_thread_and_no_other() {
     assert_eq!((core.now().0, core.counts(0).mispredicted_branches), (49 * 4 + 1, 50));
     let mut both = MultithreadedCore::new(&model).expect("threads");
     for _ in 0..50 {
-        let executed = ExecutedBlock { instructions: 1, accesses: &[], next: 0x40_0000 };
         both.run(0, &branching.template, &executed, &mut waits);
     }
     // The other thread has three of four cycles.

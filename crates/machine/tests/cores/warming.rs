@@ -25,7 +25,7 @@ impl Memory for Log {
     }
 
     fn look_up(&mut self, access: &Access, how: AccessMode) {
-        self.0.push((access.virtual_address, Some((access.bytes, how))));
+        self.0.push((access.virtual_address.0, Some((access.bytes, how))));
     }
 
     fn fetch(

@@ -1,9 +1,9 @@
 use crate::naive::Naive;
-use machine::ModelError;
 use machine::predict::{
     Branch, BranchKind, DirectionModel, EntriesModel, HistoryModel, Prediction, Predictor,
     PredictorModel, TableModel, TageModel, TournamentModel, TwoLevelModel,
 };
+use machine::{ModelError, VirtualAddress};
 use proptest::prelude::*;
 
 fn with(direction: DirectionModel) -> PredictorModel {
@@ -54,10 +54,26 @@ fn tage() -> DirectionModel {
     })
 }
 
+/// A branch of `bytes` bytes without a target in the instruction. The branch leads to `next`.
+fn indirect(kind: BranchKind, address: u64, bytes: u64, next: u64) -> Branch {
+    let (address, next) = (VirtualAddress(address), VirtualAddress(next));
+    Branch { address, kind, fall_through: address.plus(bytes), target: None, next }
+}
+
+/// A branch of 5 bytes with the target in the instruction, which it leads to.
+fn direct(kind: BranchKind, address: u64, target: u64) -> Branch {
+    Branch { target: Some(VirtualAddress(target)), ..indirect(kind, address, 5, target) }
+}
+
+/// A conditional branch of 2 bytes.
+fn conditional_to(target: u64, address: u64, taken: bool) -> Branch {
+    let next = if taken { target } else { address + 2 };
+    let branch = indirect(BranchKind::Conditional, address, 2, next);
+    Branch { target: Some(VirtualAddress(target)), ..branch }
+}
+
 fn conditional(address: u64, taken: bool) -> Branch {
-    let (fall_through, target) = (address + 2, address - 64);
-    let next = if taken { target } else { fall_through };
-    Branch { address, kind: BranchKind::Conditional, fall_through, target: Some(target), next }
+    conditional_to(address - 64, address, taken)
 }
 
 /// The mispredictions in the second half of `branches`.
@@ -113,12 +129,7 @@ fn contract_2_own_counters_keep_branches_of_the_same_history_apart() {
 #[test]
 fn contract_2_a_branch_without_a_place_is_predicted_by_its_direction() {
     let mut predictor = Predictor::new(&with(two_level()));
-    let forward = |address: u64, taken: bool| {
-        let (fall_through, target) = (address + 2, address + 64);
-        let next = if taken { target } else { fall_through };
-        let kind = BranchKind::Conditional;
-        Branch { address, kind, fall_through, target: Some(target), next }
-    };
+    let forward = |address: u64, taken: bool| conditional_to(address + 64, address, taken);
     // Never taken: right from the first time on, however many there are.
     let wrong = (0..10_000).filter(|step| {
         predictor.step(&forward(0x1000 + 16 * (step % 2_000), false)) == Prediction::Mispredicted
@@ -149,10 +160,7 @@ fn contract_3_a_branch_that_follows_two_others_is_learnt_by_the_history_of_all()
 #[test]
 fn contract_4_static_rules_see_only_where_a_branch_leads() {
     let backward = |taken| [conditional(0x1000, taken)];
-    let forward = |taken| {
-        let next = if taken { 0x2000 } else { 0x1002 };
-        [Branch { target: Some(0x2000), next, ..conditional(0x1000, taken) }]
-    };
+    let forward = |taken| [conditional_to(0x2000, 0x1000, taken)];
     let right = |direction, branches: [Branch; 1]| {
         Predictor::new(&with(direction)).step(&branches[0]) != Prediction::Mispredicted
     };
@@ -171,20 +179,11 @@ fn contract_4_static_rules_see_only_where_a_branch_leads() {
 fn nested(predictor: &mut Predictor, depth: u64) -> usize {
     let call_site = |level: u64| 0x1000 * (level + 1);
     for level in 0..depth {
-        let (address, next) = (call_site(level), call_site(level + 1));
-        let kind = BranchKind::Call;
-        predictor.step(&Branch {
-            address,
-            kind,
-            fall_through: address + 5,
-            target: Some(next),
-            next,
-        });
+        predictor.step(&direct(BranchKind::Call, call_site(level), call_site(level + 1)));
     }
     let returns = (0..depth).rev().map(|level| {
         let (address, next) = (call_site(level + 1) + 0x100, call_site(level) + 5);
-        let kind = BranchKind::Return;
-        Branch { address, kind, fall_through: address + 1, target: None, next }
+        indirect(BranchKind::Return, address, 1, next)
     });
     returns.filter(|branch| predictor.step(branch) == Prediction::Mispredicted).count()
 }
@@ -200,10 +199,7 @@ fn contract_5_returns_are_foreseen_as_deep_as_the_stack_is() {
 #[test]
 fn contract_6_a_jump_is_late_until_its_target_is_known() {
     let mut predictor = Predictor::new(&with(bimodal()));
-    let jump = |address: u64, next: u64| {
-        let kind = BranchKind::Jump;
-        Branch { address, kind, fall_through: address + 5, target: Some(next), next }
-    };
+    let jump = |address: u64, next: u64| direct(BranchKind::Jump, address, next);
     // Five branches 16 bytes apart share a set of four ways: the least recently used is evicted.
     let mut round =
         || (0..5).map(|index| predictor.step(&jump(index * 16, 0x9000))).collect::<Vec<_>>();
@@ -224,8 +220,7 @@ fn contract_7_an_indirect_branch_is_known_by_its_last_target_or_by_history() {
         let mut predictor = Predictor::new(model);
         let branches = (0..300u64).map(|step| {
             let (address, next) = (0x1000, 0x2000 + 0x123 * (step % 3));
-            let kind = BranchKind::IndirectJump;
-            Branch { address, kind, fall_through: address + 2, target: None, next }
+            indirect(BranchKind::IndirectJump, address, 2, next)
         });
         branches
             .map(|branch| predictor.step(&branch))
@@ -312,15 +307,16 @@ fn branch() -> impl Strategy<Value = Branch> {
         2 => Just(BranchKind::Return),
     ];
     (kind, 100u64..140, 100u64..108, any::<bool>()).prop_map(|(kind, address, other, taken)| {
-        let fall_through = address + 2;
         let next = match kind {
-            BranchKind::Conditional if !taken => fall_through,
+            BranchKind::Conditional if !taken => address + 2,
             // A return leads to the instruction after some call, sometimes the right one.
             BranchKind::Return => other + 2,
             _ => other * 7,
         };
-        let direct = matches!(kind, BranchKind::Conditional | BranchKind::Jump | BranchKind::Call);
-        Branch { address, kind, fall_through, target: direct.then_some(other * 7), next }
+        let has_target =
+            matches!(kind, BranchKind::Conditional | BranchKind::Jump | BranchKind::Call);
+        let target = has_target.then_some(VirtualAddress(other * 7));
+        Branch { target, ..indirect(kind, address, 2, next) }
     })
 }
 

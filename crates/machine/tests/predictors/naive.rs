@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use machine::VirtualAddress;
 use machine::predict::{
     Branch, BranchKind, DirectionModel, HistoryModel, Prediction, PredictorModel, TableModel,
     TageModel, TournamentModel, TwoLevelModel,
@@ -37,12 +38,12 @@ pub struct Naive {
     history: Vec<bool>,
     tage: Tage,
     /// Sets of branches with their whole histories since they got their places, the most recently used last.
-    places: HashMap<u64, Vec<(u64, Vec<bool>)>>,
+    places: HashMap<u64, Vec<(VirtualAddress, Vec<bool>)>>,
     /// Sets of branches with their targets, the most recently used last.
-    btb: HashMap<u64, Vec<(u64, u64)>>,
-    returns: Vec<u64>,
-    targets: HashMap<u64, u64>,
-    last_targets: HashMap<u64, u64>,
+    btb: HashMap<u64, Vec<(VirtualAddress, VirtualAddress)>>,
+    returns: Vec<VirtualAddress>,
+    targets: HashMap<u64, VirtualAddress>,
+    last_targets: HashMap<u64, VirtualAddress>,
     target_history: u64,
 }
 
@@ -85,7 +86,7 @@ impl Naive {
     fn btb(&mut self, model: Option<&TableModel>, branch: &Branch) -> bool {
         let Some(model) = model else { return false };
         let sets = u64::from(model.entries / model.ways);
-        let set = self.btb.entry(branch.address % sets).or_default();
+        let set = self.btb.entry(branch.address.0 % sets).or_default();
         let known = set.iter().position(|(address, _)| *address == branch.address);
         let known = known.map(|index| set.remove(index).1);
         set.push((branch.address, branch.next));
@@ -96,13 +97,13 @@ impl Naive {
     }
 
     fn indirect(&mut self, model: &HistoryModel, branch: &Branch) -> Prediction {
-        let key = branch.address % u64::from(model.entries);
+        let key = branch.address.0 % u64::from(model.entries);
         let last = self.last_targets.insert(key, branch.next);
         let history = self.target_history;
-        let key = (branch.address ^ history ^ history << 5) % u64::from(model.entries);
+        let key = (branch.address.0 ^ history ^ history << 5) % u64::from(model.entries);
         let predicted = self.targets.insert(key, branch.next);
         self.target_history =
-            (history << 3 ^ branch.next ^ branch.next >> 5) % (1 << model.history_bits);
+            (history << 3 ^ branch.next.0 ^ branch.next.0 >> 5) % (1 << model.history_bits);
         match predicted == Some(branch.next) {
             true if last != predicted => Prediction::Overruled,
             is_right => right(is_right),
@@ -111,11 +112,11 @@ impl Naive {
 
     /// The prediction, and that of a faster predictor.
     fn direction(&mut self, model: &DirectionModel, branch: &Branch) -> (bool, bool) {
-        let (address, taken) = (branch.address, branch.taken());
+        let (VirtualAddress(address), taken) = (branch.address, branch.taken());
         let predicted = match model {
             DirectionModel::Taken => true,
             DirectionModel::NotTaken => false,
-            DirectionModel::BackwardTaken => branch.target.is_some_and(|target| target <= address),
+            DirectionModel::BackwardTaken => is_backward(branch),
             DirectionModel::Bimodal(model) => {
                 let key = address % u64::from(model.entries);
                 let predicted = self.first.look_up(key);
@@ -144,7 +145,7 @@ impl Naive {
     /// Each branch has counters of its own, which its history since it got its entry has trained.
     fn two_level(&mut self, model: &TwoLevelModel, branch: &Branch) -> bool {
         let (address, taken) = (branch.address, branch.taken());
-        let set = self.places.entry(address % u64::from(model.entries / model.ways)).or_default();
+        let set = self.places.entry(address.0 % u64::from(model.entries / model.ways)).or_default();
         let Some(at) = set.iter().position(|(known, _)| *known == address) else {
             if taken {
                 set.push((address, vec![true]));
@@ -152,7 +153,7 @@ impl Naive {
                     set.remove(0);
                 }
             }
-            return branch.target.is_some_and(|target| target <= address);
+            return is_backward(branch);
         };
         let (_, mut history) = set.remove(at);
         let mut counters: HashMap<u64, i32> = HashMap::new();
@@ -183,6 +184,10 @@ impl Naive {
         }
         if by_all { global } else { local }
     }
+}
+
+fn is_backward(branch: &Branch) -> bool {
+    branch.target.is_some_and(|target| target <= branch.address)
 }
 
 fn right(right: bool) -> Prediction {

@@ -56,7 +56,7 @@ pub(crate) struct BlockPosition {
 }
 
 /// No block starts at this address.
-const NO_ADDRESS: u64 = u64::MAX;
+const NO_ADDRESS: VirtualAddress = VirtualAddress(u64::MAX);
 
 /// The state of one vCPU. Aligned to a cache line of the host, so that two vCPUs never share a line.
 #[repr(align(64))]
@@ -67,7 +67,7 @@ pub(crate) struct Cpu {
     /// The block that was started last. Null once its executed part is known.
     block: *const Block,
     /// The return address of the followed function on top of the stack, or [`NO_ADDRESS`] if none is followed.
-    awaited_address: u64,
+    awaited_address: VirtualAddress,
     /// The count of cycles at which the time slice ends.
     slice_end: u64,
     /// The count of cycles from which on a counter of the guest's PMU may have overflowed.
@@ -258,12 +258,12 @@ impl Cpu {
     }
 
     /// Sets the return address of the followed function on top of the stack. `None`: no function is followed.
-    pub(crate) fn set_awaited_address(&mut self, address: Option<u64>) {
+    pub(crate) fn set_awaited_address(&mut self, address: Option<VirtualAddress>) {
         self.awaited_address = address.unwrap_or(NO_ADDRESS);
     }
 
     /// Whether a followed function returns to `address`.
-    pub(crate) fn is_awaited_address(&self, address: u64) -> bool {
+    pub(crate) fn is_awaited_address(&self, address: VirtualAddress) -> bool {
         self.awaited_address == address
     }
 
@@ -515,7 +515,7 @@ impl Cpu {
 
     /// The vCPU enters a handler instead of the instruction at `address`. Returns whether it handles an exception. At
     /// an interrupt the previous block has run to its end.
-    pub(crate) fn deliver(&mut self, address: u64) -> bool {
+    pub(crate) fn deliver(&mut self, address: VirtualAddress) -> bool {
         let is_exception = std::mem::take(&mut self.has_raised_exception);
         if is_exception {
             self.leave_block_at_exception(address);
@@ -550,7 +550,7 @@ impl Cpu {
     }
 
     /// An exception occurred at `address`. The block's instructions from that address on were not executed.
-    fn leave_block_at_exception(&mut self, address: u64) {
+    fn leave_block_at_exception(&mut self, address: VirtualAddress) {
         // SAFETY: null, or kept by the arena until a flush, which clears it.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };
         if let Some(index) = block.index_of(address) {
@@ -563,7 +563,7 @@ impl Cpu {
     }
 
     /// QEMU has left the block after the instruction at `address`.
-    fn leave_block_after(&mut self, address: u64) {
+    fn leave_block_after(&mut self, address: VirtualAddress) {
         // SAFETY: as above.
         let Some(block) = (unsafe { self.block.as_ref() }) else { return };
         if let Some(index) = block.index_of(address) {
@@ -678,8 +678,9 @@ mod tests {
     }
 
     fn block(addresses: &[u64], ends_in_trap: bool) -> Block {
+        let addresses: Vec<_> = addresses.iter().copied().map(VirtualAddress).collect();
         Block::new(
-            addresses,
+            &addresses,
             BlockProperties { ends_in_trap, ..BlockProperties::default() },
             CodeBlock::default(),
         )
@@ -689,9 +690,9 @@ mod tests {
     fn an_exception_in_the_middle_takes_back_what_was_not_executed() {
         let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
         let mut cpu = cpu(&block);
-        cpu.leave_block_at_exception(0x12);
+        cpu.leave_block_at_exception(VirtualAddress(0x12));
         assert_eq!(cpu.instructions, 997);
-        cpu.leave_block_at_exception(0x12); // once only
+        cpu.leave_block_at_exception(VirtualAddress(0x12)); // once only
         assert_eq!(cpu.instructions, 997);
     }
 
@@ -699,19 +700,19 @@ mod tests {
     fn an_interrupt_takes_back_nothing() {
         let block = block(&[0x10, 0x12], false);
         let mut cpu = cpu(&block);
-        assert!(!cpu.deliver(0x10)); // the block is a loop
+        assert!(!cpu.deliver(VirtualAddress(0x10))); // the block is a loop
         assert_eq!(cpu.instructions, 1_000);
         cpu.raise();
-        assert!(cpu.deliver(0x12));
+        assert!(cpu.deliver(VirtualAddress(0x12)));
         assert_eq!(cpu.instructions, 999);
-        assert!(!cpu.deliver(0x12));
+        assert!(!cpu.deliver(VirtualAddress(0x12)));
     }
 
     #[test]
     fn an_exception_elsewhere_takes_back_nothing() {
         let block = block(&[0x10, 0x12], false);
         let mut cpu = cpu(&block);
-        cpu.leave_block_at_exception(0x20);
+        cpu.leave_block_at_exception(VirtualAddress(0x20));
         assert_eq!(cpu.instructions, 1_000);
     }
 
@@ -734,7 +735,7 @@ mod tests {
     fn a_software_interrupt_is_executed() {
         let block = block(&[0x10, 0x12], true);
         let mut cpu = cpu(&block);
-        cpu.leave_block_at_exception(0x12);
+        cpu.leave_block_at_exception(VirtualAddress(0x12));
         assert_eq!(cpu.instructions, 1_000);
     }
 
@@ -742,7 +743,7 @@ mod tests {
     fn a_block_left_at_a_device_access_has_executed_it() {
         let block = block(&[0x10, 0x12, 0x15, 0x1a], false);
         let mut cpu = cpu(&block);
-        cpu.leave_block_after(0x12);
+        cpu.leave_block_after(VirtualAddress(0x12));
         assert_eq!(cpu.instructions, 998);
     }
 }

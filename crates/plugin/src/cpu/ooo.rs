@@ -120,8 +120,8 @@ fn keep_access<const IS_STORE: bool>(
         match (physical::known_bytes(access), pipeline.pages.get(address)) {
             (Some(bytes), Some(physical)) if bytes_in_first(address, bytes) == bytes => {
                 pipeline.push_access(Access {
-                    virtual_address: address.0,
-                    physical: Some(physical.0),
+                    virtual_address: address,
+                    physical: Some(physical),
                     instruction: number,
                     bytes: bytes as u8,
                     write: IS_STORE,
@@ -148,8 +148,7 @@ fn keep_rare_access(
 ) {
     let bytes = physical::access_bytes(access);
     let first = bytes_in_first(address, bytes);
-    let make_access = |address: VirtualAddress, physical: Option<PhysicalAddress>, bytes: u64| {
-        let (virtual_address, physical) = (address.0, physical.map(|physical| physical.0));
+    let make_access = |virtual_address, physical, bytes: u64| {
         let bytes = bytes.min(u8::MAX.into()) as u8;
         Access { virtual_address, physical, instruction: number, bytes, write }
     };

@@ -138,7 +138,7 @@ fn number_user_functions(misses: &mut [Miss], guest: &mut Guest<'_>) {
     for miss in misses.iter_mut().filter(|miss| !is_kernel(miss.pc.0)) {
         miss.pc = VirtualAddress(match miss.code_physical {
             _ if miss.pc.0 == NO_INSTRUCTION => guest.structures.user_functions.handler_entry(),
-            Some(physical) => guest.user_function(physical.0, &mut pages),
+            Some(physical) => guest.user_function(physical, &mut pages),
             None => UNKNOWN_FUNCTION,
         });
     }

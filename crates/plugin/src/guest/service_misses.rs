@@ -158,7 +158,7 @@ impl ServiceMisses {
             return last.located;
         }
         let pid = self.executing.get(miss.cpu).map_or(0, |executing| executing.pid);
-        let located = guest.locate(virtual_address.0, Some(physical.0), pid);
+        let located = guest.locate(virtual_address.0, Some(physical), pid);
         self.last = Some(LocatedMiss { virtual_address, physical, located });
         located
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use machine::PhysicalAddress;
 use simrecord::record::{Record, StructureKind, StructureName, TEXT_BYTES_MAX};
 
 use crate::guest::user_functions::UserFunctions;
@@ -123,16 +124,19 @@ pub(crate) struct Guest<'a> {
 impl Guest<'_> {
     /// The structure at a virtual address. `physical`: its physical address, which user addresses need. `task`: the
     /// process id of the task that accesses it, or 0.
-    pub(crate) fn locate(&mut self, address: u64, physical: Option<u64>, task: u32) -> Located {
+    pub(crate) fn locate(
+        &mut self,
+        address: u64,
+        physical: Option<PhysicalAddress>,
+        task: u32,
+    ) -> Located {
         match address {
             _ if address >> 63 == 0 => match physical {
                 Some(physical) => self.locate_in_page(physical, None, task),
                 None => Located::new(StructureKind::Unknown, 0, 0),
             },
             IMAGE.. => Located::variable(StructureKind::Image, address),
-            _ if DIRECT_MAP.contains(&address) => {
-                self.locate_in_direct_map(address, address - DIRECT_MAP.start)
-            }
+            _ if DIRECT_MAP.contains(&address) => self.locate_in_direct_map(address),
             _ if PAGE_ARRAY.contains(&address) => {
                 let bytes = self.offsets.page_bytes.filter(|bytes| *bytes > 0);
                 let offset = bytes.map_or(0, |bytes| (address - PAGE_ARRAY.start) % bytes);
@@ -154,35 +158,44 @@ impl Guest<'_> {
     }
 
     /// The structure at an address in the direct map.
-    fn locate_in_direct_map(&mut self, address: u64, physical: u64) -> Located {
+    fn locate_in_direct_map(&mut self, address: u64) -> Located {
         self.structures.read_areas(self.area_array, self.cpus, self.qemu);
         let areas = &self.structures.areas;
         let offsets = areas.iter().map(|area| address.wrapping_sub(*area));
         if let Some(offset) = offsets.filter(|offset| *offset < AREA_BYTES_MAX).min() {
             return Located::variable(StructureKind::PerCpu, offset);
         }
-        self.locate_in_page(physical, Some(address), 0)
+        self.locate_in_page(PhysicalAddress(address - DIRECT_MAP.start), Some(address), 0)
     }
 
     /// The structure at a physical address, by the kernel's description of its page. `address`: the address in the
     /// direct map, or `None` for user memory.
-    fn locate_in_page(&mut self, physical: u64, address: Option<u64>, task: u32) -> Located {
+    fn locate_in_page(
+        &mut self,
+        physical: PhysicalAddress,
+        address: Option<u64>,
+        task: u32,
+    ) -> Located {
         let located = self.read_page(physical, address, task);
         located.unwrap_or(Located::new(StructureKind::Unknown, 0, 0))
     }
 
     /// Like [`Guest::locate_in_page`]. `None` if the kernel's descriptions cannot be read.
-    fn read_page(&mut self, physical: u64, address: Option<u64>, task: u32) -> Option<Located> {
+    fn read_page(
+        &mut self,
+        physical: PhysicalAddress,
+        address: Option<u64>,
+        task: u32,
+    ) -> Option<Located> {
         let offsets = self.offsets;
         let bytes = offsets.page_bytes?;
-        let number = physical >> PAGE_SHIFT;
-        let first = PAGE_ARRAY.start + number * bytes;
+        let first = PAGE_ARRAY.start + physical.page() * bytes;
         let page = self.first_of_compound_page(first)?;
         let flags = word(self.qemu, page.wrapping_add(offsets.page_flags?))?;
         let has = |bit: Option<u64>| bit.is_some_and(|bit| bit < 64 && flags >> bit & 1 == 1);
         if has(offsets.slab_bit) {
             let start = (page.checked_sub(PAGE_ARRAY.start)? / bytes) << PAGE_SHIFT;
-            return self.locate_in_slab(page, physical.wrapping_sub(start));
+            return self.locate_in_slab(page, physical.bytes_after(PhysicalAddress(start)));
         }
         let mapping = word(self.qemu, page.wrapping_add(offsets.mapping?))?;
         if mapping & MAPPING_ANONYMOUS != 0 {

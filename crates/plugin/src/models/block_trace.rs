@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
 
+use machine::VirtualAddress;
 use machine::block_trace::{BlockCode, BlockRun, Event};
 use machine::core::{Access, Template};
 
@@ -63,7 +64,7 @@ impl BlockTrace {
         template: &Template,
         instructions: Range<u32>,
         accesses: &[Access],
-        next: u64,
+        next: VirtualAddress,
     ) {
         let Range { start: first, end } = instructions;
         let executed = u64::from(end - first);
@@ -137,7 +138,7 @@ mod tests {
         let path = directory.path().join("trace");
         let file = File::create_new(&path).expect("a file");
         let mut trace = BlockTrace::new(file, 0, 1_000_000);
-        let run = BlockRun { block: 0, first: 0, instructions: 1, next: 0, accesses: Vec::new() };
+        let run = BlockRun { instructions: 1, ..BlockRun::default() };
         trace.event(&Event::Run(run));
         let length = || std::fs::metadata(&path).expect("a file").len();
         assert_eq!(length(), 0, "less than a part");

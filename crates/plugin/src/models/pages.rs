@@ -10,7 +10,6 @@ use crate::models::translations::Change;
 const PAGES: usize = 1024;
 const PAGE_SHIFT: u32 = 12;
 const LARGE_PAGE_SHIFT: u32 = 21;
-const OFFSET_MASK: u64 = (1 << PAGE_SHIFT) - 1;
 /// No page has this number.
 const NO_PAGE_NUMBER: u64 = u64::MAX;
 
@@ -40,14 +39,13 @@ impl Pages {
     pub(crate) fn get(&self, address: VirtualAddress) -> Option<PhysicalAddress> {
         let page = address.page();
         let KnownPage { number, physical } = self.0[entry_index(page)];
-        let offset = address.offset_in_block(PAGE_SHIFT);
-        (number == page).then_some(PhysicalAddress(physical.0 | offset))
+        (number == page).then_some(physical.plus(address.offset_in_page()))
     }
 
     /// Remembers the page of `address`, which lies at the page of `physical`.
     pub(crate) fn put(&mut self, address: VirtualAddress, physical: PhysicalAddress) {
         let page = address.page();
-        let physical = PhysicalAddress(physical.0 & !OFFSET_MASK);
+        let physical = physical.block_start(PAGE_SHIFT);
         self.0[entry_index(page)] = KnownPage { number: page, physical };
     }
 
@@ -77,7 +75,7 @@ fn entry_index(page: u64) -> usize {
 /// How many of an access's bytes lie in its first page.
 #[inline(always)]
 pub(crate) fn bytes_in_first(address: VirtualAddress, bytes: u64) -> u64 {
-    bytes.min(OFFSET_MASK + 1 - address.offset_in_block(PAGE_SHIFT))
+    bytes.min((1 << PAGE_SHIFT) - address.offset_in_page())
 }
 
 #[cfg(test)]

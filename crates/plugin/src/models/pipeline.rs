@@ -22,8 +22,8 @@ use crate::models::translations::{self, Change};
 use plugin_interface::sampling::Sampling;
 use simrecord::counters::{COUNTERS, CYCLES, Counts};
 
-/// The bytes of a cache line that an instruction flushes, on all x86 processors.
-const LINE_BYTES: u64 = 64;
+/// The size of a cache line that an instruction flushes, as a power of two, on all x86 processors.
+const LINE_SHIFT: u32 = 6;
 /// The most accesses of one block that are collected. A repeated string instruction does not exceed it: each iteration
 /// is its own block.
 const ACCESSES_MAX: usize = 4_096;
@@ -120,7 +120,7 @@ impl Pipeline {
 
     /// Passes the rest of the block to the core, because the vCPU has executed it. `next`: where the vCPU continues.
     #[inline(always)]
-    pub(crate) fn finish_block(&mut self, next: u64) {
+    pub(crate) fn finish_block(&mut self, next: VirtualAddress) {
         if self.block.is_null() {
             return self.make_remaining_accesses();
         }
@@ -143,7 +143,7 @@ impl Pipeline {
             let pending = remaining.max(u32::from(waits_for_next));
             let end = self.vcpu_executes.saturating_sub(pending);
             if end > self.core_executed {
-                self.run(end, 0);
+                self.run(end, VirtualAddress::default());
             }
         }
         self.core.advance();
@@ -162,7 +162,7 @@ impl Pipeline {
     }
 
     /// The vCPU takes an interrupt or exception instead of the instruction at `next`.
-    pub(crate) fn interrupt(&mut self, next: u64) {
+    pub(crate) fn interrupt(&mut self, next: VirtualAddress) {
         self.finish_block(next);
         self.trace_event(&Event::Interrupt);
         self.core.interrupt();
@@ -179,8 +179,8 @@ impl Pipeline {
         let mut port = self.port(None);
         for entry_access in accesses {
             let access = Access {
-                virtual_address: entry_access.virtual_address.0,
-                physical: Some(entry_access.physical.0),
+                virtual_address: entry_access.virtual_address,
+                physical: Some(entry_access.physical),
                 instruction: 0,
                 bytes: entry_access.bytes,
                 write: entry_access.write,
@@ -232,7 +232,7 @@ impl Pipeline {
         // SAFETY: as above.
         unsafe { (*self.system).flush_line(self.cpu, physical, keeps) };
         if !keeps {
-            self.forget_code(PhysicalAddress(physical.0 / LINE_BYTES * LINE_BYTES), LINE_BYTES);
+            self.forget_code(physical.block_start(LINE_SHIFT), 1 << LINE_SHIFT);
         }
     }
 
@@ -283,7 +283,7 @@ impl Pipeline {
     /// Passes the instructions up to number `end` (exclusive) to the core. `next`: the address of the next block, if
     /// the block ends there.
     #[inline(always)]
-    fn run(&mut self, end: u32, next: u64) {
+    fn run(&mut self, end: u32, next: VirtualAddress) {
         if self.core_executed > 0 {
             self.make_late_accesses();
         }
@@ -301,17 +301,14 @@ impl Pipeline {
                 let first = self.core_executed as usize;
                 let before = port.port.system.latency_cycles(self.cpu);
                 let instructions = Instructions::from(end - self.core_executed);
-                if sampler.choose_detail(VirtualAddress(block.address()), instructions) {
+                if sampler.choose_detail(block.address(), instructions) {
                     self.core.run_from(first, block, &executed, &mut port);
                     sampler.add_wait(port.port.system.latency_cycles(self.cpu) - before);
                 } else {
                     let warmed = self.core.warm_from(first, block, &executed, &mut port);
                     let waited_cycles = port.port.system.latency_cycles(self.cpu) - before;
-                    self.estimated_cycles += sampler.estimate(
-                        warmed.slots,
-                        waited_cycles,
-                        VirtualAddress(block.address()),
-                    );
+                    self.estimated_cycles +=
+                        sampler.estimate(warmed.slots, waited_cycles, block.address());
                 }
                 let is_branch_last = end as usize == block.len() && block.ends_in_branch();
                 if let Some(phase_end) = sampler

@@ -103,7 +103,7 @@ impl ShadowCacheModels {
             self.change_group(cpu, group);
         }
         for span in [Some(spans.0), spans.1].into_iter().flatten() {
-            let addresses = (VirtualAddress(span.virtual_address), PhysicalAddress(span.physical));
+            let addresses = (span.virtual_address, span.physical);
             self.request(cpu, AccessKind::Fetch, addresses, span.bytes);
         }
         self.vcpus[cpu].instructions += instructions;
@@ -307,7 +307,8 @@ mod tests {
         assert_eq!((point(1024).accesses, point(1024).misses), (320, 320));
         assert_eq!((point(2048).accesses, point(2048).misses), (320, 32));
         // A fetch in user mode counts for that group alone.
-        let span = CodeSpan { virtual_address: 0x1000, physical: 0x1000, bytes: 4 };
+        let (virtual_address, physical) = (VirtualAddress(0x1000), PhysicalAddress(0x1000));
+        let span = CodeSpan { virtual_address, physical, bytes: 4 };
         shadow_caches.block(0, Group::User, Instructions(1), (span, None));
         let rows = shadow_caches.rows(1);
         let counts_of = |group: Group| rows.iter().find(|(row, _)| row.group == group).unwrap().1;

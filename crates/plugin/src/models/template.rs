@@ -27,17 +27,22 @@ pub(crate) fn template<'a>(
 
 #[cfg(test)]
 mod tests {
+    use machine::{PhysicalAddress, VirtualAddress};
+
     use super::*;
 
     #[test]
     fn a_block_has_its_instructions_and_whether_it_ends_in_a_branch() {
         let mut decoder = Decoder::default();
         let layout = Layout { line_shift: 6, ..Layout::default() };
-        let span = CodeSpan { virtual_address: 0x1000, physical: 0x5000, bytes: 5 };
+        let virtual_address = VirtualAddress(0x1000);
+        let physical = PhysicalAddress(0x5000);
+        let span = CodeSpan { virtual_address, physical, bytes: 5 };
         let add: &[u8] = &[0x48, 0x01, 0xd8];
         let jump: &[u8] = &[0x75, 0xf9];
         let mut template_of = |code: [(&[u8], u64); 2]| {
-            let decoded = code.map(|(bytes, address)| decoder.decode(bytes, address));
+            let decoded =
+                code.map(|(bytes, address)| decoder.decode(bytes, VirtualAddress(address)));
             let lengths = code.map(|(bytes, _)| bytes.len() as u8);
             let code = decoded.iter().zip(lengths);
             template(&mut decoder, layout, (span, None), code)
@@ -45,7 +50,7 @@ mod tests {
         let with_branch = template_of([(add, 0x1000), (jump, 0x1003)]);
         assert_eq!(
             (with_branch.len(), with_branch.ends_in_branch(), with_branch.address()),
-            (2, true, 0x1000)
+            (2, true, virtual_address)
         );
         assert!(!template_of([(jump, 0x1000), (add, 0x1002)]).ends_in_branch());
     }

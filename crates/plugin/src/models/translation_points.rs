@@ -3,7 +3,6 @@
 
 use std::ffi::{c_uint, c_void};
 
-use machine::VirtualAddress;
 use machine::decode::{FlushedLine, TranslationChange};
 
 use crate::cpu;
@@ -61,9 +60,7 @@ extern "C" fn on_flush(_: c_uint, point: *mut c_void) {
         translations::address(&mut session.qemu, registers, point.flush.at)
     };
     if let Some(address) = address {
-        cpu::with_vcpu(vcpu, |cpu| {
-            cpu.flush_line(point.flush, point.remaining, VirtualAddress(address))
-        });
+        cpu::with_vcpu(vcpu, |cpu| cpu.flush_line(point.flush, point.remaining, address));
     }
 }
 

@@ -47,13 +47,13 @@ trait Guest {
     fn general(&mut self, number: u8) -> Option<u64>;
     fn cr3(&mut self) -> Option<u64>;
     fn cr4(&mut self) -> Option<u64>;
-    fn memory(&mut self, address: u64) -> Option<[u8; 16]>;
+    fn memory(&mut self, address: VirtualAddress) -> Option<[u8; 16]>;
 
-    fn address(&mut self, operand: MemoryOperand) -> Option<u64> {
+    fn address(&mut self, operand: MemoryOperand) -> Option<VirtualAddress> {
         let base = operand.base.map_or(Some(0), |number| self.general(number))?;
         let index = operand.index.map_or(Some(0), |number| self.general(number))?;
         let scaled = index.wrapping_mul(operand.scale.into());
-        Some(base.wrapping_add(scaled).wrapping_add(operand.displacement))
+        Some(VirtualAddress(base).plus(scaled).plus(operand.displacement))
     }
 }
 
@@ -86,8 +86,8 @@ impl Guest for Operands<'_> {
         self.named("cr4")
     }
 
-    fn memory(&mut self, address: u64) -> Option<[u8; 16]> {
-        self.0.memory::<16>(address)
+    fn memory(&mut self, address: VirtualAddress) -> Option<[u8; 16]> {
+        self.0.memory::<16>(address.0)
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn address(
     qemu: &mut Qemu,
     registers: Registers,
     operand: MemoryOperand,
-) -> Option<u64> {
+) -> Option<VirtualAddress> {
     Operands(qemu, registers).address(operand)
 }
 
@@ -136,7 +136,7 @@ fn known_change_of(guest: &mut impl Guest, change: TranslationChange) -> Option<
             Some(Change { flush, space: Some((space, page_tables)) })
         }
         TranslationChange::Page(operand) => {
-            let virtual_address = VirtualAddress(guest.address(operand?)?);
+            let virtual_address = guest.address(operand?)?;
             flush_only(TlbFlush::Page { virtual_address, space, global: true })
         }
         TranslationChange::Described { kind, at } => {
@@ -189,17 +189,17 @@ mod tests {
             Some(self.cr4)
         }
 
-        fn memory(&mut self, address: u64) -> Option<[u8; 16]> {
+        fn memory(&mut self, address: VirtualAddress) -> Option<[u8; 16]> {
             let (at, [low, high]) = self.descriptor?;
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&low.to_le_bytes());
             bytes[8..].copy_from_slice(&high.to_le_bytes());
-            (at == address).then_some(bytes)
+            (at == address.0).then_some(bytes)
         }
     }
 
     fn changed(bytes: &[u8], guest: &mut Fake) -> Change {
-        let change = Decoder::default().decode(bytes, 0).translation_change();
+        let change = Decoder::default().decode(bytes, VirtualAddress(0)).translation_change();
         change_of(guest, change.expect("an instruction that changes translations"))
     }
 

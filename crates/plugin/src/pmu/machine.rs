@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use machine::VirtualAddress;
+
 use super::core::{EventCounts, Pmu, PrivilegeRings};
 use super::events::Event;
 use super::state::{self, CounterContent};
@@ -46,7 +48,7 @@ pub(crate) struct VcpuPmu {
     /// The result that the next instruction must see.
     pub(crate) answer: Option<Answer>,
     /// The address of a `cpuid` that was at the end of its block and is executed again.
-    pub(crate) retried_at: Option<u64>,
+    pub(crate) retried_at: Option<VirtualAddress>,
 }
 
 /// The PMUs of a machine.

@@ -11,8 +11,8 @@
 use std::arch::naked_asm;
 use std::ffi::{c_uint, c_void};
 
-use machine::Instructions;
 use machine::decode::Operation;
+use machine::{Instructions, VirtualAddress};
 
 use super::core::COUNTERS;
 use super::machine::{Answer, PmuRegister};
@@ -54,7 +54,7 @@ pub(crate) enum Use {
 #[derive(Debug)]
 pub(crate) struct Access {
     pub(crate) pmu_use: Use,
-    pub(crate) address: u64,
+    pub(crate) address: VirtualAddress,
     /// The length of the instruction.
     pub(crate) bytes: u8,
     /// How many instructions of the block are still to execute, this one included.
@@ -121,7 +121,7 @@ fn accessed_register(
     if access.pmu_use != Use::ReadCounter {
         return register_of(number);
     }
-    let is_allowed = is_kernel(access.address)
+    let is_allowed = is_kernel(access.address.0)
         || session.qemu.register_value(registers.cr4?) & USER_READS_COUNTERS != 0;
     (is_allowed && number < COUNTERS as u64).then_some(PmuRegister::Value(number as usize))
 }
@@ -216,11 +216,11 @@ extern "C" fn read_and_leave(_: c_uint, access: *mut c_void, return_address: usi
         session.qemu.put_edx_eax(registers, value)?;
         cpu::with_vcpu(vcpu, |cpu| cpu.leave_block(access.remaining - 1));
         session.clock.unclocked += Instructions(session.level.is_counting().into());
-        Some((session.qemu.set_pc(), access.address + u64::from(access.bytes)))
+        Some((session.qemu.set_pc(), access.address.plus(access.bytes.into())))
     });
     if let Some((set_pc, address)) = leave {
         // SAFETY: registered with `WRITES_PC`. No value with a destructor is alive: the lock was released above.
-        unsafe { set_pc(address) };
+        unsafe { set_pc(address.0) };
     }
 }
 
@@ -248,7 +248,7 @@ extern "C" fn identify_at_end(_: c_uint, access: *mut c_void, return_address: us
     });
     if let Some((set_pc, address)) = leave {
         // SAFETY: as above.
-        unsafe { set_pc(address) };
+        unsafe { set_pc(address.0) };
     }
 }
 

@@ -58,7 +58,7 @@ fn do_due_work(vcpu: u32, block: &Block) {
     }
     if is_return && !session.writer.has_ended() {
         if let Some((tracker, moment)) = session.moment(vcpu, 0) {
-            tracker.handle_return(vcpu as usize, block.address, moment);
+            tracker.handle_return(vcpu as usize, block.address.0, moment);
         }
         session.tracked(vcpu);
     }

@@ -5,7 +5,7 @@
 use std::any::Any;
 
 use machine::core::Template;
-use machine::{CodeBlock, CodeSpan};
+use machine::{CodeBlock, CodeSpan, VirtualAddress};
 
 use plugin_interface::symbols::Action;
 
@@ -15,7 +15,7 @@ use plugin_interface::symbols::Action;
 #[repr(align(64))]
 pub(crate) struct Block {
     /// The address of the first instruction.
-    pub(crate) address: u64,
+    pub(crate) address: VirtualAddress,
     /// The lines of the code, for the model of the level `timed`. Empty without such a model.
     pub(crate) code: CodeBlock,
     /// The number of instructions.
@@ -42,9 +42,14 @@ struct Starts(Box<[u16]>);
 impl Block {
     /// A block of the instructions at `addresses`, in ascending order. A block spans at most two pages, so offsets and
     /// numbers of instructions fit 16 bits.
-    pub(crate) fn new(addresses: &[u64], properties: BlockProperties, code: CodeBlock) -> Block {
-        let address = addresses.first().copied().unwrap_or(0);
-        let offset = |start: &u64| u16::try_from(start.wrapping_sub(address)).unwrap_or(u16::MAX);
+    pub(crate) fn new(
+        addresses: &[VirtualAddress],
+        properties: BlockProperties,
+        code: CodeBlock,
+    ) -> Block {
+        let address = addresses.first().copied().unwrap_or_default();
+        let offset =
+            |start: &VirtualAddress| u16::try_from(start.bytes_after(address)).unwrap_or(u16::MAX);
         Block {
             address,
             length: u16::try_from(addresses.len()).expect("instructions of two pages"),
@@ -58,8 +63,8 @@ impl Block {
     }
 
     /// The number of the instruction at `address`, from 0. `None` if no instruction of the block starts there.
-    pub(crate) fn index_of(&self, address: u64) -> Option<u32> {
-        let offset = u16::try_from(address.wrapping_sub(self.address)).ok()?;
+    pub(crate) fn index_of(&self, address: VirtualAddress) -> Option<u32> {
+        let offset = u16::try_from(address.bytes_after(self.address)).ok()?;
         self.starts.0.binary_search(&offset).ok().map(|index| index as u32)
     }
 
@@ -107,7 +112,7 @@ pub(crate) struct BlockProperties {
 pub(crate) struct ActionPoint {
     /// The plugin takes this action before the instruction executes.
     pub(crate) action: Action,
-    pub(crate) address: u64,
+    pub(crate) address: VirtualAddress,
     /// How many instructions of the block are still to execute, this one included.
     pub(crate) remaining: u32,
 }
@@ -199,16 +204,17 @@ mod tests {
     use super::*;
 
     fn block(addresses: &[u64]) -> Block {
-        Block::new(addresses, BlockProperties::default(), CodeBlock::default())
+        let addresses: Vec<_> = addresses.iter().copied().map(VirtualAddress).collect();
+        Block::new(&addresses, BlockProperties::default(), CodeBlock::default())
     }
 
     #[test]
     fn instructions_are_found_by_their_first_byte_only() {
         let block = block(&[0x1000, 0x1003, 0x1004, 0x1100]);
-        assert_eq!(block.index_of(0x1000), Some(0));
-        assert_eq!(block.index_of(0x1100), Some(3));
+        assert_eq!(block.index_of(VirtualAddress(0x1000)), Some(0));
+        assert_eq!(block.index_of(VirtualAddress(0x1100)), Some(3));
         for elsewhere in [0xfff, 0x1001, 0x1101, 0, u64::MAX, 0x1_1000] {
-            assert_eq!(block.index_of(elsewhere), None, "{elsewhere:#x}");
+            assert_eq!(block.index_of(VirtualAddress(elsewhere)), None, "{elsewhere:#x}");
         }
     }
 
@@ -221,12 +227,12 @@ mod tests {
         for (address, kept) in (0..count).zip(kept) {
             assert!(kept.is_aligned());
             // SAFETY: the arena keeps it.
-            assert_eq!(unsafe { (*kept).address }, address);
+            assert_eq!(unsafe { (*kept).address }, VirtualAddress(address));
         }
     }
 
     #[test]
     fn an_empty_block_has_no_instruction() {
-        assert_eq!(block(&[]).index_of(0), None);
+        assert_eq!(block(&[]).index_of(VirtualAddress(0)), None);
     }
 }

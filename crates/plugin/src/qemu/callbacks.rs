@@ -6,6 +6,8 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use machine::VirtualAddress;
+
 use crate::cpu;
 use crate::devices::disk_events;
 use crate::devices::drain;
@@ -137,7 +139,7 @@ extern "C" fn on_point(_: c_uint, point: *mut c_void) {
         markers::execute(session, vcpu, point.remaining);
     } else if let Some((tracker, moment)) = session.moment(vcpu, point.remaining_after()) {
         let now = moment.now;
-        tracker.handle_action(vcpu as usize, point.action, point.address, moment);
+        tracker.handle_action(vcpu as usize, point.action, point.address.0, moment);
         session.tracked(vcpu);
         match point.action {
             Action::CpuDead => session.go_offline(vcpu, &now),
@@ -173,7 +175,7 @@ extern "C" fn on_discontinuity(vcpu: c_uint, kind: c_int, from: u64, to: u64, _:
         drain::does_not_ring();
         return;
     }
-    let is_exception = cpu::with_vcpu(vcpu, |cpu| cpu.deliver(from));
+    let is_exception = cpu::with_vcpu(vcpu, |cpu| cpu.deliver(VirtualAddress(from)));
     let mut guard = session::lock();
     let Some(session) = guard.as_mut() else { return };
     session.start();

@@ -6,6 +6,8 @@
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
 
+use machine::VirtualAddress;
+
 use crate::qemu::ffi::{
     Api, DataCallback, DiscontinuityCallback, GByteArray, Id, MemoryCallback, NO_REGISTERS,
     READS_REGISTERS, RegisterDescriptor, ResetCallback, SetPc, TranslationCallback, VcpuCallback,
@@ -125,14 +127,15 @@ impl Qemu {
     pub(crate) fn instructions(
         &self,
         block: TranslatedBlock,
-    ) -> impl Iterator<Item = (TranslatedInstruction, u64)> + '_ {
+    ) -> impl Iterator<Item = (TranslatedInstruction, VirtualAddress)> + '_ {
         // SAFETY: the block is valid during the translation callback.
         let count = unsafe { (self.api.qemu_plugin_tb_n_insns)(block.0) };
         (0..count).map(move |index| {
             // SAFETY: the block is valid, the index is below its count.
             unsafe {
                 let handle = (self.api.qemu_plugin_tb_get_insn)(block.0, index);
-                (TranslatedInstruction(handle), (self.api.qemu_plugin_insn_vaddr)(handle))
+                let address = VirtualAddress((self.api.qemu_plugin_insn_vaddr)(handle));
+                (TranslatedInstruction(handle), address)
             }
         })
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use machine::block_trace::BlockCode;
 use machine::decode::{Decoded, Operation};
-use machine::{CodeBlock, CodeSpan, VirtualAddress};
+use machine::{CodeBlock, CodeSpan, PhysicalAddress, VirtualAddress};
 
 use crate::cpu::{ooo, plain, shadow_caches, timed};
 use crate::devices::drain;
@@ -32,13 +32,13 @@ use plugin_interface::symbols::Action;
 use simrecord::marker;
 use simrecord::record::Detail;
 
-/// The size of the guest's pages.
-const PAGE_BYTES: u64 = 4_096;
+/// The size of the guest's pages, as a power of two.
+const PAGE_SHIFT: u32 = 12;
 
 /// An instruction of a block that is being translated.
 struct Instruction {
     handle: TranslatedInstruction,
-    address: u64,
+    address: VirtualAddress,
     bytes: u8,
     decoded: Decoded,
     /// The plugin takes this action before the instruction executes.
@@ -58,13 +58,13 @@ pub(crate) fn prepare(session: &mut Session, block: TranslatedBlock, on_point: V
         return;
     }
     let properties = BlockProperties {
-        in_kernel: is_kernel(first.address),
+        in_kernel: is_kernel(first.address.0),
         ends_in_branch: last.decoded.is_branch(),
         ends_in_trap: last.decoded.operation() == Operation::SoftwareInterrupt,
         acts_outside: instructions.iter().any(|instruction| instruction.decoded.may_act_outside()),
     };
-    let addresses: Vec<u64> = instructions.iter().map(|instruction| instruction.address).collect();
-    let range = first.address..last.address + u64::from(last.bytes);
+    let addresses: Vec<_> = instructions.iter().map(|instruction| instruction.address).collect();
+    let range = first.address..last.address.plus(last.bytes.into());
     let code = session.models.fetch_line_shift().map_or_else(CodeBlock::default, |shift| {
         let (first, second) = spans(&range);
         CodeBlock::new(shift, instructions.len() as u32, first, second)
@@ -180,16 +180,16 @@ fn watch_ooo(session: &mut Session, instructions: &[Instruction], block: *mut c_
 /// Decodes the instructions of a block, and finds out how the plugin acts on them.
 fn decode(session: &Session, block: TranslatedBlock) -> Vec<Instruction> {
     let symbols = &session.tracker.symbols;
-    let decode_instruction = |(handle, address): (TranslatedInstruction, u64)| {
+    let decode_instruction = |(handle, address): (TranslatedInstruction, VirtualAddress)| {
         let (bytes, length) = session.qemu.bytes(handle);
         let decoded = session.decoder.decode(&bytes[..length], address);
-        let (in_kernel, bytes) = (is_kernel(address), length as u8);
+        let (in_kernel, bytes) = (is_kernel(address.0), length as u8);
         let action = action_of(decoded.operation(), in_kernel).or_else(|| {
             let kernel = in_kernel.then_some(symbols)?;
-            if kernel.calls_irq_handler(address, &decoded) {
+            if kernel.calls_irq_handler(address.0, &decoded) {
                 Some(Action::IrqCall { bytes })
             } else {
-                kernel.action_at(address)
+                kernel.action_at(address.0)
             }
         });
         let has_pmu = session.pmus.is_some();
@@ -270,15 +270,15 @@ fn annotate_pmu(session: &mut Session, instructions: &[Instruction]) {
 }
 
 /// The parts of a block in each of the one or two pages that it covers. The argument is the range of its addresses.
-fn spans(&Range { start, end }: &Range<u64>) -> (CodeSpan, Option<CodeSpan>) {
-    let border = (start | (PAGE_BYTES - 1)).wrapping_add(1);
-    let span = |start: u64, end: u64| CodeSpan {
+fn spans(&Range { start, end }: &Range<VirtualAddress>) -> (CodeSpan, Option<CodeSpan>) {
+    let border = start.block_start(PAGE_SHIFT).plus(1 << PAGE_SHIFT);
+    let span = |start: VirtualAddress, end: VirtualAddress| CodeSpan {
         virtual_address: start,
         // A translated block is mapped. If QEMU cannot translate its address, the virtual address is used.
-        physical: physical::translate(VirtualAddress(start)).map_or(start, |physical| physical.0),
-        bytes: (end - start) as u32,
+        physical: physical::translate(start).unwrap_or(PhysicalAddress(start.0)),
+        bytes: end.bytes_after(start) as u32,
     };
-    if end <= border || border == 0 {
+    if end <= border || border == VirtualAddress(0) {
         (span(start, end), None)
     } else {
         (span(start, border), Some(span(border, end)))
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     fn action(bytes: &[u8], in_kernel: bool) -> Option<Action> {
-        action_of(Decoder::default().decode(bytes, 0).operation(), in_kernel)
+        action_of(Decoder::default().decode(bytes, VirtualAddress(0)).operation(), in_kernel)
     }
 
     #[test]

@@ -321,7 +321,7 @@ impl KernelSymbols {
     /// Whether the instruction at `address` calls the handler of an IRQ line.
     pub fn calls_irq_handler(&self, address: u64, decoded: &Decoded) -> bool {
         let calls_thunk =
-            || decoded.called_function().is_some_and(|function| self.thunks.contains(&function));
+            || decoded.called_function().is_some_and(|function| self.thunks.contains(&function.0));
         holds(&self.irq_callers, address) && (decoded.calls_register() || calls_thunk())
     }
 
@@ -354,6 +354,7 @@ pub struct KernelCountSymbols {
 
 #[cfg(test)]
 mod tests {
+    use machine::VirtualAddress;
     use machine::decode::Decoder;
 
     use super::*;
@@ -409,7 +410,8 @@ ffffffff81e00020 __x86_indirect_thunk_rax
         assert!(!kernel.calls_softirqs(0xffff_ffff_8109_c900));
         let inside = 0xffff_ffff_810f_1020;
         let calls = |address, bytes: &[u8]| {
-            kernel.calls_irq_handler(address, &Decoder::default().decode(bytes, address))
+            let decoded = Decoder::default().decode(bytes, VirtualAddress(address));
+            kernel.calls_irq_handler(address, &decoded)
         };
         assert!(calls(inside, &[0xff, 0xd0]));
         assert!(calls(inside, &[0x41, 0xff, 0xd3]));

@@ -3,7 +3,6 @@
 
 use super::OutOfOrderCore;
 use super::parts::{AllParts, Parts};
-use crate::address::VirtualAddress;
 use crate::core::instruction::{Instruction, Unit};
 use crate::core::retirement::CycleRange;
 use crate::core::store_buffer::{Source, crosses_pages, is_split, next_access};
@@ -200,8 +199,8 @@ impl OutOfOrderCore {
             return (issued + wait + latency, true);
         }
         let present = self.ports.now();
-        let address = VirtualAddress(load.virtual_address);
-        let served = self.common.fill_buffers.serve(address, start, (wait, parts), present);
+        let fill_buffers = &mut self.common.fill_buffers;
+        let served = fill_buffers.serve(load.virtual_address, start, (wait, parts), present);
         (served.cycle + latency, served.missed)
     }
 

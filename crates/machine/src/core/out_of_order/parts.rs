@@ -4,6 +4,7 @@
 //! copy of it for each [`Parts`], without the parts that its instructions never need.
 
 use crate::core::Access;
+use crate::core::store_buffer::LINE_SHIFT;
 
 /// The parts of the timing rule that the compiler keeps.
 pub(super) trait Parts {
@@ -46,8 +47,8 @@ impl Parts for AllParts {
 /// Whether an access is common: to memory (not to a device), of at most 16 bytes, and within one line.
 #[inline(always)]
 fn is_common(access: &Access) -> bool {
-    let end = (access.virtual_address & 63) + u64::from(access.bytes);
-    (end <= 64) & (access.bytes <= 16) & access.physical.is_some()
+    let end = access.virtual_address.offset_in_block(LINE_SHIFT) + u64::from(access.bytes);
+    (end <= 1 << LINE_SHIFT) & (access.bytes <= 16) & access.physical.is_some()
 }
 
 /// Takes the access of instruction `index`, if it is the instruction's only access and is common. It must be a store if

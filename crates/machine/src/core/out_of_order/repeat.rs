@@ -64,7 +64,7 @@ impl OutOfOrderCore {
         if !strings.executes(operation) {
             return None;
         }
-        let address = block.address_of(instruction).0;
+        let address = block.address_of(instruction);
         let repetition = strings.next(operation, address, accesses, progress);
         let is_within = repetition == Repetition::Within;
         Some(FoundRepetition {

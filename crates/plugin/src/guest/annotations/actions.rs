@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use attribution::KernelContext;
 use attribution::stack::DEPTH_MAX;
-use machine::VirtualAddress;
+use machine::{PhysicalAddress, VirtualAddress};
 
 use super::counters::on_hit;
 use crate::cpu::{self, BlockPosition};
@@ -47,10 +47,10 @@ struct AnnotationPoint {
 pub(crate) fn watch(
     session: &mut Session,
     instruction: TranslatedInstruction,
-    address: u64,
+    address: VirtualAddress,
     remaining: u32,
 ) {
-    let numbers: Vec<u32> = session.annotations.numbers_at(address).collect();
+    let numbers: Vec<u32> = session.annotations.numbers_at(address.0).collect();
     for number in numbers {
         let annotation = &session.annotations.list[number as usize];
         if !session.level.is_counting() && !annotation.is_for_all_levels() {
@@ -211,7 +211,7 @@ struct GuestReader<'a> {
 
 impl GuestReader<'_> {
     /// Whether a physical address is memory. A read of a device could change the guest.
-    fn is_memory(&self, physical: u64) -> bool {
+    fn is_memory(&self, PhysicalAddress(physical): PhysicalAddress) -> bool {
         let [low_bytes, low_bytes_max] = LOW_MEMORY_BYTES;
         let low = if self.memory_bytes < low_bytes_max { self.memory_bytes } else { low_bytes };
         let high = HIGH_MEMORY..HIGH_MEMORY + (self.memory_bytes - low);
@@ -238,7 +238,7 @@ impl Guest for GuestReader<'_> {
         };
         let is_memory = |address: u64| {
             physical::translate(VirtualAddress(address))
-                .is_some_and(|physical| self.is_memory(physical.0))
+                .is_some_and(|physical| self.is_memory(physical))
         };
         is_memory(address) && is_memory(last) && self.qemu.read(address, buffer)
     }

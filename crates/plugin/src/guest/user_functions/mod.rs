@@ -12,13 +12,13 @@ mod page_cache;
 use std::collections::BTreeMap;
 
 use elf::Functions;
+use machine::PhysicalAddress;
 use page_cache::{FilePage, FileVersion};
 use rustc_hash::FxHashMap;
 use simrecord::record::{Record, UNKNOWN_FUNCTION, UserFunction};
 
-use crate::guest::structures::{Guest, PAGE_SHIFT};
+use crate::guest::structures::Guest;
 
-const IN_PAGE: u64 = (1 << PAGE_SHIFT) - 1;
 /// The most files, and the most functions, that are remembered.
 const FILES_MAX: usize = 1 << 12;
 const FUNCTIONS_MAX: usize = 1 << 16;
@@ -91,8 +91,12 @@ impl UserFunctions {
 impl Guest<'_> {
     /// The number of the function at a physical address. [`UNKNOWN_FUNCTION`] if the memory belongs to no file, or
     /// cannot be read.
-    pub(crate) fn user_function(&mut self, physical: u64, known_pages: &mut CodePages) -> u64 {
-        let number = physical >> PAGE_SHIFT;
+    pub(crate) fn user_function(
+        &mut self,
+        physical: PhysicalAddress,
+        known_pages: &mut CodePages,
+    ) -> u64 {
+        let number = physical.page();
         let page = match known_pages.0.get(&number) {
             Some(page) => *page,
             None => {
@@ -102,12 +106,12 @@ impl Guest<'_> {
             }
         };
         let Some(CodePage { program, offset }) = page else { return UNKNOWN_FUNCTION };
-        self.structures.user_functions.number(program, offset + (physical & IN_PAGE))
+        self.structures.user_functions.number(program, offset + physical.offset_in_page())
     }
 
     /// Finds the program at a physical address, and reads it if its file is new. `None` if the memory belongs to no
     /// file that can be read, or if [`FILES_MAX`] files are known.
-    fn code_page(&mut self, physical: u64) -> Option<CodePage> {
+    fn code_page(&mut self, physical: PhysicalAddress) -> Option<CodePage> {
         let page = self.file_page(physical)?;
         let offset = page.offset;
         if let Some(program) = self.structures.user_functions.files.get(&page.file) {

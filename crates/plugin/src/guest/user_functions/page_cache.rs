@@ -4,6 +4,8 @@
 //! All reads go through the kernel's direct map of memory, which each process shares. Functions return `None` if
 //! offsets of the kernel's structures are unknown, or memory cannot be read.
 
+use machine::PhysicalAddress;
+
 use crate::guest::structures::{DIRECT_MAP, Guest, PAGE_ARRAY, PAGE_SHIFT, word};
 
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -64,9 +66,9 @@ impl Guest<'_> {
     }
 
     /// The page of a file at a physical address. `None` for other memory.
-    pub(super) fn file_page(&mut self, physical: u64) -> Option<FilePage> {
+    pub(super) fn file_page(&mut self, physical: PhysicalAddress) -> Option<FilePage> {
         let description_bytes = self.offsets.page_bytes.filter(|bytes| *bytes > 0)?;
-        let page = (physical >> PAGE_SHIFT).wrapping_mul(description_bytes);
+        let page = physical.page().wrapping_mul(description_bytes);
         let page = PAGE_ARRAY.start.wrapping_add(page);
         let first = self.first_of_compound_page(page)?;
         let pages = self.word(first.wrapping_add(self.offsets.mapping?))?;
