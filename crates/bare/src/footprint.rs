@@ -62,8 +62,8 @@ pub fn run(parameters: &Footprint) {
             numbers[..4].copy_from_slice(&[
                 u64::from(irq),
                 outcome.ran,
-                outcome.touch,
-                outcome.all,
+                outcome.touch_cycles,
+                outcome.counted_cycles,
             ]);
             numbers[4..].copy_from_slice(&outcome.counted);
             line("rep", &numbers[..4 + counters]);
@@ -79,9 +79,9 @@ struct Outcome {
     /// Number of interrupts that arrived.
     ran: u64,
     /// Cycles of the last pass over all lines.
-    touch: u64,
+    touch_cycles: u64,
     /// Cycles from the start of the counters to their end.
-    all: u64,
+    counted_cycles: u64,
     /// Increase of each performance counter.
     counted: [u64; COUNTERS],
 }
@@ -126,6 +126,6 @@ fn repetition(
     let end = now_after_work();
     let mut counted = read(counters);
     counted.iter_mut().zip(before).for_each(|(after, before)| *after = after.wrapping_sub(before));
-    let touch = end - last_pass_start;
-    Outcome { ran: interrupts::ran() - ran, touch, all: end - start, counted }
+    let touch_cycles = end - last_pass_start;
+    Outcome { ran: interrupts::ran() - ran, touch_cycles, counted_cycles: end - start, counted }
 }

@@ -5,10 +5,10 @@ use crate::cpu::{read_port, write_port};
 const DATA: u16 = 0x3f8;
 const LINE_STATUS: u16 = 0x3fd;
 /// The transmitter can take a byte.
-const EMPTY: u8 = 0x20;
+const TRANSMITTER_EMPTY: u8 = 0x20;
 
 fn write_byte(byte: u8) {
-    while read_port(LINE_STATUS) & EMPTY == 0 {}
+    while read_port(LINE_STATUS) & TRANSMITTER_EMPTY == 0 {}
     write_port(DATA, byte);
 }
 

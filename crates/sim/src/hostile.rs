@@ -170,7 +170,7 @@ fn write_out(is_ending: &AtomicBool) {
     let file = File::from(file);
     let data = vec![0x5a; WRITTEN_BYTES];
     while !is_ending.load(Ordering::Relaxed) {
-        // A full disk is hostile enough.
+        // Errors are ignored: on a full disk, the attempts alone disturb.
         let _ = rustix::fs::ftruncate(&file, 0);
         let _ = rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0));
         let _ = (&file).write_all(&data);

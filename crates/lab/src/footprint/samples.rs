@@ -25,7 +25,8 @@ impl crate::experiment::Samples for Samples {
 }
 
 impl Measured<Samples> {
-    /// Appends what another machine measured for other levels of the same plan.
+    /// Appends what another machine measured for other levels of the same plan. Traces have no window numbers, so only
+    /// repetitions change. The whole is complete if both parts are; its failure and time limit are the first ones.
     pub fn append(&mut self, other: Measured<Samples>) {
         let Measured { mut samples, complete, absent, failure, time_limit, missing } = other;
         // Repetitions name their window by its number among the windows of their machine.

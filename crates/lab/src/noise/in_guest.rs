@@ -162,8 +162,8 @@ pub struct GuestLoop {
 }
 
 /// Writes records as text, in pieces of complete records. A record is three hexadecimal numbers, and ends with `;`. The
-/// first number is the difference to the first number of the previous record of the loop. The second is the difference
-/// to the first number of its own record. Differences are modulo 2^64, because the second number of a slot is not a
+/// first number is stored as its difference from the first number of the loop's previous record, the second as its
+/// difference from the first number of the same record. Differences are modulo 2^64, because the second number of a slot is not a
 /// time.
 #[must_use]
 pub fn pieces(records: &[[u64; 3]]) -> Vec<String> {

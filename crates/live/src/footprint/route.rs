@@ -68,9 +68,12 @@ impl Route {
     }
 }
 
-/// Raises the stimulus a few times and checks on which CPU the kernel counts its interrupts.
+/// Makes sure that the interrupts of a stimulus come to `cpu`: raises it a few times, reads from the kernel's counts
+/// which CPU it interrupts, and moves the device's interrupt to `cpu` if that is another one. `moved` remembers what to
+/// restore.
 ///
-/// Fails if none arrive, or they interrupt another CPU and cannot, or may not, be moved.
+/// Fails if no interrupt arrives. Also fails if another CPU is interrupted, and `may_move` is false or the kernel refuses
+/// the move.
 pub fn route(
     root: &Root,
     cpu: u32,

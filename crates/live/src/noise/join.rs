@@ -66,7 +66,7 @@ impl Join {
     }
 
     /// The start of the oldest waiting record, cycles; `None` if no record waits.
-    pub fn oldest(&self) -> Option<u64> {
+    pub fn oldest_start(&self) -> Option<u64> {
         self.waiting.first().map(|record| record[0])
     }
 

@@ -286,7 +286,7 @@ fn poll_once(
             join.start_ns = clocks.ns_at(started);
         }
         join.advance(records, clocks);
-        oldest = oldest.min(join.oldest().unwrap_or(u64::MAX));
+        oldest = oldest.min(join.oldest_start().unwrap_or(u64::MAX));
         all_started &= join.start_ns.is_some();
     }
     // Without a waiting record nothing is forgotten: a gap may have started long ago and not have ended yet.

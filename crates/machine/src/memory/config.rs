@@ -109,8 +109,8 @@ impl Config {
         1 << (line_offset >> self.sub_block_shift)
     }
 
-    /// The parts of a coherence granule that an access of at least one byte touches, a bit for each. A part is a 64th
-    /// of the granule, or a byte of a shorter granule.
+    /// The parts of a coherence granule that an access of at least one byte touches, a bit for each. A granule has
+    /// 64 parts; a granule shorter than 64 bytes has one part for each byte.
     pub(super) fn granule_mask(&self, physical: PhysicalAddress, bytes: u32) -> u64 {
         let part_shift = self.granule_shift.saturating_sub(6);
         let granule_offset = physical.offset_in_block(self.granule_shift);

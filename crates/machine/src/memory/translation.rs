@@ -27,7 +27,7 @@ const ADDRESS_BITS: u32 = 48;
 const THREAD_SHIFT: u32 = 58;
 /// A tag of a global page has this bit in place of an address space.
 const GLOBAL: u64 = 1 << 54;
-/// The address space in a tag starts at this bit. It has 12 bits, as a PCID (Intel SDM, volume 3,
+/// The bits of the address space in a tag start at this one. There are 12, as a PCID (Intel SDM, volume 3,
 /// 4.10.1; AMD64 manual, volume 2, 5.5.1).
 const SPACE_SHIFT: u32 = 42;
 /// The page size in a tag, as a power of two, starts at this bit.

@@ -84,7 +84,7 @@ fn claims(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
     let short = |level, stimulus| Side::Cell(Cell::Short(run, None, level, stimulus));
     // Section 4: in windows of 25 ms, the basic method cannot show the effect of a disk interrupt. The effect of the
     // clock's interrupts masks it.
-    let methods = READS.into_iter().flat_map(|stimulus| {
+    let method_findings = READS.into_iter().flat_map(|stimulus| {
         let sides = || {
             [Method::Refined, Method::Basic]
                 .map(|method| Side::Cell(Cell::Long(run, stimulus, method)))
@@ -118,7 +118,7 @@ fn claims(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
         )
     });
     // Section 4.1: both L1 caches together and the L2 cache lose about the same number of lines.
-    let levels = STIMULI.into_iter().map(|stimulus| {
+    let level_findings = STIMULI.into_iter().map(|stimulus| {
         Claim::new(
             "L1I + L1D close to L2",
             format!("{stimulus}, user"),
@@ -132,7 +132,7 @@ fn claims(run: &ModelRun) -> Vec<Claim<Cell<'_>>> {
         [Stimulus::Disk, Stimulus::Net]
             .map(|stimulus| longer_lines_in_one_model(run, change, stimulus))
     });
-    let claims = methods.chain(devices).chain(levels).chain(lines);
+    let claims = method_findings.chain(devices).chain(level_findings).chain(lines);
     claims.map(|claim| Claim { model: Some(run.model.clone()), ..claim }).collect()
 }
 

@@ -61,7 +61,8 @@ impl LoopExit {
     /// by `executed_ns`. In a slice they advance it by at most `slice_ns`.
     ///
     /// QEMU counts instructions at each exit, or more often. So its clock shows at most `executed_ns` more than
-    /// `next.counted_ns`. At the exit, QEMU planned to execute until the next timer, in equal parts for `cpus` vCPUs.
+    /// `next.counted_ns`. At the exit, QEMU had planned to execute until the next timer, and divided these instructions
+    /// equally among `cpus` vCPUs.
     /// It has executed at most `executed_ns` of the plan. The rest of the plan must suffice for a slice, because QEMU
     /// divides the block in which the plan ends. The factor of two covers instructions that QEMU and the plugin count
     /// differently.

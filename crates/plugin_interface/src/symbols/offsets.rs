@@ -20,7 +20,7 @@ macro_rules! offsets {
             }
         }
 
-        /// The names of all offsets: `STRUCT.MEMBER`, and for sizes and numbers `sizeof STRUCT` and `enum ENUM.VALUE`.
+        /// All names: `STRUCT.MEMBER` for an offset, `sizeof STRUCT` for a size, `enum ENUM.VALUE` for a number.
         /// A kernel may lack some of them.
         pub fn wanted_members() -> impl Iterator<Item = &'static str> {
             [$($name),*].into_iter()

@@ -196,7 +196,7 @@ pub(super) fn wanted() -> impl Iterator<Item = &'static str> {
     points.chain(waits).chain(takers).chain(slow).chain(LOCK_RELEASERS)
 }
 
-/// The event that a function waits for, by the number of [`Action::Wait`]. `None` for 0 and unknown numbers.
+/// The event that a function waits for; `number` is that of [`Action::Wait`]. `None` for 0 and unknown numbers.
 #[must_use]
 pub fn wait_name(number: u32) -> Option<&'static str> {
     let position = usize::try_from(number.checked_sub(1)?).ok()?;

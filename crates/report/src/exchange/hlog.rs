@@ -45,9 +45,9 @@ pub fn hlog(run: &Run) -> Result<String, Unexported> {
         for histogram in &table.histograms {
             let tag = tag(table, histogram);
             let window = window(run, histogram).unwrap_or_default();
-            let hdr = hdr(histogram).map_err(|error| failed(&error))?;
+            let hdr_histogram = hdr_histogram(histogram).map_err(|error| failed(&error))?;
             writer
-                .write_histogram(&hdr, Duration::ZERO, window, Tag::new(&tag))
+                .write_histogram(&hdr_histogram, Duration::ZERO, window, Tag::new(&tag))
                 .map_err(|error| failed(&error))?;
         }
     }
@@ -55,12 +55,12 @@ pub fn hlog(run: &Run) -> Result<String, Unexported> {
 }
 
 /// The histogram of HdrHistogram's library: each bucket's count at the midpoint of the bucket.
-fn hdr(histogram: &Histogram) -> Result<Hdr<u64>, Box<dyn std::error::Error>> {
-    let mut hdr = Hdr::<u64>::new(DIGITS)?;
+fn hdr_histogram(histogram: &Histogram) -> Result<Hdr<u64>, Box<dyn std::error::Error>> {
+    let mut hdr_histogram = Hdr::<u64>::new(DIGITS)?;
     for bucket in &histogram.buckets {
-        hdr.record_n(bucket.min + (bucket.max - bucket.min) / 2, bucket.count)?;
+        hdr_histogram.record_n(bucket.min + (bucket.max - bucket.min) / 2, bucket.count)?;
     }
-    Ok(hdr)
+    Ok(hdr_histogram)
 }
 
 /// The tag of a histogram, such as `histograms/idle/all/irq/36/virtio1-req.0/self`. It has no comma and no white space.
@@ -153,9 +153,13 @@ mod tests {
         assert_eq!(first.tag().unwrap().as_str(), "histograms/idle/a__b/self");
         assert_eq!(first.duration(), Duration::from_millis(2500));
         let bytes = base64(first.encoded_histogram());
-        let hdr: Hdr<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
-        assert_eq!((hdr.len(), hdr.value_at_quantile(0.1), hdr.max()), (100, 65, 1055));
-        assert_eq!(hdr.value_at_quantile(0.5), 1055);
+        let hdr_histogram: Hdr<u64> =
+            Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+        assert_eq!(
+            (hdr_histogram.len(), hdr_histogram.value_at_quantile(0.1), hdr_histogram.max()),
+            (100, 65, 1055)
+        );
+        assert_eq!(hdr_histogram.value_at_quantile(0.5), 1055);
         assert_eq!(read.count(), 1);
     }
 

@@ -163,16 +163,17 @@ impl Table {
     }
 }
 
-/// Returns the loader that a program names; `None` if it is linked statically.
+/// Returns the loader that a program names. `None` if it is linked statically, or the name is longer than any loader's.
 fn loader_of(program: &[u8]) -> Result<Option<String>> {
-    let bad = || bad(Path::new(PROGRAM), "names no loader");
-    let table = Table::read(program).ok_or_else(bad)?;
+    let no_loader = || bad(Path::new(PROGRAM), "names no loader");
+    let table = Table::read(program).ok_or_else(no_loader)?;
     let found = table.entries(program).flatten().find(|(kind, ..)| *kind == PT_INTERP);
     let Some((_, offset, length)) = found.filter(|(.., length)| *length <= LOADER_BYTES_MAX) else {
         return Ok(None);
     };
-    let name = program.get(offset as usize..(offset + length) as usize).ok_or_else(bad)?;
-    let name = CStr::from_bytes_until_nul(name).map_err(|_| bad())?;
+    let end = offset.checked_add(length).ok_or_else(no_loader)?;
+    let name = program.get(offset as usize..end as usize).ok_or_else(no_loader)?;
+    let name = CStr::from_bytes_until_nul(name).map_err(|_| no_loader())?;
     Ok(Some(name.to_string_lossy().into_owned()))
 }
 

@@ -33,7 +33,7 @@ const SIDEWAYS_STEP: f64 = 4.0;
 const DARKER_FACTOR: f64 = 0.5;
 
 /// Kinds of schemes (the name before the colon), and their colours.
-const KINDS: [(&str, RGBColor); 8] = [
+const KIND_COLOURS: [(&str, RGBColor); 8] = [
     ("interrupt", VERMILION),
     ("drain", ORANGE),
     ("spin", BLUE),
@@ -64,7 +64,7 @@ impl Schemes {
                 left_out.push(name);
                 continue;
             }
-            let known_kind = KINDS.iter().find(|(known, _)| *known == kind(&name));
+            let known_kind = KIND_COLOURS.iter().find(|(known, _)| *known == kind(&name));
             let colour = known_kind.map_or(GREY, |(_, colour)| *colour);
             looks.push((name, Look { colour, pattern: 0 }));
         }

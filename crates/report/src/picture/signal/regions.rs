@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use plotters::style::{Color, RGBColor};
 use record::{Run, Table};
 
-use super::{KINDS, kind, positive, range, text};
+use super::{KIND_COLOURS, kind, positive, range, text};
 use crate::human::Quantity;
 use crate::picture::axis::Axis;
 use crate::picture::chart::{Chart, Label, Look, plot_size, room_for};
@@ -77,7 +77,7 @@ fn colours(columns: &[Column]) -> BTreeMap<String, RGBColor> {
             1 => SINGLE_TINT,
             count => TINT_RANGE.0 + (TINT_RANGE.1 - TINT_RANGE.0) * index / (count - 1) as f64,
         };
-        let known_kind = KINDS.iter().find(|(known, _)| *known == kind(name));
+        let known_kind = KIND_COLOURS.iter().find(|(known, _)| *known == kind(name));
         let RGBColor(red, green, blue) = known_kind.map_or(GREY, |(_, colour)| *colour);
         // Strong black would hide the black text on it.
         let share = if (red, green, blue) == (0, 0, 0) { share * BLACK_FACTOR } else { share };
